@@ -1,0 +1,51 @@
+import type { Uid } from '../core/uid.ts'
+
+/**
+ * The key space (architecture 4). Everything starts with the configured prefix, by default `/taproot`, which the adapters add; here keys
+ * start below it. `r/`, `i/` and `meta/` are watched and mirrored in memory; `x/` never is.
+ */
+export const watchedPrefixes = ['i/', 'meta/', 'r/'] as const
+
+/** A record: `r/<kind>/<uid path>`. Descendants of X are the keys with prefix `r/<kind>/X/`. */
+export function recordKey(kind: string, uid: Uid): string {
+  return `r/${kind}/${uid}`
+}
+
+/** The prefix of all records of `kind` below `uid`. */
+export function belowPrefix(kind: string, uid: Uid): string {
+  return `r/${kind}/${uid}/`
+}
+
+/** Kind and uid of a record key. */
+export function parseRecordKey(key: string): { kind: string; uid: string } {
+  const slash = key.indexOf('/', 2)
+  return { kind: key.slice(2, slash), uid: key.slice(slash + 1) }
+}
+
+/** A unique name within a parent (`/` for roots). Its value is the holder's uid. */
+export function nameKey(kind: string, parent: string, name: string): string {
+  return `i/name/${kind}/${parent === '/' ? '' : parent}:${encodeURIComponent(name)}`
+}
+
+/** A reverse key: `from` (of one kind) is used by `by`. `empty` guards on its prefix keep what is in use. */
+export function usedByKey(relation: string, from: string, by: string): string {
+  return `i/used/${relation}/${from}:${by}`
+}
+
+/** The prefix of all reverse keys of `from`. */
+export function usedByPrefix(relation: string, from: string): string {
+  return `i/used/${relation}/${from}:`
+}
+
+/** Mark: what depends on this removed record is absent and still has to be swept. */
+export function sweepKey(uid: Uid): string {
+  return `i/sweep/${uid}`
+}
+
+/** The prefix of all sweep marks. */
+export const sweepPrefix = 'i/sweep/'
+
+/** Rewritten whenever the set of owners of a root group changes; guards the last owner. */
+export function ownersKey(root: Uid): string {
+  return `i/owners/${root}`
+}
