@@ -1,0 +1,48 @@
+import type { Message } from '@bufbuild/protobuf'
+import type { MethodRow } from '../core/method.ts'
+
+/** A decoded request. */
+export interface Decoded {
+  readonly message: Message
+  /**
+   * REST PATCH without `updateMask`: the paths (proto names, nested keys as leaf paths, maps and lists whole) of the keys present in the body
+   * (spec 4.4). Undefined elsewhere.
+   */
+  readonly present?: readonly string[]
+}
+
+/** One call, as a transport hands it to the pipeline. Both transports make the same of the same request. */
+export interface Call {
+  readonly method: MethodRow
+  readonly transport: 'http' | 'grpc'
+  /** The client's `x-request-id` where it is 1 to 128 characters of [A-Za-z0-9._:/=+-], else one of ours (a uuid). */
+  readonly requestId: string
+  /** W3C trace context, where the client sent a valid one. */
+  readonly traceparent?: string
+  /** The raw `authorization` header or metadata. */
+  readonly authorization?: string
+  /** `taproot-identity`: the identity that an external token is meant for. */
+  readonly identity?: string
+  readonly ifMatch?: string
+  readonly ifNoneMatch?: string
+  readonly idempotencyKey?: string
+  readonly validateOnly: boolean
+  readonly remoteAddress: string
+  readonly userAgent?: string
+  /** Aborts with a DomainError as reason: code 1 where the client went away, code 4 where its deadline passed. */
+  readonly signal: AbortSignal
+  /** Reads and decodes the request; throws DomainError code 3 where it can't be read. Called once, after the token's signature was checked. */
+  decode(): Promise<Decoded>
+}
+
+/** What a handler answers. */
+export interface Answer {
+  readonly message: Message
+  /** The resource's etag, sent as `ETag` header (REST, quoted) or `etag` metadata. */
+  readonly etag?: string
+  /** The page token had expired and the list started over: header `Page-Token-Restarted: true`. */
+  readonly pageTokenRestarted?: boolean
+}
+
+/** Takes a call through all named steps. Throws DomainError, or anything else for a fault of ours. */
+export type Dispatch = (call: Call) => Promise<Answer>

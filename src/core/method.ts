@@ -1,0 +1,55 @@
+import type { DescMessage, DescMethod } from '@bufbuild/protobuf'
+
+/**
+ * Who may call a method:
+ * - `public`: anyone; a token is not looked at.
+ * - `scoped`: who holds every capability at the group that the request's scope field lies in.
+ * - `unscoped`: any signed-in caller; where capabilities are listed, the answer is narrowed to where the caller holds them.
+ * - `external`: the bearer is not one of our access tokens; the handler verifies it (token exchange).
+ */
+export type MethodScope = 'public' | 'scoped' | 'unscoped' | 'external'
+
+/** What the method does to its resource; `custom` has a handler of its own. */
+export type MethodVerb = 'get' | 'list' | 'create' | 'update' | 'delete' | 'custom'
+
+/** One REST route: `google.api.http`, e.g. {verb: 'PATCH', template: '/iam/v2/groups/{group.uid=**}', body: 'group'}. */
+export interface HttpBinding {
+  readonly verb: 'GET' | 'POST' | 'PATCH' | 'DELETE' | 'PUT'
+  readonly template: string
+  /** '' (no body), '*' (the whole request) or the request field (proto name) that the body fills. */
+  readonly body: string
+}
+
+/** One method of the schema, read from its annotations; the transports and the pipeline loop over the table of these. */
+export interface MethodRow {
+  /** `taproot.iam.v2.GroupsService` */
+  readonly service: string
+  /** `CreateGroup` */
+  readonly rpc: string
+  /** `iam` */
+  readonly domain: string
+  readonly desc: DescMethod
+  readonly input: DescMessage
+  readonly output: DescMessage
+  readonly http: readonly HttpBinding[]
+  readonly verb: MethodVerb
+  readonly scope: MethodScope
+  /** Dotted names, e.g. `groups.create`; all are needed. */
+  readonly capabilities: readonly string[]
+  /** Path (proto names) of the request field that names the scope, e.g. ['group', 'uid']; empty where the method has none. */
+  readonly scopePath: readonly string[]
+  /** The resource's kind, e.g. `Group`, where the method is about one. */
+  readonly kind: string | undefined
+  /** The event that a success emits, `iam.group.created.v1`, without the common prefix. */
+  readonly event: MethodEvent | undefined
+  /** True where the method changes state. */
+  readonly mutation: boolean
+}
+
+/** What a mutation's event is and which group it belongs to (rules 9). */
+export interface MethodEvent {
+  readonly type: string
+  readonly group: 'parent' | 'self' | 'root' | 'none'
+  /** Never leaves the platform. */
+  readonly internal: boolean
+}
