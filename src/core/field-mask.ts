@@ -1,0 +1,102 @@
+import { clone, type DescField, type DescMessage, type Message } from '@bufbuild/protobuf'
+import { reflect, type ReflectMessage } from '@bufbuild/protobuf/reflect'
+import { DomainError } from './errors.ts'
+import { fieldAccess } from './field-behavior.ts'
+
+/** Resource fields that no mask reaches: the uid comes from the path, the etag is a precondition. */
+const unmaskable: ReadonlySet<string> = new Set(['uid', 'etag'])
+
+/** `fooBar` or `foo_bar` as the schema spells it: `foo_bar`. */
+function snake(text: string): string {
+  return text.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
+}
+
+/** The field of `desc` that one mask segment names, in either spelling. */
+function fieldNamed(desc: DescMessage, segment: string): DescField | undefined {
+  return desc.fields.find((field) => field.name === segment || field.jsonName === segment || field.name === snake(segment))
+}
+
+/**
+ * The mask's paths as lists of fields. A path may be snake or camel case; a wildcard must stand alone.
+ * Throws code 3 on `updateMask` for a path that is none (spec 4.4, rules 1.4).
+ */
+function resolvePaths(desc: DescMessage, paths: readonly string[]): DescField[][] {
+  return paths.map((path) => {
+    const fields: DescField[] = []
+    let at: DescMessage | undefined = desc
+    for (const segment of path.split('.')) {
+      const field: DescField | undefined = at === undefined ? undefined : fieldNamed(at, segment)
+      if (field === undefined) throw DomainError.invalid('updateMask', `unknown path "${path.slice(0, 120)}"`)
+      fields.push(field)
+      at = field.fieldKind === 'message' ? field.message : undefined
+    }
+    return fields
+  })
+}
+
+function isWritable(field: DescField): boolean {
+  const access = fieldAccess(field)
+  return !access.outputOnly && !access.immutable && !unmaskable.has(field.name)
+}
+
+/** Sets `field` of `target` to what `source` has, or clears it. */
+function copyField(target: ReflectMessage, source: ReflectMessage, field: DescField): void {
+  if (source.isSet(field)) target.set(field, source.get(field))
+  else target.clear(field)
+}
+
+/** Follows `path` down and copies its last field; a nested message that is missing on one side counts as empty. */
+function copyPath(target: ReflectMessage, source: ReflectMessage, path: readonly DescField[]): void {
+  const [field, ...rest] = path
+  if (field === undefined || !isWritable(field)) return
+  if (rest.length === 0 || field.fieldKind !== 'message') {
+    copyField(target, source, field)
+    return
+  }
+  if (!source.isSet(field)) {
+    if (target.isSet(field)) target.clear(field)
+    return
+  }
+  if (!target.isSet(field)) target.set(field, target.get(field))
+  copyPath(target.get(field), source.get(field), rest)
+}
+
+/** Every writable field in turn: what the wildcard `*` replaces. */
+function replaceAll(target: ReflectMessage, source: ReflectMessage): void {
+  for (const field of target.desc.fields) if (isWritable(field)) copyField(target, source, field)
+}
+
+/** The fields of `message` that are set, as mask paths: the mask that gRPC implies where none is given (rules 1.4, C9). */
+export function populatedPaths(desc: DescMessage, message: Message): string[] {
+  const reflected = reflect(desc, message)
+  return desc.fields.filter((field) => reflected.isSet(field) && isWritable(field)).map((field) => field.name)
+}
+
+/**
+ * `current` changed to what `patch` says in the fields that `paths` name; `current` itself stays as it is. Output-only and immutable
+ * fields keep their value. `['*']` replaces every writable field. Throws code 3 on `updateMask`.
+ */
+export function applyMask<M extends Message>(desc: DescMessage, pair: { readonly current: M; readonly patch: M }, paths: readonly string[]): M {
+  const next = clone(desc, pair.current) as M
+  const target = reflect(desc, next)
+  const source = reflect(desc, pair.patch)
+  if (paths.includes('*')) {
+    if (paths.length > 1) throw DomainError.invalid('updateMask', '"*" must stand alone')
+    replaceAll(target, source)
+    return next
+  }
+  for (const path of resolvePaths(desc, paths)) copyPath(target, source, path)
+  return next
+}
+
+/** True where a mask lets the body's etag count as a precondition: it names the etag or everything (decisions "etag"). */
+export function maskAllowsEtag(paths: readonly string[] | undefined): boolean {
+  return paths === undefined || paths.includes('*') || paths.includes('etag')
+}
+
+/** The oneofs of a message that must be set, by their annotation, are checked by protovalidate; this lists the plain required fields that are empty. */
+export function missingRequired(desc: DescMessage, message: Message): DescField[] {
+  const reflected = reflect(desc, message)
+  return desc.fields.filter((field) => fieldAccess(field).required && !reflected.isSet(field))
+}
+

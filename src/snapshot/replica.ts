@@ -1,0 +1,276 @@
+import type { Log } from '../core/log.ts'
+import { watchedPrefixes } from '../store/keys.ts'
+import { StoreError, storeRevision, type Change, type Revision, type Store } from '../store/store.ts'
+import type { KindIndex, Row } from './row.ts'
+import { Snapshot, type RowListener } from './snapshot.ts'
+import { Waiters } from './waiters.ts'
+
+/**
+ * How the replica stands to its store.
+ * - `loading`: the first range is being read; nothing can be answered. -> `live`
+ * - `live`: the watch runs. -> `broken` when it ends
+ * - `broken`: the watch ended; linearizable and bounded reads fail with UNAVAILABLE. -> `live` once a new watch (or a whole reload) has caught up
+ *   with a revision asked for after the break
+ * - `closed`: close() was called. Final.
+ */
+export type ReplicaState =
+  { readonly kind: 'loading'; readonly records: number } | { readonly kind: 'live' } | { readonly kind: 'broken'; readonly cause: unknown } | { readonly kind: 'closed' }
+
+/** What a replica is made of. */
+export interface ReplicaOptions {
+  readonly store: Store
+  readonly kinds: readonly KindIndex[]
+  readonly builtIns: readonly Row[]
+  readonly log: Log
+  /** How long a read waits for the watch to catch up, in milliseconds. */
+  readonly barrierTimeoutMs?: number
+}
+
+const pageEntries = 5_000
+const firstBackoffMs = 50
+const maxBackoffMs = 2_000
+
+/** Waits `ms`, or until `signal` aborts. */
+async function pause(ms: number, signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return
+  const { promise, resolve } = Promise.withResolvers<void>()
+  const timer = setTimeout(resolve, ms)
+  const stop = (): void => resolve()
+  signal.addEventListener('abort', stop, { once: true })
+  await promise
+  clearTimeout(timer)
+  signal.removeEventListener('abort', stop)
+}
+
+/**
+ * Feeds a Snapshot from the store: one range at start, one watch after it, a reload where the watch can't be resumed. `barrier` makes reads
+ * linearizable: it resolves once the snapshot holds every commit that was acknowledged before the call (architecture 5).
+ */
+export class Replica {
+  readonly #options: Required<ReplicaOptions>
+  readonly #stop = new AbortController()
+  readonly #waiters = new Waiters()
+  readonly #rowListeners = new Set<RowListener>()
+  readonly #resetListeners = new Set<() => void>()
+  readonly #keyListeners = new Set<(key: string) => void>()
+  #snapshot: Snapshot
+  #state: ReplicaState = { kind: 'loading', records: 0 }
+  #revision: Revision = storeRevision(0)
+  #running: Promise<void> | undefined
+  #nextBarrier: Promise<Revision> | undefined
+  #currentBarrier: Promise<Revision> | undefined
+
+  constructor(options: ReplicaOptions) {
+    this.#options = { barrierTimeoutMs: 5_000, ...options }
+    this.#snapshot = this.#emptySnapshot()
+  }
+
+  get state(): ReplicaState {
+    return this.#state
+  }
+
+  /** The current snapshot. Take it anew after every await: a reload puts another one in its place. */
+  get snapshot(): Snapshot {
+    return this.#snapshot
+  }
+
+  /** The last commit that the snapshot holds. */
+  get revision(): Revision {
+    return this.#revision
+  }
+
+  /** Calls `listener` for every row that changes. */
+  onRow(listener: RowListener): void {
+    this.#rowListeners.add(listener)
+  }
+
+  /** Calls `listener` when a reload replaced the whole snapshot. */
+  onReset(listener: () => void): void {
+    this.#resetListeners.add(listener)
+  }
+
+  /** Calls `listener` with each changed key under `meta/` and each sweep mark. */
+  onKey(listener: (key: string) => void): void {
+    this.#keyListeners.add(listener)
+  }
+
+  /** Loads and starts to follow; resolves once live. Rejects where the first load fails for good (`signal` aborts). */
+  async start(signal: AbortSignal): Promise<void> {
+    let backoff = firstBackoffMs
+    for (;;) {
+      try {
+        await this.#load(signal)
+        break
+      } catch (error) {
+        if (signal.aborted || (error instanceof StoreError && error.kind === 'closed')) throw error
+        this.#options.log.warn('the store can not be read yet', { error: String(error) })
+        await pause(backoff, signal)
+        backoff = Math.min(backoff * 2, maxBackoffMs)
+      }
+    }
+    this.#state = { kind: 'live' }
+    this.#running = this.#follow()
+  }
+
+  /** Stops the watch and resolves when it has ended. */
+  async close(): Promise<void> {
+    this.#state = { kind: 'closed' }
+    this.#stop.abort(new StoreError('closed', 'the replica was closed'))
+    this.#waiters.fail(new StoreError('closed', 'the replica was closed'))
+    await this.#running
+  }
+
+  /**
+   * Resolves once the snapshot holds every commit acknowledged before this call. Calls that come while a question to the store is under way share the
+   * next one. Rejects with StoreError `unavailable` where the store can't be asked or the watch is broken or late.
+   */
+  async barrier(signal: AbortSignal): Promise<void> {
+    this.#assertLive()
+    const revision = await this.#barrierRevision()
+    signal.throwIfAborted()
+    await this.reached(revision, signal)
+  }
+
+  /** Resolves once the snapshot holds the commit `revision`; rejects like `barrier`. */
+  async reached(revision: Revision, signal: AbortSignal): Promise<void> {
+    if (this.#revision >= revision) return
+    this.#assertLive()
+    await this.#waiters.wait(revision, { timeoutMs: this.#options.barrierTimeoutMs, signal })
+  }
+
+  /** Rejects unless the watch runs: what bounded reads check. */
+  assertLive(): void {
+    this.#assertLive()
+  }
+
+  #assertLive(): void {
+    if (this.#state.kind !== 'live') throw new StoreError('unavailable', `the replica is ${this.#state.kind}`)
+  }
+
+  /** The answer of the first question to the store that is asked after this call. */
+  async #barrierRevision(): Promise<Revision> {
+    if (this.#nextBarrier !== undefined) return this.#nextBarrier
+    const running = this.#currentBarrier
+    const ask = async (): Promise<Revision> => {
+      if (running !== undefined) await Promise.allSettled([running])
+      this.#nextBarrier = undefined
+      const asked = this.#options.store.revision(this.#stop.signal)
+      this.#currentBarrier = asked
+      try {
+        return await asked
+      } finally {
+        if (this.#currentBarrier === asked) this.#currentBarrier = undefined
+      }
+    }
+    const next = ask()
+    // `ask` has already sent its question, and cleared nextBarrier, where nothing was under way.
+    if (running !== undefined) this.#nextBarrier = next
+    return next
+  }
+
+  #emptySnapshot(): Snapshot {
+    const { kinds, builtIns, log } = this.#options
+    return new Snapshot({
+      kinds,
+      builtIns,
+      listener: (kind, old, row) => {
+        for (const listener of this.#rowListeners) listener(kind, old, row)
+      },
+      fault: ({ key, cause }) => log.error('a stored record can not be read', { key, error: String(cause) }),
+    })
+  }
+
+  /** Reads everything as of one commit into a new snapshot and puts it in place. */
+  async #load(signal: AbortSignal): Promise<void> {
+    const snapshot = this.#emptySnapshot()
+    let revision: Revision | undefined
+    let records = 0
+    for (const prefix of watchedPrefixes) {
+      let after: string | undefined
+      for (;;) {
+        const page = await this.#options.store.range({ prefix, limit: pageEntries, ...(after === undefined ? {} : { after }), ...(revision === undefined ? {} : { revision }) }, signal)
+        revision ??= page.revision
+        snapshot.apply(page.entries as readonly Change[])
+        records += page.entries.length
+        if (this.#state.kind === 'loading') this.#state = { kind: 'loading', records }
+        after = page.entries.at(-1)?.key
+        if (!page.more || after === undefined) break
+        if (records % (20 * pageEntries) === 0) this.#options.log.info('loading', { records })
+      }
+    }
+    this.#snapshot = snapshot
+    this.#revision = revision ?? storeRevision(0)
+    for (const listener of this.#resetListeners) listener()
+    this.#waiters.reached(this.#revision)
+    this.#options.log.info('loaded', { records, revision: this.#revision })
+  }
+
+  /** Follows the store until closed. */
+  async #follow(): Promise<void> {
+    const { signal } = this.#stop
+    let backoff = firstBackoffMs
+    while (!signal.aborted) {
+      const startedAt = this.#revision
+      try {
+        await this.#watch(signal)
+      } catch (error) {
+        if (signal.aborted) return
+        this.#options.log.warn('the watch ended', { error: String(error) })
+        this.#state = { kind: 'broken', cause: error }
+        this.#waiters.fail(new StoreError('unavailable', 'the watch on the store ended', error))
+        if (this.#revision > startedAt) backoff = firstBackoffMs
+        await pause(backoff, signal)
+        backoff = Math.min(backoff * 2, maxBackoffMs)
+        if (error instanceof StoreError && (error.kind === 'compacted' || error.kind === 'replaced')) await this.#reload(signal)
+      }
+    }
+  }
+
+  async #reload(signal: AbortSignal): Promise<void> {
+    try {
+      await this.#load(signal)
+    } catch (error) {
+      // The next watch starts from the old revision, is refused again, and so comes back here.
+      if (!signal.aborted) this.#options.log.warn('the reload failed', { error: String(error) })
+    }
+  }
+
+  /** One watch, from its start to its end; throws what ended it. */
+  async #watch(signal: AbortSignal): Promise<void> {
+    const ended = new AbortController()
+    const either = AbortSignal.any([signal, ended.signal])
+    const caughtUp = this.#state.kind === 'live' ? Promise.resolve() : this.#goLive(either)
+    try {
+      for await (const batch of this.#options.store.watch(watchedPrefixes, this.#revision, either)) this.#apply(batch.revision, batch.changes)
+    } finally {
+      ended.abort(new StoreError('unavailable', 'the watch ended'))
+      await Promise.allSettled([caughtUp])
+    }
+  }
+
+  /** Turns `broken` into `live` once the new watch has caught up with what the store holds now. */
+  async #goLive(signal: AbortSignal): Promise<void> {
+    const { store, log } = this.#options
+    while (!signal.aborted && this.#state.kind === 'broken') {
+      try {
+        const revision = await store.revision(signal)
+        if (this.#revision < revision) await this.#waiters.wait(revision, { timeoutMs: this.#options.barrierTimeoutMs, signal })
+        if (this.#state.kind !== 'broken') return
+        this.#state = { kind: 'live' }
+        log.info('the watch runs again', { revision: this.#revision })
+      } catch (error) {
+        if (!signal.aborted) log.debug('not caught up yet', { error: String(error) })
+        await pause(firstBackoffMs, signal)
+      }
+    }
+  }
+
+  #apply(revision: Revision, changes: readonly Change[]): void {
+    this.#snapshot.apply(changes)
+    if (revision > this.#revision) this.#revision = revision
+    this.#waiters.reached(this.#revision)
+    for (const { key } of changes) {
+      if (key.startsWith('meta/') || key.startsWith('i/sweep/')) for (const listener of this.#keyListeners) listener(key)
+    }
+  }
+}

@@ -1,0 +1,41 @@
+import { StoreError, type Revision } from '../store/store.ts'
+
+interface Waiter {
+  readonly revision: Revision
+  readonly resolve: () => void
+  readonly reject: (error: unknown) => void
+}
+
+/** Those who wait for the snapshot to hold a commit. */
+export class Waiters {
+  readonly #waiting = new Set<Waiter>()
+
+  /** Resolves once `reached` is told of `revision` or a later one; rejects with StoreError `unavailable` after `timeoutMs`, or the signal's reason. */
+  async wait(revision: Revision, options: { timeoutMs: number; signal: AbortSignal }): Promise<void> {
+    const { timeoutMs, signal } = options
+    signal.throwIfAborted()
+    const { promise, resolve, reject } = Promise.withResolvers<void>()
+    const waiter = { revision, resolve, reject }
+    this.#waiting.add(waiter)
+    const timer = setTimeout(() => reject(new StoreError('unavailable', 'the watch on the store is late')), timeoutMs)
+    const abort = (): void => reject(signal.reason)
+    signal.addEventListener('abort', abort, { once: true })
+    try {
+      await promise
+    } finally {
+      clearTimeout(timer)
+      signal.removeEventListener('abort', abort)
+      this.#waiting.delete(waiter)
+    }
+  }
+
+  /** Lets go all who wait for `revision` or an earlier one. */
+  reached(revision: Revision): void {
+    for (const waiter of this.#waiting) if (waiter.revision <= revision) waiter.resolve()
+  }
+
+  /** Rejects all who wait. */
+  fail(error: unknown): void {
+    for (const waiter of this.#waiting) waiter.reject(error)
+  }
+}
