@@ -1,0 +1,56 @@
+// Brings a clone to where the npm scripts can run: installs packages where the lock file changed and, for `test`, the real parts.
+// Runs before anything is installed: plain JavaScript for Node 20, no packages.
+import { spawnSync } from 'node:child_process'
+import { createHash } from 'node:crypto'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+
+const root = join(import.meta.dirname, '..')
+const stampFile = join(root, 'node_modules', '.taproot-setup')
+const pinnedNode = join(root, 'node_modules', '.bin', 'node')
+/** The real parts that `npm test` needs (design: tests run against the real thing). */
+const testParts = ['etcd', 'grpcurl']
+
+if (!isInstalled()) installPackages()
+if (process.argv[2] === 'test') prepareParts()
+
+/** What the installed packages follow from. */
+function fingerprint() {
+  return createHash('sha256')
+    .update(readFileSync(join(root, 'package-lock.json')))
+    .digest('hex')
+}
+
+function isInstalled() {
+  return existsSync(pinnedNode) && existsSync(stampFile) && readFileSync(stampFile, 'utf8') === fingerprint()
+}
+
+/**
+ * `npm install --no-save` and not `npm ci`: a lock file written on one platform may lack the optional binaries of the others, which
+ * `npm ci` refuses. Locked versions are kept either way, and the lock file is not touched.
+ */
+function installPackages() {
+  process.stdout.write('installing packages ...\n')
+  const args = ['install', '--no-save', '--include=dev', '--no-audit', '--no-fund', '--no-progress', '--loglevel=error']
+  run(npmCommand(args), 'npm could not install the packages')
+  writeFileSync(stampFile, fingerprint())
+}
+
+/** The npm that runs this script, else the one on the path. */
+function npmCommand(args) {
+  const self = process.env.npm_execpath
+  return self !== undefined && /npm-cli\.js$/.test(self) ? [process.execPath, self, ...args] : ['npm', ...args]
+}
+
+function prepareParts() {
+  const { status } = spawnSync(process.execPath, [join(root, 'tools', 'parts.js'), ...testParts], { cwd: root, stdio: 'inherit' })
+  if (status !== 0) process.exit(status ?? 1)
+}
+
+/** Runs a command quietly; on failure prints what it said and exits. */
+function run([command, ...args], complaint) {
+  const result = spawnSync(command, args, { cwd: root, encoding: 'utf8', maxBuffer: 64 * 1024 * 1024, shell: process.platform === 'win32' })
+  if (result.status === 0) return
+  process.stderr.write(`${complaint}:\n${result.stdout ?? ''}${result.stderr ?? ''}${result.error?.message ?? ''}\n`)
+  process.exit(result.status ?? 1)
+}
