@@ -1,0 +1,61 @@
+import { defineConfig, globalIgnores } from 'eslint/config'
+import tseslint from 'typescript-eslint'
+
+const thenable = 'An exported object with a `then` is taken for a promise by `await`: give the method another name.'
+/** `then` as a property or method of an object literal or class (style.md 9). */
+const noThen = ['Property', 'MethodDefinition', 'PropertyDefinition', 'TSMethodSignature', 'TSPropertySignature'].map((node) => ({
+  selector: `${node}[key.name='then']`,
+  message: thenable,
+}))
+const noEnvironment = {
+  selector: "MemberExpression[object.name='process'][property.name=/^(env|argv|exit)$/]",
+  message: 'Only src/cmd reads the environment and ends the process: take the value as a parameter.',
+}
+const sizes = {
+  'max-lines': ['error', { max: 350, skipBlankLines: true, skipComments: false }],
+  complexity: ['error', 15],
+}
+
+export default defineConfig(
+  globalIgnores(['src/gen/**', 'node_modules/**', 'coverage/**', '.taproot/**']),
+  { linterOptions: { reportUnusedDisableDirectives: 'error' } },
+  {
+    files: ['**/*.js', '**/*.cjs'],
+    rules: { ...sizes, 'no-empty': 'error', 'no-unused-vars': 'error', 'prefer-const': 'error', eqeqeq: 'error', 'no-var': 'error' },
+  },
+  {
+    files: ['**/*.ts'],
+    extends: [tseslint.configs.base],
+    languageOptions: { parserOptions: { projectService: true, tsconfigRootDir: import.meta.dirname } },
+    rules: {
+      ...sizes,
+      eqeqeq: 'error',
+      'no-empty': 'error',
+      'no-var': 'error',
+      'prefer-const': 'error',
+      'no-restricted-syntax': ['error', ...noThen, noEnvironment],
+      '@typescript-eslint/await-thenable': 'error',
+      '@typescript-eslint/consistent-type-imports': 'error',
+      '@typescript-eslint/no-explicit-any': 'error',
+      '@typescript-eslint/no-floating-promises': 'error',
+      '@typescript-eslint/no-misused-promises': 'error',
+      '@typescript-eslint/no-unnecessary-type-assertion': 'error',
+      '@typescript-eslint/no-unused-vars': ['error', { argsIgnorePattern: '^_', varsIgnorePattern: '^_' }],
+      '@typescript-eslint/only-throw-error': 'error',
+      '@typescript-eslint/prefer-promise-reject-errors': 'error',
+      '@typescript-eslint/switch-exhaustiveness-check': ['error', { considerDefaultExhaustiveForUnions: true }],
+    },
+  },
+  {
+    files: ['src/**/*.ts'],
+    rules: {
+      'max-lines-per-function': ['error', { max: 60, skipBlankLines: true, skipComments: true }],
+      'max-params': ['error', 3],
+    },
+  },
+  {
+    // The places that may read the environment.
+    files: ['src/cmd/**/*.ts', 'test/**/*.ts', 'bench/**/*.ts', 'tools/**/*.ts', '*.ts'],
+    rules: { 'no-restricted-syntax': ['error', ...noThen] },
+  },
+)

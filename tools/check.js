@@ -1,0 +1,66 @@
+// `npm run check`: every static check, two at a time, one line each; a failing step prints its output. Names of steps as arguments
+// run only those.
+import { spawn } from 'node:child_process'
+import { existsSync } from 'node:fs'
+import { join } from 'node:path'
+
+const root = join(import.meta.dirname, '..')
+const atOnce = 2
+
+/** What is checked. Slowest first, so that two lanes end together. */
+const steps = [
+  { name: 'lint', command: bin('eslint', '--max-warnings=0', '.') },
+  { name: 'types', command: bin('tsc', '--noEmit', '--pretty', 'false') },
+  { name: 'generated files', command: [process.execPath, 'tools/generate.js', '--check'] },
+  { name: 'unused code', command: bin('knip', '--no-progress') },
+  { name: 'format', command: bin('prettier', '--check', '--log-level=warn', '.') },
+  {
+    name: 'import rules',
+    command: bin('depcruise', '--config=.dependency-cruiser.cjs', '--output-type=err', ...existing('src', 'test', 'tools', 'bench', 'bin')),
+  },
+]
+
+const wanted = process.argv.slice(2)
+const unknown = wanted.filter((name) => !steps.some((step) => step.name === name))
+if (unknown.length > 0) {
+  process.stderr.write(`unknown check: ${unknown.join(', ')}; there are: ${steps.map((step) => step.name).join(', ')}\n`)
+  process.exit(2)
+}
+
+const queue = steps.filter((step) => wanted.length === 0 || wanted.includes(step.name))
+const total = queue.length
+const failed = []
+await Promise.all(Array.from({ length: atOnce }, lane))
+process.stdout.write(failed.length === 0 ? `${total} checks passed\n` : `${failed.length} of ${total} checks failed: ${failed.join(', ')}\n`)
+process.exitCode = failed.length === 0 ? 0 : 1
+
+async function lane() {
+  for (let step = queue.shift(); step !== undefined; step = queue.shift()) {
+    const startedAt = performance.now()
+    const { ok, output } = await run(step.command)
+    const seconds = ((performance.now() - startedAt) / 1000).toFixed(1)
+    if (!ok) failed.push(step.name)
+    process.stdout.write(ok ? `ok    ${step.name} (${seconds} s)\n` : `FAIL  ${step.name} (${seconds} s)\n${output.trimEnd()}\n`)
+  }
+}
+
+/** The command of an installed package. */
+function bin(name, ...args) {
+  return [join(root, 'node_modules', '.bin', name), ...args]
+}
+
+function existing(...folders) {
+  return folders.filter((folder) => existsSync(join(root, folder)))
+}
+
+/** Never rejects: a command that can't start is a failed one. */
+function run([command, ...args]) {
+  return new Promise((resolve) => {
+    const child = spawn(command, args, { cwd: root, stdio: ['ignore', 'pipe', 'pipe'] })
+    const chunks = []
+    child.stdout.on('data', (chunk) => chunks.push(chunk))
+    child.stderr.on('data', (chunk) => chunks.push(chunk))
+    child.on('error', (error) => resolve({ ok: false, output: error.message }))
+    child.on('close', (code) => resolve({ ok: code === 0, output: Buffer.concat(chunks).toString('utf8') }))
+  })
+}
