@@ -1,0 +1,69 @@
+import { storeRevision, type Entry, type Revision } from '../store.ts'
+
+/** One key's change in a commit, with what it replaced. */
+export interface Step {
+  readonly key: string
+  readonly before: Entry | undefined
+  readonly after: Entry | undefined
+}
+
+/** A commit that changed something. */
+export interface Commit {
+  readonly revision: Revision
+  readonly steps: readonly Step[]
+}
+
+/** What a step costs in memory besides its key and values, roughly. */
+const stepOverheadBytes = 200
+
+/**
+ * The newest commits, in memory, up to a number of bytes (the newest one is always kept): what watches read from, and what
+ * turns the present back into a recent past.
+ */
+export class CommitHistory {
+  readonly #commits = new Map<Revision, Commit>()
+  readonly #maxBytes: number
+  #bytes = 0
+  #last: Revision
+  #floor: Revision
+
+  constructor(start: Revision, maxBytes: number) {
+    this.#maxBytes = maxBytes
+    this.#last = start
+    this.#floor = start
+  }
+
+  /** The revision of the newest commit. */
+  get last(): Revision {
+    return this.#last
+  }
+
+  /** Appends the commit that follows `last`. */
+  add(commit: Commit): void {
+    this.#commits.set(commit.revision, commit)
+    this.#last = commit.revision
+    this.#bytes += sizeOf(commit)
+    while (this.#bytes > this.#maxBytes && this.#commits.size > 1) {
+      const oldest = this.#commits.get(storeRevision(this.#floor + 1))
+      if (oldest === undefined) return
+      this.#commits.delete(oldest.revision)
+      this.#floor = oldest.revision
+      this.#bytes -= sizeOf(oldest)
+    }
+  }
+
+  /** At most `limit` commits after `after`, oldest first; undefined where some of them are no longer kept. */
+  since(after: Revision, limit = Infinity): Commit[] | undefined {
+    if (after < this.#floor) return undefined
+    const commits: Commit[] = []
+    for (let at = after + 1; at <= this.#last && commits.length < limit; at++) {
+      const commit = this.#commits.get(storeRevision(at))
+      if (commit !== undefined) commits.push(commit)
+    }
+    return commits
+  }
+}
+
+function sizeOf({ steps }: Commit): number {
+  return steps.reduce((sum, { key, before, after }) => sum + stepOverheadBytes + key.length + (before?.value.length ?? 0) + (after?.value.length ?? 0), 0)
+}

@@ -1,0 +1,57 @@
+import { StoreError, type Leadership } from '../store.ts'
+import { untilAborted } from '../until-aborted.ts'
+
+/** The reason of `lost` where the leader itself resigned. */
+const resigned = 'resigned'
+
+/** One name's candidates: the first leads, the others wait in order. */
+interface Candidate {
+  readonly won: PromiseWithResolvers<void>
+  readonly lost: AbortController
+}
+
+/** Elections among the callers of one process, which is all there is on a store that one process has to itself. */
+export class LocalElections {
+  readonly #queues = new Map<string, Candidate[]>()
+
+  /** Waits its turn; rejects with the signal's reason once that aborts, or with `closed`. */
+  async elect(name: string, signal: AbortSignal): Promise<Leadership> {
+    signal.throwIfAborted()
+    const candidate: Candidate = { won: Promise.withResolvers(), lost: new AbortController() }
+    const queue = this.#queues.get(name) ?? []
+    this.#queues.set(name, queue)
+    queue.push(candidate)
+    if (queue[0] === candidate) candidate.won.resolve()
+    try {
+      await untilAborted(candidate.won.promise, signal)
+    } catch (error) {
+      this.#leave(name, candidate)
+      throw error
+    }
+    return {
+      lost: candidate.lost.signal,
+      resign: async () => {
+        candidate.lost.abort(resigned)
+        this.#leave(name, candidate)
+      },
+    }
+  }
+
+  /** Ends every leadership and rejects everyone who waits. */
+  close(error: StoreError): void {
+    for (const candidate of [...this.#queues.values()].flat()) {
+      candidate.won.reject(error)
+      candidate.lost.abort(error)
+    }
+    this.#queues.clear()
+  }
+
+  #leave(name: string, candidate: Candidate): void {
+    const queue = this.#queues.get(name)
+    const at = queue?.indexOf(candidate) ?? -1
+    if (queue === undefined || at < 0) return
+    queue.splice(at, 1)
+    if (queue.length === 0) this.#queues.delete(name)
+    else if (at === 0) queue[0]?.won.resolve()
+  }
+}

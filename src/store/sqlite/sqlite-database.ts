@@ -1,0 +1,176 @@
+import { chmodSync, closeSync, mkdirSync, openSync } from 'node:fs'
+import { dirname } from 'node:path'
+import { DatabaseSync, type StatementSync } from 'node:sqlite'
+import { prefixEnd } from '../key-range.ts'
+import { StoreError, storeRevision, type Committed, type Conflict, type Entry, type Guard, type Revision, type Transaction, type Write } from '../store.ts'
+import type { Commit, Step } from './commit-history.ts'
+import { sqliteOpenError } from './sqlite-errors.ts'
+
+/** `PRAGMA application_id` of our files ('TAPR'), and the version of the schema below. */
+const applicationId = 0x54415052
+const schemaVersion = 1
+
+const schema = `
+  CREATE TABLE kv (key TEXT PRIMARY KEY, value BLOB NOT NULL, revision INTEGER NOT NULL) WITHOUT ROWID;
+  CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+  INSERT INTO meta VALUES ('revision', 0);
+  PRAGMA application_id = ${applicationId};
+  PRAGMA user_version = ${schemaVersion};
+`
+
+/** No key is greater; the end of a range without one. */
+const afterAllKeys = '\u{10ffff}'
+
+/** What came of a group of transactions: each one's outcome, in order, and the commits that changed something. */
+export interface GroupOutcome {
+  readonly outcomes: readonly (Committed | Conflict)[]
+  readonly commits: readonly Commit[]
+}
+
+/**
+ * The file: the newest version of every key, and the revision of the last commit. It holds the file's lock from open to close (the
+ * system lets go of it when the process dies). Synchronous; throws the driver's errors.
+ */
+export class SqliteDatabase {
+  readonly #database: DatabaseSync
+  readonly #statements: Record<keyof typeof statementTexts, StatementSync>
+
+  private constructor(database: DatabaseSync) {
+    this.#database = database
+    const prepared = Object.entries(statementTexts).map(([name, text]) => [name, database.prepare(text)])
+    // fromEntries forgets the names; they are those of statementTexts.
+    this.#statements = Object.fromEntries(prepared) as Record<keyof typeof statementTexts, StatementSync>
+  }
+
+  /** Opens or creates the file (mode 0600). Throws StoreError `unavailable` where another process holds it or it is not ours. */
+  static open(path: string, maxBytes: number | undefined): SqliteDatabase {
+    let database: DatabaseSync | undefined
+    try {
+      createPrivateFile(path)
+      database = new DatabaseSync(path)
+      prepareFile(database, path, maxBytes)
+      return new SqliteDatabase(database)
+    } catch (error) {
+      database?.close()
+      throw sqliteOpenError(path, error)
+    }
+  }
+
+  lastRevision(): Revision {
+    return storeRevision(Number(this.#statements.lastRevision.get()?.['value']))
+  }
+
+  get(key: string): Entry | undefined {
+    const row = this.#statements.get.get(key)
+    return row === undefined ? undefined : entryOf(row)
+  }
+
+  /** At most `limit` entries that start with `prefix` and come after `after`, in byte order. */
+  range(prefix: string, after: string, limit: number): Entry[] {
+    const end = prefixEnd(prefix) ?? afterAllKeys
+    const rows = after < prefix ? this.#statements.rangeFrom.all(prefix, end, limit) : this.#statements.rangeAfter.all(after, end, limit)
+    return rows.map(entryOf)
+  }
+
+  /** Runs the transactions one after the other and makes them durable together; where it throws none of them happened, unless the disk failed. */
+  commit(transactions: readonly Transaction[]): GroupOutcome {
+    this.#database.exec('BEGIN IMMEDIATE')
+    try {
+      const group = this.#apply(transactions)
+      this.#database.exec('COMMIT')
+      return group
+    } catch (error) {
+      // SQLite has rolled back by itself after some errors.
+      if (this.#database.isTransaction) this.#database.exec('ROLLBACK')
+      throw error
+    }
+  }
+
+  close(): void {
+    this.#database.close()
+  }
+
+  #apply(transactions: readonly Transaction[]): GroupOutcome {
+    let revision = this.lastRevision()
+    const outcomes: (Committed | Conflict)[] = []
+    const commits: Commit[] = []
+    for (const { guards, writes } of transactions) {
+      if (!guards.every((guard) => this.#holds(guard))) {
+        outcomes.push({ committed: false })
+        continue
+      }
+      const next = storeRevision(revision + 1)
+      const steps = writes.flatMap((write) => this.#write(write, next))
+      if (steps.length > 0) {
+        commits.push({ revision: next, steps })
+        revision = next
+      }
+      outcomes.push({ committed: true, revision })
+    }
+    if (commits.length > 0) this.#statements.setRevision.run(revision)
+    return { outcomes, commits }
+  }
+
+  #holds(guard: Guard): boolean {
+    if (guard.kind === 'empty') return this.#statements.any.get(guard.prefix, prefixEnd(guard.prefix) ?? afterAllKeys) === undefined
+    const revision = this.#statements.revisionOf.get(guard.key)?.['revision']
+    if (guard.kind === 'absent') return revision === undefined
+    return guard.kind === 'exists' ? revision !== undefined : revision === guard.revision
+  }
+
+  /** Deleting what is not there changes nothing: no step. */
+  #write(write: Write, revision: Revision): Step[] {
+    const { key } = write
+    const before = this.get(key)
+    if (write.kind === 'delete') {
+      if (before === undefined) return []
+      this.#statements.delete.run(key)
+      return [{ key, before, after: undefined }]
+    }
+    this.#statements.put.run(key, write.value, revision)
+    // A copy: the caller may use its buffer again.
+    return [{ key, before, after: { key, value: Uint8Array.from(write.value), revision } }]
+  }
+}
+
+const statementTexts = {
+  get: 'SELECT key, value, revision FROM kv WHERE key = ?',
+  revisionOf: 'SELECT revision FROM kv WHERE key = ?',
+  rangeFrom: 'SELECT key, value, revision FROM kv WHERE key >= ? AND key < ? ORDER BY key LIMIT ?',
+  rangeAfter: 'SELECT key, value, revision FROM kv WHERE key > ? AND key < ? ORDER BY key LIMIT ?',
+  any: 'SELECT 1 FROM kv WHERE key >= ? AND key < ? LIMIT 1',
+  put: 'INSERT INTO kv VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value, revision = excluded.revision',
+  delete: 'DELETE FROM kv WHERE key = ?',
+  lastRevision: "SELECT value FROM meta WHERE name = 'revision'",
+  setRevision: "UPDATE meta SET value = ? WHERE name = 'revision'",
+} as const
+
+function entryOf(row: Record<string, unknown>): Entry {
+  // The types are those of the schema's columns.
+  return { key: row['key'] as string, value: row['value'] as Uint8Array, revision: storeRevision(row['revision'] as number) }
+}
+
+/** SQLite would create the file by the umask, and its log with the same mode. An existing file is never opened here: closing it would drop this process's locks on it. */
+function createPrivateFile(path: string): void {
+  mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
+  try {
+    closeSync(openSync(path, 'wx', 0o600))
+  } catch (error) {
+    if (!(error instanceof Error && 'code' in error && error.code === 'EEXIST')) throw error
+    chmodSync(path, 0o600)
+  }
+}
+
+/** Takes the lock for good (exclusive before the first access, so that no shared memory file is needed), then checks or makes the schema. */
+function prepareFile(database: DatabaseSync, path: string, maxBytes: number | undefined): void {
+  database.exec('PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; BEGIN IMMEDIATE')
+  const version = Number(database.prepare('PRAGMA user_version').get()?.['user_version'])
+  if (version === 0) database.exec(schema)
+  database.exec('COMMIT')
+  const application = Number(database.prepare('PRAGMA application_id').get()?.['application_id'])
+  if (application !== applicationId) throw new StoreError('unavailable', `the embedded store ${path}: it is not a file of ours`)
+  if (version > schemaVersion) throw new StoreError('unavailable', `the embedded store ${path}: it was written by a newer version`)
+  if (maxBytes === undefined) return
+  const pageSize = Number(database.prepare('PRAGMA page_size').get()?.['page_size'])
+  database.exec(`PRAGMA max_page_count = ${Math.max(1, Math.floor(maxBytes / pageSize))}`)
+}

@@ -1,0 +1,199 @@
+import type { Log } from '../../core/log.ts'
+import {
+  StoreError,
+  type ChangeBatch,
+  type Committed,
+  type Conflict,
+  type Entry,
+  type Leadership,
+  type RangeQuery,
+  type RangeResult,
+  type Revision,
+  type Store,
+  type Transaction,
+} from '../store.ts'
+import { checkRange, checkTransaction } from '../transaction-limits.ts'
+import { untilAborted } from '../until-aborted.ts'
+import { CommitHistory, type Commit } from './commit-history.ts'
+import { LocalElections } from './local-election.ts'
+import { SqliteDatabase } from './sqlite-database.ts'
+import { sqliteError } from './sqlite-errors.ts'
+
+/** Where the embedded store lives and how much it may take. */
+export interface SqliteStoreOptions {
+  /** The file; missing directories are made. */
+  readonly path: string
+  readonly log: Log
+  /** Memory for recent commits, which watches resume from and old revisions are read from; 32 MiB by default. */
+  readonly historyBytes?: number
+  /** The file's largest size; over it transactions fail with `exhausted`. No limit by default. */
+  readonly maxBytes?: number
+}
+
+/**
+ * The embedded store: one file, one process. Commits are durable (WAL, synchronous=FULL) and those that wait in one turn of the event
+ * loop share one disk flush. Throws StoreError `unavailable` where another process has the file or it can't be used. The past is
+ * as long as `historyBytes` and starts anew with each open.
+ */
+export function createSqliteStore(options: SqliteStoreOptions): Store {
+  return new SqliteStore(options)
+}
+
+const defaultHistoryBytes = 32 * 1024 * 1024
+
+/** The most commits in one batch of a watch. */
+const maxBatchCommits = 1000
+
+/** A transaction on its way to the next group commit. */
+interface Waiting {
+  readonly transaction: Transaction
+  readonly signal: AbortSignal
+  readonly done: PromiseWithResolvers<Committed | Conflict>
+}
+
+/**
+ * States: usable (`#ended` undefined) until `close` (`closed`) or until the disk fails a commit (`unavailable`: what the file holds is
+ * then not known, so nothing is answered until it is opened anew). Neither is ever left.
+ */
+class SqliteStore implements Store {
+  readonly #database: SqliteDatabase
+  readonly #history: CommitHistory
+  readonly #elections = new LocalElections()
+  readonly #log: Log
+  #queue: Waiting[] = []
+  #changed = Promise.withResolvers<void>()
+  #ended: StoreError | undefined
+
+  constructor({ path, log, historyBytes, maxBytes }: SqliteStoreOptions) {
+    this.#database = SqliteDatabase.open(path, maxBytes)
+    this.#history = new CommitHistory(this.#database.lastRevision(), historyBytes ?? defaultHistoryBytes)
+    this.#log = log
+  }
+
+  async get(key: string, signal: AbortSignal): Promise<Entry | undefined> {
+    return this.#read(signal, () => this.#database.get(key))
+  }
+
+  async range(query: RangeQuery, signal: AbortSignal): Promise<RangeResult> {
+    checkRange(query)
+    return this.#read(signal, () => this.#rangeAt(query))
+  }
+
+  async transact(transaction: Transaction, signal: AbortSignal): Promise<Committed | Conflict> {
+    this.#assertUsable(signal)
+    checkTransaction(transaction)
+    const waiting: Waiting = { transaction, signal, done: Promise.withResolvers() }
+    if (this.#queue.push(waiting) === 1) setImmediate(() => this.#commitQueue())
+    return untilAborted(waiting.done.promise, signal)
+  }
+
+  async *watch(prefixes: readonly string[], after: Revision, signal: AbortSignal): AsyncGenerator<ChangeBatch, never> {
+    this.#assertUsable(signal)
+    if (after > this.#history.last) throw new StoreError('replaced', 'the store is older than the watch')
+    for (let at = after; ;) {
+      const commits = this.#history.since(at, maxBatchCommits)
+      if (commits === undefined) throw new StoreError('compacted', 'the watch starts before the kept history')
+      const newest = commits.at(-1)
+      if (newest === undefined) await untilAborted(this.#changed.promise, signal)
+      else {
+        at = newest.revision
+        yield { revision: at, changes: commits.flatMap((commit) => changesOf(commit, prefixes)) }
+      }
+      this.#assertUsable(signal)
+    }
+  }
+
+  async revision(signal: AbortSignal): Promise<Revision> {
+    this.#assertUsable(signal)
+    return this.#history.last
+  }
+
+  async elect(name: string, signal: AbortSignal): Promise<Leadership> {
+    this.#assertUsable(signal)
+    return this.#elections.elect(name, signal)
+  }
+
+  async close(): Promise<void> {
+    const first = this.#ended?.kind !== 'closed'
+    this.#end(new StoreError('closed', 'the store was closed'))
+    if (first) this.#database.close()
+  }
+
+  #assertUsable(signal: AbortSignal): void {
+    signal.throwIfAborted()
+    if (this.#ended !== undefined) throw this.#ended
+  }
+
+  #read<T>(signal: AbortSignal, read: () => T): T {
+    this.#assertUsable(signal)
+    try {
+      return read()
+    } catch (error) {
+      throw sqliteError(error)
+    }
+  }
+
+  /** The present with every later change taken back; the present alone where no past is asked for. */
+  #rangeAt({ prefix, after = '', limit, revision = this.#history.last }: RangeQuery): RangeResult {
+    if (revision > this.#history.last) throw new StoreError('replaced', 'the store is older than the revision asked for')
+    const later = this.#history.since(revision)
+    if (later === undefined) throw new StoreError('compacted', 'the revision is before the kept history')
+    const then = new Map<string, Entry | undefined>()
+    for (const { key, before } of later.flatMap((commit) => commit.steps)) {
+      if (key.startsWith(prefix) && key > after && !then.has(key)) then.set(key, before)
+    }
+    let entries = this.#database.range(prefix, after, limit + 1 + then.size)
+    if (then.size > 0) {
+      entries = entries.filter((entry) => !then.has(entry.key)).concat([...then.values()].filter((entry) => entry !== undefined))
+      entries.sort((a, b) => (a.key < b.key ? -1 : 1))
+    }
+    return { entries: entries.slice(0, limit), more: entries.length > limit, revision }
+  }
+
+  #commitQueue(): void {
+    const group = this.#queue.filter((waiting) => !waiting.signal.aborted)
+    this.#queue = []
+    if (this.#ended === undefined && group.length > 0) this.#commitGroup(group)
+  }
+
+  #commitGroup(group: readonly Waiting[]): void {
+    try {
+      const { outcomes, commits } = this.#database.commit(group.map((waiting) => waiting.transaction))
+      for (const commit of commits) this.#history.add(commit)
+      if (commits.length > 0) this.#wakeWatches()
+      for (const [index, waiting] of group.entries()) waiting.done.resolve(outcomes[index] ?? { committed: false })
+    } catch (error) {
+      this.#commitFailed(group, sqliteError(error))
+    }
+  }
+
+  /** One transaction too many for the disk must not fail the others of its group. */
+  #commitFailed(group: readonly Waiting[], error: unknown): void {
+    const full = error instanceof StoreError && error.kind === 'exhausted'
+    if (full && group.length > 1) {
+      for (const waiting of group) this.#commitGroup([waiting])
+      return
+    }
+    for (const waiting of group) waiting.done.reject(error)
+    if (full || !(error instanceof StoreError)) return
+    this.#log.error('the embedded store failed a commit; it has to be opened anew', { error })
+    this.#end(new StoreError('unavailable', 'the embedded store failed a commit', error))
+  }
+
+  #wakeWatches(): void {
+    this.#changed.resolve()
+    this.#changed = Promise.withResolvers()
+  }
+
+  #end(error: StoreError): void {
+    this.#ended = error
+    for (const waiting of this.#queue) waiting.done.reject(error)
+    this.#queue = []
+    this.#elections.close(error)
+    this.#wakeWatches()
+  }
+}
+
+function changesOf({ revision, steps }: Commit, prefixes: readonly string[]): ChangeBatch['changes'] {
+  return steps.filter(({ key }) => prefixes.some((prefix) => key.startsWith(prefix))).map(({ key, after }) => ({ key, value: after?.value, revision }))
+}

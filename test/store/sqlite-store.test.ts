@@ -1,0 +1,149 @@
+import { spawn, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtemp, rm, stat } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { DatabaseSync } from 'node:sqlite'
+import { describe, expect, onTestFinished, test } from 'vitest'
+import { createSqliteStore, type SqliteStoreOptions } from '../../src/store/sqlite/sqlite-store.ts'
+import type { Store } from '../../src/store/store.ts'
+import { storeContract } from './contract.ts'
+import { commit, failureOf, put, record, silentLog, soon, type StoreUnderTest } from './store-harness.ts'
+
+async function newPath(): Promise<string> {
+  const directory = await mkdtemp(join(tmpdir(), 'taproot-sqlite-'))
+  onTestFinished(() => rm(directory, { recursive: true }))
+  return join(directory, 'data', 'store.db')
+}
+
+function open(path: string, options: Partial<SqliteStoreOptions> = {}): Store {
+  const store = createSqliteStore({ path, log: silentLog, ...options })
+  onTestFinished(() => store.close())
+  return store
+}
+
+async function openForContract(): Promise<StoreUnderTest> {
+  const path = await newPath()
+  const historyBytes = 9 * 1024 * 1024
+  const store = open(path, { historyBytes })
+  return {
+    store,
+    peer: () => store,
+    reopen: async () => {
+      await store.close()
+      return open(path, { historyBytes })
+    },
+    forgetHistory: async () => {
+      for (let written = 0; written <= historyBytes; written += 1_000_000) await commit(store, put(`x/filler/${written}`, new Uint8Array(1_000_000)))
+    },
+  }
+}
+
+storeContract('sqlite', openForContract)
+
+/** Starts sqlite-child.ts on `path`; `lines` is what it printed. */
+function startChild(path: string): { process: ChildProcess; lines: string[]; said: (count: number) => Promise<void> } {
+  const child = spawn(process.execPath, ['--disable-warning=ExperimentalWarning', join(import.meta.dirname, 'sqlite-child.ts'), path], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  onTestFinished(() => void child.kill('SIGKILL'))
+  const lines: string[] = []
+  const reader = createInterface({ input: child.stdout })
+  reader.on('line', (line) => lines.push(line))
+  return {
+    process: child,
+    lines,
+    said: async (count) => {
+      while (lines.length < count) await once(reader, 'line', { signal: soon() })
+    },
+  }
+}
+
+function openError(path: string): unknown {
+  try {
+    open(path)
+  } catch (error) {
+    return error
+  }
+  return undefined
+}
+
+describe('the sqlite store', () => {
+  test('its files are readable by their owner alone', async () => {
+    const path = await newPath()
+    await commit(open(path), put('r/a'))
+    for (const file of [path, `${path}-wal`]) expect((await stat(file)).mode & 0o777).toBe(0o600)
+  })
+
+  test('a second process is refused with unavailable, until the first is killed', { timeout: 30_000 }, async () => {
+    const path = await newPath()
+    const child = startChild(path)
+    await child.said(2)
+    expect(openError(path)).toMatchObject({ name: 'StoreError', kind: 'unavailable' })
+    child.process.kill('SIGKILL')
+    await once(child.process, 'exit')
+    expect(openError(path)).toBeUndefined()
+    const second = startChild(path)
+    await second.said(1)
+    expect(second.lines).toEqual(['unavailable'])
+  })
+
+  test('a second open in the same process is refused, and the first goes on', async () => {
+    const path = await newPath()
+    const store = open(path)
+    expect(openError(path)).toMatchObject({ kind: 'unavailable' })
+    const child = startChild(path)
+    await child.said(1)
+    expect(child.lines).toEqual(['unavailable'])
+    await commit(store, put('r/a'))
+  })
+
+  test('kill -9 while writing loses nothing that was acknowledged', { timeout: 60_000 }, async () => {
+    for (const acknowledged of [1, 50, 333]) {
+      const path = await newPath()
+      const child = startChild(path)
+      await child.said(1 + acknowledged)
+      child.process.kill('SIGKILL')
+      await once(child.process, 'close')
+      const store = open(path)
+      for (const key of child.lines.slice(1)) expect(await store.get(key, soon()), key).toBeDefined()
+      const { entries } = await store.range({ prefix: 'r/', limit: 100_000 }, soon())
+      expect(await store.revision(soon())).toBe(entries.length)
+    }
+  })
+
+  test('a file that is not ours is refused', async () => {
+    const path = join(await newPath(), '..', '..', 'foreign.db')
+    const foreign = new DatabaseSync(path)
+    foreign.exec('CREATE TABLE t (a); PRAGMA user_version = 1')
+    foreign.close()
+    expect(openError(path)).toMatchObject({ kind: 'unavailable' })
+  })
+
+  test('over its size limit a commit fails with exhausted, writes nothing, and smaller ones go on', async () => {
+    const path = await newPath()
+    const store = open(path, { maxBytes: 1024 * 1024 })
+    const { revision: start } = await store.range({ prefix: '', limit: 1 }, soon())
+    const watch = record(store, ['r/'], start)
+    const outcomes = await Promise.allSettled([
+      commit(store, put('r/small/1')),
+      commit(store, put('r/large/1', new Uint8Array(600 * 1024))),
+      commit(store, put('r/large/2', new Uint8Array(600 * 1024))),
+      commit(store, put('r/small/2')),
+    ])
+    expect(outcomes.map((outcome) => outcome.status)).toEqual(['fulfilled', 'fulfilled', 'rejected', 'fulfilled'])
+    expect(await failureOf(commit(store, put('r/large/3', new Uint8Array(600 * 1024))))).toBe('exhausted')
+    const { entries } = await store.range({ prefix: 'r/', limit: 10 }, soon())
+    expect(entries.map((entry) => entry.key)).toEqual(['r/large/1', 'r/small/1', 'r/small/2'])
+    await watch.reached(await store.revision(soon()))
+    expect(watch.batches.flatMap((batch) => batch.changes.map((change) => change.key))).toEqual(['r/small/1', 'r/large/1', 'r/small/2'])
+  })
+
+  test('after close the file can be opened again at once', async () => {
+    const path = await newPath()
+    const store = open(path)
+    await store.close()
+    expect(openError(path)).toBeUndefined()
+  })
+})
