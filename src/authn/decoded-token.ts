@@ -1,0 +1,94 @@
+import { decodeJwt, decodeProtectedHeader } from 'jose'
+import type { JWTPayload } from 'jose'
+import { TokenError } from './token-error.ts'
+
+/** The longest token that is looked at, in characters. */
+export const maxTokenLength = 16 * 1024
+
+/** How far clocks may be apart, in milliseconds (decisions "Access token life"). */
+export const leewayMs = 60_000
+
+/** Signature algorithms of external tokens: asymmetric ones only (architecture 7). */
+export const acceptedAlgorithms = ['RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512', 'ES256', 'ES384', 'ES512', 'EdDSA', 'Ed25519'] as const
+
+const algorithmSet: ReadonlySet<string> = new Set(acceptedAlgorithms)
+
+/** Types of JWT that are a credential; logout tokens, security events and the like, signed by the same keys, are none. */
+const acceptedTypes: ReadonlySet<string> = new Set(['jwt', 'jose', 'at+jwt'])
+
+const longestName = 2048
+
+/** The claims of a token, as its issuer wrote them. */
+export type Claims = Readonly<Record<string, unknown>>
+
+/** A JWT whose form is in order. Nothing in it is authenticated until its signature was checked. */
+export interface DecodedToken {
+  readonly text: string
+  readonly algorithm: string
+  readonly keyId: string | undefined
+  readonly issuer: string
+  readonly subject: string
+  readonly audiences: readonly string[]
+  readonly expiresAtMs: number
+  readonly notBeforeMs: number | undefined
+  readonly claims: Claims
+}
+
+/**
+ * Reads a compact JWS with a JSON claims set. Throws TokenError: `too_large`, `algorithm` (none, symmetric or unknown), `unreadable` for everything else,
+ * a missing `iss`, `sub` or `exp` and critical header extensions included.
+ */
+export function decodeToken(text: string): DecodedToken {
+  if (text.length > maxTokenLength) throw new TokenError('too_large')
+  const { header, claims } = parse(text)
+  if (header.crit !== undefined || header['b64'] !== undefined || !isCredentialType(header.typ)) throw new TokenError('unreadable')
+  if (header.alg === undefined || !algorithmSet.has(header.alg)) throw new TokenError('algorithm')
+  if (header.kid !== undefined && typeof header.kid !== 'string') throw new TokenError('unreadable')
+  const { exp, nbf } = claims
+  if (!isName(claims.iss) || !isName(claims.sub) || !isSeconds(exp) || !(nbf === undefined || isSeconds(nbf))) throw new TokenError('unreadable')
+  return {
+    text,
+    algorithm: header.alg,
+    keyId: header.kid,
+    issuer: claims.iss,
+    subject: claims.sub,
+    audiences: audiencesOf(claims.aud),
+    expiresAtMs: exp * 1000,
+    notBeforeMs: nbf === undefined ? undefined : nbf * 1000,
+    claims,
+  }
+}
+
+/** Throws TokenError `expired` or `not_yet_valid`; one minute of leeway both ways. */
+export function checkTimes(token: DecodedToken, nowMs: number): void {
+  if (token.expiresAtMs + leewayMs <= nowMs) throw new TokenError('expired')
+  if (token.notBeforeMs !== undefined && token.notBeforeMs - leewayMs > nowMs) throw new TokenError('not_yet_valid')
+}
+
+function parse(text: string): { header: ReturnType<typeof decodeProtectedHeader>; claims: JWTPayload } {
+  try {
+    return { header: decodeProtectedHeader(text), claims: decodeJwt(text) }
+  } catch (cause) {
+    throw new TokenError('unreadable', cause)
+  }
+}
+
+function isCredentialType(typ: unknown): boolean {
+  if (typ === undefined) return true
+  return typeof typ === 'string' && acceptedTypes.has(typ.toLowerCase().replace(/^application\//, ''))
+}
+
+function isName(value: unknown): value is string {
+  return typeof value === 'string' && value !== '' && value.length <= longestName
+}
+
+function isSeconds(value: unknown): value is number {
+  return typeof value === 'number' && Number.isFinite(value) && Math.abs(value) < 1e12
+}
+
+function audiencesOf(aud: unknown): readonly string[] {
+  if (aud === undefined) return []
+  if (typeof aud === 'string') return [aud]
+  if (Array.isArray(aud) && aud.every((entry) => typeof entry === 'string')) return aud
+  throw new TokenError('unreadable')
+}

@@ -1,0 +1,44 @@
+import { BlockList, isIP } from 'node:net'
+
+/** Address ranges that a URL named by a tenant must not lead to: everything that is not a public unicast address. */
+const refusedRanges: readonly (readonly [address: string, prefix: number, family: 'ipv4' | 'ipv6'])[] = [
+  ['0.0.0.0', 8, 'ipv4'], // this network, unspecified
+  ['10.0.0.0', 8, 'ipv4'], // private
+  ['100.64.0.0', 10, 'ipv4'], // carrier-grade NAT
+  ['127.0.0.0', 8, 'ipv4'], // loopback
+  ['169.254.0.0', 16, 'ipv4'], // link-local, cloud metadata
+  ['172.16.0.0', 12, 'ipv4'], // private
+  ['192.0.0.0', 24, 'ipv4'], // protocol assignments
+  ['192.0.2.0', 24, 'ipv4'], // documentation
+  ['192.88.99.0', 24, 'ipv4'], // 6to4 relays
+  ['192.168.0.0', 16, 'ipv4'], // private
+  ['198.18.0.0', 15, 'ipv4'], // benchmarks
+  ['198.51.100.0', 24, 'ipv4'], // documentation
+  ['203.0.113.0', 24, 'ipv4'], // documentation
+  ['224.0.0.0', 4, 'ipv4'], // multicast
+  ['240.0.0.0', 4, 'ipv4'], // reserved, broadcast
+  ['::', 96, 'ipv6'], // unspecified, loopback, IPv4-compatible
+  ['64:ff9b::', 96, 'ipv6'], // NAT64
+  ['64:ff9b:1::', 48, 'ipv6'], // local NAT64
+  ['100::', 64, 'ipv6'], // discard
+  ['2001::', 23, 'ipv6'], // protocol assignments, Teredo
+  ['2001:db8::', 32, 'ipv6'], // documentation
+  ['2002::', 16, 'ipv6'], // 6to4
+  ['3fff::', 20, 'ipv6'], // documentation
+  ['5f00::', 16, 'ipv6'], // segment routing
+  ['fc00::', 7, 'ipv6'], // unique local
+  ['fe80::', 10, 'ipv6'], // link-local
+  ['fec0::', 10, 'ipv6'], // site-local
+  ['ff00::', 8, 'ipv6'], // multicast
+]
+
+const refused = new BlockList()
+for (const [address, prefix, family] of refusedRanges) refused.addSubnet(address, prefix, family)
+
+/** True where `address` is a public unicast IP address. IPv4-mapped IPv6 addresses are judged as the IPv4 address inside. */
+export function isPublicAddress(address: string): boolean {
+  const bare = address.replace(/%.*$/, '')
+  const family = isIP(bare)
+  if (family === 0) return false
+  return !refused.check(bare, family === 4 ? 'ipv4' : 'ipv6')
+}

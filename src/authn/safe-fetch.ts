@@ -1,0 +1,206 @@
+import { lookup as systemLookup } from 'node:dns'
+import { isIP } from 'node:net'
+import type { LookupFunction } from 'node:net'
+import { Agent, buildConnector, errors, request } from 'undici'
+import type { Dispatcher } from 'undici'
+import { isPublicAddress } from './safe-address.ts'
+
+/**
+ * Why a fetch failed:
+ * - `refused_url`: not https (or http where allowed), has userinfo, or can't be read.
+ * - `refused_address`: the name leads to an address that is not public.
+ * - `unresolved`: the name does not exist.
+ * - `unreachable`: no connection, or it broke.
+ * - `timeout`: no whole answer in time.
+ * - `redirect`: the server wants to send us elsewhere.
+ * - `status`: another status than 2xx; see `status`.
+ * - `too_large`: the body is over the limit.
+ * - `unreadable`: the body is not JSON.
+ */
+export type FetchFault = 'refused_url' | 'refused_address' | 'unresolved' | 'unreachable' | 'timeout' | 'redirect' | 'status' | 'too_large' | 'unreadable'
+
+/** A fetch of a URL that a tenant named failed. Carries nothing of the answer but its status. */
+export class FetchError extends Error {
+  override readonly name = 'FetchError'
+  readonly fault: FetchFault
+  readonly status: number | undefined
+  constructor(fault: FetchFault, options: { readonly status?: number; readonly cause?: unknown } = {}) {
+    super(`fetch: ${fault}`, options.cause === undefined ? undefined : { cause: options.cause })
+    this.fault = fault
+    this.status = options.status
+  }
+
+  /** True where the same fetch may succeed later without anything being changed. */
+  get transient(): boolean {
+    if (this.fault === 'status') return this.status === 429 || (this.status ?? 0) >= 500
+    return this.fault === 'timeout' || this.fault === 'unreachable'
+  }
+}
+
+/** What configuration allows for one destination beyond the default. */
+export interface FetchPolicy {
+  /** Addresses that are not public, and http, are allowed. */
+  readonly allowPrivate?: boolean
+  /** PEM certificates to trust in place of the system's. */
+  readonly ca?: string
+}
+
+/** One request. */
+export interface FetchRequest extends FetchPolicy {
+  readonly url: string
+  /** GET where absent. */
+  readonly method?: 'GET' | 'POST'
+  readonly headers?: Readonly<Record<string, string>>
+  readonly body?: string | Uint8Array
+}
+
+/** A whole answer with a 2xx status. */
+export interface FetchResponse {
+  readonly status: number
+  readonly body: Uint8Array
+}
+
+/**
+ * The client for every URL that a tenant names (architecture 7): https, public addresses only (checked when connecting, so that a name can't change
+ * in between), no redirects, bounded size and time.
+ */
+export interface SafeFetch {
+  /** Throws FetchError, or the signal's reason. */
+  send(request: FetchRequest, signal: AbortSignal): Promise<FetchResponse>
+  /** As `send`, with the body read as JSON. */
+  json(request: FetchRequest, signal: AbortSignal): Promise<unknown>
+  /** Closes kept connections; running requests fail. */
+  close(): Promise<void>
+}
+
+/** Limits of a client. */
+export interface SafeFetchOptions {
+  /** For a whole request, name look-up included; 5000 by default. */
+  readonly timeoutMs?: number
+  /** 65,536 by default. */
+  readonly maxBytes?: number
+  /** How names are resolved; the system's way by default. */
+  readonly lookup?: LookupFunction
+}
+
+class RefusedAddress extends Error {}
+
+/** See SafeFetch. */
+export function createSafeFetch(options: SafeFetchOptions = {}): SafeFetch {
+  const timeoutMs = options.timeoutMs ?? 5000
+  const maxBytes = options.maxBytes ?? 64 * 1024
+  const lookup = options.lookup ?? systemLookup
+  const shared = { public: createAgent({ lookup, timeoutMs }, {}), private: createAgent({ lookup, timeoutMs }, { allowPrivate: true }) }
+
+  async function send(input: FetchRequest, signal: AbortSignal): Promise<FetchResponse> {
+    const url = parseUrl(input)
+    signal.throwIfAborted()
+    const own = input.ca === undefined ? undefined : createAgent({ lookup, timeoutMs }, input)
+    const timeout = AbortSignal.timeout(timeoutMs)
+    try {
+      const dispatcher = own ?? (input.allowPrivate === true ? shared.private : shared.public)
+      return await exchange(url, input, { dispatcher, signal: AbortSignal.any([signal, timeout]), maxBytes })
+    } catch (error) {
+      signal.throwIfAborted()
+      throw translate(error, timeout.aborted)
+    } finally {
+      await own?.destroy()
+    }
+  }
+
+  return {
+    send,
+    async json(input, signal) {
+      const { body } = await send(input, signal)
+      try {
+        // A syntax error's text repeats the body: it is not kept as a cause.
+        return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(body)) as unknown
+      } catch {
+        throw new FetchError('unreadable')
+      }
+    },
+    async close() {
+      await Promise.all([shared.public.destroy(), shared.private.destroy()])
+    },
+  }
+}
+
+function parseUrl(input: FetchRequest): URL {
+  const url = URL.parse(input.url)
+  const schemes = input.allowPrivate === true ? ['https:', 'http:'] : ['https:']
+  if (url === null || !schemes.includes(url.protocol) || url.username !== '' || url.password !== '') throw new FetchError('refused_url')
+  return url
+}
+
+interface ExchangeOptions {
+  readonly dispatcher: Dispatcher
+  readonly signal: AbortSignal
+  readonly maxBytes: number
+}
+
+async function exchange(url: URL, input: FetchRequest, options: ExchangeOptions): Promise<FetchResponse> {
+  const { dispatcher, signal, maxBytes } = options
+  const response = await request(url, {
+    dispatcher,
+    signal,
+    method: input.method ?? 'GET',
+    headers: { ...(input.method === 'POST' ? {} : { accept: 'application/json' }), ...input.headers },
+    ...(input.body === undefined ? {} : { body: input.body }),
+  })
+  const status = response.statusCode
+  if (status < 200 || status > 299) {
+    // What is left unread is thrown away; an error while doing so says nothing new.
+    response.body.on('error', () => undefined).destroy()
+    throw new FetchError(status >= 300 && status < 400 ? 'redirect' : 'status', { status })
+  }
+  const chunks: Uint8Array[] = []
+  let size = 0
+  for await (const chunk of response.body as AsyncIterable<Uint8Array>) {
+    size += chunk.length
+    if (size > maxBytes) throw new FetchError('too_large', { status })
+    chunks.push(chunk)
+  }
+  return { status, body: Buffer.concat(chunks) }
+}
+
+/** Foreign errors by class and code. */
+function translate(error: unknown, timedOut: boolean): FetchError {
+  if (error instanceof FetchError) return error
+  if (timedOut || error instanceof errors.ConnectTimeoutError || error instanceof errors.HeadersTimeoutError || error instanceof errors.BodyTimeoutError) {
+    return new FetchError('timeout', { cause: error })
+  }
+  if (error instanceof RefusedAddress) return new FetchError('refused_address', { cause: error })
+  const code = error instanceof Error && 'code' in error ? error.code : undefined
+  return new FetchError(code === 'ENOTFOUND' ? 'unresolved' : 'unreachable', { cause: error })
+}
+
+function createAgent(limits: { readonly lookup: LookupFunction; readonly timeoutMs: number }, policy: FetchPolicy): Agent {
+  const connect = buildConnector({
+    timeout: limits.timeoutMs,
+    allowH2: false,
+    lookup: policy.allowPrivate === true ? limits.lookup : publicOnly(limits.lookup),
+    ...(policy.ca === undefined ? {} : { ca: policy.ca }),
+  })
+  return new Agent({
+    headersTimeout: limits.timeoutMs,
+    bodyTimeout: limits.timeoutMs,
+    maxHeaderSize: 16 * 1024,
+    connect(options, callback) {
+      // No name is looked up for a literal address, so it is judged here.
+      const host = options.hostname.replace(/^\[|\]$/g, '')
+      if (policy.allowPrivate !== true && isIP(host) !== 0 && !isPublicAddress(host)) callback(new RefusedAddress('literal address'), null)
+      else connect(options, callback)
+    },
+  })
+}
+
+/** Resolves as `lookup` does; fails where any of the addresses is not public, since the one that is connected to is chosen later. */
+function publicOnly(lookup: LookupFunction): LookupFunction {
+  return (hostname, options, callback) => {
+    lookup(hostname, options, (error, address, family) => {
+      const addresses = typeof address === 'string' ? [address] : (address ?? []).map((entry) => entry.address)
+      if (error === null && !addresses.every(isPublicAddress)) callback(new RefusedAddress('resolved address'), address, family)
+      else callback(error, address, family)
+    })
+  }
+}

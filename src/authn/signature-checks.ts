@@ -1,0 +1,81 @@
+import { hash } from 'node:crypto'
+import { compactVerify, errors } from 'jose'
+import type { CryptoKey } from 'jose'
+import type { Clock } from '../core/runtime.ts'
+import { createBoundedMap } from './bounded-map.ts'
+import type { DecodedToken } from './decoded-token.ts'
+import type { KeySet } from './key-set.ts'
+import { TokenError } from './token-error.ts'
+
+/**
+ * Checks signatures and remembers the good ones, under the token's hash AND the set of keys that it was checked with, for five minutes at most.
+ * Nothing but the signature is remembered: times, issuer, audience and rights are looked at anew each time (architecture 7).
+ */
+export interface SignatureChecks {
+  /** Resolves where one of `keys` signed the token. Throws TokenError `unknown_key` or `signature`. Concurrent checks of one token share one. */
+  check(token: DecodedToken, keys: KeySet): Promise<void>
+}
+
+/** How signature checks are remembered. */
+export interface SignatureCheckOptions {
+  readonly clock: Clock
+  /** Remembered at most; 10,000 by default. */
+  readonly limit?: number
+  /** Told of each signature that is really checked (metrics, tests). */
+  readonly onCheck?: () => void
+}
+
+const rememberMs = 5 * 60_000
+
+/** Keys tried for a token that names none. */
+const maxCandidates = 10
+
+/** See SignatureChecks. */
+export function createSignatureChecks(options: SignatureCheckOptions): SignatureChecks {
+  const checkedAt = createBoundedMap<number>(options.limit ?? 10_000)
+  const running = new Map<string, Promise<void>>()
+  return {
+    async check(token, keys) {
+      const key = `${hash('sha256', token.text, 'base64')}:${keys.id}`
+      const seen = checkedAt.get(key)
+      const age = seen === undefined ? Infinity : options.clock.now() - seen
+      if (age >= 0 && age < rememberMs) return
+      const started = running.get(key) ?? start(key, token, keys)
+      await started
+    },
+  }
+
+  function start(key: string, token: DecodedToken, keys: KeySet): Promise<void> {
+    const startedAtMs = options.clock.now()
+    const work = verifySignature(token, keys, options.onCheck).then(() => checkedAt.set(key, startedAtMs))
+    const settled = work.finally(() => running.delete(key))
+    running.set(key, settled)
+    return settled
+  }
+}
+
+async function verifySignature(token: DecodedToken, keys: KeySet, onCheck: (() => void) | undefined): Promise<void> {
+  const header = { alg: token.algorithm, ...(token.keyId === undefined ? {} : { kid: token.keyId }) }
+  const [encodedHeader = '', payload = '', signature = ''] = token.text.split('.')
+  let tried = 0
+  try {
+    for await (const key of keys.candidates(header, { protected: encodedHeader, payload, signature })) {
+      if (++tried > maxCandidates) break
+      onCheck?.()
+      if (await signedBy(token, key)) return
+    }
+  } catch (cause) {
+    throw new TokenError('signature', cause)
+  }
+  throw new TokenError(tried === 0 ? 'unknown_key' : 'signature')
+}
+
+async function signedBy(token: DecodedToken, key: CryptoKey): Promise<boolean> {
+  try {
+    await compactVerify(token.text, key, { algorithms: [token.algorithm] })
+    return true
+  } catch (error) {
+    if (error instanceof errors.JWSSignatureVerificationFailed) return false
+    throw error
+  }
+}

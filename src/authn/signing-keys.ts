@@ -1,0 +1,61 @@
+import { calculateJwkThumbprint, exportJWK, generateKeyPair, importJWK } from 'jose'
+import type { CryptoKey, JWK } from 'jose'
+import { createKeySet, publicPart } from './key-set.ts'
+import type { KeySet } from './key-set.ts'
+import { createRotatingKeys } from './rotating-keys.ts'
+import type { KeyKind, RotatingKeys, RotatingKeysOptions } from './rotating-keys.ts'
+
+/** The one algorithm of our own tokens (rules 8). */
+export const signingAlgorithm = 'RS256'
+
+/** A key that signs our access tokens. */
+export interface SigningKey {
+  readonly kid: string
+  readonly publicJwk: JWK
+  readonly privateKey: CryptoKey
+}
+
+/** Our signing keys, on their schedule. */
+export interface SigningKeys extends Omit<RotatingKeys<SigningKey>, 'generation'> {
+  /** The public half of every live key: what `/.well-known/jwks.json` serves and what our own tokens are checked with. */
+  keySet(): KeySet
+}
+
+const hourMs = 3_600_000
+
+/**
+ * A key signs for 30 days. It is in the JWKS two hours before (others may keep our JWKS for an hour) and two hours after (tokens live one hour).
+ */
+export const signingKeySchedule = { rotateEveryMs: 30 * 24 * hourMs, publishAheadMs: 2 * hourMs, retainMs: 2 * hourMs } as const
+
+const kind: KeyKind<SigningKey> = {
+  prefix: 'meta/signing-keys/',
+  schedule: signingKeySchedule,
+  async generate() {
+    const pair = await generateKeyPair(signingAlgorithm, { modulusLength: 2048, extractable: true })
+    const bare = publicPart(await exportJWK(pair.publicKey))
+    const id = await calculateJwkThumbprint(bare)
+    const shown: JWK = { ...bare, kid: id, alg: signingAlgorithm, use: 'sig' }
+    return { id, shown, secret: Buffer.from(JSON.stringify(await exportJWK(pair.privateKey))) }
+  },
+  async load(id, shown, secret) {
+    const privateKey = await importJWK(JSON.parse(Buffer.from(secret).toString('utf8')) as JWK, signingAlgorithm) // a cast of our own sealed record
+    if (privateKey instanceof Uint8Array) throw new TypeError('a signing key is symmetric')
+    return { kid: id, publicJwk: shown as JWK, privateKey } // a cast of our own record
+  },
+}
+
+/** Our signing keys from the store; makes the first in a fresh one. Throws SealingError or StoreError. */
+export async function createSigningKeys(options: RotatingKeysOptions, signal: AbortSignal): Promise<SigningKeys> {
+  const keys = await createRotatingKeys(kind, options, signal)
+  let set: { readonly generation: number; readonly keys: KeySet } | undefined
+  return {
+    ...keys,
+    keySet() {
+      if (set?.generation !== keys.generation()) {
+        set = { generation: keys.generation(), keys: createKeySet(keys.all().map((key) => key.publicJwk)) }
+      }
+      return set.keys
+    },
+  }
+}
