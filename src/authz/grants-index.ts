@@ -1,0 +1,77 @@
+import { allCapabilities, emptySet, fromEnumNumbers, type CapabilitySet } from '../core/capability.ts'
+import { isWithin, parentOf, rootParent, trustedUid, type Uid } from '../core/uid.ts'
+import type { Replica } from '../snapshot/replica.ts'
+import type { Row } from '../snapshot/row.ts'
+import type { Snapshot } from '../snapshot/snapshot.ts'
+import { everywhere, mergeGrants, narrow, type Grant, type Narrowing, type Reach } from './reach.ts'
+import type { RoleBinding } from '../gen/taproot/iam/v2/role_bindings_pb.ts'
+import type { Role } from '../gen/taproot/iam/v2/roles_pb.ts'
+
+/** Whose reach is asked for. */
+export interface Subject {
+  readonly identity: Uid
+  readonly operator: boolean
+  readonly narrowing: Narrowing
+}
+
+const ofRole = new WeakMap<Row, CapabilitySet>()
+
+/** What a role grants; capability numbers that are no longer known grant nothing. */
+export function roleCapabilities(role: Row): CapabilitySet {
+  let set = ofRole.get(role)
+  if (set === undefined) {
+    // A row of kind Role holds a Role.
+    set = fromEnumNumbers((role.message as unknown as Role).capabilities)
+    ofRole.set(role, set)
+  }
+  return set
+}
+
+/**
+ * What one identity is granted as of `snapshot`: the roles bound to it, each at its group. An identity made under a group reaches only that group and
+ * what is below (spec 5.5).
+ */
+export function grantsOf(snapshot: Snapshot, identity: Uid): Grant[] {
+  const home = parentOf(identity)
+  const grants: Grant[] = []
+  for (const row of snapshot.table('RoleBinding').matching('identity', identity)) {
+    const group = trustedUid(row.parent)
+    if (home !== rootParent && !isWithin(group, home)) continue
+    // A row of kind RoleBinding holds a RoleBinding.
+    const role = snapshot.get('Role', (row.message as unknown as RoleBinding).roleUid)
+    grants.push({ group, capabilities: role === undefined ? emptySet : roleCapabilities(role) })
+  }
+  return mergeGrants(grants)
+}
+
+const operatorGrants: readonly Grant[] = [{ group: everywhere, capabilities: allCapabilities }]
+
+/** The grants of every identity that asked lately, kept until a binding or role of theirs changes. */
+export class GrantsIndex {
+  readonly #replica: Replica
+  readonly #known = new Map<string, readonly Grant[]>()
+
+  constructor(replica: Replica) {
+    this.#replica = replica
+    replica.onReset(() => this.#known.clear())
+    replica.onRow((kind, old, row) => {
+      if (kind === 'Role') this.#known.clear()
+      if (kind !== 'RoleBinding') return
+      for (const changed of [old, row]) {
+        if (changed !== undefined) this.#known.delete((changed.message as unknown as RoleBinding).identityUid)
+      }
+    })
+  }
+
+  /** All that `subject` may do as of the current snapshot, cut by what its token was narrowed to. */
+  reachOf(subject: Subject): Reach {
+    if (subject.operator) return narrow({ operator: true, grants: operatorGrants }, subject.narrowing)
+    let grants = this.#known.get(subject.identity)
+    if (grants === undefined) {
+      if (this.#known.size >= 100_000) this.#known.clear()
+      grants = grantsOf(this.#replica.snapshot, subject.identity)
+      this.#known.set(subject.identity, grants)
+    }
+    return narrow({ operator: false, grants }, subject.narrowing)
+  }
+}

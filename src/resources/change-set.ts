@@ -1,0 +1,129 @@
+import { isUid, type Uid } from '../core/uid.ts'
+import { randomHex } from '../core/runtime.ts'
+import type { Resource, Row } from '../snapshot/row.ts'
+import { nameKey, recordKey, sweepKey, usedByKey } from '../store/keys.ts'
+import type { Guard, Write } from '../store/store.ts'
+import { alreadyExists } from './faults.ts'
+import type { AnyKind, Claim, Extra, Reference } from './kind.ts'
+import { envelopeBytes, envelopeOf, stamped, type EnvelopeFacts } from './record-codec.ts'
+
+/** How a caller of `transact` can tell afterwards whether it was this very change set that committed. */
+export interface Proof {
+  readonly key: string
+  /** The record's new etag; undefined where the record was removed. */
+  readonly etag: string | undefined
+}
+
+/** The unique keys that a record holds: its name among its siblings, and what its kind adds. */
+function claimsOf(kind: AnyKind, uid: Uid, record: Resource): Claim[] {
+  const parent = uid.includes('/') ? uid.slice(0, uid.lastIndexOf('/')) : '/'
+  const name = kind.index.nameOf(record)
+  const own = kind.uniqueName ? [{ key: nameKey(kind.index.kind, parent, name), taken: alreadyExists(kind.index.kind, `name "${name}" is taken`) }] : []
+  return [...own, ...(kind.claims?.(uid, record) ?? [])]
+}
+
+function usedKey(kind: AnyKind, reference: Reference, by: Uid): string {
+  return usedByKey(relationOf(kind, reference.relation), reference.uid, by)
+}
+
+/** The name under which the reverse keys of one relation of a kind are kept. */
+export function relationOf(kind: AnyKind, relation: string): string {
+  return `${kind.index.kind}.${relation}`
+}
+
+/** All keys that stand for a record beside its own: unique keys and reverse keys. */
+export function indexKeysOf(kind: AnyKind, uid: Uid, record: Resource): string[] {
+  return [...claimsOf(kind, uid, record).map((claim) => claim.key), ...(kind.references?.(record) ?? []).map((reference) => usedKey(kind, reference, uid))]
+}
+
+/** One transaction in the making: records with their unique and reverse keys, and whatever else belongs to the same mutation. */
+export class ChangeSet {
+  readonly #guards = new Map<string, Guard>()
+  readonly #writes = new Map<string, Write>()
+  readonly claims: Claim[] = []
+  proof: Proof | undefined
+
+  get guards(): Guard[] {
+    return [...this.#guards.values()]
+  }
+
+  get writes(): Write[] {
+    return [...this.#writes.values()]
+  }
+
+  guard(guard: Guard): void {
+    this.#guards.set(`${guard.kind}:${guard.kind === 'empty' ? guard.prefix : guard.key}`, guard)
+  }
+
+  write(write: Write): void {
+    this.#writes.set(write.key, write)
+  }
+
+  add(extra: Extra | undefined): void {
+    for (const guard of extra?.guards ?? []) this.guard(guard)
+    for (const write of extra?.writes ?? []) this.write(write)
+  }
+
+  /** A new record under `uid`. Returns it as it will be read. */
+  create<R extends Resource>(kind: AnyKind, source: { uid: Uid; record: R; facts: EnvelopeFacts }): R {
+    const { uid, record, facts } = source
+    const key = recordKey(kind.index.kind, uid)
+    this.guard({ kind: 'absent', key })
+    this.guard({ kind: 'absent', key: sweepKey(uid) })
+    this.#put(kind, source)
+    for (const claim of claimsOf(kind, uid, record)) this.#claim(claim, uid)
+    for (const reference of kind.references?.(record) ?? []) this.#refer(kind, reference, uid)
+    this.proof ??= { key, etag: facts.etag }
+    record.uid = uid
+    return stamped(kind.desc, record, facts)
+  }
+
+  /** A changed record in place of `row`. Returns it as it will be read. */
+  update<R extends Resource>(kind: AnyKind, source: { row: Row; record: R; facts: EnvelopeFacts }): R {
+    const { row, record, facts } = source
+    const key = recordKey(kind.index.kind, row.uid)
+    this.guard({ kind: 'unchanged', key, revision: row.revision })
+    this.#put(kind, { uid: row.uid, record, facts })
+    const heldClaims = new Set(claimsOf(kind, row.uid, row.message).map((claim) => claim.key))
+    for (const claim of claimsOf(kind, row.uid, record)) if (!heldClaims.delete(claim.key)) this.#claim(claim, row.uid)
+    const heldUses = new Set((kind.references?.(row.message) ?? []).map((reference) => usedKey(kind, reference, row.uid)))
+    for (const reference of kind.references?.(record) ?? []) {
+      if (!heldUses.delete(usedKey(kind, reference, row.uid))) this.#refer(kind, reference, row.uid)
+    }
+    for (const gone of [...heldClaims, ...heldUses]) this.write({ kind: 'delete', key: gone })
+    this.proof ??= { key, etag: facts.etag }
+    return stamped(kind.desc, record, facts)
+  }
+
+  /** Removes the record of `row`, its unique keys and reverse keys. */
+  remove(kind: AnyKind, row: Row): void {
+    const key = recordKey(kind.index.kind, row.uid)
+    this.guard({ kind: 'unchanged', key, revision: row.revision })
+    this.write({ kind: 'delete', key })
+    for (const gone of indexKeysOf(kind, row.uid, row.message)) this.write({ kind: 'delete', key: gone })
+    this.proof ??= { key, etag: undefined }
+  }
+
+  #put(kind: AnyKind, source: { uid: Uid; record: Resource; facts: EnvelopeFacts }): void {
+    const value = envelopeBytes(envelopeOf(kind.desc, source.record, source.facts))
+    this.write({ kind: 'put', key: recordKey(kind.index.kind, source.uid), value })
+  }
+
+  #claim(claim: Claim, uid: Uid): void {
+    this.guard({ kind: 'absent', key: claim.key })
+    this.claims.push(claim)
+    this.write({ kind: 'put', key: claim.key, value: Buffer.from(uid) })
+  }
+
+  #refer(kind: AnyKind, reference: Reference, by: Uid): void {
+    if (!reference.mayBeAbsent) this.guard({ kind: 'exists', key: recordKey(reference.kind, reference.uid as Uid) })
+    if (isUid(reference.uid)) this.guard({ kind: 'absent', key: sweepKey(reference.uid) })
+    this.write({ kind: 'put', key: usedKey(kind, reference, by), value: new Uint8Array() })
+  }
+}
+
+/** A fresh etag: opaque, never used twice for one record. */
+export function newEtag(random: { bytes(count: number): Uint8Array }): string {
+  return randomHex(random, 8)
+}
+

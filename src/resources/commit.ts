@@ -1,0 +1,109 @@
+import { DomainError } from '../core/errors.ts'
+import { fromBinary } from '@bufbuild/protobuf'
+import { EnvelopeSchema } from '../gen/taproot/store/v1/envelope_pb.ts'
+import { StoreError, type Revision } from '../store/store.ts'
+import type { ChangeSet, Proof } from './change-set.ts'
+import { fromStore } from './faults.ts'
+import type { Planning } from './kind.ts'
+import { callerOf, type Context, type Services } from './services.ts'
+
+/** What a plan came to: the transaction, and what is answered once it committed. */
+export interface Plan<T> {
+  readonly changes: ChangeSet
+  readonly result: T
+}
+
+/** Conflicts are planned anew this often before the caller is told to try again. */
+const maxAttempts = 12
+/** How long an unanswered transaction is repeated before its outcome counts as unknown, in milliseconds. */
+const outcomeTimeoutMs = 10_000
+
+/** Waits a jittered moment that grows with the attempt. */
+async function backOff(services: Services, attempt: number): Promise<void> {
+  const spread = (services.random.bytes(1)[0] ?? 0) / 255
+  const { promise, resolve } = Promise.withResolvers<void>()
+  setTimeout(resolve, Math.min(2 ** attempt, 100) * spread)
+  await promise
+}
+
+/** What rules may look at, as of now. */
+export function planningOf(services: Services, context: Context): Planning {
+  const caller = callerOf(context)
+  return { services, snapshot: services.replica.snapshot, caller, reach: caller.reach(), nowMs: services.clock.now() }
+}
+
+/** The revision at which `proof` shows that the change set committed, or undefined where it did not. */
+async function provenRevision(services: Services, proof: Proof | undefined, signal: AbortSignal): Promise<Revision | undefined> {
+  if (proof === undefined) return undefined
+  const entry = await services.store.get(proof.key, signal)
+  if (proof.etag === undefined) return entry === undefined ? services.replica.revision : undefined
+  return entry !== undefined && fromBinary(EnvelopeSchema, entry.value).etag === proof.etag ? entry.revision : undefined
+}
+
+/**
+ * Commits, or finds out that a guard failed (undefined). A transaction without an answer is sent again as it is: its guards let it commit once at most, and
+ * the record tells whether the first one did. So a caller never hears UNAVAILABLE for a write that happened.
+ */
+async function transact(services: Services, changes: ChangeSet): Promise<Revision | undefined> {
+  const signal = AbortSignal.timeout(outcomeTimeoutMs)
+  const transaction = { guards: changes.guards, writes: changes.writes }
+  let unanswered = false
+  for (let attempt = 1; ; attempt++) {
+    try {
+      const outcome = await services.store.transact(transaction, signal)
+      if (outcome.committed) return outcome.revision
+      return unanswered ? await provenRevision(services, changes.proof, signal) : undefined
+    } catch (error) {
+      const retry = error instanceof StoreError && error.kind === 'unavailable'
+      if (!retry && !signal.aborted) throw fromStore(error)
+      if (signal.aborted) throw new DomainError(2, 'the store did not answer: read the resource to learn whether the change was made', { reason: 'OUTCOME_UNKNOWN', cause: error })
+      unanswered = true
+      await backOff(services, attempt + 3)
+    }
+  }
+}
+
+/** Throws what a taken unique key means; returns where none of them is taken. */
+async function assertUnclaimed(services: Services, changes: ChangeSet, signal: AbortSignal): Promise<void> {
+  for (const claim of changes.claims) {
+    if ((await services.store.get(claim.key, signal)) !== undefined) throw claim.taken
+  }
+}
+
+/**
+ * Plans and commits a mutation. The plan is made of one commit's state and guarded against every later one; where a guard fails, what is being swept is
+ * finished, the caller's rights are looked at again and all is planned anew. Resolves when this replica's snapshot holds the commit. With `validateOnly`
+ * everything but the commit happens.
+ */
+export async function commit<T>(services: Services, context: Context, plan: (planning: Planning) => Plan<T>): Promise<T> {
+  const { replica, sweeper } = services
+  for (let attempt = 1; attempt <= maxAttempts; attempt++) {
+    if (attempt > 1) {
+      await replica.barrier(context.signal)
+      context.authorize()
+    }
+    const { changes, result } = plan(planningOf(services, context))
+    if (context.validateOnly) {
+      await assertUnclaimed(services, changes, context.signal)
+      return result
+    }
+    const revision = await transact(services, changes)
+    if (revision !== undefined) {
+      await settled(services, revision)
+      return result
+    }
+    const swept = await sweeper.finish(context.signal)
+    if (!swept) await assertUnclaimed(services, changes, context.signal)
+    await backOff(services, attempt)
+  }
+  throw new DomainError(10, 'too many concurrent changes of the same resource; try again', { details: { retryAfterMs: 100 } })
+}
+
+/** Waits until the snapshot holds the commit; a watch that breaks after the commit must not turn a success into an error. */
+async function settled(services: Services, revision: Revision): Promise<void> {
+  try {
+    await services.replica.reached(revision, AbortSignal.timeout(outcomeTimeoutMs))
+  } catch (error) {
+    services.log.warn('committed, but the watch is late', { revision, error: String(error) })
+  }
+}

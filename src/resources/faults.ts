@@ -1,0 +1,51 @@
+import { rootParent } from '../core/uid.ts'
+import { DomainError } from '../core/errors.ts'
+import { resources } from '../core/schema.ts'
+import { StoreError } from '../store/store.ts'
+
+/** `iam.taproot.dev/Group` */
+export function resourceTypeOf(kind: string): string {
+  return resources.get(kind)?.resourceType ?? kind
+}
+
+/** Code 5 with ResourceInfo: the same whether `name` is missing, malformed or out of the caller's reach. */
+export function notFound(kind: string, name: string): DomainError {
+  const slash = name.lastIndexOf('/')
+  return new DomainError(5, `${kind} not found: ${name.slice(0, 300)}`, {
+    details: {
+      resource: { resourceType: resourceTypeOf(kind), resourceName: name.slice(0, 1024), owner: slash < 0 ? rootParent : name.slice(0, Math.min(slash, 1024)), description: `no such ${kind}` },
+    },
+  })
+}
+
+/** Code 7; the metadata names what is missing and where. */
+export function denied(missing: readonly string[], scope: string): DomainError {
+  const metadata = missing.length === 0 ? { scope } : { missingCapabilities: missing.join(','), scope }
+  return new DomainError(7, missing.length === 0 ? 'permission denied' : `permission denied: needs ${missing.join(', ')}`, { details: { metadata } })
+}
+
+/** Code 6 for a taken unique key. */
+export function alreadyExists(kind: string, what: string): DomainError {
+  return new DomainError(6, `${kind} already exists: ${what}`)
+}
+
+/** Code 10 for a stale etag. */
+export function staleEtag(): DomainError {
+  return new DomainError(10, 'the etag does not match: the resource changed since it was read', { reason: 'ETAG_MISMATCH' })
+}
+
+/** What a store failure means to a caller; anything else is returned as it is. */
+export function fromStore(error: unknown): unknown {
+  if (!(error instanceof StoreError)) return error
+  switch (error.kind) {
+    case 'exhausted':
+      return new DomainError(8, 'the store has no room for writes', { reason: 'STORE_FULL', cause: error })
+    case 'too_large':
+      return new DomainError(3, 'Invalid argument: body: the resource is too large to be stored', { cause: error, details: { badRequest: [{ field: 'body', description: 'the resource is too large to be stored' }] } })
+    case 'unavailable':
+    case 'compacted':
+    case 'replaced':
+    case 'closed':
+      return new DomainError(14, 'the store can not be reached; try again', { cause: error, details: { retryAfterMs: 1_000 } })
+  }
+}

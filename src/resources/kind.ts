@@ -1,0 +1,78 @@
+import type { DescMessage } from '@bufbuild/protobuf'
+import type { Reach } from '../authz/reach.ts'
+import type { DomainError } from '../core/errors.ts'
+import type { Uid } from '../core/uid.ts'
+import type { KindIndex, Resource, Row } from '../snapshot/row.ts'
+import type { Snapshot } from '../snapshot/snapshot.ts'
+import type { Guard, Write } from '../store/store.ts'
+import type { Caller, Services } from './services.ts'
+
+/** A key that at most one record may hold; `taken` is what a second one is told. */
+export interface Claim {
+  readonly key: string
+  readonly taken: DomainError
+}
+
+/** A record that this one points to. It must exist while this one is written, unless `mayBeAbsent` (a person who has yet to register). */
+export interface Reference {
+  /** Reverse keys of one relation start alike: `role`, `identity`. */
+  readonly relation: string
+  readonly kind: string
+  readonly uid: string
+  readonly mayBeAbsent: boolean
+}
+
+/** What a rule adds to the transaction of a mutation. */
+export interface Extra {
+  readonly guards?: readonly Guard[]
+  readonly writes?: readonly Write[]
+  /** Further records made in the same transaction. */
+  readonly creates?: readonly { readonly kind: string; readonly uid: Uid; readonly record: Resource }[]
+}
+
+/** What rules may look at and use while they plan a mutation. Planning is synchronous: all of it sees one commit's state. */
+export interface Planning {
+  readonly services: Services
+  readonly snapshot: Snapshot
+  readonly caller: Caller
+  readonly reach: Reach
+  readonly nowMs: number
+}
+
+/** A mutation under planning. `record` may be changed by the rules: what they leave in it is stored. */
+export interface Draft<R extends Resource> {
+  readonly uid: Uid
+  readonly parent: Uid | '/'
+  readonly record: R
+}
+
+/**
+ * One kind: what it is found by, what it needs, how it is created, changed and deleted beyond what holds for all kinds. Rules throw DomainError. Adding a
+ * kind is one such object and one row in kinds.ts.
+ */
+export interface Kind<R extends Resource = Resource> {
+  readonly index: KindIndex
+  readonly desc: DescMessage
+  /** True where names are unique among the children of one parent (decisions "Duplicate names"). */
+  readonly uniqueName: boolean
+  /** Further unique keys. */
+  claims?(uid: Uid, record: R): readonly Claim[]
+  references?(record: R): readonly Reference[]
+  /** Checks and completes a new record. */
+  create?(planning: Planning, draft: Draft<R>): Extra | undefined
+  /** Checks and completes a changed record. */
+  update?(planning: Planning, draft: Draft<R>, current: R): Extra | undefined
+  /** Checks whether the record may go, and what goes with it. */
+  remove?(planning: Planning, row: Row): Extra | undefined
+  /** What is shown for a stored record, where that is more than the record: joins, secrets left out. Returns a new message. */
+  render?(snapshot: Snapshot, record: R): R
+}
+
+/** The kind with its own record type forgotten, for tables of kinds. */
+export type AnyKind = Kind
+
+/** A kind's record type is that of its descriptor; the table of kinds needs to forget it. */
+export function defineKind<R extends Resource>(kind: Kind<R>): AnyKind {
+  // Every row and draft handed to a kind is decoded with its own descriptor.
+  return kind as unknown as AnyKind
+}

@@ -1,0 +1,47 @@
+import { clearField, clone, create, toBinary, type DescMessage } from '@bufbuild/protobuf'
+import { timestampFromMs } from '@bufbuild/protobuf/wkt'
+import { EnvelopeSchema, type Envelope } from '../gen/taproot/store/v1/envelope_pb.ts'
+import type { Resource } from '../snapshot/row.ts'
+
+/** Grows when the form of stored records changes; docs/adr says how older ones are read. */
+const envelopeFormat = 1
+
+/** The facts about a record that its envelope keeps. */
+export interface EnvelopeFacts {
+  readonly etag: string
+  readonly createMs: number
+  readonly updateMs: number
+  readonly managedBy: string
+}
+
+/** `record` with its envelope fields as `facts` say: what is answered after a write. */
+export function stamped<R extends Resource>(desc: DescMessage, record: R, facts: EnvelopeFacts): R {
+  const message = clone(desc, record) as R
+  message.etag = facts.etag
+  message.managedBy = facts.managedBy
+  message.createTime = timestampFromMs(facts.createMs)
+  message.updateTime = timestampFromMs(facts.updateMs)
+  return message
+}
+
+/** The envelope that stores `record`: what it keeps itself is left out of the record's bytes. */
+export function envelopeOf(desc: DescMessage, record: Resource, facts: EnvelopeFacts): Envelope {
+  const bare = clone(desc, record) as Resource
+  bare.uid = ''
+  bare.etag = ''
+  bare.managedBy = ''
+  for (const field of desc.fields) if (field.localName === 'createTime' || field.localName === 'updateTime') clearField(bare, field)
+  return create(EnvelopeSchema, {
+    format: envelopeFormat,
+    record: toBinary(desc, bare),
+    etag: facts.etag,
+    createTimeMs: BigInt(facts.createMs),
+    updateTimeMs: BigInt(facts.updateMs),
+    managedBy: facts.managedBy,
+  })
+}
+
+/** The bytes of an envelope. */
+export function envelopeBytes(envelope: Envelope): Uint8Array {
+  return toBinary(EnvelopeSchema, envelope)
+}

@@ -1,0 +1,86 @@
+import type { Message } from '@bufbuild/protobuf'
+import type { GrantsIndex } from '../authz/grants-index.ts'
+import type { Reach } from '../authz/reach.ts'
+import type { Log } from '../core/log.ts'
+import type { MethodRow } from '../core/method.ts'
+import type { PageKey } from '../core/page-token.ts'
+import type { Clock, Random } from '../core/runtime.ts'
+import type { Uid } from '../core/uid.ts'
+import type { Replica } from '../snapshot/replica.ts'
+import type { Store } from '../store/store.ts'
+import type { Sweeper } from './sweeper.ts'
+
+/** Page-token keys: the one to seal with, and those that still open. */
+export interface PageKeys {
+  current(): PageKey
+  /** Looks in the store for a key that is not known yet; undefined where it is retired or was never one of ours. */
+  find(id: string, signal: AbortSignal): Promise<PageKey | undefined>
+}
+
+/** Behaviour that the configuration decides. */
+export interface ResourceSettings {
+  /** Any signed-in person may create a root group and becomes its owner. */
+  readonly selfServiceRootGroups: boolean
+  /** Our own token issuer, which no identity may name. */
+  readonly ownIssuer: string
+  /** Issuers whose e-mail claims are believed, for group look-up by domain. */
+  readonly trustedIssuers: ReadonlySet<string>
+}
+
+/** What handlers work with. */
+export interface Services {
+  readonly store: Store
+  readonly replica: Replica
+  readonly grants: GrantsIndex
+  readonly sweeper: Sweeper
+  readonly clock: Clock
+  readonly random: Random
+  readonly log: Log
+  readonly pageKeys: PageKeys
+  readonly settings: ResourceSettings
+}
+
+/** Who calls, as their token says. */
+export interface Caller {
+  readonly identity: Uid
+  readonly operator: boolean
+  /** The upstream token's claims that were verified: issuer, subject, audience, e-mail. */
+  readonly actor: Readonly<Record<string, string>>
+  /** Rights as of the current snapshot: ask again after every await. */
+  reach(): Reach
+}
+
+/** One call, as a handler sees it. */
+export interface Context {
+  readonly method: MethodRow
+  /** Undefined for public methods. */
+  readonly caller: Caller | undefined
+  readonly requestId: string
+  readonly signal: AbortSignal
+  readonly validateOnly: boolean
+  readonly ifMatch: string | undefined
+  readonly ifNoneMatch: string | undefined
+  readonly idempotencyKey: string | undefined
+  /** See Decoded.present. */
+  readonly present: readonly string[] | undefined
+  /** Decides anew, as of the current snapshot, whether the caller may make this call; throws code 5 or 7 where not. */
+  authorize(): void
+}
+
+/** What a handler answers. */
+export interface HandlerAnswer {
+  readonly message: Message
+  readonly etag?: string
+  readonly pageTokenRestarted?: boolean
+  /** For the audit line. */
+  readonly subject?: string
+}
+
+/** Answers one method. The message is a decoded request that passed the schema's constraints. */
+export type Handler = (services: Services, context: Context, message: Message) => Promise<HandlerAnswer>
+
+/** The caller of a method that is not public. */
+export function callerOf(context: Context): Caller {
+  if (context.caller === undefined) throw new TypeError(`${context.method.rpc} needs a caller`)
+  return context.caller
+}

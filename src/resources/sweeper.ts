@@ -1,0 +1,89 @@
+import type { Log } from '../core/log.ts'
+import { trustedUid, type Uid } from '../core/uid.ts'
+import { rowOfBytes } from '../snapshot/row.ts'
+import type { Replica } from '../snapshot/replica.ts'
+import { belowPrefix, recordKey, sweepKey, usedByPrefix } from '../store/keys.ts'
+import type { Entry, Store, Write } from '../store/store.ts'
+import { indexKeysOf, relationOf } from './change-set.ts'
+import type { AnyKind } from './kind.ts'
+
+/** How many keys one sweep transaction deletes at most: etcd takes 128 operations. */
+const maxDeletes = 100
+const pageEntries = 100
+
+/**
+ * Removes what depended on removed records: they count as absent from the moment the mark is there, this frees their keys. Resumable and idempotent, so any
+ * replica may sweep at any time; the leader does it as soon as a mark appears (architecture 4).
+ */
+export class Sweeper {
+  readonly #store: Store
+  readonly #replica: Replica
+  readonly #kinds: ReadonlyMap<string, AnyKind>
+  readonly #log: Log
+
+  constructor(options: { store: Store; replica: Replica; kinds: ReadonlyMap<string, AnyKind>; log: Log }) {
+    this.#store = options.store
+    this.#replica = options.replica
+    this.#kinds = options.kinds
+    this.#log = options.log
+  }
+
+  /** Sweeps everything that is marked now. Returns whether there was anything. */
+  async finish(signal: AbortSignal): Promise<boolean> {
+    const marks = this.#replica.snapshot.sweeps()
+    for (const mark of marks) await this.#sweep(mark, signal)
+    return marks.length > 0
+  }
+
+  async #sweep(mark: { uid: Uid; kind: string }, signal: AbortSignal): Promise<void> {
+    let removed = 0
+    for (const kind of this.#kinds.values()) {
+      for (const rule of kind.index.removedWith) {
+        if (rule.kind === mark.kind) removed += await this.#sweepKind(kind, { filter: rule.filter, uid: mark.uid }, signal)
+      }
+    }
+    const done = await this.#store.transact({ guards: [], writes: [{ kind: 'delete', key: sweepKey(mark.uid) }] }, signal)
+    if (done.committed) await this.#replica.reached(done.revision, signal)
+    if (removed > 0) this.#log.info('swept', { kind: mark.kind, uid: mark.uid, removed })
+  }
+
+  async #sweepKind(kind: AnyKind, owner: { filter: string; uid: Uid }, signal: AbortSignal): Promise<number> {
+    let removed = 0
+    for (;;) {
+      const records = owner.filter === 'parent' ? await this.#children(kind, owner.uid, signal) : await this.#users(kind, owner, signal)
+      if (records.length === 0) return removed
+      let writes: Write[] = []
+      for (const entry of records) {
+        const uid = trustedUid(entry.key.slice(recordKey(kind.index.kind, trustedUid('')).length))
+        const row = rowOfBytes(kind.index, { uid, bytes: entry.value, revision: entry.revision })
+        const gone = [entry.key, ...indexKeysOf(kind, uid, row.message)]
+        if (writes.length + gone.length > maxDeletes) {
+          await this.#store.transact({ guards: [], writes }, signal)
+          writes = []
+        }
+        writes.push(...gone.map((key) => ({ kind: 'delete', key }) as const))
+        removed += 1
+      }
+      await this.#store.transact({ guards: [], writes }, signal)
+    }
+  }
+
+  async #children(kind: AnyKind, uid: Uid, signal: AbortSignal): Promise<readonly Entry[]> {
+    const page = await this.#store.range({ prefix: belowPrefix(kind.index.kind, uid), limit: pageEntries }, signal)
+    return page.entries
+  }
+
+  /** The records that name `owner.uid` in the relation `owner.filter`, by their reverse keys. */
+  async #users(kind: AnyKind, owner: { filter: string; uid: Uid }, signal: AbortSignal): Promise<readonly Entry[]> {
+    const prefix = usedByPrefix(relationOf(kind, owner.filter), owner.uid)
+    const page = await this.#store.range({ prefix, limit: pageEntries }, signal)
+    const found: Entry[] = []
+    for (const { key } of page.entries) {
+      const entry = await this.#store.get(recordKey(kind.index.kind, trustedUid(key.slice(prefix.length))), signal)
+      if (entry === undefined) await this.#store.transact({ guards: [], writes: [{ kind: 'delete', key }] }, signal)
+      else found.push(entry)
+    }
+    return found
+  }
+}
+

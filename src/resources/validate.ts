@@ -1,0 +1,74 @@
+import { createValidator, type Violation } from '@bufbuild/protovalidate'
+import type { DescMessage, Message } from '@bufbuild/protobuf'
+import { reflect, type ReflectMessage } from '@bufbuild/protobuf/reflect'
+import { DomainError, type FieldViolation } from '../core/errors.ts'
+import { fieldAccess } from '../core/field-behavior.ts'
+
+const validator = createValidator()
+
+/** A violation's path in schema names, list and map steps in brackets. */
+function pathOf(violation: Violation): string {
+  let text = ''
+  for (const step of violation.field) {
+    if (step.kind === 'field' || step.kind === 'oneof' || step.kind === 'extension') text += text === '' ? step.name : `.${step.name}`
+    else if (step.kind === 'list_sub') text += `[${step.index}]`
+    else text += `[${JSON.stringify(String(step.key))}]`
+  }
+  return text
+}
+
+/** The message fields of a set message that are themselves messages, with their paths. */
+function* nested(message: ReflectMessage, path: string): Generator<[ReflectMessage, string]> {
+  for (const field of message.desc.fields) {
+    if (!message.isSet(field) || fieldAccess(field).outputOnly) continue
+    if (field.fieldKind === 'message') yield [message.get(field), `${path}${field.name}`]
+    if (field.fieldKind === 'list' && field.listKind === 'message') {
+      let at = 0
+      // A list of messages holds messages.
+      for (const item of message.get(field)) yield [item as ReflectMessage, `${path}${field.name}[${at++}]`]
+    }
+  }
+}
+
+/** Every required field that is empty, at any depth. */
+function missingFields(message: ReflectMessage, path = ''): FieldViolation[] {
+  const found: FieldViolation[] = []
+  for (const field of message.desc.fields) {
+    if (fieldAccess(field).required && !message.isSet(field)) found.push({ field: `${path}${field.name}`, description: 'is required' })
+  }
+  for (const [inner, at] of nested(message, path)) {
+    if (!inner.desc.typeName.startsWith('google.protobuf.')) found.push(...missingFields(inner, `${at}.`))
+  }
+  return found
+}
+
+/** Where the schema puts the field that a violation names: violations are listed in that order. */
+function positionOf(desc: DescMessage, path: string): number {
+  const head = path.split(/[.[]/, 1)[0] ?? ''
+  const field = desc.fields.find((candidate) => candidate.name === head || candidate.oneof?.name === head)
+  return field?.number ?? 0
+}
+
+/**
+ * What of the schema's constraints `message` breaks, in the schema's order, one violation per field; empty where nothing. Fields are named relative to
+ * `message` in schema spelling, e.g. `claim_match.issuer` (rules 1.6).
+ */
+export function violationsOf(desc: DescMessage, message: Message): FieldViolation[] {
+  const byField = new Map<string, FieldViolation>()
+  for (const violation of missingFields(reflect(desc, message))) byField.set(violation.field, violation)
+  const result = validator.validate(desc, message)
+  if (result.kind === 'error') throw result.error
+  if (result.kind === 'invalid') {
+    for (const violation of result.violations) {
+      const field = pathOf(violation)
+      if (!byField.has(field)) byField.set(field, { field, description: violation.message })
+    }
+  }
+  return [...byField.values()].sort((a, b) => positionOf(desc, a.field) - positionOf(desc, b.field))
+}
+
+/** Throws code 3 with every violation listed. */
+export function assertValid(desc: DescMessage, message: Message): void {
+  const violations = violationsOf(desc, message)
+  if (violations.length > 0) throw DomainError.invalidFields(violations)
+}
