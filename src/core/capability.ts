@@ -1,0 +1,204 @@
+import { getOption } from '@bufbuild/protobuf'
+import { capability as capabilityOption, CapabilitySchema } from '../gen/taproot/common/v2/capability_pb.ts'
+
+/** One capability of the schema. */
+export interface Capability {
+  /** Dotted name, e.g. `groups.list`. */
+  readonly name: string
+  /** `CAP_IAM_GROUPS_LIST` */
+  readonly enumName: string
+  /** Number of the enum value. */
+  readonly number: number
+  /** Place in a set, below 192. */
+  readonly bit: number
+  /** No role of a customer may hold it. */
+  readonly internal: boolean
+}
+
+/** Bits that a set has room for. */
+const capacity = 192
+
+/**
+ * Six int32 words, bit i in word i/32. A flat object of small integers: half the time and a third of the memory of a typed array or a bigint,
+ * measured on a union and a test.
+ */
+class CapabilitySet {
+  declare private readonly brand: never
+  readonly w0: number
+  readonly w1: number
+  readonly w2: number
+  readonly w3: number
+  readonly w4: number
+  readonly w5: number
+
+  constructor(w0: number, w1: number, w2: number, w3: number, w4: number, w5: number) {
+    this.w0 = w0
+    this.w1 = w1
+    this.w2 = w2
+    this.w3 = w3
+    this.w4 = w4
+    this.w5 = w5
+  }
+}
+
+/** An immutable set of capabilities. Made only here; compared with `equals`, never with `===`. */
+export type { CapabilitySet }
+
+function readCapabilities(): readonly Capability[] {
+  const table = CapabilitySchema.values
+    .filter((value) => value.number !== 0)
+    .map((value) => ({ ...getOption(value, capabilityOption), enumName: value.name, number: value.number }))
+    .map(({ name, enumName, number, bit, internal }) => ({ name, enumName, number, bit, internal }))
+    .sort((left, right) => left.number - right.number)
+  for (const { name, enumName, bit } of table) if (name === '' || bit >= capacity) throw new Error(`schema: ${enumName} needs a name and a bit below ${capacity}`)
+  if (new Set(table.map(({ bit }) => bit)).size !== table.length) throw new Error('schema: two capabilities share a bit')
+  return table
+}
+
+/** All capabilities, in the order of their numbers. */
+export const capabilities: readonly Capability[] = readCapabilities()
+
+const byName: ReadonlyMap<string, Capability> = new Map(capabilities.flatMap((entry) => [[entry.name, entry] as const, [entry.enumName, entry] as const]))
+const byNumber: ReadonlyMap<number, Capability> = new Map(capabilities.map((entry) => [entry.number, entry]))
+
+/** The capability of a dotted name or enum name, or undefined. */
+export function capabilityByName(name: string): Capability | undefined {
+  return byName.get(name)
+}
+
+/** The capability of an enum number, or undefined where the number is unknown, retired or 0. */
+export function capabilityByEnumNumber(number: number): Capability | undefined {
+  return byNumber.get(number)
+}
+
+function setOfBits(bits: Iterable<number>): CapabilitySet {
+  const words = new Int32Array(capacity / 32)
+  for (const bit of bits) words[bit >> 5] = (words[bit >> 5] ?? 0) | (1 << (bit & 31))
+  const [w0 = 0, w1 = 0, w2 = 0, w3 = 0, w4 = 0, w5 = 0] = words
+  return new CapabilitySet(w0, w1, w2, w3, w4, w5)
+}
+
+function hasBit(set: CapabilitySet, bit: number): boolean {
+  const mask = 1 << (bit & 31)
+  switch (bit >> 5) {
+    case 0:
+      return (set.w0 & mask) !== 0
+    case 1:
+      return (set.w1 & mask) !== 0
+    case 2:
+      return (set.w2 & mask) !== 0
+    case 3:
+      return (set.w3 & mask) !== 0
+    case 4:
+      return (set.w4 & mask) !== 0
+    default:
+      return (set.w5 & mask) !== 0
+  }
+}
+
+/** The set without members. */
+export const emptySet: CapabilitySet = setOfBits([])
+
+/** Every capability that is not internal: what an owner and an operator hold. */
+export const allCapabilities: CapabilitySet = setOfBits(capabilities.filter(({ internal }) => !internal).map(({ bit }) => bit))
+
+/** The set of these dotted or enum names. Throws RangeError on an unknown one: to leave it out of a requirement would grant something. */
+export function setOf(names: Iterable<string>): CapabilitySet {
+  return setOfBits(
+    Array.from(names, (name) => {
+      const entry = byName.get(name)
+      if (entry === undefined) throw new RangeError(`unknown capability ${name}`)
+      return entry.bit
+    }),
+  )
+}
+
+/** The set of these enum numbers; unknown and retired ones are left out, so they grant nothing (rules 1.5). */
+export function fromEnumNumbers(numbers: Iterable<number>): CapabilitySet {
+  return setOfBits(Array.from(numbers, (number) => byNumber.get(number)).flatMap((entry) => (entry === undefined ? [] : [entry.bit])))
+}
+
+/** True where `set` holds the capability of this dotted or enum name; false for an unknown name. */
+export function has(set: CapabilitySet, name: string): boolean {
+  const entry = byName.get(name)
+  return entry !== undefined && hasBit(set, entry.bit)
+}
+
+/** True where `set` holds everything that `wanted` holds. */
+export function containsAll(set: CapabilitySet, wanted: CapabilitySet): boolean {
+  const absent =
+    (wanted.w0 & ~set.w0) | (wanted.w1 & ~set.w1) | (wanted.w2 & ~set.w2) | (wanted.w3 & ~set.w3) | (wanted.w4 & ~set.w4) | (wanted.w5 & ~set.w5)
+  return absent === 0
+}
+
+/** True where both hold the same. */
+export function equals(left: CapabilitySet, right: CapabilitySet): boolean {
+  return containsAll(left, right) && containsAll(right, left)
+}
+
+/** What either holds. */
+export function union(left: CapabilitySet, right: CapabilitySet): CapabilitySet {
+  return new CapabilitySet(left.w0 | right.w0, left.w1 | right.w1, left.w2 | right.w2, left.w3 | right.w3, left.w4 | right.w4, left.w5 | right.w5)
+}
+
+/** What both hold. */
+export function intersect(left: CapabilitySet, right: CapabilitySet): CapabilitySet {
+  return new CapabilitySet(left.w0 & right.w0, left.w1 & right.w1, left.w2 & right.w2, left.w3 & right.w3, left.w4 & right.w4, left.w5 & right.w5)
+}
+
+/** True where `set` holds nothing. */
+export function isEmpty(set: CapabilitySet): boolean {
+  return (set.w0 | set.w1 | set.w2 | set.w3 | set.w4 | set.w5) === 0
+}
+
+/** Members of `set`, in the order of their numbers. */
+export function membersOf(set: CapabilitySet): readonly Capability[] {
+  return capabilities.filter(({ bit }) => hasBit(set, bit))
+}
+
+/** Dotted names of the members, in the order of their numbers. */
+export function namesOf(set: CapabilitySet): readonly string[] {
+  return membersOf(set).map(({ name }) => name)
+}
+
+/** Dotted names of what `wanted` holds and `set` does not, in the order of their numbers. */
+export function missing(set: CapabilitySet, wanted: CapabilitySet): readonly string[] {
+  return capabilities.filter(({ bit }) => hasBit(wanted, bit) && !hasBit(set, bit)).map(({ name }) => name)
+}
+
+/** A claim is never shorter than this many bits (rules 8). */
+const minClaimBits = 50
+
+/** The longest claim read, in bits: room for capabilities of later versions, which grant nothing here. */
+const maxClaimBits = 1024
+
+/**
+ * The set as it stands in an access token's `cap` claim: URL-safe base64, padded, of the length in bits (8 bytes, big-endian) and as many
+ * 64-bit big-endian words as that length needs; bit i is bit i%64 of word i/64 (rules 8).
+ */
+export function encodeCapabilities(set: CapabilitySet): string {
+  const bits = membersOf(set).map(({ bit }) => bit)
+  const length = Math.max(minClaimBits, ...bits.map((bit) => bit + 1))
+  const bytes = Buffer.alloc(8 + 8 * Math.ceil(length / 64))
+  bytes.writeBigUInt64BE(BigInt(length))
+  for (const bit of bits) {
+    const at = 8 + 8 * (bit >> 6) + 7 - ((bit & 63) >> 3)
+    bytes[at] = (bytes[at] ?? 0) | (1 << (bit & 7))
+  }
+  return bytes.toString('base64').replaceAll('+', '-').replaceAll('/', '_')
+}
+
+/**
+ * Reads a `cap` claim: the form that `encodeCapabilities` writes, padded or not, or the older array of enum numbers. Bits and numbers that are
+ * no capability are left out. Undefined where the value is neither form.
+ */
+export function decodeCapabilities(claim: unknown): CapabilitySet | undefined {
+  if (Array.isArray(claim)) return claim.every((item) => typeof item === 'number') ? fromEnumNumbers(claim) : undefined
+  if (typeof claim !== 'string' || !/^[A-Za-z0-9_-]+={0,2}$/.test(claim)) return undefined
+  const bytes = Buffer.from(claim, 'base64url')
+  if (bytes.length < 8) return undefined
+  const length = bytes.readBigUInt64BE()
+  if (length > maxClaimBits || bytes.length !== 8 + 8 * Math.ceil(Number(length) / 64)) return undefined
+  const isSet = (bit: number): boolean => bit < length && ((bytes[8 + 8 * (bit >> 6) + 7 - ((bit & 63) >> 3)] ?? 0) & (1 << (bit & 7))) !== 0
+  return setOfBits(capabilities.map(({ bit }) => bit).filter(isSet))
+}
