@@ -1,0 +1,334 @@
+/** A total order: negative, zero or positive as `a` comes before, equals or comes after `b`; always the same for the same two. */
+export type Compare<T> = (a: T, b: T) => number
+
+/** Which side of an equal item a rank is taken on: `left` counts what is before the probe, `right` also what equals it. */
+export type Side = 'left' | 'right'
+
+interface Leaf<T> {
+  readonly leaf: true
+  readonly items: T[]
+}
+
+interface Branch<T> {
+  readonly leaf: false
+  readonly children: Node<T>[]
+  /** Items below each child. */
+  readonly counts: number[]
+  /** The least item below each child: always one that is in the tree, so that a removed item is not kept alive. */
+  readonly firsts: T[]
+}
+
+type Node<T> = Leaf<T> | Branch<T>
+
+const leafWidth = 128
+const branchWidth = 64
+
+/**
+ * A sorted set with ranks: a B+ tree with subtree counts over a total order. No two items compare equal. An item is kept as a
+ * reference in an array of its leaf, without an object of its own; it must not change its place in the order while it is in the tree.
+ *
+ * `insert`, `delete`, `rank`, `rankBy` and `at` cost O(log n), a range O(log n) and its items. Every node but the root is
+ * at least an eighth full, so that memory is O(n) also after deletes; runs of ascending or descending inserts leave nodes 7/8 full.
+ */
+export class OrderTree<T> {
+  readonly #compare: Compare<T>
+  #root: Node<T> = leafOf([])
+  #size = 0
+  #version = 0
+
+  constructor(compare: Compare<T>) {
+    this.#compare = compare
+  }
+
+  /** The tree of `items` in O(n). Throws a RangeError where they are not strictly ascending under `compare`. */
+  static fromSorted<T>(items: readonly T[], compare: Compare<T>): OrderTree<T> {
+    for (let index = 1; index < items.length; index++) {
+      if (!(compare(entry(items, index - 1), entry(items, index)) < 0)) throw new RangeError(`items are not strictly ascending at ${index}`)
+    }
+    const tree = new OrderTree(compare)
+    tree.#root = rootOver(portions(items, leafWidth).map(leafOf))
+    tree.#size = items.length
+    return tree
+  }
+
+  /** How many items there are. */
+  get size(): number {
+    return this.#size
+  }
+
+  /** Changes with every insert or delete that may have changed ranks; replacing an item doesn't. What was computed from ranks is void then. */
+  get version(): number {
+    return this.#version
+  }
+
+  /** Adds an item and returns true; where an equal one is there it takes its place and returns false. */
+  insert(item: T): boolean {
+    const added = this.#insertBelow(this.#root, item)
+    if (!added) return false
+    this.#size += 1
+    this.#version += 1
+    if (width(this.#root) > capacity(this.#root)) {
+      const root = branchOver([this.#root])
+      split(root, 0, cutFor(this.#root, item))
+      this.#root = root
+    }
+    return true
+  }
+
+  /** Removes the item that compares equal to the probe; false where there is none. */
+  delete(probe: T): boolean {
+    if (!this.#deleteBelow(this.#root, probe)) return false
+    this.#size -= 1
+    this.#version += 1
+    if (!this.#root.leaf && this.#root.children.length === 1) this.#root = entry(this.#root.children, 0)
+    return true
+  }
+
+  /** How many items are before the probe (`left`), or before or equal to it (`right`). The probe need not be in the tree. */
+  rank(probe: T, side: Side): number {
+    const compare = this.#compare
+    return side === 'left' ? this.rankBy((item) => compare(item, probe) < 0) : this.rankBy((item) => compare(item, probe) <= 0)
+  }
+
+  /** How many items the predicate holds for, given that in the tree's order it holds for a first part and for nothing after. */
+  rankBy(holds: (item: T) => boolean): number {
+    let node = this.#root
+    let rank = 0
+    while (!node.leaf) {
+      const index = lead(node.firsts, holds) - 1
+      if (index < 0) return rank
+      for (let before = 0; before < index; before++) rank += entry(node.counts, before)
+      node = entry(node.children, index)
+    }
+    return rank + lead(node.items, holds)
+  }
+
+  /** The item that `rank` others are before; undefined where there is none. */
+  at(rank: number): T | undefined {
+    if (!(rank >= 0 && rank < this.#size)) return undefined
+    let node = this.#root
+    let index = rank
+    while (!node.leaf) {
+      let child = 0
+      for (let count = entry(node.counts, 0); index >= count; count = entry(node.counts, child)) {
+        index -= count
+        child += 1
+      }
+      node = entry(node.children, child)
+    }
+    return node.items[index]
+  }
+
+  /** The items of ranks `from` (included) to `to` (excluded), in order; ranks outside of the tree are passed over. */
+  items(from: number, to: number): T[] {
+    const found: T[] = []
+    collect(this.#root, { from: Math.max(from, 0), to: Math.min(to, this.#size) }, found)
+    return found
+  }
+
+  /**
+   * The same as `items`, a leaf's worth at a time: for ranges too long for an array. Throws where the tree's version changes before the
+   * walk has ended: it would miss or repeat items.
+   */
+  slice(from = 0, to = this.#size): Generator<T, void, undefined> {
+    return this.#walk(Math.max(from, 0), Math.min(to, this.#size), this.#version)
+  }
+
+  *#walk(from: number, to: number, version: number): Generator<T, void, undefined> {
+    for (let rank = from; rank < to; rank += leafWidth) {
+      this.#assertVersion(version)
+      for (const item of this.items(rank, Math.min(rank + leafWidth, to))) {
+        yield item
+        this.#assertVersion(version)
+      }
+    }
+  }
+
+  #assertVersion(version: number): void {
+    if (version !== this.#version) throw new Error('the tree changed while it was walked')
+  }
+
+  /** All comparisons come before the first change, so that a comparator that throws leaves the tree as it was. */
+  #insertBelow(node: Node<T>, item: T): boolean {
+    if (node.leaf) {
+      const index = this.#lowerBound(node.items, item)
+      const found = index < node.items.length && this.#compare(entry(node.items, index), item) === 0
+      if (found) node.items[index] = item
+      else putAt(node.items, index, item)
+      return !found
+    }
+    const index = Math.max(this.#childFor(node, item), 0)
+    const child = entry(node.children, index)
+    const added = this.#insertBelow(child, item)
+    node.firsts[index] = firstOf(child)
+    if (!added) return false
+    node.counts[index] = entry(node.counts, index) + 1
+    if (width(child) > capacity(child)) split(node, index, cutFor(child, item))
+    return true
+  }
+
+  #deleteBelow(node: Node<T>, probe: T): boolean {
+    if (node.leaf) {
+      const index = this.#lowerBound(node.items, probe)
+      if (index === node.items.length || this.#compare(entry(node.items, index), probe) !== 0) return false
+      dropAt(node.items, index)
+      return true
+    }
+    const index = this.#childFor(node, probe)
+    if (index < 0) return false
+    const child = entry(node.children, index)
+    if (!this.#deleteBelow(child, probe)) return false
+    node.counts[index] = entry(node.counts, index) - 1
+    node.firsts[index] = firstOf(child)
+    if (width(child) < leastWidth(child)) mend(node, index)
+    return true
+  }
+
+  /** The only child that may hold an item equal to the probe; -1 where the probe is before all. */
+  #childFor(branch: Branch<T>, probe: T): number {
+    return lead(branch.firsts, (first) => this.#compare(first, probe) <= 0) - 1
+  }
+
+  #lowerBound(items: readonly T[], probe: T): number {
+    return lead(items, (item) => this.#compare(item, probe) < 0)
+  }
+}
+
+/** An element at an index that is in bounds; the tree's invariants say so, which the type can't. */
+function entry<E>(list: readonly E[], index: number): E {
+  return list[index] as E
+}
+
+/** How many elements at the start of the list the (monotone) predicate holds for. */
+function lead<T>(list: readonly T[], holds: (item: T) => boolean): number {
+  let low = 0
+  let high = list.length
+  while (low < high) {
+    const middle = (low + high) >>> 1
+    if (holds(entry(list, middle))) low = middle + 1
+    else high = middle
+  }
+  return low
+}
+
+/** In place and without garbage; for lists as short as a node's it is faster than `splice`. */
+function putAt<E>(list: E[], index: number, element: E): void {
+  list.push(element)
+  for (let to = list.length - 1; to > index; to--) list[to] = entry(list, to - 1)
+  list[index] = element
+}
+
+function dropAt<E>(list: E[], index: number): void {
+  for (let to = index; to < list.length - 1; to++) list[to] = entry(list, to + 1)
+  list.pop()
+}
+
+/** Appends the items of some ranks below a node; these must be in it. */
+function collect<T>(node: Node<T>, { from, to }: { from: number; to: number }, into: T[]): void {
+  if (node.leaf) {
+    for (let index = from; index < to; index++) into.push(entry(node.items, index))
+    return
+  }
+  let start = 0
+  for (let child = 0; start < to; child++) {
+    const end = start + entry(node.counts, child)
+    if (from < end) collect(entry(node.children, child), { from: Math.max(from, start) - start, to: Math.min(to, end) - start }, into)
+    start = end
+  }
+}
+
+function leafOf<T>(items: T[]): Leaf<T> {
+  return { leaf: true, items }
+}
+
+function branchOver<T>(children: Node<T>[]): Branch<T> {
+  return { leaf: false, children, counts: children.map(countBelow), firsts: children.map(firstOf) }
+}
+
+function width<T>(node: Node<T>): number {
+  return node.leaf ? node.items.length : node.children.length
+}
+
+function capacity<T>(node: Node<T>): number {
+  return node.leaf ? leafWidth : branchWidth
+}
+
+function leastWidth<T>(node: Node<T>): number {
+  return capacity(node) / 8
+}
+
+function countBelow<T>(node: Node<T>): number {
+  return node.leaf ? node.items.length : node.counts.reduce((sum, count) => sum + count, 0)
+}
+
+/** The least item; undefined only in the empty tree's one leaf, which is in no branch. */
+function firstOf<T>(node: Node<T>): T {
+  return entry(node.leaf ? node.items : node.firsts, 0)
+}
+
+function lastOf<T>(node: Node<T>): T {
+  let last = node
+  while (!last.leaf) last = entry(last.children, last.children.length - 1)
+  return entry(last.items, last.items.length - 1)
+}
+
+/** Where to cut a node that an insert made too wide: in the middle, but after or before most of it where items come in order. */
+function cutFor<T>(node: Node<T>, inserted: T): number {
+  if (lastOf(node) === inserted) return width(node) - leastWidth(node)
+  if (firstOf(node) === inserted) return leastWidth(node)
+  return width(node) >>> 1
+}
+
+/** Leaves what the child has after its first `keep` entries to a new right neighbour. */
+function split<T>(parent: Branch<T>, index: number, keep: number): void {
+  const child = entry(parent.children, index)
+  const right = cut(child, keep)
+  const moved = countBelow(right)
+  parent.counts[index] = entry(parent.counts, index) - moved
+  putAt(parent.children, index + 1, right)
+  putAt(parent.counts, index + 1, moved)
+  putAt(parent.firsts, index + 1, firstOf(right))
+}
+
+function cut<T>(node: Node<T>, keep: number): Node<T> {
+  if (node.leaf) return leafOf(node.items.splice(keep))
+  return { leaf: false, children: node.children.splice(keep), counts: node.counts.splice(keep), firsts: node.firsts.splice(keep) }
+}
+
+/**
+ * Joins a child that became too narrow with a neighbour, and shares out evenly what would be nearly full, so that the next inserts
+ * don't split it again. There is a neighbour: a branch has two children at least.
+ */
+function mend<T>(parent: Branch<T>, index: number): void {
+  const at = Math.max(index - 1, 0)
+  const left = entry(parent.children, at)
+  absorb(left, entry(parent.children, at + 1))
+  parent.counts[at] = entry(parent.counts, at) + entry(parent.counts, at + 1)
+  dropAt(parent.children, at + 1)
+  dropAt(parent.counts, at + 1)
+  dropAt(parent.firsts, at + 1)
+  if (width(left) > (capacity(left) * 3) / 4) split(parent, at, width(left) >>> 1)
+}
+
+/** Appends all that the right neighbour, a node of the same height, has. */
+function absorb<T>(left: Node<T>, right: Node<T>): void {
+  if (left.leaf && right.leaf) {
+    left.items.push(...right.items)
+  } else if (!left.leaf && !right.leaf) {
+    left.children.push(...right.children)
+    left.counts.push(...right.counts)
+    left.firsts.push(...right.firsts)
+  }
+}
+
+function rootOver<T>(nodes: readonly Node<T>[]): Node<T> {
+  let level = nodes
+  while (level.length > 1) level = portions(level, branchWidth).map((children) => branchOver(children))
+  return level[0] ?? leafOf([])
+}
+
+/** Cuts a list evenly into parts that are 7/8 of the width at most: full enough, with room for inserts. */
+function portions<E>(list: readonly E[], fullWidth: number): E[][] {
+  const parts = Math.ceil(list.length / ((fullWidth * 7) / 8))
+  return Array.from({ length: parts }, (_, part) => list.slice(Math.floor((part * list.length) / parts), Math.floor(((part + 1) * list.length) / parts)))
+}
