@@ -1,0 +1,48 @@
+/** What a call carries beside its message, under the same names in HTTP headers and gRPC metadata. */
+export interface CallHeaders {
+  readonly requestId: string
+  readonly traceparent?: string
+  readonly authorization?: string
+  readonly identity?: string
+  readonly ifMatch?: string
+  readonly ifNoneMatch?: string
+  readonly idempotencyKey?: string
+  readonly userAgent?: string
+}
+
+const requestIdPattern = /^[A-Za-z0-9._:/=+-]{1,128}$/
+const traceparentPattern = /^(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$/
+const entityTagPattern = /^(?:W\/)?"([^"]*)"$/
+
+type Reader = (text: string) => string | undefined
+
+const asIs: Reader = (text) => text
+const traceparent: Reader = (text) => (traceparentPattern.test(text) ? text : undefined)
+const entityTag: Reader = (text) => entityTagPattern.exec(text.trim())?.[1] ?? text.trim()
+
+const readers = [
+  ['authorization', 'authorization', asIs],
+  ['identity', 'taproot-identity', asIs],
+  ['ifMatch', 'if-match', entityTag],
+  ['ifNoneMatch', 'if-none-match', entityTag],
+  ['idempotencyKey', 'idempotency-key', asIs],
+  ['traceparent', 'traceparent', traceparent],
+  ['userAgent', 'user-agent', asIs],
+] as const satisfies readonly (readonly [keyof CallHeaders, string, Reader])[]
+
+/**
+ * Reads a call's headers through `get` (lower-case names). Entity tags lose their quotes and weakness mark, `*` stays; a malformed
+ * `traceparent` and a request id of other than 1 to 128 characters of [A-Za-z0-9._:/=+-] are dropped, the latter for `newRequestId()`.
+ */
+export function parseCallHeaders(get: (name: string) => string | undefined, newRequestId: () => string): CallHeaders {
+  const given = get('x-request-id')
+  const headers: { -readonly [Key in keyof CallHeaders]: CallHeaders[Key] } = {
+    requestId: given !== undefined && requestIdPattern.test(given) ? given : newRequestId(),
+  }
+  for (const [key, name, read] of readers) {
+    const text = get(name)
+    const value = text === undefined || text === '' ? undefined : read(text)
+    if (value !== undefined && value !== '') headers[key] = value
+  }
+  return headers
+}

@@ -1,0 +1,43 @@
+import { ReflectionService } from '@grpc/reflection'
+import type { Server } from '@grpc/grpc-js'
+import { clone, create, toBinary } from '@bufbuild/protobuf'
+import { FileDescriptorProtoSchema, ServiceDescriptorProtoSchema } from '@bufbuild/protobuf/wkt'
+import type { FileDescriptorProto } from '@bufbuild/protobuf/wkt'
+import { serviceAliases } from '../aliases.ts'
+
+/** What reflection describes. */
+export interface ReflectionOptions {
+  /** All files, imports included. */
+  readonly fileDescriptors: readonly FileDescriptorProto[]
+  readonly namespaces?: readonly string[]
+}
+
+/**
+ * Serves server reflection v1 and v1alpha. Services are described under their own names and under every alias; an alias's file holds
+ * services only and refers to our messages.
+ */
+export function addReflection(server: Server, options: ReflectionOptions): void {
+  const aliases = options.fileDescriptors.flatMap((file) => aliasFiles(file, options.namespaces ?? []))
+  const fileDescriptorProtos = [...options.fileDescriptors, ...aliases].map((file) => Buffer.from(toBinary(FileDescriptorProtoSchema, file)))
+  // The package definition of proto-loader; reflection reads nothing of it but the encoded files.
+  const definition = { files: { fileDescriptorProtos } } as unknown as ConstructorParameters<typeof ReflectionService>[0]
+  new ReflectionService(definition).addToServer(server)
+}
+
+function aliasFiles(file: FileDescriptorProto, namespaces: readonly string[]): FileDescriptorProto[] {
+  const files = new Map<string, FileDescriptorProto>()
+  for (const service of file.service) {
+    for (const alias of serviceAliases(`${file.package}.${service.name}`, namespaces)) {
+      const packageName = alias.slice(0, alias.lastIndexOf('.'))
+      const aliasFile = files.get(packageName) ?? create(FileDescriptorProtoSchema, aliasOf(file, packageName))
+      aliasFile.service.push(clone(ServiceDescriptorProtoSchema, service))
+      files.set(packageName, aliasFile)
+    }
+  }
+  return [...files.values()]
+}
+
+function aliasOf(file: FileDescriptorProto, packageName: string): { name: string; package: string; syntax: string; dependency: string[] } {
+  const base = file.name.slice(file.name.lastIndexOf('/') + 1)
+  return { name: `${packageName.replaceAll('.', '/')}/${base}`, package: packageName, syntax: 'proto3', dependency: [file.name, ...file.dependency] }
+}

@@ -1,0 +1,93 @@
+import { koaBody } from 'koa-body'
+import type { JsonObject, JsonValue } from '@bufbuild/protobuf'
+import type { ParameterizedContext } from 'koa'
+import { DomainError } from '../../core/errors.ts'
+import { isJsonObject } from './json-shape.ts'
+
+/** The largest request body, in bytes (decisions "HTTP status of gRPC codes"). */
+export const maxBodyBytes = 1024 * 1024
+
+/** How deep objects and lists may nest in a body. */
+const maxDepth = 64
+
+const off = { json: false, urlencoded: false, text: false, multipart: false }
+
+const parseJson = koaBody({ ...off, json: true, jsonLimit: maxBodyBytes, jsonTypes: ['application/json', 'application/*+json'] })
+
+/** A form is read as text: its query string is parsed where that of the address is. */
+const parseForm = koaBody({ ...off, text: true, textLimit: maxBodyBytes, textTypes: ['application/x-www-form-urlencoded'] })
+
+const parseText = koaBody({ ...off, text: true, textLimit: maxBodyBytes, textTypes: ['*/*'] })
+
+/** True where the request says that its body is a form. */
+export function isForm(context: ParameterizedContext): boolean {
+  return Boolean(context.is('application/x-www-form-urlencoded'))
+}
+
+/**
+ * Reads a JSON object. No body at all is the empty object, a body without content type is taken for JSON. Code 3 with HTTP 400 on
+ * malformed JSON or anything but an object, 415 on another content type, 413 above 1 MiB.
+ */
+export async function readJsonBody(context: ParameterizedContext): Promise<JsonObject> {
+  const { headers } = context.req
+  const isEmpty = headers['content-length'] === '0' || (headers['content-length'] === undefined && headers['transfer-encoding'] === undefined)
+  if (isEmpty) return {}
+  headers['content-type'] ??= 'application/json'
+  if (!context.is('application/json', 'application/*+json')) throw wrongType('the content type must be application/json')
+  await parse(parseJson, context)
+  const value = (context.request as { readonly body?: JsonValue }).body
+  if (!isJsonObject(value)) throw DomainError.invalid('body', 'must be a JSON object')
+  if (!isShallow(value)) throw DomainError.invalid('body', `must not nest deeper than ${maxDepth} levels`)
+  return value
+}
+
+/** Reads a form; the same size limit as for JSON. */
+export async function readForm(context: ParameterizedContext): Promise<URLSearchParams> {
+  await parse(parseForm, context)
+  const { body } = context.request as { readonly body?: unknown }
+  return new URLSearchParams(typeof body === 'string' ? body : '')
+}
+
+/** Reads a body of any type as text; the same size limit as for JSON. */
+export async function readText(context: ParameterizedContext): Promise<string> {
+  await parse(parseText, context)
+  const { body } = context.request as { readonly body?: unknown }
+  return typeof body === 'string' ? body : ''
+}
+
+async function parse(parser: typeof parseJson, context: ParameterizedContext): Promise<void> {
+  try {
+    // koa-body types its context with the default state; it reads nothing of it.
+    await parser(context as Parameters<typeof parser>[0], async () => {})
+  } catch (error) {
+    throw translate(error, context)
+  }
+}
+
+/** Body parser errors carry an HTTP status (raw-body, inflation) or none (JSON syntax). */
+function translate(error: unknown, context: ParameterizedContext): DomainError {
+  const status = (error as { readonly status?: unknown }).status
+  if (status === 413) {
+    // Lets the client finish sending, so that it reads the answer instead of a reset.
+    context.req.resume()
+    return DomainError.invalid('body', `must not be larger than ${maxBodyBytes} bytes`, { httpStatus: 413 })
+  }
+  if (status === 415) return wrongType('the content encoding must be identity, gzip, deflate or br')
+  return DomainError.invalid('body', 'is not valid JSON')
+}
+
+function wrongType(description: string): DomainError {
+  return DomainError.invalid('body', description, { httpStatus: 415 })
+}
+
+/** Walks with a list of its own: the call stack must not depend on a client's nesting. */
+function isShallow(value: JsonValue): boolean {
+  let level: JsonValue[] = [value]
+  for (let depth = 0; level.length > 0; depth++) {
+    if (depth > maxDepth) return false
+    level = level.flatMap((item) =>
+      typeof item === 'object' && item !== null ? Object.values(item).filter((child) => typeof child === 'object' && child !== null) : [],
+    )
+  }
+  return true
+}

@@ -1,0 +1,38 @@
+import { readText } from './body.ts'
+import { untilAborted } from './call-signal.ts'
+import { headerText } from './http-context.ts'
+import type { HttpContext, HttpState } from './http-context.ts'
+import type { RawRequest, RawRoute } from './raw-route.ts'
+import type { Route, RouteMatch } from './route-index.ts'
+import { decodeSegment } from './template.ts'
+
+/** Serves raw routes beside the methods. */
+export function rawRoutes(routes: readonly RawRoute[]): Route<HttpState>[] {
+  return routes.map((route) => ({
+    verb: route.method,
+    template: route.path,
+    handle: async (context, match) => {
+      const answer = await untilAborted(route.handler(createRawRequest(context, match)), context.state.signal)
+      context.status = answer.status
+      context.body = typeof answer.body === 'string' ? answer.body : Buffer.from(answer.body)
+      context.remove('Content-Type')
+      context.set({ ...answer.headers })
+    },
+  }))
+}
+
+function createRawRequest(context: HttpContext, match: RouteMatch): RawRequest {
+  const { req, state } = context
+  const params = match.template.variables.map(({ path }, index) => [path.join('.'), decodeSegment(match.captures[index] ?? '')] as const)
+  return {
+    method: context.method,
+    path: context.path,
+    query: new URLSearchParams(context.querystring),
+    params: Object.fromEntries(params),
+    requestId: state.headers.requestId,
+    remoteAddress: req.socket.remoteAddress ?? '',
+    signal: state.signal,
+    header: (name) => headerText(req.headers[name]),
+    text: () => readText(context),
+  }
+}

@@ -1,0 +1,79 @@
+/** One variable of a path template. */
+export interface TemplateVariable {
+  /** The request field it fills, proto names: `{group.uid=**}` -> ['group', 'uid']. */
+  readonly path: readonly string[]
+}
+
+/** A compiled `google.api.http` template. */
+export interface Template {
+  readonly text: string
+  /** Matches a raw (still escaped) path; one group per variable, in order. */
+  readonly regexp: RegExp
+  readonly variables: readonly TemplateVariable[]
+  /** The literal segments before the first variable. */
+  readonly prefix: readonly string[]
+  /** More literal text behind the first variable wins over less. */
+  readonly tailLength: number
+}
+
+const variablePattern = /^\{([a-zA-Z0-9_.]+)(?:=(\*\*|\*))?\}$/
+
+/**
+ * Compiles a template of literal segments, `{x}`, `{x=*}`, `{x=**}` and a `:verb` behind the last segment. With `emptyTail` a
+ * `{x=**}` at the end also matches nothing, with or without its slash. Throws on any other form.
+ */
+export function compileTemplate(text: string, emptyTail: boolean): Template {
+  const { path, verb } = splitVerb(text)
+  const segments = path.slice(1).split('/')
+  const firstVariable = segments.findIndex((segment) => segment.startsWith('{'))
+  const variables: TemplateVariable[] = []
+  let source = ''
+  segments.forEach((segment, index) => {
+    if (!segment.startsWith('{')) {
+      source += `/${escape(segment)}`
+      return
+    }
+    const match = variablePattern.exec(segment)
+    if (match === null) throw new TypeError(`unsupported path template ${text}`)
+    variables.push({ path: (match[1] ?? '').split('.') })
+    const isLast = index === segments.length - 1
+    if (match[2] !== '**') source += '/([^/]+)'
+    else if (isLast && verb === '' && emptyTail) source += '(?:/(.*))?'
+    else source += verb === '' ? '/(.+)' : '/(.*)'
+  })
+  if (verb !== '') source += `(?::|%3[Aa])${escape(verb)}`
+  const isLiteral = firstVariable < 0
+  return {
+    text,
+    regexp: new RegExp(`^${source}${isLiteral && verb === '' ? '/?' : ''}$`),
+    variables,
+    prefix: isLiteral ? segments : segments.slice(0, firstVariable),
+    tailLength: isLiteral
+      ? Infinity
+      : segments
+          .slice(firstVariable)
+          .filter((segment) => !segment.startsWith('{'))
+          .join('/').length + verb.length,
+  }
+}
+
+/** Literal text as a regular expression; templates come from the schema and from code. */
+function escape(literal: string): string {
+  return literal.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')
+}
+
+function splitVerb(text: string): { readonly path: string; readonly verb: string } {
+  const colon = text.lastIndexOf(':')
+  return colon > text.lastIndexOf('/') && colon > text.lastIndexOf('}') ? { path: text.slice(0, colon), verb: text.slice(colon + 1) } : { path: text, verb: '' }
+}
+
+/** Undoes percent-escapes, `%2F` included; text with a malformed escape stays as it is, so that it is a malformed uid later. */
+export function decodeSegment(raw: string): string {
+  if (!raw.includes('%')) return raw
+  try {
+    return decodeURIComponent(raw)
+  } catch (error) {
+    if (error instanceof URIError) return raw
+    throw error
+  }
+}

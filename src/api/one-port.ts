@@ -1,0 +1,135 @@
+import { createServer } from 'node:net'
+import type { AddressInfo, Server, Socket } from 'node:net'
+import { createServer as createTlsServer } from 'node:tls'
+import type { TlsOptions } from 'node:tls'
+
+/** Serves connections that someone else accepted. */
+export interface Door {
+  /** Takes a connection over; bytes already read were put back. */
+  accept(socket: Socket): void
+  /** No new calls: idle connections are closed, busy ones after their call. Returns at once. */
+  drain(): void
+}
+
+/** What one port is made of. */
+export interface OnePortOptions {
+  /** Gets every connection that does not open with the HTTP/2 preface. */
+  readonly http: Door
+  /** Gets every connection that opens with the HTTP/2 preface. */
+  readonly grpc: Door
+  /** Certificate and key (and what else node:tls takes); cleartext where absent. */
+  readonly tls?: TlsOptions
+  /** How long a client may take to show which protocol it speaks, milliseconds; 10,000 where absent. */
+  readonly sniffTimeoutMs?: number
+}
+
+/** A listening port that serves HTTP/1.1 and HTTP/2 (architecture 2, clients B and I). */
+export interface OnePort {
+  /** Resolves once listening; rejects with the system's error (EADDRINUSE, EACCES) where it can't. Port 0 takes a free one. */
+  listen(host: string, port: number): Promise<AddressInfo>
+  /** Stops accepting, lets running calls end, destroys what is left after `graceMs`; resolves by then at the latest. Never rejects. */
+  close(graceMs: number): Promise<void>
+}
+
+const preface = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n')
+
+/** Builds the port; nothing is opened before `listen`. */
+export function createOnePort(options: OnePortOptions): OnePort {
+  const sockets = new Set<Socket>()
+  const track = (socket: Socket): void => {
+    sockets.add(socket)
+    socket.once('close', () => sockets.delete(socket))
+    // A reset by the peer is no fault of ours; 'close' follows.
+    socket.on('error', () => socket.destroy())
+  }
+  const server = createListener(options, track)
+  let closing: Promise<void> | undefined
+  return {
+    listen: (host, port) => listen(server, host, port),
+    close(graceMs) {
+      closing ??= closeAll(server, sockets, { graceMs, doors: [options.http, options.grpc] })
+      return closing
+    },
+  }
+}
+
+function createListener(options: OnePortOptions, track: (socket: Socket) => void): Server {
+  const route = (socket: Socket): void => sniff(socket, options.sniffTimeoutMs ?? 10_000, (isHttp2) => (isHttp2 ? options.grpc : options.http).accept(socket))
+  if (options.tls === undefined) {
+    return createServer({ noDelay: true, keepAlive: true, keepAliveInitialDelay: 60_000 }, (socket) => {
+      track(socket)
+      route(socket)
+    })
+  }
+  const server = createTlsServer({ minVersion: 'TLSv1.2', ...options.tls, ALPNCallback: chooseProtocol, handshakeTimeout: options.sniffTimeoutMs ?? 10_000 })
+  server.on('connection', track)
+  // A failed handshake is the client's fault; its socket is closed by node:tls.
+  server.on('tlsClientError', (_error, socket) => socket.destroy())
+  server.on('secureConnection', (socket) => {
+    track(socket)
+    route(socket)
+  })
+  return server
+}
+
+/** HTTP/2 only for clients that speak nothing else: HTTP/2 here is gRPC, and browsers offer both. */
+function chooseProtocol({ protocols }: { readonly protocols: readonly string[] }): string | undefined {
+  return ['http/1.1', 'h2'].find((protocol) => protocols.includes(protocol))
+}
+
+/** Reads until the bytes are the HTTP/2 preface or can't be any more, puts them back and decides. Silent clients are cut off. */
+function sniff(socket: Socket, timeoutMs: number, decide: (isHttp2: boolean) => void): void {
+  let seen: Buffer = Buffer.alloc(0)
+  const stop = (): void => {
+    clearTimeout(timer)
+    socket.off('readable', read)
+    socket.off('end', give)
+    socket.off('close', stop)
+  }
+  const give = (): void => {
+    stop()
+    socket.destroy()
+  }
+  const read = (): void => {
+    for (let chunk = nextChunk(socket); chunk !== null; chunk = nextChunk(socket)) seen = Buffer.concat([seen, chunk])
+    const length = Math.min(seen.length, preface.length)
+    if (length === 0) return
+    const isPrefix = seen.subarray(0, length).equals(preface.subarray(0, length))
+    if (isPrefix && length < preface.length) return
+    stop()
+    socket.unshift(seen)
+    decide(isPrefix)
+  }
+  const timer = setTimeout(give, timeoutMs)
+  socket.on('readable', read)
+  socket.once('end', give)
+  socket.once('close', stop)
+}
+
+function nextChunk(socket: Socket): Buffer | null {
+  // A socket without an encoding set reads buffers.
+  return socket.read() as Buffer | null
+}
+
+function listen(server: Server, host: string, port: number): Promise<AddressInfo> {
+  return new Promise((resolve, reject) => {
+    server.once('error', reject)
+    server.listen({ host, port }, () => {
+      server.off('error', reject)
+      // A TCP server's address is an AddressInfo.
+      resolve(server.address() as AddressInfo)
+    })
+  })
+}
+
+async function closeAll(server: Server, sockets: ReadonlySet<Socket>, options: { readonly graceMs: number; readonly doors: readonly Door[] }): Promise<void> {
+  const closed = new Promise<void>((resolve) => server.close(() => resolve()))
+  for (const door of options.doors) door.drain()
+  let timer: NodeJS.Timeout | undefined
+  const graceOver = new Promise<void>((resolve) => {
+    timer = setTimeout(resolve, options.graceMs)
+  })
+  await Promise.race([closed, graceOver])
+  clearTimeout(timer)
+  for (const socket of sockets) socket.destroy()
+}
