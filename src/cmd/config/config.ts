@@ -1,0 +1,78 @@
+/** The roles of the command that take a configuration; their defaults differ. */
+export type Role = 'api' | 'dev'
+
+/** An operator: holds everything everywhere (architecture 7). */
+export interface OperatorConfig {
+  readonly issuer: string
+  readonly subject: string
+}
+
+/** An issuer that the installation trusts to be contacted. */
+export interface IssuerConfig {
+  readonly issuer: string
+  readonly jwksUri?: string
+  readonly caFile?: string
+  readonly tokenFile?: string
+  readonly allowPrivate?: boolean
+}
+
+/** A document that organisations may accept. */
+export interface TermsConfig {
+  readonly id: string
+  readonly label: string
+  readonly url: string
+}
+
+/** The files of a TLS server. */
+export interface ServerTlsConfig {
+  readonly certFile: string
+  readonly keyFile: string
+}
+
+/** How the etcd client speaks TLS; `certFile` and `keyFile` come together. */
+export interface ClientTlsConfig {
+  readonly caFile?: string
+  readonly certFile?: string
+  readonly keyFile?: string
+}
+
+/** The etcd cluster; `endpoints` is empty unless `store.kind` is `etcd`. */
+export interface EtcdConfig {
+  readonly endpoints: readonly string[]
+  readonly prefix: string
+  readonly tls?: ClientTlsConfig
+  readonly username?: string
+  readonly passwordFile?: string
+}
+
+/** The registry that keeps the bytes behind the registry host. */
+export interface UpstreamConfig {
+  readonly url: string
+  readonly prefix?: string
+  readonly username?: string
+  readonly passwordFile?: string
+  readonly caFile?: string
+}
+
+/** The effective configuration: defaults filled in, validated. Each key is described in `schema.ts`; paths are as given, not resolved. */
+export interface Config {
+  /** Ends without a slash. */
+  readonly baseUrl: string
+  readonly dataDir: string
+  readonly listen: string
+  readonly api: { readonly port: number; readonly tls?: ServerTlsConfig }
+  readonly ops: { readonly port: number }
+  readonly registry: { readonly port: number; readonly host: string; readonly publicOrganization?: string; readonly upstream?: UpstreamConfig }
+  readonly store: { readonly kind: 'sqlite' | 'etcd'; readonly sqlite: { readonly path: string }; readonly etcd: EtcdConfig }
+  readonly reads: 'linearizable' | 'bounded'
+  readonly bootstrap: { readonly operators: readonly OperatorConfig[] }
+  /** `keyFile` is always there in role `api` on etcd. */
+  readonly encryption: { readonly keyFile?: string }
+  readonly selfService: { readonly rootGroups: boolean }
+  readonly rateLimit: { readonly enabled: boolean; readonly requestsPerSecond: number; readonly burst: number }
+  readonly tokens: { readonly audiences: readonly string[] }
+  readonly issuers: readonly IssuerConfig[]
+  readonly compat: { readonly namespaces: readonly string[] }
+  readonly terms: readonly TermsConfig[]
+  readonly log: { readonly level: 'debug' | 'info' | 'warn' | 'error' }
+}

@@ -1,0 +1,42 @@
+import { readConfigFile } from './config-file.ts'
+import type { Config, Role } from './config.ts'
+import { completeConfig } from './defaults.ts'
+import { readEnvironment, type Environment } from './environment.ts'
+import { checkRequirements } from './requirements.ts'
+import { withValue } from './tree.ts'
+import { validateTree } from './validate-tree.ts'
+
+/** The configuration is at fault. `faults`: every fault that was found, one line each, naming key or variable and what is expected. */
+export class ConfigError extends Error {
+  override readonly name = 'ConfigError'
+  readonly faults: readonly string[]
+  constructor(faults: readonly string[]) {
+    super(faults.join('\n'))
+    this.faults = faults
+  }
+}
+
+/** Where a configuration comes from. */
+export interface ConfigSources {
+  /** A YAML file. */
+  readonly file?: string | undefined
+  /** `TAPROOT_*` variables of it win over the file. */
+  readonly env: Environment
+  /** Decides defaults and what is required. */
+  readonly role: Role
+}
+
+/**
+ * Reads the configuration: environment over file over defaults (decisions "Configuration"). Throws ConfigError with all faults at once.
+ * `warnings` are lines about variables that mean nothing to us.
+ */
+export function loadConfig({ file, env, role }: ConfigSources): { readonly config: Config; readonly warnings: readonly string[] } {
+  const fromFile = file === undefined ? { tree: {}, faults: [] } : readConfigFile(file)
+  const { values, warnings } = readEnvironment(env)
+  const tree = [...values].reduce((merged, [setting, value]) => withValue(merged, setting.path, value), fromFile.tree)
+  const faults = [...fromFile.faults, ...validateTree(tree, { file, fromEnvironment: values })]
+  // A file that can't be read would make everything look missing.
+  if (fromFile.faults.length === 0) faults.push(...checkRequirements(tree, role))
+  if (faults.length > 0) throw new ConfigError(faults)
+  return { config: completeConfig(tree, role), warnings }
+}

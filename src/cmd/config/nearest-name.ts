@@ -1,0 +1,26 @@
+/** The candidate that `name` was most likely meant to be, by edit distance; undefined where none is near. */
+export function nearestName(name: string, candidates: Iterable<string>): string | undefined {
+  let best: string | undefined
+  let bestDistance = Math.max(2, Math.floor(name.length / 3)) + 1
+  for (const candidate of candidates) {
+    const distance = editDistance(name.toLowerCase(), candidate.toLowerCase())
+    if (distance >= bestDistance) continue
+    best = candidate
+    bestDistance = distance
+  }
+  return best
+}
+
+/** Levenshtein: the least number of letters inserted, removed or replaced. */
+function editDistance(from: string, to: string): number {
+  let previous = Array.from({ length: to.length + 1 }, (_, index) => index)
+  for (let row = 1; row <= from.length; row += 1) {
+    const current = [row]
+    for (let column = 1; column <= to.length; column += 1) {
+      const replaced = (previous[column - 1] ?? 0) + (from[row - 1] === to[column - 1] ? 0 : 1)
+      current.push(Math.min(replaced, (previous[column] ?? 0) + 1, (current[column - 1] ?? 0) + 1))
+    }
+    previous = current
+  }
+  return previous[to.length] ?? 0
+}

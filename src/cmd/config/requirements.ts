@@ -1,0 +1,63 @@
+import type { Role } from './config.ts'
+import { roleDefaults } from './defaults.ts'
+import { settingOf } from './setting.ts'
+import { valueAt, type Tree } from './tree.ts'
+import { expectation } from './validate-tree.ts'
+
+interface Requirement {
+  /** The key that must be set, */
+  readonly key: string
+  /** where this key */
+  readonly because: string
+  /** has this value, or any if absent, */
+  readonly equals?: string
+  /** in these roles, or all if absent. */
+  readonly role?: Role
+}
+
+/** Keys that other keys need. */
+const requirements: readonly Requirement[] = [
+  { key: 'store.etcd.endpoints', because: 'store.kind', equals: 'etcd' },
+  { key: 'encryption.keyFile', because: 'store.kind', equals: 'etcd', role: 'api' },
+  { key: 'store.etcd.passwordFile', because: 'store.etcd.username' },
+  { key: 'store.etcd.username', because: 'store.etcd.passwordFile' },
+  { key: 'store.etcd.tls.keyFile', because: 'store.etcd.tls.certFile' },
+  { key: 'store.etcd.tls.certFile', because: 'store.etcd.tls.keyFile' },
+  { key: 'registry.upstream.passwordFile', because: 'registry.upstream.username' },
+  { key: 'registry.upstream.username', because: 'registry.upstream.passwordFile' },
+]
+
+const portKeys = ['api.port', 'ops.port', 'registry.port'] as const
+
+/** The faults between keys of a tree that has its values, valid or not: one line each. */
+export function checkRequirements(tree: Tree, role: Role): string[] {
+  return [...requirements.flatMap((requirement) => missing(tree, requirement, role)), ...samePorts(tree)]
+}
+
+function missing(tree: Tree, { key, because, equals, role: only }: Requirement, role: Role): string[] {
+  if (only !== undefined && only !== role) return []
+  const cause = effective(tree, because, role)
+  if (equals === undefined ? cause === undefined : cause !== equals) return []
+  const value = effective(tree, key, role)
+  if (value !== undefined && !(Array.isArray(value) && value.length === 0)) return []
+  const { variable, node } = settingOf(key)
+  return [`${key} (${variable}) is missing: expected ${expectation(node)}, because ${because} is ${equals ?? 'set'}`]
+}
+
+function samePorts(tree: Tree): string[] {
+  const seen = new Map<unknown, string>()
+  const faults: string[] = []
+  for (const key of portKeys) {
+    const { variable, node, path } = settingOf(key)
+    const value = valueAt(tree, path) ?? node.default
+    const other = seen.get(value)
+    if (other !== undefined) faults.push(`${key} (${variable}): expected a port of its own, got that of ${other}: ${String(value)}`)
+    else seen.set(value, key)
+  }
+  return faults
+}
+
+function effective(tree: Tree, key: string, role: Role): unknown {
+  const { path, node } = settingOf(key)
+  return valueAt(tree, path) ?? roleDefaults[role][key] ?? node.default
+}

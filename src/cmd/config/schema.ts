@@ -1,0 +1,113 @@
+import { defaultNamespaces } from '../../api/aliases.ts'
+import type { Config } from './config.ts'
+import { count, flag, list, port, section, text, type NodeFor } from './schema-node.ts'
+
+const serverTls = section(
+  'TLS on the API port. Without it the API speaks plain HTTP/1.1 and cleartext HTTP/2.',
+  { certFile: text('PEM file: the certificate and its chain.'), keyFile: text('PEM file: the private key.') },
+  ['certFile', 'keyFile'],
+)
+
+const etcdTls = section('TLS towards etcd.', {
+  caFile: text("PEM file: the authority that signed etcd's certificates. Default: the system's authorities."),
+  certFile: text('PEM file: client certificate.'),
+  keyFile: text("PEM file: the client certificate's private key."),
+})
+
+const etcd = section('The etcd cluster, where `store.kind` is `etcd`.', {
+  endpoints: list('The client URLs of all members.', text('A client URL.', { format: 'http-url' }), []),
+  prefix: text('What every key starts with. Two installations on one cluster need different prefixes.', { format: 'key-prefix', default: '/taproot' }),
+  tls: etcdTls,
+  username: text('User, where etcd has authentication on.'),
+  passwordFile: text("File that holds that user's password."),
+})
+
+const upstream = section(
+  'The OCI registry that keeps the bytes. It must be reachable by Taproot only.',
+  {
+    url: text('Where it is.', { format: 'http-url' }),
+    prefix: text('First part of every repository name there.'),
+    username: text('User there.'),
+    passwordFile: text("File that holds that user's password."),
+    caFile: text("PEM file: the authority that signed its certificate. Default: the system's authorities."),
+  },
+  ['url'],
+)
+
+const operator = section('One operator.', { issuer: text("The token's issuer.", { format: 'http-url' }), subject: text("The token's subject.") }, [
+  'issuer',
+  'subject',
+])
+
+const issuer = section(
+  'One issuer.',
+  {
+    issuer: text("The issuer's name, exactly as in its tokens.", { format: 'http-url' }),
+    jwksUri: text('Where its keys are, if not where its discovery document says.', { format: 'http-url' }),
+    caFile: text('PEM file: the authority that signed its certificate.'),
+    tokenFile: text('File with a bearer token that is sent to it (a Kubernetes API server wants one).'),
+    allowPrivate: flag('It may have a private or loopback address, and may use http.'),
+  },
+  ['issuer'],
+)
+
+const terms = section(
+  'One document.',
+  { id: text('Its name in the API.'), label: text('Its title.'), url: text('Where it can be read.', { format: 'http-url' }) },
+  ['id', 'label', 'url'],
+)
+
+/**
+ * Every key of the configuration: one row says its type, default, meaning and bounds. Validation, environment variables, the published
+ * JSON Schema and docs/configuration.md follow from it. Defaults that depend on the role or on other keys are in `defaults.ts`.
+ */
+export const configSchema = section('Configuration of Taproot.', {
+  baseUrl: text('The URL under which clients reach the API; also the name of its own token issuer. Changing it makes earlier tokens invalid.', {
+    format: 'base-url',
+  }),
+  dataDir: text('Folder for what is kept on disk: the embedded store and made keys.', { default: '/var/lib/taproot' }),
+  listen: text('Address that all ports listen on.', { format: 'listen-address', default: '0.0.0.0' }),
+  api: section('The platform API.', { port: port('Port of the platform API: REST and gRPC.', 8080), tls: serverTls }),
+  ops: section('Operations.', { port: port('Port of `/healthz`, `/readyz` and `/metrics`.', 9090) }),
+  registry: section('The registry host.', {
+    port: port('Port of the registry host.', 5000),
+    host: text('The name, and port if not the default one, under which clients reach the registry host.', { format: 'host-port' }),
+    publicOrganization: text('Name of the root group whose public repos anyone may pull.'),
+    upstream,
+  }),
+  store: section('Where the records are.', {
+    kind: text('`sqlite`: embedded, one process. `etcd`: a cluster, any number of replicas.', { enum: ['sqlite', 'etcd'], default: 'sqlite' }),
+    sqlite: section('The embedded store.', { path: text('The database file.') }),
+    etcd,
+  }),
+  reads: text('`linearizable`: a read sees every write that was answered before it began. `bounded`: it may be late by what the watch lags.', {
+    enum: ['linearizable', 'bounded'],
+    default: 'linearizable',
+  }),
+  bootstrap: section('What an empty installation starts with.', { operators: list('Who holds every capability everywhere.', operator, []) }),
+  encryption: section('Secrets at rest.', {
+    keyFile: text(
+      'File with the key that wraps the data key: 32 bytes, as they are or in base64. Required for role `api` on etcd; elsewhere a key is made in `dataDir` on first start. Without this file the stored secrets are lost.',
+    ),
+  }),
+  selfService: section('What any signed-in person may do.', { rootGroups: flag('Create root groups, becoming their owner.', false) }),
+  rateLimit: section('A token bucket per principal.', {
+    enabled: flag('Whether requests are limited.', true),
+    requestsPerSecond: count('Requests that a principal may send per second in the long run.', 100),
+    burst: count('Requests that a principal may send at once.', 200),
+  }),
+  tokens: section('Our own tokens.', { audiences: list('Audiences that the token exchange issues.', text('An audience.')) }),
+  issuers: list('Token issuers that may be contacted though no identity names them, or that need more than their name.', issuer, []),
+  compat: section('Clients of the same API family.', {
+    namespaces: list('Package names under which the same services are also served.', text('A package name.', { format: 'package-name' }), [
+      ...defaultNamespaces,
+    ]),
+  }),
+  terms: list('Documents that organisations may accept.', terms, []),
+  log: section('The log.', { level: text('The least severe level that is written.', { enum: ['debug', 'info', 'warn', 'error'], default: 'info' }) }),
+}) satisfies NodeFor<Config>
+
+/** The configuration's JSON Schema (draft 7), as it is published in docs/config.schema.json. */
+export function configJsonSchema(): Readonly<Record<string, unknown>> {
+  return { $schema: 'http://json-schema.org/draft-07/schema#', title: 'Taproot configuration', ...configSchema }
+}

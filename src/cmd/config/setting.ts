@@ -1,0 +1,35 @@
+import { configSchema } from './schema.ts'
+import type { SchemaNode } from './schema-node.ts'
+
+/** One key that has a value of its own: a text, number, flag or list. */
+export interface Setting {
+  /** e.g. ['store', 'etcd', 'endpoints'] */
+  readonly path: readonly string[]
+  /** e.g. `store.etcd.endpoints` */
+  readonly key: string
+  /** e.g. `TAPROOT_STORE_ETCD_ENDPOINTS` */
+  readonly variable: string
+  readonly node: Exclude<SchemaNode, { readonly type: 'object' }>
+}
+
+/** The first part of every environment variable that is meant for us. */
+export const variablePrefix = 'TAPROOT_'
+
+/** All settings, in the order of the schema. */
+export const settings: readonly Setting[] = [...settingsOf(configSchema, [])]
+
+/** The setting of a dotted key. Throws TypeError where there is none: a mistake of ours. */
+export function settingOf(key: string): Setting {
+  const found = settings.find((setting) => setting.key === key)
+  if (found === undefined) throw new TypeError(`no such setting: ${key}`)
+  return found
+}
+
+function* settingsOf(node: SchemaNode, path: readonly string[]): Generator<Setting> {
+  if (node.type === 'object') {
+    for (const [name, child] of Object.entries(node.properties)) yield* settingsOf(child, [...path, name])
+    return
+  }
+  const variable = variablePrefix + path.map((name) => name.replaceAll(/([A-Z])/g, '_$1').toUpperCase()).join('_')
+  yield { path, key: path.join('.'), variable, node }
+}
