@@ -107,7 +107,8 @@ function resourceRow(message: DescMessage): ResourceRow {
   const domain = domainOf(message.file)
   if (option.plural === '' || option.collection === '') throw new Error(`schema: ${message}: resource without plural or collection`)
   const sortFields = sortFieldsOf(message, option.sortable)
-  if (option.defaultOrder !== '' && !sortFields.has(option.defaultOrder.split(' ')[0] ?? '')) throw new Error(`schema: ${message}: default order is not sortable`)
+  if (option.defaultOrder !== '' && !sortFields.has(option.defaultOrder.split(' ')[0] ?? ''))
+    throw new Error(`schema: ${message}: default order is not sortable`)
   return {
     kind: message.name,
     domain,
@@ -195,7 +196,8 @@ function methodRow(service: DescService, method: DescMethod): MethodRow {
   if (rule.kind !== '' && row === undefined) throw new Error(`schema: ${method}: unknown kind ${rule.kind}`)
   const scope = lookup(scopeNames, rule.scope, method)
   const scopePath = scope === 'scoped' ? scopePathOf(method.input) : []
-  if (scope === 'scoped' && (scopePath.length === 0 || rule.capabilities.length === 0)) throw new Error(`schema: ${method}: scoped without a scope field or capabilities`)
+  if (scope === 'scoped' && (scopePath.length === 0 || rule.capabilities.length === 0))
+    throw new Error(`schema: ${method}: scoped without a scope field or capabilities`)
   const mutation = method.idempotency !== MethodOptions_IdempotencyLevel.NO_SIDE_EFFECTS
   if (rule.event !== undefined && !mutation) throw new Error(`schema: ${method}: emits an event without side effects`)
   return {
@@ -239,4 +241,6 @@ export const fileDescriptors: readonly FileDescriptorProto[] = allFiles.map((fil
 export const resources: ReadonlyMap<string, ResourceRow> = readResources()
 
 /** Every method of every service, in the order of the files. The import of this module throws where the annotations contradict each other. */
-export const methods: readonly MethodRow[] = files.flatMap((file) => file.services.flatMap((service) => service.methods.map((method) => methodRow(service, method))))
+export const methods: readonly MethodRow[] = files.flatMap((file) =>
+  file.services.flatMap((service) => service.methods.map((method) => methodRow(service, method))),
+)
