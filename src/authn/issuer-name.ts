@@ -9,7 +9,9 @@ export function normalizeIssuer(issuer: string): string {
 
 /** The uid of the person whom `issuer` calls `subject`: 40 hex digits of SHA-256(normalized issuer, NUL, subject) (rules 2.2). */
 export function personUid(issuer: string, subject: string): Uid {
-  const digest = createHash('sha256').update(`${normalizeIssuer(issuer)}\u0000${subject}`).digest('hex')
+  const digest = createHash('sha256')
+    .update(`${normalizeIssuer(issuer)}\u0000${subject}`)
+    .digest('hex')
   return trustedUid(digest.slice(0, 40))
 }
 

@@ -74,7 +74,10 @@ export async function createKeyring(options: KeyringOptions, signal: AbortSignal
   const existing = await options.store.get(dataKeyKey, signal)
   if (existing !== undefined) return openKeyring(existing.value, options)
   const made = Buffer.from(JSON.stringify(firstKeyring(options)))
-  const outcome = await options.store.transact({ guards: [{ kind: 'absent', key: dataKeyKey }], writes: [{ kind: 'put', key: dataKeyKey, value: made }] }, signal)
+  const outcome = await options.store.transact(
+    { guards: [{ kind: 'absent', key: dataKeyKey }], writes: [{ kind: 'put', key: dataKeyKey, value: made }] },
+    signal,
+  )
   if (outcome.committed) return openKeyring(made, options)
   const winner = await options.store.get(dataKeyKey, signal)
   if (winner === undefined) throw new SealingError('unreadable', `the store's ${dataKeyKey} was removed while starting`)
@@ -95,13 +98,17 @@ function openKeyring(stored: Uint8Array, { keyEncryptionKey, random }: KeyringOp
   }
   const sealingKey = opened.get(active)
   if (sealingKey === undefined) {
-    throw new SealingError('wrong_key', "the configured key encryption key is not the one that this store's data is encrypted with: configure that key (encryption.keyFile)")
+    throw new SealingError(
+      'wrong_key',
+      "the configured key encryption key is not the one that this store's data is encrypted with: configure that key (encryption.keyFile)",
+    )
   }
   return {
     seal: (plaintext, context) =>
       Buffer.concat([Uint8Array.of(formatVersion), Buffer.from(active, 'hex'), encrypt(sealingKey, random, { plaintext, context })]),
     open(sealed, context) {
-      if (sealed.length < headBytes + tagBytes || sealed[0] !== formatVersion) throw new SealingError('unreadable', 'a sealed value is cut or of an unknown version')
+      if (sealed.length < headBytes + tagBytes || sealed[0] !== formatVersion)
+        throw new SealingError('unreadable', 'a sealed value is cut or of an unknown version')
       const key = opened.get(Buffer.from(sealed.subarray(1, 1 + idBytes)).toString('hex'))
       if (key === undefined) throw new SealingError('unknown_key', 'a sealed value needs a data key that is not in the store')
       return decrypt(key, sealed.subarray(1 + idBytes), context)

@@ -1,0 +1,82 @@
+import { DomainError } from '../core/errors.ts'
+import type { Clock } from '../core/runtime.ts'
+import type { Uid } from '../core/uid.ts'
+import { parseAuthorization } from './authorization-header.ts'
+import { decodeToken } from './decoded-token.ts'
+import type { ExternalSignIn } from './external-sign-in.ts'
+import type { PlatformTokens } from './platform-token.ts'
+import { isOperator } from './principal.ts'
+import type { Actor, Narrowing, Operator } from './principal.ts'
+import { tokenFailure } from './token-error.ts'
+
+/** Who calls, as far as the token says. Whether the identity exists, and what it may do, is asked of the records. */
+export interface Authenticated {
+  readonly identityUid: Uid
+  /** By the configuration as it is now. */
+  readonly operator: boolean
+  readonly act: Actor
+  readonly narrowing: Narrowing
+  /** A token issued before its identity's createTime belongs to an earlier holder of the uid and is refused (code 16). */
+  readonly issuedAtMs: number
+  readonly expiresAtMs: number
+}
+
+/** What one request says about its caller. */
+export interface CredentialInput {
+  /** The raw `authorization` header or metadata. */
+  readonly authorization: string | undefined
+  /** `taproot-identity`: the identity that an external token is meant for. */
+  readonly identity?: string
+}
+
+/** Verifies the credential of a request. */
+export interface Authenticator {
+  /**
+   * Accepts an access token of ours, or an external one (the exchange, done inside). Throws DomainError: 16 without a valid token; 7 where it is valid but for another
+   * audience or does not match its identity; 3 where two identities are named; 14 where the issuer's keys can't be had now.
+   */
+  authenticate(input: CredentialInput, signal: AbortSignal): Promise<Authenticated>
+}
+
+/** What an authenticator is made of. */
+export interface AuthenticatorOptions {
+  readonly tokens: PlatformTokens
+  readonly signIn: ExternalSignIn
+  /** `iss` of our own tokens. */
+  readonly ownIssuer: string
+  /** Audiences of our own tokens that this door accepts. */
+  readonly audiences: readonly string[]
+  readonly operators: readonly Operator[]
+  readonly clock: Clock
+}
+
+/** See Authenticator. The unverified `iss` only decides how the token is verified. */
+export function createAuthenticator(options: AuthenticatorOptions): Authenticator {
+  async function byOurToken(text: string, signal: AbortSignal): Promise<Authenticated> {
+    const { identityUid, act, narrowing, issuedAtMs, expiresAtMs } = await options.tokens.verify(text, { use: 'access', audiences: options.audiences }, signal)
+    return { identityUid, operator: isOperator(options.operators, identityUid, act), act, narrowing, issuedAtMs, expiresAtMs }
+  }
+
+  async function byExternalToken(text: string, identity: string | undefined, signal: AbortSignal): Promise<Authenticated> {
+    const { identityUid, operator, act, token, createTimeMs } = await options.signIn.signIn(text, identity, signal)
+    // The exchange happens now, with the identity as it is now.
+    const issuedAtMs = Math.max(options.clock.now(), createTimeMs ?? 0)
+    return { identityUid, operator, act, narrowing: {}, issuedAtMs, expiresAtMs: token.expiresAtMs }
+  }
+
+  return {
+    async authenticate(input, signal) {
+      try {
+        const credential = parseAuthorization(input.authorization)
+        const named = input.identity === '' ? undefined : input.identity
+        if (named !== undefined && credential.identity !== undefined && named !== credential.identity) {
+          throw DomainError.invalid('taproot-identity', 'differs from the user name of the credentials')
+        }
+        if (credential.identity === undefined && decodeToken(credential.token).issuer === options.ownIssuer) return await byOurToken(credential.token, signal)
+        return await byExternalToken(credential.token, named ?? credential.identity, signal)
+      } catch (error) {
+        throw tokenFailure(error, 'direct')
+      }
+    },
+  }
+}

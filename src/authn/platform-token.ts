@@ -1,0 +1,145 @@
+import { SignJWT } from 'jose'
+import type { JWTPayload } from 'jose'
+import { decodeCapabilities, encodeCapabilities } from '../core/capability.ts'
+import type { CapabilitySet } from '../core/capability.ts'
+import { DomainError } from '../core/errors.ts'
+import { randomHex } from '../core/runtime.ts'
+import type { Clock, Random } from '../core/runtime.ts'
+import { isUid, parseUid } from '../core/uid.ts'
+import type { Uid } from '../core/uid.ts'
+import { checkTimes, decodeToken } from './decoded-token.ts'
+import type { Claims } from './decoded-token.ts'
+import type { Actor, Narrowing } from './principal.ts'
+import type { SignatureChecks } from './signature-checks.ts'
+import { signingAlgorithm } from './signing-keys.ts'
+import type { SigningKeys } from './signing-keys.ts'
+import { TokenError } from './token-error.ts'
+
+/** What a token of ours is for. Every verifier accepts exactly one use (architecture 7). */
+export type TokenUse = 'access'
+
+/** What an access token is to say. */
+export interface AccessGrant {
+  readonly identityUid: Uid
+  /** The token is not issued before this: keeps it valid where this replica's clock is behind the one that made the identity. */
+  readonly notBeforeMs?: number
+  readonly audiences: readonly string[]
+  readonly act: Actor
+  readonly narrowing: Narrowing
+  /** What the identity holds now, by group uid; for the reader's information, left out where it is long. */
+  readonly held?: ReadonlyMap<Uid, CapabilitySet>
+}
+
+/** What a verified token of ours says. */
+export interface PlatformClaims {
+  readonly identityUid: Uid
+  readonly audiences: readonly string[]
+  readonly act: Actor
+  readonly narrowing: Narrowing
+  readonly issuedAtMs: number
+  readonly expiresAtMs: number
+}
+
+/** Mints and verifies our own tokens. */
+export interface PlatformTokens {
+  mint(grant: AccessGrant): Promise<{ readonly token: string; readonly expiresAtMs: number }>
+  /**
+   * Checks signature (live keys only), issuer, use and times; throws TokenError, which is code 16. Throws DomainError code 7 where all that is right but none of
+   * `audiences` is meant. Whether the identity still exists, and since when, is the caller's question.
+   */
+  verify(text: string, accept: { readonly use: TokenUse; readonly audiences: readonly string[] }, signal: AbortSignal): Promise<PlatformClaims>
+}
+
+/** What platform tokens are made of. */
+export interface PlatformTokensOptions {
+  /** `iss` of our tokens: the base URL. */
+  readonly issuer: string
+  readonly keys: SigningKeys
+  readonly checks: SignatureChecks
+  readonly clock: Clock
+  readonly random: Random
+}
+
+/** How long an access token lives, in seconds (decisions "Access token life"). */
+export const accessTokenSeconds = 3600
+
+const maxHeldGroups = 50
+
+/** See PlatformTokens. */
+export function createPlatformTokens(options: PlatformTokensOptions): PlatformTokens {
+  const { issuer, keys, checks, clock, random } = options
+  return {
+    async mint(grant) {
+      const issuedAtMs = Math.max(clock.now(), grant.notBeforeMs ?? 0)
+      const expiresAtSeconds = Math.floor(issuedAtMs / 1000) + accessTokenSeconds
+      const key = keys.current()
+      const token = await new SignJWT(payloadOf(grant, issuedAtMs))
+        .setProtectedHeader({ alg: signingAlgorithm, kid: key.kid, typ: 'JWT' })
+        .setIssuer(issuer)
+        .setSubject(grant.identityUid)
+        .setExpirationTime(expiresAtSeconds)
+        .setJti(randomHex(random, 16))
+        .sign(key.privateKey)
+      return { token, expiresAtMs: expiresAtSeconds * 1000 }
+    },
+    async verify(text, accept, signal) {
+      const token = decodeToken(text)
+      if (token.issuer !== issuer) throw new TokenError('unknown_issuer')
+      if (token.algorithm !== signingAlgorithm) throw new TokenError('algorithm')
+      if (token.keyId === undefined || (await keys.lookup(token.keyId, signal)) === undefined) throw new TokenError('unknown_key')
+      await checks.check(token, keys.keySet())
+      checkTimes(token, clock.now())
+      if (token.claims['use'] !== accept.use || !isUid(token.subject)) throw new TokenError('unreadable')
+      if (!token.audiences.some((audience) => accept.audiences.includes(audience))) throw new DomainError(7, 'the token is for another audience')
+      return {
+        identityUid: token.subject,
+        audiences: token.audiences,
+        act: actorOf(token.claims['act'], token.claims['email']),
+        narrowing: narrowingOf(token.claims),
+        issuedAtMs: issueTimeOf(token.claims),
+        expiresAtMs: token.expiresAtMs,
+      }
+    },
+  }
+}
+
+function payloadOf(grant: AccessGrant, issuedAtMs: number): JWTPayload {
+  const { act, narrowing, held, audiences } = grant
+  const [only, ...more] = audiences
+  return {
+    ...(only === undefined ? {} : { aud: more.length === 0 ? only : [...audiences] }),
+    iat: Math.floor(issuedAtMs / 1000),
+    iat_ms: issuedAtMs,
+    use: 'access' satisfies TokenUse,
+    act: { aud: act.audience, iss: act.issuer, sub: act.subject },
+    ...(act.email === undefined ? {} : { email: act.email, email_verified: true }),
+    ...(narrowing.scopes === undefined ? {} : { scp: narrowing.scopes }),
+    ...(narrowing.capabilities === undefined ? {} : { cpn: encodeCapabilities(narrowing.capabilities) }),
+    ...(held === undefined || held.size > maxHeldGroups ? {} : { cap: Object.fromEntries([...held].map(([uid, set]) => [uid, encodeCapabilities(set)])) }),
+  }
+}
+
+/** `iat` has whole seconds only, as clients read it; identities are made within a second. */
+function issueTimeOf(claims: Claims): number {
+  const exact = claims['iat_ms']
+  if (typeof exact !== 'number') throw new TokenError('unreadable')
+  return exact
+}
+
+function actorOf(act: unknown, email: unknown): Actor {
+  const { aud, iss, sub } = (typeof act === 'object' && act !== null ? act : {}) as Record<string, unknown> // a cast of unknown JSON: each member is checked below
+  if (typeof aud !== 'string' || typeof iss !== 'string' || typeof sub !== 'string') throw new TokenError('unreadable')
+  return { issuer: iss, subject: sub, audience: aud, ...(typeof email === 'string' ? { email } : {}) }
+}
+
+/** What can't be read must not widen: it makes the token unreadable. */
+function narrowingOf(claims: Claims): Narrowing {
+  const { scp, cpn } = claims
+  if (scp !== undefined && !(Array.isArray(scp) && scp.every((scope) => typeof scope === 'string' && isUid(scope)))) throw new TokenError('unreadable')
+  const capabilities = decodeCapabilities(cpn)
+  if (cpn !== undefined && capabilities === undefined) throw new TokenError('unreadable')
+  return {
+    ...(scp === undefined ? {} : { scopes: scp.map((scope: string) => parseUid(scope, 'scopes')) }),
+    ...(capabilities === undefined ? {} : { capabilities }),
+  }
+}
