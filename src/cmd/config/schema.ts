@@ -87,7 +87,7 @@ export const configSchema = section('Configuration of Taproot.', {
   bootstrap: section('What an empty installation starts with.', { operators: list('Who holds every capability everywhere.', operator, []) }),
   encryption: section('Secrets at rest.', {
     keyFile: text(
-      'File with the key that wraps the data key: 32 bytes, as they are or in base64. Required for role `api` on etcd; elsewhere a key is made in `dataDir` on first start. Without this file the stored secrets are lost.',
+      'File with the key that wraps the data key: 32 bytes, as they are or as hex or base64 text. Required for role `api` on etcd; elsewhere a key is made in `dataDir` on first start. Without this file the stored secrets are lost.',
     ),
   }),
   selfService: section('What any signed-in person may do.', { rootGroups: flag('Create root groups, becoming their owner.', false) }),
