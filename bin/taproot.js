@@ -9,6 +9,10 @@ const pinned = join(root, 'node_modules', '.bin', 'node')
 const node = existsSync(pinned) ? pinned : process.execPath
 const args = ['--disable-warning=ExperimentalWarning', join(root, 'src', 'cmd', 'taproot.ts'), ...process.argv.slice(2)]
 
+if (node === process.execPath && !process.features.typescript) {
+  process.stderr.write(`taproot: Node ${process.versions.node} is too old: run "npm install" in ${root}, which brings the right one\n`)
+  process.exit(1)
+}
 if (typeof process.execve === 'function') process.execve(node, [node, ...args], process.env)
 else forward(spawn(node, args, { stdio: 'inherit' }))
 
