@@ -21,7 +21,7 @@ const walkableSkip = 16
 /**
  * Disjoint sequences under one order, seen as one sorted list. It holds ranks, so it lives within one turn of the event loop: `page`
  * throws where a tree's version has changed since. Slices of the same tree count as one run; with k runs (trees) of up to n items a page
- * costs O(k log n + limit log k) and a skip O(k (log n + log k)) for each of O(log skip) rounds; never O(skip).
+ * costs O(k log n + limit log k), and a skip O(k (log n + log k)) for each of O(log (k n)) rounds: never O(skip).
  */
 export class MergedSequence<T> {
   /** How many items there are. */
@@ -61,11 +61,13 @@ class Run<T> {
   readonly #offsets: number[] = [0]
 
   constructor(tree: OrderTree<T>, slices: readonly Sequence<T>[]) {
+    for (const { from, to } of slices) {
+      if (!(from >= 0 && from <= to && to <= tree.size)) throw new RangeError(`no sequence from ${from} to ${to} in a tree of ${tree.size}`)
+    }
     let end = 0
     let count = 0
-    for (const { from, to } of slices.toSorted((a, b) => a.from - b.from || a.to - b.to)) {
-      if (!(from >= end && from <= to && to <= tree.size)) throw new RangeError(`sequence ${from} to ${to} overlaps or is out of range`)
-      if (from === to) continue
+    for (const { from, to } of slices.filter((slice) => slice.from < slice.to).sort((a, b) => a.from - b.from)) {
+      if (from < end) throw new RangeError(`the sequence from ${from} overlaps the one to ${end}`)
       end = to
       count += to - from
       this.#starts.push(from)
@@ -123,7 +125,7 @@ interface Window<T> {
 /**
  * Moves the windows' `low` over the first items of all, so that few are left to skip, and returns how many; they must have more than
  * `skip` items. Each round narrows all windows around one item. Every second one aims a little before the target, which is enough where
- * the runs are alike; the others take the middle, so that a quarter of the items goes whatever the runs are like.
+ * the runs are alike; the others take the middle, so that nearly a quarter of the items goes whatever the runs are like.
  */
 function leap<T>(windows: readonly Window<T>[], skip: number, compare: Compare<T>): number {
   const walkable = walkableSkip * windows.length
@@ -132,31 +134,27 @@ function leap<T>(windows: readonly Window<T>[], skip: number, compare: Compare<T
     const open = windows.filter((window) => window.low < window.high)
     const share = round % 2 === 0 ? (rest - walkable / 2) / sizeOf(open) : 0.5
     const pivot = medianAt(open, share, compare)
-    const cuts = open.map((window) => clamp(window.run.position(pivot.item, 'left'), window.low, window.high))
+    const cuts = open.map((window) => clamp(window.run.position(pivot, 'left'), window.low, window.high))
     const before = open.reduce((sum, window, index) => sum + entry(cuts, index) - window.low, 0)
     if (rest < before) {
       open.forEach((window, index) => (window.high = entry(cuts, index)))
-      continue
+    } else {
+      open.forEach((window, index) => (window.low = entry(cuts, index)))
+      rest -= before
     }
-    open.forEach((window, index) => (window.low = entry(cuts, index)))
-    rest -= before
-    if (rest === 0) return 0
-    // The pivot is the first item of all now; it is passed over too, so that every round gets on.
-    pivot.window.low += 1
-    rest -= 1
   }
   return rest
 }
 
 /** Of the items that a share (0 to 1, excluded) of their own window comes before: the median, each weighing as much as its window has items. */
-function medianAt<T>(windows: readonly Window<T>[], share: number, compare: Compare<T>): { item: T; window: Window<T> } {
-  const probes = windows.map((window) => ({ item: window.run.at(window.low + Math.floor((window.high - window.low) * share)), window }))
+function medianAt<T>(windows: readonly Window<T>[], share: number, compare: Compare<T>): T {
+  const probes = windows.map(({ run, low, high }) => ({ item: run.at(low + Math.floor((high - low) * share)), weight: high - low }))
   probes.sort((a, b) => compare(a.item, b.item))
   const half = sizeOf(windows) / 2
   let weight = 0
-  const median = probes.find(({ window }) => (weight += window.high - window.low) >= half)
+  const median = probes.find((probe) => (weight += probe.weight) >= half)
   if (median === undefined) throw new RangeError('no items to search')
-  return median
+  return median.item
 }
 
 function sizeOf<T>(windows: readonly Window<T>[]): number {

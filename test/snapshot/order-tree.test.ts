@@ -227,6 +227,10 @@ describe('OrderTree', () => {
     tree.delete(item(200))
     expect(() => started.next()).toThrow('the tree changed')
     expect(() => waiting.next()).toThrow('the tree changed')
+    const next = tree.slice(10, 20)
+    expect(next.next().value).toMatchObject({ key: 10 })
+    tree.insert(item(1000))
+    expect(() => next.next()).toThrow('the tree changed')
     expect(tree.slice(10, 20).toArray()).toHaveLength(10)
   })
 

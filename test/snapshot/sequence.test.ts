@@ -96,6 +96,15 @@ describe('MergedSequence', () => {
     }
   })
 
+  test.each([2, 3, 5])('for every skip, where %i runs have to be searched', (trees) => {
+    const shapes = [(key: number) => key % trees, (key: number) => Math.floor((key * trees) / 800), (key: number) => (key % 9 === 0 ? key % trees : 0)]
+    for (const treeFor of shapes) {
+      const { sequences, expected } = deal(800, trees, treeFor, () => [])
+      const merged = new MergedSequence(sequences, ascending)
+      for (const skip of range(801)) expect(merged.page({ skip, limit: 3 })).toEqual(expected.slice(skip, skip + 3))
+    }
+  })
+
   test('pages one after the other give everything once', () => {
     fc.assert(
       fc.property(cases, fc.integer({ min: 1, max: 500 }), ({ sequences, expected }, limit) => {
@@ -136,6 +145,16 @@ describe('MergedSequence', () => {
         { tree, from: 4, to: 6 },
       ],
     ]
+    expect(new MergedSequence([3, 6, 3].map((to) => ({ tree, from: 3, to })).toReversed(), ascending).count).toBe(3)
+    expect(
+      new MergedSequence(
+        [
+          { tree, from: 0, to: 9 },
+          { tree, from: 5, to: 5 },
+        ],
+        ascending,
+      ).count,
+    ).toBe(9)
     for (const sequences of refused) expect(() => new MergedSequence(sequences, ascending)).toThrow(RangeError)
   })
 
@@ -183,6 +202,15 @@ describe('MergedSequence', () => {
         comparisons = 0
         expect(merged.page({ after: skip, skip: 0, limit: 50 })[0] ?? -1).toBe(skip + 1)
         expect(comparisons).toBeLessThan(k * (log(size) + 8) + 2 * log(k) * (50 + k))
+      }
+    })
+
+    test('where runs are alike, one round is enough for any skip', () => {
+      const merged = dealt(size, 20, (key) => key % 20)
+      for (const skip of [5000, size / 2, size * 0.9]) {
+        comparisons = 0
+        merged.page({ skip, limit: 1 })
+        expect(comparisons).toBeLessThan(20 * (log(size) + 8 + log(20)) + 2 * log(20) * (16 * 20 + 20))
       }
     })
 
