@@ -2,6 +2,7 @@ import { Metadata, Server, ServerCredentials } from '@grpc/grpc-js'
 import type { ServerUnaryCall, sendUnaryData } from '@grpc/grpc-js'
 import { fromBinary, toBinary } from '@bufbuild/protobuf'
 import type { Message } from '@bufbuild/protobuf'
+import type { FileDescriptorProto } from '@bufbuild/protobuf/wkt'
 import { DomainError } from '../../core/errors.ts'
 import type { Code } from '../../core/errors.ts'
 import type { Log } from '../../core/log.ts'
@@ -13,9 +14,9 @@ import { toDomainError } from '../errors-details.ts'
 import { grpcError } from '../errors-grpc.ts'
 import type { CallMetrics } from '../metrics.ts'
 import type { Door } from '../one-port.ts'
+import { untilAborted } from '../until-aborted.ts'
 import { createHealth } from './health.ts'
 import { addReflection } from './reflection.ts'
-import type { FileDescriptorProto } from '@bufbuild/protobuf/wkt'
 
 /** What the gRPC side is made of. */
 export interface GrpcApiOptions {
@@ -84,19 +85,18 @@ function unaryHandler(row: MethodRow, options: GrpcApiOptions): (call: RawCall, 
   return (raw, callback) => {
     const done = options.metrics?.start(name, 'grpc')
     const call = createCall(row, raw, options.newRequestId)
-    options
-      .dispatch(call)
-      .then((answer) => {
-        const bytes = encode(row, answer)
-        raw.sendMetadata(answerMetadata(call, answer))
-        done?.(0)
-        callback(null, bytes)
-      })
-      .catch((thrown: unknown) => {
-        const { code, status } = fail(thrown, call)
-        done?.(code)
-        callback(status)
-      })
+    const answer = async (): Promise<void> => {
+      const result = await untilAborted(options.dispatch(call), call.signal)
+      const bytes = encode(row, result)
+      raw.sendMetadata(answerMetadata(call, result))
+      done?.(0)
+      callback(null, bytes)
+    }
+    answer().catch((thrown: unknown) => {
+      const { code, status } = fail(thrown, call)
+      done?.(code)
+      callback(status)
+    })
   }
 }
 

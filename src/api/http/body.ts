@@ -1,4 +1,4 @@
-import { koaBody } from 'koa-body'
+import { HttpMethodEnum, koaBody } from 'koa-body'
 import type { JsonObject, JsonValue } from '@bufbuild/protobuf'
 import type { ParameterizedContext } from 'koa'
 import { DomainError } from '../../core/errors.ts'
@@ -14,8 +14,14 @@ const off = { json: false, urlencoded: false, text: false, multipart: false }
 
 const parseJson = koaBody({ ...off, json: true, jsonLimit: maxBodyBytes, jsonTypes: ['application/json', 'application/*+json'] })
 
-/** A form is read as text: its query string is parsed where that of the address is. */
-const parseForm = koaBody({ ...off, text: true, textLimit: maxBodyBytes, textTypes: ['application/x-www-form-urlencoded'] })
+/** A form is read as text: its query string is parsed where that of the address is. It may have become a GET (wire-v1 1.4). */
+const parseForm = koaBody({
+  ...off,
+  parsedMethods: [HttpMethodEnum.POST, HttpMethodEnum.GET],
+  text: true,
+  textLimit: maxBodyBytes,
+  textTypes: ['application/x-www-form-urlencoded'],
+})
 
 const parseText = koaBody({ ...off, text: true, textLimit: maxBodyBytes, textTypes: ['*/*'] })
 
@@ -32,7 +38,7 @@ export async function readJsonBody(context: ParameterizedContext): Promise<JsonO
   const { headers } = context.req
   const isEmpty = headers['content-length'] === '0' || (headers['content-length'] === undefined && headers['transfer-encoding'] === undefined)
   if (isEmpty) return {}
-  headers['content-type'] ??= 'application/json'
+  if (headers['content-type'] === undefined || headers['content-type'] === '') headers['content-type'] = 'application/json'
   if (!context.is('application/json', 'application/*+json')) throw wrongType('the content type must be application/json')
   await parse(parseJson, context)
   const value = (context.request as { readonly body?: JsonValue }).body

@@ -26,21 +26,3 @@ function timeoutSeconds(header: string | string[] | undefined): number | undefin
   if (typeof header !== 'string' || !/^\d{1,6}(?:\.\d{1,6})?$/.test(header)) return undefined
   return Math.min(Number(header), maxTimeoutSeconds)
 }
-
-/** Settles as `promise`, or rejects with the signal's reason once it aborts; what `promise` does later is dropped. */
-export async function untilAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
-  if (signal.aborted) {
-    promise.catch(() => undefined)
-    throw signal.reason
-  }
-  let stop: (() => void) | undefined
-  const aborted = new Promise<never>((_, reject) => {
-    stop = () => reject(signal.reason)
-    signal.addEventListener('abort', stop, { once: true })
-  })
-  try {
-    return await Promise.race([promise, aborted])
-  } finally {
-    if (stop !== undefined) signal.removeEventListener('abort', stop)
-  }
-}

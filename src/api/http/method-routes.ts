@@ -1,10 +1,9 @@
-import { DomainError } from '../../core/errors.ts'
 import type { HttpBinding, MethodRow } from '../../core/method.ts'
 import type { Answer, Call, Decoded, Dispatch } from '../call.ts'
 import type { JsonEncoder, JsonEncoders } from '../json-encode.ts'
 import type { CallMetrics } from '../metrics.ts'
+import { untilAborted } from '../until-aborted.ts'
 import { isForm, readForm, readJsonBody } from './body.ts'
-import { untilAborted } from './call-signal.ts'
 import { decodeRequest, readValidateOnly } from './decode-request.ts'
 import { sendJson } from './http-context.ts'
 import type { HttpContext, HttpState } from './http-context.ts'
@@ -66,7 +65,7 @@ function createCall(method: BoundMethod, matched: Matched): Call {
 
 async function decode({ row, binding }: BoundMethod, { context, match, query }: Matched & { readonly query: URLSearchParams }): Promise<Decoded> {
   const hasBody = binding.body !== ''
-  if (!hasBody && binding.verb === 'POST') await addForm(context, query)
+  if (!hasBody) await addForm(context, query)
   return decodeRequest({
     input: row.input,
     verb: binding.verb,
@@ -84,7 +83,6 @@ async function addForm(context: HttpContext, query: URLSearchParams): Promise<vo
 }
 
 function sendAnswer(context: HttpContext, answer: Answer, encode: JsonEncoder | undefined): void {
-  if (context.state.signal.aborted) throw new DomainError(1, 'the client went away')
   if (answer.etag !== undefined) context.set('ETag', `"${answer.etag}"`)
   if (answer.pageTokenRestarted === true) context.set('Page-Token-Restarted', 'true')
   context.status = 200

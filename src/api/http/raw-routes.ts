@@ -1,5 +1,5 @@
+import { untilAborted } from '../until-aborted.ts'
 import { readText } from './body.ts'
-import { untilAborted } from './call-signal.ts'
 import { headerText } from './http-context.ts'
 import type { HttpContext, HttpState } from './http-context.ts'
 import type { RawRequest, RawRoute } from './raw-route.ts'
