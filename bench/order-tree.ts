@@ -61,6 +61,22 @@ function nanoseconds(call: () => unknown): number {
   }
 }
 
+/** Nanoseconds per call of what may take long: one call at least. */
+function nanosecondsPerBuild(build: () => unknown): number {
+  const start = process.hrtime.bigint()
+  for (let builds = 1; ; builds++) {
+    build()
+    const passed = Number(process.hrtime.bigint() - start)
+    if (passed > secondsPerFigure * 1e9) return passed / builds
+  }
+}
+
+function inserted(items: readonly Item[]): OrderTree<Item> {
+  const tree = new OrderTree(byName)
+  for (const item of items) tree.insert(item)
+  return tree
+}
+
 function mergedOver(items: readonly Item[], runs: number): MergedSequence<Item> {
   const parts = Array.from({ length: runs }, (): Item[] => [])
   items.forEach((item, index) => parts[index % runs]?.push(item))
@@ -74,13 +90,9 @@ function mergedOver(items: readonly Item[], runs: number): MergedSequence<Item> 
 function measure(size: number): Record<string, number> {
   const items = Array.from({ length: size }, createItem)
   const sorted = items.toSorted(byName)
-  const tree = new OrderTree(byName)
-  const started = process.hrtime.bigint()
-  for (const item of items) tree.insert(item)
-  const insert = Number(process.hrtime.bigint() - started) / size
-  const built = process.hrtime.bigint()
-  OrderTree.fromSorted(sorted, byName)
-  const fromSorted = Number(process.hrtime.bigint() - built) / size
+  const insert = nanosecondsPerBuild(() => inserted(items)) / size
+  const fromSorted = nanosecondsPerBuild(() => OrderTree.fromSorted(sorted, byName)) / size
+  const tree = inserted(items)
   const one = new MergedSequence([{ tree, from: 0, to: tree.size }], byName)
   const merged = new Map([10, 100].map((runs) => [runs, mergedOver(sorted, runs)]))
   const figures: Record<string, number> = {
