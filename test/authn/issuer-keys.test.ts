@@ -1,0 +1,171 @@
+import { randomBytes } from 'node:crypto'
+import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { expect, test, describe } from 'vitest'
+import { createIssuerKeys } from '../../src/authn/issuer-keys.ts'
+import type { IssuerKeysOptions } from '../../src/authn/issuer-keys.ts'
+import { createKeySet } from '../../src/authn/key-set.ts'
+import { failure, localIssuer, signal, temporaryDirectory, testClock, testFetch, testKey } from './parts.ts'
+
+const nobody = { named: [] }
+const hourMs = 3_600_000
+
+async function ground(options: Partial<IssuerKeysOptions> = {}) {
+  const key = await testKey()
+  const local = await localIssuer([key])
+  const clock = testClock()
+  const keys = createIssuerKeys({ fetch: testFetch(), clock, configured: [{ issuer: local.issuer, allowPrivate: true }], ...options })
+  return { key, local, clock, keys }
+}
+
+const kids = (set: { keys: readonly { kid?: string }[] }): unknown[] => set.keys.map((key) => key.kid)
+
+describe("an issuer's keys", () => {
+  test('come by discovery, once for an hour, however many ask at once', async () => {
+    const { key, keys, local, clock } = await ground()
+    const sets = await Promise.all(Array.from({ length: 50 }, () => keys.keysFor(local.issuer, nobody, signal)))
+    expect(sets.map(kids)).toEqual(sets.map(() => [key.kid]))
+    expect(local.seen).toEqual(['/.well-known/openid-configuration', '/jwks.json'])
+    clock.advance(hourMs - 1)
+    await keys.keysFor(local.issuer, nobody, signal)
+    expect(local.seen).toHaveLength(2)
+    clock.advance(1)
+    await keys.keysFor(local.issuer, nobody, signal)
+    expect(local.seen).toHaveLength(4)
+  })
+
+  test('are served for a day where the issuer is down, and no longer', async () => {
+    const { key, keys, local, clock } = await ground()
+    await keys.keysFor(local.issuer, nobody, signal)
+    local.behave = (_request, response) => response.writeHead(503).end() !== undefined
+    clock.advance(23 * hourMs)
+    expect(kids(await keys.keysFor(local.issuer, nobody, signal))).toEqual([key.kid])
+    clock.advance(hourMs)
+    expect(await failure(keys.keysFor(local.issuer, nobody, signal))).toBe('issuer_unavailable')
+    local.behave = () => false
+    clock.advance(30_000)
+    expect(kids(await keys.keysFor(local.issuer, nobody, signal))).toEqual([key.kid])
+  })
+
+  test('are fetched again for an unknown key, at most every 30 seconds', async () => {
+    const { keys, local, clock } = await ground()
+    const seen = await keys.keysFor(local.issuer, nobody, signal)
+    const rotated = await testKey()
+    local.keys = [rotated.jwk]
+    const scope = { scope: nobody, signal }
+    expect(await keys.refreshed(local.issuer, seen, scope)).toBe(seen)
+    clock.advance(30_000)
+    const [newer] = await Promise.all([keys.refreshed(local.issuer, seen, scope), keys.refreshed(local.issuer, seen, scope)])
+    expect(kids(newer)).toEqual([rotated.kid])
+    await Promise.all(Array.from({ length: 20 }, () => keys.refreshed(local.issuer, newer, scope)))
+    expect(local.seen).toHaveLength(4)
+  })
+
+  test('of an issuer that hangs cost the time-out once, then nothing for 30 seconds', async () => {
+    const { keys, local, clock } = await ground({ timeoutMs: 150 })
+    local.behave = () => true
+    const startedMs = performance.now()
+    const faults = await Promise.all(Array.from({ length: 10 }, () => failure(keys.keysFor(local.issuer, nobody, signal))))
+    expect(new Set(faults)).toEqual(new Set(['issuer_unavailable']))
+    expect(performance.now() - startedMs).toBeLessThan(2000)
+    const seen = local.seen.length
+    expect(await failure(keys.keysFor(local.issuer, nobody, signal))).toBe('issuer_unavailable')
+    expect(local.seen).toHaveLength(seen)
+    clock.advance(30_000)
+    local.behave = () => false
+    await keys.keysFor(local.issuer, nobody, signal)
+  })
+
+  test('a caller that goes away does not end the fetch for the others', async () => {
+    const { key, keys, local } = await ground()
+    const gone = new AbortController()
+    local.behave = () => {
+      gone.abort(new Error('gone'))
+      return false
+    }
+    const stayed = keys.keysFor(local.issuer, nobody, signal)
+    await expect(keys.keysFor(local.issuer, nobody, gone.signal)).rejects.toThrow('gone')
+    expect(kids(await stayed)).toEqual([key.kid])
+  })
+
+  test('are never asked of an issuer that nobody names', async () => {
+    const { keys, local } = await ground({ configured: [] })
+    expect(await failure(keys.keysFor(local.issuer, nobody, signal))).toBe('unknown_issuer')
+    expect(await failure(keys.keysFor(local.issuer, { named: [`${local.issuer}/`] }, signal))).toBe('unknown_issuer')
+    expect(local.seen).toEqual([])
+  })
+
+  test('of an issuer on a private address are only fetched where configuration allows it', async () => {
+    const { keys, local } = await ground({ configured: [] })
+    expect(await failure(keys.keysFor(local.issuer, { named: [local.issuer] }, signal))).toBe('issuer_keys')
+    expect(local.seen).toEqual([])
+  })
+
+  test('come from a configured address with its bearer token', async () => {
+    const tokenFile = join(await temporaryDirectory(), 'token')
+    await writeFile(tokenFile, 'abc\n')
+    const key = await testKey()
+    const local = await localIssuer([key])
+    let bearer: string | undefined
+    local.behave = (request) => {
+      bearer = request.headers.authorization
+      return false
+    }
+    const row = { issuer: 'https://kubernetes.default.svc', jwksUri: `${local.issuer}/jwks.json`, tokenFile, allowPrivate: true }
+    const keys = createIssuerKeys({ fetch: testFetch(), clock: testClock(), configured: [row] })
+    expect(kids(await keys.keysFor(row.issuer, nobody, signal))).toEqual([key.kid])
+    expect([bearer, local.seen]).toEqual(['Bearer abc', ['/jwks.json']])
+  })
+
+  test('of an issuer inside this process are not fetched', async () => {
+    const key = await testKey()
+    const { keys } = await ground({ configured: [], local: new Map([['http://localhost:8080/dev/issuer', () => createKeySet([key.jwk])]]) })
+    expect(kids(await keys.keysFor('http://localhost:8080/dev/issuer', nobody, signal))).toEqual([key.kid])
+    expect(keys.isConfigured('http://localhost:8080/dev/issuer')).toBe(true)
+  })
+
+  test('are bounded in number', async () => {
+    const { local, clock, key } = await ground()
+    const other = await localIssuer([key])
+    const rows = [local, other].map(({ issuer }) => ({ issuer, allowPrivate: true }))
+    const keys = createIssuerKeys({ fetch: testFetch(), clock, configured: rows, limit: 1 })
+    for (const { issuer } of [local, other, local]) await keys.keysFor(issuer, nobody, signal)
+    expect(local.seen).toHaveLength(4)
+    await keys.close()
+  })
+
+  test('after closing nothing is fetched any more', async () => {
+    const { keys, local } = await ground()
+    local.behave = () => true
+    const waiting = failure(keys.keysFor(local.issuer, nobody, signal))
+    await keys.close()
+    expect(await waiting).toBe('issuer_unavailable')
+  })
+
+  test.each<[string, (origin: string) => unknown]>([
+    ['a discovery document of another issuer', () => ({ issuer: 'https://other.example', jwks_uri: 'https://other.example/jwks' })],
+    ['a discovery document whose issuer has a slash more', (origin) => ({ issuer: `${origin}/`, jwks_uri: `${origin}/jwks.json` })],
+    ['a discovery document without keys', (origin) => ({ issuer: origin })],
+    ['a discovery document that is no object', () => null],
+    ['a huge document', (origin) => ({ issuer: origin, jwks_uri: `${origin}/jwks.json`, filler: 'x'.repeat(70_000) })],
+    ['keys elsewhere on an odd scheme', (origin) => ({ issuer: origin, jwks_uri: 'file:///etc/passwd' })],
+  ])('%s is refused', async (_name, document) => {
+    const { keys, local } = await ground()
+    local.behave = (_request, response) => response.end(JSON.stringify(document(local.issuer))) !== undefined
+    expect(await failure(keys.keysFor(local.issuer, nobody, signal))).toBe('issuer_keys')
+  })
+
+  test('a huge, a redirected or a private JWKS is refused; keys of unknown kinds are left out', async () => {
+    const { key, keys, local, clock } = await ground()
+    const jwks = async (answer: (response: import('node:http').ServerResponse) => unknown): Promise<string> => {
+      local.behave = (request, response) => request.url === '/jwks.json' && answer(response) !== undefined
+      clock.advance(30_000)
+      return await failure(keys.keysFor(local.issuer, nobody, signal))
+    }
+    expect(await jwks((response) => response.end(JSON.stringify({ keys: [key.jwk], filler: randomBytes(40_000).toString('hex') })))).toBe('issuer_keys')
+    expect(await jwks((response) => response.writeHead(302, { location: '/elsewhere' }).end())).toBe('issuer_keys')
+    expect(await jwks((response) => response.end(JSON.stringify({ keys: [{ ...key.jwk, d: 'AA' }] })))).toBe('issuer_keys')
+    expect(await jwks((response) => response.end(JSON.stringify({ keys: [key.jwk, { kty: 'AKP', alg: 'ML-DSA-44', pub: 'AA' }, { kty: 'RSA', use: 'enc' }] })))).toBe('no failure')
+    expect(kids(await keys.keysFor(local.issuer, nobody, signal))).toEqual([key.kid])
+  })
+})

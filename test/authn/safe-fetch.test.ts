@@ -1,0 +1,107 @@
+import { describe, expect, test } from 'vitest'
+import { isPublicAddress } from '../../src/authn/safe-address.ts'
+import { failure, listen, signal, testFetch } from './parts.ts'
+
+const refused = [
+  '127.0.0.1', '127.255.255.254', '0.0.0.0', '10.1.2.3', '172.16.0.1', '172.31.255.255', '192.168.1.1', '169.254.169.254', '100.64.0.1', '100.127.255.255',
+  '192.0.0.8', '192.0.2.1', '198.18.0.1', '203.0.113.9', '224.0.0.1', '239.255.255.255', '240.0.0.1', '255.255.255.255',
+  '::', '::1', '::ffff:127.0.0.1', '::ffff:10.0.0.1', '::ffff:a9fe:a9fe', '::127.0.0.1', '64:ff9b::7f00:1', '2002:7f00:1::', '2001::1', 'fc00::1', 'fd12::1', 'fe80::1', 'fe80::1%eth0', 'ff02::1',
+  'localhost', '', '127.1', '0x7f000001',
+] // prettier-ignore
+
+test.each(refused)('%s is no public address', (address) => {
+  expect(isPublicAddress(address)).toBe(false)
+})
+
+test.each(['1.1.1.1', '8.8.8.8', '172.15.0.1', '172.32.0.1', '100.63.0.1', '2606:4700::1111', '::ffff:8.8.8.8'])('%s is a public address', (address) => {
+  expect(isPublicAddress(address)).toBe(true)
+})
+
+describe('a fetch of a URL that a tenant named', () => {
+  test.each([
+    ['http://example.com/', 'refused_url'],
+    ['ftp://example.com/', 'refused_url'],
+    ['file:///etc/passwd', 'refused_url'],
+    ['https://user:pass@example.com/', 'refused_url'],
+    ['nonsense', 'refused_url'],
+    ['https://127.0.0.1/', 'refused_address'],
+    ['https://2130706433/', 'refused_address'],
+    ['https://0x7f.1/', 'refused_address'],
+    ['https://[::1]/', 'refused_address'],
+    ['https://[::ffff:127.0.0.1]/', 'refused_address'],
+    ['https://169.254.169.254/latest/meta-data', 'refused_address'],
+    ['https://localhost/', 'refused_address'],
+  ])('%s fails as %s', async (url, fault) => {
+    expect(await failure(testFetch().send({ url }, signal))).toBe(fault)
+  })
+
+  test('judges the address that it connects to, not an earlier look-up, and fails where only one of several is private', async () => {
+    const answers = [['8.8.8.8', '127.0.0.1'], ['::1'], ['10.0.0.1']]
+    for (const addresses of answers) {
+      const fetch = testFetch({
+        lookup: (_name, _options, callback) => callback(null, addresses.map((address) => ({ address, family: address.includes(':') ? 6 : 4 }))),
+      })
+      expect(await failure(fetch.send({ url: 'https://issuer.example/' }, signal))).toBe('refused_address')
+    }
+  })
+
+  test('reaches a private address and http where configuration allows it', async () => {
+    const origin = await listen((_request, response) => response.end('{"a":1}'))
+    expect(await testFetch().json({ url: origin, allowPrivate: true }, signal)).toEqual({ a: 1 })
+    expect(await failure(testFetch().json({ url: origin }, signal))).toBe('refused_url')
+  })
+
+  test('sends a body and headers', async () => {
+    const seen = Promise.withResolvers<unknown>()
+    const origin = await listen((request, response) => {
+      request.setEncoding('utf8').once('data', (body) => seen.resolve([request.method, request.headers['ce-id'], body]))
+      request.once('end', () => response.end())
+    })
+    await testFetch().send({ url: origin, allowPrivate: true, method: 'POST', headers: { 'ce-id': '7' }, body: '{}' }, signal)
+    expect(await seen.promise).toEqual(['POST', '7', '{}'])
+  })
+
+  test('does not follow redirects', async () => {
+    const target: string[] = []
+    const inside = await listen((request, response) => {
+      target.push(request.url ?? '')
+      response.end('{}')
+    })
+    const origin = await listen((_request, response) => response.writeHead(302, { location: inside }).end())
+    expect(await failure(testFetch().json({ url: origin, allowPrivate: true }, signal))).toBe('redirect')
+    expect(target).toEqual([])
+  })
+
+  test.each([404, 500, 503])('status %i is a failure without the body', async (status) => {
+    const origin = await listen((_request, response) => response.writeHead(status).end('secret inside'))
+    const error: unknown = await testFetch().send({ url: origin, allowPrivate: true }, signal).catch((reason: unknown) => reason)
+    expect(error).toMatchObject({ fault: 'status', status, transient: status >= 500 })
+    expect(String(error)).not.toContain('secret')
+  })
+
+  test('takes 64 KiB and no byte more, whatever the length header says', async () => {
+    const origin = await listen((request, response) => response.end('x'.repeat(Number(request.url?.slice(1)))))
+    const fetch = testFetch()
+    expect((await fetch.send({ url: `${origin}/65536`, allowPrivate: true }, signal)).body).toHaveLength(65536)
+    expect(await failure(fetch.send({ url: `${origin}/65537`, allowPrivate: true }, signal))).toBe('too_large')
+  })
+
+  test.each(['before the headers', 'within the body'])('gives up on a server that hangs %s', async (moment) => {
+    const origin = await listen((_request, response) => {
+      if (moment === 'within the body') response.write('{')
+    })
+    expect(await failure(testFetch({ timeoutMs: 100 }).json({ url: origin, allowPrivate: true }, signal))).toBe('timeout')
+  })
+
+  test('ends with the reason of the caller who went away', async () => {
+    const gone = new AbortController()
+    const origin = await listen(() => gone.abort(new Error('gone')))
+    await expect(testFetch().json({ url: origin, allowPrivate: true }, gone.signal)).rejects.toThrow('gone')
+  })
+
+  test('tells names that do not exist and servers that are down apart', async () => {
+    const missing = testFetch({ lookup: (_name, _options, callback) => callback(Object.assign(new Error('no'), { code: 'ENOTFOUND' }), []) })
+    expect(await failure(missing.json({ url: 'https://issuer.example' }, signal))).toBe('unresolved')
+    expect(await failure(testFetch().json({ url: 'http://127.0.0.1:1/', allowPrivate: true }, signal))).toBe('unreachable')
+  })
+})
