@@ -12,7 +12,7 @@ interface Item {
 
 const sizes = [1_000, 10_000, 100_000, 1_000_000]
 const pageSize = 50
-const secondsPerFigure = 0.15
+const secondsPerFigure = 0.06
 
 function byName(a: Item, b: Item): number {
   if (a.name !== b.name) return a.name < b.name ? -1 : 1
