@@ -1,7 +1,7 @@
 import { StoreError, type RangeQuery, type Transaction } from './store.ts'
 
-/** The most guards, and the most writes, that one transaction may have (etcd's `--max-txn-ops`). */
-export const maxTransactionOperations = 128
+/** The most guards, and the most writes, that one transaction may have: etcd's `--max-txn-ops` of 128, less the one that its adapter adds. */
+export const maxTransactionOperations = 127
 
 /** The most bytes that a transaction's keys and values may have together: etcd's 1.5 MiB request, less room for its framing. */
 export const maxTransactionBytes = 1_500_000

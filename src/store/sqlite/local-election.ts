@@ -1,4 +1,4 @@
-import { StoreError, type Leadership } from '../store.ts'
+import type { Leadership, StoreError } from '../store.ts'
 import { untilAborted } from '../until-aborted.ts'
 
 /** The reason of `lost` where the leader itself resigned. */

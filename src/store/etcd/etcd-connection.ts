@@ -1,0 +1,180 @@
+import { status, type ClientDuplexStream } from '@grpc/grpc-js'
+import type { Log } from '../../core/log.ts'
+import { StoreError } from '../store.ts'
+import { untilAborted } from '../until-aborted.ts'
+import { ClusterIdentity } from './cluster-identity.ts'
+import { callMetadata, EtcdEndpoint, type EtcdTls, type StreamCalls, type UnaryCalls } from './etcd-endpoint.ts'
+import { etcdError, statusOf } from './etcd-errors.ts'
+
+/** How the cluster is reached. */
+export interface EtcdConnectionOptions {
+  /** `http://host:port` or `https://host:port` of the members; the first is used while it answers. */
+  readonly endpoints: readonly string[]
+  readonly tls?: EtcdTls
+  readonly username?: string
+  readonly password?: string
+  /** How long a call may take in all; 5000 by default. */
+  readonly requestTimeoutMs?: number
+  readonly log: Log
+}
+
+/** How one call is made. */
+export interface CallOptions {
+  readonly signal: AbortSignal
+  /** May be sent again to another member where it is not known whether it ran. */
+  readonly repeatable: boolean
+}
+
+const defaultRequestTimeoutMs = 5000
+
+/** How long a call waits for a connection where every member has just refused one. */
+const reconnectPatienceMs = 1000
+
+/** Statuses that come with a bad token; the call did not run. The second is also "revision of auth store is old". */
+const tokenStatuses = new Set<number | undefined>([status.UNAUTHENTICATED, status.INVALID_ARGUMENT])
+
+/**
+ * Calls to the members of one cluster: one member at a time, the next one when it fails. Every call ends by its signal, by `close` (StoreError
+ * `closed`) or by the request timeout. Rejects with StoreError. A call that may have reached a member is sent again only if `repeatable`.
+ */
+export class EtcdConnection {
+  readonly identity = new ClusterIdentity()
+  readonly #options: EtcdConnectionOptions
+  readonly #endpoints: readonly EtcdEndpoint[]
+  readonly #requestTimeoutMs: number
+  readonly #closing = new AbortController()
+  /** What cancels each running call. */
+  readonly #running = new Set<() => void>()
+  #current = 0
+  #token: Promise<string> | undefined
+
+  constructor(options: EtcdConnectionOptions) {
+    if (options.endpoints.length === 0) throw new TypeError('etcd needs at least one endpoint')
+    this.#options = options
+    this.#endpoints = options.endpoints.map((endpoint) => new EtcdEndpoint(endpoint, options.tls))
+    this.#requestTimeoutMs = options.requestTimeoutMs ?? defaultRequestTimeoutMs
+  }
+
+  /** Aborts with StoreError `closed` as the reason. */
+  get closing(): AbortSignal {
+    return this.#closing.signal
+  }
+
+  /** Makes one call. The answers of `range` and `txn` are observed as linearizable. */
+  async call<M extends keyof UnaryCalls>(method: M, request: UnaryCalls[M]['request'], options: CallOptions): Promise<UnaryCalls[M]['response']> {
+    const before = method === 'range' || method === 'txn' ? this.identity.seen : undefined
+    const response = await this.#attempts(options, async (endpoint, deadline) =>
+      this.#authorized(endpoint, deadline, (token) => this.#send(endpoint, { method, request, token, deadline, signal: options.signal })),
+    )
+    this.identity.observe(response.header, before)
+    return response
+  }
+
+  /** Opens a stream on a member that is connected. It is cancelled by whoever opened it. */
+  async open<M extends keyof StreamCalls>(method: M, signal: AbortSignal): Promise<ClientDuplexStream<StreamCalls[M]['request'], StreamCalls[M]['response']>> {
+    return this.#attempts({ signal, repeatable: true }, async (endpoint, deadline) =>
+      endpoint.open(method, callMetadata(await this.#authenticate(endpoint, deadline))),
+    )
+  }
+
+  /** A stream broke: the next call goes to the next member, with a new token. */
+  streamFailed(): void {
+    this.#token = undefined
+    this.#current++
+  }
+
+  close(): void {
+    this.#closing.abort(new StoreError('closed', 'the store was closed'))
+    for (const cancel of this.#running) cancel()
+    for (const endpoint of this.#endpoints) endpoint.close()
+  }
+
+  /** One attempt per member, each with its share of the time that is left. */
+  async #attempts<T>({ signal, repeatable }: CallOptions, attempt: (endpoint: EtcdEndpoint, deadline: number) => Promise<T>): Promise<T> {
+    const end = Date.now() + this.#requestTimeoutMs
+    let failure: unknown = new StoreError('unavailable', 'no etcd member can be reached')
+    for (let left = this.#endpoints.length; left > 0; left--) {
+      this.#throwIfEnded(signal)
+      const at = this.#current
+      const endpoint = this.#endpoints[at % this.#endpoints.length]
+      if (endpoint === undefined) break
+      const deadline = Date.now() + (end - Date.now()) / left
+      if (await this.#isConnected(endpoint, { deadline, signal, last: left === 1 })) {
+        try {
+          return await attempt(endpoint, deadline)
+        } catch (error) {
+          this.#throwIfEnded(signal)
+          failure = etcdError(error)
+          if (!(failure instanceof StoreError) || failure.kind !== 'unavailable') throw failure
+          this.#options.log.warn('an etcd member failed a call', { endpoint: this.#options.endpoints[at % this.#endpoints.length], error })
+          if (!repeatable) left = 0
+        }
+      }
+      // Others may have moved on already.
+      if (this.#current === at) this.#current++
+    }
+    this.#throwIfEnded(signal)
+    throw failure
+  }
+
+  async #isConnected(endpoint: EtcdEndpoint, { deadline, signal, last }: { deadline: number; signal: AbortSignal; last: boolean }): Promise<boolean> {
+    if (endpoint.isConnected()) return true
+    const waited = endpoint.connected(last ? Math.min(deadline, Date.now() + reconnectPatienceMs) : deadline, last)
+    return untilAborted(untilAborted(waited, signal), this.#closing.signal)
+  }
+
+  async #send<M extends keyof UnaryCalls>(
+    endpoint: EtcdEndpoint,
+    {
+      method,
+      request,
+      token,
+      deadline,
+      signal,
+    }: { method: M; request: UnaryCalls[M]['request']; token: string | undefined; deadline: number; signal: AbortSignal },
+  ): Promise<UnaryCalls[M]['response']> {
+    const call = endpoint.call(method, request, { metadata: callMetadata(token), deadline })
+    const cancel = (): void => call.cancel()
+    signal.addEventListener('abort', cancel, { once: true })
+    this.#running.add(cancel)
+    try {
+      return await call.response
+    } finally {
+      signal.removeEventListener('abort', cancel)
+      this.#running.delete(cancel)
+    }
+  }
+
+  /** Where a token may have run out the call is sent once more with a new one: etcd refuses such calls before they run. */
+  async #authorized<T>(endpoint: EtcdEndpoint, deadline: number, send: (token: string | undefined) => Promise<T>): Promise<T> {
+    const token = await this.#authenticate(endpoint, deadline)
+    try {
+      return await send(token)
+    } catch (error) {
+      if (token === undefined || !tokenStatuses.has(statusOf(error))) throw error
+      this.#token = undefined
+      return await send(await this.#authenticate(endpoint, deadline))
+    }
+  }
+
+  async #authenticate(endpoint: EtcdEndpoint, deadline: number): Promise<string | undefined> {
+    const { username, password = '' } = this.#options
+    if (username === undefined) return undefined
+    this.#token ??= endpoint
+      .call('authenticate', { name: username, password }, { metadata: callMetadata(undefined), deadline })
+      .response.then(({ token }) => token)
+    const token = this.#token
+    try {
+      return await token
+    } catch (error) {
+      if (this.#token === token) this.#token = undefined
+      // Wrong credentials are INVALID_ARGUMENT, which would read as a request that is too large.
+      throw statusOf(error) === status.INVALID_ARGUMENT ? new StoreError('unavailable', 'etcd refused the user name or password', error) : error
+    }
+  }
+
+  #throwIfEnded(signal: AbortSignal): void {
+    signal.throwIfAborted()
+    this.#closing.signal.throwIfAborted()
+  }
+}

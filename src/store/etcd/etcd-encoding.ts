@@ -1,0 +1,92 @@
+import { CompareResult, CompareTarget, type ICompare, type IEvent, type IKeyValue, type IRangeRequest, type IRequestOp, type ITxnRequest } from 'etcd3'
+import { prefixEnd } from '../key-range.ts'
+import { watchedPrefixes } from '../keys.ts'
+import { storeRevision, type Change, type Entry, type Guard, type RangeQuery, type Transaction, type Write } from '../store.ts'
+
+/**
+ * Written by every transaction on the watched prefixes, so that its revision is how far a watch has to come (docs/adr/0001). It sorts
+ * before the port's keys and is not one of them: `!` starts none.
+ */
+const headName = '!head'
+/** Where the port's keys start. */
+const firstName = '"'
+/** etcd's spelling of "no end" of a range. */
+const noEnd = Buffer.from([0])
+
+/** Turns the port's terms into etcd's messages and back; every key is below `prefix`. */
+export class EtcdEncoding {
+  readonly #prefix: string
+  /** The head key. */
+  readonly head: Buffer
+
+  constructor(prefix: string) {
+    this.#prefix = prefix
+    this.head = this.key(headName)
+  }
+
+  /** The key in etcd. */
+  key(name: string): Buffer {
+    return Buffer.from(this.#prefix + name)
+  }
+
+  range({ prefix, after = '', limit, revision = storeRevision(0) }: RangeQuery): IRangeRequest {
+    const { key, range_end } = this.#within(prefix)
+    return { key: after < prefix || after < firstName ? key : this.key(`${after}\0`), range_end, limit, revision }
+  }
+
+  /** From the head key to where the last of `prefixes` ends. */
+  watchRange(prefixes: readonly string[]): { key: Buffer; rangeEnd: Buffer } {
+    const ends = prefixes.map((prefix) => prefixEnd(this.#prefix + prefix))
+    return { key: this.head, rangeEnd: endOf(ends.includes(undefined) ? undefined : ends.toSorted().at(-1)) }
+  }
+
+  transaction({ guards, writes }: Transaction): ITxnRequest {
+    const success = writes.map((write) => this.#operation(write))
+    const isWatched = writes.some((write) => watchedPrefixes.some((prefix) => write.key.startsWith(prefix)))
+    if (isWatched) success.push({ request_put: { key: this.head, value: Buffer.alloc(0) } })
+    return { compare: guards.map((guard) => this.#compare(guard)), success }
+  }
+
+  entry({ key, value, mod_revision }: IKeyValue): Entry {
+    return { key: this.#name(key), value, revision: storeRevision(Number(mod_revision)) }
+  }
+
+  /** The changes below `prefixes`. */
+  changes(events: readonly IEvent[], prefixes: readonly string[]): Change[] {
+    return events
+      .map((event) => ({ ...this.entry(event.kv), event }))
+      .filter(({ key }) => prefixes.some((prefix) => key.startsWith(prefix)) && key !== headName)
+      .map(({ key, value, revision, event }) => ({ key, value: isDelete(event) ? undefined : value, revision }))
+  }
+
+  #name(key: Buffer): string {
+    return key.toString('latin1', this.#prefix.length)
+  }
+
+  #within(prefix: string): { key: Buffer; range_end: Buffer } {
+    return { key: this.key(prefix === '' ? firstName : prefix), range_end: endOf(prefixEnd(this.#prefix + prefix)) }
+  }
+
+  #compare(guard: Guard): ICompare {
+    if (guard.kind === 'empty') return { ...this.#within(guard.prefix), target: CompareTarget.Create, result: CompareResult.Equal, create_revision: 0 }
+    const key = this.key(guard.key)
+    if (guard.kind === 'unchanged') return { key, target: CompareTarget.Mod, result: CompareResult.Equal, mod_revision: guard.revision }
+    return { key, target: CompareTarget.Create, result: guard.kind === 'absent' ? CompareResult.Equal : CompareResult.Greater, create_revision: 0 }
+  }
+
+  #operation(write: Write): IRequestOp {
+    const key = this.key(write.key)
+    if (write.kind === 'delete') return { request_delete_range: { key } }
+    const { buffer, byteOffset, byteLength } = write.value
+    return { request_put: { key, value: Buffer.from(buffer, byteOffset, byteLength) } }
+  }
+}
+
+function endOf(end: string | undefined): Buffer {
+  return end === undefined ? noEnd : Buffer.from(end)
+}
+
+/** True for a deletion. */
+export function isDelete({ type }: IEvent): boolean {
+  return type === 'Delete'
+}

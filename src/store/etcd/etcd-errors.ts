@@ -1,0 +1,29 @@
+import { status } from '@grpc/grpc-js'
+import { StoreError, type StoreErrorKind } from '../store.ts'
+
+/** What a gRPC status means to the port; every other one is `unavailable`. */
+const kindByStatus = new Map<number, StoreErrorKind>([
+  [status.OUT_OF_RANGE, 'compacted'],
+  [status.RESOURCE_EXHAUSTED, 'exhausted'],
+  // Requests are checked before they are sent, so what etcd still finds invalid is over limits that it was given below its defaults.
+  [status.INVALID_ARGUMENT, 'too_large'],
+])
+
+/**
+ * Asks to come again, and has the code of "no space", which does not. etcd gives no other sign than its (constant) text.
+ */
+const busyText = 'etcdserver: too many requests'
+
+/** The gRPC status of an error of the driver; undefined for any other error. */
+export function statusOf(error: unknown): number | undefined {
+  return error instanceof Error && 'code' in error && typeof error.code === 'number' ? error.code : undefined
+}
+
+/** What a failed call means to the port. StoreErrors, and errors that are not the driver's, are returned as they are. */
+export function etcdError(error: unknown): unknown {
+  const code = statusOf(error)
+  if (error instanceof StoreError || code === undefined) return error
+  const busy = code === status.RESOURCE_EXHAUSTED && error instanceof Error && error.message.includes(busyText)
+  const kind = busy ? 'unavailable' : (kindByStatus.get(code) ?? 'unavailable')
+  return new StoreError(kind, `etcd answered ${status[code] ?? code}`, error)
+}

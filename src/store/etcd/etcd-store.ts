@@ -1,0 +1,115 @@
+import {
+  StoreError,
+  storeRevision,
+  type ChangeBatch,
+  type Committed,
+  type Conflict,
+  type Entry,
+  type Leadership,
+  type RangeQuery,
+  type RangeResult,
+  type Revision,
+  type Store,
+  type Transaction,
+} from '../store.ts'
+import { checkRange, checkTransaction } from '../transaction-limits.ts'
+import { EtcdConnection, type EtcdConnectionOptions } from './etcd-connection.ts'
+import { campaign } from './etcd-election.ts'
+import { EtcdEncoding } from './etcd-encoding.ts'
+import { watchEvents } from './etcd-watch.ts'
+
+/** Which cluster and where in it. */
+export interface EtcdStoreOptions extends EtcdConnectionOptions {
+  /** Starts every key; `/taproot/` by default. */
+  readonly prefix?: string
+}
+
+/** Unwatched, so that candidates come and go unseen. */
+const electionPrefix = 'x/elect/'
+
+/**
+ * The store on an etcd cluster, 3.5.13 or newer (older ones leave progress requests of quiet watches unanswered). It connects on the
+ * first call and never gives up: calls fail with `unavailable` while no member with a leader answers. Every call takes at most `requestTimeoutMs`.
+ */
+export function createEtcdStore(options: EtcdStoreOptions): Store {
+  return new EtcdStore(options)
+}
+
+class EtcdStore implements Store {
+  readonly #options: EtcdStoreOptions
+  readonly #connection: EtcdConnection
+  readonly #encoding: EtcdEncoding
+  readonly #leaderships = new Set<Leadership>()
+  /** Which epoch of the cluster the watchers of these prefixes know of: one that began while none ran is told to the next one, once. */
+  readonly #epochs = new Map<string, number>()
+
+  constructor(options: EtcdStoreOptions) {
+    this.#options = options
+    this.#connection = new EtcdConnection(options)
+    this.#encoding = new EtcdEncoding(options.prefix ?? '/taproot/')
+  }
+
+  async get(key: string, signal: AbortSignal): Promise<Entry | undefined> {
+    const { kvs } = await this.#connection.call('range', { key: this.#encoding.key(key) }, { signal, repeatable: true })
+    return kvs[0] === undefined ? undefined : this.#encoding.entry(kvs[0])
+  }
+
+  async range(query: RangeQuery, signal: AbortSignal): Promise<RangeResult> {
+    checkRange(query)
+    try {
+      const { header, kvs, more } = await this.#connection.call('range', this.#encoding.range(query), { signal, repeatable: true })
+      const entries = kvs.map((kv) => this.#encoding.entry(kv))
+      return { entries, more, revision: query.revision ?? storeRevision(Number(header.revision)) }
+    } catch (error) {
+      // etcd's code for "compacted" is also that for "not reached yet".
+      if (query.revision !== undefined && error instanceof StoreError && error.kind === 'compacted') await this.#assertReached(query.revision, signal)
+      throw error
+    }
+  }
+
+  async transact(transaction: Transaction, signal: AbortSignal): Promise<Committed | Conflict> {
+    checkTransaction(transaction)
+    const repeatable = transaction.writes.length === 0
+    const { succeeded, header } = await this.#connection.call('txn', this.#encoding.transaction(transaction), { signal, repeatable })
+    return succeeded ? { committed: true, revision: storeRevision(Number(header.revision)) } : { committed: false }
+  }
+
+  async *watch(prefixes: readonly string[], after: Revision, signal: AbortSignal): AsyncGenerator<ChangeBatch, never> {
+    const name = prefixes.join(' ')
+    try {
+      await this.#assertReached(after, signal)
+      if (this.#connection.identity.epoch !== (this.#epochs.get(name) ?? 0)) throw new StoreError('replaced', 'the etcd cluster was replaced')
+      for await (const { revision, events } of watchEvents(this.#connection, { ...this.#encoding.watchRange(prefixes), after }, signal)) {
+        yield { revision: storeRevision(revision), changes: this.#encoding.changes(events, prefixes) }
+      }
+      throw new StoreError('unavailable', 'the etcd watch ended')
+    } catch (error) {
+      if (error instanceof StoreError && error.kind === 'replaced') this.#epochs.set(name, this.#connection.identity.epoch)
+      throw error
+    }
+  }
+
+  async revision(signal: AbortSignal): Promise<Revision> {
+    const { kvs } = await this.#connection.call('range', { key: this.#encoding.head, keys_only: true }, { signal, repeatable: true })
+    return storeRevision(Number(kvs[0]?.mod_revision ?? 0))
+  }
+
+  async elect(name: string, signal: AbortSignal): Promise<Leadership> {
+    const key = this.#encoding.key(electionPrefix + name)
+    const leadership = await campaign({ connection: this.#connection, key, log: this.#options.log }, signal)
+    this.#leaderships.add(leadership)
+    leadership.lost.addEventListener('abort', () => this.#leaderships.delete(leadership), { once: true })
+    return leadership
+  }
+
+  async close(): Promise<void> {
+    // So that others need not wait for the leases to run out.
+    await Promise.all([...this.#leaderships].map((leadership) => leadership.resign()))
+    this.#connection.close()
+  }
+
+  async #assertReached(revision: Revision, signal: AbortSignal): Promise<void> {
+    const { header } = await this.#connection.call('range', { key: this.#encoding.head, keys_only: true }, { signal, repeatable: true })
+    if (Number(header.revision) < revision) throw new StoreError('replaced', 'the store is older than the revision asked for')
+  }
+}

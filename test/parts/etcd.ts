@@ -1,0 +1,135 @@
+import { spawn, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { freePorts } from './free-port.ts'
+import { requirePart } from './require-part.ts'
+
+const startPatienceMs = 30_000
+
+/** One running member. */
+export interface EtcdMember {
+  /** `http://127.0.0.1:<port>` */
+  readonly endpoint: string
+  readonly port: number
+  /** Kills the process without warning and waits until it is gone. */
+  kill(): Promise<void>
+  /** Suspends (SIGSTOP) or resumes (SIGCONT) the process. */
+  signal(name: 'SIGSTOP' | 'SIGCONT'): void
+  /** Starts the process again on its own data, after `kill`; resolves when it is healthy. */
+  restart(): Promise<void>
+}
+
+/** A running cluster. */
+export interface EtcdCluster {
+  readonly members: readonly EtcdMember[]
+  readonly endpoints: readonly string[]
+  /** Stops every member and removes the data. */
+  stop(): Promise<void>
+}
+
+/** How a cluster is started. */
+export interface EtcdOptions {
+  /** 1 by default. */
+  readonly members?: number
+  /** More flags for every member, e.g. `--quota-backend-bytes=16777216`. */
+  readonly flags?: readonly string[]
+  /** The cluster's token: other token, other cluster id. */
+  readonly token?: string
+}
+
+/** Starts a real etcd on free loopback ports with data of its own; resolves when every member is healthy. */
+export async function startEtcd(options: EtcdOptions = {}): Promise<EtcdCluster> {
+  const { members: count = 1, flags = [], token = 'taproot-test' } = options
+  const program = requirePart('etcd')
+  const directory = await mkdtemp(join(tmpdir(), 'taproot-etcd-'))
+  const ports = await freePorts(2 * count)
+  const nodes = Array.from({ length: count }, (_, index) => ({ name: `m${index}`, port: ports[2 * index] ?? 0, peerPort: ports[2 * index + 1] ?? 0 }))
+  const initialCluster = nodes.map(({ name, peerPort }) => `${name}=http://127.0.0.1:${peerPort}`).join(',')
+  const processes = nodes.map(({ name, port, peerPort }) => {
+    const client = `http://127.0.0.1:${port}`
+    const peer = `http://127.0.0.1:${peerPort}`
+    const member = ['--name', name, '--data-dir', join(directory, name)]
+    const addresses = ['--listen-client-urls', client, '--advertise-client-urls', client, '--listen-peer-urls', peer, '--initial-advertise-peer-urls', peer]
+    const cluster = ['--initial-cluster', initialCluster, '--initial-cluster-token', token]
+    return new MemberProcess(program, [...member, ...addresses, ...cluster, '--log-level', 'error', ...flags], port)
+  })
+  for (const member of processes) member.start()
+  try {
+    await Promise.all(processes.map((member) => member.healthy()))
+  } catch (error) {
+    await Promise.all(processes.map((member) => member.kill()))
+    throw error
+  }
+  return {
+    members: processes,
+    endpoints: processes.map((member) => member.endpoint),
+    stop: async () => {
+      await Promise.all(processes.map((member) => member.kill()))
+      await rm(directory, { recursive: true, force: true })
+    },
+  }
+}
+
+class MemberProcess implements EtcdMember {
+  readonly endpoint: string
+  readonly port: number
+  readonly #program: string
+  readonly #args: readonly string[]
+  #process: ChildProcess | undefined
+  #output = ''
+
+  constructor(program: string, args: readonly string[], port: number) {
+    this.#program = program
+    this.#args = args
+    this.port = port
+    this.endpoint = `http://127.0.0.1:${port}`
+  }
+
+  start(): void {
+    const child = spawn(this.#program, this.#args, { stdio: ['ignore', 'ignore', 'pipe'] })
+    child.stderr.on('data', (chunk) => (this.#output = (this.#output + String(chunk)).slice(-4000)))
+    this.#process = child
+    const killChild = (): void => void child.kill('SIGKILL')
+    process.once('exit', killChild)
+    child.once('exit', () => process.off('exit', killChild))
+  }
+
+  async healthy(): Promise<void> {
+    const deadline = performance.now() + startPatienceMs
+    while (!(await this.#isHealthy())) {
+      if (this.#process === undefined || this.#process.exitCode !== null || performance.now() > deadline)
+        throw new Error(`etcd did not start:\n${this.#output}`)
+      await delay(50)
+    }
+  }
+
+  async #isHealthy(): Promise<boolean> {
+    try {
+      const response = await fetch(`${this.endpoint}/health`, { signal: AbortSignal.timeout(2000) })
+      await response.body?.cancel()
+      return response.ok
+    } catch {
+      return false
+    }
+  }
+
+  async kill(): Promise<void> {
+    const child = this.#process
+    if (child === undefined || child.exitCode !== null || child.signalCode !== null) return
+    const exited = once(child, 'exit')
+    child.kill('SIGKILL')
+    await exited
+  }
+
+  signal(name: 'SIGSTOP' | 'SIGCONT'): void {
+    this.#process?.kill(name)
+  }
+
+  async restart(): Promise<void> {
+    this.start()
+    await this.healthy()
+  }
+}

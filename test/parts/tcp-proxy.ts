@@ -1,0 +1,63 @@
+import { once } from 'node:events'
+import { createServer, connect, type AddressInfo, type Socket } from 'node:net'
+
+/** A TCP proxy on 127.0.0.1 whose network can fail. */
+export interface TcpProxy {
+  readonly port: number
+  /** Breaks every connection and refuses new ones (they are closed at once). */
+  cut(): void
+  /** Forwards nothing any more in either direction, without closing; new connections are accepted and hang too. */
+  stall(): void
+  /** Ends `cut` or `stall`; what was held back by `stall` is forwarded. */
+  resume(): void
+  close(): Promise<void>
+}
+
+/** Starts a proxy to `targetPort` of 127.0.0.1. */
+export async function startTcpProxy(targetPort: number): Promise<TcpProxy> {
+  let state: 'forwarding' | 'cut' | 'stalled' = 'forwarding'
+  const sockets = new Set<Socket>()
+  const track = (socket: Socket, other: () => Socket): void => {
+    sockets.add(socket)
+    // The peer's reset is what this proxy is for; both ends close together.
+    socket.on('error', () => socket.destroy())
+    socket.on('close', () => {
+      sockets.delete(socket)
+      if (state !== 'stalled') other().destroy()
+    })
+    socket.on('data', (chunk) => void other().write(chunk))
+    if (state === 'stalled') socket.pause()
+  }
+  const server = createServer((client) => {
+    if (state === 'cut') return void client.destroy()
+    const upstream = connect(targetPort, '127.0.0.1')
+    track(client, () => upstream)
+    track(upstream, () => client)
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const destroyAll = (): void => {
+    for (const socket of sockets) socket.destroy()
+  }
+  return {
+    // A listening TCP server has an AddressInfo.
+    port: (server.address() as AddressInfo).port,
+    cut: () => {
+      state = 'cut'
+      destroyAll()
+    },
+    stall: () => {
+      state = 'stalled'
+      for (const socket of sockets) socket.pause()
+    },
+    resume: () => {
+      state = 'forwarding'
+      for (const socket of sockets) socket.resume()
+    },
+    close: async () => {
+      const closed = once(server.close(), 'close')
+      destroyAll()
+      await closed
+    },
+  }
+}
