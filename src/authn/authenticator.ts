@@ -3,6 +3,7 @@ import type { Clock } from '../core/runtime.ts'
 import type { Uid } from '../core/uid.ts'
 import { parseAuthorization } from './authorization-header.ts'
 import { decodeToken } from './decoded-token.ts'
+import type { DecodedToken } from './decoded-token.ts'
 import type { ExternalSignIn } from './external-sign-in.ts'
 import type { PlatformTokens } from './platform-token.ts'
 import { isOperator } from './principal.ts'
@@ -52,13 +53,13 @@ export interface AuthenticatorOptions {
 
 /** See Authenticator. The unverified `iss` only decides how the token is verified. */
 export function createAuthenticator(options: AuthenticatorOptions): Authenticator {
-  async function byOurToken(text: string, signal: AbortSignal): Promise<Authenticated> {
-    const { identityUid, act, narrowing, issuedAtMs, expiresAtMs } = await options.tokens.verify(text, { use: 'access', audiences: options.audiences }, signal)
+  async function byOurToken(token: DecodedToken, signal: AbortSignal): Promise<Authenticated> {
+    const { identityUid, act, narrowing, issuedAtMs, expiresAtMs } = await options.tokens.verify(token, { use: 'access', audiences: options.audiences }, signal)
     return { identityUid, operator: isOperator(options.operators, identityUid, act), act, narrowing, issuedAtMs, expiresAtMs }
   }
 
-  async function byExternalToken(text: string, identity: string | undefined, signal: AbortSignal): Promise<Authenticated> {
-    const { identityUid, operator, act, token, createTimeMs } = await options.signIn.signIn(text, identity, signal)
+  async function byExternalToken(token: DecodedToken, identity: string | undefined, signal: AbortSignal): Promise<Authenticated> {
+    const { identityUid, operator, act, createTimeMs } = await options.signIn.signIn(token, identity, signal)
     // The exchange happens now, with the identity as it is now.
     const issuedAtMs = Math.max(options.clock.now(), createTimeMs ?? 0)
     return { identityUid, operator, act, narrowing: {}, issuedAtMs, expiresAtMs: token.expiresAtMs }
@@ -72,8 +73,9 @@ export function createAuthenticator(options: AuthenticatorOptions): Authenticato
         if (named !== undefined && credential.identity !== undefined && named !== credential.identity) {
           throw DomainError.invalid('taproot-identity', 'differs from the user name of the credentials')
         }
-        if (credential.identity === undefined && decodeToken(credential.token).issuer === options.ownIssuer) return await byOurToken(credential.token, signal)
-        return await byExternalToken(credential.token, named ?? credential.identity, signal)
+        const token = decodeToken(credential.token)
+        if (credential.identity === undefined && token.issuer === options.ownIssuer) return await byOurToken(token, signal)
+        return await byExternalToken(token, named ?? credential.identity, signal)
       } catch (error) {
         throw tokenFailure(error, 'direct')
       }

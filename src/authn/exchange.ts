@@ -4,6 +4,7 @@ import { DomainError } from '../core/errors.ts'
 import { parseUid } from '../core/uid.ts'
 import type { Uid } from '../core/uid.ts'
 import { parseAuthorization } from './authorization-header.ts'
+import { decodeToken } from './decoded-token.ts'
 import { urlForms } from './default-audiences.ts'
 import type { ExternalSignIn, SignedIn } from './external-sign-in.ts'
 import type { PlatformTokens } from './platform-token.ts'
@@ -75,7 +76,7 @@ async function signInAt(signIn: ExternalSignIn, input: ExchangeInput, signal: Ab
   try {
     const credential = parseAuthorization(input.authorization)
     const named = input.identity === '' ? undefined : input.identity
-    return await signIn.signIn(credential.token, named ?? credential.identity, signal)
+    return await signIn.signIn(decodeToken(credential.token), named ?? credential.identity, signal)
   } catch (error) {
     throw tokenFailure(error, 'exchange')
   }

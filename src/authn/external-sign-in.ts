@@ -4,7 +4,6 @@ import { isUid } from '../core/uid.ts'
 import type { Uid } from '../core/uid.ts'
 import { matchClaims } from './claim-match.ts'
 import type { ClaimMatch } from './claim-match.ts'
-import { decodeToken } from './decoded-token.ts'
 import type { DecodedToken } from './decoded-token.ts'
 import type { IssuerKeys } from './issuer-keys.ts'
 import { isSameIssuer, normalizeIssuer, personUid } from './issuer-name.ts'
@@ -44,7 +43,6 @@ export interface IdentityFacts {
 /** A person who signs in by (issuer, subject). */
 export interface PersonToken {
   readonly uid: Uid
-  readonly token: DecodedToken
   readonly act: Actor
 }
 
@@ -83,35 +81,34 @@ export interface ExternalSignInOptions {
 /** Accepts external tokens. Throws TokenError (see tokenFailure) for the token itself, DomainError for what it may not be used for. */
 export interface ExternalSignIn {
   /** With `identity`: as that identity, else code 7 in one form for every reason. Without: as an operator or a registered person. */
-  signIn(text: string, identity: string | undefined, signal: AbortSignal): Promise<SignedIn>
+  signIn(token: DecodedToken, identity: string | undefined, signal: AbortSignal): Promise<SignedIn>
   /** The person of this token, registered or not. */
-  verifyPerson(text: string, signal: AbortSignal): Promise<PersonToken>
+  verifyPerson(token: DecodedToken, signal: AbortSignal): Promise<PersonToken>
 }
 
 /** See ExternalSignIn. */
 export function createExternalSignIn(options: ExternalSignInOptions): ExternalSignIn {
-  function decodeForeign(text: string): DecodedToken {
-    const token = decodeToken(text)
+  function refuseOwn(token: DecodedToken): void {
     if (isSameIssuer(token.issuer, options.ownIssuer)) throw new TokenError('own_issuer')
-    return token
   }
 
-  async function verifyPerson(text: string, signal: AbortSignal): Promise<PersonToken> {
-    const token = decodeForeign(text)
+  async function verifyPerson(token: DecodedToken, signal: AbortSignal): Promise<PersonToken> {
+    refuseOwn(token)
     const provider = await options.providerOf?.(token.issuer, signal)
     const named = [...options.operators.map((operator) => operator.issuer), ...(provider === undefined ? [] : [token.issuer])]
     await options.verifier.verifyByIssuer(token, { named }, signal)
     const accepted = [...options.audiences, ...(provider?.clientIds ?? [])]
     const audience = token.audiences.find((candidate) => accepted.includes(candidate))
     if (audience === undefined) throw new DomainError(7, 'the token is for another audience')
-    return { uid: personUid(token.issuer, token.subject), token, act: actorOf(token, audience) }
+    return { uid: personUid(token.issuer, token.subject), act: actorOf(token, audience) }
   }
 
   return {
     verifyPerson,
-    async signIn(text, identity, signal) {
-      if (identity !== undefined) return await asIdentity(options, { token: decodeForeign(text), identity }, signal)
-      const { uid, token, act } = await verifyPerson(text, signal)
+    async signIn(token, identity, signal) {
+      refuseOwn(token)
+      if (identity !== undefined) return await asIdentity(options, { token, identity }, signal)
+      const { uid, act } = await verifyPerson(token, signal)
       const person = await options.personOf?.(uid, signal)
       const operator = isOperator(options.operators, uid, act)
       if (person === undefined && !operator) {

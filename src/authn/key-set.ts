@@ -16,11 +16,14 @@ export class KeySetError extends Error {
   override readonly name = 'KeySetError'
 }
 
-const publicMembers = {
-  RSA: ['n', 'e'],
-  EC: ['crv', 'x', 'y'],
-  OKP: ['crv', 'x'],
-} as const satisfies Record<string, readonly string[]>
+type PublicMember = 'n' | 'e' | 'crv' | 'x' | 'y'
+
+/** What makes up a public key, by its `kty`; other kinds are not used here. */
+const publicMembers: ReadonlyMap<unknown, readonly PublicMember[]> = new Map([
+  ['RSA', ['n', 'e']],
+  ['EC', ['crv', 'x', 'y']],
+  ['OKP', ['crv', 'x']],
+])
 
 const commonMembers = ['kid', 'alg', 'use', 'key_ops'] as const
 
@@ -36,7 +39,7 @@ export function isSecretKey(key: JWK): boolean {
 
 /** True where the key is of a kind that tokens are checked with here; its secret members, if any, are not looked at. */
 export function isUsableKey(key: JWK): boolean {
-  const members = publicMembers[key.kty as keyof typeof publicMembers] // a cast of an unchecked string: the look-up may give undefined
+  const members = publicMembers.get(key.kty)
   if (members === undefined || (key.use !== undefined && key.use !== 'sig')) return false
   if (!members.every((member) => typeof key[member] === 'string' && key[member] !== '')) return false
   return key.kty !== 'RSA' || ((key.n?.length ?? 0) <= longestMember.n && (key.e?.length ?? 0) <= longestMember.e)
@@ -71,7 +74,7 @@ export function createKeySet(keys: readonly JWK[]): KeySet {
 
 /** What may be shown of a key: its public members, in a fixed order. */
 export function publicPart(key: JWK): JWK {
-  const members = publicMembers[key.kty as keyof typeof publicMembers] ?? [] // a cast of an unchecked string: the look-up may give undefined
+  const members = publicMembers.get(key.kty) ?? []
   const part: JWK = key.kty === undefined ? {} : { kty: key.kty }
   for (const member of [...members, ...commonMembers]) if (key[member] !== undefined) Object.assign(part, { [member]: key[member] })
   return part

@@ -7,8 +7,8 @@ import { randomHex } from '../core/runtime.ts'
 import type { Clock, Random } from '../core/runtime.ts'
 import { isUid, parseUid } from '../core/uid.ts'
 import type { Uid } from '../core/uid.ts'
-import { checkTimes, decodeToken } from './decoded-token.ts'
-import type { Claims } from './decoded-token.ts'
+import { checkTimes } from './decoded-token.ts'
+import type { Claims, DecodedToken } from './decoded-token.ts'
 import type { Actor, Narrowing } from './principal.ts'
 import type { SignatureChecks } from './signature-checks.ts'
 import { signingAlgorithm } from './signing-keys.ts'
@@ -47,7 +47,7 @@ export interface PlatformTokens {
    * Checks signature (live keys only), issuer, use and times; throws TokenError, which is code 16. Throws DomainError code 7 where all that is right but none of
    * `audiences` is meant. Whether the identity still exists, and since when, is the caller's question.
    */
-  verify(text: string, accept: { readonly use: TokenUse; readonly audiences: readonly string[] }, signal: AbortSignal): Promise<PlatformClaims>
+  verify(token: DecodedToken, accept: { readonly use: TokenUse; readonly audiences: readonly string[] }, signal: AbortSignal): Promise<PlatformClaims>
 }
 
 /** What platform tokens are made of. */
@@ -82,8 +82,7 @@ export function createPlatformTokens(options: PlatformTokensOptions): PlatformTo
         .sign(key.privateKey)
       return { token, expiresAtMs: expiresAtSeconds * 1000 }
     },
-    async verify(text, accept, signal) {
-      const token = decodeToken(text)
+    async verify(token, accept, signal) {
       if (token.issuer !== issuer) throw new TokenError('unknown_issuer')
       if (token.algorithm !== signingAlgorithm) throw new TokenError('algorithm')
       if (token.keyId === undefined || (await keys.lookup(token.keyId, signal)) === undefined) throw new TokenError('unknown_key')

@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { writeFile } from 'node:fs/promises'
+import type { ServerResponse } from 'node:http'
 import { join } from 'node:path'
 import { expect, test, describe } from 'vitest'
 import { createIssuerKeys } from '../../src/authn/issuer-keys.ts'
@@ -157,7 +158,7 @@ describe("an issuer's keys", () => {
 
   test('a huge, a redirected or a private JWKS is refused; keys of unknown kinds are left out', async () => {
     const { key, keys, local, clock } = await ground()
-    const jwks = async (answer: (response: import('node:http').ServerResponse) => unknown): Promise<string> => {
+    const jwks = async (answer: (response: ServerResponse) => unknown): Promise<string> => {
       local.behave = (request, response) => request.url === '/jwks.json' && answer(response) !== undefined
       clock.advance(30_000)
       return await failure(keys.keysFor(local.issuer, nobody, signal))
@@ -165,7 +166,9 @@ describe("an issuer's keys", () => {
     expect(await jwks((response) => response.end(JSON.stringify({ keys: [key.jwk], filler: randomBytes(40_000).toString('hex') })))).toBe('issuer_keys')
     expect(await jwks((response) => response.writeHead(302, { location: '/elsewhere' }).end())).toBe('issuer_keys')
     expect(await jwks((response) => response.end(JSON.stringify({ keys: [{ ...key.jwk, d: 'AA' }] })))).toBe('issuer_keys')
-    expect(await jwks((response) => response.end(JSON.stringify({ keys: [key.jwk, { kty: 'AKP', alg: 'ML-DSA-44', pub: 'AA' }, { kty: 'RSA', use: 'enc' }] })))).toBe('no failure')
+    expect(
+      await jwks((response) => response.end(JSON.stringify({ keys: [key.jwk, { kty: 'AKP', alg: 'ML-DSA-44', pub: 'AA' }, { kty: 'RSA', use: 'enc' }] }))),
+    ).toBe('no failure')
     expect(kids(await keys.keysFor(local.issuer, nobody, signal))).toEqual([key.kid])
   })
 })

@@ -22,14 +22,20 @@ function maintain(nowMs: number, keys: readonly Published[]): readonly Published
   for (let round = 0; round < 20; round += 1) {
     const [action] = planKeys(nowMs, now, schedule)
     if (action === undefined) return now
-    now = action.kind === 'delete' ? now.filter((key) => key.id !== action.id) : [...now, { id: `k${String(nowMs)}-${String(round)}`, usedFromMs: action.usedFromMs, madeAtMs: nowMs }]
+    now =
+      action.kind === 'delete'
+        ? now.filter((key) => key.id !== action.id)
+        : [...now, { id: `k${String(nowMs)}-${String(round)}`, usedFromMs: action.usedFromMs, madeAtMs: nowMs }]
   }
   throw new Error('the plan does not come to an end')
 }
 
 describe('the key schedule', () => {
   test('checks every token until it expires, whenever maintenance runs, and never signs with a key that a cached JWKS lacks', () => {
-    const gaps = fc.array(fc.oneof(fc.integer({ min: 1, max: 3 * hourMs }), fc.integer({ min: hourMs, max: 400 * 24 * hourMs })), { minLength: 1, maxLength: 60 })
+    const gaps = fc.array(fc.oneof(fc.integer({ min: 1, max: 3 * hourMs }), fc.integer({ min: hourMs, max: 400 * 24 * hourMs })), {
+      minLength: 1,
+      maxLength: 60,
+    })
     fc.assert(
       fc.property(gaps, fc.integer({ min: 0, max: 60 }), (steps, tokenAt) => {
         let nowMs = 0

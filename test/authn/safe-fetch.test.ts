@@ -1,5 +1,9 @@
-import { describe, expect, test } from 'vitest'
+import { once } from 'node:events'
+import { createServer } from 'node:https'
+import type { AddressInfo } from 'node:net'
+import { describe, expect, onTestFinished, test } from 'vitest'
 import { isPublicAddress } from '../../src/authn/safe-address.ts'
+import { selfSigned } from './certificate.ts'
 import { failure, listen, signal, testFetch } from './parts.ts'
 
 const refused = [
@@ -39,7 +43,11 @@ describe('a fetch of a URL that a tenant named', () => {
     const answers = [['8.8.8.8', '127.0.0.1'], ['::1'], ['10.0.0.1']]
     for (const addresses of answers) {
       const fetch = testFetch({
-        lookup: (_name, _options, callback) => callback(null, addresses.map((address) => ({ address, family: address.includes(':') ? 6 : 4 }))),
+        lookup: (_name, _options, callback) =>
+          callback(
+            null,
+            addresses.map((address) => ({ address, family: address.includes(':') ? 6 : 4 })),
+          ),
       })
       expect(await failure(fetch.send({ url: 'https://issuer.example/' }, signal))).toBe('refused_address')
     }
@@ -74,7 +82,9 @@ describe('a fetch of a URL that a tenant named', () => {
 
   test.each([404, 500, 503])('status %i is a failure without the body', async (status) => {
     const origin = await listen((_request, response) => response.writeHead(status).end('secret inside'))
-    const error: unknown = await testFetch().send({ url: origin, allowPrivate: true }, signal).catch((reason: unknown) => reason)
+    const error: unknown = await testFetch()
+      .send({ url: origin, allowPrivate: true }, signal)
+      .catch((reason: unknown) => reason)
     expect(error).toMatchObject({ fault: 'status', status, transient: status >= 500 })
     expect(String(error)).not.toContain('secret')
   })
@@ -103,5 +113,22 @@ describe('a fetch of a URL that a tenant named', () => {
     const missing = testFetch({ lookup: (_name, _options, callback) => callback(Object.assign(new Error('no'), { code: 'ENOTFOUND' }), []) })
     expect(await failure(missing.json({ url: 'https://issuer.example' }, signal))).toBe('unresolved')
     expect(await failure(testFetch().json({ url: 'http://127.0.0.1:1/', allowPrivate: true }, signal))).toBe('unreachable')
+  })
+
+  test('trusts the configured certificates over TLS and no others, and looks at addresses there too', async () => {
+    const { certificate, key } = selfSigned('issuer.test')
+    const server = createServer({ cert: certificate, key }, (_request, response) => response.end('{"tls":true}'))
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    onTestFinished(() => void server.close())
+    const { port } = server.address() as AddressInfo // a cast: the server listens on TCP
+    const fetch = testFetch({ lookup: (_name, _options, callback) => callback(null, [{ address: '127.0.0.1', family: 4 }]) })
+    for (const host of ['127.0.0.1', 'issuer.test']) {
+      const url = `https://${host}:${String(port)}/`
+      expect(await fetch.json({ url, allowPrivate: true, ca: certificate }, signal)).toEqual({ tls: true })
+      expect(await failure(fetch.json({ url, allowPrivate: true }, signal))).toBe('unreachable')
+      expect(await failure(fetch.json({ url, ca: certificate }, signal))).toBe('refused_address')
+    }
+    expect(await failure(fetch.json({ url: `https://other.test:${String(port)}/`, allowPrivate: true, ca: certificate }, signal))).toBe('unreachable')
   })
 })

@@ -12,7 +12,11 @@ async function ground() {
   return { store, keyring, clock: testClock(), random }
 }
 
-const kids = (keys: { keySet(): { keys: readonly { kid?: string }[] } }): unknown[] => keys.keySet().keys.map((key) => key.kid).toSorted()
+const kids = (keys: { keySet(): { keys: readonly { kid?: string }[] } }): unknown[] =>
+  keys
+    .keySet()
+    .keys.map((key) => key.kid)
+    .toSorted()
 
 describe('signing keys', () => {
   test('replicas that start at once share one key', async () => {

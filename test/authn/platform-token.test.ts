@@ -1,0 +1,154 @@
+import { randomBytes } from 'node:crypto'
+import { createLocalJWKSet, decodeJwt, jwtVerify, SignJWT } from 'jose'
+import { describe, expect, test } from 'vitest'
+import { equals, setOf } from '../../src/core/capability.ts'
+import { trustedUid } from '../../src/core/uid.ts'
+import { decodeToken } from '../../src/authn/decoded-token.ts'
+import { jwksDocument } from '../../src/authn/discovery-document.ts'
+import { createPlatformTokens } from '../../src/authn/platform-token.ts'
+import type { AccessGrant } from '../../src/authn/platform-token.ts'
+import { createKeyring } from '../../src/authn/sealing.ts'
+import { createSignatureChecks } from '../../src/authn/signature-checks.ts'
+import { createSigningKeys, signingKeySchedule } from '../../src/authn/signing-keys.ts'
+import { failure, freshStore, random, signal, testClock, testKey, sign } from './parts.ts'
+
+const issuer = 'http://localhost:8080'
+const accept = { use: 'access', audiences: [issuer, `${issuer}/`] } as const
+const group = trustedUid('a'.repeat(40))
+const identityUid = trustedUid(`${group}/${'b'.repeat(16)}`)
+const act = { issuer: 'https://token.example', subject: 'alice', audience: issuer }
+const grant: AccessGrant = { identityUid, audiences: [issuer], act, narrowing: {} }
+
+async function ground() {
+  const store = await freshStore()
+  const keyring = await createKeyring({ store, keyEncryptionKey: randomBytes(32), random }, signal)
+  const clock = testClock(Date.UTC(2026, 0, 15, 12, 0, 0, 700))
+  const keys = await createSigningKeys({ store, keyring, clock }, signal)
+  let checked = 0
+  const checks = createSignatureChecks({ clock, onCheck: () => (checked += 1) })
+  const made = createPlatformTokens({ issuer, keys, checks, clock, random })
+  const verify = async (text: string) => made.verify(decodeToken(text), accept, signal)
+  return { clock, keys, tokens: { mint: made.mint, verify }, checkCount: () => checked }
+}
+
+describe('an access token', () => {
+  test('has the claims that clients read', async () => {
+    const { tokens, keys, clock } = await ground()
+    const { token, expiresAtMs } = await tokens.mint({ ...grant, act: { ...act, email: 'a@b.c' }, held: new Map([[group, setOf(['groups.list'])]]) })
+    const { payload, protectedHeader } = await jwtVerify(token, createLocalJWKSet({ keys: [...jwksDocument(keys.keySet()).keys] }), {
+      currentDate: new Date(clock.now()),
+    })
+    expect(protectedHeader).toEqual({ alg: 'RS256', kid: keys.current().kid, typ: 'JWT' })
+    const seconds = Math.floor(clock.now() / 1000)
+    expect(payload).toMatchObject({
+      iss: issuer,
+      sub: identityUid,
+      aud: issuer,
+      iat: seconds,
+      exp: seconds + 3600,
+      use: 'access',
+      act: { aud: issuer, iss: 'https://token.example', sub: 'alice' },
+      cap: { [group]: 'AAAAAAAAADIAAAAAAAAACA==' },
+      email: 'a@b.c',
+      email_verified: true,
+    })
+    expect(payload.jti).toMatch(/^[0-9a-f]{32}$/)
+    expect(payload).not.toHaveProperty('scp')
+    expect(payload).not.toHaveProperty('cpn')
+    expect(expiresAtMs).toBe((seconds + 3600) * 1000)
+  })
+
+  test('says what was asked of it and nothing more', async () => {
+    const { tokens, clock } = await ground()
+    const narrowing = { scopes: [group], capabilities: setOf(['groups.list', 'identity.list']) }
+    const { token } = await tokens.mint({ ...grant, audiences: [issuer, 'registry.example'], narrowing })
+    const claims = await tokens.verify(token)
+    expect(claims).toMatchObject({ identityUid, audiences: [issuer, 'registry.example'], act, issuedAtMs: clock.now() })
+    expect(claims.narrowing.scopes).toEqual([group])
+    expect(claims.narrowing.capabilities !== undefined && equals(claims.narrowing.capabilities, narrowing.capabilities)).toBe(true)
+    expect((await tokens.verify((await tokens.mint(grant)).token)).narrowing).toEqual({})
+  })
+
+  test('narrowed to no capability stays narrowed', async () => {
+    const { tokens } = await ground()
+    const { token } = await tokens.mint({ ...grant, narrowing: { capabilities: setOf([]) } })
+    expect((await tokens.verify(token)).narrowing.capabilities).toEqual(setOf([]))
+  })
+
+  test('is never older than its identity, in milliseconds', async () => {
+    const { tokens, clock } = await ground()
+    const notBeforeMs = clock.now() + 150
+    expect((await tokens.verify((await tokens.mint({ ...grant, notBeforeMs })).token)).issuedAtMs).toBe(notBeforeMs)
+  })
+
+  test('leaves out what its identity holds in more than fifty groups', async () => {
+    const { tokens } = await ground()
+    const held = new Map(
+      Array.from({ length: 51 }, (_value, index) => [trustedUid(`${group}/${index.toString(16).padStart(16, '0')}`), setOf(['groups.list'])]),
+    )
+    expect(decodeJwt((await tokens.mint({ ...grant, held })).token)).not.toHaveProperty('cap')
+  })
+
+  test('for another audience is valid but not for this door', async () => {
+    const { tokens } = await ground()
+    const { token } = await tokens.mint({ ...grant, audiences: ['registry.example'] })
+    expect(await failure(tokens.verify(token))).toBe('7: the token is for another audience')
+  })
+
+  test('a thousand verifications check one signature', async () => {
+    const { tokens, checkCount } = await ground()
+    const { token } = await tokens.mint(grant)
+    await Promise.all(Array.from({ length: 1000 }, () => tokens.verify(token)))
+    await tokens.verify(token)
+    expect(checkCount()).toBe(1)
+  })
+
+  test('expires after an hour and a minute of leeway', async () => {
+    const { tokens, clock } = await ground()
+    const { token } = await tokens.mint(grant)
+    clock.advance(3_659_000)
+    await tokens.verify(token)
+    clock.advance(1000)
+    expect(await failure(tokens.verify(token))).toBe('expired')
+  })
+
+  test('signed at the last moment of a key is verified until it expires', async () => {
+    const { tokens, clock, keys } = await ground()
+    clock.advance(signingKeySchedule.rotateEveryMs - signingKeySchedule.publishAheadMs)
+    await keys.maintain(signal)
+    clock.advance(signingKeySchedule.publishAheadMs - 1)
+    const { token } = await tokens.mint(grant)
+    clock.advance(3_600_000)
+    await keys.maintain(signal)
+    expect(keys.current().kid).not.toBe(JSON.parse(Buffer.from(token.split('.')[0] ?? '', 'base64url').toString()).kid)
+    await tokens.verify(token)
+    clock.advance(signingKeySchedule.retainMs)
+    await keys.maintain(signal)
+    expect(await failure(tokens.verify(token))).toBe('unknown_key')
+  })
+
+  test('of another use, by another key, of another issuer or algorithm is not accepted', async () => {
+    const { tokens, keys, clock } = await ground()
+    const { kid, privateKey } = keys.current()
+    const good = decodeJwt((await tokens.mint(grant)).token)
+    const remade = async (changes: Record<string, unknown>, header: Record<string, unknown> = {}): Promise<string> => {
+      const token = await new SignJWT({ ...good, ...changes }).setProtectedHeader({ alg: 'RS256', kid, ...header }).sign(privateKey)
+      return await failure(tokens.verify(token))
+    }
+    expect(await remade({})).toBe('no failure')
+    expect(await remade({ use: 'refresh' })).toBe('unreadable')
+    expect(await remade({ use: undefined })).toBe('unreadable')
+    expect(await remade({ iss: `${issuer}/` })).toBe('unknown_issuer')
+    expect(await remade({ sub: 'alice' })).toBe('unreadable')
+    expect(await remade({ act: undefined })).toBe('unreadable')
+    expect(await remade({ scp: 'x' })).toBe('unreadable')
+    expect(await remade({ cpn: 5 })).toBe('unreadable')
+    expect(await remade({ iat_ms: undefined })).toBe('unreadable')
+    expect(await remade({}, { kid: 'other' })).toBe('unknown_key')
+    expect(await remade({}, { kid: undefined })).toBe('unknown_key')
+    const foreign = await testKey('RS256', kid)
+    expect(await failure(tokens.verify(await sign(foreign, good)))).toBe('signature')
+    expect(await failure(tokens.verify(await sign(await testKey('ES256', kid), good)))).toBe('algorithm')
+    expect(clock.now()).toBeGreaterThan(0)
+  })
+})

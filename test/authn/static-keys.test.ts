@@ -1,0 +1,51 @@
+import { generateKeyPair, exportJWK } from 'jose'
+import { describe, expect, test } from 'vitest'
+import { KeySetError } from '../../src/authn/key-set.ts'
+import { parseStaticKeys } from '../../src/authn/static-keys.ts'
+import { testKey } from './parts.ts'
+
+const jwks = (...keys: unknown[]): string => JSON.stringify({ keys })
+
+describe('a JWKS of static keys', () => {
+  test('may hold up to twenty public keys of several kinds', async () => {
+    const kinds = await Promise.all(['RS256', 'ES256', 'EdDSA'].map((algorithm) => testKey(algorithm)))
+    expect(parseStaticKeys(jwks(...kinds.map((key) => key.jwk))).keys).toHaveLength(3)
+    const key = (await testKey()).jwk
+    expect(parseStaticKeys(jwks(...Array.from({ length: 20 }, () => key))).keys).toHaveLength(20)
+  })
+
+  test('equal keys are one set however they are written; other keys are another', async () => {
+    const { jwk } = await testKey()
+    const reversed = Object.fromEntries(Object.entries(jwk).toReversed())
+    expect(parseStaticKeys(jwks(jwk)).id).toBe(parseStaticKeys(`\n${jwks(reversed)}`).id)
+    expect(parseStaticKeys(jwks(jwk)).id).not.toBe(parseStaticKeys(jwks({ ...jwk, kid: 'other' })).id)
+  })
+
+  test('is refused with a private key of any kind, and what is said does not repeat it', async () => {
+    for (const algorithm of ['RS256', 'ES256', 'EdDSA']) {
+      const secret = await exportJWK((await generateKeyPair(algorithm, { extractable: true })).privateKey)
+      const parse = (): unknown => parseStaticKeys(jwks(secret))
+      expect(parse).toThrow(KeySetError)
+      expect(parse).toThrow(/^it has a private or symmetric key$/)
+    }
+  })
+
+  test.each([
+    ['no JSON', '{"keys":[{"d":"secret"'],
+    ['no list', '{}'],
+    ['null', 'null'],
+    ['no key', jwks()],
+    ['something that is no key', jwks(1)],
+    ['a symmetric key', jwks({ kty: 'oct', k: 'AAAA' })],
+    ['an unknown kind', jwks({ kty: 'XYZ' })],
+    ['an inherited kind', jwks({ kty: 'constructor' })],
+    ['an RSA key without modulus', jwks({ kty: 'RSA', e: 'AQAB' })],
+    ['an oversized RSA key', jwks({ kty: 'RSA', e: 'AQAB', n: 'A'.repeat(1400) })],
+    ['an RSA key with an oversized exponent', jwks({ kty: 'RSA', e: 'A'.repeat(300), n: 'A'.repeat(342) })],
+    ['an encryption key', jwks({ kty: 'RSA', e: 'AQAB', n: 'A'.repeat(342), use: 'enc' })],
+    ['too many keys', jwks(...Array.from({ length: 21 }, () => ({ kty: 'OKP', crv: 'Ed25519', x: 'AA' })))],
+    ['too much text', `${jwks({ kty: 'OKP', crv: 'Ed25519', x: 'AA' })}${' '.repeat(65_536)}`],
+  ])('is refused with %s', (_name, text) => {
+    expect(() => parseStaticKeys(text)).toThrow(KeySetError)
+  })
+})
