@@ -74,10 +74,11 @@ class Shaping {
       }
       this.#note(field, item, path)
       if (item === null && field.message?.typeName !== 'google.protobuf.Value') continue
-      if (Object.hasOwn(out, field.jsonName)) this.#fault(path, 'is given twice')
-      const other = field.oneof === undefined ? undefined : oneofs.get(field.oneof.name)
-      if (other !== undefined && other !== field.name) this.#fault(path, `can't be given together with ${other}`)
-      if (field.oneof !== undefined) oneofs.set(field.oneof.name, field.name)
+      const clash = Object.hasOwn(out, field.jsonName) ? 'is given twice' : oneofClash(field, oneofs)
+      if (clash !== undefined) {
+        this.#fault(path, clash)
+        continue
+      }
       const shaped = this.#field(field, item, path)
       if (shaped !== undefined) out[field.jsonName] = shaped
     }
@@ -153,6 +154,14 @@ class Shaping {
   #fault(field: string, description: string): undefined {
     this.violations.push({ field, description })
   }
+}
+
+/** A oneof takes one member; `taken` remembers which. */
+function oneofClash(field: DescField, taken: Map<string, string>): string | undefined {
+  if (field.oneof === undefined) return undefined
+  const other = taken.get(field.oneof.name)
+  taken.set(field.oneof.name, other ?? field.name)
+  return other === undefined || other === field.name ? undefined : `can't be given together with ${other}`
 }
 
 /** True for a JSON object; false for lists and null. */
