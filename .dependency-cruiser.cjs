@@ -7,7 +7,7 @@ const layers = {
   store: ['core', 'gen'],
   snapshot: ['core', 'store', 'gen'],
   authn: ['core', 'store', 'gen'],
-  authz: ['core', 'snapshot'],
+  authz: ['core', 'snapshot', 'gen'],
   resources: ['core', 'store', 'snapshot', 'authn', 'authz', 'gen'],
   api: ['core', 'store', 'snapshot', 'authn', 'authz', 'resources', 'gen'],
 }

@@ -1,4 +1,4 @@
-import { DomainError } from '../core/errors.ts'
+import type { DomainError } from '../core/errors.ts'
 import type { Code } from '../core/errors.ts'
 import { errorDetails } from './errors-details.ts'
 import type { ErrorContext, ErrorDetail } from './errors-details.ts'

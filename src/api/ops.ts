@@ -44,7 +44,10 @@ export function createOpsHandler(options: OpsOptions): (request: IncomingMessage
       if (failing.length === 0) answer(response, 200, 'ok\n')
       else answer(response, 503, `not ready: ${failing.join(', ')}\n`)
     },
-    '/metrics': async (response) => answer(response, 200, await options.registry.metrics(), options.registry.contentType),
+    '/metrics': async (response) => {
+      response.setHeader('Content-Type', options.registry.contentType)
+      answer(response, 200, await options.registry.metrics())
+    },
   }
   return (request, response) => {
     const path = (request.url ?? '/').split('?', 1)[0] ?? '/'
@@ -55,6 +58,7 @@ export function createOpsHandler(options: OpsOptions): (request: IncomingMessage
   }
 }
 
-function answer(response: ServerResponse, status: number, text: string, contentType = 'text/plain; charset=utf-8'): void {
-  response.writeHead(status, { 'Content-Type': contentType, 'Cache-Control': 'no-store', 'X-Content-Type-Options': 'nosniff' }).end(text)
+function answer(response: ServerResponse, status: number, text: string): void {
+  if (!response.hasHeader('Content-Type')) response.setHeader('Content-Type', 'text/plain; charset=utf-8')
+  response.writeHead(status, { 'Cache-Control': 'no-store', 'X-Content-Type-Options': 'nosniff' }).end(text)
 }

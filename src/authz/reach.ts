@@ -53,7 +53,7 @@ export function decide(reach: Reach, uid: string, needed: CapabilitySet): Decisi
     if (covers(grant, uid)) held = held === undefined ? grant.capabilities : union(held, grant.capabilities)
   }
   if (held === undefined) return { kind: 'hidden' }
-  return containsAll(held, needed) ? { kind: 'allowed' } : { kind: 'denied', missing: missing(needed, held) }
+  return containsAll(held, needed) ? { kind: 'allowed' } : { kind: 'denied', missing: missing(held, needed) }
 }
 
 /** True where the caller holds all of `needed` in at least one group. */

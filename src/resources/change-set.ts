@@ -69,7 +69,6 @@ export class ChangeSet {
     const { uid, record, facts } = source
     const key = recordKey(kind.index.kind, uid)
     this.guard({ kind: 'absent', key })
-    this.guard({ kind: 'absent', key: sweepKey(uid) })
     this.#put(kind, source)
     for (const claim of claimsOf(kind, uid, record)) this.#claim(claim, uid)
     for (const reference of kind.references?.(record) ?? []) this.#refer(kind, reference, uid)

@@ -26,8 +26,6 @@ export interface Reference {
 export interface Extra {
   readonly guards?: readonly Guard[]
   readonly writes?: readonly Write[]
-  /** Further records made in the same transaction. */
-  readonly creates?: readonly { readonly kind: string; readonly uid: Uid; readonly record: Resource }[]
 }
 
 /** What rules may look at and use while they plan a mutation. Planning is synchronous: all of it sees one commit's state. */

@@ -8,13 +8,18 @@ import type { Clock, Random } from '../core/runtime.ts'
 import type { Uid } from '../core/uid.ts'
 import type { Replica } from '../snapshot/replica.ts'
 import type { Store } from '../store/store.ts'
-import type { Sweeper } from './sweeper.ts'
 
 /** Page-token keys: the one to seal with, and those that still open. */
 export interface PageKeys {
   current(): PageKey
   /** Looks in the store for a key that is not known yet; undefined where it is retired or was never one of ours. */
   find(id: string, signal: AbortSignal): Promise<PageKey | undefined>
+}
+
+/** Frees the keys of what depended on removed records. */
+export interface Sweeper {
+  /** Sweeps everything that is marked now. Returns whether there was anything. */
+  finish(signal: AbortSignal): Promise<boolean>
 }
 
 /** Behaviour that the configuration decides. */

@@ -6,6 +6,7 @@ import { belowPrefix, recordKey, sweepKey, usedByPrefix } from '../store/keys.ts
 import type { Entry, Store, Write } from '../store/store.ts'
 import { indexKeysOf, relationOf } from './change-set.ts'
 import type { AnyKind } from './kind.ts'
+import type { Sweeper } from './services.ts'
 
 /** How many keys one sweep transaction deletes at most: etcd takes 128 operations. */
 const maxDeletes = 100
@@ -15,7 +16,7 @@ const pageEntries = 100
  * Removes what depended on removed records: they count as absent from the moment the mark is there, this frees their keys. Resumable and idempotent, so any
  * replica may sweep at any time; the leader does it as soon as a mark appears (architecture 4).
  */
-export class Sweeper {
+export class StoreSweeper implements Sweeper {
   readonly #store: Store
   readonly #replica: Replica
   readonly #kinds: ReadonlyMap<string, AnyKind>
@@ -28,7 +29,6 @@ export class Sweeper {
     this.#log = options.log
   }
 
-  /** Sweeps everything that is marked now. Returns whether there was anything. */
   async finish(signal: AbortSignal): Promise<boolean> {
     const marks = this.#replica.snapshot.sweeps()
     for (const mark of marks) await this.#sweep(mark, signal)

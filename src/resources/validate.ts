@@ -1,7 +1,8 @@
 import { createValidator, type Violation } from '@bufbuild/protovalidate'
-import type { DescMessage, Message } from '@bufbuild/protobuf'
+import { getOption, ScalarType, type DescField, type DescMessage, type Message } from '@bufbuild/protobuf'
 import { reflect, type ReflectMessage } from '@bufbuild/protobuf/reflect'
 import { DomainError, type FieldViolation } from '../core/errors.ts'
+import { iam_scope } from '../gen/taproot/api/v1/annotations_pb.ts'
 import { fieldAccess } from '../core/field-behavior.ts'
 
 const validator = createValidator()
@@ -34,7 +35,9 @@ function* nested(message: ReflectMessage, path: string): Generator<[ReflectMessa
 function missingFields(message: ReflectMessage, path = ''): FieldViolation[] {
   const found: FieldViolation[] = []
   for (const field of message.desc.fields) {
-    if (fieldAccess(field).required && !message.isSet(field)) found.push({ field: `${path}${field.name}`, description: 'is required' })
+    // A flag has no empty value; the scope of a request inside another one may be left to the outer one.
+    const mayBeUnset = (field.fieldKind === 'scalar' && field.scalar === ScalarType.BOOL) || (path !== '' && getOption(field, iam_scope))
+    if (fieldAccess(field).required && !mayBeUnset && !message.isSet(field)) found.push({ field: `${path}${field.name}`, description: 'is required' })
   }
   for (const [inner, at] of nested(message, path)) {
     if (!inner.desc.typeName.startsWith('google.protobuf.')) found.push(...missingFields(inner, `${at}.`))
@@ -70,5 +73,15 @@ export function violationsOf(desc: DescMessage, message: Message): FieldViolatio
 /** Throws code 3 with every violation listed. */
 export function assertValid(desc: DescMessage, message: Message): void {
   const violations = violationsOf(desc, message)
+  if (violations.length > 0) throw DomainError.invalidFields(violations)
+}
+
+/**
+ * Throws code 3 where the request itself breaks the schema's constraints. A resource in it is left to its kind: whole on create, after the mask on update. So is
+ * an absent parent, which is the root.
+ */
+export function assertValidRequest(desc: DescMessage, message: Message, resourceField: DescField | undefined): void {
+  const bare = resourceField === undefined ? message : ({ ...message, [resourceField.localName]: undefined } as Message)
+  const violations = violationsOf(desc, bare).filter((violation) => violation.field !== resourceField?.name)
   if (violations.length > 0) throw DomainError.invalidFields(violations)
 }

@@ -43,6 +43,11 @@ export class Snapshot {
     return table
   }
 
+  /** True where records of this kind are kept. */
+  hasKind(kind: string): boolean {
+    return this.#tables.has(kind)
+  }
+
   /** The kinds that are kept, in the order of their registration. */
   kinds(): Iterable<KindTable> {
     return this.#tables.values()

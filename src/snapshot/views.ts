@@ -2,7 +2,6 @@ import { isBelow, isWithin } from '../core/uid.ts'
 import { OrderTree } from './order-tree.ts'
 import type { Order } from './order.ts'
 import type { Row } from './row.ts'
-import type { KindTable } from './table.ts'
 
 /** Which records of a kind a view holds: those in one place, further cut by exact filters. */
 export interface ViewScope {
@@ -12,6 +11,16 @@ export interface ViewScope {
   readonly uid: string
   /** Exact filters, all of which must hold, sorted by name. */
   readonly filters: readonly (readonly [filter: string, value: string])[]
+}
+
+/** What views are filled from: the table that they belong to. */
+export interface ViewSource {
+  readonly byUid: OrderTree<Row>
+  get(uid: string): Row | undefined
+  rows(): Iterable<Row>
+  matching(filter: string, value: string): ReadonlySet<Row>
+  valueOf(row: Row, filter: string): string | undefined
+  rangeWithin(uid: Row['uid'], inclusive: boolean): { readonly from: number; readonly to: number }
 }
 
 /** How many entries the views of one kind may hold together, beyond which those longest unused are dropped. */
@@ -36,7 +45,7 @@ interface View {
 export type ReadyView = Pick<View, 'tree' | 'state'>
 
 /** True where `row` lies in `scope`. */
-export function inScope(table: KindTable, scope: ViewScope, row: Row): boolean {
+export function inScope(table: ViewSource, scope: ViewScope, row: Row): boolean {
   switch (scope.place) {
     case 'within':
       if (!isWithin(row.uid, scope.uid)) return false
@@ -54,10 +63,10 @@ export function inScope(table: KindTable, scope: ViewScope, row: Row): boolean {
 
 /** The ordered views of one kind, made on first use and kept current. */
 export class Views {
-  readonly #table: KindTable
+  readonly #table: ViewSource
   readonly #views = new Map<string, View>()
 
-  constructor(table: KindTable) {
+  constructor(table: ViewSource) {
     this.#table = table
   }
 
@@ -130,7 +139,7 @@ export class Views {
     if (scope.place === 'within' || scope.place === 'below') {
       // A view's uid is one that the schema's shape was checked for.
       const range = table.rangeWithin(scope.uid as Row['uid'], scope.place === 'within')
-      if (range.to - range.from < bestSize) best = table.byUid.slice(range.from, range.to)
+      if (range.to - range.from < bestSize) best = table.byUid.items(range.from, range.to)
     }
     return Array.from(best ?? table.rows())
   }

@@ -41,7 +41,9 @@ export function createHttpApi(options: HttpApiOptions): RequestListener {
   const app = new Koa<HttpState>()
   app.silent = true
   app.use(frame(options)).use(index.middleware).use(unrouted(index))
-  return app.callback()
+  const answer = app.callback()
+  // Koa's promise never rejects: `frame` answers every error.
+  return (request, response) => void answer(request, response)
 }
 
 /** The outermost step: request id, signal, common headers, and the one place where errors become answers. */

@@ -104,7 +104,7 @@ export class EtcdConnection {
           return await attempt(endpoint, deadline)
         } catch (error) {
           this.#throwIfEnded(signal)
-          failure = etcdError(error)
+          failure = etcdError(error, !repeatable)
           if (!(failure instanceof StoreError) || failure.kind !== 'unavailable') throw failure
           this.#options.log.warn('an etcd member failed a call', { endpoint: this.#options.endpoints[at % this.#endpoints.length], error })
           if (!repeatable) left = 0

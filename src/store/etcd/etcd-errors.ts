@@ -5,8 +5,6 @@ import { StoreError, type StoreErrorKind } from '../store.ts'
 const kindByStatus = new Map<number, StoreErrorKind>([
   [status.OUT_OF_RANGE, 'compacted'],
   [status.RESOURCE_EXHAUSTED, 'exhausted'],
-  // Requests are checked before they are sent, so what etcd still finds invalid is over limits that it was given below its defaults.
-  [status.INVALID_ARGUMENT, 'too_large'],
 ])
 
 /**
@@ -19,11 +17,15 @@ export function statusOf(error: unknown): number | undefined {
   return error instanceof Error && 'code' in error && typeof error.code === 'number' ? error.code : undefined
 }
 
-/** What a failed call means to the port. StoreErrors, and errors that are not the driver's, are returned as they are. */
-export function etcdError(error: unknown): unknown {
+/**
+ * What a failed call means to the port. StoreErrors, and errors that are not the driver's, are returned as they are. Writes are checked before
+ * they are sent, so that one which etcd finds invalid (`isWrite`) is over limits that it was given below its defaults.
+ */
+export function etcdError(error: unknown, isWrite = false): unknown {
   const code = statusOf(error)
   if (error instanceof StoreError || code === undefined) return error
   const busy = code === status.RESOURCE_EXHAUSTED && error instanceof Error && error.message.includes(busyText)
-  const kind = busy ? 'unavailable' : (kindByStatus.get(code) ?? 'unavailable')
+  const tooLarge = isWrite && code === status.INVALID_ARGUMENT
+  const kind = busy ? 'unavailable' : tooLarge ? 'too_large' : (kindByStatus.get(code) ?? 'unavailable')
   return new StoreError(kind, `etcd answered ${status[code] ?? code}`, error)
 }

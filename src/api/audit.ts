@@ -1,0 +1,38 @@
+import type { DomainError } from '../core/errors.ts'
+import type { Log } from '../core/log.ts'
+import { methodName } from '../resources/handlers.ts'
+import type { Caller } from '../resources/services.ts'
+import type { Call } from './call.ts'
+
+/** What became of a call that the audit log tells of. */
+export interface AuditEntry {
+  readonly call: Call
+  readonly caller: Caller | undefined
+  /** The uid that was changed, or that access was denied to. */
+  readonly subject: string | undefined
+  readonly outcome: 'done' | 'denied' | 'failed'
+  readonly error?: DomainError
+}
+
+/** Writes one line per mutation and per denial: who, what, on what, from where, with what result. Never a secret. */
+export function audit(log: Log, entry: AuditEntry): void {
+  const { call, caller, error } = entry
+  log.info('audit', {
+    audit: true,
+    outcome: entry.outcome,
+    method: methodName(call.method),
+    requestId: call.requestId,
+    transport: call.transport,
+    identity: caller?.identity,
+    operator: caller?.operator,
+    actorIssuer: caller?.actor['iss'],
+    actorSubject: caller?.actor['sub'],
+    subject: entry.subject,
+    validateOnly: call.validateOnly || undefined,
+    remoteAddress: call.remoteAddress,
+    userAgent: call.userAgent,
+    traceparent: call.traceparent,
+    code: error?.code,
+    reason: error?.reason,
+  })
+}

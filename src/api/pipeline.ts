@@ -1,0 +1,155 @@
+import type { Message } from '@bufbuild/protobuf'
+import { context as traceContext, propagation, SpanStatusCode, trace } from '@opentelemetry/api'
+import type { Authenticated, Authenticator } from '../authn/authenticator.ts'
+import { DomainError } from '../core/errors.ts'
+import type { Log } from '../core/log.ts'
+import type { MethodRow } from '../core/method.ts'
+import { authorizeCall } from '../resources/authorize.ts'
+import { fromStore } from '../resources/faults.ts'
+import { handlers, methodName } from '../resources/handlers.ts'
+import { kinds } from '../resources/kinds.ts'
+import type { Caller, Context, Services } from '../resources/services.ts'
+import { assertValidRequest } from '../resources/validate.ts'
+import { resourceFieldOf } from '../resources/write.ts'
+import { audit } from './audit.ts'
+import type { Answer, Call, Decoded, Dispatch } from './call.ts'
+
+/** Answers a method for which the bearer is not an access token of ours, or that needs more than the records. */
+export type DoorHandler = (call: Call, message: Message, session: Session | undefined) => Promise<Answer>
+
+/** A caller together with what their token says. */
+export interface Session {
+  readonly caller: Caller
+  readonly token: Authenticated
+}
+
+/** What the pipeline is made of. */
+export interface PipelineOptions {
+  readonly services: Services
+  readonly authenticator: Authenticator
+  /** Token exchange and who-am-I, by `<service>/<rpc>`. */
+  readonly doors: ReadonlyMap<string, DoorHandler>
+  /** `bounded` leaves out the question to the store before each read (architecture 5). */
+  readonly reads: 'linearizable' | 'bounded'
+  readonly log: Log
+}
+
+/** What the steps have found out so far. */
+interface Progress {
+  caller: Caller | undefined
+  subject: string | undefined
+}
+
+const tracer = trace.getTracer('taproot')
+
+function unimplemented(method: MethodRow): DomainError {
+  return new DomainError(12, `${methodName(method)} is not implemented`)
+}
+
+/** Step "barrier": the snapshot holds what was acknowledged before now. A mutation always asks; a bounded read only needs a running watch. */
+async function barrier(options: PipelineOptions, call: Call): Promise<void> {
+  const { replica } = options.services
+  if (options.reads === 'bounded' && !call.method.mutation) replica.assertLive()
+  else await replica.barrier(call.signal)
+}
+
+/** Step "identity": the token's identity is there and is the one that the token was issued to (architecture 4: tokens issued before it are 401). */
+function identify(services: Services, facts: Authenticated): Caller {
+  const { identityUid: identity, operator, narrowing } = facts
+  const row = services.replica.snapshot.get('Identity', identity)
+  // `iat` counts whole seconds.
+  const isOlder = row !== undefined && Math.floor(facts.issuedAtMs / 1000) < Math.floor(row.createMs / 1000)
+  if ((row === undefined && !operator) || isOlder) throw new DomainError(16, 'the identity of this token does not exist')
+  const { issuer, subject, audience, email } = facts.act
+  return {
+    identity,
+    operator,
+    actor: { iss: issuer, sub: subject, aud: audience, ...(email === undefined ? {} : { email }) },
+    reach: () => services.grants.reachOf({ identity, operator, narrowing }),
+  }
+}
+
+function contextOf(services: Services, call: Call, found: { caller: Caller | undefined; decoded: Decoded }): Context {
+  const { caller, decoded } = found
+  return {
+    method: call.method,
+    caller,
+    requestId: call.requestId,
+    signal: call.signal,
+    validateOnly: call.validateOnly,
+    ifMatch: call.ifMatch,
+    ifNoneMatch: call.ifNoneMatch,
+    idempotencyKey: call.idempotencyKey,
+    present: decoded.present,
+    authorize: () => {
+      if (caller !== undefined) authorizeCall(services.replica.snapshot, caller.reach(), { method: call.method, message: decoded.message })
+    },
+  }
+}
+
+/** All steps in their order (architecture 6): verify, decode, barrier, identity, authorize, validate, handler. */
+async function run(options: PipelineOptions, call: Call, progress: Progress): Promise<Answer> {
+  const { services, authenticator } = options
+  const { method } = call
+  const door = options.doors.get(methodName(method))
+  const handler = handlers.get(method)
+  if (door === undefined && handler === undefined) throw unimplemented(method)
+  const needsToken = method.scope === 'scoped' || method.scope === 'unscoped'
+  const credential = { authorization: call.authorization, ...(call.identity === undefined ? {} : { identity: call.identity }) }
+  const facts = needsToken ? await authenticator.authenticate(credential, call.signal) : undefined
+  const decoded = await call.decode()
+  if (facts !== undefined) await barrier(options, call)
+  progress.caller = facts === undefined ? undefined : identify(services, facts)
+  if (door !== undefined) {
+    assertValidRequest(method.input, decoded.message, undefined)
+    return door(call, decoded.message, facts === undefined || progress.caller === undefined ? undefined : { caller: progress.caller, token: facts })
+  }
+  if (handler === undefined) throw unimplemented(method)
+  const context = contextOf(services, call, { caller: progress.caller, decoded })
+  context.authorize()
+  const kind = method.kind === undefined ? undefined : kinds.get(method.kind)
+  const resourceField = kind === undefined || (method.verb !== 'create' && method.verb !== 'update') ? undefined : resourceFieldOf(method.input, kind)
+  assertValidRequest(method.input, decoded.message, resourceField)
+  call.signal.throwIfAborted()
+  const answer = await handler(services, context, decoded.message)
+  progress.subject = answer.subject
+  return answer
+}
+
+/** Code 5 for what the caller has no reach to looks the same as missing; the log tells them apart by the metadata of code 7 alone. */
+function isDenial(error: DomainError): boolean {
+  return error.code === 7 || error.code === 16
+}
+
+/** The pipeline that both transports hand their calls to. */
+export function createPipeline(options: PipelineOptions): Dispatch {
+  const { log } = options
+  const traced = async (call: Call): Promise<Answer> => {
+    const progress: Progress = { caller: undefined, subject: undefined }
+    try {
+      const answer = await run(options, call, progress)
+      if (call.method.mutation) audit(log, { call, caller: progress.caller, subject: progress.subject, outcome: 'done' })
+      return answer
+    } catch (thrown) {
+      const error = fromStore(thrown)
+      if (error instanceof DomainError && (call.method.mutation || isDenial(error))) {
+        const subject = error.details.metadata?.['scope'] ?? error.details.resource?.resourceName ?? progress.subject
+        audit(log, { call, caller: progress.caller, subject, outcome: isDenial(error) ? 'denied' : 'failed', error })
+      }
+      throw error
+    }
+  }
+  return (call) => {
+    const parent = call.traceparent === undefined ? traceContext.active() : propagation.extract(traceContext.active(), { traceparent: call.traceparent })
+    return tracer.startActiveSpan(methodName(call.method), {}, parent, async (span) => {
+      try {
+        return await traced(call)
+      } catch (error) {
+        span.setStatus({ code: SpanStatusCode.ERROR })
+        throw error
+      } finally {
+        span.end()
+      }
+    })
+  }
+}

@@ -1,0 +1,67 @@
+import { createPageKeys } from '../authn/page-keys.ts'
+import type { RotatingKeys } from '../authn/rotating-keys.ts'
+import { createKeyring } from '../authn/sealing.ts'
+import { createSigningKeys, type SigningKeys } from '../authn/signing-keys.ts'
+import { GrantsIndex } from '../authz/grants-index.ts'
+import type { Log } from '../core/log.ts'
+import type { PageKey } from '../core/page-token.ts'
+import type { Clock, Random } from '../core/runtime.ts'
+import { builtInRoleRows } from '../resources/iam/roles.ts'
+import { kinds } from '../resources/kinds.ts'
+import type { Services } from '../resources/services.ts'
+import { StoreSweeper } from '../resources/sweeper.ts'
+import { Replica } from '../snapshot/replica.ts'
+import type { Store } from '../store/store.ts'
+import type { Config } from './config/config.ts'
+import { readEncryptionKey } from './encryption-key.ts'
+
+/** The store, its mirror in memory, its keys, and what handlers work with. */
+export interface Engine {
+  readonly store: Store
+  readonly replica: Replica
+  readonly signingKeys: SigningKeys
+  readonly pageKeys: RotatingKeys<PageKey>
+  readonly services: Services
+}
+
+/** What an engine is made of. */
+export interface EngineOptions {
+  readonly config: Config
+  readonly store: Store
+  readonly replica: Replica
+  readonly log: Log
+  readonly clock: Clock
+  readonly random: Random
+}
+
+/** The replica over a store, not started yet. */
+export function createReplica(store: Store, log: Log): Replica {
+  return new Replica({ store, kinds: [...kinds.values()].map((kind) => kind.index), builtIns: builtInRoleRows, log })
+}
+
+/** Loads the store into memory and opens its keys. Rejects with StoreError, SealingError, or the signal's reason. */
+export async function startEngine(options: EngineOptions, signal: AbortSignal): Promise<Engine> {
+  const { config, store, replica, log, clock, random } = options
+  const keyEncryptionKey = await readEncryptionKey(config, random)
+  await replica.start(signal)
+  const keyring = await createKeyring({ store, keyEncryptionKey, random }, signal)
+  const signingKeys = await createSigningKeys({ store, keyring, clock }, signal)
+  const pageKeys = await createPageKeys({ store, keyring, clock, random }, signal)
+  const grants = new GrantsIndex(replica)
+  const services: Services = {
+    store,
+    replica,
+    grants,
+    sweeper: new StoreSweeper({ store, replica, kinds, log }),
+    clock,
+    random,
+    log,
+    pageKeys: { current: () => pageKeys.current(), find: (id, callSignal) => pageKeys.lookup(id, callSignal) },
+    settings: {
+      selfServiceRootGroups: config.selfService.rootGroups,
+      ownIssuer: config.baseUrl,
+      trustedIssuers: new Set(config.issuers.map((row) => row.issuer)),
+    },
+  }
+  return { store, replica, signingKeys, pageKeys, services }
+}

@@ -1,0 +1,53 @@
+import { Command, Option } from 'commander'
+import { runApi, runDev } from './run.ts'
+import { printConfig } from './print-config.ts'
+import { printDevToken } from './print-dev-token.ts'
+
+const configOption = (): Option => new Option('--config <file>', 'YAML file with settings; TAPROOT_* variables win over it')
+
+const after = `
+Settings come from --config and from environment variables: TAPROOT_ and the key path in upper snake case, e.g.
+  TAPROOT_API_PORT=8081 taproot dev
+  TAPROOT_STORE_KIND=etcd TAPROOT_STORE_ETCD_ENDPOINTS=http://127.0.0.1:2379 TAPROOT_ENCRYPTION_KEYFILE=key taproot api
+docs/configuration.md lists all of them; "taproot config" prints what is in effect.`
+
+function collectClaim(text: string, claims: Record<string, string>): Record<string, string> {
+  const at = text.indexOf('=')
+  if (at < 1) throw new Error(`--claim takes name=value, not "${text}"`)
+  return { ...claims, [text.slice(0, at)]: text.slice(at + 1) }
+}
+
+/** The command `taproot`. Ends the process with 0, or with 1 after one line per fault on standard error. */
+export async function main(argv: readonly string[]): Promise<void> {
+  const program = new Command('taproot').description('A platform control plane for container registries: groups, identities, roles, repositories.').addHelpText('after', after)
+  program
+    .command('dev')
+    .description('run everything in one process on the embedded store, with a development token issuer and a demo group')
+    .addOption(configOption())
+    .action((options: { config?: string }) => runDev(options))
+  program
+    .command('api')
+    .description('serve the platform API: REST and gRPC on api.port, health and metrics on ops.port')
+    .addOption(configOption())
+    .action((options: { config?: string }) => runApi(options))
+  program
+    .command('token')
+    .description('print an OIDC token of the development issuer')
+    .requiredOption('--subject <text>', 'the token\'s subject, e.g. "ci-deployer"')
+    .option('--audience <text>', "the token's audience; baseUrl if absent")
+    .option('--claim <name=value>', 'a further claim; may be repeated', collectClaim, {})
+    .addOption(configOption())
+    .action((options: { subject: string; audience?: string; claim: Record<string, string>; config?: string }) => printDevToken(options))
+  program
+    .command('config')
+    .description('print the effective configuration as YAML, secrets masked')
+    .addOption(new Option('--role <role>', 'whose defaults').choices(['api', 'dev']).default('dev'))
+    .addOption(configOption())
+    .action((options: { role: 'api' | 'dev'; config?: string }) => printConfig(options))
+  try {
+    await program.parseAsync(argv)
+  } catch (error) {
+    process.stderr.write(`taproot: ${error instanceof Error ? error.message.replaceAll('\n', '\ntaproot: ') : String(error)}\n`)
+    process.exitCode = 1
+  }
+}

@@ -1,0 +1,91 @@
+import { mkdirSync } from 'node:fs'
+import { join, relative } from 'node:path'
+import type { Config, Role } from './config/config.ts'
+import { loadConfig } from './config/load-config.ts'
+import { startDemo, type Demo } from './dev-mode.ts'
+import { createLogger } from './logger.ts'
+import { devIssuerOf } from './print-dev-token.ts'
+import { startServer, type RunningServer } from './server.ts'
+
+type Logger = ReturnType<typeof createLogger>
+
+/** Aborts at the first SIGINT or SIGTERM; a second one ends the process at once. */
+function stopSignal(): AbortSignal {
+  const controller = new AbortController()
+  const stop = (): void => {
+    if (controller.signal.aborted) process.exit(130)
+    controller.abort(new Error('stopped'))
+  }
+  process.on('SIGINT', stop)
+  process.on('SIGTERM', stop)
+  return controller.signal
+}
+
+/** Resolves when `signal` aborts. */
+function aborted(signal: AbortSignal): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>()
+  if (signal.aborted) resolve()
+  else signal.addEventListener('abort', () => resolve(), { once: true })
+  return promise
+}
+
+/** Loads the configuration of a role and runs it until a signal comes. */
+async function run(role: Role, file: string | undefined, serve: (found: { config: Config; log: Logger; signal: AbortSignal }) => Promise<() => Promise<void>>): Promise<void> {
+  const { config, warnings } = loadConfig({ file, env: process.env, role })
+  mkdirSync(config.dataDir, { recursive: true, mode: 0o700 })
+  const log = createLogger(config.log.level, role === 'dev' ? join(config.dataDir, 'taproot.log') : undefined)
+  for (const warning of warnings) log.warn(warning)
+  const signal = stopSignal()
+  let stop: () => Promise<void>
+  try {
+    stop = await serve({ config, log, signal })
+  } catch (error) {
+    // Stopped before it was up: that is no fault.
+    if (signal.aborted) process.exit(0)
+    throw error
+  }
+  await aborted(signal)
+  await stop()
+  log.flush()
+  process.exit(0)
+}
+
+/** Runs role `api` until SIGINT or SIGTERM. Throws ConfigError, PortError, StoreError. */
+export function runApi(options: { config?: string }): Promise<void> {
+  return run('api', options.config, async ({ config, log, signal }) => {
+    const server = await startServer({ config, log, devIssuer: undefined }, signal)
+    log.info('ready', { baseUrl: config.baseUrl, port: config.api.port, ops: config.ops.port, store: config.store.kind })
+    return server.stop
+  })
+}
+
+/** What a person needs to know, in few lines. */
+function greeting(config: Config, demo: Demo): string {
+  const token = relative(process.cwd(), join(config.dataDir, 'token'))
+  return [
+    `Taproot is running. Data: ${config.dataDir}  (Ctrl-C stops it)`,
+    `  API (REST and gRPC)  ${config.baseUrl}`,
+    `  health, metrics      http://localhost:${config.ops.port}/readyz  /metrics`,
+    `  development issuer   ${config.baseUrl}/dev/issuer`,
+    `  root group demo      ${demo.group}`,
+    `  its owner            ${demo.owner}`,
+    `  token, log           ${token}  ${relative(process.cwd(), join(config.dataDir, 'taproot.log'))}`,
+    'Try it:',
+    `  curl -H "Authorization: Bearer $(cat ${token})" ${config.baseUrl}/iam/v2/groups`,
+    '',
+  ].join('\n')
+}
+
+/** Runs role `dev` until SIGINT or SIGTERM: the API with a development issuer and a demo group. Log lines go to a file in `dataDir`. */
+export function runDev(options: { config?: string }): Promise<void> {
+  return run('dev', options.config, async ({ config, log, signal }) => {
+    const devIssuer = await devIssuerOf(config)
+    const server: RunningServer = await startServer({ config, log, devIssuer }, signal)
+    const { demo, stop } = await startDemo(server, { config, devIssuer })
+    process.stdout.write(greeting(config, demo))
+    return async () => {
+      stop()
+      await server.stop()
+    }
+  })
+}

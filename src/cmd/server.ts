@@ -1,0 +1,164 @@
+import { randomUUID } from 'node:crypto'
+import { createServer, type Server } from 'node:http'
+import { readFileSync } from 'node:fs'
+import { Counter, Gauge, Registry, collectDefaultMetrics } from 'prom-client'
+import { createDoors } from '../api/doors.ts'
+import { createGrpcApi, type GrpcApi } from '../api/grpc/grpc-api.ts'
+import { createHttpApi } from '../api/http/http-api.ts'
+import { createHttpDoor } from '../api/http/http-door.ts'
+import { createJsonEncoders } from '../api/json-encode.ts'
+import { createCallMetrics } from '../api/metrics.ts'
+import { createOnePort, type OnePort } from '../api/one-port.ts'
+import { createOpsHandler } from '../api/ops.ts'
+import { createPipeline } from '../api/pipeline.ts'
+import type { DevIssuer } from '../authn/dev-issuer.ts'
+import type { Log } from '../core/log.ts'
+import { fileDescriptors, methods } from '../core/schema.ts'
+import type { Replica } from '../snapshot/replica.ts'
+import type { Config } from './config/config.ts'
+import { runBackground } from './background.ts'
+import { createReplica, startEngine, type Engine } from './engine.ts'
+import { documentRoutes } from './http-routes.ts'
+import { openStore } from './open-store.ts'
+import { systemClock, systemRandom } from './runtime.ts'
+import { createSignIn, type SignIn } from './sign-in.ts'
+
+/** How long running calls may take to end when the process stops, in milliseconds. */
+const graceMs = 3_000
+
+/** A running API: what role `dev` adds to it, and how it is stopped. */
+export interface RunningServer {
+  readonly engine: Engine
+  readonly signIn: SignIn
+  /** Ends running calls (within 3 s), background work and the store. */
+  stop(): Promise<void>
+}
+
+/** A port that a setting names is taken or may not be used. */
+export class PortError extends Error {
+  override readonly name = 'PortError'
+  constructor(setting: string, port: number, cause: unknown) {
+    const code = cause instanceof Error && 'code' in cause ? cause.code : undefined
+    const why = code === 'EADDRINUSE' ? 'is in use' : `can not be used (${String(code ?? cause)})`
+    super(`port ${port} ${why}: set ${setting} (TAPROOT_${setting.replace('.', '_').toUpperCase()}) to another one`, { cause })
+  }
+}
+
+/** Listens, or says which setting names the port. */
+async function openPort(setting: string, port: number, open: () => Promise<unknown>): Promise<void> {
+  try {
+    await open()
+  } catch (error) {
+    throw new PortError(setting, port, error)
+  }
+}
+
+function listenHttp(server: Server, host: string, port: number): Promise<void> {
+  const { promise, resolve, reject } = Promise.withResolvers<void>()
+  server.once('error', reject)
+  server.listen(port, host, resolve)
+  return promise
+}
+
+function closeHttp(server: Server): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>()
+  server.close(() => resolve())
+  server.closeAllConnections()
+  return promise
+}
+
+/** Metrics of the process and of the replica. */
+function createMetrics(replica: Replica): { registry: Registry; signatureChecks: Counter } {
+  const registry = new Registry()
+  collectDefaultMetrics({ register: registry })
+  const live: Gauge = new Gauge({
+    name: 'taproot_replica_live',
+    help: '1 while the in-memory view follows the store',
+    registers: [registry],
+    collect: () => live.set(replica.state.kind === 'live' ? 1 : 0),
+  })
+  const records: Gauge = new Gauge({
+    name: 'taproot_records',
+    help: 'Records in memory, by kind',
+    labelNames: ['kind'],
+    registers: [registry],
+    collect: () => {
+      for (const table of replica.snapshot.kinds()) records.set({ kind: table.index.kind }, table.size)
+    },
+  })
+  const signatureChecks = new Counter({ name: 'taproot_token_signature_checks_total', help: 'Token signatures that were really checked', registers: [registry] })
+  return { registry, signatureChecks }
+}
+
+interface ApiPort {
+  readonly port: OnePort
+  readonly grpc: GrpcApi
+}
+
+function createApiPort(options: { config: Config; log: Log; registry: Registry; devIssuer: DevIssuer | undefined }, engine: Engine, signIn: SignIn): ApiPort {
+  const { config, log, registry, devIssuer } = options
+  const { services, signingKeys } = engine
+  const doors = createDoors({ services, exchange: signIn.exchange, ownIssuer: config.baseUrl })
+  const dispatch = createPipeline({ services, authenticator: signIn.authenticator, doors, reads: config.reads, log })
+  const shared = { methods, dispatch, log, newRequestId: () => randomUUID(), metrics: createCallMetrics(registry) }
+  const routes = documentRoutes({ baseUrl: config.baseUrl, signingKeys, devIssuer })
+  const http = createHttpDoor(createHttpApi({ ...shared, encoders: createJsonEncoders(), routes, preview: config.compat.namespaces.length > 0 }))
+  const grpc = createGrpcApi({ ...shared, namespaces: config.compat.namespaces, fileDescriptors })
+  const { tls } = config.api
+  const port = createOnePort({ http, grpc, ...(tls === undefined ? {} : { tls: { cert: readFileSync(tls.certFile), key: readFileSync(tls.keyFile) } }) })
+  return { port, grpc }
+}
+
+/** Keeps what gRPC health answers in step with the replica until `signal` aborts. */
+function followReadiness(replica: Replica, grpc: GrpcApi, signal: AbortSignal): void {
+  const timer = setInterval(() => grpc.setReady(replica.state.kind === 'live'), 500)
+  signal.addEventListener('abort', () => clearInterval(timer), { once: true })
+  grpc.setReady(true)
+}
+
+/**
+ * Starts store, memory view, API port and ops port; resolves when requests are served. `/readyz` answers from the start, and is 503 until then. Rejects
+ * with PortError, StoreError, SealingError, a file's error, or the signal's reason; nothing is left running then.
+ */
+export async function startServer(options: { config: Config; log: Log; devIssuer: DevIssuer | undefined }, signal: AbortSignal): Promise<RunningServer> {
+  const { config, log, devIssuer } = options
+  const stopping = new AbortController()
+  // What was started, last first: the order in which it is stopped.
+  const cleanups: (() => Promise<unknown>)[] = []
+  const stop = async (): Promise<void> => {
+    stopping.abort(new Error('the server stops'))
+    for (const cleanup of cleanups.splice(0)) await cleanup()
+  }
+  try {
+    const store = openStore(config, log)
+    cleanups.unshift(() => store.close())
+    const replica = createReplica(store, log)
+    cleanups.unshift(() => replica.close())
+    const { registry, signatureChecks } = createMetrics(replica)
+    const checks = [{ name: 'snapshot', check: () => Promise.resolve(replica.state.kind === 'live') }]
+    const ops = createServer(createOpsHandler({ checks, registry }))
+    await openPort('ops.port', config.ops.port, () => listenHttp(ops, config.listen, config.ops.port))
+    cleanups.unshift(() => closeHttp(ops))
+    const engine = await startEngine({ config, store, replica, log, clock: systemClock, random: systemRandom }, signal)
+    const signIn = createSignIn({
+      config,
+      replica,
+      signingKeys: engine.signingKeys,
+      clock: systemClock,
+      random: systemRandom,
+      devIssuer,
+      onSignatureCheck: () => signatureChecks.inc(),
+    })
+    cleanups.unshift(() => signIn.close())
+    const background = runBackground(engine, stopping.signal)
+    cleanups.unshift(() => background)
+    const { port, grpc } = createApiPort({ config, log, registry, devIssuer }, engine, signIn)
+    await openPort('api.port', config.api.port, () => port.listen(config.listen, config.api.port))
+    cleanups.unshift(() => port.close(graceMs))
+    followReadiness(replica, grpc, stopping.signal)
+    return { engine, signIn, stop }
+  } catch (error) {
+    await stop()
+    throw error
+  }
+}

@@ -1,0 +1,90 @@
+import type { Message } from '@bufbuild/protobuf'
+import { decide, holdsAnywhere, type Reach } from '../authz/reach.ts'
+import { setOf, type CapabilitySet } from '../core/capability.ts'
+import { DomainError } from '../core/errors.ts'
+import type { MethodRow } from '../core/method.ts'
+import { resources } from '../core/schema.ts'
+import { isUid, rootOf, rootParent } from '../core/uid.ts'
+import { OrgStatus, type Group } from '../gen/taproot/iam/v2/groups_pb.ts'
+import type { Snapshot } from '../snapshot/snapshot.ts'
+import { denied, notFound } from './faults.ts'
+import { isBuiltInRole } from './grant-rules.ts'
+import { kinds } from './kinds.ts'
+
+/** What a request is about, as its scope field names it. */
+interface Target {
+  /** The kind that must be there: that of the method, or for a create its parent's. */
+  readonly kind: string
+  readonly uid: string
+  /** The scope field, for errors. */
+  readonly field: string
+}
+
+const sets = new WeakMap<MethodRow, CapabilitySet>()
+
+/** The capabilities that a method needs, as a set. */
+function neededBy(method: MethodRow): CapabilitySet {
+  let set = sets.get(method)
+  if (set === undefined) {
+    set = setOf(method.capabilities)
+    sets.set(method, set)
+  }
+  return set
+}
+
+/** The request field that a path names. */
+function valueAt(message: Message, path: readonly string[]): string {
+  let at: unknown = message
+  for (const name of path) {
+    const local = name.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())
+    // Paths come from the schema: every step but the last is a message.
+    at = (at as Record<string, unknown> | undefined)?.[local]
+  }
+  return typeof at === 'string' ? at : ''
+}
+
+function targetOf(method: MethodRow, message: Message): Target | undefined {
+  // Roles are read by uid without a scope: built-in ones belong to no group (rules 2.5).
+  const path = method.scopePath.length > 0 ? method.scopePath : method.verb === 'get' ? ['uid'] : []
+  const field = path.at(-1)
+  if (field === undefined) return undefined
+  const own = method.kind ?? 'Group'
+  const kind = field === 'parent' ? (resources.get(own)?.parents.find((parent) => parent !== rootParent) ?? 'Group') : own
+  return { kind, uid: valueAt(message, path), field }
+}
+
+/** A suspended organisation is closed to its members (rules 2.1). */
+function assertNotSuspended(snapshot: Snapshot, reach: Reach, uid: string): void {
+  if (reach.operator || !isUid(uid)) return
+  // A row of kind Group holds a Group.
+  const root = snapshot.get('Group', rootOf(uid))?.message as unknown as Group | undefined
+  if (root?.status === OrgStatus.SUSPENDED) throw new DomainError(7, 'the organisation is suspended', { reason: 'ORGANIZATION_SUSPENDED' })
+}
+
+/** Built-in roles are read by whoever may list roles anywhere, and changed by nobody (rules 2.5). */
+function assertBuiltInRole(method: MethodRow, reach: Reach, uid: string): void {
+  if (!holdsAnywhere(reach, setOf(['roles.list']))) throw notFound('Role', uid)
+  if (method.mutation) throw denied(method.capabilities, uid)
+}
+
+/**
+ * Decides whether the caller may make this call at all, as of `snapshot`: no reach at the target is code 5, reach without the capability code 7, then a
+ * target that is not there code 5 (decisions "Order of checks").
+ */
+export function authorizeCall(snapshot: Snapshot, reach: Reach, call: { method: MethodRow; message: Message }): void {
+  const { method, message } = call
+  if (method.scope === 'public' || method.scope === 'external') return
+  const target = targetOf(method, message)
+  if (target === undefined) return
+  if (target.uid === '' && method.verb !== 'get') throw DomainError.invalid(target.field, 'is required')
+  if (!isUid(target.uid)) throw notFound(target.kind, target.uid)
+  if (target.kind === 'Role' && isBuiltInRole(target.uid)) {
+    assertBuiltInRole(method, reach, target.uid)
+    return
+  }
+  const decision = decide(reach, target.uid, neededBy(method))
+  if (decision.kind === 'hidden') throw notFound(target.kind, target.uid)
+  if (decision.kind === 'denied') throw denied(decision.missing, target.uid)
+  assertNotSuspended(snapshot, reach, target.uid)
+  if (kinds.has(target.kind) && snapshot.get(target.kind, target.uid) === undefined) throw notFound(target.kind, target.uid)
+}

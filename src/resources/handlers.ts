@@ -1,0 +1,49 @@
+import type { MethodRow, MethodVerb } from '../core/method.ts'
+import { methods } from '../core/schema.ts'
+import { checkEligibility, createGroup, lookupGroup, requestGroupAccess } from './iam/group-verbs.ts'
+import { lookupIdentity } from './iam/identities.ts'
+import { batchCreateRoleBindings } from './iam/role-bindings.ts'
+import type { AnyKind } from './kind.ts'
+import { kinds } from './kinds.ts'
+import { ping } from './ping/ping.ts'
+import { getHandler, listHandler } from './read.ts'
+import type { Handler } from './services.ts'
+import { createHandler, deleteHandler, updateHandler } from './write.ts'
+
+/** How each standard verb is answered, for any kind. */
+const standard = {
+  get: getHandler,
+  list: listHandler,
+  create: createHandler,
+  update: updateHandler,
+  delete: deleteHandler,
+} satisfies Record<Exclude<MethodVerb, 'custom'>, (kind: AnyKind) => Handler>
+
+/** Methods with a handler of their own, by `<service>/<rpc>`. */
+const own: Readonly<Record<string, Handler>> = {
+  'taproot.iam.v2.GroupsService/CreateGroup': createGroup,
+  'taproot.iam.v2.GroupsService/LookupGroup': lookupGroup,
+  'taproot.iam.v2.GroupsService/RequestGroupAccess': requestGroupAccess,
+  'taproot.iam.v2.GroupsService/CheckEligibility': checkEligibility,
+  'taproot.iam.v2.IdentitiesService/LookupIdentity': lookupIdentity,
+  'taproot.iam.v2.RoleBindingsService/BatchCreateRoleBindings': batchCreateRoleBindings,
+  'taproot.ping.v2.PingService/Ping': ping,
+}
+
+/** `taproot.iam.v2.GroupsService/CreateGroup`: what a method is called in tables, metrics and logs. */
+export function methodName(method: Pick<MethodRow, 'service' | 'rpc'>): string {
+  return `${method.service}/${method.rpc}`
+}
+
+function standardHandler(method: MethodRow): Handler | undefined {
+  const kind = method.kind === undefined ? undefined : kinds.get(method.kind)
+  return kind === undefined || method.verb === 'custom' ? undefined : standard[method.verb](kind)
+}
+
+/** The handler of every method that has one. */
+export const handlers: ReadonlyMap<MethodRow, Handler> = new Map(
+  methods.flatMap((method): [MethodRow, Handler][] => {
+    const handler = own[methodName(method)] ?? standardHandler(method)
+    return handler === undefined ? [] : [[method, handler]]
+  }),
+)

@@ -1,0 +1,145 @@
+import { create } from '@bufbuild/protobuf'
+import { decide } from '../../authz/reach.ts'
+import { setOf } from '../../core/capability.ts'
+import { DomainError } from '../../core/errors.ts'
+import { isUid, rootParent, type Uid } from '../../core/uid.ts'
+import {
+  CheckEligibilityResponseSchema,
+  LookupGroupResponseSchema,
+  RequestGroupAccessResponseSchema,
+  type CreateGroupRequest,
+  type Group,
+  type RequestGroupAccessRequest,
+} from '../../gen/taproot/iam/v2/groups_pb.ts'
+import type { Row } from '../../snapshot/row.ts'
+import type { Snapshot } from '../../snapshot/snapshot.ts'
+import { denied, notFound } from '../faults.ts'
+import { rendered } from '../read.ts'
+import { callerOf, type Caller, type Context, type Handler, type Services } from '../services.ts'
+import { createRecord } from '../write.ts'
+import { groupKind, planFirstOwner } from './groups.ts'
+
+const needed = setOf(['groups.create'])
+
+/** Mail domains that say nothing about an organisation. */
+const freeMail: ReadonlySet<string> = new Set([
+  'aol.com',
+  'gmail.com',
+  'gmx.com',
+  'gmx.de',
+  'googlemail.com',
+  'hotmail.com',
+  'icloud.com',
+  'live.com',
+  'mail.com',
+  'mail.ru',
+  'me.com',
+  'msn.com',
+  'outlook.com',
+  'pm.me',
+  'proton.me',
+  'protonmail.com',
+  'qq.com',
+  'web.de',
+  'yahoo.com',
+  'yandex.ru',
+])
+
+/** The groups that a parent text other than a whole uid may mean: by name, or by the end of the uid (rules 2.1). */
+function namedGroups(snapshot: Snapshot, text: string): Row[] {
+  const groups = snapshot.table('Group')
+  const byName = [...groups.matching('name', text)]
+  const bySegment = [...groups.matching('segment', text.slice(text.lastIndexOf('/') + 1))].filter((row) => row.uid.endsWith(`/${text}`))
+  return [...new Set([...byName, ...bySegment])]
+}
+
+/** The group that the request's parent means, where the caller may create groups in it. Throws code 5, 7 or 3 (ambiguous). */
+function resolveParent(services: Services, caller: Caller, text: string): Uid {
+  const reach = caller.reach()
+  const { snapshot } = services.replica
+  const candidates = isUid(text) ? [text] : namedGroups(snapshot, text).map((row) => row.uid)
+  const visible = candidates.filter((uid) => decide(reach, uid, needed).kind !== 'hidden')
+  const [uid, another] = visible
+  if (uid === undefined) throw notFound('Group', text)
+  if (another !== undefined) throw DomainError.invalid('parent', 'is the name of several groups; use the uid')
+  const decision = decide(reach, uid, needed)
+  if (decision.kind === 'denied') throw denied(decision.missing, uid)
+  if (snapshot.get('Group', uid) === undefined) throw notFound('Group', text)
+  return uid
+}
+
+/** A root group is made by operators, and by any person where self service is on. */
+function assertMayCreateRoot(services: Services, caller: Caller): void {
+  if (caller.reach().operator) return
+  if (services.settings.selfServiceRootGroups && !caller.identity.includes('/')) return
+  throw denied(['groups.create'], rootParent)
+}
+
+/** CreateGroup: below a group given by uid, end of uid or name; without one a root group, which its creator owns. */
+export const createGroup: Handler = (services, context, message) => {
+  const { parent: text } = message as CreateGroupRequest
+  const caller = callerOf(context)
+  if (text === '' || text === rootParent) {
+    const rooted: Context = { ...context, authorize: () => assertMayCreateRoot(services, caller) }
+    rooted.authorize()
+    return createRecord(groupKind, services, {
+      context: rooted,
+      message,
+      parent: rootParent,
+      also: (planning, changes, record) => planFirstOwner(planning, changes, record.uid as Uid),
+    })
+  }
+  const parent = resolveParent(services, caller, text)
+  return createRecord(groupKind, services, { context: { ...context, authorize: () => void resolveParent(services, caller, text) }, message, parent })
+}
+
+/** The domain of the caller's e-mail, where a trusted sign-in verified it and it names an organisation. */
+function verifiedDomain(services: Services, caller: Caller): string | undefined {
+  const { iss, email } = caller.actor
+  if (iss === undefined || email === undefined || !services.settings.trustedIssuers.has(iss)) return undefined
+  const domain = email.slice(email.lastIndexOf('@') + 1).toLowerCase()
+  return domain === '' || freeMail.has(domain) ? undefined : domain
+}
+
+/** The verified organisation of the caller's mail domain. */
+function groupOfDomain(services: Services, context: Context): Row | undefined {
+  const domain = verifiedDomain(services, callerOf(context))
+  if (domain === undefined) return undefined
+  // A row of kind Group holds a Group.
+  return [...services.replica.snapshot.table('Group').matching('name', domain)].find((row) => row.parent === rootParent && (row.message as unknown as Group).verified)
+}
+
+/** LookupGroup: every failure is the same NOT_FOUND, on purpose (rules 2.1). */
+export const lookupGroup: Handler = (services, context) => {
+  const row = groupOfDomain(services, context)
+  if (row === undefined) return Promise.reject(notFound('Group', ''))
+  return Promise.resolve({ message: create(LookupGroupResponseSchema, { group: rendered(groupKind, services.replica.snapshot, row.message) as unknown as Group }) })
+}
+
+/** CheckEligibility: whether the gates of LookupGroup are passed; promises nothing about a group. */
+export const checkEligibility: Handler = (services, context) =>
+  Promise.resolve({ message: create(CheckEligibilityResponseSchema, { eligible: verifiedDomain(services, callerOf(context)) !== undefined }) })
+
+/** How long the same caller's repeated request is refused, in milliseconds (rules 2.1). */
+const accessWindowMs = 24 * 3600 * 1000
+
+/** RequestGroupAccess: tells the owners of the caller's own organisation; once a day. */
+export const requestGroupAccess: Handler = async (services, context, message) => {
+  const { groupUid } = message as RequestGroupAccessRequest
+  if (groupUid === '') throw DomainError.invalid('group_uid', 'is required')
+  const row = groupOfDomain(services, context)
+  if (row === undefined || row.uid !== groupUid) throw notFound('Group', groupUid)
+  const answer = { message: create(RequestGroupAccessResponseSchema), subject: groupUid }
+  const caller = callerOf(context)
+  const key = `x/access-request/${groupUid}/${caller.identity}`
+  const now = services.clock.now()
+  const earlier = await services.store.get(key, context.signal)
+  const retryAfterMs = earlier === undefined ? 0 : Number(Buffer.from(earlier.value).toString()) + accessWindowMs - now
+  if (retryAfterMs > 0) throw new DomainError(8, 'access was requested lately', { details: { retryAfterMs } })
+  if (context.validateOnly) return answer
+  const guard = earlier === undefined ? ({ kind: 'absent', key } as const) : ({ kind: 'unchanged', key, revision: earlier.revision } as const)
+  const outcome = await services.store.transact({ guards: [guard], writes: [{ kind: 'put', key, value: Buffer.from(String(now)) }] }, context.signal)
+  if (!outcome.committed) throw new DomainError(8, 'access was requested lately', { details: { retryAfterMs: accessWindowMs } })
+  services.log.info('group access requested', { group: groupUid, identity: caller.identity, email: caller.actor.email })
+  return answer
+}

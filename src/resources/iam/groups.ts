@@ -1,0 +1,109 @@
+import { clone, create } from '@bufbuild/protobuf'
+import { DomainError, type PreconditionViolation } from '../../core/errors.ts'
+import { resources, type ResourceRow } from '../../core/schema.ts'
+import { rootOf, rootParent, type Uid } from '../../core/uid.ts'
+import { GroupSchema, OrgKind, OrgStatus, type Group } from '../../gen/taproot/iam/v2/groups_pb.ts'
+import { RoleBindingSchema } from '../../gen/taproot/iam/v2/role_bindings_pb.ts'
+import type { KindIndex, Resource, Row } from '../../snapshot/row.ts'
+import type { Snapshot } from '../../snapshot/snapshot.ts'
+import { belowPrefix, ownersKey, recordKey, sweepKey } from '../../store/keys.ts'
+import type { Guard, Write } from '../../store/store.ts'
+import type { ChangeSet } from '../change-set.ts'
+import { denied } from '../faults.ts'
+import { ownerRoleUid, ownersChanged } from '../grant-rules.ts'
+import { defineKind, type Extra, type Planning } from '../kind.ts'
+import { planChild } from '../write.ts'
+import { roleBindingKind } from './role-bindings.ts'
+
+type GroupRecord = Group & Resource
+
+const index: KindIndex = {
+  kind: 'Group',
+  desc: GroupSchema,
+  nameOf: (record) => (record as unknown as Group).name,
+  filters: { segment: (record) => record.uid.slice(record.uid.lastIndexOf('/') + 1) },
+  removedWith: [],
+}
+
+/** The kinds whose records keep a group from being deleted: all that lie in groups but its own role bindings (decisions "Deleting"). */
+const blockingKinds: readonly ResourceRow[] = [...resources.values()].filter((row) => row.parents.includes('Group') && row.kind !== 'RoleBinding' && !row.catalogue && !row.embedded)
+
+function childCount(snapshot: Snapshot, row: ResourceRow, uid: Uid): number {
+  if (!snapshot.hasKind(row.kind)) return 0
+  if (row.singleton) return snapshot.get(row.kind, uid) === undefined ? 0 : 1
+  return snapshot.table(row.kind).matching('parent', uid).size
+}
+
+function words(row: ResourceRow): string {
+  return row.plural.replaceAll('_', ' ')
+}
+
+/** Throws code 9 where the group still holds something; else what guards that it stays so. */
+function assertEmpty(snapshot: Snapshot, uid: Uid): Guard[] {
+  const violations = blockingKinds.flatMap((row): PreconditionViolation[] => {
+    const count = childCount(snapshot, row, uid)
+    return count === 0 ? [] : [{ type: 'RESOURCE_NOT_EMPTY', subject: uid, description: `cannot delete group with child ${words(row)} (${count})` }]
+  })
+  if (violations.length > 0) throw DomainError.precondition(violations)
+  return blockingKinds.map((row) => (row.singleton ? { kind: 'absent', key: recordKey(row.kind, uid) } : { kind: 'empty', prefix: belowPrefix(row.kind, uid) }))
+}
+
+function removal(planning: Planning, row: Row): Extra {
+  const guards = assertEmpty(planning.snapshot, row.uid)
+  const writes: Write[] = [{ kind: 'put', key: sweepKey(row.uid), value: Buffer.from(index.kind) }]
+  if (row.parent === rootParent) writes.push({ kind: 'delete', key: ownersKey(row.uid) })
+  return { guards, writes }
+}
+
+/** `verified` and `kind` are the operators' to set (rules 2.1). */
+function assertMaySetStanding(planning: Planning, record: Group, current: Group): void {
+  if (!planning.reach.operator && (record.verified !== current.verified || record.kind !== current.kind)) throw denied([], record.uid)
+}
+
+function checkStanding(record: Group, isRoot: boolean): void {
+  if (!isRoot && record.verified) throw DomainError.invalid('verified', 'only a root group can be verified')
+  if (!isRoot && record.kind !== OrgKind.UNSPECIFIED) throw DomainError.invalid('kind', 'a subgroup has the kind of its root group')
+  if (record.verified && record.kind === OrgKind.UNSPECIFIED) throw DomainError.invalid('kind', 'is required for a verified group')
+}
+
+/** Kind and status are those of the root (rules 2.1). */
+function render(snapshot: Snapshot, record: GroupRecord): GroupRecord {
+  if (!record.uid.includes('/')) return record
+  // A row of kind Group holds a Group.
+  const root = snapshot.get('Group', rootOf(record.uid as Uid))?.message as unknown as Group | undefined
+  const shown = clone(GroupSchema, record) as GroupRecord
+  shown.kind = root?.kind ?? OrgKind.UNSPECIFIED
+  shown.status = root?.status ?? OrgStatus.READY
+  return shown
+}
+
+/** Groups: the tree. A root group is an organisation. */
+export const groupKind = defineKind<GroupRecord>({
+  index,
+  desc: GroupSchema,
+  uniqueName: true,
+  create(planning, draft) {
+    assertMaySetStanding(planning, draft.record, create(GroupSchema))
+    checkStanding(draft.record, draft.parent === rootParent)
+    draft.record.status = draft.parent === rootParent ? OrgStatus.READY : OrgStatus.UNSPECIFIED
+    return undefined
+  },
+  update(planning, draft, current) {
+    assertMaySetStanding(planning, draft.record, current)
+    checkStanding(draft.record, draft.parent === rootParent)
+    if (current.verified && draft.record.name !== current.name) {
+      throw DomainError.precondition([{ type: 'VERIFIED_NAME', subject: draft.uid, description: 'the name of a verified group can not be changed' }])
+    }
+    return undefined
+  },
+  remove: removal,
+  render,
+})
+
+/** Makes the caller the owner of the root group that the same transaction creates (rules 2.1). */
+export function planFirstOwner(planning: Planning, changes: ChangeSet, root: Uid): void {
+  const draft = create(RoleBindingSchema, { identityUid: planning.caller.identity, roleUid: ownerRoleUid })
+  planChild(roleBindingKind, planning, { changes, parent: root, record: draft as unknown as Resource })
+  changes.add(ownersChanged(planning, root))
+}
+

@@ -1,0 +1,153 @@
+import { create, equals } from '@bufbuild/protobuf'
+import { timestampFromMs, timestampMs } from '@bufbuild/protobuf/wkt'
+import { checkPattern, matchesPattern } from '../../authn/claim-match.ts'
+import { isSameIssuer, personUid } from '../../authn/issuer-name.ts'
+import { KeySetError } from '../../authn/key-set.ts'
+import { parseStaticKeys } from '../../authn/static-keys.ts'
+import { grantsOf } from '../../authz/grants-index.ts'
+import { DomainError } from '../../core/errors.ts'
+import { rootOf } from '../../core/uid.ts'
+import {
+  IdentitySchema,
+  LookupIdentityResponseSchema,
+  RelationshipType,
+  type Identity,
+  type Identity_AWSIdentity,
+  type Identity_ClaimMatch,
+  type Identity_StaticKeys,
+  type LookupIdentityRequest,
+} from '../../gen/taproot/iam/v2/identities_pb.ts'
+import type { KindIndex, Resource, Row } from '../../snapshot/row.ts'
+import { sweepKey, usedByPrefix } from '../../store/keys.ts'
+import { assertCanGrant, bindingOf, makesOwner, mergeExtras, ownersLeave, ownersUnchanged } from '../grant-rules.ts'
+import { defineKind, type Draft, type Extra, type Planning } from '../kind.ts'
+import type { Handler } from '../services.ts'
+
+type IdentityRecord = Identity & Resource
+
+const relationshipTypes = {
+  claimMatch: RelationshipType.CLAIM_MATCH,
+  staticKeys: RelationshipType.STATIC,
+  awsIdentity: RelationshipType.AWS_IDENTITY,
+  servicePrincipal: RelationshipType.SERVICE_PRINCIPAL,
+} satisfies Record<NonNullable<Identity['relationship']['case']>, RelationshipType>
+
+const index: KindIndex = {
+  kind: 'Identity',
+  desc: IdentitySchema,
+  nameOf: (record) => (record as unknown as Identity).name,
+  filters: {
+    relationship_type: (record) => {
+      const kind = (record as unknown as Identity).relationship.case
+      return kind === undefined ? undefined : String(relationshipTypes[kind])
+    },
+  },
+  removedWith: [],
+}
+
+/** Default and longest life of static keys, counted from the identity's creation, in milliseconds (rules 2.4). */
+const staticKeysLifeMs = 365 * 24 * 3600 * 1000
+
+function refuseOwnIssuer(planning: Planning, issuer: string, field: string): void {
+  if (isSameIssuer(issuer, planning.services.settings.ownIssuer)) throw DomainError.invalid(field, 'must not be the issuer of this platform')
+}
+
+function checkClaimMatch(planning: Planning, match: Identity_ClaimMatch): void {
+  const { iss, sub, aud } = match
+  if (iss.case === 'issuer') refuseOwnIssuer(planning, iss.value, 'claim_match.issuer')
+  if (iss.case === 'issuerPattern') {
+    checkPattern(iss.value, 'claim_match.issuer_pattern')
+    if (matchesPattern(iss.value, planning.services.settings.ownIssuer)) throw DomainError.invalid('claim_match.issuer_pattern', 'must not match the issuer of this platform')
+  }
+  if (sub.case === 'subjectPattern') checkPattern(sub.value, 'claim_match.subject_pattern')
+  if (aud.case === 'audiencePattern') checkPattern(aud.value, 'claim_match.audience_pattern')
+  for (const [claim, pattern] of Object.entries(match.claimPatterns)) checkPattern(pattern, `claim_match.claim_patterns[${JSON.stringify(claim)}]`)
+}
+
+function checkKeys(jwks: string): void {
+  try {
+    parseStaticKeys(jwks)
+  } catch (error) {
+    if (!(error instanceof KeySetError)) throw error
+    throw DomainError.invalid('static_keys.issuer_keys', error.message, { cause: error })
+  }
+}
+
+function checkStaticKeys(planning: Planning, keys: Identity_StaticKeys, createMs: number): void {
+  refuseOwnIssuer(planning, keys.issuer, 'static_keys.issuer')
+  checkKeys(keys.issuerKeys)
+  const latestMs = createMs + staticKeysLifeMs
+  keys.expirationTime ??= timestampFromMs(latestMs)
+  if (timestampMs(keys.expirationTime) > latestMs) throw DomainError.invalid('static_keys.expiration_time', 'must be at most 365 days after the creation of the identity')
+}
+
+function checkAws(aws: Identity_AWSIdentity): void {
+  if (aws.awsArn.case === undefined) throw DomainError.invalid('aws_identity.arn', 'arn or arn_pattern is required')
+  if (aws.awsUserId.case === undefined) throw DomainError.invalid('aws_identity.user_id', 'user_id or user_id_pattern is required')
+  if (aws.awsArn.case === 'arnPattern') checkPattern(aws.awsArn.value, 'aws_identity.arn_pattern')
+  if (aws.awsUserId.case === 'userIdPattern') checkPattern(aws.awsUserId.value, 'aws_identity.user_id_pattern')
+}
+
+function checkRelationship(planning: Planning, record: Identity, createMs: number): void {
+  const { relationship } = record
+  switch (relationship.case) {
+    case 'claimMatch':
+      return checkClaimMatch(planning, relationship.value)
+    case 'staticKeys':
+      return checkStaticKeys(planning, relationship.value, createMs)
+    case 'awsIdentity':
+      return checkAws(relationship.value)
+    case 'servicePrincipal':
+      throw DomainError.invalid('service_principal', 'is no known service principal')
+    case undefined:
+      throw DomainError.invalid('relationship', 'one of claim_match, static_keys, aws_identity, service_principal is required')
+  }
+}
+
+/** Who changes how an identity signs in can then act as it: so they must hold all that it confers (architecture 7). */
+function assertHoldsWhatItConfers(planning: Planning, draft: Draft<IdentityRecord>): void {
+  for (const grant of grantsOf(planning.snapshot, draft.uid)) assertCanGrant(planning, grant.group, grant.capabilities)
+}
+
+function sameRelationship(one: Identity, other: Identity): boolean {
+  const bare = (identity: Identity): Identity => create(IdentitySchema, { relationship: identity.relationship })
+  return equals(IdentitySchema, bare(one), bare(other))
+}
+
+/** What goes with an identity: its bindings. Its root group must keep another owner. */
+function removal(planning: Planning, row: Row): Extra {
+  const root = rootOf(row.uid)
+  const bindings = [...planning.snapshot.table('RoleBinding').matching('identity', row.uid)]
+  const isOwner = bindings.some((binding) => makesOwner(binding.parent, bindingOf(binding).roleUid))
+  const owners = isOwner ? ownersLeave(planning, root, (binding) => bindingOf(binding).identityUid === row.uid) : ownersUnchanged(planning, root)
+  const rest: Extra =
+    bindings.length === 0
+      ? { guards: [{ kind: 'empty', prefix: usedByPrefix('RoleBinding.identity', row.uid) }] }
+      : { writes: [{ kind: 'put', key: sweepKey(row.uid), value: Buffer.from(index.kind) }] }
+  return mergeExtras(owners, rest)
+}
+
+/** Identities: who may sign in, and how their tokens are recognised (spec 5.3). */
+export const identityKind = defineKind<IdentityRecord>({
+  index,
+  desc: IdentitySchema,
+  uniqueName: false,
+  create(planning, draft) {
+    checkRelationship(planning, draft.record, planning.nowMs)
+    draft.record.lastSeenTime = timestampFromMs(planning.nowMs)
+    return undefined
+  },
+  update(planning, draft, current) {
+    if (!sameRelationship(draft.record, current)) assertHoldsWhatItConfers(planning, draft)
+    checkRelationship(planning, draft.record, current.createTime === undefined ? planning.nowMs : timestampMs(current.createTime))
+    return undefined
+  },
+  remove: removal,
+})
+
+/** LookupIdentity: the uid that the pair has, or will have once that person registers; never 404 (rules 2.2). */
+export const lookupIdentity: Handler = (_services, _context, message) => {
+  const { issuer, subject } = message as LookupIdentityRequest
+  return Promise.resolve({ message: create(LookupIdentityResponseSchema, { uid: personUid(issuer, subject) }) })
+}
+

@@ -1,0 +1,196 @@
+import { clone, create } from '@bufbuild/protobuf'
+import { roleCapabilities } from '../../authz/grants-index.ts'
+import { DomainError, type FieldViolation } from '../../core/errors.ts'
+import { isUid, isWithin, parentOf, rootParent, type Uid } from '../../core/uid.ts'
+import type { Group } from '../../gen/taproot/iam/v2/groups_pb.ts'
+import type { Identity } from '../../gen/taproot/iam/v2/identities_pb.ts'
+import {
+  BatchCreateRoleBindingsResponseSchema,
+  RoleBindingGroupSchema,
+  RoleBindingIdentitySchema,
+  RoleBindingRoleSchema,
+  RoleBindingSchema,
+  type BatchCreateRoleBindingsRequest,
+  type RoleBinding,
+  type RoleBindingIdentity,
+} from '../../gen/taproot/iam/v2/role_bindings_pb.ts'
+import type { Role } from '../../gen/taproot/iam/v2/roles_pb.ts'
+import type { KindIndex, Resource, Row } from '../../snapshot/row.ts'
+import type { Snapshot } from '../../snapshot/snapshot.ts'
+import { nameKey } from '../../store/keys.ts'
+import { ChangeSet } from '../change-set.ts'
+import { commit, type Plan } from '../commit.ts'
+import { alreadyExists } from '../faults.ts'
+import { assertCanGrant, bindingOf, isBuiltInRole, makesOwner, ownersChanged, ownersLeave } from '../grant-rules.ts'
+import { idempotent } from '../idempotency.ts'
+import { defineKind, type Draft, type Planning } from '../kind.ts'
+import { rendered } from '../read.ts'
+import type { Handler } from '../services.ts'
+import { emit, planCreate, rememberKey } from '../write.ts'
+
+type BindingRecord = RoleBinding & Resource
+
+const index: KindIndex = {
+  kind: 'RoleBinding',
+  desc: RoleBindingSchema,
+  nameOf: () => '',
+  filters: {
+    identity: (record) => (record as unknown as RoleBinding).identityUid,
+    role: (record) => (record as unknown as RoleBinding).roleUid,
+    group: (record) => parentOf(record.uid as Uid),
+  },
+  removedWith: [
+    { kind: 'Identity', filter: 'identity' },
+    { kind: 'Group', filter: 'parent' },
+  ],
+}
+
+/** True where the identity may act on `group` at all: it lies at or above it, or is a person (spec 5.5). */
+function mayBeBound(snapshot: Snapshot, identity: string, group: string): boolean {
+  if (!isUid(identity)) return false
+  const home = parentOf(identity)
+  if (home === rootParent) return snapshot.get('Group', identity) === undefined && snapshot.get('Role', identity) === undefined
+  return isWithin(group, home) && snapshot.get('Identity', identity) !== undefined
+}
+
+/** The role, where it may be bound on `group`: built in, or custom at or above it. */
+function bindableRole(snapshot: Snapshot, role: string, group: string): Row | undefined {
+  const row = snapshot.get('Role', role)
+  if (row === undefined) return undefined
+  return isBuiltInRole(role) || isWithin(group, row.parent) ? row : undefined
+}
+
+/** Missing, foreign and out of place get the same answer (architecture 7). */
+function referenceViolations(snapshot: Snapshot, record: RoleBinding, group: string): FieldViolation[] {
+  const found: FieldViolation[] = []
+  if (record.identityUid === '') found.push({ field: 'identity_uid', description: 'is required' })
+  else if (!mayBeBound(snapshot, record.identityUid, group)) found.push({ field: 'identity_uid', description: 'is no identity that can be bound here' })
+  if (record.roleUid === '') found.push({ field: 'role_uid', description: 'is required' })
+  else if (bindableRole(snapshot, record.roleUid, group) === undefined) found.push({ field: 'role_uid', description: 'is no role that can be bound here' })
+  return found
+}
+
+/** Checks a binding as it is to be stored, and that the caller may grant what it grants. */
+function check(planning: Planning, draft: Draft<BindingRecord>): void {
+  const { record, parent } = draft
+  const violations = referenceViolations(planning.snapshot, record, parent)
+  if (violations.length > 0) throw DomainError.invalidFields(violations)
+  const role = bindableRole(planning.snapshot, record.roleUid, parent)
+  if (role !== undefined) assertCanGrant(planning, parent, roleCapabilities(role))
+}
+
+function renderIdentity(snapshot: Snapshot, uid: string): RoleBindingIdentity {
+  const row = snapshot.get('Identity', uid)
+  if (row === undefined) return create(RoleBindingIdentitySchema, { uid })
+  // A row of kind Identity holds an Identity.
+  const identity = row.message as unknown as Identity
+  const match = identity.relationship.case === 'claimMatch' ? identity.relationship.value : undefined
+  return create(RoleBindingIdentitySchema, {
+    uid,
+    name: identity.name,
+    description: identity.description,
+    issuer: match?.iss.case === 'issuer' ? match.iss.value : '',
+    subject: match?.sub.case === 'subject' ? match.sub.value : '',
+    email: identity.email,
+  })
+}
+
+/** The binding with identity, group and role joined in, and the input fields left out (rules 2.6). */
+function render(snapshot: Snapshot, record: BindingRecord): BindingRecord {
+  const shown = clone(RoleBindingSchema, record)
+  const groupUid = parentOf(record.uid as Uid)
+  // The rows of a kind hold that kind's messages.
+  const group = snapshot.get('Group', groupUid)?.message as Group | undefined
+  const role = snapshot.get('Role', record.roleUid)?.message as Role | undefined
+  shown.identity = renderIdentity(snapshot, record.identityUid)
+  shown.group = create(RoleBindingGroupSchema, { uid: groupUid, name: group?.name ?? '', description: group?.description ?? '' })
+  shown.role = create(RoleBindingRoleSchema, { uid: record.roleUid, name: role?.name ?? '', description: role?.description ?? '' })
+  shown.identityUid = ''
+  shown.roleUid = ''
+  return shown as BindingRecord
+}
+
+/** Role bindings: an identity has a role on a group and below (spec 5.4). */
+export const roleBindingKind = defineKind<BindingRecord>({
+  index,
+  desc: RoleBindingSchema,
+  uniqueName: false,
+  claims: (uid, record) => [
+    {
+      key: nameKey(index.kind, parentOf(uid), `${record.identityUid} ${record.roleUid}`),
+      taken: alreadyExists(index.kind, 'this identity has this role on this group already'),
+    },
+  ],
+  references: (record) => [
+    { relation: 'identity', kind: 'Identity', uid: record.identityUid, mayBeAbsent: !record.identityUid.includes('/') },
+    { relation: 'role', kind: 'Role', uid: record.roleUid, mayBeAbsent: isBuiltInRole(record.roleUid) },
+  ],
+  create(planning, draft) {
+    check(planning, draft)
+    return makesOwner(draft.parent, draft.record.roleUid) ? ownersChanged(planning, draft.parent as Uid) : undefined
+  },
+  update(planning, draft, current) {
+    check(planning, draft)
+    const staysOwner = makesOwner(draft.parent, draft.record.roleUid)
+    if (!makesOwner(draft.parent, current.roleUid)) return staysOwner ? ownersChanged(planning, draft.parent as Uid) : undefined
+    return staysOwner ? ownersChanged(planning, draft.parent as Uid) : ownersLeave(planning, draft.parent as Uid, (row) => row.uid === draft.uid)
+  },
+  remove(planning, row) {
+    return makesOwner(row.parent, bindingOf(row).roleUid) ? ownersLeave(planning, row.parent as Uid, (other) => other.uid === row.uid) : undefined
+  },
+  render,
+})
+
+/** The items of a batch as plain bindings: the role may be said once for all (rules 2.6). */
+function batchItems(request: BatchCreateRoleBindingsRequest): RoleBinding[] {
+  const violations: FieldViolation[] = []
+  const items = request.requests.map((item, at) => {
+    const binding = item.roleBinding ?? create(RoleBindingSchema)
+    if (item.parent !== '' && item.parent !== request.parent) violations.push({ field: `requests[${at}].parent`, description: 'must be empty or equal to parent' })
+    if (request.roleUid !== '' && binding.roleUid !== '' && binding.roleUid !== request.roleUid) {
+      violations.push({ field: `requests[${at}].role_binding.role_uid`, description: 'must be empty or equal to role_uid' })
+    }
+    return create(RoleBindingSchema, { identityUid: binding.identityUid, roleUid: binding.roleUid === '' ? request.roleUid : binding.roleUid })
+  })
+  if (violations.length > 0) throw DomainError.invalidFields(violations)
+  return items
+}
+
+/** Runs `work` for one item; what it finds wrong is said of that item. */
+function onItem<T>(at: number, work: () => T): T {
+  try {
+    return work()
+  } catch (error) {
+    if (!(error instanceof DomainError) || error.details.badRequest === undefined) throw error
+    throw DomainError.invalidFields(error.details.badRequest.map(({ field, description }) => ({ field: `requests[${at}].role_binding.${field}`, description })))
+  }
+}
+
+/** BatchCreateRoleBindings: all or none, answered in the order of the request, one event (rules 2.6). */
+export const batchCreateRoleBindings: Handler = async (services, context, message) => {
+  const request = message as BatchCreateRoleBindingsRequest
+  const items = batchItems(request)
+  const memory = await idempotent(services, context, { message, parent: request.parent })
+  const answer = (records: readonly Resource[]) => {
+    const shown = records.map((record) => rendered(roleBindingKind, services.replica.snapshot, record) as unknown as RoleBinding)
+    return create(BatchCreateRoleBindingsResponseSchema, { roleBindings: shown })
+  }
+  if (memory?.earlier !== undefined) {
+    const rows = memory.earlier.map((uid) => services.replica.snapshot.get(index.kind, uid)).filter((row) => row !== undefined)
+    return { message: answer(rows.map((row) => row.message)), subject: request.parent }
+  }
+  const created = await commit(services, context, (planning): Plan<Resource[]> => {
+    const changes = new ChangeSet()
+    const seen = new Set<string>()
+    const records = items.map((item, at) => {
+      const pair = `${item.identityUid} ${item.roleUid}`
+      if (seen.has(pair)) throw DomainError.invalid(`requests[${at}].role_binding`, 'repeats an earlier item')
+      seen.add(pair)
+      return onItem(at, () => planCreate(roleBindingKind, planning, { changes, parent: request.parent, draft: item as unknown as Resource }))
+    })
+    emit(planning, context, { changes, subject: request.parent, body: { desc: BatchCreateRoleBindingsResponseSchema, message: answer(records) } })
+    rememberKey(memory, changes, { uids: records.map((record) => record.uid), nowMs: planning.nowMs })
+    return { changes, result: records }
+  })
+  return { message: answer(created), subject: request.parent }
+}

@@ -1,0 +1,29 @@
+import { clone } from '@bufbuild/protobuf'
+import { timestampFromMs, timestampMs } from '@bufbuild/protobuf/wkt'
+import type { Uid } from '../core/uid.ts'
+import { IdentitySchema, type Identity } from '../gen/taproot/iam/v2/identities_pb.ts'
+import type { Resource } from '../snapshot/row.ts'
+import { ChangeSet } from './change-set.ts'
+import { identityKind } from './iam/identities.ts'
+import type { Services } from './services.ts'
+
+/** How old `lastSeenTime` may get before a sign-in writes it again, in milliseconds (decisions "lastSeenTime"). */
+const lastSeenEveryMs = 3_600_000
+
+/** Notes that the identity signed in; changes neither etag nor updateTime. A failure costs only the note: it is logged. */
+export async function noteSignIn(services: Services, uid: Uid): Promise<void> {
+  const row = services.replica.snapshot.get('Identity', uid)
+  if (row === undefined) return
+  // A row of kind Identity holds an Identity.
+  const record = clone(IdentitySchema, row.message as unknown as Identity)
+  const now = services.clock.now()
+  if (record.lastSeenTime !== undefined && now - timestampMs(record.lastSeenTime) < lastSeenEveryMs) return
+  record.lastSeenTime = timestampFromMs(now)
+  const changes = new ChangeSet()
+  changes.update(identityKind, { row, record: record as unknown as Resource, facts: row })
+  try {
+    await services.store.transact({ guards: changes.guards, writes: changes.writes }, AbortSignal.timeout(2_000))
+  } catch (error) {
+    services.log.warn('lastSeenTime was not written', { uid, error: String(error) })
+  }
+}

@@ -1,0 +1,159 @@
+import { create, type Message } from '@bufbuild/protobuf'
+import { reflect } from '@bufbuild/protobuf/reflect'
+import { visibilityOf } from '../authz/reach.ts'
+import { setOf } from '../core/capability.ts'
+import { DomainError } from '../core/errors.ts'
+import { hashQuery, openCursor, pageTokenKeyId, pageTokenLifeMs, sealCursor, type Cursor } from '../core/page-token.ts'
+import { resources, type ResourceRow } from '../core/schema.ts'
+import type { UIDPFilter } from '../gen/taproot/common/v2/uidp_filter_pb.ts'
+import { listRows, type ListQuery, type UidFilter, type Visibility } from '../snapshot/list.ts'
+import { cursorKeyOf, parseOrder, sortKeyOf, type Order, type SortKey } from '../snapshot/order.ts'
+import type { Resource, Row } from '../snapshot/row.ts'
+import type { Snapshot } from '../snapshot/snapshot.ts'
+import { notFound } from './faults.ts'
+import type { AnyKind } from './kind.ts'
+import { callerOf, type Context, type Handler, type HandlerAnswer, type Services } from './services.ts'
+
+const defaultPageSize = 50
+const maxPageSize = 200
+/** Fields of a list request that are not exact filters. */
+const pagingFields: ReadonlySet<string> = new Set(['uidp', 'page_size', 'page_token', 'order_by', 'skip'])
+
+/** What is shown for a stored record. */
+export function rendered(kind: AnyKind, snapshot: Snapshot, record: Resource): Resource {
+  return kind.render === undefined ? record : kind.render(snapshot, record)
+}
+
+/** Answers Get: the record under the request's uid, or code 5. */
+export function getHandler(kind: AnyKind): Handler {
+  return (services, _context, message) => {
+    // Every Get request of the schema has a uid.
+    const { uid } = message as Message & { uid: string }
+    const { snapshot } = services.replica
+    const row = snapshot.get(kind.index.kind, uid)
+    if (row === undefined) return Promise.reject(notFound(kind.index.kind, uid))
+    return Promise.resolve({ message: rendered(kind, snapshot, row.message), etag: row.etag })
+  }
+}
+
+/** What every list request has (test/core/schema.test.ts walks them). */
+interface ListRequest extends Message {
+  uidp?: UIDPFilter
+  pageSize: number
+  pageToken: string
+  orderBy: string
+  skip: number
+}
+
+function uidFilterOf(uidp: UIDPFilter | undefined): UidFilter {
+  return {
+    descendantsOf: uidp?.descendantsOf ?? '',
+    childrenOf: uidp?.childrenOf ?? '',
+    ancestorsOf: uidp?.ancestorsOf ?? '',
+    inRoot: uidp?.inRoot ?? false,
+    ids: uidp?.ids ?? [],
+  }
+}
+
+/** The exact filters that are set in a request: its scalar fields that are no paging fields. */
+function filtersOf(kind: AnyKind, context: Context, request: ListRequest): [string, string][] {
+  const reflected = reflect(context.method.input, request)
+  const found: [string, string][] = []
+  for (const field of context.method.input.fields) {
+    if (pagingFields.has(field.name) || !reflected.isSet(field)) continue
+    // Exact filters are texts or enums; their text form is what the kind's index holds.
+    if (field.fieldKind === 'scalar' || field.fieldKind === 'enum') {
+      const value = String(reflected.get(field))
+      if (value !== '') found.push([field.name, value])
+    }
+  }
+  return found
+}
+
+/** A page token's place, where it is one of ours for this very query. */
+interface Continuation {
+  readonly after: SortKey | undefined
+  readonly restarted: boolean
+}
+
+async function continuationOf(services: Services, context: Context, token: { text: string; queryHash: string; order: Order }): Promise<Continuation> {
+  if (token.text === '') return { after: undefined, restarted: false }
+  const invalid = DomainError.invalid('page_token', 'is not a token of this list: same filters, order and caller are needed')
+  const id = pageTokenKeyId(token.text)
+  if (id === undefined) throw invalid
+  const key = await services.pageKeys.find(id, context.signal)
+  // The key of an expired token may be retired: it counts as expired (architecture 6).
+  if (key === undefined) return { after: undefined, restarted: true }
+  const cursor: Cursor | undefined = openCursor(token.text, key)
+  if (cursor === undefined) throw invalid
+  if (services.clock.now() - cursor.issuedMs > pageTokenLifeMs) return { after: undefined, restarted: true }
+  const after = cursor.queryHash === token.queryHash ? sortKeyOf(token.order, cursor.key) : undefined
+  if (after === undefined) throw invalid
+  return { after, restarted: false }
+}
+
+/** Where the caller may see records of the kind. Built-in roles are seen by whoever may list roles anywhere. */
+function visibility(kind: AnyKind, context: Context): Visibility {
+  const seen = visibilityOf(callerOf(context).reach(), setOf(context.method.capabilities))
+  return kind.index.kind === 'Role' && seen.groups.length > 0 ? { ...seen, roots: true } : seen
+}
+
+function resourceRow(kind: AnyKind): ResourceRow {
+  const row = resources.get(kind.index.kind)
+  if (row === undefined) throw new TypeError(`${kind.index.kind} is no resource of the schema`)
+  return row
+}
+
+/** Answers List: one page of what the caller may see (spec 4.2). */
+export function listHandler(kind: AnyKind): Handler {
+  const resource = resourceRow(kind)
+  return async (services, context, message) => {
+    const request = message as ListRequest
+    const order = parseOrder(request.orderBy.trim() === '' ? resource.defaultOrder : request.orderBy, resource.sortable)
+    const uidp = uidFilterOf(request.uidp)
+    const filters = filtersOf(kind, context, request)
+    const queryHash = hashQuery([context.method.rpc, uidp, filters, order.id, callerOf(context).identity])
+    const { after, restarted } = await continuationOf(services, context, { text: request.pageToken, queryHash, order })
+    const limit = Math.min(request.pageSize === 0 ? defaultPageSize : request.pageSize, maxPageSize)
+    const query: ListQuery = {
+      kind: kind.index.kind,
+      uidp,
+      filters,
+      visibility: visibility(kind, context),
+      order,
+      ...(after === undefined ? {} : { after }),
+      skip: request.skip,
+      // One more than the page tells whether another follows.
+      limit: limit + 1,
+    }
+    const { rows, total } = await listRows(() => services.replica.snapshot, query)
+    const page = rows.slice(0, limit)
+    const last = page.at(-1)
+    const next = rows.length > limit && last !== undefined ? nextToken(services, { order, row: last, queryHash }) : ''
+    return { message: envelope(services, { kind, context, resource }, { page, total, next, skip: request.skip }), ...(restarted ? { pageTokenRestarted: true } : {}) }
+  }
+}
+
+function nextToken(services: Services, place: { order: Order; row: Row; queryHash: string }): string {
+  const cursor = { key: cursorKeyOf(place.order, place.row), queryHash: place.queryHash, issuedMs: services.clock.now() }
+  return sealCursor(cursor, services.pageKeys.current(), services.random)
+}
+
+function envelope(services: Services, of: { kind: AnyKind; context: Context; resource: ResourceRow }, result: { page: readonly Row[]; total: number; next: string; skip: number }): Message {
+  const { snapshot } = services.replica
+  const plural = of.context.method.output.fields.find((field) => field.name === of.resource.plural)
+  if (plural?.fieldKind !== 'list') throw new TypeError(`${of.context.method.output.typeName} has no list ${of.resource.plural}`)
+  const message = create(of.context.method.output, {})
+  // The schema gives every list response these fields (test/core/schema.test.ts).
+  const fields = message as Message & { nextPageToken: string; totalCount: bigint; skipped: number } & Record<string, unknown>
+  fields[plural.localName] = result.page.map((row) => rendered(of.kind, snapshot, row.message))
+  fields.nextPageToken = result.next
+  fields.totalCount = BigInt(result.total)
+  fields.skipped = result.skip
+  return message
+}
+
+/** The answer for a record just written. */
+export function recordAnswer(kind: AnyKind, services: Services, record: Resource): HandlerAnswer {
+  return { message: rendered(kind, services.replica.snapshot, record), etag: record.etag, subject: record.uid }
+}

@@ -1,0 +1,188 @@
+import { clone, create, type DescField, type DescMessage, type Message } from '@bufbuild/protobuf'
+import type { FieldMask } from '@bufbuild/protobuf/wkt'
+import { DomainError } from '../core/errors.ts'
+import { applyMask, maskAllowsEtag, populatedPaths } from '../core/field-mask.ts'
+import { fieldAccess } from '../core/field-behavior.ts'
+import { randomHex } from '../core/runtime.ts'
+import { isUid, maxUidLength, rootParent, trustedUid, type Uid } from '../core/uid.ts'
+import { resources } from '../core/schema.ts'
+import type { Resource, Row } from '../snapshot/row.ts'
+import { recordKey } from '../store/keys.ts'
+import { ChangeSet, newEtag } from './change-set.ts'
+import { commit, type Plan } from './commit.ts'
+import { notFound, staleEtag } from './faults.ts'
+import { idempotent, type Idempotent } from './idempotency.ts'
+import type { AnyKind, Planning } from './kind.ts'
+import { outboxWrite } from './outbox.ts'
+import { recordAnswer, rendered } from './read.ts'
+import type { Context, Handler, HandlerAnswer, Services } from './services.ts'
+import { assertValid } from './validate.ts'
+
+/** The request field that holds the resource: the one of the kind's own message type. */
+export function resourceFieldOf(input: DescMessage, kind: { readonly desc: DescMessage }): DescField | undefined {
+  return input.fields.find((field) => field.fieldKind === 'message' && field.message.typeName === kind.desc.typeName)
+}
+
+/** The resource in a create or update request; an empty one where the request has none. */
+function resourceIn(kind: AnyKind, context: Context, message: Message): Resource {
+  const field = resourceFieldOf(context.method.input, kind)
+  if (field === undefined) throw new TypeError(`${context.method.rpc} carries no ${kind.index.kind}`)
+  // The field was found by its type.
+  return ((message as unknown as Record<string, unknown>)[field.localName] as Resource | undefined) ?? (create(kind.desc) as Resource)
+}
+
+/** A copy with what only the server writes cleared: clients may send it, it does not count (rules 1.2). */
+export function writableCopy(desc: DescMessage, record: Resource): Resource {
+  const copy = clone(desc, record) as Resource
+  const fields = copy as unknown as Record<string, unknown>
+  const empty = create(desc) as unknown as Record<string, unknown>
+  for (const field of desc.fields) if (fieldAccess(field).outputOnly && field.oneof === undefined) fields[field.localName] = empty[field.localName]
+  copy.uid = ''
+  copy.etag = ''
+  return copy
+}
+
+/** The uid of a new child; a root's is 20 random bytes, a child's segment 8. Throws code 3 where the tree would get too deep. */
+export function newUid(services: Services, parent: string): Uid {
+  if (parent === rootParent) return trustedUid(randomHex(services.random, 20))
+  const uid = `${parent}/${randomHex(services.random, 8)}`
+  if (uid.length > maxUidLength) throw DomainError.invalid('parent', 'is too deep in the tree')
+  return trustedUid(uid)
+}
+
+/** Adds the mutation's event to its transaction. */
+export function emit(planning: Planning, context: Context, what: { changes: ChangeSet; subject: string; body: { desc: DescMessage; message: Message } }): void {
+  const { event } = context.method
+  if (event === undefined) return
+  const path = context.method.http[0]?.template.replace(/\/?\{.*$/, '') ?? ''
+  const source = `${planning.services.settings.ownIssuer}${path}`
+  what.changes.write(outboxWrite(planning.services.random, { event, source, subject: what.subject, body: what.body, caller: planning.caller, nowMs: planning.nowMs }))
+}
+
+/** Puts a new record of `kind` below `parent` into the change set, unchecked. Returns it as it will be read. */
+export function planChild(kind: AnyKind, planning: Planning, source: { changes: ChangeSet; parent: string; record: Resource; uid?: Uid }): Resource {
+  const { services, nowMs } = planning
+  const facts = { etag: newEtag(services.random), createMs: nowMs, updateMs: nowMs, managedBy: '' }
+  return source.changes.create(kind, { uid: source.uid ?? newUid(services, source.parent), record: source.record, facts })
+}
+
+/** Plans one new record of `kind` below `parent`: rules, keys, guards on the parent. Returns the record as it will be read. */
+export function planCreate(kind: AnyKind, planning: Planning, source: { changes: ChangeSet; parent: string; draft: Resource }): Resource {
+  const { changes, parent } = source
+  if (parent !== rootParent) {
+    const parentKind = resources.get(kind.index.kind)?.parents.find((candidate) => candidate !== rootParent) ?? 'Group'
+    if (planning.snapshot.get(parentKind, parent) === undefined) throw notFound(parentKind, parent)
+    changes.guard({ kind: 'exists', key: recordKey(parentKind, trustedUid(parent)) })
+  }
+  const record = writableCopy(kind.desc, source.draft)
+  const uid = newUid(planning.services, parent)
+  // The parent was found as a record, or is the root.
+  changes.add(kind.create?.(planning, { uid, parent: parent as Uid | '/', record }))
+  return planChild(kind, planning, { changes, parent, record, uid })
+}
+
+/** Answers a create that was made before with the same key: the resource as it is now. */
+function earlierAnswer(kind: AnyKind, services: Services, earlier: readonly string[]): HandlerAnswer {
+  const uid = earlier[0] ?? ''
+  const row = services.replica.snapshot.get(kind.index.kind, uid)
+  if (row === undefined) throw notFound(kind.index.kind, uid)
+  return recordAnswer(kind, services, row.message)
+}
+
+/** Remembers the key in the transaction that it belongs to. */
+export function rememberKey(memory: Idempotent | undefined, changes: ChangeSet, made: { uids: readonly string[]; nowMs: number }): void {
+  if (memory !== undefined) changes.add(memory.remember(made.uids, made.nowMs))
+}
+
+/** A create whose parent is known. */
+export interface CreateCall {
+  readonly context: Context
+  readonly message: Message
+  /** A uid, or `/` for a root. */
+  readonly parent: string
+  /** What else belongs to the same transaction. */
+  readonly also?: (planning: Planning, changes: ChangeSet, record: Resource) => void
+}
+
+/** Creates a record below `parent` (already resolved; `/` for a root). */
+export async function createRecord(kind: AnyKind, services: Services, call: CreateCall): Promise<HandlerAnswer> {
+  const { context, message, parent } = call
+  const draft = resourceIn(kind, context, message)
+  assertValid(kind.desc, writableCopy(kind.desc, draft))
+  const memory = await idempotent(services, context, { message, parent })
+  if (memory?.earlier !== undefined) return earlierAnswer(kind, services, memory.earlier)
+  const created = await commit(services, context, (planning): Plan<Resource> => {
+    const changes = new ChangeSet()
+    const record = planCreate(kind, planning, { changes, parent, draft })
+    call.also?.(planning, changes, record)
+    emit(planning, context, { changes, subject: record.uid, body: { desc: kind.desc, message: rendered(kind, planning.snapshot, record) } })
+    rememberKey(memory, changes, { uids: [record.uid], nowMs: planning.nowMs })
+    return { changes, result: record }
+  })
+  return recordAnswer(kind, services, created)
+}
+
+/** Answers Create for a kind whose parent is given as a uid. */
+export function createHandler(kind: AnyKind): Handler {
+  return (services, context, message) => createRecord(kind, services, { context, message, parent: (message as Message & { parent: string }).parent })
+}
+
+/** Throws code 10 where a precondition on the etag does not hold. `*` asks for any. */
+function assertEtag(row: Row, expected: string | undefined): void {
+  if (expected !== undefined && expected !== '' && expected !== '*' && expected !== row.etag) throw staleEtag()
+}
+
+/** The paths that an update changes (spec 4.4): the mask; else the keys of a REST body; else what a gRPC message has set. */
+function pathsOf(kind: AnyKind, context: Context, request: { patch: Resource; mask: FieldMask | undefined }): readonly string[] {
+  if (request.mask !== undefined && request.mask.paths.length > 0) return request.mask.paths
+  return context.present ?? populatedPaths(kind.desc, request.patch)
+}
+
+/** The row under `uid`, or code 5. */
+export function existingRow(kind: AnyKind, planning: Planning, uid: string): Row {
+  const row = isUid(uid) ? planning.snapshot.get(kind.index.kind, uid) : undefined
+  if (row === undefined) throw notFound(kind.index.kind, uid)
+  return row
+}
+
+/** Answers Update: changes what the mask names, checks the whole result (spec 4.4). */
+export function updateHandler(kind: AnyKind): Handler {
+  return async (services, context, message) => {
+    const { updateMask: mask } = message as Message & { updateMask?: FieldMask }
+    const patch = resourceIn(kind, context, message)
+    const updated = await commit(services, context, (planning): Plan<Resource> => {
+      const row = existingRow(kind, planning, patch.uid)
+      assertEtag(row, context.ifMatch)
+      if (maskAllowsEtag(mask === undefined || mask.paths.length === 0 ? undefined : mask.paths)) assertEtag(row, patch.etag)
+      const next = applyMask(kind.desc, { current: row.message, patch }, pathsOf(kind, context, { patch, mask }))
+      assertValid(kind.desc, writableCopy(kind.desc, next))
+      const changes = new ChangeSet()
+      const extra = kind.update?.(planning, { uid: row.uid, parent: row.parent, record: next }, row.message)
+      // Time moves forward with every write, also where the clock does not (rules 1.4).
+      const facts = { etag: newEtag(services.random), createMs: row.createMs, updateMs: Math.max(planning.nowMs, row.updateMs + 1), managedBy: row.managedBy }
+      const record = changes.update(kind, { row, record: next, facts })
+      changes.add(extra)
+      emit(planning, context, { changes, subject: row.uid, body: { desc: kind.desc, message: rendered(kind, planning.snapshot, record) } })
+      return { changes, result: record }
+    })
+    return recordAnswer(kind, services, updated)
+  }
+}
+
+/** Answers Delete: an empty message, or code 5 where there is nothing to delete. */
+export function deleteHandler(kind: AnyKind): Handler {
+  return async (services, context, message) => {
+    const { uid } = message as Message & { uid: string }
+    await commit(services, context, (planning): Plan<undefined> => {
+      const row = existingRow(kind, planning, uid)
+      assertEtag(row, context.ifMatch)
+      const changes = new ChangeSet()
+      changes.remove(kind, row)
+      changes.add(kind.remove?.(planning, row))
+      emit(planning, context, { changes, subject: uid, body: { desc: context.method.input, message } })
+      return { changes, result: undefined }
+    })
+    return { message: create(context.method.output), subject: uid }
+  }
+}
+
