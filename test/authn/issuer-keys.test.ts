@@ -144,7 +144,7 @@ describe("an issuer's keys", () => {
   })
 
   test.each<[string, (origin: string) => unknown]>([
-    ['a discovery document of another issuer', () => ({ issuer: 'https://other.example', jwks_uri: 'https://other.example/jwks' })],
+    ['a discovery document of another issuer', (origin) => ({ issuer: 'https://other.example', jwks_uri: `${origin}/jwks.json` })],
     ['a discovery document whose issuer has a slash more', (origin) => ({ issuer: `${origin}/`, jwks_uri: `${origin}/jwks.json` })],
     ['a discovery document without keys', (origin) => ({ issuer: origin })],
     ['a discovery document that is no object', () => null],
@@ -152,7 +152,7 @@ describe("an issuer's keys", () => {
     ['keys elsewhere on an odd scheme', (origin) => ({ issuer: origin, jwks_uri: 'file:///etc/passwd' })],
   ])('%s is refused', async (_name, document) => {
     const { keys, local } = await ground()
-    local.behave = (_request, response) => response.end(JSON.stringify(document(local.issuer))) !== undefined
+    local.behave = (request, response) => request.url !== '/jwks.json' && response.end(JSON.stringify(document(local.issuer))) !== undefined
     expect(await failure(keys.keysFor(local.issuer, nobody, signal))).toBe('issuer_keys')
   })
 
