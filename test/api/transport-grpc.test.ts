@@ -233,8 +233,13 @@ describe('reflection and health', () => {
     readonly errorResponse?: { readonly errorCode: number }
   }
 
+  /** A dependency of the reflection package, not of ours. */
+  interface ProtoLoader {
+    loadSync(file: string, options: { readonly oneofs: boolean }): Parameters<typeof loadPackageDefinition>[0]
+  }
+
   const require = createRequire(import.meta.url)
-  const { loadSync } = createRequire(require.resolve('@grpc/reflection'))('@grpc/proto-loader') as typeof import('@grpc/proto-loader')
+  const { loadSync } = createRequire(require.resolve('@grpc/reflection'))('@grpc/proto-loader') as ProtoLoader
 
   /** Asks as grpcurl does: one request on a stream. */
   async function reflect(version: 'v1' | 'v1alpha', ask: Readonly<Record<string, string>>): Promise<ReflectionAnswer> {
