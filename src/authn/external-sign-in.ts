@@ -99,7 +99,7 @@ export function createExternalSignIn(options: ExternalSignInOptions): ExternalSi
     await options.verifier.verifyByIssuer(token, { named }, signal)
     const accepted = [...options.audiences, ...(provider?.clientIds ?? [])]
     const audience = token.audiences.find((candidate) => accepted.includes(candidate))
-    if (audience === undefined) throw new DomainError(7, 'nope')
+    if (audience === undefined) throw new DomainError(7, 'the token is for another audience')
     return { uid: personUid(token.issuer, token.subject), act: actorOf(token, audience) }
   }
 

@@ -29,7 +29,9 @@ export function selfSigned(name: string): TestCertificate {
   const version = der(0xa0, der(0x02, Uint8Array.of(2)))
   const body = sequence(version, der(0x02, Uint8Array.of(1)), algorithm, subject, validity, subject, spki, der(0xa3, sequence(names, authority)))
   const signature = der(0x03, Uint8Array.of(0), sign('sha256', body, privateKey))
-  const encoded = sequence(body, algorithm, signature).toString('base64').replaceAll(/.{64}(?=.)/g, '$&\n')
+  const encoded = sequence(body, algorithm, signature)
+    .toString('base64')
+    .replaceAll(/.{64}(?=.)/g, '$&\n')
   return {
     certificate: `-----BEGIN CERTIFICATE-----\n${encoded}\n-----END CERTIFICATE-----\n`,
     key: privateKey.export({ type: 'pkcs8', format: 'pem' }).toString(),
