@@ -45,7 +45,7 @@ export function errorDetails(error: DomainError, context: ErrorContext): ErrorDe
 /** Where a thrown value came from. */
 export interface ThrownContext {
   readonly requestId: string
-  /** `GroupsService.GetGroup`, or the path where no method was found. */
+  /** `GroupsService.GetGroup`, or `unknown` where no method was found. */
   readonly method: string
   readonly signal?: AbortSignal
   readonly log: Log

@@ -56,12 +56,18 @@ export function createOnePort(options: OnePortOptions): OnePort {
 function createListener(options: OnePortOptions, track: (socket: Socket) => void): Server {
   const route = (socket: Socket): void => sniff(socket, options.sniffTimeoutMs ?? 10_000, (isHttp2) => (isHttp2 ? options.grpc : options.http).accept(socket))
   if (options.tls === undefined) {
-    return createServer({ noDelay: true, keepAlive: true, keepAliveInitialDelay: 60_000 }, (socket) => {
+    return createServer({ allowHalfOpen: true, noDelay: true, keepAlive: true, keepAliveInitialDelay: 60_000 }, (socket) => {
       track(socket)
       route(socket)
     })
   }
-  const server = createTlsServer({ minVersion: 'TLSv1.2', ...options.tls, ALPNCallback: chooseProtocol, handshakeTimeout: options.sniffTimeoutMs ?? 10_000 })
+  const server = createTlsServer({
+    allowHalfOpen: true,
+    minVersion: 'TLSv1.2',
+    ...options.tls,
+    ALPNCallback: chooseProtocol,
+    handshakeTimeout: options.sniffTimeoutMs ?? 10_000,
+  })
   server.on('connection', track)
   // A failed handshake is the client's fault; its socket is closed by node:tls.
   server.on('tlsClientError', (_error, socket) => socket.destroy())

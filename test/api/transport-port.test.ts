@@ -64,6 +64,27 @@ describe('one port', () => {
     )
   })
 
+  test('a client that ends its side after the request still gets the answer', async () => {
+    const socket = connect({ port: served.port, host: '127.0.0.1', allowHalfOpen: true })
+    const all = received(socket)
+    socket.end('GET /ping/v2/ping HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n')
+    socket.on('end', () => socket.destroy())
+    expect((await all).toString()).toMatch(/^HTTP\/1\.1 200/)
+  })
+
+  test.each([
+    ['http://x/ping/v2/ping', 200],
+    ['http://[', 400],
+    ['*', 400],
+    ['x', 400],
+    ['/\\..', 404],
+  ])('the request target %s is answered with %s', async (target, status) => {
+    const socket = connect(served.port, '127.0.0.1')
+    const all = received(socket)
+    socket.write(`GET ${target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`)
+    expect((await all).toString().slice(0, 12)).toBe(`HTTP/1.1 ${status}`)
+  })
+
   test.each([
     ['whole', [24]],
     ['in two', [3]],

@@ -139,6 +139,7 @@ describe('paths', () => {
       status: 201,
       text: 'a/b:1:a=1&b=2',
     })
+    expect(await send('POST', '/echo/x?q=1', 'bare', { 'content-type': '' })).toMatchObject({ status: 201, text: 'x:1:bare' })
     expect(await fault('DELETE', '/.well-known/thing')).toMatchObject({ status: 405, code: 12 })
     expect(await fault('POST', '/echo/x', 'x'.repeat(1024 * 1024 + 1), { 'content-type': 'text/plain' })).toMatchObject({ status: 413, code: 3 })
   })

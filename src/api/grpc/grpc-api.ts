@@ -53,7 +53,6 @@ export function createGrpcApi(options: GrpcApiOptions): GrpcApi {
   const server = new Server({
     'grpc.max_receive_message_length': hardLimitBytes,
     'grpc.max_send_message_length': 100 * maxMessageBytes,
-    // Health probes and balancers ping; only a flood is refused.
     'grpc.max_concurrent_streams': 1000,
   })
   for (const row of options.methods) {

@@ -56,6 +56,7 @@ export async function readForm(context: ParameterizedContext): Promise<URLSearch
 
 /** Reads a body of any type as text; the same size limit as for JSON. */
 export async function readText(context: ParameterizedContext): Promise<string> {
+  context.req.headers['content-type'] ??= 'application/octet-stream'
   await parse(parseText, context)
   const { body } = context.request as { readonly body?: unknown }
   return typeof body === 'string' ? body : ''
@@ -63,7 +64,6 @@ export async function readText(context: ParameterizedContext): Promise<string> {
 
 async function parse(parser: typeof parseJson, context: ParameterizedContext): Promise<void> {
   try {
-    // koa-body types its context with the default state; it reads nothing of it.
     await parser(context, async () => {})
   } catch (error) {
     throw translate(error, context)

@@ -53,9 +53,10 @@ function frame(options: HttpApiOptions): Middleware<HttpState> {
     state.headers = parseCallHeaders((name) => headerText(req.headers[name]), options.newRequestId)
     state.signal = createCallSignal(req, res)
     state.domain = platformDomain
-    state.method = context.path
+    state.method = 'unknown'
     context.set({ 'X-Request-Id': state.headers.requestId, 'Cache-Control': 'no-store', 'X-Content-Type-Options': 'nosniff' })
     try {
+      if (!isPath(req.url)) throw DomainError.invalid('path', 'must start with /')
       await next()
       state.done?.(0)
     } catch (thrown) {
@@ -68,6 +69,11 @@ function frame(options: HttpApiOptions): Middleware<HttpState> {
       sendJson(context, JSON.stringify(answer.body))
     }
   }
+}
+
+/** Koa's address parser throws on some targets that node:http lets through; a proxy's absolute form must be a valid address. */
+function isPath(target: string | undefined): boolean {
+  return target !== undefined && (target.startsWith('/') || URL.canParse(target))
 }
 
 /** A path that no route took: a form on a GET path, another verb of a known path (405), or nothing at all (404). */

@@ -8,7 +8,7 @@ export interface HttpState {
   signal: AbortSignal
   /** The method's domain, for ErrorInfo; `platform` until a route is found. */
   domain: string
-  /** `GroupsService.GetGroup`, or the path until a route is found. */
+  /** `GroupsService.GetGroup`, or `unknown` until a route is found. */
   method: string
   /** Tells the metrics how the call ended. */
   done: ((code: Code | 0) => void) | undefined
