@@ -12,7 +12,7 @@ export function openStore(config: Config, log: Log): Store {
   const password = passwordFile === undefined ? undefined : readFileSync(passwordFile, 'utf8').trimEnd()
   return createEtcdStore({
     endpoints,
-    prefix,
+    prefix: `${prefix}/`,
     log,
     ...(tls === undefined ? {} : { tls: readTls(tls) }),
     ...(username === undefined || password === undefined ? {} : { username, password }),

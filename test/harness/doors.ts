@@ -1,0 +1,181 @@
+import { create, fromBinary, fromJson, toBinary, type DescMessage, type JsonObject, type JsonValue, type Message } from '@bufbuild/protobuf'
+import { Client, credentials, Metadata, type ServiceError } from '@grpc/grpc-js'
+import { createJsonEncoders } from '../../src/api/json-encode.ts'
+import type { MethodRow } from '../../src/core/method.ts'
+import { methods, registry } from '../../src/core/schema.ts'
+import { StatusSchema } from '../../src/gen/google/rpc/status_pb.ts'
+import { anyUnpack } from '@bufbuild/protobuf/wkt'
+import { toJson } from '@bufbuild/protobuf'
+
+/** What goes along with a call. */
+export interface Options {
+  readonly token?: string | undefined
+  readonly identity?: string
+  readonly ifMatch?: string
+  readonly ifNoneMatch?: string
+  readonly idempotencyKey?: string
+  readonly validateOnly?: boolean
+  readonly requestId?: string
+}
+
+/** An answer in one form for both transports. `code` is 0 for success, else the gRPC code; `body` is the message as JSON. */
+export interface Reply {
+  readonly code: number
+  readonly body: JsonObject
+  readonly message: string
+  /** Error details by their type's last name: `ErrorInfo`, `BadRequest`, `PreconditionFailure`, `ResourceInfo`, `RetryInfo`. */
+  readonly details: Readonly<Record<string, JsonObject>>
+  readonly httpStatus?: number
+  readonly header: (name: string) => string | undefined
+}
+
+/** One transport: calls a method by its rpc name with the request as proto JSON (camelCase). */
+export interface Door {
+  readonly name: 'rest' | 'grpc'
+  call(rpc: string, request: JsonObject, options?: Options): Promise<Reply>
+  close(): void
+}
+
+const encoders = createJsonEncoders()
+
+/** The method with this rpc name, e.g. `CreateGroup`; `Service/Rpc` where the name is not unique. */
+export function methodOf(rpc: string): MethodRow {
+  const [service, name] = rpc.includes('/') ? rpc.split('/') : [undefined, rpc]
+  const found = methods.filter((method) => method.rpc === name && (service === undefined || method.service.endsWith(`.${service}`)))
+  if (found.length !== 1 || found[0] === undefined) throw new Error(`${found.length} methods are named ${rpc}`)
+  return found[0]
+}
+
+function asJson(desc: DescMessage, message: Message): JsonObject {
+  return JSON.parse(encoders(desc)(message) || '{}') as JsonObject
+}
+
+function camel(name: string): string {
+  return name.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())
+}
+
+/** Fills the variables of a route from the request and takes them out of it; `{group.uid=**}` is `request.group.uid`. */
+function fillPath(template: string, request: JsonObject): { path: string; rest: JsonObject } {
+  const rest = structuredClone(request)
+  const path = template.replace(/\{([a-z_.]+)(?:=[^}]*)?\}/g, (_, variable: string) => {
+    const steps = variable.split('.').map(camel)
+    const last = steps.pop() ?? ''
+    const holder = steps.reduce<JsonObject | undefined>((at, step) => at?.[step] as JsonObject | undefined, rest)
+    const value = holder?.[last]
+    if (holder !== undefined) delete holder[last]
+    return typeof value === 'string' ? value : ''
+  })
+  return { path: path.replace(/\/+$/, '').replace('/:', ':'), rest }
+}
+
+function toQuery(rest: JsonObject): URLSearchParams {
+  const query = new URLSearchParams()
+  const add = (name: string, value: JsonValue | undefined): void => {
+    if (value === undefined || value === null) return
+    if (Array.isArray(value)) value.forEach((item) => add(name, item))
+    else if (typeof value === 'object') Object.entries(value).forEach(([key, inner]) => add(`${name}.${key}`, inner))
+    else query.append(name, String(value))
+  }
+  for (const [key, value] of Object.entries(rest)) add(key, value)
+  return query
+}
+
+function detailsOf(list: readonly JsonObject[]): Record<string, JsonObject> {
+  return Object.fromEntries(list.map((detail) => [String(detail['@type']).replace(/^.*\./, ''), detail]))
+}
+
+/** REST over HTTP/1.1. */
+export function restDoor(baseUrl: string): Door {
+  return {
+    name: 'rest',
+    async call(rpc, request, options = {}) {
+      const method = methodOf(rpc)
+      const binding = method.http[0]
+      if (binding === undefined) throw new Error(`${rpc} has no route`)
+      const { path, rest } = fillPath(binding.template, request)
+      const bodyField = camel(binding.body)
+      const body = binding.body === '*' ? rest : binding.body === '' ? undefined : (rest[bodyField] ?? {})
+      const query = toQuery(binding.body === '*' ? {} : Object.fromEntries(Object.entries(rest).filter(([key]) => key !== bodyField)))
+      if (options.validateOnly === true) query.set('validateOnly', 'true')
+      const headers: Record<string, string> = {
+        ...(options.token === undefined ? {} : { authorization: `Bearer ${options.token}` }),
+        ...(options.identity === undefined ? {} : { 'taproot-identity': options.identity }),
+        ...(options.ifMatch === undefined ? {} : { 'if-match': `"${options.ifMatch}"` }),
+        ...(options.ifNoneMatch === undefined ? {} : { 'if-none-match': options.ifNoneMatch }),
+        ...(options.idempotencyKey === undefined ? {} : { 'idempotency-key': options.idempotencyKey }),
+        ...(options.requestId === undefined ? {} : { 'x-request-id': options.requestId }),
+        ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+      }
+      const suffix = query.size === 0 ? '' : `?${query}`
+      const response = await fetch(`${baseUrl}${path}${suffix}`, { method: binding.verb, headers, ...(body === undefined ? {} : { body: JSON.stringify(body) }) })
+      const text = await response.text()
+      const parsed = (text === '' ? {} : JSON.parse(text)) as JsonObject
+      const header = (name: string): string | undefined => response.headers.get(name) ?? undefined
+      if (response.ok) return { code: 0, body: parsed, message: '', details: {}, httpStatus: response.status, header }
+      const { code, message, details } = parsed as { code: number; message: string; details: JsonObject[] }
+      return { code, body: parsed, message, details: detailsOf(details), httpStatus: response.status, header }
+    },
+    close: () => undefined,
+  }
+}
+
+function metadataOf(options: Options): Metadata {
+  const metadata = new Metadata()
+  const set = (name: string, value: string | undefined): void => {
+    if (value !== undefined) metadata.set(name, value)
+  }
+  set('authorization', options.token === undefined ? undefined : `Bearer ${options.token}`)
+  set('taproot-identity', options.identity)
+  set('if-match', options.ifMatch)
+  set('if-none-match', options.ifNoneMatch)
+  set('idempotency-key', options.idempotencyKey)
+  set('validate-only', options.validateOnly === true ? 'true' : undefined)
+  set('x-request-id', options.requestId)
+  return metadata
+}
+
+function grpcFailure(error: ServiceError, header: Reply['header']): Reply {
+  const [bytes] = error.metadata.get('grpc-status-details-bin')
+  const status = bytes === undefined ? undefined : fromBinary(StatusSchema, bytes as Buffer)
+  const details = (status?.details ?? []).map((any): JsonObject => {
+    const message = anyUnpack(any, registry)
+    const desc = registry.getMessage(any.typeUrl.replace(/^.*\//, ''))
+    if (message === undefined || desc === undefined) throw new Error(`unknown detail ${any.typeUrl}`)
+    return { '@type': any.typeUrl, ...(toJson(desc, message, { registry }) as JsonObject) }
+  })
+  return { code: error.code, body: {}, message: error.details, details: detailsOf(details), header }
+}
+
+/** gRPC over cleartext HTTP/2. `namespace` replaces the leading `taproot` of the service names. */
+export function grpcDoor(address: string, serviceName: (method: MethodRow) => string = (method) => method.service): Door {
+  const client = new Client(address, credentials.createInsecure())
+  return {
+    name: 'grpc',
+    call(rpc, request, options = {}) {
+      const method = methodOf(rpc)
+      const message = Object.keys(request).length === 0 ? create(method.input) : fromJson(method.input, request, { registry })
+      const { promise, resolve } = Promise.withResolvers<Reply>()
+      const path = `/${serviceName(method)}/${method.rpc}`
+      let seen: Metadata | undefined
+      const done = (error: ServiceError | null, answer?: Message): void => {
+        const header = (name: string): string | undefined => (seen ?? error?.metadata)?.get(name)[0]?.toString() ?? error?.metadata.get(name)[0]?.toString()
+        if (error !== null) resolve(grpcFailure(error, header))
+        else resolve({ code: 0, body: answer === undefined ? {} : asJson(method.output, answer), message: '', details: {}, header })
+      }
+      const call = client.makeUnaryRequest<Message, Message>(
+        path,
+        (value) => Buffer.from(toBinary(method.input, value)),
+        (bytes) => fromBinary(method.output, bytes),
+        message,
+        metadataOf(options),
+        { deadline: Date.now() + 20_000 },
+        done,
+      )
+      call.on('metadata', (metadata) => {
+        seen = metadata
+      })
+      return promise
+    },
+    close: () => client.close(),
+  }
+}
