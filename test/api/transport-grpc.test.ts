@@ -2,8 +2,8 @@ import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import { Client, credentials, loadPackageDefinition } from '@grpc/grpc-js'
 import type { ServiceClientConstructor } from '@grpc/grpc-js'
-import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
-import { FileDescriptorProtoSchema, anyUnpack } from '@bufbuild/protobuf/wkt'
+import { create, createFileRegistry, fromBinary, toBinary } from '@bufbuild/protobuf'
+import { FileDescriptorProtoSchema, FileDescriptorSetSchema, anyUnpack } from '@bufbuild/protobuf/wkt'
 import type { FileDescriptorProto } from '@bufbuild/protobuf/wkt'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { DomainError } from '../../src/core/errors.ts'
@@ -226,6 +226,17 @@ describe('the end of a call', () => {
   })
 })
 
+function importsFirst(files: readonly FileDescriptorProto[]): FileDescriptorProto[] {
+  const ordered = new Set<FileDescriptorProto>()
+  const visit = (file: FileDescriptorProto): void => {
+    if (ordered.has(file)) return
+    files.filter(({ name }) => file.dependency.includes(name)).forEach(visit)
+    ordered.add(file)
+  }
+  files.forEach(visit)
+  return [...ordered]
+}
+
 describe('reflection and health', () => {
   interface ReflectionAnswer {
     readonly listServicesResponse?: { readonly service: readonly { readonly name: string }[] }
@@ -298,6 +309,9 @@ describe('reflection and health', () => {
         take(await reflect('v1', { fileByFilename: missing }))
         expect(files.has(missing), missing).toBe(true)
       }
+      // What a client builds from it: every reference resolves.
+      const described = createFileRegistry(create(FileDescriptorSetSchema, { file: importsFirst([...files.values()]) }))
+      expect([...described].map(({ typeName }) => typeName)).toContain(symbol)
     },
   )
 

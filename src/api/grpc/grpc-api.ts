@@ -144,10 +144,13 @@ function createCall(row: MethodRow, raw: RawCall, newRequestId: () => string): C
   }
 }
 
-/** grpc-js reports a passed deadline as a cancellation. */
+/** How much earlier than ours a client's own deadline may fire, in milliseconds: ours started when the call arrived. */
+const deadlineSlackMs = 50
+
+/** grpc-js reports a passed deadline as a cancellation, and so does a client whose own timer was first. */
 function abortReason(raw: RawCall): DomainError {
-  const deadline = Number(raw.getDeadline())
-  return Date.now() >= deadline ? new DomainError(4, 'the deadline passed before the request was done') : new DomainError(1, 'the client cancelled the call')
+  const isLate = Date.now() + deadlineSlackMs >= Number(raw.getDeadline())
+  return isLate ? new DomainError(4, 'the deadline passed before the request was done') : new DomainError(1, 'the client cancelled the call')
 }
 
 /** `127.0.0.1:4711` or `[::1]:4711` without the port. */
