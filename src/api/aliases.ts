@@ -1,8 +1,5 @@
 import type { HttpBinding, MethodRow } from '../core/method.ts'
 
-/** Our own namespace, the first part of every package. */
-export const ownNamespace = 'taproot'
-
 /** The namespaces of public clients of this API family that are served beside ours unless `compat.namespaces` says otherwise. */
 export const defaultNamespaces = ['chainguard.platform'] as const
 

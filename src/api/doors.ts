@@ -30,7 +30,6 @@ function exchangeDoor({ services, exchange }: DoorOptions): DoorHandler {
       aud: request.aud,
       identity: request.identity,
       // The older single field counts like one of the list.
-      // eslint-disable-next-line @typescript-eslint/no-deprecated
       scopes: [...request.scopes, request.scope],
       cap: request.cap,
     }

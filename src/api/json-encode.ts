@@ -3,6 +3,7 @@ import type { DescEnum, DescField, DescMessage, Message } from '@bufbuild/protob
 import { protoCamelCase } from '@bufbuild/protobuf/reflect'
 import { isWrapperDesc } from '@bufbuild/protobuf/wkt'
 import type { Duration, FieldMask, Timestamp } from '@bufbuild/protobuf/wkt'
+import { fieldAccess } from '../core/field-behavior.ts'
 import { secret } from '../gen/taproot/api/v1/annotations_pb.ts'
 
 /** Turns a message of one type into JSON text. */
@@ -15,11 +16,11 @@ type Value = (value: unknown) => string
 /** `"key":value`, or '' where the field is left out. */
 type Member = (message: Readonly<Record<string, unknown>>) => string
 
-/** Left out while empty, besides fields with the option `secret`: there is nothing to say then. */
+/** Left out while empty, besides secret and input-only fields: there is nothing to say then. */
 const omittedEmpty: ReadonlySet<string> = new Set(['next_page_token', 'managed_by'])
 
 function omitEmpty(field: DescField): boolean {
-  return omittedEmpty.has(field.name) || getOption(field, secret)
+  return omittedEmpty.has(field.name) || getOption(field, secret) || fieldAccess(field).inputOnly
 }
 
 /**

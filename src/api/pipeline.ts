@@ -1,4 +1,4 @@
-import type { Message } from '@bufbuild/protobuf'
+import type { DescField, Message } from '@bufbuild/protobuf'
 import { context as traceContext, propagation, SpanStatusCode, trace } from '@opentelemetry/api'
 import type { Authenticated, Authenticator } from '../authn/authenticator.ts'
 import { DomainError } from '../core/errors.ts'
@@ -87,30 +87,39 @@ function contextOf(services: Services, call: Call, found: { caller: Caller | und
   }
 }
 
+/** Step "verify": the token's signature, audience and times. Undefined for methods that do not look at one, or verify it themselves. */
+async function verify({ authenticator }: PipelineOptions, call: Call): Promise<Authenticated | undefined> {
+  const { scope } = call.method
+  if (scope === 'public' || scope === 'external') return undefined
+  return authenticator.authenticate({ authorization: call.authorization, ...(call.identity === undefined ? {} : { identity: call.identity }) }, call.signal)
+}
+
+/** The field that holds the resource of a create or update: its kind checks it, the whole of it. */
+function heldResource(method: MethodRow): DescField | undefined {
+  const kind = method.kind === undefined ? undefined : kinds.get(method.kind)
+  return kind !== undefined && (method.verb === 'create' || method.verb === 'update') ? resourceFieldOf(method.input, kind) : undefined
+}
+
 /** All steps in their order (architecture 6): verify, decode, barrier, identity, authorize, validate, handler. */
 async function run(options: PipelineOptions, call: Call, progress: Progress): Promise<Answer> {
-  const { services, authenticator } = options
+  const { services } = options
   const { method } = call
   const door = options.doors.get(methodName(method))
   const handler = handlers.get(method)
   if (door === undefined && handler === undefined) throw unimplemented(method)
-  const needsToken = method.scope === 'scoped' || method.scope === 'unscoped'
-  const credential = { authorization: call.authorization, ...(call.identity === undefined ? {} : { identity: call.identity }) }
-  const facts = needsToken ? await authenticator.authenticate(credential, call.signal) : undefined
+  const token = await verify(options, call)
   const decoded = await call.decode()
-  if (facts !== undefined) await barrier(options, call)
-  progress.caller = facts === undefined ? undefined : identify(services, facts)
-  if (door !== undefined) {
-    assertValidRequest(method.input, decoded.message, undefined)
-    return door(call, decoded.message, facts === undefined || progress.caller === undefined ? undefined : { caller: progress.caller, token: facts })
+  if (token !== undefined) {
+    await barrier(options, call)
+    progress.caller = identify(services, token)
   }
-  if (handler === undefined) throw unimplemented(method)
-  const context = contextOf(services, call, { caller: progress.caller, decoded })
+  const { caller } = progress
+  const context = contextOf(services, call, { caller, decoded })
   context.authorize()
-  const kind = method.kind === undefined ? undefined : kinds.get(method.kind)
-  const resourceField = kind === undefined || (method.verb !== 'create' && method.verb !== 'update') ? undefined : resourceFieldOf(method.input, kind)
-  assertValidRequest(method.input, decoded.message, resourceField)
+  assertValidRequest(method.input, decoded.message, heldResource(method))
   call.signal.throwIfAborted()
+  if (door !== undefined) return door(call, decoded.message, token === undefined || caller === undefined ? undefined : { caller, token })
+  if (handler === undefined) throw unimplemented(method)
   const answer = await handler(services, context, decoded.message)
   progress.subject = answer.subject
   return answer

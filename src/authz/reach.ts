@@ -24,9 +24,6 @@ export interface Narrowing {
   readonly capabilities?: CapabilitySet
 }
 
-/** Nothing anywhere. */
-export const noReach: Reach = { operator: false, grants: [] }
-
 function covers(grant: Grant, uid: string): boolean {
   return grant.group === everywhere || isWithin(uid, grant.group)
 }

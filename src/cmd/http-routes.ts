@@ -5,7 +5,11 @@ import type { SigningKeys } from '../authn/signing-keys.ts'
 
 /** A public document; clients may keep it for a moment, keys are published hours before they are used. */
 function json(document: unknown): Promise<RawAnswer> {
-  return Promise.resolve({ status: 200, headers: { 'Content-Type': 'application/json', 'Cache-Control': 'public, max-age=300' }, body: JSON.stringify(document) })
+  return Promise.resolve({
+    status: 200,
+    headers: { 'Content-Type': 'application/json', 'Cache-Control': 'public, max-age=300' },
+    body: JSON.stringify(document),
+  })
 }
 
 /** Routes beside the API methods: discovery and keys of our issuer, and in role `dev` of the development issuer. */

@@ -19,7 +19,9 @@ function collectClaim(text: string, claims: Record<string, string>): Record<stri
 
 /** The command `taproot`. Ends the process with 0, or with 1 after one line per fault on standard error. */
 export async function main(argv: readonly string[]): Promise<void> {
-  const program = new Command('taproot').description('A platform control plane for container registries: groups, identities, roles, repositories.').addHelpText('after', after)
+  const program = new Command('taproot')
+    .description('A platform control plane for container registries: groups, identities, roles, repositories.')
+    .addHelpText('after', after)
   program
     .command('dev')
     .description('run everything in one process on the embedded store, with a development token issuer and a demo group')

@@ -30,7 +30,11 @@ function aborted(signal: AbortSignal): Promise<void> {
 }
 
 /** Loads the configuration of a role and runs it until a signal comes. */
-async function run(role: Role, file: string | undefined, serve: (found: { config: Config; log: Logger; signal: AbortSignal }) => Promise<() => Promise<void>>): Promise<void> {
+async function run(
+  role: Role,
+  file: string | undefined,
+  serve: (found: { config: Config; log: Logger; signal: AbortSignal }) => Promise<() => Promise<void>>,
+): Promise<void> {
   const { config, warnings } = loadConfig({ file, env: process.env, role })
   mkdirSync(config.dataDir, { recursive: true, mode: 0o700 })
   const log = createLogger(config.log.level, role === 'dev' ? join(config.dataDir, 'taproot.log') : undefined)

@@ -13,6 +13,7 @@ import { createOpsHandler } from '../api/ops.ts'
 import { createPipeline } from '../api/pipeline.ts'
 import type { DevIssuer } from '../authn/dev-issuer.ts'
 import type { Log } from '../core/log.ts'
+import type { Clock } from '../core/runtime.ts'
 import { fileDescriptors, methods } from '../core/schema.ts'
 import type { Replica } from '../snapshot/replica.ts'
 import type { Config } from './config/config.ts'
@@ -32,6 +33,15 @@ export interface RunningServer {
   readonly signIn: SignIn
   /** Ends running calls (within 3 s), background work and the store. */
   stop(): Promise<void>
+}
+
+/** What a server is started with. */
+export interface ServerOptions {
+  readonly config: Config
+  readonly log: Log
+  readonly devIssuer: DevIssuer | undefined
+  /** The machine's time by default. */
+  readonly clock?: Clock
 }
 
 /** A port that a setting names is taken or may not be used. */
@@ -86,13 +96,19 @@ function createMetrics(replica: Replica): { registry: Registry; signatureChecks:
       for (const table of replica.snapshot.kinds()) records.set({ kind: table.index.kind }, table.size)
     },
   })
-  const signatureChecks = new Counter({ name: 'taproot_token_signature_checks_total', help: 'Token signatures that were really checked', registers: [registry] })
+  const signatureChecks = new Counter({
+    name: 'taproot_token_signature_checks_total',
+    help: 'Token signatures that were really checked',
+    registers: [registry],
+  })
   return { registry, signatureChecks }
 }
 
 interface ApiPort {
   readonly port: OnePort
   readonly grpc: GrpcApi
+  /** Lets running calls end, then ends everything. */
+  close(): Promise<void>
 }
 
 function createApiPort(options: { config: Config; log: Log; registry: Registry; devIssuer: DevIssuer | undefined }, engine: Engine, signIn: SignIn): ApiPort {
@@ -106,7 +122,15 @@ function createApiPort(options: { config: Config; log: Log; registry: Registry; 
   const grpc = createGrpcApi({ ...shared, namespaces: config.compat.namespaces, fileDescriptors })
   const { tls } = config.api
   const port = createOnePort({ http, grpc, ...(tls === undefined ? {} : { tls: { cert: readFileSync(tls.certFile), key: readFileSync(tls.keyFile) } }) })
-  return { port, grpc }
+  return {
+    port,
+    grpc,
+    async close() {
+      await port.close(graceMs)
+      http.stop()
+      grpc.stop()
+    },
+  }
 }
 
 /** Keeps what gRPC health answers in step with the replica until `signal` aborts. */
@@ -120,8 +144,8 @@ function followReadiness(replica: Replica, grpc: GrpcApi, signal: AbortSignal): 
  * Starts store, memory view, API port and ops port; resolves when requests are served. `/readyz` answers from the start, and is 503 until then. Rejects
  * with PortError, StoreError, SealingError, a file's error, or the signal's reason; nothing is left running then.
  */
-export async function startServer(options: { config: Config; log: Log; devIssuer: DevIssuer | undefined }, signal: AbortSignal): Promise<RunningServer> {
-  const { config, log, devIssuer } = options
+export async function startServer(options: ServerOptions, signal: AbortSignal): Promise<RunningServer> {
+  const { config, log, devIssuer, clock = systemClock } = options
   const stopping = new AbortController()
   // What was started, last first: the order in which it is stopped.
   const cleanups: (() => Promise<unknown>)[] = []
@@ -139,12 +163,12 @@ export async function startServer(options: { config: Config; log: Log; devIssuer
     const ops = createServer(createOpsHandler({ checks, registry }))
     await openPort('ops.port', config.ops.port, () => listenHttp(ops, config.listen, config.ops.port))
     cleanups.unshift(() => closeHttp(ops))
-    const engine = await startEngine({ config, store, replica, log, clock: systemClock, random: systemRandom }, signal)
+    const engine = await startEngine({ config, store, replica, log, clock, random: systemRandom }, signal)
     const signIn = createSignIn({
       config,
       replica,
       signingKeys: engine.signingKeys,
-      clock: systemClock,
+      clock,
       random: systemRandom,
       devIssuer,
       onSignatureCheck: () => signatureChecks.inc(),
@@ -152,10 +176,10 @@ export async function startServer(options: { config: Config; log: Log; devIssuer
     cleanups.unshift(() => signIn.close())
     const background = runBackground(engine, stopping.signal)
     cleanups.unshift(() => background)
-    const { port, grpc } = createApiPort({ config, log, registry, devIssuer }, engine, signIn)
-    await openPort('api.port', config.api.port, () => port.listen(config.listen, config.api.port))
-    cleanups.unshift(() => port.close(graceMs))
-    followReadiness(replica, grpc, stopping.signal)
+    const api = createApiPort({ config, log, registry, devIssuer }, engine, signIn)
+    cleanups.unshift(() => api.close())
+    await openPort('api.port', config.api.port, () => api.port.listen(config.listen, config.api.port))
+    followReadiness(replica, api.grpc, stopping.signal)
     return { engine, signIn, stop }
   } catch (error) {
     await stop()

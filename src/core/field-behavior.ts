@@ -6,6 +6,8 @@ export interface FieldAccess {
   readonly required: boolean
   readonly outputOnly: boolean
   readonly immutable: boolean
+  /** Never in an answer. */
+  readonly inputOnly: boolean
 }
 
 const known = new WeakMap<DescField, FieldAccess>()
@@ -19,6 +21,7 @@ export function fieldAccess(field: DescField): FieldAccess {
       required: marks.includes(FieldBehavior.REQUIRED),
       outputOnly: marks.includes(FieldBehavior.OUTPUT_ONLY),
       immutable: marks.includes(FieldBehavior.IMMUTABLE),
+      inputOnly: marks.includes(FieldBehavior.INPUT_ONLY),
     }
     known.set(field, access)
   }

@@ -93,10 +93,3 @@ export function applyMask<M extends Message>(desc: DescMessage, pair: { readonly
 export function maskAllowsEtag(paths: readonly string[] | undefined): boolean {
   return paths === undefined || paths.includes('*') || paths.includes('etag')
 }
-
-/** The oneofs of a message that must be set, by their annotation, are checked by protovalidate; this lists the plain required fields that are empty. */
-export function missingRequired(desc: DescMessage, message: Message): DescField[] {
-  const reflected = reflect(desc, message)
-  return desc.fields.filter((field) => fieldAccess(field).required && !reflected.isSet(field))
-}
-

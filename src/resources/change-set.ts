@@ -125,4 +125,3 @@ export class ChangeSet {
 export function newEtag(random: { bytes(count: number): Uint8Array }): string {
   return randomHex(random, 8)
 }
-

@@ -56,7 +56,11 @@ async function transact(services: Services, changes: ChangeSet): Promise<Revisio
     } catch (error) {
       const retry = error instanceof StoreError && error.kind === 'unavailable'
       if (!retry && !signal.aborted) throw fromStore(error)
-      if (signal.aborted) throw new DomainError(2, 'the store did not answer: read the resource to learn whether the change was made', { reason: 'OUTCOME_UNKNOWN', cause: error })
+      if (signal.aborted)
+        throw new DomainError(2, 'the store did not answer: read the resource to learn whether the change was made', {
+          reason: 'OUTCOME_UNKNOWN',
+          cause: error,
+        })
       unanswered = true
       await backOff(services, attempt + 3)
     }

@@ -13,7 +13,12 @@ export function notFound(kind: string, name: string): DomainError {
   const slash = name.lastIndexOf('/')
   return new DomainError(5, `${kind} not found: ${name.slice(0, 300)}`, {
     details: {
-      resource: { resourceType: resourceTypeOf(kind), resourceName: name.slice(0, 1024), owner: slash < 0 ? rootParent : name.slice(0, Math.min(slash, 1024)), description: `no such ${kind}` },
+      resource: {
+        resourceType: resourceTypeOf(kind),
+        resourceName: name.slice(0, 1024),
+        owner: slash < 0 ? rootParent : name.slice(0, Math.min(slash, 1024)),
+        description: `no such ${kind}`,
+      },
     },
   })
 }
@@ -41,7 +46,10 @@ export function fromStore(error: unknown): unknown {
     case 'exhausted':
       return new DomainError(8, 'the store has no room for writes', { reason: 'STORE_FULL', cause: error })
     case 'too_large':
-      return new DomainError(3, 'Invalid argument: body: the resource is too large to be stored', { cause: error, details: { badRequest: [{ field: 'body', description: 'the resource is too large to be stored' }] } })
+      return new DomainError(3, 'Invalid argument: body: the resource is too large to be stored', {
+        cause: error,
+        details: { badRequest: [{ field: 'body', description: 'the resource is too large to be stored' }] },
+      })
     case 'unavailable':
     case 'compacted':
     case 'replaced':

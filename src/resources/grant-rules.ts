@@ -77,4 +77,3 @@ export function ownersLeave(planning: Planning, root: Uid, leaving: (row: Row) =
 export function mergeExtras(...extras: readonly (Extra | undefined)[]): Extra {
   return { guards: extras.flatMap((extra) => extra?.guards ?? []), writes: extras.flatMap((extra) => extra?.writes ?? []) }
 }
-

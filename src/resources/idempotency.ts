@@ -60,7 +60,8 @@ export async function idempotent(services: Services, context: Context, request: 
   const body = bodyHash(context, request.message)
   const entry = await services.store.get(idempotencyKey(hash), context.signal)
   const record = readRecord(services, entry)
-  if (record !== undefined && !body.equals(record.bodyHash)) throw DomainError.invalid('idempotency-key', 'was used with another body', { reason: 'IDEMPOTENCY_KEY_REUSED' })
+  if (record !== undefined && !body.equals(record.bodyHash))
+    throw DomainError.invalid('idempotency-key', 'was used with another body', { reason: 'IDEMPOTENCY_KEY_REUSED' })
   return {
     earlier: record?.uid.split(','),
     remember: (uids, nowMs) => {

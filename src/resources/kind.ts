@@ -72,5 +72,5 @@ export type AnyKind = Kind
 /** A kind's record type is that of its descriptor; the table of kinds needs to forget it. */
 export function defineKind<R extends Resource>(kind: Kind<R>): AnyKind {
   // Every row and draft handed to a kind is decoded with its own descriptor.
-  return kind as unknown as AnyKind
+  return kind
 }

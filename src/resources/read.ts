@@ -130,7 +130,10 @@ export function listHandler(kind: AnyKind): Handler {
     const page = rows.slice(0, limit)
     const last = page.at(-1)
     const next = rows.length > limit && last !== undefined ? nextToken(services, { order, row: last, queryHash }) : ''
-    return { message: envelope(services, { kind, context, resource }, { page, total, next, skip: request.skip }), ...(restarted ? { pageTokenRestarted: true } : {}) }
+    return {
+      message: envelope(services, { kind, context, resource }, { page, total, next, skip: request.skip }),
+      ...(restarted ? { pageTokenRestarted: true } : {}),
+    }
   }
 }
 
@@ -139,7 +142,11 @@ function nextToken(services: Services, place: { order: Order; row: Row; queryHas
   return sealCursor(cursor, services.pageKeys.current(), services.random)
 }
 
-function envelope(services: Services, of: { kind: AnyKind; context: Context; resource: ResourceRow }, result: { page: readonly Row[]; total: number; next: string; skip: number }): Message {
+function envelope(
+  services: Services,
+  of: { kind: AnyKind; context: Context; resource: ResourceRow },
+  result: { page: readonly Row[]; total: number; next: string; skip: number },
+): Message {
   const { snapshot } = services.replica
   const plural = of.context.method.output.fields.find((field) => field.name === of.resource.plural)
   if (plural?.fieldKind !== 'list') throw new TypeError(`${of.context.method.output.typeName} has no list ${of.resource.plural}`)

@@ -86,4 +86,3 @@ export class StoreSweeper implements Sweeper {
     return found
   }
 }
-

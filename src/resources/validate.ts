@@ -81,7 +81,7 @@ export function assertValid(desc: DescMessage, message: Message): void {
  * an absent parent, which is the root.
  */
 export function assertValidRequest(desc: DescMessage, message: Message, resourceField: DescField | undefined): void {
-  const bare = resourceField === undefined ? message : ({ ...message, [resourceField.localName]: undefined } as Message)
+  const bare = resourceField === undefined ? message : { ...message, [resourceField.localName]: undefined }
   const violations = violationsOf(desc, bare).filter((violation) => violation.field !== resourceField?.name)
   if (violations.length > 0) throw DomainError.invalidFields(violations)
 }

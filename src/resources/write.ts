@@ -56,7 +56,9 @@ export function emit(planning: Planning, context: Context, what: { changes: Chan
   if (event === undefined) return
   const path = context.method.http[0]?.template.replace(/\/?\{.*$/, '') ?? ''
   const source = `${planning.services.settings.ownIssuer}${path}`
-  what.changes.write(outboxWrite(planning.services.random, { event, source, subject: what.subject, body: what.body, caller: planning.caller, nowMs: planning.nowMs }))
+  what.changes.write(
+    outboxWrite(planning.services.random, { event, source, subject: what.subject, body: what.body, caller: planning.caller, nowMs: planning.nowMs }),
+  )
 }
 
 /** Puts a new record of `kind` below `parent` into the change set, unchecked. Returns it as it will be read. */
@@ -185,4 +187,3 @@ export function deleteHandler(kind: AnyKind): Handler {
     return { message: create(context.method.output), subject: uid }
   }
 }
-

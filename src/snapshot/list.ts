@@ -163,7 +163,7 @@ export async function listRows(current: () => Snapshot, query: ListQuery): Promi
     const scopes = placesOf(query).map((place) => ({ ...place, filters }))
     const parts = scopes.map((scope) => sequenceOf(table, scope, query.order))
     if (!parts.some((part) => part instanceof Promise)) return pageOf(parts as Sequence<Row>[], query)
-    const ready = await Promise.all(parts)
+    const ready = await Promise.all(parts.map((part) => Promise.resolve(part)))
     // From here on nothing is awaited: the views are complete, and what is no view is read anew, so that all is of one commit.
     const sequences = scopes.map((scope, at) => {
       const view = ready[at]

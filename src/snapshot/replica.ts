@@ -14,7 +14,10 @@ import { Waiters } from './waiters.ts'
  * - `closed`: close() was called. Final.
  */
 export type ReplicaState =
-  { readonly kind: 'loading'; readonly records: number } | { readonly kind: 'live' } | { readonly kind: 'broken'; readonly cause: unknown } | { readonly kind: 'closed' }
+  | { readonly kind: 'loading'; readonly records: number }
+  | { readonly kind: 'live' }
+  | { readonly kind: 'broken'; readonly cause: unknown }
+  | { readonly kind: 'closed' }
 
 /** What a replica is made of. */
 export interface ReplicaOptions {
@@ -188,9 +191,12 @@ export class Replica {
     for (const prefix of watchedPrefixes) {
       let after: string | undefined
       for (;;) {
-        const page = await this.#options.store.range({ prefix, limit: pageEntries, ...(after === undefined ? {} : { after }), ...(revision === undefined ? {} : { revision }) }, signal)
+        const page = await this.#options.store.range(
+          { prefix, limit: pageEntries, ...(after === undefined ? {} : { after }), ...(revision === undefined ? {} : { revision }) },
+          signal,
+        )
         revision ??= page.revision
-        snapshot.apply(page.entries as readonly Change[])
+        snapshot.apply(page.entries)
         records += page.entries.length
         if (this.#state.kind === 'loading') this.#state = { kind: 'loading', records }
         after = page.entries.at(-1)?.key

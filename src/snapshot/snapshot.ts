@@ -90,7 +90,10 @@ export class Snapshot {
     const { kind, uid } = parseRecordKey(change.key)
     const table = this.#tables.get(kind)
     if (table === undefined) return
-    const row = change.value === undefined ? undefined : this.#decode(table.index, { key: change.key, uid: trustedUid(uid), bytes: change.value, revision: change.revision })
+    const row =
+      change.value === undefined
+        ? undefined
+        : this.#decode(table.index, { key: change.key, uid: trustedUid(uid), bytes: change.value, revision: change.revision })
     if (row === undefined || this.#isOrphan(table, row)) this.#drop(table, uid)
     else this.#listener(kind, table.put(row), row)
   }

@@ -84,6 +84,19 @@ function detailsOf(list: readonly JsonObject[]): Record<string, JsonObject> {
   return Object.fromEntries(list.map((detail) => [String(detail['@type']).replace(/^.*\./, ''), detail]))
 }
 
+/** What goes along with a call, as headers or metadata have it. */
+function headersOf(options: Options): Record<string, string> {
+  const pairs: [string, string | undefined][] = [
+    ['authorization', options.token && `Bearer ${options.token}`],
+    ['taproot-identity', options.identity],
+    ['if-match', options.ifMatch],
+    ['if-none-match', options.ifNoneMatch],
+    ['idempotency-key', options.idempotencyKey],
+    ['x-request-id', options.requestId],
+  ]
+  return Object.fromEntries(pairs.filter((pair): pair is [string, string] => pair[1] !== undefined))
+}
+
 /** REST over HTTP/1.1. */
 export function restDoor(baseUrl: string): Door {
   return {
@@ -97,17 +110,13 @@ export function restDoor(baseUrl: string): Door {
       const body = binding.body === '*' ? rest : binding.body === '' ? undefined : (rest[bodyField] ?? {})
       const query = toQuery(binding.body === '*' ? {} : Object.fromEntries(Object.entries(rest).filter(([key]) => key !== bodyField)))
       if (options.validateOnly === true) query.set('validateOnly', 'true')
-      const headers: Record<string, string> = {
-        ...(options.token === undefined ? {} : { authorization: `Bearer ${options.token}` }),
-        ...(options.identity === undefined ? {} : { 'taproot-identity': options.identity }),
-        ...(options.ifMatch === undefined ? {} : { 'if-match': `"${options.ifMatch}"` }),
-        ...(options.ifNoneMatch === undefined ? {} : { 'if-none-match': options.ifNoneMatch }),
-        ...(options.idempotencyKey === undefined ? {} : { 'idempotency-key': options.idempotencyKey }),
-        ...(options.requestId === undefined ? {} : { 'x-request-id': options.requestId }),
-        ...(body === undefined ? {} : { 'content-type': 'application/json' }),
-      }
+      const headers = { ...headersOf(options), ...(body === undefined ? {} : { 'content-type': 'application/json' }) }
       const suffix = query.size === 0 ? '' : `?${query}`
-      const response = await fetch(`${baseUrl}${path}${suffix}`, { method: binding.verb, headers, ...(body === undefined ? {} : { body: JSON.stringify(body) }) })
+      const response = await fetch(`${baseUrl}${path}${suffix}`, {
+        method: binding.verb,
+        headers,
+        ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      })
       const text = await response.text()
       const parsed = (text === '' ? {} : JSON.parse(text)) as JsonObject
       const header = (name: string): string | undefined => response.headers.get(name) ?? undefined
@@ -121,16 +130,8 @@ export function restDoor(baseUrl: string): Door {
 
 function metadataOf(options: Options): Metadata {
   const metadata = new Metadata()
-  const set = (name: string, value: string | undefined): void => {
-    if (value !== undefined) metadata.set(name, value)
-  }
-  set('authorization', options.token === undefined ? undefined : `Bearer ${options.token}`)
-  set('taproot-identity', options.identity)
-  set('if-match', options.ifMatch)
-  set('if-none-match', options.ifNoneMatch)
-  set('idempotency-key', options.idempotencyKey)
-  set('validate-only', options.validateOnly === true ? 'true' : undefined)
-  set('x-request-id', options.requestId)
+  for (const [name, value] of Object.entries(headersOf(options))) metadata.set(name, value)
+  if (options.validateOnly === true) metadata.set('validate-only', 'true')
   return metadata
 }
 

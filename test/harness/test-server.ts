@@ -11,6 +11,7 @@ import { systemClock } from '../../src/cmd/runtime.ts'
 import { startServer, type RunningServer } from '../../src/cmd/server.ts'
 import { builtInRoles } from '../../src/core/roles.ts'
 import type { LogFields } from '../../src/core/log.ts'
+import type { Clock } from '../../src/core/runtime.ts'
 import { trustedUid } from '../../src/core/uid.ts'
 import { freePorts } from '../parts/free-port.ts'
 import { startEtcd, type EtcdCluster } from '../parts/etcd.ts'
@@ -48,6 +49,8 @@ export interface TestServerOptions {
   /** `TAPROOT_*` settings over the defaults. */
   readonly env?: Readonly<Record<string, string>>
   readonly prefix?: string
+  /** What the server and the development issuer take for the time; the machine's by default. */
+  readonly clock?: Clock
 }
 
 /** The uid of a built-in role. */
@@ -59,6 +62,7 @@ export function roleUid(name: string): string {
 
 /** Starts a server; `stop` leaves nothing behind. */
 export async function startTestServer(options: TestServerOptions = {}): Promise<TestServer> {
+  const clock = options.clock ?? systemClock
   const dataDir = options.dataDir ?? (await mkdtemp(join(tmpdir(), 'taproot-test-')))
   const [apiPort = 0, opsPort = 0, registryPort = 0] = await freePorts(3)
   const etcd = options.store === 'etcd' ? (options.etcd ?? (await startEtcd())) : undefined
@@ -76,7 +80,7 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     ...options.env,
   }
   const { config } = loadConfig({ env, role: 'dev' })
-  const devIssuer = await createDevIssuer({ keyFile: join(dataDir, 'dev-issuer.json'), issuer: operator.issuer, clock: systemClock })
+  const devIssuer = await createDevIssuer({ keyFile: join(dataDir, 'dev-issuer.json'), issuer: operator.issuer, clock })
   const logs: LogLine[] = []
   const logAt =
     (level: string) =>
@@ -84,7 +88,7 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
       logs.push({ level, message, fields })
     }
   const log = { debug: logAt('debug'), info: logAt('info'), warn: logAt('warn'), error: logAt('error') }
-  const running = await startServer({ config, log, devIssuer }, new AbortController().signal)
+  const running = await startServer({ config, log, devIssuer, clock }, new AbortController().signal)
   const rest = restDoor(`http://127.0.0.1:${apiPort}`)
   const grpc = grpcDoor(`127.0.0.1:${apiPort}`)
   const mint = async (identityUid: string, subject: string, narrowing: Narrowing = {}): Promise<string> => {
@@ -151,4 +155,3 @@ export async function makeMember(server: TestServer, group: string, options: { r
   }
   return { uid, token: await server.tokenFor(uid) }
 }
-

@@ -106,14 +106,18 @@ function groupOfDomain(services: Services, context: Context): Row | undefined {
   const domain = verifiedDomain(services, callerOf(context))
   if (domain === undefined) return undefined
   // A row of kind Group holds a Group.
-  return [...services.replica.snapshot.table('Group').matching('name', domain)].find((row) => row.parent === rootParent && (row.message as unknown as Group).verified)
+  return [...services.replica.snapshot.table('Group').matching('name', domain)].find(
+    (row) => row.parent === rootParent && (row.message as unknown as Group).verified,
+  )
 }
 
 /** LookupGroup: every failure is the same NOT_FOUND, on purpose (rules 2.1). */
 export const lookupGroup: Handler = (services, context) => {
   const row = groupOfDomain(services, context)
   if (row === undefined) return Promise.reject(notFound('Group', ''))
-  return Promise.resolve({ message: create(LookupGroupResponseSchema, { group: rendered(groupKind, services.replica.snapshot, row.message) as unknown as Group }) })
+  return Promise.resolve({
+    message: create(LookupGroupResponseSchema, { group: rendered(groupKind, services.replica.snapshot, row.message) as unknown as Group }),
+  })
 }
 
 /** CheckEligibility: whether the gates of LookupGroup are passed; promises nothing about a group. */

@@ -26,7 +26,9 @@ const index: KindIndex = {
 }
 
 /** The kinds whose records keep a group from being deleted: all that lie in groups but its own role bindings (decisions "Deleting"). */
-const blockingKinds: readonly ResourceRow[] = [...resources.values()].filter((row) => row.parents.includes('Group') && row.kind !== 'RoleBinding' && !row.catalogue && !row.embedded)
+const blockingKinds: readonly ResourceRow[] = [...resources.values()].filter(
+  (row) => row.parents.includes('Group') && row.kind !== 'RoleBinding' && !row.catalogue && !row.embedded,
+)
 
 function childCount(snapshot: Snapshot, row: ResourceRow, uid: Uid): number {
   if (!snapshot.hasKind(row.kind)) return 0
@@ -106,4 +108,3 @@ export function planFirstOwner(planning: Planning, changes: ChangeSet, root: Uid
   planChild(roleBindingKind, planning, { changes, parent: root, record: draft as unknown as Resource })
   changes.add(ownersChanged(planning, root))
 }
-

@@ -57,7 +57,8 @@ function checkClaimMatch(planning: Planning, match: Identity_ClaimMatch): void {
   if (iss.case === 'issuer') refuseOwnIssuer(planning, iss.value, 'claim_match.issuer')
   if (iss.case === 'issuerPattern') {
     checkPattern(iss.value, 'claim_match.issuer_pattern')
-    if (matchesPattern(iss.value, planning.services.settings.ownIssuer)) throw DomainError.invalid('claim_match.issuer_pattern', 'must not match the issuer of this platform')
+    if (matchesPattern(iss.value, planning.services.settings.ownIssuer))
+      throw DomainError.invalid('claim_match.issuer_pattern', 'must not match the issuer of this platform')
   }
   if (sub.case === 'subjectPattern') checkPattern(sub.value, 'claim_match.subject_pattern')
   if (aud.case === 'audiencePattern') checkPattern(aud.value, 'claim_match.audience_pattern')
@@ -78,7 +79,8 @@ function checkStaticKeys(planning: Planning, keys: Identity_StaticKeys, createMs
   checkKeys(keys.issuerKeys)
   const latestMs = createMs + staticKeysLifeMs
   keys.expirationTime ??= timestampFromMs(latestMs)
-  if (timestampMs(keys.expirationTime) > latestMs) throw DomainError.invalid('static_keys.expiration_time', 'must be at most 365 days after the creation of the identity')
+  if (timestampMs(keys.expirationTime) > latestMs)
+    throw DomainError.invalid('static_keys.expiration_time', 'must be at most 365 days after the creation of the identity')
 }
 
 function checkAws(aws: Identity_AWSIdentity): void {
@@ -150,4 +152,3 @@ export const lookupIdentity: Handler = (_services, _context, message) => {
   const { issuer, subject } = message as LookupIdentityRequest
   return Promise.resolve({ message: create(LookupIdentityResponseSchema, { uid: personUid(issuer, subject) }) })
 }
-

@@ -146,7 +146,8 @@ function batchItems(request: BatchCreateRoleBindingsRequest): RoleBinding[] {
   const violations: FieldViolation[] = []
   const items = request.requests.map((item, at) => {
     const binding = item.roleBinding ?? create(RoleBindingSchema)
-    if (item.parent !== '' && item.parent !== request.parent) violations.push({ field: `requests[${at}].parent`, description: 'must be empty or equal to parent' })
+    if (item.parent !== '' && item.parent !== request.parent)
+      violations.push({ field: `requests[${at}].parent`, description: 'must be empty or equal to parent' })
     if (request.roleUid !== '' && binding.roleUid !== '' && binding.roleUid !== request.roleUid) {
       violations.push({ field: `requests[${at}].role_binding.role_uid`, description: 'must be empty or equal to role_uid' })
     }

@@ -73,4 +73,3 @@ export const roleKind = defineKind<Role & Resource>({
     return { guards: [{ kind: 'empty', prefix: usedByPrefix('RoleBinding.role', row.uid) }] }
   },
 })
-
