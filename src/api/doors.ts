@@ -35,7 +35,7 @@ function exchangeDoor({ services, exchange }: DoorOptions): DoorHandler {
     }
     const { token, expiryMs, principal } = await exchange(input, call.signal)
     await noteSignIn(services, principal.identityUid)
-    return { message: create(RawTokenSchema, { token, expiry: timestampFromMs(expiryMs) }) }
+    return { message: create(RawTokenSchema, { token, expiry: timestampFromMs(expiryMs) }), subject: principal.identityUid }
   }
 }
 

@@ -8,14 +8,14 @@ import { authorizeCall } from '../resources/authorize.ts'
 import { fromStore } from '../resources/faults.ts'
 import { handlers, methodName } from '../resources/handlers.ts'
 import { kinds } from '../resources/kinds.ts'
-import type { Caller, Context, Services } from '../resources/services.ts'
+import type { Caller, Context, HandlerAnswer, Services } from '../resources/services.ts'
 import { assertValidRequest } from '../resources/validate.ts'
 import { resourceFieldOf } from '../resources/write.ts'
 import { audit } from './audit.ts'
 import type { Answer, Call, Decoded, Dispatch } from './call.ts'
 
 /** Answers a method for which the bearer is not an access token of ours, or that needs more than the records. */
-export type DoorHandler = (call: Call, message: Message, session: Session | undefined) => Promise<Answer>
+export type DoorHandler = (call: Call, message: Message, session: Session | undefined) => Promise<HandlerAnswer>
 
 /** A caller together with what their token says. */
 export interface Session {
@@ -118,9 +118,9 @@ async function run(options: PipelineOptions, call: Call, progress: Progress): Pr
   context.authorize()
   assertValidRequest(method.input, decoded.message, heldResource(method))
   call.signal.throwIfAborted()
-  if (door !== undefined) return door(call, decoded.message, token === undefined || caller === undefined ? undefined : { caller, token })
-  if (handler === undefined) throw unimplemented(method)
-  const answer = await handler(services, context, decoded.message)
+  const session = token === undefined || caller === undefined ? undefined : { caller, token }
+  const answer = door === undefined ? await handler?.(services, context, decoded.message) : await door(call, decoded.message, session)
+  if (answer === undefined) throw unimplemented(method)
   progress.subject = answer.subject
   return answer
 }

@@ -8,7 +8,7 @@ const configOption = (): Option => new Option('--config <file>', 'YAML file with
 const after = `
 Settings come from --config and from environment variables: TAPROOT_ and the key path in upper snake case, e.g.
   TAPROOT_API_PORT=8081 taproot dev
-  TAPROOT_STORE_KIND=etcd TAPROOT_STORE_ETCD_ENDPOINTS=http://127.0.0.1:2379 TAPROOT_ENCRYPTION_KEYFILE=key taproot api
+  TAPROOT_STORE_KIND=etcd TAPROOT_STORE_ETCD_ENDPOINTS=http://127.0.0.1:2379 TAPROOT_ENCRYPTION_KEY_FILE=key taproot api
 docs/configuration.md lists all of them; "taproot config" prints what is in effect.`
 
 function collectClaim(text: string, claims: Record<string, string>): Record<string, string> {
@@ -37,7 +37,7 @@ export async function main(argv: readonly string[]): Promise<void> {
     .description('print an OIDC token of the development issuer')
     .requiredOption('--subject <text>', 'the token\'s subject, e.g. "ci-deployer"')
     .option('--audience <text>', "the token's audience; baseUrl if absent")
-    .option('--claim <name=value>', 'a further claim; may be repeated', collectClaim, {})
+    .addOption(new Option('--claim <name=value>', 'a further claim; may be repeated').argParser(collectClaim).default({}, 'none'))
     .addOption(configOption())
     .action((options: { subject: string; audience?: string; claim: Record<string, string>; config?: string }) => printDevToken(options))
   program

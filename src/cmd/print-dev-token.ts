@@ -1,3 +1,4 @@
+import { mkdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { createDevIssuer, type DevIssuer } from '../authn/dev-issuer.ts'
 import type { Config } from './config/config.ts'
@@ -5,8 +6,9 @@ import { loadConfig } from './config/load-config.ts'
 import { systemClock } from './runtime.ts'
 
 /** The development issuer of a configuration: its key lies in `dataDir`, so that the command and the server sign alike. */
-export function devIssuerOf(config: Config): Promise<DevIssuer> {
-  return createDevIssuer({ keyFile: join(config.dataDir, 'dev-issuer.json'), issuer: `${config.baseUrl}/dev/issuer`, clock: systemClock })
+export async function devIssuerOf(config: Config): Promise<DevIssuer> {
+  await mkdir(config.dataDir, { recursive: true, mode: 0o700 })
+  return await createDevIssuer({ keyFile: join(config.dataDir, 'dev-issuer.json'), issuer: `${config.baseUrl}/dev/issuer`, clock: systemClock })
 }
 
 /** Prints a token of the development issuer: one line on standard output. Throws ConfigError or the key file's error. */

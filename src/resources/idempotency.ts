@@ -52,7 +52,7 @@ function readRecord(services: Services, entry: Entry | undefined): IdempotencyRe
  * Looks up the call's Idempotency-Key; undefined where it carries none. Keys are scoped to caller, method and parent. Throws code 3 where the key was used
  * with another body.
  */
-export async function idempotent(services: Services, context: Context, request: { message: Message; parent: string }): Promise<Idempotent | undefined> {
+async function idempotent(services: Services, context: Context, request: { message: Message; parent: string }): Promise<Idempotent | undefined> {
   const key = context.idempotencyKey
   if (key === undefined || context.validateOnly) return undefined
   if (!/^[\x21-\x7e]{1,255}$/.test(key)) throw DomainError.invalid('idempotency-key', 'must be 1 to 255 printable ASCII characters without blanks')
@@ -75,5 +75,31 @@ export async function idempotent(services: Services, context: Context, request: 
         ],
       }
     },
+  }
+}
+
+/** What a create with an Idempotency-Key came to: made now, or made by an earlier call with the same key and body. */
+export type Once<T> = { readonly kind: 'made'; readonly made: T } | { readonly kind: 'earlier'; readonly uids: readonly string[] }
+
+/**
+ * Runs `make` at most once per Idempotency-Key; `make` puts what `memory` remembers into its own transaction. Where two calls with one key race, the loser is
+ * answered like a later one. Throws what `make` throws, and code 3 for a key that was used with another body.
+ */
+export async function onceByKey<T>(
+  services: Services,
+  request: { context: Context; message: Message; parent: string },
+  make: (memory: Idempotent | undefined) => Promise<T>,
+): Promise<Once<T>> {
+  const { context } = request
+  const memory = await idempotent(services, context, request)
+  if (memory?.earlier !== undefined) return { kind: 'earlier', uids: memory.earlier }
+  try {
+    return { kind: 'made', made: await make(memory) }
+  } catch (error) {
+    if (memory === undefined || !(error instanceof DomainError)) throw error
+    const again = await idempotent(services, context, request)
+    if (again?.earlier === undefined) throw error
+    await services.replica.barrier(context.signal)
+    return { kind: 'earlier', uids: again.earlier }
   }
 }

@@ -11,7 +11,7 @@ import { recordKey } from '../store/keys.ts'
 import { ChangeSet, newEtag } from './change-set.ts'
 import { commit, type Plan } from './commit.ts'
 import { notFound, staleEtag } from './faults.ts'
-import { idempotent, type Idempotent } from './idempotency.ts'
+import { onceByKey, type Idempotent } from './idempotency.ts'
 import type { AnyKind, Planning } from './kind.ts'
 import { outboxWrite } from './outbox.ts'
 import { recordAnswer, rendered } from './read.ts'
@@ -111,17 +111,16 @@ export async function createRecord(kind: AnyKind, services: Services, call: Crea
   const { context, message, parent } = call
   const draft = resourceIn(kind, context, message)
   assertValid(kind.desc, writableCopy(kind.desc, draft))
-  const memory = await idempotent(services, context, { message, parent })
-  if (memory?.earlier !== undefined) return earlierAnswer(kind, services, memory.earlier)
-  const created = await commit(services, context, (planning): Plan<Resource> => {
+  const plan = (planning: Planning, memory: Idempotent | undefined): Plan<Resource> => {
     const changes = new ChangeSet()
     const record = planCreate(kind, planning, { changes, parent, draft })
     call.also?.(planning, changes, record)
     emit(planning, context, { changes, subject: record.uid, body: { desc: kind.desc, message: rendered(kind, planning.snapshot, record) } })
     rememberKey(memory, changes, { uids: [record.uid], nowMs: planning.nowMs })
     return { changes, result: record }
-  })
-  return recordAnswer(kind, services, created)
+  }
+  const outcome = await onceByKey(services, { context, message, parent }, (memory) => commit(services, context, (planning) => plan(planning, memory)))
+  return outcome.kind === 'earlier' ? earlierAnswer(kind, services, outcome.uids) : recordAnswer(kind, services, outcome.made)
 }
 
 /** Answers Create for a kind whose parent is given as a uid. */

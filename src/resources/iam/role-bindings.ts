@@ -22,7 +22,7 @@ import { ChangeSet } from '../change-set.ts'
 import { commit, type Plan } from '../commit.ts'
 import { alreadyExists } from '../faults.ts'
 import { assertCanGrant, bindingOf, isBuiltInRole, makesOwner, ownersChanged, ownersLeave } from '../grant-rules.ts'
-import { idempotent } from '../idempotency.ts'
+import { onceByKey, type Idempotent } from '../idempotency.ts'
 import { defineKind, type Draft, type Planning } from '../kind.ts'
 import { rendered } from '../read.ts'
 import type { Handler } from '../services.ts'
@@ -171,16 +171,11 @@ function onItem<T>(at: number, work: () => T): T {
 export const batchCreateRoleBindings: Handler = async (services, context, message) => {
   const request = message as BatchCreateRoleBindingsRequest
   const items = batchItems(request)
-  const memory = await idempotent(services, context, { message, parent: request.parent })
   const answer = (records: readonly Resource[]) => {
     const shown = records.map((record) => rendered(roleBindingKind, services.replica.snapshot, record) as unknown as RoleBinding)
     return create(BatchCreateRoleBindingsResponseSchema, { roleBindings: shown })
   }
-  if (memory?.earlier !== undefined) {
-    const rows = memory.earlier.map((uid) => services.replica.snapshot.get(index.kind, uid)).filter((row) => row !== undefined)
-    return { message: answer(rows.map((row) => row.message)), subject: request.parent }
-  }
-  const created = await commit(services, context, (planning): Plan<Resource[]> => {
+  const plan = (planning: Planning, memory: Idempotent | undefined): Plan<Resource[]> => {
     const changes = new ChangeSet()
     const seen = new Set<string>()
     const records = items.map((item, at) => {
@@ -192,6 +187,10 @@ export const batchCreateRoleBindings: Handler = async (services, context, messag
     emit(planning, context, { changes, subject: request.parent, body: { desc: BatchCreateRoleBindingsResponseSchema, message: answer(records) } })
     rememberKey(memory, changes, { uids: records.map((record) => record.uid), nowMs: planning.nowMs })
     return { changes, result: records }
-  })
-  return { message: answer(created), subject: request.parent }
+  }
+  const call = { context, message, parent: request.parent }
+  const outcome = await onceByKey(services, call, (memory) => commit(services, context, (planning) => plan(planning, memory)))
+  if (outcome.kind === 'made') return { message: answer(outcome.made), subject: request.parent }
+  const rows = outcome.uids.map((uid) => services.replica.snapshot.get(index.kind, uid)).filter((row) => row !== undefined)
+  return { message: answer(rows.map((row) => row.message)), subject: request.parent }
 }

@@ -5,11 +5,19 @@ import { untilAborted } from '../until-aborted.ts'
 import type { EtcdConnection } from './etcd-connection.ts'
 import { etcdError } from './etcd-errors.ts'
 
-/** What is watched: the keys from `key` up to `rangeEnd`, or `key` alone, after revision `after`. */
+/** How far a watch must be: it must have shown `due`, and nothing else that it watches was committed up to `revision`. */
+export interface WatchTarget {
+  readonly due: number
+  readonly revision: number
+}
+
+/** What is watched: the keys from `key` up to `rangeEnd`, after revision `after`. */
 export interface EtcdWatchQuery {
   readonly key: Buffer
-  readonly rangeEnd?: Buffer
+  readonly rangeEnd: Buffer
   readonly after: number
+  /** Asks the cluster, linearizable; undefined where nothing tells. Called when the watch has been quiet for a while. */
+  readonly target: () => Promise<WatchTarget | undefined>
 }
 
 /** Whole commits up to `revision`; no events where only time has passed. */
@@ -18,15 +26,15 @@ export interface EtcdEvents {
   readonly events: readonly IEvent[]
 }
 
-/** After so long without a message the member is asked how far the watch is. */
+/** After so long without a message the cluster is asked how far the watch should be. */
 const quietMs = 3000
-/** How long it may take to answer (also: to create the watch). */
-const answerMs = 4000
+/** How long an event that is due (or the creation of the watch) may take. */
+const dueMs = 4000
 
 /**
  * One etcd watch stream. States: creating -> following -> ended, each wait bounded. It ends by throwing: the signal's reason; `closed`;
- * `replaced` (another cluster id, here or in any other call); `compacted`; `unavailable` on everything else, also when the member goes
- * silent. `after` must come from this cluster.
+ * `replaced` (another cluster id, here or in any other call); `compacted`; `unavailable` on everything else, also when the connection goes
+ * silent (keepalive), what is due does not come, or nobody can tell whether something is due. `after` must come from this cluster.
  */
 export async function* watchEvents(connection: EtcdConnection, query: EtcdWatchQuery, callerSignal: AbortSignal): AsyncGenerator<EtcdEvents, never> {
   const signal = AbortSignal.any([callerSignal, connection.closing, connection.identity.replaced])
@@ -34,17 +42,13 @@ export async function* watchEvents(connection: EtcdConnection, query: EtcdWatchQ
   const reader = new StreamReader(stream, signal)
   try {
     const { key, rangeEnd, after } = query
-    // From `after` itself, which is then left out: etcd does not answer for a watch that starts in its future. Not fragmented, so that one
-    // response holds whole commits.
-    stream.write({ create_request: { key, ...(rangeEnd === undefined ? {} : { range_end: rangeEnd }), start_revision: Math.max(1, after) } })
-    await created(connection, reader)
-    for (let at = after; ;) {
-      const response = (await reader.next(quietMs)) ?? (await askProgress(stream, reader))
-      connection.identity.observe(response.header, undefined)
-      signal.throwIfAborted()
-      assertAlive(response)
-      const batch = batchAfter(at, response)
-      if (batch === undefined) continue
+    // Not fragmented, so that one response holds whole commits.
+    stream.write({ create_request: { key, range_end: rangeEnd, start_revision: after + 1 } })
+    accept(connection, await dueMessage(reader), signal)
+    for (let at = after; ; ) {
+      const response = await reader.next(quietMs)
+      const batch = response === undefined ? await afterQuiet(at, query, reader) : eventsAfter(at, accept(connection, response, signal))
+      if (batch.revision <= at) continue
       at = batch.revision
       yield batch
     }
@@ -59,38 +63,10 @@ export async function* watchEvents(connection: EtcdConnection, query: EtcdWatchQ
   }
 }
 
-async function created(connection: EtcdConnection, reader: StreamReader): Promise<void> {
-  const response = await reader.next(answerMs)
-  if (response === undefined) throw silent()
-  connection.identity.observe(response.header, undefined)
-  assertAlive(response)
-}
-
-async function askProgress(stream: ClientDuplexStream<IWatchRequest, IWatchResponse>, reader: StreamReader): Promise<IWatchResponse> {
-  stream.write({ progress_request: {} })
-  const response = await reader.next(answerMs)
-  if (response === undefined) throw silent()
+async function dueMessage(reader: StreamReader): Promise<IWatchResponse> {
+  const response = await reader.peek(dueMs)
+  if (response === undefined) throw new StoreError('unavailable', 'the etcd watch lags')
   return response
-}
-
-function silent(): StoreError {
-  return new StoreError('unavailable', 'the etcd member went silent')
-}
-
-function assertAlive(response: IWatchResponse): void {
-  if (!response.canceled) return
-  if (Number(response.compact_revision) > 0) throw new StoreError('compacted', 'the watch starts before the kept history')
-  throw new StoreError('unavailable', `etcd ended the watch: ${response.cancel_reason}`)
-}
-
-/**
- * Nothing up to `at`: that is where the watch starts, what a member repeats that lagged behind it (etcd issue 20221), or its earlier progress. A response with events may have a header that is ahead of them, so that only one without events
- * tells progress.
- */
-function batchAfter(at: number, { header, events: all }: IWatchResponse): EtcdEvents | undefined {
-  const events = all.filter((event) => Number(event.kv.mod_revision) > at)
-  const revision = all.length > 0 ? Number(events.at(-1)?.kv.mod_revision ?? at) : Number(header.revision)
-  return revision > at ? { revision, events } : undefined
 }
 
 /** A stream's messages one by one, each with a bound. */
