@@ -1,0 +1,30 @@
+/** One shell block of a page, and what the page shows as its output. */
+export interface Step {
+  /** The block's first line, to name the step by. */
+  readonly title: string
+  readonly script: string
+  /** Marked `sh (keeps running)`: it is started in a terminal of its own. */
+  readonly keepsRunning: boolean
+  /** The text of the `json` or `text` block that follows the shell block directly. */
+  readonly shown: string | undefined
+}
+
+const fence = /^```([^\n]*)\n([\s\S]*?)^```$/gm
+
+/** The shell blocks of the section under `## <heading>`, in order. Throws where there is none. */
+export function readmeSteps(page: string, heading: string): Step[] {
+  const start = page.indexOf(`\n## ${heading}\n`)
+  if (start < 0) throw new Error(`no section ${heading}`)
+  const end = page.indexOf('\n## ', start + 1)
+  const section = page.slice(start, end < 0 ? undefined : end)
+  const blocks = [...section.matchAll(fence)].map((match) => ({ info: match[1] ?? '', text: match[2] ?? '', from: match.index, to: match.index + match[0].length }))
+  const steps = blocks.flatMap((block, at): Step[] => {
+    if (!/^sh\b/.test(block.info)) return []
+    const next = blocks[at + 1]
+    const followed = next !== undefined && /^(?:json|text)$/.test(next.info) && section.slice(block.to, next.from).trim() === ''
+    const title = block.text.trim().split('\n')[0] ?? ''
+    return [{ title: title.slice(0, 80), script: block.text, keepsRunning: block.info.includes('(keeps running)'), shown: followed ? next.text : undefined }]
+  })
+  if (steps.length === 0) throw new Error(`no shell blocks under ${heading}`)
+  return steps
+}

@@ -1,0 +1,158 @@
+import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
+import { randomBytes } from 'node:crypto'
+import { once } from 'node:events'
+import { mkdtemp, readFile, rm, symlink, mkdir } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { freePorts } from '../parts/free-port.ts'
+import { requirePart } from '../parts/require-part.ts'
+
+const repository = join(import.meta.dirname, '..', '..')
+/** What a clone has that the commands need. */
+const links = ['package.json', 'package-lock.json', 'node_modules', 'src', 'tools', 'bin', 'proto']
+/** The ports that the pages name. */
+const pagePorts = [8080, 9090, 5000, 8081, 9091, 8082, 9092, 2379, 2380]
+
+/** What one block printed. */
+export interface Printed {
+  readonly stdout: string
+  readonly stderr: string
+  /** The commands that failed, each as bash names it with its exit code. */
+  readonly failures: readonly string[]
+}
+
+/** One bash for all blocks, in a fresh folder that looks like a clone: variables and functions stay, as in a person's terminal. */
+export interface Terminal {
+  run(script: string): Promise<Printed>
+  /** Starts a block that keeps running, as in another terminal; resolves once `isUp` holds for what it printed. */
+  start(script: string, isUp: (printed: string) => boolean): Promise<void>
+  /** A page's text with the ports that stand in for its own, where that is needed. */
+  asShown(text: string): string
+  /** Ends everything as Ctrl-C would and removes the folder; resolves with the folder's blocks ended. */
+  close(): Promise<void>
+}
+
+/** True where a program can get a network of its own, in which every port is free. */
+function hasOwnNetwork(): boolean {
+  return spawnSync('unshare', ['--net', 'ip', 'link', 'set', 'lo', 'up']).status === 0
+}
+
+/** Without a network of its own, other ports stand in for those of the pages: in the text of the blocks, and as defaults of what they start. */
+async function standIns(): Promise<{ substitute: (script: string) => string; env: Record<string, string> }> {
+  const free = await freePorts(pagePorts.length)
+  const standIn = new Map(pagePorts.map((port, at) => [port, String(free[at])]))
+  const of = (port: number): string => standIn.get(port) ?? ''
+  const etcd = `http://127.0.0.1:${of(2379)}`
+  const peer = `http://127.0.0.1:${of(2380)}`
+  return {
+    substitute: (script) => script.replace(/\b\d{4}\b/g, (digits) => standIn.get(Number(digits)) ?? digits),
+    env: {
+      TAPROOT_API_PORT: of(8080),
+      TAPROOT_OPS_PORT: of(9090),
+      TAPROOT_REGISTRY_PORT: of(5000),
+      ETCD_LISTEN_CLIENT_URLS: etcd,
+      ETCD_ADVERTISE_CLIENT_URLS: etcd,
+      ETCD_LISTEN_PEER_URLS: peer,
+      ETCD_INITIAL_ADVERTISE_PEER_URLS: peer,
+      ETCD_INITIAL_CLUSTER: `default=${peer}`,
+    },
+  }
+}
+
+async function makeFolder(): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), 'taproot-docs-'))
+  await mkdir(join(folder, 'parts'))
+  for (const name of links) await symlink(join(repository, name), join(folder, name))
+  for (const name of ['etcd', 'grpcurl'] as const) await symlink(requirePart(name), join(folder, 'parts', name))
+  return folder
+}
+
+/** Resolves once `check` holds; throws with `describe()` after `patienceMs`. */
+async function until(check: () => boolean | Promise<boolean>, describe: () => string, patienceMs = 60_000): Promise<void> {
+  const deadline = performance.now() + patienceMs
+  while (!(await check())) {
+    if (performance.now() > deadline) throw new Error(describe())
+    await delay(25)
+  }
+}
+
+/** Opens a terminal. Throws where a real part is missing. */
+export async function openTerminal(): Promise<Terminal> {
+  const folder = await makeFolder()
+  const isolated = hasOwnNetwork()
+  const { substitute, env } = isolated ? { substitute: (script: string) => script, env: {} } : await standIns()
+  const inherited = Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^(?:TAPROOT|ETCD)_|^npm_/i.test(name)))
+  const [command, ...args] = isolated ? ['unshare', '--net', 'bash', '--noprofile', '--norc'] : ['bash', '--noprofile', '--norc']
+  const shell = spawn(command ?? 'bash', args, {
+    cwd: folder,
+    env: { ...inherited, ...env, PATH: `${join(folder, 'parts')}:${process.env['PATH'] ?? ''}` },
+    stdio: ['pipe', 'pipe', 'pipe'],
+  })
+  return new Bash(shell, { folder, isolated, substitute })
+}
+
+class Bash implements Terminal {
+  readonly #shell: ChildProcess
+  readonly #folder: string
+  readonly #substitute: (script: string) => string
+  readonly #exited: Promise<unknown>
+  #stdout = ''
+  #stderr = ''
+  #started = 0
+
+  constructor(shell: ChildProcess, options: { folder: string; isolated: boolean; substitute: (script: string) => string }) {
+    this.#shell = shell
+    this.#folder = options.folder
+    this.#substitute = options.substitute
+    this.#exited = once(shell, 'exit')
+    shell.stdout?.on('data', (chunk) => (this.#stdout += String(chunk)))
+    shell.stderr?.on('data', (chunk) => (this.#stderr += String(chunk)))
+    // Job control gives each block that keeps running a process group of its own, which Ctrl-C would reach. It all ends with this shell.
+    this.#send(`set -m -o pipefail -E; trap 'echo "exit $? of: $BASH_COMMAND" >> failures' ERR; trap 'kill -INT -- $(jobs -p | sed s/^/-/) 2>/dev/null; wait' EXIT`)
+    if (options.isolated) this.#send('ip link set lo up')
+  }
+
+  async run(script: string): Promise<Printed> {
+    const end = `end-${randomBytes(8).toString('hex')}`
+    this.#stdout = ''
+    this.#stderr = ''
+    this.#send(`: > failures\n${this.#substitute(script)}\necho; echo ${end}`)
+    await until(
+      () => this.#stdout.trimEnd().endsWith(end),
+      () => `does not end:\n${script}\n${this.#stdout}\n${this.#stderr}`,
+    )
+    const failures = await readFile(join(this.#folder, 'failures'), 'utf8')
+    return { stdout: this.#stdout.slice(0, this.#stdout.lastIndexOf(end)), stderr: this.#stderr, failures: failures.split('\n').filter((line) => line !== '') }
+  }
+
+  async start(script: string, isUp: (printed: string) => boolean): Promise<void> {
+    this.#started += 1
+    const file = `started-${this.#started}.log`
+    let printed = ''
+    this.#send(`{ ${this.#substitute(script).trim()}\n} > ${file} 2>&1 < /dev/null &`)
+    await until(
+      async () => {
+        printed = await readFile(join(this.#folder, file), 'utf8').catch(() => '')
+        return isUp(printed)
+      },
+      () => `did not start:\n${script}\n${printed}`,
+    )
+  }
+
+  asShown(text: string): string {
+    return this.#substitute(text)
+  }
+
+  async close(): Promise<void> {
+    this.#shell.stdin?.end('exit\n')
+    const late = setTimeout(() => this.#shell.kill('SIGKILL'), 20_000)
+    await this.#exited
+    clearTimeout(late)
+    await rm(this.#folder, { recursive: true, force: true })
+  }
+
+  #send(text: string): void {
+    this.#shell.stdin?.write(`${text}\n`)
+  }
+}

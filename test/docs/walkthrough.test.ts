@@ -1,0 +1,45 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describeWithPart } from '../parts/require-part.ts'
+import { readmeSteps, type Step } from './readme-steps.ts'
+import { missingLines, outputDifferences } from './shown-output.ts'
+import { openTerminal, type Terminal } from './terminal.ts'
+
+const readme = readFileSync(join(import.meta.dirname, '..', '..', 'README.md'), 'utf8')
+
+/** One terminal for all sections: the later one goes on where the earlier one ended, as for a reader. */
+describeWithPart('etcd', 'the README', () => {
+  describeWithPart('grpcurl', 'its commands, exactly as printed', () => {
+    let terminal: Terminal
+    let broken = false
+    beforeAll(async () => {
+      terminal = await openTerminal()
+    })
+    afterAll(() => terminal.close())
+
+    async function follow(step: Step): Promise<void> {
+      const { script, shown } = step
+      if (step.keepsRunning) {
+        await terminal.start(script, (printed) => shown === undefined || missingLines(terminal.asShown(shown), printed).length === 0)
+        return
+      }
+      const { stdout, stderr, failures } = await terminal.run(script)
+      expect(failures, `${stdout}${stderr}`).toEqual([])
+      expect(outputDifferences(terminal.asShown(shown ?? ''), stdout)).toEqual([])
+    }
+
+    for (const heading of ['Ten minutes with curl', 'Run on etcd']) {
+      describe(heading, () => {
+        readmeSteps(readme, heading).forEach((step, at) => {
+          it(`${at + 1}: ${step.title}`, { timeout: 90_000 }, async ({ skip }) => {
+            if (broken) skip('an earlier step failed')
+            broken = true
+            await follow(step)
+            broken = false
+          })
+        })
+      })
+    }
+  })
+})
