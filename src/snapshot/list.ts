@@ -5,7 +5,7 @@ import type { Row } from './row.ts'
 import { MergedSequence, type Sequence } from './sequence.ts'
 import type { Snapshot } from './snapshot.ts'
 import { parentFilter, type KindTable } from './table.ts'
-import { inScope, type ReadyView, type ViewScope } from './views.ts'
+import { inScope, type ViewScope } from './views.ts'
 
 /** Where a caller may see records: in these groups and below (none inside another), and root-level records where `roots`. */
 export interface Visibility {
@@ -47,6 +47,10 @@ type Place = Pick<ViewScope, 'place' | 'uid'>
 
 /** Up to this many candidates are sorted on the spot; beyond, a view is made and kept. */
 const adHocRows = 256
+/** A list that needs more views than this sorts instead: it would evict the views of all others, and then its own. */
+const maxViewsPerList = 128
+/** So often a list waits for views anew because one was evicted, or the snapshot replaced, meanwhile; then it sorts. */
+const maxAttempts = 3
 /** Groups are seen by those who reach the group itself; other records by those who reach the group they lie in. */
 const groupKind = 'Group'
 
@@ -114,29 +118,45 @@ function wholeOf(tree: OrderTree<Row>): Sequence<Row> {
   return { tree, from: 0, to: tree.size }
 }
 
-/** The rows of a scope, sorted on the spot, where few are left by its most selective filter. */
-function fewRows(table: KindTable, scope: ViewScope, order: Order): OrderTree<Row> | undefined {
-  const filters = scope.place === 'child' ? [[parentFilter, scope.uid] as const, ...scope.filters] : scope.filters
-  const sets = filters.map(([filter, value]) => table.matching(filter, value)).sort((a, b) => a.size - b.size)
-  const smallest = sets[0]
-  if (smallest === undefined || smallest.size > adHocRows) return undefined
-  const rows = [...smallest].filter((row) => inScope(table, scope, row)).sort(order.compare)
-  return OrderTree.fromSorted(rows, order.compare)
+function isSubtree(scope: ViewScope): boolean {
+  return scope.place === 'within' || scope.place === 'below'
 }
 
-/** One place's rows in order: a range of the uid order, a handful sorted here, or a view still to be waited for. */
-function sequenceOf(table: KindTable, scope: ViewScope, order: Order): Sequence<Row> | Promise<ReadyView> {
+/** The smallest set at hand that holds all of `scope`, where it is small. */
+function fewCandidates(table: KindTable, scope: ViewScope): Iterable<Row> | undefined {
+  if (isSubtree(scope)) {
+    const { from, to } = table.rangeWithin(trustedUid(scope.uid), true)
+    if (to - from <= adHocRows) return table.byUid.items(from, to)
+  }
+  const filters = scope.place === 'child' ? [[parentFilter, scope.uid] as const, ...scope.filters] : scope.filters
+  const sets = filters.map(([filter, value]) => table.matching(filter, value)).sort((a, b) => a.size - b.size)
+  return sets[0] !== undefined && sets[0].size <= adHocRows ? sets[0] : undefined
+}
+
+function sortedSequence(table: KindTable, rows: Iterable<Row>, by: { scope: ViewScope; order: Order }): Sequence<Row> {
+  const held = [...rows].filter((row) => inScope(table, by.scope, row)).sort(by.order.compare)
+  return wholeOf(OrderTree.fromSorted(held, by.order.compare))
+}
+
+/** One place's rows in order, where no view is needed: a range of the uid order, or a handful sorted here. */
+function sequenceAtHand(table: KindTable, scope: ViewScope, order: Order): Sequence<Row> | undefined {
   if (scope.uid.startsWith('=')) {
     const row = table.get(scope.uid.slice(1))
-    const held = row !== undefined && inScope(table, { place: 'all', uid: '', filters: scope.filters }, row) ? [row] : []
-    return wholeOf(OrderTree.fromSorted(held, order.compare))
+    return sortedSequence(table, row === undefined ? [] : [row], { scope: { place: 'all', uid: '', filters: scope.filters }, order })
   }
   if (order === uidOrder && scope.filters.length === 0 && scope.place !== 'child') {
     if (scope.place === 'all') return wholeOf(table.byUid)
     return { tree: table.byUid, ...table.rangeWithin(trustedUid(scope.uid), scope.place === 'within') }
   }
-  const few = fewRows(table, scope, order)
-  return few === undefined ? table.views.view(scope, order) : wholeOf(few)
+  const few = fewCandidates(table, scope)
+  return few === undefined ? undefined : sortedSequence(table, few, { scope, order })
+}
+
+/** One place's rows in order, however many they are, without a view. */
+function sequenceSortedNow(table: KindTable, scope: ViewScope, order: Order): Sequence<Row> {
+  if (scope.place === 'child') return sortedSequence(table, table.matching(parentFilter, scope.uid), { scope, order })
+  const { from, to } = isSubtree(scope) ? table.rangeWithin(trustedUid(scope.uid), true) : { from: 0, to: table.byUid.size }
+  return sortedSequence(table, table.byUid.items(from, to), { scope, order })
 }
 
 function pageOf(sequences: readonly Sequence<Row>[], query: ListQuery): ListResult {
@@ -148,29 +168,36 @@ function pageOf(sequences: readonly Sequence<Row>[], query: ListQuery): ListResu
 
 /**
  * One page of a list, all of it as of one commit that is not older than `current()` at the call. Cost: O(k log n + page) for k visible groups, once the
- * views it needs are there.
+ * views it needs are there; where they are too many, or are evicted as fast as they are made, it sorts what is visible.
  */
 export async function listRows(current: () => Snapshot, query: ListQuery): Promise<ListResult> {
-  for (;;) {
+  const { order } = query
+  const filters = [...query.filters].sort(([a], [b]) => (a < b ? -1 : 1))
+  for (let attempt = 1; ; attempt++) {
     const snapshot = current()
     const table = snapshot.table(query.kind)
     const named = namedRows(table, query.uidp)
     if (named !== undefined) {
-      const rows = named.filter((row) => matchesAll(table, query, row)).sort(query.order.compare)
-      return pageOf([wholeOf(OrderTree.fromSorted(rows, query.order.compare))], query)
+      const rows = named.filter((row) => matchesAll(table, query, row)).sort(order.compare)
+      return pageOf([wholeOf(OrderTree.fromSorted(rows, order.compare))], query)
     }
-    const filters = [...query.filters].sort(([a], [b]) => (a < b ? -1 : 1))
     const scopes = placesOf(query).map((place) => ({ ...place, filters }))
-    const parts = scopes.map((scope) => sequenceOf(table, scope, query.order))
-    if (!parts.some((part) => part instanceof Promise)) return pageOf(parts as Sequence<Row>[], query)
-    const ready = await Promise.all(parts.map((part) => Promise.resolve(part)))
+    const atHand = new Map(scopes.map((scope) => [scope, sequenceAtHand(table, scope, order)]))
+    const wanting = scopes.filter((scope) => atHand.get(scope) === undefined)
+    if (wanting.length === 0 || wanting.length > maxViewsPerList || attempt > maxAttempts) {
+      return pageOf(
+        scopes.map((scope) => atHand.get(scope) ?? sequenceSortedNow(table, scope, order)),
+        query,
+      )
+    }
+    const views = await Promise.all(wanting.map((scope) => table.views.view(scope, order)))
+    if (current() !== snapshot || views.some((view) => view.state !== 'ready')) continue
     // From here on nothing is awaited: the views are complete, and what is no view is read anew, so that all is of one commit.
-    const sequences = scopes.map((scope, at) => {
-      const view = ready[at]
-      if (view !== undefined && 'state' in view) return view.state === 'ready' ? wholeOf(view.tree) : undefined
-      const part = sequenceOf(table, scope, query.order)
-      return part instanceof Promise ? undefined : part
+    const viewOf = new Map(wanting.map((scope, at) => [scope, views[at]]))
+    const sequences = scopes.map((scope) => {
+      const view = viewOf.get(scope)
+      return view === undefined ? sequenceAtHand(table, scope, order) : wholeOf(view.tree)
     })
-    if (current() === snapshot && !sequences.includes(undefined)) return pageOf(sequences as Sequence<Row>[], query)
+    if (!sequences.includes(undefined)) return pageOf(sequences as Sequence<Row>[], query)
   }
 }

@@ -42,7 +42,7 @@ interface View {
 }
 
 /** What a list reads. */
-export type ReadyView = Pick<View, 'tree' | 'state'>
+type ReadyView = Pick<View, 'tree' | 'state'>
 
 /** True where `row` lies in `scope`. */
 export function inScope(table: ViewSource, scope: ViewScope, row: Row): boolean {

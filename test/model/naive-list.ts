@@ -1,0 +1,87 @@
+/** What the naive model knows of a record: all that lists filter and sort by. */
+export interface NaiveRecord {
+  readonly kind: string
+  readonly uid: string
+  readonly name: string
+  readonly createMs: number
+  readonly updateMs: number
+  /** Exact filters beyond `name`. */
+  readonly filters: Readonly<Record<string, string | undefined>>
+}
+
+/** The `uidp` filter; what is absent or empty is not set. */
+export interface NaiveUidp {
+  readonly descendantsOf?: string
+  readonly childrenOf?: string
+  readonly ancestorsOf?: string
+  readonly inRoot?: boolean
+  readonly ids?: readonly string[]
+}
+
+/** A sort key: one of the record's own fields. */
+export interface NaiveTerm {
+  readonly field: 'uid' | 'name' | 'createMs' | 'updateMs'
+  readonly descending: boolean
+}
+
+/** Where the caller holds what the list needs: everywhere, or in these groups and below; `roots` also shows root-level records. */
+export interface NaiveReach {
+  readonly everywhere: boolean
+  readonly groups: readonly string[]
+  readonly roots: boolean
+}
+
+/** A list without its page. */
+export interface NaiveQuery {
+  readonly kind: string
+  readonly uidp: NaiveUidp
+  /** Exact filters, `name` among them. */
+  readonly filters: readonly (readonly [string, string])[]
+  readonly order: readonly NaiveTerm[]
+  readonly reach: NaiveReach
+}
+
+function parentOf(uid: string): string {
+  const segments = uid.split('/').slice(0, -1)
+  return segments.length === 0 ? '/' : segments.join('/')
+}
+
+/** True where `uid` is strictly below `ancestor`. */
+export function isBelow(uid: string, ancestor: string): boolean {
+  return ancestor !== '' && uid.startsWith(`${ancestor}/`)
+}
+
+function seen(reach: NaiveReach, record: NaiveRecord): boolean {
+  if (reach.everywhere) return true
+  if (reach.roots && !record.uid.includes('/')) return true
+  // A group is seen by who reaches it; anything else by who reaches the group that it lies in (rules 1.3).
+  const place = record.kind === 'Group' ? record.uid : parentOf(record.uid)
+  return reach.groups.some((group) => place === group || isBelow(place, group))
+}
+
+function inUidp(uidp: NaiveUidp, record: NaiveRecord): boolean {
+  const { descendantsOf = '', childrenOf = '', ancestorsOf = '', inRoot = false, ids = [] } = uidp
+  if (descendantsOf !== '' && !isBelow(record.uid, descendantsOf)) return false
+  if (childrenOf !== '' && parentOf(record.uid) !== childrenOf) return false
+  if (ancestorsOf !== '' && !isBelow(ancestorsOf, record.uid)) return false
+  if (inRoot && record.uid.includes('/')) return false
+  return ids.length === 0 || ids.includes(record.uid)
+}
+
+/** Compares as the order says, ties by uid. */
+export function compareBy(order: readonly NaiveTerm[]): (a: NaiveRecord, b: NaiveRecord) => number {
+  return (a, b) => {
+    for (const { field, descending } of [...order, { field: 'uid', descending: false } as const]) {
+      if (a[field] !== b[field]) return a[field] < b[field] !== descending ? -1 : 1
+    }
+    return 0
+  }
+}
+
+/** All pages of a list as one array: an array filtered and sorted (rules 1.3). */
+export function naiveList(records: Iterable<NaiveRecord>, query: NaiveQuery): NaiveRecord[] {
+  return [...records]
+    .filter((record) => record.kind === query.kind && seen(query.reach, record) && inUidp(query.uidp, record))
+    .filter((record) => query.filters.every(([filter, value]) => (filter === 'name' ? record.name : record.filters[filter]) === value))
+    .sort(compareBy(query.order))
+}
