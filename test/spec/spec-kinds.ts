@@ -1,0 +1,80 @@
+import type { JsonObject } from '@bufbuild/protobuf'
+import type { Options } from '../harness/doors.ts'
+import { freshName, makeMember, roleUid } from '../harness/test-server.ts'
+import type { Spec } from './spec-suite.ts'
+
+/** A valid claim match that nobody else has. */
+export function claimMatch(): JsonObject {
+  return { issuer: 'https://issuer.example', subject: freshName('subject') }
+}
+
+/** A kind of this part, as the tests that hold for all kinds need it. */
+export interface SpecKind {
+  readonly kind: 'Group' | 'Identity' | 'Role' | 'RoleBinding'
+  readonly list: string
+  /** The array in a list answer. */
+  readonly plural: string
+  /** The resource in a request. */
+  readonly field: string
+  readonly collection: string
+  /** A valid body for a create below `group`. */
+  draft(spec: Spec, group: string): Promise<JsonObject>
+  /** A change that is valid for a record made from `draft`, and what it changes. */
+  change(spec: Spec, group: string): Promise<JsonObject>
+}
+
+/** Groups, identities, roles, role bindings. */
+export const specKinds: readonly SpecKind[] = [
+  {
+    kind: 'Group',
+    list: 'ListGroups',
+    plural: 'groups',
+    field: 'group',
+    collection: 'groups',
+    draft: () => Promise.resolve({ name: freshName('group'), description: 'first' }),
+    change: () => Promise.resolve({ description: 'changed' }),
+  },
+  {
+    kind: 'Identity',
+    list: 'ListIdentities',
+    plural: 'identities',
+    field: 'identity',
+    collection: 'identities',
+    draft: () => Promise.resolve({ name: freshName('identity'), description: 'first', claimMatch: claimMatch() }),
+    change: () => Promise.resolve({ description: 'changed' }),
+  },
+  {
+    kind: 'Role',
+    list: 'ListRoles',
+    plural: 'roles',
+    field: 'role',
+    collection: 'roles',
+    draft: () => Promise.resolve({ name: freshName('role'), description: 'first', capabilities: ['CAP_IAM_GROUPS_LIST'] }),
+    change: () => Promise.resolve({ description: 'changed' }),
+  },
+  {
+    kind: 'RoleBinding',
+    list: 'ListRoleBindings',
+    plural: 'roleBindings',
+    field: 'roleBinding',
+    collection: 'roleBindings',
+    draft: async (spec, group) => ({ identityUid: (await makeMember(spec.server, group)).uid, roleUid: roleUid('viewer') }),
+    change: () => Promise.resolve({ roleUid: roleUid('editor') }),
+  },
+]
+
+/** Creates a record of `kind` below `group`, over the transport under test. */
+export async function create(spec: Spec, kind: SpecKind, at: { group: string; draft?: JsonObject }, options: Options): Promise<JsonObject> {
+  const draft = at.draft ?? (await kind.draft(spec, at.group))
+  return spec.ok(`Create${kind.kind}`, { parent: at.group, [kind.field]: draft }, options)
+}
+
+/** Creates a group below `parent`. */
+export async function subgroup(spec: Spec, parent: string, token: string, name = freshName('sub')): Promise<string> {
+  return String((await spec.ok('CreateGroup', { parent, group: { name } }, { token }))['uid'])
+}
+
+/** Creates an identity below `parent`. */
+export async function identityUnder(spec: Spec, parent: string, token: string, name = freshName('identity')): Promise<JsonObject> {
+  return spec.ok('CreateIdentity', { parent, identity: { name, claimMatch: claimMatch() } }, { token })
+}

@@ -1,0 +1,132 @@
+import type { JsonObject, JsonValue } from '@bufbuild/protobuf'
+import { afterAll, beforeAll, describe, expect } from 'vitest'
+import type { Door, Options, Reply } from '../harness/doors.ts'
+import { ok, startTestServer, type TestServer } from '../harness/test-server.ts'
+import { TestClock } from './test-clock.ts'
+
+/** What the tests of one store and one transport work with. One server per store: what a test makes must have names of its own. */
+export interface Spec {
+  readonly store: 'sqlite' | 'etcd'
+  readonly transport: 'rest' | 'grpc'
+  readonly clock: TestClock
+  readonly server: TestServer
+  readonly door: Door
+  /** Calls over the transport under test. */
+  call(rpc: string, request: JsonObject, options?: Options): Promise<Reply>
+  /** The body of a call that must succeed. */
+  ok(rpc: string, request: JsonObject, options?: Options): Promise<JsonObject>
+}
+
+/** Runs `body` over {sqlite, etcd} x {rest, grpc}, with one whole server per store. */
+export function specSuite(title: string, body: (spec: Spec) => void, env: Readonly<Record<string, string>> = {}): void {
+  describe.each(['sqlite', 'etcd'] as const)(`${title}, on %s`, (store) => {
+    const clock = new TestClock()
+    let running: TestServer | undefined
+    const server = (): TestServer => {
+      if (running === undefined) throw new Error('no server yet: only tests may use it')
+      return running
+    }
+    beforeAll(async () => {
+      running = await startTestServer({ store, clock, env })
+    })
+    afterAll(() => running?.stop())
+    describe.each(['rest', 'grpc'] as const)('over %s', (transport) => {
+      body({
+        store,
+        transport,
+        clock,
+        get server() {
+          return server()
+        },
+        get door() {
+          return server()[transport]
+        },
+        call: (rpc, request, options) => server()[transport].call(rpc, request, options),
+        ok: async (rpc, request, options) => ok(await server()[transport].call(rpc, request, options)),
+      })
+    })
+  })
+}
+
+/** decisions "HTTP status of gRPC codes" */
+const httpStatuses: Readonly<Record<number, number>> = { 3: 400, 5: 404, 6: 409, 7: 403, 8: 429, 9: 400, 10: 409, 12: 501, 16: 401 }
+
+/** decisions "ErrorInfo": the code's own name where nothing narrower is defined. */
+const reasons: Readonly<Record<number, string>> = {
+  3: 'INVALID_ARGUMENT',
+  5: 'NOT_FOUND',
+  6: 'ALREADY_EXISTS',
+  7: 'PERMISSION_DENIED',
+  8: 'RESOURCE_EXHAUSTED',
+  9: 'FAILED_PRECONDITION',
+  10: 'ABORTED',
+  16: 'UNAUTHENTICATED',
+}
+
+/** What a failing call must say. */
+export interface Failure {
+  readonly code: number
+  /** One text, or a narrower one that decisions.md allows; the code's own name by default. */
+  readonly reason?: string | RegExp
+  /** The failing fields of code 3, in order. */
+  readonly fields?: readonly (string | RegExp)[]
+  /** The violation types of code 9, in order. */
+  readonly violations?: readonly string[]
+}
+
+function list(value: JsonValue | undefined): JsonObject[] {
+  return Array.isArray(value) ? (value as JsonObject[]) : []
+}
+
+/** The field violations of an error, in their order. */
+export function fieldViolations(reply: Reply): { field: string; description: string }[] {
+  return list(reply.details['BadRequest']?.['fieldViolations']) as { field: string; description: string }[]
+}
+
+/** The precondition violations of an error, in their order. */
+export function preconditionViolations(reply: Reply): { type: string; description: string }[] {
+  return list(reply.details['PreconditionFailure']?.['violations']) as { type: string; description: string }[]
+}
+
+/** Checks an error and all that is true of every error: ErrorInfo with domain and request id, the HTTP status, the message form (spec 7.1). */
+export function expectFailure(reply: Reply, expected: Failure): void {
+  const { code } = expected
+  expect({ code: reply.code, message: reply.message, details: reply.details }).toMatchObject({ code })
+  if (reply.httpStatus !== undefined) expect(reply.httpStatus).toBe(httpStatuses[code])
+  const info = reply.details['ErrorInfo']
+  expect(info?.['domain']).toBe('iam.taproot.dev')
+  expect(info?.['reason']).toMatch(expected.reason ?? reasons[code] ?? '')
+  const requestId = (info?.['metadata'] as JsonObject | undefined)?.['requestId']
+  expect(requestId).toMatch(/./)
+  expect(reply.header('x-request-id')).toBe(requestId)
+  if (expected.fields !== undefined) {
+    const found = fieldViolations(reply)
+    expect(found.map(({ field }) => field)).toEqual(
+      expected.fields.map((field) => (typeof field === 'string' ? field : (expect.stringMatching(field) as unknown))),
+    )
+    expect(reply.message).toBe(`Invalid argument: ${found[0]?.field}: ${found[0]?.description}`)
+  }
+  if (expected.violations !== undefined) {
+    const found = preconditionViolations(reply)
+    expect(found.map(({ type }) => type)).toEqual(expected.violations)
+    expect(reply.message).toBe(`Precondition failed: ${found[0]?.description}`)
+  }
+  if (code === 5)
+    expect(reply.details['ResourceInfo']).toMatchObject({ resourceType: expect.any(String) as unknown, description: expect.stringMatching(/./) as unknown })
+}
+
+/** A record's uid. */
+export function uidOf(record: JsonObject): string {
+  return String(record['uid'])
+}
+
+/** A record's etag. */
+export function etagOf(record: JsonObject): string {
+  return String(record['etag'])
+}
+
+/** The records of a list answer. */
+export function itemsOf(body: JsonObject, plural: string): JsonObject[] {
+  expect(Array.isArray(body[plural])).toBe(true)
+  return list(body[plural])
+}
