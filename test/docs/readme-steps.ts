@@ -17,7 +17,12 @@ export function readmeSteps(page: string, heading: string): Step[] {
   if (start < 0) throw new Error(`no section ${heading}`)
   const end = page.indexOf('\n## ', start + 1)
   const section = page.slice(start, end < 0 ? undefined : end)
-  const blocks = [...section.matchAll(fence)].map((match) => ({ info: match[1] ?? '', text: match[2] ?? '', from: match.index, to: match.index + match[0].length }))
+  const blocks = [...section.matchAll(fence)].map((match) => ({
+    info: match[1] ?? '',
+    text: match[2] ?? '',
+    from: match.index,
+    to: match.index + match[0].length,
+  }))
   const steps = blocks.flatMap((block, at): Step[] => {
     if (!/^sh\b/.test(block.info)) return []
     const next = blocks[at + 1]

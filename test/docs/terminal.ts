@@ -29,7 +29,7 @@ export interface Terminal {
   start(script: string, isUp: (printed: string) => boolean): Promise<void>
   /** A page's text with the ports that stand in for its own, where that is needed. */
   asShown(text: string): string
-  /** Ends everything as Ctrl-C would and removes the folder; resolves with the folder's blocks ended. */
+  /** Ends everything as Ctrl-C would and removes the folder; resolves when all has ended. */
   close(): Promise<void>
 }
 
@@ -38,19 +38,20 @@ function hasOwnNetwork(): boolean {
   return spawnSync('unshare', ['--net', 'ip', 'link', 'set', 'lo', 'up']).status === 0
 }
 
-/** Without a network of its own, other ports stand in for those of the pages: in the text of the blocks, and as defaults of what they start. */
-async function standIns(): Promise<{ substitute: (script: string) => string; env: Record<string, string> }> {
+/** Without a network of its own, other ports stand in for those of the pages: in the text of the blocks, and as settings of what listens on default ports. */
+async function standIns(): Promise<{ substitute: (text: string) => string; env: Record<string, string> }> {
   const free = await freePorts(pagePorts.length)
   const standIn = new Map(pagePorts.map((port, at) => [port, String(free[at])]))
   const of = (port: number): string => standIn.get(port) ?? ''
+  const development = `TAPROOT_API_PORT=${of(8080)} TAPROOT_OPS_PORT=${of(9090)} TAPROOT_REGISTRY_PORT=${of(5000)}`
   const etcd = `http://127.0.0.1:${of(2379)}`
   const peer = `http://127.0.0.1:${of(2380)}`
   return {
-    substitute: (script) => script.replace(/\b\d{4}\b/g, (digits) => standIn.get(Number(digits)) ?? digits),
+    substitute: (text) =>
+      text
+        .replace(/\b\d{4}\b/g, (digits) => standIn.get(Number(digits)) ?? digits)
+        .replace(/^npm start|npm run --silent taproot -- token/gm, `${development} $&`),
     env: {
-      TAPROOT_API_PORT: of(8080),
-      TAPROOT_OPS_PORT: of(9090),
-      TAPROOT_REGISTRY_PORT: of(5000),
       ETCD_LISTEN_CLIENT_URLS: etcd,
       ETCD_ADVERTISE_CLIENT_URLS: etcd,
       ETCD_LISTEN_PEER_URLS: peer,
@@ -108,8 +109,9 @@ class Bash implements Terminal {
     this.#exited = once(shell, 'exit')
     shell.stdout?.on('data', (chunk) => (this.#stdout += String(chunk)))
     shell.stderr?.on('data', (chunk) => (this.#stderr += String(chunk)))
-    // Job control gives each block that keeps running a process group of its own, which Ctrl-C would reach. It all ends with this shell.
-    this.#send(`set -m -o pipefail -E; trap 'echo "exit $? of: $BASH_COMMAND" >> failures' ERR; trap 'kill -INT -- $(jobs -p | sed s/^/-/) 2>/dev/null; wait' EXIT`)
+    // Job control gives each block that keeps running a process group of its own, as Ctrl-C reaches it. They end with this shell, the last one first.
+    this.#send(`trap 'for job in $(jobs -p | tac); do kill -INT -- -$job; wait $job; done' EXIT`)
+    this.#send(`set -m -o pipefail -E; trap 'echo "exit $? of: $BASH_COMMAND" >> failures' ERR`)
     if (options.isolated) this.#send('ip link set lo up')
   }
 
