@@ -23,10 +23,10 @@ export type Guard =
   /** No key starts with `prefix`. On etcd this reads the range: use it only where the range is believed empty. */
   | { readonly kind: 'empty'; readonly prefix: string }
 
-/** One change of a transaction. A key may occur once. */
+/** One change of a transaction. A key may occur once (TypeError otherwise). */
 export type Write = { readonly kind: 'put'; readonly key: string; readonly value: Uint8Array } | { readonly kind: 'delete'; readonly key: string }
 
-/** Guards and writes that commit together or not at all. */
+/** Guards and writes that commit together or not at all. Limits: transaction-limits.ts. */
 export interface Transaction {
   readonly guards: readonly Guard[]
   readonly writes: readonly Write[]
@@ -50,7 +50,10 @@ export interface Change {
   readonly revision: Revision
 }
 
-/** Whole commits, in order: a commit is never split over two batches. `revision` is that of the last. */
+/**
+ * Whole commits, in order: a commit is never split over two batches. `revision` is that of the last. Without changes a batch only says that
+ * the watch has come so far.
+ */
 export interface ChangeBatch {
   readonly revision: Revision
   readonly changes: readonly Change[]
@@ -124,7 +127,10 @@ export interface Store {
    * of those prefixes will deliver a batch whose revision is >= R (unless R is not newer than the watch's start).
    */
   revision(signal: AbortSignal): Promise<Revision>
-  /** Waits until this process leads under `name`. One leader at a time, among all processes on this store. */
+  /**
+   * Waits until this process leads under `name`. One leader at a time, among all processes on this store. Rejects with `unavailable` where the
+   * wait itself breaks: call again.
+   */
   elect(name: string, signal: AbortSignal): Promise<Leadership>
   /** Releases everything; running calls reject with `closed`. */
   close(): Promise<void>

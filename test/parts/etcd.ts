@@ -11,9 +11,11 @@ const startPatienceMs = 30_000
 
 /** One running member. */
 export interface EtcdMember {
-  /** `http://127.0.0.1:<port>` */
+  /** `http://127.0.0.1:<port>`, or `https` */
   readonly endpoint: string
   readonly port: number
+  /** The member's own certificate, where clients have to use TLS. */
+  readonly certificateFile: string
   /** Kills the process without warning and waits until it is gone. */
   kill(): Promise<void>
   /** Suspends (SIGSTOP) or resumes (SIGCONT) the process. */
@@ -36,25 +38,38 @@ export interface EtcdOptions {
   readonly members?: number
   /** More flags for every member, e.g. `--quota-backend-bytes=16777216`. */
   readonly flags?: readonly string[]
+  /** Clients have to use TLS; each member makes a certificate of its own, `certificateFile`. */
+  readonly tls?: boolean
   /** The cluster's token: other token, other cluster id. */
   readonly token?: string
 }
 
 /** Starts a real etcd on free loopback ports with data of its own; resolves when every member is healthy. */
 export async function startEtcd(options: EtcdOptions = {}): Promise<EtcdCluster> {
-  const { members: count = 1, flags = [], token = 'taproot-test' } = options
+  const { members: count = 1, flags = [], tls = false, token = 'taproot-test' } = options
   const program = requirePart('etcd')
   const directory = await mkdtemp(join(tmpdir(), 'taproot-etcd-'))
-  const ports = await freePorts(2 * count)
-  const nodes = Array.from({ length: count }, (_, index) => ({ name: `m${index}`, port: ports[2 * index] ?? 0, peerPort: ports[2 * index + 1] ?? 0 }))
+  const ports = await freePorts(3 * count)
+  const nodes = Array.from({ length: count }, (_, index) => {
+    const [port = 0, peerPort = 0, healthPort = 0] = ports.slice(3 * index)
+    return { name: `m${index}`, port, peerPort, healthPort }
+  })
   const initialCluster = nodes.map(({ name, peerPort }) => `${name}=http://127.0.0.1:${peerPort}`).join(',')
-  const processes = nodes.map(({ name, port, peerPort }) => {
-    const client = `http://127.0.0.1:${port}`
+  const processes = nodes.map(({ name, port, peerPort, healthPort }) => {
+    const client = `${tls ? 'https' : 'http'}://127.0.0.1:${port}`
+    const health = `http://127.0.0.1:${healthPort}`
+    const dataDirectory = join(directory, name)
     const peer = `http://127.0.0.1:${peerPort}`
-    const member = ['--name', name, '--data-dir', join(directory, name)]
+    const member = ['--name', name, '--data-dir', dataDirectory, '--listen-metrics-urls', health, ...(tls ? ['--auto-tls'] : [])]
     const addresses = ['--listen-client-urls', client, '--advertise-client-urls', client, '--listen-peer-urls', peer, '--initial-advertise-peer-urls', peer]
     const cluster = ['--initial-cluster', initialCluster, '--initial-cluster-token', token]
-    return new MemberProcess(program, [...member, ...addresses, ...cluster, '--log-level', 'error', ...flags], port)
+    const certificateFile = join(dataDirectory, 'fixtures', 'client', 'cert.pem')
+    return new MemberProcess([program, ...member, ...addresses, ...cluster, '--log-level', 'error', ...flags], {
+      endpoint: client,
+      port,
+      certificateFile,
+      health,
+    })
   })
   for (const member of processes) member.start()
   try {
@@ -76,20 +91,23 @@ export async function startEtcd(options: EtcdOptions = {}): Promise<EtcdCluster>
 class MemberProcess implements EtcdMember {
   readonly endpoint: string
   readonly port: number
-  readonly #program: string
-  readonly #args: readonly string[]
+  readonly certificateFile: string
+  readonly #command: readonly string[]
+  readonly #health: string
   #process: ChildProcess | undefined
   #output = ''
 
-  constructor(program: string, args: readonly string[], port: number) {
-    this.#program = program
-    this.#args = args
-    this.port = port
-    this.endpoint = `http://127.0.0.1:${port}`
+  constructor(command: readonly string[], addresses: { endpoint: string; port: number; certificateFile: string; health: string }) {
+    this.#command = command
+    this.endpoint = addresses.endpoint
+    this.port = addresses.port
+    this.certificateFile = addresses.certificateFile
+    this.#health = addresses.health
   }
 
   start(): void {
-    const child = spawn(this.#program, this.#args, { stdio: ['ignore', 'ignore', 'pipe'] })
+    const [program = '', ...args] = this.#command
+    const child = spawn(program, args, { stdio: ['ignore', 'ignore', 'pipe'] })
     child.stderr.on('data', (chunk) => (this.#output = (this.#output + String(chunk)).slice(-4000)))
     this.#process = child
     const killChild = (): void => void child.kill('SIGKILL')
@@ -108,7 +126,7 @@ class MemberProcess implements EtcdMember {
 
   async #isHealthy(): Promise<boolean> {
     try {
-      const response = await fetch(`${this.endpoint}/health`, { signal: AbortSignal.timeout(2000) })
+      const response = await fetch(`${this.#health}/health`, { signal: AbortSignal.timeout(2000) })
       await response.body?.cancel()
       return response.ok
     } catch {

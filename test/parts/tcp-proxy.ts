@@ -13,8 +13,8 @@ export interface TcpProxy {
   close(): Promise<void>
 }
 
-/** Starts a proxy to `targetPort` of 127.0.0.1. */
-export async function startTcpProxy(targetPort: number): Promise<TcpProxy> {
+/** Starts a proxy to a port of 127.0.0.1; a function is asked at each new connection. */
+export async function startTcpProxy(target: number | (() => number)): Promise<TcpProxy> {
   let state: 'forwarding' | 'cut' | 'stalled' = 'forwarding'
   const sockets = new Set<Socket>()
   const track = (socket: Socket, other: () => Socket): void => {
@@ -30,7 +30,7 @@ export async function startTcpProxy(targetPort: number): Promise<TcpProxy> {
   }
   const server = createServer((client) => {
     if (state === 'cut') return void client.destroy()
-    const upstream = connect(targetPort, '127.0.0.1')
+    const upstream = connect(typeof target === 'number' ? target : target(), '127.0.0.1')
     track(client, () => upstream)
     track(upstream, () => client)
   })

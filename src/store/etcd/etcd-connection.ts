@@ -106,7 +106,9 @@ export class EtcdConnection {
           this.#throwIfEnded(signal)
           failure = etcdError(error, !repeatable)
           if (!(failure instanceof StoreError) || failure.kind !== 'unavailable') throw failure
-          this.#options.log.warn('an etcd member failed a call', { endpoint: this.#options.endpoints[at % this.#endpoints.length], error })
+          // Calls that fail together say so once.
+          if (this.#current === at)
+            this.#options.log.warn('an etcd member failed a call', { endpoint: this.#options.endpoints[at % this.#endpoints.length], error })
           if (!repeatable) left = 0
         }
       }

@@ -4,8 +4,6 @@ import type { Log } from '../../core/log.ts'
 import { StoreError, type Leadership } from '../store.ts'
 import type { EtcdConnection } from './etcd-connection.ts'
 import { etcdError } from './etcd-errors.ts'
-import { isDelete } from './etcd-encoding.ts'
-import { watchEvents } from './etcd-watch.ts'
 
 /** How long a leader that vanished keeps the others waiting. */
 const ttlSeconds = 10
@@ -13,6 +11,8 @@ const ttlSeconds = 10
 const marginMs = 1000
 const renewEveryMs = 2500
 const revokeTimeoutMs = 3000
+/** How often those who wait look whether the key is free. */
+const lookEveryMs = 1000
 
 /** What an election needs. */
 export interface ElectionOptions {
@@ -29,14 +29,13 @@ export interface ElectionOptions {
 export async function campaign(options: ElectionOptions, signal: AbortSignal): Promise<Leadership> {
   const { connection, key } = options
   for (;;) {
+    await untilFree(options, signal)
     const lease = await Lease.grant(options, signal)
     let won = false
     try {
-      const { succeeded, header } = await connection.call('txn', takeKey(key, lease.id), { signal, repeatable: false })
+      const { succeeded } = await connection.call('txn', takeKey(key, lease.id), { signal, repeatable: false })
       won = succeeded
       if (won) return new EtcdLeadership(lease)
-      void lease.revoke()
-      await untilFree(options, Number(header.revision), signal)
     } finally {
       // Also where the answer got lost: the key may be ours.
       if (!won) void lease.revoke()
@@ -51,10 +50,14 @@ function takeKey(key: Buffer, lease: string): ITxnRequest {
   }
 }
 
-/** Resolves when the key has been removed after `revision`. */
-async function untilFree({ connection, key }: ElectionOptions, revision: number, signal: AbortSignal): Promise<void> {
-  for await (const { events } of watchEvents(connection, { key, after: revision }, signal)) {
-    if (events.some((event) => isDelete(event))) return
+/** Looks rather than watches: candidates are few, and a look can't go silent. */
+async function untilFree({ connection, key }: ElectionOptions, signal: AbortSignal): Promise<void> {
+  const ended = AbortSignal.any([signal, connection.closing])
+  for (;;) {
+    const { kvs } = await connection.call('range', { key, keys_only: true }, { signal, repeatable: true })
+    if (kvs.length === 0) return
+    // The wait would reject with an error of its own.
+    await delay(lookEveryMs, undefined, { signal: ended }).catch(() => ended.throwIfAborted())
   }
 }
 

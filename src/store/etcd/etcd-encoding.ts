@@ -56,7 +56,7 @@ export class EtcdEncoding {
     return events
       .map((event) => ({ ...this.entry(event.kv), event }))
       .filter(({ key }) => prefixes.some((prefix) => key.startsWith(prefix)) && key !== headName)
-      .map(({ key, value, revision, event }) => ({ key, value: isDelete(event) ? undefined : value, revision }))
+      .map(({ key, value, revision, event }) => ({ key, value: event.type === 'Delete' ? undefined : value, revision }))
   }
 
   #name(key: Buffer): string {
@@ -84,9 +84,4 @@ export class EtcdEncoding {
 
 function endOf(end: string | undefined): Buffer {
   return end === undefined ? noEnd : Buffer.from(end)
-}
-
-/** True for a deletion. */
-export function isDelete({ type }: IEvent): boolean {
-  return type === 'Delete'
 }

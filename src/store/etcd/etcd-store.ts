@@ -1,3 +1,4 @@
+import { watchedPrefixes } from '../keys.ts'
 import {
   StoreError,
   storeRevision,
@@ -16,7 +17,7 @@ import { checkRange, checkTransaction } from '../transaction-limits.ts'
 import { EtcdConnection, type EtcdConnectionOptions } from './etcd-connection.ts'
 import { campaign } from './etcd-election.ts'
 import { EtcdEncoding } from './etcd-encoding.ts'
-import { watchEvents } from './etcd-watch.ts'
+import { watchEvents, type WatchTarget } from './etcd-watch.ts'
 
 /** Which cluster and where in it. */
 export interface EtcdStoreOptions extends EtcdConnectionOptions {
@@ -28,8 +29,7 @@ export interface EtcdStoreOptions extends EtcdConnectionOptions {
 const electionPrefix = 'x/elect/'
 
 /**
- * The store on an etcd cluster, 3.5.13 or newer (older ones leave progress requests of quiet watches unanswered). It connects on the
- * first call and never gives up: calls fail with `unavailable` while no member with a leader answers. Every call takes at most `requestTimeoutMs`.
+ * The store on an etcd cluster. It connects on the first call and never gives up: calls fail with `unavailable` while no member with a leader answers. Every call takes at most `requestTimeoutMs`.
  */
 export function createEtcdStore(options: EtcdStoreOptions): Store {
   return new EtcdStore(options)
@@ -79,7 +79,8 @@ class EtcdStore implements Store {
     try {
       await this.#assertReached(after, signal)
       if (this.#connection.identity.epoch !== (this.#epochs.get(name) ?? 0)) throw new StoreError('replaced', 'the etcd cluster was replaced')
-      for await (const { revision, events } of watchEvents(this.#connection, { ...this.#encoding.watchRange(prefixes), after }, signal)) {
+      const target = (): Promise<WatchTarget | undefined> => this.#watchTarget(prefixes, signal)
+      for await (const { revision, events } of watchEvents(this.#connection, { ...this.#encoding.watchRange(prefixes), after, target }, signal)) {
         yield { revision: storeRevision(revision), changes: this.#encoding.changes(events, prefixes) }
       }
       throw new StoreError('unavailable', 'the etcd watch ended')
@@ -90,8 +91,7 @@ class EtcdStore implements Store {
   }
 
   async revision(signal: AbortSignal): Promise<Revision> {
-    const { kvs } = await this.#connection.call('range', { key: this.#encoding.head, keys_only: true }, { signal, repeatable: true })
-    return storeRevision(Number(kvs[0]?.mod_revision ?? 0))
+    return storeRevision((await this.#readHead(signal)).due)
   }
 
   async elect(name: string, signal: AbortSignal): Promise<Leadership> {
@@ -108,8 +108,19 @@ class EtcdStore implements Store {
     this.#connection.close()
   }
 
+  /** The last commit on the watched prefixes, and the cluster's revision. */
+  async #readHead(signal: AbortSignal): Promise<WatchTarget> {
+    const { header, kvs } = await this.#connection.call('range', { key: this.#encoding.head, keys_only: true }, { signal, repeatable: true })
+    return { due: Number(kvs[0]?.mod_revision ?? 0), revision: Number(header.revision) }
+  }
+
+  /** The head key tells nothing about commits outside the watched prefixes. */
+  async #watchTarget(prefixes: readonly string[], signal: AbortSignal): Promise<WatchTarget | undefined> {
+    const head = await this.#readHead(signal)
+    return prefixes.every((prefix) => watchedPrefixes.some((watched) => prefix.startsWith(watched))) ? head : undefined
+  }
+
   async #assertReached(revision: Revision, signal: AbortSignal): Promise<void> {
-    const { header } = await this.#connection.call('range', { key: this.#encoding.head, keys_only: true }, { signal, repeatable: true })
-    if (Number(header.revision) < revision) throw new StoreError('replaced', 'the store is older than the revision asked for')
+    if ((await this.#readHead(signal)).revision < revision) throw new StoreError('replaced', 'the store is older than the revision asked for')
   }
 }

@@ -41,13 +41,15 @@ export async function* watchEvents(connection: EtcdConnection, query: EtcdWatchQ
   const stream = await connection.open('watch', signal)
   const reader = new StreamReader(stream, signal)
   try {
-    const { key, rangeEnd, after } = query
+    const { key, rangeEnd, after, target } = query
     // Not fragmented, so that one response holds whole commits.
     stream.write({ create_request: { key, range_end: rangeEnd, start_revision: after + 1 } })
     accept(connection, await dueMessage(reader), signal)
-    for (let at = after; ; ) {
+    for (let at = after; ;) {
       const response = await reader.next(quietMs)
-      const batch = response === undefined ? await afterQuiet(at, query, reader) : eventsAfter(at, accept(connection, response, signal))
+      const goal = response === undefined ? await target() : undefined
+      const message = response ?? (goal !== undefined && goal.due > at ? await dueMessage(reader) : undefined)
+      const batch = message === undefined ? { revision: goal?.revision ?? at, events: [] } : eventsAfter(at, accept(connection, message, signal))
       if (batch.revision <= at) continue
       at = batch.revision
       yield batch
@@ -64,9 +66,27 @@ export async function* watchEvents(connection: EtcdConnection, query: EtcdWatchQ
 }
 
 async function dueMessage(reader: StreamReader): Promise<IWatchResponse> {
-  const response = await reader.peek(dueMs)
+  const response = await reader.next(dueMs)
   if (response === undefined) throw new StoreError('unavailable', 'the etcd watch lags')
   return response
+}
+
+/** Returns the response of a watch that goes on, from a cluster that is still the same; throws otherwise. */
+function accept(connection: EtcdConnection, response: IWatchResponse, signal: AbortSignal): IWatchResponse {
+  connection.identity.observe(response.header, undefined)
+  signal.throwIfAborted()
+  if (!response.canceled) return response
+  if (Number(response.compact_revision) > 0) throw new StoreError('compacted', 'the watch starts before the kept history')
+  throw new StoreError('unavailable', `etcd ended the watch: ${response.cancel_reason}`)
+}
+
+/**
+ * Without what a member repeats that lagged behind the watch's start (etcd issue 20221). The header may be ahead of the events, so that only
+ * these tell how far the watch is.
+ */
+function eventsAfter(at: number, { events: all }: IWatchResponse): EtcdEvents {
+  const events = all.filter((event) => Number(event.kv.mod_revision) > at)
+  return { revision: Number(events.at(-1)?.kv.mod_revision ?? at), events }
 }
 
 /** A stream's messages one by one, each with a bound. */

@@ -1,0 +1,158 @@
+/**
+ * How a reader learns that its watch is current: a head key that every transaction also writes, or watch progress requests. Against one
+ * real etcd, in alternating rounds of one run, so that the ratios mean something. `node bench/barrier.ts` (docs/adr/0001-watch-barrier.md).
+ */
+import { once } from 'node:events'
+import { setTimeout as delay } from 'node:timers/promises'
+import type { Log } from '../src/core/log.ts'
+import { EtcdConnection } from '../src/store/etcd/etcd-connection.ts'
+import { EtcdEncoding } from '../src/store/etcd/etcd-encoding.ts'
+import type { Transaction } from '../src/store/store.ts'
+import { startEtcd } from '../test/parts/etcd.ts'
+
+const rounds = 4
+const roundMs = 1500
+const writers = 16
+const log: Log = { debug() {}, info() {}, warn: console.warn, error: console.error }
+const etcd = await startEtcd()
+const signal = new AbortController().signal
+const encoding = new EtcdEncoding('/bench/')
+const connections = { writes: connect(), reads: connect() }
+
+function connect(): EtcdConnection {
+  return new EtcdConnection({ endpoints: etcd.endpoints, log })
+}
+
+/** A watch that says how far it has come; `ask` sends a progress request. */
+async function follow(): Promise<{ reached: (revision: number, ask: boolean) => Promise<void>; asked: () => number; stop: () => void }> {
+  const stream = await connections.reads.open('watch', signal)
+  let at = 0
+  let asked = 0
+  stream.on('error', () => {})
+  stream.on('data', ({ header, events, created }) => {
+    if (events.length > 0) at = Math.max(at, Number(events.at(-1)?.kv.mod_revision))
+    else if (!created) at = Math.max(at, Number(header.revision))
+  })
+  const { key, rangeEnd } = encoding.watchRange(['i/', 'meta/', 'r/'])
+  const { header } = await connections.reads.call('range', { key }, { signal, repeatable: true })
+  stream.write({ create_request: { key, range_end: rangeEnd, start_revision: Number(header.revision) } })
+  await once(stream, 'data')
+  return {
+    reached: async (revision, ask) => {
+      while (at < revision) {
+        if (ask) {
+          asked++
+          stream.write({ progress_request: {} })
+        }
+        await Promise.race([once(stream, 'data'), delay(50)])
+      }
+    },
+    asked: () => asked,
+    stop: () => stream.cancel(),
+  }
+}
+
+let written = 0
+
+/** One small mutation: a record, a name, and an unwatched event, as the platform writes them. */
+async function write(withHead: boolean): Promise<void> {
+  const name = String(written++ % 5000).padStart(6, '0')
+  const value = new Uint8Array(300)
+  const transaction: Transaction = {
+    guards: [{ kind: 'absent', key: `r/none/${name}` }],
+    writes: [`r/group/${name}`, `i/name/${name}`, `x/outbox/${name}`].map((key) => ({ kind: 'put', key, value })),
+  }
+  const request = encoding.transaction(transaction)
+  if (!withHead) request.success?.pop()
+  await connections.writes.call('txn', request, { signal, repeatable: false })
+}
+
+/** Runs `work` over and over in `lanes` for `milliseconds`; returns each run's time in milliseconds. */
+async function repeat(lanes: number, milliseconds: number, work: () => Promise<void>): Promise<number[]> {
+  const times: number[] = []
+  const end = performance.now() + milliseconds
+  await Promise.all(
+    Array.from({ length: lanes }, async () => {
+      for (let start = performance.now(); start < end;) {
+        await work()
+        const now = performance.now()
+        times.push(now - start)
+        start = now
+      }
+    }),
+  )
+  return times
+}
+
+/** The share `quantile` of `times` is not above the result. */
+function at(times: readonly number[], quantile: number): number {
+  return times.toSorted((a, b) => a - b)[Math.floor((times.length - 1) * quantile)] ?? NaN
+}
+
+type Kind = 'head' | 'progress'
+
+/** Times of barriers, one after the other; `before` runs before each and is not counted. */
+async function barriers(kind: Kind, before: () => Promise<unknown>): Promise<{ times: number[]; asked: number }> {
+  const watch = await follow()
+  await delay(300)
+  const times: number[] = []
+  for (const end = performance.now() + roundMs; performance.now() < end;) {
+    await before()
+    const start = performance.now()
+    const { header, kvs } = await connections.reads.call('range', { key: encoding.head, keys_only: true }, { signal, repeatable: true })
+    await watch.reached(Number(kind === 'head' ? (kvs[0]?.mod_revision ?? 0) : header.revision), kind === 'progress')
+    times.push(performance.now() - start)
+  }
+  const asked = watch.asked()
+  watch.stop()
+  return { times, asked }
+}
+
+/** A commit on unwatched keys alone, which a watch does not show. */
+async function writeUnwatched(): Promise<void> {
+  const key = encoding.key('x/outbox/one')
+  await connections.writes.call('txn', { success: [{ request_put: { key, value: Buffer.alloc(300) } }] }, { signal, repeatable: false })
+}
+
+async function underLoad<T>(withHead: boolean, work: () => Promise<T>): Promise<T> {
+  let stopped = false
+  const load = Array.from({ length: writers }, async () => {
+    while (!stopped) {
+      await write(withHead)
+      await delay(2)
+    }
+  })
+  const result = await work()
+  stopped = true
+  await Promise.all(load)
+  return result
+}
+
+const measured = ['quiet store', 'after an unwatched commit', `under ${writers} writers`, 'write, 64 at once'] as const
+const results = Object.fromEntries(measured.map((name) => [name, { head: [] as number[], progress: [] as number[] }]))
+let asked = 0
+for (let round = 0; round < rounds; round++) {
+  const kinds: readonly Kind[] = round % 2 === 0 ? ['head', 'progress'] : ['progress', 'head']
+  for (const kind of kinds) {
+    const withHead = kind === 'head'
+    await write(withHead)
+    const loaded = await underLoad(withHead, () => barriers(kind, () => delay(1)))
+    asked += kind === 'progress' ? loaded.asked / loaded.times.length / rounds : 0
+    const runs = [(await barriers(kind, () => delay(1))).times, (await barriers(kind, writeUnwatched)).times, loaded.times]
+    for (const [index, name] of measured.entries()) results[name]?.[kind].push(...(runs[index] ?? []))
+  }
+}
+// Disk flushes vary more than what is measured here: many short turns.
+for (let turn = 0; turn < 80; turn++) {
+  const kind = turn % 4 === 0 || turn % 4 === 3 ? 'head' : 'progress'
+  results['write, 64 at once']?.[kind].push(...(await repeat(64, 250, () => write(kind === 'head'))))
+}
+
+for (const [name, { head, progress }] of Object.entries(results)) {
+  const cells = [0.5, 0.9, 0.99].map((quantile) => `p${quantile * 100} ${at(head, quantile).toFixed(2)} / ${at(progress, quantile).toFixed(2)} ms`)
+  const ratio = (at(head, 0.5) / at(progress, 0.5)).toFixed(2)
+  console.log(`${name}: head / progress: ${cells.join(', ')}; ratio of p50 ${ratio}; done ${(head.length / progress.length).toFixed(2)}`)
+}
+console.log(`progress requests per barrier under load: ${asked.toFixed(2)}`)
+for (const connection of Object.values(connections)) connection.close()
+await etcd.stop()
