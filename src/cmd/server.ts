@@ -159,7 +159,11 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     const replica = createReplica(store, log)
     cleanups.unshift(() => replica.close())
     const { registry, signatureChecks } = createMetrics(replica)
-    const checks = [{ name: 'snapshot', check: () => Promise.resolve(replica.state.kind === 'live') }]
+    let listening = false
+    const checks = [
+      { name: 'snapshot', check: () => Promise.resolve(replica.state.kind === 'live') },
+      { name: 'api', check: () => Promise.resolve(listening && !stopping.signal.aborted) },
+    ]
     const ops = createServer(createOpsHandler({ checks, registry }))
     await openPort('ops.port', config.ops.port, () => listenHttp(ops, config.listen, config.ops.port))
     cleanups.unshift(() => closeHttp(ops))
@@ -179,6 +183,7 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     const api = createApiPort({ config, log, registry, devIssuer }, engine, signIn)
     cleanups.unshift(() => api.close())
     await openPort('api.port', config.api.port, () => api.port.listen(config.listen, config.api.port))
+    listening = true
     followReadiness(replica, api.grpc, stopping.signal)
     return { engine, signIn, stop }
   } catch (error) {
