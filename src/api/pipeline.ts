@@ -13,6 +13,7 @@ import { assertValidRequest } from '../resources/validate.ts'
 import { resourceFieldOf } from '../resources/write.ts'
 import { audit } from './audit.ts'
 import type { Answer, Call, Decoded, Dispatch } from './call.ts'
+import type { RateLimiter } from './rate-limit.ts'
 
 /** Answers a method for which the bearer is not an access token of ours, or that needs more than the records. */
 export type DoorHandler = (call: Call, message: Message, session: Session | undefined) => Promise<HandlerAnswer>
@@ -31,6 +32,8 @@ export interface PipelineOptions {
   readonly doors: ReadonlyMap<string, DoorHandler>
   /** `bounded` leaves out the question to the store before each read (architecture 5). */
   readonly reads: 'linearizable' | 'bounded'
+  /** Undefined where requests are not limited. */
+  readonly rateLimiter: RateLimiter | undefined
   readonly log: Log
 }
 
@@ -100,7 +103,7 @@ function heldResource(method: MethodRow): DescField | undefined {
   return kind !== undefined && (method.verb === 'create' || method.verb === 'update') ? resourceFieldOf(method.input, kind) : undefined
 }
 
-/** All steps in their order (architecture 6): verify, decode, barrier, identity, authorize, validate, handler. */
+/** All steps in their order (architecture 6): verify, rate limit, decode, barrier, identity, authorize, validate, handler. */
 async function run(options: PipelineOptions, call: Call, progress: Progress): Promise<Answer> {
   const { services } = options
   const { method } = call
@@ -108,6 +111,8 @@ async function run(options: PipelineOptions, call: Call, progress: Progress): Pr
   const handler = handlers.get(method)
   if (door === undefined && handler === undefined) throw unimplemented(method)
   const token = await verify(options, call)
+  // Who is not known yet is counted by address.
+  options.rateLimiter?.take(token?.identityUid ?? `address ${call.remoteAddress}`)
   const decoded = await call.decode()
   if (token !== undefined) {
     await barrier(options, call)

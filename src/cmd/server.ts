@@ -11,6 +11,7 @@ import { createCallMetrics } from '../api/metrics.ts'
 import { createOnePort, type OnePort } from '../api/one-port.ts'
 import { createOpsHandler } from '../api/ops.ts'
 import { createPipeline } from '../api/pipeline.ts'
+import { RateLimiter } from '../api/rate-limit.ts'
 import type { DevIssuer } from '../authn/dev-issuer.ts'
 import type { Log } from '../core/log.ts'
 import type { Clock } from '../core/runtime.ts'
@@ -115,7 +116,8 @@ function createApiPort(options: { config: Config; log: Log; registry: Registry; 
   const { config, log, registry, devIssuer } = options
   const { services, signingKeys } = engine
   const doors = createDoors({ services, exchange: signIn.exchange, ownIssuer: config.baseUrl })
-  const dispatch = createPipeline({ services, authenticator: signIn.authenticator, doors, reads: config.reads, log })
+  const rateLimiter = config.rateLimit.enabled ? new RateLimiter(config.rateLimit, services.clock) : undefined
+  const dispatch = createPipeline({ services, authenticator: signIn.authenticator, doors, reads: config.reads, rateLimiter, log })
   const shared = { methods, dispatch, log, newRequestId: () => randomUUID(), metrics: createCallMetrics(registry) }
   const routes = documentRoutes({ baseUrl: config.baseUrl, signingKeys, devIssuer })
   const http = createHttpDoor(createHttpApi({ ...shared, encoders: createJsonEncoders(), routes, preview: config.compat.namespaces.length > 0 }))

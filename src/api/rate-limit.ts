@@ -1,0 +1,53 @@
+import { DomainError } from '../core/errors.ts'
+import type { Clock } from '../core/runtime.ts'
+
+/** How much a principal may ask. */
+export interface RateLimit {
+  readonly requestsPerSecond: number
+  readonly burst: number
+}
+
+interface Bucket {
+  tokens: number
+  filledAtMs: number
+}
+
+/** Principals remembered at most: the one seen longest ago is forgotten, its bucket is full by then. */
+const maxBuckets = 100_000
+
+/** A token bucket per key. `take` throws code 8 with RetryInfo where the key's bucket is empty (decisions "Rate limits"). */
+export class RateLimiter {
+  readonly #limit: RateLimit
+  readonly #clock: Clock
+  // In the order of their last use.
+  readonly #buckets = new Map<string, Bucket>()
+
+  constructor(limit: RateLimit, clock: Clock) {
+    this.#limit = limit
+    this.#clock = clock
+  }
+
+  /** Takes one token of `key`. */
+  take(key: string): void {
+    const { requestsPerSecond, burst } = this.#limit
+    const now = this.#clock.now()
+    const bucket = this.#buckets.get(key) ?? { tokens: burst, filledAtMs: now }
+    this.#buckets.delete(key)
+    this.#buckets.set(key, bucket)
+    if (this.#buckets.size > maxBuckets) this.#forgetOldest()
+    // A clock that was set back must not empty a bucket.
+    const elapsedMs = Math.max(0, now - bucket.filledAtMs)
+    bucket.tokens = Math.min(burst, bucket.tokens + (elapsedMs * requestsPerSecond) / 1000)
+    bucket.filledAtMs = now
+    if (bucket.tokens < 1) {
+      const retryAfterMs = Math.ceil(((1 - bucket.tokens) * 1000) / requestsPerSecond)
+      throw new DomainError(8, 'too many requests', { reason: 'RATE_LIMITED', details: { retryAfterMs } })
+    }
+    bucket.tokens -= 1
+  }
+
+  #forgetOldest(): void {
+    const [oldest] = this.#buckets.keys()
+    if (oldest !== undefined) this.#buckets.delete(oldest)
+  }
+}

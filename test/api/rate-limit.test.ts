@@ -1,0 +1,56 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { RateLimiter } from '../../src/api/rate-limit.ts'
+import { DomainError } from '../../src/core/errors.ts'
+import { makeOrganisation, startTestServer, type TestServer } from '../harness/test-server.ts'
+
+function refused(work: () => void): DomainError | undefined {
+  try {
+    work()
+    return undefined
+  } catch (error) {
+    if (error instanceof DomainError) return error
+    throw error
+  }
+}
+
+describe('a token bucket', () => {
+  test('gives its burst, then as many as come in with time, to each key', () => {
+    let now = 1_000
+    const limiter = new RateLimiter({ requestsPerSecond: 10, burst: 3 }, { now: () => now })
+    for (let count = 0; count < 3; count++) limiter.take('a')
+    expect(refused(() => limiter.take('a'))).toMatchObject({ code: 8, reason: 'RATE_LIMITED', details: { retryAfterMs: 100 } })
+    expect(refused(() => limiter.take('b'))).toBeUndefined()
+    now += 100
+    expect(refused(() => limiter.take('a'))).toBeUndefined()
+    expect(refused(() => limiter.take('a'))?.code).toBe(8)
+    now -= 5_000
+    expect(refused(() => limiter.take('a'))?.code).toBe(8)
+    now += 60_000
+    for (let count = 0; count < 3; count++) limiter.take('a')
+    expect(refused(() => limiter.take('a'))?.code).toBe(8)
+  })
+})
+
+describe('a server with rate limits', () => {
+  let server: TestServer
+  beforeAll(async () => {
+    server = await startTestServer({ env: { TAPROOT_RATE_LIMIT_ENABLED: 'true', TAPROOT_RATE_LIMIT_REQUESTS_PER_SECOND: '1', TAPROOT_RATE_LIMIT_BURST: '20' } })
+  })
+  afterAll(() => server.stop())
+
+  test.each(['rest', 'grpc'] as const)('over %s answers 429 with RetryInfo to one principal and serves the next', async (transport) => {
+    const door = server[transport]
+    const busy = await makeOrganisation(server)
+    const replies = await Promise.all(Array.from({ length: 30 }, () => door.call('ListGroups', {}, { token: busy.token })))
+    const limited = replies.filter((reply) => reply.code === 8)
+    expect(limited.length).toBeGreaterThanOrEqual(5)
+    expect(limited[0]?.details['ErrorInfo']?.['reason']).toBe('RATE_LIMITED')
+    expect(limited[0]?.details['RetryInfo']).toBeDefined()
+    if (transport === 'rest') {
+      expect(limited[0]?.httpStatus).toBe(429)
+      expect(Number(limited[0]?.header('retry-after'))).toBeGreaterThanOrEqual(1)
+    }
+    const calm = await makeOrganisation(server)
+    expect((await door.call('ListGroups', {}, { token: calm.token })).code).toBe(0)
+  })
+})
