@@ -53,6 +53,8 @@ async function lead(engine: Engine, signal: AbortSignal): Promise<void> {
   replica.onKey((key) => {
     if (key.startsWith(sweepPrefix)) woken.resolve()
   })
+  // A reload brings marks that no watch told of.
+  replica.onReset(() => woken.resolve())
   let trimmedAt = -Infinity
   while (!signal.aborted) {
     woken = Promise.withResolvers<void>()

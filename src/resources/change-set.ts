@@ -36,6 +36,13 @@ export function indexKeysOf(kind: AnyKind, uid: Uid, record: Resource): string[]
   return [...claimsOf(kind, uid, record).map((claim) => claim.key), ...(kind.references?.(record) ?? []).map((reference) => usedKey(kind, reference, uid))]
 }
 
+/** The records that take this one along when they are removed: once one of them is marked, this one counts as absent and is not to be changed. */
+function ownersOf(kind: AnyKind, row: Row): Uid[] {
+  const filters = Object.keys(kind.index.filters)
+  const values = kind.index.removedWith.map(({ filter }) => (filter === 'parent' ? row.parent : row.filterValues[filters.indexOf(filter)]))
+  return values.filter((value): value is Uid => value !== undefined && isUid(value))
+}
+
 /** One transaction in the making: records with their unique and reverse keys, and whatever else belongs to the same mutation. */
 export class ChangeSet {
   readonly #guards = new Map<string, Guard>()
@@ -82,6 +89,7 @@ export class ChangeSet {
     const { row, record, facts } = source
     const key = recordKey(kind.index.kind, row.uid)
     this.guard({ kind: 'unchanged', key, revision: row.revision })
+    for (const owner of ownersOf(kind, row)) this.guard({ kind: 'absent', key: sweepKey(owner) })
     this.#put(kind, { uid: row.uid, record, facts })
     const heldClaims = new Set(claimsOf(kind, row.uid, row.message).map((claim) => claim.key))
     for (const claim of claimsOf(kind, row.uid, record)) if (!heldClaims.delete(claim.key)) this.#claim(claim, row.uid)

@@ -3,8 +3,8 @@ import { trustedUid, type Uid } from '../core/uid.ts'
 import { rowOfBytes } from '../snapshot/row.ts'
 import type { Replica } from '../snapshot/replica.ts'
 import { belowPrefix, recordKey, sweepKey, usedByPrefix } from '../store/keys.ts'
-import type { Entry, Store, Write } from '../store/store.ts'
-import { indexKeysOf, relationOf } from './change-set.ts'
+import type { Entry, Guard, Store } from '../store/store.ts'
+import { ChangeSet, indexKeysOf, relationOf } from './change-set.ts'
 import type { AnyKind } from './kind.ts'
 import type { Sweeper } from './services.ts'
 
@@ -36,35 +36,49 @@ export class StoreSweeper implements Sweeper {
   }
 
   async #sweep(mark: { uid: Uid; kind: string }, signal: AbortSignal): Promise<void> {
+    const key = sweepKey(mark.uid)
+    const entry = this.#replica.snapshot.entry(key)
+    if (entry === undefined) return
+    // Another replica may have ended this sweep already, and the uid of a person may be in use again: nothing is touched without this very mark.
+    const marked = { kind: 'unchanged', key, revision: entry.revision } as const
     let removed = 0
     for (const kind of this.#kinds.values()) {
       for (const rule of kind.index.removedWith) {
-        if (rule.kind === mark.kind) removed += await this.#sweepKind(kind, { filter: rule.filter, uid: mark.uid }, signal)
+        if (rule.kind === mark.kind) removed += await this.#sweepKind(kind, { filter: rule.filter, uid: mark.uid, mark: marked }, signal)
       }
     }
-    const done = await this.#store.transact({ guards: [], writes: [{ kind: 'delete', key: sweepKey(mark.uid) }] }, signal)
+    const done = await this.#store.transact({ guards: [marked], writes: [{ kind: 'delete', key }] }, signal)
     if (done.committed) await this.#replica.reached(done.revision, signal)
     if (removed > 0) this.#log.info('swept', { kind: mark.kind, uid: mark.uid, removed })
   }
 
-  async #sweepKind(kind: AnyKind, owner: { filter: string; uid: Uid }, signal: AbortSignal): Promise<number> {
+  async #sweepKind(kind: AnyKind, owner: { filter: string; uid: Uid; mark: Guard & { kind: 'unchanged' } }, signal: AbortSignal): Promise<number> {
     let removed = 0
+    const flush = async (changes: ChangeSet, count: number): Promise<void> => {
+      changes.guard(owner.mark)
+      const { committed } = await this.#store.transact(changes, signal)
+      if (committed) removed += count
+    }
     for (;;) {
       const records = owner.filter === 'parent' ? await this.#children(kind, owner.uid, signal) : await this.#users(kind, owner, signal)
       if (records.length === 0) return removed
-      let writes: Write[] = []
+      const held = await this.#store.get(owner.mark.key, signal)
+      if (held?.revision !== owner.mark.revision) return removed
+      let changes = new ChangeSet()
+      let count = 0
       for (const entry of records) {
         const uid = trustedUid(entry.key.slice(recordKey(kind.index.kind, trustedUid('')).length))
         const row = rowOfBytes(kind.index, { uid, bytes: entry.value, revision: entry.revision })
-        const gone = [entry.key, ...indexKeysOf(kind, uid, row.message)]
-        if (writes.length + gone.length > maxDeletes) {
-          await this.#store.transact({ guards: [], writes }, signal)
-          writes = []
+        if (changes.writes.length + 1 + indexKeysOf(kind, uid, row.message).length > maxDeletes) {
+          await flush(changes, count)
+          changes = new ChangeSet()
+          count = 0
         }
-        writes.push(...gone.map((key) => ({ kind: 'delete', key }) as const))
-        removed += 1
+        // Guarded by the record's revision: where another sweep came first, the next round looks anew.
+        changes.remove(kind, row)
+        count += 1
       }
-      await this.#store.transact({ guards: [], writes }, signal)
+      await flush(changes, count)
     }
   }
 

@@ -215,29 +215,24 @@ export class Replica {
   async #follow(): Promise<void> {
     const { signal } = this.#stop
     let backoff = firstBackoffMs
+    let stale = false
     while (!signal.aborted) {
       const startedAt = this.#revision
       try {
+        // Not before the reload: the revision of another history says nothing about this one.
+        if (stale) await this.#load(signal)
+        stale = false
         await this.#watch(signal)
       } catch (error) {
         if (signal.aborted) return
-        this.#options.log.warn('the watch ended', { error: String(error) })
+        this.#options.log.warn(stale ? 'the reload failed' : 'the watch ended', { error: String(error) })
         this.#state = { kind: 'broken', cause: error }
         this.#waiters.fail(new StoreError('unavailable', 'the watch on the store ended', error))
+        stale ||= error instanceof StoreError && (error.kind === 'compacted' || error.kind === 'replaced')
         if (this.#revision > startedAt) backoff = firstBackoffMs
         await pause(backoff, signal)
         backoff = Math.min(backoff * 2, maxBackoffMs)
-        if (error instanceof StoreError && (error.kind === 'compacted' || error.kind === 'replaced')) await this.#reload(signal)
       }
-    }
-  }
-
-  async #reload(signal: AbortSignal): Promise<void> {
-    try {
-      await this.#load(signal)
-    } catch (error) {
-      // The next watch starts from the old revision, is refused again, and so comes back here.
-      if (!signal.aborted) this.#options.log.warn('the reload failed', { error: String(error) })
     }
   }
 

@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { listRows, type ListQuery, type ListResult } from '../../src/snapshot/list.ts'
 import { orderOf, type SortKey } from '../../src/snapshot/order.ts'
 import type { Snapshot } from '../../src/snapshot/snapshot.ts'
-import { compareBy, naiveList, type NaiveQuery, type NaiveReach, type NaiveTerm } from '../model/naive-list.ts'
+import { compareBy, naiveList, type NaiveQuery, type NaiveReach, type NaiveTerm, type NaiveUidp } from '../model/naive-list.ts'
 import { changeOf, emptySnapshot, newUid, one, picker, removalOf, type Pick, type Plain } from './rows.ts'
 
 const names = ['alpha', 'beta', 'gamma', 'delta', 'beta two']
@@ -89,28 +89,36 @@ class World {
     return { everywhere: false, groups: topmost.sort(), roots: false }
   }
 
-  query(): NaiveQuery {
+  #uidp(kind: string): NaiveUidp {
     const { pick } = this
-    const kind = one(pick, kinds)
-    const fields: readonly NaiveTerm['field'][] = ['uid', 'name', 'createMs', 'updateMs']
-    const order = Array.from({ length: pick(3) }, () => ({ field: one(pick, fields), descending: pick(2) === 0 }))
     const ofKind = [...this.records.values()].filter((record) => record.kind === kind)
-    const uidp = {
+    return {
       ...(pick(3) === 0 ? { descendantsOf: this.anyGroup() } : {}),
       ...(pick(4) === 0 ? { childrenOf: this.anyGroup() } : {}),
       ...(pick(6) === 0 ? { inRoot: true } : {}),
       ...(kind === 'Group' && pick(5) === 0 ? { ancestorsOf: pick(2) === 0 ? this.anyGroup() : `${this.anyGroup()}/${'0'.repeat(16)}` } : {}),
       ...(ofKind.length > 0 && pick(6) === 0 ? { ids: Array.from({ length: 1 + pick(5) }, () => one(pick, ofKind).uid) } : {}),
     }
+  }
+
+  #filters(kind: string): [string, string][] {
+    const { pick } = this
     const filters: [string, string][] = []
     if (kind !== 'RoleBinding' && pick(4) === 0) filters.push(['name', one(pick, names)])
     if (kind === 'Identity' && pick(4) === 0) filters.push(['relationship_type', String(1 + pick(2))])
-    if (kind === 'RoleBinding') {
-      if (pick(4) === 0) filters.push(['role', one(pick, roles)])
-      if (pick(6) === 0) filters.push(['group', this.anyGroup()])
-      if (pick(4) === 0 && this.#identities.length > 0) filters.push(['identity', one(pick, this.#identities)])
-    }
-    return { kind, uidp, filters, order, reach: this.#reach() }
+    if (kind !== 'RoleBinding') return filters
+    if (pick(4) === 0) filters.push(['role', one(pick, roles)])
+    if (pick(6) === 0) filters.push(['group', this.anyGroup()])
+    if (pick(4) === 0 && this.#identities.length > 0) filters.push(['identity', one(pick, this.#identities)])
+    return filters
+  }
+
+  query(): NaiveQuery {
+    const { pick } = this
+    const kind = one(pick, kinds)
+    const fields: readonly NaiveTerm['field'][] = ['uid', 'name', 'createMs', 'updateMs']
+    const order = Array.from({ length: pick(3) }, () => ({ field: one(pick, fields), descending: pick(2) === 0 }))
+    return { kind, uidp: this.#uidp(kind), filters: this.#filters(kind), order, reach: this.#reach() }
   }
 }
 

@@ -3,6 +3,7 @@ import { trustedUid, type Uid } from '../../src/core/uid.ts'
 import { GroupSchema } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
 import { IdentitySchema } from '../../src/gen/taproot/iam/v2/identities_pb.ts'
 import { RoleBindingSchema } from '../../src/gen/taproot/iam/v2/role_bindings_pb.ts'
+import { RoleSchema } from '../../src/gen/taproot/iam/v2/roles_pb.ts'
 import { kinds } from '../../src/resources/kinds.ts'
 import { envelopeBytes, envelopeOf } from '../../src/resources/record-codec.ts'
 import { rowOfBytes, type KindIndex, type Resource, type Row } from '../../src/snapshot/row.ts'
@@ -29,6 +30,7 @@ function messageOf(plain: Plain): Resource {
   if (kind === 'Group') return create(GroupSchema, { name, description }) as Resource
   if (kind === 'RoleBinding')
     return create(RoleBindingSchema, { identityUid: filters['identity'] ?? '', roleUid: filters['role'] ?? '' }) as unknown as Resource
+  if (kind === 'Role') return create(RoleSchema, { name, description }) as Resource
   const isClaim = filters['relationship_type'] === '1'
   const match = { case: 'claimMatch', value: { iss: { case: 'issuer', value: 'https://issuer.example' } } } as const
   const keys = { case: 'staticKeys', value: { issuer: 'https://issuer.example', subject: 's' } } as const
