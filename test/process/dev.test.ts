@@ -83,7 +83,12 @@ describe('taproot dev', () => {
     const ops = connect(home.opsPort, '127.0.0.1').on('error', () => undefined)
     const session = connectHttp2(`http://127.0.0.1:${home.apiPort}`).on('error', () => undefined)
     await Promise.all([half, silent, ops, session].map((socket) => once(socket, 'connect')))
-    const stream = session.request({ ':method': 'POST', ':path': '/taproot.iam.v2.Groups/ListGroups', 'content-type': 'application/grpc', te: 'trailers' })
+    const stream = session.request({
+      ':method': 'POST',
+      ':path': '/taproot.iam.v2.GroupsService/ListGroups',
+      'content-type': 'application/grpc',
+      te: 'trailers',
+    })
     stream.on('error', () => undefined).write(Buffer.of(0, 0, 0))
     // What was sent before is read before this is answered.
     ok(await home.rest.call('ListGroups', {}, { token: await readToken(home) }))
