@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto'
-import { create, fromBinary, toBinary, type Message } from '@bufbuild/protobuf'
+import { create, fromBinary, toBinary, toJson, type JsonValue, type Message } from '@bufbuild/protobuf'
 import { DomainError } from '../core/errors.ts'
+import { registry } from '../core/schema.ts'
 import { IdempotencyRecordSchema, type IdempotencyRecord } from '../gen/taproot/store/v1/envelope_pb.ts'
 import type { Entry, Guard, Write } from '../store/store.ts'
 import { callerOf, type Context, type Services } from './services.ts'
@@ -37,8 +38,16 @@ function digest(...parts: readonly (string | Uint8Array)[]): Buffer {
   return hash.digest()
 }
 
+/** The same text for equal values: a map has no order, and clients write theirs in any. */
+function canonical(value: JsonValue): string {
+  if (Array.isArray(value)) return `[${value.map(canonical).join(',')}]`
+  if (value === null || typeof value !== 'object') return JSON.stringify(value)
+  const members = Object.entries(value).sort(([one], [other]) => (one < other ? -1 : 1))
+  return `{${members.map(([key, inner]) => `${JSON.stringify(key)}:${canonical(inner)}`).join(',')}}`
+}
+
 function bodyHash(context: Context, message: Message): Buffer {
-  return digest(toBinary(context.method.input, message))
+  return digest(canonical(toJson(context.method.input, message, { registry })))
 }
 
 /** What was stored under the key, unless it is too old to count. */
@@ -91,15 +100,24 @@ export async function onceByKey<T>(
   make: (memory: Idempotent | undefined) => Promise<T>,
 ): Promise<Once<T>> {
   const { context } = request
+  // The store may remember more than the snapshot holds yet.
+  const earlier = async (uids: readonly string[]): Promise<Once<T>> => {
+    await services.replica.barrier(context.signal)
+    return { kind: 'earlier', uids }
+  }
   const memory = await idempotent(services, context, request)
-  if (memory?.earlier !== undefined) return { kind: 'earlier', uids: memory.earlier }
+  if (memory?.earlier !== undefined) return await earlier(memory.earlier)
   try {
     return { kind: 'made', made: await make(memory) }
   } catch (error) {
     if (memory === undefined || !(error instanceof DomainError)) throw error
     const again = await idempotent(services, context, request)
     if (again?.earlier === undefined) throw error
-    await services.replica.barrier(context.signal)
-    return { kind: 'earlier', uids: again.earlier }
+    return await earlier(again.earlier)
   }
+}
+
+/** The hour that the entry in these bytes was made in: it is trimmed with that hour and with no other. */
+export function idempotencyHourOf(value: Uint8Array): string {
+  return idempotencyHour(Number(fromBinary(IdempotencyRecordSchema, value).timeMs))
 }
