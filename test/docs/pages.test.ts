@@ -1,0 +1,47 @@
+import { existsSync, readFileSync, readdirSync } from 'node:fs'
+import { dirname, join, normalize } from 'node:path'
+import { describe, expect, it } from 'vitest'
+
+const root = join(import.meta.dirname, '..', '..')
+const read = (path: string): string => readFileSync(join(root, path), 'utf8')
+
+const pages = [
+  ...readdirSync(root).filter((name) => name.endsWith('.md')),
+  ...readdirSync(join(root, 'docs'), { recursive: true, encoding: 'utf8' })
+    .filter((path) => path.endsWith('.md'))
+    .map((path) => join('docs', path)),
+]
+
+/** The links of a page that lead to files of the repository, relative to its root. */
+function links(path: string): string[] {
+  const targets = [...read(path).matchAll(/\]\(([^)\s]+)\)/g)].map((match) => match[1] ?? '')
+  return targets.filter((target) => !/^(?:[a-z]+:|#)/.test(target)).map((target) => normalize(join(dirname(path), target.replace(/#.*$/, ''))))
+}
+
+/** Every match's first group in a source file. */
+function namesIn(path: string, pattern: RegExp): string[] {
+  return [...read(path).matchAll(pattern)].map((match) => match[1] ?? '')
+}
+
+describe('the pages', () => {
+  it.each(pages)('%s links to files that are there', (path) => {
+    expect(links(path).filter((target) => !existsSync(join(root, target)))).toEqual([])
+  })
+
+  it('the index has every page and every decision', () => {
+    const indexed = links('docs/README.md')
+    expect(pages.filter((path) => path.startsWith('docs') && path !== join('docs', 'README.md') && !indexed.includes(path))).toEqual([])
+  })
+
+  it('operations.md lists every metric of our own', () => {
+    const metrics = ['src/api/metrics.ts', 'src/cmd/server.ts'].flatMap((path) => namesIn(path, /name: '(taproot_[a-z_]+)'/g))
+    expect(metrics.length).toBeGreaterThan(5)
+    expect(metrics.filter((name) => !read('docs/operations.md').includes(`\`${name}\``))).toEqual([])
+  })
+
+  it('operations.md lists every field of an audit line', () => {
+    const fields = namesIn('src/api/audit.ts', /^ {4}([a-zA-Z]+):/gm).filter((name) => name !== 'audit')
+    expect(fields.length).toBeGreaterThan(10)
+    expect(fields.filter((name) => !read('docs/operations.md').includes(`\`${name}\``))).toEqual([])
+  })
+})
