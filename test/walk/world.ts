@@ -1,0 +1,113 @@
+import { randomBytes } from 'node:crypto'
+import { create, type JsonObject } from '@bufbuild/protobuf'
+import { personUid } from '../../src/authn/issuer-name.ts'
+import { capabilityByName, type CapabilitySet } from '../../src/core/capability.ts'
+import { IdentitySchema } from '../../src/gen/taproot/iam/v2/identities_pb.ts'
+import { ChangeSet } from '../../src/resources/change-set.ts'
+import { identityKind } from '../../src/resources/iam/identities.ts'
+import type { Resource } from '../../src/snapshot/row.ts'
+import { isUid, parentOf, rootParent, trustedUid } from '../../src/core/uid.ts'
+import { freshName, makeMember, makeOrganisation, ok, startTestServer, type LogLine, type Organisation, type TestServer } from '../harness/test-server.ts'
+
+/** An issuer whose e-mail claims count (configuration `issuers`). */
+export const trustedIssuer = 'https://login.example'
+
+/** What requests of the walk are about: an organisation with a subgroup, and another tenant. */
+export interface World extends Organisation {
+  readonly server: TestServer
+  readonly subgroup: string
+  readonly other: Organisation
+  /** A custom role of the organisation that holds exactly `plainCapability`. */
+  readonly plainRole: string
+  readonly plainRoleName: string
+}
+
+/** What `plainRole` grants. */
+export const plainCapability = 'groups.list'
+/** Reach that is of no use to any method of the walk. */
+const uselessCapability = 'subscriptions.list'
+
+/** A server whose configuration the walk needs. */
+export function startWalkServer(): Promise<TestServer> {
+  return startTestServer({ store: 'sqlite', env: { TAPROOT_ISSUERS: JSON.stringify([{ issuer: trustedIssuer }]) } })
+}
+
+/** Makes both tenants. */
+export async function makeWorld(server: TestServer): Promise<World> {
+  const organisation = await makeOrganisation(server)
+  const other = await makeOrganisation(server)
+  const { group, token } = organisation
+  const subgroup = String(ok(await server.rest.call('CreateGroup', { parent: group, group: { name: 'team' } }, { token }))['uid'])
+  const plainRoleName = freshName('plain')
+  const role = { name: plainRoleName, capabilities: ['CAP_IAM_GROUPS_LIST'] }
+  const plainRole = String(ok(await server.rest.call('CreateRole', { parent: group, role }, { token }))['uid'])
+  return { ...organisation, server, subgroup, other, plainRole, plainRoleName }
+}
+
+/** Makes a record as an operator; returns its uid. */
+export async function made(world: World, rpc: string, request: JsonObject): Promise<string> {
+  return String(ok(await world.server.rest.call(rpc, request, { token: await world.server.operatorToken() }))['uid'])
+}
+
+/** Makes a custom role below `group`; returns its uid. */
+export async function makeRole(server: TestServer, group: string, capabilities: readonly string[]): Promise<string> {
+  const names = capabilities.map((name) => capabilityByName(name)?.enumName ?? name)
+  const request = { parent: group, role: { name: freshName('role'), capabilities: names } }
+  return String(ok(await server.rest.call('CreateRole', request, { token: await server.operatorToken() }))['uid'])
+}
+
+/** A token of a new identity of the organisation that holds exactly these capabilities on its root group, and where they are none something of no use. */
+export async function tokenWith(world: World, capabilities: readonly string[]): Promise<string> {
+  const role = await makeRole(world.server, world.group, [...capabilities, uselessCapability])
+  return (await makeMember(world.server, world.group, { role })).token
+}
+
+/** A token of the organisation's owner, cut to these capabilities or these groups. */
+export function narrowedToken(world: World, narrowing: { capabilities?: CapabilitySet; scopes?: readonly string[] }): Promise<string> {
+  const { capabilities, scopes } = narrowing
+  return world.server.tokenFor(world.owner, {
+    ...(capabilities === undefined ? {} : { capabilities }),
+    ...(scopes === undefined ? {} : { scopes: scopes.map(trustedUid) }),
+  })
+}
+
+/** A token of a person, registered here, for whose e-mail address the trusted issuer vouches. */
+export async function personToken({ server }: World, email: string): Promise<string> {
+  const { store, replica } = server.running.engine
+  const subject = freshName('person')
+  const uid = personUid(trustedIssuer, subject)
+  const changes = new ChangeSet()
+  // Identity is a resource of the schema. No method makes people: they register.
+  const record = create(IdentitySchema, { name: subject }) as unknown as Resource
+  const now = Date.now()
+  changes.create(identityKind, { uid, record, facts: { etag: subject, createMs: now, updateMs: now, managedBy: '' } })
+  const outcome = await store.transact({ guards: changes.guards, writes: changes.writes }, AbortSignal.timeout(5_000))
+  if (!outcome.committed) throw new Error(`${subject} is there already`)
+  await replica.barrier(AbortSignal.timeout(5_000))
+  const act = { issuer: trustedIssuer, subject, audience: server.config.baseUrl, email }
+  return (await server.running.signIn.tokens.mint({ identityUid: uid, audiences: [server.config.baseUrl], act, narrowing: {} })).token
+}
+
+/** A uid beside this one that nothing has. */
+export function missingBeside(uid: string): string {
+  if (!isUid(uid)) throw new Error(`no uid: ${uid}`)
+  const parent = parentOf(uid)
+  return parent === rootParent ? randomBytes(20).toString('hex') : `${parent}/${randomBytes(8).toString('hex')}`
+}
+
+/** The revision of the last commit: the same one later means that nothing at all was written between. */
+export function storeRevision(server: TestServer): Promise<number> {
+  return server.running.engine.store.revision(AbortSignal.timeout(5_000))
+}
+
+/** The audit lines of one call. */
+export function auditLines(server: TestServer, requestId: string): LogLine[] {
+  return server.logs.filter(({ message, fields }) => message === 'audit' && fields['requestId'] === requestId)
+}
+
+/** Waits until nothing is left to be swept, so that nothing writes behind a test's back. */
+export async function swept(server: TestServer): Promise<void> {
+  const { sweeper } = server.running.engine.services
+  for (const end = Date.now() + 5_000; await sweeper.finish(AbortSignal.timeout(5_000));)
+    if (Date.now() > end) throw new Error('the sweeper does not come to an end')
+}
