@@ -1,0 +1,146 @@
+import type { JsonObject } from '@bufbuild/protobuf'
+import type { MethodRow } from '../../src/core/method.ts'
+import { long, longUid } from './bad-fields.ts'
+import { camelCase, movedTo, placeIn, placeOf, type BadInput, type MethodCase } from './method-case.ts'
+
+const overOneMiB = 1024 * 1024 + 1
+
+/** A message whose only field is unknown to every type, and larger than a request may be: field 2000, a text. */
+function hugeMessage(): Uint8Array {
+  const length = [(overOneMiB & 0x7f) | 0x80, ((overOneMiB >> 7) & 0x7f) | 0x80, overOneMiB >> 14]
+  return Buffer.concat([Buffer.from([0x82, 0x7d, ...length]), Buffer.alloc(overOneMiB, 'a')])
+}
+
+/** What every method refuses. */
+const everywhere: readonly BadInput[] = [
+  { what: 'validateOnly that is neither true nor false', only: 'rest', raw: { query: { validateOnly: 'maybe' } }, fields: ['validate_only'] },
+  { what: 'validate-only that is neither true nor false', only: 'grpc', raw: { metadata: { 'validate-only': 'maybe' } }, fields: ['validate_only'] },
+  // Field 1 announces more bytes than there are.
+  { what: 'bytes that are no message', only: 'grpc', raw: { bytes: Uint8Array.of(0x0a, 0x7f, 0x61) }, fields: ['body'] },
+  { what: 'a message over 1 MiB', only: 'grpc', raw: { bytes: hugeMessage() }, fields: ['body'] },
+]
+
+/** What every method with a REST body refuses. */
+const bodies: readonly BadInput[] = [
+  { what: 'malformed JSON', only: 'rest', raw: { body: '{"name":' }, fields: ['body'], httpStatus: 400 },
+  { what: 'a list for a body', only: 'rest', raw: { body: '[]' }, fields: ['body'], httpStatus: 400 },
+  { what: 'a text for a body', only: 'rest', raw: { body: '"text"' }, fields: ['body'], httpStatus: 400 },
+  { what: 'another content type', only: 'rest', raw: { body: 'name: x', contentType: 'application/yaml' }, fields: ['body'], httpStatus: 415 },
+  { what: 'a body over 1 MiB', only: 'rest', raw: { body: JSON.stringify({ description: long(overOneMiB) }) }, fields: ['body'], httpStatus: 413 },
+]
+
+function withField(name: string, value: JsonObject[string]): (valid: JsonObject) => JsonObject {
+  return (valid) => ({ ...valid, [name]: value })
+}
+
+function withUidp(uidp: JsonObject): (valid: JsonObject) => JsonObject {
+  return (valid) => ({ ...valid, uidp })
+}
+
+/** What every list refuses. */
+const lists: readonly BadInput[] = [
+  { what: 'a negative page size', breaks: ['page_size:int32.gte'], request: withField('pageSize', -1), fields: ['page_size'] },
+  { what: 'a page size that is no number', only: 'rest', request: withField('pageSize', 'many'), fields: ['page_size'] },
+  { what: 'a page size with a fraction', only: 'rest', request: withField('pageSize', 1.5), fields: ['page_size'] },
+  { what: 'a negative skip', breaks: ['skip:int32.gte'], request: withField('skip', -1), fields: ['skip'] },
+  { what: 'a skip beyond 32 bits', only: 'rest', request: withField('skip', 4_294_967_296), fields: ['skip'] },
+  { what: 'an order by an unknown field', request: withField('orderBy', 'colour'), fields: ['order_by'] },
+  { what: 'an order with an unknown direction', request: withField('orderBy', 'uid upwards'), fields: ['order_by'] },
+  { what: 'an order that is too long', breaks: ['order_by:string.max_len'], request: withField('orderBy', long(256)), fields: ['order_by'] },
+  { what: 'a page token that is none', request: withField('pageToken', 'garbage'), fields: ['page_token'] },
+  { what: 'a page token that is too long', breaks: ['page_token:string.max_len'], request: withField('pageToken', long(4097)), fields: ['page_token'] },
+  {
+    what: 'descendants of too long a text',
+    breaks: ['uidp.descendants_of:string.max_len'],
+    request: withUidp({ descendantsOf: long(256) }),
+    fields: ['uidp.descendants_of'],
+  },
+  {
+    what: 'children of too long a text',
+    breaks: ['uidp.children_of:string.max_len'],
+    request: withUidp({ childrenOf: long(256) }),
+    fields: ['uidp.children_of'],
+  },
+  {
+    what: 'ancestors of too long a text',
+    breaks: ['uidp.ancestors_of:string.max_len'],
+    request: withUidp({ ancestorsOf: long(256) }),
+    fields: ['uidp.ancestors_of'],
+  },
+  { what: 'a uid that is too long', breaks: ['uidp.ids[]:string.max_len'], request: withUidp({ ids: [long(256)] }), fields: ['uidp.ids'] },
+  {
+    what: 'more uids than 1000',
+    breaks: ['uidp.ids:repeated.max_items'],
+    request: withUidp({ ids: Array.from({ length: 1001 }, () => 'a') }),
+    fields: ['uidp.ids'],
+  },
+  { what: 'an in_root that is neither true nor false', only: 'rest', request: withUidp({ inRoot: 'maybe' }), fields: ['uidp.in_root'] },
+]
+
+/** What a method refuses whose request names one resource by its uid. */
+function places(method: MethodRow): BadInput[] {
+  const place = placeOf(method)
+  const field = place?.at(-1)
+  if (place === undefined || field === undefined) return []
+  const at =
+    (uid: string) =>
+    (valid: JsonObject): JsonObject =>
+      movedTo(method, valid, uid)
+  const malformed: BadInput[] = [
+    { what: `a ${field} that is no uid`, request: at('not-a-uid'), code: 5 },
+    { what: `a ${field} in capitals`, request: (valid) => movedTo(method, valid, placeIn(method, valid).toUpperCase().replace(/^\d/, 'A')), code: 5 },
+    { what: `a ${field} with an empty segment`, request: at(`${'a'.repeat(40)}//${'b'.repeat(16)}`), code: 5 },
+    // A parent that may be a name, too, has a length of its own.
+    ...(method.scope === 'unscoped' && method.verb === 'create' ? [] : [{ what: `a ${field} longer than any`, request: at(longUid), code: 5 }]),
+  ]
+  // Over REST a GET without uid is the list; CreateGroup without parent makes an organisation.
+  if (method.scope !== 'scoped' || method.verb === 'get') return malformed
+  const breaks = place.length === 1 ? [`${field}:required`] : [`${place[0] ?? ''}:required`]
+  return [
+    ...malformed,
+    {
+      what: `no ${field}`,
+      breaks,
+      request: place.length === 1 ? at('') : () => ({}),
+      fields: [field],
+      ...(method.verb === 'delete' || place.length > 1 ? { only: 'grpc' } : {}),
+    },
+  ]
+}
+
+/** What every update refuses. */
+function updates(method: MethodRow): BadInput[] {
+  const resource = camelCase(method.scopePath[0] ?? '')
+  return [
+    { what: 'a mask with an unknown path', request: (valid) => ({ ...valid, updateMask: 'colour' }), fields: ['updateMask'] },
+    { what: 'a mask with an unknown path below a field', request: (valid) => ({ ...valid, updateMask: 'etag.colour' }), fields: ['updateMask'] },
+    {
+      what: 'an unknown key without a mask',
+      only: 'rest',
+      request: (valid) => ({ ...valid, [resource]: { ...(valid[resource] as JsonObject), colour: 'red' } }),
+      fields: ['colour'],
+    },
+    { what: 'a stale If-Match', options: { ifMatch: '0123456789abcdef' }, code: 10 },
+    {
+      what: 'a stale etag in the body',
+      request: (valid) => ({ ...valid, [resource]: { ...(valid[resource] as JsonObject), etag: '0123456789abcdef' } }),
+      code: 10,
+    },
+  ]
+}
+
+const deletes: readonly BadInput[] = [{ what: 'a stale If-Match', options: { ifMatch: '0123456789abcdef' }, code: 10 }]
+
+/** All bad inputs of a method: those of its row and those that follow from its shape. */
+export function badInputsOf(method: MethodRow, row: MethodCase): readonly BadInput[] {
+  const hasBody = method.http[0]?.body !== ''
+  return [
+    ...everywhere,
+    ...(hasBody ? bodies : []),
+    ...(method.verb === 'list' ? lists : []),
+    ...places(method),
+    ...(method.verb === 'update' ? updates(method) : []),
+    ...(method.verb === 'delete' ? deletes : []),
+    ...row.badInputs,
+  ]
+}
