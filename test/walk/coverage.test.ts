@@ -1,0 +1,83 @@
+import type { JsonObject } from '@bufbuild/protobuf'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { createDoors, type DoorOptions } from '../../src/api/doors.ts'
+import type { MethodRow } from '../../src/core/method.ts'
+import { methods } from '../../src/core/schema.ts'
+import { handlers, methodName } from '../../src/resources/handlers.ts'
+import { kinds } from '../../src/resources/kinds.ts'
+import { startTestServer, type TestServer } from '../harness/test-server.ts'
+import { cases, walk } from './cases.ts'
+import { aspects, capabilityChecks } from './capability-checks.ts'
+import { badInputsOf } from './common-bad-inputs.ts'
+import { constraintsOf } from './constraints.ts'
+import { camelCase, caseName } from './method-case.ts'
+
+/** Doors are closures over their options: only their names are looked at here. */
+const doorNames = new Set(createDoors({} as DoorOptions).keys())
+
+function isHandled(method: MethodRow): boolean {
+  return handlers.has(method) || doorNames.has(methodName(method))
+}
+
+/** The kinds that this server serves must not become fewer. */
+const leastKinds = ['Group', 'Identity', 'Role', 'RoleBinding']
+/** Methods that belong to no kind. */
+const leastDoors = ['PingService/Ping', 'SecurityTokenService/Exchange', 'Auth/Validate']
+
+describe('the walk covers the schema', () => {
+  test('the kinds and doors that are promised are served', () => {
+    expect([...kinds.keys()]).toEqual(expect.arrayContaining(leastKinds))
+    expect(methods.filter(isHandled).map(caseName)).toEqual(expect.arrayContaining(leastDoors))
+  })
+
+  test.each(methods.filter(({ kind = '' }) => kinds.has(kind)))('$rpc, of a kind that is served, has a handler', (method) => {
+    expect(isHandled(method)).toBe(true)
+  })
+
+  test.each(methods.filter(isHandled))('$rpc, which has a handler, has a row', (method) => {
+    expect(Object.keys(cases)).toContain(caseName(method))
+  })
+
+  test.each(walk)('$name has a handler, every capability check and a bad input', ({ method, access, row }) => {
+    expect(isHandled(method)).toBe(true)
+    expect(Object.keys(capabilityChecks[access])).toEqual(expect.arrayContaining([...aspects]))
+    expect(badInputsOf(method, row)).not.toEqual([])
+  })
+
+  test.each(walk)('$name has a bad input for each constraint of the schema, and for no other', ({ method, row }) => {
+    const broken = badInputsOf(method, row).flatMap(({ breaks = [] }) => breaks)
+    // Required uids of reads: over REST a path without one is another method.
+    const constraints = [...constraintsOf(method.input)].filter((constraint) => !(method.verb === 'get' && constraint === 'uid:required'))
+    expect([...new Set(broken)].sort()).toEqual(constraints.sort())
+  })
+})
+
+/** A request with every variable of the method's route filled. */
+function routedRequest(method: MethodRow): JsonObject {
+  const request: JsonObject = {}
+  for (const [, variable = '', pattern] of (method.http[0]?.template ?? '').matchAll(/\{([a-z_.]+)(?:=([^}]*))?\}/g)) {
+    const path = variable.split('.').map(camelCase)
+    const last = path.pop() ?? ''
+    let at = request
+    for (const step of path) at = (at[step] ??= {}) as JsonObject // made here
+    at[last] = pattern === '**' ? 'a'.repeat(40) : 'one'
+  }
+  return request
+}
+
+describe('a method without a handler', () => {
+  let server: TestServer
+  beforeAll(async () => {
+    server = await startTestServer({ store: 'sqlite' })
+  })
+  afterAll(() => server.stop())
+
+  const unhandled = methods.filter((method) => !isHandled(method)).map((method) => ({ name: caseName(method), method }))
+  describe.each(['rest', 'grpc'] as const)('over %s', (transport) => {
+    test.skipIf(unhandled.length === 0).each(unhandled)('$name is answered with code 12', async ({ name, method }) => {
+      const reply = await server[transport].call(name, routedRequest(method), { token: await server.operatorToken() })
+      expect({ code: reply.code, reason: reply.details['ErrorInfo']?.['reason'] }).toEqual({ code: 12, reason: 'UNIMPLEMENTED' })
+      if (transport === 'rest') expect(reply.httpStatus).toBe(501)
+    })
+  })
+})
