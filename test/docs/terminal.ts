@@ -110,7 +110,7 @@ class Bash implements Terminal {
     shell.stdout?.on('data', (chunk) => (this.#stdout += String(chunk)))
     shell.stderr?.on('data', (chunk) => (this.#stderr += String(chunk)))
     // Job control gives each block that keeps running a process group of its own, as Ctrl-C reaches it. They end with this shell, the last one first.
-    this.#send(`trap 'for job in $(jobs -p | tac); do kill -INT -- -$job; wait $job; done' EXIT`)
+    this.#send(`trap 'for job in $(jobs -p | sort -rn); do kill -INT -- -$job; wait $job; done' EXIT`)
     this.#send(`set -m -o pipefail -E; trap 'echo "exit $? of: $BASH_COMMAND" >> failures' ERR`)
     if (options.isolated) this.#send('ip link set lo up')
   }
