@@ -232,5 +232,5 @@ specSuite(
       })
     }
   },
-  { TAPROOT_ISSUERS: JSON.stringify([{ issuer: mailIssuer }]), TAPROOT_SELF_SERVICE_ROOT_GROUPS: 'false' },
+  { env: { TAPROOT_ISSUERS: JSON.stringify([{ issuer: mailIssuer }]), TAPROOT_SELF_SERVICE_ROOT_GROUPS: 'false' } },
 )

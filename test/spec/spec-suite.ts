@@ -17,8 +17,16 @@ export interface Spec {
   ok(rpc: string, request: JsonObject, options?: Options): Promise<JsonObject>
 }
 
+/** How a suite differs from the usual. */
+export interface SuiteOptions {
+  /** `TAPROOT_*` settings of its servers. */
+  readonly env?: Readonly<Record<string, string>>
+  /** Both by default. */
+  readonly transports?: readonly Spec['transport'][]
+}
+
 /** Runs `body` over {sqlite, etcd} x {rest, grpc}, with one whole server per store. */
-export function specSuite(title: string, body: (spec: Spec) => void, env: Readonly<Record<string, string>> = {}): void {
+export function specSuite(title: string, body: (spec: Spec) => void, { env = {}, transports = ['rest', 'grpc'] }: SuiteOptions = {}): void {
   describe.each(['sqlite', 'etcd'] as const)(`${title}, on %s`, (store) => {
     const clock = new TestClock()
     let running: TestServer | undefined
@@ -30,7 +38,7 @@ export function specSuite(title: string, body: (spec: Spec) => void, env: Readon
       running = await startTestServer({ store, clock, env })
     })
     afterAll(() => running?.stop())
-    describe.each(['rest', 'grpc'] as const)('over %s', (transport) => {
+    describe.each(transports)('over %s', (transport) => {
       body({
         store,
         transport,

@@ -1,0 +1,274 @@
+import type { JsonObject } from '@bufbuild/protobuf'
+import { expect, test } from 'vitest'
+import { freshName, makeOrganisation, roleUid } from '../harness/test-server.ts'
+import { claimMatch, create, identityUnder, specKinds, subgroup } from './spec-kinds.ts'
+import { etagOf, specSuite, uidOf } from './spec-suite.ts'
+
+const everyKind = specKinds.map((kind) => [kind] as const)
+const timestamp = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/
+
+/** All keys of a JSON value, at any depth, but those of maps that callers name themselves. */
+function keysOf(value: unknown): string[] {
+  if (Array.isArray(value)) return value.flatMap(keysOf)
+  if (typeof value !== 'object' || value === null) return []
+  return Object.entries(value).flatMap(([key, inner]) => [key, ...(key === 'claims' || key === 'claimPatterns' || key === 'metadata' ? [] : keysOf(inner))])
+}
+
+/** Every value under a key that names a time. */
+function timesOf(value: unknown): unknown[] {
+  if (Array.isArray(value)) return value.flatMap(timesOf)
+  if (typeof value !== 'object' || value === null) return []
+  return Object.entries(value).flatMap(([key, inner]) => (key.endsWith('Time') ? [inner] : timesOf(inner)))
+}
+
+interface Raw {
+  readonly status: number
+  readonly headers: Headers
+  readonly text: string
+  readonly json: JsonObject
+}
+
+specSuite(
+  'REST as it is on the wire',
+  (spec) => {
+    const send = async (verb: string, path: string, options: { token?: string; body?: unknown; headers?: Record<string, string> } = {}): Promise<Raw> => {
+      const { token, body, headers } = options
+      const response = await fetch(`http://127.0.0.1:${spec.server.config.api.port}${path}`, {
+        method: verb,
+        headers: {
+          ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
+          ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+          ...headers,
+        },
+        ...(body === undefined ? {} : { body: typeof body === 'string' ? body : JSON.stringify(body) }),
+      })
+      const text = await response.text()
+      return { status: response.status, headers: response.headers, text, json: (text === '' ? {} : JSON.parse(text)) as JsonObject }
+    }
+
+    test.each(everyKind)('spec 4.1, rules 1.2 $collection: POST, GET, PATCH and DELETE on the collection and uid paths, each 200', async (kind) => {
+      const { group, token } = await makeOrganisation(spec.server)
+      const base = `/iam/v2/${kind.collection}`
+      const made = await send('POST', `${base}/${group}`, { token, body: await kind.draft(spec, group) })
+      expect(made).toMatchObject({ status: 200, json: { createTime: expect.stringMatching(timestamp) as unknown } })
+      expect(made.headers.get('content-type')).toMatch(/^application\/json/)
+      const path = `${base}/${uidOf(made.json)}`
+      expect(await send('GET', path, { token })).toMatchObject({ status: 200, json: made.json })
+      const changed = await send('PATCH', path, { token, body: await kind.change(spec, group) })
+      expect(changed).toMatchObject({ status: 200, json: { uid: uidOf(made.json) } })
+      const deleted = await send('DELETE', path, { token })
+      expect(deleted).toMatchObject({ status: 200, text: '' })
+      expect(deleted.headers.get('content-length')).toBe('0')
+      expect(deleted.headers.get('content-type')).toBeNull()
+      expect(await send('GET', path, { token })).toMatchObject({ status: 404, json: { code: 5 } })
+    })
+
+    test.each(everyKind)('spec 2.1, 2.2 $collection: keys are camelCase, times have milliseconds and Z, lists are envelopes', async (kind) => {
+      const { group, token } = await makeOrganisation(spec.server)
+      for (let at = 0; at < 3; at++) await create(spec, kind, { group }, { token })
+      const { json: all } = await send('GET', `/iam/v2/${kind.collection}?uidp.children_of=${group}`, { token })
+      const records = all[kind.plural] as JsonObject[]
+      expect(records.length).toBeGreaterThanOrEqual(3)
+      expect(all).toMatchObject({ totalCount: String(records.length), skipped: 0 })
+      expect(all).not.toHaveProperty('nextPageToken')
+      expect(Object.keys(all).sort()).toEqual(['skipped', 'totalCount', kind.plural].sort())
+      for (const key of keysOf(all)) expect(key).toMatch(/^[a-z][a-zA-Z0-9]*$/)
+      for (const record of records)
+        expect(record).toMatchObject({ uid: expect.any(String) as unknown, createTime: expect.any(String) as unknown, etag: expect.any(String) as unknown })
+      for (const time of timesOf(all)) expect(time).toMatch(timestamp)
+      const { json: page } = await send('GET', `/iam/v2/${kind.collection}?uidp.children_of=${group}&page_size=2&skip=1`, { token })
+      expect(page).toMatchObject({ totalCount: String(records.length), skipped: 1 })
+      expect(page[kind.plural]).toHaveLength(2)
+      expect(typeof page['nextPageToken']).toBe(records.length > 3 ? 'string' : 'undefined')
+    })
+
+    test('spec 2.2 an empty list has all members but the token', async () => {
+      const { token } = await makeOrganisation(spec.server)
+      const { text } = await send('GET', `/iam/v2/groups?name=${freshName('nobody')}`, { token })
+      expect(JSON.parse(text)).toEqual({ groups: [], totalCount: '0', skipped: 0 })
+    })
+
+    test('spec 2.3 an identity has exactly its fields', async () => {
+      const { group, token } = await makeOrganisation(spec.server)
+      const { json } = await send('POST', `/iam/v2/identities/${group}`, { token, body: { name: 'exact', claimMatch: claimMatch() } })
+      expect(json).toMatchObject({ name: 'exact', description: '' })
+      for (const field of ['uid', 'name', 'description', 'lastSeenTime', 'createTime', 'updateTime', 'claimMatch']) expect(json).toHaveProperty(field)
+      expect(json['claimMatch']).toHaveProperty('issuer')
+      expect(json['claimMatch']).toHaveProperty('subject')
+    })
+
+    test('spec 2.3 a role binding has exactly its fields, and no input fields', async () => {
+      const { group, owner, token } = await makeOrganisation(spec.server)
+      const { json } = await send('POST', `/iam/v2/roleBindings/${group}`, { token, body: { identityUid: owner, roleUid: roleUid('viewer') } })
+      expect(Object.keys(json).filter((key) => !['etag', 'updateTime', 'managedBy'].includes(key))).toEqual(
+        expect.arrayContaining(['uid', 'identity', 'group', 'role', 'createTime']) as unknown,
+      )
+      expect(json).not.toHaveProperty('identityUid')
+      expect(json).not.toHaveProperty('roleUid')
+      expect(Object.keys(json['group'] as JsonObject).sort()).toEqual(['description', 'name', 'uid'])
+      expect(Object.keys(json['role'] as JsonObject).sort()).toEqual(['description', 'name', 'uid'])
+      expect(Object.keys(json['identity'] as JsonObject)).toEqual(expect.arrayContaining(['uid', 'name', 'description', 'subject', 'issuer']) as unknown)
+    })
+
+    test('rules 2.6, C21 the e-mail of a bound identity is shown only when known', async () => {
+      const { group, owner, token } = await makeOrganisation(spec.server)
+      const { json } = await send('POST', `/iam/v2/roleBindings/${group}`, { token, body: { identityUid: owner, roleUid: roleUid('viewer') } })
+      expect(json['identity']).not.toHaveProperty('email')
+    })
+
+    test('spec 7.1 an error is code, message and details with type URLs', async () => {
+      const { group, token } = await makeOrganisation(spec.server)
+      const { status, json, headers } = await send('POST', `/iam/v2/identities/${group}`, { token, body: {} })
+      expect(status).toBe(400)
+      expect(headers.get('content-type')).toMatch(/^application\/json/)
+      expect(Object.keys(json).sort()).toEqual(['code', 'details', 'message'])
+      const details = json['details'] as JsonObject[]
+      expect(details.map((detail) => detail['@type'])).toEqual(['type.googleapis.com/google.rpc.ErrorInfo', 'type.googleapis.com/google.rpc.BadRequest'])
+      expect(details[0]).toMatchObject({ reason: 'INVALID_ARGUMENT', domain: 'iam.taproot.dev', metadata: { requestId: headers.get('x-request-id') } })
+      expect(details[1]).toMatchObject({
+        fieldViolations: [{ field: 'name', description: expect.any(String) as unknown }, { field: expect.any(String) as unknown }],
+      })
+      expect(json['message']).toMatch(/^Invalid argument: name: ./)
+    })
+
+    test('spec 7.1, 7.2 a group with children: the whole error', async () => {
+      const { group, token } = await makeOrganisation(spec.server)
+      const sub = await subgroup(spec, group, token)
+      await subgroup(spec, sub, token)
+      const { status, json } = await send('DELETE', `/iam/v2/groups/${sub}`, { token })
+      expect(status).toBe(400)
+      expect(json).toMatchObject({
+        code: 9,
+        message: expect.stringMatching(/^Precondition failed: cannot delete group with child groups/) as unknown,
+        details: [
+          { '@type': 'type.googleapis.com/google.rpc.ErrorInfo', reason: 'FAILED_PRECONDITION' },
+          {
+            '@type': 'type.googleapis.com/google.rpc.PreconditionFailure',
+            violations: [{ type: 'RESOURCE_NOT_EMPTY', description: expect.stringMatching(/^cannot delete group with child groups/) as unknown }],
+          },
+        ],
+      })
+    })
+
+    test('spec 4.2 list parameters in snake and camel spelling, order_by with an escaped blank; unknown ones are ignored', async () => {
+      const { group, token } = await makeOrganisation(spec.server)
+      for (const name of ['one', 'two', 'three']) await identityUnder(spec, group, token, name)
+      const names = async (query: string): Promise<unknown[]> =>
+        ((await send('GET', `/iam/v2/identities?${query}`, { token })).json['identities'] as JsonObject[]).map((record) => record['name'])
+      const expected = ['two', 'three']
+      expect(await names(`uidp.children_of=${group}&page_size=2&order_by=name%20desc`)).toEqual(expected)
+      expect(await names(`uidp.childrenOf=${group}&pageSize=2&orderBy=name%20desc`)).toEqual(expected)
+      expect(await names(`uidp.descendants_of=${group.replaceAll('/', '%2F')}&page_size=2&order_by=name+desc&unknown=1`)).toEqual(expected)
+      const { json } = await send('GET', `/iam/v2/identities?uidp.children_of=${group}&page_size=2&order_by=name%20desc`, { token })
+      const next = encodeURIComponent(String(json['nextPageToken']))
+      expect((await names(`uidp.children_of=${group}&page_size=2&order_by=name%20desc&page_token=${next}`))[0]).toBe('one')
+    })
+
+    test.each([['page_size=abc'], ['page_size=1.5'], ['page_size=-1'], ['page_size=99999999999'], ['skip=x'], ['skip=-1'], ['uidp.in_root=maybe']])(
+      'decisions "page_size", rules 1.3 ?%s is code 3 on that parameter',
+      async (query) => {
+        const { token } = await makeOrganisation(spec.server)
+        const { status, json } = await send('GET', `/iam/v2/groups?${query}`, { token })
+        expect(status).toBe(400)
+        expect(json).toMatchObject({ code: 3, message: expect.stringMatching(new RegExp(`^Invalid argument: ${query.replace(/=.*/, '')}: `)) as unknown })
+      },
+    )
+
+    test('rules 1.1 a uid in a path may have its slashes escaped', async () => {
+      const { group, token } = await makeOrganisation(spec.server)
+      const sub = await subgroup(spec, group, token)
+      expect(await send('GET', `/iam/v2/groups/${encodeURIComponent(sub)}`, { token })).toMatchObject({ status: 200, json: { uid: sub } })
+      const made = await send('POST', `/iam/v2/groups/${encodeURIComponent(sub)}`, { token, body: { name: 'escaped' } })
+      expect(uidOf(made.json).startsWith(`${sub}/`)).toBe(true)
+    })
+
+    test('rules 1.2 a root group is posted to the collection with or without a slash', async () => {
+      const token = await spec.server.operatorToken()
+      for (const path of ['/iam/v2/groups', '/iam/v2/groups/']) {
+        expect(await send('POST', path, { token, body: { name: freshName('root') } })).toMatchObject({
+          status: 200,
+          json: { uid: expect.stringMatching(/^[0-9a-f]{40}$/) as unknown },
+        })
+      }
+    })
+
+    test('rules 1.2 unknown fields of a POST body are ignored', async () => {
+      const { group, token } = await makeOrganisation(spec.server)
+      const made = await send('POST', `/iam/v2/groups/${group}`, { token, body: { name: 'extra', nothing: { deep: [1] } } })
+      expect(made).toMatchObject({ status: 200, json: { name: 'extra' } })
+    })
+
+    test('decisions "HTTP status of gRPC codes" malformed JSON 400, wrong content type 415, over 1 MiB 413, each code 3', async () => {
+      const { group, token } = await makeOrganisation(spec.server)
+      const path = `/iam/v2/groups/${group}`
+      const rows = [
+        [400, { body: '{"name":' }],
+        [400, { body: '[]' }],
+        [400, { body: '"text"' }],
+        [400, { body: '{"name":1}' }],
+        [415, { body: '{"name":"abc"}', headers: { 'content-type': 'text/plain' } }],
+        [413, { body: { name: 'abc', description: 'x'.repeat(1024 * 1024) } }],
+      ] as const
+      for (const [status, options] of rows) expect(await send('POST', path, { token, ...options })).toMatchObject({ status, json: { code: 3 } })
+      expect((await send('GET', `/iam/v2/groups?uidp.children_of=${group}`, { token })).json).toMatchObject({ totalCount: '0' })
+    })
+
+    test('decisions "HTTP status of gRPC codes" another verb on a known path is 405 with code 12, an unknown path 404', async () => {
+      const { group, token } = await makeOrganisation(spec.server)
+      const put = await send('PUT', `/iam/v2/groups/${group}`, { token, body: {} })
+      expect(put).toMatchObject({ status: 405, json: { code: 12 } })
+      expect(put.headers.get('allow')).toMatch(/PATCH/)
+      expect(await send('GET', '/iam/v2/nothing', { token })).toMatchObject({ status: 404, json: { code: 5 } })
+    })
+
+    test('rules 1.6 401 carries a Bearer challenge', async () => {
+      const { status, headers, json } = await send('GET', '/iam/v2/groups')
+      expect([status, json['code']]).toEqual([401, 16])
+      expect(headers.get('www-authenticate')).toMatch(/^Bearer/)
+    })
+
+    test('decisions "etag" the ETag header is quoted, and If-Match takes it as it is, weak or as *', async () => {
+      const { group, token } = await makeOrganisation(spec.server)
+      const made = await send('POST', `/iam/v2/groups/${group}`, { token, body: { name: 'tagged' } })
+      const path = `/iam/v2/groups/${uidOf(made.json)}`
+      let etag = made.headers.get('etag') ?? ''
+      expect(etag).toBe(`"${etagOf(made.json)}"`)
+      for (const form of [etag, `W/${etag}`, '*']) {
+        const changed = await send('PATCH', path, {
+          token,
+          body: { description: form },
+          headers: { 'if-match': form.includes('"') ? form.replace(/".*"/, etag) : form },
+        })
+        expect(changed.status).toBe(200)
+        etag = changed.headers.get('etag') ?? ''
+      }
+      expect(await send('PATCH', path, { token, body: { description: 'x' }, headers: { 'if-match': '"stale"' } })).toMatchObject({
+        status: 409,
+        json: { code: 10 },
+      })
+    })
+
+    test('decisions "page_token" the header Page-Token-Restarted tells an expired token', async () => {
+      const { group, owner, token } = await makeOrganisation(spec.server)
+      for (const name of ['one', 'two', 'three']) await identityUnder(spec, group, token, name)
+      const path = `/iam/v2/identities?uidp.children_of=${group}&page_size=1`
+      const first = await send('GET', path, { token })
+      expect(first.headers.get('page-token-restarted')).toBeNull()
+      spec.clock.advance(3 * 24 * 3_600_000 + 1000)
+      const later = await send('GET', `${path}&page_token=${String(first.json['nextPageToken'])}`, { token: await spec.server.tokenFor(owner) })
+      expect(later.status).toBe(200)
+      expect(later.headers.get('page-token-restarted')).toBe('true')
+      expect(later.json['identities']).toEqual(first.json['identities'])
+    })
+
+    test('decisions "Dry run" validateOnly is taken in both spellings; another value is code 3 and changes nothing', async () => {
+      const { group, token } = await makeOrganisation(spec.server)
+      const post = (query: string): Promise<Raw> => send('POST', `/iam/v2/groups/${group}?${query}`, { token, body: { name: 'dry' } })
+      for (const query of ['validateOnly=true', 'validate_only=true']) expect(await post(query)).toMatchObject({ status: 200 })
+      expect(await post('validateOnly=perhaps')).toMatchObject({ status: 400, json: { code: 3 } })
+      expect((await send('GET', `/iam/v2/groups?uidp.children_of=${group}`, { token })).json).toMatchObject({ totalCount: '0' })
+      expect(await post('validateOnly=false')).toMatchObject({ status: 200 })
+    })
+  },
+  { transports: ['rest'] },
+)
