@@ -10,6 +10,8 @@ const maintainEveryMs = 10 * 60_000
 /** Outbox entries are kept this long, in milliseconds (architecture 9). */
 const outboxLifeMs = 72 * 3_600_000
 const trimBatch = 50
+/** How long a process that stops waits for its resignation, in milliseconds: where the store is gone its lease has to run out anyway. */
+const resignPatienceMs = 1_000
 
 /** Waits until `signal` aborts, `ms` pass, or `wake` resolves. */
 async function idle(ms: number, wake: Promise<void>, signal: AbortSignal): Promise<void> {
@@ -102,7 +104,8 @@ export async function runBackground(engine: Engine, signal: AbortSignal): Promis
     try {
       await lead(engine, AbortSignal.any([signal, leadership.lost]))
     } finally {
-      await leadership.resign()
+      const resigned = leadership.resign()
+      await (signal.aborted ? idle(resignPatienceMs, resigned, new AbortController().signal) : resigned)
     }
   }
   await Promise.all([keepDoing('keys', log, { work: keys, signal }), keepDoing('leader', log, { work: leader, signal })])

@@ -1,0 +1,23 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { expect, onTestFinished, test } from 'vitest'
+import { startTestServer } from '../harness/test-server.ts'
+import { startEtcd } from '../parts/etcd.ts'
+import { describeWithPart } from '../parts/require-part.ts'
+
+/** Issue: "Ctrl-C stops it cleanly within 5 s". */
+const stopMs = 5_000
+
+describeWithPart('etcd', 'stopping', () => {
+  test('a leader whose store is gone stops within 5 s', async () => {
+    const etcd = await startEtcd()
+    onTestFinished(() => etcd.stop())
+    const server = await startTestServer({ store: 'etcd', etcd })
+    const { store } = server.running.engine
+    const signal = AbortSignal.timeout(15_000)
+    while ((await store.range({ prefix: 'x/elect/', limit: 1 }, signal)).entries.length === 0) await delay(25)
+    await etcd.members[0]?.kill()
+    const startedAt = performance.now()
+    await server.stop()
+    expect(performance.now() - startedAt).toBeLessThan(stopMs)
+  })
+})
