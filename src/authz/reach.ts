@@ -83,6 +83,13 @@ export function mergeGrants(grants: readonly Grant[]): Grant[] {
   return [...byGroup].filter(([, capabilities]) => !isEmpty(capabilities)).map(([group, capabilities]) => ({ group, capabilities }))
 }
 
+/** What was granted at `group` or above it, without what counts at a requested group above it already (rules 8). */
+function placedAt(reach: Reach, group: Uid, scopes: readonly Uid[]): Grant {
+  const above = scopes.filter((other) => other !== group && isWithin(group, other))
+  const grants = reach.grants.filter((grant) => !above.some((other) => covers(grant, other)))
+  return { group, capabilities: capabilitiesAt({ ...reach, grants }, group) }
+}
+
 /**
  * The reach cut to what an exchange asked for: at each requested group what was granted there or above it, and of that only the requested
  * capabilities (rules 8). It can never widen.
@@ -90,7 +97,7 @@ export function mergeGrants(grants: readonly Grant[]): Grant[] {
 export function narrow(reach: Reach, narrowing: Narrowing): Reach {
   const { scopes, capabilities } = narrowing
   if (scopes === undefined && capabilities === undefined) return reach
-  const placed: readonly Grant[] = scopes === undefined ? reach.grants : scopes.map((group) => ({ group, capabilities: capabilitiesAt(reach, group) }))
+  const placed: readonly Grant[] = scopes === undefined ? reach.grants : scopes.map((group) => placedAt(reach, group, scopes))
   const cut = capabilities === undefined ? placed : placed.map((grant) => ({ ...grant, capabilities: intersect(grant.capabilities, capabilities) }))
   return { operator: false, grants: mergeGrants(cut) }
 }
