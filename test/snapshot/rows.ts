@@ -97,7 +97,7 @@ export function newUid(pick: Pick, parent?: string): Uid {
 
 /** One of the items. */
 export function one<T>(pick: Pick, items: readonly T[]): T {
-  const item = items[pick(items.length)]
-  if (item === undefined) throw new Error('nothing to choose from')
-  return item
+  if (items.length === 0) throw new Error('nothing to choose from')
+  // The index is below the length.
+  return items[pick(items.length)] as T
 }
