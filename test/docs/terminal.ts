@@ -33,9 +33,12 @@ export interface Terminal {
   close(): Promise<void>
 }
 
-/** True where a program can get a network of its own, in which every port is free. */
+/** Runs a command in a network of its own, in which every port is free; most systems let only root do so. */
+const isolation = { program: 'unshare', args: ['--net'] } as const
+const loopbackUp = ['ip', 'link', 'set', 'lo', 'up'] as const
+
 function hasOwnNetwork(): boolean {
-  return spawnSync('unshare', ['--net', 'ip', 'link', 'set', 'lo', 'up']).status === 0
+  return spawnSync(isolation.program, [...isolation.args, ...loopbackUp]).status === 0
 }
 
 /** Without a network of its own, other ports stand in for those of the pages: in the text of the blocks, and as settings of what listens on default ports. */
@@ -84,8 +87,9 @@ export async function openTerminal(): Promise<Terminal> {
   const isolated = hasOwnNetwork()
   const { substitute, env } = isolated ? { substitute: (script: string) => script, env: {} } : await standIns()
   const inherited = Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^(?:TAPROOT|ETCD)_|^npm_/i.test(name)))
-  const [command, ...args] = isolated ? ['unshare', '--net', 'bash', '--noprofile', '--norc'] : ['bash', '--noprofile', '--norc']
-  const shell = spawn(command ?? 'bash', args, {
+  const bash = ['bash', '--noprofile', '--norc']
+  const [program = '', ...args] = isolated ? [isolation.program, ...isolation.args, ...bash] : bash
+  const shell = spawn(program, args, {
     cwd: folder,
     env: { ...inherited, ...env, PATH: `${join(folder, 'parts')}:${process.env['PATH'] ?? ''}` },
     stdio: ['pipe', 'pipe', 'pipe'],
@@ -112,7 +116,7 @@ class Bash implements Terminal {
     // Job control gives each block that keeps running a process group of its own, as Ctrl-C reaches it. They end with this shell, the last one first.
     this.#send(`trap 'for job in $(jobs -p | sort -rn); do kill -INT -- -$job; wait $job; done' EXIT`)
     this.#send(`set -m -o pipefail -E; trap 'echo "exit $? of: $BASH_COMMAND" >> failures' ERR`)
-    if (options.isolated) this.#send('ip link set lo up')
+    if (options.isolated) this.#send(loopbackUp.join(' '))
   }
 
   async run(script: string): Promise<Printed> {
