@@ -73,7 +73,7 @@ specSuite('role bindings', (spec) => {
     const [own, other] = [await makeOrganisation(spec.server), await makeOrganisation(spec.server)]
     const role = await spec.ok('CreateRole', { parent: other.group, role: { name: 'theirs', capabilities: ['CAP_IAM_GROUPS_LIST'] } }, { token: other.token })
     const answers: string[] = []
-    for (const identityUid of [`${own.group}/0000000000000000`, other.owner, own.group]) {
+    for (const identityUid of [`${own.group}/0000000000000000`, other.owner, roleUid('viewer')]) {
       const reply = await bind(own.group, identityUid, 'viewer', own.token)
       expectFailure(reply, { code: 3, fields: ['identity_uid'] })
       answers.push(reply.message)
