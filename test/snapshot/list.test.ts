@@ -136,6 +136,14 @@ function queryOf(naive: NaiveQuery, page: { after?: SortKey; skip: number; limit
   }
 }
 
+/** A page as of now. */
+function listed(world: World, query: ListQuery): Promise<ListResult> {
+  return listRows(
+    () => ({ snapshot: world.snapshot, query }),
+    (page) => page,
+  )
+}
+
 const uidsOf = (result: ListResult): string[] => result.rows.map((row) => row.uid)
 
 async function comparePages(world: World): Promise<void> {
@@ -147,7 +155,7 @@ async function comparePages(world: World): Promise<void> {
   const skip = pick(3) === 0 ? pick(rest.length + 3) : 0
   const limit = 1 + pick(60)
   // A cursor is what a row has of the order's fields.
-  const result = await listRows(() => world.snapshot, queryOf(naive, { skip, limit, ...(after === undefined ? {} : { after: after as unknown as SortKey }) }))
+  const result = await listed(world, queryOf(naive, { skip, limit, ...(after === undefined ? {} : { after: after as unknown as SortKey }) }))
   const context = JSON.stringify(naive)
   expect({ context, total: result.total, uids: uidsOf(result) }).toEqual({
     context,
@@ -200,7 +208,7 @@ describe('listRows', () => {
         )
       note()
       let done = false
-      const listing = listRows(() => world.snapshot, queryOf(naive, { skip: 5, limit: 40 })).finally(() => (done = true))
+      const listing = listed(world, queryOf(naive, { skip: 5, limit: 40 })).finally(() => (done = true))
       for (let turn = 0; !done && turn < 400; turn++) {
         for (let count = 0; count < 3; count++) world.change()
         note()
@@ -208,7 +216,7 @@ describe('listRows', () => {
       }
       expect(expected, `seed ${seed}`).toContain(JSON.stringify(uidsOf(await listing)))
       // And once nothing changes any more, it is the newest.
-      expect(JSON.stringify(uidsOf(await listRows(() => world.snapshot, queryOf(naive, { skip: 5, limit: 40 })))), `seed ${seed}`).toBe(expected.at(-1))
+      expect(JSON.stringify(uidsOf(await listed(world, queryOf(naive, { skip: 5, limit: 40 })))), `seed ${seed}`).toBe(expected.at(-1))
     }
   })
 
@@ -234,7 +242,7 @@ describe('listRows', () => {
       for (const field of ['name', 'createMs', 'updateMs', 'uid'] as const) {
         const naive: NaiveQuery = { kind, uidp: {}, filters: [], order: [{ field, descending: true }], reach }
         const expected = naiveList(world.records.values(), naive)
-        const result = await listRows(() => world.snapshot, queryOf(naive, { skip: 300, limit: 100 }))
+        const result = await listed(world, queryOf(naive, { skip: 300, limit: 100 }))
         expect(result.total).toBe(1000)
         expect(uidsOf(result)).toEqual(expected.slice(300, 400).map((record) => record.uid))
       }
@@ -268,7 +276,7 @@ describe('listRows', () => {
         reach: { everywhere: false, groups: groups.slice(at, at + (at < 2 ? 135 : 100)).sort(), roots: false },
       }
     })
-    const results = await Promise.all(queries.map((naive) => listRows(() => world.snapshot, queryOf(naive, { skip: 0, limit: 200 }))))
+    const results = await Promise.all(queries.map((naive) => listed(world, queryOf(naive, { skip: 0, limit: 200 }))))
     for (const [at, naive] of queries.entries()) {
       const expected = naiveList(world.records.values(), naive)
       expect(results[at]?.total).toBe(expected.length)
