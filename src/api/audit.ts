@@ -1,4 +1,3 @@
-import type { DomainError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import { methodName } from '../resources/handlers.ts'
 import type { Caller } from '../resources/services.ts'
@@ -11,12 +10,14 @@ export interface AuditEntry {
   /** The uid that was changed, or that access was denied to. */
   readonly subject: string | undefined
   readonly outcome: 'done' | 'denied' | 'failed'
-  readonly error?: DomainError
+  /** The gRPC code and reason of a failure. */
+  readonly code?: number
+  readonly reason?: string | undefined
 }
 
 /** Writes one line per mutation and per denial: who, what, on what, from where, with what result. Never a secret. */
 export function audit(log: Log, entry: AuditEntry): void {
-  const { call, caller, error } = entry
+  const { call, caller } = entry
   log.info('audit', {
     audit: true,
     outcome: entry.outcome,
@@ -32,7 +33,7 @@ export function audit(log: Log, entry: AuditEntry): void {
     remoteAddress: call.remoteAddress,
     userAgent: call.userAgent,
     traceparent: call.traceparent,
-    code: error?.code,
-    reason: error?.reason,
+    code: entry.code,
+    reason: entry.reason,
   })
 }

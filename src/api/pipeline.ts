@@ -68,6 +68,7 @@ function identify(services: Services, facts: Authenticated): Caller {
     identity,
     operator,
     actor: { iss: issuer, sub: subject, aud: audience, ...(email === undefined ? {} : { email }) },
+    narrowing,
     reach: () => services.grants.reachOf({ identity, operator, narrowing }),
   }
 }
@@ -97,6 +98,24 @@ async function verify({ authenticator }: PipelineOptions, call: Call): Promise<A
   return authenticator.authenticate({ authorization: call.authorization, ...(call.identity === undefined ? {} : { identity: call.identity }) }, call.signal)
 }
 
+/**
+ * Step "rate limit": a verified caller is counted as principal; whose credential is refused, by address, so that a flood of bad tokens ends at the door.
+ * Addresses that only succeed are not counted: behind a load balancer all callers share one.
+ */
+async function limited(options: PipelineOptions, call: Call): Promise<Authenticated | undefined> {
+  const { rateLimiter } = options
+  const address = `address ${call.remoteAddress}`
+  rateLimiter?.assertAvailable(address)
+  try {
+    const token = await verify(options, call)
+    if (token !== undefined) rateLimiter?.take(token.identityUid)
+    return token
+  } catch (error) {
+    if (error instanceof DomainError && (error.code === 16 || error.code === 7)) rateLimiter?.take(address)
+    throw error
+  }
+}
+
 /** The field that holds the resource of a create or update: its kind checks it, the whole of it. */
 function heldResource(method: MethodRow): DescField | undefined {
   const kind = method.kind === undefined ? undefined : kinds.get(method.kind)
@@ -110,9 +129,7 @@ async function run(options: PipelineOptions, call: Call, progress: Progress): Pr
   const door = options.doors.get(methodName(method))
   const handler = handlers.get(method)
   if (door === undefined && handler === undefined) throw unimplemented(method)
-  const token = await verify(options, call)
-  // Who is not known yet is counted by address.
-  options.rateLimiter?.take(token?.identityUid ?? `address ${call.remoteAddress}`)
+  const token = await limited(options, call)
   const decoded = await call.decode()
   if (token !== undefined) {
     await barrier(options, call)
@@ -130,9 +147,20 @@ async function run(options: PipelineOptions, call: Call, progress: Progress): Pr
   return answer
 }
 
-/** Code 5 for what the caller has no reach to looks the same as missing; the log tells them apart by the metadata of code 7 alone. */
+/** Also what the caller has no reach to, which is answered like a missing resource. */
 function isDenial(error: DomainError): boolean {
-  return error.code === 7 || error.code === 16
+  return error.code === 7 || error.code === 16 || error.concealed
+}
+
+/** Every failed mutation and every denial is in the audit log, faults of ours included. */
+function auditFailure(log: Log, failure: { call: Call; progress: Progress; error: unknown }): void {
+  const { call, progress } = failure
+  const error = failure.error instanceof DomainError ? failure.error : new DomainError(13, '')
+  const denied = isDenial(error)
+  if (!call.method.mutation && !denied) return
+  const { metadata, resource } = error.details
+  const subject = metadata?.['scope'] ?? resource?.resourceName ?? progress.subject
+  audit(log, { call, caller: progress.caller, subject, outcome: denied ? 'denied' : 'failed', code: error.code, reason: error.reason })
 }
 
 /** The pipeline that both transports hand their calls to. */
@@ -146,10 +174,7 @@ export function createPipeline(options: PipelineOptions): Dispatch {
       return answer
     } catch (thrown) {
       const error = fromStore(thrown)
-      if (error instanceof DomainError && (call.method.mutation || isDenial(error))) {
-        const subject = error.details.metadata?.['scope'] ?? error.details.resource?.resourceName ?? progress.subject
-        audit(log, { call, caller: progress.caller, subject, outcome: isDenial(error) ? 'denied' : 'failed', error })
-      }
+      auditFailure(log, { call, progress, error })
       throw error
     }
   }

@@ -29,21 +29,35 @@ export class RateLimiter {
 
   /** Takes one token of `key`. */
   take(key: string): void {
-    const { requestsPerSecond, burst } = this.#limit
-    const now = this.#clock.now()
-    const bucket = this.#buckets.get(key) ?? { tokens: burst, filledAtMs: now }
+    const bucket = this.#filled(key)
     this.#buckets.delete(key)
     this.#buckets.set(key, bucket)
     if (this.#buckets.size > maxBuckets) this.#forgetOldest()
+    this.#assertNotEmpty(bucket)
+    bucket.tokens -= 1
+  }
+
+  /** Throws where `take` would, and takes nothing. */
+  assertAvailable(key: string): void {
+    if (this.#buckets.has(key)) this.#assertNotEmpty(this.#filled(key))
+  }
+
+  #assertNotEmpty(bucket: Bucket): void {
+    if (bucket.tokens >= 1) return
+    const retryAfterMs = Math.ceil(((1 - bucket.tokens) * 1000) / this.#limit.requestsPerSecond)
+    throw new DomainError(8, 'too many requests', { reason: 'RATE_LIMITED', details: { retryAfterMs } })
+  }
+
+  /** The key's bucket with what has come in since it was looked at last. */
+  #filled(key: string): Bucket {
+    const { requestsPerSecond, burst } = this.#limit
+    const now = this.#clock.now()
+    const bucket = this.#buckets.get(key) ?? { tokens: burst, filledAtMs: now }
     // A clock that was set back must not empty a bucket.
     const elapsedMs = Math.max(0, now - bucket.filledAtMs)
     bucket.tokens = Math.min(burst, bucket.tokens + (elapsedMs * requestsPerSecond) / 1000)
     bucket.filledAtMs = now
-    if (bucket.tokens < 1) {
-      const retryAfterMs = Math.ceil(((1 - bucket.tokens) * 1000) / requestsPerSecond)
-      throw new DomainError(8, 'too many requests', { reason: 'RATE_LIMITED', details: { retryAfterMs } })
-    }
-    bucket.tokens -= 1
+    return bucket
   }
 
   #forgetOldest(): void {

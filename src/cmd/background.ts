@@ -1,8 +1,8 @@
 import type { Log } from '../core/log.ts'
-import { idempotencyHour, idempotencyHourPrefix, idempotencyKey, idempotencyLifeMs } from '../resources/idempotency.ts'
+import { idempotencyHour, idempotencyHourOf, idempotencyHourPrefix, idempotencyKey, idempotencyLifeMs } from '../resources/idempotency.ts'
 import { outboxKey, outboxPrefix } from '../resources/outbox.ts'
 import { sweepPrefix } from '../store/keys.ts'
-import type { Store } from '../store/store.ts'
+import type { Store, Transaction, Write } from '../store/store.ts'
 import type { Engine } from './engine.ts'
 
 /** How often keys are looked after and old entries trimmed, in milliseconds. */
@@ -25,15 +25,23 @@ async function idle(ms: number, wake: Promise<void>, signal: AbortSignal): Promi
   signal.removeEventListener('abort', stop)
 }
 
-/** Deletes entries of idempotency keys whose hour is over. */
+/** The writes that forget what was remembered under one hour's entry; a key that was used again later is that later hour's to forget. */
+async function forget(store: Store, hourKey: string, signal: AbortSignal): Promise<Transaction> {
+  const [hour = '', hash = ''] = hourKey.slice(idempotencyHourPrefix.length).split('/')
+  const held = await store.get(idempotencyKey(hash), signal)
+  const writes: Write[] = [{ kind: 'delete', key: hourKey }]
+  if (held === undefined || idempotencyHourOf(held.value) !== hour) return { guards: [], writes }
+  return { guards: [{ kind: 'unchanged', key: held.key, revision: held.revision }], writes: [...writes, { kind: 'delete', key: held.key }] }
+}
+
+/** Forgets idempotency keys whose hour is over. */
 async function trimIdempotency(store: Store, nowMs: number, signal: AbortSignal): Promise<void> {
   const end = `${idempotencyHourPrefix}${idempotencyHour(nowMs - idempotencyLifeMs - 3_600_000)}`
   for (;;) {
     const { entries } = await store.range({ prefix: idempotencyHourPrefix, limit: trimBatch }, signal)
     const old = entries.filter((entry) => entry.key < end)
     if (old.length === 0) return
-    const keys = old.flatMap((entry) => [entry.key, idempotencyKey(entry.key.slice(entry.key.lastIndexOf('/') + 1))])
-    await store.transact({ guards: [], writes: [...new Set(keys)].map((key) => ({ kind: 'delete', key })) }, signal)
+    for (const entry of old) await store.transact(await forget(store, entry.key, signal), signal)
   }
 }
 
@@ -52,22 +60,27 @@ async function trimOutbox(store: Store, nowMs: number, signal: AbortSignal): Pro
 async function lead(engine: Engine, signal: AbortSignal): Promise<void> {
   const { store, replica, services } = engine
   let woken = Promise.withResolvers<void>()
-  replica.onKey((key) => {
+  const forgetKeys = replica.onKey((key) => {
     if (key.startsWith(sweepPrefix)) woken.resolve()
   })
   // A reload brings marks that no watch told of.
-  replica.onReset(() => woken.resolve())
-  let trimmedAt = -Infinity
-  while (!signal.aborted) {
-    woken = Promise.withResolvers<void>()
-    await services.sweeper.finish(signal)
-    const now = services.clock.now()
-    if (now - trimmedAt >= maintainEveryMs) {
-      await trimIdempotency(store, now, signal)
-      await trimOutbox(store, now, signal)
-      trimmedAt = now
+  const forgetResets = replica.onReset(() => woken.resolve())
+  try {
+    let trimmedAt = -Infinity
+    while (!signal.aborted) {
+      woken = Promise.withResolvers<void>()
+      await services.sweeper.finish(signal)
+      const now = services.clock.now()
+      if (now - trimmedAt >= maintainEveryMs) {
+        await trimIdempotency(store, now, signal)
+        await trimOutbox(store, now, signal)
+        trimmedAt = now
+      }
+      await idle(maintainEveryMs, woken.promise, signal)
     }
-    await idle(maintainEveryMs, woken.promise, signal)
+  } finally {
+    forgetKeys()
+    forgetResets()
   }
 }
 

@@ -1,13 +1,13 @@
-import { mkdir, rename, writeFile } from 'node:fs/promises'
+import { mkdir, rename, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { create } from '@bufbuild/protobuf'
 import type { DevIssuer } from '../authn/dev-issuer.ts'
-import { trustedUid, type Uid } from '../core/uid.ts'
+import type { Uid } from '../core/uid.ts'
 import { GroupSchema, OrgStatus } from '../gen/taproot/iam/v2/groups_pb.ts'
 import { IdentitySchema } from '../gen/taproot/iam/v2/identities_pb.ts'
 import { RoleBindingSchema } from '../gen/taproot/iam/v2/role_bindings_pb.ts'
 import { ChangeSet, newEtag } from '../resources/change-set.ts'
-import { bindingOf, ownerBindings, ownerRoleUid } from '../resources/grant-rules.ts'
+import { ownerRoleUid } from '../resources/grant-rules.ts'
 import { groupKind } from '../resources/iam/groups.ts'
 import { identityKind } from '../resources/iam/identities.ts'
 import { roleBindingKind } from '../resources/iam/role-bindings.ts'
@@ -22,23 +22,25 @@ import type { RunningServer } from './server.ts'
 const demoName = 'demo'
 /** The subject of its owner at the development issuer. */
 const ownerSubject = 'demo-owner'
+/** How long the store may take to answer while starting, in milliseconds. */
+const startTimeoutMs = 10_000
 /** How often the token file is renewed, in milliseconds: half a token's life. */
 const renewEveryMs = 30 * 60_000
 
 /** The demo group and its owner. */
-export interface Demo {
+interface Demo {
   readonly group: Uid
   readonly owner: Uid
 }
 
-/** The demo group, as an earlier start made it. */
-function findDemo(server: RunningServer): Demo | undefined {
-  const { snapshot } = server.engine.replica
-  for (const row of snapshot.table('Group').matching('name', demoName)) {
-    const owner = row.parent === '/' ? ownerBindings(snapshot, row.uid).find((binding) => bindingOf(binding).identityUid.startsWith(row.uid)) : undefined
-    if (owner !== undefined) return { group: row.uid, owner: trustedUid(bindingOf(owner).identityUid) }
-  }
-  return undefined
+/** Remembers what the first start made: names, owners and bindings may change afterwards. */
+const demoKey = 'meta/demo'
+
+/** The demo group and owner that an earlier start made, whatever became of them. */
+async function findDemo(server: RunningServer): Promise<Demo | undefined> {
+  const entry = await server.engine.store.get(demoKey, AbortSignal.timeout(startTimeoutMs))
+  // Only makeDemo writes this key.
+  return entry === undefined ? undefined : (JSON.parse(Buffer.from(entry.value).toString('utf8')) as Demo)
 }
 
 /** Makes group, owner and binding in one transaction; a second start that races this one finds them made. */
@@ -58,12 +60,14 @@ async function makeDemo(server: RunningServer, devIssuer: DevIssuer): Promise<De
   const owner = put(identityKind, group, create(IdentitySchema, { name: ownerSubject, relationship: { case: 'claimMatch', value: match } }))
   put(roleBindingKind, group, create(RoleBindingSchema, { identityUid: owner, roleUid: ownerRoleUid }))
   changes.write({ kind: 'put', key: ownersKey(group), value: Buffer.from(newEtag(services.random)) })
+  changes.guard({ kind: 'absent', key: demoKey })
+  changes.write({ kind: 'put', key: demoKey, value: Buffer.from(JSON.stringify({ group, owner })) })
   // All of it is new in this transaction: what the records refer to need not be there before.
   const guards = changes.guards.filter((guard) => guard.kind !== 'exists')
-  const outcome = await store.transact({ guards, writes: changes.writes }, AbortSignal.timeout(10_000))
-  if (outcome.committed) await replica.reached(outcome.revision, AbortSignal.timeout(10_000))
-  const made = findDemo(server)
-  if (made === undefined) throw new Error('the demo group could not be made')
+  const outcome = await store.transact({ guards, writes: changes.writes }, AbortSignal.timeout(startTimeoutMs))
+  if (outcome.committed) await replica.reached(outcome.revision, AbortSignal.timeout(startTimeoutMs))
+  const made = await findDemo(server)
+  if (made === undefined) throw new Error(`the store has a root group "${demoName}" that no development server made: use another dataDir`)
   return made
 }
 
@@ -78,15 +82,26 @@ async function writeToken(server: RunningServer, demo: Demo, options: { config: 
   await rename(`${path}.new`, path)
 }
 
+/** A development server's demo: `owner` is undefined where somebody deleted that identity, and there is no token then. */
+export interface RunningDemo {
+  readonly group: Uid
+  readonly owner: Uid | undefined
+  stop(): void
+}
+
 /**
- * Sets a development server up: the root group `demo` with an owner, and a file with a token of that owner that is always valid while the server runs.
- * Resolves when both are there; `stop` ends the renewal.
+ * Sets a development server up: the root group `demo` with an owner, and a file with a token of that owner that is valid while the server runs. Both are there
+ * when it resolves; `stop` ends the renewal.
  */
-export async function startDemo(server: RunningServer, options: { config: Config; devIssuer: DevIssuer }): Promise<{ demo: Demo; stop: () => void }> {
-  const demo = findDemo(server) ?? (await makeDemo(server, options.devIssuer))
+export async function startDemo(server: RunningServer, options: { config: Config; devIssuer: DevIssuer }): Promise<RunningDemo> {
+  const demo = (await findDemo(server)) ?? (await makeDemo(server, options.devIssuer))
+  if (server.engine.replica.snapshot.get('Identity', demo.owner) === undefined) {
+    await rm(join(options.config.dataDir, 'token'), { force: true })
+    return { group: demo.group, owner: undefined, stop: () => undefined }
+  }
   await writeToken(server, demo, options)
   const timer = setInterval(() => {
     writeToken(server, demo, options).catch((error: unknown) => server.engine.services.log.error('the token file can not be renewed', { error: String(error) }))
   }, renewEveryMs)
-  return { demo, stop: () => clearInterval(timer) }
+  return { ...demo, stop: () => clearInterval(timer) }
 }

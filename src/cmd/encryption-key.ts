@@ -1,11 +1,11 @@
-import { mkdir, open, readFile } from 'node:fs/promises'
+import { link, mkdir, open, readFile, rm } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { parseKeyEncryptionKey } from '../authn/sealing.ts'
 import type { Random } from '../core/runtime.ts'
 import type { Config } from './config/config.ts'
 
-function isMissing(error: unknown): boolean {
-  return error instanceof Error && 'code' in error && error.code === 'ENOENT'
+function hasCode(error: unknown, code: string): boolean {
+  return error instanceof Error && 'code' in error && error.code === code
 }
 
 /**
@@ -19,16 +19,37 @@ export async function readEncryptionKey(config: Config, random: Random): Promise
   try {
     return parseKeyEncryptionKey(await readFile(path))
   } catch (error) {
-    if (!isMissing(error)) throw error
+    if (!hasCode(error, 'ENOENT')) throw error
   }
-  await mkdir(dirname(path), { recursive: true, mode: 0o700 })
-  const file = await open(path, 'wx', 0o600)
+  await mkdir(config.dataDir, { recursive: true, mode: 0o700 })
+  await makeKeyFile(path, `${Buffer.from(random.bytes(32)).toString('hex')}\n`)
+  return parseKeyEncryptionKey(await readFile(path))
+}
+
+/**
+ * Makes the file whole or not at all, and durable: losing it loses every secret in the store, so it must be on disk before anything is encrypted with it. Of two
+ * that make it at once, one wins.
+ */
+async function makeKeyFile(path: string, content: string): Promise<void> {
+  const fresh = `${path}.${process.pid}`
+  const file = await open(fresh, 'w', 0o600)
   try {
-    await file.writeFile(`${Buffer.from(random.bytes(32)).toString('hex')}\n`)
-    // Losing it loses every secret in the store: it must be on disk before anything is encrypted with it.
+    await file.writeFile(content)
     await file.sync()
   } finally {
     await file.close()
   }
-  return parseKeyEncryptionKey(await readFile(path))
+  try {
+    await link(fresh, path)
+  } catch (error) {
+    if (!hasCode(error, 'EEXIST')) throw error
+  } finally {
+    await rm(fresh)
+  }
+  const directory = await open(dirname(path), 'r')
+  try {
+    await directory.sync()
+  } finally {
+    await directory.close()
+  }
 }

@@ -2,7 +2,7 @@ import { mkdirSync } from 'node:fs'
 import { join, relative } from 'node:path'
 import type { Config, Role } from './config/config.ts'
 import { loadConfig } from './config/load-config.ts'
-import { startDemo, type Demo } from './dev-mode.ts'
+import { startDemo, type RunningDemo } from './dev-mode.ts'
 import { createLogger } from './logger.ts'
 import { devIssuerOf } from './print-dev-token.ts'
 import { startServer, type RunningServer } from './server.ts'
@@ -64,7 +64,7 @@ export function runApi(options: { config?: string }): Promise<void> {
 }
 
 /** What a person needs to know, in few lines. */
-function greeting(config: Config, demo: Demo): string {
+function greeting(config: Config, demo: RunningDemo): string {
   const token = relative(process.cwd(), join(config.dataDir, 'token'))
   return [
     `Taproot is running. Data: ${config.dataDir}  (Ctrl-C stops it)`,
@@ -72,7 +72,7 @@ function greeting(config: Config, demo: Demo): string {
     `  health, metrics      http://localhost:${config.ops.port}/readyz  /metrics`,
     `  development issuer   ${config.baseUrl}/dev/issuer`,
     `  root group demo      ${demo.group}`,
-    `  its owner            ${demo.owner}`,
+    `  its owner            ${demo.owner ?? 'deleted: there is no token; a fresh dataDir has one'}`,
     `  token, log           ${token}  ${relative(process.cwd(), join(config.dataDir, 'taproot.log'))}`,
     'Try it:',
     `  curl -H "Authorization: Bearer $(cat ${token})" ${config.baseUrl}/iam/v2/groups`,
@@ -85,10 +85,10 @@ export function runDev(options: { config?: string }): Promise<void> {
   return run('dev', options.config, async ({ config, log, signal }) => {
     const devIssuer = await devIssuerOf(config)
     const server: RunningServer = await startServer({ config, log, devIssuer }, signal)
-    const { demo, stop } = await startDemo(server, { config, devIssuer })
+    const demo = await startDemo(server, { config, devIssuer })
     process.stdout.write(greeting(config, demo))
     return async () => {
-      stop()
+      demo.stop()
       await server.stop()
     }
   })

@@ -58,6 +58,8 @@ export interface ErrorOptions {
   readonly details?: ErrorDetails
   /** For the log only; never sent. */
   readonly cause?: unknown
+  /** The error hides something that the caller has no reach to: the audit log counts it as a denial. Never sent. */
+  readonly concealed?: boolean
   /** HTTP status where it is narrower than the code's (405, 413, 415). */
   readonly httpStatus?: number
 }
@@ -72,6 +74,7 @@ export class DomainError extends Error {
   readonly reason: string
   readonly details: ErrorDetails
   readonly httpStatus: number | undefined
+  readonly concealed: boolean
 
   constructor(code: Code, message: string, options: ErrorOptions = {}) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause })
@@ -79,6 +82,7 @@ export class DomainError extends Error {
     this.reason = options.reason ?? codeNames[code]
     this.details = options.details ?? {}
     this.httpStatus = options.httpStatus
+    this.concealed = options.concealed ?? false
   }
 
   /** Code 3 on one field: `Invalid argument: <field>: <description>`. */

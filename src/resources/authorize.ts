@@ -1,4 +1,4 @@
-import type { Message } from '@bufbuild/protobuf'
+import type { DescMessage, Message } from '@bufbuild/protobuf'
 import { decide, holdsAnywhere, type Reach } from '../authz/reach.ts'
 import { setOf, type CapabilitySet } from '../core/capability.ts'
 import { DomainError } from '../core/errors.ts'
@@ -32,15 +32,15 @@ function neededBy(method: MethodRow): CapabilitySet {
   return set
 }
 
-/** The request field that a path names. */
-function valueAt(message: Message, path: readonly string[]): string {
-  let at: unknown = message
-  for (const name of path) {
-    const local = name.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())
-    // Paths come from the schema: every step but the last is a message.
-    at = (at as Record<string, unknown> | undefined)?.[local]
-  }
-  return typeof at === 'string' ? at : ''
+/** The request field that a path of the schema names, as text; empty where it is not set. */
+function valueAt(desc: DescMessage, message: Message, path: readonly string[]): string {
+  const [name, ...rest] = path
+  const field = desc.fields.find((candidate) => candidate.name === name)
+  if (field === undefined) return ''
+  const value = (message as unknown as Record<string, unknown>)[field.localName]
+  // Every step of a path but the last is a message.
+  if (rest.length > 0) return field.message === undefined || value === undefined ? '' : valueAt(field.message, value as Message, rest)
+  return typeof value === 'string' ? value : ''
 }
 
 function targetOf(method: MethodRow, message: Message): Target | undefined {
@@ -50,7 +50,7 @@ function targetOf(method: MethodRow, message: Message): Target | undefined {
   if (field === undefined) return undefined
   const own = method.kind ?? 'Group'
   const kind = field === 'parent' ? (resources.get(own)?.parents.find((parent) => parent !== rootParent) ?? 'Group') : own
-  return { kind, uid: valueAt(message, path), field }
+  return { kind, uid: valueAt(method.input, message, path), field }
 }
 
 /** A suspended organisation is closed to its members (rules 2.1). */
@@ -63,7 +63,7 @@ function assertNotSuspended(snapshot: Snapshot, reach: Reach, uid: string): void
 
 /** Built-in roles are read by whoever may list roles anywhere, and changed by nobody (rules 2.5). */
 function assertBuiltInRole(method: MethodRow, reach: Reach, uid: string): void {
-  if (!holdsAnywhere(reach, setOf(['roles.list']))) throw notFound('Role', uid)
+  if (!holdsAnywhere(reach, setOf(['roles.list']))) throw notFound('Role', uid, { concealed: true })
   if (method.mutation) throw denied(method.capabilities, uid)
 }
 
@@ -83,7 +83,7 @@ export function authorizeCall(snapshot: Snapshot, reach: Reach, call: { method: 
     return
   }
   const decision = decide(reach, target.uid, neededBy(method))
-  if (decision.kind === 'hidden') throw notFound(target.kind, target.uid)
+  if (decision.kind === 'hidden') throw notFound(target.kind, target.uid, { concealed: true })
   if (decision.kind === 'denied') throw denied(decision.missing, target.uid)
   assertNotSuspended(snapshot, reach, target.uid)
   if (kinds.has(target.kind) && snapshot.get(target.kind, target.uid) === undefined) throw notFound(target.kind, target.uid)

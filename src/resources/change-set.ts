@@ -1,4 +1,5 @@
-import { isUid, type Uid } from '../core/uid.ts'
+import { isUid, trustedUid, type Uid } from '../core/uid.ts'
+import { DomainError } from '../core/errors.ts'
 import { randomHex } from '../core/runtime.ts'
 import type { Resource, Row } from '../snapshot/row.ts'
 import { nameKey, recordKey, sweepKey, usedByKey } from '../store/keys.ts'
@@ -6,13 +7,6 @@ import type { Guard, Write } from '../store/store.ts'
 import { alreadyExists } from './faults.ts'
 import type { AnyKind, Claim, Extra, Reference } from './kind.ts'
 import { envelopeBytes, envelopeOf, stamped, type EnvelopeFacts } from './record-codec.ts'
-
-/** How a caller of `transact` can tell afterwards whether it was this very change set that committed. */
-export interface Proof {
-  readonly key: string
-  /** The record's new etag; undefined where the record was removed. */
-  readonly etag: string | undefined
-}
 
 /** The unique keys that a record holds: its name among its siblings, and what its kind adds. */
 function claimsOf(kind: AnyKind, uid: Uid, record: Resource): Claim[] {
@@ -43,12 +37,16 @@ function ownersOf(kind: AnyKind, row: Row): Uid[] {
   return values.filter((value): value is Uid => value !== undefined && isUid(value))
 }
 
+/** The largest record that is stored, in bytes (architecture 4). */
+const maxRecordBytes = 600 * 1024
+
 /** One transaction in the making: records with their unique and reverse keys, and whatever else belongs to the same mutation. */
 export class ChangeSet {
   readonly #guards = new Map<string, Guard>()
   readonly #writes = new Map<string, Write>()
   readonly claims: Claim[] = []
-  proof: Proof | undefined
+  /** A key that this change set alone writes: whether it is there tells afterwards whether this very change set committed. */
+  proofKey: string | undefined
 
   get guards(): Guard[] {
     return [...this.#guards.values()]
@@ -79,7 +77,6 @@ export class ChangeSet {
     this.#put(kind, source)
     for (const claim of claimsOf(kind, uid, record)) this.#claim(claim, uid)
     for (const reference of kind.references?.(record) ?? []) this.#refer(kind, reference, uid)
-    this.proof ??= { key, etag: facts.etag }
     record.uid = uid
     return stamped(kind.desc, record, facts)
   }
@@ -98,7 +95,6 @@ export class ChangeSet {
       if (!heldUses.delete(usedKey(kind, reference, row.uid))) this.#refer(kind, reference, row.uid)
     }
     for (const gone of [...heldClaims, ...heldUses]) this.write({ kind: 'delete', key: gone })
-    this.proof ??= { key, etag: facts.etag }
     return stamped(kind.desc, record, facts)
   }
 
@@ -108,11 +104,11 @@ export class ChangeSet {
     this.guard({ kind: 'unchanged', key, revision: row.revision })
     this.write({ kind: 'delete', key })
     for (const gone of indexKeysOf(kind, row.uid, row.message)) this.write({ kind: 'delete', key: gone })
-    this.proof ??= { key, etag: undefined }
   }
 
   #put(kind: AnyKind, source: { uid: Uid; record: Resource; facts: EnvelopeFacts }): void {
     const value = envelopeBytes(envelopeOf(kind.desc, source.record, source.facts))
+    if (value.length > maxRecordBytes) throw DomainError.invalid('body', `the resource is larger than ${maxRecordBytes} bytes`)
     this.write({ kind: 'put', key: recordKey(kind.index.kind, source.uid), value })
   }
 
@@ -123,8 +119,9 @@ export class ChangeSet {
   }
 
   #refer(kind: AnyKind, reference: Reference, by: Uid): void {
-    if (!reference.mayBeAbsent) this.guard({ kind: 'exists', key: recordKey(reference.kind, reference.uid as Uid) })
-    if (isUid(reference.uid)) this.guard({ kind: 'absent', key: sweepKey(reference.uid) })
+    const uid = trustedUid(reference.uid)
+    if (reference.presence === 'required') this.guard({ kind: 'exists', key: recordKey(reference.kind, uid) })
+    if (reference.presence === 'derived') this.guard({ kind: 'absent', key: sweepKey(uid) })
     this.write({ kind: 'put', key: usedKey(kind, reference, by), value: new Uint8Array() })
   }
 }

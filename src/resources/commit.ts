@@ -1,8 +1,6 @@
 import { DomainError } from '../core/errors.ts'
-import { fromBinary } from '@bufbuild/protobuf'
-import { EnvelopeSchema } from '../gen/taproot/store/v1/envelope_pb.ts'
 import { StoreError, type Revision } from '../store/store.ts'
-import type { ChangeSet, Proof } from './change-set.ts'
+import type { ChangeSet } from './change-set.ts'
 import { fromStore } from './faults.ts'
 import type { Planning } from './kind.ts'
 import { callerOf, type Context, type Services } from './services.ts'
@@ -32,17 +30,19 @@ export function planningOf(services: Services, context: Context): Planning {
   return { services, snapshot: services.replica.snapshot, caller, reach: caller.reach(), nowMs: services.clock.now() }
 }
 
-/** The revision at which `proof` shows that the change set committed, or undefined where it did not. */
-async function provenRevision(services: Services, proof: Proof | undefined, signal: AbortSignal): Promise<Revision | undefined> {
-  if (proof === undefined) return undefined
-  const entry = await services.store.get(proof.key, signal)
-  if (proof.etag === undefined) return entry === undefined ? services.replica.revision : undefined
-  return entry !== undefined && fromBinary(EnvelopeSchema, entry.value).etag === proof.etag ? entry.revision : undefined
+/** The revision at which the change set committed, or undefined where it did not. Throws code 2 where it left nothing that tells. */
+async function provenRevision(services: Services, changes: ChangeSet, signal: AbortSignal): Promise<Revision | undefined> {
+  if (changes.proofKey === undefined) throw outcomeUnknown()
+  return (await services.store.get(changes.proofKey, signal))?.revision
+}
+
+function outcomeUnknown(cause?: unknown): DomainError {
+  return new DomainError(2, 'the store did not answer: read the resource to learn whether the change was made', { reason: 'OUTCOME_UNKNOWN', cause })
 }
 
 /**
  * Commits, or finds out that a guard failed (undefined). A transaction without an answer is sent again as it is: its guards let it commit once at most, and
- * the record tells whether the first one did. So a caller never hears UNAVAILABLE for a write that happened.
+ * its outbox entry tells whether the first one did. So a caller never hears UNAVAILABLE for a write that happened.
  */
 async function transact(services: Services, changes: ChangeSet): Promise<Revision | undefined> {
   const signal = AbortSignal.timeout(outcomeTimeoutMs)
@@ -52,15 +52,11 @@ async function transact(services: Services, changes: ChangeSet): Promise<Revisio
     try {
       const outcome = await services.store.transact(transaction, signal)
       if (outcome.committed) return outcome.revision
-      return unanswered ? await provenRevision(services, changes.proof, signal) : undefined
+      return unanswered ? await provenRevision(services, changes, signal) : undefined
     } catch (error) {
       const retry = error instanceof StoreError && error.kind === 'unavailable'
       if (!retry && !signal.aborted) throw fromStore(error)
-      if (signal.aborted)
-        throw new DomainError(2, 'the store did not answer: read the resource to learn whether the change was made', {
-          reason: 'OUTCOME_UNKNOWN',
-          cause: error,
-        })
+      if (signal.aborted) throw outcomeUnknown(error)
       unanswered = true
       await backOff(services, attempt + 3)
     }
@@ -82,10 +78,9 @@ async function assertUnclaimed(services: Services, changes: ChangeSet, signal: A
 export async function commit<T>(services: Services, context: Context, plan: (planning: Planning) => Plan<T>): Promise<T> {
   const { replica, sweeper } = services
   for (let attempt = 1; attempt <= maxAttempts; attempt++) {
-    if (attempt > 1) {
-      await replica.barrier(context.signal)
-      context.authorize()
-    }
+    if (attempt > 1) await replica.barrier(context.signal)
+    context.signal.throwIfAborted()
+    context.authorize()
     const { changes, result } = plan(planningOf(services, context))
     if (context.validateOnly) {
       await assertUnclaimed(services, changes, context.signal)

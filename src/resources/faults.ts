@@ -9,9 +9,10 @@ export function resourceTypeOf(kind: string): string {
 }
 
 /** Code 5 with ResourceInfo: the same whether `name` is missing, malformed or out of the caller's reach. */
-export function notFound(kind: string, name: string): DomainError {
+export function notFound(kind: string, name: string, options: { readonly concealed?: boolean } = {}): DomainError {
   const slash = name.lastIndexOf('/')
   return new DomainError(5, `${kind} not found: ${name.slice(0, 300)}`, {
+    ...options,
     details: {
       resource: {
         resourceType: resourceTypeOf(kind),

@@ -65,7 +65,10 @@ export function ownersUnchanged(planning: Planning, root: Uid): Extra {
  * What it takes that owner bindings of `root` go: another must stay (code 9 `LAST_OWNER`; operators are exempt), and the set must not change meanwhile.
  */
 export function ownersLeave(planning: Planning, root: Uid, leaving: (row: Row) => boolean): Extra {
-  const stay = ownerBindings(planning.snapshot, root).filter((row) => !leaving(row))
+  // A binding to somebody who never signed in owns nothing yet.
+  const stay = ownerBindings(planning.snapshot, root).filter(
+    (row) => !leaving(row) && planning.snapshot.get('Identity', bindingOf(row).identityUid) !== undefined,
+  )
   if (stay.length === 0 && !planning.reach.operator) {
     const violation = { type: 'LAST_OWNER', subject: root, description: 'a root group keeps at least one owner' }
     throw DomainError.precondition([violation], { reason: 'LAST_OWNER' })

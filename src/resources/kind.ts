@@ -13,13 +13,16 @@ export interface Claim {
   readonly taken: DomainError
 }
 
-/** A record that this one points to. It must exist while this one is written, unless `mayBeAbsent` (a person who has yet to register). */
+/**
+ * A record that this one points to. While this one is written it must be there (`required`), is always there (`built_in`), or may come to be there later under
+ * the very same uid (`derived`: a person who has yet to register).
+ */
 export interface Reference {
   /** Reverse keys of one relation start alike: `role`, `identity`. */
   readonly relation: string
   readonly kind: string
   readonly uid: string
-  readonly mayBeAbsent: boolean
+  readonly presence: 'required' | 'built_in' | 'derived'
 }
 
 /** What a rule adds to the transaction of a mutation. */

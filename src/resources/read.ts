@@ -6,7 +6,7 @@ import { DomainError } from '../core/errors.ts'
 import { hashQuery, openCursor, pageTokenKeyId, pageTokenLifeMs, sealCursor, type Cursor } from '../core/page-token.ts'
 import { resources, type ResourceRow } from '../core/schema.ts'
 import type { UIDPFilter } from '../gen/taproot/common/v2/uidp_filter_pb.ts'
-import { listRows, type ListQuery, type UidFilter, type Visibility } from '../snapshot/list.ts'
+import { listRows, type ListQuery, type ListResult, type UidFilter, type Visibility } from '../snapshot/list.ts'
 import { cursorKeyOf, parseOrder, sortKeyOf, type Order, type SortKey } from '../snapshot/order.ts'
 import type { Resource, Row } from '../snapshot/row.ts'
 import type { Snapshot } from '../snapshot/snapshot.ts'
@@ -107,15 +107,15 @@ function resourceRow(kind: AnyKind): ResourceRow {
 /** Answers List: one page of what the caller may see (spec 4.2). */
 export function listHandler(kind: AnyKind): Handler {
   const resource = resourceRow(kind)
-  return async (services, context, message) => {
-    const request = message as ListRequest
+  return async (services, context, input) => {
+    const request = input as ListRequest
     const order = parseOrder(request.orderBy.trim() === '' ? resource.defaultOrder : request.orderBy, resource.sortable)
     const uidp = uidFilterOf(request.uidp)
     const filters = filtersOf(kind, context, request)
     const queryHash = hashQuery([context.method.rpc, uidp, filters, order.id, callerOf(context).identity])
     const { after, restarted } = await continuationOf(services, context, { text: request.pageToken, queryHash, order })
     const limit = Math.min(request.pageSize === 0 ? defaultPageSize : request.pageSize, maxPageSize)
-    const query: ListQuery = {
+    const query = (): ListQuery => ({
       kind: kind.index.kind,
       uidp,
       filters,
@@ -125,15 +125,15 @@ export function listHandler(kind: AnyKind): Handler {
       skip: request.skip,
       // One more than the page tells whether another follows.
       limit: limit + 1,
+    })
+    const answer = ({ rows, total }: ListResult): Message => {
+      const page = rows.slice(0, limit)
+      const last = page.at(-1)
+      const next = rows.length > limit && last !== undefined ? nextToken(services, { order, row: last, queryHash }) : ''
+      return envelope(services.replica.snapshot, { kind, context, resource }, { page, total, next, skip: request.skip })
     }
-    const { rows, total } = await listRows(() => services.replica.snapshot, query)
-    const page = rows.slice(0, limit)
-    const last = page.at(-1)
-    const next = rows.length > limit && last !== undefined ? nextToken(services, { order, row: last, queryHash }) : ''
-    return {
-      message: envelope(services, { kind, context, resource }, { page, total, next, skip: request.skip }),
-      ...(restarted ? { pageTokenRestarted: true } : {}),
-    }
+    const message = await listRows(() => ({ snapshot: services.replica.snapshot, query: query() }), answer)
+    return { message, ...(restarted ? { pageTokenRestarted: true } : {}) }
   }
 }
 
@@ -143,11 +143,10 @@ function nextToken(services: Services, place: { order: Order; row: Row; queryHas
 }
 
 function envelope(
-  services: Services,
+  snapshot: Snapshot,
   of: { kind: AnyKind; context: Context; resource: ResourceRow },
   result: { page: readonly Row[]; total: number; next: string; skip: number },
 ): Message {
-  const { snapshot } = services.replica
   const plural = of.context.method.output.fields.find((field) => field.name === of.resource.plural)
   if (plural?.fieldKind !== 'list') throw new TypeError(`${of.context.method.output.typeName} has no list ${of.resource.plural}`)
   const message = create(of.context.method.output, {})

@@ -1,6 +1,6 @@
 import type { Message } from '@bufbuild/protobuf'
 import type { GrantsIndex } from '../authz/grants-index.ts'
-import type { Reach } from '../authz/reach.ts'
+import type { Narrowing, Reach } from '../authz/reach.ts'
 import type { Log } from '../core/log.ts'
 import type { MethodRow } from '../core/method.ts'
 import type { PageKey } from '../core/page-token.ts'
@@ -51,6 +51,8 @@ export interface Caller {
   readonly operator: boolean
   /** The upstream token's claims that were verified: issuer, subject, audience, e-mail. */
   readonly actor: Readonly<Record<string, string>>
+  /** What the token was narrowed to; `reach` is cut by it already. */
+  readonly narrowing: Narrowing
   /** Rights as of the current snapshot: ask again after every await. */
   reach(): Reach
 }

@@ -56,9 +56,17 @@ export function emit(planning: Planning, context: Context, what: { changes: Chan
   if (event === undefined) return
   const path = context.method.http[0]?.template.replace(/\/?\{.*$/, '') ?? ''
   const source = `${planning.services.settings.ownIssuer}${path}`
-  what.changes.write(
-    outboxWrite(planning.services.random, { event, source, subject: what.subject, body: what.body, caller: planning.caller, nowMs: planning.nowMs }),
-  )
+  const write = outboxWrite(planning.services.random, {
+    event,
+    source,
+    subject: what.subject,
+    body: what.body,
+    caller: planning.caller,
+    nowMs: planning.nowMs,
+  })
+  what.changes.write(write)
+  // The entry's key is new with every plan.
+  what.changes.proofKey = write.key
 }
 
 /** Puts a new record of `kind` below `parent` into the change set, unchecked. Returns it as it will be read. */

@@ -5,7 +5,7 @@ import type { Row } from './row.ts'
 import { MergedSequence, type Sequence } from './sequence.ts'
 import type { Snapshot } from './snapshot.ts'
 import { parentFilter, type KindTable } from './table.ts'
-import { inScope, type ViewScope } from './views.ts'
+import { inScope, type ReadyView, type ViewScope } from './views.ts'
 
 /** Where a caller may see records: in these groups and below (none inside another), and root-level records where `roots`. */
 export interface Visibility {
@@ -45,6 +45,9 @@ export interface ListResult {
 
 type Place = Pick<ViewScope, 'place' | 'uid'>
 
+/** A part of a list: a place that a view can hold, or one group by itself. */
+type Part = Place | { readonly place: 'self'; readonly uid: string }
+
 /** Up to this many candidates are sorted on the spot; beyond, a view is made and kept. */
 const adHocRows = 256
 /** A list that needs more views than this sorts instead: it would evict the views of all others, and then its own. */
@@ -73,17 +76,17 @@ function basePlace(uidp: UidFilter): Place | undefined {
 }
 
 /** The part of `base` that lies in one visible group; undefined where none does. */
-function placeInGroup(base: Place, kind: string, group: Uid): Place | undefined {
+function placeInGroup(base: Place, kind: string, group: Uid): Part | undefined {
   const whole: Place = { place: kind === groupKind ? 'within' : 'below', uid: group }
   if (base.place === 'all') return whole
   if (isWithin(base.uid, group)) return base
   if (base.place === 'below') return isBelow(group, base.uid) ? whole : undefined
   // The children of a place above the group: only the group itself can be one.
-  return kind === groupKind && parentOf(group) === base.uid ? { place: 'within', uid: `=${group}` } : undefined
+  return kind === groupKind && parentOf(group) === base.uid ? { place: 'self', uid: group } : undefined
 }
 
 /** Disjoint places that together hold what the filter and the visibility leave. */
-function placesOf(query: ListQuery): Place[] {
+function partsOf(query: ListQuery): Part[] {
   const base = basePlace(query.uidp)
   if (base === undefined) return []
   const { visibility, kind } = query
@@ -114,6 +117,13 @@ function matchesAll(table: KindTable, query: ListQuery, row: Row): boolean {
   return isVisible(query.visibility, query.kind, row.uid)
 }
 
+/** A part of a list with the list's exact filters. */
+type ScopedPart = Part & Pick<ViewScope, 'filters'>
+
+function isViewScope(scope: ScopedPart): scope is ViewScope {
+  return scope.place !== 'self'
+}
+
 function wholeOf(tree: OrderTree<Row>): Sequence<Row> {
   return { tree, from: 0, to: tree.size }
 }
@@ -139,9 +149,9 @@ function sortedSequence(table: KindTable, rows: Iterable<Row>, by: { scope: View
 }
 
 /** One place's rows in order, where no view is needed: a range of the uid order, or a handful sorted here. */
-function sequenceAtHand(table: KindTable, scope: ViewScope, order: Order): Sequence<Row> | undefined {
-  if (scope.uid.startsWith('=')) {
-    const row = table.get(scope.uid.slice(1))
+function sequenceAtHand(table: KindTable, scope: ScopedPart, order: Order): Sequence<Row> | undefined {
+  if (scope.place === 'self') {
+    const row = table.get(scope.uid)
     return sortedSequence(table, row === undefined ? [] : [row], { scope: { place: 'all', uid: '', filters: scope.filters }, order })
   }
   if (order === uidOrder && scope.filters.length === 0 && scope.place !== 'child') {
@@ -166,38 +176,55 @@ function pageOf(sequences: readonly Sequence<Row>[], query: ListQuery): ListResu
   return { rows: merged.page({ skip: query.skip, limit: query.limit, ...(after === undefined ? {} : { after }) }), total: merged.count }
 }
 
+/** What a list is read from and what it asks for, both as of now. */
+export interface ListSource {
+  readonly snapshot: Snapshot
+  readonly query: ListQuery
+}
+
+function isSameAs(one: ListSource, other: ListSource): boolean {
+  return one.snapshot === other.snapshot && JSON.stringify(one.query.visibility) === JSON.stringify(other.query.visibility)
+}
+
 /**
- * One page of a list, all of it as of one commit that is not older than `current()` at the call. Cost: O(k log n + page) for k visible groups, once the
- * views it needs are there; where they are too many, or are evicted as fast as they are made, it sorts what is visible.
+ * One page of a list: records, count and rights of one commit that is not older than the call. `read` turns it into an answer in that same commit's state, so
+ * what it joins to the rows is of that commit too. Cost: O(k log n + page) for k visible groups, once the views it needs are there; where they are too many, or
+ * are evicted as fast as they are made, it sorts what is visible.
  */
-export async function listRows(current: () => Snapshot, query: ListQuery): Promise<ListResult> {
-  const { order } = query
-  const filters = [...query.filters].sort(([a], [b]) => (a < b ? -1 : 1))
+export async function listRows<T>(current: () => ListSource, read: (result: ListResult) => T): Promise<T> {
   for (let attempt = 1; ; attempt++) {
-    const snapshot = current()
-    const table = snapshot.table(query.kind)
+    const source = current()
+    const { query } = source
+    const { order } = query
+    const filters = [...query.filters].sort(([a], [b]) => (a < b ? -1 : 1))
+    const table = source.snapshot.table(query.kind)
     const named = namedRows(table, query.uidp)
     if (named !== undefined) {
       const rows = named.filter((row) => matchesAll(table, query, row)).sort(order.compare)
-      return pageOf([wholeOf(OrderTree.fromSorted(rows, order.compare))], query)
+      return read(pageOf([wholeOf(OrderTree.fromSorted(rows, order.compare))], query))
     }
-    const scopes = placesOf(query).map((place) => ({ ...place, filters }))
+    const scopes = partsOf(query).map((part): ScopedPart => ({ ...part, filters }))
     const atHand = new Map(scopes.map((scope) => [scope, sequenceAtHand(table, scope, order)]))
-    const wanting = scopes.filter((scope) => atHand.get(scope) === undefined)
+    const wanting = scopes.filter(isViewScope).filter((scope) => atHand.get(scope) === undefined)
     if (wanting.length === 0 || wanting.length > maxViewsPerList || attempt > maxAttempts) {
-      return pageOf(
-        scopes.map((scope) => atHand.get(scope) ?? sequenceSortedNow(table, scope, order)),
-        query,
-      )
+      const sorted = new Map<ScopedPart, Sequence<Row>>(wanting.map((scope) => [scope, sequenceSortedNow(table, scope, order)]))
+      const all = scopes.map((scope) => atHand.get(scope) ?? sorted.get(scope)).filter((sequence) => sequence !== undefined)
+      return read(pageOf(all, query))
     }
     const views = await Promise.all(wanting.map((scope) => table.views.view(scope, order)))
-    if (current() !== snapshot || views.some((view) => view.state !== 'ready')) continue
+    if (!isSameAs(source, current()) || views.some((view) => view.state !== 'ready')) continue
     // From here on nothing is awaited: the views are complete, and what is no view is read anew, so that all is of one commit.
-    const viewOf = new Map(wanting.map((scope, at) => [scope, views[at]]))
+    const viewOf = new Map<ScopedPart, ReadyView | undefined>(wanting.map((scope, at) => [scope, views[at]]))
     const sequences = scopes.map((scope) => {
       const view = viewOf.get(scope)
       return view === undefined ? sequenceAtHand(table, scope, order) : wholeOf(view.tree)
     })
-    if (!sequences.includes(undefined)) return pageOf(sequences as Sequence<Row>[], query)
+    if (!sequences.includes(undefined))
+      return read(
+        pageOf(
+          sequences.filter((sequence) => sequence !== undefined),
+          query,
+        ),
+      )
   }
 }

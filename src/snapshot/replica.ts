@@ -87,14 +87,16 @@ export class Replica {
     this.#rowListeners.add(listener)
   }
 
-  /** Calls `listener` when a reload replaced the whole snapshot. */
-  onReset(listener: () => void): void {
+  /** Calls `listener` when a reload replaced the whole snapshot, until the returned function is called. */
+  onReset(listener: () => void): () => void {
     this.#resetListeners.add(listener)
+    return () => this.#resetListeners.delete(listener)
   }
 
-  /** Calls `listener` with each changed key under `meta/` and each sweep mark. */
-  onKey(listener: (key: string) => void): void {
+  /** Calls `listener` with each changed key under `meta/` and each sweep mark, until the returned function is called. */
+  onKey(listener: (key: string) => void): () => void {
     this.#keyListeners.add(listener)
+    return () => this.#keyListeners.delete(listener)
   }
 
   /** Loads and starts to follow; resolves once live. Rejects where the first load fails for good (`signal` aborts). */

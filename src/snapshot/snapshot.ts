@@ -7,9 +7,6 @@ import { KindTable } from './table.ts'
 /** Told of every row that came, changed or went; `kind` is the row's. */
 export type RowListener = (kind: string, old: Row | undefined, row: Row | undefined) => void
 
-/** A key under `i/` or `meta/` that is kept in memory. */
-export type KeptEntry = Entry
-
 /** Index keys that readers need besides the records; the others only ever guard transactions. */
 const keptPrefixes = ['i/owners/', sweepPrefix, 'meta/'] as const
 
@@ -22,7 +19,7 @@ export type FaultListener = (fault: { key: string; cause: unknown }) => void
  */
 export class Snapshot {
   readonly #tables: ReadonlyMap<string, KindTable>
-  readonly #kept = new Map<string, KeptEntry>()
+  readonly #kept = new Map<string, Entry>()
   readonly #marks = new Map<string, string>()
   readonly #builtIns: readonly Row[]
   readonly #listener: RowListener
@@ -59,18 +56,8 @@ export class Snapshot {
   }
 
   /** A kept key's entry. */
-  entry(key: string): KeptEntry | undefined {
+  entry(key: string): Entry | undefined {
     return this.#kept.get(key)
-  }
-
-  /** All kept entries whose key starts with `prefix`. */
-  entries(prefix: string): KeptEntry[] {
-    return [...this.#kept.values()].filter((entry) => entry.key.startsWith(prefix))
-  }
-
-  /** True while what depended on the removed record `uid` is still being swept. */
-  isSweeping(uid: string): boolean {
-    return this.#marks.has(uid)
   }
 
   /** The removed records whose dependents are still to be swept: uid and kind. */

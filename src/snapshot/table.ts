@@ -41,11 +41,6 @@ export class KindTable {
     return this.#rows.values()
   }
 
-  /** True where the kind has an exact filter of this name. */
-  hasFilter(filter: string): boolean {
-    return this.#postings.has(filter)
-  }
-
   /** The records whose `filter` has exactly this value. */
   matching(filter: string, value: string): ReadonlySet<Row> {
     return this.#postings.get(filter)?.get(value) ?? noRows

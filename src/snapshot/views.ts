@@ -42,7 +42,7 @@ interface View {
 }
 
 /** What a list reads. */
-type ReadyView = Pick<View, 'tree' | 'state'>
+export type ReadyView = Pick<View, 'tree' | 'state'>
 
 /** True where `row` lies in `scope`. */
 export function inScope(table: ViewSource, scope: ViewScope, row: Row): boolean {
@@ -88,7 +88,7 @@ export class Views {
     if (view === undefined) {
       view = this.#fill(scope, order)
       this.#views.set(id, view)
-      this.#evict()
+      this.#evict(id)
     } else {
       // Last used comes last: the map's order is the order of eviction.
       this.#views.delete(id)
@@ -144,12 +144,13 @@ export class Views {
     return Array.from(best ?? table.rows())
   }
 
-  #evict(): void {
+  /** Drops what was not used for longest, but never `kept`. */
+  #evict(kept: string): void {
     let entries = 0
     for (const view of this.#views.values()) entries += view.tree.size
     for (const [id, view] of this.#views) {
       if (this.#views.size <= maxViews && entries <= maxEntries) return
-      if (view.state === 'filling') continue
+      if (view.state === 'filling' || id === kept) continue
       entries -= view.tree.size
       view.state = 'dropped'
       this.#views.delete(id)

@@ -1,7 +1,7 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { JsonObject } from '@bufbuild/protobuf'
+import { create, type JsonObject } from '@bufbuild/protobuf'
 import { createDevIssuer, type DevIssuer } from '../../src/authn/dev-issuer.ts'
 import { personUid } from '../../src/authn/issuer-name.ts'
 import type { Narrowing } from '../../src/authn/principal.ts'
@@ -13,6 +13,10 @@ import { builtInRoles } from '../../src/core/roles.ts'
 import type { LogFields } from '../../src/core/log.ts'
 import type { Clock } from '../../src/core/runtime.ts'
 import { trustedUid } from '../../src/core/uid.ts'
+import { IdentitySchema } from '../../src/gen/taproot/iam/v2/identities_pb.ts'
+import { ChangeSet, newEtag } from '../../src/resources/change-set.ts'
+import { identityKind } from '../../src/resources/iam/identities.ts'
+import type { Resource } from '../../src/snapshot/row.ts'
 import { freePorts } from '../parts/free-port.ts'
 import { startEtcd, type EtcdCluster } from '../parts/etcd.ts'
 import { grpcDoor, restDoor, type Door, type Reply } from './doors.ts'
@@ -154,4 +158,21 @@ export async function makeMember(server: TestServer, group: string, options: { r
     ok(await server.rest.call('CreateRoleBinding', { parent: options.bindAt ?? group, roleBinding: { identityUid: uid, roleUid: role } }, { token }))
   }
   return { uid, token: await server.tokenFor(uid) }
+}
+
+/** Registers the person behind (issuer, subject) in the store, as a first sign-in does, and mints a token for them. */
+export async function makePerson(server: TestServer, person: { issuer: string; subject: string; email?: string }): Promise<{ uid: string; token: string }> {
+  const { engine, signIn } = server.running
+  const uid = personUid(person.issuer, person.subject)
+  const nowMs = engine.services.clock.now()
+  if (engine.replica.snapshot.get('Identity', uid) === undefined) {
+    const changes = new ChangeSet()
+    const record = create(IdentitySchema, { name: 'person', email: person.email ?? '' }) as unknown as Resource
+    changes.create(identityKind, { uid, record, facts: { etag: newEtag(engine.services.random), createMs: nowMs, updateMs: nowMs, managedBy: '' } })
+    const outcome = await engine.store.transact(changes, AbortSignal.timeout(5_000))
+    if (outcome.committed) await engine.replica.reached(outcome.revision, AbortSignal.timeout(5_000))
+  }
+  const act = { ...person, audience: server.config.baseUrl }
+  const { token } = await signIn.tokens.mint({ identityUid: uid, audiences: [server.config.baseUrl], act, narrowing: {} })
+  return { uid, token }
 }

@@ -91,7 +91,7 @@ export const configSchema = section('Configuration of Taproot.', {
     ),
   }),
   selfService: section('What any signed-in person may do.', { rootGroups: flag('Create root groups, becoming their owner.', false) }),
-  rateLimit: section('A token bucket per principal; callers without a token are counted by address.', {
+  rateLimit: section('A token bucket per principal; refused credentials are counted by address.', {
     enabled: flag('Whether requests are limited.', true),
     requestsPerSecond: count('Requests that a principal may send per second in the long run.', 100),
     burst: count('Requests that a principal may send at once.', 200),

@@ -1,6 +1,7 @@
 import { create } from '@bufbuild/protobuf'
 import { decide } from '../../authz/reach.ts'
-import { setOf } from '../../core/capability.ts'
+import { personUid } from '../../authn/issuer-name.ts'
+import { containsAll, setOf } from '../../core/capability.ts'
 import { DomainError } from '../../core/errors.ts'
 import { isUid, rootParent, type Uid } from '../../core/uid.ts'
 import {
@@ -68,10 +69,12 @@ function resolveParent(services: Services, caller: Caller, text: string): Uid {
   return uid
 }
 
-/** A root group is made by operators, and by any person where self service is on. */
+/** A root group is made by operators, and by any person where self service is on, unless their token was narrowed to something else. */
 function assertMayCreateRoot(services: Services, caller: Caller): void {
   if (caller.reach().operator) return
-  if (services.settings.selfServiceRootGroups && !caller.identity.includes('/')) return
+  const { scopes, capabilities } = caller.narrowing
+  const isNarrowed = scopes !== undefined || (capabilities !== undefined && !containsAll(capabilities, needed))
+  if (services.settings.selfServiceRootGroups && !caller.identity.includes('/') && !isNarrowed) return
   throw denied(['groups.create'], rootParent)
 }
 
@@ -90,13 +93,17 @@ export const createGroup: Handler = (services, context, message) => {
     })
   }
   const parent = resolveParent(services, caller, text)
-  return createRecord(groupKind, services, { context: { ...context, authorize: () => void resolveParent(services, caller, text) }, message, parent })
+  return createRecord(groupKind, services, { context: { ...context, authorize: () => void resolveParent(services, caller, parent) }, message, parent })
 }
 
-/** The domain of the caller's e-mail, where a trusted sign-in verified it and it names an organisation. */
+/**
+ * The domain of the caller's e-mail, where a trusted sign-in verified it and it names an organisation. Only for the person that issuer and subject
+ * stand for: any tenant may make an identity that names a trusted issuer and brings keys of its own.
+ */
 function verifiedDomain(services: Services, caller: Caller): string | undefined {
-  const { iss, email } = caller.actor
-  if (iss === undefined || email === undefined || !services.settings.trustedIssuers.has(iss)) return undefined
+  const { iss, sub, email } = caller.actor
+  if (iss === undefined || sub === undefined || email === undefined || !services.settings.trustedIssuers.has(iss)) return undefined
+  if (caller.identity !== personUid(iss, sub)) return undefined
   const domain = email.slice(email.lastIndexOf('@') + 1).toLowerCase()
   return domain === '' || freeMail.has(domain) ? undefined : domain
 }

@@ -11,7 +11,7 @@ import type { Guard, Write } from '../../store/store.ts'
 import type { ChangeSet } from '../change-set.ts'
 import { denied } from '../faults.ts'
 import { ownerRoleUid, ownersChanged } from '../grant-rules.ts'
-import { defineKind, type Extra, type Planning } from '../kind.ts'
+import { defineKind, type Draft, type Extra, type Planning } from '../kind.ts'
 import { planChild } from '../write.ts'
 import { roleBindingKind } from './role-bindings.ts'
 
@@ -62,7 +62,13 @@ function assertMaySetStanding(planning: Planning, record: Group, current: Group)
   if (!planning.reach.operator && (record.verified !== current.verified || record.kind !== current.kind)) throw denied([], record.uid)
 }
 
-function checkStanding(record: Group, isRoot: boolean): void {
+/** A subgroup shows the kind of its root, and may be sent back so; it has none of its own. */
+function settleStanding(planning: Planning, draft: Draft<GroupRecord>): void {
+  const { record } = draft
+  const isRoot = draft.parent === rootParent
+  // A row of kind Group holds a Group.
+  const root = isRoot ? undefined : (planning.snapshot.get('Group', rootOf(draft.uid))?.message as unknown as Group | undefined)
+  if (root !== undefined && record.kind === root.kind) record.kind = OrgKind.UNSPECIFIED
   if (!isRoot && record.verified) throw DomainError.invalid('verified', 'only a root group can be verified')
   if (!isRoot && record.kind !== OrgKind.UNSPECIFIED) throw DomainError.invalid('kind', 'a subgroup has the kind of its root group')
   if (record.verified && record.kind === OrgKind.UNSPECIFIED) throw DomainError.invalid('kind', 'is required for a verified group')
@@ -85,14 +91,14 @@ export const groupKind = defineKind<GroupRecord>({
   desc: GroupSchema,
   uniqueName: true,
   create(planning, draft) {
+    settleStanding(planning, draft)
     assertMaySetStanding(planning, draft.record, create(GroupSchema))
-    checkStanding(draft.record, draft.parent === rootParent)
     draft.record.status = draft.parent === rootParent ? OrgStatus.READY : OrgStatus.UNSPECIFIED
     return undefined
   },
   update(planning, draft, current) {
+    settleStanding(planning, draft)
     assertMaySetStanding(planning, draft.record, current)
-    checkStanding(draft.record, draft.parent === rootParent)
     if (current.verified && draft.record.name !== current.name) {
       throw DomainError.precondition([{ type: 'VERIFIED_NAME', subject: draft.uid, description: 'the name of a verified group can not be changed' }])
     }

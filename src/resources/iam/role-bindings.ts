@@ -49,7 +49,8 @@ const index: KindIndex = {
 function mayBeBound(snapshot: Snapshot, identity: string, group: string): boolean {
   if (!isUid(identity)) return false
   const home = parentOf(identity)
-  if (home === rootParent) return snapshot.get('Group', identity) === undefined && snapshot.get('Role', identity) === undefined
+  // Whether a root uid is a person's, or that of some other tenant's group, is not told: a binding to the latter gives nobody anything.
+  if (home === rootParent) return !isBuiltInRole(identity) && !isWithin(group, identity)
   return isWithin(group, home) && snapshot.get('Identity', identity) !== undefined
 }
 
@@ -122,8 +123,8 @@ export const roleBindingKind = defineKind<BindingRecord>({
     },
   ],
   references: (record) => [
-    { relation: 'identity', kind: 'Identity', uid: record.identityUid, mayBeAbsent: !record.identityUid.includes('/') },
-    { relation: 'role', kind: 'Role', uid: record.roleUid, mayBeAbsent: isBuiltInRole(record.roleUid) },
+    { relation: 'identity', kind: 'Identity', uid: record.identityUid, presence: record.identityUid.includes('/') ? 'required' : 'derived' },
+    { relation: 'role', kind: 'Role', uid: record.roleUid, presence: isBuiltInRole(record.roleUid) ? 'built_in' : 'required' },
   ],
   create(planning, draft) {
     check(planning, draft)
