@@ -6,7 +6,7 @@ import { freshName, makeMember, ok } from '../harness/test-server.ts'
 import type { Walked } from './cases.ts'
 import { externalToken } from './cases-doors.ts'
 import { movedTo, placeIn, pluralOf, type Access, type ListCase } from './method-case.ts'
-import { auditLines, missingBeside, narrowedToken, storeRevision, swept, tokenWith, type World } from './world.ts'
+import { auditLines, confinedToken, missingBeside, narrowedToken, storeRevision, swept, tokenWith, type World } from './world.ts'
 
 /** What every method is asked, whoever may call it. */
 export const aspects = ['allowed', 'denied', 'no token', 'other tenant'] as const
@@ -152,8 +152,7 @@ const scoped = {
   },
   async 'an identity of a subgroup'(subject) {
     const { world, row } = subject
-    const { token } = await makeMember(world.server, world.subgroup, { role: 'owner' })
-    await expectHidden(subject, await row.request(world), token)
+    await expectHidden(subject, await row.request(world), await confinedToken(world))
   },
   async 'a token narrowed to another capability'(subject) {
     const { world, row, method } = subject
@@ -247,8 +246,7 @@ const list = {
   },
   async 'an identity of a subgroup'(subject) {
     await fill(subject)
-    const { token } = await makeMember(subject.world.server, subject.world.subgroup, { role: 'owner' })
-    await expectSubgroupOnly(subject, token)
+    await expectSubgroupOnly(subject, await confinedToken(subject.world))
   },
   async 'a token narrowed to another capability'(subject) {
     await expectNothing(subject, await narrowedToken(subject.world, { capabilities: setOf([useless]) }))

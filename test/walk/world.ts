@@ -1,13 +1,26 @@
 import { randomBytes } from 'node:crypto'
-import { create, type JsonObject } from '@bufbuild/protobuf'
+import { create, type JsonObject, type Message } from '@bufbuild/protobuf'
 import { personUid } from '../../src/authn/issuer-name.ts'
 import { capabilityByName, type CapabilitySet } from '../../src/core/capability.ts'
 import { IdentitySchema } from '../../src/gen/taproot/iam/v2/identities_pb.ts'
+import { RoleBindingSchema } from '../../src/gen/taproot/iam/v2/role_bindings_pb.ts'
 import { ChangeSet } from '../../src/resources/change-set.ts'
 import { identityKind } from '../../src/resources/iam/identities.ts'
+import { roleBindingKind } from '../../src/resources/iam/role-bindings.ts'
+import type { AnyKind } from '../../src/resources/kind.ts'
 import type { Resource } from '../../src/snapshot/row.ts'
-import { isUid, parentOf, rootParent, trustedUid } from '../../src/core/uid.ts'
-import { freshName, makeMember, makeOrganisation, ok, startTestServer, type LogLine, type Organisation, type TestServer } from '../harness/test-server.ts'
+import { isUid, parentOf, rootParent, trustedUid, type Uid } from '../../src/core/uid.ts'
+import {
+  freshName,
+  makeMember,
+  makeOrganisation,
+  ok,
+  roleUid,
+  startTestServer,
+  type LogLine,
+  type Organisation,
+  type TestServer,
+} from '../harness/test-server.ts'
 
 /** An issuer whose e-mail claims count (configuration `issuers`). */
 export const trustedIssuer = 'https://login.example'
@@ -71,21 +84,35 @@ export function narrowedToken(world: World, narrowing: { capabilities?: Capabili
   })
 }
 
+/** Puts a record into the store past all rules: what no method makes, or makes no longer. */
+async function plant(server: TestServer, kind: AnyKind, source: { uid: Uid; record: Message }): Promise<void> {
+  const { store, replica } = server.running.engine
+  const changes = new ChangeSet()
+  const now = Date.now()
+  // The record is one of the kind's own messages.
+  const record = source.record as unknown as Resource
+  changes.create(kind, { uid: source.uid, record, facts: { etag: freshName('etag'), createMs: now, updateMs: now, managedBy: '' } })
+  const outcome = await store.transact({ guards: changes.guards, writes: changes.writes }, AbortSignal.timeout(5_000))
+  if (!outcome.committed) throw new Error(`${source.uid} can not be planted`)
+  await replica.barrier(AbortSignal.timeout(5_000))
+}
+
 /** A token of a person, registered here, for whose e-mail address the trusted issuer vouches. */
 export async function personToken({ server }: World, email: string): Promise<string> {
-  const { store, replica } = server.running.engine
   const subject = freshName('person')
   const uid = personUid(trustedIssuer, subject)
-  const changes = new ChangeSet()
-  // Identity is a resource of the schema. No method makes people: they register.
-  const record = create(IdentitySchema, { name: subject }) as unknown as Resource
-  const now = Date.now()
-  changes.create(identityKind, { uid, record, facts: { etag: subject, createMs: now, updateMs: now, managedBy: '' } })
-  const outcome = await store.transact({ guards: changes.guards, writes: changes.writes }, AbortSignal.timeout(5_000))
-  if (!outcome.committed) throw new Error(`${subject} is there already`)
-  await replica.barrier(AbortSignal.timeout(5_000))
-  const act = { issuer: trustedIssuer, subject, audience: server.config.baseUrl, email }
-  return (await server.running.signIn.tokens.mint({ identityUid: uid, audiences: [server.config.baseUrl], act, narrowing: {} })).token
+  await plant(server, identityKind, { uid, record: create(IdentitySchema, { name: subject }) })
+  const { baseUrl } = server.config
+  const act = { issuer: trustedIssuer, subject, audience: baseUrl, email }
+  return (await server.running.signIn.tokens.mint({ identityUid: uid, audiences: [baseUrl], act, narrowing: {} })).token
+}
+
+/** A token of an identity of the subgroup, which owns it and, by a binding that no method would make, the root group too (spec 5.5). */
+export async function confinedToken({ server, group, subgroup }: World): Promise<string> {
+  const { uid, token } = await makeMember(server, subgroup, { role: 'owner' })
+  const record = create(RoleBindingSchema, { identityUid: uid, roleUid: roleUid('owner') })
+  await plant(server, roleBindingKind, { uid: trustedUid(`${group}/${randomBytes(8).toString('hex')}`), record })
+  return token
 }
 
 /** A uid beside this one that nothing has. */
