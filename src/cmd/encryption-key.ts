@@ -8,13 +8,21 @@ function hasCode(error: unknown, code: string): boolean {
   return error instanceof Error && 'code' in error && error.code === code
 }
 
+async function readConfigured(path: string): Promise<Buffer> {
+  try {
+    return await readFile(path)
+  } catch (cause) {
+    throw new Error(`encryption.keyFile (TAPROOT_ENCRYPTION_KEY_FILE) can't be read: ${cause instanceof Error ? cause.message : String(cause)}`, { cause })
+  }
+}
+
 /**
  * The key that encrypts the store's data key: `encryption.keyFile`, or on the embedded store a file in `dataDir` that is made on first start. Throws the
  * file's error, or SealingError `bad_key`.
  */
 export async function readEncryptionKey(config: Config, random: Random): Promise<Uint8Array> {
   const { keyFile } = config.encryption
-  if (keyFile !== undefined) return parseKeyEncryptionKey(await readFile(keyFile))
+  if (keyFile !== undefined) return parseKeyEncryptionKey(await readConfigured(keyFile))
   const path = join(config.dataDir, 'encryption.key')
   try {
     return parseKeyEncryptionKey(await readFile(path))
