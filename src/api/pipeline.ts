@@ -34,7 +34,8 @@ export interface PipelineOptions {
   readonly reads: 'linearizable' | 'bounded'
   /** Undefined where requests are not limited. */
   readonly rateLimiter: RateLimiter | undefined
-  readonly log: Log
+  /** Where audit lines go. */
+  readonly auditLog: Log
 }
 
 /** What the steps have found out so far. */
@@ -165,16 +166,16 @@ function auditFailure(log: Log, failure: { call: Call; progress: Progress; error
 
 /** The pipeline that both transports hand their calls to. */
 export function createPipeline(options: PipelineOptions): Dispatch {
-  const { log } = options
+  const { auditLog } = options
   const traced = async (call: Call): Promise<Answer> => {
     const progress: Progress = { caller: undefined, subject: undefined }
     try {
       const answer = await run(options, call, progress)
-      if (call.method.mutation) audit(log, { call, caller: progress.caller, subject: progress.subject, outcome: 'done' })
+      if (call.method.mutation) audit(auditLog, { call, caller: progress.caller, subject: progress.subject, outcome: 'done' })
       return answer
     } catch (thrown) {
       const error = fromStore(thrown)
-      auditFailure(log, { call, progress, error })
+      auditFailure(auditLog, { call, progress, error })
       throw error
     }
   }

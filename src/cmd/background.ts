@@ -35,7 +35,7 @@ async function forget(store: Store, hourKey: string, signal: AbortSignal): Promi
 }
 
 /** Forgets idempotency keys whose hour is over. */
-async function trimIdempotency(store: Store, nowMs: number, signal: AbortSignal): Promise<void> {
+export async function trimIdempotency(store: Store, nowMs: number, signal: AbortSignal): Promise<void> {
   const end = `${idempotencyHourPrefix}${idempotencyHour(nowMs - idempotencyLifeMs - 3_600_000)}`
   for (;;) {
     const { entries } = await store.range({ prefix: idempotencyHourPrefix, limit: trimBatch }, signal)

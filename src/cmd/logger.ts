@@ -1,15 +1,28 @@
-import { pino } from 'pino'
+import { pino, type Logger } from 'pino'
 import type { Log } from '../core/log.ts'
 
-/** A log that writes JSON lines to a file, or to standard error: standard output is left to what a command prints. */
-export function createLogger(level: string, file?: string): Log & { flush(): void } {
-  const destination = pino.destination(file === undefined ? { fd: 2, sync: false } : { dest: file, sync: false })
-  const logger = pino({ level, base: null, timestamp: pino.stdTimeFunctions.isoTime, messageKey: 'message' }, destination)
+/** The logs of a process, on one stream of JSON lines. */
+export interface Logs {
+  /** From the configured level on. */
+  readonly log: Log
+  /** Whatever the level: who did what must not depend on how chatty the rest is. */
+  readonly auditLog: Log
+  /** Writes out what is held back. */
+  flush(): void
+}
+
+function logOver(logger: Logger): Log {
   return {
     debug: (message, fields) => logger.debug(fields ?? {}, message),
     info: (message, fields) => logger.info(fields ?? {}, message),
     warn: (message, fields) => logger.warn(fields ?? {}, message),
     error: (message, fields) => logger.error(fields ?? {}, message),
-    flush: () => destination.flushSync(),
   }
+}
+
+/** Logs to a file that only its owner reads, or to standard error: standard output is left to what a command prints. */
+export function createLogs(level: string, file?: string): Logs {
+  const destination = pino.destination(file === undefined ? { fd: 2, sync: false } : { dest: file, mode: 0o600, sync: false })
+  const logger = pino({ level, base: null, timestamp: pino.stdTimeFunctions.isoTime, messageKey: 'message' }, destination)
+  return { log: logOver(logger), auditLog: logOver(logger.child({}, { level: 'info' })), flush: () => destination.flushSync() }
 }

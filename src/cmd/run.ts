@@ -3,11 +3,9 @@ import { join, relative } from 'node:path'
 import type { Config, Role } from './config/config.ts'
 import { loadConfig } from './config/load-config.ts'
 import { startDemo, type RunningDemo } from './dev-mode.ts'
-import { createLogger } from './logger.ts'
+import { createLogs, type Logs } from './logger.ts'
 import { devIssuerOf } from './print-dev-token.ts'
 import { startServer, type RunningServer } from './server.ts'
-
-type Logger = ReturnType<typeof createLogger>
 
 /** Aborts at the first SIGINT or SIGTERM; a second one ends the process at once. */
 function stopSignal(): AbortSignal {
@@ -33,16 +31,16 @@ function aborted(signal: AbortSignal): Promise<void> {
 async function run(
   role: Role,
   file: string | undefined,
-  serve: (found: { config: Config; log: Logger; signal: AbortSignal }) => Promise<() => Promise<void>>,
+  serve: (found: { config: Config; logs: Logs; signal: AbortSignal }) => Promise<() => Promise<void>>,
 ): Promise<void> {
   const { config, warnings } = loadConfig({ file, env: process.env, role })
-  mkdirSync(config.dataDir, { recursive: true, mode: 0o700 })
-  const log = createLogger(config.log.level, role === 'dev' ? join(config.dataDir, 'taproot.log') : undefined)
-  for (const warning of warnings) log.warn(warning)
+  if (role === 'dev') mkdirSync(config.dataDir, { recursive: true, mode: 0o700 })
+  const logs = createLogs(config.log.level, role === 'dev' ? join(config.dataDir, 'taproot.log') : undefined)
+  for (const warning of warnings) logs.log.warn(warning)
   const signal = stopSignal()
   let stop: () => Promise<void>
   try {
-    stop = await serve({ config, log, signal })
+    stop = await serve({ config, logs, signal })
   } catch (error) {
     // Stopped before it was up: that is no fault.
     if (signal.aborted) process.exit(0)
@@ -50,15 +48,15 @@ async function run(
   }
   await aborted(signal)
   await stop()
-  log.flush()
+  logs.flush()
   process.exit(0)
 }
 
 /** Runs role `api` until SIGINT or SIGTERM. Throws ConfigError, PortError, StoreError. */
 export function runApi(options: { config?: string }): Promise<void> {
-  return run('api', options.config, async ({ config, log, signal }) => {
-    const server = await startServer({ config, log, devIssuer: undefined }, signal)
-    log.info('ready', { baseUrl: config.baseUrl, port: config.api.port, ops: config.ops.port, store: config.store.kind })
+  return run('api', options.config, async ({ config, logs, signal }) => {
+    const server = await startServer({ config, ...logs, devIssuer: undefined }, signal)
+    logs.log.info('ready', { baseUrl: config.baseUrl, port: config.api.port, ops: config.ops.port, store: config.store.kind })
     return server.stop
   })
 }
@@ -82,9 +80,9 @@ function greeting(config: Config, demo: RunningDemo): string {
 
 /** Runs role `dev` until SIGINT or SIGTERM: the API with a development issuer and a demo group. Log lines go to a file in `dataDir`. */
 export function runDev(options: { config?: string }): Promise<void> {
-  return run('dev', options.config, async ({ config, log, signal }) => {
+  return run('dev', options.config, async ({ config, logs, signal }) => {
     const devIssuer = await devIssuerOf(config)
-    const server: RunningServer = await startServer({ config, log, devIssuer }, signal)
+    const server: RunningServer = await startServer({ config, ...logs, devIssuer }, signal)
     const demo = await startDemo(server, { config, devIssuer })
     process.stdout.write(greeting(config, demo))
     return async () => {

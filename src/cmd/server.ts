@@ -40,6 +40,8 @@ export interface RunningServer {
 export interface ServerOptions {
   readonly config: Config
   readonly log: Log
+  /** Where audit lines go, whatever the level of `log`. */
+  readonly auditLog: Log
   readonly devIssuer: DevIssuer | undefined
   /** The machine's time by default. */
   readonly clock?: Clock
@@ -112,12 +114,12 @@ interface ApiPort {
   close(): Promise<void>
 }
 
-function createApiPort(options: { config: Config; log: Log; registry: Registry; devIssuer: DevIssuer | undefined }, engine: Engine, signIn: SignIn): ApiPort {
-  const { config, log, registry, devIssuer } = options
+function createApiPort(options: ServerOptions & { readonly registry: Registry }, engine: Engine, signIn: SignIn): ApiPort {
+  const { config, log, auditLog, registry, devIssuer } = options
   const { services, signingKeys } = engine
   const doors = createDoors({ services, exchange: signIn.exchange, ownIssuer: config.baseUrl })
   const rateLimiter = config.rateLimit.enabled ? new RateLimiter(config.rateLimit, services.clock) : undefined
-  const dispatch = createPipeline({ services, authenticator: signIn.authenticator, doors, reads: config.reads, rateLimiter, log })
+  const dispatch = createPipeline({ services, authenticator: signIn.authenticator, doors, reads: config.reads, rateLimiter, auditLog })
   const shared = { methods, dispatch, log, newRequestId: () => randomUUID(), metrics: createCallMetrics(registry) }
   const routes = documentRoutes({ baseUrl: config.baseUrl, signingKeys, devIssuer })
   const http = createHttpDoor(createHttpApi({ ...shared, encoders: createJsonEncoders(), routes, preview: config.compat.namespaces.length > 0 }))
@@ -182,7 +184,7 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     cleanups.unshift(() => signIn.close())
     const background = runBackground(engine, stopping.signal)
     cleanups.unshift(() => background)
-    const api = createApiPort({ config, log, registry, devIssuer }, engine, signIn)
+    const api = createApiPort({ ...options, registry }, engine, signIn)
     cleanups.unshift(() => api.close())
     await openPort('api.port', config.api.port, () => api.port.listen(config.listen, config.api.port))
     listening = true

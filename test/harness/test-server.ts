@@ -92,7 +92,7 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
       logs.push({ level, message, fields })
     }
   const log = { debug: logAt('debug'), info: logAt('info'), warn: logAt('warn'), error: logAt('error') }
-  const running = await startServer({ config, log, devIssuer, clock }, new AbortController().signal)
+  const running = await startServer({ config, log, auditLog: log, devIssuer, clock }, new AbortController().signal)
   const rest = restDoor(`http://127.0.0.1:${apiPort}`)
   const grpc = grpcDoor(`127.0.0.1:${apiPort}`)
   const mint = async (identityUid: string, subject: string, narrowing: Narrowing = {}): Promise<string> => {

@@ -2,6 +2,7 @@ import { ScalarType, fromJson } from '@bufbuild/protobuf'
 import type { DescEnum, DescField, DescMessage, JsonObject, JsonValue } from '@bufbuild/protobuf'
 import { capabilityByName } from '../../core/capability.ts'
 import type { FieldViolation } from '../../core/errors.ts'
+import { fieldAccess } from '../../core/field-behavior.ts'
 import { CapabilitySchema } from '../../gen/taproot/common/v2/capability_pb.ts'
 
 /** How a body is read. */
@@ -37,7 +38,7 @@ const fieldsByKey = new WeakMap<DescMessage, Map<string, DescField>>()
 
 /**
  * Checks a JSON object against a message type and brings its keys into one spelling. Every fault is listed with its path in proto
- * names; nulls are dropped (null is "not set"), so is what has a fault.
+ * names; nulls are dropped (null is "not set"), so is what has a fault, and output-only fields whatever they hold.
  */
 export function shapeJson(desc: DescMessage, value: JsonObject, options: ShapeOptions): Shaped {
   const shaping = new Shaping(options)
@@ -72,6 +73,8 @@ class Shaping {
         if (this.#options.strict) this.#fault(path, 'is not a known field')
         continue
       }
+      // Clients send back what they read (rules 1.2).
+      if (fieldAccess(field).outputOnly) continue
       this.#note(field, item, path)
       if (item === null && field.message?.typeName !== 'google.protobuf.Value') continue
       const clash = Object.hasOwn(out, field.jsonName) ? 'is given twice' : oneofClash(field, oneofs)

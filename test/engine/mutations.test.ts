@@ -1,0 +1,173 @@
+import type { JsonObject } from '@bufbuild/protobuf'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { capabilities, setOf } from '../../src/core/capability.ts'
+import { trimIdempotency } from '../../src/cmd/background.ts'
+import { idempotencyHourPrefix } from '../../src/resources/idempotency.ts'
+import { StoreError, type Store } from '../../src/store/store.ts'
+import {
+  freshName,
+  makeMember,
+  makeOrganisation,
+  makePerson,
+  ok,
+  roleUid,
+  startTestServer,
+  type Organisation,
+  type TestServer,
+} from '../harness/test-server.ts'
+
+const person = { issuer: 'https://people.example', subject: 'ada' }
+
+/** The store, but the answer to the next transaction gets lost after it committed; `meanwhile` runs before the caller learns so. */
+function losingOneAnswer(store: Store, meanwhile: () => Promise<unknown>): Store {
+  let lost = false
+  return new Proxy(store, {
+    get(target, name) {
+      if (name === 'transact' && !lost) {
+        return async (...call: Parameters<Store['transact']>) => {
+          lost = true
+          await target.transact(...call)
+          await meanwhile()
+          throw new StoreError('unavailable', 'the answer got lost')
+        }
+      }
+      const value: unknown = Reflect.get(target, name)
+      return typeof value === 'function' ? (value.bind(target) as unknown) : value
+    },
+  })
+}
+
+describe('mutations', () => {
+  let server: TestServer
+  let organisation: Organisation
+  beforeAll(async () => {
+    server = await startTestServer()
+    organisation = await makeOrganisation(server)
+  })
+  afterAll(() => server.stop())
+
+  /** Runs `call` while the store loses one answer. */
+  async function withLostAnswer<T>(meanwhile: () => Promise<unknown>, call: () => Promise<T>): Promise<T> {
+    // The one place where a real store is made to fail on purpose: services are handed around by reference.
+    const services = server.running.engine.services as { store: Store }
+    const { store } = services
+    services.store = losingOneAnswer(store, meanwhile)
+    try {
+      return await call()
+    } finally {
+      services.store = store
+    }
+  }
+
+  test('a create whose answer got lost is made once, also where somebody changed the record meanwhile', async () => {
+    const { group, token } = organisation
+    const name = freshName('lost')
+    const identity = { name, claimMatch: { issuer: 'https://i.example', subject: 's' } }
+    const change = async (): Promise<void> => {
+      const list = ok(await server.rest.call('ListIdentities', { name }, { token }))
+      const [made] = list['identities'] as JsonObject[]
+      ok(await server.rest.call('UpdateIdentity', { identity: { uid: made?.['uid'] ?? '', description: 'changed' } }, { token }))
+    }
+    ok(await withLostAnswer(change, () => server.rest.call('CreateIdentity', { parent: group, identity }, { token })))
+    expect(ok(await server.rest.call('ListIdentities', { name }, { token }))).toMatchObject({ totalCount: '1', identities: [{ description: 'changed' }] })
+  })
+
+  test('a delete whose answer got lost is a success, and the record is gone for the next reader', async () => {
+    const { group, token } = organisation
+    const made = ok(await server.rest.call('CreateGroup', { parent: group, group: { name: freshName('gone') } }, { token }))
+    const uid = String(made['uid'])
+    ok(
+      await withLostAnswer(
+        () => Promise.resolve(),
+        () => server.rest.call('DeleteGroup', { uid }, { token }),
+      ),
+    )
+    expect((await server.rest.call('GetGroup', { uid }, { token })).code).toBe(5)
+  })
+
+  test('an update with If-Match whose answer got lost is no conflict with itself', async () => {
+    const { group, token } = organisation
+    const made = ok(await server.rest.call('CreateGroup', { parent: group, group: { name: freshName('kept') } }, { token }))
+    const update = { group: { uid: made['uid'] ?? '', description: 'new' } }
+    const reply = await withLostAnswer(
+      () => Promise.resolve(),
+      () => server.rest.call('UpdateGroup', update, { token, ifMatch: String(made['etag']) }),
+    )
+    expect(ok(reply)['description']).toBe('new')
+  })
+
+  test.each([
+    ['capabilities', { capabilities: setOf(['groups.list']) }],
+    ['scopes', { scopes: [] as string[] }],
+  ])('a person whose token was narrowed by %s makes no root group, though self service is on', async (_by, narrowing) => {
+    const { uid, token } = await makePerson(server, person)
+    const narrowed = await server.tokenFor(uid, 'scopes' in narrowing ? { scopes: [organisation.group as never] } : narrowing)
+    expect((await server.rest.call('CreateGroup', { group: { name: freshName('root') } }, { token: narrowed })).code).toBe(7)
+    expect((await server.rest.call('CreateGroup', { group: { name: freshName('root') } }, { token })).code).toBe(0)
+  })
+
+  test('somebody who never signed in is not the owner that a root group keeps', async () => {
+    const { uid: creator, token } = await makePerson(server, { ...person, subject: 'grace' })
+    const group = String(ok(await server.rest.call('CreateGroup', { group: { name: freshName('root') } }, { token }))['uid'])
+    ok(await server.rest.call('CreateRoleBinding', { parent: group, roleBinding: { identityUid: 'f'.repeat(40), roleUid: roleUid('owner') } }, { token }))
+    const list = ok(await server.rest.call('ListRoleBindings', { identity: creator, uidp: { childrenOf: group } }, { token }))
+    const [binding] = list['roleBindings'] as JsonObject[]
+    const reply = await server.rest.call('DeleteRoleBinding', { uid: String(binding?.['uid']) }, { token })
+    expect(reply).toMatchObject({ code: 9, details: { ErrorInfo: { reason: 'LAST_OWNER' } } })
+  })
+
+  test('a batch of 25 bindings with 25 roles fits into one transaction', async () => {
+    const { group, token } = organisation
+    const made = await Promise.all(
+      Array.from({ length: 25 }, async (_, at) => {
+        const role = { name: freshName('role'), capabilities: [capabilities.find(({ name }) => name === 'groups.list')?.enumName ?? ''] }
+        const roleMade = ok(await server.rest.call('CreateRole', { parent: group, role }, { token }))
+        const member = await makeMember(server, group)
+        return { roleBinding: { identityUid: member.uid, roleUid: roleMade['uid'] ?? '' }, at }
+      }),
+    )
+    const reply = await server.rest.call('BatchCreateRoleBindings', { parent: group, requests: made.map(({ roleBinding }) => ({ roleBinding })) }, { token })
+    expect((ok(reply)['roleBindings'] as JsonObject[]).length).toBe(25)
+  })
+
+  test('the order of a map in the body does not matter to an Idempotency-Key', async () => {
+    const { group, token } = organisation
+    const identityWith = (claims: Record<string, string>): JsonObject => ({ name: 'mapped', claimMatch: { issuer: 'https://i.example', subject: 's', claims } })
+    const idempotencyKey = freshName('key')
+    const first = ok(await server.rest.call('CreateIdentity', { parent: group, identity: identityWith({ a: '1', b: '2' }) }, { token, idempotencyKey }))
+    const second = ok(await server.rest.call('CreateIdentity', { parent: group, identity: identityWith({ b: '2', a: '1' }) }, { token, idempotencyKey }))
+    expect(second['uid']).toBe(first['uid'])
+  })
+
+  test('a subgroup read and sent back whole is no change of its standing', async () => {
+    const operator = await server.operatorToken()
+    const root = { name: `${freshName('acme')}.example`, verified: true, kind: 'ORG_KIND_CUSTOMER' }
+    const group = String(ok(await server.rest.call('CreateGroup', { group: root }, { token: operator }))['uid'])
+    const { token } = await makeMember(server, group, { role: 'owner' })
+    const made = ok(await server.rest.call('CreateGroup', { parent: group, group: { name: 'sub' } }, { token }))
+    expect(made['kind']).toBe('ORG_KIND_CUSTOMER')
+    expect((await server.rest.call('UpdateGroup', { group: { ...made, description: 'sent back' }, updateMask: '*' }, { token })).code).toBe(0)
+    const other = await server.rest.call('UpdateGroup', { group: { uid: made['uid'] ?? '', kind: 'ORG_KIND_STARTER' } }, { token })
+    expect(other).toMatchObject({ code: 3, details: { BadRequest: { fieldViolations: [{ field: 'kind' }] } } })
+  })
+
+  test('an Idempotency-Key used again after its 24 hours is not forgotten with its first use', async () => {
+    const { store } = server.running.engine
+    const { group, token } = organisation
+    const idempotencyKey = freshName('key')
+    const create = { parent: group, group: { name: freshName('once') } }
+    const first = ok(await server.rest.call('CreateGroup', create, { token, idempotencyKey }))
+    const signal = AbortSignal.timeout(5_000)
+    const nowMs = Date.now()
+    // As a first use a day and more ago left it: an hour's entry that names the same key.
+    const { entries } = await store.range({ prefix: idempotencyHourPrefix, limit: 1_000 }, signal)
+    const old = entries.map(({ key }) => ({ kind: 'put', key: key.replace(/^(x\/idem\/t\/)[0-9a-f]+/, '$100000001'), value: new Uint8Array() }) as const)
+    await store.transact({ guards: [], writes: old.slice(0, 100) }, signal)
+    await trimIdempotency(store, nowMs, signal)
+    const left = await store.range({ prefix: idempotencyHourPrefix, limit: 1_000 }, signal)
+    expect(left.entries.map(({ key }) => key)).toEqual(entries.map(({ key }) => key))
+    expect(ok(await server.rest.call('CreateGroup', create, { token, idempotencyKey }))['uid']).toBe(first['uid'])
+    await trimIdempotency(store, nowMs + 26 * 3_600_000, signal)
+    expect((await store.range({ prefix: 'x/idem/', limit: 10 }, signal)).entries).toEqual([])
+  })
+})
