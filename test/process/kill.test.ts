@@ -1,17 +1,14 @@
-import { randomBytes, randomInt } from 'node:crypto'
-import { writeFile } from 'node:fs/promises'
-import { join } from 'node:path'
+import { randomInt } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
 import { decodeJwt } from 'jose'
 import { expect, onTestFinished, test } from 'vitest'
 import { localIssuer, sign, testKey } from '../authn/parts.ts'
-import { restDoor, type Door } from '../harness/doors.ts'
 import { ok } from '../harness/test-server.ts'
 import { startEtcd } from '../parts/etcd.ts'
-import { freePorts } from '../parts/free-port.ts'
 import { differences, Writer, type WriterTarget } from './acknowledged.ts'
+import { makeApiHomes, startApi, type ApiHome } from './api-home.ts'
 import { makeDevHome, readToken, startDev, type DevHome } from './dev-home.ts'
-import { freshDirectory, isReady, startProcess, type TaprootProcess } from './taproot-process.ts'
+import { startProcess, type TaprootProcess } from './taproot-process.ts'
 
 /** Issue: "kill -9 of `npm start` 20 times during writes loses nothing that was acknowledged". */
 const kills = 20
@@ -65,86 +62,64 @@ async function killWhileStarting(home: DevHome): Promise<void> {
   await starting.end('SIGKILL')
 }
 
-interface Replica {
-  readonly door: Door
-  readonly start: () => Promise<TaprootProcess>
-}
-
 /** Two processes of role `api` on one store, and a token that both accept, of an operator who signed in with a token of an issuer outside. */
-async function startPair(): Promise<{ replicas: readonly [Replica, Replica]; processes: [TaprootProcess, TaprootProcess]; token: string }> {
+async function startPair(): Promise<{ homes: readonly ApiHome[]; processes: TaprootProcess[]; token: string }> {
   const etcd = await startEtcd()
   onTestFinished(() => etcd.stop())
   const key = await testKey()
   const { issuer } = await localIssuer([key])
-  const cwd = await freshDirectory()
-  await writeFile(join(cwd, 'key'), randomBytes(32))
-  const ports = await freePorts(6)
-  const baseUrl = `http://localhost:${ports[0]}`
-  const replicaOf = (index: number): Replica => {
-    const [apiPort = 0, opsPort = 0, registryPort = 0] = ports.slice(3 * index)
-    const env = {
-      TAPROOT_BASE_URL: baseUrl,
-      TAPROOT_DATA_DIR: join(cwd, String(index)),
-      TAPROOT_LISTEN: '127.0.0.1',
-      TAPROOT_API_PORT: String(apiPort),
-      TAPROOT_OPS_PORT: String(opsPort),
-      TAPROOT_REGISTRY_PORT: String(registryPort),
-      TAPROOT_REGISTRY_HOST: 'registry.example',
-      TAPROOT_STORE_KIND: 'etcd',
-      TAPROOT_STORE_ETCD_ENDPOINTS: etcd.endpoints.join(','),
-      TAPROOT_ENCRYPTION_KEY_FILE: join(cwd, 'key'),
-      TAPROOT_ISSUERS: JSON.stringify([{ issuer, allowPrivate: true }]),
-      TAPROOT_BOOTSTRAP_OPERATORS: JSON.stringify([{ issuer, subject: 'admin' }]),
-      TAPROOT_RATE_LIMIT_ENABLED: 'false',
-      TAPROOT_LOG_LEVEL: 'error',
-    }
-    const start = async (): Promise<TaprootProcess> => {
-      const started = startProcess({ args: ['api'], env, cwd })
-      await started.until(() => isReady(opsPort))
-      return started
-    }
-    return { door: restDoor(`http://127.0.0.1:${apiPort}`), start }
+  const env = {
+    TAPROOT_ISSUERS: JSON.stringify([{ issuer, allowPrivate: true }]),
+    TAPROOT_BOOTSTRAP_OPERATORS: JSON.stringify([{ issuer, subject: 'admin' }]),
+    TAPROOT_LOG_LEVEL: 'error',
   }
-  const replicas = [replicaOf(0), replicaOf(1)] as const
-  const processes: [TaprootProcess, TaprootProcess] = await Promise.all([replicas[0].start(), replicas[1].start()])
+  const { homes, baseUrl } = await makeApiHomes(2, { etcdEndpoints: etcd.endpoints, env })
+  const processes = await Promise.all(homes.map(startApi))
   const nowSeconds = Math.floor(Date.now() / 1000)
   const external = await sign(key, { iss: issuer, sub: 'admin', aud: baseUrl, iat: nowSeconds, exp: nowSeconds + 3600 })
-  const { token } = ok(await replicas[0].door.call('SecurityTokenService/Exchange', {}, { token: external }))
-  return { replicas, processes, token: String(token) }
+  const [first] = homes
+  if (first === undefined) throw new Error('two homes')
+  const { token } = ok(await first.rest.call('SecurityTokenService/Exchange', {}, { token: external }))
+  return { homes, processes, token: String(token) }
 }
 
 test(
   'taproot api on etcd: of two processes that write, one is killed; the other goes on and has all that both acknowledged',
   { timeout: 240_000 },
   async () => {
-    const { replicas, processes, token } = await startPair()
-    const group = String(ok(await replicas[0].door.call('CreateGroup', { group: { name: 'shared' } }, { token }))['uid'])
+    const { homes, processes, token } = await startPair()
+    const [first, second] = homes
+    if (first === undefined || second === undefined) throw new Error('two homes')
+    const group = String(ok(await first.rest.call('CreateGroup', { group: { name: 'shared' } }, { token }))['uid'])
     // The operator's person owns the group that they made.
     const others = [decodeJwt(token).sub ?? '']
-    const targets = replicas.map(({ door }): WriterTarget => ({ door, token, group }))
-    const writers = replicas.map(() => Array.from({ length: writersPerProcess }, () => new Writer()))
+    const sides = [first, second].map((home, index) => ({
+      home,
+      index,
+      target: { door: home.rest, token, group },
+      writers: Array.from({ length: writersPerProcess }, () => new Writer()),
+    }))
+    const all = sides.flatMap(({ writers }) => writers)
     for (let round = 0; round < 6; round += 1) {
-      const [dies, lives] = round % 2 === 0 ? ([0, 1] as const) : ([1, 0] as const)
-      const [dyingWriters = [], livingWriters = []] = [writers[dies], writers[lives]]
-      const [dyingTarget, livingTarget] = [targets[dies], targets[lives]]
-      if (dyingTarget === undefined || livingTarget === undefined) throw new Error('two targets')
+      const [dying, living] = round % 2 === 0 ? sides : sides.toReversed()
+      if (dying === undefined || living === undefined) throw new Error('two sides')
       const enough = new AbortController()
-      const start = totalOf(writers.flat())
-      const cut = dyingWriters.map((writer) => writer.write(dyingTarget, enough.signal))
-      const uncut = livingWriters.map((writer) => writer.write(livingTarget, enough.signal))
-      await until(() => totalOf(writers.flat()) > start + 10)
+      const before = totalOf(all)
+      const cut = dying.writers.map((writer) => writer.write(dying.target, enough.signal))
+      const uncut = living.writers.map((writer) => writer.write(living.target, enough.signal))
+      await until(() => totalOf(all) > before + 10)
       await delay(randomInt(writingMs))
-      await processes[dies].end('SIGKILL')
+      await processes[dying.index]?.end('SIGKILL')
       await Promise.all(cut)
-      // Acknowledged by the one that is gone a moment ago: the other shows it now.
-      const atKill = totalOf(livingWriters)
-      await until(() => totalOf(livingWriters) > atKill + 5)
+      const atKill = totalOf(living.writers)
+      await until(() => totalOf(living.writers) > atKill + 5)
       enough.abort()
       await Promise.all(uncut)
-      expect(await differences(livingTarget, writers.flat(), others)).toEqual([])
-      processes[dies] = await replicas[dies].start()
-      expect(await differences(dyingTarget, writers.flat(), others)).toEqual([])
+      // What the one that is gone acknowledged, the other shows.
+      expect(await differences(living.target, all, others)).toEqual([])
+      processes[dying.index] = await startApi(dying.home)
+      expect(await differences(dying.target, all, others)).toEqual([])
     }
-    expect(totalOf(writers.flat())).toBeGreaterThan(100)
+    expect(totalOf(all)).toBeGreaterThan(100)
   },
 )

@@ -1,0 +1,120 @@
+import { once } from 'node:events'
+import { writeFile } from 'node:fs/promises'
+import { connect, createServer, type AddressInfo } from 'node:net'
+import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { expect, onTestFinished, test } from 'vitest'
+import { startEtcd, type EtcdCluster } from '../parts/etcd.ts'
+import { makeApiHomes, startApi, type ApiHome } from './api-home.ts'
+import { isReady, runProcess, startProcess } from './taproot-process.ts'
+
+async function etcdForTest(): Promise<EtcdCluster> {
+  const etcd = await startEtcd()
+  onTestFinished(() => etcd.stop())
+  return etcd
+}
+
+async function oneHome(etcdEndpoints: readonly string[]): Promise<ApiHome> {
+  const [home] = (await makeApiHomes(1, { etcdEndpoints })).homes
+  if (home === undefined) throw new Error('one home')
+  return home
+}
+
+async function ops(home: ApiHome, path: string): Promise<{ status: number; text: string }> {
+  const response = await fetch(`http://127.0.0.1:${home.opsPort}${path}`)
+  return { status: response.status, text: await response.text() }
+}
+
+async function until(condition: () => Promise<boolean>): Promise<void> {
+  const deadline = performance.now() + 20_000
+  while (!(await condition())) {
+    if (performance.now() > deadline) throw new Error('waited too long')
+    await delay(20)
+  }
+}
+
+test('taproot api is ready only when it serves, and not while it stops; SIGTERM lets running calls end and is code 0', async () => {
+  const etcd = await etcdForTest()
+  const home = await oneHome(etcd.endpoints)
+  const api = await startApi(home)
+  // Ready: so the API answers, here that there is no token.
+  expect((await home.rest.call('ListGroups', {})).code).toBe(16)
+  expect((await home.rest.call('PingService/Ping', {})).code).toBe(0)
+  const half = connect(home.apiPort, '127.0.0.1').on('error', () => undefined)
+  await once(half, 'connect')
+  half.write('POST /iam/v2/groups HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"na')
+  expect((await home.rest.call('ListGroups', {})).code).toBe(16)
+  const startedAt = performance.now()
+  const ending = api.end('SIGTERM')
+  await until(async () => !(await isReady(home.opsPort)))
+  const { code, stdout } = await ending
+  expect({ code, stdout }).toEqual({ code: 0, stdout: '' })
+  expect(performance.now() - startedAt).toBeLessThan(5_000)
+  half.destroy()
+})
+
+test('taproot api without its etcd is alive, says that it is not ready, and gets ready by itself', async () => {
+  const etcd = await etcdForTest()
+  await etcd.members[0]?.kill()
+  const home = await oneHome(etcd.endpoints)
+  const api = startProcess({ args: ['api'], env: home.env, cwd: home.cwd })
+  await api.until(async () => (await ops(home, '/healthz').catch(() => undefined))?.status === 200)
+  const notReady = await ops(home, '/readyz')
+  expect(notReady.status).toBe(503)
+  expect(notReady.text).toContain('snapshot')
+  await etcd.members[0]?.restart()
+  await api.until(() => isReady(home.opsPort))
+  expect((await home.rest.call('ListGroups', {})).code).toBe(16)
+})
+
+test('taproot api that never saw its etcd stops on SIGTERM within 5 s with code 0', async () => {
+  const [home] = (await makeApiHomes(1, { etcdEndpoints: ['http://127.0.0.1:1'] })).homes
+  if (home === undefined) throw new Error('one home')
+  const api = startProcess({ args: ['api'], env: home.env, cwd: home.cwd })
+  await api.until(async () => (await ops(home, '/healthz').catch(() => undefined))?.status === 200)
+  const startedAt = performance.now()
+  expect((await api.end('SIGTERM')).code).toBe(0)
+  expect(performance.now() - startedAt).toBeLessThan(5_000)
+})
+
+test.each(['api.port', 'ops.port'])('a busy %s is one line that names the setting, and code 1', async (setting) => {
+  const etcd = await etcdForTest()
+  const home = await oneHome(etcd.endpoints)
+  const busy = createServer().listen(0, '127.0.0.1')
+  onTestFinished(() => void busy.close())
+  await once(busy, 'listening')
+  const variable = `TAPROOT_${setting.replace('.', '_').toUpperCase()}`
+  // A listening TCP server has an AddressInfo.
+  const port = String((busy.address() as AddressInfo).port)
+  const { code, stderr } = await runProcess({ args: ['api'], env: { ...home.env, TAPROOT_LOG_LEVEL: 'error', [variable]: port }, cwd: home.cwd })
+  expect(code).toBe(1)
+  expect(stderr.trimEnd().split('\n')).toEqual([expect.stringContaining(variable)])
+  expect(stderr).toContain(port)
+})
+
+test.each([
+  ['that is not there', undefined],
+  ['that is too short', 'short'],
+])('an encryption key file %s is one line, and code 1', async (_, content) => {
+  const etcd = await etcdForTest()
+  const home = await oneHome(etcd.endpoints)
+  const keyFile = join(home.cwd, 'other.key')
+  if (content !== undefined) await writeFile(keyFile, content)
+  const env = { ...home.env, TAPROOT_LOG_LEVEL: 'error', TAPROOT_ENCRYPTION_KEY_FILE: keyFile }
+  const { code, stderr } = await runProcess({ args: ['api'], env, cwd: home.cwd })
+  expect(code).toBe(1)
+  expect(stderr.trimEnd().split('\n')).toEqual([expect.stringMatching(/^taproot: .*key/)])
+})
+
+test('another encryption key than the one that the store was made with is refused', async () => {
+  const etcd = await etcdForTest()
+  const home = await oneHome(etcd.endpoints)
+  await (await startApi(home)).end('SIGTERM')
+  const keyFile = join(home.cwd, 'other.key')
+  await writeFile(keyFile, 'ab'.repeat(32))
+  const env = { ...home.env, TAPROOT_LOG_LEVEL: 'error', TAPROOT_ENCRYPTION_KEY_FILE: keyFile }
+  const { code, stderr } = await runProcess({ args: ['api'], env, cwd: home.cwd })
+  expect(code).toBe(1)
+  expect(stderr.trimEnd().split('\n')).toEqual([expect.stringMatching(/^taproot: .*key/)])
+  await startApi(home)
+})
