@@ -248,22 +248,15 @@ describe('bodies', () => {
     ['wrong types', '{"name":1,"verified":"yes","kind":"NOPE"}', {}, 400, ['name', 'verified', 'kind']],
     ['a lone surrogate', '{"name":"\\ud800"}', {}, 400, ['name']],
     ['a field twice', '{"resource_limits":{},"resourceLimits":{}}', {}, 400, ['resource_limits']],
-    [
-      'bad map values',
-      '{"resourceLimits":{"a":1e400,"b":"x","c":3000000000,"d":9007199254740993}}',
-      {},
-      400,
-      ['resource_limits.a', 'resource_limits.b', 'resource_limits.c', 'resource_limits.d'],
-    ],
   ] as const)('%s is refused', async (_, body, headers, status, fields) => {
     expect(await fault('POST', `/iam/v2/groups/${root}`, body, headers)).toMatchObject({ status, code: 3, fields })
     expect(served.seen).toEqual([])
   })
 
   test('nested faults are named with their path', async () => {
-    const body = { claimMatch: { issuer: 5, claims: { a: 1 } }, createTime: 'now', staticKeys: {} }
+    const body = { claimMatch: { issuer: 5, claims: { a: 1, b: true, c: ['x'] } }, createTime: 'never looked at', staticKeys: {} }
     expect(await fault('POST', `/iam/v2/identities/${root}`, body)).toMatchObject({
-      fields: ['claim_match.issuer', 'claim_match.claims.a', 'create_time', 'static_keys'],
+      fields: ['claim_match.issuer', 'claim_match.claims.a', 'claim_match.claims.b', 'claim_match.claims.c', 'static_keys'],
     })
   })
 

@@ -198,6 +198,26 @@ specSuite(
       expect(made).toMatchObject({ status: 200, json: { name: 'extra' } })
     })
 
+    test('rules 1.2 output-only fields of a body are ignored, whatever they hold', async () => {
+      const { group, token } = await makeOrganisation(spec.server)
+      const body = { name: 'ignored', uid: 5, createTime: 'long ago', status: 'NO_STATUS', resourceLimits: [] }
+      expect(await send('POST', `/iam/v2/groups/${group}`, { token, body })).toMatchObject({ status: 200, json: { name: 'ignored' } })
+    })
+
+    test('rules 1.4 null in a PATCH body clears the field like an empty value', async () => {
+      const { group, token } = await makeOrganisation(spec.server)
+      const { json } = await send('POST', `/iam/v2/groups/${group}`, { token, body: { name: 'cleared', description: 'old' } })
+      const path = `/iam/v2/groups/${uidOf(json)}`
+      expect(await send('PATCH', path, { token, body: { description: null } })).toMatchObject({ status: 200, json: { name: 'cleared', description: '' } })
+      expect(await send('PATCH', path, { token, body: { name: null } })).toMatchObject({ status: 400, json: { code: 3 } })
+    })
+
+    test('spec 9.3 answers carry no deprecation or sunset headers', async () => {
+      const { token } = await makeOrganisation(spec.server)
+      const { headers } = await send('GET', '/iam/v2/groups', { token })
+      expect([headers.get('deprecation'), headers.get('sunset')]).toEqual([null, null])
+    })
+
     test('decisions "HTTP status of gRPC codes" malformed JSON 400, wrong content type 415, over 1 MiB 413, each code 3', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const path = `/iam/v2/groups/${group}`

@@ -38,7 +38,7 @@ const fieldsByKey = new WeakMap<DescMessage, Map<string, DescField>>()
 
 /**
  * Checks a JSON object against a message type and brings its keys into one spelling. Every fault is listed with its path in proto
- * names; nulls are dropped (null is "not set"), so is what has a fault, and output-only fields whatever they hold.
+ * names; nulls are dropped (null is "not set"), so is what has a fault.
  */
 export function shapeJson(desc: DescMessage, value: JsonObject, options: ShapeOptions): Shaped {
   const shaping = new Shaping(options)
@@ -73,8 +73,6 @@ class Shaping {
         if (this.#options.strict) this.#fault(path, 'is not a known field')
         continue
       }
-      // Clients send back what they read (rules 1.2).
-      if (fieldAccess(field).outputOnly) continue
       this.#note(field, item, path)
       if (item === null && field.message?.typeName !== 'google.protobuf.Value') continue
       const clash = Object.hasOwn(out, field.jsonName) ? 'is given twice' : oneofClash(field, oneofs)
@@ -82,7 +80,7 @@ class Shaping {
         this.#fault(path, clash)
         continue
       }
-      const shaped = this.#field(field, item, path)
+      const shaped = fieldAccess(field).outputOnly ? this.#ignorable(field, item, path) : this.#field(field, item, path)
       if (shaped !== undefined) out[field.jsonName] = shaped
     }
     return out
@@ -104,6 +102,15 @@ class Shaping {
     if (field.fieldKind === 'list') return this.#list(field, value, path)
     if (field.fieldKind === 'map') return this.#map(field, value, path)
     return this.singular(field, value, path)
+  }
+
+  /** What a client sends for an output-only field does not count, so nothing about it is a fault (rules 1.2). */
+  #ignorable(field: DescField, value: JsonValue, path: string): JsonValue | undefined {
+    const faults = this.violations.length
+    const shaped = this.#field(field, value, path)
+    if (this.violations.length === faults) return shaped
+    this.violations.length = faults
+    return undefined
   }
 
   #list(field: DescField, value: JsonValue, path: string): JsonValue | undefined {
