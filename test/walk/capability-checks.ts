@@ -75,15 +75,23 @@ async function refused(subject: Subject, request: JsonObject, options: Options):
   return reply
 }
 
+function requestIdOf({ details }: Reply): string {
+  return String((details['ErrorInfo']?.['metadata'] as JsonObject | undefined)?.['requestId']) // the shape of google.rpc.ErrorInfo
+}
+
 /** A refusal with everything that is particular to one call taken out, for comparing. */
 function shapeOf(reply: Reply, uid: string): unknown {
   const { code, message, details, httpStatus } = reply
-  const requestId = String((details['ErrorInfo']?.['metadata'] as JsonObject | undefined)?.['requestId']) // the shape of google.rpc.ErrorInfo
   return JSON.parse(
     JSON.stringify({ code, message, details, httpStatus: httpStatus ?? 0 })
       .replaceAll(uid, '<uid>')
-      .replaceAll(requestId, '<request>'),
+      .replaceAll(requestIdOf(reply), '<request>'),
   )
+}
+
+/** What the audit log has of the call that was refused so. */
+function auditOf({ world }: Subject, reply: Reply): unknown[] {
+  return auditLines(world.server, requestIdOf(reply)).map(({ fields }) => fields)
 }
 
 function listed(subject: Subject, reply: Reply): string[] {
@@ -106,6 +114,8 @@ async function expectHidden(subject: Subject, request: JsonObject, token: string
   const found = await refused(subject, request, { token })
   expect(found.code, found.message).toBe(5)
   expect(found.details['ResourceInfo']).toMatchObject({ resourceName: uid })
+  // What the answer hides the log says.
+  expect(auditOf(subject, found)).toEqual([expect.objectContaining({ outcome: 'denied', identity: uidText, subject: uid, code: 5 })])
   const absent = await refused(subject, movedTo(method, request, missing), { token })
   expect(shapeOf(found, uid)).toEqual(shapeOf(absent, missing))
 }

@@ -61,7 +61,7 @@ function resolveParent(services: Services, caller: Caller, text: string): Uid {
   const candidates = isUid(text) ? [text] : namedGroups(snapshot, text).map((row) => row.uid)
   const visible = candidates.filter((uid) => decide(reach, uid, needed).kind !== 'hidden')
   const [uid, another] = visible
-  if (uid === undefined) throw notFound('Group', text)
+  if (uid === undefined) throw notFound('Group', text, { concealed: candidates.length > 0 })
   if (another !== undefined) throw DomainError.invalid('parent', 'is the name of several groups; use the uid')
   const decision = decide(reach, uid, needed)
   if (decision.kind === 'denied') throw denied(decision.missing, uid)
