@@ -107,7 +107,7 @@ describe.each(['sqlite', 'etcd'] as const)('concurrent writers on %s', (kind) =>
     let conflicts = 0
     await Promise.all(
       times(6).map(async () => {
-        for (let done = 0; done < 8;) {
+        for (let done = 0; done < 6;) {
           const { description, etag } = ok(await operator.call('GetGroup', { uid: group })) as { description: string; etag: string }
           const reply = await operator.call(
             'UpdateGroup',

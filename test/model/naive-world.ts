@@ -145,9 +145,10 @@ export class NaiveWorld {
   leavesNoOwner(caller: ModelCaller, leaving: readonly ModelRecord[]): boolean {
     if (caller.operator) return false
     const roots = new Set(leaving.filter((binding) => this.makesOwner(binding)).map((binding) => parentOf(binding.uid)))
-    return [...roots].some(
-      (root) => !this.all('RoleBinding').some((binding) => this.makesOwner(binding) && parentOf(binding.uid) === root && !leaving.includes(binding)),
-    )
+    // A person who never signed in owns nothing yet.
+    const stays = (binding: ModelRecord): boolean =>
+      this.makesOwner(binding) && !leaving.includes(binding) && this.get('Identity', binding.filters['identity'] ?? '') !== undefined
+    return [...roots].some((root) => !this.all('RoleBinding').some((binding) => parentOf(binding.uid) === root && stays(binding)))
   }
 
   bindingsOf(filter: 'identity' | 'role', uid: string): ModelRecord[] {
