@@ -214,10 +214,14 @@ specSuite(
       const { group, domain } = await verifiedRoot()
       const subject = freshName('person')
       const token = await mailToken(`person@${domain}`, { subject })
-      expect(await spec.ok('RequestGroupAccess', { groupUid: group }, { token })).toEqual({})
+      // A dry run does not count.
+      for (const validateOnly of [true, false]) {
+        expect(await spec.ok('RequestGroupAccess', { groupUid: group }, { token, validateOnly })).toEqual({})
+      }
       const repeated = await spec.call('RequestGroupAccess', { groupUid: group }, { token })
       expectFailure(repeated, { code: 8 })
       expect(repeated.details).toHaveProperty('RetryInfo')
+      if (spec.transport === 'rest') expect(Number(repeated.header('retry-after'))).toBeGreaterThan(0)
       expectFailure(await spec.call('RequestGroupAccess', { groupUid: home.group }, { token }), { code: 5 })
       expectFailure(await spec.call('RequestGroupAccess', { groupUid: group }, { token: home.token }), { code: 5 })
       if (spec.transport === 'grpc') expectFailure(await spec.call('RequestGroupAccess', {}, { token }), { code: 3, fields: ['group_uid'] })

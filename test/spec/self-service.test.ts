@@ -1,0 +1,49 @@
+import type { JsonObject } from '@bufbuild/protobuf'
+import { expect, test } from 'vitest'
+import { setOf } from '../../src/core/capability.ts'
+import { trustedUid } from '../../src/core/uid.ts'
+import { freshName, makeOrganisation, makePerson, roleUid } from '../harness/test-server.ts'
+import { expectFailure, itemsOf, specSuite, uidOf } from './spec-suite.ts'
+
+specSuite(
+  'self-service root groups',
+  (spec) => {
+    const person = () => makePerson(spec.server, { issuer: 'https://people.example', subject: freshName('person') })
+
+    test('architecture 7, rules 2.1 where it is on, a person makes a root group and owns it from the same moment', async () => {
+      const { uid, token } = await person()
+      const group = uidOf(await spec.ok('CreateGroup', { group: { name: freshName('root') } }, { token }))
+      const bindings = itemsOf(await spec.ok('ListRoleBindings', { group }, { token }), 'roleBindings')
+      expect(bindings).toMatchObject([{ identity: { uid }, role: { uid: roleUid('owner') }, group: { uid: group } }])
+      await spec.ok('CreateGroup', { parent: group, group: { name: 'first' } }, { token })
+      expectFailure(await spec.call('DeleteRoleBinding', { uid: uidOf(bindings[0] ?? {}) }, { token }), {
+        code: 9,
+        reason: 'LAST_OWNER',
+        violations: ['LAST_OWNER'],
+      })
+    })
+
+    test('rules 2.1 an assumable identity makes none', async () => {
+      const { token } = await makeOrganisation(spec.server)
+      expectFailure(await spec.call('CreateGroup', { group: { name: freshName('root') } }, { token }), { code: 7 })
+    })
+
+    test('decisions "Rights" a token that was narrowed makes none either', async () => {
+      const { uid, token } = await person()
+      const group = uidOf(await spec.ok('CreateGroup', { group: { name: freshName('root') } }, { token }))
+      for (const narrowing of [{ scopes: [trustedUid(group)] }, { capabilities: setOf(['groups.list']) }]) {
+        const narrowed = await spec.server.tokenFor(uid, narrowing)
+        expectFailure(await spec.call('CreateGroup', { group: { name: freshName('root') } }, { token: narrowed }), { code: 7 })
+      }
+    })
+
+    test('rules 2.1 the maker can not make it verified; a dry run makes nothing', async () => {
+      const { token } = await person()
+      const group: JsonObject = { name: freshName('root') }
+      expectFailure(await spec.call('CreateGroup', { group: { ...group, verified: true, kind: 'ORG_KIND_CUSTOMER' } }, { token }), { code: 7 })
+      await spec.ok('CreateGroup', { group }, { token, validateOnly: true })
+      expect(await spec.ok('ListGroups', {}, { token })).toMatchObject({ groups: [], totalCount: '0' })
+    })
+  },
+  { env: { TAPROOT_SELF_SERVICE_ROOT_GROUPS: 'true' } },
+)
