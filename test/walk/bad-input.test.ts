@@ -39,7 +39,7 @@ describe.each(['rest', 'grpc'] as const)('bad inputs over %s', (transport) => {
     const reply = await server[transport].call(walked.name, call.request, { ...bad.options, token: call.token, requestId: 'bad-input' })
     // Decisions: what is not there is named (a path that nothing serves would not be).
     if (reply.code === 5)
-      expect(reply.details['ResourceInfo']).toMatchObject({ resourceType: expect.stringMatching(/^iam\.taproot\.dev\//), resourceName: expect.any(String) })
+      expect(reply.details['ResourceInfo']).toMatchObject({ resourceType: expect.stringMatching(/^[a-z]+\.taproot\.dev\//), resourceName: expect.any(String) })
     expect(reply.details['ErrorInfo']).toMatchObject({ reason: expect.any(String), metadata: { requestId: 'bad-input' } })
     return { code: reply.code, fields: fieldsOf(reply), httpStatus: reply.httpStatus }
   }
