@@ -47,18 +47,30 @@ test('taproot dev: killed 20 times while it writes, and while it starts, it has 
     if (round === kills) continue
     const before = totalOf(writers)
     const writing = writers.map((writer) => writer.write(target, new AbortController().signal))
-    await until(() => totalOf(writers) > before)
+    await until(() => totalOf(writers) >= before + 10)
     await delay(randomInt(writingMs))
     await running.end('SIGKILL')
     // Each ends with the write that got no answer.
     await Promise.all(writing)
   }
-  expect(totalOf(writers)).toBeGreaterThan(10 * kills)
+})
+
+test('taproot dev: killed at any moment of its first start, it starts', { timeout: 120_000 }, async () => {
+  for (let round = 0; round < 5; round += 1) {
+    const home = await makeDevHome()
+    await killWhileStarting(home)
+    await killWhileStarting(home)
+    const running = await startDev(home)
+    const { door, token } = await demoOf(home)
+    expect(ok(await door.call('ListGroups', {}, { token }))).toMatchObject({ groups: [{ name: 'demo' }], totalCount: '1' })
+    expect(ok(await door.call('ListIdentities', {}, { token }))).toMatchObject({ totalCount: '1' })
+    await running.end('SIGKILL')
+  }
 })
 
 async function killWhileStarting(home: DevHome): Promise<void> {
   const starting = startProcess({ args: ['dev'], env: home.env, cwd: home.cwd })
-  await delay(randomInt(800))
+  await delay(randomInt(1_000))
   await starting.end('SIGKILL')
 }
 
@@ -120,6 +132,5 @@ test(
       processes[dying.index] = await startApi(dying.home)
       expect(await differences(dying.target, all, others)).toEqual([])
     }
-    expect(totalOf(all)).toBeGreaterThan(100)
   },
 )
