@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises'
 import { watchedPrefixes } from '../keys.ts'
 import {
   StoreError,
@@ -24,6 +25,9 @@ export interface EtcdStoreOptions extends EtcdConnectionOptions {
   /** Starts every key; `/taproot/` by default. */
   readonly prefix?: string
 }
+
+/** How long closing waits for etcd to let go of what this process leads. */
+const resignPatienceMs = 1_000
 
 /** Unwatched, so that candidates come and go unseen. */
 const electionPrefix = 'x/elect/'
@@ -103,8 +107,9 @@ class EtcdStore implements Store {
   }
 
   async close(): Promise<void> {
-    // So that others need not wait for the leases to run out.
-    await Promise.all([...this.#leaderships].map((leadership) => leadership.resign()))
+    // So that others need not wait for the leases to run out; an etcd that does not answer must not keep the process.
+    const resigned = Promise.all([...this.#leaderships].map((leadership) => leadership.resign()))
+    await Promise.race([resigned, delay(resignPatienceMs, undefined, { ref: false })])
     this.#connection.close()
   }
 
