@@ -52,6 +52,12 @@ describeWithPart('grpcurl', 'grpcurl with reflection', (program) => {
     for (const name of packages) expect(listed).toContain(`${name}.GroupsService`)
   })
 
+  test('asks for the health of the server and of one service', async () => {
+    for (const service of ['', 'taproot.iam.v2.GroupsService']) {
+      expect(await answer('grpc.health.v1.Health/Check', { service })).toEqual({ status: 'SERVING' })
+    }
+  })
+
   test.each(packages)('describes %s.Groups with its methods and their requests', async (name) => {
     const { stdout } = await run(address, 'describe', `${name}.GroupsService`)
     for (const rpc of ['CreateGroup', 'GetGroup', 'ListGroups', 'UpdateGroup', 'DeleteGroup']) expect(stdout).toContain(`rpc ${rpc} (`)

@@ -4,6 +4,7 @@ import { clone, create, toBinary } from '@bufbuild/protobuf'
 import { FileDescriptorProtoSchema, ServiceDescriptorProtoSchema } from '@bufbuild/protobuf/wkt'
 import type { FileDescriptorProto } from '@bufbuild/protobuf/wkt'
 import { serviceAliases } from '../aliases.ts'
+import { healthDescriptor } from './health-descriptor.ts'
 
 /** What reflection describes. */
 export interface ReflectionOptions {
@@ -18,7 +19,7 @@ export interface ReflectionOptions {
  */
 export function addReflection(server: Server, options: ReflectionOptions): void {
   const aliases = options.fileDescriptors.flatMap((file) => aliasFiles(file, options.namespaces ?? []))
-  const fileDescriptorProtos = [...options.fileDescriptors, ...aliases].map((file) => Buffer.from(toBinary(FileDescriptorProtoSchema, file)))
+  const fileDescriptorProtos = [...options.fileDescriptors, ...aliases, healthDescriptor].map((file) => Buffer.from(toBinary(FileDescriptorProtoSchema, file)))
   // The package definition of proto-loader; reflection reads nothing of it but the encoded files.
   const definition = { files: { fileDescriptorProtos } } as unknown as ConstructorParameters<typeof ReflectionService>[0]
   new ReflectionService(definition).addToServer(server)
