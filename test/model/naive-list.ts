@@ -73,6 +73,8 @@ export function compareBy(order: readonly NaiveTerm[]): (a: NaiveRecord, b: Naiv
   return (a, b) => {
     for (const { field, descending } of [...order, { field: 'uid', descending: false } as const]) {
       if (a[field] !== b[field]) return a[field] < b[field] !== descending ? -1 : 1
+      // Nothing that follows can tell apart what has one uid: a record and what it was at the last page.
+      if (field === 'uid') return 0
     }
     return 0
   }
