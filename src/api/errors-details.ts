@@ -24,9 +24,18 @@ export type ErrorDetail =
 /** More failing fields than this are not listed, so that the gRPC trailer stays small enough for every client. */
 const listedViolations = 40
 
+/** Every text in `value` as well-formed Unicode: a text that was cut may end in half a character, which neither protobuf nor HTTP/2 can carry. */
+function wellFormed<T>(value: T): T {
+  // Details hold texts, numbers, lists and plain objects; each keeps its shape.
+  if (typeof value === 'string') return value.toWellFormed() as T
+  if (Array.isArray(value)) return value.map(wellFormed) as T
+  if (value === null || typeof value !== 'object') return value
+  return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key.toWellFormed(), wellFormed(inner)])) as T
+}
+
 /** The details of an error, ErrorInfo first. */
 export function errorDetails(error: DomainError, context: ErrorContext): ErrorDetail[] {
-  const { badRequest, precondition, resource, retryAfterMs, metadata } = error.details
+  const { badRequest, precondition, resource, retryAfterMs, metadata } = wellFormed(error.details)
   const list: ErrorDetail[] = [
     {
       type: 'ErrorInfo',

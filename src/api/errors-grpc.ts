@@ -27,7 +27,7 @@ export interface GrpcError {
  * accept are left out, last ones first; ErrorInfo is always there.
  */
 export function grpcError(error: DomainError, context: ErrorContext): GrpcError {
-  const message = error.message.slice(0, maxMessageLength)
+  const message = error.message.slice(0, maxMessageLength).toWellFormed()
   const packed = errorDetails(error, context).map(pack)
   while (packed.length > 1 && packed.reduce((sum, { value }) => sum + value.length, 0) > maxDetailsBytes) packed.pop()
   const status: MessageShape<typeof StatusSchema> = create(StatusSchema, { code: error.code, message, details: packed })

@@ -13,7 +13,7 @@ import { assertValidRequest } from '../resources/validate.ts'
 import { resourceFieldOf } from '../resources/write.ts'
 import { audit } from './audit.ts'
 import type { Answer, Call, Decoded, Dispatch } from './call.ts'
-import type { RateLimiter } from './rate-limit.ts'
+import { addressKey, type RateLimiter } from './rate-limit.ts'
 
 /** Answers a method for which the bearer is not an access token of ours, or that needs more than the records. */
 export type DoorHandler = (call: Call, message: Message, session: Session | undefined) => Promise<HandlerAnswer>
@@ -61,8 +61,7 @@ async function barrier(options: PipelineOptions, call: Call): Promise<void> {
 function identify(services: Services, facts: Authenticated): Caller {
   const { identityUid: identity, operator, narrowing } = facts
   const row = services.replica.snapshot.get('Identity', identity)
-  // `iat` counts whole seconds.
-  const isOlder = row !== undefined && Math.floor(facts.issuedAtMs / 1000) < Math.floor(row.createMs / 1000)
+  const isOlder = row !== undefined && facts.issuedAtMs < row.createMs
   if ((row === undefined && !operator) || isOlder) throw new DomainError(16, 'the identity of this token does not exist')
   const { issuer, subject, audience, email } = facts.act
   return {
@@ -100,21 +99,31 @@ async function verify({ authenticator }: PipelineOptions, call: Call): Promise<A
 }
 
 /**
- * Step "rate limit": a verified caller is counted as principal; whose credential is refused, by address, so that a flood of bad tokens ends at the door.
- * Addresses that only succeed are not counted: behind a load balancer all callers share one.
+ * Step "rate limit", round whatever looks at a credential: refused ones are counted by address. A valid one is never refused for what others at its address did:
+ * behind a load balancer all callers share one.
  */
-async function limited(options: PipelineOptions, call: Call): Promise<Authenticated | undefined> {
-  const { rateLimiter } = options
-  const address = `address ${call.remoteAddress}`
-  rateLimiter?.assertAvailable(address)
+async function countRefused<T>({ rateLimiter }: PipelineOptions, call: Call, look: () => Promise<T>): Promise<T> {
   try {
-    const token = await verify(options, call)
-    if (token !== undefined) rateLimiter?.take(token.identityUid)
-    return token
+    return await look()
   } catch (error) {
-    if (error instanceof DomainError && (error.code === 16 || error.code === 7)) rateLimiter?.take(address)
+    if (error instanceof DomainError && (error.code === 16 || error.code === 7)) rateLimiter?.take(addressKey(call.remoteAddress))
     throw error
   }
+}
+
+/** Steps "verify" and "rate limit" of a method that takes our access tokens: who is known is counted as such. */
+async function verifyCounted(options: PipelineOptions, call: Call): Promise<Authenticated | undefined> {
+  const token = await countRefused(options, call, () => verify(options, call))
+  if (token !== undefined) options.rateLimiter?.take(token.identityUid)
+  return token
+}
+
+/** Answers through a door. One that verifies the credential itself is counted like the step above. */
+async function throughDoor(options: PipelineOptions, call: Call, door: () => Promise<HandlerAnswer>): Promise<HandlerAnswer> {
+  if (call.method.scope !== 'external') return door()
+  const answer = await countRefused(options, call, door)
+  if (answer.subject !== undefined) options.rateLimiter?.take(answer.subject)
+  return answer
 }
 
 /** The field that holds the resource of a create or update: its kind checks it, the whole of it. */
@@ -130,7 +139,7 @@ async function run(options: PipelineOptions, call: Call, progress: Progress): Pr
   const door = options.doors.get(methodName(method))
   const handler = handlers.get(method)
   if (door === undefined && handler === undefined) throw unimplemented(method)
-  const token = await limited(options, call)
+  const token = await verifyCounted(options, call)
   const decoded = await call.decode()
   if (token !== undefined) {
     await barrier(options, call)
@@ -142,7 +151,8 @@ async function run(options: PipelineOptions, call: Call, progress: Progress): Pr
   assertValidRequest(method.input, decoded.message, heldResource(method))
   call.signal.throwIfAborted()
   const session = token === undefined || caller === undefined ? undefined : { caller, token }
-  const answer = door === undefined ? await handler?.(services, context, decoded.message) : await door(call, decoded.message, session)
+  const answer =
+    door === undefined ? await handler?.(services, context, decoded.message) : await throughDoor(options, call, () => door(call, decoded.message, session))
   if (answer === undefined) throw unimplemented(method)
   progress.subject = answer.subject
   return answer

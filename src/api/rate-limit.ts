@@ -12,7 +12,7 @@ interface Bucket {
   filledAtMs: number
 }
 
-/** Principals remembered at most: the one seen longest ago is forgotten, its bucket is full by then. */
+/** Keys remembered at most: the one seen longest ago is forgotten first. */
 const maxBuckets = 100_000
 
 /** A token bucket per key. `take` throws code 8 with RetryInfo where the key's bucket is empty (decisions "Rate limits"). */
@@ -37,11 +37,6 @@ export class RateLimiter {
     bucket.tokens -= 1
   }
 
-  /** Throws where `take` would, and takes nothing. */
-  assertAvailable(key: string): void {
-    if (this.#buckets.has(key)) this.#assertNotEmpty(this.#filled(key))
-  }
-
   #assertNotEmpty(bucket: Bucket): void {
     if (bucket.tokens >= 1) return
     const retryAfterMs = Math.ceil(((1 - bucket.tokens) * 1000) / this.#limit.requestsPerSecond)
@@ -64,4 +59,15 @@ export class RateLimiter {
     const [oldest] = this.#buckets.keys()
     if (oldest !== undefined) this.#buckets.delete(oldest)
   }
+}
+
+/** The key of a network address: of an IPv6 address its /64, since whoever has one has all of it. */
+export function addressKey(address: string): string {
+  const text = address.replace(/^::ffff:(?=\d+\.)/, '')
+  if (!text.includes(':')) return `address ${text}`
+  const [head = '', tail] = text.split('::')
+  const groups = head === '' ? [] : head.split(':')
+  const after = tail === undefined || tail === '' ? [] : tail.split(':')
+  const all = tail === undefined ? groups : [...groups, ...Array<string>(Math.max(0, 8 - groups.length - after.length)).fill('0'), ...after]
+  return `address ${all.slice(0, 4).join(':')}::/64`
 }

@@ -78,12 +78,22 @@ function greeting(config: Config, demo: RunningDemo): string {
   ].join('\n')
 }
 
+/** Sets the demo up; where that fails, nothing is left running. */
+async function startDemoOrStop(server: RunningServer, options: Parameters<typeof startDemo>[1]): Promise<RunningDemo> {
+  try {
+    return await startDemo(server, options)
+  } catch (error) {
+    await server.stop()
+    throw error
+  }
+}
+
 /** Runs role `dev` until SIGINT or SIGTERM: the API with a development issuer and a demo group. Log lines go to a file in `dataDir`. */
 export function runDev(options: { config?: string }): Promise<void> {
   return run('dev', options.config, async ({ config, logs, signal }) => {
     const devIssuer = await devIssuerOf(config)
     const server: RunningServer = await startServer({ config, ...logs, devIssuer }, signal)
-    const demo = await startDemo(server, { config, devIssuer })
+    const demo = await startDemoOrStop(server, { config, devIssuer })
     process.stdout.write(greeting(config, demo))
     return async () => {
       demo.stop()

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { RateLimiter } from '../../src/api/rate-limit.ts'
+import { addressKey, RateLimiter } from '../../src/api/rate-limit.ts'
 import { DomainError } from '../../src/core/errors.ts'
 import { makeOrganisation, startTestServer, type TestServer } from '../harness/test-server.ts'
 
@@ -31,6 +31,19 @@ describe('a token bucket', () => {
   })
 })
 
+describe('the key of an address', () => {
+  test.each([
+    ['127.0.0.1', 'address 127.0.0.1'],
+    ['::ffff:10.0.0.1', 'address 10.0.0.1'],
+    ['2001:db8:1:2:3:4:5:6', 'address 2001:db8:1:2::/64'],
+    ['2001:db8:1:2::6', 'address 2001:db8:1:2::/64'],
+    ['2001:db8::6', 'address 2001:db8:0:0::/64'],
+    ['::1', 'address 0:0:0:0::/64'],
+  ])('of %s is %s', (address, key) => {
+    expect(addressKey(address)).toBe(key)
+  })
+})
+
 describe('a server with rate limits', () => {
   let server: TestServer
   beforeAll(async () => {
@@ -53,4 +66,18 @@ describe('a server with rate limits', () => {
     const calm = await makeOrganisation(server)
     expect((await door.call('ListGroups', {}, { token: calm.token })).code).toBe(0)
   })
+
+  test.each(['rest', 'grpc'] as const)(
+    'over %s refused credentials are limited, at methods and at the exchange, and valid ones of the same address are not',
+    async (transport) => {
+      const door = server[transport]
+      const { group, token } = await makeOrganisation(server)
+      for (const rpc of ['ListGroups', 'SecurityTokenService/Exchange']) {
+        const replies = await Promise.all(Array.from({ length: 30 }, () => door.call(rpc, {}, { token: 'garbage' })))
+        expect(replies.some((reply) => reply.code === 8)).toBe(true)
+        expect(replies.every((reply) => [7, 8, 16].includes(reply.code))).toBe(true)
+      }
+      expect((await door.call('GetGroup', { uid: group }, { token })).code).toBe(0)
+    },
+  )
 })

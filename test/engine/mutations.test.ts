@@ -170,4 +170,15 @@ describe('mutations', () => {
     await trimIdempotency(store, nowMs + 26 * 3_600_000, signal)
     expect((await store.range({ prefix: 'x/idem/', limit: 10 }, signal)).entries).toEqual([])
   })
+
+  test('a token of a person who was deleted and registered again at once belongs to nobody', async () => {
+    const again = { issuer: 'https://people.example', subject: 'twice' }
+    const { uid, token } = await makePerson(server, again)
+    expect((await server.rest.call('ListGroups', {}, { token })).code).toBe(0)
+    ok(await server.rest.call('DeleteIdentity', { uid }, { token: await server.operatorToken() }))
+    expect((await server.rest.call('ListGroups', {}, { token })).code).toBe(16)
+    const { token: fresh } = await makePerson(server, again)
+    expect((await server.rest.call('ListGroups', {}, { token })).code).toBe(16)
+    expect((await server.rest.call('ListGroups', {}, { token: fresh })).code).toBe(0)
+  })
 })

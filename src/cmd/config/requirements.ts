@@ -1,7 +1,7 @@
 import type { Role } from './config.ts'
 import { roleDefaults } from './defaults.ts'
 import { settingOf } from './setting.ts'
-import { valueAt, type Tree } from './tree.ts'
+import { isTree, valueAt, type Tree } from './tree.ts'
 import { expectation } from './validate-tree.ts'
 
 interface Requirement {
@@ -31,7 +31,7 @@ const portKeys = ['api.port', 'ops.port', 'registry.port'] as const
 
 /** The faults between keys of a tree that has its values, valid or not: one line each. */
 export function checkRequirements(tree: Tree, role: Role): string[] {
-  return [...requirements.flatMap((requirement) => missing(tree, requirement, role)), ...samePorts(tree)]
+  return [...requirements.flatMap((requirement) => missing(tree, requirement, role)), ...samePorts(tree), ...issuerFaults(tree)]
 }
 
 function missing(tree: Tree, { key, because, equals, role: only }: Requirement, role: Role): string[] {
@@ -55,6 +55,23 @@ function samePorts(tree: Tree): string[] {
     else seen.set(value, key)
   }
   return faults
+}
+
+/** An issuer is configured once, and is https unless private ones are allowed for it. */
+function issuerFaults(tree: Tree): string[] {
+  const rows = valueAt(tree, ['issuers'])
+  if (!Array.isArray(rows)) return []
+  const { variable } = settingOf('issuers')
+  const seen = new Set<unknown>()
+  return rows.filter(isTree).flatMap(({ issuer, allowPrivate }) => {
+    const faults: string[] = []
+    if (seen.has(issuer)) faults.push(`issuers (${variable}): ${String(issuer)} is listed twice`)
+    seen.add(issuer)
+    if (typeof issuer === 'string' && issuer.startsWith('http://') && allowPrivate !== true) {
+      faults.push(`issuers (${variable}): ${issuer}: expected https, or allowPrivate: true`)
+    }
+    return faults
+  })
 }
 
 function effective(tree: Tree, key: string, role: Role): unknown {
