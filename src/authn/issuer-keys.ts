@@ -39,8 +39,10 @@ export interface IssuerKeysOptions {
   readonly local?: ReadonlyMap<string, () => KeySet>
   /** For discovery and keys together; 5000 by default. */
   readonly timeoutMs?: number
-  /** Issuers remembered at most; 1000 by default. */
+  /** Issuers remembered at most besides the configured ones; 1000 by default. */
   readonly limit?: number
+  /** Issuers fetched from at once at most besides the configured ones, further ones count as unavailable; 100 by default, `limit` at most. */
+  readonly flightLimit?: number
 }
 
 const freshMs = 3_600_000
@@ -59,6 +61,10 @@ interface IssuerState {
   flight: Promise<void> | undefined
 }
 
+function emptyState(): IssuerState {
+  return { keys: undefined, fetchedAtMs: -Infinity, triedAtMs: -Infinity, failure: undefined, flight: undefined }
+}
+
 /** See IssuerKeys. */
 export function createIssuerKeys(options: IssuerKeysOptions): IssuerKeys {
   return new FetchedIssuerKeys(options)
@@ -66,23 +72,29 @@ export function createIssuerKeys(options: IssuerKeysOptions): IssuerKeys {
 
 class FetchedIssuerKeys implements IssuerKeys {
   readonly #clock: Clock
-  readonly #limit: number
+  readonly #flightLimit: number
   readonly #timeoutMs: number
   readonly #configured: ReadonlyMap<string, ConfiguredIssuer>
   readonly #local: ReadonlyMap<string, () => KeySet>
   readonly #fetchKeys: ReturnType<typeof createIssuerSource>
-  readonly #states: BoundedMap<IssuerState>
+  /** Nobody but configuration adds to these, so they are neither forgotten nor counted. */
+  readonly #configuredStates: ReadonlyMap<string, IssuerState>
+  /** Issuers that tenants name. */
+  readonly #namedStates: BoundedMap<IssuerState>
   readonly #flights = new Set<Promise<void>>()
+  #namedFlights = 0
   readonly #closing = new AbortController()
 
   constructor(options: IssuerKeysOptions) {
     this.#clock = options.clock
-    this.#limit = options.limit ?? 1000
+    const limit = options.limit ?? 1000
+    this.#flightLimit = Math.min(limit, options.flightLimit ?? 100)
     this.#timeoutMs = options.timeoutMs ?? 5000
     this.#configured = new Map(options.configured.map((row) => [normalizeIssuer(row.issuer), row]))
     this.#local = options.local ?? new Map<string, () => KeySet>()
     this.#fetchKeys = createIssuerSource(options.fetch)
-    this.#states = createBoundedMap(this.#limit)
+    this.#configuredStates = new Map([...this.#configured.keys()].map((issuer) => [issuer, emptyState()]))
+    this.#namedStates = createBoundedMap(limit)
   }
 
   isConfigured(name: string): boolean {
@@ -124,19 +136,24 @@ class FetchedIssuerKeys implements IssuerKeys {
     throw new TokenError('unknown_issuer')
   }
 
+  /** An issuer that was never fetched from is not remembered yet: being asked for pushes no other one out. */
   #stateOf(issuer: string): IssuerState {
-    const known = this.#states.get(issuer)
-    if (known !== undefined) return known
-    if (this.#flights.size >= this.#limit) throw new TokenError('issuer_unavailable')
-    const fresh: IssuerState = { keys: undefined, fetchedAtMs: -Infinity, triedAtMs: -Infinity, failure: undefined, flight: undefined }
-    this.#states.set(issuer, fresh)
-    return fresh
+    return this.#configuredStates.get(issuer) ?? this.#namedStates.get(issuer) ?? emptyState()
   }
 
-  /** Starts a fetch or joins the one that runs; never rejects. */
+  /** Starts a fetch or joins the one that runs; does nothing where too many of the named issuers' run. Never rejects. */
   #fly(issuer: string, state: IssuerState): Promise<void> {
     if (state.flight !== undefined) return state.flight
-    const flight = this.#fetchInto(issuer, state).finally(() => this.#flights.delete(flight))
+    const named = !this.#configuredStates.has(issuer)
+    if (named) {
+      if (this.#namedFlights >= this.#flightLimit) return Promise.resolve()
+      this.#namedFlights += 1
+      this.#namedStates.set(issuer, state)
+    }
+    const flight = this.#fetchInto(issuer, state).finally(() => {
+      this.#flights.delete(flight)
+      if (named) this.#namedFlights -= 1
+    })
     this.#flights.add(flight)
     state.flight = flight
     return flight

@@ -2,10 +2,11 @@ import { randomBytes } from 'node:crypto'
 import { writeFile } from 'node:fs/promises'
 import type { ServerResponse } from 'node:http'
 import { join } from 'node:path'
-import { expect, test, describe } from 'vitest'
+import { describe, expect, onTestFinished, test } from 'vitest'
 import { createIssuerKeys } from '../../src/authn/issuer-keys.ts'
 import type { IssuerKeysOptions } from '../../src/authn/issuer-keys.ts'
 import { createKeySet } from '../../src/authn/key-set.ts'
+import type { SafeFetch } from '../../src/authn/safe-fetch.ts'
 import { failure, localIssuer, signal, temporaryDirectory, testClock, testFetch, testKey } from './parts.ts'
 
 const nobody = { named: [] }
@@ -125,14 +126,58 @@ describe("an issuer's keys", () => {
     expect(keys.isConfigured('http://localhost:8080/dev/issuer')).toBe(true)
   })
 
-  test('are bounded in number', async () => {
-    const { local, clock, key } = await ground()
-    const other = await localIssuer([key])
-    const rows = [local, other].map(({ issuer }) => ({ issuer, allowPrivate: true }))
-    const keys = createIssuerKeys({ fetch: testFetch(), clock, configured: rows, limit: 1 })
-    for (const { issuer } of [local, other, local]) await keys.keysFor(issuer, nobody, signal)
-    expect(local.seen).toHaveLength(4)
-    await keys.close()
+  describe('of issuers that tenants name', () => {
+    /** Several issuers, of which only the first is configured; the others' private addresses are let through. */
+    async function crowd(count: number, options: Partial<IssuerKeysOptions> = {}) {
+      const key = await testKey()
+      const [mine, ...others] = await Promise.all(Array.from({ length: count + 1 }, () => localIssuer([key])))
+      if (mine === undefined) throw new Error('no issuer')
+      const clock = testClock()
+      const fetch = testFetch()
+      const open: SafeFetch = { ...fetch, json: (request, aborted) => fetch.json({ ...request, allowPrivate: true }, aborted) }
+      const keys = createIssuerKeys({ fetch: open, clock, configured: [{ issuer: mine.issuer, allowPrivate: true }], limit: 2, ...options })
+      onTestFinished(() => keys.close())
+      const ask = async (issuer: string): Promise<string> => failure(keys.keysFor(issuer, { named: [issuer] }, signal))
+      return { keys, clock, mine, others, ask }
+    }
+
+    test('are bounded in number', async () => {
+      const { others, ask } = await crowd(3)
+      for (const { issuer } of [...others, ...others.slice(0, 1)]) expect(await ask(issuer)).toBe('no failure')
+      expect(others.map((other) => other.seen.length)).toEqual([4, 2, 2])
+    })
+
+    test('push no configured issuer out, nor its bound on tries', async () => {
+      const { keys, mine, others, ask } = await crowd(4)
+      const seen = await keys.keysFor(mine.issuer, nobody, signal)
+      for (const { issuer } of others) await ask(issuer)
+      expect(await keys.refreshed(mine.issuer, seen, { scope: nobody, signal })).toBe(seen)
+      expect(await ask(mine.issuer)).toBe('no failure')
+      expect(mine.seen).toHaveLength(2)
+    })
+
+    test('are fetched a few at a time; a configured issuer is fetched even so', async () => {
+      const { mine, others, ask } = await crowd(3, { limit: 100, flightLimit: 2, timeoutMs: 60_000 })
+      const [one, two, three] = others
+      for (const other of others) other.behave = () => true
+      const waiting = [one, two].map((other) => ask(other?.issuer ?? ''))
+      expect(await ask(three?.issuer ?? '')).toBe('issuer_unavailable')
+      expect(three?.seen).toEqual([])
+      expect(await ask(mine.issuer)).toBe('no failure')
+      expect(waiting).toHaveLength(2)
+    })
+
+    test('are served from memory where no fetch can start now', async () => {
+      const { clock, others, ask } = await crowd(2, { limit: 100, flightLimit: 1, timeoutMs: 60_000 })
+      const [known, slow] = others
+      await ask(known?.issuer ?? '')
+      clock.advance(hourMs)
+      if (slow !== undefined) slow.behave = () => true
+      const waiting = ask(slow?.issuer ?? '')
+      expect(await ask(known?.issuer ?? '')).toBe('no failure')
+      expect(known?.seen).toHaveLength(2)
+      expect(waiting).toBeInstanceOf(Promise)
+    })
   })
 
   test('after closing nothing is fetched any more', async () => {
