@@ -1,5 +1,6 @@
 import type { Clock } from '../core/runtime.ts'
 import type { Entry, Guard, Store, Write } from '../store/store.ts'
+import { untilAborted } from '../store/until-aborted.ts'
 import { keyInUse, planKeys } from './key-schedule.ts'
 import type { KeySchedule, ScheduledKey } from './key-schedule.ts'
 import type { Keyring } from './sealing.ts'
@@ -54,29 +55,44 @@ interface HeldKey<Key> extends ScheduledKey {
 const maxKeys = 1000
 const maxRounds = 10
 const lookupEveryMs = 1000
+const lookupTimeoutMs = 5000
 
 /** Reads the store's keys and makes the first where there is none. Throws SealingError or StoreError. */
 export async function createRotatingKeys<Key>(kind: KeyKind<Key>, options: RotatingKeysOptions, signal: AbortSignal): Promise<RotatingKeys<Key>> {
   const { store, keyring, clock } = options
   let held: readonly HeldKey<Key>[] = []
-  let readAt = -1
+  let reads = 0
+  let newestRead = 0
   let generation = 0
   let lookedUpAtMs = -Infinity
+  let lookingUp: Promise<void> | undefined
 
   async function reload(loadSignal: AbortSignal): Promise<void> {
-    const { entries, revision } = await store.range({ prefix: kind.prefix, limit: maxKeys }, loadSignal)
+    reads += 1
+    const read = reads
+    const { entries } = await store.range({ prefix: kind.prefix, limit: maxKeys }, loadSignal)
     const known = new Map(held.map((one) => [one.entry.key, one]))
-    const read = await Promise.all(
+    const loaded = await Promise.all(
       entries.map((entry) => {
         const same = known.get(entry.key)
         return same !== undefined && same.entry.revision === entry.revision ? Promise.resolve(same) : loadKey(kind, keyring, entry)
       }),
     )
-    // Reads may overtake each other: an older one changes nothing.
-    if (revision < readAt) return
-    readAt = revision
-    if (read.length !== held.length || read.some((one, index) => one !== held[index])) generation += 1
-    held = read
+    // Reads may overtake each other: one that began earlier changes nothing. The store's revision says nothing here: it goes back where the store was restored.
+    if (read < newestRead) return
+    newestRead = read
+    if (loaded.length !== held.length || loaded.some((one, index) => one !== held[index])) generation += 1
+    held = loaded
+  }
+
+  /** One read for all who look something up at the same time, so none of them can end it for the others. */
+  async function lookUp(): Promise<void> {
+    try {
+      await reload(AbortSignal.timeout(lookupTimeoutMs))
+      lookedUpAtMs = clock.now()
+    } finally {
+      lookingUp = undefined
+    }
   }
 
   async function maintain(maintainSignal: AbortSignal): Promise<void> {
@@ -100,9 +116,10 @@ export async function createRotatingKeys<Key>(kind: KeyKind<Key>, options: Rotat
     find,
     async lookup(id, lookupSignal) {
       const known = find(id)
-      if (known !== undefined || Math.abs(clock.now() - lookedUpAtMs) < lookupEveryMs) return known
-      lookedUpAtMs = clock.now()
-      await reload(lookupSignal)
+      if (known !== undefined) return known
+      if (lookingUp === undefined && Math.abs(clock.now() - lookedUpAtMs) < lookupEveryMs) return undefined
+      lookingUp ??= lookUp()
+      await untilAborted(lookingUp, lookupSignal)
       return find(id)
     },
     all: () => held.map((one) => one.key),

@@ -106,6 +106,8 @@ export async function runBackground(engine: Engine, signal: AbortSignal): Promis
   replica.onKey((key) => {
     if (key.startsWith('meta/')) changed.resolve()
   })
+  // A reload brings keys that no watch told of.
+  replica.onReset(() => changed.resolve())
   const keys = async (): Promise<void> => {
     changed = Promise.withResolvers<void>()
     await signingKeys.maintain(signal)

@@ -4,12 +4,23 @@ import { jwksDocument, platformDiscovery } from '../../src/authn/discovery-docum
 import { createPageKeys } from '../../src/authn/page-keys.ts'
 import { createKeyring } from '../../src/authn/sealing.ts'
 import { createSigningKeys, signingKeySchedule } from '../../src/authn/signing-keys.ts'
+import type { Store } from '../../src/store/store.ts'
 import { freshStore, random, signal, testClock } from './parts.ts'
 
 async function ground() {
   const store = await freshStore()
   const keyring = await createKeyring({ store, keyEncryptionKey: randomBytes(32), random }, signal)
   return { store, keyring, clock: testClock(), random }
+}
+
+/** The same store with other reads. */
+function changedStore(store: Store, range: Store['range']): Store {
+  return new Proxy(store, {
+    get(target, name) {
+      const member: unknown = name === 'range' ? range : Reflect.get(target, name, target)
+      return typeof member === 'function' ? (member.bind(target) as unknown) : member // a cast: bind answers any
+    },
+  })
 }
 
 const kids = (keys: { keySet(): { keys: readonly { kid?: string }[] } }): unknown[] =>
@@ -57,6 +68,73 @@ describe('signing keys', () => {
     await one.maintain(signal)
     const fresh = one.all().find((key) => two.find(key.kid) === undefined)
     expect((await two.lookup(fresh?.kid ?? '', signal))?.kid).toBe(fresh?.kid)
+  })
+
+  test("all who look another replica's new key up at once find it, and one who goes away ends nothing for the others", async () => {
+    const options = await ground()
+    const one = await createSigningKeys(options, signal)
+    let reads = 0
+    const gate = Promise.withResolvers<void>()
+    const slow = changedStore(options.store, async (range, aborted) => {
+      reads += 1
+      if (reads > 2) await gate.promise
+      aborted.throwIfAborted()
+      return await options.store.range(range, aborted)
+    })
+    const two = await createSigningKeys({ ...options, store: slow }, signal)
+    const before = reads
+    options.clock.advance(signingKeySchedule.rotateEveryMs)
+    await one.maintain(signal)
+    const fresh = one.all().find((key) => two.find(key.kid) === undefined)?.kid ?? ''
+    reads = 2
+    const gone = new AbortController()
+    const left = two.lookup(fresh, gone.signal)
+    const [second, third] = [two.lookup(fresh, signal), two.lookup(fresh, signal)]
+    gone.abort(new Error('gone'))
+    await expect(left).rejects.toThrow('gone')
+    gate.resolve()
+    expect([(await second)?.kid, (await third)?.kid]).toEqual([fresh, fresh])
+    expect([before, reads]).toEqual([1, 3])
+    expect(await two.lookup('unknown', signal)).toBeUndefined()
+    expect(reads).toBe(3)
+  })
+
+  test('a store that was restored to an earlier revision is read on', async () => {
+    const options = await ground()
+    const one = await createSigningKeys(options, signal)
+    let restored = false
+    const store = changedStore(options.store, async (range, aborted) => {
+      const page = await options.store.range(range, aborted)
+      return { ...page, revision: (restored ? 1 : 1_000_000) as typeof page.revision } // a cast: revisions come from a store only
+    })
+    const two = await createSigningKeys({ ...options, store }, signal)
+    restored = true
+    options.clock.advance(signingKeySchedule.rotateEveryMs)
+    await one.maintain(signal)
+    await two.reload(signal)
+    expect(kids(two)).toEqual(kids(one))
+  })
+
+  test('a read that began earlier and ends later changes nothing', async () => {
+    const options = await ground()
+    const one = await createSigningKeys(options, signal)
+    const gate = Promise.withResolvers<void>()
+    let held = false
+    const store = changedStore(options.store, async (range, aborted) => {
+      const page = await options.store.range(range, aborted)
+      if (held) await gate.promise
+      return page
+    })
+    const two = await createSigningKeys({ ...options, store }, signal)
+    held = true
+    const early = two.reload(signal)
+    held = false
+    options.clock.advance(signingKeySchedule.rotateEveryMs)
+    await one.maintain(signal)
+    await two.reload(signal)
+    gate.resolve()
+    await early
+    expect(kids(two)).toEqual(kids(one))
   })
 
   test('neither the store nor the JWKS shows a private key', async () => {
