@@ -1,5 +1,5 @@
 import type { Clock } from '../core/runtime.ts'
-import { untilAborted } from '../store/until-aborted.ts'
+import { untilAborted } from '../core/until-aborted.ts'
 import { createBoundedMap } from './bounded-map.ts'
 import type { BoundedMap } from './bounded-map.ts'
 import { createIssuerSource } from './issuer-source.ts'

@@ -1,6 +1,6 @@
 import type { Clock } from '../core/runtime.ts'
 import type { Entry, Guard, Store, Write } from '../store/store.ts'
-import { untilAborted } from '../store/until-aborted.ts'
+import { untilAborted } from '../core/until-aborted.ts'
 import { keyInUse, planKeys } from './key-schedule.ts'
 import type { KeySchedule, ScheduledKey } from './key-schedule.ts'
 import type { Keyring } from './sealing.ts'

@@ -9,12 +9,13 @@ import type { Log } from '../../core/log.ts'
 import type { MethodRow } from '../../core/method.ts'
 import { grpcPaths } from '../aliases.ts'
 import type { Answer, Call, Decoded, Dispatch } from '../call.ts'
+import { callName } from '../call-name.ts'
 import { parseCallHeaders } from '../call-headers.ts'
 import { toDomainError } from '../errors-details.ts'
 import { grpcError } from '../errors-grpc.ts'
 import type { CallMetrics } from '../metrics.ts'
 import type { Door } from '../one-port.ts'
-import { untilAborted } from '../until-aborted.ts'
+import { untilAborted } from '../../core/until-aborted.ts'
 import { createHealth } from './health.ts'
 import { addReflection } from './reflection.ts'
 
@@ -79,7 +80,7 @@ export function createGrpcApi(options: GrpcApiOptions): GrpcApi {
 }
 
 function unaryHandler(row: MethodRow, options: GrpcApiOptions): (call: RawCall, callback: sendUnaryData<Buffer>) => void {
-  const name = `${row.service.slice(row.service.lastIndexOf('.') + 1)}.${row.rpc}`
+  const name = callName(row)
   const fail = createFailure(row, name, options)
   return (raw, callback) => {
     const done = options.metrics?.start(name, 'grpc')

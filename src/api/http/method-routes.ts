@@ -1,8 +1,9 @@
 import type { HttpBinding, MethodRow } from '../../core/method.ts'
 import type { Answer, Call, Decoded, Dispatch } from '../call.ts'
+import { callName } from '../call-name.ts'
 import type { JsonEncoder, JsonEncoders } from '../json-encode.ts'
 import type { CallMetrics } from '../metrics.ts'
-import { untilAborted } from '../until-aborted.ts'
+import { untilAborted } from '../../core/until-aborted.ts'
 import { isForm, readForm, readJsonBody } from './body.ts'
 import { decodeRequest, readValidateOnly } from './decode-request.ts'
 import { sendJson } from './http-context.ts'
@@ -26,7 +27,7 @@ export interface BoundMethod {
 /** The routes of API methods: a request becomes a `Call`, what the dispatch answers becomes the response. */
 export function methodRoutes(bound: readonly BoundMethod[], options: MethodRouteOptions): Route<HttpState>[] {
   return bound.map((method) => {
-    const name = `${method.row.service.slice(method.row.service.lastIndexOf('.') + 1)}.${method.row.rpc}`
+    const name = callName(method.row)
     const encode = method.row.output.typeName === 'google.protobuf.Empty' ? undefined : options.encoders(method.row.output)
     return {
       verb: method.binding.verb,

@@ -1,4 +1,4 @@
-import { untilAborted } from '../until-aborted.ts'
+import { untilAborted } from '../../core/until-aborted.ts'
 import { readText } from './body.ts'
 import { headerText } from './http-context.ts'
 import type { HttpContext, HttpState } from './http-context.ts'

@@ -1,7 +1,7 @@
 import { status, type ClientDuplexStream } from '@grpc/grpc-js'
 import type { Log } from '../../core/log.ts'
 import { StoreError } from '../store.ts'
-import { untilAborted } from '../until-aborted.ts'
+import { untilAborted } from '../../core/until-aborted.ts'
 import { ClusterIdentity } from './cluster-identity.ts'
 import { callMetadata, EtcdEndpoint, type EtcdTls, type StreamCalls, type UnaryCalls } from './etcd-endpoint.ts'
 import { etcdError, statusOf } from './etcd-errors.ts'
