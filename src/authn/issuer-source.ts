@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises'
 import { createKeySet, isSecretKey, isUsableKey, KeySetError, readKeys } from './key-set.ts'
 import type { KeySet } from './key-set.ts'
 import { FetchError } from './safe-fetch.ts'
-import type { SafeFetch } from './safe-fetch.ts'
+import type { FetchPolicy, SafeFetch } from './safe-fetch.ts'
 import { TokenError } from './token-error.ts'
 
 /** An issuer that configuration names. */
@@ -12,7 +12,7 @@ export interface ConfiguredIssuer {
   readonly jwksUri?: string
   /** File with PEM certificates to trust for it; read at each fetch. */
   readonly caFile?: string
-  /** File with a bearer token to send to it (a Kubernetes API server's keys); read at each fetch. */
+  /** File with a bearer token to send to it (a Kubernetes API server's keys), to its own origin and to `jwksUri` only; read at each fetch. */
   readonly tokenFile?: string
   /** Its addresses may be private, and http. */
   readonly allowPrivate?: boolean
@@ -28,9 +28,9 @@ const maxIssuerKeys = 100
 export function createIssuerSource(fetch: SafeFetch): (row: ConfiguredIssuer, signal: AbortSignal) => Promise<KeySet> {
   return async (row, signal) => {
     try {
-      const access = await accessTo(row)
-      const url = row.jwksUri ?? (await discover(row.issuer, (address) => fetch.json({ url: address, ...access }, signal)))
-      const keys = readKeys(await fetch.json({ url, ...access }, signal), maxIssuerKeys)
+      const { policy, headers } = await accessTo(row)
+      const json = (url: string): Promise<unknown> => fetch.json({ url, ...policy, ...(mayHaveToken(row, url) ? { headers } : {}) }, signal)
+      const keys = readKeys(await json(row.jwksUri ?? (await discover(row.issuer, json))), maxIssuerKeys)
       if (keys.some(isSecretKey)) throw new KeySetError('it shows a secret key')
       return createKeySet(keys.filter(isUsableKey))
     } catch (error) {
@@ -50,12 +50,21 @@ async function discover(issuer: string, json: (url: string) => Promise<unknown>)
   return jwksUri
 }
 
-async function accessTo(row: ConfiguredIssuer): Promise<{ allowPrivate: boolean; ca?: string; headers?: Record<string, string> }> {
+/** A discovery document names any host that it likes: what is secret goes there only where configuration says so. */
+function mayHaveToken(row: ConfiguredIssuer, url: string): boolean {
+  return url === row.jwksUri || URL.parse(url)?.origin === URL.parse(row.issuer)?.origin
+}
+
+interface Access {
+  readonly policy: FetchPolicy
+  readonly headers: Readonly<Record<string, string>>
+}
+
+async function accessTo(row: ConfiguredIssuer): Promise<Access> {
   const ca = row.caFile === undefined ? undefined : await readFile(row.caFile, 'utf8')
   const token = row.tokenFile === undefined ? undefined : (await readFile(row.tokenFile, 'utf8')).trim()
   return {
-    allowPrivate: row.allowPrivate === true,
-    ...(ca === undefined ? {} : { ca }),
-    ...(token === undefined ? {} : { headers: { authorization: `Bearer ${token}` } }),
+    policy: { allowPrivate: row.allowPrivate === true, ...(ca === undefined ? {} : { ca }) },
+    headers: token === undefined ? {} : { authorization: `Bearer ${token}` },
   }
 }

@@ -119,6 +119,27 @@ describe("an issuer's keys", () => {
     expect([bearer, local.seen]).toEqual(['Bearer abc', ['/jwks.json']])
   })
 
+  test.each([
+    ['on the same origin get', 'own', ['Bearer abc', 'Bearer abc']],
+    ['elsewhere do not get', 'other', ['Bearer abc', undefined]],
+  ])('that discovery places %s the bearer token', async (_name, place, expected) => {
+    const tokenFile = join(await temporaryDirectory(), 'token')
+    await writeFile(tokenFile, 'abc\n')
+    const key = await testKey()
+    const bearers: (string | undefined)[] = []
+    const [own, other] = [await localIssuer([key]), await localIssuer([key])]
+    for (const local of [own, other]) {
+      local.behave = (request, response) => {
+        bearers.push(request.headers.authorization)
+        const jwksUri = `${place === 'own' ? own.issuer : other.issuer}/jwks.json`
+        return request.url !== '/jwks.json' && response.end(JSON.stringify({ issuer: own.issuer, jwks_uri: jwksUri })) !== undefined
+      }
+    }
+    const keys = createIssuerKeys({ fetch: testFetch(), clock: testClock(), configured: [{ issuer: own.issuer, tokenFile, allowPrivate: true }] })
+    expect(kids(await keys.keysFor(own.issuer, nobody, signal))).toEqual([key.kid])
+    expect(bearers).toEqual(expected)
+  })
+
   test('of an issuer inside this process are not fetched', async () => {
     const key = await testKey()
     const { keys } = await ground({ configured: [], local: new Map([['http://localhost:8080/dev/issuer', () => createKeySet([key.jwk])]]) })
