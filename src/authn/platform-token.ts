@@ -64,6 +64,8 @@ export interface PlatformTokensOptions {
 export const accessTokenSeconds = 3600
 
 const maxHeldGroups = 50
+/** Characters of `cap` as JSON: the token has to fit into a header. */
+const maxHeldLength = 4096
 
 /** See PlatformTokens. */
 export function createPlatformTokens(options: PlatformTokensOptions): PlatformTokens {
@@ -105,6 +107,7 @@ export function createPlatformTokens(options: PlatformTokensOptions): PlatformTo
 function payloadOf(grant: AccessGrant, issuedAtMs: number): JWTPayload {
   const { act, narrowing, held, audiences } = grant
   const [only, ...more] = audiences
+  const cap = held === undefined ? undefined : heldClaim(held)
   return {
     ...(only === undefined ? {} : { aud: more.length === 0 ? only : [...audiences] }),
     iat: Math.floor(issuedAtMs / 1000),
@@ -114,8 +117,15 @@ function payloadOf(grant: AccessGrant, issuedAtMs: number): JWTPayload {
     ...(act.email === undefined ? {} : { email: act.email, email_verified: true }),
     ...(narrowing.scopes === undefined ? {} : { scp: narrowing.scopes }),
     ...(narrowing.capabilities === undefined ? {} : { cpn: encodeCapabilities(narrowing.capabilities) }),
-    ...(held === undefined || held.size > maxHeldGroups ? {} : { cap: Object.fromEntries([...held].map(([uid, set]) => [uid, encodeCapabilities(set)])) }),
+    ...(cap === undefined ? {} : { cap }),
   }
+}
+
+/** Undefined where it is long. */
+function heldClaim(held: ReadonlyMap<Uid, CapabilitySet>): Readonly<Record<string, string>> | undefined {
+  if (held.size > maxHeldGroups) return undefined
+  const claim = Object.fromEntries([...held].map(([uid, set]) => [uid, encodeCapabilities(set)]))
+  return JSON.stringify(claim).length > maxHeldLength ? undefined : claim
 }
 
 /** `iat` has whole seconds only, as clients read it; identities are made within a second. */

@@ -89,6 +89,22 @@ describe('an access token', () => {
     expect(decodeJwt((await tokens.mint({ ...grant, held })).token)).not.toHaveProperty('cap')
   })
 
+  test('leaves out what its identity holds where that is over 4096 characters', async () => {
+    const { tokens } = await ground()
+    const cap = async (depth: number): Promise<unknown> => {
+      const held = new Map(
+        Array.from({ length: 8 }, (_value, index) => [
+          trustedUid(`${group}${`/${index.toString(16).padStart(16, '0')}`.repeat(depth)}`),
+          setOf(['groups.list']),
+        ]),
+      )
+      return decodeJwt((await tokens.mint({ ...grant, held })).token)['cap']
+    }
+    // The uids, 24 characters of capability each, and the JSON's marks: 8 x (40 + 17 x depth + 24 + 6) + 1.
+    expect(JSON.stringify(await cap(25))).toHaveLength(3961)
+    expect(await cap(26)).toBeUndefined()
+  })
+
   test('for another audience is valid but not for this door', async () => {
     const { tokens } = await ground()
     const { token } = await tokens.mint({ ...grant, audiences: ['registry.example'] })
