@@ -19,11 +19,26 @@ export interface ClaimMatch {
 /** The longest pattern, in characters. */
 export const maxPatternLength = 1024
 
-/** Compiled size: bounds what one match can cost, together with `longestInput`. */
-const maxInstructions = 2000
-const longestInput = 2048
+/** The longest text that a pattern is tried on, in characters. */
+const longestInput = 512
+const longestSubject = 1024
 
-const compiled = createBoundedMap<RE2JS>(1000)
+/** Compiled size, in instructions. */
+const maxInstructions = 500
+
+/**
+ * What all patterns together may cost for one token, in instructions times characters; small patterns count as of `leastSize`. RE2 is linear in the text but not cheap:
+ * the worst pattern costs this about 20 ms, in which the process does nothing else.
+ */
+const maxEffort = 256_000
+const leastSize = 250
+
+/** What is left to spend on one token's patterns. */
+interface Effort {
+  left: number
+}
+
+const compiled = createBoundedMap<RE2JS | 'refused'>(1000)
 
 /** Throws code 3 on `field` where `pattern` is no RE2 expression or too large a one; for use when an identity is written. */
 export function checkPattern(pattern: string, field: string): void {
@@ -31,40 +46,60 @@ export function checkPattern(pattern: string, field: string): void {
   if (compile(pattern) === undefined) throw DomainError.invalid(field, 'must be a regular expression in RE2 syntax, of moderate size')
 }
 
-/** True where the whole of `text` matches; never where the pattern does not compile or `text` is over 2048 characters. */
+/** True where the whole of `text` matches; never where the pattern does not compile or `text` is over 512 characters. */
 export function matchesPattern(pattern: string, text: string): boolean {
-  if (pattern.length > maxPatternLength || text.length > longestInput) return false
-  return compile(pattern)?.matches(text) ?? false
+  return tryPattern(pattern, { text, longest: longestInput, effort: { left: maxEffort } })
 }
 
 /**
  * Which of the token's audiences was accepted, or undefined where the token does not match. An absent issuer or subject never matches. `defaultAudiences` stand
- * in where the identity names none.
+ * in where the identity names none. No pattern matches more than 512 characters (a subject: 1024), nor do all of them together match more than about 1000.
  */
 export function matchClaims(match: ClaimMatch, token: DecodedToken, defaultAudiences: readonly string[]): string | undefined {
-  const issuer = normalizeIssuer(token.issuer)
-  const named: ClaimMatch = match.issuer === undefined ? match : { ...match, issuer: normalizeIssuer(match.issuer) }
+  const effort: Effort = { left: maxEffort }
+  const issuer = match.issuer === undefined ? undefined : normalizeIssuer(match.issuer)
   const matches =
-    matchesOne(named.issuer, named.issuerPattern, issuer) &&
-    matchesOne(named.subject, named.subjectPattern, token.subject) &&
     Object.entries(match.claims ?? {}).every(([name, value]) => claimText(token.claims, name) === value) &&
-    Object.entries(match.claimPatterns ?? {}).every(([name, pattern]) => matchesText(pattern, claimText(token.claims, name)))
-  return matches ? acceptedAudience(match, token.audiences, defaultAudiences) : undefined
+    matchesOne(issuer, match.issuerPattern, { text: normalizeIssuer(token.issuer), longest: longestInput, effort }) &&
+    matchesOne(match.subject, match.subjectPattern, { text: token.subject, longest: longestSubject, effort }) &&
+    Object.entries(match.claimPatterns ?? {}).every(([name, pattern]) =>
+      tryPattern(pattern, { text: claimText(token.claims, name), longest: longestInput, effort }),
+    )
+  return matches ? acceptedAudience({ match, defaultAudiences, effort }, token.audiences) : undefined
 }
 
-function acceptedAudience(match: ClaimMatch, audiences: readonly string[], defaults: readonly string[]): string | undefined {
-  if (match.audience === undefined && match.audiencePattern === undefined) return audiences.find((audience) => defaults.includes(audience))
-  return audiences.find((audience) => matchesOne(match.audience, match.audiencePattern, audience))
+interface AudienceRule {
+  readonly match: ClaimMatch
+  readonly defaultAudiences: readonly string[]
+  readonly effort: Effort
+}
+
+function acceptedAudience({ match, defaultAudiences, effort }: AudienceRule, audiences: readonly string[]): string | undefined {
+  if (match.audience === undefined && match.audiencePattern === undefined) return audiences.find((audience) => defaultAudiences.includes(audience))
+  return audiences.find((text) => matchesOne(match.audience, match.audiencePattern, { text, longest: longestInput, effort }))
+}
+
+interface Candidate {
+  readonly text: string | undefined
+  readonly longest: number
+  readonly effort: Effort
 }
 
 /** Both forms at once ask for both; neither matches nothing. */
-function matchesOne(exact: string | undefined, pattern: string | undefined, text: string): boolean {
+function matchesOne(exact: string | undefined, pattern: string | undefined, candidate: Candidate): boolean {
   if (exact === undefined && pattern === undefined) return false
-  return (exact === undefined || exact === text) && (pattern === undefined || matchesPattern(pattern, text))
+  return (exact === undefined || exact === candidate.text) && (pattern === undefined || tryPattern(pattern, candidate))
 }
 
-function matchesText(pattern: string, text: string | undefined): boolean {
-  return text !== undefined && matchesPattern(pattern, text)
+/** No match where there is no text, or where trying would cost more than is left. */
+function tryPattern(pattern: string, { text, longest, effort }: Candidate): boolean {
+  if (text === undefined || text.length > longest) return false
+  const expression = compile(pattern)
+  if (expression === undefined) return false
+  const cost = Math.max(leastSize, expression.programSize()) * text.length
+  if (cost > effort.left) return false
+  effort.left -= cost
+  return expression.matches(text)
 }
 
 /** A claim as text: strings as they are, numbers and booleans as JSON; everything else is no match. */
@@ -75,15 +110,26 @@ function claimText(claims: Claims, name: string): string | undefined {
 }
 
 function compile(pattern: string): RE2JS | undefined {
+  if (pattern.length > maxPatternLength) return undefined
   const known = compiled.get(pattern)
-  if (known !== undefined) return known
+  const result = known ?? compileAnew(pattern) ?? 'refused'
+  if (known === undefined) compiled.set(pattern, result)
+  return result === 'refused' ? undefined : result
+}
+
+function compileAnew(pattern: string): RE2JS | undefined {
+  if (repetitions(pattern) > maxInstructions) return undefined
   try {
     const fresh = RE2JS.compile(pattern)
-    if (fresh.programSize() > maxInstructions) return undefined
-    compiled.set(pattern, fresh)
-    return fresh
+    return fresh.programSize() > maxInstructions ? undefined : fresh
   } catch {
     // Not an expression: told by the absence of a result.
     return undefined
   }
+}
+
+/** The counts of `{n}` and `{n,m}` added up: each costs that many instructions, so that what would become too large is not compiled at all. */
+function repetitions(pattern: string): number {
+  const counts = pattern.matchAll(/\{(\d+)(?:,(\d*))?\}/g)
+  return counts.reduce((sum, [, least, most]) => sum + Math.max(Number(least), Number(most ?? 0)), 0)
 }

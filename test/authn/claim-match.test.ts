@@ -91,8 +91,47 @@ describe('a pattern', () => {
   })
 
   test('of a caller is not tried on very long texts', () => {
-    expect(matchesPattern('.*', 'a'.repeat(2049))).toBe(false)
+    expect([512, 513].map((length) => matchesPattern('.*', 'a'.repeat(length)))).toEqual([true, false])
+    const subjects = [1024, 1025].map((length) => matchClaims({ issuer, subjectPattern: '.*' }, token({ subject: 'a'.repeat(length) }), defaults) !== undefined)
+    expect(subjects).toEqual([true, false])
   })
+
+  test('of a caller does not cost more for having many others beside it', () => {
+    const names = ['a', 'b', 'c']
+    const claimPatterns = Object.fromEntries(names.map((name) => [name, '.*']))
+    const matches = (length: number): boolean =>
+      matchClaims({ ...exact, claimPatterns }, token({ claims: Object.fromEntries(names.map((name) => [name, 'x'.repeat(length)])) }), defaults) !== undefined
+    expect([300, 400].map(matches)).toEqual([true, false])
+    const audiences = [...Array.from({ length: 50 }, () => 'x'.repeat(100)), 'm'.repeat(100)]
+    const accepted = (held: readonly string[]) => matchClaims({ ...exact, audiencePattern: 'm+' }, token({ audiences: held }), defaults)
+    expect(accepted(audiences.slice(-5))).toBe(audiences.at(-1))
+    expect(accepted(audiences)).toBeUndefined()
+  })
+
+  test('at its most expensive does not hold up the server', () => {
+    const texts = Array.from({ length: 50 }, () => Array.from({ length: 2040 }, () => (Math.random() < 0.5 ? 'a' : 'b')).join(''))
+    const claimPatterns = Object.fromEntries(['1', '2', '3', '4', '5'].map((name) => [name, `[ab]*a[ab]{9${name}}|[ab]*`]))
+    const durations = Array.from({ length: 10 }, (_value, round) => {
+      const claims = Object.fromEntries(['1', '2', '3', '4', '5'].map((name, index) => [name, texts[round * 5 + index]?.slice(0, round < 5 ? 2040 : 204)]))
+      const startedMs = performance.now()
+      matchClaims({ ...exact, claimPatterns }, token({ claims }), defaults)
+      return performance.now() - startedMs
+    })
+    expect(durations.toSorted((one, other) => one - other)[5]).toBeLessThan(60)
+  })
+
+  test('that would become huge is refused without being compiled', () => {
+    const startedMs = performance.now()
+    expect(matchesPattern('\\pL{1,1000}'.repeat(80), 'a')).toBe(false)
+    expect(performance.now() - startedMs).toBeLessThan(50)
+  })
+
+  test.each(['repo:[^/]{1,39}/[^:]{1,100}:ref:.*', Array.from({ length: 12 }, (_value, index) => `repo:acme/service-number-${String(index)}:.*`).join('|')])(
+    'of ordinary use (%s) is accepted',
+    async (pattern) => {
+      expect(await thrown(() => checkPattern(pattern, 'f'))).toBe('no failure')
+    },
+  )
 })
 
 test('the uid of a person comes from issuer and subject alone', () => {
