@@ -11,13 +11,15 @@ import { isPublicAddress } from './safe-address.ts'
  * - `refused_address`: the name leads to an address that is not public.
  * - `unresolved`: the name does not exist.
  * - `unreachable`: no connection, or it broke.
+ * - `untrusted`: the server's certificate is not good for its name, or it speaks no TLS that we accept.
  * - `timeout`: no whole answer in time.
  * - `redirect`: the server wants to send us elsewhere.
  * - `status`: another status than 2xx; see `status`.
  * - `too_large`: the body is over the limit.
  * - `unreadable`: the body is not JSON.
  */
-export type FetchFault = 'refused_url' | 'refused_address' | 'unresolved' | 'unreachable' | 'timeout' | 'redirect' | 'status' | 'too_large' | 'unreadable'
+export type FetchFault =
+  'refused_url' | 'refused_address' | 'unresolved' | 'unreachable' | 'untrusted' | 'timeout' | 'redirect' | 'status' | 'too_large' | 'unreadable'
 
 /** A fetch of a URL that a tenant named failed. Carries nothing of the answer but its status. */
 export class FetchError extends Error {
@@ -171,7 +173,16 @@ function translate(error: unknown, timedOut: boolean): FetchError {
   }
   if (error instanceof RefusedAddress) return new FetchError('refused_address', { cause: error })
   const code = error instanceof Error && 'code' in error ? error.code : undefined
-  return new FetchError(code === 'ENOTFOUND' ? 'unresolved' : 'unreachable', { cause: error })
+  return new FetchError(faultOf(code), { cause: error })
+}
+
+/** What node calls the outcomes of checking a certificate (X509_V_ERR_* without the prefix), and a handshake that can't succeed as the two sides are set up. */
+const untrustedCodes =
+  /^(?:.*CERT(?:_|$)|UNABLE_TO_|HOSTNAME_MISMATCH$|INVALID_(?:CA|PURPOSE)$|PATH_LENGTH_EXCEEDED$|ERR_TLS_(?!HANDSHAKE_TIMEOUT)|ERR_OSSL_|ERR_SSL_(?:WRONG_VERSION_NUMBER|UNSUPPORTED_PROTOCOL|TLSV1_ALERT_PROTOCOL_VERSION|SSL\/TLS_ALERT_HANDSHAKE_FAILURE))/
+
+function faultOf(code: unknown): FetchFault {
+  if (code === 'ENOTFOUND') return 'unresolved'
+  return typeof code === 'string' && untrustedCodes.test(code) ? 'untrusted' : 'unreachable'
 }
 
 function createAgent(limits: { readonly lookup: LookupFunction; readonly timeoutMs: number }, policy: FetchPolicy): Agent {

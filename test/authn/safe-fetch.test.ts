@@ -126,9 +126,39 @@ describe('a fetch of a URL that a tenant named', () => {
     for (const host of ['127.0.0.1', 'issuer.test']) {
       const url = `https://${host}:${String(port)}/`
       expect(await fetch.json({ url, allowPrivate: true, ca: certificate }, signal)).toEqual({ tls: true })
-      expect(await failure(fetch.json({ url, allowPrivate: true }, signal))).toBe('unreachable')
+      expect(await failure(fetch.json({ url, allowPrivate: true }, signal))).toBe('untrusted')
       expect(await failure(fetch.json({ url, ca: certificate }, signal))).toBe('refused_address')
     }
-    expect(await failure(fetch.json({ url: `https://other.test:${String(port)}/`, allowPrivate: true, ca: certificate }, signal))).toBe('unreachable')
+    expect(await failure(fetch.json({ url: `https://other.test:${String(port)}/`, allowPrivate: true, ca: certificate }, signal))).toBe('untrusted')
+  })
+
+  test('a server that speaks no TLS, and a configured certificate that is none, are not worth coming again for', async () => {
+    const plain = await listen((_request, response) => response.end('{}'))
+    const url = plain.replace('http:', 'https:')
+    for (const request of [{ url }, { url, ca: '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n' }]) {
+      const error: unknown = await testFetch()
+        .send({ ...request, allowPrivate: true }, signal)
+        .catch((reason: unknown) => reason)
+      expect(error).toMatchObject({ fault: 'untrusted', transient: false })
+    }
+  })
+
+  test.each([
+    ['ECONNREFUSED', 'unreachable', true],
+    ['ECONNRESET', 'unreachable', true],
+    ['EAI_AGAIN', 'unreachable', true],
+    ['ERR_TLS_HANDSHAKE_TIMEOUT', 'unreachable', true],
+    ['ENOTFOUND', 'unresolved', false],
+    ['CERT_HAS_EXPIRED', 'untrusted', false],
+    ['CERT_NOT_YET_VALID', 'untrusted', false],
+    ['DEPTH_ZERO_SELF_SIGNED_CERT', 'untrusted', false],
+    ['SELF_SIGNED_CERT_IN_CHAIN', 'untrusted', false],
+    ['UNABLE_TO_VERIFY_LEAF_SIGNATURE', 'untrusted', false],
+    ['UNABLE_TO_GET_ISSUER_CERT_LOCALLY', 'untrusted', false],
+    ['ERR_TLS_CERT_ALTNAME_INVALID', 'untrusted', false],
+  ])('a connection that fails with %s is %s', async (code, fault, transient) => {
+    const fetch = testFetch({ lookup: (_name, _options, callback) => callback(Object.assign(new Error('no'), { code }), []) })
+    const error: unknown = await fetch.send({ url: 'https://issuer.example' }, signal).catch((reason: unknown) => reason)
+    expect(error).toMatchObject({ fault, transient })
   })
 })
