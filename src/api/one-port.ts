@@ -21,6 +21,8 @@ export interface OnePortOptions {
   readonly tls?: TlsOptions
   /** How long a client may take to show which protocol it speaks, milliseconds; 10,000 where absent. */
   readonly sniffTimeoutMs?: number
+  /** How many connections may be open at once; more are closed as they come. 10,000 where absent. */
+  readonly maxConnections?: number
 }
 
 /** A listening port that serves HTTP/1.1 and HTTP/2 (architecture 2, clients B and I). */
@@ -43,6 +45,7 @@ export function createOnePort(options: OnePortOptions): OnePort {
     socket.on('error', () => socket.destroy())
   }
   const server = createListener(options, track)
+  server.maxConnections = options.maxConnections ?? 10_000
   let closing: Promise<void> | undefined
   return {
     listen: (host, port) => listen(server, host, port),

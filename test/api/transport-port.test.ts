@@ -195,6 +195,29 @@ describe('one port', () => {
     expect(results.filter(Boolean)).toHaveLength(100)
   })
 
+  test('more connections than the port takes are closed as they come', async () => {
+    const own = await serve(({ call }) => create(call.method.output), { maxConnections: 2 })
+    const sockets: Socket[] = []
+    const isServed = (): Promise<boolean> => {
+      const socket = connect(own.port, '127.0.0.1')
+      sockets.push(socket)
+      socket.on('error', () => {})
+      socket.write('GET /ping/v2/ping HTTP/1.1\r\nHost: x\r\n\r\n')
+      return new Promise((resolve) => {
+        socket.once('data', () => resolve(true))
+        socket.once('close', () => resolve(false))
+      })
+    }
+    try {
+      expect([await isServed(), await isServed(), await isServed()]).toEqual([true, true, false])
+      sockets[0]?.destroy()
+      await expect.poll(isServed).toBe(true)
+    } finally {
+      for (const socket of sockets) socket.destroy()
+      await own.close(50)
+    }
+  })
+
   test('a port that is taken is the plain error', async () => {
     const second = createOnePort({ http: silent, grpc: silent })
     await expect(second.listen('127.0.0.1', served.port)).rejects.toMatchObject({ code: 'EADDRINUSE' })
