@@ -113,11 +113,6 @@ describe('calls', () => {
     expect(result.code).toBe(3)
     expect(detailsOf(result)).toMatchObject([{ reason: 'INVALID_ARGUMENT', domain: 'iam.taproot.dev' }, { fieldViolations: [{ field }] }])
   })
-
-  test('a message over the hard limit: code 8', async () => {
-    const bytes = toBinary(GetGroupRequestSchema, create(GetGroupRequestSchema, { uid: 'x'.repeat(5 * 1024 * 1024) }))
-    expect((await served.unary(getGroup, bytes)).code).toBe(8)
-  })
 })
 
 describe('errors', () => {

@@ -1,22 +1,21 @@
-import { Metadata, Server, ServerCredentials } from '@grpc/grpc-js'
-import type { ServerUnaryCall, sendUnaryData } from '@grpc/grpc-js'
-import { fromBinary, toBinary } from '@bufbuild/protobuf'
-import type { Message } from '@bufbuild/protobuf'
+import { Metadata, Server, ServerCredentials, logVerbosity, setLogVerbosity } from '@grpc/grpc-js'
+import type { sendUnaryData } from '@grpc/grpc-js'
+import { toBinary } from '@bufbuild/protobuf'
 import type { FileDescriptorProto } from '@bufbuild/protobuf/wkt'
-import { DomainError } from '../../core/errors.ts'
-import type { Code } from '../../core/errors.ts'
 import type { Log } from '../../core/log.ts'
 import type { MethodRow } from '../../core/method.ts'
+import { untilAborted } from '../../core/until-aborted.ts'
 import { grpcPaths } from '../aliases.ts'
-import type { Answer, Call, Decoded, Dispatch } from '../call.ts'
+import type { Answer, Call, Dispatch } from '../call.ts'
 import { callName } from '../call-name.ts'
-import { parseCallHeaders } from '../call-headers.ts'
 import { toDomainError } from '../errors-details.ts'
-import { grpcError } from '../errors-grpc.ts'
 import type { CallMetrics } from '../metrics.ts'
 import type { Door } from '../one-port.ts'
-import { untilAborted } from '../../core/until-aborted.ts'
+import { createCall } from './grpc-call.ts'
+import type { RawCall } from './grpc-call.ts'
+import { grpcStatus } from './grpc-status.ts'
 import { createHealth } from './health.ts'
+import { LibraryRefusals, maxMessageBytes } from './library-refusals.ts'
 import { addReflection } from './reflection.ts'
 
 /** What the gRPC side is made of. */
@@ -31,6 +30,8 @@ export interface GrpcApiOptions {
   /** What reflection serves, imports included. */
   readonly fileDescriptors: readonly FileDescriptorProto[]
   readonly metrics?: CallMetrics
+  /** 5 minutes without calls, a ping every minute and a minute for a message where absent. */
+  readonly limits?: Partial<GrpcLimits>
 }
 
 /** The gRPC side: a door for HTTP/2 connections. */
@@ -41,30 +42,41 @@ export interface GrpcApi extends Door {
   stop(): void
 }
 
-/** The largest request message, in bytes; over it code 3, as over REST. */
-const maxMessageBytes = 1024 * 1024
+/** Limits of connections and messages. */
+export interface GrpcLimits {
+  /** How long a connection may be without calls, milliseconds. */
+  readonly idleMs: number
+  /** How often the peer is asked whether it is still there, milliseconds. */
+  readonly pingMs: number
+  /** How long a message may take to arrive once it is wanted, milliseconds. */
+  readonly messageTimeoutMs: number
+}
 
-/** Above this grpc-js itself refuses, with code 8 and without details. */
-const hardLimitBytes = 4 * maxMessageBytes
-
-type RawCall = ServerUnaryCall<Buffer, Buffer>
+const defaultLimits: GrpcLimits = { idleMs: 300_000, pingMs: 60_000, messageTimeoutMs: 60_000 }
 
 /** Builds a server with every method of the table under each of its names, reflection and health. */
 export function createGrpcApi(options: GrpcApiOptions): GrpcApi {
+  const limits = { ...defaultLimits, ...options.limits }
+  const refusals = new LibraryRefusals()
+  // The library's lines hold what clients sent, tokens too.
+  setLogVerbosity(logVerbosity.NONE)
   const server = new Server({
-    'grpc.max_receive_message_length': hardLimitBytes,
-    'grpc.max_send_message_length': 100 * maxMessageBytes,
-    'grpc.max_concurrent_streams': 1000,
+    'grpc.max_receive_message_length': maxMessageBytes,
+    'grpc.max_send_message_length': 100 * 1024 * 1024,
+    'grpc.max_concurrent_streams': 100,
+    'grpc.max_connection_idle_ms': limits.idleMs,
+    'grpc.keepalive_time_ms': limits.pingMs,
+    interceptors: [refusals.interceptor],
   })
   for (const row of options.methods) {
-    const handle = unaryHandler(row, options)
+    const handle = unaryHandler(row, { ...options, limits, refusals })
     for (const path of grpcPaths(row, options.namespaces ?? []))
       server.register(
         path,
         handle,
         (bytes: Buffer) => bytes,
         (bytes: Buffer) => bytes,
-        'unary',
+        'clientStream',
       )
   }
   const health = createHealth(server, options)
@@ -79,37 +91,47 @@ export function createGrpcApi(options: GrpcApiOptions): GrpcApi {
   }
 }
 
-function unaryHandler(row: MethodRow, options: GrpcApiOptions): (call: RawCall, callback: sendUnaryData<Buffer>) => void {
-  const name = callName(row)
-  const fail = createFailure(row, name, options)
-  return (raw, callback) => {
-    const done = options.metrics?.start(name, 'grpc')
-    const call = createCall(row, raw, options.newRequestId)
-    const answer = async (): Promise<void> => {
-      const result = await untilAborted(options.dispatch(call), call.signal)
-      const bytes = encode(row, result)
-      raw.sendMetadata(answerMetadata(call, result))
-      done?.(0)
-      callback(null, bytes)
-    }
-    answer().catch((thrown: unknown) => {
-      const { code, status } = fail(thrown, call)
-      done?.(code)
-      callback(status)
-    })
-  }
+interface HandlerOptions extends GrpcApiOptions {
+  readonly limits: GrpcLimits
+  readonly refusals: LibraryRefusals
 }
 
-type Failure = (thrown: unknown, call: Call) => { readonly code: Code; readonly status: { code: number; details: string; metadata: Metadata } }
-
-function createFailure(row: MethodRow, name: string, options: GrpcApiOptions): Failure {
-  return (thrown, { requestId, signal }) => {
-    const error = toDomainError(thrown, { requestId, method: name, signal, log: options.log })
-    const { code, message, details } = grpcError(error, { requestId, domain: row.domain })
-    const metadata = new Metadata()
-    metadata.set('x-request-id', requestId)
-    metadata.set('grpc-status-details-bin', Buffer.from(details))
-    return { code: error.code, status: { code, details: message, metadata } }
+/**
+ * Serves a unary method as grpc-js serves client streams (the same on the wire): the call starts with its metadata, and the message is
+ * read, and only then held in memory, when the pipeline asks for it after the token was checked.
+ */
+function unaryHandler(row: MethodRow, options: HandlerOptions): (raw: RawCall, callback: sendUnaryData<Buffer>) => void {
+  const { dispatch, log } = options
+  const method = callName(row)
+  return (raw, callback) => {
+    const done = options.metrics?.start(method, 'grpc')
+    const { call, abort } = createCall(row, raw, { newRequestId: options.newRequestId, messageTimeoutMs: options.limits.messageTimeoutMs })
+    const { requestId, signal } = call
+    options.refusals.onRefusal(raw.metadata, (error) => {
+      abort(error)
+      return grpcStatus(error, { requestId, domain: row.domain })
+    })
+    const answer = async (): Promise<void> => {
+      const result = await untilAborted(dispatch(call), signal)
+      const bytes = encode(row, result)
+      raw.sendMetadata(answerMetadata(call, result))
+      callback(null, bytes)
+      done?.(0)
+    }
+    const refuse = (thrown: unknown): void => {
+      const error = toDomainError(thrown, { requestId, method, signal, log })
+      done?.(error.code)
+      callback(grpcStatus(error, { requestId, domain: row.domain }))
+    }
+    const refuseWithout = (failure: unknown): void => {
+      log.error('error could not be sent', { requestId, method, error: failure })
+      callback({ code: 13, details: 'internal error' })
+    }
+    // A rejection that nothing handles would end the process.
+    answer()
+      .catch(refuse)
+      .catch(refuseWithout)
+      .catch(() => undefined)
   }
 }
 
@@ -124,51 +146,4 @@ function answerMetadata(call: Call, answer: Answer): Metadata {
   if (answer.etag !== undefined) metadata.set('etag', answer.etag)
   if (answer.pageTokenRestarted === true) metadata.set('page-token-restarted', 'true')
   return metadata
-}
-
-function createCall(row: MethodRow, raw: RawCall, newRequestId: () => string): Call {
-  const controller = new AbortController()
-  raw.on('cancelled', () => controller.abort(abortReason(raw)))
-  const get = (name: string): string | undefined => {
-    const value = raw.metadata.get(name)[0]
-    return typeof value === 'string' ? value : undefined
-  }
-  const validateOnly = get('validate-only') ?? 'false'
-  return {
-    ...parseCallHeaders(get, newRequestId),
-    method: row,
-    transport: 'grpc',
-    validateOnly: validateOnly !== 'false' && validateOnly !== '',
-    remoteAddress: addressOf(raw.getPeer()),
-    signal: controller.signal,
-    decode: async () => decode(row, raw.request, validateOnly),
-  }
-}
-
-/** How much earlier than ours a client's own deadline may fire, in milliseconds: ours started when the call arrived. */
-const deadlineSlackMs = 50
-
-/** grpc-js reports a passed deadline as a cancellation, and so does a client whose own timer was first. */
-function abortReason(raw: RawCall): DomainError {
-  const isLate = Date.now() + deadlineSlackMs >= Number(raw.getDeadline())
-  return isLate ? new DomainError(4, 'the deadline passed before the request was done') : new DomainError(1, 'the client cancelled the call')
-}
-
-/** `127.0.0.1:4711` or `[::1]:4711` without the port. */
-function addressOf(peer: string): string {
-  return peer.replace(/:\d+$/, '').replace(/^\[|\]$/g, '')
-}
-
-function decode(row: MethodRow, bytes: Buffer, validateOnly: string): Decoded {
-  if (!['true', 'false', '1', '0', ''].includes(validateOnly)) throw DomainError.invalid('validate_only', 'must be true or false')
-  if (bytes.length > maxMessageBytes) throw DomainError.invalid('body', `must not be larger than ${maxMessageBytes} bytes`)
-  return { message: parse(row, bytes) }
-}
-
-function parse(row: MethodRow, bytes: Buffer): Message {
-  try {
-    return fromBinary(row.input, bytes)
-  } catch (error) {
-    throw DomainError.invalid('body', `is not a valid ${row.input.typeName}`, { cause: error })
-  }
 }

@@ -6,6 +6,7 @@ import { Registry } from 'prom-client'
 import { defaultNamespaces } from '../../../src/api/aliases.ts'
 import type { Call, Decoded, Dispatch } from '../../../src/api/call.ts'
 import { createGrpcApi } from '../../../src/api/grpc/grpc-api.ts'
+import type { GrpcLimits } from '../../../src/api/grpc/grpc-api.ts'
 import { createHttpApi } from '../../../src/api/http/http-api.ts'
 import { createHttpDoor } from '../../../src/api/http/http-door.ts'
 import type { RawRoute } from '../../../src/api/http/raw-route.ts'
@@ -48,8 +49,9 @@ export interface Served {
   close(graceMs?: number): Promise<void>
 }
 
-export interface ServeOptions extends Pick<OnePortOptions, 'sniffTimeoutMs' | 'tls'> {
+export interface ServeOptions extends Pick<OnePortOptions, 'sniffTimeoutMs' | 'tls' | 'maxConnections'> {
   readonly routes?: readonly RawRoute[]
+  readonly limits?: Partial<GrpcLimits>
 }
 
 /** Serves the whole method table on a free port; `answer` is what every method answers, after the request was decoded. */
@@ -74,8 +76,8 @@ export async function serve(answer: (seen: Seen) => ReturnType<Dispatch> | Messa
     metrics: createCallMetrics(registry),
   }
   const http = createHttpDoor(createHttpApi({ ...shared, encoders: createJsonEncoders(), preview: true, routes: options.routes ?? [] }))
-  const grpc = createGrpcApi({ ...shared, fileDescriptors, namespaces: defaultNamespaces })
-  const { routes: _, ...portOptions } = options
+  const grpc = createGrpcApi({ ...shared, fileDescriptors, namespaces: defaultNamespaces, limits: options.limits ?? {} })
+  const { routes: _, limits: _limits, ...portOptions } = options
   const onePort = createOnePort({ ...portOptions, http, grpc })
   const { port } = await onePort.listen('127.0.0.1', 0)
   const client = new Client(`127.0.0.1:${port}`, credentials.createInsecure())

@@ -1,0 +1,55 @@
+import { ServerInterceptingCall } from '@grpc/grpc-js'
+import type { Metadata, ServerInterceptor } from '@grpc/grpc-js'
+import { DomainError } from '../../core/errors.ts'
+import type { Code } from '../../core/errors.ts'
+import { detailsTrailer } from './grpc-status.ts'
+import type { GrpcStatus } from './grpc-status.ts'
+
+/** The largest request message, in bytes; over it code 3, as over REST. */
+export const maxMessageBytes = 1024 * 1024
+
+/** Ends the call with this error: what the client gets of it. */
+export type Refuse = (error: DomainError) => GrpcStatus
+
+/**
+ * grpc-js ends some calls by itself (message too large, bad timeout, deadline), with its own codes and without details. Through the
+ * interceptor such calls end as errors of ours do. Calls that nothing was told of `onRefusal` end as the library says.
+ */
+export class LibraryRefusals {
+  // The metadata object is all that interceptor and handler of one call have in common.
+  readonly #refuse = new WeakMap<Metadata, Refuse>()
+
+  /** `refuse` is called where the library ends the call that brought this metadata. */
+  onRefusal(metadata: Metadata, refuse: Refuse): void {
+    this.#refuse.set(metadata, refuse)
+  }
+
+  /** Must be the first interceptor of the server. */
+  readonly interceptor: ServerInterceptor = (_method, call) => {
+    let received: Metadata | undefined
+    // The library ends calls on this innermost object, where responders of interceptors do not see it.
+    const sendStatus = call.sendStatus.bind(call)
+    call.sendStatus = (status) => {
+      const refuse = received === undefined ? undefined : this.#refuse.get(received)
+      const isOurs = !status.code || (status.metadata?.get(detailsTrailer).length ?? 0) > 0
+      sendStatus(isOurs || refuse === undefined ? status : refuse(libraryError(Number(status.code), status.details ?? '')))
+    }
+    return new ServerInterceptingCall(call, {
+      start: (next) =>
+        next({
+          onReceiveMetadata: (metadata, pass) => {
+            received = metadata
+            pass(metadata)
+          },
+        }),
+    })
+  }
+}
+
+function libraryError(code: number, details: string): DomainError {
+  if (details.startsWith('Received message')) return DomainError.invalid('body', `must not be larger than ${maxMessageBytes} bytes`)
+  if (details.startsWith('Failed to decompress')) return DomainError.invalid('body', 'can not be decompressed')
+  if (details.startsWith('Invalid grpc-timeout')) return DomainError.invalid('grpc-timeout', 'is not a timeout')
+  // The library's codes are gRPC's; 0 never comes here.
+  return new DomainError(code as Code, details)
+}
