@@ -4,6 +4,7 @@ import { isUid } from '../core/uid.ts'
 import type { Uid } from '../core/uid.ts'
 import { matchClaims } from './claim-match.ts'
 import type { ClaimMatch } from './claim-match.ts'
+import { checkTimes } from './decoded-token.ts'
 import type { DecodedToken } from './decoded-token.ts'
 import type { IssuerKeys } from './issuer-keys.ts'
 import { isSameIssuer, normalizeIssuer, personUid } from './issuer-name.ts'
@@ -80,7 +81,7 @@ export interface ExternalSignInOptions {
 
 /** Accepts external tokens. Throws TokenError (see tokenFailure) for the token itself, DomainError for what it may not be used for. */
 export interface ExternalSignIn {
-  /** With `identity`: as that identity, else code 7 in one form for every reason. Without: as an operator or a registered person. */
+  /** With `identity`: as that identity, else code 7 in one form for every reason that lies with the identity. Without: as an operator or a registered person. */
   signIn(token: DecodedToken, identity: string | undefined, signal: AbortSignal): Promise<SignedIn>
   /** The person of this token, registered or not. */
   verifyPerson(token: DecodedToken, signal: AbortSignal): Promise<PersonToken>
@@ -125,15 +126,31 @@ interface AssumeInput {
 }
 
 async function asIdentity(options: ExternalSignInOptions, { token, identity }: AssumeInput, signal: AbortSignal): Promise<SignedIn> {
+  checkTimes(token, options.clock.now())
   const facts = isUid(identity) ? await options.identityOf(identity, signal) : undefined
   const audience = facts === undefined ? undefined : await acceptedAudience(options, { token, relationship: facts.relationship }, signal)
-  if (facts === undefined || audience === undefined) throw notAssumable()
+  if (facts === undefined || audience === undefined) throw await refusal(options, token, signal)
   return { identityUid: facts.uid, createTimeMs: facts.createTimeMs, operator: false, act: actorOf(token, audience), token }
 }
 
-/** One answer for an unknown identity and for every claim that differs (rules 8). */
-function notAssumable(): DomainError {
+/**
+ * One answer for an unknown identity, for every claim that differs (rules 8), and for keys of the identity's own that do not verify the token: which of them it was would
+ * tell whether the identity exists, and what it trusts. What is wrong with a configured issuer's token is said (thrown as TokenError), since no identity has part in that.
+ */
+async function refusal(options: ExternalSignInOptions, token: DecodedToken, signal: AbortSignal): Promise<DomainError> {
+  if (options.issuerKeys.isConfigured(token.issuer)) await options.verifier.verifyByIssuer(token, { named: [] }, signal)
   return new DomainError(7, 'the token does not match the identity')
+}
+
+/** Whether the keys that the identity chose verify the token. Throws only what may pass by itself: clients come again for that. */
+async function verifies(verification: Promise<void>): Promise<boolean> {
+  try {
+    await verification
+    return true
+  } catch (error) {
+    if (!(error instanceof TokenError) || error.fault === 'issuer_unavailable') throw error
+    return false
+  }
 }
 
 interface AcceptInput {
@@ -141,7 +158,7 @@ interface AcceptInput {
   readonly relationship: Relationship
 }
 
-/** Verifies the token for a relationship and says which of its audiences was accepted; undefined where it does not match. */
+/** Verifies the token for a relationship and says which of its audiences was accepted; undefined where it does not match or verify. */
 async function acceptedAudience(options: ExternalSignInOptions, { token, relationship }: AcceptInput, signal: AbortSignal): Promise<string | undefined> {
   switch (relationship.kind) {
     case 'claimMatch':
@@ -166,16 +183,20 @@ async function acceptClaims(options: ExternalSignInOptions, { token, match }: Cl
   const { issuer } = match
   const reachable = issuer === undefined ? options.issuerKeys.isConfigured(token.issuer) : normalizeIssuer(issuer) === normalizeIssuer(token.issuer)
   if (!reachable) return undefined
-  await options.verifier.verifyByIssuer(token, { named: issuer === undefined ? [] : [issuer] }, signal)
+  if (!(await verifies(options.verifier.verifyByIssuer(token, { named: issuer === undefined ? [] : [issuer] }, signal)))) return undefined
   return matchClaims(match, token, options.audiences)
 }
 
 async function acceptStatic(options: ExternalSignInOptions, token: DecodedToken, keys: StaticKeys): Promise<string | undefined> {
   const live = keys.expirationTimeMs === undefined || options.clock.now() < keys.expirationTimeMs
   if (!live || normalizeIssuer(keys.issuer) !== normalizeIssuer(token.issuer) || keys.subject !== token.subject) return undefined
-  await options.verifier.verifyByKeys(token, staticKeySet(keys.issuerKeys))
+  if (!(await verifies(verifyStatic(options, token, keys.issuerKeys)))) return undefined
   const accepted = keys.audiences.length > 0 ? keys.audiences : options.audiences
   return token.audiences.find((audience) => accepted.includes(audience))
+}
+
+async function verifyStatic(options: ExternalSignInOptions, token: DecodedToken, text: string): Promise<void> {
+  await options.verifier.verifyByKeys(token, staticKeySet(text))
 }
 
 function staticKeySet(text: string): ReturnType<typeof parseStaticKeys> {
