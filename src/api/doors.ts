@@ -9,7 +9,9 @@ import type { Group } from '../gen/taproot/iam/v2/groups_pb.ts'
 import type { Role } from '../gen/taproot/iam/v2/roles_pb.ts'
 import { RawTokenSchema, type ExchangeRequest } from '../gen/taproot/oidc/v1/security_token_service_pb.ts'
 import { bindingOf } from '../resources/grant-rules.ts'
+import { groupKind } from '../resources/iam/groups.ts'
 import { noteSignIn } from '../resources/last-seen.ts'
+import { rendered } from '../resources/read.ts'
 import type { Services } from '../resources/services.ts'
 import type { DoorHandler, Session } from './pipeline.ts'
 
@@ -49,7 +51,11 @@ function heldBy({ services }: DoorOptions, { caller }: Session): WhoAmI_Held[] {
     if (role === undefined || group === undefined) return []
     const held = intersect(roleCapabilities(role), capabilitiesAt(reach, row.parent))
     // The rows of a kind hold that kind's messages.
-    const shown = { group: group.message as unknown as Group, role: role.message as unknown as Role, capabilities: [...namesOf(held)] }
+    const shown = {
+      group: rendered(groupKind, snapshot, group.message) as unknown as Group,
+      role: role.message as unknown as Role,
+      capabilities: [...namesOf(held)],
+    }
     return isEmpty(held) ? [] : [create(WhoAmI_HeldSchema, shown)]
   })
 }

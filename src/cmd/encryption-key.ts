@@ -1,19 +1,13 @@
+import { readFileSync } from 'node:fs'
 import { link, mkdir, open, readFile, rm } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { parseKeyEncryptionKey } from '../authn/sealing.ts'
 import type { Random } from '../core/runtime.ts'
 import type { Config } from './config/config.ts'
+import { withSetting } from './setting-error.ts'
 
 function hasCode(error: unknown, code: string): boolean {
   return error instanceof Error && 'code' in error && error.code === code
-}
-
-async function readConfigured(path: string): Promise<Buffer> {
-  try {
-    return await readFile(path)
-  } catch (cause) {
-    throw new Error(`encryption.keyFile (TAPROOT_ENCRYPTION_KEY_FILE) can't be read: ${cause instanceof Error ? cause.message : String(cause)}`, { cause })
-  }
 }
 
 /**
@@ -22,7 +16,7 @@ async function readConfigured(path: string): Promise<Buffer> {
  */
 export async function readEncryptionKey(config: Config, random: Random): Promise<Uint8Array> {
   const { keyFile } = config.encryption
-  if (keyFile !== undefined) return parseKeyEncryptionKey(await readConfigured(keyFile))
+  if (keyFile !== undefined) return withSetting('encryption.keyFile', keyFile, () => parseKeyEncryptionKey(readFileSync(keyFile)))
   const path = join(config.dataDir, 'encryption.key')
   try {
     return parseKeyEncryptionKey(await readFile(path))

@@ -1,3 +1,5 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { Command, Option } from 'commander'
 import { runApi, runDev } from './run.ts'
 import { printConfig } from './print-config.ts'
@@ -17,10 +19,18 @@ function collectClaim(text: string, claims: Record<string, string>): Record<stri
   return { ...claims, [text.slice(0, at)]: text.slice(at + 1) }
 }
 
+/** As package.json has it. */
+function version(): string {
+  // Our own file: it has a version.
+  const { version: text } = JSON.parse(readFileSync(join(import.meta.dirname, '..', '..', 'package.json'), 'utf8')) as { version: string }
+  return text
+}
+
 /** The command `taproot`. Ends the process with 0, or with 1 after one line per fault on standard error. */
 export async function main(argv: readonly string[]): Promise<void> {
   const program = new Command('taproot')
-    .description('A platform control plane for container registries: groups, identities, roles, repositories.')
+    .description('A platform control plane for organisations that run container registries: groups, identities, roles and role bindings.')
+    .version(version(), '--version', 'print the version')
     .addHelpText('after', after)
   program
     .command('dev')

@@ -6,8 +6,17 @@ import { startDemo, type RunningDemo } from './dev-mode.ts'
 import { createLogs, type Logs } from './logger.ts'
 import { devIssuerOf } from './print-dev-token.ts'
 import { startServer, type RunningServer } from './server.ts'
+import { withSetting } from './setting-error.ts'
 
-/** Aborts at the first SIGINT or SIGTERM; a second one ends the process at once. */
+/** How often a server that npm started looks whether npm is still there, in milliseconds. */
+const parentCheckMs = 500
+/** When a start that takes long says what it waits for, in milliseconds. */
+const patienceMs = 5_000
+
+/**
+ * Aborts at the first SIGINT or SIGTERM, and where npm started this process and went away: a signal to npm alone does not reach what it started. A second signal
+ * ends the process at once.
+ */
 function stopSignal(): AbortSignal {
   const controller = new AbortController()
   const stop = (): void => {
@@ -16,6 +25,14 @@ function stopSignal(): AbortSignal {
   }
   process.on('SIGINT', stop)
   process.on('SIGTERM', stop)
+  if (process.env['npm_lifecycle_event'] !== undefined) {
+    const parent = process.ppid
+    const timer = setInterval(() => {
+      if (process.ppid !== parent) stop()
+    }, parentCheckMs)
+    timer.unref()
+    controller.signal.addEventListener('abort', () => clearInterval(timer), { once: true })
+  }
   return controller.signal
 }
 
@@ -34,7 +51,7 @@ async function run(
   serve: (found: { config: Config; logs: Logs; signal: AbortSignal }) => Promise<() => Promise<void>>,
 ): Promise<void> {
   const { config, warnings } = loadConfig({ file, env: process.env, role })
-  if (role === 'dev') mkdirSync(config.dataDir, { recursive: true, mode: 0o700 })
+  if (role === 'dev') withSetting('dataDir', config.dataDir, () => mkdirSync(config.dataDir, { recursive: true, mode: 0o700 }))
   const logs = createLogs(config.log.level, role === 'dev' ? join(config.dataDir, 'taproot.log') : undefined)
   for (const warning of warnings) logs.log.warn(warning)
   const signal = stopSignal()
@@ -59,6 +76,11 @@ export function runApi(options: { config?: string }): Promise<void> {
     logs.log.info('ready', { baseUrl: config.baseUrl, port: config.api.port, ops: config.ops.port, store: config.store.kind })
     return server.stop
   })
+}
+
+/** Where the store is, with the setting that says so. */
+function storeName({ store }: Config): string {
+  return store.kind === 'etcd' ? `${store.etcd.endpoints.join(', ')} (store.etcd.endpoints)` : `${store.sqlite.path} (store.sqlite.path)`
 }
 
 /** What a person needs to know, in few lines. */
@@ -92,7 +114,8 @@ async function startDemoOrStop(server: RunningServer, options: Parameters<typeof
 export function runDev(options: { config?: string }): Promise<void> {
   return run('dev', options.config, async ({ config, logs, signal }) => {
     const devIssuer = await devIssuerOf(config)
-    const server: RunningServer = await startServer({ config, ...logs, devIssuer }, signal)
+    const waiting = setTimeout(() => process.stderr.write(`taproot: waiting for the store: ${storeName(config)}\n`), patienceMs)
+    const server = await startServer({ config, ...logs, devIssuer }, signal).finally(() => clearTimeout(waiting))
     const demo = await startDemoOrStop(server, { config, devIssuer })
     process.stdout.write(greeting(config, demo))
     return async () => {

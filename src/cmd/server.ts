@@ -18,6 +18,8 @@ import type { Clock } from '../core/runtime.ts'
 import { fileDescriptors, methods } from '../core/schema.ts'
 import type { Replica } from '../snapshot/replica.ts'
 import type { Config } from './config/config.ts'
+import { settingOf } from './config/setting.ts'
+import { SettingError, withSetting } from './setting-error.ts'
 import { runBackground } from './background.ts'
 import { createReplica, startEngine, type Engine } from './engine.ts'
 import { documentRoutes } from './http-routes.ts'
@@ -48,21 +50,29 @@ export interface ServerOptions {
 }
 
 /** A port that a setting names is taken or may not be used. */
-export class PortError extends Error {
+class PortError extends Error {
   override readonly name = 'PortError'
-  constructor(setting: string, port: number, cause: unknown) {
-    const code = cause instanceof Error && 'code' in cause ? cause.code : undefined
-    const why = code === 'EADDRINUSE' ? 'is in use' : `can not be used (${String(code ?? cause)})`
-    super(`port ${port} ${why}: set ${setting} (TAPROOT_${setting.replace('.', '_').toUpperCase()}) to another one`, { cause })
+  constructor(key: string, port: number, cause: unknown) {
+    const code = codeOf(cause)
+    const why = code === 'EADDRINUSE' ? 'is in use' : `can not be used (${code ?? String(cause)})`
+    super(`port ${port} ${why}: set ${key} (${settingOf(key).variable}) to another one`, { cause })
   }
 }
 
-/** Listens, or says which setting names the port. */
-async function openPort(setting: string, port: number, open: () => Promise<unknown>): Promise<void> {
+function codeOf(error: unknown): string | undefined {
+  return error instanceof Error && 'code' in error ? String(error.code) : undefined
+}
+
+/** Codes of addresses that are not this machine's. */
+const addressFaults: ReadonlySet<string | undefined> = new Set(['EADDRNOTAVAIL', 'ENOTFOUND', 'EAI_AGAIN', 'EINVAL'])
+
+/** Listens, or says which setting names the port or the address. */
+async function openPort(key: string, address: { host: string; port: number }, open: () => Promise<unknown>): Promise<void> {
   try {
     await open()
   } catch (error) {
-    throw new PortError(setting, port, error)
+    if (addressFaults.has(codeOf(error))) throw new SettingError('listen', address.host, new Error('is no address of this machine', { cause: error }))
+    throw new PortError(key, address.port, error)
   }
 }
 
@@ -107,6 +117,13 @@ function createMetrics(replica: Replica): { registry: Registry; signatureChecks:
   return { registry, signatureChecks }
 }
 
+function readTls(tls: NonNullable<Config['api']['tls']>): { cert: Buffer; key: Buffer } {
+  return {
+    cert: withSetting('api.tls.certFile', tls.certFile, () => readFileSync(tls.certFile)),
+    key: withSetting('api.tls.keyFile', tls.keyFile, () => readFileSync(tls.keyFile)),
+  }
+}
+
 interface ApiPort {
   readonly port: OnePort
   readonly grpc: GrpcApi
@@ -125,7 +142,7 @@ function createApiPort(options: ServerOptions & { readonly registry: Registry },
   const http = createHttpDoor(createHttpApi({ ...shared, encoders: createJsonEncoders(), routes, preview: config.compat.namespaces.length > 0 }))
   const grpc = createGrpcApi({ ...shared, namespaces: config.compat.namespaces, fileDescriptors })
   const { tls } = config.api
-  const port = createOnePort({ http, grpc, ...(tls === undefined ? {} : { tls: { cert: readFileSync(tls.certFile), key: readFileSync(tls.keyFile) } }) })
+  const port = createOnePort({ http, grpc, ...(tls === undefined ? {} : { tls: readTls(tls) }) })
   return {
     port,
     grpc,
@@ -158,7 +175,7 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     for (const cleanup of cleanups.splice(0)) await cleanup()
   }
   try {
-    const store = openStore(config, log)
+    const store = await openStore(config, log, signal)
     cleanups.unshift(() => store.close())
     const replica = createReplica(store, log)
     cleanups.unshift(() => replica.close())
@@ -169,7 +186,7 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
       { name: 'api', check: () => Promise.resolve(listening && !stopping.signal.aborted) },
     ]
     const ops = createServer(createOpsHandler({ checks, registry }))
-    await openPort('ops.port', config.ops.port, () => listenHttp(ops, config.listen, config.ops.port))
+    await openPort('ops.port', { host: config.listen, port: config.ops.port }, () => listenHttp(ops, config.listen, config.ops.port))
     cleanups.unshift(() => closeHttp(ops))
     const engine = await startEngine({ config, store, replica, log, clock, random: systemRandom }, signal)
     const signIn = createSignIn({
@@ -186,7 +203,7 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     cleanups.unshift(() => background)
     const api = createApiPort({ ...options, registry }, engine, signIn)
     cleanups.unshift(() => api.close())
-    await openPort('api.port', config.api.port, () => api.port.listen(config.listen, config.api.port))
+    await openPort('api.port', { host: config.listen, port: config.api.port }, () => api.port.listen(config.listen, config.api.port))
     listening = true
     followReadiness(replica, api.grpc, stopping.signal)
     return { engine, signIn, stop }

@@ -131,7 +131,8 @@ specSuite(
       for (let at = 0; at < 3; at++) await identityUnder(spec, sub, token)
       await spec.ok('CreateRole', { parent: sub, role: { name: 'one', capabilities: ['CAP_IAM_GROUPS_LIST'] } }, { token })
       const reply = await spec.call('DeleteGroup', { uid: sub }, { token })
-      expectFailure(reply, { code: 9, reason: 'FAILED_PRECONDITION', violations: ['RESOURCE_NOT_EMPTY', 'RESOURCE_NOT_EMPTY', 'RESOURCE_NOT_EMPTY'] })
+      const message = 'Precondition failed: cannot delete group with child groups, identities, roles'
+      expectFailure(reply, { code: 9, reason: 'FAILED_PRECONDITION', message, violations: ['RESOURCE_NOT_EMPTY', 'RESOURCE_NOT_EMPTY', 'RESOURCE_NOT_EMPTY'] })
       expect(reply.details['PreconditionFailure']?.['@type']).toBe('type.googleapis.com/google.rpc.PreconditionFailure')
       const descriptions = preconditionViolations(reply).map(({ description }) => description)
       const rows = { groups: 2, identities: 3, roles: 1 }
@@ -146,7 +147,11 @@ specSuite(
       const sub = await subgroup(spec, group, token)
       const member = await makeMember(spec.server, group, { role: 'viewer', bindAt: sub })
       const identity = uidOf(await identityUnder(spec, sub, token))
-      expectFailure(await spec.call('DeleteGroup', { uid: sub }, { token }), { code: 9, violations: ['RESOURCE_NOT_EMPTY'] })
+      expectFailure(await spec.call('DeleteGroup', { uid: sub }, { token }), {
+        code: 9,
+        message: 'Precondition failed: cannot delete group with child identities',
+        violations: ['RESOURCE_NOT_EMPTY'],
+      })
       await spec.ok('DeleteIdentity', { uid: identity }, { token })
       const [binding] = itemsOf(await spec.ok('ListRoleBindings', { identity: member.uid }, { token }), 'roleBindings')
       expect(await spec.ok('DeleteGroup', { uid: sub }, { token })).toEqual({})

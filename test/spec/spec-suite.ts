@@ -73,6 +73,8 @@ const reasons: Readonly<Record<number, string>> = {
 
 /** What a failing call must say. */
 export interface Failure {
+  /** Of a precondition; that of the first violation by default. */
+  readonly message?: string
   readonly code: number
   /** One text, or a narrower one that decisions.md allows; the code's own name by default. */
   readonly reason?: string | RegExp
@@ -117,7 +119,7 @@ export function expectFailure(reply: Reply, expected: Failure): void {
   if (expected.violations !== undefined) {
     const found = preconditionViolations(reply)
     expect(found.map(({ type }) => type)).toEqual(expected.violations)
-    expect(reply.message).toBe(`Precondition failed: ${found[0]?.description}`)
+    expect(reply.message).toBe(expected.message ?? `Precondition failed: ${found[0]?.description}`)
   }
   if (code === 5)
     expect(reply.details['ResourceInfo']).toMatchObject({ resourceType: expect.any(String) as unknown, description: expect.stringMatching(/./) as unknown })

@@ -42,11 +42,16 @@ function words(row: ResourceRow): string {
 
 /** Throws code 9 where the group still holds something; else what guards that it stays so. */
 function assertEmpty(snapshot: Snapshot, uid: Uid): Guard[] {
-  const violations = blockingKinds.flatMap((row): PreconditionViolation[] => {
-    const count = childCount(snapshot, row, uid)
-    return count === 0 ? [] : [{ type: 'RESOURCE_NOT_EMPTY', subject: uid, description: `cannot delete group with child ${words(row)} (${count})` }]
-  })
-  if (violations.length > 0) throw DomainError.precondition(violations)
+  const held = blockingKinds.map((row) => ({ words: words(row), count: childCount(snapshot, row, uid) })).filter(({ count }) => count > 0)
+  if (held.length > 0) {
+    const precondition = held.map((child): PreconditionViolation => ({
+      type: 'RESOURCE_NOT_EMPTY',
+      subject: uid,
+      description: `cannot delete group with child ${child.words} (${child.count})`,
+    }))
+    const kinds = held.map((child) => child.words).join(', ')
+    throw new DomainError(9, `Precondition failed: cannot delete group with child ${kinds}`, { details: { precondition } })
+  }
   return blockingKinds.map((row) => (row.singleton ? { kind: 'absent', key: recordKey(row.kind, uid) } : { kind: 'empty', prefix: belowPrefix(row.kind, uid) }))
 }
 

@@ -1,0 +1,24 @@
+import { settingOf } from './config/setting.ts'
+
+/** What a setting names can't be used: one line that names the setting, its variable and the reason. */
+export class SettingError extends Error {
+  override readonly name = 'SettingError'
+  constructor(key: string, value: string, cause: unknown) {
+    super(`${key} (${settingOf(key).variable}): ${value}: ${reasonOf(cause)}`, { cause })
+  }
+}
+
+/** The system's own words for a file fault, without the call and path that it repeats. */
+function reasonOf(cause: unknown): string {
+  if (!(cause instanceof Error)) return String(cause)
+  return 'syscall' in cause ? cause.message.replace(/, \w+ '.*$/, '') : cause.message
+}
+
+/** Does what needs the file, folder or address that a setting names. Throws SettingError where it fails. */
+export function withSetting<T>(key: string, value: string, work: () => T): T {
+  try {
+    return work()
+  } catch (error) {
+    throw new SettingError(key, value, error)
+  }
+}
