@@ -1,6 +1,6 @@
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtemp, rm, stat } from 'node:fs/promises'
+import { chmod, mkdtemp, readFile, readdir, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
@@ -113,12 +113,37 @@ describe('the sqlite store', () => {
     }
   })
 
-  test('a file that is not ours is refused', async () => {
-    const path = join(await newPath(), '..', '..', 'foreign.db')
+  test.each([
+    ['tables', 'CREATE TABLE t (a)'],
+    ['tables and a version', 'CREATE TABLE t (a); PRAGMA user_version = 1'],
+    ['tables, in WAL mode', 'PRAGMA journal_mode = WAL; CREATE TABLE t (a); INSERT INTO t VALUES (1)'],
+    ['our table names', 'CREATE TABLE kv (a); CREATE TABLE meta (a)'],
+    ['an application id', 'PRAGMA application_id = 77'],
+  ])('a file of others with %s is refused and stays as it is', async (_, statements) => {
+    const directory = join(await newPath(), '..', '..')
+    const path = join(directory, 'foreign.db')
     const foreign = new DatabaseSync(path)
-    foreign.exec('CREATE TABLE t (a); PRAGMA user_version = 1')
+    foreign.exec(statements)
     foreign.close()
-    expect(openError(path)).toMatchObject({ kind: 'unavailable' })
+    await chmod(path, 0o640)
+    const before = await readFile(path)
+    expect(openError(path)).toMatchObject({ kind: 'unavailable', message: expect.stringContaining('not a file of ours') as unknown })
+    expect((await readFile(path)).equals(before)).toBe(true)
+    expect((await stat(path)).mode & 0o777).toBe(0o640)
+    expect(await readdir(directory)).toEqual(['foreign.db'])
+  })
+
+  test('an empty file is taken, and one of ours that others may read is made private', async () => {
+    const path = join(await newPath(), '..', '..', 'store.db')
+    await writeFile(path, '')
+    const store = open(path)
+    await commit(store, put('r/a'))
+    await store.close()
+    await chmod(path, 0o644)
+    const again = open(path)
+    await commit(again, put('r/b'))
+    for (const file of [path, `${path}-wal`]) expect((await stat(file)).mode & 0o777).toBe(0o600)
+    expect(await again.get('r/a', soon())).toBeDefined()
   })
 
   test('over its size limit a commit fails with exhausted, writes nothing, and smaller ones go on', async () => {

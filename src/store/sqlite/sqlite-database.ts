@@ -1,4 +1,4 @@
-import { chmodSync, closeSync, mkdirSync, openSync } from 'node:fs'
+import { chmodSync, closeSync, existsSync, mkdirSync, openSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { DatabaseSync, type StatementSync } from 'node:sqlite'
 import { prefixEnd } from '../key-range.ts'
@@ -42,7 +42,7 @@ export class SqliteDatabase {
     this.#statements = Object.fromEntries(prepared) as Record<keyof typeof statementTexts, StatementSync>
   }
 
-  /** Opens or creates the file (mode 0600). Throws StoreError `unavailable` where another process holds it or it is not ours. */
+  /** Opens or creates the file (mode 0600). Throws StoreError `unavailable` where another process holds it or it is not ours; a file of others stays as it is. */
   static open(path: string, maxBytes: number | undefined): SqliteDatabase {
     let database: DatabaseSync | undefined
     try {
@@ -150,27 +150,44 @@ function entryOf(row: Record<string, unknown>): Entry {
   return { key: row['key'] as string, value: row['value'] as Uint8Array, revision: storeRevision(row['revision'] as number) }
 }
 
-/** SQLite would create the file by the umask, and its log with the same mode. An existing file is never opened here: closing it would drop this process's locks on it. */
+/** SQLite would create the file by the umask. An existing file is never opened here: closing it would drop this process's locks on it. */
 function createPrivateFile(path: string): void {
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
   try {
     closeSync(openSync(path, 'wx', 0o600))
   } catch (error) {
     if (!(error instanceof Error && 'code' in error && error.code === 'EEXIST')) throw error
-    chmodSync(path, 0o600)
   }
 }
 
-/** Takes the lock for good (exclusive before the first access, so that no shared memory file is needed), then checks or makes the schema. */
-function prepareFile(database: DatabaseSync, path: string, maxBytes: number | undefined): void {
-  database.exec('PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; BEGIN IMMEDIATE')
-  const version = Number(database.prepare('PRAGMA user_version').get()?.['user_version'])
-  if (version === 0) database.exec(schema)
-  database.exec('COMMIT')
-  const application = Number(database.prepare('PRAGMA application_id').get()?.['application_id'])
+/** An existing file of ours may have come with another mode, and SQLite gives its log the same. */
+function makePrivate(path: string): void {
+  for (const file of [path, `${path}-wal`]) if (existsSync(file)) chmodSync(file, 0o600)
+}
+
+function pragma(database: DatabaseSync, name: 'application_id' | 'user_version' | 'page_size'): number {
+  return Number(database.prepare(`PRAGMA ${name}`).get()?.[name])
+}
+
+/** True for a file without anything in it, false for one of ours. Throws for any other; nothing is written. */
+function isEmpty(database: DatabaseSync, path: string): boolean {
+  const [application, version] = [pragma(database, 'application_id'), pragma(database, 'user_version')]
+  const tables = Number(database.prepare('SELECT count(*) AS count FROM sqlite_schema').get()?.['count'])
+  if (tables === 0 && application === 0 && version === 0) return true
   if (application !== applicationId) throw new StoreError('unavailable', `the embedded store ${path}: it is not a file of ours`)
   if (version > schemaVersion) throw new StoreError('unavailable', `the embedded store ${path}: it was written by a newer version`)
+  return false
+}
+
+/** Takes the lock for good (exclusive before the first access, so that no shared memory file is needed), then checks the file or makes the schema. */
+function prepareFile(database: DatabaseSync, path: string, maxBytes: number | undefined): void {
+  database.exec('PRAGMA locking_mode = EXCLUSIVE; BEGIN IMMEDIATE')
+  const fresh = isEmpty(database, path)
+  database.exec('ROLLBACK')
+  makePrivate(path)
+  database.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; BEGIN IMMEDIATE')
+  if (fresh) database.exec(schema)
+  database.exec('COMMIT')
   if (maxBytes === undefined) return
-  const pageSize = Number(database.prepare('PRAGMA page_size').get()?.['page_size'])
-  database.exec(`PRAGMA max_page_count = ${Math.max(1, Math.floor(maxBytes / pageSize))}`)
+  database.exec(`PRAGMA max_page_count = ${Math.max(1, Math.floor(maxBytes / pragma(database, 'page_size')))}`)
 }
