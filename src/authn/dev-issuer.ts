@@ -1,11 +1,10 @@
-import { randomBytes } from 'node:crypto'
-import { link, readFile, rm, writeFile } from 'node:fs/promises'
 import { calculateJwkThumbprint, exportJWK, generateKeyPair, importJWK, SignJWT } from 'jose'
 import type { JWK } from 'jose'
 import type { Clock } from '../core/runtime.ts'
 import type { DiscoveryDocument } from './discovery-document.ts'
 import { createKeySet, publicPart } from './key-set.ts'
 import type { KeySet } from './key-set.ts'
+import { makeSecretFile, readSecretFile } from './secret-file.ts'
 
 /** What a development token is to say. */
 export interface DevTokenInput {
@@ -39,7 +38,8 @@ const algorithm = 'ES256'
 /** See DevIssuer. Rejects where the key file can't be read, made or understood. */
 export async function createDevIssuer(options: DevIssuerOptions): Promise<DevIssuer> {
   const { issuer, clock } = options
-  const key = JSON.parse((await readKeyFile(options.keyFile)) ?? (await makeKeyFile(options.keyFile))) as JWK // a cast of our own file; importing it checks it
+  const content = (await readSecretFile(options.keyFile)) ?? (await makeSecretFile(options.keyFile, await freshKey()))
+  const key = JSON.parse(content.toString('utf8')) as JWK // a cast of our own file; importing it checks it
   const bare = publicPart(key)
   const kid = await calculateJwkThumbprint(bare)
   const privateKey = await importJWK(key, algorithm)
@@ -68,30 +68,7 @@ export async function createDevIssuer(options: DevIssuerOptions): Promise<DevIss
   }
 }
 
-async function readKeyFile(path: string): Promise<string | undefined> {
-  try {
-    return await readFile(path, 'utf8')
-  } catch (error) {
-    if (hasCode(error, 'ENOENT')) return undefined
-    throw error
-  }
-}
-
-/** Linked into place whole: whoever reads the file reads a whole key, and of two that make it one wins. */
-async function makeKeyFile(path: string): Promise<string> {
+async function freshKey(): Promise<string> {
   const { privateKey } = await generateKeyPair(algorithm, { extractable: true })
-  const fresh = `${path}.${randomBytes(6).toString('hex')}`
-  await writeFile(fresh, `${JSON.stringify(await exportJWK(privateKey))}\n`, { mode: 0o600, flag: 'wx' })
-  try {
-    await link(fresh, path)
-  } catch (error) {
-    if (!hasCode(error, 'EEXIST')) throw error
-  } finally {
-    await rm(fresh)
-  }
-  return await readFile(path, 'utf8')
-}
-
-function hasCode(error: unknown, code: string): boolean {
-  return error instanceof Error && 'code' in error && error.code === code
+  return `${JSON.stringify(await exportJWK(privateKey))}\n`
 }

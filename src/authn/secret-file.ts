@@ -1,0 +1,54 @@
+import { randomBytes } from 'node:crypto'
+import { link, open, readFile, rm } from 'node:fs/promises'
+import { dirname } from 'node:path'
+
+/** The file's content; undefined where there is none. Rejects with the file system's other errors. */
+export async function readSecretFile(path: string): Promise<Buffer | undefined> {
+  try {
+    return await readFile(path)
+  } catch (error) {
+    if (hasCode(error, 'ENOENT')) return undefined
+    throw error
+  }
+}
+
+/**
+ * Makes a file that only its owner reads, whole or not at all, and durable: it is on disk before anything is made with what it holds. Of several that make it at once
+ * one wins. Returns the content of the one that won. The folder must exist.
+ */
+export async function makeSecretFile(path: string, content: string): Promise<Buffer> {
+  const fresh = `${path}.${randomBytes(6).toString('hex')}`
+  try {
+    await writeDurably(fresh, content)
+    await link(fresh, path)
+  } catch (error) {
+    if (!hasCode(error, 'EEXIST')) throw error
+  } finally {
+    await rm(fresh, { force: true })
+  }
+  await syncDirectory(dirname(path))
+  return await readFile(path)
+}
+
+async function writeDurably(path: string, content: string): Promise<void> {
+  const file = await open(path, 'wx', 0o600)
+  try {
+    await file.writeFile(content)
+    await file.sync()
+  } finally {
+    await file.close()
+  }
+}
+
+async function syncDirectory(path: string): Promise<void> {
+  const directory = await open(path, 'r')
+  try {
+    await directory.sync()
+  } finally {
+    await directory.close()
+  }
+}
+
+function hasCode(error: unknown, code: string): boolean {
+  return error instanceof Error && 'code' in error && error.code === code
+}
