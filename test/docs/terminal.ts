@@ -1,7 +1,7 @@
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
-import { mkdtemp, readFile, rm, symlink, mkdir } from 'node:fs/promises'
+import { copyFile, mkdtemp, readFile, rm, symlink, mkdir } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
@@ -11,6 +11,8 @@ import { requirePart } from '../parts/require-part.ts'
 const repository = join(import.meta.dirname, '..', '..')
 /** What a clone has that the commands need. */
 const links = ['package.json', 'package-lock.json', 'node_modules', 'src', 'tools', 'bin', 'proto']
+/** What this harness keeps beside the commands' own files: programs, the output of blocks that keep running, failed commands. */
+const own = 'harness'
 /** The ports that the pages name. */
 const pagePorts = [8080, 9090, 5000, 8081, 9091, 8082, 9092, 2379, 2380]
 
@@ -27,6 +29,8 @@ export interface Terminal {
   run(script: string): Promise<Printed>
   /** Starts a block that keeps running, as in another terminal; resolves once `isUp` holds for what it printed. */
   start(script: string, isUp: (printed: string) => boolean): Promise<void>
+  /** The files of the folder that git would offer to commit: new, and not ignored. */
+  untracked(): string[]
   /** A page's text with the ports that stand in for its own, where that is needed. */
   asShown(text: string): string
   /** Ends everything as Ctrl-C would and removes the folder; resolves when all has ended. */
@@ -66,10 +70,22 @@ async function standIns(): Promise<{ substitute: (text: string) => string; env: 
 
 async function makeFolder(): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), 'taproot-docs-'))
-  await mkdir(join(folder, 'parts'))
+  await mkdir(join(folder, own))
   for (const name of links) await symlink(join(repository, name), join(folder, name))
-  for (const name of ['etcd', 'grpcurl'] as const) await symlink(requirePart(name), join(folder, 'parts', name))
+  for (const name of ['etcd', 'grpcurl'] as const) await symlink(requirePart(name), join(folder, own, name))
+  await copyFile(join(repository, '.gitignore'), join(folder, '.gitignore'))
+  git(folder, 'init', '--quiet')
+  // Links to folders are files to git, whose own ignored names are folders.
+  git(folder, 'add', '--force', '.')
   return folder
+}
+
+function git(folder: string, ...args: string[]): string {
+  // Without what git tells its hooks: that is about another repository.
+  const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('GIT_')))
+  const { status, stdout, stderr } = spawnSync('git', args, { cwd: folder, env, encoding: 'utf8' })
+  if (status !== 0) throw new Error(`git ${args.join(' ')}: ${stderr}`)
+  return stdout
 }
 
 /** Resolves once `check` holds; throws with `describe()` after `patienceMs`. */
@@ -91,7 +107,7 @@ export async function openTerminal(): Promise<Terminal> {
   const [program = '', ...args] = isolated ? [isolation.program, ...isolation.args, ...bash] : bash
   const shell = spawn(program, args, {
     cwd: folder,
-    env: { ...inherited, ...env, PATH: `${join(folder, 'parts')}:${process.env['PATH'] ?? ''}` },
+    env: { ...inherited, ...env, PATH: `${join(folder, own)}:${process.env['PATH'] ?? ''}` },
     stdio: ['pipe', 'pipe', 'pipe'],
   })
   return new Bash(shell, { folder, isolated, substitute })
@@ -115,7 +131,7 @@ class Bash implements Terminal {
     shell.stderr?.on('data', (chunk) => (this.#stderr += String(chunk)))
     // Job control gives each block that keeps running a process group of its own, as Ctrl-C reaches it. They end with this shell, the last one first.
     this.#send(`trap 'for job in $(jobs -p | sort -rn); do kill -INT -- -$job; wait $job; done' EXIT`)
-    this.#send(`set -m -o pipefail -E; trap 'echo "exit $? of: $BASH_COMMAND" >> failures' ERR`)
+    this.#send(`set -m -o pipefail -E; trap 'echo "exit $? of: $BASH_COMMAND" >> ${own}/failures' ERR`)
     if (options.isolated) this.#send(loopbackUp.join(' '))
   }
 
@@ -123,18 +139,18 @@ class Bash implements Terminal {
     const end = `end-${randomBytes(8).toString('hex')}`
     this.#stdout = ''
     this.#stderr = ''
-    this.#send(`: > failures\n${this.#substitute(script)}\necho; echo ${end}`)
+    this.#send(`: > ${own}/failures\n${this.#substitute(script)}\necho; echo ${end}`)
     await until(
       () => this.#stdout.trimEnd().endsWith(end),
       () => `does not end:\n${script}\n${this.#stdout}\n${this.#stderr}`,
     )
-    const failures = await readFile(join(this.#folder, 'failures'), 'utf8')
+    const failures = await readFile(join(this.#folder, own, 'failures'), 'utf8')
     return { stdout: this.#stdout.slice(0, this.#stdout.lastIndexOf(end)), stderr: this.#stderr, failures: failures.split('\n').filter((line) => line !== '') }
   }
 
   async start(script: string, isUp: (printed: string) => boolean): Promise<void> {
     this.#started += 1
-    const file = `started-${this.#started}.log`
+    const file = join(own, `started-${this.#started}.log`)
     let printed = ''
     this.#send(`{ ${this.#substitute(script).trim()}\n} > ${file} 2>&1 < /dev/null &`)
     await until(
@@ -144,6 +160,11 @@ class Bash implements Terminal {
       },
       () => `did not start:\n${script}\n${printed}`,
     )
+  }
+
+  untracked(): string[] {
+    const names = git(this.#folder, 'ls-files', '--others', '--exclude-standard').split('\n')
+    return names.filter((name) => name !== '' && !name.startsWith(`${own}/`))
   }
 
   asShown(text: string): string {

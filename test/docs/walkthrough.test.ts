@@ -8,7 +8,7 @@ import { missingLines, outputDifferences } from './shown-output.ts'
 import { openTerminal, type Terminal } from './terminal.ts'
 
 /** What the pages' reader has; a machine without is told so, in the title of the skipped tests. */
-const missing = ['bash', 'curl', 'npm', 'openssl'].filter((tool) => spawnSync(tool, ['--version']).error !== undefined)
+const missing = ['bash', 'curl', 'git', 'npm', 'openssl'].filter((tool) => spawnSync(tool, ['--version']).error !== undefined)
 const describeForReaders = describe.skipIf(missing.length > 0 && process.env['REQUIRE_ALL_PARTS'] !== '1')
 
 const readme = readFileSync(join(import.meta.dirname, '..', '..', 'README.md'), 'utf8')
@@ -46,5 +46,10 @@ describeWithPart('etcd', 'the README', () => {
         })
       })
     }
+
+    it('they leave nothing in the clone that git would offer to commit', ({ skip }) => {
+      if (broken) skip('a step failed')
+      expect(terminal.untracked()).toEqual([])
+    })
   })
 })
