@@ -64,8 +64,6 @@ export async function createRotatingKeys<Key>(kind: KeyKind<Key>, options: Rotat
   let reads = 0
   let newestRead = 0
   let generation = 0
-  let lookedUpAtMs = -Infinity
-  let lookingUp: Promise<void> | undefined
 
   async function reload(loadSignal: AbortSignal): Promise<void> {
     reads += 1
@@ -85,16 +83,6 @@ export async function createRotatingKeys<Key>(kind: KeyKind<Key>, options: Rotat
     held = loaded
   }
 
-  /** One read for all who look something up at the same time, so none of them can end it for the others. */
-  async function lookUp(): Promise<void> {
-    try {
-      await reload(AbortSignal.timeout(lookupTimeoutMs))
-      lookedUpAtMs = clock.now()
-    } finally {
-      lookingUp = undefined
-    }
-  }
-
   async function maintain(maintainSignal: AbortSignal): Promise<void> {
     for (let round = 0; round < maxRounds; round += 1) {
       await reload(maintainSignal)
@@ -106,6 +94,7 @@ export async function createRotatingKeys<Key>(kind: KeyKind<Key>, options: Rotat
   }
 
   const find = (id: string): Key | undefined => held.find((one) => one.id === id)?.key
+  const lookUp = boundedReads(reload, clock)
   await maintain(signal)
   return {
     current() {
@@ -117,15 +106,34 @@ export async function createRotatingKeys<Key>(kind: KeyKind<Key>, options: Rotat
     async lookup(id, lookupSignal) {
       const known = find(id)
       if (known !== undefined) return known
-      if (lookingUp === undefined && Math.abs(clock.now() - lookedUpAtMs) < lookupEveryMs) return undefined
-      lookingUp ??= lookUp()
-      await untilAborted(lookingUp, lookupSignal)
+      await lookUp(lookupSignal)
       return find(id)
     },
     all: () => held.map((one) => one.key),
     generation: () => generation,
     reload,
     maintain,
+  }
+}
+
+/** Reads at most once a second. All who ask meanwhile share the read that runs, so none of them can end it for the others. */
+function boundedReads(read: (signal: AbortSignal) => Promise<void>, clock: Clock): (signal: AbortSignal) => Promise<void> {
+  let readAtMs = -Infinity
+  let running: Promise<void> | undefined
+
+  async function readNow(): Promise<void> {
+    try {
+      await read(AbortSignal.timeout(lookupTimeoutMs))
+      readAtMs = clock.now()
+    } finally {
+      running = undefined
+    }
+  }
+
+  return async (signal) => {
+    if (running === undefined && Math.abs(clock.now() - readAtMs) < lookupEveryMs) return
+    running ??= readNow()
+    await untilAborted(running, signal)
   }
 }
 
