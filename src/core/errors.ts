@@ -77,7 +77,8 @@ export class DomainError extends Error {
   readonly concealed: boolean
 
   constructor(code: Code, message: string, options: ErrorOptions = {}) {
-    super(message, options.cause === undefined ? undefined : { cause: options.cause })
+    // A text that was cut may end in half a character.
+    super(message.toWellFormed(), options.cause === undefined ? undefined : { cause: options.cause })
     this.code = code
     this.reason = options.reason ?? codeNames[code]
     this.details = options.details ?? {}
