@@ -1,3 +1,4 @@
+import type {} from './parts/require-part.ts'
 import type { Reporter, TestModule, TestRunEndReason } from 'vitest/node'
 
 /** What a run came to. */
@@ -15,11 +16,13 @@ export function formatCounts(counts: Counts): string {
 }
 
 /**
- * Prints the counts as the process ends, after all that others print, and makes the exit code agree with them. A run that executed no
- * test counts as failed, so that a wrong filter or an empty tree is never green.
+ * Prints the counts as the process ends, after all that others print, and makes the exit code agree with them; before them, one line for
+ * each part that this machine lacks. A run that executed no test counts as failed, so that a wrong filter or an empty tree is never green,
+ * unless what was to run needs a part that is missing.
  */
 export class CountReporter implements Reporter {
   #counts: Counts = { passed: 0, failed: 0, skipped: 0 }
+  #missing: ReadonlySet<string> = new Set()
   #complete = false
   #watching = false
 
@@ -30,15 +33,18 @@ export class CountReporter implements Reporter {
 
   onTestRunEnd(modules: readonly TestModule[], unhandledErrors: readonly unknown[], reason: TestRunEndReason): void {
     this.#counts = countTests(modules, unhandledErrors.length)
+    this.#missing = missingParts(modules)
     this.#complete = reason !== 'interrupted'
   }
 
   #end(): void {
     if (this.#watching) return
     const { passed, failed, skipped } = this.#counts
-    const sound = this.#complete && passed + failed > 0
+    const skippedForPart = skipped > 0 && this.#missing.size > 0
+    const sound = this.#complete && (passed + failed > 0 || skippedForPart)
     const counts = sound ? this.#counts : { passed, failed: Math.max(failed, 1), skipped }
     if (counts.failed > 0 && (process.exitCode ?? 0) === 0) process.exitCode = 1
+    for (const reason of this.#missing) process.stdout.write(`missing: ${reason}; its tests are skipped\n`)
     process.stdout.write(`${formatCounts(counts)}\n`)
   }
 }
@@ -54,4 +60,10 @@ function countTests(modules: readonly TestModule[], unhandledErrors: number): Co
     if (module.state() === 'queued' || module.state() === 'pending') counts.failed += 1
   }
   return counts
+}
+
+/** Why tests were skipped, as `describeWithPart` left it with their suites. */
+function missingParts(modules: readonly TestModule[]): ReadonlySet<string> {
+  const reasons = modules.flatMap((module) => [...module.children.allSuites()].map((suite) => suite.meta().missingPart))
+  return new Set(reasons.filter((reason) => reason !== undefined))
 }

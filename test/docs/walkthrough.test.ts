@@ -9,7 +9,9 @@ import { openTerminal, type Terminal } from './terminal.ts'
 
 /** What the pages' reader has; a machine without is told so, in the title of the skipped tests. */
 const missing = ['bash', 'curl', 'git', 'npm', 'openssl'].filter((tool) => spawnSync(tool, ['--version']).error !== undefined)
-const describeForReaders = describe.skipIf(missing.length > 0 && process.env['REQUIRE_ALL_PARTS'] !== '1')
+const skipped = missing.length > 0 && process.env['REQUIRE_ALL_PARTS'] !== '1'
+const describeForReaders = describe.skipIf(skipped)
+const options = skipped ? { meta: { missingPart: `not installed: ${missing.join(', ')}` } } : {}
 
 const readme = readFileSync(join(import.meta.dirname, '..', '..', 'README.md'), 'utf8')
 
@@ -35,7 +37,7 @@ describeWithPart('etcd', 'the README', () => {
     }
 
     for (const heading of ['Ten minutes with curl', 'Run on etcd']) {
-      describeForReaders(heading, () => {
+      describeForReaders(heading, options, () => {
         readmeSteps(readme, heading).forEach((step, at) => {
           it(`${at + 1}: ${step.title}`, { timeout: 90_000 }, async ({ skip }) => {
             if (broken) skip('an earlier step failed')
@@ -47,7 +49,7 @@ describeWithPart('etcd', 'the README', () => {
       })
     }
 
-    it('they leave nothing in the clone that git would offer to commit', ({ skip }) => {
+    it.skipIf(skipped)('they leave nothing in the clone that git would offer to commit', ({ skip }) => {
       if (broken) skip('a step failed')
       expect(terminal.untracked()).toEqual([])
     })

@@ -2,6 +2,13 @@ import { env } from 'node:process'
 import { describe, test } from 'vitest'
 import { ensurePart } from '../../tools/parts.js'
 
+declare module 'vitest' {
+  interface TaskMeta {
+    /** Why the tests of a suite are skipped: the one-line reason, which the reporter prints. */
+    missingPart?: string
+  }
+}
+
 type PartName = Parameters<typeof ensurePart>[0]
 
 /** The part's program, found or built. Throws an Error with the one-line reason where this machine can't provide it. */
@@ -24,6 +31,6 @@ export function describeWithPart(name: PartName, title: string, body: (path: str
       throw new Error(part.reason)
     })
   } else {
-    describe.skip(`${title} (${part.reason})`, () => body(''))
+    describe.skip(`${title} (${part.reason})`, { meta: { missingPart: part.reason } }, () => body(''))
   }
 }
