@@ -1,13 +1,14 @@
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { picker } from '../snapshot/rows.ts'
+import { soakFactor, timeoutUnlessSoaking } from '../soak.ts'
 import type { NaiveWorld } from './naive-world.ts'
 import { change } from './random-changes.ts'
 import { getOne, listSome } from './random-reads.ts'
 import { start, type Real } from './real-world.ts'
 
 /** How long the random calls go on for each store, in milliseconds. */
-const budgetMs = 14_000
+const budgetMs = 14_000 * soakFactor
 
 /** One random thing to do; its seed decides everything about it. */
 class Step implements fc.AsyncCommand<NaiveWorld, Real> {
@@ -43,14 +44,14 @@ describe.each(['sqlite', 'etcd'] as const)('random calls on %s', (store) => {
 
   test(
     'answer as the naive model does: creates, updates, deletes and lists with page tokens, by callers of different reach',
-    { timeout: 120_000 },
+    { timeout: timeoutUnlessSoaking(120_000) },
     async () => {
       const over = { atMs: performance.now() + budgetMs }
       const step = (title: 'list' | 'get' | 'change'): fc.Arbitrary<Step> => fc.noBias(fc.integer()).map((seed) => new Step(title, seed, over))
       const weighted = [step('change'), step('change'), step('change'), step('list'), step('list'), step('get')]
       const run = (steps: Iterable<fc.AsyncCommand<NaiveWorld, Real>>): Promise<void> => fc.asyncModelRun(() => ({ model: real.world, real }), steps)
       // Each run goes on from the world that the run before left, so a failing run is not tried again in parts.
-      await fc.assert(fc.asyncProperty(fc.commands(weighted, { maxCommands: 60, size: 'max' }), run), { numRuns: 300, endOnFailure: true })
+      await fc.assert(fc.asyncProperty(fc.commands(weighted, { maxCommands: 60, size: 'max' }), run), { numRuns: 300 * soakFactor, endOnFailure: true })
       // A run that did hardly anything proves nothing.
       expect(real.calls).toBeGreaterThan(300)
       expect(real.pages).toBeGreaterThan(100)

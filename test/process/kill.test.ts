@@ -5,13 +5,16 @@ import { expect, onTestFinished, test } from 'vitest'
 import { localIssuer, sign, testKey } from '../authn/parts.ts'
 import { ok } from '../harness/test-server.ts'
 import { startEtcd } from '../parts/etcd.ts'
+import { soakFactor, timeoutUnlessSoaking } from '../soak.ts'
 import { differences, Writer, type WriterTarget } from './acknowledged.ts'
 import { makeApiHomes, startApi, type ApiHome } from './api-home.ts'
 import { makeDevHome, readToken, startDev, type DevHome } from './dev-home.ts'
 import { startProcess, type TaprootProcess } from './taproot-process.ts'
 
 /** Issue: "kill -9 of `npm start` 20 times during writes loses nothing that was acknowledged". */
-const kills = 20
+const kills = 20 * soakFactor
+const firstStarts = 5 * soakFactor
+const pairKills = 6 * soakFactor
 const writersPerProcess = 4
 /** Longest time of writing before a kill, in milliseconds. */
 const writingMs = 400
@@ -34,29 +37,33 @@ async function demoOf(home: DevHome): Promise<WriterTarget & { owner: string }> 
   return { door: home.rest, token, owner, group: owner.split('/')[0] ?? '' }
 }
 
-test('taproot dev: killed 20 times while it writes, and while it starts, it has all that was acknowledged', { timeout: 240_000 }, async () => {
-  const home = await makeDevHome()
-  const writers = Array.from({ length: writersPerProcess }, () => new Writer())
-  let group: string | undefined
-  for (let round = 0; round <= kills; round += 1) {
-    if (round % 5 === 4) await killWhileStarting(home)
-    const running = await startDev(home)
-    const target = await demoOf(home)
-    expect(target.group).toBe((group ??= target.group))
-    expect(await differences(target, writers, [target.owner])).toEqual([])
-    if (round === kills) continue
-    const before = totalOf(writers)
-    const writing = writers.map((writer) => writer.write(target, new AbortController().signal))
-    await until(() => totalOf(writers) >= before + 10)
-    await delay(randomInt(writingMs))
-    await running.end('SIGKILL')
-    // Each ends with the write that got no answer.
-    await Promise.all(writing)
-  }
-})
+test(
+  `taproot dev: killed ${kills} times while it writes, and while it starts, it has all that was acknowledged`,
+  { timeout: timeoutUnlessSoaking(240_000) },
+  async () => {
+    const home = await makeDevHome()
+    const writers = Array.from({ length: writersPerProcess }, () => new Writer())
+    let group: string | undefined
+    for (let round = 0; round <= kills; round += 1) {
+      if (round % 5 === 4) await killWhileStarting(home)
+      const running = await startDev(home)
+      const target = await demoOf(home)
+      expect(target.group).toBe((group ??= target.group))
+      expect(await differences(target, writers, [target.owner])).toEqual([])
+      if (round === kills) continue
+      const before = totalOf(writers)
+      const writing = writers.map((writer) => writer.write(target, new AbortController().signal))
+      await until(() => totalOf(writers) >= before + 10)
+      await delay(randomInt(writingMs))
+      await running.end('SIGKILL')
+      // Each ends with the write that got no answer.
+      await Promise.all(writing)
+    }
+  },
+)
 
-test('taproot dev: killed at any moment of its first start, it starts', { timeout: 120_000 }, async () => {
-  for (let round = 0; round < 5; round += 1) {
+test('taproot dev: killed at any moment of its first start, it starts', { timeout: timeoutUnlessSoaking(120_000) }, async () => {
+  for (let round = 0; round < firstStarts; round += 1) {
     const home = await makeDevHome()
     await killWhileStarting(home)
     await killWhileStarting(home)
@@ -97,7 +104,7 @@ async function startPair(): Promise<{ homes: readonly ApiHome[]; processes: Tapr
 
 test(
   'taproot api on etcd: of two processes that write, one is killed; the other goes on and has all that both acknowledged',
-  { timeout: 240_000 },
+  { timeout: timeoutUnlessSoaking(240_000) },
   async () => {
     const { homes, processes, token } = await startPair()
     const [first, second] = homes
@@ -112,7 +119,7 @@ test(
       writers: Array.from({ length: writersPerProcess }, () => new Writer()),
     }))
     const all = sides.flatMap(({ writers }) => writers)
-    for (let round = 0; round < 6; round += 1) {
+    for (let round = 0; round < pairKills; round += 1) {
       const [dying, living] = round % 2 === 0 ? sides : sides.toReversed()
       if (dying === undefined || living === undefined) throw new Error('two sides')
       const enough = new AbortController()
