@@ -62,8 +62,8 @@ function countTests(modules: readonly TestModule[], unhandledErrors: number): Co
   return counts
 }
 
-/** Why tests were skipped, as `describeWithPart` left it with their suites. */
+/** Why tests were skipped, as test/parts/require-part.ts left it with them or their suites. */
 function missingParts(modules: readonly TestModule[]): ReadonlySet<string> {
-  const reasons = modules.flatMap((module) => [...module.children.allSuites()].map((suite) => suite.meta().missingPart))
+  const reasons = modules.flatMap((module) => [...module.children.allSuites(), ...module.children.allTests()].map((task) => task.meta().missingPart))
   return new Set(reasons.filter((reason) => reason !== undefined))
 }

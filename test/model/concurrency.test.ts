@@ -1,7 +1,8 @@
 import type { JsonObject } from '@bufbuild/protobuf'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, test } from 'vitest'
 import type { Reply } from '../harness/doors.ts'
 import { freshName, ok, roleUid } from '../harness/test-server.ts'
+import { describeOnStores } from '../parts/require-part.ts'
 import { until } from '../store/store-harness.ts'
 import { identityFields, listAll, make, startReplicas, type Client, type Replicas } from './replicas.ts'
 import { expectSoundStore, ownersOf, storedRows } from './store-invariants.ts'
@@ -16,7 +17,7 @@ function expectCodes(replies: readonly Reply[], allowed: readonly number[]): voi
 
 const succeeded = (replies: readonly Reply[]): number => replies.filter((reply) => reply.code === 0).length
 
-describe.each(['sqlite', 'etcd'] as const)('concurrent writers on %s', (kind) => {
+describeOnStores('concurrent writers', (kind) => {
   let replicas: Replicas
   let operator: Client
   let root: string

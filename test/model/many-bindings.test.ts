@@ -1,5 +1,6 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, test } from 'vitest'
 import { freshName, ok, roleUid } from '../harness/test-server.ts'
+import { describeOnStores } from '../parts/require-part.ts'
 import { until } from '../store/store-harness.ts'
 import { identityFields, listAll, make, startReplicas, type Client, type Replicas } from './replicas.ts'
 import { entriesOf, expectSoundStore } from './store-invariants.ts'
@@ -14,7 +15,7 @@ async function forAll<T, R>(items: readonly T[], work: (item: T) => Promise<R>):
   return results
 }
 
-describe.each(['sqlite', 'etcd'] as const)('an identity with 500 bindings on %s', (kind) => {
+describeOnStores('an identity with 500 bindings', (kind) => {
   let replicas: Replicas
   let operator: Client
   let root: string

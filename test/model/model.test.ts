@@ -1,5 +1,6 @@
 import fc from 'fast-check'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { describeOnStores } from '../parts/require-part.ts'
 import { picker } from '../snapshot/rows.ts'
 import { soakFactor, timeoutUnlessSoaking } from '../soak.ts'
 import type { NaiveWorld } from './naive-world.ts'
@@ -35,7 +36,7 @@ class Step implements fc.AsyncCommand<NaiveWorld, Real> {
   }
 }
 
-describe.each(['sqlite', 'etcd'] as const)('random calls on %s', (store) => {
+describeOnStores('random calls', (store) => {
   let real: Real
   beforeAll(async () => {
     real = await start(store)

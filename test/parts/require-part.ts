@@ -1,21 +1,29 @@
 import { env } from 'node:process'
-import { describe, test } from 'vitest'
+import { describe, test, TestRunner } from 'vitest'
 import { ensurePart } from '../../tools/parts.js'
 
 declare module 'vitest' {
   interface TaskMeta {
-    /** Why the tests of a suite are skipped: the one-line reason, which the reporter prints. */
+    /** Why a test, or a suite's tests, are skipped: the one-line reason, which the reporter prints. */
     missingPart?: string
   }
 }
 
 type PartName = Parameters<typeof ensurePart>[0]
 
-/** The part's program, found or built. Throws an Error with the one-line reason where this machine can't provide it. */
+/**
+ * The part's program, found or built. Where this machine can't provide it, the test that runs is reported as skipped; in a hook, or with
+ * REQUIRE_ALL_PARTS=1, it throws an Error with the one-line reason.
+ */
 export function requirePart(name: PartName): string {
   const part = ensurePart(name)
-  if ('reason' in part) throw new Error(part.reason)
-  return part.path
+  if ('path' in part) return part.path
+  const running = TestRunner.getCurrentTest()
+  if (running !== undefined && env['REQUIRE_ALL_PARTS'] !== '1') {
+    running.meta.missingPart = part.reason
+    running.context.skip(part.reason)
+  }
+  throw new Error(part.reason)
 }
 
 /**
@@ -33,4 +41,10 @@ export function describeWithPart(name: PartName, title: string, body: (path: str
   } else {
     describe.skip(`${title} (${part.reason})`, { meta: { missingPart: part.reason } }, () => body(''))
   }
+}
+
+/** One `describe` for each store, `<title> on sqlite` and `<title> on etcd`; the latter needs etcd, as `describeWithPart` says. */
+export function describeOnStores(title: string, body: (store: 'sqlite' | 'etcd') => void): void {
+  describe(`${title} on sqlite`, () => body('sqlite'))
+  describeWithPart('etcd', `${title} on etcd`, () => body('etcd'))
 }

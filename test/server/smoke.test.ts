@@ -1,7 +1,8 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, test } from 'vitest'
 import { makeOrganisation, ok, startTestServer, type TestServer } from '../harness/test-server.ts'
+import { describeOnStores } from '../parts/require-part.ts'
 
-describe.each(['sqlite', 'etcd'] as const)('a whole server on %s', (store) => {
+describeOnStores('a whole server', (store) => {
   let server: TestServer
   beforeAll(async () => {
     server = await startTestServer({ store })

@@ -2,6 +2,7 @@ import type { JsonObject, JsonValue } from '@bufbuild/protobuf'
 import { afterAll, beforeAll, describe, expect } from 'vitest'
 import type { Door, Options, Reply } from '../harness/doors.ts'
 import { ok, startTestServer, type TestServer } from '../harness/test-server.ts'
+import { describeOnStores } from '../parts/require-part.ts'
 import { TestClock } from './test-clock.ts'
 
 /** What the tests of one store and one transport work with. One server per store: what a test makes must have names of its own. */
@@ -27,7 +28,7 @@ export interface SuiteOptions {
 
 /** Runs `body` over {sqlite, etcd} x {rest, grpc}, with one whole server per store. */
 export function specSuite(title: string, body: (spec: Spec) => void, { env = {}, transports = ['rest', 'grpc'] }: SuiteOptions = {}): void {
-  describe.each(['sqlite', 'etcd'] as const)(`${title}, on %s`, (store) => {
+  describeOnStores(title, (store) => {
     const clock = new TestClock()
     let running: TestServer | undefined
     const server = (): TestServer => {
