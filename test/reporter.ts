@@ -1,5 +1,5 @@
 import type {} from './parts/require-part.ts'
-import type { Reporter, TestModule, TestRunEndReason } from 'vitest/node'
+import type { Reporter, TestCase, TestModule, TestRunEndReason } from 'vitest/node'
 
 /** What a run came to. */
 export interface Counts {
@@ -54,12 +54,22 @@ function countTests(modules: readonly TestModule[], unhandledErrors: number): Co
   for (const module of modules) {
     for (const test of module.children.allTests()) {
       const { state } = test.result()
-      counts[state === 'pending' ? 'failed' : state] += 1
+      counts[state === 'pending' ? (isInSkippedSuite(test) ? 'skipped' : 'failed') : state] += 1
     }
     for (const suite of [module, ...module.children.allSuites()]) if (suite.errors().length > 0) counts.failed += 1
     if (module.state() === 'queued' || module.state() === 'pending') counts.failed += 1
   }
   return counts
+}
+
+/** True where a suite around the test is skipped: of suites in it, vitest leaves the tests as if they were still to run. */
+function isInSkippedSuite(test: TestCase): boolean {
+  let around = test.parent
+  while (around.type === 'suite') {
+    if (around.state() === 'skipped') return true
+    around = around.parent
+  }
+  return false
 }
 
 /** Why tests were skipped, as test/parts/require-part.ts left it with them or their suites. */
