@@ -12,6 +12,8 @@ const outboxLifeMs = 72 * 3_600_000
 const trimBatch = 50
 /** How long a process that stops waits for its resignation, in milliseconds: where the store is gone its lease has to run out anyway. */
 const resignPatienceMs = 1_000
+/** By then every store has let go of a leadership that was given up, in milliseconds. */
+const leaseLifeMs = 15_000
 
 /** Waits until `signal` aborts, `ms` pass, or `wake` resolves. */
 async function idle(ms: number, wake: Promise<void>, signal: AbortSignal): Promise<void> {
@@ -120,7 +122,9 @@ export async function runBackground(engine: Engine, signal: AbortSignal): Promis
       await lead(engine, AbortSignal.any([signal, leadership.lost]))
     } finally {
       const resigned = leadership.resign()
-      await (signal.aborted ? idle(resignPatienceMs, resigned, new AbortController().signal) : resigned)
+      // A store that is gone lets go only when the lease runs out: that is worth waiting for, but not once the process stops.
+      await idle(leaseLifeMs, resigned, signal)
+      if (signal.aborted) await idle(resignPatienceMs, resigned, new AbortController().signal)
     }
   }
   await Promise.all([keepDoing('keys', log, { work: keys, signal }), keepDoing('leader', log, { work: leader, signal })])

@@ -189,7 +189,8 @@ specSuite('dry runs', (spec) => {
     expectFailure(await spec.call('CreateIdentity', { parent: group, identity: {} }, dry(token)), { code: 3 })
     expectFailure(await spec.call('CreateGroup', { parent: group, group: { name: 'taken' } }, dry(token)), { code: 6 })
     expectFailure(await spec.call('CreateRoleBinding', { parent: group, roleBinding }, dry(token)), { code: 6 })
-    expectFailure(await spec.call('DeleteGroup', { uid: sub }, dry(token)), { code: 9, violations: ['RESOURCE_NOT_EMPTY'] })
+    const message = 'Precondition failed: cannot delete group with child identities'
+    expectFailure(await spec.call('DeleteGroup', { uid: sub }, dry(token)), { code: 9, message, violations: ['RESOURCE_NOT_EMPTY'] })
     expectFailure(await spec.call('DeleteRole', { uid: role }, dry(token)), { code: 9, reason: 'ROLE_IN_USE' })
     expectFailure(await spec.call('DeleteGroup', { uid: sub }, dry(viewer.token)), { code: 7 })
     expectFailure(await spec.call('DeleteIdentity', { uid: uidOf(identity) }, { ...dry(token), ifMatch: 'stale' }), { code: 10, reason: /./ })
