@@ -5,6 +5,7 @@ import { describe, expect, test } from 'vitest'
 import { fieldOfKey, shapeJson } from '../../src/api/http/json-shape.ts'
 import { createJsonEncoders } from '../../src/api/json-encode.ts'
 import { methods, registry } from '../../src/core/schema.ts'
+import { HeadlessSessionSchema } from '../../src/gen/taproot/auth/v1/auth_pb.ts'
 import { GroupSchema, ListGroupsResponseSchema, UpdateGroupRequestSchema } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
 import { GroupInviteSchema } from '../../src/gen/taproot/iam/v2/group_invites_pb.ts'
 import { IdentitySchema } from '../../src/gen/taproot/iam/v2/identities_pb.ts'
@@ -108,6 +109,21 @@ describe('shaping', () => {
       }),
       { numRuns: 20 },
     )
+  })
+
+  test.each([
+    ['', true],
+    ['AA==', true],
+    ['AA', true],
+    ['_-8', true],
+    ['A', false],
+    ['hVk-5', false],
+    ['A=A=', false],
+    ['%', false],
+  ])('bytes given as %j are readable: %s', (text, readable) => {
+    const { json, violations } = shapeJson(HeadlessSessionSchema, { encryptedIdtoken: text }, { strict: false })
+    expect(violations.length === 0).toBe(readable)
+    expect(() => fromJson(HeadlessSessionSchema, json)).not.toThrow()
   })
 
   test('whatever JSON comes, what has no violation is readable', () => {

@@ -1,5 +1,6 @@
 import { ScalarType, fromJson } from '@bufbuild/protobuf'
 import type { DescEnum, DescField, DescMessage, JsonObject, JsonValue } from '@bufbuild/protobuf'
+import { base64Decode } from '@bufbuild/protobuf/wire'
 import { capabilityByName } from '../../core/capability.ts'
 import type { FieldViolation } from '../../core/errors.ts'
 import { fieldAccess } from '../../core/field-behavior.ts'
@@ -213,9 +214,20 @@ function scalarFault(scalar: ScalarType, value: JsonValue): string | undefined {
     case ScalarType.BOOL:
       return typeof value === 'boolean' ? undefined : 'must be true or false'
     case ScalarType.BYTES:
-      return typeof value === 'string' && /^[A-Za-z0-9+/_-]*={0,2}$/.test(value) ? undefined : 'must be base64'
+      return typeof value === 'string' && isBase64(value) ? undefined : 'must be base64'
     default:
       return isFloat(value) ? undefined : 'must be a number'
+  }
+}
+
+/** Base64 in either alphabet, padded or not, that protobuf-es can read afterwards. */
+function isBase64(text: string): boolean {
+  if (!/^[A-Za-z0-9+/_-]*={0,2}$/.test(text)) return false
+  try {
+    base64Decode(text)
+    return true
+  } catch {
+    return false
   }
 }
 
