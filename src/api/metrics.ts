@@ -26,15 +26,30 @@ export function createCallMetrics(registry: Registry): CallMetrics {
     registers: [registry],
   })
   const inFlight = new Gauge({ name: 'taproot_requests_in_flight', help: 'API calls being answered', labelNames: ['transport'], registers: [registry] })
+  // The children of one method, transport and code are looked up by their labels once: that costs more than counting.
+  const children = new Map<string, (seconds: number) => void>()
+  const childOf = (method: string, transport: Call['transport'], code: Code | 0): ((seconds: number) => void) => {
+    const id = `${transport} ${code} ${method}`
+    const known = children.get(id)
+    if (known !== undefined) return known
+    const labels = { method, transport, code: code === 0 ? 'OK' : codeNames[code] }
+    const count = requests.labels(labels)
+    const duration = durations.labels(labels)
+    const child = (seconds: number): void => {
+      count.inc()
+      duration.observe(seconds)
+    }
+    children.set(id, child)
+    return child
+  }
+  const running = { http: inFlight.labels({ transport: 'http' }), grpc: inFlight.labels({ transport: 'grpc' }) }
   return {
     start(method, transport) {
-      const startedAt = process.hrtime.bigint()
-      inFlight.inc({ transport })
+      const startedAtMs = performance.now()
+      running[transport].inc()
       return (code) => {
-        const labels = { method, transport, code: code === 0 ? 'OK' : codeNames[code] }
-        inFlight.dec({ transport })
-        requests.inc(labels)
-        durations.observe(labels, Number(process.hrtime.bigint() - startedAt) / 1e9)
+        running[transport].dec()
+        childOf(method, transport, code)((performance.now() - startedAtMs) / 1000)
       }
     },
   }

@@ -1,4 +1,5 @@
 import { DomainError } from '../core/errors.ts'
+import { RecentMap } from '../core/recent-map.ts'
 import type { Clock } from '../core/runtime.ts'
 import type { Uid } from '../core/uid.ts'
 import { parseAuthorization } from './authorization-header.ts'
@@ -51,6 +52,15 @@ export interface AuthenticatorOptions {
   readonly clock: Clock
 }
 
+/** Read credentials are kept for the next call with the same header: characters of header text, that many at least and twice that at most. */
+const rememberedCharacters = 8 * 1024 * 1024
+
+/** A header that was read: what it says, nothing of which is verified. */
+interface ReadCredential {
+  readonly token: DecodedToken
+  readonly identity: string | undefined
+}
+
 /** See Authenticator. The unverified `iss` only decides how the token is verified. */
 export function createAuthenticator(options: AuthenticatorOptions): Authenticator {
   async function byOurToken(token: DecodedToken, signal: AbortSignal): Promise<Authenticated> {
@@ -65,15 +75,27 @@ export function createAuthenticator(options: AuthenticatorOptions): Authenticato
     return { identityUid, operator, act, narrowing: {}, issuedAtMs, expiresAtMs: token.expiresAtMs }
   }
 
+  const remembered = new RecentMap<string, ReadCredential>(rememberedCharacters, ({ token }) => token.text.length)
+
+  /** Reading is a function of the text alone; all that is checked is checked anew. */
+  function read(authorization: string | undefined): ReadCredential {
+    const known = authorization === undefined ? undefined : remembered.get(authorization)
+    if (known !== undefined) return known
+    const { token, identity } = parseAuthorization(authorization)
+    const credential = { token: decodeToken(token), identity }
+    if (authorization !== undefined) remembered.set(authorization, credential)
+    return credential
+  }
+
   return {
     async authenticate(input, signal) {
       try {
-        const credential = parseAuthorization(input.authorization)
+        const credential = read(input.authorization)
         const named = input.identity === '' ? undefined : input.identity
         if (named !== undefined && credential.identity !== undefined && named !== credential.identity) {
           throw DomainError.invalid('taproot-identity', 'differs from the user name of the credentials')
         }
-        const token = decodeToken(credential.token)
+        const { token } = credential
         if (credential.identity === undefined && token.issuer === options.ownIssuer) return await byOurToken(token, signal)
         return await byExternalToken(token, named ?? credential.identity, signal)
       } catch (error) {

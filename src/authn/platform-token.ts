@@ -70,6 +70,17 @@ const maxHeldLength = 4096
 /** See PlatformTokens. */
 export function createPlatformTokens(options: PlatformTokensOptions): PlatformTokens {
   const { issuer, keys, checks, clock, random } = options
+  const claims = new WeakMap<DecodedToken, PlatformClaims>()
+
+  /** What the token says; a function of its text alone, so that it is read once. */
+  function claimsOf(token: DecodedToken): PlatformClaims {
+    const known = claims.get(token)
+    if (known !== undefined) return known
+    const read = readClaims(token)
+    claims.set(token, read)
+    return read
+  }
+
   return {
     async mint(grant) {
       const issuedAtMs = Math.max(clock.now(), grant.notBeforeMs ?? 0)
@@ -87,20 +98,25 @@ export function createPlatformTokens(options: PlatformTokensOptions): PlatformTo
     async verify(token, accept, signal) {
       if (token.issuer !== issuer) throw new TokenError('unknown_issuer')
       if (token.algorithm !== signingAlgorithm) throw new TokenError('algorithm')
-      if (token.keyId === undefined || (await keys.lookup(token.keyId, signal)) === undefined) throw new TokenError('unknown_key')
+      if (token.keyId === undefined || (keys.find(token.keyId) ?? (await keys.lookup(token.keyId, signal))) === undefined) throw new TokenError('unknown_key')
       await checks.check(token, keys.keySet())
       checkTimes(token, clock.now())
-      if (token.claims['use'] !== accept.use || !isUid(token.subject)) throw new TokenError('unreadable')
+      if (token.claims['use'] !== accept.use) throw new TokenError('unreadable')
       if (!token.audiences.some((audience) => accept.audiences.includes(audience))) throw new DomainError(7, 'the token is for another audience')
-      return {
-        identityUid: token.subject,
-        audiences: token.audiences,
-        act: actorOf(token.claims['act'], token.claims['email']),
-        narrowing: narrowingOf(token.claims),
-        issuedAtMs: issueTimeOf(token.claims),
-        expiresAtMs: token.expiresAtMs,
-      }
+      return claimsOf(token)
     },
+  }
+}
+
+function readClaims(token: DecodedToken): PlatformClaims {
+  if (!isUid(token.subject)) throw new TokenError('unreadable')
+  return {
+    identityUid: token.subject,
+    audiences: token.audiences,
+    act: actorOf(token.claims['act'], token.claims['email']),
+    narrowing: narrowingOf(token.claims),
+    issuedAtMs: issueTimeOf(token.claims),
+    expiresAtMs: token.expiresAtMs,
   }
 }
 

@@ -34,15 +34,24 @@ const maxCandidates = 10
 export function createSignatureChecks(options: SignatureCheckOptions): SignatureChecks {
   const checkedAt = createBoundedMap<number>(options.limit ?? 10_000)
   const running = new Map<string, Promise<void>>()
+  const digests = new WeakMap<DecodedToken, string>()
   return {
     async check(token, keys) {
-      const key = `${hash('sha256', token.text, 'base64')}:${keys.id}`
+      const key = `${digestOf(token)}:${keys.id}`
       const seen = checkedAt.get(key)
       const age = seen === undefined ? Infinity : options.clock.now() - seen
       if (age >= 0 && age < rememberMs) return
       const started = running.get(key) ?? start(key, token, keys)
       await started
     },
+  }
+
+  function digestOf(token: DecodedToken): string {
+    const known = digests.get(token)
+    if (known !== undefined) return known
+    const digest = hash('sha256', token.text, 'base64')
+    digests.set(token, digest)
+    return digest
   }
 
   function start(key: string, token: DecodedToken, keys: KeySet): Promise<void> {

@@ -20,37 +20,46 @@ interface Target {
   readonly field: string
 }
 
-const sets = new WeakMap<MethodRow, CapabilitySet>()
-
-/** The capabilities that a method needs, as a set. */
-function neededBy(method: MethodRow): CapabilitySet {
-  let set = sets.get(method)
-  if (set === undefined) {
-    set = setOf(method.capabilities)
-    sets.set(method, set)
-  }
-  return set
+/** How a method's target is found: what is the same for all its requests. */
+interface TargetPlan extends Pick<Target, 'kind' | 'field'> {
+  readonly needed: CapabilitySet
+  /** The names of the request's members that lead to the uid. */
+  readonly members: readonly string[]
 }
 
-/** The request field that a path of the schema names, as text; empty where it is not set. */
-function valueAt(desc: DescMessage, message: Message, path: readonly string[]): string {
-  const [name, ...rest] = path
+/** The names under which messages of `desc` hold what a path of the schema names. Throws TypeError where there is no such field. */
+function membersOf(desc: DescMessage, [name, ...rest]: readonly string[]): string[] {
   const field = desc.fields.find((candidate) => candidate.name === name)
-  if (field === undefined) return ''
-  const value = (message as unknown as Record<string, unknown>)[field.localName]
-  // Every step of a path but the last is a message.
-  if (rest.length > 0) return field.message === undefined || value === undefined ? '' : valueAt(field.message, value as Message, rest)
-  return typeof value === 'string' ? value : ''
+  if (field === undefined) throw new TypeError(`${desc.typeName} has no field ${name}`)
+  return field.message === undefined || rest.length === 0 ? [field.localName] : [field.localName, ...membersOf(field.message, rest)]
 }
 
-function targetOf(method: MethodRow, message: Message): Target | undefined {
+function planTarget(method: MethodRow): TargetPlan | undefined {
   // Roles are read by uid without a scope: built-in ones belong to no group (rules 2.5).
   const path = method.scopePath.length > 0 ? method.scopePath : method.verb === 'get' ? ['uid'] : []
   const field = path.at(-1)
   if (field === undefined) return undefined
   const own = method.kind ?? 'Group'
   const kind = field === 'parent' ? (resources.get(own)?.parents.find((parent) => parent !== rootParent) ?? 'Group') : own
-  return { kind, uid: valueAt(method.input, message, path), field }
+  return { kind, field, needed: setOf(method.capabilities), members: membersOf(method.input, path) }
+}
+
+const plans = new WeakMap<MethodRow, { readonly target: TargetPlan | undefined }>()
+
+function planOf(method: MethodRow): TargetPlan | undefined {
+  let plan = plans.get(method)
+  if (plan === undefined) {
+    plan = { target: planTarget(method) }
+    plans.set(method, plan)
+  }
+  return plan.target
+}
+
+/** The text that the members lead to; empty where it is not set. */
+function textAt(message: Message, members: readonly string[]): string {
+  let value: unknown = message
+  for (const member of members) value = (value as Readonly<Record<string, unknown>> | undefined)?.[member]
+  return typeof value === 'string' ? value : ''
 }
 
 /** A suspended organisation is closed to its members (rules 2.1). */
@@ -74,15 +83,16 @@ function assertBuiltInRole(method: MethodRow, reach: Reach, uid: string): void {
 export function authorizeCall(snapshot: Snapshot, reach: Reach, call: { method: MethodRow; message: Message }): void {
   const { method, message } = call
   if (method.scope === 'public' || method.scope === 'external') return
-  const target = targetOf(method, message)
-  if (target === undefined) return
+  const plan = planOf(method)
+  if (plan === undefined) return
+  const target: Target = { kind: plan.kind, uid: textAt(message, plan.members), field: plan.field }
   if (target.uid === '' && method.verb !== 'get') throw DomainError.invalid(target.field, 'is required')
   if (!isUid(target.uid)) throw notFound(target.kind, target.uid)
   if (target.kind === 'Role' && isBuiltInRole(target.uid)) {
     assertBuiltInRole(method, reach, target.uid)
     return
   }
-  const decision = decide(reach, target.uid, neededBy(method))
+  const decision = decide(reach, target.uid, plan.needed)
   if (decision.kind === 'hidden') throw notFound(target.kind, target.uid, { concealed: true })
   if (decision.kind === 'denied') throw denied(decision.missing, target.uid)
   assertNotSuspended(snapshot, reach, target.uid)

@@ -35,9 +35,10 @@ function* nested(message: ReflectMessage, path: string): Generator<[ReflectMessa
 function missingFields(message: ReflectMessage, path = ''): FieldViolation[] {
   const found: FieldViolation[] = []
   for (const field of message.desc.fields) {
+    if (!fieldAccess(field).required || message.isSet(field)) continue
     // A flag has no empty value; the scope of a request inside another one may be left to the outer one.
     const mayBeUnset = (field.fieldKind === 'scalar' && field.scalar === ScalarType.BOOL) || (path !== '' && getOption(field, iam_scope))
-    if (fieldAccess(field).required && !mayBeUnset && !message.isSet(field)) found.push({ field: `${path}${field.name}`, description: 'is required' })
+    if (!mayBeUnset) found.push({ field: `${path}${field.name}`, description: 'is required' })
   }
   for (const [inner, at] of nested(message, path)) {
     if (!inner.desc.typeName.startsWith('google.protobuf.')) found.push(...missingFields(inner, `${at}.`))
