@@ -1,3 +1,4 @@
+import { spawnSync } from 'node:child_process'
 import { env } from 'node:process'
 import { describe, test, TestRunner } from 'vitest'
 import { ensurePart } from '../../tools/parts.js'
@@ -18,12 +19,23 @@ type PartName = Parameters<typeof ensurePart>[0]
 export function requirePart(name: PartName): string {
   const part = ensurePart(name)
   if ('path' in part) return part.path
-  const running = TestRunner.getCurrentTest()
-  if (running !== undefined && env['REQUIRE_ALL_PARTS'] !== '1') {
-    running.meta.missingPart = part.reason
-    running.context.skip(part.reason)
-  }
+  if (env['REQUIRE_ALL_PARTS'] !== '1') skipFor(part.reason)
   throw new Error(part.reason)
+}
+
+/** Reports the test that runs as skipped, for a reason of one line; in a hook it throws an Error with it. */
+export function skipFor(reason: string): never {
+  const running = TestRunner.getCurrentTest()
+  if (running !== undefined) {
+    running.meta.missingPart = reason
+    running.context.skip(reason)
+  }
+  throw new Error(reason)
+}
+
+/** A program of the system that a test of a rare fault uses. Where it is not there the test is reported as skipped, also with REQUIRE_ALL_PARTS=1. */
+export function requireTool(name: 'strace' | 'prlimit'): void {
+  if (spawnSync(name, ['-V']).status !== 0) skipFor(`${name} is not installed`)
 }
 
 /**

@@ -56,6 +56,14 @@ export class SqliteDatabase {
     }
   }
 
+  /**
+   * Moves all that the log holds into the main file and flushes both, so that nothing depends on what an earlier flush of the log may have lost. Throws where
+   * the disk fails or has no room.
+   */
+  emptyLog(): void {
+    this.#database.exec('PRAGMA wal_checkpoint(TRUNCATE)')
+  }
+
   lastRevision(): Revision {
     return storeRevision(Number(this.#statements.lastRevision.get()?.['value']))
   }
@@ -86,8 +94,9 @@ export class SqliteDatabase {
     }
   }
 
+  /** Closing twice is closing once. */
   close(): void {
-    this.#database.close()
+    if (this.#database.isOpen) this.#database.close()
   }
 
   #apply(transactions: readonly Transaction[]): GroupOutcome {

@@ -51,23 +51,38 @@ interface Waiting {
   readonly done: PromiseWithResolvers<Committed | Conflict>
 }
 
+const firstReopenMs = 100
+const maxReopenMs = 5_000
+
 /**
- * States: usable (`#ended` undefined) until `close` (`closed`) or until the disk fails a commit (`unavailable`: what the file holds is
- * then not known, so nothing is answered until it is opened anew). Neither is ever left.
+ * States:
+ * - usable (`#ended` undefined). -> broken where the disk fails a commit; a full disk is no failure, that commit alone is refused
+ * - broken (`unavailable`): a flush failed, so that nobody knows what the disk holds, and a second flush would not tell. Nothing is answered, watches and
+ *   leaderships have ended. -> usable once the file was closed, opened anew and all of it flushed again, which is tried again and again
+ * - closed. Final.
  */
 class SqliteStore implements Store {
-  readonly #database: SqliteDatabase
-  readonly #history: CommitHistory
-  readonly #elections = new LocalElections()
+  readonly #options: SqliteStoreOptions
   readonly #log: Log
+  #database: SqliteDatabase
+  #history: CommitHistory
+  #elections = new LocalElections()
+  #reopening: NodeJS.Timeout | undefined
   #queue: Waiting[] = []
   #changed = Promise.withResolvers<void>()
   #ended: StoreError | undefined
 
-  constructor({ path, log, historyBytes, maxBytes }: SqliteStoreOptions) {
-    this.#database = SqliteDatabase.open(path, maxBytes)
-    this.#history = new CommitHistory(this.#database.lastRevision(), historyBytes ?? defaultHistoryBytes)
-    this.#log = log
+  constructor(options: SqliteStoreOptions) {
+    this.#options = options
+    this.#log = options.log
+    this.#database = this.#open()
+    this.#history = this.#freshHistory()
+    try {
+      this.#database.emptyLog()
+    } catch (error) {
+      // A full disk keeps nobody from reading.
+      this.#log.warn('the log of the embedded store can not be emptied yet', { error })
+    }
   }
 
   async get(key: string, signal: AbortSignal): Promise<Entry | undefined> {
@@ -115,8 +130,17 @@ class SqliteStore implements Store {
 
   async close(): Promise<void> {
     const first = this.#ended?.kind !== 'closed'
+    clearTimeout(this.#reopening)
     this.#end(new StoreError('closed', 'the store was closed'))
     if (first) this.#database.close()
+  }
+
+  #open(): SqliteDatabase {
+    return SqliteDatabase.open(this.#options.path, this.#options.maxBytes)
+  }
+
+  #freshHistory(): CommitHistory {
+    return new CommitHistory(this.#database.lastRevision(), this.#options.historyBytes ?? defaultHistoryBytes)
   }
 
   #assertUsable(signal: AbortSignal): void {
@@ -176,8 +200,34 @@ class SqliteStore implements Store {
     }
     for (const waiting of group) waiting.done.reject(error)
     if (full || !(error instanceof StoreError)) return
-    this.#log.error('the embedded store failed a commit; it has to be opened anew', { error })
+    this.#log.error('the embedded store failed a commit and is opened anew', { error })
     this.#end(new StoreError('unavailable', 'the embedded store failed a commit', error))
+    this.#reopenAfter(firstReopenMs)
+  }
+
+  #reopenAfter(delayMs: number): void {
+    this.#reopening = setTimeout(() => {
+      try {
+        this.#reopen()
+      } catch (error) {
+        this.#log.error('the embedded store can not be opened yet', { error })
+        this.#reopenAfter(Math.min(2 * delayMs, maxReopenMs))
+      }
+    }, delayMs)
+  }
+
+  /** Watches go on where nothing came of the failed commit, and reload where it turned out to be there. */
+  #reopen(): void {
+    const acknowledged = this.#history.last
+    this.#database.close()
+    this.#database = this.#open()
+    this.#database.emptyLog()
+    this.#history = this.#freshHistory()
+    this.#elections = new LocalElections()
+    this.#ended = undefined
+    const fields = { revision: this.#history.last, acknowledged }
+    if (fields.revision < acknowledged) this.#log.error('the embedded store is open again, and the disk has lost acknowledged commits', fields)
+    else this.#log.info('the embedded store is open again', fields)
   }
 
   #wakeWatches(): void {
