@@ -1,16 +1,20 @@
 // Finds or builds the real programs that tests run against. Plain JavaScript for Node 20, no packages.
 // Usage: node tools/parts.js etcd grpcurl
 import { spawnSync } from 'node:child_process'
-import { accessSync, constants, existsSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { createHash } from 'node:crypto'
+import { accessSync, constants, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { homedir } from 'node:os'
 import { delimiter, join } from 'node:path'
 import { argv, env, pid, platform, stdout } from 'node:process'
 import { pathToFileURL } from 'node:url'
 
-/** Where each part comes from: the Go package of its program, whose module and version its go.mod pins. */
+/** Where each part comes from: the Go package of its program, whose module and version its go.mod pins; `.` is our own program in that folder. */
 const parts = {
   etcd: { goPackage: 'go.etcd.io/etcd/server/v3' },
+  etcdutl: { goPackage: 'go.etcd.io/etcd/etcdutl/v3' },
   grpcurl: { goPackage: 'github.com/fullstorydev/grpcurl/cmd/grpcurl' },
+  'history-checker': { goPackage: '.' },
+  'kube-apiserver': { goPackage: 'k8s.io/kubernetes/cmd/kube-apiserver', ldflags: kubernetesVersionFlags },
 }
 
 const suffix = platform === 'win32' ? '.exe' : ''
@@ -24,9 +28,10 @@ const lockPatienceMs = 15 * 60_000
 export function ensurePart(name) {
   const part = parts[name]
   if (part === undefined) throw new TypeError(`no such part: ${name}`)
-  const found = findInstalled(name)
+  const isOurs = part.goPackage === '.'
+  const found = isOurs ? undefined : findInstalled(name)
   if (found !== undefined) return { path: found, built: false }
-  const directory = join(cacheDirectory(), `${name}-${pinnedVersion(name)}`)
+  const directory = join(cacheDirectory(), `${name}-${isOurs ? sourceHash(name) : pinnedVersion(name)}`)
   const path = join(directory, name + suffix)
   if (isProgram(path)) return { path, built: false }
   if (spawnSync('go', ['version']).status !== 0) return { reason: `${name} is neither installed nor can it be built: there is no Go` }
@@ -66,10 +71,26 @@ function pinnedVersion(name) {
   return version
 }
 
-function build(name, { goPackage }, path) {
+/** Programs of Kubernetes learn their version when they are linked; without it they say v0.0.0, which clients refuse. */
+function kubernetesVersionFlags(name) {
+  const version = pinnedVersion(name)
+  const [, major, minor] = /^v(\d+)\.(\d+)/.exec(version) ?? []
+  const values = { gitVersion: version, gitMajor: major, gitMinor: minor }
+  return ['-ldflags', Object.entries(values).map(([key, value]) => `-X k8s.io/component-base/version.${key}=${value}`).join(' ')]
+}
+
+/** What our own program is built from: other source, other program. */
+function sourceHash(name) {
+  const directory = moduleDirectory(name)
+  const hash = createHash('sha256')
+  for (const file of readdirSync(directory).sort()) hash.update(`${file}\0`).update(readFileSync(join(directory, file)))
+  return hash.digest('hex').slice(0, 16)
+}
+
+function build(name, { goPackage, ldflags }, path) {
   stdout.write(`building ${name} ${pinnedVersion(name)}, once ...\n`)
   const unfinished = `${path}.${pid}`
-  const { status, stderr } = spawnSync('go', ['build', '-trimpath', '-o', unfinished, goPackage], {
+  const { status, stderr } = spawnSync('go', ['build', '-trimpath', ...(ldflags?.(name) ?? []), '-o', unfinished, goPackage], {
     cwd: moduleDirectory(name),
     env: { ...env, CGO_ENABLED: '0' },
     encoding: 'utf8',

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// partition is a part of the history with a specification of its own: its operations have to have an order that the specification allows.
+type partition struct {
+	name       string
+	initial    any
+	operations []porcupine.Operation
+}
+
+// step is a partition's operation, as the specification takes it.
+type step struct {
+	apply func(state any) (bool, any)
+	text  string
+}
+
+func (p *partition) add(client int, call, ret int64, apply func(any) (bool, any), text string) {
+	p.operations = append(p.operations, porcupine.Operation{ClientId: client, Input: step{apply, text}, Call: call, Return: ret})
+}
+
+func (p *partition) model() porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return p.initial },
+		Step: func(state, input, _ any) (bool, any) { return input.(step).apply(state) },
+	}
+}
+
+// failure is a part of the history that no order explains.
+type failure struct {
+	Partition string `json:"partition"`
+	Ops       int    `json:"ops"`
+	Info      string `json:"info"`
+}
+
+// explain describes the longest order that is allowed and what stands after it.
+func (p *partition) explain(info porcupine.LinearizationInfo) string {
+	var longest []int
+	for _, orders := range info.PartialLinearizations() {
+		for _, order := range orders {
+			if len(order) > len(longest) {
+				longest = order
+			}
+		}
+	}
+	state, placed := p.initial, map[int]bool{}
+	for _, at := range longest {
+		placed[at] = true
+		_, state = p.operations[at].Input.(step).apply(state)
+	}
+	var left []int
+	for at := range p.operations {
+		if !placed[at] {
+			left = append(left, at)
+		}
+	}
+	sort.Slice(left, func(one, other int) bool { return p.operations[left[one]].Return < p.operations[left[other]].Return })
+	lines := []string{fmt.Sprintf("after %d of %d operations (%v) none of these can be next:", len(longest), len(p.operations), state)}
+	for _, at := range left[:min(len(left), 5)] {
+		lines = append(lines, p.operations[at].Input.(step).text)
+	}
+	return strings.Join(lines, "\n  ")
+}
+
+// verdict is what is printed.
+type verdict struct {
+	OK         bool      `json:"ok"`
+	Checked    int       `json:"checked"`
+	Partitions int       `json:"partitions"`
+	Failures   []failure `json:"failures"`
+	Unknown    []string  `json:"unknown"`
+}
+
+// checkAll decides every partition, as many at once as there are processors; one that takes longer than patience stays unknown.
+func checkAll(partitions []partition, patience time.Duration) ([]failure, []string) {
+	var (
+		lock     sync.Mutex
+		failures = []failure{}
+		unknown  = []string{}
+		work     = make(chan *partition)
+		running  sync.WaitGroup
+	)
+	for range runtime.GOMAXPROCS(0) {
+		running.Go(func() {
+			for p := range work {
+				result := porcupine.CheckOperationsTimeout(p.model(), p.operations, patience)
+				if result == porcupine.Ok {
+					continue
+				}
+				text := ""
+				if result == porcupine.Illegal {
+					_, info := porcupine.CheckOperationsVerbose(p.model(), p.operations, patience)
+					text = p.explain(info)
+				}
+				lock.Lock()
+				if result == porcupine.Illegal {
+					failures = append(failures, failure{p.name, len(p.operations), text})
+				} else {
+					unknown = append(unknown, p.name)
+				}
+				lock.Unlock()
+			}
+		})
+	}
+	for at := range partitions {
+		work <- &partitions[at]
+	}
+	close(work)
+	running.Wait()
+	sort.Slice(failures, func(one, other int) bool { return failures[one].Partition < failures[other].Partition })
+	sort.Strings(unknown)
+	return failures, unknown
+}

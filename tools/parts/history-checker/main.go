@@ -1,0 +1,35 @@
+// Command history-checker decides whether a history of API calls can be explained by some order of its operations, each between its call and its
+// return: for each record, for the members of each group, and for each unique name. It reads JSON lines on its standard input and prints one JSON
+// verdict. It exits with 0 where it could read the history, whatever the verdict.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"time"
+)
+
+func main() {
+	patience := flag.Duration("patience", 20*time.Second, "how long one part of the history may take")
+	flag.Parse()
+	history, err := readHistory(bufio.NewReaderSize(os.Stdin, 1<<20))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "history-checker:", err)
+		os.Exit(2)
+	}
+	w := takeApart(history)
+	partitions := w.partitions()
+	failures, unknown := checkAll(partitions, *patience)
+	failures = append(w.failures, failures...)
+	if failures == nil {
+		failures = []failure{}
+	}
+	result := verdict{len(failures) == 0 && len(unknown) == 0, len(history), len(partitions), failures, unknown}
+	if err := json.NewEncoder(os.Stdout).Encode(result); err != nil {
+		fmt.Fprintln(os.Stderr, "history-checker:", err)
+		os.Exit(2)
+	}
+}

@@ -1,0 +1,288 @@
+package main
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+)
+
+// verb says what an event does to a record, or tells of it.
+type verb int
+
+const (
+	creates verb = iota
+	updates
+	deletes
+	// vanishes: goes with its identity or its group, where it is there.
+	vanishes
+	// reads: was there with this value and etag.
+	reads
+	// isPresent: was there.
+	isPresent
+	// isAbsent: was not there.
+	isAbsent
+	// isStale: was there, with another etag than the guard.
+	isStale
+)
+
+var verbNames = [...]string{"create", "update", "delete", "vanish", "read", "present", "absent", "stale"}
+
+// event is an operation as one record sees it. An unsure one may take effect at any time up to ret, or not at all.
+type event struct {
+	verb       verb
+	client     int
+	call, ret  int64
+	sure       bool
+	value      string
+	etag       string
+	guard      string
+	guardValue string
+	// idle: nothing that was observed of the record needs it to have taken effect.
+	idle bool
+	// listed: one of what a list showed.
+	listed bool
+}
+
+func (e *event) String() string {
+	text := fmt.Sprintf("%s[client %d, %d..", verbNames[e.verb], e.client, e.call)
+	if e.ret == forever {
+		text += "?]"
+	} else {
+		text += fmt.Sprintf("%d]", e.ret)
+	}
+	for _, part := range [][2]string{{"value", e.value}, {"etag", e.etag}, {"guard", e.guard}} {
+		if part[1] != "" {
+			text += fmt.Sprintf(" %s=%.80s", part[0], part[1])
+		}
+	}
+	if !e.sure {
+		text += " outcome unknown"
+	}
+	return text
+}
+
+// record is all that is known of one record.
+type record struct {
+	kind, uid, parent, identity string
+	create                      *event
+	events                      []*event
+}
+
+func (r *record) name() string {
+	return fmt.Sprintf("record %s %s", r.kind, r.uid)
+}
+
+// isLive tells whether an event shows that the record was there.
+func (e *event) isLive() bool {
+	return e.sure && (e.verb == reads || e.verb == updates || e.verb == deletes || e.verb == isPresent || e.verb == isStale)
+}
+
+func (e *event) removes() bool {
+	return e.verb == deletes || e.verb == vanishes
+}
+
+// firstLive is when the record was seen at the latest.
+func (r *record) firstLive() int64 {
+	first := int64(forever)
+	for _, e := range r.events {
+		if e.isLive() && e.ret < first {
+			first = e.ret
+		}
+	}
+	return first
+}
+
+// bound limits the time in which unsure events took effect, by what others saw of it. What nothing tells of is idle. Both keep every history
+// that has an explanation explainable, and spare the checker most of its branches. lacked are the lists that did not show the record.
+func (r *record) bound(lacked []*operation) {
+	live := r.firstLive()
+	if r.create != nil && !r.create.sure {
+		r.create.ret = max(r.create.call, live)
+	}
+	r.boundUpdates()
+	r.boundRemovals(lacked, live)
+}
+
+func (r *record) boundUpdates() {
+	known := map[string]bool{}
+	writers := map[string]int{}
+	stale := false
+	for _, e := range r.events {
+		stale = stale || e.verb == isStale
+		if e.verb != creates && e.verb != updates {
+			continue
+		}
+		if e.etag != "" {
+			known[e.etag] = true
+		} else {
+			writers[e.value]++
+		}
+	}
+	// When a state that no known write explains was seen at the latest, by value.
+	shown := map[string]int64{}
+	show := func(value, etag string, ret int64) {
+		if before, found := shown[value]; etag != "" && !known[etag] && (!found || ret < before) {
+			shown[value] = ret
+		}
+	}
+	for _, e := range r.events {
+		if e.verb == reads {
+			show(e.value, e.etag, e.ret)
+		} else if e.sure && (e.verb == updates || e.verb == deletes) {
+			show(e.guardValue, e.guard, e.ret)
+		}
+	}
+	for _, e := range r.events {
+		if e.sure || e.verb != updates {
+			continue
+		}
+		latest, found := shown[e.value]
+		if found && writers[e.value] == 1 {
+			e.ret = max(e.call, latest)
+		}
+		e.idle = !found && !stale
+	}
+}
+
+func (r *record) boundRemovals(lacked []*operation, live int64) {
+	sureDelete, sureVanish, unsure := false, false, 0
+	for _, e := range r.events {
+		sureDelete = sureDelete || e.sure && e.verb == deletes
+		sureVanish = sureVanish || e.sure && e.verb == vanishes
+		if e.removes() && !e.sure {
+			unsure++
+		}
+	}
+	if unsure == 0 || r.create == nil {
+		return
+	}
+	// It was there at this time at the latest; who then finds it gone tells that it was removed.
+	there := min(r.create.ret, live)
+	gone, missed := int64(forever), false
+	miss := func(call, ret int64) {
+		missed = missed || ret >= r.create.call
+		if call > there && ret < gone {
+			gone = ret
+		}
+	}
+	for _, e := range r.events {
+		if e.verb == isAbsent {
+			miss(e.call, e.ret)
+		}
+	}
+	for _, o := range lacked {
+		miss(o.Call, o.returned())
+	}
+	for _, e := range r.events {
+		if e.sure || !e.removes() {
+			continue
+		}
+		e.idle = sureDelete || !missed
+		if unsure == 1 && !sureDelete && !sureVanish && gone != forever {
+			e.ret = max(e.call, gone)
+		}
+	}
+}
+
+const (
+	notYet = iota
+	isThere
+	isGone
+)
+
+// recordState is a register that is written once, changed while it is there, and removed for good.
+type recordState struct {
+	phase int
+	value string
+	// etag is empty after a write whose answer nobody got.
+	etag string
+}
+
+func (s recordState) String() string {
+	switch s.phase {
+	case notYet:
+		return "not made yet"
+	case isThere:
+		return fmt.Sprintf("value=%.80s etag=%s", s.value, s.etag)
+	}
+	return "gone"
+}
+
+func (s recordState) meets(e *event) bool {
+	if s.phase != isThere {
+		return false
+	}
+	if e.guard == "" {
+		return true
+	}
+	if s.etag == "" {
+		return s.value == e.guardValue
+	}
+	return s.etag == e.guard
+}
+
+// step is the record's specification: whether the event is possible in this state, and the next state.
+func (e *event) step(state any) (bool, any) {
+	s := state.(recordState)
+	switch e.verb {
+	case creates:
+		if s.phase != notYet {
+			return !e.sure, s
+		}
+		return true, recordState{isThere, e.value, e.etag}
+	case updates:
+		if !s.meets(e) {
+			return !e.sure, s
+		}
+		return true, recordState{isThere, e.value, e.etag}
+	case deletes:
+		if !s.meets(e) {
+			return !e.sure, s
+		}
+		return true, recordState{phase: isGone}
+	case vanishes:
+		if s.phase == isThere {
+			return true, recordState{phase: isGone}
+		}
+		return true, s
+	case reads:
+		if s.phase != isThere || s.value != e.value || s.etag != "" && e.etag != "" && s.etag != e.etag {
+			return false, s
+		}
+		if s.etag == "" {
+			s.etag = e.etag
+		}
+		return true, s
+	case isPresent:
+		return s.phase == isThere, s
+	case isAbsent:
+		return s.phase != isThere, s
+	case isStale:
+		return s.phase == isThere && (s.etag == "" || s.etag != e.guard), s
+	}
+	return false, s
+}
+
+// partition is the record's own history.
+func (r *record) partition() partition {
+	p := partition{name: r.name(), initial: recordState{}}
+	for _, e := range r.events {
+		if !e.idle {
+			p.add(e.client, e.call, e.ret, e.step, e.String())
+		}
+	}
+	return p
+}
+
+func sortedKeys[V any](of map[string]V) []string {
+	keys := make([]string, 0, len(of))
+	for key := range of {
+		keys = append(keys, key)
+	}
+	sort.Strings(keys)
+	return keys
+}
+
+func join(parts ...string) string {
+	return strings.Join(parts, " ")
+}
