@@ -73,6 +73,8 @@ export interface RangeQuery {
   readonly prefix: string
   /** Only keys after this one. */
   readonly after?: string
+  /** Only keys before this one. */
+  readonly before?: string
   readonly limit: number
   /** Read as of this revision; throws StoreError `compacted` where history does not reach so far. */
   readonly revision?: Revision

@@ -58,6 +58,22 @@ export function rangeContract(subject: () => StoreUnderTest): void {
     expect(await keysOf(store, { prefix: 'r/p/', after: 'a', limit: 1 })).toEqual(['r/p/00'])
   })
 
+  test('a range ends before a key, if that is asked for, now and as of an earlier revision', async () => {
+    const { store } = subject()
+    await commit(store, ...['r/a', 'r/b', 'r/b/', 'r/c', 'r/d', 's/a'].map((key) => put(key)))
+    const { revision } = await store.range({ prefix: 'r/', limit: 1 }, soon())
+    await commit(store, remove('r/b'), put('r/bb'), remove('r/d'))
+    expect(await keysOf(store, { prefix: 'r/', before: 'r/c', limit: 100 })).toEqual(['r/a', 'r/b/', 'r/bb'])
+    expect(await keysOf(store, { prefix: 'r/', after: 'r/a', before: 'r/c', limit: 1 })).toEqual(['r/b/'])
+    expect(await keysOf(store, { prefix: 'r/', before: 'r/c', limit: 100, revision })).toEqual(['r/a', 'r/b', 'r/b/'])
+    expect(await keysOf(store, { prefix: 'r/', before: 't', limit: 100 })).toEqual(['r/a', 'r/b/', 'r/bb', 'r/c'])
+    expect(await keysOf(store, { prefix: '', before: 'z', limit: 100 })).toHaveLength(5)
+    expect(await keysOf(store, { prefix: 'r/', before: 'a', limit: 100 })).toEqual([])
+    expect(await keysOf(store, { prefix: 'r/', after: 'r/c', before: 'r/b', limit: 100 })).toEqual([])
+    expect((await store.range({ prefix: 'r/', before: 'r/c', limit: 3 }, soon())).more).toBe(false)
+    expect((await store.range({ prefix: 'r/', before: 'r/c', limit: 2 }, soon())).more).toBe(true)
+  })
+
   test('a limit below one is a mistake of the program', async () => {
     await expect(subject().store.range({ prefix: 'r/', limit: 0 }, soon())).rejects.toBeInstanceOf(TypeError)
   })

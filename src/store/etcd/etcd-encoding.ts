@@ -29,9 +29,12 @@ export class EtcdEncoding {
     return Buffer.from(this.#prefix + name)
   }
 
-  range({ prefix, after = '', limit, revision = storeRevision(0) }: RangeQuery): IRangeRequest {
-    const { key, range_end } = this.#within(prefix)
-    return { key: after < prefix || after < firstName ? key : this.key(`${after}\0`), range_end, limit, revision }
+  range({ prefix, after = '', before, limit, revision = storeRevision(0) }: RangeQuery): IRangeRequest {
+    const within = this.#within(prefix)
+    const key = after < prefix || after < firstName ? within.key : this.key(`${after}\0`)
+    const end = before === undefined ? undefined : this.key(before)
+    const range_end = end !== undefined && (within.range_end === noEnd || end.compare(within.range_end) < 0) ? end : within.range_end
+    return { key, range_end, limit, revision }
   }
 
   /** From the head key to where the last of `prefixes` ends. */

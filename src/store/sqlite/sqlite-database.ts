@@ -2,7 +2,7 @@ import { chmodSync, closeSync, existsSync, mkdirSync, openSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { DatabaseSync, type StatementSync } from 'node:sqlite'
 import { prefixEnd } from '../key-range.ts'
-import { StoreError, storeRevision, type Committed, type Conflict, type Entry, type Guard, type Revision, type Transaction, type Write } from '../store.ts'
+import { StoreError, storeRevision, type Committed, type Conflict, type Entry, type Guard, type RangeQuery, type Revision, type Transaction, type Write } from '../store.ts'
 import type { Commit, Step } from './commit-history.ts'
 import { sqliteOpenError } from './sqlite-errors.ts'
 
@@ -73,9 +73,10 @@ export class SqliteDatabase {
     return row === undefined ? undefined : entryOf(row)
   }
 
-  /** At most `limit` entries that start with `prefix` and come after `after`, in byte order. */
-  range(prefix: string, after: string, limit: number): Entry[] {
-    const end = prefixEnd(prefix) ?? afterAllKeys
+  /** At most `limit` entries that start with `prefix`, come after `after` and before `before`, in byte order. */
+  range({ prefix, after = '', before = afterAllKeys, limit }: RangeQuery): Entry[] {
+    const prefixed = prefixEnd(prefix) ?? afterAllKeys
+    const end = before < prefixed ? before : prefixed
     const rows = after < prefix ? this.#statements.rangeFrom.all(prefix, end, limit) : this.#statements.rangeAfter.all(after, end, limit)
     return rows.map(entryOf)
   }

@@ -158,15 +158,17 @@ class SqliteStore implements Store {
   }
 
   /** The present with every later change taken back; the present alone where no past is asked for. */
-  #rangeAt({ prefix, after = '', limit, revision = this.#history.last }: RangeQuery): RangeResult {
+  #rangeAt(query: RangeQuery): RangeResult {
+    const { prefix, after = '', before, limit, revision = this.#history.last } = query
     if (revision > this.#history.last) throw new StoreError('replaced', 'the store is older than the revision asked for')
     const later = this.#history.since(revision)
     if (later === undefined) throw new StoreError('compacted', 'the revision is before the kept history')
     const then = new Map<string, Entry | undefined>()
-    for (const { key, before } of later.flatMap((commit) => commit.steps)) {
-      if (key.startsWith(prefix) && key > after && !then.has(key)) then.set(key, before)
+    for (const step of later.flatMap((commit) => commit.steps)) {
+      const asked = step.key.startsWith(prefix) && step.key > after && (before === undefined || step.key < before)
+      if (asked && !then.has(step.key)) then.set(step.key, step.before)
     }
-    let entries = this.#database.range(prefix, after, limit + 1 + then.size)
+    let entries = this.#database.range({ ...query, limit: limit + 1 + then.size })
     if (then.size > 0) {
       entries = entries.filter((entry) => !then.has(entry.key)).concat([...then.values()].filter((entry) => entry !== undefined))
       entries.sort((a, b) => (a.key < b.key ? -1 : 1))
