@@ -1,5 +1,5 @@
 import type { DescField, Message } from '@bufbuild/protobuf'
-import { context as traceContext, propagation, SpanStatusCode, trace } from '@opentelemetry/api'
+import { ProxyTracerProvider, context as traceContext, propagation, SpanStatusCode, trace } from '@opentelemetry/api'
 import type { Authenticated, Authenticator } from '../authn/authenticator.ts'
 import { DomainError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
@@ -46,6 +46,12 @@ interface Progress {
 
 const tracer = trace.getTracer('taproot')
 
+/** True where a tracing SDK was loaded: without one spans go nowhere and are not made. */
+function isTraced(): boolean {
+  const provider = trace.getTracerProvider()
+  return !(provider instanceof ProxyTracerProvider) || provider.getDelegate() !== new ProxyTracerProvider().getDelegate()
+}
+
 function unimplemented(method: MethodRow): DomainError {
   return new DomainError(12, `${methodName(method)} is not implemented`)
 }
@@ -79,7 +85,9 @@ function contextOf(services: Services, call: Call, found: { caller: Caller | und
     method: call.method,
     caller,
     requestId: call.requestId,
-    signal: call.signal,
+    get signal() {
+      return call.signal
+    },
     validateOnly: call.validateOnly,
     ifMatch: call.ifMatch,
     ifNoneMatch: call.ifNoneMatch,
@@ -189,6 +197,7 @@ export function createPipeline(options: PipelineOptions): Dispatch {
       throw error
     }
   }
+  if (!isTraced()) return traced
   return (call) => {
     const parent = call.traceparent === undefined ? traceContext.active() : propagation.extract(traceContext.active(), { traceparent: call.traceparent })
     return tracer.startActiveSpan(methodName(call.method), {}, parent, async (span) => {

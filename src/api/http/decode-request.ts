@@ -1,4 +1,4 @@
-import { create, fromJson } from '@bufbuild/protobuf'
+import { ScalarType, create, fromJson } from '@bufbuild/protobuf'
 import type { DescField, DescMessage, JsonObject, Message } from '@bufbuild/protobuf'
 import { isFieldError, protoSnakeCase } from '@bufbuild/protobuf/reflect'
 import { FieldMaskSchema } from '@bufbuild/protobuf/wkt'
@@ -30,6 +30,24 @@ const neverMasked: ReadonlySet<string> = new Set(['uid', 'etag'])
  * fault listed. `present` is set for a PATCH whose query has no mask.
  */
 export function decodeRequest(parts: RequestParts): Decoded {
+  return byVariables(parts) ?? byJson(parts)
+}
+
+/** The message of a request that says all in its path, as most reads do; undefined for any other. */
+function byVariables(parts: RequestParts): Decoded | undefined {
+  if (parts.body !== undefined || parts.query.size > 0) return undefined
+  const message = create(parts.input)
+  for (const { path, value } of parts.variables) {
+    const field = path.length === 1 ? fieldOfKey(parts.input, path[0] ?? '') : undefined
+    if (field?.scalar !== ScalarType.STRING || field.fieldKind !== 'scalar' || field.oneof !== undefined) return undefined
+    // A message of `input` has the members that `input` lists.
+    const members = message as unknown as Record<string, unknown>
+    members[field.localName] = value
+  }
+  return { message }
+}
+
+function byJson(parts: RequestParts): Decoded {
   const maskPaths = readMask(parts.query)
   const derivesMask = parts.verb === 'PATCH' && maskPaths === undefined
   const query = parts.bodyField === '*' ? { json: {}, violations: [] } : readQuery(parts.input, parts.query, parts.bodyField)

@@ -9,9 +9,9 @@ import { parseCallHeaders } from '../call-headers.ts'
 import { platformDomain, toDomainError } from '../errors-details.ts'
 import { httpError } from '../errors-http.ts'
 import { isForm } from './body.ts'
-import { createCallSignal } from './call-signal.ts'
-import { headerText, sendJson } from './http-context.ts'
-import type { HttpState } from './http-context.ts'
+import { CallSignal } from './call-signal.ts'
+import { headerText, jsonType, send } from './http-context.ts'
+import type { HttpContext, HttpState } from './http-context.ts'
 import { methodRoutes } from './method-routes.ts'
 import type { MethodRouteOptions } from './method-routes.ts'
 import type { RawRoute } from './raw-route.ts'
@@ -37,36 +37,41 @@ export interface HttpApiOptions extends MethodRouteOptions {
  */
 export function createHttpApi(options: HttpApiOptions): RequestListener {
   const bindings = options.methods.flatMap((row) => httpBindings(row, options.preview ?? false).map((binding) => ({ row, binding })))
-  const index = createRouteIndex<HttpState>([...methodRoutes(bindings, options), ...rawRoutes(options.routes ?? [])])
+  const index = createRouteIndex<HttpContext>([...methodRoutes(bindings, options), ...rawRoutes(options.routes ?? [])])
   const app = new Koa<HttpState>()
   app.silent = true
-  app.use(frame(options)).use(index.middleware).use(unrouted(index))
+  app.use(frame(options, index))
   const answer = app.callback()
   // Koa's promise never rejects: `frame` answers every error.
   return (request, response) => void answer(request, response)
 }
 
-/** The outermost step: request id, signal, common headers, and the one place where errors become answers. */
-function frame(options: HttpApiOptions): Middleware<HttpState> {
-  return async (context, next) => {
-    const { req, res, state } = context
-    state.headers = parseCallHeaders((name) => headerText(req.headers[name]), options.newRequestId)
-    state.signal = createCallSignal(req, res)
-    state.domain = platformDomain
-    state.method = 'unknown'
-    context.set({ 'X-Request-Id': state.headers.requestId, 'Cache-Control': 'no-store', 'X-Content-Type-Options': 'nosniff' })
+/** The one step: request id, signal, route, and the one place where errors become answers. Its cost does not grow with the routes. */
+function frame(options: HttpApiOptions, index: RouteIndex<HttpContext>): Middleware<HttpState> {
+  return async (context) => {
+    const { req, res } = context
+    const { headers } = req
+    const state: HttpState = {
+      headers: parseCallHeaders((name) => headerText(headers[name]), options.newRequestId),
+      call: new CallSignal(req, res),
+      domain: platformDomain,
+      method: 'unknown',
+      done: undefined,
+    }
+    context.state = state
     try {
       if (!isPath(req.url)) throw DomainError.invalid('path', 'must start with /')
-      await next()
+      const path = context.path
+      const found = index.find(req.method ?? '', path)
+      if (found === undefined) await unrouted(context, index)
+      else await found.route.handle(context, found.match)
       state.done?.(0)
     } catch (thrown) {
       const { requestId } = state.headers
-      const error = toDomainError(thrown, { requestId, method: state.method, signal: state.signal, log: options.log })
+      const error = toDomainError(thrown, { requestId, method: state.method, signal: state.call.signal, log: options.log })
       state.done?.(error.code)
       const answer = httpError(error, { requestId, domain: state.domain })
-      context.set(answer.headers)
-      context.status = answer.status
-      sendJson(context, JSON.stringify(answer.body))
+      send(context, { status: answer.status, headers: { ...answer.headers, ...jsonType }, body: JSON.stringify(answer.body) })
     }
   }
 }
@@ -77,22 +82,22 @@ function isPath(target: string | undefined): boolean {
 }
 
 /** A path that no route took: a form on a GET path, another verb of a known path (405), or nothing at all (404). */
-function unrouted(index: RouteIndex<HttpState>): Middleware<HttpState> {
-  return async (context) => {
-    const verbs = index.verbsOf(context.path)
-    if (context.method === 'POST' && verbs.includes('GET') && isForm(context)) {
-      // wire-v1 1.4: a form posted to a path that only has GET is that GET, the form being its query.
-      context.method = 'GET'
-      await index.middleware(context, async () => {})
-      return
-    }
-    if (verbs.length === 0) {
-      throw new DomainError(5, 'no such path', {
-        details: { resource: { resourceType: 'route', resourceName: context.path.slice(0, 300), owner: '', description: 'no method is served at this path' } },
-      })
-    }
-    context.set('Allow', [...verbs, 'OPTIONS'].join(', '))
-    if (context.method !== 'OPTIONS') throw new DomainError(12, `${context.method} is not served at this path`, { httpStatus: 405 })
-    context.status = 204
+async function unrouted(context: HttpContext, index: RouteIndex<HttpContext>): Promise<void> {
+  const { path } = context
+  const get = index.find('GET', path)
+  if (context.method === 'POST' && get !== undefined && isForm(context)) {
+    // wire-v1 1.4: a form posted to a path that only has GET is that GET, the form being its query.
+    context.method = 'GET'
+    await get.route.handle(context, get.match)
+    return
   }
+  const verbs = index.verbsOf(path)
+  if (verbs.length === 0) {
+    throw new DomainError(5, 'no such path', {
+      details: { resource: { resourceType: 'route', resourceName: path.slice(0, 300), owner: '', description: 'no method is served at this path' } },
+    })
+  }
+  context.set('Allow', [...verbs, 'OPTIONS'].join(', '))
+  if (context.method !== 'OPTIONS') throw new DomainError(12, `${context.method} is not served at this path`, { httpStatus: 405 })
+  send(context, { status: 204, headers: {}, body: '' })
 }

@@ -1,11 +1,12 @@
 import type { ParameterizedContext } from 'koa'
 import type { Code } from '../../core/errors.ts'
 import type { CallHeaders } from '../call-headers.ts'
+import type { CallSignal } from './call-signal.ts'
 
 /** What every middleware knows of a request. */
 export interface HttpState {
   headers: CallHeaders
-  signal: AbortSignal
+  call: CallSignal
   /** The method's domain, for ErrorInfo; `platform` until a route is found. */
   domain: string
   /** `GroupsService.GetGroup`, or `unknown` until a route is found. */
@@ -17,10 +18,29 @@ export interface HttpState {
 /** A Koa context of this API. */
 export type HttpContext = ParameterizedContext<HttpState>
 
-/** Sends JSON text under the status that is set. */
-export function sendJson(context: HttpContext, text: string): void {
-  context.type = 'application/json'
-  context.body = text
+/** What is sent for one request. */
+export interface HttpAnswer {
+  readonly status: number
+  /** Beside those that every answer has. They win over the latter. */
+  readonly headers: Readonly<Record<string, string>>
+  readonly body: string | Uint8Array
+}
+
+/** The header of a JSON body. */
+export const jsonType = { 'Content-Type': 'application/json; charset=utf-8' }
+
+/** Headers of every answer unless it sets them itself. */
+const commonHeaders: Readonly<Record<string, string>> = { 'Cache-Control': 'no-store', 'X-Content-Type-Options': 'nosniff' }
+
+/** Sends the whole answer at once, under the request's id. Not through Koa's body: that sets each header anew, one by one. */
+export function send(context: HttpContext, { status, headers, body }: HttpAnswer): void {
+  const { res, state } = context
+  context.respond = false
+  if (res.headersSent) return
+  const all: Record<string, string | number> = { 'X-Request-Id': state.headers.requestId, ...commonHeaders, ...headers }
+  if (status !== 204) all['Content-Length'] = typeof body === 'string' ? Buffer.byteLength(body) : body.byteLength
+  res.writeHead(status, all)
+  res.end(body)
 }
 
 /** A header's text; of a repeated one the first. */

@@ -3,11 +3,10 @@ import type { Answer, Call, Decoded, Dispatch } from '../call.ts'
 import { callName } from '../call-name.ts'
 import type { JsonEncoder, JsonEncoders } from '../json-encode.ts'
 import type { CallMetrics } from '../metrics.ts'
-import { untilAborted } from '../../core/until-aborted.ts'
 import { isForm, readForm, readJsonBody } from './body.ts'
 import { decodeRequest, readValidateOnly } from './decode-request.ts'
-import { sendJson } from './http-context.ts'
-import type { HttpContext, HttpState } from './http-context.ts'
+import { jsonType, send } from './http-context.ts'
+import type { HttpAnswer, HttpContext } from './http-context.ts'
 import type { Route, RouteMatch } from './route-index.ts'
 import { decodeSegment } from './template.ts'
 
@@ -25,7 +24,7 @@ export interface BoundMethod {
 }
 
 /** The routes of API methods: a request becomes a `Call`, what the dispatch answers becomes the response. */
-export function methodRoutes(bound: readonly BoundMethod[], options: MethodRouteOptions): Route<HttpState>[] {
+export function methodRoutes(bound: readonly BoundMethod[], options: MethodRouteOptions): Route<HttpContext>[] {
   return bound.map((method) => {
     const name = callName(method.row)
     const encode = method.row.output.typeName === 'google.protobuf.Empty' ? undefined : options.encoders(method.row.output)
@@ -38,8 +37,8 @@ export function methodRoutes(bound: readonly BoundMethod[], options: MethodRoute
         state.method = name
         state.done = options.metrics?.start(name, 'http')
         const call = createCall(method, { context, match })
-        const answer = await untilAborted(options.dispatch(call), state.signal)
-        sendAnswer(context, answer, encode)
+        const answer = await state.call.bound(options.dispatch(call))
+        send(context, { status: 200, ...contentOf(answer, encode) })
       },
     }
   })
@@ -50,47 +49,49 @@ interface Matched {
   readonly match: RouteMatch
 }
 
+const noQuery = new URLSearchParams()
+
 function createCall(method: BoundMethod, matched: Matched): Call {
-  const { context } = matched
-  const query = new URLSearchParams(context.querystring)
+  const { req, state, querystring } = matched.context
+  const query = querystring === '' ? noQuery : new URLSearchParams(querystring)
   return {
-    ...context.state.headers,
+    ...state.headers,
     method: method.row,
     transport: 'http',
-    validateOnly: readValidateOnly(query).value,
-    remoteAddress: context.req.socket.remoteAddress ?? '',
-    signal: context.state.signal,
+    validateOnly: querystring !== '' && readValidateOnly(query).value,
+    remoteAddress: req.socket.remoteAddress ?? '',
+    get signal() {
+      return state.call.signal
+    },
     decode: () => decode(method, { ...matched, query }),
   }
 }
 
 async function decode({ row, binding }: BoundMethod, { context, match, query }: Matched & { readonly query: URLSearchParams }): Promise<Decoded> {
   const hasBody = binding.body !== ''
-  if (!hasBody) await addForm(context, query)
+  const form = hasBody ? undefined : await readQueryForm(context)
   return decodeRequest({
     input: row.input,
     verb: binding.verb,
     bodyField: binding.body,
-    query,
+    query: form === undefined ? query : new URLSearchParams([...query, ...form]),
     body: hasBody ? await readJsonBody(context) : undefined,
     variables: match.template.variables.map((variable, index) => ({ ...variable, value: decodeSegment(match.captures[index] ?? '') })),
   })
 }
 
 /** A form on a binding without body is part of the query (rules 8, wire-v1 1.4). */
-async function addForm(context: HttpContext, query: URLSearchParams): Promise<void> {
-  if (!isForm(context)) return
-  for (const [key, value] of await readForm(context)) query.append(key, value)
+async function readQueryForm(context: HttpContext): Promise<URLSearchParams | undefined> {
+  // Without a body there is nothing to look at; most calls have none.
+  const { headers } = context.req
+  if (headers['content-type'] === undefined) return undefined
+  return isForm(context) ? readForm(context) : undefined
 }
 
-function sendAnswer(context: HttpContext, answer: Answer, encode: JsonEncoder | undefined): void {
-  if (answer.etag !== undefined) context.set('ETag', `"${answer.etag}"`)
-  if (answer.pageTokenRestarted === true) context.set('Page-Token-Restarted', 'true')
-  context.status = 200
-  if (encode !== undefined) {
-    sendJson(context, encode(answer.message))
-    return
+function contentOf(answer: Answer, encode: JsonEncoder | undefined): Pick<HttpAnswer, 'headers' | 'body'> {
+  const headers = {
+    ...(answer.etag === undefined ? {} : { ETag: `"${answer.etag}"` }),
+    ...(answer.pageTokenRestarted === true ? { 'Page-Token-Restarted': 'true' } : {}),
   }
-  context.body = ''
-  context.remove('Content-Type')
+  return encode === undefined ? { headers, body: '' } : { headers: { ...headers, ...jsonType }, body: encode(answer.message) }
 }

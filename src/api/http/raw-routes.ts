@@ -1,22 +1,17 @@
-import { untilAborted } from '../../core/until-aborted.ts'
 import { readText } from './body.ts'
-import { headerText } from './http-context.ts'
-import type { HttpContext, HttpState } from './http-context.ts'
+import { headerText, send } from './http-context.ts'
+import type { HttpContext } from './http-context.ts'
 import type { RawRequest, RawRoute } from './raw-route.ts'
 import type { Route, RouteMatch } from './route-index.ts'
 import { decodeSegment } from './template.ts'
 
 /** Serves raw routes beside the methods. */
-export function rawRoutes(routes: readonly RawRoute[]): Route<HttpState>[] {
+export function rawRoutes(routes: readonly RawRoute[]): Route<HttpContext>[] {
   return routes.map((route) => ({
     verb: route.method,
     template: route.path,
     handle: async (context, match) => {
-      const answer = await untilAborted(route.handler(createRawRequest(context, match)), context.state.signal)
-      context.status = answer.status
-      context.body = typeof answer.body === 'string' ? answer.body : Buffer.from(answer.body)
-      context.remove('Content-Type')
-      context.set({ ...answer.headers })
+      send(context, await context.state.call.bound(route.handler(createRawRequest(context, match))))
     },
   }))
 }
@@ -31,7 +26,7 @@ function createRawRequest(context: HttpContext, match: RouteMatch): RawRequest {
     params: Object.fromEntries(params),
     requestId: state.headers.requestId,
     remoteAddress: req.socket.remoteAddress ?? '',
-    signal: state.signal,
+    signal: state.call.signal,
     header: (name) => headerText(req.headers[name]),
     text: () => readText(context),
   }
