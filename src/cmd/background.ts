@@ -1,19 +1,28 @@
-import type { Log } from '../core/log.ts'
-import { idempotencyHour, idempotencyHourOf, idempotencyHourPrefix, idempotencyKey, idempotencyLifeMs } from '../resources/idempotency.ts'
-import { outboxKey, outboxPrefix } from '../resources/outbox.ts'
+import type { Clock } from '../core/runtime.ts'
+import { Trimmer, trimmedSorts, type TrimCounts, type Trimmed } from '../resources/trim/trim.ts'
 import { sweepPrefix } from '../store/keys.ts'
-import type { Store, Transaction, Write } from '../store/store.ts'
+import { StoreError, type Leadership } from '../store/store.ts'
 import type { Engine } from './engine.ts'
 
 /** How often keys are looked after and old entries trimmed, in milliseconds. */
 const maintainEveryMs = 10 * 60_000
-/** Outbox entries are kept this long, in milliseconds (architecture 9). */
-const outboxLifeMs = 72 * 3_600_000
-const trimBatch = 50
+/** How often the clock is looked at meanwhile, in milliseconds: it may jump, and the machine may have been asleep. */
+const lookEveryMs = 5_000
+/** How long failed work waits: at first, and at most, in milliseconds. */
+const firstBackoffMs = 1_000
+const maxBackoffMs = 30_000
 /** How long a process that stops waits for its resignation, in milliseconds: where the store is gone its lease has to run out anyway. */
 const resignPatienceMs = 1_000
 /** By then every store has let go of a leadership that was given up, in milliseconds. */
 const leaseLifeMs = 15_000
+
+/** Told what background work does, for the metrics. */
+export interface BackgroundObserver {
+  leading(leads: boolean): void
+  trimmed(what: Trimmed, count: number): void
+  /** `work` is `keys`, `leader`, `sweep` or `trim`. */
+  failed(work: string): void
+}
 
 /** Waits until `signal` aborts, `ms` pass, or `wake` resolves. */
 async function idle(ms: number, wake: Promise<void>, signal: AbortSignal): Promise<void> {
@@ -27,105 +36,137 @@ async function idle(ms: number, wake: Promise<void>, signal: AbortSignal): Promi
   signal.removeEventListener('abort', stop)
 }
 
-/** The writes that forget what was remembered under one hour's entry; a key that was used again later is that later hour's to forget. */
-async function forget(store: Store, hourKey: string, signal: AbortSignal): Promise<Transaction> {
-  const [hour = '', hash = ''] = hourKey.slice(idempotencyHourPrefix.length).split('/')
-  const held = await store.get(idempotencyKey(hash), signal)
-  const writes: Write[] = [{ kind: 'delete', key: hourKey }]
-  if (held === undefined || idempotencyHourOf(held.value) !== hour) return { guards: [], writes }
-  return { guards: [{ kind: 'unchanged', key: held.key, revision: held.revision }], writes: [...writes, { kind: 'delete', key: held.key }] }
+/** Waits until `ms` have passed by the clock, `wake` resolves, or `signal` aborts. */
+async function idleByClock(ms: number, wake: Promise<void>, { clock, signal }: { clock: Clock; signal: AbortSignal }): Promise<void> {
+  const start = clock.now()
+  let woken = false
+  const noted = wake.then(() => void (woken = true))
+  // A clock that was set back is as good a reason as one that has moved on.
+  while (!woken && !signal.aborted && Math.abs(clock.now() - start) < ms) await idle(lookEveryMs, noted, signal)
 }
 
-/** Forgets idempotency keys whose hour is over. */
-export async function trimIdempotency(store: Store, nowMs: number, signal: AbortSignal): Promise<void> {
-  const end = `${idempotencyHourPrefix}${idempotencyHour(nowMs - idempotencyLifeMs - 3_600_000)}`
-  for (;;) {
-    const { entries } = await store.range({ prefix: idempotencyHourPrefix, limit: trimBatch }, signal)
-    const old = entries.filter((entry) => entry.key < end)
-    if (old.length === 0) return
-    for (const entry of old) await store.transact(await forget(store, entry.key, signal), signal)
+/** Calls work before its time. */
+class Alarm {
+  #rung = Promise.withResolvers<void>()
+
+  readonly ring = (): void => this.#rung.resolve()
+
+  /** Resolves at the first call after this. */
+  next(): Promise<void> {
+    this.#rung = Promise.withResolvers()
+    return this.#rung.promise
   }
 }
 
-/** Deletes outbox entries that are older than they are kept. */
-async function trimOutbox(store: Store, nowMs: number, signal: AbortSignal): Promise<void> {
-  const end = outboxKey(nowMs - outboxLifeMs, '')
-  for (;;) {
-    const { entries } = await store.range({ prefix: outboxPrefix, limit: trimBatch }, signal)
-    const old = entries.filter((entry) => entry.key < end)
-    if (old.length === 0) return
-    await store.transact({ guards: [], writes: old.map(({ key }) => ({ kind: 'delete', key })) }, signal)
+/** What is done again and again. */
+interface Job {
+  readonly name: string
+  readonly work: () => Promise<void>
+  /** From the end of one round to the next. */
+  readonly everyMs: number
+  /** Ends the wait, also that after a failure. */
+  readonly alarm: Alarm
+}
+
+/** What all jobs share. */
+interface Background {
+  readonly engine: Engine
+  readonly observer: BackgroundObserver | undefined
+}
+
+/** Runs a job until `signal` aborts; a failure is logged and waited out, longer each time that it comes again. */
+async function keepDoing({ engine, observer }: Background, { name, work, everyMs, alarm }: Job, signal: AbortSignal): Promise<void> {
+  const { clock, log } = engine.services
+  let backoffMs = firstBackoffMs
+  while (!signal.aborted) {
+    // Before the work: what it does not see any more calls for the next round.
+    const called = alarm.next()
+    try {
+      await work()
+      backoffMs = firstBackoffMs
+      await idleByClock(everyMs, called, { clock, signal })
+    } catch (error) {
+      if (signal.aborted) return
+      observer?.failed(name)
+      log.warn('background work failed and is tried again', { work: name, afterMs: backoffMs, error: String(error) })
+      await idle(backoffMs, called, signal)
+      backoffMs = Math.min(2 * backoffMs, maxBackoffMs)
+    }
   }
 }
 
-/** What the one leader does: sweeps as soon as marks appear, trims now and then. Ends when leadership is lost; throws what went wrong. */
-async function lead(engine: Engine, signal: AbortSignal): Promise<void> {
+/** Signing keys and page keys; neither waits for the other where one of them fails. */
+async function maintainKeys({ signingKeys, pageKeys }: Engine, signal: AbortSignal): Promise<void> {
+  for (const outcome of await Promise.allSettled([signingKeys.maintain(signal), pageKeys.maintain(signal)])) {
+    if (outcome.status === 'rejected') throw outcome.reason
+  }
+}
+
+function report({ engine, observer }: Background, counts: TrimCounts): void {
+  for (const what of trimmedSorts) observer?.trimmed(what, counts[what])
+  if (trimmedSorts.some((what) => counts[what] > 0)) engine.services.log.info('trimmed', counts)
+}
+
+/** What the one leader does: sweeps as soon as marks appear, trims now and then. Ends with `signal`. */
+async function lead(background: Background, signal: AbortSignal): Promise<void> {
+  const { engine } = background
   const { store, replica, services } = engine
-  let woken = Promise.withResolvers<void>()
+  const { clock } = services
+  const marked = new Alarm()
   const forgetKeys = replica.onKey((key) => {
-    if (key.startsWith(sweepPrefix)) woken.resolve()
+    if (key.startsWith(sweepPrefix)) marked.ring()
   })
   // A reload brings marks that no watch told of.
-  const forgetResets = replica.onReset(() => woken.resolve())
+  const forgetResets = replica.onReset(marked.ring)
+  const trimmer = new Trimmer(store)
+  const sweep = async (): Promise<void> => void (await services.sweeper.finish(signal))
+  const trim = async (): Promise<void> => report(background, await trimmer.trim(clock.now(), signal))
   try {
-    let trimmedAt = -Infinity
-    while (!signal.aborted) {
-      woken = Promise.withResolvers<void>()
-      await services.sweeper.finish(signal)
-      const now = services.clock.now()
-      if (now - trimmedAt >= maintainEveryMs) {
-        await trimIdempotency(store, now, signal)
-        await trimOutbox(store, now, signal)
-        trimmedAt = now
-      }
-      await idle(maintainEveryMs, woken.promise, signal)
-    }
+    await Promise.all([
+      keepDoing(background, { name: 'sweep', work: sweep, everyMs: maintainEveryMs, alarm: marked }, signal),
+      keepDoing(background, { name: 'trim', work: trim, everyMs: maintainEveryMs, alarm: new Alarm() }, signal),
+    ])
   } finally {
     forgetKeys()
     forgetResets()
   }
 }
 
-/** Runs `work` again and again until `signal` aborts; a failure is logged and waited out. */
-async function keepDoing(name: string, log: Log, loop: { work: () => Promise<void>; signal: AbortSignal }): Promise<void> {
-  const { signal } = loop
-  while (!signal.aborted) {
-    try {
-      await loop.work()
-    } catch (error) {
-      if (signal.aborted) return
-      log.warn('background work failed and is tried again', { work: name, error: String(error) })
-      await idle(1_000, new Promise(() => undefined), signal)
-    }
+/** Waits for the leadership and leads until it is lost. A full etcd gives none: what is too old is removed all the same, by whoever can. */
+async function candidate(background: Background, signal: AbortSignal): Promise<void> {
+  const { engine, observer } = background
+  const { store, services } = engine
+  const leadership = await store.elect('leader', signal).catch(async (error: unknown) => {
+    if (error instanceof StoreError && error.kind === 'exhausted') report(background, await new Trimmer(store).trimOld(services.clock.now(), signal))
+    throw error
+  })
+  try {
+    observer?.leading(true)
+    await lead(background, AbortSignal.any([signal, leadership.lost]))
+  } finally {
+    observer?.leading(false)
+    await resign(leadership, signal)
   }
 }
 
+/** A store that is gone lets go only when the lease runs out: that is worth waiting for, but not once the process stops. */
+async function resign(leadership: Leadership, signal: AbortSignal): Promise<void> {
+  const resigned = leadership.resign()
+  await idle(leaseLifeMs, resigned, signal)
+  if (signal.aborted) await idle(resignPatienceMs, resigned, new AbortController().signal)
+}
+
 /** Starts what runs beside requests: key rotation on every replica, sweeping and trimming on the leader. Resolves when `signal` has ended all of it. */
-export async function runBackground(engine: Engine, signal: AbortSignal): Promise<void> {
-  const { store, replica, services, signingKeys, pageKeys } = engine
-  const { log } = services
-  let changed = Promise.withResolvers<void>()
-  replica.onKey((key) => {
-    if (key.startsWith('meta/')) changed.resolve()
+export async function runBackground(engine: Engine, signal: AbortSignal, observer?: BackgroundObserver): Promise<void> {
+  const background = { engine, observer }
+  const changed = new Alarm()
+  engine.replica.onKey((key) => {
+    if (key.startsWith('meta/')) changed.ring()
   })
   // A reload brings keys that no watch told of.
-  replica.onReset(() => changed.resolve())
-  const keys = async (): Promise<void> => {
-    changed = Promise.withResolvers<void>()
-    await signingKeys.maintain(signal)
-    await pageKeys.maintain(signal)
-    await idle(maintainEveryMs, changed.promise, signal)
-  }
-  const leader = async (): Promise<void> => {
-    const leadership = await store.elect('leader', signal)
-    try {
-      await lead(engine, AbortSignal.any([signal, leadership.lost]))
-    } finally {
-      const resigned = leadership.resign()
-      // A store that is gone lets go only when the lease runs out: that is worth waiting for, but not once the process stops.
-      await idle(leaseLifeMs, resigned, signal)
-      if (signal.aborted) await idle(resignPatienceMs, resigned, new AbortController().signal)
-    }
-  }
-  await Promise.all([keepDoing('keys', log, { work: keys, signal }), keepDoing('leader', log, { work: leader, signal })])
+  engine.replica.onReset(changed.ring)
+  await Promise.all([
+    keepDoing(background, { name: 'keys', work: () => maintainKeys(engine, signal), everyMs: maintainEveryMs, alarm: changed }, signal),
+    keepDoing(background, { name: 'leader', work: () => candidate(background, signal), everyMs: 0, alarm: new Alarm() }, signal),
+  ])
 }

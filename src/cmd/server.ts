@@ -21,6 +21,7 @@ import type { Config } from './config/config.ts'
 import { settingOf } from './config/setting.ts'
 import { SettingError, withSetting } from './setting-error.ts'
 import { runBackground } from './background.ts'
+import { createBackgroundMetrics } from './background-metrics.ts'
 import { createReplica, startEngine, type Engine } from './engine.ts'
 import { documentRoutes } from './http-routes.ts'
 import { openStore } from './open-store.ts'
@@ -199,7 +200,7 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
       onSignatureCheck: () => signatureChecks.inc(),
     })
     cleanups.unshift(() => signIn.close())
-    const background = runBackground(engine, stopping.signal)
+    const background = runBackground(engine, stopping.signal, createBackgroundMetrics(registry))
     cleanups.unshift(() => background)
     const api = createApiPort({ ...options, registry }, engine, signIn)
     cleanups.unshift(() => api.close())

@@ -24,6 +24,11 @@ export function outboxKey(timeMs: number, id: string): string {
   return `${outboxPrefix}${timeMs.toString(16).padStart(12, '0')}-${id}`
 }
 
+/** The time of an outbox key, in milliseconds since 1970. */
+export function outboxTimeMs(key: string): number {
+  return Number.parseInt(key.slice(outboxPrefix.length, outboxPrefix.length + 12), 16)
+}
+
 /** What happened. */
 export interface Happening {
   readonly event: MethodEvent

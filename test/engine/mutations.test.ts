@@ -1,7 +1,7 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { capabilities, setOf } from '../../src/core/capability.ts'
-import { trimIdempotency } from '../../src/cmd/background.ts'
+import { trimIdempotency } from '../../src/resources/trim/idempotency.ts'
 import { idempotencyHourPrefix } from '../../src/resources/idempotency.ts'
 import { StoreError, type Store } from '../../src/store/store.ts'
 import {

@@ -18,6 +18,7 @@ import { denied, notFound } from '../faults.ts'
 import { rendered } from '../read.ts'
 import { callerOf, type Caller, type Context, type Handler, type Services } from '../services.ts'
 import { createRecord } from '../write.ts'
+import { accessRequestPrefix, accessWindowMs } from './access-requests.ts'
 import { groupKind, planFirstOwner } from './groups.ts'
 
 const needed = setOf(['groups.create'])
@@ -131,9 +132,6 @@ export const lookupGroup: Handler = (services, context) => {
 export const checkEligibility: Handler = (services, context) =>
   Promise.resolve({ message: create(CheckEligibilityResponseSchema, { eligible: verifiedDomain(services, callerOf(context)) !== undefined }) })
 
-/** How long the same caller's repeated request is refused, in milliseconds (rules 2.1). */
-const accessWindowMs = 24 * 3600 * 1000
-
 /** RequestGroupAccess: tells the owners of the caller's own organisation; once a day. */
 export const requestGroupAccess: Handler = async (services, context, message) => {
   const { groupUid } = message as RequestGroupAccessRequest
@@ -142,7 +140,7 @@ export const requestGroupAccess: Handler = async (services, context, message) =>
   if (row === undefined || row.uid !== groupUid) throw notFound('Group', groupUid)
   const answer = { message: create(RequestGroupAccessResponseSchema), subject: groupUid }
   const caller = callerOf(context)
-  const key = `x/access-request/${groupUid}/${caller.identity}`
+  const key = `${accessRequestPrefix}${groupUid}/${caller.identity}`
   const now = services.clock.now()
   const earlier = await services.store.get(key, context.signal)
   const retryAfterMs = earlier === undefined ? 0 : Number(Buffer.from(earlier.value).toString()) + accessWindowMs - now

@@ -1,0 +1,45 @@
+import type { Entry, Store, Transaction, Write } from '../../store/store.ts'
+import { idempotencyHour, idempotencyHourOf, idempotencyHourPrefix, idempotencyKey, idempotencyLifeMs } from '../idempotency.ts'
+import { pagesOf } from './pages.ts'
+
+/** Two keys go with each entry, and a transaction has at most 127 writes. */
+const batchEntries = 50
+
+function recordKeyOf(hourEntry: Entry): string {
+  return idempotencyKey(hourEntry.key.slice(hourEntry.key.lastIndexOf('/') + 1))
+}
+
+/** An hour's entry is written together with its record, so that they have one revision until the key is used again. */
+function removal(hourEntries: readonly Entry[]): Transaction {
+  return {
+    guards: hourEntries.map((entry) => ({ kind: 'unchanged', key: recordKeyOf(entry), revision: entry.revision })),
+    writes: hourEntries.flatMap((entry): Write[] => [
+      { kind: 'delete', key: entry.key },
+      { kind: 'delete', key: recordKeyOf(entry) },
+    ]),
+  }
+}
+
+/** Forgets one hour's entry; a key that was used again later is that later hour's to forget. */
+async function forgetOne(store: Store, entry: Entry, signal: AbortSignal): Promise<void> {
+  const [hour = ''] = entry.key.slice(idempotencyHourPrefix.length).split('/')
+  const held = await store.get(recordKeyOf(entry), signal)
+  const isLast = held !== undefined && idempotencyHourOf(held.value) === hour
+  const removed = isLast ? removal([{ ...entry, revision: held.revision }]) : { guards: [], writes: [{ kind: 'delete', key: entry.key } as const] }
+  await store.transact(removed, signal)
+}
+
+/** Forgets idempotency keys whose hour is over. Returns how many. Rejects with StoreError, or the signal's reason. */
+export async function trimIdempotency(store: Store, nowMs: number, signal: AbortSignal): Promise<number> {
+  const before = `${idempotencyHourPrefix}${idempotencyHour(nowMs - idempotencyLifeMs - 3_600_000)}`
+  let removed = 0
+  for await (const page of pagesOf(store, { prefix: idempotencyHourPrefix, before }, signal)) {
+    for (let at = 0; at < page.length; at += batchEntries) {
+      const batch = page.slice(at, at + batchEntries)
+      const outcome = await store.transact(removal(batch), signal)
+      if (!outcome.committed) for (const entry of batch) await forgetOne(store, entry, signal)
+      removed += batch.length
+    }
+  }
+  return removed
+}

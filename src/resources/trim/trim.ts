@@ -1,0 +1,41 @@
+import type { Store } from '../../store/store.ts'
+import { trimAccessRequests } from './access-requests.ts'
+import { trimIdempotency } from './idempotency.ts'
+import { OutboxTrimmer, type OutboxRetention } from './outbox.ts'
+
+/** What is trimmed: events by age and by size, idempotency keys, requests for access. */
+export const trimmedSorts = ['outboxOld', 'outboxOverSize', 'idempotency', 'accessRequests'] as const
+
+/** One of them. */
+export type Trimmed = (typeof trimmedSorts)[number]
+
+/** How many entries of each sort were removed. */
+export type TrimCounts = Readonly<Record<Trimmed, number>>
+
+/** 72 hours, 256 MiB per root group (architecture 9). */
+export const outboxRetention: OutboxRetention = { lifeMs: 72 * 3_600_000, bytesPerRoot: 256 * 1024 * 1024 }
+
+/** Removes from `x/` what has outlived its time. One per leadership; any number may run at once without harm. */
+export class Trimmer {
+  readonly #store: Store
+  readonly #outbox: OutboxTrimmer
+
+  constructor(store: Store, retention: OutboxRetention = outboxRetention) {
+    this.#store = store
+    this.#outbox = new OutboxTrimmer(store, retention)
+  }
+
+  /** Trims everything; returns how many entries of each sort. Rejects with StoreError, or the signal's reason; what was done until then stays done. */
+  async trim(nowMs: number, signal: AbortSignal): Promise<TrimCounts> {
+    const counts = await this.trimOld(nowMs, signal)
+    return { ...counts, outboxOverSize: await this.#outbox.trimOverSize(nowMs, signal) }
+  }
+
+  /** Only what is too old; that takes no account of what there is. */
+  async trimOld(nowMs: number, signal: AbortSignal): Promise<TrimCounts> {
+    const idempotency = await trimIdempotency(this.#store, nowMs, signal)
+    const accessRequests = await trimAccessRequests(this.#store, nowMs, signal)
+    const outboxOld = await this.#outbox.trimOld(nowMs, signal)
+    return { outboxOld, outboxOverSize: 0, idempotency, accessRequests }
+  }
+}

@@ -1,0 +1,202 @@
+import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
+import { randomBytes } from 'node:crypto'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { beforeEach, expect, onTestFinished, test } from 'vitest'
+import { IdempotencyRecordSchema, OutboxEventSchema } from '../../src/gen/taproot/store/v1/envelope_pb.ts'
+import { accessRequestPrefix } from '../../src/resources/iam/access-requests.ts'
+import { idempotencyHour, idempotencyHourPrefix, idempotencyKey } from '../../src/resources/idempotency.ts'
+import { outboxKey, outboxPrefix, outboxTimeMs } from '../../src/resources/outbox.ts'
+import { Trimmer, type TrimCounts } from '../../src/resources/trim/trim.ts'
+import { createEtcdStore } from '../../src/store/etcd/etcd-store.ts'
+import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
+import type { RangeQuery, Store, Transaction, Write } from '../../src/store/store.ts'
+import { startEtcd } from '../parts/etcd.ts'
+import { describeOnStores } from '../parts/require-part.ts'
+import { bytes, commit, silentLog, soon } from '../store/store-harness.ts'
+
+const hourMs = 3_600_000
+const mibi = 1024 * 1024
+const nowMs = Date.UTC(2026, 5, 15, 12, 34, 56)
+const retention = { lifeMs: 72 * hourMs, bytesPerRoot: 2 * mibi }
+
+async function openStore(kind: 'sqlite' | 'etcd'): Promise<Store> {
+  if (kind === 'etcd') {
+    const etcd = await startEtcd()
+    onTestFinished(() => etcd.stop())
+    const store = createEtcdStore({ endpoints: etcd.endpoints, log: silentLog })
+    onTestFinished(() => store.close())
+    return store
+  }
+  const directory = await mkdtemp(join(tmpdir(), 'taproot-trim-'))
+  onTestFinished(() => rm(directory, { recursive: true }))
+  const store = createSqliteStore({ path: join(directory, 'store.db'), log: silentLog })
+  onTestFinished(() => store.close())
+  return store
+}
+
+/** The store, with every transaction and range noted. */
+function noting(store: Store): { store: Store; ranges: RangeQuery[]; transactions: Transaction[] } {
+  const ranges: RangeQuery[] = []
+  const transactions: Transaction[] = []
+  return {
+    ranges,
+    transactions,
+    store: {
+      get: (key, signal) => store.get(key, signal),
+      range: (query, signal) => (ranges.push(query), store.range(query, signal)),
+      transact: (transaction, signal) => (transactions.push(transaction), store.transact(transaction, signal)),
+      watch: (prefixes, after, signal) => store.watch(prefixes, after, signal),
+      revision: (signal) => store.revision(signal),
+      elect: (name, signal) => store.elect(name, signal),
+      close: () => store.close(),
+    },
+  }
+}
+
+const root = (name: string): string => name.repeat(40)
+
+function event(timeMs: number, group: string, size = 100): Write {
+  const value = toBinary(OutboxEventSchema, create(OutboxEventSchema, { group, timeMs: BigInt(timeMs), body: new Uint8Array(size) }))
+  return { kind: 'put', key: outboxKey(timeMs, randomBytes(16).toString('hex')), value }
+}
+
+/** What a create with an Idempotency-Key leaves behind. */
+function remembered(timeMs: number, hash: string): Write[] {
+  const value = toBinary(IdempotencyRecordSchema, create(IdempotencyRecordSchema, { uid: hash, timeMs: BigInt(timeMs) }))
+  return [
+    { kind: 'put', key: idempotencyKey(hash), value },
+    { kind: 'put', key: `${idempotencyHourPrefix}${idempotencyHour(timeMs)}/${hash}`, value: new Uint8Array() },
+  ]
+}
+
+async function commitAll(store: Store, writes: readonly Write[], perTransaction = 120): Promise<void> {
+  for (let at = 0; at < writes.length; at += perTransaction) await commit(store, ...writes.slice(at, at + perTransaction))
+}
+
+async function keysOf(store: Store, prefix: string): Promise<string[]> {
+  return (await store.range({ prefix, limit: 100_000 }, soon())).entries.map(({ key }) => key)
+}
+
+const none: TrimCounts = { outboxOld: 0, outboxOverSize: 0, idempotency: 0, accessRequests: 0 }
+
+describeOnStores('trimming', (kind) => {
+  let store: Store
+  beforeEach(async () => {
+    store = await openStore(kind)
+  })
+
+  test('events go after 72 hours, 100 at a time, no page twice, and nothing younger is read', async () => {
+    const old = Array.from({ length: 350 }, (_, index) => event(nowMs - 72 * hourMs - 1 - index * 1000, root('a')))
+    const young = Array.from({ length: 150 }, (_, index) => event(nowMs - 72 * hourMs + index * 1000, root('a')))
+    await commitAll(store, [...young, ...old])
+    const noted = noting(store)
+    const trimmer = new Trimmer(noted.store, retention)
+    expect(await trimmer.trimOld(nowMs, soon())).toEqual({ ...none, outboxOld: 350 })
+    expect(await keysOf(store, outboxPrefix)).toEqual(young.map(({ key }) => key).sort())
+    expect(noted.transactions.map(({ writes }) => writes.length)).toEqual([100, 100, 100, 50])
+    const pages = noted.ranges.filter(({ prefix }) => prefix === outboxPrefix)
+    expect(pages).toHaveLength(4)
+    expect(new Set(pages.map(({ after }) => after)).size).toBe(4)
+    expect(await trimmer.trim(nowMs, soon())).toEqual(none)
+    expect(await trimmer.trim(nowMs + 1000, soon())).toEqual({ ...none, outboxOld: 1 })
+    expect(await trimmer.trim(nowMs + 73 * hourMs, soon())).toEqual({ ...none, outboxOld: 149 })
+    expect(await keysOf(store, outboxPrefix)).toEqual([])
+  })
+
+  test('a root group over its size loses its oldest events, others none; each event is read once', { timeout: 60_000 }, async () => {
+    const every = 60_000
+    const large = Array.from({ length: 60 }, (_, index) => event(nowMs - 10 * hourMs + index * every, `${root('a')}/0123456789abcdef`, 50_000))
+    const other = Array.from({ length: 30 }, (_, index) => event(nowMs - 11 * hourMs + index * every, root('b'), 50_000))
+    const nobodys = event(nowMs - 11 * hourMs, '')
+    await commitAll(store, [...large, ...other, nobodys], 20)
+    const noted = noting(store)
+    const trimmer = new Trimmer(noted.store, retention)
+    const { outboxOverSize } = await trimmer.trim(nowMs, soon())
+    const kept = large.slice(outboxOverSize).map(({ key }) => key)
+    expect(await keysOf(store, outboxPrefix)).toEqual([...other.map(({ key }) => key), nobodys.key, ...kept].sort())
+    // As many as fit, not fewer.
+    expect(kept).toHaveLength(Math.floor(retention.bytesPerRoot / 50_300))
+
+    noted.ranges.length = 0
+    const more = Array.from({ length: 5 }, (_, index) => event(nowMs + index, root('a'), 50_000))
+    await commitAll(store, more)
+    expect(await trimmer.trim(nowMs + 2 * every, soon())).toEqual({ ...none, outboxOverSize: 5 })
+    expect(await keysOf(store, outboxPrefix)).toEqual([...other.map(({ key }) => key), nobodys.key, ...kept.slice(5), ...more.map(({ key }) => key)].sort())
+    const [, counting] = noted.ranges.filter(({ prefix }) => prefix === outboxPrefix)
+    expect(counting?.after).toBe(kept.at(-1))
+    expect(await trimmer.trim(nowMs + 2 * every, soon())).toEqual(none)
+  })
+
+  test('what another leader removed meanwhile is off the account with its hours', async () => {
+    const trimmer = new Trimmer(store, retention)
+    const first = Array.from({ length: 30 }, (_, index) => event(nowMs + index, root('a'), 50_000))
+    await commitAll(store, first, 20)
+    expect(await trimmer.trim(nowMs + hourMs, soon())).toEqual(none)
+    await new Trimmer(store, retention).trim(nowMs + 74 * hourMs, soon())
+    expect(await keysOf(store, outboxPrefix)).toEqual([])
+    const second = Array.from({ length: 30 }, (_, index) => event(nowMs + 74 * hourMs + index, root('a'), 50_000))
+    await commitAll(store, second, 20)
+    expect(await trimmer.trim(nowMs + 75 * hourMs, soon())).toEqual(none)
+  })
+
+  test('idempotency keys go an hour after their day, 50 at a time, without a read for each', async () => {
+    const old = Array.from({ length: 130 }, (_, index) =>
+      randomBytes(32)
+        .toString('hex')
+        .replace(/^.../, String(100 + index)),
+    )
+    const young = randomBytes(32).toString('hex')
+    for (const hash of old) await commit(store, ...remembered(nowMs - 27 * hourMs, hash))
+    await commit(store, ...remembered(nowMs - 24 * hourMs, young))
+    const noted = noting(store)
+    expect(await new Trimmer(noted.store, retention).trim(nowMs, soon())).toEqual({ ...none, idempotency: 130 })
+    expect(noted.transactions.map(({ writes }) => writes.length)).toEqual([100, 100, 60])
+    expect(await keysOf(store, 'x/idem/')).toEqual(remembered(nowMs - 24 * hourMs, young).map(({ key }) => key))
+    expect(await new Trimmer(store, retention).trim(nowMs + 2 * hourMs, soon())).toEqual({ ...none, idempotency: 1 })
+    expect(await keysOf(store, 'x/')).toEqual([])
+  })
+
+  test('an idempotency key that was used again is kept for its later use, the others of its batch are not', async () => {
+    const again = 'bb'.repeat(32)
+    for (const hash of ['aa'.repeat(32), again, 'cc'.repeat(32)]) await commit(store, ...remembered(nowMs - 27 * hourMs, hash))
+    await commit(store, ...remembered(nowMs - 2 * hourMs, again))
+    expect(await new Trimmer(store, retention).trim(nowMs, soon())).toEqual({ ...none, idempotency: 3 })
+    expect(await keysOf(store, 'x/idem/')).toEqual(remembered(nowMs - 2 * hourMs, again).map(({ key }) => key))
+    const entry = await store.get(idempotencyKey(again), soon())
+    expect(Number(fromBinary(IdempotencyRecordSchema, entry?.value ?? new Uint8Array()).timeMs)).toBe(nowMs - 2 * hourMs)
+  })
+
+  test('requests for access are forgotten when another may be made', async () => {
+    const request = (timeMs: number, name: string): Write => ({ kind: 'put', key: `${accessRequestPrefix}${name}`, value: bytes(String(timeMs)) })
+    await commit(store, request(nowMs - 24 * hourMs, 'a/old'), request(nowMs - 24 * hourMs + 1, 'a/young'), request(nowMs - 90 * hourMs, 'b/old'))
+    expect(await new Trimmer(store, retention).trim(nowMs, soon())).toEqual({ ...none, accessRequests: 2 })
+    expect(await keysOf(store, 'x/')).toEqual([`${accessRequestPrefix}a/young`])
+  })
+
+  test('ended in the middle, it goes on the next time', async () => {
+    await commitAll(
+      store,
+      Array.from({ length: 350 }, (_, index) => event(nowMs - 80 * hourMs - index, root('a'))),
+    )
+    const stop = new AbortController()
+    const noted = noting(store)
+    const interrupted: Store = {
+      ...noted.store,
+      transact: async (transaction, signal) => {
+        if (noted.transactions.length === 2) stop.abort(new Error('enough'))
+        return await noted.store.transact(transaction, signal)
+      },
+    }
+    const trimmer = new Trimmer(interrupted, retention)
+    await expect(trimmer.trim(nowMs, stop.signal)).rejects.toThrow('enough')
+    expect(await keysOf(store, outboxPrefix)).toHaveLength(150)
+    expect(await new Trimmer(store, retention).trim(nowMs, soon())).toEqual({ ...none, outboxOld: 150 })
+  })
+
+  test('the time of an event is in its key', () => {
+    expect(outboxTimeMs(outboxKey(nowMs, 'ab'))).toBe(nowMs)
+    expect(outboxKey(nowMs, 'ff') < outboxKey(nowMs + 1, '')).toBe(true)
+  })
+})
