@@ -1,4 +1,9 @@
-import type { History } from './history.ts'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { Readable } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
+import { ensurePart } from '../../../tools/parts.js'
+import { jsonLines, type Operation } from './history.ts'
 
 /** A part of the history that no order of its operations explains. */
 export interface Failure {
@@ -22,9 +27,33 @@ export interface Verdict {
   readonly unknown: readonly string[]
 }
 
+/** How a history is checked. */
+export interface CheckOptions {
+  /** How long one part may take, in seconds; 20 by default. */
+  readonly patienceSeconds?: number
+}
+
 /**
- * Runs the history checker (tools/parts/history-checker). Rejects with its complaint where it can't be built or does not run to its end.
+ * Runs the history checker (tools/parts/history-checker). Rejects with its complaint where it can't be built, is given what is no history, or does not run
+ * to its end.
  */
-export function checkHistory(_history: Pick<History, 'toJsonLines'>): Promise<Verdict> {
-  return Promise.reject(new Error('to come'))
+export async function checkHistory(history: { readonly operations: readonly Operation[] }, options: CheckOptions = {}): Promise<Verdict> {
+  const part = ensurePart('history-checker')
+  if (!('path' in part)) throw new Error(part.reason)
+  const checker = spawn(part.path, [`-patience=${options.patienceSeconds ?? 20}s`], { stdio: ['pipe', 'pipe', 'pipe'] })
+  const exited = once(checker, 'close')
+  let output = ''
+  let complaint = ''
+  checker.stdout.on('data', (chunk) => (output += String(chunk)))
+  checker.stderr.on('data', (chunk) => (complaint += String(chunk)))
+  try {
+    await pipeline(Readable.from(jsonLines(history.operations)), checker.stdin)
+  } catch (error) {
+    // It ended before it had read everything: what it says tells more.
+    complaint += `\n${String(error)}`
+  }
+  await exited
+  if (checker.exitCode !== 0 || output === '') throw new Error(`the history checker failed: ${complaint.trim()}`)
+  // The program prints a verdict and nothing else.
+  return JSON.parse(output) as Verdict
 }

@@ -70,6 +70,11 @@ export class History {
 
   /** One JSON object per line: what the checker reads, and what is kept of a run that failed. */
   toJsonLines(): string {
-    return this.operations.map((operation) => `${JSON.stringify(operation)}\n`).join('')
+    return [...jsonLines(this.operations)].join('')
   }
+}
+
+/** One line for each operation. */
+export function* jsonLines(operations: readonly Operation[]): Generator<string> {
+  for (const operation of operations) yield `${JSON.stringify(operation)}\n`
 }

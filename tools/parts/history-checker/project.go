@@ -110,6 +110,10 @@ func (w *world) findBindings(history []*operation) {
 
 func (w *world) project(o *operation, origin map[*operation]*event) {
 	e := &event{client: o.Client, call: o.Call, ret: o.returned(), sure: o.sure(), value: o.Value, etag: o.Etag, guard: o.Guard, guardValue: o.GuardValue}
+	if !e.sure {
+		// Nobody was told it.
+		e.etag = ""
+	}
 	happened := o.Outcome == "ok" || o.Outcome == "unknown"
 	add := func(r *record, v verb) {
 		e.verb = v
@@ -174,8 +178,14 @@ func (w *world) createBindings(history []*operation) {
 			continue
 		}
 		key := makerKey(o.Parent, o.Identity)
-		if earlier := makers[key]; earlier == nil || o.Call < earlier.call {
-			makers[key] = &event{verb: creates, client: o.Client, call: o.Call, ret: forever, value: o.Value}
+		maker := makers[key]
+		if maker == nil {
+			maker = &event{verb: creates, client: o.Client, call: o.Call, ret: forever, value: o.Value}
+			makers[key] = maker
+		}
+		maker.call = min(maker.call, o.Call)
+		if maker.value != o.Value {
+			maker.value = anyValue
 		}
 	}
 	for _, r := range w.records {

@@ -130,6 +130,9 @@ func (r *record) boundUpdates() {
 			show(e.value, e.etag, e.ret)
 		} else if e.sure && (e.verb == updates || e.verb == deletes) {
 			show(e.guardValue, e.guard, e.ret)
+		} else if e.verb == updates || e.verb == deletes {
+			// Who demanded it was told of it.
+			show(e.guardValue, e.guard, forever)
 		}
 	}
 	for _, e := range r.events {
@@ -137,7 +140,7 @@ func (r *record) boundUpdates() {
 			continue
 		}
 		latest, found := shown[e.value]
-		if found && writers[e.value] == 1 {
+		if found && writers[e.value] == 1 && writers[anyValue] == 0 {
 			e.ret = max(e.call, latest)
 		}
 		e.idle = !found && !stale
@@ -184,6 +187,9 @@ func (r *record) boundRemovals(lacked []*operation, live int64) {
 	}
 }
 
+// anyValue is what a record has that one of several creations made.
+const anyValue = ""
+
 const (
 	notYet = iota
 	isThere
@@ -216,7 +222,7 @@ func (s recordState) meets(e *event) bool {
 		return true
 	}
 	if s.etag == "" {
-		return s.value == e.guardValue
+		return s.value == anyValue || s.value == e.guardValue
 	}
 	return s.etag == e.guard
 }
@@ -246,9 +252,10 @@ func (e *event) step(state any) (bool, any) {
 		}
 		return true, s
 	case reads:
-		if s.phase != isThere || s.value != e.value || s.etag != "" && e.etag != "" && s.etag != e.etag {
+		if s.phase != isThere || s.value != anyValue && s.value != e.value || s.etag != "" && e.etag != "" && s.etag != e.etag {
 			return false, s
 		}
+		s.value = e.value
 		if s.etag == "" {
 			s.etag = e.etag
 		}

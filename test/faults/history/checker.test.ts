@@ -1,0 +1,229 @@
+import fc from 'fast-check'
+import { expect, test } from 'vitest'
+import { describeWithPart } from '../../parts/require-part.ts'
+import { seededRandom } from '../schedules/random.ts'
+import { checkHistory } from './check-history.ts'
+import { damages } from './damaged-history.ts'
+import type { Operation, Seen } from './history.ts'
+import { SimulatedHistory } from './simulated-history.ts'
+
+/** An operation from `at` to `at + 5`. */
+function at(start: number, fields: Partial<Operation> & Pick<Operation, 'action'>): Operation {
+  const isUnknown = fields.outcome === 'unknown'
+  return { client: 1, call: start, return: isUnknown ? null : start + 5, kind: 'Role', parent: 'g', outcome: 'ok', ...fields }
+}
+
+const seen = (uid: string, value: string): Seen => ({ uid, value, etag: `etag ${value}`, tag: `tag ${uid}` })
+const create = (start: number, uid: string, more: Partial<Operation> = {}): Operation =>
+  at(start, { action: 'create', uid, value: `${uid}1`, etag: `etag ${uid}1`, tag: `tag ${uid}`, name: `name ${uid}`, ...more })
+const unanswered = (start: number, uid: string, more: Partial<Operation> = {}): Operation => {
+  const { uid: _, etag: __, ...rest } = create(start, uid, { outcome: 'unknown', return: null, ...more })
+  return rest
+}
+const read = (start: number, uid: string, value: string): Operation => at(start, { action: 'read', ...seen(uid, value) })
+const absent = (start: number, uid: string): Operation => at(start, { action: 'read', uid, outcome: 'absent' })
+const update = (start: number, uid: string, value: string, more: Partial<Operation> = {}): Operation =>
+  at(start, { action: 'update', ...seen(uid, value), ...more })
+const remove = (start: number, uid: string, more: Partial<Operation> = {}): Operation => at(start, { action: 'delete', uid, ...more })
+const list = (start: number, ...members: Seen[]): Operation => at(start, { action: 'list', members })
+const binding = (start: number, uid: string, more: Partial<Operation> = {}): Operation => {
+  const { tag: _, ...rest } = create(start, uid, { kind: 'RoleBinding', identity: 'i', name: 'i viewer', ...more })
+  return rest
+}
+const bindings = (start: number, ...uids: string[]): Operation =>
+  at(start, { action: 'list', kind: 'RoleBinding', members: uids.map((uid) => ({ uid, value: `${uid}1`, etag: `etag ${uid}1`, identity: 'i' })) })
+const guarded = (uid: string, value: string): Partial<Operation> => ({ guard: `etag ${uid}${value}`, guardValue: `${uid}${value}` })
+
+/** Histories that an order of their operations explains. */
+const valid: Readonly<Record<string, readonly Operation[]>> = {
+  'nothing happened': [],
+  'made, read, changed, listed, removed': [
+    create(0, 'a'),
+    read(10, 'a', 'a1'),
+    update(20, 'a', 'a2', guarded('a', '1')),
+    list(30, seen('a', 'a2')),
+    remove(40, 'a'),
+    absent(50, 'a'),
+    list(60),
+  ],
+  'a read beside a write shows either': [create(0, 'a'), update(10, 'a', 'a2'), read(12, 'a', 'a1'), read(14, 'a', 'a2')],
+  'a write without an answer takes effect late': [
+    create(0, 'a'),
+    update(10, 'a', 'a2', { outcome: 'unknown', return: null }),
+    read(20, 'a', 'a1'),
+    read(90, 'a', 'a2'),
+  ],
+  'a write without an answer takes no effect': [create(0, 'a'), update(10, 'a', 'a2', { outcome: 'unknown', return: null }), read(20, 'a', 'a1')],
+  'a creation without an answer shows later, then stays': [unanswered(0, 'a'), list(10), list(20, seen('a', 'a1')), read(30, 'a', 'a1')],
+  'a creation without an answer never shows': [unanswered(0, 'a'), list(10), list(20)],
+  'a removal without an answer takes effect late': [
+    create(0, 'a'),
+    remove(10, 'a', { outcome: 'unknown', return: null }),
+    list(20, seen('a', 'a1')),
+    read(30, 'a', 'a1'),
+    list(90),
+    absent(99, 'a'),
+  ],
+  'a guarded write is refused after another write': [
+    create(0, 'a'),
+    update(10, 'a', 'a2'),
+    at(20, { action: 'update', uid: 'a', value: 'a3', outcome: 'stale', ...guarded('a', '1') }),
+  ],
+  'a guarded write is refused after a write without an answer': [
+    create(0, 'a'),
+    update(10, 'a', 'a2', { outcome: 'unknown', return: null }),
+    at(20, { action: 'update', uid: 'a', value: 'a3', outcome: 'stale', ...guarded('a', '1') }),
+    update(30, 'a', 'a4'),
+  ],
+  'a name is free again after its holder went': [create(0, 'a', { name: 'n' }), remove(10, 'a'), create(20, 'b', { name: 'n' })],
+  'a name is free again after its holder was renamed': [create(0, 'a', { name: 'n' }), update(10, 'a', 'a2', { name: 'm' }), create(20, 'b', { name: 'n' })],
+  'a name is taken by a creation that nobody got an answer for': [
+    unanswered(0, 'a', { name: 'n' }),
+    at(10, { action: 'create', value: 'b1', tag: 'tag b', name: 'n', outcome: 'taken' }),
+  ],
+  'a binding goes with its identity': [
+    create(0, 'i', { kind: 'Identity' }),
+    binding(10, 'b'),
+    bindings(20, 'b'),
+    remove(30, 'i', { kind: 'Identity' }),
+    bindings(40),
+    at(50, { action: 'read', kind: 'RoleBinding', uid: 'b', outcome: 'absent' }),
+  ],
+  'a binding that nobody got an answer for is there and removed': [
+    binding(0, 'x', { uid: '', outcome: 'unknown', return: null }),
+    at(10, { action: 'create', kind: 'RoleBinding', value: 'c1', name: 'i viewer', identity: 'i', outcome: 'taken' }),
+    bindings(20, 'x'),
+    remove(30, 'x', { kind: 'RoleBinding' }),
+    binding(40, 'c'),
+    bindings(50, 'c'),
+  ].map((operation) => (operation.uid === '' ? (({ uid: _, ...rest }) => rest)(operation) : operation)),
+  'a group goes when it is empty': [
+    create(0, 'g', { kind: 'Group', parent: '/' }),
+    create(10, 'a'),
+    remove(20, 'a'),
+    remove(30, 'g', { kind: 'Group', parent: '/' }),
+    at(40, { action: 'create', value: 'b1', tag: 'tag b', name: 'n', outcome: 'absent' }),
+  ],
+}
+
+/** Histories with a fault, and which part of them has it. */
+const broken: Readonly<Record<string, readonly [part: string, history: readonly Operation[]]>> = {
+  'a stale read': ['record Role a', [create(0, 'a'), update(10, 'a', 'a2'), read(20, 'a', 'a1')]],
+  'a read that goes back in time': [
+    'record Role a',
+    [create(0, 'a'), update(10, 'a', 'a2', { outcome: 'unknown', return: null }), read(20, 'a', 'a2'), read(30, 'a', 'a1')],
+  ],
+  'a lost update: two writes on one state': [
+    'record Role a',
+    [create(0, 'a'), update(10, 'a', 'a2', guarded('a', '1')), update(20, 'a', 'a3', guarded('a', '1')), read(30, 'a', 'a3')],
+  ],
+  'a lost update: both at once': [
+    'record Role a',
+    [create(0, 'a'), update(10, 'a', 'a2', guarded('a', '1')), update(11, 'a', 'a3', guarded('a', '1')), read(30, 'a', 'a3')],
+  ],
+  'an acknowledged write that is gone': ['record Role a', [create(0, 'a'), update(10, 'a', 'a2'), read(20, 'a', 'a1'), read(30, 'a', 'a1')]],
+  'an acknowledged creation that is gone': ['record Role a', [create(0, 'a'), absent(10, 'a')]],
+  'half a write': ['record Role a', [create(0, 'a'), update(10, 'a', 'a2'), read(20, 'a', 'half of a2')]],
+  'a value that nobody wrote': ['record Role a', [create(0, 'a'), read(10, 'a', 'other')]],
+  'another etag for the same state': ['record Role a', [create(0, 'a'), { ...read(10, 'a', 'a1'), etag: 'other' }]],
+  'a removed record that is read': ['record Role a', [create(0, 'a'), remove(10, 'a'), read(20, 'a', 'a1')]],
+  'a removed record that is changed': ['record Role a', [create(0, 'a'), remove(10, 'a'), update(20, 'a', 'a2')]],
+  'a record removed twice': ['record Role a', [create(0, 'a'), remove(10, 'a'), remove(20, 'a')]],
+  'a refusal for an etag that is current': [
+    'record Role a',
+    [create(0, 'a'), at(10, { action: 'update', uid: 'a', value: 'a3', outcome: 'stale', ...guarded('a', '1') })],
+  ],
+  'a phantom: a record that nobody made is read': ['record Role a', [read(10, 'a', 'a1')]],
+  'a phantom: a record that nobody made is listed': ['record Role b', [create(0, 'a'), list(10, seen('a', 'a1'), seen('b', 'b1'))]],
+  'a phantom: a record is read before it was asked for': ['record Role a', [read(0, 'a', 'a1'), create(10, 'a')]],
+  'a refused creation that shows': ['record Role a', [at(0, { action: 'create', value: 'a1', tag: 'tag a', outcome: 'refused' }), list(10, seen('a', 'a1'))]],
+  'a list without an acknowledged creation': ['members Role g', [create(0, 'a'), list(10)]],
+  'a list with an acknowledged removal': ['members Role g', [create(0, 'a'), remove(10, 'a'), list(20, seen('a', 'a1'))]],
+  'a list with a state that is overwritten': ['record Role a', [create(0, 'a'), update(10, 'a', 'a2'), list(20, seen('a', 'a1'))]],
+  'lists that go back in time': ['members Role g', [unanswered(0, 'a'), list(10, seen('a', 'a1')), list(20)]],
+  'a half-done creation: read, then not listed': ['members Role g', [create(0, 'a', { return: 90 }), read(10, 'a', 'a1'), list(20)]],
+  'a half-done creation without an answer: read, then not listed': ['members Role g', [unanswered(0, 'a'), read(10, 'a', 'a1'), list(20)]],
+  'a half-done removal: not found, then listed': [
+    'members Role g',
+    [create(0, 'a'), remove(10, 'a', { return: 90 }), absent(20, 'a'), list(30, seen('a', 'a1'))],
+  ],
+  'two lists that see two creations in different orders': [
+    'members Role g',
+    [create(0, 'a', { return: 90 }), create(0, 'b', { return: 90 }), list(10, seen('a', 'a1')), list(20, seen('b', 'b1'))],
+  ],
+  'one name twice': ['name Role g:n', [create(0, 'a', { name: 'n' }), create(10, 'b', { name: 'n' })]],
+  'one name twice at once': ['name Role g:n', [create(0, 'a', { name: 'n' }), create(2, 'b', { name: 'n' })]],
+  'one name twice by renaming': ['name Role g:n', [create(0, 'a', { name: 'n' }), create(10, 'b'), update(20, 'b', 'b2', { name: 'n' })]],
+  'a free name that is refused': ['name Role g:n', [at(0, { action: 'create', value: 'a1', tag: 'tag a', name: 'n', outcome: 'taken' })]],
+  'one creation that made two records': ['tag tag a', [create(0, 'a'), list(10, seen('a', 'a1'), { ...seen('b', 'a1'), tag: 'tag a' })]],
+  'one binding twice': ['name RoleBinding g:i viewer', [create(0, 'i', { kind: 'Identity' }), binding(10, 'b'), binding(20, 'c')]],
+  'a binding that is left of a removed identity': [
+    'members RoleBinding g',
+    [create(0, 'i', { kind: 'Identity' }), binding(10, 'b'), remove(20, 'i', { kind: 'Identity' }), bindings(30, 'b')],
+  ],
+  'bindings of one identity that go one after the other': [
+    'members RoleBinding g',
+    [
+      create(0, 'i', { kind: 'Identity' }),
+      binding(10, 'b'),
+      binding(20, 'c', { name: 'i editor' }),
+      remove(30, 'i', { kind: 'Identity', return: 99 }),
+      bindings(40, 'b'),
+      bindings(60),
+    ],
+  ],
+  'a group that was removed with a member': [
+    'members Role g',
+    [create(0, 'g', { kind: 'Group', parent: '/' }), create(10, 'a'), remove(20, 'g', { kind: 'Group', parent: '/' })],
+  ],
+  'a creation in a group that is gone': [
+    'record Group g',
+    [create(0, 'g', { kind: 'Group', parent: '/' }), remove(20, 'g', { kind: 'Group', parent: '/' }), create(30, 'a')],
+  ],
+}
+
+describeWithPart('history-checker', 'the history checker', () => {
+  for (const [title, operations] of Object.entries(valid)) {
+    test(`takes: ${title}`, async () => {
+      expect(await checkHistory({ operations })).toMatchObject({ ok: true, checked: operations.length, failures: [], unknown: [] })
+    })
+  }
+
+  for (const [title, [partition, operations]] of Object.entries(broken)) {
+    test(`refuses: ${title}`, async () => {
+      const verdict = await checkHistory({ operations })
+      expect(verdict.ok).toBe(false)
+      expect(verdict.failures.map((failure) => failure.partition)).toContain(partition)
+    })
+  }
+
+  const histories = fc.record({ seed: fc.integer(), count: fc.integer({ min: 20, max: 250 }) })
+  const simulated = ({ seed, count }: { seed: number; count: number }): readonly Operation[] =>
+    new SimulatedHistory(seededRandom(`simulated ${seed}`), count).operations
+
+  test('takes every history of a server that does one thing at a time', { timeout: 60_000 }, async () => {
+    const property = fc.asyncProperty(histories, async (of) => {
+      expect(await checkHistory({ operations: simulated(of) })).toMatchObject({ ok: true, failures: [], unknown: [] })
+    })
+    await fc.assert(property, { numRuns: 100 })
+  })
+
+  for (const [title, damage] of Object.entries(damages)) {
+    test(`refuses every such history once ${title}`, { timeout: 60_000 }, async () => {
+      let damaged = 0
+      const property = fc.asyncProperty(histories, async (of) => {
+        const operations = damage(simulated(of), seededRandom(`damage ${of.seed}`))
+        if (operations === undefined) return
+        damaged += 1
+        expect(await checkHistory({ operations })).toMatchObject({ ok: false })
+      })
+      await fc.assert(property, { numRuns: 30 })
+      expect(damaged).toBeGreaterThan(5)
+    })
+  }
+
+  test('what is no history is an error, not a verdict', async () => {
+    const nonsense = { ...create(0, 'a'), return: -1 }
+    await expect(checkHistory({ operations: [nonsense] })).rejects.toThrow('operation 1: returned before it was called')
+  })
+})
