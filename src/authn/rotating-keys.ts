@@ -1,5 +1,5 @@
 import type { Clock } from '../core/runtime.ts'
-import type { Entry, Guard, Store, Write } from '../store/store.ts'
+import { StoreError, type Entry, type Guard, type Store, type Write } from '../store/store.ts'
 import { untilAborted } from '../core/until-aborted.ts'
 import { keyInUse, planKeys } from './key-schedule.ts'
 import type { KeySchedule, ScheduledKey } from './key-schedule.ts'
@@ -57,7 +57,7 @@ const maxRounds = 10
 const lookupEveryMs = 1000
 const lookupTimeoutMs = 5000
 
-/** Reads the store's keys and makes the first where there is none. Throws SealingError or StoreError. */
+/** Reads the store's keys and makes those that are due, except that only the first is made for sure in a full store. Throws SealingError or StoreError. */
 export async function createRotatingKeys<Key>(kind: KeyKind<Key>, options: RotatingKeysOptions, signal: AbortSignal): Promise<RotatingKeys<Key>> {
   const { store, keyring, clock } = options
   let held: readonly HeldKey<Key>[] = []
@@ -95,7 +95,12 @@ export async function createRotatingKeys<Key>(kind: KeyKind<Key>, options: Rotat
 
   const find = (id: string): Key | undefined => held.find((one) => one.id === id)?.key
   const lookUp = boundedReads(reload, clock)
-  await maintain(signal)
+  try {
+    await maintain(signal)
+  } catch (error) {
+    // A full store keeps nobody from reading: the keys that are there will do until there is room for the next one.
+    if (!(error instanceof StoreError && error.kind === 'exhausted' && held.length > 0)) throw error
+  }
   return {
     current() {
       const inUse = keyInUse(clock.now(), held)

@@ -40,12 +40,16 @@ export function staleEtag(): DomainError {
   return new DomainError(10, 'the etag does not match: the resource changed since it was read', { reason: 'ETAG_MISMATCH' })
 }
 
+/** When a caller may try again after the store was full, in milliseconds. */
+const storeFullRetryMs = 30_000
+
 /** What a store failure means to a caller; anything else is returned as it is. */
 export function fromStore(error: unknown): unknown {
   if (!(error instanceof StoreError)) return error
   switch (error.kind) {
     case 'exhausted':
-      return new DomainError(8, 'the store has no room for writes', { reason: 'STORE_FULL', cause: error })
+      // Not 14, which clients repeat at once (rules 7): room comes when an operator, or trimming, has made some.
+      return new DomainError(8, 'the store has no room for writes', { reason: 'STORE_FULL', cause: error, details: { retryAfterMs: storeFullRetryMs } })
     case 'too_large':
       return new DomainError(3, 'Invalid argument: body: the resource is too large to be stored', {
         cause: error,

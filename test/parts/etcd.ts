@@ -14,6 +14,7 @@ export interface EtcdMember {
   /** `http://127.0.0.1:<port>`, or `https` */
   readonly endpoint: string
   readonly port: number
+  readonly dataDirectory: string
   /** The member's own certificate, where clients have to use TLS. */
   readonly certificateFile: string
   /** Kills the process without warning and waits until it is gone. */
@@ -22,12 +23,16 @@ export interface EtcdMember {
   signal(name: 'SIGSTOP' | 'SIGCONT'): void
   /** Starts the process again on its own data, after `kill`; resolves when it is healthy. */
   restart(): Promise<void>
+  /** Calls a method of etcd's gateway, such as `maintenance/defragment`; throws where it fails. Without TLS only. */
+  call(method: string, body?: Readonly<Record<string, unknown>>): Promise<Readonly<Record<string, unknown>>>
 }
 
 /** A running cluster. */
 export interface EtcdCluster {
   readonly members: readonly EtcdMember[]
   readonly endpoints: readonly string[]
+  /** Puts a new, empty member in the place of one, which is killed; resolves when it has caught up. The others must be healthy. */
+  replace(index: number): Promise<void>
   /** Stops every member and removes the data. */
   stop(): Promise<void>
 }
@@ -68,6 +73,7 @@ export async function startEtcd(options: EtcdOptions = {}): Promise<EtcdCluster>
       endpoint: client,
       port,
       certificateFile,
+      dataDirectory,
       health,
     })
   })
@@ -81,6 +87,17 @@ export async function startEtcd(options: EtcdOptions = {}): Promise<EtcdCluster>
   return {
     members: processes,
     endpoints: processes.map((member) => member.endpoint),
+    replace: async (index) => {
+      const [member, helper] = [processes[index], processes[(index + 1) % count]]
+      if (member === undefined || helper === undefined) throw new Error(`no member ${index}`)
+      const { header } = (await member.call('maintenance/status')) as { header: { member_id: string } } // a cast of etcd's answer
+      await helper.call('cluster/member/remove', { ID: header.member_id })
+      await member.kill()
+      await rm(member.dataDirectory, { recursive: true })
+      await helper.call('cluster/member/add', { peerURLs: [`http://127.0.0.1:${nodes[index]?.peerPort}`] })
+      member.start(['--initial-cluster-state', 'existing'])
+      await member.healthy()
+    },
     stop: async () => {
       await Promise.all(processes.map((member) => member.kill()))
       await rm(directory, { recursive: true, force: true })
@@ -92,22 +109,24 @@ class MemberProcess implements EtcdMember {
   readonly endpoint: string
   readonly port: number
   readonly certificateFile: string
+  readonly dataDirectory: string
   readonly #command: readonly string[]
   readonly #health: string
   #process: ChildProcess | undefined
   #output = ''
 
-  constructor(command: readonly string[], addresses: { endpoint: string; port: number; certificateFile: string; health: string }) {
+  constructor(command: readonly string[], addresses: { endpoint: string; port: number; certificateFile: string; dataDirectory: string; health: string }) {
     this.#command = command
     this.endpoint = addresses.endpoint
     this.port = addresses.port
     this.certificateFile = addresses.certificateFile
+    this.dataDirectory = addresses.dataDirectory
     this.#health = addresses.health
   }
 
-  start(): void {
+  start(more: readonly string[] = []): void {
     const [program = '', ...args] = this.#command
-    const child = spawn(program, args, { stdio: ['ignore', 'ignore', 'pipe'] })
+    const child = spawn(program, [...args, ...more], { stdio: ['ignore', 'ignore', 'pipe'] })
     child.stderr.on('data', (chunk) => (this.#output = (this.#output + String(chunk)).slice(-4000)))
     this.#process = child
     const killChild = (): void => void child.kill('SIGKILL')
@@ -149,5 +168,12 @@ class MemberProcess implements EtcdMember {
   async restart(): Promise<void> {
     this.start()
     await this.healthy()
+  }
+
+  async call(method: string, body: Readonly<Record<string, unknown>> = {}): Promise<Readonly<Record<string, unknown>>> {
+    const response = await fetch(`${this.endpoint}/v3/${method}`, { method: 'POST', body: JSON.stringify(body), signal: AbortSignal.timeout(startPatienceMs) })
+    const text = await response.text()
+    if (!response.ok) throw new Error(`etcd answered ${response.status} to ${method}: ${text}`)
+    return JSON.parse(text) as Readonly<Record<string, unknown>> // a cast: the gateway answers objects
   }
 }
