@@ -1,0 +1,56 @@
+import { cp, mkdir, mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createEtcdStore } from '../../src/store/etcd/etcd-store.ts'
+import type { Log } from '../../src/core/log.ts'
+import { startEtcdOn } from '../subjects/etcd.ts'
+import { datasetVersion } from './generate.ts'
+import { writeDataset, type WrittenPlan } from './write-dataset.ts'
+
+/** Where datasets are kept from run to run. */
+const cache = join(tmpdir(), 'taproot-bench')
+
+/** A dataset's etcd files, a copy that a run may change. */
+export interface Dataset {
+  readonly directory: string
+  readonly plan: WrittenPlan
+}
+
+const quiet: Log = { debug() {}, info() {}, warn: console.warn, error: console.error }
+
+/** Copies the etcd data of a dataset of so many records into a directory of this run, and makes the dataset first where no earlier run did. */
+export async function copyDataset(records: number, progress: (text: string) => void): Promise<Dataset> {
+  const kept = join(cache, `etcd-v${datasetVersion}-${records}`)
+  const plan = (await readPlan(kept)) ?? (await make(kept, records, progress))
+  const directory = await mkdtemp(join(tmpdir(), 'taproot-bench-run-'))
+  await cp(join(kept, 'data'), directory, { recursive: true })
+  return { directory, plan }
+}
+
+async function readPlan(directory: string): Promise<WrittenPlan | undefined> {
+  try {
+    // Written by `make` of this very version.
+    return JSON.parse(await readFile(join(directory, 'plan.json'), 'utf8')) as WrittenPlan
+  } catch {
+    // Not made yet.
+    return undefined
+  }
+}
+
+async function make(kept: string, records: number, progress: (text: string) => void): Promise<WrittenPlan> {
+  await mkdir(cache, { recursive: true })
+  const unfinished = await mkdtemp(join(cache, 'making-'))
+  try {
+    const etcd = await startEtcdOn(join(unfinished, 'data'), { durable: false })
+    const store = createEtcdStore({ endpoints: [etcd.endpoint], log: quiet })
+    const plan = await writeDataset(store, records, (written) => progress(`writing ${records} records: ${written}`))
+    await store.close()
+    await etcd.stop()
+    await writeFile(join(unfinished, 'plan.json'), JSON.stringify(plan))
+    await rm(kept, { recursive: true, force: true })
+    await rename(unfinished, kept)
+    return plan
+  } finally {
+    await rm(unfinished, { recursive: true, force: true })
+  }
+}

@@ -1,0 +1,208 @@
+import { create, type Message, type MessageInitShape } from '@bufbuild/protobuf'
+import { timestampFromMs } from '@bufbuild/protobuf/wkt'
+import { personUid } from '../../src/authn/issuer-name.ts'
+import { builtInRoles } from '../../src/core/roles.ts'
+import { trustedUid, type Uid } from '../../src/core/uid.ts'
+import { GroupSchema, OrgStatus } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
+import { IdentitySchema } from '../../src/gen/taproot/iam/v2/identities_pb.ts'
+import { RoleBindingSchema } from '../../src/gen/taproot/iam/v2/role_bindings_pb.ts'
+import type { AnyKind } from '../../src/resources/kind.ts'
+import { groupKind } from '../../src/resources/iam/groups.ts'
+import { identityKind } from '../../src/resources/iam/identities.ts'
+import { roleBindingKind } from '../../src/resources/iam/role-bindings.ts'
+import type { Resource } from '../../src/snapshot/row.ts'
+import { Numbers } from './numbers.ts'
+
+/** Changes whenever the records do: data kept from earlier runs is then made anew. */
+export const datasetVersion = 1
+
+/** Who the benchmark signs in as; the issuer is configured with keys that the benchmark serves. */
+export const benchIssuer = 'https://issuer.bench.example'
+
+/** People that every dataset has, by the subject of their tokens. `operator` is one by configuration. */
+export const subjects = { operator: 'operator', member: 'member', few: 'few' } as const
+
+/** One record to be written. */
+export interface Made {
+  readonly kind: AnyKind
+  readonly uid: Uid
+  readonly record: Resource
+  readonly createMs: number
+  readonly etag: string
+}
+
+/** Where things are in a dataset. */
+export interface Plan {
+  readonly records: number
+  readonly groups: number
+  readonly identities: number
+  readonly bindings: number
+  /** The root group below which `member` is owner, and which has a tenth of all records as children of one parent. */
+  readonly root: string
+  /** Some identities of `root`, and some subgroups of it. */
+  readonly someIdentities: readonly string[]
+  readonly someGroups: readonly string[]
+}
+
+interface GroupPlace {
+  readonly uid: Uid
+  readonly depth: number
+  readonly children: Uid[]
+}
+
+const maxDepth = 4
+const sampleSize = 1000
+const fewGroups = 20
+const startMs = Date.UTC(2026, 0, 1)
+const teams = [
+  'payments',
+  'platform',
+  'search',
+  'identity',
+  'mobile',
+  'data',
+  'edge',
+  'billing',
+  'storage',
+  'ml',
+  'web',
+  'security',
+  'observability',
+  'release',
+]
+const jobs = ['ci-deploy', 'ci-build', 'image-puller', 'image-pusher', 'backup', 'scanner', 'rollout', 'nightly']
+const boundRoles = ['viewer', 'editor', 'registry.pull', 'registry.push', 'console_viewer', 'owner']
+const staticKeys =
+  '{"keys":[{"kty":"EC","crv":"P-256","x":"MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4","y":"4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM","alg":"ES256","kid":"1"}]}'
+
+const expirationTime = timestampFromMs(startMs + 364 * 24 * 3_600_000)
+const roleUids = boundRoles.map((name) => builtInRoles.find((role) => role.name === name)?.uid ?? '')
+
+/** A twentieth has static keys, the others match claims. */
+function relationshipOf(at: number, name: string): NonNullable<MessageInitShape<typeof IdentitySchema>['relationship']> {
+  if (at % 20 === 0) return { case: 'staticKeys', value: { issuer: 'https://ci.example', subject: name, issuerKeys: staticKeys, expirationTime } }
+  const iss = { case: 'issuer', value: 'https://token.ci.example' } as const
+  return { case: 'claimMatch', value: { iss, sub: { case: 'subject', value: `repo:example/${name}:ref:refs/heads/main` } } }
+}
+
+/** How many records of each kind, and how many roots. */
+function shape(records: number): { groups: number; identities: number; bindings: number; roots: number; hot: number } {
+  const groups = Math.max(4, Math.round(records * 0.05))
+  const identities = Math.round(records * 0.35)
+  const roots = Math.min(200, Math.max(2, Math.round(groups / 10)))
+  return { groups, identities, bindings: records - groups - identities, roots, hot: Math.round(records / 10) }
+}
+
+/**
+ * Makes the records of an installation: a twentieth groups, a third identities, the rest role bindings, below up to 200 roots, with a tenth of all as children of one
+ * group and a tenth as bindings of another. The same for every run. `next` gives the records in an order in which parents come first; `plan` is complete afterwards.
+ */
+export class DatasetGenerator {
+  readonly #numbers = new Numbers(20_260_101)
+  readonly #shape: ReturnType<typeof shape>
+  readonly #groups: GroupPlace[] = []
+  readonly #identities: { uid: Uid; home: number }[] = []
+  readonly #someIdentities: string[] = []
+  #made = 0
+
+  constructor(records: number) {
+    this.#shape = shape(records)
+  }
+
+  get plan(): Plan {
+    const { groups, identities, bindings } = this.#shape
+    const root = this.#groups[0]
+    const someGroups = (root?.children ?? []).slice(0, sampleSize)
+    return { records: groups + identities + bindings, groups, identities, bindings, root: root?.uid ?? '', someIdentities: this.#someIdentities, someGroups }
+  }
+
+  *records(): Generator<Made> {
+    yield* this.#makeGroups()
+    yield* this.#makeIdentities()
+    yield* this.#makePeople()
+    yield* this.#makeBindings()
+  }
+
+  #stamp(kind: AnyKind, uid: Uid, message: Message): Made {
+    this.#made++
+    // Messages of the kinds' own schemas.
+    return { kind, uid, record: message as Resource, createMs: startMs + this.#made * 10, etag: this.#numbers.hex(16) }
+  }
+
+  *#makeGroups(): Generator<Made> {
+    const { groups, roots } = this.#shape
+    for (let at = 0; at < groups; at++) {
+      // The first subgroup of the first root is the one with many bindings.
+      const parent = at < roots ? undefined : at === roots ? this.#groups[0] : this.#numbers.pick(this.#groups)
+      const holder = parent !== undefined && parent.depth >= maxDepth ? this.#groups[at % roots] : parent
+      const uid = trustedUid(holder === undefined ? this.#numbers.hex(40) : `${holder.uid}/${this.#numbers.hex(16)}`)
+      holder?.children.push(uid)
+      this.#groups.push({ uid, depth: (holder?.depth ?? 0) + 1, children: [] })
+      const name = `${this.#numbers.pick(teams)}-${this.#numbers.pick(teams)}-${at.toString(36)}`
+      const status = holder === undefined ? OrgStatus.READY : OrgStatus.UNSPECIFIED
+      yield this.#stamp(groupKind, uid, create(GroupSchema, { name, description: `Team ${name}`, status }))
+    }
+  }
+
+  *#makeIdentities(): Generator<Made> {
+    const { identities, hot } = this.#shape
+    for (let at = 0; at < identities - 2; at++) {
+      const home = at < hot ? 0 : this.#numbers.below(this.#groups.length)
+      const uid = trustedUid(`${this.#groups[home]?.uid ?? ''}/${this.#numbers.hex(16)}`)
+      this.#identities.push({ uid, home })
+      if (home === 0 && this.#someIdentities.length < sampleSize) this.#someIdentities.push(uid)
+      const name = `${this.#numbers.pick(jobs)}-${this.#numbers.pick(teams)}-${at.toString(36)}`
+      const relationship = relationshipOf(at, name)
+      const lastSeenTime = timestampFromMs(startMs + at * 10)
+      yield this.#stamp(identityKind, uid, create(IdentitySchema, { name, description: `Job ${name}`, relationship, lastSeenTime }))
+    }
+  }
+
+  *#makePeople(): Generator<Made> {
+    for (const subject of [subjects.member, subjects.few]) {
+      yield this.#stamp(identityKind, personUid(benchIssuer, subject), create(IdentitySchema, { name: subject, email: `${subject}@bench.example` }))
+    }
+  }
+
+  #bind(group: string, identityUid: string, role: number): Made {
+    const uid = trustedUid(`${group}/${this.#numbers.hex(16)}`)
+    return this.#stamp(roleBindingKind, uid, create(RoleBindingSchema, { identityUid, roleUid: roleUids[role % roleUids.length] ?? '' }))
+  }
+
+  /** Bindings of the benchmark's own people. */
+  *#bindPeople(): Generator<Made> {
+    const root = this.#groups[0]?.uid ?? ''
+    yield this.#bind(root, personUid(benchIssuer, subjects.member), boundRoles.indexOf('owner'))
+    const seen = this.#groups.slice(this.#shape.roots + 1)
+    const few = Math.min(fewGroups, seen.length)
+    for (let at = 0; at < few; at++) {
+      const group = seen[Math.floor((at * seen.length) / few)]?.uid ?? ''
+      yield this.#bind(group, personUid(benchIssuer, subjects.few), boundRoles.indexOf('viewer'))
+    }
+  }
+
+  *#makeBindings(): Generator<Made> {
+    const { bindings, hot, roots } = this.#shape
+    const before = this.#made
+    yield* this.#bindPeople()
+    const left = bindings - (this.#made - before)
+    const crowded = this.#groups[roots]?.uid ?? ''
+    for (let at = 0; at < left; at++) {
+      const { uid, home } = this.#identityAt(at)
+      // Another role in every turn: an identity has a role on a group once.
+      if (at < hot) yield this.#bind(crowded, uid, 0)
+      else {
+        const turn = Math.floor(at / this.#identities.length)
+        const place = this.#groups[home]
+        const group = turn === 1 ? place?.children[0] : undefined
+        yield this.#bind(group ?? place?.uid ?? '', uid, 1 + turn + (at % 2) * 2)
+      }
+    }
+  }
+
+  #identityAt(at: number): { uid: Uid; home: number } {
+    const found = this.#identities[at % this.#identities.length]
+    if (found === undefined) throw new RangeError('there are no identities')
+    return found
+  }
+}

@@ -1,0 +1,55 @@
+/** `npm run bench`: how fast it is, as ratios to what one would use instead, measured in turns in one run. docs/performance.md */
+import { ensurePart } from '../tools/parts.js'
+import { Environment } from './environment.ts'
+import { readOptions, usage, type Options } from './options.ts'
+import { rowText, table } from './report/table.ts'
+import { groups } from './rows/groups.ts'
+import type { Row } from './rows/row.ts'
+
+const clearLine = '\r\u001b[K'
+
+/** Progress on one line of a terminal; elsewhere a line each. */
+function showProgress(text: string): void {
+  process.stderr.write(process.stderr.isTTY ? `${clearLine}${text} ` : `${text}\n`)
+}
+
+function print(text: string): void {
+  if (process.stderr.isTTY) process.stderr.write(clearLine)
+  process.stdout.write(`${text}\n`)
+}
+
+async function run(options: Options): Promise<Row[]> {
+  const environment = new Environment(options.scale, showProgress)
+  const rows: Row[] = []
+  try {
+    for (const group of groups.filter(({ name }) => options.only.includes(name))) {
+      const part = ensurePart(group.needs)
+      if (!('path' in part)) {
+        print(`left out: ${group.name} (${String(part.reason)})`)
+        continue
+      }
+      showProgress(`measuring ${group.name}`)
+      for (const row of await group.run(environment)) {
+        rows.push(row)
+        print(rowText(row))
+      }
+    }
+  } finally {
+    await environment.stop()
+  }
+  return rows
+}
+
+function read(): Options | undefined {
+  try {
+    return readOptions(process.argv.slice(2))
+  } catch (error) {
+    process.stderr.write(`${error instanceof Error ? error.message : String(error)}\n`)
+    process.exitCode = 2
+    return undefined
+  }
+}
+
+const options = read()
+if (options?.help === true) process.stdout.write(usage())
+else if (options !== undefined) print(`\n${table(await run(options))}`)

@@ -1,0 +1,144 @@
+import { readFile } from 'node:fs/promises'
+import { Histogram } from './load/histogram.ts'
+import type { RoundCounts } from './load/load.ts'
+import type { GeneratorProcess } from './load/start-generator.ts'
+
+/** Something under load: who makes it, and the processes whose work it is. */
+export interface Candidate {
+  readonly name: string
+  readonly generator: GeneratorProcess
+  /** The server's processes, its store included. Empty where the generator itself does the work. */
+  readonly pids: readonly number[]
+  /** True where the generator's own processor time counts as the server's: a bare client of a store. */
+  readonly generatorWorks?: boolean
+}
+
+/** What one candidate did: medians over the rounds. */
+export interface Measured {
+  readonly name: string
+  readonly perSecond: number
+  /** Processor time of all server processes per request, in microseconds; NaN where the system does not tell. */
+  readonly cpuMicros: number
+  /** Milliseconds, over all rounds. */
+  readonly p50: number
+  readonly p99: number
+  /** Percentiles by class of request, where there are classes. */
+  readonly classes: Readonly<Record<string, { readonly p50: number; readonly p99: number }>>
+  /** Share of one core that the generator was busy: near 1 it is the limit. */
+  readonly generatorBusy: number
+  readonly bytesPerAnswer: number
+}
+
+/** Two candidates in turns, and the median of the rounds' ratios (first to second). */
+export interface Comparison {
+  readonly measured: readonly [Measured, Measured]
+  /** Requests per second. */
+  readonly throughput: number
+  /** How much less processor time the first takes per request: 2 is half. */
+  readonly cpu: number
+}
+
+/** How long and how often. */
+export interface Rounds {
+  readonly rounds: number
+  readonly milliseconds: number
+}
+
+interface Round {
+  readonly perSecond: number
+  readonly cpuMicros: number
+  readonly generatorBusy: number
+  readonly bytesPerAnswer: number
+  readonly counts: RoundCounts
+}
+
+/** Linux counts processor time in hundredths of a second there. */
+const microsPerTick = 10_000
+
+export function median(values: readonly number[]): number {
+  const sorted = values.toSorted((a, b) => a - b)
+  const middle = sorted.length >> 1
+  return sorted.length % 2 === 1 ? (sorted[middle] ?? NaN) : ((sorted[middle - 1] ?? NaN) + (sorted[middle] ?? NaN)) / 2
+}
+
+/** Processor time that a process has had, in microseconds; NaN where the system does not tell. */
+export async function cpuTimeOf(pid: number): Promise<number> {
+  try {
+    const text = await readFile(`/proc/${pid}/stat`, 'latin1')
+    // The name in parentheses may hold anything; after it come state, then fields 4 to 52.
+    const fields = text.slice(text.lastIndexOf(')') + 2).split(' ')
+    return (Number(fields[11]) + Number(fields[12])) * microsPerTick
+  } catch {
+    return NaN
+  }
+}
+
+async function cpuTime(pids: readonly number[]): Promise<number> {
+  const times = await Promise.all(pids.map(cpuTimeOf))
+  return times.reduce((sum, time) => sum + time, 0)
+}
+
+async function runRound(candidate: Candidate, milliseconds: number): Promise<Round> {
+  const before = await cpuTime(candidate.pids)
+  const counts = await candidate.generator.round(milliseconds)
+  const after = await cpuTime(candidate.pids)
+  if (counts.requests === 0 || counts.errors > counts.requests / 100)
+    throw new Error(`${candidate.name}: ${counts.errors} of ${counts.errors + counts.requests} requests failed: ${counts.firstError ?? ''}`)
+  const server = after - before + (candidate.generatorWorks === true ? counts.cpuMicros : 0)
+  return {
+    perSecond: counts.requests / counts.seconds,
+    cpuMicros: server / counts.requests,
+    generatorBusy: counts.cpuMicros / 1e6 / counts.seconds,
+    bytesPerAnswer: counts.bodyBytes / counts.requests,
+    counts,
+  }
+}
+
+function summary(name: string, rounds: readonly Round[]): Measured {
+  const classes = new Map<string, Histogram>()
+  const all = new Histogram()
+  for (const { counts } of rounds) {
+    for (const [requestClass, latencies] of Object.entries(counts.latencies)) {
+      const histogram = new Histogram(latencies)
+      all.merge(histogram)
+      const held = classes.get(requestClass)
+      if (held === undefined) classes.set(requestClass, new Histogram([...latencies]))
+      else held.merge(histogram)
+    }
+  }
+  const named = [...classes].filter(([requestClass]) => requestClass !== '')
+  return {
+    name,
+    perSecond: median(rounds.map((round) => round.perSecond)),
+    cpuMicros: median(rounds.map((round) => round.cpuMicros)),
+    p50: all.at(0.5),
+    p99: all.at(0.99),
+    classes: Object.fromEntries(named.map(([requestClass, histogram]) => [requestClass, { p50: histogram.at(0.5), p99: histogram.at(0.99) }])),
+    generatorBusy: median(rounds.map((round) => round.generatorBusy)),
+    bytesPerAnswer: median(rounds.map((round) => round.bytesPerAnswer)),
+  }
+}
+
+/** Warms up, then measures one candidate alone. */
+export async function measure(candidate: Candidate, { rounds, milliseconds }: Rounds): Promise<Measured> {
+  await candidate.generator.round(milliseconds / 2)
+  const done: Round[] = []
+  for (let round = 0; round < rounds; round++) done.push(await runRound(candidate, milliseconds))
+  return summary(candidate.name, done)
+}
+
+/** Warms both up, then runs them in turns: what else the machine does meets both alike. */
+export async function compare(first: Candidate, second: Candidate, { rounds, milliseconds }: Rounds): Promise<Comparison> {
+  const done: [Round[], Round[]] = [[], []]
+  await first.generator.round(milliseconds / 2)
+  await second.generator.round(milliseconds / 2)
+  for (let round = 0; round < rounds; round++) {
+    for (const at of round % 2 === 0 ? ([0, 1] as const) : ([1, 0] as const)) done[at].push(await runRound(at === 0 ? first : second, milliseconds))
+  }
+  const ratios = (of: (one: Round, other: Round) => number): number => median(done[0].map((round, at) => of(round, done[1][at] ?? round)))
+  return {
+    measured: [summary(first.name, done[0]), summary(second.name, done[1])],
+    throughput: ratios((one, other) => one.perSecond / other.perSecond),
+    cpu: ratios((one, other) => other.cpuMicros / one.cpuMicros),
+  }
+}

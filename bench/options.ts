@@ -1,0 +1,85 @@
+import { parseArgs } from 'node:util'
+import { availableParallelism } from 'node:os'
+import type { Scale } from './environment.ts'
+import { groups } from './rows/groups.ts'
+
+/** What the command line asks for. */
+export interface Options {
+  readonly help: boolean
+  /** Names of groups of rows. */
+  readonly only: readonly string[]
+  readonly scale: Scale
+  /** Writes results and chart into the checkout. */
+  readonly save: boolean
+}
+
+const fullRecords = 1_000_000
+const shortRecords = 100_000
+
+/** What `--help` says. */
+export function usage(): string {
+  const rows = groups.map(({ name, about }) => `  ${name.padEnd(10)}${about}`).join('\n')
+  return `npm run bench -- [options]
+  --only get,list   only these rows
+  --records N       the larger size of rows that compare two sizes (default ${shortRecords}; --full: ${fullRecords})
+  --full            ${fullRecords} records and longer rounds
+  --seconds S       length of a round (default 1.5; --full: 3)
+  --rounds N        rounds of each, in turns (default 5; --full: 7)
+  --save            write bench/results/latest.json and docs/performance.svg
+  --help
+Rows:
+${rows}
+`
+}
+
+function positive(text: string, name: string): number {
+  const value = Number(text)
+  if (!(value > 0)) throw new TypeError(`--${name} needs a positive number`)
+  return value
+}
+
+function namesOf(text: string): string[] {
+  const names = text.split(',').map((name) => name.trim())
+  const known = groups.map((group) => group.name)
+  const unknown = names.filter((name) => !known.includes(name))
+  if (unknown.length > 0) throw new TypeError(`--only: no rows are named ${unknown.join(', ')}; there are ${known.join(', ')}`)
+  return names
+}
+
+/** Reads the command line. Throws TypeError, with one line that says what is wrong. */
+export function readOptions(args: readonly string[]): Options {
+  const { values } = parseArgs({
+    args: [...args],
+    options: {
+      help: { type: 'boolean', default: false },
+      only: { type: 'string' },
+      records: { type: 'string' },
+      full: { type: 'boolean', default: false },
+      seconds: { type: 'string' },
+      rounds: { type: 'string' },
+      save: { type: 'boolean', default: false },
+    },
+  })
+  const { full } = values
+  const largeRecords = values.records === undefined ? (full ? fullRecords : shortRecords) : positive(values.records, 'records')
+  return {
+    help: values.help,
+    only: values.only === undefined ? groups.map((group) => group.name) : namesOf(values.only),
+    save: values.save,
+    scale: {
+      baseRecords: Math.min(10_000, largeRecords),
+      smallRecords: Math.min(1_000, largeRecords),
+      largeRecords,
+      connections: 64,
+      rounds: {
+        rounds: values.rounds === undefined ? (full ? 7 : 5) : positive(values.rounds, 'rounds'),
+        milliseconds: 1000 * (values.seconds === undefined ? (full ? 3 : 1.5) : positive(values.seconds, 'seconds')),
+      },
+    },
+  }
+}
+
+/** What the results depend on of the machine, without naming it. */
+export function machine(): { cores: number; node: string; platform: string } {
+  return { cores: availableParallelism(), node: process.version, platform: `${process.platform} ${process.arch}` }
+}

@@ -1,0 +1,93 @@
+import { mkdir } from 'node:fs/promises'
+import { join } from 'node:path'
+import { Etcd3 } from 'etcd3'
+import { subjects } from '../data/generate.ts'
+import type { Environment } from '../environment.ts'
+import type { HttpRequest, TransactionShape } from '../load/load.ts'
+import { compare } from '../measure.ts'
+import type { Taproot } from '../subjects/taproot.ts'
+import { taprootLoad } from './loads.ts'
+import { ratioRow, type Row, type RowGroup } from './row.ts'
+import { shapeOfCreation } from './transaction-shape.ts'
+
+const description = 'A group that the benchmark made'
+
+function creation(parent: string): HttpRequest {
+  return { method: 'POST', path: `/iam/v2/groups/${parent}`, body: JSON.stringify({ name: 'team-$N', description }) }
+}
+
+async function createOne(server: Taproot, subject: string, parent: string): Promise<string> {
+  const name = `team-${Date.now().toString(16).padStart(12, '0')}`
+  return String((await server.call(await server.tokenOf(subject), `/iam/v2/groups/${parent}`, { name, description }))['uid'])
+}
+
+function describe({ puts }: TransactionShape): string {
+  const bytes = puts.reduce((sum, put) => sum + put.key.length + put.valueBytes, 0)
+  return `${puts.length} puts, ${puts.filter((put) => put.guarded).length + 1} guards, ${bytes} bytes`
+}
+
+async function shapeIn(environment: Environment): Promise<TransactionShape> {
+  const { baseRecords: records } = environment.scale
+  const server = await environment.taproot({ records })
+  const { etcd, plan } = await environment.stored(records)
+  const uid = await createOne(server, subjects.member, plan.root)
+  const shape = await shapeOfCreation(etcd.endpoint, { kind: 'Group', uid, parent: plan.root })
+  const client = new Etcd3({ hosts: etcd.endpoint })
+  await client.put(shape.existing).value('')
+  client.close()
+  return shape
+}
+
+async function onEtcd(environment: Environment, shape: TransactionShape): Promise<Row> {
+  const { baseRecords: records, connections, rounds } = environment.scale
+  const server = await environment.taproot({ records })
+  const { etcd, plan } = await environment.stored(records)
+  const load = await taprootLoad(server, subjects.member, { connections, requests: [creation(plan.root)] })
+  return environment.withGenerators([load, { kind: 'etcd', endpoint: etcd.endpoint, connections, shape }], async ([ours, bare]) => {
+    const first = { name: 'Taproot', generator: ours, pids: [server.pid, etcd.pid] }
+    const comparison = await compare(first, { name: 'bare etcd3', generator: bare, pids: [etcd.pid], generatorWorks: true }, rounds)
+    const note = `each a transaction of ${describe(shape)}`
+    return ratioRow({ id: 'create-etcd', title: 'create to a bare etcd transaction of the same size', goal: { atLeast: 0.8 }, note }, comparison)
+  })
+}
+
+async function onSqlite(environment: Environment, shape: TransactionShape): Promise<Row> {
+  const { connections, rounds } = environment.scale
+  const directory = join(await environment.directory(), 'embedded')
+  await mkdir(directory)
+  const server = await environment.startTaproot({ store: { sqlite: join(directory, 'taproot.db') } })
+  const parent = await createOne(server, subjects.operator, '')
+  // The head key is etcd's alone.
+  const bareShape = { ...shape, puts: shape.puts.filter(({ key }) => !key.endsWith('!head')) }
+  const load = await taprootLoad(server, subjects.operator, { connections, requests: [creation(parent)] })
+  try {
+    return await environment.withGenerators([load, { kind: 'sqlite', path: join(directory, 'bare.db'), shape: bareShape }], async ([ours, bare]) => {
+      const first = { name: 'Taproot', generator: ours, pids: [server.pid] }
+      const comparison = await compare(first, { name: 'bare node:sqlite', generator: bare, pids: [], generatorWorks: true }, rounds)
+      return ratioRow(
+        {
+          id: 'create-sqlite',
+          title: 'create on the embedded store to bare node:sqlite',
+          goal: { atLeast: 0.8 },
+          note: `each a transaction of ${describe(bareShape)}`,
+        },
+        comparison,
+      )
+    })
+  } finally {
+    await server.stop()
+  }
+}
+
+async function run(environment: Environment): Promise<readonly Row[]> {
+  const shape = await shapeIn(environment)
+  return [await onEtcd(environment, shape), await onSqlite(environment, shape)]
+}
+
+/** Writes, against the stores alone. */
+export const createRows: RowGroup = {
+  name: 'create',
+  about: 'create against bare etcd transactions, and on the embedded store against bare node:sqlite, with as many puts, guards and bytes',
+  needs: 'etcd',
+  run,
+}

@@ -1,0 +1,39 @@
+import type { IKeyValue } from 'etcd3'
+import { createEtcdStore } from '../../src/store/etcd/etcd-store.ts'
+import { EtcdConnection } from '../../src/store/etcd/etcd-connection.ts'
+import type { Log } from '../../src/core/log.ts'
+import { recordKey } from '../../src/store/keys.ts'
+import { trustedUid } from '../../src/core/uid.ts'
+import type { TransactionShape } from '../load/load.ts'
+
+const quiet: Log = { debug() {}, info() {}, warn: console.warn, error: console.error }
+const prefix = '/taproot/'
+/** As long as the product's own, so that bare transactions have as many bytes. */
+const barePrefix = '/baretx_/'
+
+/** What the commit that made a record wrote: its keys and sizes as they are in etcd. `parent` is what its guards ask for. */
+export async function shapeOfCreation(endpoint: string, made: { kind: string; uid: string; parent: string }): Promise<TransactionShape> {
+  const signal = AbortSignal.timeout(30_000)
+  const store = createEtcdStore({ endpoints: [endpoint], log: quiet })
+  const connection = new EtcdConnection({ endpoints: [endpoint], log: quiet })
+  try {
+    const entry = await store.get(recordKey(made.kind, trustedUid(made.uid)), signal)
+    if (entry === undefined) throw new Error(`${made.uid} is not in the store`)
+    const range = { key: Buffer.from(prefix), range_end: Buffer.from('/taproot0'), min_mod_revision: entry.revision, max_mod_revision: entry.revision }
+    const { kvs } = await connection.call('range', range, { signal, repeatable: true })
+    return { puts: kvs.map(putOf), existing: bareKey(recordKey('Group', trustedUid(made.parent))) }
+  } finally {
+    connection.close()
+    await store.close()
+  }
+}
+
+function bareKey(name: string): string {
+  return barePrefix + name
+}
+
+function putOf({ key, value, version }: IKeyValue): TransactionShape['puts'][number] {
+  const name = key.toString('latin1').slice(prefix.length)
+  const fresh = String(version) === '1'
+  return { key: bareKey(name), valueBytes: value.length, fresh, guarded: fresh && (name.startsWith('r/') || name.startsWith('i/name/')) }
+}

@@ -1,0 +1,35 @@
+import { fork } from 'node:child_process'
+import { once } from 'node:events'
+import { join } from 'node:path'
+
+/** A server without any of our code. */
+export interface BareServer {
+  readonly pid: number
+  readonly port: number
+  stop(): Promise<void>
+}
+
+async function start(program: string, message: string | object): Promise<BareServer> {
+  const child = fork(join(import.meta.dirname, program), { execArgv: ['--disable-warning=ExperimentalWarning'] })
+  child.send(message)
+  const [port] = await once(child, 'message')
+  return {
+    pid: child.pid ?? 0,
+    port: Number(port),
+    async stop() {
+      const exited = once(child, 'exit')
+      child.disconnect()
+      await exited
+    },
+  }
+}
+
+/** Koa that answers `text` to everything. */
+export function startBareKoa(text: string): Promise<BareServer> {
+  return start('koa-server.ts', text)
+}
+
+/** grpc-js that answers `answer` to calls of `path`. */
+export function startBareGrpc(path: string, answer: Buffer): Promise<BareServer> {
+  return start('grpc-server.ts', { path, answer: answer.toString('base64') })
+}

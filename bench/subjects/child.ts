@@ -1,0 +1,60 @@
+import { spawn, type ChildProcess, type SpawnOptions } from 'node:child_process'
+import { once } from 'node:events'
+import { setTimeout as delay } from 'node:timers/promises'
+
+/** A server process: killed with the benchmark, its output kept for error messages. */
+export class Child {
+  readonly process: ChildProcess
+  #output = ''
+
+  constructor(command: readonly string[], options: SpawnOptions = {}) {
+    const [program = '', ...args] = command
+    const child = spawn(program, args, { stdio: ['ignore', 'ignore', 'pipe'], ...options })
+    child.stderr?.on('data', (chunk) => (this.#output = (this.#output + String(chunk)).slice(-20_000)))
+    const kill = (): void => void child.kill('SIGKILL')
+    process.once('exit', kill)
+    child.once('exit', () => process.off('exit', kill))
+    this.process = child
+  }
+
+  get pid(): number {
+    return this.process.pid ?? 0
+  }
+
+  /** The last of what it wrote to standard error. */
+  get output(): string {
+    return this.#output
+  }
+
+  get running(): boolean {
+    return this.process.exitCode === null && this.process.signalCode === null
+  }
+
+  /** Looks every 20 ms whether `condition` holds; throws with the output where the process ends before, or after `patienceMs`. */
+  async until(condition: () => Promise<boolean>, patienceMs: number): Promise<void> {
+    const deadline = performance.now() + patienceMs
+    while (!(await condition())) {
+      if (!this.running || performance.now() > deadline) throw new Error(`${this.process.spawnargs[0] ?? ''} is not up:\n${this.#output}`)
+      await delay(20)
+    }
+  }
+
+  async stop(signal: 'SIGTERM' | 'SIGKILL' = 'SIGKILL'): Promise<void> {
+    if (!this.running) return
+    const exited = once(this.process, 'exit')
+    this.process.kill(signal)
+    await exited
+  }
+}
+
+/** True where an HTTP server answers 200. */
+export async function answers(url: string): Promise<boolean> {
+  try {
+    const response = await fetch(url, { signal: AbortSignal.timeout(2000) })
+    await response.body?.cancel()
+    return response.ok
+  } catch {
+    // Nothing listens yet.
+    return false
+  }
+}

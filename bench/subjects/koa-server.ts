@@ -1,0 +1,19 @@
+/** A bare Koa server: one middleware that answers a fixed JSON text. The text comes as a message, the port goes back as one. */
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import Koa from 'koa'
+
+const [text] = (await once(process, 'message')) as [string]
+const app = new Koa()
+app.use((context) => {
+  context.type = 'application/json'
+  context.body = text
+})
+const answer = app.callback()
+const server = createServer((request, response) => void answer(request, response))
+server.listen(0, '127.0.0.1')
+await once(server, 'listening')
+// A listening TCP server has an AddressInfo.
+process.send?.((server.address() as AddressInfo).port)
+process.on('disconnect', () => process.exit())

@@ -1,0 +1,161 @@
+import { once } from 'node:events'
+import { randomBytes } from 'node:crypto'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { request } from 'node:https'
+import type { Profiler } from 'node:inspector'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { freePorts } from '../../test/parts/free-port.ts'
+import { benchIssuer, subjects } from '../data/generate.ts'
+import { Child } from './child.ts'
+import type { Issuer } from './issuer.ts'
+
+/** A running `taproot api`. */
+export interface Taproot {
+  readonly pid: number
+  readonly port: number
+  readonly tls: boolean
+  /** Milliseconds from spawn to `/readyz` 200. */
+  readonly startMs: number
+  /** Its log, the last of it. */
+  readonly log: string
+  /** True where `/readyz` said 503 before it said 200. */
+  readonly saidNotReady: boolean
+  /** An access token for one of the benchmark's people, from its own exchange. */
+  tokenOf(subject: string): Promise<string>
+  /** Sends one request; throws where it is not answered with 2xx. */
+  call(token: string, path: string, body?: unknown): Promise<Record<string, unknown>>
+  /** The process's memory right after garbage collection, in bytes. */
+  memory(): Promise<NodeJS.MemoryUsage>
+  /** Profiles the process while `work` runs. */
+  profiled(work: () => Promise<unknown>): Promise<Profiler.Profile>
+  metric(name: string): Promise<number>
+  stop(): Promise<void>
+}
+
+/** What a server is started with. */
+export interface TaprootOptions {
+  readonly store: { readonly etcd: string } | { readonly sqlite: string }
+  readonly issuer: Issuer
+  readonly encryptionKeyFile: string
+  readonly reads?: 'linearizable' | 'bounded'
+  /** PEM files. */
+  readonly tls?: { readonly certFile: string; readonly keyFile: string }
+}
+
+const root = join(import.meta.dirname, '..', '..')
+const startPatienceMs = 300_000
+
+/** A key file for servers that share a store; it lies in a directory that the caller removes. */
+export async function makeEncryptionKeyFile(directory: string): Promise<string> {
+  const file = join(directory, 'encryption.key')
+  await writeFile(file, randomBytes(32).toString('hex'))
+  return file
+}
+
+/** GET or POST with the server's own certificate not checked: it was made for this run. */
+async function fetchText(url: string, options: { token: string; body?: unknown }): Promise<{ status: number; text: string }> {
+  const headers = { authorization: `Bearer ${options.token}`, ...(options.body === undefined ? {} : { 'content-type': 'application/json' }) }
+  const method = options.body === undefined ? 'GET' : 'POST'
+  if (!url.startsWith('https:')) {
+    const response = await fetch(url, { method, headers, ...(options.body === undefined ? {} : { body: JSON.stringify(options.body) }) })
+    return { status: response.status, text: await response.text() }
+  }
+  const sent = request(url, { method, headers, rejectUnauthorized: false })
+  sent.end(options.body === undefined ? undefined : JSON.stringify(options.body))
+  const [response] = await once(sent, 'response')
+  let text = ''
+  for await (const chunk of response) text += String(chunk)
+  return { status: Number(response.statusCode), text }
+}
+
+function settings(options: TaprootOptions, place: { ports: readonly number[]; directory: string; baseUrl: string }): Record<string, string> {
+  const [apiPort = 0, opsPort = 0, registryPort = 0] = place.ports
+  const { store, tls } = options
+  return {
+    PATH: process.env['PATH'] ?? '',
+    TAPROOT_BASE_URL: place.baseUrl,
+    TAPROOT_DATA_DIR: place.directory,
+    TAPROOT_LISTEN: '127.0.0.1',
+    TAPROOT_API_PORT: String(apiPort),
+    TAPROOT_OPS_PORT: String(opsPort),
+    TAPROOT_REGISTRY_PORT: String(registryPort),
+    TAPROOT_REGISTRY_HOST: 'registry.example',
+    TAPROOT_ENCRYPTION_KEY_FILE: options.encryptionKeyFile,
+    TAPROOT_RATE_LIMIT_ENABLED: 'false',
+    TAPROOT_READS: options.reads ?? 'linearizable',
+    TAPROOT_BOOTSTRAP_OPERATORS: JSON.stringify([{ issuer: benchIssuer, subject: subjects.operator }]),
+    TAPROOT_ISSUERS: JSON.stringify([{ issuer: benchIssuer, jwksUri: options.issuer.jwksUri, allowPrivate: true }]),
+    ...('etcd' in store ? { TAPROOT_STORE_KIND: 'etcd', TAPROOT_STORE_ETCD_ENDPOINTS: store.etcd } : { TAPROOT_STORE_SQLITE_PATH: store.sqlite }),
+    ...(tls === undefined ? {} : { TAPROOT_API_TLS_CERT_FILE: tls.certFile, TAPROOT_API_TLS_KEY_FILE: tls.keyFile }),
+  }
+}
+
+/** Starts `taproot api` as an operator would, with a probe in it; resolves when it is ready. */
+export async function startTaproot(options: TaprootOptions): Promise<Taproot> {
+  const directory = await mkdtemp(join(tmpdir(), 'taproot-bench-api-'))
+  const ports = await freePorts(3)
+  const [port = 0, opsPort = 0] = ports
+  const baseUrl = `${options.tls === undefined ? 'http' : 'https'}://localhost:${port}`
+  const url = `${options.tls === undefined ? 'http' : 'https'}://127.0.0.1:${port}`
+  const flags = ['--disable-warning=ExperimentalWarning', '--expose-gc', '--import', join(import.meta.dirname, 'probe.ts')]
+  const start = performance.now()
+  const child = new Child([process.execPath, ...flags, join(root, 'src/cmd/taproot.ts'), 'api'], {
+    stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
+    env: settings(options, { ports, directory, baseUrl }),
+  })
+  let saidNotReady = false
+  await child.until(async () => {
+    const response = await fetch(`http://127.0.0.1:${opsPort}/readyz`).catch(() => undefined)
+    await response?.body?.cancel()
+    saidNotReady ||= response?.status === 503
+    return response?.ok === true
+  }, startPatienceMs)
+  const startMs = performance.now() - start
+  const ask = async (question: string): Promise<unknown> => {
+    child.process.send(question)
+    const [answer] = (await once(child.process, 'message')) as [{ value?: unknown; error?: string }]
+    if (answer.error !== undefined) throw new Error(answer.error)
+    return answer.value
+  }
+  const tokens = new Map<string, string>()
+  return {
+    pid: child.pid,
+    port,
+    tls: options.tls !== undefined,
+    startMs,
+    get log() {
+      return child.output
+    },
+    saidNotReady,
+    async tokenOf(subject) {
+      const held = tokens.get(subject)
+      if (held !== undefined) return held
+      const { status, text } = await fetchText(`${url}/sts/exchange`, { token: await options.issuer.tokenOf(subject, baseUrl) })
+      if (status !== 200) throw new Error(`the exchange answered ${status} ${text}`)
+      const { token } = JSON.parse(text) as { token: string }
+      tokens.set(subject, token)
+      return token
+    },
+    async call(token, path, body) {
+      const { status, text } = await fetchText(`${url}${path}`, { token, ...(body === undefined ? {} : { body }) })
+      if (status > 299) throw new Error(`${path} answered ${status} ${text}`)
+      return JSON.parse(text) as Record<string, unknown>
+    },
+    // What the probe answers.
+    memory: async () => (await ask('memory')) as NodeJS.MemoryUsage,
+    async profiled(work) {
+      await ask('profile')
+      await work()
+      return (await ask('profiled')) as Profiler.Profile
+    },
+    async metric(name) {
+      const text = await (await fetch(`http://127.0.0.1:${opsPort}/metrics`)).text()
+      return Number(new RegExp(`^${name}(?:\\{[^}]*\\})? (\\S+)`, 'm').exec(text)?.[1] ?? NaN)
+    },
+    async stop() {
+      await child.stop()
+      await rm(directory, { recursive: true, force: true })
+    },
+  }
+}
