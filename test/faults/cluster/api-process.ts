@@ -1,0 +1,102 @@
+import { join, resolve } from 'node:path'
+import { Child } from './child.ts'
+import { until } from './until.ts'
+
+const root = resolve(import.meta.dirname, '../../..')
+const program = join(root, 'src/cmd/taproot.ts')
+const clock = join(import.meta.dirname, 'jumping-clock.ts')
+
+/** How long a process may take until it is ready, with a store that answers. */
+export const apiStartMs = 60_000
+
+/** Where a process of role `api` is started again and again. */
+export interface ApiOptions {
+  readonly name: string
+  readonly directory: string
+  readonly env: Readonly<Record<string, string>>
+  readonly ports: { readonly api: number; readonly ops: number }
+}
+
+/** One `taproot api` process. */
+export class ApiProcess {
+  readonly name: string
+  readonly ports: ApiOptions['ports']
+  readonly logFile: string
+  readonly #child: Child
+  #offsetMs = 0
+
+  constructor({ name, directory, env, ports }: ApiOptions) {
+    this.name = name
+    this.ports = ports
+    this.logFile = join(directory, `${name}.log`)
+    const command = [process.execPath, '--disable-warning=ExperimentalWarning', '--import', clock, program, 'api']
+    this.#child = new Child({ command, env, cwd: directory, logFile: this.logFile, channel: true })
+  }
+
+  get running(): boolean {
+    return this.#child.running
+  }
+
+  /** True where it ended though nobody killed it. */
+  get died(): boolean {
+    return this.#child.died
+  }
+
+  get pid(): number | undefined {
+    return this.#child.pid
+  }
+
+  get url(): string {
+    return `http://127.0.0.1:${this.ports.api}`
+  }
+
+  start(): void {
+    this.#child.start({ env: { FAULTS_CLOCK_OFFSET_MS: String(this.#offsetMs) } })
+  }
+
+  /** Starts it and waits until it is ready. */
+  async restart(signal?: AbortSignal): Promise<void> {
+    this.start()
+    await this.ready(signal)
+  }
+
+  /** Kills it without warning and waits until it is gone. */
+  kill(): Promise<void> {
+    return this.#child.kill()
+  }
+
+  pause(): void {
+    this.#child.pause()
+  }
+
+  resume(): void {
+    this.#child.resume()
+  }
+
+  /** Sets its wall clock to the machine's plus this, also after a restart. */
+  jump(offsetMs: number): void {
+    this.#offsetMs = offsetMs
+    this.#child.send({ offsetMs })
+  }
+
+  /** Resolves once `/readyz` says so; throws where the process has ended by itself. One that was killed is waited for: somebody starts it again. */
+  async ready(signal?: AbortSignal): Promise<void> {
+    const look = async (): Promise<boolean> => {
+      if (this.died) throw new Error(`${this.name} has ended by itself, see ${this.logFile}`)
+      return this.isReady()
+    }
+    await until(look, { withinMs: apiStartMs, what: `${this.name} is ready`, signal })
+  }
+
+  /** What `/readyz` says. */
+  async isReady(): Promise<boolean> {
+    try {
+      const response = await fetch(`http://127.0.0.1:${this.ports.ops}/readyz`, { signal: AbortSignal.timeout(2_000) })
+      await response.body?.cancel()
+      return response.ok
+    } catch {
+      // Nothing listens yet, or it is suspended.
+      return false
+    }
+  }
+}

@@ -1,0 +1,86 @@
+import { spawn, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import { openSync, closeSync } from 'node:fs'
+
+/** How a program is started. */
+export interface ChildOptions {
+  readonly command: readonly string[]
+  readonly env?: Readonly<Record<string, string>>
+  readonly cwd: string
+  /** Its output is added to this file. */
+  readonly logFile: string
+  /** Opens a message channel to a Node program. */
+  readonly channel?: boolean
+}
+
+/** A program that is killed, suspended and started again. It never outlives this process. */
+export class Child {
+  readonly #options: ChildOptions
+  #process: ChildProcess | undefined
+  #killed = false
+
+  constructor(options: ChildOptions) {
+    this.#options = options
+  }
+
+  get running(): boolean {
+    const child = this.#process
+    return child !== undefined && child.exitCode === null && child.signalCode === null
+  }
+
+  /** The running process's id; undefined where none runs. */
+  get pid(): number | undefined {
+    return this.running ? this.#process?.pid : undefined
+  }
+
+  /** Starts the program; `changes` goes over its environment. */
+  start(changes: { readonly command?: readonly string[]; readonly env?: Readonly<Record<string, string>> } = {}): void {
+    if (this.running) throw new Error('it runs already')
+    const { command, env = {}, cwd, logFile, channel = false } = { ...this.#options, ...(changes.command === undefined ? {} : { command: changes.command }) }
+    const [program = '', ...args] = command
+    const log = openSync(logFile, 'a')
+    const child = spawn(program, args, {
+      cwd,
+      env: { PATH: process.env['PATH'] ?? '', ...env, ...changes.env },
+      stdio: channel ? ['ignore', log, log, 'ipc'] : ['ignore', log, log],
+    })
+    closeSync(log)
+    // Messages to a process that has just been killed fail.
+    child.on('error', () => undefined)
+    this.#process = child
+    this.#killed = false
+    const kill = (): void => void child.kill('SIGKILL')
+    process.once('exit', kill)
+    child.once('exit', () => process.off('exit', kill))
+  }
+
+  /** True where it ended though nobody killed it. */
+  get died(): boolean {
+    return this.#process !== undefined && !this.running && !this.#killed
+  }
+
+  /** Kills it without warning and waits until it is gone. */
+  async kill(): Promise<void> {
+    const child = this.#process
+    if (child === undefined || !this.running) return
+    this.#killed = true
+    const exited = once(child, 'exit')
+    child.kill('SIGKILL')
+    await exited
+  }
+
+  /** Suspends it. */
+  pause(): void {
+    this.#process?.kill('SIGSTOP')
+  }
+
+  /** Lets it go on. */
+  resume(): void {
+    this.#process?.kill('SIGCONT')
+  }
+
+  /** Sends a message over the channel. */
+  send(message: Readonly<Record<string, unknown>>): void {
+    if (this.running) this.#process?.send(message)
+  }
+}

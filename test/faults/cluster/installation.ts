@@ -1,0 +1,161 @@
+import { randomBytes } from 'node:crypto'
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { Log } from '../../../src/core/log.ts'
+import { createEtcdStore } from '../../../src/store/etcd/etcd-store.ts'
+import { createSqliteStore } from '../../../src/store/sqlite/sqlite-store.ts'
+import type { Store } from '../../../src/store/store.ts'
+import { restDoor } from '../../harness/doors.ts'
+import { freePorts } from '../../parts/free-port.ts'
+import { ApiProcess } from './api-process.ts'
+import { Disk } from './disk.ts'
+import { EtcdCluster } from './etcd-cluster.ts'
+import { startIssuer, type Issuer } from './issuer.ts'
+import { Network } from './network.ts'
+
+/** `cluster`: two API processes on three etcd members. `embedded`: one API process on an SQLite file. */
+export type InstallationKind = 'cluster' | 'embedded'
+
+/** How an installation is started. */
+export interface InstallationOptions {
+  readonly kind: InstallationKind
+  /** Of etcd, or of the disk that the SQLite file is on: small where a schedule fills it; as it is otherwise. */
+  readonly roomBytes?: number | undefined
+}
+
+const members = 3
+const replicas = { cluster: 2, embedded: 1 } as const satisfies Record<InstallationKind, number>
+const operatorSubject = 'operator'
+const silentLog: Log = { debug() {}, info() {}, warn() {}, error() {} }
+
+/** Real processes with all that they need, in a directory of their own. */
+export interface Installation {
+  readonly kind: InstallationKind
+  /** Data and logs of all processes. */
+  readonly directory: string
+  readonly network: Network
+  /** Where the store is etcd. */
+  readonly etcd: EtcdCluster | undefined
+  /** Where the store is a file on a disk of its own. */
+  readonly disk: Disk | undefined
+  readonly apis: readonly ApiProcess[]
+  /** An operator's access token, of whichever process answers. */
+  token(): Promise<string>
+  /** The store itself, past all proxies and caches. An embedded one opens only while no process runs. */
+  openStore(): Store
+  /** Kills every process by its id; `keep` leaves the directory. */
+  stop(options: { keep: boolean }): Promise<void>
+}
+
+/** Starts everything; resolves when every process is ready. On failure nothing is left running, and the directory is kept for its logs. */
+export async function startInstallation({ kind, roomBytes }: InstallationOptions): Promise<Installation> {
+  const directory = await mkdtemp(join(tmpdir(), 'taproot-faults-'))
+  const network = new Network()
+  // What was started, last first.
+  const cleanups: (() => Promise<unknown>)[] = [() => network.close()]
+  const stopAll = async (): Promise<void> => {
+    for (const cleanup of cleanups.splice(0)) await cleanup()
+  }
+  try {
+    const issuer = await startIssuer()
+    cleanups.unshift(() => issuer.close())
+    const etcd = kind === 'cluster' ? await EtcdCluster.start({ directory: join(directory, 'etcd'), network, members, quotaBytes: roomBytes }) : undefined
+    if (etcd !== undefined) cleanups.unshift(() => etcd.stop())
+    const disk = kind === 'embedded' && roomBytes !== undefined ? await Disk.mount(join(directory, 'disk'), roomBytes) : undefined
+    if (disk !== undefined) cleanups.unshift(() => disk.unmount())
+    const { apis, baseUrl } = await makeApis({ directory, network, etcd, disk, issuer, count: replicas[kind] })
+    cleanups.unshift(() => Promise.all(apis.map((api) => api.kill())))
+    for (const api of apis) api.start()
+    await Promise.all(apis.map((api) => api.ready()))
+    const databaseFile = join(disk?.directory ?? directory, 'taproot.db')
+    return {
+      kind,
+      directory,
+      network,
+      etcd,
+      disk,
+      apis,
+      token: () => exchange(apis, issuer, baseUrl),
+      openStore: () =>
+        etcd === undefined
+          ? createSqliteStore({ path: databaseFile, log: silentLog })
+          : createEtcdStore({ endpoints: etcd.members.map((member) => member.clientUrl), log: silentLog }),
+      async stop({ keep }) {
+        await stopAll()
+        if (!keep) await rm(directory, { recursive: true, force: true, maxRetries: 3 })
+      },
+    }
+  } catch (error) {
+    await stopAll()
+    throw new Error(`the installation did not start, see ${directory}`, { cause: error })
+  }
+}
+
+interface ApiParts {
+  readonly directory: string
+  readonly network: Network
+  readonly etcd: EtcdCluster | undefined
+  readonly disk: Disk | undefined
+  readonly issuer: Issuer
+  readonly count: number
+}
+
+async function makeApis({ directory, network, etcd, disk, issuer, count }: ApiParts): Promise<{ apis: readonly ApiProcess[]; baseUrl: string }> {
+  const keyFile = join(directory, 'encryption.key')
+  await writeFile(keyFile, randomBytes(32).toString('hex'))
+  const ports = await freePorts(3 * count)
+  const baseUrl = `http://localhost:${ports[0]}`
+  const common = {
+    TAPROOT_BASE_URL: baseUrl,
+    TAPROOT_LISTEN: '127.0.0.1',
+    TAPROOT_REGISTRY_HOST: 'registry.example',
+    TAPROOT_ENCRYPTION_KEY_FILE: keyFile,
+    TAPROOT_RATE_LIMIT_ENABLED: 'false',
+    TAPROOT_ISSUERS: JSON.stringify([{ issuer: issuer.issuer, allowPrivate: true }]),
+    TAPROOT_BOOTSTRAP_OPERATORS: JSON.stringify([{ issuer: issuer.issuer, subject: operatorSubject }]),
+    // Processes start often: what they compile is kept.
+    NODE_COMPILE_CACHE: join(tmpdir(), 'taproot-faults-compile-cache'),
+  }
+  const apis = await Promise.all(
+    Array.from({ length: count }, async (_, index) => {
+      const name = `a${index}`
+      const [api = 0, ops = 0, registry = 0] = ports.slice(3 * index)
+      const dataDirectory = join(disk?.directory ?? directory, name)
+      await mkdir(dataDirectory, { recursive: true })
+      const env = {
+        ...common,
+        TAPROOT_API_PORT: String(api),
+        TAPROOT_OPS_PORT: String(ops),
+        TAPROOT_REGISTRY_PORT: String(registry),
+        TAPROOT_DATA_DIR: dataDirectory,
+        ...(etcd === undefined
+          ? { TAPROOT_STORE_KIND: 'sqlite', TAPROOT_STORE_SQLITE_PATH: join(disk?.directory ?? directory, 'taproot.db') }
+          : { TAPROOT_STORE_KIND: 'etcd', TAPROOT_STORE_ETCD_ENDPOINTS: (await proxiedEndpoints(etcd, network, name)).join(',') }),
+      }
+      return new ApiProcess({ name, directory, env, ports: { api, ops } })
+    }),
+  )
+  return { apis, baseUrl }
+}
+
+/** The members' client URLs as one process sees them: each through a proxy of its own. */
+async function proxiedEndpoints(etcd: EtcdCluster, network: Network, from: string): Promise<string[]> {
+  const ports = await Promise.all(etcd.members.map((member) => network.proxy({ to: member.name, targetPort: Number(new URL(member.clientUrl).port), from })))
+  return ports.map((port) => `http://127.0.0.1:${port}`)
+}
+
+async function exchange(apis: readonly ApiProcess[], issuer: Issuer, audience: string): Promise<string> {
+  const subjectToken = await issuer.token(operatorSubject, audience)
+  let failure: unknown = new Error('no API process runs')
+  for (const api of apis.filter((candidate) => candidate.running)) {
+    try {
+      const reply = await restDoor(api.url).call('SecurityTokenService/Exchange', {}, { token: subjectToken })
+      if (reply.code === 0) return String(reply.body['token'])
+      failure = new Error(`the exchange answered code ${reply.code}: ${reply.message}`)
+    } catch (error) {
+      failure = error
+    }
+  }
+  throw failure
+}

@@ -1,0 +1,144 @@
+import { randomInt } from 'node:crypto'
+import { parseArgs } from 'node:util'
+import { describe, runSchedule, type Progress, type RunReport } from './schedules/run.ts'
+import { schedules, type Schedule, type ScheduleName } from './schedules/schedule.ts'
+
+const options = {
+  schedule: { type: 'string', multiple: true },
+  seed: { type: 'string' },
+  minutes: { type: 'string' },
+  'stop-after-kills': { type: 'string' },
+  keep: { type: 'boolean', default: false },
+  help: { type: 'boolean', default: false },
+} as const
+
+const usage = `Usage: npm run faults -- [options]
+
+Starts real processes (two API processes on three etcd members, or one on SQLite), works on them while they are killed, suspended and cut off from one
+another, and checks that every answer was right. Without --schedule all schedules run, one after the other.
+
+  --schedule <name>       run this schedule; may be repeated
+  --seed <number>         what is done, and in which order; a new one by default, which is printed
+  --minutes <number>      how long each schedule runs; by default as long as is said below
+  --stop-after-kills <n>  end each schedule early, once it made so many kills
+  --keep                  keep data and logs also where all went well
+  --help                  print this
+
+Schedules:
+${Object.entries(schedules)
+  .map(([name, { summary, briefSeconds }]) => `  ${name.padEnd(12)}${summary} (${briefSeconds} s)`)
+  .join('\n')}
+
+The exit code is 0 where nothing is wrong, 1 where something is or the run could not be made, 130 after Ctrl-C. docs/faults.md says more.
+`
+
+interface Order {
+  readonly names: readonly ScheduleName[]
+  readonly seed: number
+  readonly minutes: number | undefined
+  readonly stopAfterKills: number | undefined
+  readonly keep: boolean
+}
+
+/** What the command line asks for; undefined for help. Throws what is wrong with it. */
+function parseOrder(args: readonly string[]): Order | undefined {
+  const { values } = parseArgs({ args: [...args], options })
+  if (values.help) return undefined
+  const names = values.schedule ?? Object.keys(schedules)
+  const unknown = names.filter((name) => !Object.hasOwn(schedules, name))
+  if (unknown.length > 0) throw new Error(`there is no schedule ${unknown.join(', ')}; there are: ${Object.keys(schedules).join(', ')}`)
+  return {
+    // Each was looked up above.
+    names: names as ScheduleName[],
+    seed: positive('seed', values.seed) ?? randomInt(1, 1_000_000),
+    minutes: positive('minutes', values.minutes),
+    stopAfterKills: positive('stop-after-kills', values['stop-after-kills']),
+    keep: values.keep,
+  }
+}
+
+function positive(name: string, text: string | undefined): number | undefined {
+  if (text === undefined) return undefined
+  const value = Number(text)
+  if (!(value > 0)) throw new Error(`--${name} takes a number above 0, not "${text}"`)
+  return value
+}
+
+function print(line: string): void {
+  process.stdout.write(`${line}\n`)
+}
+
+function progressLine(name: string, { seconds, operations, acknowledged, faults, kills }: Progress): string {
+  return `${name}: ${seconds.toFixed(0).padStart(5)} s  ${operations} operations  ${acknowledged} writes acknowledged  ${faults} faults  ${kills} kills`
+}
+
+function printReport(name: string, report: RunReport): void {
+  const { violations, killsOf, faultsOf, checked, longestGapMs, directory, seconds, kills } = report
+  print(progressLine(name, report))
+  const faults = Object.entries(faultsOf).map(([fault, count]) => `${fault} ${count}`)
+  print(`  faults: ${faults.join(', ')}`)
+  const perMinute = ((kills * 60) / seconds).toFixed(0)
+  print(`  kills: ${killsOf.member} members, ${killsOf.leader} leaders, ${killsOf.process} processes (${perMinute} a minute)`)
+  print(`  ${checked} operations explained; longest time without an acknowledged write ${(longestGapMs / 1000).toFixed(1)} s`)
+  for (const violation of violations.slice(0, 20)) print(`  WRONG ${violation}`)
+  if (violations.length > 20) print(`  and ${violations.length - 20} more`)
+  if (directory !== undefined) print(`  data, logs and histories: ${directory}`)
+  print(`  ${violations.length === 0 ? 'ok' : 'FAILED'}: ${name}`)
+}
+
+/** Runs one schedule; true where all was well. */
+async function runOne(name: ScheduleName, order: Order, signal: AbortSignal): Promise<RunReport | undefined> {
+  const schedule: Schedule = schedules[name]
+  const { seed, minutes, stopAfterKills, keep } = order
+  const durationMs = minutes === undefined ? schedule.briefSeconds * 1000 : minutes * 60_000
+  print(`${name}: ${schedule.summary}; seed ${seed}`)
+  try {
+    const onProgress = (progress: Progress): void => print(progressLine(name, progress))
+    const report = await runSchedule({ schedule, seed, durationMs, stopAfterKills, keep, signal, onProgress })
+    printReport(name, report)
+    return report
+  } catch (error) {
+    print(signal.aborted ? `  stopped: ${name}` : `  FAILED: ${name}: ${describe(error)}`)
+    return undefined
+  }
+}
+
+/** The command that does the same again. */
+function repeatLine(name: ScheduleName, { seed, minutes, stopAfterKills }: Order): string {
+  const more = [minutes === undefined ? '' : ` --minutes ${minutes}`, stopAfterKills === undefined ? '' : ` --stop-after-kills ${stopAfterKills}`]
+  return `npm run faults -- --schedule ${name} --seed ${seed}${more.join('')}`
+}
+
+async function main(args: readonly string[]): Promise<number> {
+  let order: Order | undefined
+  try {
+    order = parseOrder(args)
+  } catch (error) {
+    process.stderr.write(`faults: ${describe(error)}\n`)
+    return 1
+  }
+  if (order === undefined) {
+    process.stdout.write(usage)
+    return 0
+  }
+  const stopping = new AbortController()
+  const stop = (): void => {
+    if (!stopping.signal.aborted) print('stopping all processes ...')
+    stopping.abort(new Error('stopped'))
+  }
+  process.on('SIGINT', stop)
+  process.on('SIGTERM', stop)
+  const failed: ScheduleName[] = []
+  let kills = 0
+  for (const name of order.names) {
+    const report = await runOne(name, order, stopping.signal)
+    if (stopping.signal.aborted) return 130
+    kills += report?.kills ?? 0
+    if (report === undefined || report.violations.length > 0) failed.push(name)
+  }
+  print(`${order.names.length - failed.length} of ${order.names.length} schedules ok, ${kills} kills, seed ${order.seed}`)
+  for (const name of failed) print(`repeat: ${repeatLine(name, order)}`)
+  return failed.length === 0 ? 0 : 1
+}
+
+process.exit(await main(process.argv.slice(2)))

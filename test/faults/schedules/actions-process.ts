@@ -1,0 +1,172 @@
+import { limitFileSize } from '../cluster/disk.ts'
+import type { ApiProcess } from '../cluster/api-process.ts'
+import type { Action, ActionContext } from './action.ts'
+import { etcdOf } from './actions-cluster.ts'
+
+const anywhere = ['cluster', 'embedded'] as const
+const cluster = ['cluster'] as const
+const embedded = ['embedded'] as const
+
+function anyProcess({ installation, random }: ActionContext): ApiProcess {
+  return random.pick(installation.apis)
+}
+
+/** How far wall clocks jump, in milliseconds: by seconds, past retries and leases, past a token's life, by days. */
+const jumpsMs = [-20_000, 20_000, -10 * 60_000, 10 * 60_000, -2 * 3_600_000, 2 * 3_600_000, -3 * 86_400_000, 3 * 86_400_000]
+
+/** Faults of API processes and of their links to etcd. */
+export const processActions = {
+  'kill process': {
+    needs: anywhere,
+    locks: ['processes'],
+    holdMs: [0, 300],
+    async apply(context) {
+      const api = anyProcess(context)
+      await api.kill()
+      context.killed('process')
+      return () => api.restart(context.signal)
+    },
+  },
+  'kill process while it starts': {
+    needs: anywhere,
+    locks: ['processes'],
+    holdMs: [0, 0],
+    async apply(context) {
+      const api = anyProcess(context)
+      await api.kill()
+      context.killed('process')
+      api.start()
+      const { promise, resolve } = Promise.withResolvers<void>()
+      setTimeout(resolve, context.random.between(0, 2_000))
+      await promise
+      await api.kill()
+      context.killed('process')
+      return () => api.restart(context.signal)
+    },
+  },
+  'pause process': {
+    needs: anywhere,
+    locks: ['processes'],
+    holdMs: [500, 5_000],
+    async apply(context) {
+      const api = anyProcess(context)
+      api.pause()
+      return async () => {
+        api.resume()
+        await api.ready(context.signal)
+      }
+    },
+  },
+  'pause process beyond its lease': {
+    needs: cluster,
+    locks: ['processes'],
+    holdMs: [11_000, 20_000],
+    async apply(context) {
+      const api = anyProcess(context)
+      api.pause()
+      return async () => {
+        api.resume()
+        await api.ready(context.signal)
+      }
+    },
+  },
+  'cut process from member': {
+    needs: cluster,
+    locks: ['links'],
+    holdMs: [500, 5_000],
+    async apply(context) {
+      const { network } = context.installation
+      const api = anyProcess(context)
+      const member = context.random.pick(etcdOf(context.installation).members).name
+      network.setBoth(api.name, member, { state: 'cut' })
+      return async () => {
+        network.setBoth(api.name, member, { state: 'open' })
+        await api.ready(context.signal)
+      }
+    },
+  },
+  'stall answers of a member': {
+    needs: cluster,
+    locks: ['links'],
+    holdMs: [500, 12_000],
+    async apply(context) {
+      const { network } = context.installation
+      const api = anyProcess(context)
+      const member = context.random.pick(etcdOf(context.installation).members).name
+      network.set(member, api.name, { state: 'stalled' })
+      return async () => {
+        network.set(member, api.name, { state: 'open' })
+        await api.ready(context.signal)
+      }
+    },
+  },
+  'cut process from etcd': {
+    needs: cluster,
+    locks: ['links'],
+    holdMs: [500, 15_000],
+    async apply(context) {
+      const { network } = context.installation
+      const api = anyProcess(context)
+      const state = context.random.pick(['cut', 'stalled'] as const)
+      const members = etcdOf(context.installation).members.map((member) => member.name)
+      for (const member of members) network.setBoth(api.name, member, { state })
+      return async () => {
+        for (const member of members) network.setBoth(api.name, member, { state: 'open' })
+        await api.ready(context.signal)
+      }
+    },
+  },
+  'slow process': {
+    needs: cluster,
+    locks: ['links'],
+    holdMs: [2_000, 6_000],
+    async apply(context) {
+      const { network } = context.installation
+      const api = anyProcess(context)
+      const slow = { delayMs: context.random.between(50, 500), bytesPerSecond: context.random.pick([Infinity, 200_000]) }
+      const members = etcdOf(context.installation).members.map((member) => member.name)
+      for (const member of members) network.setBoth(api.name, member, slow)
+      return async () => {
+        for (const member of members) network.setBoth(api.name, member, { delayMs: 0, bytesPerSecond: Infinity })
+        await api.ready(context.signal)
+      }
+    },
+  },
+  'clock jump': {
+    needs: anywhere,
+    locks: ['clocks'],
+    holdMs: [500, 5_000],
+    async apply(context) {
+      const api = anyProcess(context)
+      api.jump(context.random.pick(jumpsMs))
+      return () => Promise.resolve(api.jump(0))
+    },
+  },
+  'full disk': {
+    needs: embedded,
+    locks: ['room'],
+    holdMs: [1_000, 4_000],
+    littleRoom: true,
+    async apply({ installation, signal }) {
+      const { disk } = installation
+      if (disk === undefined) throw new TypeError('this action needs a disk')
+      await disk.fill()
+      return async () => {
+        await disk.free()
+        await Promise.all(installation.apis.map((api) => api.ready(signal)))
+      }
+    },
+  },
+  'file size limit': {
+    needs: embedded,
+    // The limit is one of the process: it must live as long.
+    locks: ['room', 'processes'],
+    holdMs: [1_000, 4_000],
+    async apply(context) {
+      const { pid } = anyProcess(context)
+      if (pid === undefined) throw new Error('no process runs')
+      await limitFileSize(pid, context.random.pick([0, 64 * 1024, 1024 * 1024]))
+      return () => limitFileSize(pid, undefined)
+    },
+  },
+} as const satisfies Record<string, Action>

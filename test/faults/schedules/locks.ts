@@ -1,0 +1,16 @@
+import type { Lock } from './action.ts'
+
+/** Keeps faults apart that must not stand at the same time. */
+export class Locks {
+  /** The last holder or waiter of each lock. */
+  readonly #tails = new Map<Lock, Promise<void>>()
+
+  /** Waits for all of them and holds them; the returned function lets go. Who asks first gets them first, so nobody waits for ever. */
+  async acquire(locks: readonly Lock[]): Promise<() => void> {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    const before = locks.map((lock) => this.#tails.get(lock))
+    for (const lock of locks) this.#tails.set(lock, promise)
+    for (const earlier of before) await earlier
+    return resolve
+  }
+}

@@ -1,0 +1,231 @@
+import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { startInstallation, type Installation } from '../cluster/installation.ts'
+import { until } from '../cluster/until.ts'
+import type { Action, ActionContext, Victim } from './action.ts'
+import { actions, type ActionName } from './actions.ts'
+import { Epochs } from './epochs.ts'
+import { Locks } from './locks.ts'
+import { seededRandom, type SeededRandom } from './random.ts'
+import type { Schedule, Weights } from './schedule.ts'
+
+/** How long all faults of a lane together may keep the workload from writing. */
+const progressMs = 120_000
+/** How long it may take until everything is well once no fault stands any more. */
+const recoveryMs = 60_000
+
+/** How a schedule is run. */
+export interface RunOptions {
+  readonly schedule: Schedule
+  readonly seed: number
+  readonly durationMs: number
+  /** Ends the run earlier, once so many kills were made. */
+  readonly stopAfterKills?: number | undefined
+  /** Keeps data and logs also where all went well. */
+  readonly keep?: boolean
+  readonly signal: AbortSignal
+  /** Called every few seconds. */
+  readonly onProgress?: (progress: Progress) => void
+}
+
+/** How far a run is. */
+export interface Progress {
+  readonly seconds: number
+  readonly operations: number
+  /** Writes that were acknowledged. */
+  readonly acknowledged: number
+  readonly faults: number
+  readonly kills: number
+}
+
+/** What a run has come to. */
+export interface RunReport extends Progress {
+  /** What must never be so; none where all is well. */
+  readonly violations: readonly string[]
+  readonly killsOf: Readonly<Record<Victim, number>>
+  readonly faultsOf: Readonly<Partial<Record<ActionName, number>>>
+  /** Operations that the checker explained. */
+  readonly checked: number
+  /** Longest time without an acknowledged write. */
+  readonly longestGapMs: number
+  /** Data, logs and histories; absent where they were removed. */
+  readonly directory: string | undefined
+}
+
+/**
+ * Starts an installation, works on it while faults come and go, heals it, and checks everything that was answered. Stops all that it started. Rejects where
+ * it can't be started, and with the signal's reason.
+ */
+export async function runSchedule(options: RunOptions): Promise<RunReport> {
+  const { kind, roomBytes } = options.schedule
+  const installation = await startInstallation({ kind, roomBytes })
+  let keep = true
+  try {
+    const report = await new Run(options, installation).run()
+    keep = report.violations.length > 0 || options.keep === true
+    return { ...report, directory: keep ? installation.directory : undefined }
+  } catch (error) {
+    keep = !options.signal.aborted || options.keep === true
+    throw keep ? new Error(`the run broke off, see ${installation.directory}`, { cause: error }) : error
+  } finally {
+    await installation.stop({ keep })
+  }
+}
+
+class Run {
+  readonly #options: RunOptions
+  readonly #installation: Installation
+  readonly #epochs: Epochs
+  readonly #locks = new Locks()
+  readonly #violations: string[] = []
+  readonly #killsOf: Record<Victim, number> = { member: 0, leader: 0, process: 0 }
+  readonly #faultsOf: Partial<Record<ActionName, number>> = {}
+  readonly #startedAt = performance.now()
+
+  constructor(options: RunOptions, installation: Installation) {
+    this.#options = options
+    this.#installation = installation
+    const { clients } = options.schedule
+    this.#epochs = new Epochs({ installation, seed: options.seed, clients, violation: (text) => this.#violate(text) })
+  }
+
+  async run(): Promise<Omit<RunReport, 'directory'>> {
+    const { schedule, onProgress, signal } = this.#options
+    const ticker = setInterval(() => onProgress?.(this.#progress()), 5_000)
+    try {
+      this.#epochs.begin()
+      await this.#progressed(1)
+      const lanes = schedule.lanes.map((weights, index) => this.#lane(weights, index))
+      const watching = this.#watchDeaths()
+      await Promise.all(lanes)
+      this.#over = true
+      await watching
+      signal.throwIfAborted()
+      await this.#recover()
+      await this.#epochs.end()
+      if (this.#violations.length > 0) await this.#keepHistories()
+      const { checked, longestGapMs } = this.#epochs
+      return { ...this.#progress(), violations: this.#violations, killsOf: this.#killsOf, faultsOf: this.#faultsOf, checked, longestGapMs }
+    } finally {
+      this.#over = true
+      clearInterval(ticker)
+    }
+  }
+
+  #over = false
+
+  get #kills(): number {
+    return Object.values(this.#killsOf).reduce((sum, count) => sum + count, 0)
+  }
+
+  #progress(): Progress {
+    const { operations, acknowledged } = this.#epochs
+    const faults = Object.values(this.#faultsOf).reduce((sum, count) => sum + count, 0)
+    return { seconds: (performance.now() - this.#startedAt) / 1000, operations, acknowledged, faults, kills: this.#kills }
+  }
+
+  #violate(text: string): void {
+    this.#violations.push(`${((performance.now() - this.#startedAt) / 1000).toFixed(1)} s: ${text}`)
+  }
+
+  /** True where no more faults are to be made. */
+  #ended(): boolean {
+    const { durationMs, stopAfterKills = Infinity, signal } = this.#options
+    return signal.aborted || this.#violations.length > 0 || performance.now() - this.#startedAt >= durationMs || this.#kills >= stopAfterKills
+  }
+
+  /** One fault after the other. What goes wrong in it is a violation: a fault that can't be healed, a workload that stands still. */
+  async #lane(weights: Weights, index: number): Promise<void> {
+    const random = seededRandom(`${this.#options.seed}/${index}`)
+    while (!this.#ended()) {
+      const name = chooseAction(random, weights)
+      try {
+        await this.#fault(name, random)
+      } catch (error) {
+        if (this.#options.signal.aborted) return
+        this.#violate(`${name}: ${describe(error)}`)
+      }
+    }
+  }
+
+  async #fault(name: ActionName, random: SeededRandom): Promise<void> {
+    const { schedule, signal } = this.#options
+    const { locks, holdMs, apply }: Action = actions[name]
+    const release = await this.#locks.acquire(locks)
+    try {
+      if (this.#ended()) return
+      const heal = await apply(this.#context(random))
+      this.#faultsOf[name] = (this.#faultsOf[name] ?? 0) + 1
+      await delay(random.between(...holdMs), undefined, { signal })
+      await heal()
+    } finally {
+      release()
+    }
+    await this.#progressed(schedule.progressWrites)
+  }
+
+  #context(random: SeededRandom): ActionContext {
+    return {
+      installation: this.#installation,
+      random,
+      signal: this.#options.signal,
+      killed: (victim) => (this.#killsOf[victim] += 1),
+      progress: (writes) => this.#progressed(writes),
+      violation: (text) => this.#violate(text),
+      betweenHistories: async (work) => {
+        await this.#epochs.end()
+        await work()
+        this.#epochs.begin()
+      },
+    }
+  }
+
+  async #progressed(writes: number): Promise<void> {
+    const goal = this.#epochs.acknowledged + writes
+    const reached = (): boolean => this.#epochs.acknowledged >= goal || this.#violations.length > 0
+    await until(reached, { withinMs: progressMs, what: `${writes} writes are acknowledged`, signal: this.#options.signal })
+  }
+
+  /** A process that ends though nobody killed it is a fault of its own. */
+  async #watchDeaths(): Promise<void> {
+    const { apis, etcd } = this.#installation
+    while (!this.#over) {
+      for (const each of [...apis, ...(etcd?.members ?? [])]) if (each.died) return this.#violate(`${each.name} has ended by itself`)
+      await delay(100)
+    }
+  }
+
+  /** With no fault left, everything serves again without help. */
+  async #recover(): Promise<void> {
+    const { network, apis, etcd } = this.#installation
+    network.heal()
+    try {
+      const looks = [...apis.map((api) => () => api.isReady()), ...(etcd?.members ?? []).map((member) => () => member.isHealthy())]
+      const well = async (): Promise<boolean> => (await Promise.all(looks.map((look) => look()))).every((answer) => answer)
+      await until(well, { withinMs: recoveryMs, what: 'everything is well again', everyMs: 100 })
+    } catch (error) {
+      this.#violate(describe(error))
+    }
+  }
+
+  async #keepHistories(): Promise<void> {
+    for (const [index, history] of this.#epochs.histories.entries()) {
+      await writeFile(join(this.#installation.directory, `history-${index}.jsonl`), history.toJsonLines())
+    }
+  }
+}
+
+/** One line of an error and of what caused it. */
+export function describe(error: unknown): string {
+  if (!(error instanceof Error)) return String(error)
+  return error.cause === undefined ? error.message : `${error.message}: ${describe(error.cause)}`
+}
+
+function chooseAction(random: SeededRandom, weights: Weights): ActionName {
+  // A table of action names.
+  const rows = Object.entries(weights) as [ActionName, number][]
+  let rest = random.fraction() * rows.reduce((sum, [, weight]) => sum + weight, 0)
+  for (const [name, weight] of rows) if ((rest -= weight) < 0) return name
+  throw new RangeError('a lane needs faults')
+}

@@ -1,0 +1,132 @@
+import type { InstallationKind } from '../cluster/installation.ts'
+import type { ActionName } from './actions.ts'
+
+/** How often each fault is chosen, relative to the others of its lane. */
+export type Weights = Readonly<Partial<Record<ActionName, number>>>
+
+/** What is done to an installation, and what it is used for meanwhile. */
+export interface Schedule {
+  /** What it is for, in one line. */
+  readonly summary: string
+  readonly kind: InstallationKind
+  /** Bytes of room in etcd, or on the SQLite file's disk; as usual if absent. */
+  readonly roomBytes?: number
+  /** Faults of one lane follow one another; lanes run side by side. */
+  readonly lanes: readonly Weights[]
+  /** Clients of the workload. */
+  readonly clients: number
+  /** Writes that must be acknowledged between two faults of a lane. */
+  readonly progressWrites: number
+  /** How long it runs where nobody says. */
+  readonly briefSeconds: number
+}
+
+const network: Weights = {
+  'cut process from member': 3,
+  'stall answers of a member': 2,
+  'cut process from etcd': 2,
+  'slow process': 2,
+}
+const peers: Weights = {
+  'isolate leader': 3,
+  'isolate member': 2,
+  'cut peer link': 2,
+  'cut peer link one way': 3,
+  'slow peers': 2,
+  'move leader': 2,
+}
+const memberKills: Weights = { 'kill member': 5, 'kill leader': 3, 'kill majority': 1 }
+const processKills: Weights = { 'kill process': 6, 'kill process while it starts': 1 }
+
+/** Every schedule, by name. */
+export const schedules = {
+  kills: {
+    summary: 'etcd members and API processes are killed all the time',
+    kind: 'cluster',
+    lanes: [memberKills, processKills, { compact: 1 }],
+    clients: 12,
+    progressWrites: 10,
+    briefSeconds: 60,
+  },
+  members: {
+    summary: 'etcd members are killed, suspended and cut off from one another; leaders move',
+    kind: 'cluster',
+    lanes: [{ ...memberKills, ...peers, 'pause member': 2, 'pause leader': 2, defragment: 1 }, { compact: 1 }],
+    clients: 12,
+    progressWrites: 20,
+    briefSeconds: 60,
+  },
+  processes: {
+    summary: 'API processes are killed and suspended, also beyond their leases',
+    kind: 'cluster',
+    lanes: [{ ...processKills, 'pause process': 3, 'pause process beyond its lease': 1 }],
+    clients: 12,
+    progressWrites: 20,
+    briefSeconds: 60,
+  },
+  network: {
+    summary: 'links between processes and members are cut, stalled and slow; etcd forgets its history under a stalled watch',
+    kind: 'cluster',
+    lanes: [{ ...network, 'compact under a stalled watch': 3 }, peers],
+    clients: 12,
+    progressWrites: 20,
+    briefSeconds: 60,
+  },
+  clocks: {
+    summary: 'wall clocks of API processes jump by seconds to days, both ways, while processes are killed',
+    kind: 'cluster',
+    lanes: [{ 'clock jump': 1 }, { 'kill process': 1, 'pause process': 1 }],
+    clients: 12,
+    progressWrites: 10,
+    briefSeconds: 45,
+  },
+  space: {
+    summary: 'etcd runs out of space and gets room again, while processes are killed',
+    kind: 'cluster',
+    roomBytes: 48 << 20,
+    lanes: [{ 'etcd out of space': 1 }, { 'kill process': 1, 'cut process from member': 1 }],
+    clients: 12,
+    progressWrites: 10,
+    briefSeconds: 45,
+  },
+  backup: {
+    summary: 'a backup of etcd is restored under running processes',
+    kind: 'cluster',
+    lanes: [{ 'restore a backup': 1 }, { 'kill process': 1, 'kill leader': 1, compact: 1 }],
+    clients: 8,
+    progressWrites: 20,
+    briefSeconds: 45,
+  },
+  mixed: {
+    summary: 'everything that a cluster with enough room can meet',
+    kind: 'cluster',
+    lanes: [
+      { ...memberKills, ...peers, 'pause member': 1, 'pause leader': 1, defragment: 1 },
+      { ...processKills, 'pause process': 2 },
+      { ...network, 'compact under a stalled watch': 2, compact: 2 },
+      { 'clock jump': 1 },
+    ],
+    clients: 12,
+    progressWrites: 20,
+    briefSeconds: 90,
+  },
+  embedded: {
+    summary: 'one process on SQLite is killed, also while it starts, suspended, and kept from writing by a limit on file sizes',
+    kind: 'embedded',
+    lanes: [{ ...processKills, 'pause process': 1, 'file size limit': 1, 'clock jump': 1 }],
+    clients: 8,
+    progressWrites: 10,
+    briefSeconds: 40,
+  },
+  'full-disk': {
+    summary: 'the disk under SQLite is full and gets room again, while the process is killed',
+    kind: 'embedded',
+    roomBytes: 32 << 20,
+    lanes: [{ 'full disk': 1 }, { 'kill process': 1 }],
+    clients: 8,
+    progressWrites: 10,
+    briefSeconds: 30,
+  },
+} as const satisfies Readonly<Record<string, Schedule>>
+
+export type ScheduleName = keyof typeof schedules
