@@ -1,8 +1,12 @@
 /** What a call carries beside its message, under the same names in HTTP headers and gRPC metadata. */
 export interface CallHeaders {
+  /** The client's `x-request-id` where it is 1 to 128 characters of [A-Za-z0-9._:/=+-], else one of ours (a uuid). */
   readonly requestId: string
+  /** W3C trace context, where the client sent a valid one. */
   readonly traceparent?: string
+  /** The raw `authorization` header or metadata. */
   readonly authorization?: string
+  /** `taproot-identity`: the identity that an external token is meant for. */
   readonly identity?: string
   readonly ifMatch?: string
   readonly ifNoneMatch?: string

@@ -1,5 +1,6 @@
 import type { Message } from '@bufbuild/protobuf'
 import type { MethodRow } from '../core/method.ts'
+import type { CallHeaders } from './call-headers.ts'
 
 /** A decoded request. */
 export interface Decoded {
@@ -15,20 +16,9 @@ export interface Decoded {
 export interface Call {
   readonly method: MethodRow
   readonly transport: 'http' | 'grpc'
-  /** The client's `x-request-id` where it is 1 to 128 characters of [A-Za-z0-9._:/=+-], else one of ours (a uuid). */
-  readonly requestId: string
-  /** W3C trace context, where the client sent a valid one. */
-  readonly traceparent?: string
-  /** The raw `authorization` header or metadata. */
-  readonly authorization?: string
-  /** `taproot-identity`: the identity that an external token is meant for. */
-  readonly identity?: string
-  readonly ifMatch?: string
-  readonly ifNoneMatch?: string
-  readonly idempotencyKey?: string
+  readonly headers: CallHeaders
   readonly validateOnly: boolean
   readonly remoteAddress: string
-  readonly userAgent?: string
   /** Aborts with a DomainError as reason: code 1 where the client went away, code 4 where its deadline passed. */
   readonly signal: AbortSignal
   /** Reads and decodes the request; throws DomainError code 3 where it can't be read. Called once, after the token's signature was checked. */

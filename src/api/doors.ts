@@ -28,7 +28,7 @@ function exchangeDoor({ services, exchange }: DoorOptions): DoorHandler {
   return async (call, message) => {
     const request = message as ExchangeRequest
     const input = {
-      authorization: call.authorization,
+      authorization: call.headers.authorization,
       aud: request.aud,
       identity: request.identity,
       // The older single field counts like one of the list.

@@ -79,23 +79,60 @@ function identify(services: Services, facts: Authenticated): Caller {
   }
 }
 
-function contextOf(services: Services, call: Call, found: { caller: Caller | undefined; decoded: Decoded }): Context {
-  const { caller, decoded } = found
-  return {
-    method: call.method,
-    caller,
-    requestId: call.requestId,
-    get signal() {
-      return call.signal
-    },
-    validateOnly: call.validateOnly,
-    ifMatch: call.ifMatch,
-    ifNoneMatch: call.ifNoneMatch,
-    idempotencyKey: call.idempotencyKey,
-    present: decoded.present,
-    authorize: () => {
-      if (caller !== undefined) authorizeCall(services.replica.snapshot, caller.reach(), { method: call.method, message: decoded.message })
-    },
+/** What a handler sees of a call. A class for the sake of its getter: the signal is not made where nobody looks at it. */
+class CallContext implements Context {
+  readonly method: MethodRow
+  readonly caller: Caller | undefined
+  readonly #services: Services
+  readonly #call: Call
+  readonly #decoded: Decoded
+  readonly #authorize: (() => void) | undefined
+
+  constructor(services: Services, call: Call, found: { caller: Caller | undefined; decoded: Decoded; authorize?: () => void }) {
+    this.method = call.method
+    this.caller = found.caller
+    this.#services = services
+    this.#call = call
+    this.#decoded = found.decoded
+    this.#authorize = found.authorize
+  }
+
+  get requestId(): string {
+    return this.#call.headers.requestId
+  }
+
+  get signal(): AbortSignal {
+    return this.#call.signal
+  }
+
+  get validateOnly(): boolean {
+    return this.#call.validateOnly
+  }
+
+  get ifMatch(): string | undefined {
+    return this.#call.headers.ifMatch
+  }
+
+  get ifNoneMatch(): string | undefined {
+    return this.#call.headers.ifNoneMatch
+  }
+
+  get idempotencyKey(): string | undefined {
+    return this.#call.headers.idempotencyKey
+  }
+
+  get present(): readonly string[] | undefined {
+    return this.#decoded.present
+  }
+
+  authorizedBy(authorize: () => void): Context {
+    return new CallContext(this.#services, this.#call, { caller: this.caller, decoded: this.#decoded, authorize })
+  }
+
+  authorize(): void {
+    const { caller, method } = this
+    if (this.#authorize !== undefined) this.#authorize()
+    else if (caller !== undefined) authorizeCall(this.#services.replica.snapshot, caller.reach(), { method, message: this.#decoded.message })
   }
 }
 
@@ -103,7 +140,7 @@ function contextOf(services: Services, call: Call, found: { caller: Caller | und
 async function verify({ authenticator }: PipelineOptions, call: Call): Promise<Authenticated | undefined> {
   const { scope } = call.method
   if (scope === 'public' || scope === 'external') return undefined
-  return authenticator.authenticate({ authorization: call.authorization, ...(call.identity === undefined ? {} : { identity: call.identity }) }, call.signal)
+  return authenticator.authenticate({ authorization: call.headers.authorization, ...(call.headers.identity === undefined ? {} : { identity: call.headers.identity }) }, call.signal)
 }
 
 /**
@@ -154,7 +191,7 @@ async function run(options: PipelineOptions, call: Call, progress: Progress): Pr
     progress.caller = identify(services, token)
   }
   const { caller } = progress
-  const context = contextOf(services, call, { caller, decoded })
+  const context = new CallContext(services, call, { caller, decoded })
   context.authorize()
   assertValidRequest(method.input, decoded.message, heldResource(method))
   call.signal.throwIfAborted()
@@ -199,7 +236,7 @@ export function createPipeline(options: PipelineOptions): Dispatch {
   }
   if (!isTraced()) return traced
   return (call) => {
-    const parent = call.traceparent === undefined ? traceContext.active() : propagation.extract(traceContext.active(), { traceparent: call.traceparent })
+    const parent = call.headers.traceparent === undefined ? traceContext.active() : propagation.extract(traceContext.active(), { traceparent: call.headers.traceparent })
     return tracer.startActiveSpan(methodName(call.method), {}, parent, async (span) => {
       try {
         return await traced(call)

@@ -1,8 +1,8 @@
 import { hash } from 'node:crypto'
 import { compactVerify, errors } from 'jose'
 import type { CryptoKey } from 'jose'
+import { RecentMap } from '../core/recent-map.ts'
 import type { Clock } from '../core/runtime.ts'
-import { createBoundedMap } from './bounded-map.ts'
 import type { DecodedToken } from './decoded-token.ts'
 import type { KeySet } from './key-set.ts'
 import { TokenError } from './token-error.ts'
@@ -19,7 +19,7 @@ export interface SignatureChecks {
 /** How signature checks are remembered. */
 export interface SignatureCheckOptions {
   readonly clock: Clock
-  /** Remembered at most; 10,000 by default. */
+  /** Remembered at least, and twice that at most; 10,000 by default. */
   readonly limit?: number
   /** Told of each signature that is really checked (metrics, tests). */
   readonly onCheck?: () => void
@@ -32,7 +32,7 @@ const maxCandidates = 10
 
 /** See SignatureChecks. */
 export function createSignatureChecks(options: SignatureCheckOptions): SignatureChecks {
-  const checkedAt = createBoundedMap<number>(options.limit ?? 10_000)
+  const checkedAt = new RecentMap<string, number>(options.limit ?? 10_000)
   const running = new Map<string, Promise<void>>()
   const digests = new WeakMap<DecodedToken, string>()
   return {

@@ -72,6 +72,8 @@ export interface Context {
   readonly present: readonly string[] | undefined
   /** Decides anew, as of the current snapshot, whether the caller may make this call; throws code 5 or 7 where not. */
   authorize(): void
+  /** The same call, authorized in another way. */
+  authorizedBy(authorize: () => void): Context
 }
 
 /** What a handler answers. */

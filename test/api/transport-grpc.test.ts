@@ -71,17 +71,11 @@ describe('calls', () => {
     await served.unary(getGroup, request, { metadata })
     expect(lastCall().call).toMatchObject({
       transport: 'grpc',
-      authorization: 'Bearer t',
-      identity: 'i',
-      ifMatch: 'e',
-      ifNoneMatch: '*',
-      idempotencyKey: 'k',
+      headers: { authorization: 'Bearer t', identity: 'i', ifMatch: 'e', ifNoneMatch: '*', idempotencyKey: 'k', requestId: 'r1', traceparent },
       validateOnly: true,
-      requestId: 'r1',
-      traceparent,
       remoteAddress: '127.0.0.1',
     })
-    expect(lastCall().call.userAgent).toMatch(/^grpc-node/)
+    expect(lastCall().call.headers.userAgent).toMatch(/^grpc-node/)
     expect(lastCall().decoded.message).toMatchObject({ uid: 'u' })
   })
 

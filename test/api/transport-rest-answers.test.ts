@@ -42,14 +42,16 @@ describe('headers', () => {
     })
     expect(last().call).toMatchObject({
       transport: 'http',
-      authorization: 'Bearer t',
-      identity: child,
-      ifMatch: 'e1',
-      ifNoneMatch: '*',
-      idempotencyKey: 'k',
-      requestId: 'mine-1',
-      userAgent: 'ua/1',
-      traceparent,
+      headers: {
+        authorization: 'Bearer t',
+        identity: child,
+        ifMatch: 'e1',
+        ifNoneMatch: '*',
+        idempotencyKey: 'k',
+        requestId: 'mine-1',
+        userAgent: 'ua/1',
+        traceparent,
+      },
       remoteAddress: '127.0.0.1',
     })
   })
@@ -61,8 +63,8 @@ describe('headers', () => {
     ['traceparent', 'nonsense', 'traceparent', undefined],
   ] as const)('a bad %s is dropped', async (name, value, key, expected) => {
     await send('GET', `/iam/v2/groups/${root}`, undefined, { [name]: value })
-    if (expected === undefined) expect(last().call[key]).toBeUndefined()
-    else expect(last().call[key]).toMatch(expected)
+    if (expected === undefined) expect(last().call.headers[key]).toBeUndefined()
+    else expect(last().call.headers[key]).toMatch(expected)
   })
 })
 

@@ -106,7 +106,8 @@ function unaryHandler(row: MethodRow, options: HandlerOptions): (raw: RawCall, c
   return (raw, callback) => {
     const done = options.metrics?.start(method, 'grpc')
     const { call, abort } = createCall(row, raw, { newRequestId: options.newRequestId, messageTimeoutMs: options.limits.messageTimeoutMs })
-    const { requestId, signal } = call
+    const { signal } = call
+    const { requestId } = call.headers
     options.refusals.onRefusal(raw.metadata, (error) => {
       abort(error)
       return grpcStatus(error, { requestId, domain: row.domain })
@@ -142,7 +143,7 @@ function encode(row: MethodRow, answer: Answer): Buffer {
 
 function answerMetadata(call: Call, answer: Answer): Metadata {
   const metadata = new Metadata()
-  metadata.set('x-request-id', call.requestId)
+  metadata.set('x-request-id', call.headers.requestId)
   if (answer.etag !== undefined) metadata.set('etag', answer.etag)
   if (answer.pageTokenRestarted === true) metadata.set('page-token-restarted', 'true')
   return metadata

@@ -28,7 +28,7 @@ export function createCall(row: MethodRow, raw: RawCall, options: GrpcCallOption
   }
   const validateOnly = get('validate-only') ?? 'false'
   const call: Call = {
-    ...parseCallHeaders(get, options.newRequestId),
+    headers: parseCallHeaders(get, options.newRequestId),
     method: row,
     transport: 'grpc',
     validateOnly: validateOnly !== 'false' && validateOnly !== '',

@@ -1,5 +1,6 @@
 import { createServer } from 'node:http'
 import type { RequestListener, Server, ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
 import type { Door } from '../one-port.ts'
 
 /** Limits of the HTTP/1.1 side. */
@@ -21,21 +22,23 @@ export function createHttpDoor(listener: RequestListener, options: HttpDoorOptio
   })
   // Node starts to watch its timeouts when a server listens; this one never does.
   server.emit('listening')
-  const active = new Set<ServerResponse>()
+  // By connection and not one set of all responses: a set that changes with every request keeps requests from dying young, which doubles what one costs.
+  const latest = new Map<Socket, ServerResponse | undefined>()
   let draining = false
   server.on('request', (request, response) => {
-    active.add(response)
-    response.once('close', () => active.delete(response))
+    latest.set(request.socket, response)
     if (draining) response.shouldKeepAlive = false
     listener(request, response)
   })
   return {
     accept(socket) {
+      latest.set(socket, undefined)
+      socket.once('close', () => latest.delete(socket))
       server.emit('connection', socket)
     },
     drain() {
       draining = true
-      for (const response of active) response.shouldKeepAlive = false
+      for (const response of latest.values()) if (response?.headersSent === false) response.shouldKeepAlive = false
       server.closeIdleConnections()
     },
     stop: () => stop(server),

@@ -1,3 +1,4 @@
+import type { CallHeaders } from '../call-headers.ts'
 import type { HttpBinding, MethodRow } from '../../core/method.ts'
 import type { Answer, Call, Decoded, Dispatch } from '../call.ts'
 import { callName } from '../call-name.ts'
@@ -36,8 +37,7 @@ export function methodRoutes(bound: readonly BoundMethod[], options: MethodRoute
         state.domain = method.row.domain
         state.method = name
         state.done = options.metrics?.start(name, 'http')
-        const call = createCall(method, { context, match })
-        const answer = await state.call.bound(options.dispatch(call))
+        const answer = await state.call.bound(options.dispatch(new HttpCall(method, { context, match })))
         send(context, { status: 200, ...contentOf(answer, encode) })
       },
     }
@@ -51,19 +51,34 @@ interface Matched {
 
 const noQuery = new URLSearchParams()
 
-function createCall(method: BoundMethod, matched: Matched): Call {
-  const { req, state, querystring } = matched.context
-  const query = querystring === '' ? noQuery : new URLSearchParams(querystring)
-  return {
-    ...state.headers,
-    method: method.row,
-    transport: 'http',
-    validateOnly: querystring !== '' && readValidateOnly(query).value,
-    remoteAddress: req.socket.remoteAddress ?? '',
-    get signal() {
-      return state.call.signal
-    },
-    decode: () => decode(method, { ...matched, query }),
+/** A class, not a literal: a getter in a literal gives each object a shape of its own, which lives until the next full collection with all it refers to. */
+class HttpCall implements Call {
+  readonly method: MethodRow
+  readonly headers: CallHeaders
+  readonly transport = 'http'
+  readonly validateOnly: boolean
+  readonly remoteAddress: string
+  readonly #bound: BoundMethod
+  readonly #matched: Matched
+  readonly #query: URLSearchParams
+
+  constructor(bound: BoundMethod, matched: Matched) {
+    const { req, state, querystring } = matched.context
+    this.#bound = bound
+    this.#matched = matched
+    this.#query = querystring === '' ? noQuery : new URLSearchParams(querystring)
+    this.method = bound.row
+    this.headers = state.headers
+    this.validateOnly = querystring !== '' && readValidateOnly(this.#query).value
+    this.remoteAddress = req.socket.remoteAddress ?? ''
+  }
+
+  get signal(): AbortSignal {
+    return this.#matched.context.state.call.signal
+  }
+
+  decode(): Promise<Decoded> {
+    return decode(this.#bound, { ...this.#matched, query: this.#query })
   }
 }
 

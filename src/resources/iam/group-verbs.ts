@@ -84,7 +84,7 @@ export const createGroup: Handler = (services, context, message) => {
   const { parent: text } = message as CreateGroupRequest
   const caller = callerOf(context)
   if (text === '' || text === rootParent) {
-    const rooted: Context = { ...context, authorize: () => assertMayCreateRoot(services, caller) }
+    const rooted: Context = context.authorizedBy(() => assertMayCreateRoot(services, caller))
     rooted.authorize()
     return createRecord(groupKind, services, {
       context: rooted,
@@ -94,7 +94,7 @@ export const createGroup: Handler = (services, context, message) => {
     })
   }
   const parent = resolveParent(services, caller, text)
-  return createRecord(groupKind, services, { context: { ...context, authorize: () => void resolveParent(services, caller, parent) }, message, parent })
+  return createRecord(groupKind, services, { context: context.authorizedBy(() => void resolveParent(services, caller, parent)), message, parent })
 }
 
 /**
