@@ -140,7 +140,10 @@ class CallContext implements Context {
 async function verify({ authenticator }: PipelineOptions, call: Call): Promise<Authenticated | undefined> {
   const { scope } = call.method
   if (scope === 'public' || scope === 'external') return undefined
-  return authenticator.authenticate({ authorization: call.headers.authorization, ...(call.headers.identity === undefined ? {} : { identity: call.headers.identity }) }, call.signal)
+  return authenticator.authenticate(
+    { authorization: call.headers.authorization, ...(call.headers.identity === undefined ? {} : { identity: call.headers.identity }) },
+    call.signal,
+  )
 }
 
 /**
@@ -236,7 +239,8 @@ export function createPipeline(options: PipelineOptions): Dispatch {
   }
   if (!isTraced()) return traced
   return (call) => {
-    const parent = call.headers.traceparent === undefined ? traceContext.active() : propagation.extract(traceContext.active(), { traceparent: call.headers.traceparent })
+    const parent =
+      call.headers.traceparent === undefined ? traceContext.active() : propagation.extract(traceContext.active(), { traceparent: call.headers.traceparent })
     return tracer.startActiveSpan(methodName(call.method), {}, parent, async (span) => {
       try {
         return await traced(call)
