@@ -1,7 +1,11 @@
+import { checksRows } from './checks.ts'
 import { createRows } from './create.ts'
 import { getRows } from './get.ts'
+import { growthRows } from './growth.ts'
 import { kubeRows } from './kube.ts'
+import { mixedRows, readsRows } from './load-shape.ts'
 import type { RowGroup } from './row.ts'
+import { sizeRows } from './size.ts'
 
-/** All rows, in the order in which they are measured. */
-export const groups: readonly RowGroup[] = [getRows, createRows, kubeRows]
+/** All rows, in the order in which they are measured: what takes much memory last. */
+export const groups: readonly RowGroup[] = [getRows, kubeRows, createRows, mixedRows, readsRows, checksRows, sizeRows, growthRows]

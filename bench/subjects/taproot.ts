@@ -21,7 +21,7 @@ export interface Taproot {
   readonly log: string
   /** True where `/readyz` said 503 before it said 200. */
   readonly saidNotReady: boolean
-  /** An access token for one of the benchmark's people, from its own exchange. */
+  /** A new access token for one of the benchmark's people, from its own exchange. */
   tokenOf(subject: string): Promise<string>
   /** Sends one request; throws where it is not answered with 2xx. */
   call(token: string, path: string, body?: unknown): Promise<Record<string, unknown>>
@@ -35,7 +35,7 @@ export interface Taproot {
 
 /** What a server is started with. */
 export interface TaprootOptions {
-  readonly store: { readonly etcd: string } | { readonly sqlite: string }
+  readonly store: { readonly etcd: string; readonly prefix?: string } | { readonly sqlite: string }
   readonly issuer: Issuer
   readonly encryptionKeyFile: string
   readonly reads?: 'linearizable' | 'bounded'
@@ -86,7 +86,9 @@ function settings(options: TaprootOptions, place: { ports: readonly number[]; di
     TAPROOT_READS: options.reads ?? 'linearizable',
     TAPROOT_BOOTSTRAP_OPERATORS: JSON.stringify([{ issuer: benchIssuer, subject: subjects.operator }]),
     TAPROOT_ISSUERS: JSON.stringify([{ issuer: benchIssuer, jwksUri: options.issuer.jwksUri, allowPrivate: true }]),
-    ...('etcd' in store ? { TAPROOT_STORE_KIND: 'etcd', TAPROOT_STORE_ETCD_ENDPOINTS: store.etcd } : { TAPROOT_STORE_SQLITE_PATH: store.sqlite }),
+    ...('etcd' in store
+      ? { TAPROOT_STORE_KIND: 'etcd', TAPROOT_STORE_ETCD_ENDPOINTS: store.etcd, TAPROOT_STORE_ETCD_PREFIX: store.prefix ?? '/taproot' }
+      : { TAPROOT_STORE_SQLITE_PATH: store.sqlite }),
     ...(tls === undefined ? {} : { TAPROOT_API_TLS_CERT_FILE: tls.certFile, TAPROOT_API_TLS_KEY_FILE: tls.keyFile }),
   }
 }
@@ -118,7 +120,6 @@ export async function startTaproot(options: TaprootOptions): Promise<Taproot> {
     if (answer.error !== undefined) throw new Error(answer.error)
     return answer.value
   }
-  const tokens = new Map<string, string>()
   return {
     pid: child.pid,
     port,
@@ -129,12 +130,9 @@ export async function startTaproot(options: TaprootOptions): Promise<Taproot> {
     },
     saidNotReady,
     async tokenOf(subject) {
-      const held = tokens.get(subject)
-      if (held !== undefined) return held
       const { status, text } = await fetchText(`${url}/sts/exchange`, { token: await options.issuer.tokenOf(subject, baseUrl) })
       if (status !== 200) throw new Error(`the exchange answered ${status} ${text}`)
       const { token } = JSON.parse(text) as { token: string }
-      tokens.set(subject, token)
       return token
     },
     async call(token, path, body) {
