@@ -50,6 +50,8 @@ export interface Operation {
   /** The etag that the write demanded, and the value that it stood for. */
   readonly guard?: string
   readonly guardValue?: string
+  /** The code of an answer that was no success; absent where none came. */
+  readonly code?: number
   /** What a list showed. */
   readonly members?: readonly Seen[]
 }

@@ -1,4 +1,12 @@
-import type { History, Outcome } from './history.ts'
+import { randomBytes } from 'node:crypto'
+import { setTimeout as delay } from 'node:timers/promises'
+import { decodeJwt } from 'jose'
+import { seededRandom, type SeededRandom } from '../schedules/random.ts'
+import { ApiCalls } from './api-calls.ts'
+import type { History, Operation, Outcome } from './history.ts'
+import { kinds, Place, Versions } from './known-records.ts'
+import { RecordedCalls, type Send, type Unsettled } from './recorded-calls.ts'
+import { isForeignTo, queryOf, WorkloadClient, type SharedWorld } from './workload-client.ts'
 
 /** What a workload runs against. */
 export interface WorkloadOptions {
@@ -36,12 +44,195 @@ export interface Workload {
   stop(): Promise<WorkloadSummary>
   /**
    * After `stop`, when all replicas are well again: repeats the creations with idempotency keys that had no answer, and reads and lists everything through
-   * every replica. All of it goes into the history.
+   * every replica. All of it goes into the history. Rejects where there is no answer to be had.
    */
   settle(): Promise<void>
 }
 
+/** Places that are worked in at one time. */
+const openPlaces = 3
+const chiefs = 3
+/** The longest pause after something that came to nothing, in milliseconds. */
+const pauseMs = 150
+/** How long settling may take to get one answer, in milliseconds. */
+const settlePatienceMs = 30_000
+/** How many of the records that are gone from a place are looked for once more. */
+const goneSampled = 20
+
 /** Starts the clients. They make a root group of their own, so that any number of workloads can run on one installation, each with its own history. */
-export function startWorkload(_options: WorkloadOptions): Workload {
-  throw new Error('to come')
+export function startWorkload(options: WorkloadOptions): Workload {
+  return new RunningWorkload(options)
+}
+
+class RunningWorkload implements Workload {
+  acknowledged = 0
+  ended = 0
+  readonly #options: WorkloadOptions
+  readonly #calls: ApiCalls
+  readonly #outcomes: Record<Outcome, number> = { ok: 0, absent: 0, stale: 0, taken: 0, refused: 0, unknown: 0 }
+  readonly #wrong: string[] = []
+  readonly #stopping = new AbortController()
+  readonly #versions = new Versions()
+  readonly #run = `r${randomBytes(4).toString('hex')}`
+  readonly #unsettled: Unsettled[] = []
+  readonly #playing: Promise<unknown>
+  #world: SharedWorld | undefined
+  #lastAcknowledgedAt = performance.now()
+  #longestGapMs = 0
+
+  constructor(options: WorkloadOptions) {
+    this.#options = options
+    const { endpoints, token, callTimeoutMs = 5_000 } = options
+    this.#calls = new ApiCalls({ endpoints, token, timeoutMs: callTimeoutMs })
+    this.#playing = this.#play()
+    // Told by stop().
+    this.#playing.catch(() => undefined)
+  }
+
+  async stop(): Promise<WorkloadSummary> {
+    this.#stopping.abort()
+    await this.#playing
+    this.#noteGap()
+    if (this.#wrong.length > 0) throw new Error(`${this.#wrong.length} wrong answers: ${this.#wrong.slice(0, 5).join('; ')}`)
+    return {
+      seed: this.#options.seed,
+      root: this.#world?.root.uid,
+      operations: this.ended,
+      outcomes: { ...this.#outcomes },
+      longestGapMs: this.#longestGapMs,
+    }
+  }
+
+  async settle(): Promise<void> {
+    const random = seededRandom(`${this.#options.seed} settle`)
+    const recorded = this.#recordedCalls(this.#options.clients, (call) => this.#calls.callAny(random, call))
+    for (const unsettled of this.#unsettled.splice(0)) await insist(() => recorded.settle(unsettled))
+    const world = this.#world
+    if (world !== undefined) {
+      for (const place of [world.root, ...world.places, ...world.closed]) await this.#reread(world, place)
+    }
+    this.#calls.close()
+    if (this.#wrong.length > 0) throw new Error(`wrong answers: ${this.#wrong.slice(0, 5).join('; ')}`)
+  }
+
+  /** Lists everything of a place and reads its records, through every door; what was given up, through one. */
+  async #reread(world: SharedWorld, place: Place): Promise<void> {
+    const { doors } = this.#calls
+    const closedAt = world.closed.indexOf(place)
+    const through = closedAt < 0 ? doors : doors.filter((_, index) => index === closedAt % doors.length)
+    const known = closedAt < 0 ? [...place.all(), ...place.gone().slice(-goneSampled)] : [...place.all().slice(-goneSampled)]
+    for (const [index, door] of through.entries()) {
+      const recorded = this.#recordedCalls(this.#options.clients, (call) => this.#calls.callAt(door, call))
+      for (const kind of place === world.root ? (['Group', 'Identity', 'RoleBinding'] as const) : kinds) {
+        const query = queryOf(place, { below: place !== world.root && index % 2 === 1 })
+        await insist(async () => (await recorded.list({ kind, parent: place.uid, query, isForeign: isForeignTo(world, place) })) !== undefined)
+      }
+      const records = known.filter((_, at) => at % through.length === index)
+      for (const { kind, seen } of records) await insist(async () => (await recorded.read({ kind, parent: place.uid, uid: seen.uid })) !== undefined)
+    }
+  }
+
+  async #play(): Promise<void> {
+    const world = await this.#prepare()
+    this.#world = world
+    if (world === undefined) return
+    const clients = Array.from({ length: this.#options.clients }, (_, number) => this.#client(world, number))
+    await Promise.all(clients.map(({ client, random }) => this.#keepActing(client, random)))
+  }
+
+  async #keepActing(client: WorkloadClient, random: SeededRandom): Promise<void> {
+    try {
+      while (!this.#stopping.signal.aborted) if (!(await client.act())) await this.#pause(random)
+    } catch (error) {
+      // The others need not go on either.
+      this.#stopping.abort()
+      throw error
+    }
+  }
+
+  #client(world: SharedWorld, number: number): { client: WorkloadClient; random: SeededRandom } {
+    const random = seededRandom(`${this.#options.seed} client ${number}`)
+    const calls = this.#recordedCalls(number, (call) => this.#calls.callAny(random, call))
+    return { client: new WorkloadClient({ number, calls, world, random }), random }
+  }
+
+  /** Makes the root group and what is always there; undefined where the workload was stopped before. */
+  async #prepare(): Promise<SharedWorld | undefined> {
+    const random = seededRandom(`${this.#options.seed} prepare`)
+    const calls = this.#recordedCalls(this.#options.clients, (call) => this.#calls.callAny(random, call))
+    let attempts = 0
+    const seen = await this.#untilStopped(random, () => {
+      attempts += 1
+      const tag = `${this.#run}-root-${attempts}`
+      const [name, value] = [`faults ${tag}`, `${tag} 0`]
+      const creation = { kind: 'Group', parent: '/', fields: { name, description: value }, value, tag, name, idempotencyKey: tag } as const
+      return calls.create(creation, (left) => this.#unsettled.push(left))
+    })
+    if (seen === undefined) return undefined
+    const root = new Place(seen.uid, 'root')
+    const caller = decodeJwt(await this.#options.token()).sub ?? ''
+    const world: SharedWorld = { run: this.#run, root, places: [], closed: [], versions: this.#versions, unsettled: this.#unsettled, caller }
+    const { client } = this.#client(world, this.#options.clients)
+    for (let place = 0; place < openPlaces; place += 1) await this.#untilStopped(random, () => client.openPlace())
+    for (let chief = 0; chief < chiefs; chief += 1) await this.#untilStopped(random, () => client.appointChief())
+    return world.places.length === 0 ? undefined : world
+  }
+
+  /** Tries until something comes of it. */
+  async #untilStopped<T>(random: SeededRandom, attempt: () => Promise<T | undefined | false>): Promise<T | undefined> {
+    while (!this.#stopping.signal.aborted) {
+      const result = await attempt()
+      if (result !== undefined && result !== false) return result
+      await this.#pause(random)
+    }
+    return undefined
+  }
+
+  #recordedCalls(client: number, send: Send): RecordedCalls {
+    const { history, seed } = this.#options
+    const random = seededRandom(`${seed} pauses ${client}`)
+    return new RecordedCalls({
+      client,
+      history,
+      versions: this.#versions,
+      send,
+      pause: () => this.#pause(random),
+      ended: (operation) => this.#note(operation),
+      wrong: (text) => this.#wrong.push(text),
+    })
+  }
+
+  #note({ action, outcome }: Operation): void {
+    this.ended += 1
+    this.#outcomes[outcome] += 1
+    if (outcome !== 'ok' || action === 'read' || action === 'list') return
+    this.acknowledged += 1
+    this.#noteGap()
+  }
+
+  #noteGap(): void {
+    const now = performance.now()
+    this.#longestGapMs = Math.max(this.#longestGapMs, now - this.#lastAcknowledgedAt)
+    this.#lastAcknowledgedAt = now
+  }
+
+  /** False once the workload is stopping. */
+  async #pause(random: SeededRandom): Promise<boolean> {
+    try {
+      await delay(random.between(5, pauseMs), undefined, { signal: this.#stopping.signal })
+      return true
+    } catch {
+      // Stopped while it waited.
+      return false
+    }
+  }
+}
+
+/** Tries until it succeeds; throws where it never does. */
+async function insist(attempt: () => Promise<boolean>): Promise<void> {
+  const deadline = performance.now() + settlePatienceMs
+  while (!(await attempt())) {
+    if (performance.now() > deadline) throw new Error('no answer although everything should be well')
+    await delay(100)
+  }
 }

@@ -37,6 +37,7 @@ type operation struct {
 	Name       string `json:"name"`
 	Guard      string `json:"guard"`
 	GuardValue string `json:"guardValue"`
+	Code       int    `json:"code"`
 	Members    []seen `json:"members"`
 }
 

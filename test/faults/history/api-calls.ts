@@ -1,0 +1,112 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import type { JsonObject } from '@bufbuild/protobuf'
+import { grpcDoor, restDoor, type Door, type Options, type Reply } from '../../harness/doors.ts'
+import type { SeededRandom } from '../schedules/random.ts'
+
+/**
+ * What became of a call: an answer; no answer, so that it may have been done; or it was never sent, as nothing listened.
+ */
+export type CallResult = { readonly kind: 'answered'; readonly reply: Reply } | { readonly kind: 'unanswered' } | { readonly kind: 'unsent' }
+
+/** A call, as the doors take it. */
+export interface ApiCall {
+  readonly rpc: string
+  readonly request: JsonObject
+  readonly options?: Options
+}
+
+/** Which replicas are called, and as whom. */
+export interface ApiCallsOptions {
+  readonly endpoints: readonly string[]
+  readonly token: () => Promise<string>
+  readonly timeoutMs: number
+}
+
+/** Tokens live an hour. */
+const tokenUseMs = 5 * 60_000
+
+/** What grpc-js says of a call that it never had a connection for. */
+const grpcUnsent = /^No connection established|^Name resolution failed/
+
+/** Calls every replica over REST and gRPC. */
+export class ApiCalls {
+  readonly doors: readonly Door[]
+  readonly #options: ApiCallsOptions
+  #token: { readonly text: Promise<string>; readonly takenAt: number } | undefined
+
+  constructor(options: ApiCallsOptions) {
+    this.#options = options
+    this.doors = options.endpoints.flatMap((endpoint) => [restDoor(endpoint), grpcDoor(new URL(endpoint).host)])
+  }
+
+  /** Calls one of the doors, chosen at random. Rejects where the answer is none that an API gives. */
+  callAny(random: SeededRandom, call: ApiCall): Promise<CallResult> {
+    return this.callAt(random.pick(this.doors), call)
+  }
+
+  async callAt(door: Door, { rpc, request, options }: ApiCall): Promise<CallResult> {
+    const token = await this.#currentToken()
+    if (token === undefined) return { kind: 'unsent' }
+    const timer = new AbortController()
+    const late = delay(this.#options.timeoutMs, undefined, { signal: timer.signal })
+    try {
+      const answered = door.call(rpc, request, { ...options, token })
+      const reply = await Promise.race([answered, late])
+      if (reply === undefined) {
+        // Whatever it still says, nobody listens.
+        answered.catch(() => undefined)
+        return { kind: 'unanswered' }
+      }
+      return this.#resultOf(reply)
+    } catch (error) {
+      return failedCall(error)
+    } finally {
+      timer.abort()
+      late.catch(() => undefined)
+    }
+  }
+
+  close(): void {
+    for (const door of this.doors) door.close()
+  }
+
+  #resultOf(reply: Reply): CallResult {
+    if (reply.code === 16) this.#token = undefined
+    if (reply.code === 14 && !isOurs(reply) && grpcUnsent.test(reply.message)) return { kind: 'unsent' }
+    // grpc-js: the connection broke, or the deadline passed here.
+    if (!isOurs(reply) && reply.code !== 0) return { kind: 'unanswered' }
+    return { kind: 'answered', reply }
+  }
+
+  /** Undefined where nobody gives one at the moment. */
+  async #currentToken(): Promise<string | undefined> {
+    if (this.#token === undefined || performance.now() - this.#token.takenAt > tokenUseMs) {
+      this.#token = { text: this.#options.token(), takenAt: performance.now() }
+    }
+    const asked = this.#token
+    try {
+      return await asked.text
+    } catch {
+      if (this.#token === asked) this.#token = undefined
+      return undefined
+    }
+  }
+}
+
+/** The server puts ErrorInfo on every error of its own (spec 7.1); what a client library makes up has none. */
+function isOurs(reply: Reply): boolean {
+  return reply.details['ErrorInfo'] !== undefined
+}
+
+function failedCall(error: unknown): CallResult {
+  if (!(error instanceof Error)) throw error
+  // fetch: TypeError; an answer that broke off: SyntaxError.
+  if (!(error instanceof TypeError) && !(error instanceof SyntaxError)) throw error
+  const cause = error.cause as { code?: string } | undefined
+  return cause?.code === 'ECONNREFUSED' ? { kind: 'unsent' } : { kind: 'unanswered' }
+}
+
+/** The reason in an error's ErrorInfo. */
+export function reasonOf(reply: Reply): string {
+  return String(reply.details['ErrorInfo']?.['reason'] ?? '')
+}
