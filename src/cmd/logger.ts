@@ -1,5 +1,7 @@
+import { openSync } from 'node:fs'
 import { pino, type Logger } from 'pino'
 import type { Log } from '../core/log.ts'
+import { LogDestination } from './log-destination.ts'
 
 /** The logs of a process, on one stream of JSON lines. */
 export interface Logs {
@@ -22,7 +24,9 @@ function logOver(logger: Logger): Log {
 
 /** Logs to a file that only its owner reads, or to standard error: standard output is left to what a command prints. */
 export function createLogs(level: string, file?: string): Logs {
-  const destination = pino.destination(file === undefined ? { fd: 2, sync: false } : { dest: file, mode: 0o600, sync: false })
+  const destination = new LogDestination(file === undefined ? 2 : openSync(file, 'a', 0o600))
+  const flush = (): void => destination.flush()
+  process.once('exit', flush)
   const logger = pino({ level, base: null, timestamp: pino.stdTimeFunctions.isoTime, messageKey: 'message' }, destination)
-  return { log: logOver(logger), auditLog: logOver(logger.child({}, { level: 'info' })), flush: () => destination.flushSync() }
+  return { log: logOver(logger), auditLog: logOver(logger.child({}, { level: 'info' })), flush }
 }
