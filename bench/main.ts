@@ -1,7 +1,8 @@
 /** `npm run bench`: how fast it is, as ratios to what one would use instead, measured in turns in one run. docs/performance.md */
 import { ensurePart } from '../tools/parts.js'
 import { Environment } from './environment.ts'
-import { readOptions, usage, type Options } from './options.ts'
+import { machine, readOptions, usage, type Options } from './options.ts'
+import { save } from './report/save.ts'
 import { rowText, table } from './report/table.ts'
 import { groups } from './rows/groups.ts'
 import type { Row } from './rows/row.ts'
@@ -52,4 +53,8 @@ function read(): Options | undefined {
 
 const options = read()
 if (options?.help === true) process.stdout.write(usage())
-else if (options !== undefined) print(`\n${table(await run(options))}`)
+else if (options !== undefined) {
+  const rows = await run(options)
+  print(`\n${table(rows)}`)
+  if (options.save) await save(rows, { measuredAt: new Date().toISOString(), ...machine(), records: options.scale.largeRecords })
+}

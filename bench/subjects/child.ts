@@ -1,6 +1,9 @@
 import { spawn, type ChildProcess, type SpawnOptions } from 'node:child_process'
 import { once } from 'node:events'
 import { setTimeout as delay } from 'node:timers/promises'
+import { freePorts } from '../../test/parts/free-port.ts'
+
+const portAttempts = 4
 
 /** A server process: killed with the benchmark, its output kept for error messages. */
 export class Child {
@@ -56,5 +59,16 @@ export async function answers(url: string): Promise<boolean> {
   } catch {
     // Nothing listens yet.
     return false
+  }
+}
+
+/** Starts something on ports that are free; tries others where some other connection took one of them in between. */
+export async function onFreePorts<T>(count: number, start: (ports: readonly number[]) => Promise<T>): Promise<T> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await start(await freePorts(count))
+    } catch (error) {
+      if (attempt === portAttempts || !(error instanceof Error) || !/in use/.test(error.message)) throw error
+    }
   }
 }

@@ -5,9 +5,8 @@ import { request } from 'node:https'
 import type { Profiler } from 'node:inspector'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { freePorts } from '../../test/parts/free-port.ts'
 import { benchIssuer, subjects } from '../data/generate.ts'
-import { Child } from './child.ts'
+import { Child, onFreePorts } from './child.ts'
 import type { Issuer } from './issuer.ts'
 
 /** A running `taproot api`. */
@@ -93,27 +92,42 @@ function settings(options: TaprootOptions, place: { ports: readonly number[]; di
   }
 }
 
-/** Starts `taproot api` as an operator would, with a probe in it; resolves when it is ready. */
-export async function startTaproot(options: TaprootOptions): Promise<Taproot> {
-  const directory = await mkdtemp(join(tmpdir(), 'taproot-bench-api-'))
-  const ports = await freePorts(3)
-  const [port = 0, opsPort = 0] = ports
-  const baseUrl = `${options.tls === undefined ? 'http' : 'https'}://localhost:${port}`
-  const url = `${options.tls === undefined ? 'http' : 'https'}://127.0.0.1:${port}`
+/** A process that is ready. */
+interface Ready {
+  readonly child: Child
+  readonly ports: readonly number[]
+  readonly startMs: number
+  readonly saidNotReady: boolean
+}
+
+async function spawnReady(options: TaprootOptions, directory: string, ports: readonly number[]): Promise<Ready> {
   const flags = ['--disable-warning=ExperimentalWarning', '--expose-gc', '--import', join(import.meta.dirname, 'probe.ts')]
   const start = performance.now()
   const child = new Child([process.execPath, ...flags, join(root, 'src/cmd/taproot.ts'), 'api'], {
     stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
-    env: settings(options, { ports, directory, baseUrl }),
+    env: settings(options, { ports, directory, baseUrl: urlOf(options, 'localhost', ports) }),
   })
   let saidNotReady = false
   await child.until(async () => {
-    const response = await fetch(`http://127.0.0.1:${opsPort}/readyz`).catch(() => undefined)
+    const response = await fetch(`http://127.0.0.1:${ports[1]}/readyz`).catch(() => undefined)
     await response?.body?.cancel()
     saidNotReady ||= response?.status === 503
     return response?.ok === true
   }, startPatienceMs)
-  const startMs = performance.now() - start
+  return { child, ports, startMs: performance.now() - start, saidNotReady }
+}
+
+function urlOf({ tls }: TaprootOptions, host: string, ports: readonly number[]): string {
+  return `${tls === undefined ? 'http' : 'https'}://${host}:${ports[0]}`
+}
+
+/** Starts `taproot api` as an operator would, with a probe in it; resolves when it is ready. */
+export async function startTaproot(options: TaprootOptions): Promise<Taproot> {
+  const directory = await mkdtemp(join(tmpdir(), 'taproot-bench-api-'))
+  const { child, ports, startMs, saidNotReady } = await onFreePorts(3, (free) => spawnReady(options, directory, free))
+  const [port = 0, opsPort = 0] = ports
+  const url = urlOf(options, '127.0.0.1', ports)
+  const baseUrl = urlOf(options, 'localhost', ports)
   const ask = async (question: string): Promise<unknown> => {
     child.process.send(question)
     const [answer] = (await once(child.process, 'message')) as [{ value?: unknown; error?: string }]
