@@ -4,7 +4,6 @@ import type { Replica } from '../snapshot/replica.ts'
 import type { Row } from '../snapshot/row.ts'
 import type { Snapshot } from '../snapshot/snapshot.ts'
 import { everywhere, mergeGrants, narrow, type Grant, type Narrowing, type Reach } from './reach.ts'
-import type { RoleBinding } from '../gen/taproot/iam/v2/role_bindings_pb.ts'
 import type { Role } from '../gen/taproot/iam/v2/roles_pb.ts'
 
 /** Whose reach is asked for. */
@@ -34,11 +33,11 @@ export function roleCapabilities(role: Row): CapabilitySet {
 export function grantsOf(snapshot: Snapshot, identity: Uid): Grant[] {
   const home = parentOf(identity)
   const grants: Grant[] = []
-  for (const row of snapshot.table('RoleBinding').matching('identity', identity)) {
+  const bindings = snapshot.table('RoleBinding')
+  for (const row of bindings.matching('identity', identity)) {
     const group = trustedUid(row.parent)
     if (home !== rootParent && !isWithin(group, home)) continue
-    // A row of kind RoleBinding holds a RoleBinding.
-    const role = snapshot.get('Role', (row.message as unknown as RoleBinding).roleUid)
+    const role = snapshot.get('Role', bindings.valueOf(row, 'role') ?? '')
     grants.push({ group, capabilities: role === undefined ? emptySet : roleCapabilities(role) })
   }
   return mergeGrants(grants)
@@ -58,7 +57,7 @@ export class GrantsIndex {
       if (kind === 'Role') this.#known.clear()
       if (kind !== 'RoleBinding') return
       for (const changed of [old, row]) {
-        if (changed !== undefined) this.#known.delete((changed.message as unknown as RoleBinding).identityUid)
+        if (changed !== undefined) this.#known.delete(replica.snapshot.table(kind).valueOf(changed, 'identity') ?? '')
       }
     })
   }

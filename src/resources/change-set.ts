@@ -1,7 +1,7 @@
 import { isUid, trustedUid, type Uid } from '../core/uid.ts'
 import { DomainError } from '../core/errors.ts'
 import { randomHex } from '../core/runtime.ts'
-import type { Resource, Row } from '../snapshot/row.ts'
+import { nameOf, type Resource, type Row } from '../snapshot/row.ts'
 import { nameKey, recordKey, sweepKey, usedByKey } from '../store/keys.ts'
 import type { Guard, Write } from '../store/store.ts'
 import { alreadyExists } from './faults.ts'
@@ -11,7 +11,7 @@ import { envelopeBytes, envelopeOf, stamped, type EnvelopeFacts } from './record
 /** The unique keys that a record holds: its name among its siblings, and what its kind adds. */
 function claimsOf(kind: AnyKind, uid: Uid, record: Resource): Claim[] {
   const parent = uid.includes('/') ? uid.slice(0, uid.lastIndexOf('/')) : '/'
-  const name = kind.index.nameOf(record)
+  const name = nameOf(kind.index, record)
   const own = kind.uniqueName ? [{ key: nameKey(kind.index.kind, parent, name), taken: alreadyExists(kind.index.kind, `name "${name}" is taken`) }] : []
   return [...own, ...(kind.claims?.(uid, record) ?? [])]
 }

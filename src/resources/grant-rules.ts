@@ -41,7 +41,8 @@ export function bindingOf(row: Row): RoleBinding {
 
 /** The bindings that make their identities owners of the root group `root`. */
 export function ownerBindings(snapshot: Snapshot, root: Uid): Row[] {
-  return [...snapshot.table('RoleBinding').matching('parent', root)].filter((row) => bindingOf(row).roleUid === ownerRoleUid)
+  const bindings = snapshot.table('RoleBinding')
+  return [...bindings.matching('parent', root)].filter((row) => bindings.valueOf(row, 'role') === ownerRoleUid)
 }
 
 /** True where the binding (of `role`, on `group`) makes someone an owner of an organisation. */

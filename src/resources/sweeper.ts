@@ -1,6 +1,6 @@
 import type { Log } from '../core/log.ts'
 import { trustedUid, type Uid } from '../core/uid.ts'
-import { rowOfBytes } from '../snapshot/row.ts'
+import { rowOfBytes } from '../snapshot/row-maker.ts'
 import type { Replica } from '../snapshot/replica.ts'
 import { belowPrefix, recordKey, sweepKey, usedByPrefix } from '../store/keys.ts'
 import type { Entry, Guard, Store } from '../store/store.ts'

@@ -139,8 +139,8 @@ function fewCandidates(table: KindTable, scope: ViewScope): Iterable<Row> | unde
     if (to - from <= adHocRows) return table.byUid.items(from, to)
   }
   const filters = scope.place === 'child' ? [[parentFilter, scope.uid] as const, ...scope.filters] : scope.filters
-  const sets = filters.map(([filter, value]) => table.matching(filter, value)).sort((a, b) => a.size - b.size)
-  return sets[0] !== undefined && sets[0].size <= adHocRows ? sets[0] : undefined
+  const [fewest] = filters.map(([filter, value]) => table.matching(filter, value)).sort((a, b) => a.size - b.size)
+  return fewest !== undefined && fewest.size <= adHocRows ? fewest : undefined
 }
 
 function sortedSequence(table: KindTable, rows: Iterable<Row>, by: { scope: ViewScope; order: Order }): Sequence<Row> {

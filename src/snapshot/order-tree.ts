@@ -45,6 +45,11 @@ export class OrderTree<T> {
     for (let index = 1; index < items.length; index++) {
       if (!(compare(entry(items, index - 1), entry(items, index)) < 0)) throw new RangeError(`items are not strictly ascending at ${index}`)
     }
+    return OrderTree.ofAscending(items, compare)
+  }
+
+  /** The same without a look at the order: only for items that are known to be strictly ascending under `compare`. */
+  static ofAscending<T>(items: readonly T[], compare: Compare<T>): OrderTree<T> {
     const tree = new OrderTree(compare)
     tree.#root = rootOver(portions(items, leafWidth).map(leafOf))
     tree.#size = items.length

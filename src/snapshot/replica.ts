@@ -1,6 +1,7 @@
 import type { Log } from '../core/log.ts'
 import { watchedPrefixes } from '../store/keys.ts'
 import { StoreError, storeRevision, type Change, type Revision, type Store } from '../store/store.ts'
+import { loadSnapshot } from './load.ts'
 import type { KindIndex, Row } from './row.ts'
 import { Snapshot, type RowListener } from './snapshot.ts'
 import { Waiters } from './waiters.ts'
@@ -29,7 +30,6 @@ export interface ReplicaOptions {
   readonly barrierTimeoutMs?: number
 }
 
-const pageEntries = 5_000
 const firstBackoffMs = 50
 const maxBackoffMs = 2_000
 
@@ -187,30 +187,22 @@ export class Replica {
 
   /** Reads everything as of one commit into a new snapshot and puts it in place. */
   async #load(signal: AbortSignal): Promise<void> {
+    const { store, kinds, log } = this.#options
     const snapshot = this.#emptySnapshot()
-    let revision: Revision | undefined
-    let records = 0
-    for (const prefix of watchedPrefixes) {
-      let after: string | undefined
-      for (;;) {
-        const page = await this.#options.store.range(
-          { prefix, limit: pageEntries, ...(after === undefined ? {} : { after }), ...(revision === undefined ? {} : { revision }) },
-          signal,
-        )
-        revision ??= page.revision
-        snapshot.apply(page.entries)
-        records += page.entries.length
-        if (this.#state.kind === 'loading') this.#state = { kind: 'loading', records }
-        after = page.entries.at(-1)?.key
-        if (!page.more || after === undefined) break
-        if (records % (20 * pageEntries) === 0) this.#options.log.info('loading', { records })
-      }
-    }
+    const { revision, records } = await loadSnapshot(snapshot, {
+      store,
+      kinds: kinds.map(({ kind }) => kind),
+      log,
+      signal,
+      progress: (count) => {
+        if (this.#state.kind === 'loading') this.#state = { kind: 'loading', records: count }
+      },
+    })
     this.#snapshot = snapshot
-    this.#revision = revision ?? storeRevision(0)
+    this.#revision = revision
     for (const listener of this.#resetListeners) listener()
     this.#waiters.reached(this.#revision)
-    this.#options.log.info('loaded', { records, revision: this.#revision })
+    log.debug('the snapshot is in place', { records, revision })
   }
 
   /** Follows the store until closed. */

@@ -1,10 +1,13 @@
 import type { DescMessage, Message } from '@bufbuild/protobuf'
-import type { Timestamp } from '@bufbuild/protobuf/wkt'
 import { fromBinary } from '@bufbuild/protobuf'
-import { timestampFromMs } from '@bufbuild/protobuf/wkt'
-import { parentOf, type Uid } from '../core/uid.ts'
+import { timestampFromMs, type Timestamp } from '@bufbuild/protobuf/wkt'
+import type { rootParent, Uid } from '../core/uid.ts'
 import { EnvelopeSchema, type Envelope } from '../gen/taproot/store/v1/envelope_pb.ts'
 import type { Revision } from '../store/store.ts'
+import type { Decoded, DecodedHolder, DecodedRows } from './decoded-rows.ts'
+import { scanEnvelope, type EnvelopeParts } from './envelope-scan.ts'
+import type { ScanTarget } from './record-scan.ts'
+import { Slab, type RecordSlabs, type SlabItem } from './record-slabs.ts'
 
 /** What every resource message has (spec 2.1, architecture 6). */
 export interface ResourceFields {
@@ -18,70 +21,193 @@ export interface ResourceFields {
 /** A resource as the schema generates it. */
 export type Resource = Message & ResourceFields
 
+/**
+ * Where an exact filter's value comes from: a field of the record by its proto name (`of`: it is the uid of a record of that kind), the member of a oneof that
+ * is set, the record's uid, or its parent's uid.
+ */
+export type FilterSource = (ScanTarget & { readonly of?: string }) | { readonly uid: (uid: Uid) => string } | { readonly parent: true }
+
 /** What a kind tells the snapshot about its records. */
 export interface KindIndex {
   readonly kind: string
   readonly desc: DescMessage
-  /** The value that `order_by=name` sorts by and the `name` filter compares. */
-  nameOf(record: Resource): string
-  /** Exact filters beyond `name` and the parent: field name -> the record's value, or undefined where it has none. */
-  readonly filters: Readonly<Record<string, (record: Resource) => string | undefined>>
+  /** The text field (proto name) that `order_by=name` sorts by and the `name` filter compares; absent where the kind has no names. */
+  readonly name?: string
+  /** Exact filters beyond `name` and the parent. */
+  readonly filters: Readonly<Record<string, FilterSource>>
   /** Records of these kinds take this one along when they are removed: this record's `filter` value is then the removed uid. */
   readonly removedWith: readonly { readonly kind: string; readonly filter: string }[]
 }
 
-/** One record as of one commit: immutable; a later commit brings another row. */
-export interface Row {
-  readonly kind: string
+/** The name of a decoded record, as its kind's index has it. */
+export function nameOf(index: KindIndex, record: Resource): string {
+  const field = index.desc.fields.find(({ name }) => name === index.name)
+  // The field is a text: compileScan checked it.
+  return field === undefined ? '' : ((record as unknown as Record<string, string>)[field.localName] ?? '')
+}
+
+/** What the rows of one kind have in common. */
+export interface RowHome {
+  readonly index: KindIndex
+  /** Which rows stay decoded; undefined where all do. */
+  readonly decoded: DecodedRows | undefined
+  /** Where the rows' bytes are kept; undefined where each keeps what it was made of. */
+  readonly slabs: RecordSlabs | undefined
+  /** How each exact filter's value is read from a row, in the order of the kind's filters. */
+  readonly filters: readonly FilterReader[]
+}
+
+/** Reads an exact filter's value from a row. */
+export type FilterReader = (row: Row) => string | undefined
+
+/** How the values of a kind's exact filters are read from its rows. */
+export function filterReaders(index: KindIndex): FilterReader[] {
+  let slot = 0
+  return Object.values(index.filters).map((source) => ('parent' in source ? (row) => row.parent : readerOfSlot(slot++)))
+}
+
+/** Most kinds have two filter values at most: these lie in the row itself, which is one step less for each comparison. */
+function readerOfSlot(slot: number): FilterReader {
+  if (slot === 0) return (row) => row.value0
+  if (slot === 1) return (row) => row.value1
+  return (row) => row.values[slot]
+}
+
+/** What a row is made of. */
+export interface RowFields {
   readonly uid: Uid
-  readonly parent: Uid | '/'
+  readonly parent: Uid | typeof rootParent
   readonly name: string
   readonly createMs: number
   readonly updateMs: number
-  readonly etag: string
-  readonly managedBy: string
+  readonly revision: Revision
+  /** The values of exact filters but those that are the parent. */
+  readonly values: readonly (string | undefined)[]
+}
+
+const noValues: readonly undefined[] = []
+const nowhere = new Slab(Buffer.alloc(0))
+
+/**
+ * One record as of one commit: immutable; a later commit brings another row. What lists sort and filter by is at hand; the rest is read from the stored
+ * bytes when it is asked for.
+ */
+export class Row implements SlabItem, DecodedHolder {
+  readonly uid: Uid
+  readonly parent: Uid | typeof rootParent
+  readonly name: string
+  readonly createMs: number
+  readonly updateMs: number
   /** The commit that wrote it; 0 for built-in records. */
   readonly revision: Revision
-  /** Exact-filter values, in the order of the kind's filters. */
-  readonly filterValues: readonly (string | undefined)[]
-  readonly envelope: Envelope
-  /** The whole resource. Shared by all readers: never change it. */
-  readonly message: Resource
-}
+  /** Exact-filter values; all of them are in `values` where there are more than two. Read by the filters' readers. */
+  readonly value0: string | undefined
+  readonly value1: string | undefined
+  readonly values: readonly (string | undefined)[]
+  /** The size of the stored envelope. */
+  readonly length: number
+  readonly #home: RowHome
+  #slab = nowhere
+  #offset = 0
+  #index = -1
+  #decoded: Decoded | undefined
 
-/** The resource in `envelope`, its envelope fields filled in. */
-function decodeResource(desc: DescMessage, uid: Uid, envelope: Envelope): Resource {
-  // Every resource message of the schema has these fields; test/core/schema.test.ts walks it.
-  const message = fromBinary(desc, envelope.record) as Resource
-  message.uid = uid
-  message.etag = envelope.etag
-  message.managedBy = envelope.managedBy
-  message.createTime = timestampFromMs(Number(envelope.createTimeMs))
-  message.updateTime = timestampFromMs(Number(envelope.updateTimeMs))
-  return message
-}
-
-/** A row made of a decoded envelope. */
-export function rowOfEnvelope(index: KindIndex, source: { uid: Uid; envelope: Envelope; revision: Revision }): Row {
-  const { uid, envelope, revision } = source
-  const message = decodeResource(index.desc, uid, envelope)
-  return {
-    kind: index.kind,
-    uid,
-    parent: parentOf(uid),
-    name: index.nameOf(message),
-    createMs: Number(envelope.createTimeMs),
-    updateMs: Number(envelope.updateTimeMs),
-    etag: envelope.etag,
-    managedBy: envelope.managedBy,
-    revision,
-    filterValues: Object.values(index.filters).map((valueOf) => valueOf(message)),
-    envelope,
-    message,
+  /** A row whose stored envelope is `bytes`. */
+  constructor(home: RowHome, fields: RowFields, bytes: Uint8Array) {
+    this.uid = fields.uid
+    this.parent = fields.parent
+    this.name = fields.name
+    this.createMs = fields.createMs
+    this.updateMs = fields.updateMs
+    this.revision = fields.revision
+    this.value0 = fields.values[0]
+    this.value1 = fields.values[1]
+    this.values = fields.values.length > 2 ? fields.values : noValues
+    this.length = bytes.length
+    this.#home = home
+    if (home.slabs === undefined) this.#slab = new Slab(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength))
+    else home.slabs.put(this, bytes)
   }
-}
 
-/** A row made of the stored bytes. Throws where they are no envelope of this kind. */
-export function rowOfBytes(index: KindIndex, source: { uid: Uid; bytes: Uint8Array; revision: Revision }): Row {
-  return rowOfEnvelope(index, { uid: source.uid, envelope: fromBinary(EnvelopeSchema, source.bytes), revision: source.revision })
+  get kind(): string {
+    return this.#home.index.kind
+  }
+
+  /** Exact-filter values, in the order of the kind's filters. */
+  get filterValues(): readonly (string | undefined)[] {
+    return this.#home.filters.map((read) => read(this))
+  }
+
+  get etag(): string {
+    return this.#parts().etag
+  }
+
+  get managedBy(): string {
+    return this.#parts().managedBy
+  }
+
+  /**
+   * The resource's own message as it is stored: without uid, etag, managed_by and times. No copy: never write to it. It stays as it is for as long as
+   * somebody holds it.
+   */
+  get bytes(): Uint8Array {
+    const { recordStart, recordEnd } = this.#parts()
+    return this.#slab.buffer.subarray(recordStart, recordEnd)
+  }
+
+  /** All that is stored, decoded anew. */
+  get envelope(): Envelope {
+    return fromBinary(EnvelopeSchema, this.#slab.buffer.subarray(this.#offset, this.#offset + this.length))
+  }
+
+  /** The whole resource, decoded when it was not read for a while. Shared by all readers: never change it. */
+  get message(): Resource {
+    const decoded = this.#decoded
+    if (decoded === undefined) return this.#decode()
+    decoded.used = true
+    return decoded.message
+  }
+
+  /** Where the stored envelope lies in its slab. */
+  get offset(): number {
+    return this.#offset
+  }
+
+  get index(): number {
+    return this.#index
+  }
+
+  place(slab: Slab, offset: number, index: number): void {
+    this.#slab = slab
+    this.#offset = offset
+    this.#index = index
+  }
+
+  forget(): void {
+    this.#decoded = undefined
+  }
+
+  /** Tells, once, that the row is in no table any more: its bytes may be read, but no longer count as in use. */
+  release(): void {
+    this.#home.slabs?.release(this.#slab, this)
+  }
+
+  #parts(): EnvelopeParts {
+    return scanEnvelope(this.#slab.buffer, this.#offset, this.#offset + this.length)
+  }
+
+  #decode(): Resource {
+    const { index, decoded } = this.#home
+    const { recordStart, recordEnd, etag, managedBy } = this.#parts()
+    // Every resource message of the schema has these fields; test/core/schema.test.ts walks it.
+    const message = fromBinary(index.desc, this.#slab.buffer.subarray(recordStart, recordEnd)) as Resource
+    message.uid = this.uid
+    message.etag = etag
+    message.managedBy = managedBy
+    message.createTime = timestampFromMs(this.createMs)
+    message.updateTime = timestampFromMs(this.updateMs)
+    this.#decoded = { message, holder: this, bytes: this.length, used: false }
+    decoded?.keep(this.#decoded)
+    return message
+  }
 }

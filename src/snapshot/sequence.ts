@@ -1,4 +1,5 @@
 import type { Compare, OrderTree, Side } from './order-tree.ts'
+import { sink } from './slices.ts'
 
 /** The items of ranks `from` (included) to `to` (excluded) of a tree: `to - from` of them. Void as soon as the tree's version changes. */
 export interface Sequence<T> {
@@ -173,6 +174,7 @@ interface Head<T> {
 function merge<T>(windows: readonly Window<T>[], compare: Compare<T>, { skip, limit }: { skip: number; limit: number }): T[] {
   // Twice the fair share: so there are at most half as many further reads as runs, and at most twice as many items read as needed.
   const batchSize = Math.ceil((2 * (skip + limit)) / windows.length)
+  const byItem = (a: Head<T>, b: Head<T>): number => compare(a.item, b.item)
   const heap: Head<T>[] = []
   for (const window of windows) {
     const batch = window.run.items(window.low, batchSize)
@@ -181,13 +183,13 @@ function merge<T>(windows: readonly Window<T>[], compare: Compare<T>, { skip, li
     if (item !== undefined) heap.push({ item, batch, index: 1, window })
   }
   // Sorted, it is a heap.
-  heap.sort((a, b) => compare(a.item, b.item))
+  heap.sort(byItem)
   const found: T[] = []
   for (let step = 0; step < skip + limit; step++) {
     const top = entry(heap, 0)
     if (step >= skip) found.push(top.item)
     const head = advance(top, batchSize) ? top : heap.pop()
-    if (head !== undefined && heap.length > 0) sink(heap, head, compare)
+    if (head !== undefined && heap.length > 0) sink(heap, head, byItem)
   }
   return found
 }
@@ -202,22 +204,6 @@ function advance<T>(head: Head<T>, batchSize: number): boolean {
   }
   head.item = entry(head.batch, head.index++)
   return true
-}
-
-/** Puts a head where it belongs in a heap whose top place is free. */
-function sink<T>(heap: Head<T>[], head: Head<T>, compare: Compare<T>): void {
-  let place = 0
-  for (;;) {
-    const left = heap[2 * place + 1]
-    if (left === undefined) break
-    const right = heap[2 * place + 2]
-    const rightFirst = right !== undefined && compare(right.item, left.item) < 0
-    const least = rightFirst ? right : left
-    if (compare(head.item, least.item) <= 0) break
-    heap[place] = least
-    place = 2 * place + (rightFirst ? 2 : 1)
-  }
-  heap[place] = head
 }
 
 /** The index of the last number of an ascending list that is `limit` at most; -1 where there is none. */

@@ -1,14 +1,20 @@
 import { trustedUid, type Uid } from '../core/uid.ts'
 import { parseRecordKey, sweepPrefix } from '../store/keys.ts'
 import type { Change, Entry, Revision } from '../store/store.ts'
-import { rowOfBytes, type KindIndex, type Row } from './row.ts'
+import { DecodedRows } from './decoded-rows.ts'
+import { RecordSlabs } from './record-slabs.ts'
+import { RowMaker } from './row-maker.ts'
+import { filterReaders, type KindIndex, type Row } from './row.ts'
+import type { Slices } from './slices.ts'
 import { KindTable } from './table.ts'
 
 /** Told of every row that came, changed or went; `kind` is the row's. */
 export type RowListener = (kind: string, old: Row | undefined, row: Row | undefined) => void
 
 /** Index keys that readers need besides the records; the others only ever guard transactions. */
-const keptPrefixes = ['i/owners/', sweepPrefix, 'meta/'] as const
+export const keptPrefixes = ['i/owners/', sweepPrefix, 'meta/'] as const
+
+const entriesPerLook = 64
 
 /** Told when something that could not be read was left out. */
 export type FaultListener = (fault: { key: string; cause: unknown }) => void
@@ -19,18 +25,21 @@ export type FaultListener = (fault: { key: string; cause: unknown }) => void
  */
 export class Snapshot {
   readonly #tables: ReadonlyMap<string, KindTable>
+  readonly #makers: ReadonlyMap<string, RowMaker>
   readonly #kept = new Map<string, Entry>()
   readonly #marks = new Map<string, string>()
-  readonly #builtIns: readonly Row[]
   readonly #listener: RowListener
   readonly #fault: FaultListener
 
   constructor(options: { kinds: readonly KindIndex[]; builtIns: readonly Row[]; listener: RowListener; fault: FaultListener }) {
     this.#tables = new Map(options.kinds.map((index) => [index.kind, new KindTable(index)]))
-    this.#builtIns = options.builtIns
+    const decoded = new DecodedRows()
+    const slabs = new RecordSlabs()
+    const findUid = (uid: string, kind: string | undefined): string | undefined => this.#findUid(uid, kind)
+    this.#makers = new Map(options.kinds.map((index) => [index.kind, new RowMaker({ index, decoded, slabs, filters: filterReaders(index) }, findUid)]))
     this.#listener = options.listener
     this.#fault = options.fault
-    for (const row of this.#builtIns) this.table(row.kind).put(row)
+    for (const row of options.builtIns) this.table(row.kind).put(row)
   }
 
   /** The records of one kind. Throws TypeError for a kind that is not registered. */
@@ -73,26 +82,61 @@ export class Snapshot {
     }
   }
 
-  #applyRecord(change: Change): void {
-    const { kind, uid } = parseRecordKey(change.key)
-    const table = this.#tables.get(kind)
-    if (table === undefined) return
-    const row =
-      change.value === undefined
-        ? undefined
-        : this.#decode(table.index, { key: change.key, uid: trustedUid(uid), bytes: change.value, revision: change.revision })
-    if (row === undefined || this.#isOrphan(table, row)) this.#drop(table, uid)
-    else this.#listener(kind, table.put(row), row)
+  /**
+   * Takes a part of what a snapshot is loaded from: all of it as of one commit, kept keys before records, and no key twice. Until `settle` the rows are
+   * found by uid only; listeners are not told.
+   */
+  async stage(entries: readonly Entry[], slices: Slices): Promise<void> {
+    for (const [at, entry] of entries.entries()) {
+      if (!entry.key.startsWith('r/')) this.apply([{ ...entry }])
+      else {
+        const { table, row } = this.#read(entry)
+        if (row !== undefined) table?.stage(row)
+      }
+      if (at % entriesPerLook === 0 && slices.isOver) await slices.pause()
+    }
   }
 
-  #decode(index: KindIndex, source: { key: string; uid: Uid; bytes: Uint8Array; revision: Revision }): Row | undefined {
+  /** Ends the loading: brings all that was staged in order. */
+  async settle(slices: Slices): Promise<void> {
+    for (const table of this.#tables.values()) await table.settle(slices)
+  }
+
+  #applyRecord(change: Change): void {
+    const { table, uid, row } = this.#read(change)
+    if (table === undefined) return
+    if (row === undefined) this.#drop(table, uid)
+    else this.#listener(table.index.kind, table.put(row), row)
+  }
+
+  /** The table that the change is in, and the row that comes there; no row where the record goes, can't be read, or goes with one that was removed. */
+  #read({ key, value, revision }: Change): { table: KindTable | undefined; uid: string; row: Row | undefined } {
+    const { kind, uid } = parseRecordKey(key)
+    const table = this.#tables.get(kind)
+    if (table === undefined || value === undefined) return { table, uid, row: undefined }
+    const row = this.#make(table.index.kind, { key, uid, bytes: value, revision })
+    if (row === undefined || !this.#isOrphan(table, row)) return { table, uid, row }
+    row.release()
+    return { table, uid, row: undefined }
+  }
+
+  #make(kind: string, source: { key: string; uid: string; bytes: Uint8Array; revision: Revision }): Row | undefined {
     try {
-      return rowOfBytes(index, source)
+      return this.#makers.get(kind)?.make(source)
     } catch (cause) {
       // One unreadable record must not take the replica down; it is absent, and the log says so.
       this.#fault({ key: source.key, cause })
       return undefined
     }
+  }
+
+  #findUid(uid: string, kind: string | undefined): string | undefined {
+    if (kind !== undefined) return this.#tables.get(kind)?.get(uid)?.uid
+    for (const table of this.#tables.values()) {
+      const row = table.get(uid)
+      if (row !== undefined) return row.uid
+    }
+    return undefined
   }
 
   #drop(table: KindTable, uid: string): void {

@@ -1,7 +1,10 @@
 import type { Uid } from '../core/uid.ts'
 import { OrderTree } from './order-tree.ts'
 import { uidOrder } from './order.ts'
-import type { KindIndex, Row } from './row.ts'
+import { filterReaders, type FilterReader, type KindIndex, type Row } from './row.ts'
+import { sortInSlices, type Slices } from './slices.ts'
+import { UidMap, digitOf } from './uid-map.ts'
+import { Matches, ValueIndex } from './value-index.ts'
 import { Views } from './views.ts'
 
 /** The filter that every kind has: the uid one level up, `/` for roots. */
@@ -9,22 +12,46 @@ export const parentFilter = 'parent'
 /** The filter that every kind has: the record's name. */
 export const nameFilter = 'name'
 
-const noRows: ReadonlySet<Row> = new Set()
+const parentOf: FilterReader = (row) => row.parent
+const nameOf: FilterReader = (row) => row.name
+
+function emptyStages(): Row[][] {
+  return Array.from({ length: 16 }, () => [])
+}
+
+const noRows = new OrderTree<Row>(uidOrder.compare)
 
 /** All records of one kind: by uid, in uid order with counts, by each exact filter, and in the views that lists asked for. */
 export class KindTable {
   readonly index: KindIndex
-  readonly byUid = new OrderTree<Row>(uidOrder.compare)
   readonly views: Views
-  readonly #rows = new Map<string, Row>()
-  readonly #filterNames: readonly string[]
-  readonly #postings = new Map<string, Map<string, Set<Row>>>()
+  readonly #rows = new UidMap()
+  readonly #valueOf: ReadonlyMap<string, FilterReader>
+  readonly #byValue: ReadonlyMap<string, ValueIndex>
+  /** Those of #byValue, each once. */
+  readonly #indexes: readonly ValueIndex[]
+  /** By the first digit of the uid: what comes in the order of one digit's uids needs no sorting. */
+  #staged = emptyStages()
+  #byUid = new OrderTree<Row>(uidOrder.compare)
 
   constructor(index: KindIndex) {
     this.index = index
-    this.#filterNames = Object.keys(index.filters)
-    for (const name of [parentFilter, nameFilter, ...this.#filterNames]) this.#postings.set(name, new Map())
+    const readers = filterReaders(index)
+    const filters = Object.entries(index.filters).map(([name, source], at) => ({ name, isParent: 'parent' in source, read: readers[at] ?? parentOf }))
+    this.#valueOf = new Map([[parentFilter, parentOf], [nameFilter, nameOf], ...filters.map(({ name, read }) => [name, read] as const)])
+    const byParent = new ValueIndex(parentOf)
+    this.#byValue = new Map([
+      [parentFilter, byParent],
+      ...(index.name === undefined ? [] : [[nameFilter, new ValueIndex(nameOf)] as const]),
+      ...filters.map(({ name, isParent, read }) => [name, isParent ? byParent : new ValueIndex(read)] as const),
+    ])
+    this.#indexes = [...new Set(this.#byValue.values())]
     this.views = new Views(this)
+  }
+
+  /** All records in uid order. */
+  get byUid(): OrderTree<Row> {
+    return this.#byUid
   }
 
   get size(): number {
@@ -42,21 +69,18 @@ export class KindTable {
   }
 
   /** The records whose `filter` has exactly this value. */
-  matching(filter: string, value: string): ReadonlySet<Row> {
-    return this.#postings.get(filter)?.get(value) ?? noRows
+  matching(filter: string, value: string): Matches {
+    return this.#byValue.get(filter)?.matching(value) ?? new Matches(noRows, 0, 0)
   }
 
   /** The value that `row` has for `filter`. */
   valueOf(row: Row, filter: string): string | undefined {
-    if (filter === parentFilter) return row.parent
-    if (filter === nameFilter) return row.name
-    return row.filterValues[this.#filterNames.indexOf(filter)]
+    return this.#valueOf.get(filter)?.(row)
   }
 
   /** The ranks in uid order of `uid` (where `inclusive`) and everything below it. */
   rangeWithin(uid: Uid, inclusive: boolean): { from: number; to: number } {
-    const below = this.byUid.rankBy((row) => row.uid < uid || row.uid === uid)
-    const from = inclusive ? this.byUid.rankBy((row) => row.uid < uid) : below
+    const from = this.byUid.rankBy(inclusive ? (row) => row.uid < uid : (row) => row.uid <= uid)
     // '0' follows '/' in ASCII, so `uid0` is the first text after everything that starts with `uid/`.
     const end = `${uid}0`
     const to = this.byUid.rankBy((row) => row.uid < end)
@@ -64,20 +88,31 @@ export class KindTable {
     return { from, to }
   }
 
+  /** Adds a row of a table that is being loaded: until `settle` it is found by uid only. No other row has its uid. */
+  stage(row: Row): void {
+    this.#rows.set(row)
+    this.#staged[digitOf(row.uid.charCodeAt(0)) & 15]?.push(row)
+  }
+
+  /** Ends the loading: brings what was there and what was staged in order, in slices. */
+  async settle(slices: Slices): Promise<void> {
+    const rows = [...this.#byUid.items(0, this.#byUid.size)].concat(...this.#staged)
+    this.#staged = emptyStages()
+    const sorted = await sortInSlices(rows, uidOrder.compare, slices)
+    this.#byUid = OrderTree.ofAscending(sorted, uidOrder.compare)
+    for (const index of this.#indexes) await index.load(sorted, slices)
+  }
+
   /** Puts a row in place of the one with its uid. */
   put(row: Row): Row | undefined {
     const old = this.#rows.get(row.uid)
-    if (old !== undefined) this.#unindex(old)
-    this.#rows.set(row.uid, row)
-    this.byUid.insert(row)
-    for (const [filter, byValue] of this.#postings) {
-      const value = this.valueOf(row, filter)
-      if (value === undefined) continue
-      const held = byValue.get(value)
-      if (held === undefined) byValue.set(value, new Set([row]))
-      else held.add(row)
-    }
+    // The map's key is the uid of the row that it came with, and lives as long as that.
+    if (old !== undefined) this.#rows.delete(row.uid)
+    this.#rows.set(row)
+    this.#byUid.insert(row)
+    for (const index of this.#indexes) index.put(old, row)
     this.views.changed(old, row)
+    if (old !== row) old?.release()
     return old
   }
 
@@ -85,20 +120,11 @@ export class KindTable {
   remove(uid: string): Row | undefined {
     const old = this.#rows.get(uid)
     if (old === undefined) return undefined
-    this.#unindex(old)
     this.#rows.delete(uid)
+    this.#byUid.delete(old)
+    for (const index of this.#indexes) index.remove(old)
     this.views.changed(old, undefined)
+    old.release()
     return old
-  }
-
-  #unindex(row: Row): void {
-    this.byUid.delete(row)
-    for (const [filter, byValue] of this.#postings) {
-      const value = this.valueOf(row, filter)
-      if (value === undefined) continue
-      const held = byValue.get(value)
-      held?.delete(row)
-      if (held?.size === 0) byValue.delete(value)
-    }
   }
 }

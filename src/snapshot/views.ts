@@ -2,6 +2,8 @@ import { isBelow, isWithin } from '../core/uid.ts'
 import { OrderTree } from './order-tree.ts'
 import type { Order } from './order.ts'
 import type { Row } from './row.ts'
+import { Slices, sortInSlices } from './slices.ts'
+import type { Matches } from './value-index.ts'
 
 /** Which records of a kind a view holds: those in one place, further cut by exact filters. */
 export interface ViewScope {
@@ -16,9 +18,7 @@ export interface ViewScope {
 /** What views are filled from: the table that they belong to. */
 export interface ViewSource {
   readonly byUid: OrderTree<Row>
-  get(uid: string): Row | undefined
-  rows(): Iterable<Row>
-  matching(filter: string, value: string): ReadonlySet<Row>
+  matching(filter: string, value: string): Matches
   valueOf(row: Row, filter: string): string | undefined
   rangeWithin(uid: Row['uid'], inclusive: boolean): { readonly from: number; readonly to: number }
 }
@@ -29,20 +29,31 @@ const maxEntries = 6_000_000
 const maxViews = 512
 /** A source of up to this many rows is sorted at once; a larger one in slices between which other work runs. */
 const sliceRows = 2_000
+const missedPerLook = 64
+
+/** A change of the table: what was there before, and what is there now. */
+interface RowChange {
+  readonly old: Row | undefined
+  readonly row: Row | undefined
+}
 
 /**
  * A view being filled or in use.
- * States: `filling` (its tree holds part; changes already reach it) -> `ready`; either -> `dropped` (evicted: no change reaches it any more).
+ * States: `filling` (its tree is empty; changes are put by) -> `ready`; `ready` -> `dropped` (evicted: no change reaches it any more).
  */
 interface View {
   readonly scope: ViewScope
-  readonly tree: OrderTree<Row>
+  readonly order: Order
+  /** Resolves when it is no longer filling. */
   readonly ready: Promise<void>
+  /** What changed since the filling began. */
+  readonly missed: RowChange[]
+  tree: OrderTree<Row>
   state: 'filling' | 'ready' | 'dropped'
 }
 
 /** What a list reads. */
-export type ReadyView = Pick<View, 'tree' | 'state'>
+export type ReadyView = Readonly<Pick<View, 'tree' | 'state'>>
 
 /** True where `row` lies in `scope`. */
 export function inScope(table: ViewSource, scope: ViewScope, row: Row): boolean {
@@ -73,9 +84,17 @@ export class Views {
   /** Applies one change of the table to every view. */
   changed(old: Row | undefined, row: Row | undefined): void {
     for (const view of this.#views.values()) {
-      if (old !== undefined && inScope(this.#table, view.scope, old)) view.tree.delete(old)
-      if (row !== undefined && inScope(this.#table, view.scope, row)) view.tree.insert(row)
+      if (view.state === 'filling') view.missed.push({ old, row })
+      else this.#apply(view, { old, row })
     }
+  }
+
+  #apply({ scope, order, tree }: View, { old, row }: RowChange): void {
+    const was = old !== undefined && inScope(this.#table, scope, old)
+    const is = row !== undefined && inScope(this.#table, scope, row)
+    // In the same place the new row takes the old one's.
+    if (was && !(is && order.compare(old, row) === 0)) tree.delete(old)
+    if (is) tree.insert(row)
   }
 
   /**
@@ -88,7 +107,7 @@ export class Views {
     if (view === undefined) {
       view = this.#fill(scope, order)
       this.#views.set(id, view)
-      this.#evict(id)
+      this.#evict(view)
     } else {
       // Last used comes last: the map's order is the order of eviction.
       this.#views.delete(id)
@@ -100,57 +119,57 @@ export class Views {
 
   #fill(scope: ViewScope, order: Order): View {
     const source = this.#source(scope)
-    if (source.length <= sliceRows) {
-      const rows = source.filter((row) => inScope(this.#table, scope, row)).sort(order.compare)
-      return { scope, tree: OrderTree.fromSorted(rows, order.compare), ready: Promise.resolve(), state: 'ready' }
+    if (source.length > sliceRows) {
+      const view: View = { scope, order, tree: new OrderTree<Row>(order.compare), state: 'filling', missed: [], ready: this.#fillInSlices(() => view, source) }
+      return view
     }
-    const tree = new OrderTree<Row>(order.compare)
-    const filled = Promise.withResolvers<void>()
-    const view: View = { scope, tree, ready: filled.promise, state: 'filling' }
-    let next = 0
-    const slice = (): void => {
-      const end = Math.min(next + sliceRows, source.length)
-      for (; next < end; next++) {
-        const row = source[next]
-        // A row that was replaced or removed meanwhile reached the view as a change.
-        if (row !== undefined && this.#table.get(row.uid) === row && inScope(this.#table, scope, row)) tree.insert(row)
-      }
-      if (next < source.length) {
-        setImmediate(slice)
-        return
-      }
-      if (view.state === 'filling') view.state = 'ready'
-      filled.resolve()
-    }
-    setImmediate(slice)
-    return view
+    const rows = source.filter((row) => inScope(this.#table, scope, row)).sort(order.compare)
+    return { scope, order, tree: OrderTree.ofAscending(rows, order.compare), state: 'ready', missed: [], ready: Promise.resolve() }
   }
 
-  /** The smallest set at hand that holds all of `scope`. */
+  /** What was in the table when the filling began, and then what changed since. */
+  async #fillInSlices(viewOf: () => View, source: readonly Row[]): Promise<void> {
+    const slices = new Slices()
+    await slices.pause()
+    const view = viewOf()
+    const { scope, order } = view
+    const held: Row[] = []
+    for (let next = 0; next < source.length; next += sliceRows) {
+      for (const row of source.slice(next, next + sliceRows)) if (inScope(this.#table, scope, row)) held.push(row)
+      if (slices.isOver) await slices.pause()
+    }
+    view.tree = OrderTree.ofAscending(await sortInSlices(held, order.compare, slices), order.compare)
+    // Faster than the table changes; the last of it and the new state are of one turn.
+    let done = 0
+    for (const change of view.missed) {
+      this.#apply(view, change)
+      done += 1
+      if (done % missedPerLook === 0 && slices.isOver) await slices.pause()
+    }
+    view.missed.length = 0
+    view.state = 'ready'
+    this.#evict(view)
+  }
+
+  /** The smallest range at hand that holds all of `scope`. */
   #source(scope: ViewScope): Row[] {
     const table = this.#table
     const filters = scope.place === 'child' ? [['parent', scope.uid] as const, ...scope.filters] : scope.filters
-    let best: Iterable<Row> | undefined
-    let bestSize = Infinity
-    for (const [filter, value] of filters) {
-      const set = table.matching(filter, value)
-      if (set.size < bestSize) [best, bestSize] = [set, set.size]
-    }
-    if (scope.place === 'within' || scope.place === 'below') {
-      // A view's uid is one that the schema's shape was checked for.
-      const range = table.rangeWithin(scope.uid as Row['uid'], scope.place === 'within')
-      if (range.to - range.from < bestSize) best = table.byUid.items(range.from, range.to)
-    }
-    return Array.from(best ?? table.rows())
+    const sets = filters.map(([filter, value]) => table.matching(filter, value)).sort((a, b) => a.size - b.size)
+    const isSubtree = scope.place === 'within' || scope.place === 'below'
+    // A view's uid is one that the schema's shape was checked for.
+    const range = isSubtree ? table.rangeWithin(scope.uid as Row['uid'], scope.place === 'within') : { from: 0, to: table.byUid.size }
+    const [fewest] = sets
+    return fewest === undefined || range.to - range.from < fewest.size ? table.byUid.items(range.from, range.to) : [...fewest]
   }
 
   /** Drops what was not used for longest, but never `kept`. */
-  #evict(kept: string): void {
+  #evict(kept: View): void {
     let entries = 0
     for (const view of this.#views.values()) entries += view.tree.size
     for (const [id, view] of this.#views) {
       if (this.#views.size <= maxViews && entries <= maxEntries) return
-      if (view.state === 'filling' || id === kept) continue
+      if (view.state === 'filling' || view === kept) continue
       entries -= view.tree.size
       view.state = 'dropped'
       this.#views.delete(id)

@@ -20,8 +20,8 @@ type GroupRecord = Group & Resource
 const index: KindIndex = {
   kind: 'Group',
   desc: GroupSchema,
-  nameOf: (record) => (record as unknown as Group).name,
-  filters: { segment: (record) => record.uid.slice(record.uid.lastIndexOf('/') + 1) },
+  name: 'name',
+  filters: { segment: { uid: (uid) => uid.slice(uid.lastIndexOf('/') + 1) } },
   removedWith: [],
 }
 

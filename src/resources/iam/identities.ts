@@ -25,23 +25,18 @@ import type { Handler } from '../services.ts'
 
 type IdentityRecord = Identity & Resource
 
-const relationshipTypes = {
-  claimMatch: RelationshipType.CLAIM_MATCH,
-  staticKeys: RelationshipType.STATIC,
-  awsIdentity: RelationshipType.AWS_IDENTITY,
-  servicePrincipal: RelationshipType.SERVICE_PRINCIPAL,
-} satisfies Record<NonNullable<Identity['relationship']['case']>, RelationshipType>
+const relationshipTypes: Readonly<Record<string, string>> = {
+  claim_match: String(RelationshipType.CLAIM_MATCH),
+  static_keys: String(RelationshipType.STATIC),
+  aws_identity: String(RelationshipType.AWS_IDENTITY),
+  service_principal: String(RelationshipType.SERVICE_PRINCIPAL),
+}
 
 const index: KindIndex = {
   kind: 'Identity',
   desc: IdentitySchema,
-  nameOf: (record) => (record as unknown as Identity).name,
-  filters: {
-    relationship_type: (record) => {
-      const kind = (record as unknown as Identity).relationship.case
-      return kind === undefined ? undefined : String(relationshipTypes[kind])
-    },
-  },
+  name: 'name',
+  filters: { relationship_type: { oneof: 'relationship', values: relationshipTypes } },
   removedWith: [],
 }
 

@@ -33,11 +33,10 @@ type BindingRecord = RoleBinding & Resource
 const index: KindIndex = {
   kind: 'RoleBinding',
   desc: RoleBindingSchema,
-  nameOf: () => '',
   filters: {
-    identity: (record) => (record as unknown as RoleBinding).identityUid,
-    role: (record) => (record as unknown as RoleBinding).roleUid,
-    group: (record) => parentOf(record.uid as Uid),
+    identity: { field: 'identity_uid', of: 'Identity' },
+    role: { field: 'role_uid', of: 'Role' },
+    group: { parent: true },
   },
   removedWith: [
     { kind: 'Identity', filter: 'identity' },

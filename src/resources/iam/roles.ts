@@ -4,7 +4,8 @@ import { capabilityByEnumNumber, fromEnumNumbers, membersOf, type CapabilitySet 
 import { DomainError } from '../../core/errors.ts'
 import type { Capability } from '../../gen/taproot/common/v2/capability_pb.ts'
 import { RoleSchema, type Role } from '../../gen/taproot/iam/v2/roles_pb.ts'
-import { rowOfEnvelope, type KindIndex, type Resource, type Row } from '../../snapshot/row.ts'
+import { rowOfEnvelope } from '../../snapshot/row-maker.ts'
+import type { KindIndex, Resource, Row } from '../../snapshot/row.ts'
 import { usedByPrefix } from '../../store/keys.ts'
 import { storeRevision } from '../../store/store.ts'
 import { denied } from '../faults.ts'
@@ -15,7 +16,7 @@ import { envelopeOf } from '../record-codec.ts'
 const index: KindIndex = {
   kind: 'Role',
   desc: RoleSchema,
-  nameOf: (record) => (record as unknown as Role).name,
+  name: 'name',
   filters: {},
   removedWith: [],
 }

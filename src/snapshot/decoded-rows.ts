@@ -1,0 +1,57 @@
+import type { Resource } from './row.ts'
+
+/** A decoded record; `used` says that it was read since it was looked at last. */
+export interface Decoded {
+  readonly message: Resource
+  readonly holder: DecodedHolder
+  readonly bytes: number
+  used: boolean
+}
+
+/** Who forgets its decoded record when it is told to. */
+export interface DecodedHolder {
+  forget(): void
+}
+
+/**
+ * Says which records stay decoded: the latest up to a number and a size, those that were read again in between first (the clock algorithm). The holders have
+ * the decoded records themselves, so that a hit costs no search.
+ */
+export class DecodedRows {
+  readonly #maxRecords: number
+  readonly #maxBytes: number
+  readonly #ring: Decoded[] = []
+  #hand = 0
+  #bytes = 0
+
+  /** `maxBytes` counts encoded bytes; decoded ones take several times as much. */
+  constructor(maxRecords = 16_384, maxBytes = 4 * 1024 * 1024) {
+    this.#maxRecords = maxRecords
+    this.#maxBytes = maxBytes
+  }
+
+  /** Keeps one more, and makes others go where there are too many. */
+  keep(decoded: Decoded): void {
+    while (this.#ring.length > 0 && (this.#ring.length >= this.#maxRecords || this.#bytes + decoded.bytes > this.#maxBytes)) this.#dropOne()
+    this.#ring.push(decoded)
+    this.#bytes += decoded.bytes
+  }
+
+  #dropOne(): void {
+    for (;;) {
+      if (this.#hand >= this.#ring.length) this.#hand = 0
+      const decoded = this.#ring[this.#hand]
+      if (decoded === undefined) return
+      if (decoded.used) {
+        decoded.used = false
+        this.#hand += 1
+        continue
+      }
+      const last = this.#ring.pop()
+      if (last !== undefined && last !== decoded) this.#ring[this.#hand] = last
+      this.#bytes -= decoded.bytes
+      decoded.holder.forget()
+      return
+    }
+  }
+}

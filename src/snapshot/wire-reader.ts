@@ -1,0 +1,127 @@
+import { isUtf8 } from 'node:buffer'
+
+/** Bytes that are no well-formed protobuf of the message that they should be. */
+export class WireError extends Error {
+  override readonly name = 'WireError'
+}
+
+/** The wire types of protobuf that proto3 uses. */
+export const wireType = { varint: 0, fixed64: 1, delimited: 2, fixed32: 5 } as const
+
+/** Reads protobuf's wire format in place, without a copy or an object per field. Throws WireError where the bytes are not well formed. */
+export class WireReader {
+  buffer: Buffer = Buffer.alloc(0)
+  position = 0
+  end = 0
+  /** Number and wire type of the field whose tag was read last. */
+  field = 0
+  type = 0
+
+  /** Goes to the start of a message that lies in `buffer` from `start` to `end`. */
+  open(buffer: Buffer, start: number, end: number): this {
+    this.buffer = buffer
+    this.position = start
+    this.end = end
+    return this
+  }
+
+  /** Reads the next field's tag; false at the end of the message. */
+  tag(): boolean {
+    if (this.position >= this.end) return false
+    const tag = this.varint()
+    this.field = tag >>> 3
+    this.type = tag & 7
+    if (this.field === 0) throw new WireError('field number 0')
+    return true
+  }
+
+  /** An unsigned varint of up to 32 bits. */
+  varint(): number {
+    const first = this.#byte()
+    if (first < 0x80) return first
+    let result = first & 0x7f
+    for (let shift = 7; shift < 35; shift += 7) {
+      const byte = this.#byte()
+      result |= (byte & 0x7f) << shift
+      if (byte < 0x80) return result >>> 0
+    }
+    throw new WireError('invalid varint')
+  }
+
+  /** A signed 64-bit varint as a number; exact up to 2^53. */
+  int64(): number {
+    let [low, middle, high] = [0, 0, 0]
+    for (let at = 0; at < 10; at++) {
+      const byte = this.#byte()
+      const bits = byte & 0x7f
+      if (at < 4) low |= bits << (7 * at)
+      else if (at < 8) middle |= bits << (7 * (at - 4))
+      else high |= bits << (7 * (at - 8))
+      if (byte < 0x80) return (((high << 24) >> 24) * 2 ** 28 + middle) * 2 ** 28 + low
+    }
+    throw new WireError('invalid varint')
+  }
+
+  /** Reads a length and returns where what has it ends; that is within the message. */
+  delimitedEnd(): number {
+    const length = this.varint()
+    if (length > this.end - this.position) throw new WireError('truncated')
+    return this.position + length
+  }
+
+  /** Passes over the value of the field whose tag was read. */
+  skip(type: number): void {
+    switch (type) {
+      case wireType.varint:
+        for (let at = 0; this.#byte() >= 0x80; at++) if (at >= 9) throw new WireError('invalid varint')
+        break
+      case wireType.fixed64:
+        this.#advance(8)
+        break
+      case wireType.delimited:
+        this.position = this.delimitedEnd()
+        break
+      case wireType.fixed32:
+        this.#advance(4)
+        break
+      default:
+        throw new WireError(`wire type ${type}`)
+    }
+  }
+
+  /** Reads a text, which must be UTF-8. */
+  text(): string {
+    const end = this.delimitedEnd()
+    const start = this.position
+    const isAscii = this.#checkText(end)
+    return this.buffer.toString(isAscii ? 'latin1' : 'utf8', start, end)
+  }
+
+  /** Passes over a text, which must be UTF-8. */
+  skipText(): void {
+    this.#checkText(this.delimitedEnd())
+  }
+
+  /** Goes to `end`; true where the bytes on the way are ASCII. Throws where they are no UTF-8. */
+  #checkText(end: number): boolean {
+    const { buffer } = this
+    const start = this.position
+    this.position = end
+    for (let at = start; at < end; at++) {
+      if ((buffer[at] ?? 0) < 0x80) continue
+      if (!isUtf8(buffer.subarray(at, end))) throw new WireError('text that is not UTF-8')
+      return false
+    }
+    return true
+  }
+
+  #byte(): number {
+    if (this.position >= this.end) throw new WireError('truncated')
+    return this.buffer[this.position++] ?? 0
+  }
+
+  #advance(count: number): void {
+    if (count > this.end - this.position) throw new WireError('truncated')
+    this.position += count
+  }
+}
