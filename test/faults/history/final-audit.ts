@@ -1,5 +1,13 @@
-import type { Store } from '../../../src/store/store.ts'
-import type { History } from './history.ts'
+import { setTimeout as delay } from 'node:timers/promises'
+import { fromBinary } from '@bufbuild/protobuf'
+import { IdempotencyRecordSchema } from '../../../src/gen/taproot/store/v1/envelope_pb.ts'
+import { idempotencyHour, idempotencyHourPrefix, idempotencyKey } from '../../../src/resources/idempotency.ts'
+import { outboxPrefix } from '../../../src/resources/outbox.ts'
+import { sweepPrefix } from '../../../src/store/keys.ts'
+import type { Entry, Store } from '../../../src/store/store.ts'
+import { readAll, recordsOf, storedBinding, structureFaults, type StoredRecord } from '../../model/store-faults.ts'
+import type { History, HistoryKind, Operation, Seen } from './history.ts'
+import { eventsOf, outboxFaults } from './outbox-audit.ts'
 
 /** What an audit found. */
 export interface AuditReport {
@@ -9,11 +17,119 @@ export interface AuditReport {
   readonly outboxEvents: number
 }
 
+/** What is looked at. */
+export interface AuditOptions {
+  readonly store: Store
+  /** Without it only the store is looked at. */
+  readonly history?: History
+  /**
+   * True where events and idempotency keys may have been trimmed, as after jumps of the clock by days: then it is no fault that some are missing. False by
+   * default.
+   */
+  readonly isTrimmed?: boolean
+}
+
+/** How long sweeps may take to end, in milliseconds. */
+const sweepPatienceMs = 30_000
+const sweepPollMs = 100
+/** The client of the last reads, which is none of the workload's. */
+const auditor = 1_000_000
+
 /**
  * Looks at the raw store once nothing writes any more: keys without their record and records without their keys, bindings of what is gone, mutations without
  * their event, acknowledged writes that are not there. Waits for sweeps to end first. Puts what is stored into the history as last reads, so it is called
  * before `checkHistory`. Without a history only the store is looked at.
  */
-export function finalAudit(_options: { store: Store; history?: History }): Promise<AuditReport> {
-  return Promise.reject(new Error('to come'))
+export async function finalAudit({ store, history, isTrimmed = false }: AuditOptions): Promise<AuditReport> {
+  await sweepsEnded(store)
+  const { entries, revision } = await readAll(store, 'r/')
+  const index = await readAll(store, 'i/', revision)
+  const outbox = await readAll(store, outboxPrefix, revision)
+  const idempotency = await readAll(store, 'x/idem/', revision)
+  const records = recordsOf(entries)
+  const events = eventsOf(outbox.entries)
+  const faults = structureFaults(records, index.entries)
+  if (!isTrimmed) faults.push(...idempotencyFaults(idempotency.entries))
+  if (history !== undefined) {
+    if (!isTrimmed) faults.push(...outboxFaults(history.operations, { events, records }))
+    recordStore(history, records)
+  }
+  return { faults, records: records.length, outboxEvents: events.length }
+}
+
+/** Waits until no mark is left, or patience is; then what is left is a fault. */
+async function sweepsEnded(store: Store): Promise<void> {
+  const deadline = performance.now() + sweepPatienceMs
+  while (performance.now() < deadline) {
+    const { entries } = await store.range({ prefix: sweepPrefix, limit: 1 }, AbortSignal.timeout(sweepPatienceMs))
+    if (entries.length === 0) return
+    await delay(sweepPollMs)
+  }
+}
+
+/** Every remembered key stands under the hour in which it is trimmed, and the other way round. */
+function idempotencyFaults(entries: readonly Entry[]): string[] {
+  const keys = new Set(entries.map((entry) => entry.key))
+  const wanted = new Set<string>()
+  for (const entry of entries.filter(({ key }) => !key.startsWith(idempotencyHourPrefix))) {
+    const hash = entry.key.slice(idempotencyKey('').length)
+    wanted.add(entry.key)
+    wanted.add(`${idempotencyHourPrefix}${idempotencyHour(Number(fromBinary(IdempotencyRecordSchema, entry.value).timeMs))}/${hash}`)
+  }
+  return [
+    ...[...wanted].filter((key) => !keys.has(key)).map((key) => `${key}: is missing, so its idempotency key is never trimmed`),
+    ...[...keys].filter((key) => !wanted.has(key)).map((key) => `${key}: there is no idempotency key for it`),
+  ]
+}
+
+function seenOf(record: StoredRecord): Seen {
+  const { kind, uid, etag } = record
+  if (kind === 'RoleBinding') {
+    const { identityUid, roleUid } = storedBinding(record)
+    return { uid, etag, value: roleUid, identity: identityUid }
+  }
+  // Groups, identities and roles have descriptions.
+  const { description } = record.message as StoredRecord['message'] & { description: string }
+  return { uid, etag, value: description, tag: description.split(' ')[0] ?? '' }
+}
+
+const written: readonly string[] = ['Group', 'Identity', 'Role', 'RoleBinding'] satisfies HistoryKind[]
+
+/** The places of a history: every group that something was made in or listed, with the kind. */
+function placesOf(operations: readonly Operation[]): { kind: HistoryKind; parent: string }[] {
+  const found = new Map<string, { kind: HistoryKind; parent: string }>()
+  for (const { action, outcome, kind, parent } of operations) {
+    const isPlace = (action === 'create' || action === 'list') && outcome === 'ok' && parent !== '/'
+    if (isPlace) found.set(`${kind} ${parent}`, { kind, parent })
+  }
+  return [...found.values()]
+}
+
+/** Puts the store's state into the history: a read of every record that the history names, a list of every group. */
+function recordStore(history: History, records: readonly StoredRecord[]): void {
+  const stored = new Map(records.filter((record) => written.includes(record.kind)).map((record) => [`${record.kind} ${record.uid}`, record]))
+  const named = new Map<string, { kind: HistoryKind; parent: string; uid: string }>()
+  for (const { kind, parent, uid, members = [] } of history.operations) {
+    for (const name of [...members.map((member) => member.uid), ...(uid === undefined ? [] : [uid])]) named.set(`${kind} ${name}`, { kind, parent, uid: name })
+  }
+  const places = placesOf(history.operations)
+  const call = history.now()
+  const moment = { client: auditor, call, return: call } as const
+  for (const [key, target] of named) {
+    const record = stored.get(key)
+    history.record(
+      record === undefined
+        ? { ...moment, ...target, action: 'read', outcome: 'absent' }
+        : { ...moment, ...target, action: 'read', outcome: 'ok', ...seenOf(record) },
+    )
+  }
+  for (const { kind, parent } of places) {
+    // Whoever made the root group owns it: a person, who has no group.
+    const isOwn = (seen: Seen): boolean => named.has(`${kind} ${seen.uid}`) || seen.identity === undefined || seen.identity.includes('/')
+    const members = records
+      .filter((record) => record.kind === kind && record.parent === parent)
+      .map(seenOf)
+      .filter(isOwn)
+    history.record({ ...moment, action: 'list', kind, parent, outcome: 'ok', members })
+  }
 }

@@ -3,6 +3,7 @@ import { expect, onTestFinished, test } from 'vitest'
 import { startTestServer } from '../../harness/test-server.ts'
 import { describeOnStores } from '../../parts/require-part.ts'
 import { checkHistory } from './check-history.ts'
+import { finalAudit } from './final-audit.ts'
 import { History } from './history.ts'
 import { startWorkload } from './workload.ts'
 
@@ -21,6 +22,9 @@ describeOnStores('a healthy server', (store) => {
     await delay(5_000)
     const summary = await workload.stop()
     await workload.settle()
+    const report = await finalAudit({ store: server.running.engine.store, history })
+    console.log(report)
+    expect(report.faults).toEqual([])
     console.log(summary)
     const t = performance.now()
     const verdict = await checkHistory(history)
