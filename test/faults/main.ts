@@ -80,6 +80,7 @@ function printReport(name: string, report: RunReport): void {
   const perMinute = ((kills * 60) / seconds).toFixed(0)
   print(`  kills: ${killsOf.member} members, ${killsOf.leader} leaders, ${killsOf.process} processes (${perMinute} a minute)`)
   print(`  ${checked} operations explained; longest time without an acknowledged write ${(longestGapMs / 1000).toFixed(1)} s`)
+  for (const line of report.leftOut) print(`  left out: ${line}`)
   for (const violation of violations.slice(0, 20)) print(`  WRONG ${violation}`)
   if (violations.length > 20) print(`  and ${violations.length - 20} more`)
   if (directory !== undefined) print(`  data, logs and histories: ${directory}`)

@@ -1,5 +1,6 @@
 import { execFile } from 'node:child_process'
-import { mkdir, open, rm } from 'node:fs/promises'
+import { mkdir, mkdtemp, open, rm, rmdir } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 
@@ -54,4 +55,27 @@ export class Disk {
 /** Bounds how large any file of a running process may become, on Linux; undefined takes the bound away. Files that are larger can't grow. */
 export async function limitFileSize(pid: number, bytes: number | undefined): Promise<void> {
   await run('prlimit', ['--pid', String(pid), `--fsize=${bytes ?? 'unlimited'}:unlimited`])
+}
+
+/** Why no disk can be mounted here, in one line; undefined where one can. */
+export async function missingMount(): Promise<string | undefined> {
+  const directory = await mkdtemp(join(tmpdir(), 'taproot-mount-'))
+  try {
+    await (await Disk.mount(directory, 1 << 20)).unmount()
+    return undefined
+  } catch {
+    return 'a disk in memory can be mounted by root on Linux only'
+  } finally {
+    await rmdir(directory)
+  }
+}
+
+/** Why file sizes can't be limited here, in one line; undefined where they can. */
+export async function missingLimit(): Promise<string | undefined> {
+  try {
+    await run('prlimit', ['--version'])
+    return undefined
+  } catch {
+    return 'there is no prlimit, which comes with Linux'
+  }
 }

@@ -37,6 +37,8 @@ export interface Action {
   readonly holdMs: readonly [number, number]
   /** Needs an installation with little room. */
   readonly littleRoom?: boolean
+  /** Why this machine can't make it, in one line; undefined where it can. */
+  missing?(): Promise<string | undefined>
   /** Makes the fault and returns what ends it. All choices come from `context.random`. */
   apply(context: ActionContext): Promise<Heal>
 }

@@ -1,11 +1,12 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { JsonObject } from '@bufbuild/protobuf'
-import { restDoor } from '../../harness/doors.ts'
+import { ensurePart } from '../../../tools/parts.js'
 import type { ApiProcess } from '../cluster/api-process.ts'
 import type { Member } from '../cluster/member.ts'
 import { until } from '../cluster/until.ts'
 import type { Action, ActionContext, Heal } from './action.ts'
 import { etcdOf } from './actions-cluster.ts'
+import { bodyOf, expectNoRoom } from './probes.ts'
 
 const needs = ['cluster'] as const
 
@@ -72,16 +73,6 @@ interface Marker {
   readonly token: string
 }
 
-async function call(api: ApiProcess, rpc: string, request: JsonObject, token: string): Promise<JsonObject | undefined> {
-  try {
-    const reply = await restDoor(api.url).call(rpc, request, { token })
-    return reply.code === 0 ? reply.body : undefined
-  } catch {
-    // The connection broke: no answer.
-    return undefined
-  }
-}
-
 async function insist(context: ActionContext, attempt: (api: ApiProcess) => Promise<JsonObject | undefined>): Promise<JsonObject> {
   let body: JsonObject | undefined
   const look = async (): Promise<boolean> => {
@@ -93,7 +84,7 @@ async function insist(context: ActionContext, attempt: (api: ApiProcess) => Prom
 }
 
 async function setMarker(context: ActionContext, { uid, name, token }: Marker, description: string): Promise<void> {
-  await insist(context, (api) => call(api, 'UpdateGroup', { group: { uid, name, description } }, token))
+  await insist(context, (api) => bodyOf(api, 'UpdateGroup', { group: { uid, name, description } }, token))
 }
 
 /**
@@ -107,7 +98,7 @@ async function watchMarker(
 ): Promise<void> {
   while (!phase.ended()) {
     const afterwards = phase.gone()
-    const body = await call(phase.api, 'GetGroup', { uid: marker.uid }, marker.token)
+    const body = await bodyOf(phase.api, 'GetGroup', { uid: marker.uid }, marker.token)
     if (afterwards && body !== undefined && body['description'] !== 'before') {
       context.violation(`${phase.api.name} showed ${JSON.stringify(body['description'])} after a backup without it was restored`)
     }
@@ -118,7 +109,7 @@ async function watchMarker(
 /** Writes what nobody checks, so that calls are under way while the store changes. */
 async function makeNoise(api: ApiProcess, { uid, token }: Marker, ended: () => boolean): Promise<void> {
   for (let index = 0; !ended(); index += 1) {
-    await call(api, 'CreateGroup', { parent: uid, group: { name: `noise ${api.name} ${index}` } }, token)
+    await bodyOf(api, 'CreateGroup', { parent: uid, group: { name: `noise ${api.name} ${index}` } }, token)
     await delay(20)
   }
 }
@@ -135,7 +126,7 @@ async function restoreBackup(context: ActionContext, file: string, marker: Marke
     })
     // Right after it, as clients do that know of nothing.
     await Promise.all(apis.map((api) => api.ready(context.signal)))
-    for (const api of apis) await until(async () => (await call(api, 'GetGroup', { uid: marker.uid }, marker.token)) !== undefined, patience(context, api))
+    for (const api of apis) await until(async () => (await bodyOf(api, 'GetGroup', { uid: marker.uid }, marker.token)) !== undefined, patience(context, api))
   } finally {
     ended = true
     await Promise.all(loops)
@@ -193,6 +184,7 @@ export const historyActions = {
     littleRoom: true,
     async apply(context): Promise<Heal> {
       await fillUp(context)
+      await expectNoRoom(context)
       return () => makeRoom(context)
     },
   },
@@ -200,11 +192,15 @@ export const historyActions = {
     needs,
     locks: ['clocks', 'history', 'links', 'members', 'processes', 'room'],
     holdMs: [0, 0],
+    missing: () => {
+      const part = ensurePart('etcdutl')
+      return Promise.resolve('path' in part ? undefined : part.reason)
+    },
     async apply(context) {
       const etcd = etcdOf(context.installation)
       const token = await context.installation.token()
       const name = `marker ${context.random.between(0, 1e9)}`
-      const { uid } = await insist(context, (api) => call(api, 'CreateGroup', { group: { name, description: 'before' } }, token))
+      const { uid } = await insist(context, (api) => bodyOf(api, 'CreateGroup', { group: { name, description: 'before' } }, token))
       const marker = { uid: String(uid), name, token }
       const file = await etcd.backup()
       await context.progress(100)

@@ -1,7 +1,10 @@
-import { limitFileSize } from '../cluster/disk.ts'
+import { setTimeout as delay } from 'node:timers/promises'
+import { limitFileSize, missingLimit, missingMount } from '../cluster/disk.ts'
 import type { ApiProcess } from '../cluster/api-process.ts'
 import type { Action, ActionContext } from './action.ts'
 import { etcdOf } from './actions-cluster.ts'
+import { expectNoRoom } from './probes.ts'
+import { until } from '../cluster/until.ts'
 
 const anywhere = ['cluster', 'embedded'] as const
 const cluster = ['cluster'] as const
@@ -27,6 +30,37 @@ export const processActions = {
       return () => api.restart(context.signal)
     },
   },
+  'kill all processes': {
+    needs: anywhere,
+    locks: ['processes'],
+    holdMs: [0, 300],
+    async apply(context) {
+      const { apis } = context.installation
+      for (const api of apis) {
+        await api.kill()
+        context.killed('process')
+      }
+      return async () => {
+        await Promise.all(apis.map((api) => api.restart(context.signal)))
+      }
+    },
+  },
+  'kill everything': {
+    needs: cluster,
+    locks: ['members', 'processes'],
+    holdMs: [0, 300],
+    async apply(context) {
+      const { apis } = context.installation
+      const { members } = etcdOf(context.installation)
+      await Promise.all([...members, ...apis].map((each) => each.kill()))
+      for (const _ of members) context.killed('member')
+      for (const _ of apis) context.killed('process')
+      return async () => {
+        for (const member of members) member.start()
+        await Promise.all([...members.map((member) => member.healthy(context.signal)), ...apis.map((api) => api.restart(context.signal))])
+      }
+    },
+  },
   'kill process while it starts': {
     needs: anywhere,
     locks: ['processes'],
@@ -36,9 +70,7 @@ export const processActions = {
       await api.kill()
       context.killed('process')
       api.start()
-      const { promise, resolve } = Promise.withResolvers<void>()
-      setTimeout(resolve, context.random.between(0, 2_000))
-      await promise
+      await delay(context.random.between(0, 2_000))
       await api.kill()
       context.killed('process')
       return () => api.restart(context.signal)
@@ -110,6 +142,11 @@ export const processActions = {
       const state = context.random.pick(['cut', 'stalled'] as const)
       const members = etcdOf(context.installation).members.map((member) => member.name)
       for (const member of members) network.setBoth(api.name, member, { state })
+      // A replica that hears nothing must say so; one that was killed meanwhile is not ready either.
+      if (context.random.fraction() < 0.3) {
+        const says = async (): Promise<boolean> => !(await api.isReady())
+        await until(says, { withinMs: 30_000, what: `${api.name} without its store says that it is not ready`, signal: context.signal })
+      }
       return async () => {
         for (const member of members) network.setBoth(api.name, member, { state: 'open' })
         await api.ready(context.signal)
@@ -147,10 +184,13 @@ export const processActions = {
     locks: ['room'],
     holdMs: [1_000, 4_000],
     littleRoom: true,
-    async apply({ installation, signal }) {
+    missing: missingMount,
+    async apply(context) {
+      const { installation, signal } = context
       const { disk } = installation
       if (disk === undefined) throw new TypeError('this action needs a disk')
       await disk.fill()
+      await expectNoRoom(context)
       return async () => {
         await disk.free()
         await Promise.all(installation.apis.map((api) => api.ready(signal)))
@@ -162,6 +202,7 @@ export const processActions = {
     // The limit is one of the process: it must live as long.
     locks: ['room', 'processes'],
     holdMs: [1_000, 4_000],
+    missing: missingLimit,
     async apply(context) {
       const { pid } = anyProcess(context)
       if (pid === undefined) throw new Error('no process runs')

@@ -3,7 +3,9 @@ import { memberActions } from './actions-cluster.ts'
 import { historyActions } from './actions-history.ts'
 import { processActions } from './actions-process.ts'
 
-/** Every fault, by name. */
-export const actions = { ...memberActions, ...processActions, ...historyActions } as const satisfies Readonly<Record<string, Action>>
+const table = { ...memberActions, ...processActions, ...historyActions } as const satisfies Readonly<Record<string, Action>>
 
-export type ActionName = keyof typeof actions
+export type ActionName = keyof typeof table
+
+/** Every fault, by name. */
+export const actions: Readonly<Record<ActionName, Action>> = table

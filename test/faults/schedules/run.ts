@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { startInstallation, type Installation } from '../cluster/installation.ts'
 import { until } from '../cluster/until.ts'
-import type { Action, ActionContext, Victim } from './action.ts'
+import type { ActionContext, Victim } from './action.ts'
 import { actions, type ActionName } from './actions.ts'
 import { Epochs } from './epochs.ts'
 import { Locks } from './locks.ts'
@@ -49,6 +49,8 @@ export interface RunReport extends Progress {
   readonly checked: number
   /** Longest time without an acknowledged write. */
   readonly longestGapMs: number
+  /** Faults that this machine can't make, with the reason. */
+  readonly leftOut: readonly string[]
   /** Data, logs and histories; absent where they were removed. */
   readonly directory: string | undefined
 }
@@ -57,19 +59,37 @@ export interface RunReport extends Progress {
  * Starts an installation, works on it while faults come and go, heals it, and checks everything that was answered. Stops all that it started. Rejects where
  * it can't be started, and with the signal's reason.
  */
-export async function runSchedule(options: RunOptions): Promise<RunReport> {
-  const { kind, roomBytes } = options.schedule
-  const installation = await startInstallation({ kind, roomBytes })
+export async function runSchedule(asked: RunOptions): Promise<RunReport> {
+  const { schedule, leftOut } = await withoutMissing(asked.schedule)
+  const options = { ...asked, schedule }
+  const installation = await startInstallation({ kind: schedule.kind, roomBytes: schedule.roomBytes })
   let keep = true
   try {
     const report = await new Run(options, installation).run()
     keep = report.violations.length > 0 || options.keep === true
-    return { ...report, directory: keep ? installation.directory : undefined }
+    return { ...report, leftOut, directory: keep ? installation.directory : undefined }
   } catch (error) {
     keep = !options.signal.aborted || options.keep === true
     throw keep ? new Error(`the run broke off, see ${installation.directory}`, { cause: error }) : error
   } finally {
     await installation.stop({ keep })
+  }
+}
+
+/** The schedule without the faults that this machine can't make. */
+async function withoutMissing(schedule: Schedule): Promise<{ schedule: Schedule; leftOut: readonly string[] }> {
+  const leftOut = new Map<string, string>()
+  const names = new Set(schedule.lanes.flatMap((lane) => Object.keys(lane)))
+  for (const [name, action] of Object.entries(actions)) {
+    const reason = names.has(name) ? await action.missing?.() : undefined
+    if (reason !== undefined) leftOut.set(name, reason)
+  }
+  const lanes = schedule.lanes.map((lane) => Object.fromEntries(Object.entries(lane).filter(([name]) => !leftOut.has(name))))
+  const { roomBytes, ...rest } = schedule
+  const isSmall = roomBytes !== undefined && lanes.some((lane) => Object.keys(lane).some((name) => actions[name as ActionName].littleRoom))
+  return {
+    schedule: { ...rest, ...(isSmall ? { roomBytes } : {}), lanes: lanes.filter((lane) => Object.keys(lane).length > 0) },
+    leftOut: [...leftOut].map(([name, reason]) => `${name}: ${reason}`),
   }
 }
 
@@ -90,7 +110,7 @@ class Run {
     this.#epochs = new Epochs({ installation, seed: options.seed, clients, violation: (text) => this.#violate(text) })
   }
 
-  async run(): Promise<Omit<RunReport, 'directory'>> {
+  async run(): Promise<Omit<RunReport, 'directory' | 'leftOut'>> {
     const { schedule, onProgress, signal } = this.#options
     const ticker = setInterval(() => onProgress?.(this.#progress()), 5_000)
     try {
@@ -151,7 +171,7 @@ class Run {
 
   async #fault(name: ActionName, random: SeededRandom): Promise<void> {
     const { schedule, signal } = this.#options
-    const { locks, holdMs, apply }: Action = actions[name]
+    const { locks, holdMs, apply } = actions[name]
     const release = await this.#locks.acquire(locks)
     try {
       if (this.#ended()) return

@@ -36,14 +36,14 @@ const peers: Weights = {
   'move leader': 2,
 }
 const memberKills: Weights = { 'kill member': 5, 'kill leader': 3, 'kill majority': 1 }
-const processKills: Weights = { 'kill process': 6, 'kill process while it starts': 1 }
+const processKills: Weights = { 'kill process': 6, 'kill all processes': 1, 'kill process while it starts': 1 }
 
 /** Every schedule, by name. */
 export const schedules = {
   kills: {
     summary: 'etcd members and API processes are killed all the time',
     kind: 'cluster',
-    lanes: [memberKills, processKills, { compact: 1 }],
+    lanes: [memberKills, { ...processKills, 'kill everything': 1 }, { compact: 1 }],
     clients: 12,
     progressWrites: 10,
     briefSeconds: 60,
@@ -108,6 +108,20 @@ export const schedules = {
     ],
     clients: 12,
     progressWrites: 20,
+    briefSeconds: 90,
+  },
+  everything: {
+    summary: 'all that a cluster can meet, little room and a restored backup included',
+    kind: 'cluster',
+    roomBytes: 48 << 20,
+    lanes: [
+      { ...memberKills, ...peers, 'pause member': 1, 'pause leader': 1, defragment: 1, 'kill everything': 1 },
+      { ...processKills, 'pause process': 2 },
+      { ...network, 'compact under a stalled watch': 2, compact: 2, 'etcd out of space': 2, 'restore a backup': 2 },
+      { 'clock jump': 1 },
+    ],
+    clients: 12,
+    progressWrites: 10,
     briefSeconds: 90,
   },
   embedded: {
