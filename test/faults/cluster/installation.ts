@@ -2,17 +2,19 @@ import { randomBytes } from 'node:crypto'
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import type { JsonObject } from '@bufbuild/protobuf'
 import type { Log } from '../../../src/core/log.ts'
 import { createEtcdStore } from '../../../src/store/etcd/etcd-store.ts'
 import { createSqliteStore } from '../../../src/store/sqlite/sqlite-store.ts'
 import type { Store } from '../../../src/store/store.ts'
-import { restDoor } from '../../harness/doors.ts'
 import { freePorts } from '../../parts/free-port.ts'
+import { bodyOf } from './api-call.ts'
 import { ApiProcess } from './api-process.ts'
 import { Disk } from './disk.ts'
 import { EtcdCluster } from './etcd-cluster.ts'
 import { startIssuer, type Issuer } from './issuer.ts'
 import { Network } from './network.ts'
+import { until } from './until.ts'
 
 /** `cluster`: two API processes on three etcd members. `embedded`: one API process on an SQLite file. */
 export type InstallationKind = 'cluster' | 'embedded'
@@ -27,6 +29,8 @@ export interface InstallationOptions {
 const members = 3
 const replicas = { cluster: 2, embedded: 1 } as const satisfies Record<InstallationKind, number>
 const operatorSubject = 'operator'
+/** How long all processes may keep somebody from signing in, in milliseconds. */
+const exchangeMs = 60_000
 const silentLog: Log = { debug() {}, info() {}, warn() {}, error() {} }
 
 /** Real processes with all that they need, in a directory of their own. */
@@ -145,17 +149,14 @@ async function proxiedEndpoints(etcd: EtcdCluster, network: Network, from: strin
   return ports.map((port) => `http://127.0.0.1:${port}`)
 }
 
+/** Waits for a process that answers: all of them may be down for a moment. */
 async function exchange(apis: readonly ApiProcess[], issuer: Issuer, audience: string): Promise<string> {
-  const subjectToken = await issuer.token(operatorSubject, audience)
-  let failure: unknown = new Error('no API process runs')
-  for (const api of apis.filter((candidate) => candidate.running)) {
-    try {
-      const reply = await restDoor(api.url).call('SecurityTokenService/Exchange', {}, { token: subjectToken })
-      if (reply.code === 0) return String(reply.body['token'])
-      failure = new Error(`the exchange answered code ${reply.code}: ${reply.message}`)
-    } catch (error) {
-      failure = error
-    }
+  const call = { rpc: 'SecurityTokenService/Exchange', request: {}, token: await issuer.token(operatorSubject, audience) }
+  let answer: JsonObject | undefined
+  const attempt = async (): Promise<boolean> => {
+    for (const api of apis.filter((candidate) => candidate.running)) if ((answer = await bodyOf(api, call)) !== undefined) return true
+    return false
   }
-  throw failure
+  await until(attempt, { withinMs: exchangeMs, what: 'a process exchanges the token of an operator', everyMs: 100 })
+  return String(answer?.['token'])
 }

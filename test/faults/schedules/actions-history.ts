@@ -1,12 +1,13 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { JsonObject } from '@bufbuild/protobuf'
 import { ensurePart } from '../../../tools/parts.js'
+import { bodyOf } from '../cluster/api-call.ts'
 import type { ApiProcess } from '../cluster/api-process.ts'
 import type { Member } from '../cluster/member.ts'
 import { until } from '../cluster/until.ts'
 import type { Action, ActionContext, Heal } from './action.ts'
 import { etcdOf } from './actions-cluster.ts'
-import { bodyOf, expectNoRoom } from './probes.ts'
+import { expectNoRoom } from './probes.ts'
 
 const needs = ['cluster'] as const
 
@@ -84,7 +85,7 @@ async function insist(context: ActionContext, attempt: (api: ApiProcess) => Prom
 }
 
 async function setMarker(context: ActionContext, { uid, name, token }: Marker, description: string): Promise<void> {
-  await insist(context, (api) => bodyOf(api, 'UpdateGroup', { group: { uid, name, description } }, token))
+  await insist(context, (api) => bodyOf(api, { rpc: 'UpdateGroup', request: { group: { uid, name, description } }, token }))
 }
 
 /**
@@ -98,7 +99,7 @@ async function watchMarker(
 ): Promise<void> {
   while (!phase.ended()) {
     const afterwards = phase.gone()
-    const body = await bodyOf(phase.api, 'GetGroup', { uid: marker.uid }, marker.token)
+    const body = await bodyOf(phase.api, { rpc: 'GetGroup', request: { uid: marker.uid }, token: marker.token })
     if (afterwards && body !== undefined && body['description'] !== 'before') {
       context.violation(`${phase.api.name} showed ${JSON.stringify(body['description'])} after a backup without it was restored`)
     }
@@ -109,7 +110,7 @@ async function watchMarker(
 /** Writes what nobody checks, so that calls are under way while the store changes. */
 async function makeNoise(api: ApiProcess, { uid, token }: Marker, ended: () => boolean): Promise<void> {
   for (let index = 0; !ended(); index += 1) {
-    await bodyOf(api, 'CreateGroup', { parent: uid, group: { name: `noise ${api.name} ${index}` } }, token)
+    await bodyOf(api, { rpc: 'CreateGroup', request: { parent: uid, group: { name: `noise ${api.name} ${index}` } }, token })
     await delay(20)
   }
 }
@@ -126,7 +127,8 @@ async function restoreBackup(context: ActionContext, file: string, marker: Marke
     })
     // Right after it, as clients do that know of nothing.
     await Promise.all(apis.map((api) => api.ready(context.signal)))
-    for (const api of apis) await until(async () => (await bodyOf(api, 'GetGroup', { uid: marker.uid }, marker.token)) !== undefined, patience(context, api))
+    for (const api of apis)
+      await until(async () => (await bodyOf(api, { rpc: 'GetGroup', request: { uid: marker.uid }, token: marker.token })) !== undefined, patience(context, api))
   } finally {
     ended = true
     await Promise.all(loops)
@@ -200,7 +202,7 @@ export const historyActions = {
       const etcd = etcdOf(context.installation)
       const token = await context.installation.token()
       const name = `marker ${context.random.between(0, 1e9)}`
-      const { uid } = await insist(context, (api) => bodyOf(api, 'CreateGroup', { group: { name, description: 'before' } }, token))
+      const { uid } = await insist(context, (api) => bodyOf(api, { rpc: 'CreateGroup', request: { group: { name, description: 'before' } }, token }))
       const marker = { uid: String(uid), name, token }
       const file = await etcd.backup()
       await context.progress(100)
