@@ -7,15 +7,28 @@ export interface Seen {
   readonly term: number
 }
 
+/** The newest commit on the watched prefixes as of some revision: where it is, and what it alone wrote there. Revision 0 where there was none. */
+export interface Head {
+  readonly revision: number
+  readonly mark: string
+}
+
+/** So many positions are remembered at most. */
+const maxPositions = 32
+
 /**
- * Tells whether the cluster is still the one that it was: another cluster id, or a linearizable answer with a revision or raft term below
- * what had been seen before the call began, means that it was replaced or restored. Each replacement starts an epoch.
+ * Tells whether the cluster is still the one that it was. Another cluster id, or a linearizable answer with a revision or raft term below
+ * what had been seen before the call began, means that it was replaced or restored; so does, where a backup has overtaken what had been seen, another head
+ * at a revision than there was. Each replacement starts an epoch.
  */
 export class ClusterIdentity {
   #clusterId: string | undefined
   #seen: Seen = { revision: 0, term: 0 }
   #epoch = 0
   #replaced = new AbortController()
+  #head: Head = { revision: 0, mark: '' }
+  /** The head as of revisions from which a watch may start. */
+  readonly #positions = new Map<number, Head>()
 
   /** Counts replacements. */
   get epoch(): number {
@@ -40,12 +53,53 @@ export class ClusterIdentity {
     const wentBack = before !== undefined && (revision < before.revision || term < before.term)
     this.#clusterId = header.cluster_id
     if (other || wentBack) {
-      this.#seen = { revision, term }
-      this.#epoch++
-      this.#replaced.abort(new StoreError('replaced', other ? 'the etcd cluster is another one' : 'the etcd cluster went back in time'))
-      this.#replaced = new AbortController()
+      this.#replace(other ? 'the etcd cluster is another one' : 'the etcd cluster went back in time', { revision, term })
     } else if (before !== undefined) {
       this.#seen = { revision: Math.max(revision, this.#seen.revision), term: Math.max(term, this.#seen.term) }
     }
+  }
+
+  /** The newest head that was seen, for `assertHead`. */
+  get head(): Head {
+    return this.#head
+  }
+
+  /** A watch has shown this head. */
+  showHead(head: Head): void {
+    if (head.revision > this.#head.revision) this.#head = head
+  }
+
+  /** Throws StoreError `replaced` where a linearizable answer has an older head than `before`, which had been seen when its call began, or another one there. */
+  assertHead(head: Head, before: Head): void {
+    if (head.revision > before.revision || (head.revision === before.revision && head.mark === before.mark)) return
+    throw this.#replace('the etcd cluster has another history', this.#seen)
+  }
+
+  /** Remembers the head as of a revision from which a watch may start. */
+  notePosition(revision: number, head: Head): void {
+    this.#positions.set(revision, head)
+    const [oldest] = this.#positions.keys()
+    if (this.#positions.size > maxPositions && oldest !== undefined) this.#positions.delete(oldest)
+  }
+
+  /** The head as of `revision`, if that is remembered. */
+  position(revision: number): Head | undefined {
+    return this.#positions.get(revision)
+  }
+
+  /** Throws StoreError `replaced` where the head as of a revision is not the one that it was. */
+  assertPosition(head: Head, known: Head): void {
+    if (head.revision !== known.revision || head.mark !== known.mark) throw this.#replace('the etcd cluster has another history', this.#seen)
+  }
+
+  #replace(message: string, seen: Seen): StoreError {
+    const error = new StoreError('replaced', message)
+    this.#seen = seen
+    this.#head = { revision: 0, mark: '' }
+    this.#positions.clear()
+    this.#epoch++
+    this.#replaced.abort(error)
+    this.#replaced = new AbortController()
+    return error
   }
 }

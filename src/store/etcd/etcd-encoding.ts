@@ -1,6 +1,8 @@
+import { randomUUID } from 'node:crypto'
 import { CompareResult, CompareTarget, type ICompare, type IEvent, type IKeyValue, type IRangeRequest, type IRequestOp, type ITxnRequest } from 'etcd3'
 import { prefixEnd } from '../key-range.ts'
 import { watchedPrefixes } from '../keys.ts'
+import type { Head } from './cluster-identity.ts'
 import { storeRevision, type Change, type Entry, type Guard, type RangeQuery, type Transaction, type Write } from '../store.ts'
 
 /**
@@ -18,6 +20,9 @@ export class EtcdEncoding {
   readonly #prefix: string
   /** The head key. */
   readonly head: Buffer
+  /** No other process writes the same into the head, and this one only once: so equal heads are one commit's. */
+  readonly #writer = randomUUID()
+  #commits = 0
 
   constructor(prefix: string) {
     this.#prefix = prefix
@@ -46,12 +51,23 @@ export class EtcdEncoding {
   transaction({ guards, writes }: Transaction): ITxnRequest {
     const success = writes.map((write) => this.#operation(write))
     const isWatched = writes.some((write) => watchedPrefixes.some((prefix) => write.key.startsWith(prefix)))
-    if (isWatched) success.push({ request_put: { key: this.head, value: Buffer.alloc(0) } })
+    if (isWatched) success.push({ request_put: { key: this.head, value: Buffer.from(`${this.#writer} ${++this.#commits}`) } })
     return { compare: guards.map((guard) => this.#compare(guard)), success }
   }
 
   entry({ key, value, mod_revision }: IKeyValue): Entry {
     return { key: this.#name(key), value, revision: storeRevision(Number(mod_revision)) }
+  }
+
+  /** The head that a read of its key found; none where `kv` is undefined. */
+  headOf(kv: IKeyValue | undefined): Head {
+    return kv === undefined ? { revision: 0, mark: '' } : { revision: Number(kv.mod_revision), mark: kv.value.toString('latin1') }
+  }
+
+  /** The head that these events of a watch ended with; undefined where they leave it as it was. */
+  headIn(events: readonly IEvent[]): Head | undefined {
+    const event = events.findLast(({ kv }) => this.#name(kv.key) === headName)
+    return event === undefined ? undefined : this.headOf(event.kv)
   }
 
   /** The changes below `prefixes`. */

@@ -15,6 +15,8 @@ import {
   type Transaction,
 } from '../store.ts'
 import { checkRange, checkTransaction } from '../transaction-limits.ts'
+import type { IRangeResponse } from 'etcd3'
+import type { Head } from './cluster-identity.ts'
 import { EtcdConnection, type EtcdConnectionOptions } from './etcd-connection.ts'
 import { campaign } from './etcd-election.ts'
 import { EtcdEncoding } from './etcd-encoding.ts'
@@ -61,7 +63,7 @@ class EtcdStore implements Store {
   async range(query: RangeQuery, signal: AbortSignal): Promise<RangeResult> {
     checkRange(query)
     try {
-      const { header, kvs, more } = await this.#connection.call('range', this.#encoding.range(query), { signal, repeatable: true })
+      const { header, kvs, more } = await this.#readRange(query, signal)
       const entries = kvs.map((kv) => this.#encoding.entry(kv))
       return { entries, more, revision: query.revision ?? storeRevision(Number(header.revision)) }
     } catch (error) {
@@ -80,17 +82,24 @@ class EtcdStore implements Store {
 
   async *watch(prefixes: readonly string[], after: Revision, signal: AbortSignal): AsyncGenerator<ChangeBatch, never> {
     const name = prefixes.join(' ')
+    const { identity } = this.#connection
+    let at = { revision: after as number, head: undefined as Head | undefined, epoch: identity.epoch }
     try {
-      await this.#assertReached(after, signal)
+      at.head = await this.#headAt(after, signal)
       if (this.#connection.identity.epoch !== (this.#epochs.get(name) ?? 0)) throw new StoreError('replaced', 'the etcd cluster was replaced')
       const target = (): Promise<WatchTarget | undefined> => this.#watchTarget(prefixes, signal)
       for await (const { revision, events } of watchEvents(this.#connection, { ...this.#encoding.watchRange(prefixes), after, target }, signal)) {
+        const head = this.#encoding.headIn(events)
+        if (head !== undefined) identity.showHead(head)
+        at = { ...at, revision, head: head ?? at.head }
         yield { revision: storeRevision(revision), changes: this.#encoding.changes(events, prefixes) }
       }
       throw new StoreError('unavailable', 'the etcd watch ended')
     } catch (error) {
-      if (error instanceof StoreError && error.kind === 'replaced') this.#epochs.set(name, this.#connection.identity.epoch)
+      if (error instanceof StoreError && error.kind === 'replaced') this.#epochs.set(name, identity.epoch)
       throw error
+    } finally {
+      if (at.head !== undefined && at.epoch === identity.epoch) identity.notePosition(at.revision, at.head)
     }
   }
 
@@ -113,19 +122,57 @@ class EtcdStore implements Store {
     this.#connection.close()
   }
 
+  /** A range of the present on the watched prefixes is what a watch starts from: its head is remembered. */
+  async #readRange(query: RangeQuery, signal: AbortSignal): Promise<IRangeResponse> {
+    const request = this.#encoding.range(query)
+    if (query.revision !== undefined || !isWatched(query.prefix)) return await this.#connection.call('range', request, { signal, repeatable: true })
+    const success = [{ request_range: { key: this.#encoding.head } }, { request_range: request }]
+    const { header, responses } = await this.#connection.call('txn', { success }, { signal, repeatable: true })
+    const [head, range] = responses.map((response) => response.response_range)
+    if (head === undefined || range === undefined) throw new TypeError('etcd answered another transaction')
+    this.#connection.identity.notePosition(Number(header.revision), this.#encoding.headOf(head.kvs[0]))
+    return { ...range, header }
+  }
+
   /** The last commit on the watched prefixes, and the cluster's revision. */
   async #readHead(signal: AbortSignal): Promise<WatchTarget> {
-    const { header, kvs } = await this.#connection.call('range', { key: this.#encoding.head, keys_only: true }, { signal, repeatable: true })
-    return { due: Number(kvs[0]?.mod_revision ?? 0), revision: Number(header.revision) }
+    const { identity } = this.#connection
+    const before = identity.head
+    const { header, kvs } = await this.#connection.call('range', { key: this.#encoding.head }, { signal, repeatable: true })
+    const head = this.#encoding.headOf(kvs[0])
+    identity.assertHead(head, before)
+    return { due: head.revision, revision: Number(header.revision) }
+  }
+
+  /** The head as of `revision` where it is known; it must still be the one that it was. */
+  async #headAt(revision: Revision, signal: AbortSignal): Promise<Head | undefined> {
+    const { identity } = this.#connection
+    const known = identity.position(revision)
+    if (known === undefined) {
+      await this.#assertReached(revision, signal)
+      return undefined
+    }
+    try {
+      const { kvs } = await this.#connection.call('range', { key: this.#encoding.head, revision }, { signal, repeatable: true })
+      identity.assertPosition(this.#encoding.headOf(kvs[0]), known)
+      return known
+    } catch (error) {
+      if (error instanceof StoreError && error.kind === 'compacted') await this.#assertReached(revision, signal)
+      throw error
+    }
   }
 
   /** The head key tells nothing about commits outside the watched prefixes. */
   async #watchTarget(prefixes: readonly string[], signal: AbortSignal): Promise<WatchTarget | undefined> {
     const head = await this.#readHead(signal)
-    return prefixes.every((prefix) => watchedPrefixes.some((watched) => prefix.startsWith(watched))) ? head : undefined
+    return prefixes.every(isWatched) ? head : undefined
   }
 
   async #assertReached(revision: Revision, signal: AbortSignal): Promise<void> {
     if ((await this.#readHead(signal)).revision < revision) throw new StoreError('replaced', 'the store is older than the revision asked for')
   }
+}
+
+function isWatched(prefix: string): boolean {
+  return watchedPrefixes.some((watched) => prefix.startsWith(watched))
 }
