@@ -106,8 +106,9 @@ class Run {
   constructor(options: RunOptions, installation: Installation) {
     this.#options = options
     this.#installation = installation
-    const { clients } = options.schedule
-    this.#epochs = new Epochs({ installation, seed: options.seed, clients, violation: (text) => this.#violate(text) })
+    const { clients, lanes } = options.schedule
+    const clocksJump = lanes.some((lane) => 'clock jump' in lane)
+    this.#epochs = new Epochs({ installation, seed: options.seed, clients, clocksJump, violation: (text) => this.#violate(text) })
   }
 
   async run(): Promise<Omit<RunReport, 'directory' | 'leftOut'>> {
