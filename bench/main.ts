@@ -1,8 +1,9 @@
 /** `npm run bench`: how fast it is, as ratios to what one would use instead, measured in turns in one run. docs/performance.md */
+import { writeFile } from 'node:fs/promises'
 import { ensurePart } from '../tools/parts.js'
 import { Environment } from './environment.ts'
 import { machine, readOptions, usage, type Options } from './options.ts'
-import { save } from './report/save.ts'
+import { resultsJson, save } from './report/save.ts'
 import { rowText, table } from './report/table.ts'
 import { groups } from './rows/groups.ts'
 import type { Row } from './rows/row.ts'
@@ -22,6 +23,7 @@ function print(text: string): void {
 async function run(options: Options): Promise<Row[]> {
   const environment = new Environment(options.scale, showProgress)
   const rows: Row[] = []
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => void environment.stop().finally(() => process.exit(1)))
   try {
     for (const group of groups.filter(({ name }) => options.only.includes(name))) {
       const part = ensurePart(group.needs)
@@ -56,5 +58,7 @@ if (options?.help === true) process.stdout.write(usage())
 else if (options !== undefined) {
   const rows = await run(options)
   print(`\n${table(rows)}`)
-  if (options.save) await save(rows, { measuredAt: new Date().toISOString(), ...machine(), records: options.scale.largeRecords })
+  const circumstances = { measuredAt: new Date().toISOString(), ...machine(), records: options.scale.largeRecords }
+  if (options.save) await save(rows, circumstances)
+  if (options.json !== undefined) await writeFile(options.json, resultsJson(rows, circumstances))
 }

@@ -11,6 +11,8 @@ export interface Options {
   readonly scale: Scale
   /** Writes results and chart into the checkout. */
   readonly save: boolean
+  /** A file for the results. */
+  readonly json: string | undefined
 }
 
 const fullRecords = 1_000_000
@@ -26,6 +28,7 @@ export function usage(): string {
   --seconds S       length of a round (default 1.5; --full: 3)
   --rounds N        rounds of each, in turns (default 5; --full: 7)
   --save            write bench/results/latest.json and docs/performance.svg
+  --json FILE       write the results to a file
   --help
 Rows:
 ${rows}
@@ -58,6 +61,7 @@ export function readOptions(args: readonly string[]): Options {
       seconds: { type: 'string' },
       rounds: { type: 'string' },
       save: { type: 'boolean', default: false },
+      json: { type: 'string' },
     },
   })
   const { full } = values
@@ -66,6 +70,7 @@ export function readOptions(args: readonly string[]): Options {
     help: values.help,
     only: values.only === undefined ? groups.map((group) => group.name) : namesOf(values.only),
     save: values.save,
+    json: values.json,
     scale: {
       baseRecords: Math.min(10_000, largeRecords),
       smallRecords: Math.min(1_000, largeRecords),

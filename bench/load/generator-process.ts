@@ -27,6 +27,7 @@ async function round(milliseconds: number): Promise<RoundCounts> {
   let errors = 0
   let bodyBytes = 0
   let firstError: string | undefined
+  await generator.prepare?.()
   const cpu = process.cpuUsage()
   const start = performance.now()
   await generator.round(milliseconds, {

@@ -62,6 +62,7 @@ class Connection {
   #tally: Tally | undefined
   #deadline = 0
   #done: PromiseWithResolvers<void> = Promise.withResolvers()
+  #closed = false
 
   constructor(socket: Socket, load: GrpcLoad) {
     this.#socket = socket
@@ -86,6 +87,11 @@ class Connection {
     socket.on('data', (chunk: Buffer) => this.#receive(chunk))
     socket.on('error', (error) => this.#broken(error.message))
     socket.on('close', () => this.#broken('the connection was closed'))
+  }
+
+  /** True once the server has closed it, or is about to. */
+  get closed(): boolean {
+    return this.#closed
   }
 
   run(deadline: number, tally: Tally): Promise<void> {
@@ -155,6 +161,7 @@ class Connection {
   }
 
   #broken(why: string): void {
+    this.#closed = true
     this.#tally?.failed(why)
     this.#end()
   }
@@ -171,15 +178,20 @@ function windowUpdate(bytes: number): Buffer {
   return frameOf(frame.windowUpdate, 0, { id: 0, payload })
 }
 
+async function open(load: GrpcLoad): Promise<Connection> {
+  const socket = connect({ host: '127.0.0.1', port: load.port, noDelay: true })
+  await once(socket, 'connect')
+  return new Connection(socket, load)
+}
+
 /** Connects; resolves when every connection stands. Bare frames, since a full client takes more processor time than the server that it measures. */
 export async function createGrpcGenerator(load: GrpcLoad): Promise<Generator> {
   const connections: Connection[] = []
-  for (let count = 0; count < load.connections; count++) {
-    const socket = connect({ host: '127.0.0.1', port: load.port, noDelay: true })
-    await once(socket, 'connect')
-    connections.push(new Connection(socket, load))
-  }
+  for (let count = 0; count < load.connections; count++) connections.push(await open(load))
   return {
+    async prepare() {
+      for (const [at, connection] of connections.entries()) if (connection.closed) connections[at] = await open(load)
+    },
     async round(milliseconds, tally) {
       const deadline = performance.now() + milliseconds
       await Promise.all(connections.map((connection) => connection.run(deadline, tally)))

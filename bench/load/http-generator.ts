@@ -119,6 +119,7 @@ class Connection {
   #sentAt = 0
   #requestClass = ''
   #done: PromiseWithResolvers<void> = Promise.withResolvers()
+  #closed = false
 
   constructor(socket: Socket, source: RequestSource) {
     this.#socket = socket
@@ -126,6 +127,11 @@ class Connection {
     socket.on('data', (chunk: Buffer) => this.#receive(chunk))
     socket.on('error', (error) => this.#broken(error.message))
     socket.on('close', () => this.#broken('the connection was closed'))
+  }
+
+  /** True once the server has closed it, as servers do with idle ones. */
+  get closed(): boolean {
+    return this.#closed
   }
 
   run(deadline: number, tally: Tally): Promise<void> {
@@ -158,6 +164,7 @@ class Connection {
   }
 
   #broken(why: string): void {
+    this.#closed = true
     this.#tally?.failed(why)
     this.#end()
   }
@@ -168,19 +175,23 @@ class Connection {
   }
 }
 
+async function connect(load: HttpLoad, source: RequestSource): Promise<Connection> {
+  const target = { host: '127.0.0.1', port: load.port, noDelay: true }
+  // Certificates of loopback servers, made for one run.
+  const socket = load.tls ? connectTls({ ...target, rejectUnauthorized: false, ALPNProtocols: ['http/1.1'] }) : connectTcp(target)
+  await once(socket, load.tls ? 'secureConnect' : 'connect')
+  return new Connection(socket, source)
+}
+
 /** Connects; resolves when every connection stands. */
 export async function createHttpGenerator(load: HttpLoad): Promise<Generator> {
   const source = new RequestSource(load)
   const connections: Connection[] = []
-  for (let count = 0; count < load.connections; count++) {
-    const target = { host: '127.0.0.1', port: load.port, noDelay: true }
-    // Certificates of loopback servers, made for one run.
-    const socket = load.tls ? connectTls({ ...target, rejectUnauthorized: false, ALPNProtocols: ['http/1.1'] }) : connectTcp(target)
-    await once(socket, load.tls ? 'secureConnect' : 'connect')
-    socket.setNoDelay(true)
-    connections.push(new Connection(socket, source))
-  }
+  for (let count = 0; count < load.connections; count++) connections.push(await connect(load, source))
   return {
+    async prepare() {
+      for (const [at, connection] of connections.entries()) if (connection.closed) connections[at] = await connect(load, source)
+    },
     async round(milliseconds, tally) {
       const deadline = performance.now() + milliseconds
       await Promise.all(connections.map((connection) => connection.run(deadline, tally)))

@@ -21,7 +21,8 @@ function rounded(value: number): number | null {
   return Number.isFinite(value) ? Number(value.toPrecision(4)) : null
 }
 
-function json(rows: readonly Row[], circumstances: Circumstances): string {
+/** Every figure as JSON text. */
+export function resultsJson(rows: readonly Row[], circumstances: Circumstances): string {
   const shown = rows.map((row) => ({ ...row, reached: isReached(row) ?? null }))
   return `${JSON.stringify({ ...circumstances, rows: shown }, (_, value: unknown) => (typeof value === 'number' ? rounded(value) : value), 2)}\n`
 }
@@ -46,7 +47,7 @@ function markdown(rows: readonly Row[]): string {
 /** Writes bench/results/latest.json, docs/performance.svg and the figures in docs/performance.md. */
 export async function save(rows: readonly Row[], circumstances: Circumstances): Promise<void> {
   await mkdir(join(root, 'bench', 'results'), { recursive: true })
-  await writeFile(join(root, 'bench', 'results', 'latest.json'), json(rows, circumstances))
+  await writeFile(join(root, 'bench', 'results', 'latest.json'), resultsJson(rows, circumstances))
   const { measuredAt, cores, node, platform, records } = circumstances
   const subtitle = `${measuredAt.slice(0, 10)}, ${cores} cores, Node ${node}, ${platform}, up to ${records.toLocaleString('en')} records; right of the line is better than the goal`
   await writeFile(join(root, 'docs', 'performance.svg'), chart(rows, subtitle))

@@ -29,7 +29,9 @@ function shareOf({ nodes, samples = [], timeDeltas = [] }: Profiler.Profile, cou
   let busy = 0
   let share = 0
   for (const [at, id] of samples.entries()) {
-    if (byId.get(id)?.callFrame.functionName === '(idle)') continue
+    const frame = byId.get(id)?.callFrame
+    // The profiler's own start is no request's.
+    if (frame === undefined || frame.functionName === '(idle)' || frame.url === 'node:inspector') continue
     const micros = timeDeltas[at] ?? 0
     busy += micros
     if (counted.has(id)) share += micros

@@ -27,7 +27,7 @@ const pages: readonly Page[] = [
   { id: 'first', title: 'first page', subject: subjects.operator, path: () => listPath() },
   { id: 'last', title: 'last page', subject: subjects.operator, path: lastPage },
   { id: 'skip', title: 'skip of 90 %', subject: subjects.operator, path: (_server, total) => listPath({ skip: String(Math.floor(total * 0.9) - pageSize) }) },
-  { id: 'few', title: 'page of a caller who sees some groups', subject: subjects.few, path: () => listPath() },
+  { id: 'few', title: 'caller who sees 20 groups', subject: subjects.few, path: () => listPath() },
 ]
 
 async function candidateOf(environment: Environment, page: Page, records: number) {
@@ -49,7 +49,7 @@ async function rowOf(environment: Environment, page: Page): Promise<Row> {
   const small = await candidateOf(environment, page, smallRecords)
   return environment.withGenerators([large.load, small.load], async ([first, second]) => {
     const comparison = await compare({ ...large, generator: first }, { ...small, generator: second }, rounds)
-    const title = `${page.title}: cost at ${largeRecords.toLocaleString('en')} records to that at ${smallRecords.toLocaleString('en')}`
+    const title = `${page.title}: cost at ${largeRecords.toLocaleString('en')} to ${smallRecords.toLocaleString('en')} records`
     const note = `lists of ${large.total.toLocaleString('en')} and ${small.total.toLocaleString('en')} results`
     return costRow({ id: `growth-${page.id}`, title, goal, note }, comparison)
   })

@@ -43,7 +43,7 @@ async function run(environment: Environment): Promise<readonly Row[]> {
   })
   return [
     ratioRow({ id: 'kube-get', title: "GET one record to kube-apiserver's GET", goal: { atLeast: 5 } }, get),
-    ratioRow({ id: 'kube-list', title: "page of 50, filter, order, total count, to kube-apiserver's list of 50", goal: { atLeast: 20 } }, list),
+    ratioRow({ id: 'kube-list', title: "filtered, ordered, counted page of 50 to kube-apiserver's", goal: { atLeast: 20 } }, list),
     ratioRow({ id: 'kube-create', title: "create to kube-apiserver's create", goal: { atLeast: 3 } }, create),
   ]
 }

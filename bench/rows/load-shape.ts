@@ -41,7 +41,7 @@ async function runReads(environment: Environment): Promise<readonly Row[]> {
       { name: 'bounded', generator: second, pids: [bounded.pid, etcd.pid] },
       rounds,
     )
-    return [costRow({ id: 'reads', title: `linearizable reads to bounded ones, ${connections} at once`, goal: { atMost: 1.3 } }, comparison)]
+    return [costRow({ id: 'reads', title: `cost of linearizable to bounded reads, ${connections} at once`, goal: { atMost: 1.3 } }, comparison)]
   })
 }
 

@@ -25,9 +25,9 @@ async function run(environment: Environment): Promise<readonly Row[]> {
   await empty.stop()
   const perRecord = (of: (memory: NodeJS.MemoryUsage) => number): number => (of(full) - of(base) - plan.recordBytes) / plan.records
   const encoded = Math.round(plan.recordBytes / plan.records)
-  const parts = `heap ${mib(full.heapUsed)}, external ${mib(full.external)}, resident ${mib(full.rss)}; empty ${mib(held(base))}, resident ${mib(base.rss)}`
-  const memoryNote = `${parts}; by resident memory ${Math.round(perRecord(({ rss }) => rss))} B; a record has ${encoded} B`
   const mix = `${plan.groups.toLocaleString('en')} groups, ${plan.identities.toLocaleString('en')} identities, ${plan.bindings.toLocaleString('en')} role bindings`
+  const parts = `heap ${mib(full.heapUsed)}, external ${mib(full.external)}, resident ${mib(full.rss)}; empty ${mib(held(base))}, resident ${mib(base.rss)}`
+  const memoryNote = `${mix}; ${parts}; by resident memory ${Math.round(perRecord(({ rss }) => rss))} B; a record has ${encoded} B`
   return [
     {
       id: 'start',
@@ -40,7 +40,7 @@ async function run(environment: Environment): Promise<readonly Row[]> {
     },
     {
       id: 'memory',
-      title: `memory per record beyond its encoded size (${mix})`,
+      title: `memory per record beyond its encoded size, ${count} records`,
       unit: 'B',
       value: perRecord(held),
       goal: { atMost: 600 },

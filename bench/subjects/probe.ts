@@ -30,4 +30,6 @@ process.on('message', (question: string) => {
     (error: unknown) => process.send?.({ error: String(error) }),
   )
 })
+// A benchmark that was killed leaves no server behind.
+process.on('disconnect', () => process.exit())
 process.channel?.unref()

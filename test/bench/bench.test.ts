@@ -1,0 +1,58 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { expect, it, onTestFinished } from 'vitest'
+import { describeWithPart } from '../parts/require-part.ts'
+
+const program = resolve(import.meta.dirname, '../../bench/main.ts')
+
+interface Ending {
+  readonly code: number
+  readonly stdout: string
+  readonly stderr: string
+}
+
+async function bench(...args: readonly string[]): Promise<Ending> {
+  const child = spawn(process.execPath, ['--disable-warning=ExperimentalWarning', program, ...args], { stdio: ['ignore', 'pipe', 'pipe'] })
+  onTestFinished(() => void child.kill('SIGTERM'))
+  let stdout = ''
+  let stderr = ''
+  child.stdout.on('data', (chunk) => (stdout += String(chunk)))
+  child.stderr.on('data', (chunk) => (stderr += String(chunk)))
+  const [code] = await once(child, 'close')
+  return { code: Number(code), stdout, stderr }
+}
+
+interface Result {
+  readonly id: string
+  readonly value: number
+  readonly measured: readonly { readonly name: string; readonly perSecond: number; readonly p99: number }[]
+}
+
+it('npm run bench --help lists rows and options; names that are no rows are refused', async () => {
+  const help = await bench('--help')
+  expect(help).toMatchObject({ code: 0, stderr: '' })
+  expect(help.stdout).toMatch(/--only[^]*--full[^]*\n {2}get /)
+  const wrong = await bench('--only', 'gett')
+  expect(wrong).toMatchObject({ code: 2, stdout: '' })
+  expect(wrong.stderr).toContain('no rows are named gett')
+})
+
+describeWithPart('etcd', 'npm run bench', () => {
+  it('measures GET and create against bare servers and stores', { timeout: 240_000 }, async () => {
+    const directory = await mkdtemp(join(tmpdir(), 'taproot-bench-test-'))
+    onTestFinished(() => rm(directory, { recursive: true, force: true }))
+    const file = join(directory, 'results.json')
+    const ending = await bench('--only', 'get,create,checks', '--records', '1000', '--seconds', '0.3', '--rounds', '1', '--json', file)
+    expect(ending.code, ending.stderr).toBe(0)
+    const { rows } = JSON.parse(await readFile(file, 'utf8')) as { rows: readonly Result[] }
+    expect(rows.map((row) => row.id)).toEqual(['get-rest', 'get-grpc', 'create-etcd', 'create-sqlite', 'checks', 'tokens'])
+    for (const row of rows.slice(0, 4)) {
+      expect(row.measured.map((measured) => measured.perSecond > 0 && measured.p99 > 0)).toEqual([true, true])
+      expect(row.value).toBeGreaterThan(0)
+    }
+    expect(ending.stdout).toMatch(/GET one record, REST.* (reached|missed)$/m)
+  })
+})
