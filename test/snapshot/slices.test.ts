@@ -1,0 +1,47 @@
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { Slices, sortInSlices } from '../../src/snapshot/slices.ts'
+import { picker } from './rows.ts'
+
+interface Item {
+  readonly key: number
+  readonly at: number
+}
+
+const byKey = (a: Item, b: Item): number => a.key - b.key
+
+describe('sortInSlices', () => {
+  test.each([
+    ['at random', (pick: (n: number) => number) => pick(1_000_000)],
+    ['with many equal ones', (pick: (n: number) => number) => pick(5)],
+    ['in order', (_pick: (n: number) => number, at: number) => at],
+    ['in reverse', (_pick: (n: number) => number, at: number) => -at],
+    ['nearly in order', (pick: (n: number) => number, at: number) => at + pick(3)],
+    ['in ordered runs', (_pick: (n: number) => number, at: number) => at % 5_000],
+  ])('sorts items %s as a stable sort does', async (_what, keyOf) => {
+    await fc.assert(
+      fc.asyncProperty(fc.integer(), fc.constantFrom(0, 1, 100, 4_096, 4_097, 30_000), async (seed, count) => {
+        const pick = picker(seed)
+        const items = Array.from({ length: count }, (_, at): Item => ({ key: keyOf(pick, at), at }))
+        const given = items.slice()
+        expect(await sortInSlices(items, byKey, new Slices())).toEqual(given.toSorted(byKey))
+        expect(items).toEqual(given)
+      }),
+      { numRuns: 12 },
+    )
+  })
+
+  test('other work runs in between', async () => {
+    const pick = picker(1)
+    const items = Array.from({ length: 300_000 }, (_, at): Item => ({ key: pick(1_000_000), at }))
+    let turns = 0
+    let sorting = true
+    const sorted = sortInSlices(items, byKey, new Slices()).finally(() => (sorting = false))
+    while (sorting) {
+      turns += 1
+      await new Promise(setImmediate)
+    }
+    expect((await sorted).length).toBe(items.length)
+    expect(turns).toBeGreaterThan(5)
+  })
+})
