@@ -60,6 +60,9 @@ function storedFaults({ uid, events, operations, stored }: Subject): string[] {
   const written = counted(events, (event) => event.etag === stored?.etag)
   if (stored !== undefined && written !== 1) faults.push(`${stored.kind} ${uid}: its last state has ${written} events`)
   if (stored !== undefined && events.some((event) => event.verb === 'deleted')) faults.push(`${stored.kind} ${uid}: is there after an event of its deletion`)
+  // Role bindings also go with their identity or group, without an event of their own.
+  const isGone = stored === undefined && operations.every((operation) => operation.kind !== 'RoleBinding')
+  if (isGone && created > 0 && !events.some((event) => event.verb === 'deleted')) faults.push(`${uid}: was made, and is gone without an event of its deletion`)
   const etags = events.map((event) => event.etag).filter((etag) => etag !== '')
   if (new Set(etags).size < etags.length) faults.push(`${uid}: one mutation has two events`)
   for (const { verb, etag } of events) {

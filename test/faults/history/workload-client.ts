@@ -21,7 +21,7 @@ export interface SharedWorld {
 }
 
 /** Operations in one place before it is given up for a new one. */
-const operationsPerPlace = 240
+const operationsPerPlace = 120
 /** Few names, so that they are fought for. */
 const names = ['north', 'south', 'east', 'west']
 const boundRoles = ['viewer', 'editor', 'owner'].map((name) => builtInRoles.find((role) => role.name === name)?.uid ?? '')

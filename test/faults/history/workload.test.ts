@@ -1,34 +1,171 @@
-import { setTimeout as delay } from 'node:timers/promises'
+import type { JsonObject } from '@bufbuild/protobuf'
 import { expect, onTestFinished, test } from 'vitest'
-import { startTestServer } from '../../harness/test-server.ts'
-import { describeOnStores } from '../../parts/require-part.ts'
-import { checkHistory } from './check-history.ts'
+import { startTestServer, type TestServer } from '../../harness/test-server.ts'
+import { describeOnStores, describeWithPart } from '../../parts/require-part.ts'
+import { until } from '../cluster/until.ts'
+import { seededRandom } from '../schedules/random.ts'
+import { checkHistory, type Verdict } from './check-history.ts'
 import { finalAudit } from './final-audit.ts'
 import { History } from './history.ts'
-import { startWorkload } from './workload.ts'
+import { startViewProxy, type Answer, type View } from './view-proxy.ts'
+import { startWorkload, type Workload, type WorkloadSummary } from './workload.ts'
 
-describeOnStores('a healthy server', (store) => {
-  test('does all that the workload asks for, and the checker explains it', { timeout: 60_000 }, async () => {
-    const server = await startTestServer({ store })
-    onTestFinished(() => server.stop())
-    const history = new History()
-    const workload = startWorkload({
-      endpoints: [`http://127.0.0.1:${server.config.api.port}`],
-      token: () => server.operatorToken(),
-      seed: 1,
-      clients: 8,
-      history,
+const runMs = 60_000
+
+async function startServer(store: 'sqlite' | 'etcd'): Promise<{ server: TestServer; url: string }> {
+  const server = await startTestServer({ store })
+  onTestFinished(() => server.stop())
+  return { server, url: `http://127.0.0.1:${server.config.api.port}` }
+}
+
+interface Run {
+  readonly history: History
+  readonly summary: WorkloadSummary
+  readonly faults: readonly string[]
+  readonly verdict: Verdict
+}
+
+/** Runs a workload through `url` until it did so many operations; settles and audits it where `isHonest`. */
+async function run(of: {
+  server: TestServer
+  url: string
+  operations: number
+  isHonest: boolean
+  meanwhile?: (workload: Workload) => Promise<void>
+}): Promise<Run> {
+  const { server, url, operations, isHonest, meanwhile } = of
+  const history = new History()
+  const workload = startWorkload({ endpoints: [url], token: () => server.operatorToken(), seed: 7, clients: 6, history, callTimeoutMs: 10_000 })
+  await meanwhile?.(workload)
+  await until(() => workload.ended >= operations, { withinMs: runMs, what: `${operations} operations end` })
+  const summary = await workload.stop()
+  if (isHonest) await workload.settle()
+  const faults = isHonest ? (await finalAudit({ store: server.running.engine.store, history })).faults : []
+  return { history, summary, faults, verdict: await checkHistory(history) }
+}
+
+const allWell = { ok: true, failures: [], unknown: [] }
+
+describeOnStores('a workload on a healthy server', (store) => {
+  describeWithPart('history-checker', 'and the checker', () => {
+    test('is explained, and the store is sound', { timeout: 2 * runMs }, async () => {
+      const { summary, faults, verdict, history } = await run({ ...(await startServer(store)), operations: 700, isHonest: true })
+      expect(faults).toEqual([])
+      expect(verdict).toMatchObject({ ...allWell, checked: history.operations.length })
+      expect(summary.outcomes.unknown).toBe(0)
+      // All that can happen does.
+      for (const outcome of ['ok', 'absent', 'stale', 'taken', 'refused'] as const) expect(summary.outcomes[outcome], outcome).toBeGreaterThan(0)
     })
-    await delay(5_000)
-    const summary = await workload.stop()
-    await workload.settle()
-    const report = await finalAudit({ store: server.running.engine.store, history })
-    console.log(report)
-    expect(report.faults).toEqual([])
-    console.log(summary)
-    const t = performance.now()
-    const verdict = await checkHistory(history)
-    console.log(performance.now() - t, history.operations.length, JSON.stringify(verdict).slice(0, 3000))
-    expect(verdict).toMatchObject({ ok: true, failures: [], unknown: [] })
+
+    test('is explained where answers are lost, and repeated creations are made once', { timeout: 2 * runMs }, async () => {
+      const { server, url } = await startServer(store)
+      const random = seededRandom('lost answers')
+      const lossy: View = async (_, forward) => {
+        const roll = random.fraction()
+        if (roll < 0.05) return undefined
+        const answer = await forward()
+        return roll < 0.15 ? undefined : answer
+      }
+      const proxy = await startViewProxy(url, lossy)
+      onTestFinished(() => proxy.close())
+      const meanwhile = async (workload: Workload): Promise<void> => {
+        for (let goal = 50; goal < 400; goal += 50) {
+          await until(() => workload.ended >= goal, { withinMs: runMs, what: 'operations end' })
+          proxy.breakAll()
+        }
+      }
+      // What is settled goes through the same proxy.
+      const { summary, faults, verdict } = await run({ server, url: proxy.url, operations: 400, isHonest: true, meanwhile })
+      expect(faults).toEqual([])
+      expect(verdict).toMatchObject(allWell)
+      expect(summary.outcomes.unknown).toBeGreaterThan(0)
+    })
   })
+})
+
+/** Changes the body of the answer. */
+function changed(answer: Answer, change: (body: JsonObject) => JsonObject | undefined): Answer {
+  const body = JSON.parse(answer.body) as JsonObject
+  return { status: answer.status, body: JSON.stringify(change(body) ?? body) }
+}
+
+const isList = (path: string): boolean => path.includes('?')
+
+/** Servers that do wrong now and then: each as a view of a server that does right. */
+const liars: Readonly<Record<string, () => View>> = {
+  'answers reads out of an old cache': () => {
+    const kept = new Map<string, Answer>()
+    return async ({ method, path }, forward) => {
+      if (method !== 'GET' || isList(path)) return forward()
+      const answer = kept.get(path) ?? (await forward())
+      kept.set(path, answer)
+      return answer
+    }
+  },
+  'answers lists out of an old cache': () => {
+    const kept = new Map<string, Answer>()
+    return async ({ method, path }, forward) => {
+      if (method !== 'GET' || !isList(path)) return forward()
+      const answer = kept.get(path) ?? (await forward())
+      kept.set(path, answer)
+      return answer
+    }
+  },
+  'leaves the newest record out of lists':
+    () =>
+    async ({ method, path }, forward) => {
+      const answer = await forward()
+      if (method !== 'GET' || !isList(path) || answer.status !== 200) return answer
+      return changed(answer, (body) => {
+        const [plural, records] = Object.entries(body).find((entry): entry is [string, JsonObject[]] => Array.isArray(entry[1])) ?? ['', []]
+        const newest = records.toSorted((one, other) => String(other['createTime']).localeCompare(String(one['createTime'])))[0]
+        return newest === undefined ? body : { ...body, [plural]: records.filter((record) => record !== newest), totalCount: String(records.length - 1) }
+      })
+    },
+  'acknowledges changes that it does not make': () => {
+    const random = seededRandom('not made')
+    return async (request, forward) => {
+      if (request.method !== 'PATCH' || random.fraction() < 0.5) return forward()
+      const uid = request.path.replace(/^.*?([0-9a-f]{40})/, '$1')
+      const { name = '', description = '' } = JSON.parse(request.body) as { name?: string; description?: string }
+      return { status: 200, body: JSON.stringify({ uid, name, description, etag: `e${random.fraction()}`, identity: {}, role: {} }) }
+    }
+  },
+  'acknowledges removals that it does not make':
+    () =>
+    async ({ method }, forward) =>
+      method === 'DELETE' ? { status: 200, body: '{}' } : forward(),
+  'takes no account of etags': () => async (request, forward) => {
+    // The forwarded request has the same headers object.
+    delete (request.headers as Record<string, string>)['if-match']
+    return forward()
+  },
+  'makes every record twice':
+    () =>
+    async ({ method, headers }, forward) => {
+      const isPlain = method === 'POST' && headers['idempotency-key'] === undefined
+      if (isPlain) await forward()
+      return forward()
+    },
+  'forgets idempotency keys and loses answers': () => {
+    const random = seededRandom('forgets')
+    return async (request, forward) => {
+      delete (request.headers as Record<string, string>)['idempotency-key']
+      const answer = await forward()
+      return request.method === 'POST' && random.fraction() < 0.6 ? undefined : answer
+    }
+  },
+}
+
+describeWithPart('history-checker', 'a server that does wrong is found out', () => {
+  for (const [what, view] of Object.entries(liars)) {
+    test(`one that ${what}`, { timeout: 2 * runMs }, async () => {
+      const { server, url } = await startServer('sqlite')
+      const proxy = await startViewProxy(url, view())
+      onTestFinished(() => proxy.close())
+      const { verdict } = await run({ server, url: proxy.url, operations: 500, isHonest: false })
+      expect(verdict.ok).toBe(false)
+      expect(verdict.failures.length).toBeGreaterThan(0)
+    })
+  }
 })
