@@ -73,13 +73,15 @@ function progressLine(name: string, { seconds, operations, acknowledged, faults,
 }
 
 function printReport(name: string, report: RunReport): void {
-  const { violations, killsOf, faultsOf, checked, longestGapMs, directory, seconds, kills } = report
+  const { violations, killsOf, faultsOf, checked, unknown, longestGapMs, directory, seconds, kills } = report
   print(progressLine(name, report))
   const faults = Object.entries(faultsOf).map(([fault, count]) => `${fault} ${count}`)
   print(`  faults: ${faults.join(', ')}`)
   const perMinute = ((kills * 60) / seconds).toFixed(0)
   print(`  kills: ${killsOf.member} members, ${killsOf.leader} leaders, ${killsOf.process} processes (${perMinute} a minute)`)
-  print(`  ${checked} operations explained; longest time without an acknowledged write ${(longestGapMs / 1000).toFixed(1)} s`)
+  print(
+    `  ${checked} operations explained, ${unknown} of them without an answer; longest time without an acknowledged write ${(longestGapMs / 1000).toFixed(1)} s`,
+  )
   for (const line of report.leftOut) print(`  left out: ${line}`)
   for (const violation of violations.slice(0, 20)) print(`  WRONG ${violation}`)
   if (violations.length > 20) print(`  and ${violations.length - 20} more`)
@@ -87,7 +89,7 @@ function printReport(name: string, report: RunReport): void {
   print(`  ${violations.length === 0 ? 'ok' : 'FAILED'}: ${name}`)
 }
 
-/** Runs one schedule; true where all was well. */
+/** Runs one schedule and prints its report; undefined where it broke off. */
 async function runOne(name: ScheduleName, order: Order, signal: AbortSignal): Promise<RunReport | undefined> {
   const schedule: Schedule = schedules[name]
   const { seed, minutes, stopAfterKills, keep } = order

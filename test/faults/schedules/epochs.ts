@@ -26,6 +26,8 @@ export class Epochs {
   readonly histories: History[] = []
   /** Operations that the checker explained. */
   checked = 0
+  /** Operations of which nobody knows whether they took effect: what faults are about. */
+  unknown = 0
   longestGapMs = 0
   readonly #options: EpochsOptions
   #workload: Workload | undefined
@@ -65,7 +67,8 @@ export class Epochs {
     const history = this.histories.at(-1)
     if (workload === undefined || history === undefined) throw new TypeError('no workload runs')
     await this.#attempt('workload', async () => {
-      const { longestGapMs } = await workload.stop()
+      const { longestGapMs, outcomes } = await workload.stop()
+      this.unknown += outcomes.unknown
       this.longestGapMs = Math.max(this.longestGapMs, longestGapMs)
       await workload.settle()
     })
@@ -82,6 +85,14 @@ export class Epochs {
       for (const { partition, info } of verdict.failures) this.#options.violation(`history: ${partition}: ${info}`)
       for (const partition of verdict.unknown) this.#options.violation(`history: ${partition}: could not be decided in time`)
     })
+  }
+
+  /** Stops a workload that still runs, unchecked: for a run that breaks off. */
+  async abandon(): Promise<void> {
+    const workload = this.#workload
+    this.#workload = undefined
+    // What it has seen is of no interest any more.
+    await workload?.stop().catch(() => undefined)
   }
 
   async #attempt(name: string, work: () => Promise<void>): Promise<void> {

@@ -47,6 +47,8 @@ export interface RunReport extends Progress {
   readonly faultsOf: Readonly<Partial<Record<ActionName, number>>>
   /** Operations that the checker explained. */
   readonly checked: number
+  /** Operations of which nobody knows whether they took effect. */
+  readonly unknown: number
   /** Longest time without an acknowledged write. */
   readonly longestGapMs: number
   /** Faults that this machine can't make, with the reason. */
@@ -102,6 +104,8 @@ class Run {
   readonly #killsOf: Record<Victim, number> = { member: 0, leader: 0, process: 0 }
   readonly #faultsOf: Partial<Record<ActionName, number>> = {}
   readonly #startedAt = performance.now()
+  /** No more faults are made: nobody has to watch for deaths. */
+  #over = false
 
   constructor(options: RunOptions, installation: Installation) {
     this.#options = options
@@ -126,15 +130,14 @@ class Run {
       await this.#recover()
       await this.#epochs.end()
       if (this.#violations.length > 0) await this.#keepHistories()
-      const { checked, longestGapMs } = this.#epochs
-      return { ...this.#progress(), violations: this.#violations, killsOf: this.#killsOf, faultsOf: this.#faultsOf, checked, longestGapMs }
+      const { checked, unknown, longestGapMs } = this.#epochs
+      return { ...this.#progress(), violations: this.#violations, killsOf: this.#killsOf, faultsOf: this.#faultsOf, checked, unknown, longestGapMs }
     } finally {
       this.#over = true
       clearInterval(ticker)
+      await this.#epochs.abandon()
     }
   }
-
-  #over = false
 
   get #kills(): number {
     return Object.values(this.#killsOf).reduce((sum, count) => sum + count, 0)
