@@ -19,6 +19,8 @@ export interface Known {
   readonly parent: string
   /** As last seen; others may have changed it since. */
   seen: Seen
+  /** As it was seen before that, where that was another state. */
+  before?: Seen
 }
 
 /** The group in which records are written; given up after a while, so that the parts of a history stay small. */
@@ -38,6 +40,7 @@ export class Place {
 
   saw(kind: HistoryKind, seen: Seen): Known {
     const known = this.#records.get(seen.uid)
+    if (known !== undefined && known.seen.etag !== seen.etag) known.before = known.seen
     if (known !== undefined) known.seen = seen
     const record = known ?? { kind, parent: this.uid, seen }
     if (!this.#gone.some((gone) => gone.seen.uid === seen.uid)) this.#records.set(seen.uid, record)

@@ -140,9 +140,16 @@ export class WorkloadClient {
     return seen !== undefined
   }
 
-  async #update(place: Place, { kind, seen }: Known): Promise<boolean> {
+  /** The state that a write is made for: often the last one that was seen, now and then an older one. */
+  #guardOf({ seen, before }: Known, share: number): { guard?: Seen } {
+    if (this.#random.fraction() >= share) return {}
+    return { guard: before !== undefined && this.#random.fraction() < 0.2 ? before : seen }
+  }
+
+  async #update(place: Place, known: Known): Promise<boolean> {
     this.#made += 1
-    const guard = this.#random.fraction() < 0.6 ? { guard: seen } : {}
+    const { kind, seen } = known
+    const guard = this.#guardOf(known, 0.6)
     const target = { kind, parent: place.uid, uid: seen.uid, ...guard }
     if (kind === 'RoleBinding') {
       const role = this.#random.pick(boundRoles)
@@ -182,8 +189,9 @@ export class WorkloadClient {
     return members
   }
 
-  async #remove(place: Place, { kind, seen }: Known): Promise<boolean> {
-    const guard = this.#random.fraction() < 0.25 ? { guard: seen } : {}
+  async #remove(place: Place, known: Known): Promise<boolean> {
+    const { kind, seen } = known
+    const guard = this.#guardOf(known, 0.25)
     const outcome = await this.#calls.remove({ kind, parent: place.uid, uid: seen.uid, ...guard })
     if (outcome === 'ok' || outcome === 'absent') place.lost(seen.uid)
     return outcome !== undefined && outcome !== 'unknown'

@@ -1,5 +1,5 @@
 import type { JsonObject } from '@bufbuild/protobuf'
-import { expect, onTestFinished, test } from 'vitest'
+import { beforeAll, expect, onTestFinished, test } from 'vitest'
 import { startTestServer, type TestServer } from '../../harness/test-server.ts'
 import { describeOnStores, describeWithPart } from '../../parts/require-part.ts'
 import { until } from '../cluster/until.ts'
@@ -31,11 +31,12 @@ async function run(of: {
   url: string
   operations: number
   isHonest: boolean
+  seed?: number
   meanwhile?: (workload: Workload) => Promise<void>
 }): Promise<Run> {
-  const { server, url, operations, isHonest, meanwhile } = of
+  const { server, url, operations, isHonest, seed = 7, meanwhile } = of
   const history = new History()
-  const workload = startWorkload({ endpoints: [url], token: () => server.operatorToken(), seed: 7, clients: 6, history, callTimeoutMs: 10_000 })
+  const workload = startWorkload({ endpoints: [url], token: () => server.operatorToken(), seed, clients: 6, history, callTimeoutMs: 10_000 })
   await meanwhile?.(workload)
   await until(() => workload.ended >= operations, { withinMs: runMs, what: `${operations} operations end` })
   const summary = await workload.stop()
@@ -49,7 +50,7 @@ const allWell = { ok: true, failures: [], unknown: [] }
 describeOnStores('a workload on a healthy server', (store) => {
   describeWithPart('history-checker', 'and the checker', () => {
     test('is explained, and the store is sound', { timeout: 2 * runMs }, async () => {
-      const { summary, faults, verdict, history } = await run({ ...(await startServer(store)), operations: 700, isHonest: true })
+      const { summary, faults, verdict, history } = await run({ ...(await startServer(store)), operations: 500, isHonest: true })
       expect(faults).toEqual([])
       expect(verdict).toMatchObject({ ...allWell, checked: history.operations.length })
       expect(summary.outcomes.unknown).toBe(0)
@@ -157,15 +158,27 @@ const liars: Readonly<Record<string, () => View>> = {
   },
 }
 
+/** How many operations a wrong is looked for in at a time, and how often at most: most are rare. */
+const operationsAtATime = 200
+const maxTimes = 6
+
 describeWithPart('history-checker', 'a server that does wrong is found out', () => {
+  let server: TestServer
+  beforeAll(async () => {
+    server = await startTestServer({ store: 'sqlite' })
+    return () => server.stop()
+  })
+
   for (const [what, view] of Object.entries(liars)) {
     test(`one that ${what}`, { timeout: 2 * runMs }, async () => {
-      const { server, url } = await startServer('sqlite')
-      const proxy = await startViewProxy(url, view())
+      const proxy = await startViewProxy(`http://127.0.0.1:${server.config.api.port}`, view())
       onTestFinished(() => proxy.close())
-      const { verdict } = await run({ server, url: proxy.url, operations: 500, isHonest: false })
-      expect(verdict.ok).toBe(false)
-      expect(verdict.failures.length).toBeGreaterThan(0)
+      let refused: Verdict | undefined
+      for (let time = 0; time < maxTimes && refused === undefined; time += 1) {
+        const { verdict } = await run({ server, url: proxy.url, operations: operationsAtATime, seed: time, isHonest: false })
+        if (verdict.failures.length > 0) refused = verdict
+      }
+      expect(refused).toMatchObject({ ok: false })
     })
   }
 })
