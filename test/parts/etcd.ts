@@ -91,10 +91,10 @@ export async function startEtcd(options: EtcdOptions = {}): Promise<EtcdCluster>
       const [member, helper] = [processes[index], processes[(index + 1) % count]]
       if (member === undefined || helper === undefined) throw new Error(`no member ${index}`)
       const { header } = (await member.call('maintenance/status')) as { header: { member_id: string } } // a cast of etcd's answer
-      await helper.call('cluster/member/remove', { ID: header.member_id })
+      await settled(() => helper.call('cluster/member/remove', { ID: header.member_id }))
       await member.kill()
       await rm(member.dataDirectory, { recursive: true })
-      await helper.call('cluster/member/add', { peerURLs: [`http://127.0.0.1:${nodes[index]?.peerPort}`] })
+      await settled(() => helper.call('cluster/member/add', { peerURLs: [`http://127.0.0.1:${nodes[index]?.peerPort}`] }))
       member.start(['--initial-cluster-state', 'existing'])
       await member.healthy()
     },
@@ -102,6 +102,20 @@ export async function startEtcd(options: EtcdOptions = {}): Promise<EtcdCluster>
       await Promise.all(processes.map((member) => member.kill()))
       await rm(directory, { recursive: true, force: true })
     },
+  }
+}
+
+/** Repeats a change of the membership until etcd takes it: not before its members have known each other for some seconds. */
+async function settled(change: () => Promise<unknown>): Promise<void> {
+  const deadline = performance.now() + startPatienceMs
+  for (;;) {
+    try {
+      await change()
+      return
+    } catch (error) {
+      if (performance.now() > deadline) throw error
+      await delay(200)
+    }
   }
 }
 

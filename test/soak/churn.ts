@@ -1,0 +1,154 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import type { JsonObject } from '@bufbuild/protobuf'
+import type { Door, Options, Reply } from '../harness/doors.ts'
+import { builtInRoles } from '../../src/core/roles.ts'
+import type { Subject } from './subject.ts'
+
+/** A worker has so many groups, and as many identities, at most. */
+const maxLive = 30
+/** Access tokens are exchanged anew so often, in milliseconds: with a fast clock they live seconds. */
+const tokenLifeMs = 2_000
+
+const viewer = builtInRoles.find(({ name }) => name === 'viewer')?.uid ?? ''
+
+/** What a worker does, and how often relative to the others. */
+const steps = ['create', 'create', 'update', 'update', 'delete', 'bind', 'get', 'get', 'list', 'list', 'exchange', 'refused'] as const
+
+interface Live {
+  readonly kind: 'Group' | 'Identity'
+  readonly uid: string
+}
+
+/** One client that creates, changes, deletes and reads without end, in a root group of its own. Throws where an answer is not the expected one. */
+export class Churner {
+  operations = 0
+  readonly #subject: Subject
+  readonly #name: string
+  #group = ''
+  #identity = ''
+  #live: Live[] = []
+  #token = ''
+  #tokenAt = -Infinity
+  #names = 0
+
+  constructor(subject: Subject, name: string) {
+    this.#subject = subject
+    this.#name = name
+  }
+
+  /** Does at most one step every `pauseMs` until `signal` aborts. */
+  async run(pauseMs: number, signal: AbortSignal): Promise<void> {
+    await this.#setUp()
+    while (!signal.aborted) {
+      const startedAt = performance.now()
+      await this.#step(steps[Math.floor(Math.random() * steps.length)] ?? 'get')
+      this.operations += 1
+      await delay(Math.max(1, pauseMs - (performance.now() - startedAt)))
+    }
+  }
+
+  async #setUp(): Promise<void> {
+    const { started } = this.#subject
+    const owner = builtInRoles.find(({ name }) => name === 'owner')?.uid ?? ''
+    const as = async (): Promise<Options> => ({ token: await this.#subject.ask<string>({ ask: 'operator-token' }) })
+    this.#group = uidOf(await this.#subject.rest.call('CreateGroup', { group: { name: this.#name } }, await as()))
+    const identity = { name: 'owner', claimMatch: { issuer: `${started.baseUrl}/dev/issuer`, subject: this.#name } }
+    this.#identity = uidOf(await this.#subject.rest.call('CreateIdentity', { parent: this.#group, identity }, await as()))
+    await expectOk(
+      this.#subject.rest.call('CreateRoleBinding', { parent: this.#group, roleBinding: { identityUid: this.#identity, roleUid: owner } }, await as()),
+    )
+  }
+
+  async #step(step: (typeof steps)[number]): Promise<void> {
+    const door = Math.random() < 0.5 ? this.#subject.rest : this.#subject.grpc
+    const chosen = this.#live[Math.floor(Math.random() * this.#live.length)]
+    if (step === 'exchange') return await this.#exchange()
+    if (step === 'refused') return await this.#refused(door)
+    if (step === 'list') return await this.#list(door)
+    if (step === 'create' || chosen === undefined) return this.#live.length < 2 * maxLive ? await this.#create(door) : await this.#delete(door, this.#live[0])
+    if (step === 'delete') return await this.#delete(door, chosen)
+    if (step === 'bind') return await this.#bind(door)
+    const as = await this.#credential()
+    if (step === 'get') return await expectOk(door.call(`Get${chosen.kind}`, { uid: chosen.uid }, as))
+    const resource = chosen.kind === 'Group' ? 'group' : 'identity'
+    await expectOk(door.call(`Update${chosen.kind}`, { [resource]: { uid: chosen.uid, description: this.#newName() } }, as))
+  }
+
+  /** The binding goes with its identity: that is what is swept. Bound already is as good. */
+  async #bind(door: Door): Promise<void> {
+    const identityUid = this.#live.find(({ kind }) => kind === 'Identity')?.uid
+    if (identityUid === undefined) return
+    const roleBinding = { identityUid, roleUid: viewer }
+    const { code, message } = await door.call('CreateRoleBinding', { parent: this.#group, roleBinding }, await this.#credential())
+    if (code !== 0 && code !== 6) throw new Error(`CreateRoleBinding: code ${code}: ${message}`)
+  }
+
+  async #create(door: Door): Promise<void> {
+    const kind = Math.random() < 0.5 ? 'Group' : 'Identity'
+    const name = this.#newName()
+    const fields: JsonObject = kind === 'Group' ? { name } : { name, claimMatch: { issuer: 'https://issuer.example', subject: name } }
+    const request = { parent: this.#group, [kind === 'Group' ? 'group' : 'identity']: fields }
+    const as = { ...(await this.#credential()), idempotencyKey: `${this.#name}-${name}` }
+    const uid = uidOf(await door.call(`Create${kind}`, request, as))
+    // Sent again, as clients do.
+    if (uidOf(await door.call(`Create${kind}`, request, as)) !== uid) throw new Error(`${name} was made twice`)
+    this.#live.push({ kind, uid })
+  }
+
+  async #delete(door: Door, chosen: Live | undefined): Promise<void> {
+    if (chosen === undefined) return
+    await expectOk(door.call(`Delete${chosen.kind}`, { uid: chosen.uid }, await this.#credential()))
+    this.#live = this.#live.filter(({ uid }) => uid !== chosen.uid)
+  }
+
+  async #list(door: Door): Promise<void> {
+    const orderBy = ['name', 'created_at desc', 'updated_at', 'uid'][Math.floor(Math.random() * 4)] ?? 'uid'
+    const page = await door.call('ListGroups', { uidp: { descendantsOf: this.#group }, pageSize: 5, orderBy }, await this.#credential())
+    const pageToken = String(okBody(page)['nextPageToken'] ?? '')
+    if (pageToken !== '')
+      await expectOk(door.call('ListGroups', { uidp: { descendantsOf: this.#group }, pageSize: 5, orderBy, pageToken }, await this.#credential()))
+    await expectOk(door.call('ListRoleBindings', { uidp: { descendantsOf: this.#group } }, await this.#credential()))
+  }
+
+  /** What is refused must leave nothing behind either. */
+  async #refused(door: Door): Promise<void> {
+    const { code: unsigned } = await door.call('ListGroups', {}, { token: `${this.#token}x` })
+    const { code: missing } = await door.call('GetGroup', { uid: `${this.#group}/0123456789abcdef` }, await this.#credential())
+    const { code: invalid } = await door.call('CreateGroup', { parent: this.#group, group: { name: 'NOT ALLOWED' } }, await this.#credential())
+    if (unsigned !== 16 || missing !== 5 || invalid !== 3) throw new Error(`refused with ${unsigned}, ${missing}, ${invalid}`)
+  }
+
+  async #credential(): Promise<Options> {
+    if (performance.now() - this.#tokenAt > tokenLifeMs) await this.#exchange()
+    return { token: this.#token }
+  }
+
+  async #exchange(): Promise<void> {
+    const { baseUrl, apiPort } = this.#subject.started
+    const external = await this.#subject.ask<string>({ ask: 'sign-in-token', subject: this.#name })
+    const query = new URLSearchParams({ aud: baseUrl, identity: this.#identity })
+    const response = await fetch(`http://127.0.0.1:${apiPort}/sts/exchange?${query}`, { method: 'POST', headers: { authorization: `Bearer ${external}` } })
+    const { token } = (await response.json()) as { token?: string } // a cast of the answer, as documented
+    if (token === undefined) throw new Error(`the exchange answered ${response.status}`)
+    this.#token = token
+    this.#tokenAt = performance.now()
+  }
+
+  #newName(): string {
+    this.#names += 1
+    return `${this.#name}-${this.#names}`
+  }
+}
+
+function okBody({ code, message, body }: Reply): JsonObject {
+  if (code !== 0) throw new Error(`code ${code}: ${message}`)
+  return body
+}
+
+function uidOf(reply: Reply): string {
+  return String(okBody(reply)['uid'])
+}
+
+async function expectOk(reply: Promise<Reply>): Promise<void> {
+  okBody(await reply)
+}

@@ -1,0 +1,31 @@
+/** What the churn asks of the process under test. */
+export type Question =
+  | { readonly ask: 'memory' }
+  | { readonly ask: 'keys' }
+  | { readonly ask: 'sign-in-token'; readonly subject: string }
+  | { readonly ask: 'operator-token' }
+  | { readonly ask: 'stop' }
+
+/** Bytes, right after a full garbage collection. */
+export interface MemoryAnswer {
+  readonly heap: number
+  /** Buffers and what else V8 knows of outside its heap. */
+  readonly external: number
+}
+
+/** How many entries the store has that are to be trimmed or swept, and how old the oldest is by the server's clock, in hours. */
+export interface KeysAnswer {
+  readonly outbox: number
+  readonly oldestOutboxHours: number
+  readonly idempotency: number
+  readonly oldestIdempotencyHours: number
+  readonly sweeps: number
+  readonly records: number
+}
+
+/** Sent once the server serves. */
+export interface Started {
+  readonly apiPort: number
+  readonly opsPort: number
+  readonly baseUrl: string
+}
