@@ -31,6 +31,6 @@ export interface Narrowing {
  */
 export function isOperator(operators: readonly Operator[], identityUid: Uid, actor: Pick<Actor, 'issuer' | 'subject'>): boolean {
   const issuer = normalizeIssuer(actor.issuer)
-  if (identityUid !== personUid(issuer, actor.subject)) return false
-  return operators.some((operator) => normalizeIssuer(operator.issuer) === issuer && operator.subject === actor.subject)
+  const isNamed = operators.some((operator) => normalizeIssuer(operator.issuer) === issuer && operator.subject === actor.subject)
+  return isNamed && identityUid === personUid(issuer, actor.subject)
 }

@@ -4,14 +4,13 @@ import { toBinary } from '@bufbuild/protobuf'
 import type { FileDescriptorProto } from '@bufbuild/protobuf/wkt'
 import type { Log } from '../../core/log.ts'
 import type { MethodRow } from '../../core/method.ts'
-import { untilAborted } from '../../core/until-aborted.ts'
 import { grpcPaths } from '../aliases.ts'
 import type { Answer, Call, Dispatch } from '../call.ts'
 import { callName } from '../call-name.ts'
 import { toDomainError } from '../errors-details.ts'
 import type { CallMetrics } from '../metrics.ts'
 import type { Door } from '../one-port.ts'
-import { createCall } from './grpc-call.ts'
+import { GrpcCall } from './grpc-call.ts'
 import type { RawCall } from './grpc-call.ts'
 import { grpcStatus } from './grpc-status.ts'
 import { createHealth } from './health.ts'
@@ -66,6 +65,8 @@ export function createGrpcApi(options: GrpcApiOptions): GrpcApi {
     'grpc.max_concurrent_streams': 100,
     'grpc.max_connection_idle_ms': limits.idleMs,
     'grpc.keepalive_time_ms': limits.pingMs,
+    // Nobody can ask for what it would count.
+    'grpc.enable_channelz': 0,
     interceptors: [refusals.interceptor],
   })
   for (const row of options.methods) {
@@ -105,22 +106,21 @@ function unaryHandler(row: MethodRow, options: HandlerOptions): (raw: RawCall, c
   const method = callName(row)
   return (raw, callback) => {
     const done = options.metrics?.start(method, 'grpc')
-    const { call, abort } = createCall(row, raw, { newRequestId: options.newRequestId, messageTimeoutMs: options.limits.messageTimeoutMs })
-    const { signal } = call
+    const call = new GrpcCall(row, raw, { newRequestId: options.newRequestId, messageTimeoutMs: options.limits.messageTimeoutMs })
     const { requestId } = call.headers
     options.refusals.onRefusal(raw.metadata, (error) => {
-      abort(error)
+      call.abort(error)
       return grpcStatus(error, { requestId, domain: row.domain })
     })
     const answer = async (): Promise<void> => {
-      const result = await untilAborted(dispatch(call), signal)
+      const result = await call.answered(dispatch(call))
       const bytes = encode(row, result)
       raw.sendMetadata(answerMetadata(call, result))
       callback(null, bytes)
       done?.(0)
     }
     const refuse = (thrown: unknown): void => {
-      const error = toDomainError(thrown, { requestId, method, signal, log })
+      const error = toDomainError(thrown, { requestId, method, signal: call.signal, log })
       done?.(error.code)
       callback(grpcStatus(error, { requestId, domain: row.domain }))
     }

@@ -3,9 +3,9 @@ import { fromBinary } from '@bufbuild/protobuf'
 import type { Message } from '@bufbuild/protobuf'
 import { DomainError } from '../../core/errors.ts'
 import type { MethodRow } from '../../core/method.ts'
-import { untilAborted } from '../../core/until-aborted.ts'
-import type { Call } from '../call.ts'
+import type { Call, Decoded } from '../call.ts'
 import { parseCallHeaders } from '../call-headers.ts'
+import type { CallHeaders } from '../call-headers.ts'
 
 /** A call of which the metadata has arrived; its message is read when asked for. */
 export type RawCall = ServerReadableStream<Buffer, Buffer>
@@ -18,28 +18,89 @@ export interface GrpcCallOptions {
   readonly messageTimeoutMs: number
 }
 
-/** A gRPC call as the pipeline takes it. `abort` aborts its signal. */
-export function createCall(row: MethodRow, raw: RawCall, options: GrpcCallOptions): { call: Call; abort: (reason: DomainError) => void } {
-  const controller = new AbortController()
-  raw.on('cancelled', () => controller.abort(abortReason(raw)))
-  const get = (name: string): string | undefined => {
-    const value = raw.metadata.get(name)[0]
-    return typeof value === 'string' ? value : undefined
+/**
+ * A gRPC call as the pipeline takes it.
+ * States: running -> `aborted` (by the client, its deadline, or the library; the signal, made when it is first asked for, aborts) or `finished`. Both final.
+ */
+export class GrpcCall implements Call {
+  readonly method: MethodRow
+  readonly headers: CallHeaders
+  readonly transport = 'grpc'
+  readonly validateOnly: boolean
+  readonly remoteAddress: string
+  readonly #raw: RawCall
+  readonly #validateOnlyText: string
+  readonly #messageTimeoutMs: number
+  #controller: AbortController | undefined
+  #ended: 'finished' | DomainError | undefined
+  /** Those who wait for something of this call. */
+  #onAbort: ((reason: DomainError) => void)[] = []
+
+  constructor(row: MethodRow, raw: RawCall, options: GrpcCallOptions) {
+    const get = (name: string): string | undefined => {
+      const value = raw.metadata.get(name)[0]
+      return typeof value === 'string' ? value : undefined
+    }
+    this.method = row
+    this.headers = parseCallHeaders(get, options.newRequestId)
+    this.#validateOnlyText = get('validate-only') ?? 'false'
+    this.validateOnly = this.#validateOnlyText !== 'false' && this.#validateOnlyText !== ''
+    this.remoteAddress = addressOf(raw.getPeer())
+    this.#raw = raw
+    this.#messageTimeoutMs = options.messageTimeoutMs
+    // The library says so of calls that were answered too.
+    raw.on('cancelled', () => {
+      if (this.#ended === undefined) this.abort(abortReason(raw))
+    })
   }
-  const validateOnly = get('validate-only') ?? 'false'
-  const call: Call = {
-    headers: parseCallHeaders(get, options.newRequestId),
-    method: row,
-    transport: 'grpc',
-    validateOnly: validateOnly !== 'false' && validateOnly !== '',
-    remoteAddress: addressOf(raw.getPeer()),
-    signal: controller.signal,
-    decode: async () => {
-      assertBoolean(validateOnly)
-      return { message: parse(row, await arrived(raw, controller.signal, options.messageTimeoutMs)) }
-    },
+
+  get signal(): AbortSignal {
+    if (this.#controller === undefined) {
+      this.#controller = new AbortController()
+      if (this.#ended instanceof DomainError) this.#controller.abort(this.#ended)
+    }
+    return this.#controller.signal
   }
-  return { call, abort: (reason) => controller.abort(reason) }
+
+  /** Ends the call before its answer. */
+  abort(reason: DomainError): void {
+    if (this.#ended !== undefined) return
+    this.#ended = reason
+    this.#controller?.abort(reason)
+    for (const tell of this.#onAbort) tell(reason)
+  }
+
+  /** Settles as `work` does, or rejects with the reason for which the call was aborted, whichever comes first; the call has ended then. */
+  async answered<T>(work: Promise<T>): Promise<T> {
+    try {
+      return await this.#unlessAborted(work)
+    } finally {
+      this.#ended ??= 'finished'
+    }
+  }
+
+  async decode(): Promise<Decoded> {
+    if (!booleanTexts.has(this.#validateOnlyText)) throw DomainError.invalid('validate_only', 'must be true or false')
+    return { message: parse(this.method, await this.#arrived()) }
+  }
+
+  #unlessAborted<T>(work: Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      if (this.#ended instanceof DomainError) reject(this.#ended)
+      this.#onAbort.push(reject)
+      work.then(resolve, reject)
+    })
+  }
+
+  /** The message, or the reason why the call ended before it was whole. */
+  async #arrived(): Promise<Buffer> {
+    const late = setTimeout(() => this.abort(new DomainError(4, `the message did not arrive within ${this.#messageTimeoutMs} ms`)), this.#messageTimeoutMs)
+    try {
+      return await this.#unlessAborted(onlyMessage(this.#raw))
+    } finally {
+      clearTimeout(late)
+    }
+  }
 }
 
 /** How much earlier than ours a client's own deadline may fire, in milliseconds: ours started when the call arrived. */
@@ -56,20 +117,7 @@ function addressOf(peer: string): string {
   return peer.replace(/:\d+$/, '').replace(/^\[|\]$/g, '')
 }
 
-function assertBoolean(validateOnly: string): void {
-  if (!['true', 'false', '1', '0', ''].includes(validateOnly)) throw DomainError.invalid('validate_only', 'must be true or false')
-}
-
-/** The message, or the reason why the call ended before it was whole. */
-async function arrived(raw: RawCall, signal: AbortSignal, timeoutMs: number): Promise<Buffer> {
-  const late = new AbortController()
-  const timer = setTimeout(() => late.abort(new DomainError(4, `the message did not arrive within ${timeoutMs} ms`)), timeoutMs)
-  try {
-    return await untilAborted(onlyMessage(raw), AbortSignal.any([signal, late.signal]))
-  } finally {
-    clearTimeout(timer)
-  }
-}
+const booleanTexts: ReadonlySet<string> = new Set(['true', 'false', '1', '0', ''])
 
 function onlyMessage(raw: RawCall): Promise<Buffer> {
   const { promise, resolve, reject } = Promise.withResolvers<Buffer>()

@@ -92,7 +92,7 @@ export class EtcdConnection {
   /** One attempt per member, each with its share of the time that is left. */
   async #attempts<T>({ signal, repeatable }: CallOptions, attempt: (endpoint: EtcdEndpoint, deadline: number) => Promise<T>): Promise<T> {
     const end = Date.now() + this.#requestTimeoutMs
-    let failure: unknown = new StoreError('unavailable', 'no etcd member can be reached')
+    let failure: unknown
     for (let left = this.#endpoints.length; left > 0; left--) {
       this.#throwIfEnded(signal)
       const at = this.#current
@@ -116,7 +116,7 @@ export class EtcdConnection {
       if (this.#current === at) this.#current++
     }
     this.#throwIfEnded(signal)
-    throw failure
+    throw failure ?? new StoreError('unavailable', 'no etcd member can be reached')
   }
 
   async #isConnected(endpoint: EtcdEndpoint, { deadline, signal, last }: { deadline: number; signal: AbortSignal; last: boolean }): Promise<boolean> {
