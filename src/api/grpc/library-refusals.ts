@@ -10,26 +10,28 @@ export const maxMessageBytes = 1024 * 1024
 /** Ends the call with this error: what the client gets of it. */
 export type Refuse = (error: DomainError) => GrpcStatus
 
+const refusal = Symbol('refusal')
+
+/** All that interceptor and handler of one call have in common. A map beside it, a weak one too, would keep calls from dying young. */
+type CallMetadata = Metadata & { [refusal]?: Refuse }
+
 /**
  * grpc-js ends some calls by itself (message too large, bad timeout, deadline), with its own codes and without details. Through the
  * interceptor such calls end as errors of ours do. Calls that nothing was told of `onRefusal` end as the library says.
  */
 export class LibraryRefusals {
-  // The metadata object is all that interceptor and handler of one call have in common.
-  readonly #refuse = new WeakMap<Metadata, Refuse>()
-
   /** `refuse` is called where the library ends the call that brought this metadata. */
-  onRefusal(metadata: Metadata, refuse: Refuse): void {
-    this.#refuse.set(metadata, refuse)
+  onRefusal(metadata: CallMetadata, refuse: Refuse): void {
+    metadata[refusal] = refuse
   }
 
   /** Must be the first interceptor of the server. */
   readonly interceptor: ServerInterceptor = (_method, call) => {
-    let received: Metadata | undefined
+    let received: CallMetadata | undefined
     // The library ends calls on this innermost object, where responders of interceptors do not see it.
     const sendStatus = call.sendStatus.bind(call)
     call.sendStatus = (status) => {
-      const refuse = received === undefined ? undefined : this.#refuse.get(received)
+      const refuse = received?.[refusal]
       const isOurs = !status.code || (status.metadata?.get(detailsTrailer).length ?? 0) > 0
       sendStatus(isOurs || refuse === undefined ? status : refuse(libraryError(Number(status.code), status.details ?? '')))
     }
