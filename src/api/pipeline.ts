@@ -8,7 +8,7 @@ import { authorizeCall } from '../resources/authorize.ts'
 import { fromStore } from '../resources/faults.ts'
 import { handlers, methodName } from '../resources/handlers.ts'
 import { kinds } from '../resources/kinds.ts'
-import type { Caller, Context, HandlerAnswer, Services } from '../resources/services.ts'
+import type { Caller, Context, Handler, HandlerAnswer, Services } from '../resources/services.ts'
 import { assertValidRequest } from '../resources/validate.ts'
 import { resourceFieldOf } from '../resources/write.ts'
 import { audit } from './audit.ts'
@@ -60,7 +60,7 @@ function unimplemented(method: MethodRow): DomainError {
 async function barrier(options: PipelineOptions, call: Call): Promise<void> {
   const { replica } = options.services
   if (options.reads === 'bounded' && !call.method.mutation) replica.assertLive()
-  else await replica.barrier(call.signal)
+  else await replica.barrier()
 }
 
 /** Step "identity": the token's identity is there and is the one that the token was issued to (architecture 4: tokens issued before it are 401). */
@@ -136,58 +136,71 @@ class CallContext implements Context {
   }
 }
 
-/** Step "verify": the token's signature, audience and times. Undefined for methods that do not look at one, or verify it themselves. */
-async function verify({ authenticator }: PipelineOptions, call: Call): Promise<Authenticated | undefined> {
-  const { scope } = call.method
-  if (scope === 'public' || scope === 'external') return undefined
-  return authenticator.authenticate(
-    { authorization: call.headers.authorization, ...(call.headers.identity === undefined ? {} : { identity: call.headers.identity }) },
-    call.signal,
-  )
+/** What a method is answered with: looked up once. */
+interface Plan {
+  readonly name: string
+  readonly door: DoorHandler | undefined
+  readonly handler: Handler | undefined
+  /** The field that holds the resource of a create or update: its kind checks it, the whole of it. */
+  readonly held: DescField | undefined
+  /** False for methods that do not look at a token, or verify it themselves. */
+  readonly takesToken: boolean
+}
+
+function planOf(options: PipelineOptions, method: MethodRow): Plan {
+  const kind = method.kind === undefined ? undefined : kinds.get(method.kind)
+  const isWrite = method.verb === 'create' || method.verb === 'update'
+  const name = methodName(method)
+  return {
+    name,
+    door: options.doors.get(name),
+    handler: handlers.get(method),
+    held: kind !== undefined && isWrite ? resourceFieldOf(method.input, kind) : undefined,
+    takesToken: method.scope !== 'public' && method.scope !== 'external',
+  }
 }
 
 /**
  * Step "rate limit", round whatever looks at a credential: refused ones are counted by address. A valid one is never refused for what others at its address did:
  * behind a load balancer all callers share one.
  */
-async function countRefused<T>({ rateLimiter }: PipelineOptions, call: Call, look: () => Promise<T>): Promise<T> {
-  try {
-    return await look()
-  } catch (error) {
-    if (error instanceof DomainError && (error.code === 16 || error.code === 7)) rateLimiter?.take(addressKey(call.remoteAddress))
-    throw error
-  }
+function countRefusal({ rateLimiter }: PipelineOptions, call: Call, error: unknown): void {
+  if (error instanceof DomainError && (error.code === 16 || error.code === 7)) rateLimiter?.take(addressKey(call.remoteAddress))
 }
 
-/** Steps "verify" and "rate limit" of a method that takes our access tokens: who is known is counted as such. */
-async function verifyCounted(options: PipelineOptions, call: Call): Promise<Authenticated | undefined> {
-  const token = await countRefused(options, call, () => verify(options, call))
-  if (token !== undefined) options.rateLimiter?.take(token.identityUid)
-  return token
+/** Step "verify": the token's signature, audience and times. */
+async function verify(options: PipelineOptions, call: Call): Promise<Authenticated> {
+  try {
+    // Hardly ever is there anything to wait for.
+    return options.authenticator.authenticateRemembered(call.headers) ?? (await options.authenticator.authenticate(call.headers, call.signal))
+  } catch (error) {
+    countRefusal(options, call, error)
+    throw error
+  }
 }
 
 /** Answers through a door. One that verifies the credential itself is counted like the step above. */
 async function throughDoor(options: PipelineOptions, call: Call, door: () => Promise<HandlerAnswer>): Promise<HandlerAnswer> {
   if (call.method.scope !== 'external') return door()
-  const answer = await countRefused(options, call, door)
-  if (answer.subject !== undefined) options.rateLimiter?.take(answer.subject)
-  return answer
-}
-
-/** The field that holds the resource of a create or update: its kind checks it, the whole of it. */
-function heldResource(method: MethodRow): DescField | undefined {
-  const kind = method.kind === undefined ? undefined : kinds.get(method.kind)
-  return kind !== undefined && (method.verb === 'create' || method.verb === 'update') ? resourceFieldOf(method.input, kind) : undefined
+  try {
+    const answer = await door()
+    if (answer.subject !== undefined) options.rateLimiter?.take(answer.subject)
+    return answer
+  } catch (error) {
+    countRefusal(options, call, error)
+    throw error
+  }
 }
 
 /** All steps in their order (architecture 6): verify, rate limit, decode, barrier, identity, authorize, validate, handler. */
-async function run(options: PipelineOptions, call: Call, progress: Progress): Promise<Answer> {
+async function run(options: PipelineOptions, plan: Plan, { call, progress }: { call: Call; progress: Progress }): Promise<Answer> {
   const { services } = options
   const { method } = call
-  const door = options.doors.get(methodName(method))
-  const handler = handlers.get(method)
+  const { door, handler } = plan
   if (door === undefined && handler === undefined) throw unimplemented(method)
-  const token = await verifyCounted(options, call)
+  const token = plan.takesToken ? await verify(options, call) : undefined
+  // Who is known is counted as such.
+  if (token !== undefined) options.rateLimiter?.take(token.identityUid)
   const decoded = await call.decode()
   if (token !== undefined) {
     await barrier(options, call)
@@ -196,8 +209,8 @@ async function run(options: PipelineOptions, call: Call, progress: Progress): Pr
   const { caller } = progress
   const context = new CallContext(services, call, { caller, decoded })
   context.authorize()
-  assertValidRequest(method.input, decoded.message, heldResource(method))
-  call.signal.throwIfAborted()
+  assertValidRequest(method.input, decoded.message, plan.held)
+  call.throwIfEnded()
   const session = token === undefined || caller === undefined ? undefined : { caller, token }
   const answer =
     door === undefined ? await handler?.(services, context, decoded.message) : await throughDoor(options, call, () => door(call, decoded.message, session))
@@ -225,10 +238,16 @@ function auditFailure(log: Log, failure: { call: Call; progress: Progress; error
 /** The pipeline that both transports hand their calls to. */
 export function createPipeline(options: PipelineOptions): Dispatch {
   const { auditLog } = options
+  const plans = new Map<MethodRow, Plan>()
+  const known = (method: MethodRow): Plan => {
+    const plan = plans.get(method) ?? planOf(options, method)
+    plans.set(method, plan)
+    return plan
+  }
   const traced = async (call: Call): Promise<Answer> => {
     const progress: Progress = { caller: undefined, subject: undefined }
     try {
-      const answer = await run(options, call, progress)
+      const answer = await run(options, known(call.method), { call, progress })
       if (call.method.mutation) audit(auditLog, { call, caller: progress.caller, subject: progress.subject, outcome: 'done' })
       return answer
     } catch (thrown) {
@@ -241,7 +260,7 @@ export function createPipeline(options: PipelineOptions): Dispatch {
   return (call) => {
     const parent =
       call.headers.traceparent === undefined ? traceContext.active() : propagation.extract(traceContext.active(), { traceparent: call.headers.traceparent })
-    return tracer.startActiveSpan(methodName(call.method), {}, parent, async (span) => {
+    return tracer.startActiveSpan(known(call.method).name, {}, parent, async (span) => {
       try {
         return await traced(call)
       } catch (error) {

@@ -6,7 +6,7 @@ import { parseAuthorization } from './authorization-header.ts'
 import { decodeToken } from './decoded-token.ts'
 import type { DecodedToken } from './decoded-token.ts'
 import type { ExternalSignIn } from './external-sign-in.ts'
-import type { PlatformTokens } from './platform-token.ts'
+import type { Acceptance, PlatformClaims, PlatformTokens } from './platform-token.ts'
 import { isOperator } from './principal.ts'
 import type { Actor, Narrowing, Operator } from './principal.ts'
 import { tokenFailure } from './token-error.ts'
@@ -26,9 +26,9 @@ export interface Authenticated {
 /** What one request says about its caller. */
 export interface CredentialInput {
   /** The raw `authorization` header or metadata. */
-  readonly authorization: string | undefined
+  readonly authorization?: string | undefined
   /** `taproot-identity`: the identity that an external token is meant for. */
-  readonly identity?: string
+  readonly identity?: string | undefined
 }
 
 /** Verifies the credential of a request. */
@@ -38,6 +38,8 @@ export interface Authenticator {
    * audience or does not match its identity; 3 where two identities are named; 14 where the issuer's keys can't be had now.
    */
   authenticate(input: CredentialInput, signal: AbortSignal): Promise<Authenticated>
+  /** The same without waiting, where the credential is a token of ours whose signature was checked lately; else undefined. Throws like `authenticate`. */
+  authenticateRemembered(input: CredentialInput): Authenticated | undefined
 }
 
 /** What an authenticator is made of. */
@@ -63,9 +65,18 @@ interface ReadCredential {
 
 /** See Authenticator. The unverified `iss` only decides how the token is verified. */
 export function createAuthenticator(options: AuthenticatorOptions): Authenticator {
-  async function byOurToken(token: DecodedToken, signal: AbortSignal): Promise<Authenticated> {
-    const { identityUid, act, narrowing, issuedAtMs, expiresAtMs } = await options.tokens.verify(token, { use: 'access', audiences: options.audiences }, signal)
-    return { identityUid, operator: isOperator(options.operators, identityUid, act), act, narrowing, issuedAtMs, expiresAtMs }
+  const acceptance: Acceptance = { use: 'access', audiences: options.audiences }
+  const authenticated = new WeakMap<PlatformClaims, Authenticated>()
+
+  /** What the token says is verified by now; whether it is an operator's is asked of the configuration each time. */
+  function callerOf(claims: PlatformClaims): Authenticated {
+    const { identityUid, act, narrowing, issuedAtMs, expiresAtMs } = claims
+    const operator = isOperator(options.operators, identityUid, act)
+    const known = authenticated.get(claims)
+    if (known?.operator === operator) return known
+    const caller = { identityUid, operator, act, narrowing, issuedAtMs, expiresAtMs }
+    authenticated.set(claims, caller)
+    return caller
   }
 
   async function byExternalToken(token: DecodedToken, identity: string | undefined, signal: AbortSignal): Promise<Authenticated> {
@@ -88,6 +99,16 @@ export function createAuthenticator(options: AuthenticatorOptions): Authenticato
   }
 
   return {
+    authenticateRemembered(input) {
+      const known = input.identity === undefined && input.authorization !== undefined ? remembered.get(input.authorization) : undefined
+      if (known === undefined || known.identity !== undefined) return undefined
+      try {
+        const claims = options.tokens.verifyRemembered(known.token, acceptance)
+        return claims === undefined ? undefined : callerOf(claims)
+      } catch (error) {
+        throw tokenFailure(error, 'direct')
+      }
+    },
     async authenticate(input, signal) {
       try {
         const credential = read(input.authorization)
@@ -96,7 +117,7 @@ export function createAuthenticator(options: AuthenticatorOptions): Authenticato
           throw DomainError.invalid('taproot-identity', 'differs from the user name of the credentials')
         }
         const { token } = credential
-        if (credential.identity === undefined && token.issuer === options.ownIssuer) return await byOurToken(token, signal)
+        if (credential.identity === undefined && token.issuer === options.ownIssuer) return callerOf(await options.tokens.verify(token, acceptance, signal))
         return await byExternalToken(token, named ?? credential.identity, signal)
       } catch (error) {
         throw tokenFailure(error, 'direct')

@@ -47,7 +47,15 @@ export interface PlatformTokens {
    * Checks signature (live keys only), issuer, use and times; throws TokenError, which is code 16. Throws DomainError code 7 where all that is right but none of
    * `audiences` is meant. Whether the identity still exists, and since when, is the caller's question.
    */
-  verify(token: DecodedToken, accept: { readonly use: TokenUse; readonly audiences: readonly string[] }, signal: AbortSignal): Promise<PlatformClaims>
+  verify(token: DecodedToken, accept: Acceptance, signal: AbortSignal): Promise<PlatformClaims>
+  /** The same without waiting; undefined where the signature has to be checked first. */
+  verifyRemembered(token: DecodedToken, accept: Acceptance): PlatformClaims | undefined
+}
+
+/** What a verifier takes a token for. */
+export interface Acceptance {
+  readonly use: TokenUse
+  readonly audiences: readonly string[]
 }
 
 /** What platform tokens are made of. */
@@ -81,6 +89,14 @@ export function createPlatformTokens(options: PlatformTokensOptions): PlatformTo
     return read
   }
 
+  /** What a token with a good signature says, where it is meant for this and valid now. */
+  function accepted(token: DecodedToken, accept: Acceptance): PlatformClaims {
+    checkTimes(token, clock.now())
+    if (token.claims['use'] !== accept.use) throw new TokenError('unreadable')
+    if (!token.audiences.some((audience) => accept.audiences.includes(audience))) throw new DomainError(7, 'the token is for another audience')
+    return claimsOf(token)
+  }
+
   return {
     async mint(grant) {
       const issuedAtMs = Math.max(clock.now(), grant.notBeforeMs ?? 0)
@@ -100,10 +116,11 @@ export function createPlatformTokens(options: PlatformTokensOptions): PlatformTo
       if (token.algorithm !== signingAlgorithm) throw new TokenError('algorithm')
       if (token.keyId === undefined || (keys.find(token.keyId) ?? (await keys.lookup(token.keyId, signal))) === undefined) throw new TokenError('unknown_key')
       await checks.check(token, keys.keySet())
-      checkTimes(token, clock.now())
-      if (token.claims['use'] !== accept.use) throw new TokenError('unreadable')
-      if (!token.audiences.some((audience) => accept.audiences.includes(audience))) throw new DomainError(7, 'the token is for another audience')
-      return claimsOf(token)
+      return accepted(token, accept)
+    },
+    verifyRemembered(token, accept) {
+      const isKnown = token.issuer === issuer && token.keyId !== undefined && keys.find(token.keyId) !== undefined && checks.isRemembered(token, keys.keySet())
+      return isKnown ? accepted(token, accept) : undefined
     },
   }
 }

@@ -14,6 +14,8 @@ import { TokenError } from './token-error.ts'
 export interface SignatureChecks {
   /** Resolves where one of `keys` signed the token. Throws TokenError `unknown_key` or `signature`. Concurrent checks of one token share one. */
   check(token: DecodedToken, keys: KeySet): Promise<void>
+  /** True where `check` would resolve without checking anything. */
+  isRemembered(token: DecodedToken, keys: KeySet): boolean
 }
 
 /** How signature checks are remembered. */
@@ -36,14 +38,22 @@ export function createSignatureChecks(options: SignatureCheckOptions): Signature
   const running = new Map<string, Promise<void>>()
   const digests = new WeakMap<DecodedToken, string>()
   return {
+    isRemembered: (token, keys) => isFresh(checkedAt.get(keyOf(token, keys))),
     async check(token, keys) {
-      const key = `${digestOf(token)}:${keys.id}`
-      const seen = checkedAt.get(key)
-      const age = seen === undefined ? Infinity : options.clock.now() - seen
-      if (age >= 0 && age < rememberMs) return
+      const key = keyOf(token, keys)
+      if (isFresh(checkedAt.get(key))) return
       const started = running.get(key) ?? start(key, token, keys)
       await started
     },
+  }
+
+  function isFresh(seen: number | undefined): boolean {
+    const age = seen === undefined ? Infinity : options.clock.now() - seen
+    return age >= 0 && age < rememberMs
+  }
+
+  function keyOf(token: DecodedToken, keys: KeySet): string {
+    return `${digestOf(token)}:${keys.id}`
   }
 
   function digestOf(token: DecodedToken): string {

@@ -129,7 +129,7 @@ export class Replica {
    * Resolves once the snapshot holds every commit acknowledged before this call. Calls that come while a question to the store is under way share the
    * next one. Rejects with StoreError `unavailable` where the store can't be asked or the watch is broken or late.
    */
-  async barrier(signal: AbortSignal): Promise<void> {
+  async barrier(signal: AbortSignal = this.#stop.signal): Promise<void> {
     this.#assertLive()
     const revision = await this.#barrierRevision()
     signal.throwIfAborted()

@@ -62,6 +62,10 @@ export class GrpcCall implements Call {
     return this.#controller.signal
   }
 
+  throwIfEnded(): void {
+    if (this.#ended instanceof DomainError) throw this.#ended
+  }
+
   /** Ends the call before its answer. */
   abort(reason: DomainError): void {
     if (this.#ended !== undefined) return

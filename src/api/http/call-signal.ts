@@ -27,6 +27,11 @@ export class CallSignal {
     return (this.#signal ??= this.#create())
   }
 
+  /** Throws the signal's reason where it has aborted, or would have. */
+  throwIfEnded(): void {
+    if (this.#signal !== undefined || this.#response.closed) this.signal.throwIfAborted()
+  }
+
   /** Settles as `work` does, or with code 4 at the deadline. Where there is none nobody waits for an answer that comes too late. */
   async bound<T>(work: Promise<T>): Promise<T> {
     return this.#timeoutSeconds === undefined ? work : untilAborted(work, this.signal)

@@ -37,8 +37,10 @@ export function send(context: HttpContext, { status, headers, body }: HttpAnswer
   const { res, state } = context
   context.respond = false
   if (res.headersSent) return
-  const all: Record<string, string | number> = { 'X-Request-Id': state.headers.requestId, ...commonHeaders, ...headers }
-  if (status !== 204) all['Content-Length'] = typeof body === 'string' ? Buffer.byteLength(body) : body.byteLength
+  const all: (string | number)[] = ['X-Request-Id', state.headers.requestId]
+  for (const name in commonHeaders) if (headers[name] === undefined) all.push(name, commonHeaders[name] ?? '')
+  for (const name in headers) all.push(name, headers[name] ?? '')
+  if (status !== 204) all.push('Content-Length', typeof body === 'string' ? Buffer.byteLength(body) : body.byteLength)
   res.writeHead(status, all)
   res.end(body)
 }

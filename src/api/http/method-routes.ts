@@ -77,6 +77,10 @@ class HttpCall implements Call {
     return this.#matched.context.state.call.signal
   }
 
+  throwIfEnded(): void {
+    this.#matched.context.state.call.throwIfEnded()
+  }
+
   decode(): Promise<Decoded> {
     return decode(this.#bound, { ...this.#matched, query: this.#query })
   }
@@ -104,9 +108,8 @@ async function readQueryForm(context: HttpContext): Promise<URLSearchParams | un
 }
 
 function contentOf(answer: Answer, encode: JsonEncoder | undefined): Pick<HttpAnswer, 'headers' | 'body'> {
-  const headers = {
-    ...(answer.etag === undefined ? {} : { ETag: `"${answer.etag}"` }),
-    ...(answer.pageTokenRestarted === true ? { 'Page-Token-Restarted': 'true' } : {}),
-  }
-  return encode === undefined ? { headers, body: '' } : { headers: { ...headers, ...jsonType }, body: encode(answer.message) }
+  const headers: Record<string, string> = encode === undefined ? {} : { ...jsonType }
+  if (answer.etag !== undefined) headers['ETag'] = `"${answer.etag}"`
+  if (answer.pageTokenRestarted === true) headers['Page-Token-Restarted'] = 'true'
+  return { headers, body: encode === undefined ? '' : encode(answer.message) }
 }
