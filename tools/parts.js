@@ -76,7 +76,12 @@ function kubernetesVersionFlags(name) {
   const version = pinnedVersion(name)
   const [, major, minor] = /^v(\d+)\.(\d+)/.exec(version) ?? []
   const values = { gitVersion: version, gitMajor: major, gitMinor: minor }
-  return ['-ldflags', Object.entries(values).map(([key, value]) => `-X k8s.io/component-base/version.${key}=${value}`).join(' ')]
+  return [
+    '-ldflags',
+    Object.entries(values)
+      .map(([key, value]) => `-X k8s.io/component-base/version.${key}=${value}`)
+      .join(' '),
+  ]
 }
 
 /** What our own program is built from: other source, other program. */

@@ -1,4 +1,4 @@
-// Brings a clone to where the npm scripts can run: installs packages where the lock file changed and, for `test`, the real parts.
+// Brings a clone to where the npm scripts can run: installs packages where the lock file changed and, for commands that need them, the real parts.
 // Runs before anything is installed: plain JavaScript for Node 20, no packages.
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
@@ -8,11 +8,11 @@ import { join } from 'node:path'
 const root = join(import.meta.dirname, '..')
 const stampFile = join(root, 'node_modules', '.taproot-setup')
 const pinnedNode = join(root, 'node_modules', '.bin', 'node')
-/** The real parts that `npm test` needs (design: tests run against the real thing). */
-const testParts = ['etcd', 'grpcurl']
+/** The real parts that each command needs beside the packages (design: tests run against the real thing). */
+const partsOf = { test: ['etcd', 'etcdutl', 'grpcurl', 'history-checker'], faults: ['etcd', 'etcdutl', 'history-checker'], bench: ['etcd', 'kube-apiserver'] }
 
 if (!isInstalled()) installPackages()
-if (process.argv[2] === 'test') prepareParts()
+prepareParts(partsOf[process.argv[2]] ?? [])
 
 /** What the installed packages follow from. */
 function fingerprint() {
@@ -42,8 +42,9 @@ function npmCommand(args) {
   return self !== undefined && /npm-cli\.js$/.test(self) ? [process.execPath, self, ...args] : ['npm', ...args]
 }
 
-function prepareParts() {
-  const { status } = spawnSync(process.execPath, [join(root, 'tools', 'parts.js'), ...testParts], { cwd: root, stdio: 'inherit' })
+function prepareParts(names) {
+  if (names.length === 0) return
+  const { status } = spawnSync(process.execPath, [join(root, 'tools', 'parts.js'), ...names], { cwd: root, stdio: 'inherit' })
   if (status !== 0) process.exit(status ?? 1)
 }
 
