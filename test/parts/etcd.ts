@@ -91,10 +91,11 @@ export async function startEtcd(options: EtcdOptions = {}): Promise<EtcdCluster>
       const [member, helper] = [processes[index], processes[(index + 1) % count]]
       if (member === undefined || helper === undefined) throw new Error(`no member ${index}`)
       const { header } = (await member.call('maintenance/status')) as { header: { member_id: string } } // a cast of etcd's answer
-      await settled(() => helper.call('cluster/member/remove', { ID: header.member_id }))
+      const peerURL = `http://127.0.0.1:${nodes[index]?.peerPort}`
+      await changeMembers(helper, { method: 'remove', body: { ID: header.member_id } }, (all) => all.every(({ ID }) => ID !== header.member_id))
       await member.kill()
       await rm(member.dataDirectory, { recursive: true })
-      await settled(() => helper.call('cluster/member/add', { peerURLs: [`http://127.0.0.1:${nodes[index]?.peerPort}`] }))
+      await changeMembers(helper, { method: 'add', body: { peerURLs: [peerURL] } }, (all) => all.some(({ peerURLs }) => peerURLs.includes(peerURL)))
       member.start(['--initial-cluster-state', 'existing'])
       await member.healthy()
     },
@@ -105,17 +106,28 @@ export async function startEtcd(options: EtcdOptions = {}): Promise<EtcdCluster>
   }
 }
 
-/** Repeats a change of the membership until etcd takes it: not before its members have known each other for some seconds. */
-async function settled(change: () => Promise<unknown>): Promise<void> {
-  const deadline = performance.now() + startPatienceMs
+/** A member as `cluster/member/list` has it. */
+interface Listed {
+  readonly ID: string
+  readonly peerURLs: readonly string[]
+}
+
+/**
+ * Changes the membership by way of `helper`, again and again until the list says that it is done: etcd takes no change before its members have known each
+ * other for some seconds, and may not answer the one that removes its leader.
+ */
+async function changeMembers(
+  helper: MemberProcess,
+  change: { method: 'add' | 'remove'; body: Readonly<Record<string, unknown>> },
+  done: (members: readonly Listed[]) => boolean,
+): Promise<void> {
+  const deadline = performance.now() + 2 * startPatienceMs
   for (;;) {
-    try {
-      await change()
-      return
-    } catch (error) {
-      if (performance.now() > deadline) throw error
-      await delay(200)
-    }
+    const failure = await helper.call(`cluster/member/${change.method}`, change.body, 5_000).catch((error: unknown) => error)
+    const { members } = (await helper.call('cluster/member/list', { linearizable: false })) as unknown as { members: readonly Listed[] } // a cast of etcd's answer
+    if (done(members)) return
+    if (performance.now() > deadline) throw failure
+    await delay(200)
   }
 }
 
@@ -184,8 +196,8 @@ class MemberProcess implements EtcdMember {
     await this.healthy()
   }
 
-  async call(method: string, body: Readonly<Record<string, unknown>> = {}): Promise<Readonly<Record<string, unknown>>> {
-    const response = await fetch(`${this.endpoint}/v3/${method}`, { method: 'POST', body: JSON.stringify(body), signal: AbortSignal.timeout(startPatienceMs) })
+  async call(method: string, body: Readonly<Record<string, unknown>> = {}, timeoutMs = startPatienceMs): Promise<Readonly<Record<string, unknown>>> {
+    const response = await fetch(`${this.endpoint}/v3/${method}`, { method: 'POST', body: JSON.stringify(body), signal: AbortSignal.timeout(timeoutMs) })
     const text = await response.text()
     if (!response.ok) throw new Error(`etcd answered ${response.status} to ${method}: ${text}`)
     return JSON.parse(text) as Readonly<Record<string, unknown>> // a cast: the gateway answers objects
