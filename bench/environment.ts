@@ -51,7 +51,7 @@ export class Environment {
 
   /** A directory that is removed at the end. */
   directory(): Promise<string> {
-    return this.#once('directory', async () => {
+    return this.once('directory', async () => {
       const directory = await mkdtemp(join(tmpdir(), 'taproot-bench-'))
       this.#cleanups.push(() => rm(directory, { recursive: true, force: true, maxRetries: 3 }))
       return directory
@@ -59,16 +59,16 @@ export class Environment {
   }
 
   issuer(): Promise<Issuer> {
-    return this.#once('issuer', async () => this.#track(await startIssuer()))
+    return this.once('issuer', async () => this.#track(await startIssuer()))
   }
 
   encryptionKeyFile(): Promise<string> {
-    return this.#once('key', async () => makeEncryptionKeyFile(await this.directory()))
+    return this.once('key', async () => makeEncryptionKeyFile(await this.directory()))
   }
 
   /** etcd with a dataset of so many records. */
   stored(records: number): Promise<Stored> {
-    return this.#once(`etcd ${records}`, async () => {
+    return this.once(`etcd ${records}`, async () => {
       this.progress(`preparing etcd with ${records} records`)
       const { directory, plan } = await copyDataset(records, this.progress)
       this.#cleanups.push(() => rm(directory, { recursive: true, force: true, maxRetries: 3 }))
@@ -78,7 +78,7 @@ export class Environment {
 
   /** A server on such a dataset. */
   taproot(key: ServerKey): Promise<Taproot> {
-    return this.#once(`taproot ${JSON.stringify(key)}`, async () => {
+    return this.once(`taproot ${JSON.stringify(key)}`, async () => {
       const { etcd } = await this.stored(key.records)
       const kube = key.tls === true ? await this.kube(key.records) : undefined
       return this.startTaproot({
@@ -96,7 +96,7 @@ export class Environment {
   }
 
   kube(records: number): Promise<Kube> {
-    return this.#once(`kube ${records}`, async () => {
+    return this.once(`kube ${records}`, async () => {
       const { etcd } = await this.stored(records)
       this.progress('starting kube-apiserver')
       return this.#track(await startKube(etcd.endpoint, records, this.progress))
@@ -125,7 +125,8 @@ export class Environment {
     return started
   }
 
-  #once<T>(name: string, start: () => Promise<T>): Promise<T> {
+  /** What `start` gave the first time under this name. */
+  once<T>(name: string, start: () => Promise<T>): Promise<T> {
     const held = this.#started.get(name)
     // What was started under a name is always the same thing.
     if (held !== undefined) return held as Promise<T>

@@ -6,7 +6,7 @@ import { machine, readOptions, usage, type Options } from './options.ts'
 import { resultsJson, save } from './report/save.ts'
 import { rowText, table } from './report/table.ts'
 import { groups } from './rows/groups.ts'
-import type { Row } from './rows/row.ts'
+import type { Row, RowSource } from './rows/row.ts'
 
 const clearLine = '\r\u001b[K'
 
@@ -20,22 +20,33 @@ function print(text: string): void {
   process.stdout.write(`${text}\n`)
 }
 
+/** Measures and shows one row; one that fails is no reason to leave out the others. */
+async function measureRow(source: RowSource, environment: Environment, rows: Row[]): Promise<void> {
+  showProgress(`measuring ${source.id}`)
+  try {
+    const row = await source.measure(environment)
+    rows.push(row)
+    print(rowText(row))
+  } catch (error) {
+    print(`failed  ${source.id}: ${error instanceof Error ? error.message : String(error)}`)
+    process.exitCode = 1
+  }
+}
+
 async function run(options: Options): Promise<Row[]> {
   const environment = new Environment(options.scale, showProgress)
   const rows: Row[] = []
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => void environment.stop().finally(() => process.exit(1)))
   try {
-    for (const group of groups.filter(({ name }) => options.only.includes(name))) {
+    for (const group of groups) {
+      const wanted = group.rows.filter(({ id }) => options.only.has(id))
+      if (wanted.length === 0) continue
       const part = ensurePart(group.needs)
       if (!('path' in part)) {
-        print(`left out: ${group.name} (${String(part.reason)})`)
+        print(`left out: ${wanted.map(({ id }) => id).join(', ')} (${String(part.reason)})`)
         continue
       }
-      showProgress(`measuring ${group.name}`)
-      for (const row of await group.run(environment)) {
-        rows.push(row)
-        print(rowText(row))
-      }
+      for (const source of wanted) await measureRow(source, environment, rows)
     }
   } finally {
     await environment.stop()

@@ -6,8 +6,8 @@ import { groups } from './rows/groups.ts'
 /** What the command line asks for. */
 export interface Options {
   readonly help: boolean
-  /** Names of groups of rows. */
-  readonly only: readonly string[]
+  /** The rows to be measured, by id. */
+  readonly only: ReadonlySet<string>
   readonly scale: Scale
   /** Writes results and chart into the checkout. */
   readonly save: boolean
@@ -20,9 +20,9 @@ const shortRecords = 100_000
 
 /** What `--help` says. */
 export function usage(): string {
-  const rows = groups.map(({ name, about }) => `  ${name.padEnd(10)}${about}`).join('\n')
+  const rows = groups.map(({ name, about, rows: sources }) => `  ${name.padEnd(8)}${about}\n          ${sources.map(({ id }) => id).join(', ')}`).join('\n')
   return `npm run bench -- [options]
-  --only get,list   only these rows
+  --only get,kube-list   only these groups or rows
   --records N       the larger size of rows that compare two sizes (default ${shortRecords}; --full: ${fullRecords})
   --full            ${fullRecords} records and longer rounds
   --seconds S       length of a round (default 1.5; --full: 3)
@@ -41,12 +41,15 @@ function positive(text: string, name: string): number {
   return value
 }
 
-function namesOf(text: string): string[] {
-  const names = text.split(',').map((name) => name.trim())
-  const known = groups.map((group) => group.name)
-  const unknown = names.filter((name) => !known.includes(name))
-  if (unknown.length > 0) throw new TypeError(`--only: no rows are named ${unknown.join(', ')}; there are ${known.join(', ')}`)
-  return names
+/** The ids of rows that are meant by names of groups and of rows. */
+function idsOf(text: string): Set<string> {
+  const found = text.split(',').flatMap((name) => {
+    const wanted = name.trim()
+    const ids = groups.flatMap((group) => group.rows.map(({ id }) => id).filter((id) => group.name === wanted || id === wanted))
+    if (ids.length === 0) throw new TypeError(`--only: no rows are named ${wanted}; npm run bench -- --help lists them`)
+    return ids
+  })
+  return new Set(found)
 }
 
 /** Reads the command line. Throws TypeError, with one line that says what is wrong. */
@@ -68,7 +71,7 @@ export function readOptions(args: readonly string[]): Options {
   const largeRecords = values.records === undefined ? (full ? fullRecords : shortRecords) : positive(values.records, 'records')
   return {
     help: values.help,
-    only: values.only === undefined ? groups.map((group) => group.name) : namesOf(values.only),
+    only: values.only === undefined ? new Set(groups.flatMap((group) => group.rows.map(({ id }) => id))) : idsOf(values.only),
     save: values.save,
     json: values.json,
     scale: {

@@ -39,7 +39,7 @@ function shareOf({ nodes, samples = [], timeDeltas = [] }: Profiler.Profile, cou
   return share / busy
 }
 
-async function runChecks(environment: Environment): Promise<Row> {
+async function measureChecks(environment: Environment): Promise<Row> {
   const { baseRecords: records, connections } = environment.scale
   const server = await environment.taproot({ records })
   const { plan } = await environment.stored(records)
@@ -59,7 +59,7 @@ async function runChecks(environment: Environment): Promise<Row> {
   })
 }
 
-async function runTokens(environment: Environment): Promise<Row> {
+async function measureTokens(environment: Environment): Promise<Row> {
   const { baseRecords: records } = environment.scale
   const server = await environment.taproot({ records })
   const { plan } = await environment.stored(records)
@@ -85,5 +85,8 @@ export const checksRows: RowGroup = {
   name: 'checks',
   about: 'share of role and binding checks in a list of 200, and signature checks per token',
   needs: 'etcd',
-  run: async (environment) => [await runChecks(environment), await runTokens(environment)],
+  rows: [
+    { id: 'checks', measure: measureChecks },
+    { id: 'tokens', measure: measureTokens },
+  ],
 }

@@ -26,7 +26,8 @@ function describe({ puts }: TransactionShape): string {
   return `${puts.length} puts, ${puts.filter((put) => put.guarded).length + 1} guards, ${bytes} bytes`
 }
 
-async function shapeIn(environment: Environment): Promise<TransactionShape> {
+/** The transaction of a create, read back from etcd. */
+async function findShape(environment: Environment): Promise<TransactionShape> {
   const { baseRecords: records } = environment.scale
   const server = await environment.taproot({ records })
   const { etcd, plan } = await environment.stored(records)
@@ -38,7 +39,12 @@ async function shapeIn(environment: Environment): Promise<TransactionShape> {
   return shape
 }
 
-async function onEtcd(environment: Environment, shape: TransactionShape): Promise<Row> {
+function shapeIn(environment: Environment): Promise<TransactionShape> {
+  return environment.once('shape', () => findShape(environment))
+}
+
+async function onEtcd(environment: Environment): Promise<Row> {
+  const shape = await shapeIn(environment)
   const { baseRecords: records, connections, rounds } = environment.scale
   const server = await environment.taproot({ records })
   const { etcd, plan } = await environment.stored(records)
@@ -51,7 +57,8 @@ async function onEtcd(environment: Environment, shape: TransactionShape): Promis
   })
 }
 
-async function onSqlite(environment: Environment, shape: TransactionShape): Promise<Row> {
+async function onSqlite(environment: Environment): Promise<Row> {
+  const shape = await shapeIn(environment)
   const { connections, rounds } = environment.scale
   const directory = join(await environment.directory(), 'embedded')
   await mkdir(directory)
@@ -79,15 +86,13 @@ async function onSqlite(environment: Environment, shape: TransactionShape): Prom
   }
 }
 
-async function run(environment: Environment): Promise<readonly Row[]> {
-  const shape = await shapeIn(environment)
-  return [await onEtcd(environment, shape), await onSqlite(environment, shape)]
-}
-
 /** Writes, against the stores alone. */
 export const createRows: RowGroup = {
   name: 'create',
   about: 'create against bare etcd transactions, and on the embedded store against bare node:sqlite, with as many puts, guards and bytes',
   needs: 'etcd',
-  run,
+  rows: [
+    { id: 'create-etcd', measure: onEtcd },
+    { id: 'create-sqlite', measure: onSqlite },
+  ],
 }

@@ -24,10 +24,15 @@ async function lastPage(server: Taproot, total: number, token: string): Promise<
 }
 
 const pages: readonly Page[] = [
-  { id: 'first', title: 'first page', subject: subjects.operator, path: () => listPath() },
-  { id: 'last', title: 'last page', subject: subjects.operator, path: lastPage },
-  { id: 'skip', title: 'skip of 90 %', subject: subjects.operator, path: (_server, total) => listPath({ skip: String(Math.floor(total * 0.9) - pageSize) }) },
-  { id: 'few', title: 'caller who sees 20 groups', subject: subjects.few, path: () => listPath() },
+  { id: 'growth-first', title: 'first page', subject: subjects.operator, path: () => listPath() },
+  { id: 'growth-last', title: 'last page', subject: subjects.operator, path: lastPage },
+  {
+    id: 'growth-skip',
+    title: 'skip of 90 %',
+    subject: subjects.operator,
+    path: (_server, total) => listPath({ skip: String(Math.floor(total * 0.9) - pageSize) }),
+  },
+  { id: 'growth-few', title: 'caller who sees 20 groups', subject: subjects.few, path: () => listPath() },
 ]
 
 async function candidateOf(environment: Environment, page: Page, records: number) {
@@ -51,14 +56,8 @@ async function rowOf(environment: Environment, page: Page): Promise<Row> {
     const comparison = await compare({ ...large, generator: first }, { ...small, generator: second }, rounds)
     const title = `${page.title}: cost at ${largeRecords.toLocaleString('en')} to ${smallRecords.toLocaleString('en')} records`
     const note = `lists of ${large.total.toLocaleString('en')} and ${small.total.toLocaleString('en')} results`
-    return costRow({ id: `growth-${page.id}`, title, goal, note }, comparison)
+    return costRow({ id: page.id, title, goal, note }, comparison)
   })
-}
-
-async function run(environment: Environment): Promise<readonly Row[]> {
-  const rows: Row[] = []
-  for (const page of pages) rows.push(await rowOf(environment, page))
-  return rows
 }
 
 /** What a page costs by the number of records. */
@@ -66,5 +65,5 @@ export const growthRows: RowGroup = {
   name: 'growth',
   about: 'a page of 50 with filter, order and total count, with many records against 1,000: first, last, far ahead, and for a caller who sees some groups',
   needs: 'etcd',
-  run,
+  rows: pages.map((page) => ({ id: page.id, measure: (environment) => rowOf(environment, page) })),
 }

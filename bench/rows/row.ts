@@ -22,14 +22,20 @@ export interface Row {
   readonly note?: string
 }
 
-/** Rows that are measured together. */
+/** Measures one row. */
+export interface RowSource {
+  readonly id: string
+  measure(environment: Environment): Promise<Row>
+}
+
+/** Rows that belong together. */
 export interface RowGroup {
   readonly name: string
   /** What `--help` says of it. */
   readonly about: string
   /** The part without which it is left out. */
   readonly needs: 'etcd' | 'kube-apiserver'
-  run(environment: Environment): Promise<readonly Row[]>
+  readonly rows: readonly RowSource[]
 }
 
 /** True where the goal is met. */

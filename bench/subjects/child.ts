@@ -4,6 +4,8 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { freePorts } from '../../test/parts/free-port.ts'
 
 const portAttempts = 4
+/** Characters of a process's output in an error message. */
+const shownOutput = 2000
 
 /** A server process: killed with the benchmark, its output kept for error messages. */
 export class Child {
@@ -37,7 +39,7 @@ export class Child {
   async until(condition: () => Promise<boolean>, patienceMs: number): Promise<void> {
     const deadline = performance.now() + patienceMs
     while (!(await condition())) {
-      if (!this.running || performance.now() > deadline) throw new Error(`${this.process.spawnargs[0] ?? ''} is not up:\n${this.#output}`)
+      if (!this.running || performance.now() > deadline) throw new Error(`${this.process.spawnargs[0] ?? ''} is not up:\n${this.#output.slice(-shownOutput)}`)
       await delay(20)
     }
   }

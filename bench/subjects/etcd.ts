@@ -1,6 +1,9 @@
 import { requirePart } from '../../test/parts/require-part.ts'
 import { answers, Child, onFreePorts } from './child.ts'
 
+/** A million records are read into etcd's memory first. */
+const startPatienceMs = 300_000
+
 /** One running member that keeps its data. */
 export interface Etcd {
   readonly endpoint: string
@@ -19,7 +22,7 @@ export function startEtcdOn(directory: string, { durable = true }: { durable?: b
     const sizes = ['--quota-backend-bytes', String(8 * 1024 ** 3), '--log-level', 'error']
     const flags = ['--name', 'bench', '--data-dir', directory, ...addresses, ...peers, ...sizes, ...(durable ? [] : ['--unsafe-no-fsync'])]
     const child = new Child([requirePart('etcd'), ...flags])
-    await child.until(() => answers(`${metrics}/health`), 60_000)
+    await child.until(() => answers(`${metrics}/health`), startPatienceMs)
     return { endpoint: client, pid: child.pid, stop: () => child.stop('SIGTERM') }
   })
 }

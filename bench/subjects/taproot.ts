@@ -43,7 +43,7 @@ export interface TaprootOptions {
 }
 
 const root = join(import.meta.dirname, '..', '..')
-const startPatienceMs = 300_000
+const startPatienceMs = 600_000
 
 /** A key file for servers that share a store; it lies in a directory that the caller removes. */
 export async function makeEncryptionKeyFile(directory: string): Promise<string> {
