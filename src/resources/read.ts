@@ -109,7 +109,7 @@ export function listHandler(kind: AnyKind): Handler {
   const resource = resourceRow(kind)
   return async (services, context, input) => {
     const request = input as ListRequest
-    const order = parseOrder(request.orderBy.trim() === '' ? resource.defaultOrder : request.orderBy, resource.sortable)
+    const order = parseOrder(request.orderBy.trim() === '' ? resource.defaultOrder : request.orderBy, resource)
     const uidp = uidFilterOf(request.uidp)
     const filters = filtersOf(kind, context, request)
     const queryHash = hashQuery([context.method.rpc, uidp, filters, order.id, callerOf(context).identity])

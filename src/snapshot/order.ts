@@ -22,22 +22,22 @@ export interface Order {
 /** What a comparator looks at; a cursor is one, and so is every row. */
 export type SortKey = Pick<Row, SortField>
 
-const spellings: Readonly<Record<string, SortField>> = {
-  uid: 'uid',
-  name: 'name',
-  created_at: 'createMs',
-  create_time: 'createMs',
-  createtime: 'createMs',
-  createdat: 'createMs',
-  updated_at: 'updateMs',
-  update_time: 'updateMs',
-  updatetime: 'updateMs',
-  updatedat: 'updateMs',
-  group: 'uid',
+/** The row fields that hold the schema's sort fields. */
+const rowFields: Readonly<Record<string, SortField>> = { uid: 'uid', name: 'name', create_time: 'createMs', update_time: 'updateMs' }
+
+/** What a kind can be sorted by, as the schema says. */
+export interface Sortable {
+  /** The canonical spellings. */
+  readonly sortable: readonly string[]
+  /** Every accepted spelling -> the field (proto name). Letter case does not count. */
+  readonly sortFields: ReadonlyMap<string, string>
 }
 
-/** The canonical name of each sort field, as the schema's `sortable` lists it. */
-const canonical: Readonly<Record<SortField, string>> = { uid: 'uid', name: 'name', createMs: 'created_at', updateMs: 'updated_at' }
+function rowField(spelling: string, { sortFields }: Sortable): SortField | undefined {
+  const lower = spelling.toLowerCase()
+  for (const [accepted, field] of sortFields) if (accepted.toLowerCase() === lower) return rowFields[field]
+  return undefined
+}
 
 function compareBy(term: OrderTerm): (a: SortKey, b: SortKey) => number {
   const { field, descending } = term
@@ -71,14 +71,14 @@ export function orderOf(terms: readonly OrderTerm[]): Order {
 /** Ascending by uid: the order that every table keeps. */
 export const uidOrder = orderOf([{ field: 'uid', descending: false }])
 
-/** Parses `order_by`: `field [asc|desc]`, comma separated. Throws code 3 on `order_by` for what `sortable` does not list. */
-export function parseOrder(text: string, sortable: readonly string[]): Order {
+/** Parses `order_by`: `field [asc|desc]`, comma separated. Throws code 3 on `order_by` for what is not sortable. */
+export function parseOrder(text: string, sortable: Sortable): Order {
   const terms: OrderTerm[] = []
   for (const part of text.split(',')) {
     const [name = '', direction = 'asc', ...more] = part.trim().split(/ +/)
-    const field = spellings[name.toLowerCase()]
-    if (field === undefined || !(sortable.includes(name) || sortable.includes(canonical[field]))) {
-      throw DomainError.invalid('order_by', `"${name.slice(0, 60)}" is not sortable; sortable are ${sortable.join(', ')}`)
+    const field = rowField(name, sortable)
+    if (field === undefined) {
+      throw DomainError.invalid('order_by', `"${name.slice(0, 60)}" is not sortable; sortable are ${sortable.sortable.join(', ')}`)
     }
     if (more.length > 0 || !/^(?:asc|desc)$/i.test(direction)) throw DomainError.invalid('order_by', 'each term is a field, optionally followed by asc or desc')
     if (!terms.some((term) => term.field === field)) terms.push({ field, descending: direction.toLowerCase() === 'desc' })

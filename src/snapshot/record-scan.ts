@@ -170,8 +170,7 @@ class Compiler {
 
 function readLeaf(reader: WireReader, leaf: Leaf): string {
   if (leaf === 'string') return reader.text()
-  const value = reader.int64()
-  return leaf === 'bool' ? String(value !== 0) : String(value | 0)
+  return leaf === 'bool' ? String(reader.int64() !== 0) : String(reader.int32())
 }
 
 /** Goes over one record. */

@@ -35,7 +35,7 @@ export class WireReader {
     return true
   }
 
-  /** An unsigned varint of up to 32 bits. */
+  /** An unsigned varint of up to 32 bits: tags and lengths. */
   varint(): number {
     const first = this.#byte()
     if (first < 0x80) return first
@@ -43,7 +43,20 @@ export class WireReader {
     for (let shift = 7; shift < 35; shift += 7) {
       const byte = this.#byte()
       result |= (byte & 0x7f) << shift
-      if (byte < 0x80) return result >>> 0
+      if (byte >= 0x80) continue
+      if (shift === 28 && byte > 0x0f) break
+      return result >>> 0
+    }
+    throw new WireError('invalid varint')
+  }
+
+  /** The low 32 bits, signed, of a varint of up to 64 bits. */
+  int32(): number {
+    let result = 0
+    for (let at = 0; at < 10; at++) {
+      const byte = this.#byte()
+      if (at < 5) result |= (byte & 0x7f) << (7 * at)
+      if (byte < 0x80) return result
     }
     throw new WireError('invalid varint')
   }

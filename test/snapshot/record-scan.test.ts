@@ -100,7 +100,12 @@ describe.each(kinds.map((desc) => [desc.name, desc] as const))('scan of %s', (_n
           return
         }
         expect(decodes(desc, bytes), bytes.toString('hex')).toBe(true)
-        expect(values).toEqual(targets.map((target) => valueIn(desc, fromBinary(desc, bytes), target)))
+        // A zero in an inner message that was written all the same counts as not set to a full decode.
+        const isZero = (target: ScanTarget, value: string | undefined): boolean =>
+          'field' in target && target.field.includes('.') && ['', '0', 'false'].includes(value ?? '')
+        const expected = targets.map((target) => valueIn(desc, fromBinary(desc, bytes), target))
+        const told = (list: readonly (string | undefined)[]): unknown => list.map((value, at) => (isZero(targets[at] ?? fail(), value) ? undefined : value))
+        expect(told(values)).toEqual(told(expected))
       }),
       { numRuns: 300 },
     )
