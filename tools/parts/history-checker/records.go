@@ -101,6 +101,37 @@ func (r *record) bound(lacked []*operation) {
 	}
 	r.boundUpdates()
 	r.boundRemovals(lacked, live)
+	if r.create != nil {
+		r.boundCreation(lacked, live)
+	}
+}
+
+// boundCreation limits the time in which the record was made: before whoever saw it was done, and after whoever missed it while nobody could have removed it
+// had begun. Creations that were repeated much later would otherwise be possible at any time.
+func (r *record) boundCreation(lacked []*operation, live int64) {
+	removable := int64(forever)
+	for _, e := range r.events {
+		if e.removes() && !e.idle {
+			removable = min(removable, e.call)
+		}
+	}
+	after := r.create.call
+	miss := func(call, ret int64) {
+		if ret < removable {
+			after = max(after, call)
+		}
+	}
+	for _, e := range r.events {
+		if e.verb == isAbsent {
+			miss(e.call, e.ret)
+		}
+	}
+	for _, o := range lacked {
+		miss(o.Call, o.returned())
+	}
+	r.create.ret = min(r.create.ret, max(r.create.call, live))
+	// Where nothing is left between the two no order explains the record: the checker shows that.
+	r.create.call = min(after, r.create.ret)
 }
 
 func (r *record) boundUpdates() {
@@ -147,6 +178,17 @@ func (r *record) boundUpdates() {
 	}
 }
 
+// lastLive is when whoever saw the record last began to look. What is removed never comes back: so no removal took effect before.
+func (r *record) lastLive() int64 {
+	last := int64(0)
+	for _, e := range r.events {
+		if e.isLive() {
+			last = max(last, e.call)
+		}
+	}
+	return last
+}
+
 func (r *record) boundRemovals(lacked []*operation, live int64) {
 	sureDelete, sureVanish, unsure := false, false, 0
 	for _, e := range r.events {
@@ -162,8 +204,9 @@ func (r *record) boundRemovals(lacked []*operation, live int64) {
 	// It was there at this time at the latest; who then finds it gone tells that it was removed.
 	there := min(r.create.ret, live)
 	gone, missed := int64(forever), false
+	after := max(r.create.call, r.lastLive())
 	miss := func(call, ret int64) {
-		missed = missed || ret >= r.create.call
+		missed = missed || ret >= after
 		if call > there && ret < gone {
 			gone = ret
 		}
@@ -181,6 +224,7 @@ func (r *record) boundRemovals(lacked []*operation, live int64) {
 			continue
 		}
 		e.idle = sureDelete || !missed
+		e.call = max(e.call, after)
 		if unsure == 1 && !sureDelete && !sureVanish && gone != forever {
 			e.ret = max(e.call, gone)
 		}
