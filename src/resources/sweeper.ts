@@ -59,9 +59,12 @@ export class StoreSweeper implements Sweeper {
       const { committed } = await this.#store.transact(changes, signal)
       if (committed) removed += count
     }
-    for (;;) {
-      const records = owner.filter === 'parent' ? await this.#children(kind, owner.uid, signal) : await this.#users(kind, owner, signal)
-      if (records.length === 0) return removed
+    for (let after: string | undefined; ;) {
+      const { records, last } =
+        owner.filter === 'parent' ? await this.#children(kind, { ...owner, after }, signal) : await this.#users(kind, { ...owner, after }, signal)
+      // Deleted keys cost etcd time until it compacts: each page begins after the last, and only at the end it looks once more from the start.
+      if (last === undefined && after === undefined) return removed
+      after = last
       const held = await this.#store.get(owner.mark.key, signal)
       if (held?.revision !== owner.mark.revision) return removed
       let changes = new ChangeSet()
@@ -78,25 +81,43 @@ export class StoreSweeper implements Sweeper {
         changes.remove(kind, row)
         count += 1
       }
-      await flush(changes, count)
+      if (count > 0) await flush(changes, count)
     }
   }
 
-  async #children(kind: AnyKind, uid: Uid, signal: AbortSignal): Promise<readonly Entry[]> {
-    const page = await this.#store.range({ prefix: belowPrefix(kind.index.kind, uid), limit: pageEntries }, signal)
-    return page.entries
+  async #children(kind: AnyKind, owner: Dependents, signal: AbortSignal): Promise<Page> {
+    const { entries } = await this.#store.range({ ...pageAfter(owner), prefix: belowPrefix(kind.index.kind, owner.uid) }, signal)
+    return { records: entries, last: entries.at(-1)?.key }
   }
 
   /** The records that name `owner.uid` in the relation `owner.filter`, by their reverse keys. */
-  async #users(kind: AnyKind, owner: { filter: string; uid: Uid }, signal: AbortSignal): Promise<readonly Entry[]> {
+  async #users(kind: AnyKind, owner: Dependents, signal: AbortSignal): Promise<Page> {
     const prefix = usedByPrefix(relationOf(kind, owner.filter), owner.uid)
-    const page = await this.#store.range({ prefix, limit: pageEntries }, signal)
-    const found: Entry[] = []
-    for (const { key } of page.entries) {
-      const entry = await this.#store.get(recordKey(kind.index.kind, trustedUid(key.slice(prefix.length))), signal)
-      if (entry === undefined) await this.#store.transact({ guards: [], writes: [{ kind: 'delete', key }] }, signal)
-      else found.push(entry)
-    }
-    return found
+    const { entries } = await this.#store.range({ ...pageAfter(owner), prefix }, signal)
+    const records = await Promise.all(
+      entries.map(async ({ key }) => {
+        const entry = await this.#store.get(recordKey(kind.index.kind, trustedUid(key.slice(prefix.length))), signal)
+        if (entry === undefined) await this.#store.transact({ guards: [], writes: [{ kind: 'delete', key }] }, signal)
+        return entry
+      }),
+    )
+    return { records: records.filter((entry) => entry !== undefined), last: entries.at(-1)?.key }
   }
+}
+
+/** Whose dependents are looked for, by which relation, and after which key. */
+interface Dependents {
+  readonly filter: string
+  readonly uid: Uid
+  readonly after: string | undefined
+}
+
+/** Some dependents' records; `last` is the key to go on after, undefined at the end. */
+interface Page {
+  readonly records: readonly Entry[]
+  readonly last: string | undefined
+}
+
+function pageAfter({ after }: Dependents): { limit: number; after?: string } {
+  return { limit: pageEntries, ...(after === undefined ? {} : { after }) }
 }
