@@ -1,5 +1,6 @@
 import type { Message } from '@bufbuild/protobuf'
 import type { MethodRow } from '../core/method.ts'
+import type { Shown, ShownPage } from '../resources/answer-forms.ts'
 import type { CallHeaders } from './call-headers.ts'
 
 /** A decoded request. */
@@ -30,6 +31,10 @@ export interface Call {
 /** What a handler answers. */
 export interface Answer {
   readonly message: Message
+  /** Where the message is what is shown of one record. */
+  readonly shown?: Shown
+  /** Where the message is a list's: what it holds. */
+  readonly page?: ShownPage
   /** The resource's etag, sent as `ETag` header (REST, quoted) or `etag` metadata. */
   readonly etag?: string
   /** The page token had expired and the list started over: header `Page-Token-Restarted: true`. */

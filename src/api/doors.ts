@@ -11,7 +11,7 @@ import { RawTokenSchema, type ExchangeRequest } from '../gen/taproot/oidc/v1/sec
 import { bindingOf } from '../resources/grant-rules.ts'
 import { groupKind } from '../resources/iam/groups.ts'
 import { noteSignIn } from '../resources/last-seen.ts'
-import { rendered } from '../resources/read.ts'
+import { rendered } from '../resources/shown.ts'
 import type { Services } from '../resources/services.ts'
 import type { DoorHandler, Session } from './pipeline.ts'
 

@@ -40,6 +40,9 @@ export interface Planning {
   readonly nowMs: number
 }
 
+/** Where rendering finds the records that it joins in. */
+export type Records = Pick<Snapshot, 'get'>
+
 /** A mutation under planning. `record` may be changed by the rules: what they leave in it is stored. */
 export interface Draft<R extends Resource> {
   readonly uid: Uid
@@ -66,7 +69,7 @@ export interface Kind<R extends Resource = Resource> {
   /** Checks whether the record may go, and what goes with it. */
   remove?(planning: Planning, row: Row): Extra | undefined
   /** What is shown for a stored record, where that is more than the record: joins, secrets left out. Returns a new message. */
-  render?(snapshot: Snapshot, record: R): R
+  render?(records: Records, record: R): R
 }
 
 /** The kind with its own record type forgotten, for tables of kinds. */

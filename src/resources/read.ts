@@ -11,6 +11,7 @@ import { cursorKeyOf, parseOrder, sortKeyOf, type Order, type SortKey } from '..
 import type { Resource, Row } from '../snapshot/row.ts'
 import type { Snapshot } from '../snapshot/snapshot.ts'
 import { notFound } from './faults.ts'
+import { rendered, shownOf } from './shown.ts'
 import type { AnyKind } from './kind.ts'
 import { callerOf, type Context, type Handler, type HandlerAnswer, type Services } from './services.ts'
 
@@ -18,11 +19,6 @@ const defaultPageSize = 50
 const maxPageSize = 200
 /** Fields of a list request that are not exact filters. */
 const pagingFields: ReadonlySet<string> = new Set(['uidp', 'page_size', 'page_token', 'order_by', 'skip'])
-
-/** What is shown for a stored record. */
-export function rendered(kind: AnyKind, snapshot: Snapshot, record: Resource): Resource {
-  return kind.render === undefined ? record : kind.render(snapshot, record)
-}
 
 /** Answers Get: the record under the request's uid, or code 5. */
 export function getHandler(kind: AnyKind): Handler {
@@ -32,7 +28,8 @@ export function getHandler(kind: AnyKind): Handler {
     const { snapshot } = services.replica
     const row = snapshot.get(kind.index.kind, uid)
     if (row === undefined) return Promise.reject(notFound(kind.index.kind, uid))
-    return Promise.resolve({ message: rendered(kind, snapshot, row.message), etag: row.etag })
+    const shown = shownOf(kind, snapshot, row)
+    return Promise.resolve({ message: shown.message, shown, etag: shown.message.etag })
   }
 }
 
@@ -126,14 +123,14 @@ export function listHandler(kind: AnyKind): Handler {
       // One more than the page tells whether another follows.
       limit: limit + 1,
     })
-    const answer = ({ rows, total }: ListResult): Message => {
+    const answer = ({ rows, total }: ListResult): ListAnswer => {
       const page = rows.slice(0, limit)
       const last = page.at(-1)
       const next = rows.length > limit && last !== undefined ? nextToken(services, { order, row: last, queryHash }) : ''
       return envelope(services.replica.snapshot, { kind, context, resource }, { page, total, next, skip: request.skip })
     }
-    const message = await listRows(() => ({ snapshot: services.replica.snapshot, query: query() }), answer)
-    return { message, ...(restarted ? { pageTokenRestarted: true } : {}) }
+    const answered = await listRows(() => ({ snapshot: services.replica.snapshot, query: query() }), answer)
+    return { ...answered, ...(restarted ? { pageTokenRestarted: true } : {}) }
   }
 }
 
@@ -142,21 +139,24 @@ function nextToken(services: Services, place: { order: Order; row: Row; queryHas
   return sealCursor(cursor, services.pageKeys.current(), services.random)
 }
 
+type ListAnswer = Required<Pick<HandlerAnswer, 'message' | 'page'>>
+
 function envelope(
   snapshot: Snapshot,
   of: { kind: AnyKind; context: Context; resource: ResourceRow },
   result: { page: readonly Row[]; total: number; next: string; skip: number },
-): Message {
+): ListAnswer {
   const plural = of.context.method.output.fields.find((field) => field.name === of.resource.plural)
   if (plural?.fieldKind !== 'list') throw new TypeError(`${of.context.method.output.typeName} has no list ${of.resource.plural}`)
   const message = create(of.context.method.output, {})
   // The schema gives every list response these fields (test/core/schema.test.ts).
   const fields = message as Message & { nextPageToken: string; totalCount: bigint; skipped: number } & Record<string, unknown>
-  fields[plural.localName] = result.page.map((row) => rendered(of.kind, snapshot, row.message))
+  const items = result.page.map((row) => shownOf(of.kind, snapshot, row))
+  fields[plural.localName] = items.map((item) => item.message)
   fields.nextPageToken = result.next
   fields.totalCount = BigInt(result.total)
   fields.skipped = result.skip
-  return message
+  return { message, page: { field: plural, items } }
 }
 
 /** The answer for a record just written. */

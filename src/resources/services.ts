@@ -8,6 +8,7 @@ import type { Clock, Random } from '../core/runtime.ts'
 import type { Uid } from '../core/uid.ts'
 import type { Replica } from '../snapshot/replica.ts'
 import type { Store } from '../store/store.ts'
+import type { Shown, ShownPage } from './answer-forms.ts'
 
 /** Page-token keys: the one to seal with, and those that still open. */
 export interface PageKeys {
@@ -79,6 +80,10 @@ export interface Context {
 /** What a handler answers. */
 export interface HandlerAnswer {
   readonly message: Message
+  /** Where the message is what is shown of one record. */
+  readonly shown?: Shown
+  /** Where the message is a list's: what it holds. */
+  readonly page?: ShownPage
   readonly etag?: string
   readonly pageTokenRestarted?: boolean
   /** For the audit line. */

@@ -6,6 +6,8 @@ export interface Decoded {
   readonly holder: DecodedHolder
   readonly bytes: number
   used: boolean
+  /** What readers made of the message. */
+  derived?: object | undefined
 }
 
 /** Who forgets its decoded record when it is told to. */

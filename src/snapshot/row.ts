@@ -168,6 +168,18 @@ export class Row implements SlabItem, DecodedHolder {
     return decoded.message
   }
 
+  /** What a reader made of the message and left here; kept for as long as the message stays decoded. */
+  get derived(): object | undefined {
+    const decoded = this.#decoded
+    if (decoded === undefined) return undefined
+    decoded.used = true
+    return decoded.derived
+  }
+
+  set derived(derived: object | undefined) {
+    if (this.#decoded !== undefined) this.#decoded.derived = derived
+  }
+
   /** Where the stored envelope lies in its slab. */
   get offset(): number {
     return this.#offset
@@ -206,7 +218,7 @@ export class Row implements SlabItem, DecodedHolder {
     message.managedBy = managedBy
     message.createTime = timestampFromMs(this.createMs)
     message.updateTime = timestampFromMs(this.updateMs)
-    this.#decoded = { message, holder: this, bytes: this.length, used: false }
+    this.#decoded = { message, holder: this, bytes: this.length, used: false, derived: undefined }
     decoded?.keep(this.#decoded)
     return message
   }

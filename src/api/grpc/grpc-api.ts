@@ -1,6 +1,5 @@
 import { Metadata, Server, ServerCredentials, logVerbosity, setLogVerbosity } from '@grpc/grpc-js'
 import type { sendUnaryData } from '@grpc/grpc-js'
-import { toBinary } from '@bufbuild/protobuf'
 import type { FileDescriptorProto } from '@bufbuild/protobuf/wkt'
 import type { Log } from '../../core/log.ts'
 import type { MethodRow } from '../../core/method.ts'
@@ -10,6 +9,7 @@ import { callName } from '../call-name.ts'
 import { toDomainError } from '../errors-details.ts'
 import type { CallMetrics } from '../metrics.ts'
 import type { Door } from '../one-port.ts'
+import { answerBinary } from './answer-binary.ts'
 import { GrpcCall } from './grpc-call.ts'
 import type { RawCall } from './grpc-call.ts'
 import { grpcStatus } from './grpc-status.ts'
@@ -114,7 +114,7 @@ function unaryHandler(row: MethodRow, options: HandlerOptions): (raw: RawCall, c
     })
     const answer = async (): Promise<void> => {
       const result = await call.answered(dispatch(call))
-      const bytes = encode(row, result)
+      const bytes = answerBinary(row.output, result)
       raw.sendMetadata(answerMetadata(call, result))
       callback(null, bytes)
       done?.(0)
@@ -134,11 +134,6 @@ function unaryHandler(row: MethodRow, options: HandlerOptions): (raw: RawCall, c
       .catch(refuseWithout)
       .catch(() => undefined)
   }
-}
-
-function encode(row: MethodRow, answer: Answer): Buffer {
-  const bytes = toBinary(row.output, answer.message)
-  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
 }
 
 function answerMetadata(call: Call, answer: Answer): Metadata {

@@ -2,7 +2,8 @@ import type { CallHeaders } from '../call-headers.ts'
 import type { HttpBinding, MethodRow } from '../../core/method.ts'
 import type { Answer, Call, Decoded, Dispatch } from '../call.ts'
 import { callName } from '../call-name.ts'
-import type { JsonEncoder, JsonEncoders } from '../json-encode.ts'
+import { createAnswerJson, type AnswerJson } from '../answer-json.ts'
+import type { JsonEncoders } from '../json-encode.ts'
 import type { CallMetrics } from '../metrics.ts'
 import { isForm, readForm, readJsonBody } from './body.ts'
 import { decodeRequest, readValidateOnly } from './decode-request.ts'
@@ -28,7 +29,7 @@ export interface BoundMethod {
 export function methodRoutes(bound: readonly BoundMethod[], options: MethodRouteOptions): Route<HttpContext>[] {
   return bound.map((method) => {
     const name = callName(method.row)
-    const encode = method.row.output.typeName === 'google.protobuf.Empty' ? undefined : options.encoders(method.row.output)
+    const encode = method.row.output.typeName === 'google.protobuf.Empty' ? undefined : createAnswerJson(method.row.output, options.encoders)
     return {
       verb: method.binding.verb,
       template: method.binding.template,
@@ -107,9 +108,9 @@ async function readQueryForm(context: HttpContext): Promise<URLSearchParams | un
   return isForm(context) ? readForm(context) : undefined
 }
 
-function contentOf(answer: Answer, encode: JsonEncoder | undefined): Pick<HttpAnswer, 'headers' | 'body'> {
+function contentOf(answer: Answer, encode: AnswerJson | undefined): Pick<HttpAnswer, 'headers' | 'body'> {
   const headers: Record<string, string> = encode === undefined ? {} : { ...jsonType }
   if (answer.etag !== undefined) headers['ETag'] = `"${answer.etag}"`
   if (answer.pageTokenRestarted === true) headers['Page-Token-Restarted'] = 'true'
-  return { headers, body: encode === undefined ? '' : encode(answer.message) }
+  return { headers, body: encode === undefined ? '' : encode(answer) }
 }

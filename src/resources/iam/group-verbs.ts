@@ -15,7 +15,7 @@ import {
 import type { Row } from '../../snapshot/row.ts'
 import type { Snapshot } from '../../snapshot/snapshot.ts'
 import { denied, notFound } from '../faults.ts'
-import { rendered } from '../read.ts'
+import { rendered } from '../shown.ts'
 import { callerOf, type Caller, type Context, type Handler, type Services } from '../services.ts'
 import { createRecord } from '../write.ts'
 import { accessRequestPrefix, accessWindowMs } from './access-requests.ts'

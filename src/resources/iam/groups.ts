@@ -11,7 +11,7 @@ import type { Guard, Write } from '../../store/store.ts'
 import type { ChangeSet } from '../change-set.ts'
 import { denied } from '../faults.ts'
 import { ownerRoleUid, ownersChanged } from '../grant-rules.ts'
-import { defineKind, type Draft, type Extra, type Planning } from '../kind.ts'
+import { defineKind, type Draft, type Extra, type Planning, type Records } from '../kind.ts'
 import { planChild } from '../write.ts'
 import { roleBindingKind } from './role-bindings.ts'
 
@@ -80,10 +80,10 @@ function settleStanding(planning: Planning, draft: Draft<GroupRecord>): void {
 }
 
 /** Kind and status are those of the root (rules 2.1). */
-function render(snapshot: Snapshot, record: GroupRecord): GroupRecord {
+function render(records: Records, record: GroupRecord): GroupRecord {
   if (!record.uid.includes('/')) return record
   // A row of kind Group holds a Group.
-  const root = snapshot.get('Group', rootOf(record.uid as Uid))?.message as unknown as Group | undefined
+  const root = records.get('Group', rootOf(record.uid as Uid))?.message as unknown as Group | undefined
   const shown = clone(GroupSchema, record) as GroupRecord
   shown.kind = root?.kind ?? OrgKind.UNSPECIFIED
   shown.status = root?.status ?? OrgStatus.READY

@@ -23,8 +23,8 @@ import { commit, type Plan } from '../commit.ts'
 import { alreadyExists } from '../faults.ts'
 import { assertCanGrant, bindingOf, isBuiltInRole, makesOwner, ownersChanged, ownersLeave } from '../grant-rules.ts'
 import { onceByKey, type Idempotent } from '../idempotency.ts'
-import { defineKind, type Draft, type Planning } from '../kind.ts'
-import { rendered } from '../read.ts'
+import { defineKind, type Draft, type Planning, type Records } from '../kind.ts'
+import { rendered } from '../shown.ts'
 import type { Handler } from '../services.ts'
 import { emit, planCreate, rememberKey } from '../write.ts'
 
@@ -79,8 +79,8 @@ function check(planning: Planning, draft: Draft<BindingRecord>): void {
   if (role !== undefined) assertCanGrant(planning, parent, roleCapabilities(role))
 }
 
-function renderIdentity(snapshot: Snapshot, uid: string): RoleBindingIdentity {
-  const row = snapshot.get('Identity', uid)
+function renderIdentity(records: Records, uid: string): RoleBindingIdentity {
+  const row = records.get('Identity', uid)
   if (row === undefined) return create(RoleBindingIdentitySchema, { uid })
   // A row of kind Identity holds an Identity.
   const identity = row.message as unknown as Identity
@@ -96,13 +96,13 @@ function renderIdentity(snapshot: Snapshot, uid: string): RoleBindingIdentity {
 }
 
 /** The binding with identity, group and role joined in, and the input fields left out (rules 2.6). */
-function render(snapshot: Snapshot, record: BindingRecord): BindingRecord {
+function render(records: Records, record: BindingRecord): BindingRecord {
   const shown = clone(RoleBindingSchema, record)
   const groupUid = parentOf(record.uid as Uid)
   // The rows of a kind hold that kind's messages.
-  const group = snapshot.get('Group', groupUid)?.message as Group | undefined
-  const role = snapshot.get('Role', record.roleUid)?.message as Role | undefined
-  shown.identity = renderIdentity(snapshot, record.identityUid)
+  const group = records.get('Group', groupUid)?.message as Group | undefined
+  const role = records.get('Role', record.roleUid)?.message as Role | undefined
+  shown.identity = renderIdentity(records, record.identityUid)
   shown.group = create(RoleBindingGroupSchema, { uid: groupUid, name: group?.name ?? '', description: group?.description ?? '' })
   shown.role = create(RoleBindingRoleSchema, { uid: record.roleUid, name: role?.name ?? '', description: role?.description ?? '' })
   shown.identityUid = ''
