@@ -1,10 +1,11 @@
 import { fromBinary, toBinary } from '@bufbuild/protobuf'
-import { beforeAll, describe, expect, test } from 'vitest'
+import { beforeAll, expect, test } from 'vitest'
 import { EnvelopeSchema, OutboxEventSchema } from '../../../src/gen/taproot/store/v1/envelope_pb.ts'
 import { outboxPrefix } from '../../../src/resources/outbox.ts'
 import type { Entry, Store, Write } from '../../../src/store/store.ts'
 import { startTestServer, type TestServer } from '../../harness/test-server.ts'
 import { readAll } from '../../model/store-faults.ts'
+import { describeWithPart } from '../../parts/require-part.ts'
 import { until } from '../cluster/until.ts'
 import { checkHistory } from './check-history.ts'
 import { finalAudit } from './final-audit.ts'
@@ -113,7 +114,7 @@ async function committed(store: Store, writes: readonly Write[]): Promise<void> 
   expect(outcome.committed).toBe(true)
 }
 
-describe('the audit of a store', () => {
+describeWithPart('history-checker', 'the audit of a store', () => {
   let server: TestServer
   const history = new History()
 

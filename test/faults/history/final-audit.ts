@@ -42,6 +42,7 @@ const auditor = 1_000_000
  */
 export async function finalAudit({ store, history, isTrimmed = false }: AuditOptions): Promise<AuditReport> {
   await sweepsEnded(store)
+  const call = history?.now() ?? 0
   const { entries, revision } = await readAll(store, 'r/')
   const index = await readAll(store, 'i/', revision)
   const outbox = await readAll(store, outboxPrefix, revision)
@@ -52,7 +53,7 @@ export async function finalAudit({ store, history, isTrimmed = false }: AuditOpt
   if (!isTrimmed) faults.push(...idempotencyFaults(idempotency.entries))
   if (history !== undefined) {
     if (!isTrimmed) faults.push(...outboxFaults(history.operations, { events, records }))
-    recordStore(history, records)
+    recordStore(history, records, call)
   }
   return { faults, records: records.length, outboxEvents: events.length }
 }
@@ -105,16 +106,15 @@ function placesOf(operations: readonly Operation[]): { kind: HistoryKind; parent
   return [...found.values()]
 }
 
-/** Puts the store's state into the history: a read of every record that the history names, a list of every group. */
-function recordStore(history: History, records: readonly StoredRecord[]): void {
+/** Puts the store's state into the history: a read of every record that the history names, a list of every group, all at one moment since `call`. */
+function recordStore(history: History, records: readonly StoredRecord[], call: number): void {
   const stored = new Map(records.filter((record) => written.includes(record.kind)).map((record) => [`${record.kind} ${record.uid}`, record]))
   const named = new Map<string, { kind: HistoryKind; parent: string; uid: string }>()
   for (const { kind, parent, uid, members = [] } of history.operations) {
     for (const name of [...members.map((member) => member.uid), ...(uid === undefined ? [] : [uid])]) named.set(`${kind} ${name}`, { kind, parent, uid: name })
   }
   const places = placesOf(history.operations)
-  const call = history.now()
-  const moment = { client: auditor, call, return: call } as const
+  const moment = { client: auditor, call, return: history.now() } as const
   for (const [key, target] of named) {
     const record = stored.get(key)
     history.record(

@@ -16,8 +16,10 @@ export interface SharedWorld {
   readonly versions: Versions
   /** Creations without an answer. */
   readonly unsettled: Unsettled[]
+  /** Whether creations carry idempotency keys, and are sent again with them. */
+  readonly repeatsCreations: boolean
   /** The identity of the caller, who owns the root group without having asked for it. */
-  caller: string
+  readonly caller: string
 }
 
 /** Operations in one place before it is given up for a new one. */
@@ -120,7 +122,7 @@ export class WorkloadClient {
 
   async #create(creation: Creation, isRepeated: boolean): Promise<Seen | undefined> {
     this.#made += 1
-    const key = isRepeated ? { idempotencyKey: `${this.#world.run}-${this.#number}-${this.#made}` } : {}
+    const key = isRepeated && this.#world.repeatsCreations ? { idempotencyKey: `${this.#world.run}-${this.#number}-${this.#made}` } : {}
     return this.#calls.create({ ...creation, ...key }, (left) => this.#world.unsettled.push(left))
   }
 

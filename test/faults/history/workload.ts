@@ -21,6 +21,11 @@ export interface WorkloadOptions {
   readonly history: History
   /** How long an answer is waited for, in milliseconds; 5,000 by default. What takes longer has an unknown outcome. */
   readonly callTimeoutMs?: number
+  /**
+   * False where idempotency keys can't be relied on, as after jumps of the clock by more than the day that they are remembered: then no creation is repeated.
+   * True by default.
+   */
+  readonly repeatsCreations?: boolean
 }
 
 /** What a workload has come to. */
@@ -171,7 +176,8 @@ class RunningWorkload implements Workload {
     if (seen === undefined) return undefined
     const root = new Place(seen.uid, 'root')
     const caller = decodeJwt(await this.#options.token()).sub ?? ''
-    const world: SharedWorld = { run: this.#run, root, places: [], closed: [], versions: this.#versions, unsettled: this.#unsettled, caller }
+    const shared = { run: this.#run, root, versions: this.#versions, unsettled: this.#unsettled, caller }
+    const world: SharedWorld = { ...shared, places: [], closed: [], repeatsCreations: this.#options.repeatsCreations ?? true }
     const { client } = this.#client(world, this.#options.clients)
     for (let place = 0; place < openPlaces; place += 1) await this.#untilStopped(random, () => client.openPlace())
     for (let chief = 0; chief < chiefs; chief += 1) await this.#untilStopped(random, () => client.appointChief())

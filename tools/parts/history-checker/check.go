@@ -22,10 +22,23 @@ type partition struct {
 type step struct {
 	apply func(state any) (bool, any)
 	text  string
+	// differs says how what was shown differs from a state; nil where the text says it all.
+	differs func(state any) string
+}
+
+func (s step) against(state any) string {
+	if s.differs == nil {
+		return s.text
+	}
+	return s.text + " " + s.differs(state)
 }
 
 func (p *partition) add(client int, call, ret int64, apply func(any) (bool, any), text string) {
-	p.operations = append(p.operations, porcupine.Operation{ClientId: client, Input: step{apply, text}, Call: call, Return: ret})
+	p.addStep(client, call, ret, step{apply: apply, text: text})
+}
+
+func (p *partition) addStep(client int, call, ret int64, s step) {
+	p.operations = append(p.operations, porcupine.Operation{ClientId: client, Input: s, Call: call, Return: ret})
 }
 
 func (p *partition) model() porcupine.Model {
@@ -66,7 +79,7 @@ func (p *partition) explain(info porcupine.LinearizationInfo) string {
 	sort.Slice(left, func(one, other int) bool { return p.operations[left[one]].Return < p.operations[left[other]].Return })
 	lines := []string{fmt.Sprintf("after %d of %d operations (%v) none of these can be next:", len(longest), len(p.operations), state)}
 	for _, at := range left[:min(len(left), 5)] {
-		lines = append(lines, p.operations[at].Input.(step).text)
+		lines = append(lines, p.operations[at].Input.(step).against(state))
 	}
 	return strings.Join(lines, "\n  ")
 }

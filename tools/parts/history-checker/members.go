@@ -34,6 +34,16 @@ func (s set) String() string {
 	return fmt.Sprintf("%d members", count)
 }
 
+func uidsOf(records []*record, members set) []string {
+	uids := []string{}
+	for at, r := range records {
+		if members.has(at) {
+			uids = append(uids, r.uid)
+		}
+	}
+	return uids
+}
+
 // membersPartition is the set of the records of one kind in one group: creations add, deletions remove, reads ask for one, lists show all.
 func membersPartition(of string, records []*record, lists []*operation, removals []removal) partition {
 	p := partition{name: "members " + of}
@@ -57,8 +67,13 @@ func membersPartition(of string, records []*record, lists []*operation, removals
 				shown = shown.with(at)
 			}
 		}
-		step := func(state any) (bool, any) { return state.(set) == shown, state }
-		p.add(o.Client, o.Call, o.returned(), step, fmt.Sprintf("list[client %d, %d..%d] shows %s", o.Client, o.Call, o.returned(), shown))
+		p.addStep(o.Client, o.Call, o.returned(), step{
+			apply: func(state any) (bool, any) { return state.(set) == shown, state },
+			text:  fmt.Sprintf("list[client %d, %d..%d] shows %s", o.Client, o.Call, o.returned(), shown),
+			differs: func(state any) string {
+				return fmt.Sprintf("without %v and with %v", uidsOf(records, state.(set).without(shown)), uidsOf(records, shown.without(state.(set))))
+			},
+		})
 	}
 	for _, gone := range removals {
 		addRemoval(&p, gone, numbers, empty)
