@@ -3,7 +3,7 @@ import { OrderTree } from './order-tree.ts'
 import { uidOrder } from './order.ts'
 import { filterReaders, type FilterReader, type KindIndex, type Row } from './row.ts'
 import { sortInSlices, type Slices } from './slices.ts'
-import { UidMap, digitOf } from './uid-map.ts'
+import { UidMap } from './uid-map.ts'
 import { Matches, ValueIndex } from './value-index.ts'
 import { Views } from './views.ts'
 
@@ -14,6 +14,11 @@ export const nameFilter = 'name'
 
 const parentOf: FilterReader = (row) => row.parent
 const nameOf: FilterReader = (row) => row.name
+
+/** The number of a hex digit. */
+function digitOf(code: number): number {
+  return code > 57 ? code - 87 : code - 48
+}
 
 function emptyStages(): Row[][] {
   return Array.from({ length: 16 }, () => [])

@@ -1,7 +1,7 @@
 import { OrderTree } from './order-tree.ts'
 import type { FilterReader, Row } from './row.ts'
 import { sortInSlices, type Slices } from './slices.ts'
-import { shardOf } from './uid-map.ts'
+import { hashOf } from './uid-map.ts'
 
 /** The rows that an exact filter matched when it was asked, in uid order; it may be walked until the table changes. */
 export class Matches implements Iterable<Row> {
@@ -27,6 +27,8 @@ export class Matches implements Iterable<Row> {
 /** How many rows are looked at one by one for the end of a value's rows, before it is searched for. */
 const stepRows = 8
 const rowsPerLook = 256
+/** A power of two. */
+const shardCount = 64
 
 /**
  * The rows of a table by one exact filter: one tree ordered by value and uid, a few bytes per row also where each value has one row only. To find a value's
@@ -48,7 +50,7 @@ export class ValueIndex {
     for (const shard of byValue) for (const value of shard.keys()) values.push(value)
     const sorted: Row[] = []
     for (const value of await sortInSlices(values, compareTexts, slices)) {
-      const held = byValue[shardOf(value)]?.get(value)
+      const held = byValue[hashOf(value) & (shardCount - 1)]?.get(value)
       if (Array.isArray(held)) for (const row of held) sorted.push(row)
       else if (held !== undefined) sorted.push(held)
       if (sorted.length % rowsPerLook === 0 && slices.isOver) await slices.pause()
@@ -88,10 +90,10 @@ export class ValueIndex {
 
 /** The rows by value, in the order that they came in; a value that only one row has, without a list. Many small maps: none takes long to grow. */
 async function groupInSlices(rows: readonly Row[], valueOf: FilterReader, slices: Slices): Promise<Map<string, Row | Row[]>[]> {
-  const shards = Array.from({ length: 256 }, () => new Map<string, Row | Row[]>())
+  const shards = Array.from({ length: shardCount }, () => new Map<string, Row | Row[]>())
   for (const [at, row] of rows.entries()) {
     const value = valueOf(row)
-    const shard = value === undefined ? undefined : shards[shardOf(value)]
+    const shard = value === undefined ? undefined : shards[hashOf(value) & (shardCount - 1)]
     if (value === undefined || shard === undefined) continue
     const held = shard.get(value)
     if (held === undefined) shard.set(value, row)
