@@ -1,8 +1,9 @@
 /** `npm run bench`: how fast it is, as ratios to what one would use instead, measured in turns in one run. docs/performance.md */
 import { writeFile } from 'node:fs/promises'
+import { availableParallelism, loadavg } from 'node:os'
 import { ensurePart } from '../tools/parts.js'
 import { Environment } from './environment.ts'
-import { machine, readOptions, usage, type Options } from './options.ts'
+import { machine, readOptions, rowIds, usage, type Options } from './options.ts'
 import { resultsJson, save } from './report/save.ts'
 import { rowText, table } from './report/table.ts'
 import { groups } from './rows/groups.ts'
@@ -33,7 +34,15 @@ async function measureRow(source: RowSource, environment: Environment, rows: Row
   }
 }
 
+/** What others do on the machine meanwhile makes figures worse, and the ratios less sure. */
+function warnWhereBusy(): void {
+  const [load = 0] = loadavg()
+  if (load > availableParallelism() / 2)
+    print(`this machine is busy (load ${load.toFixed(1)}): trust the ratios by CPU time more than those by requests per second`)
+}
+
 async function run(options: Options): Promise<Row[]> {
+  warnWhereBusy()
   const environment = new Environment(options.scale, showProgress)
   const rows: Row[] = []
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => void environment.stop().finally(() => process.exit(1)))
@@ -69,7 +78,7 @@ if (options?.help === true) process.stdout.write(usage())
 else if (options !== undefined) {
   const rows = await run(options)
   print(`\n${table(rows)}`)
-  const circumstances = { measuredAt: new Date().toISOString(), ...machine(), records: options.scale.largeRecords }
-  if (options.save) await save(rows, circumstances)
+  const circumstances = { measuredAt: new Date().toISOString(), ...machine() }
+  if (options.save) await save(rows, circumstances, rowIds)
   if (options.json !== undefined) await writeFile(options.json, resultsJson(rows, circumstances))
 }

@@ -15,6 +15,9 @@ export interface Options {
   readonly json: string | undefined
 }
 
+/** The ids of all rows, in the order in which they are measured. */
+export const rowIds: readonly string[] = groups.flatMap((group) => group.rows.map(({ id }) => id))
+
 const fullRecords = 1_000_000
 const shortRecords = 100_000
 
@@ -27,7 +30,7 @@ export function usage(): string {
   --full            ${fullRecords} records and longer rounds
   --seconds S       length of a round (default 1.5; --full: 3)
   --rounds N        rounds of each, in turns (default 5; --full: 7)
-  --save            write bench/results/latest.json and docs/performance.svg
+  --save            put the figures into bench/results/latest.json, docs/performance.md and docs/performance.svg
   --json FILE       write the results to a file
   --help
 Rows:
@@ -71,7 +74,7 @@ export function readOptions(args: readonly string[]): Options {
   const largeRecords = values.records === undefined ? (full ? fullRecords : shortRecords) : positive(values.records, 'records')
   return {
     help: values.help,
-    only: values.only === undefined ? new Set(groups.flatMap((group) => group.rows.map(({ id }) => id))) : idsOf(values.only),
+    only: values.only === undefined ? new Set(rowIds) : idsOf(values.only),
     save: values.save,
     json: values.json,
     scale: {

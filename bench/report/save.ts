@@ -1,10 +1,11 @@
 import { mkdir, readFile, writeFile } from 'node:fs/promises'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { isReached, type Row } from '../rows/row.ts'
 import { chart } from './chart.ts'
 import { figure, goalText, mark } from './table.ts'
 
 const root = join(import.meta.dirname, '..', '..')
+const resultsFile = join(root, 'bench', 'results', 'latest.json')
 const start = '<!-- figures: npm run bench -- --save -->'
 const end = '<!-- end of figures -->'
 
@@ -14,7 +15,6 @@ export interface Circumstances {
   readonly cores: number
   readonly node: string
   readonly platform: string
-  readonly records: number
 }
 
 function rounded(value: number): number | null {
@@ -28,33 +28,65 @@ export function resultsJson(rows: readonly Row[], circumstances: Circumstances):
 }
 
 /** A Markdown table, aligned as the formatter wants it. */
-function markdown(rows: readonly Row[]): string {
-  const cells = [
-    ['what', 'measured', 'by CPU time', 'goal', ''],
-    ...rows.map((row) => [
-      row.title,
-      `${figure(row.value)} ${row.unit}`,
-      row.cpu === undefined ? '' : `${figure(row.cpu)} ${row.unit}`,
-      goalText(row.goal, row.unit),
-      mark(row),
-    ]),
-  ]
-  const widths = [0, 1, 2, 3, 4].map((column) => Math.max(3, ...cells.map((line) => line[column]?.length ?? 0)))
+function markdownTable(cells: readonly (readonly string[])[]): string {
+  const widths = (cells[0] ?? []).map((_, column) => Math.max(3, ...cells.map((line) => line[column]?.length ?? 0)))
   const lines = cells.map((line) => `| ${line.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join(' | ')} |`)
   return [lines[0], `| ${widths.map((size) => '-'.repeat(size)).join(' | ')} |`, ...lines.slice(1)].join('\n')
 }
 
-/** Writes bench/results/latest.json, docs/performance.svg and the figures in docs/performance.md. */
-export async function save(rows: readonly Row[], circumstances: Circumstances): Promise<void> {
-  await mkdir(join(root, 'bench', 'results'), { recursive: true })
-  await writeFile(join(root, 'bench', 'results', 'latest.json'), resultsJson(rows, circumstances))
-  const { measuredAt, cores, node, platform, records } = circumstances
-  const subtitle = `${measuredAt.slice(0, 10)}, ${cores} cores, Node ${node}, ${platform}, up to ${records.toLocaleString('en')} records; right of the line is better than the goal`
-  await writeFile(join(root, 'docs', 'performance.svg'), chart(rows, subtitle))
+function goalsTable(rows: readonly Row[]): string {
+  const cells = rows.map((row) => {
+    const cpu = row.cpu === undefined ? '' : `${figure(row.cpu)} ${row.unit}`
+    return [row.title, `${figure(row.value)} ${row.unit}`, cpu, goalText(row.goal, row.unit), mark(row)]
+  })
+  return markdownTable([['what', 'measured', 'by CPU time', 'goal', ''], ...cells])
+}
+
+function measurementsTable(rows: readonly Row[]): string {
+  const cells = rows.flatMap(({ id, measured }) =>
+    measured.map(({ name, perSecond, cpuMicros, p50, p99 }) => [
+      id,
+      name,
+      figure(perSecond),
+      `${figure(cpuMicros)} µs`,
+      `${figure(p50)} ms`,
+      `${figure(p99)} ms`,
+    ]),
+  )
+  return markdownTable([['row', 'server', 'requests/s', 'CPU per request', 'p50', 'p99'], ...cells])
+}
+
+function notes(rows: readonly Row[]): string {
+  return rows.flatMap(({ id, note }) => (note === undefined ? [] : [`- ${id}: ${note}`])).join('\n')
+}
+
+/** The rows of the last saved run, and those of this one in their place; rows that are no longer measured go. */
+async function merged(rows: readonly Row[], ids: readonly string[]): Promise<Row[]> {
+  let saved: readonly Row[] = []
+  try {
+    // Written by an earlier run; a figure that is null was none.
+    saved = (JSON.parse(await readFile(resultsFile, 'utf8')) as { rows: readonly Row[] }).rows
+  } catch (error) {
+    if (!(error instanceof Error && 'code' in error && error.code === 'ENOENT')) throw error
+  }
+  const byId = new Map([...saved, ...rows].map((row) => [row.id, row]))
+  return ids.map((id) => byId.get(id)).filter((row) => row !== undefined)
+}
+
+/** Writes bench/results/latest.json, docs/performance.svg and the figures in docs/performance.md. `ids` are those of all rows, in their order. */
+export async function save(measured: readonly Row[], circumstances: Circumstances, ids: readonly string[]): Promise<void> {
+  const rows = await merged(measured, ids)
+  await mkdir(dirname(resultsFile), { recursive: true })
+  await writeFile(resultsFile, resultsJson(rows, circumstances))
+  const { measuredAt, cores, node, platform } = circumstances
+  const conditions = `${measuredAt.slice(0, 10)}, ${cores} cores, Node ${node}, ${platform}`
+  await writeFile(join(root, 'docs', 'performance.svg'), chart(rows, `${conditions}; right of the line is better than the goal`))
   const page = join(root, 'docs', 'performance.md')
   const text = await readFile(page, 'utf8')
   const [before, after] = [text.split(start)[0], text.split(end)[1]]
   if (before === undefined || after === undefined) throw new Error(`docs/performance.md lacks ${start} and ${end}`)
-  const caption = `Measured on ${measuredAt.slice(0, 10)} with ${cores} cores, Node ${node}, ${platform}, up to ${records.toLocaleString('en')} records.`
-  await writeFile(page, `${before}${start}\n\n${caption}\n\n${markdown(rows)}\n\n${end}${after}`)
+  const measuredRows = rows.filter((row) => row.measured.length > 0)
+  const details = measuredRows.length === 0 ? [] : ['What was measured for these ratios:', measurementsTable(measuredRows)]
+  const sections = [`Measured on ${conditions}.`, goalsTable(rows), ...details, notes(rows)].filter((section) => section !== '')
+  await writeFile(page, `${before}${start}\n\n${sections.join('\n\n')}\n\n${end}${after}`)
 }
