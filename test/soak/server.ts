@@ -53,6 +53,13 @@ function memory(server: TestServer): MemoryAnswer {
   return { heap: heapUsed, external }
 }
 
+/** The embedded store keeps 32 MiB of recent commits: fills that, with commits of the usual sort, so that it does not look like growth. */
+async function fillHistory({ running }: TestServer): Promise<void> {
+  const value = new Uint8Array(500)
+  const writes = Array.from({ length: 100 }, (_, index) => ({ kind: 'put', key: `x/soak/${String(index).padStart(60, '0')}`, value }) as const)
+  for (let count = 0; count < 300; count += 1) await running.engine.store.transact({ guards: [], writes }, AbortSignal.timeout(30_000))
+}
+
 async function answer(server: TestServer, question: Question): Promise<unknown> {
   switch (question.ask) {
     case 'memory':
@@ -73,6 +80,9 @@ async function answer(server: TestServer, question: Question): Promise<unknown> 
 // What the parent set for it, and nothing else.
 const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => name.startsWith('TAPROOT_'))) as Record<string, string>
 const server = await startTestServer({ clock, env, ...(env['TAPROOT_DATA_DIR'] === undefined ? {} : { dataDir: env['TAPROOT_DATA_DIR'] }) })
+if (server.config.store.kind === 'sqlite') await fillHistory(server)
+// Whoever asked is gone.
+process.on('disconnect', () => process.exit(0))
 process.on('message', ({ id, question }: { id: number; question: Question }) => {
   const reply = (message: object): void => void (process.connected && process.send?.(message))
   answer(server, question).then(
