@@ -40,7 +40,7 @@ export interface CheckOptions {
 export async function checkHistory(history: { readonly operations: readonly Operation[] }, options: CheckOptions = {}): Promise<Verdict> {
   const part = ensurePart('history-checker')
   if (!('path' in part)) throw new Error(part.reason)
-  const checker = spawn(part.path, [`-patience=${options.patienceSeconds ?? 20}s`], { stdio: ['pipe', 'pipe', 'pipe'] })
+  const checker = spawn(part.path, [`-patience=${Math.ceil((options.patienceSeconds ?? 20) * 1e9)}ns`], { stdio: ['pipe', 'pipe', 'pipe'] })
   const exited = once(checker, 'close')
   let output = ''
   let complaint = ''

@@ -222,6 +222,12 @@ describeWithPart('history-checker', 'the history checker', () => {
     })
   }
 
+  test('what could not be decided in time is not taken', async () => {
+    const verdict = await checkHistory({ operations: simulated({ seed: 1, count: 400 }) }, { patienceSeconds: 1e-9 })
+    expect(verdict).toMatchObject({ ok: false, failures: [] })
+    expect(verdict.unknown.length).toBeGreaterThan(0)
+  })
+
   test('what is no history is an error, not a verdict', async () => {
     const nonsense = { ...create(0, 'a'), return: -1 }
     await expect(checkHistory({ operations: [nonsense] })).rejects.toThrow('operation 1: returned before it was called')
