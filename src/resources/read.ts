@@ -1,7 +1,7 @@
 import { create, type Message } from '@bufbuild/protobuf'
 import { reflect } from '@bufbuild/protobuf/reflect'
 import { visibilityOf } from '../authz/reach.ts'
-import { setOf } from '../core/capability.ts'
+import { setOf, type CapabilitySet } from '../core/capability.ts'
 import { DomainError } from '../core/errors.ts'
 import { hashQuery, openCursor, pageTokenKeyId, pageTokenLifeMs, sealCursor, type Cursor } from '../core/page-token.ts'
 import { resources, type ResourceRow } from '../core/schema.ts'
@@ -90,8 +90,8 @@ async function continuationOf(services: Services, context: Context, token: { tex
 }
 
 /** Where the caller may see records of the kind. Built-in roles are seen by whoever may list roles anywhere. */
-function visibility(kind: AnyKind, context: Context): Visibility {
-  const seen = visibilityOf(callerOf(context).reach(), setOf(context.method.capabilities))
+function visibility(kind: AnyKind, context: Context, needed: CapabilitySet): Visibility {
+  const seen = visibilityOf(callerOf(context).reach(), needed)
   return kind.index.kind === 'Role' && seen.groups.length > 0 ? { ...seen, roots: true } : seen
 }
 
@@ -104,7 +104,9 @@ function resourceRow(kind: AnyKind): ResourceRow {
 /** Answers List: one page of what the caller may see (spec 4.2). */
 export function listHandler(kind: AnyKind): Handler {
   const resource = resourceRow(kind)
+  let needed: CapabilitySet | undefined
   return async (services, context, input) => {
+    const seen = (needed ??= setOf(context.method.capabilities))
     const request = input as ListRequest
     const order = parseOrder(request.orderBy.trim() === '' ? resource.defaultOrder : request.orderBy, resource)
     const uidp = uidFilterOf(request.uidp)
@@ -116,7 +118,7 @@ export function listHandler(kind: AnyKind): Handler {
       kind: kind.index.kind,
       uidp,
       filters,
-      visibility: visibility(kind, context),
+      visibility: visibility(kind, context, seen),
       order,
       ...(after === undefined ? {} : { after }),
       skip: request.skip,

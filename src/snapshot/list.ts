@@ -49,7 +49,7 @@ type Place = Pick<ViewScope, 'place' | 'uid'>
 type Part = Place | { readonly place: 'self'; readonly uid: string }
 
 /** Up to this many candidates are sorted on the spot; beyond, a view is made and kept. */
-const adHocRows = 256
+const adHocRows = 64
 /** A list that needs more views than this sorts instead: it would evict the views of all others, and then its own. */
 const maxViewsPerList = 128
 /** So often a list waits for views anew because one was evicted, or the snapshot replaced, meanwhile; then it sorts. */

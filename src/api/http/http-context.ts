@@ -40,9 +40,12 @@ export function send(context: HttpContext, { status, headers, body }: HttpAnswer
   const all: (string | number)[] = ['X-Request-Id', state.headers.requestId]
   for (const name in commonHeaders) if (headers[name] === undefined) all.push(name, commonHeaders[name] ?? '')
   for (const name in headers) all.push(name, headers[name] ?? '')
-  if (status !== 204) all.push('Content-Length', typeof body === 'string' ? Buffer.byteLength(body) : body.byteLength)
+  const length = typeof body === 'string' ? Buffer.byteLength(body) : body.byteLength
+  if (status !== 204) all.push('Content-Length', length)
   res.writeHead(status, all)
-  res.end(body)
+  // As many bytes as characters: plain ASCII, which is copied and not encoded.
+  if (typeof body === 'string') res.end(body, length === body.length ? 'latin1' : 'utf8')
+  else res.end(body)
 }
 
 /** A header's text; of a repeated one the first. */
