@@ -93,6 +93,39 @@ export function transactContract(subject: () => StoreUnderTest): void {
     }
   })
 
+  test('in a crowd only the one whose guard fails conflicts', async () => {
+    const { store } = subject()
+    await commit(store, put('r/taken'))
+    const crowd = Array.from({ length: 60 }, (_, at) => (at === 30 ? 'r/taken' : `r/crowd/${at}`))
+    const outcomes = await Promise.all(crowd.map((key) => store.transact({ guards: [{ kind: 'absent', key }], writes: [put(key, 'mine')] }, soon())))
+    expect(outcomes.flatMap((outcome, at) => (outcome.committed ? [] : [crowd[at]]))).toEqual(['r/taken'])
+    const held = await Promise.all(crowd.map(async (key) => text((await store.get(key, soon()))?.value)))
+    expect(held.filter((value) => value === 'mine')).toHaveLength(59)
+  })
+
+  test('concurrent changes that read before they write lose nothing', async () => {
+    const { store } = subject()
+    const accounts = ['r/a', 'r/b', 'r/c', 'r/d']
+    for (const key of accounts) await commit(store, put(key, '100'))
+    let commits = 0
+    const move = async (from: string, to: string): Promise<void> => {
+      for (;;) {
+        const [source, target] = await Promise.all([store.get(from, soon()), store.get(to, soon())])
+        if (source === undefined || target === undefined) throw new Error('an account is gone')
+        const guards = [source, target].map(({ key, revision }): Guard => ({ kind: 'unchanged', key, revision }))
+        const writes = [put(from, String(Number(text(source.value)) - 1)), put(to, String(Number(text(target.value)) + 1)), put(`r/moved/${commits++}`)]
+        if ((await store.transact({ guards, writes }, soon())).committed) return
+      }
+    }
+    const workers = Array.from({ length: 12 }, async (_, worker) => {
+      for (let step = 0; step < 4; step++) await move(accounts[(worker + step) % 4] ?? '', accounts[(worker + step + 1 + (worker % 3)) % 4] ?? '')
+    })
+    await Promise.all(workers)
+    const held = await Promise.all(accounts.map(async (key) => Number(text((await store.get(key, soon()))?.value))))
+    expect(held.reduce((sum, amount) => sum + amount, 0)).toBe(400)
+    expect((await store.range({ prefix: 'r/moved/', limit: 1000 }, soon())).entries).toHaveLength(48)
+  })
+
   test('every commit has a greater revision than the one before', async () => {
     const { store } = subject()
     const revisions: number[] = []

@@ -116,7 +116,8 @@ export class EtcdConnection {
       if (this.#current === at) this.#current++
     }
     this.#throwIfEnded(signal)
-    throw failure ?? new StoreError('unavailable', 'no etcd member can be reached')
+    if (failure === undefined) throw new StoreError('unavailable', 'no etcd member can be reached')
+    throw failure
   }
 
   async #isConnected(endpoint: EtcdEndpoint, { deadline, signal, last }: { deadline: number; signal: AbortSignal; last: boolean }): Promise<boolean> {

@@ -21,6 +21,7 @@ import { EtcdConnection, type EtcdConnectionOptions } from './etcd-connection.ts
 import { campaign } from './etcd-election.ts'
 import { EtcdEncoding } from './etcd-encoding.ts'
 import { watchEvents, type WatchTarget } from './etcd-watch.ts'
+import { GroupCommit } from './group-commit.ts'
 
 /** Which cluster and where in it. */
 export interface EtcdStoreOptions extends EtcdConnectionOptions {
@@ -45,6 +46,7 @@ class EtcdStore implements Store {
   readonly #options: EtcdStoreOptions
   readonly #connection: EtcdConnection
   readonly #encoding: EtcdEncoding
+  readonly #commits: GroupCommit
   readonly #leaderships = new Set<Leadership>()
   /** Which epoch of the cluster the watchers of these prefixes know of: one that began while none ran is told to the next one, once. */
   readonly #epochs = new Map<string, number>()
@@ -52,6 +54,7 @@ class EtcdStore implements Store {
   constructor(options: EtcdStoreOptions) {
     this.#options = options
     this.#connection = new EtcdConnection(options)
+    this.#commits = new GroupCommit((transaction, signal) => this.#sendTransaction(transaction, signal))
     this.#encoding = new EtcdEncoding(options.prefix ?? '/taproot/')
   }
 
@@ -75,6 +78,11 @@ class EtcdStore implements Store {
 
   async transact(transaction: Transaction, signal: AbortSignal): Promise<Committed | Conflict> {
     checkTransaction(transaction)
+    // Only a look, which may be taken twice.
+    return transaction.writes.length === 0 ? this.#sendTransaction(transaction, signal) : this.#commits.commit(transaction, signal)
+  }
+
+  async #sendTransaction(transaction: Transaction, signal: AbortSignal): Promise<Committed | Conflict> {
     const repeatable = transaction.writes.length === 0
     const { succeeded, header } = await this.#connection.call('txn', this.#encoding.transaction(transaction), { signal, repeatable })
     return succeeded ? { committed: true, revision: storeRevision(Number(header.revision)) } : { committed: false }

@@ -1,0 +1,153 @@
+import type { Committed, Conflict, Guard, Transaction } from '../store.ts'
+import { maxTransactionBytes, maxTransactionOperations } from '../transaction-limits.ts'
+
+/** Sends one transaction. `signal` ends the wait for its outcome, not the transaction. */
+export type SendTransaction = (transaction: Transaction, signal: AbortSignal) => Promise<Committed | Conflict>
+
+/** One caller's transaction until its outcome is known. */
+interface Member {
+  readonly transaction: Transaction
+  readonly signal: AbortSignal
+  readonly resolve: (outcome: Committed | Conflict) => void
+  readonly reject: (error: unknown) => void
+}
+
+/** So many groups are under way at once: while one is being made durable the next is on its way. */
+const maxRunning = 2
+/** How far down the line members are looked for: those that do not fit stay, and are first in the next group. */
+const maxLookedAt = 256
+
+/**
+ * Commits transactions of concurrent callers together, as one of etcd's: one consensus round and one flush to disk for all of them. Only such as do not touch each
+ * other share a group, so that in whatever order they were run one by one, the outcome would be the same. Where a guard of a group does not hold, its members
+ * are committed one by one. A caller without company waits for nobody (docs/adr/0011).
+ */
+export class GroupCommit {
+  readonly #send: SendTransaction
+  #waiting: Member[] = []
+  #running = 0
+
+  /** `send` rejects when the store is closed. */
+  constructor(send: SendTransaction) {
+    this.#send = send
+  }
+
+  /** As Store.transact: an aborted caller does not know whether the transaction was committed, unless it still waited for its turn. */
+  async commit(transaction: Transaction, signal: AbortSignal): Promise<Committed | Conflict> {
+    signal.throwIfAborted()
+    const { promise, resolve, reject } = Promise.withResolvers<Committed | Conflict>()
+    const member: Member = { transaction, signal, resolve, reject }
+    const leave = (): void => {
+      this.#waiting = this.#waiting.filter((other) => other !== member)
+      reject(signal.reason)
+    }
+    signal.addEventListener('abort', leave, { once: true })
+    this.#waiting.push(member)
+    this.#start()
+    try {
+      return await promise
+    } finally {
+      signal.removeEventListener('abort', leave)
+    }
+  }
+
+  #start(): void {
+    while (this.#running < maxRunning && this.#waiting.length > 0) {
+      const group = new Group()
+      const taken = new Set(this.#waiting.slice(0, maxLookedAt).filter((member) => group.take(member.transaction)))
+      this.#waiting = this.#waiting.filter((member) => !taken.has(member))
+      this.#running += 1
+      void this.#run([...taken], group)
+    }
+  }
+
+  /** Never rejects: what goes wrong is told to the members. */
+  async #run(members: readonly Member[], group: Group): Promise<void> {
+    const [only, ...others] = members
+    try {
+      if (only !== undefined && others.length === 0) {
+        only.resolve(await this.#send(only.transaction, only.signal))
+        return
+      }
+      const outcome = await this.#send(group.transaction, never)
+      if (outcome.committed) for (const member of members) member.resolve(outcome)
+      else await Promise.all(members.map((member) => this.#alone(member)))
+    } catch (error) {
+      for (const member of members) member.reject(error)
+    } finally {
+      this.#running -= 1
+      this.#start()
+    }
+  }
+
+  async #alone({ transaction, signal, resolve, reject }: Member): Promise<void> {
+    try {
+      signal.throwIfAborted()
+      resolve(await this.#send(transaction, signal))
+    } catch (error) {
+      reject(error)
+    }
+  }
+}
+
+/** No member may end what the others wait for. */
+const never = new AbortController().signal
+
+/** Transactions that can be committed as one. */
+class Group {
+  readonly #guards = new Map<string, Guard>()
+  readonly #writes = new Map<string, Transaction['writes'][number]>()
+  readonly #guardedKeys = new Set<string>()
+  readonly #emptyPrefixes = new Set<string>()
+  #bytes = 0
+
+  get transaction(): Transaction {
+    return { guards: [...this.#guards.values()], writes: [...this.#writes.values()] }
+  }
+
+  /** Adds a transaction, or returns false where it touches another's keys or is too much for one of etcd's. */
+  take(transaction: Transaction): boolean {
+    if (this.#writes.size > 0 && !this.#fits(transaction)) return false
+    for (const guard of transaction.guards) {
+      this.#guards.set(nameOf(guard), guard)
+      if (guard.kind === 'empty') this.#emptyPrefixes.add(guard.prefix)
+      else this.#guardedKeys.add(guard.key)
+    }
+    for (const write of transaction.writes) this.#writes.set(write.key, write)
+    this.#bytes += bytesOf(transaction)
+    return true
+  }
+
+  #fits(transaction: Transaction): boolean {
+    const { guards, writes } = transaction
+    if (this.#bytes + bytesOf(transaction) > maxTransactionBytes) return false
+    if (this.#writes.size + writes.length > maxTransactionOperations || this.#guards.size + guards.length > maxTransactionOperations) return false
+    return !guards.some((guard) => this.#isWritten(guard)) && !writes.some(({ key }) => this.#isTouched(key))
+  }
+
+  /** What one member looks at no other may change. */
+  #isWritten(guard: Guard): boolean {
+    if (guard.kind !== 'empty') return this.#writes.has(guard.key)
+    for (const key of this.#writes.keys()) if (key.startsWith(guard.prefix)) return true
+    return false
+  }
+
+  #isTouched(key: string): boolean {
+    if (this.#writes.has(key) || this.#guardedKeys.has(key)) return true
+    for (const prefix of this.#emptyPrefixes) if (key.startsWith(prefix)) return true
+    return false
+  }
+}
+
+/** Equal for guards that say the same: members often have some in common. */
+function nameOf(guard: Guard): string {
+  if (guard.kind === 'empty') return `empty ${guard.prefix}`
+  return guard.kind === 'unchanged' ? `unchanged ${guard.revision} ${guard.key}` : `${guard.kind} ${guard.key}`
+}
+
+function bytesOf({ guards, writes }: Transaction): number {
+  let bytes = 0
+  for (const guard of guards) bytes += guard.kind === 'empty' ? guard.prefix.length : guard.key.length
+  for (const write of writes) bytes += write.key.length + (write.kind === 'put' ? write.value.length : 0)
+  return bytes
+}

@@ -1,0 +1,133 @@
+import { expect, test } from 'vitest'
+import { GroupCommit, type SendTransaction } from '../../src/store/etcd/group-commit.ts'
+import { StoreError, storeRevision, type Committed, type Conflict, type Guard, type Transaction } from '../../src/store/store.ts'
+import { maxTransactionOperations } from '../../src/store/transaction-limits.ts'
+
+const signal = new AbortController().signal
+
+function put(key: string, ...guards: Guard[]): Transaction {
+  return { guards, writes: [{ kind: 'put', key, value: Buffer.from(key) }] }
+}
+
+/** A store that takes what is sent and answers when told to. */
+function ledger(): { sent: Transaction[]; send: SendTransaction; answer: (outcome: Committed | Conflict | Error) => Promise<void> } {
+  const sent: Transaction[] = []
+  const open: PromiseWithResolvers<Committed | Conflict>[] = []
+  return {
+    sent,
+    send: (transaction) => {
+      const pending = Promise.withResolvers<Committed | Conflict>()
+      sent.push(transaction)
+      open.push(pending)
+      return pending.promise
+    },
+    async answer(outcome) {
+      const pending = open.shift()
+      if (outcome instanceof Error) pending?.reject(outcome)
+      else pending?.resolve(outcome)
+      await new Promise((resolve) => setImmediate(resolve))
+    },
+  }
+}
+
+const done: Committed = { committed: true, revision: storeRevision(7) }
+const keysOf = (transaction: Transaction | undefined): string[] => transaction?.writes.map(({ key }) => key) ?? []
+
+test('who comes alone waits for nobody; those who come meanwhile share the next', async () => {
+  const { sent, send, answer } = ledger()
+  const commits = new GroupCommit(send)
+  const all = ['a', 'b', 'c', 'd', 'e'].map((key) => commits.commit(put(key), signal))
+  expect(sent.map(keysOf)).toEqual([['a'], ['b']])
+  await answer(done)
+  expect(sent.map(keysOf)).toEqual([['a'], ['b'], ['c', 'd', 'e']])
+  await answer(done)
+  await answer(done)
+  expect(await Promise.all(all)).toEqual(Array(5).fill(done))
+})
+
+test.each<[string, Transaction, Transaction]>([
+  ['writes what another writes', put('k'), put('k')],
+  ['writes what another looks at', put('k', { kind: 'absent', key: 'other' }), put('other')],
+  ['looks at what another writes', put('other'), put('k', { kind: 'exists', key: 'other' })],
+  ['writes where another wants emptiness', put('k', { kind: 'empty', prefix: 'p/' }), put('p/x')],
+  ['wants emptiness where another writes', put('p/x'), put('k', { kind: 'empty', prefix: 'p/' })],
+])('one that %s is in no group with it', async (_, one, other) => {
+  const { sent, send, answer } = ledger()
+  const commits = new GroupCommit(send)
+  const all = [put('a'), put('b'), one, other, put('z')].map((transaction) => commits.commit(transaction, signal))
+  await answer(done)
+  expect(sent.slice(2)).toHaveLength(1)
+  expect(keysOf(sent[2])).toEqual([...keysOf(one), 'z'])
+  await answer(done)
+  expect(sent[3]).toEqual(other)
+  await answer(done)
+  await answer(done)
+  await Promise.all(all)
+})
+
+test('what members look at together is looked at once', async () => {
+  const { sent, send, answer } = ledger()
+  const commits = new GroupCommit(send)
+  const parent: Guard = { kind: 'exists', key: 'parent' }
+  const all = ['a', 'b', 'c', 'd'].map((key) => commits.commit(put(key, parent), signal))
+  await answer(done)
+  expect(sent[2]?.guards).toEqual([parent])
+  await answer(done)
+  await answer(done)
+  await Promise.all(all)
+})
+
+test('where a guard of a group fails, each is told by itself', async () => {
+  const { sent, send, answer } = ledger()
+  const commits = new GroupCommit(send)
+  const all = ['a', 'b', 'c', 'd'].map((key) => commits.commit(put(key), signal))
+  await answer(done)
+  await answer(done)
+  await answer({ committed: false })
+  expect(sent.slice(3).map(keysOf)).toEqual([['c'], ['d']])
+  await answer({ committed: false })
+  await answer(done)
+  expect(await Promise.all(all)).toEqual([done, done, { committed: false }, done])
+})
+
+test('a failure is that of all members, and the next group is sent', async () => {
+  const { sent, send, answer } = ledger()
+  const commits = new GroupCommit(send)
+  const failure = new StoreError('unavailable', 'gone')
+  const all = ['a', 'b', 'c', 'd'].map((key) => commits.commit(put(key), signal))
+  await answer(done)
+  await answer(done)
+  const last = commits.commit(put('e'), signal)
+  await answer(failure)
+  const outcomes = await Promise.allSettled(all)
+  expect(outcomes.map(({ status }) => status)).toEqual(['fulfilled', 'fulfilled', 'rejected', 'rejected'])
+  expect(keysOf(sent.at(-1))).toEqual(['e'])
+  await answer(done)
+  expect(await last).toEqual(done)
+})
+
+test('who goes away while waiting is not sent; the others are not kept from it', async () => {
+  const { sent, send, answer } = ledger()
+  const commits = new GroupCommit(send)
+  const gone = new AbortController()
+  const first = ['a', 'b'].map((key) => commits.commit(put(key), signal))
+  const leaving = commits.commit(put('c'), gone.signal)
+  const staying = commits.commit(put('d'), signal)
+  gone.abort(new Error('gone'))
+  await expect(leaving).rejects.toThrow('gone')
+  await answer(done)
+  expect(keysOf(sent[2])).toEqual(['d'])
+  await answer(done)
+  await answer(done)
+  await Promise.all([...first, staying])
+})
+
+test('a group is no larger than a transaction may be', async () => {
+  const { sent, send, answer } = ledger()
+  const commits = new GroupCommit(send)
+  const all = Array.from({ length: maxTransactionOperations + 10 }, (_, at) => commits.commit(put(`k${at}`), signal))
+  await answer(done)
+  expect(sent[2]?.writes).toHaveLength(maxTransactionOperations)
+  for (let left = 0; left < 4; left++) await answer(done)
+  expect(await Promise.all(all)).toHaveLength(maxTransactionOperations + 10)
+})
