@@ -2,7 +2,9 @@ import type { Installation, InstallationKind } from '../cluster/installation.ts'
 import type { SeededRandom } from './random.ts'
 
 /** What two actions that run at the same time must not both disturb. */
-export type Lock = 'members' | 'processes' | 'links' | 'clocks' | 'history' | 'room'
+export type Lock = (typeof allLocks)[number]
+
+export const allLocks = ['clocks', 'history', 'links', 'members', 'processes', 'room'] as const
 
 /** What was killed, for the count. */
 export type Victim = 'member' | 'leader' | 'process'

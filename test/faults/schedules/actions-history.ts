@@ -5,7 +5,7 @@ import { bodyOf } from '../cluster/api-call.ts'
 import type { ApiProcess } from '../cluster/api-process.ts'
 import type { Member } from '../cluster/member.ts'
 import { until } from '../cluster/until.ts'
-import type { Action, ActionContext, Heal } from './action.ts'
+import { allLocks, type Action, type ActionContext, type Heal } from './action.ts'
 import { etcdOf } from './actions-cluster.ts'
 import { expectNoRoom } from './probes.ts'
 
@@ -192,7 +192,7 @@ export const historyActions = {
   },
   'restore a backup': {
     needs,
-    locks: ['clocks', 'history', 'links', 'members', 'processes', 'room'],
+    locks: allLocks,
     holdMs: [0, 0],
     missing: () => {
       const part = ensurePart('etcdutl')

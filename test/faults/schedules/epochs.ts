@@ -61,11 +61,20 @@ export class Epochs {
     })
   }
 
-  /** Stops the workload and checks its history and the store. All processes must be ready, and no fault may stand. */
+  /** Ends an epoch, which checks it, and starts the next one; `between` is done between the two. */
+  async next(between: () => Promise<void> = () => Promise.resolve()): Promise<void> {
+    await this.end()
+    await between()
+    // The look at an embedded store ended its process.
+    await Promise.all(this.#options.installation.apis.filter((api) => !api.running).map((api) => api.restart()))
+    this.begin()
+  }
+
+  /** Stops the workload, where one runs, and checks its history and the store. All processes must be ready, and no fault may stand. */
   async end(): Promise<void> {
     const workload = this.#workload
     const history = this.histories.at(-1)
-    if (workload === undefined || history === undefined) throw new TypeError('no workload runs')
+    if (workload === undefined || history === undefined) return
     await this.#attempt('workload', async () => {
       const { longestGapMs, outcomes } = await workload.stop()
       this.unknown += outcomes.unknown

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { startInstallation, type Installation } from '../cluster/installation.ts'
 import { until } from '../cluster/until.ts'
-import type { ActionContext, Victim } from './action.ts'
+import { allLocks, type ActionContext, type Victim } from './action.ts'
 import { actions, type ActionName } from './actions.ts'
 import { Epochs } from './epochs.ts'
 import { Locks } from './locks.ts'
@@ -14,6 +14,9 @@ import type { Schedule, Weights } from './schedule.ts'
 const progressMs = 120_000
 /** How long it may take until everything is well once no fault stands any more. */
 const recoveryMs = 60_000
+
+/** After so long what was answered is checked, and a fresh history begins. */
+const roundMs = 120_000
 
 /** How a schedule is run. */
 export interface RunOptions {
@@ -123,7 +126,7 @@ class Run {
       await this.#progressed(1)
       const lanes = schedule.lanes.map((weights, index) => this.#lane(weights, index))
       const watching = this.#watchDeaths()
-      await Promise.all(lanes)
+      await Promise.all([...lanes, this.#checkNowAndThen()])
       this.#over = true
       await watching
       signal.throwIfAborted()
@@ -173,6 +176,24 @@ class Run {
     }
   }
 
+  /** Long runs are checked in parts, each while no fault stands. */
+  async #checkNowAndThen(): Promise<void> {
+    const { signal } = this.#options
+    while (!this.#ended()) {
+      const dueAt = performance.now() + roundMs
+      while (!this.#ended() && performance.now() < dueAt) await delay(200)
+      if (this.#ended()) return
+      const release = await this.#locks.acquire(allLocks)
+      try {
+        if (!this.#ended()) await this.#epochs.next()
+      } catch (error) {
+        if (!signal.aborted) this.#violate(`between two rounds: ${describe(error)}`)
+      } finally {
+        release()
+      }
+    }
+  }
+
   async #fault(name: ActionName, random: SeededRandom): Promise<void> {
     const { schedule, signal } = this.#options
     const { locks, holdMs, apply } = actions[name]
@@ -197,11 +218,7 @@ class Run {
       killed: (victim) => (this.#killsOf[victim] += 1),
       progress: (writes) => this.#progressed(writes),
       violation: (text) => this.#violate(text),
-      betweenHistories: async (work) => {
-        await this.#epochs.end()
-        await work()
-        this.#epochs.begin()
-      },
+      betweenHistories: (work) => this.#epochs.next(work),
     }
   }
 
