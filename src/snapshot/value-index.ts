@@ -47,7 +47,10 @@ export class ValueIndex {
   async load(rows: readonly Row[], slices: Slices): Promise<void> {
     const byValue = await groupInSlices(rows, this.#valueOf, slices)
     const values: string[] = []
-    for (const shard of byValue) for (const value of shard.keys()) values.push(value)
+    for (const shard of byValue) {
+      for (const value of shard.keys()) values.push(value)
+      if (slices.isOver) await slices.pause()
+    }
     const sorted: Row[] = []
     for (const value of await sortInSlices(values, compareTexts, slices)) {
       const held = byValue[hashOf(value) & (shardCount - 1)]?.get(value)
