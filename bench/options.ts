@@ -27,9 +27,9 @@ export function usage(): string {
   return `npm run bench -- [options]
   --only get,kube-list   only these groups or rows
   --records N       the larger size of rows that compare two sizes (default ${shortRecords}; --full: ${fullRecords})
-  --full            ${fullRecords} records and longer rounds
-  --seconds S       length of a round (default 1.5; --full: 3)
-  --rounds N        rounds of each, in turns (default 5; --full: 7)
+  --full            ${fullRecords} records, more and longer rounds
+  --seconds S       length of a round (default 0.5; --full: 0.8)
+  --rounds N        rounds of each, in turns (default 15; --full: 25)
   --save            put the figures into bench/results/latest.json, docs/performance.md and docs/performance.svg
   --json FILE       write the results to a file
   --help
@@ -83,8 +83,8 @@ export function readOptions(args: readonly string[]): Options {
       largeRecords,
       connections: 64,
       rounds: {
-        rounds: values.rounds === undefined ? (full ? 7 : 5) : positive(values.rounds, 'rounds'),
-        milliseconds: 1000 * (values.seconds === undefined ? (full ? 3 : 1.5) : positive(values.seconds, 'seconds')),
+        rounds: values.rounds === undefined ? (full ? 25 : 15) : positive(values.rounds, 'rounds'),
+        milliseconds: 1000 * (values.seconds === undefined ? (full ? 0.8 : 0.5) : positive(values.seconds, 'seconds')),
       },
     },
   }

@@ -1,6 +1,6 @@
 import { isReached, type Row } from '../rows/row.ts'
 import { Svg } from './svg.ts'
-import { figure, goalText, mark } from './table.ts'
+import { goalText, mark, quantity } from './table.ts'
 
 const width = 980
 const margin = 24
@@ -69,10 +69,10 @@ export function chart(rows: readonly Row[], subtitle: string): string {
     const goal = placeOf(1)
     svg.text(shortened(row.title), { x: left - 12, y: y + barHeight - 3, anchor: 'end', class: 'label' })
     svg.rect({ x: Math.min(end, goal), y, width: Math.max(1, Math.abs(end - goal)), height: barHeight, class: isReached(row) === true ? 'reached' : 'missed' })
-    svg.text(`${figure(row.value)} ${row.unit}, ${mark(row)}`, { x: width - margin - valueWidth + 8, y: y + 7 })
+    svg.text(`${quantity(row.value, row.unit)}, ${mark(row)}`, { x: width - margin - valueWidth + 8, y: y + 7 })
     svg.text(`goal ${goalText(row.goal, row.unit)}`, { x: width - margin - valueWidth + 8, y: y + 20, class: 'small' })
   }
-  const description = shown.map((row) => `${row.title}: ${figure(row.value)} ${row.unit}, goal ${goalText(row.goal, row.unit)}, ${mark(row)}.`).join(' ')
+  const description = shown.map((row) => `${row.title}: ${quantity(row.value, row.unit)}, goal ${goalText(row.goal, row.unit)}, ${mark(row)}.`).join(' ')
   return svg.document({
     width,
     height,

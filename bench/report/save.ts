@@ -2,7 +2,7 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { isReached, type Row } from '../rows/row.ts'
 import { chart } from './chart.ts'
-import { figure, goalText, mark } from './table.ts'
+import { figure, goalText, mark, quantity } from './table.ts'
 
 const root = join(import.meta.dirname, '..', '..')
 const resultsFile = join(root, 'bench', 'results', 'latest.json')
@@ -36,8 +36,8 @@ function markdownTable(cells: readonly (readonly string[])[]): string {
 
 function goalsTable(rows: readonly Row[]): string {
   const cells = rows.map((row) => {
-    const cpu = row.cpu === undefined ? '' : `${figure(row.cpu)} ${row.unit}`
-    return [row.title, `${figure(row.value)} ${row.unit}`, cpu, goalText(row.goal, row.unit), mark(row)]
+    const cpu = row.cpu === undefined ? '' : quantity(row.cpu, row.unit)
+    return [row.title, quantity(row.value, row.unit), cpu, goalText(row.goal, row.unit), mark(row)]
   })
   return markdownTable([['what', 'measured', 'by CPU time', 'goal', ''], ...cells])
 }

@@ -8,10 +8,15 @@ export function figure(value: number): string {
   return String(Number(value.toPrecision(3)))
 }
 
+/** `0.6 x`; a unit may be empty. */
+export function quantity(value: number, unit: string): string {
+  return unit === '' ? figure(value) : `${figure(value)} ${unit}`
+}
+
 /** `at least 0.6 x`. */
 export function goalText(goal: Goal | undefined, unit: string): string {
-  if (goal?.atLeast !== undefined) return `at least ${figure(goal.atLeast)} ${unit}`
-  return goal?.atMost === undefined ? '' : `at most ${figure(goal.atMost)} ${unit}`
+  if (goal?.atLeast !== undefined) return `at least ${quantity(goal.atLeast, unit)}`
+  return goal?.atMost === undefined ? '' : `at most ${quantity(goal.atMost, unit)}`
 }
 
 /** What the screen and the page say of reaching a goal. */
@@ -28,8 +33,8 @@ function measuredLine({ name, perSecond, cpuMicros, p50, p99, classes, generator
 
 /** One row for the screen, with what was measured below it. */
 export function rowText(row: Row): string {
-  const cpu = row.cpu === undefined ? '' : `  (by CPU ${figure(row.cpu)} ${row.unit})`
-  const head = `${mark(row).padEnd(8)}${row.title}: ${figure(row.value)} ${row.unit}${cpu}`
+  const cpu = row.cpu === undefined ? '' : `  (by CPU ${quantity(row.cpu, row.unit)})`
+  const head = `${mark(row).padEnd(8)}${row.title}: ${quantity(row.value, row.unit)}${cpu}`
   const goal = goalText(row.goal, row.unit)
   return [head + (goal === '' ? '' : `, goal ${goal}`), ...row.measured.map(measuredLine), ...(row.note === undefined ? [] : [`    ${row.note}`])].join('\n')
 }
@@ -38,8 +43,8 @@ export function rowText(row: Row): string {
 export function table(rows: readonly Row[]): string {
   const cells = rows.map((row) => [
     row.title,
-    `${figure(row.value)} ${row.unit}`,
-    row.cpu === undefined ? '' : `${figure(row.cpu)} ${row.unit}`,
+    quantity(row.value, row.unit),
+    row.cpu === undefined ? '' : quantity(row.cpu, row.unit),
     goalText(row.goal, row.unit),
     mark(row),
   ])
