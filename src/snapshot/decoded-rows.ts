@@ -1,13 +1,9 @@
-import type { Resource } from './row.ts'
-
-/** A decoded record; `used` says that it was read since it was looked at last. */
-export interface Decoded {
-  readonly message: Resource
+/** What a decoded record says of itself; `used` says that it was read since it was looked at last. */
+export interface DecodedEntry {
   readonly holder: DecodedHolder
+  /** Encoded size. */
   readonly bytes: number
   used: boolean
-  /** What readers made of the message. */
-  derived?: object | undefined
 }
 
 /** Who forgets its decoded record when it is told to. */
@@ -22,7 +18,7 @@ export interface DecodedHolder {
 export class DecodedRows {
   readonly #maxRecords: number
   readonly #maxBytes: number
-  readonly #ring: Decoded[] = []
+  readonly #ring: DecodedEntry[] = []
   #hand = 0
   #bytes = 0
 
@@ -33,7 +29,7 @@ export class DecodedRows {
   }
 
   /** Keeps one more, and makes others go where there are too many. */
-  keep(decoded: Decoded): void {
+  keep(decoded: DecodedEntry): void {
     while (this.#ring.length > 0 && (this.#ring.length >= this.#maxRecords || this.#bytes + decoded.bytes > this.#maxBytes)) this.#dropOne()
     this.#ring.push(decoded)
     this.#bytes += decoded.bytes

@@ -4,7 +4,7 @@ import { timestampFromMs, type Timestamp } from '@bufbuild/protobuf/wkt'
 import type { rootParent, Uid } from '../core/uid.ts'
 import { EnvelopeSchema, type Envelope } from '../gen/taproot/store/v1/envelope_pb.ts'
 import type { Revision } from '../store/store.ts'
-import type { Decoded, DecodedHolder, DecodedRows } from './decoded-rows.ts'
+import type { DecodedEntry, DecodedHolder, DecodedRows } from './decoded-rows.ts'
 import { scanEnvelope, type EnvelopeParts } from './envelope-scan.ts'
 import type { ScanTarget } from './record-scan.ts'
 import { Slab, type RecordSlabs, type SlabItem } from './record-slabs.ts'
@@ -83,6 +83,12 @@ export interface RowFields {
   readonly revision: Revision
   /** The values of exact filters but those that are the parent. */
   readonly values: readonly (string | undefined)[]
+}
+
+/** A decoded record and what readers made of it. */
+interface Decoded extends DecodedEntry {
+  readonly message: Resource
+  derived?: object | undefined
 }
 
 const noValues: readonly undefined[] = []

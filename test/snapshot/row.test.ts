@@ -135,7 +135,7 @@ describe('DecodedRows', () => {
     const kept = new Set<number>()
     const entries = Array.from({ length: 40 }, (_, at) => {
       const holder = { forget: (): void => void kept.delete(at) }
-      return { message: {} as Resource, holder, bytes: at === 39 ? 950 : 10, used: false }
+      return { holder, bytes: at === 39 ? 950 : 10, used: false }
     })
     for (const [at, entry] of entries.slice(0, 39).entries()) {
       kept.add(at)
@@ -146,7 +146,7 @@ describe('DecodedRows', () => {
       expect(kept).toContain(at)
     }
     kept.add(39)
-    decoded.keep(entries[39] ?? { message: {} as Resource, holder: { forget() {} }, bytes: 0, used: false })
+    decoded.keep(entries[39] ?? { holder: { forget() {} }, bytes: 0, used: false })
     expect(kept.size, 'a large one takes the place of many').toBeLessThanOrEqual(6)
     expect(kept).toContain(39)
   })
