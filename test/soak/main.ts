@@ -16,14 +16,14 @@ import { Subject } from './subject.ts'
 
 const mebibyte = 1024 * 1024
 const sampleEveryMs = 10_000
-const workers = 8
+const workers = 2
 
 /**
- * What may grow by how much. Caches of up to 20,000 signature checks and of JSON fill within the first hour; a leak of 100 bytes in each operation would be
- * 20 MiB.
+ * What may grow by how much. What the server remembers of tokens grows and shrinks by up to 20 MiB, over hours at this rate of one token a second; a leak of
+ * 100 bytes in each operation would be 20 MiB an hour more.
  */
 const bounds = {
-  heap: { perHour: 12 * mebibyte, noise: 4 * mebibyte },
+  heap: { perHour: 16 * mebibyte, noise: 4 * mebibyte },
   external: { perHour: 4 * mebibyte, noise: 2 * mebibyte },
   rss: { perHour: 24 * mebibyte, noise: 32 * mebibyte },
   descriptors: { perHour: 1, noise: 3 },
