@@ -16,7 +16,7 @@ const layers = {
 const drivers = [
   { packages: ['etcd3'], folders: ['store/etcd'] },
   { packages: ['node:sqlite'], folders: ['store/sqlite'] },
-  { packages: ['koa', 'koa-body', '@koa/router', '@types/koa'], folders: ['api/http'] },
+  { packages: ['koa', 'koa-body', '@types/koa'], folders: ['api/http'] },
   { packages: ['@grpc/grpc-js', '@grpc/reflection', 'grpc-health-check'], folders: ['api/grpc', 'store/etcd'] },
   { packages: ['undici', 're2js', 'jose'], folders: ['authn'] },
   { packages: ['commander', 'yaml', 'ajv', 'pino'], folders: ['cmd'] },

@@ -44,7 +44,8 @@ const maxRecordBytes = 600 * 1024
 export class ChangeSet {
   readonly #guards = new Map<string, Guard>()
   readonly #writes = new Map<string, Write>()
-  readonly claims: Claim[] = []
+  /** The unique keys that are to be taken, and by whom. */
+  readonly claims: (Claim & { readonly uid: Uid })[] = []
   /** A key that this change set alone writes: whether it is there tells afterwards whether this very change set committed. */
   proofKey: string | undefined
 
@@ -114,7 +115,7 @@ export class ChangeSet {
 
   #claim(claim: Claim, uid: Uid): void {
     this.guard({ kind: 'absent', key: claim.key })
-    this.claims.push(claim)
+    this.claims.push({ ...claim, uid })
     this.write({ kind: 'put', key: claim.key, value: Buffer.from(uid) })
   }
 

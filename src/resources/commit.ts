@@ -65,8 +65,10 @@ async function transact(services: Services, changes: ChangeSet): Promise<Revisio
 
 /** Throws what a taken unique key means; returns where none of them is taken. */
 async function assertUnclaimed(services: Services, changes: ChangeSet, signal: AbortSignal): Promise<void> {
-  for (const claim of changes.claims) {
-    if ((await services.store.get(claim.key, signal)) !== undefined) throw claim.taken
+  for (const { key, taken, uid } of changes.claims) {
+    const entry = await services.store.get(key, signal)
+    // Somebody else may have given this very record the same name meanwhile.
+    if (entry !== undefined && Buffer.from(entry.value).toString() !== uid) throw taken
   }
 }
 

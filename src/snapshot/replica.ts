@@ -4,6 +4,7 @@ import { StoreError, storeRevision, type Change, type Revision, type Store } fro
 import { loadSnapshot } from './load.ts'
 import type { KindIndex, Row } from './row.ts'
 import { Snapshot, type RowListener } from './snapshot.ts'
+import { SharedQuestion } from './shared-question.ts'
 import { Waiters } from './waiters.ts'
 
 /**
@@ -60,8 +61,10 @@ export class Replica {
   #state: ReplicaState = { kind: 'loading', records: 0 }
   #revision: Revision = storeRevision(0)
   #running: Promise<void> | undefined
-  #nextBarrier: Promise<Revision> | undefined
-  #currentBarrier: Promise<Revision> | undefined
+  readonly #question = new SharedQuestion<Revision, void>(
+    () => this.#options.store.revision(this.#stop.signal),
+    (revision) => this.reached(revision, this.#stop.signal),
+  )
 
   constructor(options: ReplicaOptions) {
     this.#options = { barrierTimeoutMs: 5_000, ...options }
@@ -129,11 +132,10 @@ export class Replica {
    * Resolves once the snapshot holds every commit acknowledged before this call. Calls that come while a question to the store is under way share the
    * next one. Rejects with StoreError `unavailable` where the store can't be asked or the watch is broken or late.
    */
-  async barrier(signal: AbortSignal = this.#stop.signal): Promise<void> {
+  async barrier(signal?: AbortSignal): Promise<void> {
     this.#assertLive()
-    const revision = await this.#barrierRevision()
-    signal.throwIfAborted()
-    await this.reached(revision, signal)
+    await this.#question.result()
+    signal?.throwIfAborted()
   }
 
   /** Resolves once the snapshot holds the commit `revision`; rejects like `barrier`. */
@@ -150,27 +152,6 @@ export class Replica {
 
   #assertLive(): void {
     if (this.#state.kind !== 'live') throw new StoreError('unavailable', `the replica is ${this.#state.kind}`)
-  }
-
-  /** The answer of the first question to the store that is asked after this call. */
-  async #barrierRevision(): Promise<Revision> {
-    if (this.#nextBarrier !== undefined) return this.#nextBarrier
-    const running = this.#currentBarrier
-    const ask = async (): Promise<Revision> => {
-      if (running !== undefined) await Promise.allSettled([running])
-      this.#nextBarrier = undefined
-      const asked = this.#options.store.revision(this.#stop.signal)
-      this.#currentBarrier = asked
-      try {
-        return await asked
-      } finally {
-        if (this.#currentBarrier === asked) this.#currentBarrier = undefined
-      }
-    }
-    const next = ask()
-    // `ask` has already sent its question, and cleared nextBarrier, where nothing was under way.
-    if (running !== undefined) this.#nextBarrier = next
-    return next
   }
 
   #emptySnapshot(): Snapshot {

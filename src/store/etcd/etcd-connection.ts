@@ -116,8 +116,8 @@ export class EtcdConnection {
       if (this.#current === at) this.#current++
     }
     this.#throwIfEnded(signal)
-    if (failure === undefined) throw new StoreError('unavailable', 'no etcd member can be reached')
-    throw failure
+    // What is thrown here came out of etcdError().
+    throw failure === undefined ? new StoreError('unavailable', 'no etcd member can be reached') : (failure as Error)
   }
 
   async #isConnected(endpoint: EtcdEndpoint, { deadline, signal, last }: { deadline: number; signal: AbortSignal; last: boolean }): Promise<boolean> {

@@ -39,7 +39,7 @@ func (c *claim) step(state any) (bool, any) {
 		}
 		return true, holder
 	}
-	return holder != "", holder
+	return holder != "" && holder != c.uid, holder
 }
 
 // isNeeded tells whether an unsure event can explain anything: a taken name, or that another record could have it afterwards.
