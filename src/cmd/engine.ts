@@ -14,6 +14,7 @@ import { Replica } from '../snapshot/replica.ts'
 import type { Store } from '../store/store.ts'
 import type { Config } from './config/config.ts'
 import { readEncryptionKey } from './encryption-key.ts'
+import { assertStoreFormat } from './store-format.ts'
 
 /** The store, its mirror in memory, its keys, and what handlers work with. */
 export interface Engine {
@@ -44,6 +45,7 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
   const { config, store, replica, log, clock, random } = options
   const keyEncryptionKey = await readEncryptionKey(config, random)
   await replica.start(signal)
+  await assertStoreFormat(store, signal)
   const keyring = await createKeyring({ store, keyEncryptionKey, random }, signal)
   const signingKeys = await createSigningKeys({ store, keyring, clock }, signal)
   const pageKeys = await createPageKeys({ store, keyring, clock, random }, signal)
