@@ -110,12 +110,15 @@ export class EtcdCluster {
     return file
   }
 
-  /** Kills all members and starts them as a new cluster on what the file holds, as etcd's manual says: under another token. */
-  async restore(file: string, between: () => Promise<void> = async () => undefined): Promise<void> {
+  /**
+   * Kills all members and starts them on what the file holds, as etcd's manual says: as a new cluster under another token, or under the same token as the
+   * same cluster. `between` is called when no member runs.
+   */
+  async restore(file: string, { sameToken, between }: { sameToken: boolean; between: () => void }): Promise<void> {
     const program = programOf('etcdutl')
     await Promise.all(this.members.map((member) => member.kill()))
-    await between()
-    this.#restores += 1
+    between()
+    if (!sameToken) this.#restores += 1
     const token = `taproot-faults-${this.#restores}`
     const initialCluster = this.members.map((member) => `${member.name}=${member.peerUrl}`).join(',')
     for (const member of this.members) {

@@ -35,7 +35,7 @@ export class Member {
   readonly #child: Child
   /** Counts the data directories: a restored backup goes into a new one. */
   #generation = 0
-  #token = 'taproot-faults'
+  #token = 'taproot-faults-0'
 
   constructor(options: MemberOptions) {
     this.#options = options

@@ -2,8 +2,9 @@ import type { Action } from './action.ts'
 import { memberActions } from './actions-cluster.ts'
 import { historyActions } from './actions-history.ts'
 import { processActions } from './actions-process.ts'
+import { restoreActions } from './actions-restore.ts'
 
-const table = { ...memberActions, ...processActions, ...historyActions } as const satisfies Readonly<Record<string, Action>>
+const table = { ...memberActions, ...processActions, ...historyActions, ...restoreActions } as const satisfies Readonly<Record<string, Action>>
 
 export type ActionName = keyof typeof table
 

@@ -90,9 +90,17 @@ export const schedules = {
     briefSeconds: 45,
   },
   backup: {
-    summary: 'a backup of etcd is restored under running processes',
+    summary: 'backups of etcd are restored under running processes, as another cluster and as the same one',
     kind: 'cluster',
-    lanes: [{ 'restore a backup': 1 }, { 'kill process': 1, 'kill leader': 1, compact: 1 }],
+    lanes: [
+      {
+        'restore a backup': 2,
+        'restore a backup as the same cluster': 2,
+        'restore a backup under a sleeping process': 1,
+        'restore a backup as the same cluster under a sleeping process': 1,
+      },
+      { 'kill process': 1, 'kill leader': 1, compact: 1 },
+    ],
     clients: 8,
     progressWrites: 20,
     briefSeconds: 45,
