@@ -52,6 +52,8 @@ interface Round {
   readonly counts: RoundCounts
 }
 
+/** A server that has just started has its code compiled first: so many rounds are not counted. */
+const warmUpRounds = 4
 /** Linux counts processor time in hundredths of a second there. */
 const microsPerTick = 10_000
 
@@ -121,7 +123,7 @@ function summary(name: string, rounds: readonly Round[]): Measured {
 
 /** Warms up, then measures one candidate alone. */
 export async function measure(candidate: Candidate, { rounds, milliseconds }: Rounds): Promise<Measured> {
-  await candidate.generator.round(milliseconds / 2)
+  await candidate.generator.round(warmUpRounds * milliseconds)
   const done: Round[] = []
   for (let round = 0; round < rounds; round++) done.push(await runRound(candidate, milliseconds))
   return summary(candidate.name, done)
@@ -130,8 +132,8 @@ export async function measure(candidate: Candidate, { rounds, milliseconds }: Ro
 /** Warms both up, then runs them in turns: what else the machine does meets both alike. */
 export async function compare(first: Candidate, second: Candidate, { rounds, milliseconds }: Rounds): Promise<Comparison> {
   const done: [Round[], Round[]] = [[], []]
-  await first.generator.round(milliseconds / 2)
-  await second.generator.round(milliseconds / 2)
+  await first.generator.round(warmUpRounds * milliseconds)
+  await second.generator.round(warmUpRounds * milliseconds)
   for (let round = 0; round < rounds; round++) {
     for (const at of round % 2 === 0 ? ([0, 1] as const) : ([1, 0] as const)) done[at].push(await runRound(at === 0 ? first : second, milliseconds))
   }

@@ -35,11 +35,14 @@ export class Child {
     return this.process.exitCode === null && this.process.signalCode === null
   }
 
-  /** Looks every 20 ms whether `condition` holds; throws with the output where the process ends before, or after `patienceMs`. */
+  /** Looks every 20 ms whether `condition` holds; ends the process and throws with its output where that takes longer than `patienceMs`, or it ended itself. */
   async until(condition: () => Promise<boolean>, patienceMs: number): Promise<void> {
     const deadline = performance.now() + patienceMs
     while (!(await condition())) {
-      if (!this.running || performance.now() > deadline) throw new Error(`${this.process.spawnargs[0] ?? ''} is not up:\n${this.#output.slice(-shownOutput)}`)
+      if (!this.running || performance.now() > deadline) {
+        await this.stop()
+        throw new Error(`${this.process.spawnargs[0] ?? ''} is not up:\n${this.#output.slice(-shownOutput)}`)
+      }
       await delay(20)
     }
   }

@@ -71,16 +71,37 @@ function customIdentity(uid: string, record: Identity): object {
 export async function startKube(endpoint: string, records: number, progress: (text: string) => void): Promise<Kube> {
   const server = await startKubeApiserver({ etcdEndpoints: [endpoint] })
   const agent = new Agent({ keepAlive: true, maxSockets: creators, ca: server.ca })
-  const post = async (path: string, body: object): Promise<number> => {
-    const headers = { authorization: `Bearer ${server.token}`, 'content-type': 'application/json' }
-    const sent = request(`${server.url}${path}`, { method: 'POST', agent, headers })
-    sent.end(JSON.stringify(body))
-    const [response] = await once(sent, 'response')
-    response.resume()
-    await once(response, 'end')
-    return Number(response.statusCode)
+  try {
+    await createAll({ server, agent, progress }, records)
+    return { server, stop: () => server.stop() }
+  } catch (error) {
+    await server.stop()
+    throw error
+  } finally {
+    agent.destroy()
   }
-  for (const plural of ['identities', 'groups'] as const) await post('/apis/apiextensions.k8s.io/v1/customresourcedefinitions', definitionOf(plural))
+}
+
+interface Creation {
+  readonly server: KubeApiserver
+  readonly agent: Agent
+  readonly progress: (text: string) => void
+}
+
+async function post({ server, agent }: Creation, path: string, body: object): Promise<number> {
+  const headers = { authorization: `Bearer ${server.token}`, 'content-type': 'application/json' }
+  const sent = request(`${server.url}${path}`, { method: 'POST', agent, headers })
+  sent.end(JSON.stringify(body))
+  const [response] = await once(sent, 'response')
+  response.resume()
+  await once(response, 'end')
+  return Number(response.statusCode)
+}
+
+async function createAll(creation: Creation, records: number): Promise<void> {
+  for (const plural of ['identities', 'groups'] as const) {
+    await post(creation, '/apis/apiextensions.k8s.io/v1/customresourcedefinitions', definitionOf(plural))
+  }
   const source = new DatasetGenerator(records).records()
   let created = 0
   const lane = async (): Promise<void> => {
@@ -88,13 +109,11 @@ export async function startKube(endpoint: string, records: number, progress: (te
       if (made.kind.index.kind !== 'Identity' || !made.uid.includes('/')) continue
       // A record of kind Identity is an Identity.
       const body = customIdentity(made.uid, made.record as unknown as Identity)
-      await postUntilServed(() => post(`${kubePath}/identities`, body))
-      if (++created % 1000 === 0) progress(`creating custom resources: ${created}`)
+      await postUntilServed(() => post(creation, `${kubePath}/identities`, body))
+      if (++created % 1000 === 0) creation.progress(`creating custom resources: ${created}`)
     }
   }
   await Promise.all(Array.from({ length: creators }, lane))
-  agent.destroy()
-  return { server, stop: () => server.stop() }
 }
 
 /** A definition is served a moment after it was accepted. */

@@ -124,7 +124,12 @@ function urlOf({ tls }: TaprootOptions, host: string, ports: readonly number[]):
 /** Starts `taproot api` as an operator would, with a probe in it; resolves when it is ready. */
 export async function startTaproot(options: TaprootOptions): Promise<Taproot> {
   const directory = await mkdtemp(join(tmpdir(), 'taproot-bench-api-'))
-  const { child, ports, startMs, saidNotReady } = await onFreePorts(3, (free) => spawnReady(options, directory, free))
+  const removeDirectory = (): Promise<void> => rm(directory, { recursive: true, force: true, maxRetries: 3 })
+  const starting = onFreePorts(3, (free) => spawnReady(options, directory, free))
+  const { child, ports, startMs, saidNotReady } = await starting.catch(async (error: unknown) => {
+    await removeDirectory()
+    throw error
+  })
   const [port = 0, opsPort = 0] = ports
   const url = urlOf(options, '127.0.0.1', ports)
   const baseUrl = urlOf(options, 'localhost', ports)
@@ -167,7 +172,7 @@ export async function startTaproot(options: TaprootOptions): Promise<Taproot> {
     },
     async stop() {
       await child.stop()
-      await rm(directory, { recursive: true, force: true })
+      await removeDirectory()
     },
   }
 }
