@@ -1,21 +1,14 @@
-import { Metadata, Server, ServerCredentials, logVerbosity, setLogVerbosity } from '@grpc/grpc-js'
-import type { sendUnaryData } from '@grpc/grpc-js'
+import { Server, ServerCredentials, logVerbosity, setLogVerbosity } from '@grpc/grpc-js'
 import type { FileDescriptorProto } from '@bufbuild/protobuf/wkt'
 import type { Log } from '../../core/log.ts'
 import type { MethodRow } from '../../core/method.ts'
 import { grpcPaths } from '../aliases.ts'
-import type { Answer, Call, Dispatch } from '../call.ts'
-import { callName } from '../call-name.ts'
-import { toDomainError } from '../errors-details.ts'
+import type { Dispatch } from '../call.ts'
 import type { CallMetrics } from '../metrics.ts'
 import type { Door } from '../one-port.ts'
-import { answerBinary } from './answer-binary.ts'
-import { GrpcCall } from './grpc-call.ts'
-import type { RawCall } from './grpc-call.ts'
-import { grpcStatus } from './grpc-status.ts'
 import { createHealth } from './health.ts'
-import { LibraryRefusals, maxMessageBytes } from './library-refusals.ts'
 import { addReflection } from './reflection.ts'
+import { maxMessageBytes, unaryCalls } from './unary-calls.ts'
 
 /** What the gRPC side is made of. */
 export interface GrpcApiOptions {
@@ -56,7 +49,7 @@ const defaultLimits: GrpcLimits = { idleMs: 300_000, pingMs: 60_000, messageTime
 /** Builds a server with every method of the table under each of its names, reflection and health. */
 export function createGrpcApi(options: GrpcApiOptions): GrpcApi {
   const limits = { ...defaultLimits, ...options.limits }
-  const refusals = new LibraryRefusals()
+  const rows = new Map(options.methods.flatMap((row) => grpcPaths(row, options.namespaces ?? []).map((path) => [path, row] as const)))
   // The library's lines hold what clients sent, tokens too.
   setLogVerbosity(logVerbosity.NONE)
   const server = new Server({
@@ -67,19 +60,11 @@ export function createGrpcApi(options: GrpcApiOptions): GrpcApi {
     'grpc.keepalive_time_ms': limits.pingMs,
     // Nobody can ask for what it would count.
     'grpc.enable_channelz': 0,
-    interceptors: [refusals.interceptor],
+    interceptors: [unaryCalls(rows, { ...options, messageTimeoutMs: limits.messageTimeoutMs })],
   })
-  for (const row of options.methods) {
-    const handle = unaryHandler(row, { ...options, limits, refusals })
-    for (const path of grpcPaths(row, options.namespaces ?? []))
-      server.register(
-        path,
-        handle,
-        (bytes: Buffer) => bytes,
-        (bytes: Buffer) => bytes,
-        'clientStream',
-      )
-  }
+  const bytes = (message: Buffer): Buffer => message
+  // Never called: the interceptor answers.
+  for (const path of rows.keys()) server.register(path, () => undefined, bytes, bytes, 'unary')
   const health = createHealth(server, options)
   addReflection(server, options)
   const injector = server.createConnectionInjector(ServerCredentials.createInsecure())
@@ -90,56 +75,4 @@ export function createGrpcApi(options: GrpcApiOptions): GrpcApi {
     setReady: (ready) => health.setReady(ready),
     stop: () => server.forceShutdown(),
   }
-}
-
-interface HandlerOptions extends GrpcApiOptions {
-  readonly limits: GrpcLimits
-  readonly refusals: LibraryRefusals
-}
-
-/**
- * Serves a unary method as grpc-js serves client streams (the same on the wire): the call starts with its metadata, and the message is
- * read, and only then held in memory, when the pipeline asks for it after the token was checked.
- */
-function unaryHandler(row: MethodRow, options: HandlerOptions): (raw: RawCall, callback: sendUnaryData<Buffer>) => void {
-  const { dispatch, log } = options
-  const method = callName(row)
-  return (raw, callback) => {
-    const done = options.metrics?.start(method, 'grpc')
-    const call = new GrpcCall(row, raw, { newRequestId: options.newRequestId, messageTimeoutMs: options.limits.messageTimeoutMs })
-    const { requestId } = call.headers
-    options.refusals.onRefusal(raw.metadata, (error) => {
-      call.abort(error)
-      return grpcStatus(error, { requestId, domain: row.domain })
-    })
-    const answer = async (): Promise<void> => {
-      const result = await call.answered(dispatch(call))
-      const bytes = answerBinary(row.output, result)
-      raw.sendMetadata(answerMetadata(call, result))
-      callback(null, bytes)
-      done?.(0)
-    }
-    const refuse = (thrown: unknown): void => {
-      const error = toDomainError(thrown, { requestId, method, signal: call.signal, log })
-      done?.(error.code)
-      callback(grpcStatus(error, { requestId, domain: row.domain }))
-    }
-    const refuseWithout = (failure: unknown): void => {
-      log.error('error could not be sent', { requestId, method, error: failure })
-      callback({ code: 13, details: 'internal error' })
-    }
-    // A rejection that nothing handles would end the process.
-    answer()
-      .catch(refuse)
-      .catch(refuseWithout)
-      .catch(() => undefined)
-  }
-}
-
-function answerMetadata(call: Call, answer: Answer): Metadata {
-  const metadata = new Metadata()
-  metadata.set('x-request-id', call.headers.requestId)
-  if (answer.etag !== undefined) metadata.set('etag', answer.etag)
-  if (answer.pageTokenRestarted === true) metadata.set('page-token-restarted', 'true')
-  return metadata
 }

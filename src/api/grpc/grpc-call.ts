@@ -1,4 +1,4 @@
-import type { ServerReadableStream } from '@grpc/grpc-js'
+import type { Metadata, ServerInterceptingCallInterface } from '@grpc/grpc-js'
 import { fromBinary } from '@bufbuild/protobuf'
 import type { Message } from '@bufbuild/protobuf'
 import { DomainError } from '../../core/errors.ts'
@@ -7,11 +7,9 @@ import type { Call, Decoded } from '../call.ts'
 import { parseCallHeaders } from '../call-headers.ts'
 import type { CallHeaders } from '../call-headers.ts'
 
-/** A call of which the metadata has arrived; its message is read when asked for. */
-export type RawCall = ServerReadableStream<Buffer, Buffer>
-
 /** What a call is made with. */
 export interface GrpcCallOptions {
+  readonly metadata: Metadata
   /** A fresh request id for calls that bring none. */
   readonly newRequestId: () => string
   /** How long the message may take to arrive once it is wanted, milliseconds. */
@@ -28,30 +26,26 @@ export class GrpcCall implements Call {
   readonly transport = 'grpc'
   readonly validateOnly: boolean
   readonly remoteAddress: string
-  readonly #raw: RawCall
+  readonly #base: ServerInterceptingCallInterface
   readonly #validateOnlyText: string
   readonly #messageTimeoutMs: number
   #controller: AbortController | undefined
   #ended: 'finished' | DomainError | undefined
-  /** Those who wait for something of this call. */
-  #onAbort: ((reason: DomainError) => void)[] = []
+  #rejectAnswer: ((reason: DomainError) => void) | undefined
+  #message: { bytes: Buffer | undefined; readonly arrived: PromiseWithResolvers<Buffer> } | undefined
 
-  constructor(row: MethodRow, raw: RawCall, options: GrpcCallOptions) {
+  constructor(row: MethodRow, base: ServerInterceptingCallInterface, options: GrpcCallOptions) {
     const get = (name: string): string | undefined => {
-      const value = raw.metadata.get(name)[0]
+      const value = options.metadata.get(name)[0]
       return typeof value === 'string' ? value : undefined
     }
     this.method = row
     this.headers = parseCallHeaders(get, options.newRequestId)
     this.#validateOnlyText = get('validate-only') ?? 'false'
     this.validateOnly = this.#validateOnlyText !== 'false' && this.#validateOnlyText !== ''
-    this.remoteAddress = addressOf(raw.getPeer())
-    this.#raw = raw
+    this.remoteAddress = addressOf(base.getPeer())
+    this.#base = base
     this.#messageTimeoutMs = options.messageTimeoutMs
-    // The library says so of calls that were answered too.
-    raw.on('cancelled', () => {
-      if (this.#ended === undefined) this.abort(abortReason(raw))
-    })
   }
 
   get signal(): AbortSignal {
@@ -71,16 +65,22 @@ export class GrpcCall implements Call {
     if (this.#ended !== undefined) return
     this.#ended = reason
     this.#controller?.abort(reason)
-    for (const tell of this.#onAbort) tell(reason)
+    this.#message?.arrived.reject(reason)
+    this.#rejectAnswer?.(reason)
+  }
+
+  /** The client went away, or its deadline passed. The library says so of calls that were answered too. */
+  cancelled(): void {
+    if (this.#ended === undefined) this.abort(abortReason(this.#base))
   }
 
   /** Settles as `work` does, or rejects with the reason for which the call was aborted, whichever comes first; the call has ended then. */
-  async answered<T>(work: Promise<T>): Promise<T> {
-    try {
-      return await this.#unlessAborted(work)
-    } finally {
-      this.#ended ??= 'finished'
-    }
+  answered<T>(work: Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      if (this.#ended instanceof DomainError) reject(this.#ended)
+      this.#rejectAnswer = reject
+      work.then(resolve, reject).finally(() => (this.#ended ??= 'finished'))
+    })
   }
 
   async decode(): Promise<Decoded> {
@@ -88,19 +88,31 @@ export class GrpcCall implements Call {
     return { message: parse(this.method, await this.#arrived()) }
   }
 
-  #unlessAborted<T>(work: Promise<T>): Promise<T> {
-    return new Promise((resolve, reject) => {
-      if (this.#ended instanceof DomainError) reject(this.#ended)
-      this.#onAbort.push(reject)
-      work.then(resolve, reject)
-    })
+  /** A message has arrived: the one that was asked for, or one too many. */
+  receive(bytes: Buffer): void {
+    const message = this.#message
+    if (message === undefined) return
+    if (message.bytes === undefined) message.bytes = bytes
+    else message.arrived.reject(new DomainError(12, 'the method takes one message'))
+    this.#base.startRead()
   }
 
-  /** The message, or the reason why the call ended before it was whole. */
+  /** The client sends no more. */
+  receiveEnd(): void {
+    const message = this.#message
+    if (message?.bytes === undefined) message?.arrived.reject(new DomainError(12, 'the method takes a message'))
+    else message.arrived.resolve(message.bytes)
+  }
+
+  /** The message, which is read and held in memory from here on only; or the reason why the call ended before it was whole. */
   async #arrived(): Promise<Buffer> {
+    this.throwIfEnded()
+    const arrived = Promise.withResolvers<Buffer>()
+    this.#message = { bytes: undefined, arrived }
     const late = setTimeout(() => this.abort(new DomainError(4, `the message did not arrive within ${this.#messageTimeoutMs} ms`)), this.#messageTimeoutMs)
+    this.#base.startRead()
     try {
-      return await this.#unlessAborted(onlyMessage(this.#raw))
+      return await arrived.promise
     } finally {
       clearTimeout(late)
     }
@@ -111,8 +123,8 @@ export class GrpcCall implements Call {
 const deadlineSlackMs = 50
 
 /** A client whose own timer was first cancels the call. */
-function abortReason(raw: RawCall): DomainError {
-  const isLate = Date.now() + deadlineSlackMs >= Number(raw.getDeadline())
+function abortReason(base: ServerInterceptingCallInterface): DomainError {
+  const isLate = Date.now() + deadlineSlackMs >= Number(base.getDeadline())
   return isLate ? new DomainError(4, 'the deadline passed before the request was done') : new DomainError(1, 'the client cancelled the call')
 }
 
@@ -122,20 +134,6 @@ function addressOf(peer: string): string {
 }
 
 const booleanTexts: ReadonlySet<string> = new Set(['true', 'false', '1', '0', ''])
-
-function onlyMessage(raw: RawCall): Promise<Buffer> {
-  const { promise, resolve, reject } = Promise.withResolvers<Buffer>()
-  let message: Buffer | undefined
-  raw.on('data', (bytes: Buffer) => {
-    if (message === undefined) message = bytes
-    else reject(new DomainError(12, 'the method takes one message'))
-  })
-  raw.on('end', () => {
-    if (message === undefined) reject(new DomainError(12, 'the method takes a message'))
-    else resolve(message)
-  })
-  return promise
-}
 
 function parse(row: MethodRow, bytes: Buffer): Message {
   try {

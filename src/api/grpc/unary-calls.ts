@@ -1,0 +1,153 @@
+import { Metadata } from '@grpc/grpc-js'
+import type { ServerInterceptingCall, ServerInterceptingCallInterface, ServerInterceptor } from '@grpc/grpc-js'
+import { DomainError } from '../../core/errors.ts'
+import type { Code } from '../../core/errors.ts'
+import type { Log } from '../../core/log.ts'
+import type { MethodRow } from '../../core/method.ts'
+import type { Answer, Dispatch } from '../call.ts'
+import { callName } from '../call-name.ts'
+import { toDomainError } from '../errors-details.ts'
+import type { CallMetrics } from '../metrics.ts'
+import { answerBinary } from './answer-binary.ts'
+import { GrpcCall } from './grpc-call.ts'
+import { grpcStatus } from './grpc-status.ts'
+
+/** The largest request message, in bytes; over it code 3, as over REST. */
+export const maxMessageBytes = 1024 * 1024
+
+/** What unary calls are served with. */
+export interface UnaryCallOptions {
+  readonly dispatch: Dispatch
+  readonly log: Log
+  /** A fresh request id for calls that bring none. */
+  readonly newRequestId: () => string
+  readonly metrics?: CallMetrics
+  /** How long a message may take to arrive once it is wanted, milliseconds. */
+  readonly messageTimeoutMs: number
+}
+
+/**
+ * Serves the methods of `rows` (by path), without the library's handlers: those read the whole message before anybody has looked at the token, and keep streams
+ * that a unary call has no use for. Calls of other paths go on to their handlers. Must be the first interceptor of the server.
+ */
+export function unaryCalls(rows: ReadonlyMap<string, MethodRow>, options: UnaryCallOptions): ServerInterceptor {
+  return (method, call) => {
+    const row = rows.get(method.path)
+    // The library calls nothing but what the interface has.
+    return (row === undefined ? call : new UnaryCall(row, call, options)) as ServerInterceptingCall
+  }
+}
+
+const ignore = (): void => undefined
+
+/** One call. The library's handler is told nothing of it: the call is answered here. */
+class UnaryCall implements ServerInterceptingCallInterface {
+  readonly #row: MethodRow
+  readonly #base: ServerInterceptingCallInterface
+  readonly #options: UnaryCallOptions
+
+  constructor(row: MethodRow, base: ServerInterceptingCallInterface, options: UnaryCallOptions) {
+    this.#row = row
+    this.#base = base
+    this.#options = options
+  }
+
+  start(): void {
+    const base = this.#base
+    const sendStatus = base.sendStatus.bind(base)
+    let call: GrpcCall | undefined
+    // The library ends some calls by itself (message too large, bad timeout, deadline), with codes of its own and without details.
+    base.sendStatus = (status) => {
+      const error = libraryError(Number(status.code), status.details ?? '')
+      call?.abort(error)
+      sendStatus(grpcStatus(error, { requestId: call?.headers.requestId ?? this.#options.newRequestId(), domain: this.#row.domain }))
+    }
+    base.start({
+      onReceiveMetadata: (metadata) => {
+        call = new GrpcCall(this.#row, base, { metadata, ...this.#options })
+        this.#serve(call, sendStatus)
+      },
+      onReceiveMessage: (message: Buffer) => call?.receive(message),
+      onReceiveHalfClose: () => call?.receiveEnd(),
+      onCancel: () => call?.cancelled(),
+    })
+  }
+
+  #serve(call: GrpcCall, sendStatus: ServerInterceptingCallInterface['sendStatus']): void {
+    const { dispatch, log, metrics } = this.#options
+    const row = this.#row
+    const method = callName(row)
+    const { requestId } = call.headers
+    const done = metrics?.start(method, 'grpc')
+    const answer = async (): Promise<void> => {
+      const result = await call.answered(dispatch(call))
+      const bytes = answerBinary(row.output, result)
+      this.#base.sendMetadata(answerMetadata(requestId, result))
+      // Not only once the message is on its way, so that both leave together.
+      this.#base.sendMessage(bytes, ignore)
+      sendStatus({ code: 0, details: 'OK', metadata: null })
+      done?.(0)
+    }
+    const refuse = (thrown: unknown): void => {
+      const error = toDomainError(thrown, { requestId, method, signal: call.signal, log })
+      done?.(error.code)
+      sendStatus(grpcStatus(error, { requestId, domain: row.domain }))
+    }
+    const refuseWithout = (failure: unknown): void => {
+      log.error('error could not be sent', { requestId, method, error: failure })
+      sendStatus({ code: 13, details: 'internal error', metadata: null })
+    }
+    // A rejection that nothing handles would end the process.
+    answer().catch(refuse).catch(refuseWithout).catch(ignore)
+  }
+
+  sendMetadata(): void {
+    // The handler that would is never called; so below.
+  }
+
+  sendMessage(): void {}
+
+  sendStatus(): void {}
+
+  startRead(): void {}
+
+  getPeer(): string {
+    return this.#base.getPeer()
+  }
+
+  getDeadline(): ReturnType<ServerInterceptingCallInterface['getDeadline']> {
+    return this.#base.getDeadline()
+  }
+
+  getHost(): string {
+    return this.#base.getHost()
+  }
+
+  getAuthContext(): ReturnType<ServerInterceptingCallInterface['getAuthContext']> {
+    return this.#base.getAuthContext()
+  }
+
+  getConnectionInfo(): ReturnType<ServerInterceptingCallInterface['getConnectionInfo']> {
+    return this.#base.getConnectionInfo()
+  }
+
+  getMetricsRecorder(): ReturnType<ServerInterceptingCallInterface['getMetricsRecorder']> {
+    return this.#base.getMetricsRecorder()
+  }
+}
+
+function answerMetadata(requestId: string, answer: Answer): Metadata {
+  const metadata = new Metadata()
+  metadata.set('x-request-id', requestId)
+  if (answer.etag !== undefined) metadata.set('etag', answer.etag)
+  if (answer.pageTokenRestarted === true) metadata.set('page-token-restarted', 'true')
+  return metadata
+}
+
+function libraryError(code: number, details: string): DomainError {
+  if (details.startsWith('Received message')) return DomainError.invalid('body', `must not be larger than ${maxMessageBytes} bytes`)
+  if (details.startsWith('Failed to decompress')) return DomainError.invalid('body', 'can not be decompressed')
+  if (details.startsWith('Invalid grpc-timeout')) return DomainError.invalid('grpc-timeout', 'is not a timeout')
+  // The library's codes are gRPC's; 0 never comes here.
+  return new DomainError(code as Code, details)
+}
