@@ -66,7 +66,8 @@ export function emit(planning: Planning, context: Context, what: { changes: Chan
     nowMs: planning.nowMs,
   })
   what.changes.write(write)
-  // The entry's key is new with every plan.
+  // The entry's key is new with every plan. Its absence lets this change set commit once at most, however often it is sent, whatever others do in between.
+  what.changes.guard({ kind: 'absent', key: write.key })
   what.changes.proofKey = write.key
 }
 
