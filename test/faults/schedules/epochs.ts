@@ -49,7 +49,7 @@ export class Epochs {
 
   /** Starts the workload with a fresh history. */
   begin(): void {
-    const { installation, seed, clients } = this.#options
+    const { installation, seed, clients, clocksJump } = this.#options
     const history = new History()
     this.histories.push(history)
     this.#workload = startWorkload({
@@ -58,6 +58,7 @@ export class Epochs {
       seed: seed + 1_000_003 * (this.histories.length - 1),
       clients,
       history,
+      repeatsCreations: !clocksJump,
     })
   }
 
