@@ -1,5 +1,6 @@
+import { setTimeout as delay } from 'node:timers/promises'
 import type { Log } from '../core/log.ts'
-import type { RangeQuery, RangeResult, Revision, Store } from '../store/store.ts'
+import { StoreError, type RangeQuery, type RangeResult, type Revision, type Store } from '../store/store.ts'
 import { Slices } from './slices.ts'
 import { keptPrefixes, type Snapshot } from './snapshot.ts'
 
@@ -23,6 +24,9 @@ const maxPageEntries = 4_000
 /** Uids start with any of these. */
 const digits = [...'0123456789abcdef']
 const progressMs = 2_000
+/** So often a page is asked for, with pauses that grow by this many milliseconds, before the load as a whole is begun anew. */
+const pageAttempts = 5
+const retryMs = 200
 
 /** How many entries make a page: by the size of those read so far. */
 class PageSize {
@@ -114,11 +118,27 @@ class Loading {
   }
 
   async #page(query: Omit<RangeQuery, 'limit' | 'revision'>): Promise<RangeResult> {
-    const revision = this.#revision
-    const page = await this.#options.store.range({ ...query, limit: this.#pageSize.limit, ...(revision === undefined ? {} : { revision }) }, this.#signal)
+    const page = await this.#patiently(() => {
+      const revision = this.#revision
+      return this.#options.store.range({ ...query, limit: this.#pageSize.limit, ...(revision === undefined ? {} : { revision }) }, this.#signal)
+    })
     this.#revision ??= page.revision
     this.#pageSize.observe(page)
     return page
+  }
+
+  /** A store that does not answer for a while must not cost what was read so far. */
+  async #patiently<T>(read: () => Promise<T>): Promise<T> {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return await read()
+      } catch (error) {
+        const isPassing = error instanceof StoreError && error.kind === 'unavailable'
+        if (!isPassing || this.#signal.aborted || attempt === pageAttempts) throw error
+        this.#options.log.warn('a page could not be read and is asked for again', { ...this.#figures(), error: String(error) })
+        await delay(attempt * retryMs, undefined, { signal: this.#signal })
+      }
+    }
   }
 
   async #take({ entries }: RangeResult): Promise<void> {

@@ -28,8 +28,8 @@ export class SharedQuestion<Answer, Result> {
 
   async #askNext(): Promise<Result> {
     const running = this.#running
-    if (running === undefined) await endOfTurn()
-    else await Promise.allSettled([running])
+    if (running !== undefined) await Promise.allSettled([running])
+    await endOfTurn()
     this.#next = undefined
     const asked = this.#ask()
     this.#running = asked

@@ -7,7 +7,7 @@ import { loadSnapshot } from '../../src/snapshot/load.ts'
 import type { Snapshot } from '../../src/snapshot/snapshot.ts'
 import { ownersKey, recordKey, sweepKey } from '../../src/store/keys.ts'
 import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
-import type { Change, RangeQuery, Store, Write } from '../../src/store/store.ts'
+import { StoreError, type Change, type RangeQuery, type Store, type Write } from '../../src/store/store.ts'
 import { commit, put, silentLog } from '../store/store-harness.ts'
 import { changeOf, emptySnapshot, newUid, one, picker, type Plain } from './rows.ts'
 
@@ -117,6 +117,28 @@ describe('loadSnapshot', () => {
     expect(snapshot.table('RoleBinding').size).toBe(0)
     expect(snapshot.sweeps()).toEqual([{ uid: robot, kind: 'Identity' }])
     expect([ownersKey(root), 'meta/keys/1', 'i/name/Group/:root'].map((key) => snapshot.entry(key) !== undefined)).toEqual([true, true, false])
+  })
+
+  test('a store that does not answer now and then costs a page, not the load; one that stays away ends it', { timeout: 60_000 }, async () => {
+    const store = open()
+    const made = records(7, 30, 4_000)
+    await fill(
+      store,
+      made.map((plain) => changeOf(plain)),
+    )
+    let calls = 0
+    let healthyCalls = Infinity
+    const flaky: Store = Object.assign(Object.create(store) as Store, {
+      range: (query: RangeQuery, signal: AbortSignal) => {
+        calls += 1
+        return calls % 4 === 0 || calls > healthyCalls ? Promise.reject(new StoreError('unavailable', 'no answer')) : store.range(query, signal)
+      },
+    })
+    const loaded = emptySnapshot()
+    expect(await load(flaky, loaded)).toBe(4_000)
+    expect(calls).toBeGreaterThan(8)
+    healthyCalls = calls + 3
+    await expect(load(flaky, emptySnapshot())).rejects.toMatchObject({ kind: 'unavailable' })
   })
 
   test('reads all at one revision, a few ranges at a time, and in pages of bounded size', { timeout: 60_000 }, async () => {
