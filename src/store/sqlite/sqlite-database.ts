@@ -2,7 +2,18 @@ import { chmodSync, closeSync, existsSync, mkdirSync, openSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { DatabaseSync, type StatementSync } from 'node:sqlite'
 import { prefixEnd } from '../key-range.ts'
-import { StoreError, storeRevision, type Committed, type Conflict, type Entry, type Guard, type RangeQuery, type Revision, type Transaction, type Write } from '../store.ts'
+import {
+  StoreError,
+  storeRevision,
+  type Committed,
+  type Conflict,
+  type Entry,
+  type Guard,
+  type RangeQuery,
+  type Revision,
+  type Transaction,
+  type Write,
+} from '../store.ts'
 import type { Commit, Step } from './commit-history.ts'
 import { sqliteOpenError } from './sqlite-errors.ts'
 
