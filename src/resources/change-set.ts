@@ -12,7 +12,7 @@ import { envelopeBytes, envelopeOf, stamped, type EnvelopeFacts } from './record
 function claimsOf(kind: AnyKind, uid: Uid, record: Resource): Claim[] {
   const parent = uid.includes('/') ? uid.slice(0, uid.lastIndexOf('/')) : '/'
   const name = nameOf(kind.index, record)
-  const own = kind.uniqueName ? [{ key: nameKey(kind.index.kind, parent, name), taken: alreadyExists(kind.index.kind, `name "${name}" is taken`) }] : []
+  const own = kind.uniqueName ? [{ key: nameKey(kind.index.kind, parent, name), taken: () => alreadyExists(kind.index.kind, `name "${name}" is taken`) }] : []
   return [...own, ...(kind.claims?.(uid, record) ?? [])]
 }
 
@@ -115,7 +115,7 @@ export class ChangeSet {
 
   #claim(claim: Claim, uid: Uid): void {
     this.guard({ kind: 'absent', key: claim.key })
-    this.claims.push({ ...claim, uid })
+    this.claims.push({ key: claim.key, taken: () => claim.taken(), uid })
     this.write({ kind: 'put', key: claim.key, value: Buffer.from(uid) })
   }
 

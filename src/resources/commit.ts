@@ -45,7 +45,16 @@ function outcomeUnknown(cause?: unknown): DomainError {
  * its outbox entry tells whether the first one did. So a caller never hears UNAVAILABLE for a write that happened.
  */
 async function transact(services: Services, changes: ChangeSet): Promise<Revision | undefined> {
-  const signal = AbortSignal.timeout(outcomeTimeoutMs)
+  const patience = new AbortController()
+  const timer = setTimeout(() => patience.abort(new StoreError('unavailable', 'the store did not answer in time')), outcomeTimeoutMs)
+  try {
+    return await transactUntil(services, changes, patience.signal)
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+async function transactUntil(services: Services, changes: ChangeSet, signal: AbortSignal): Promise<Revision | undefined> {
   const transaction = { guards: changes.guards, writes: changes.writes }
   let unanswered = false
   for (let attempt = 1; ; attempt++) {
@@ -68,7 +77,7 @@ async function assertUnclaimed(services: Services, changes: ChangeSet, signal: A
   for (const { key, taken, uid } of changes.claims) {
     const entry = await services.store.get(key, signal)
     // Somebody else may have given this very record the same name meanwhile.
-    if (entry !== undefined && Buffer.from(entry.value).toString() !== uid) throw taken
+    if (entry !== undefined && Buffer.from(entry.value).toString() !== uid) throw taken()
   }
 }
 
@@ -103,7 +112,7 @@ export async function commit<T>(services: Services, context: Context, plan: (pla
 /** Waits until the snapshot holds the commit; a watch that breaks after the commit must not turn a success into an error. */
 async function settled(services: Services, revision: Revision): Promise<void> {
   try {
-    await services.replica.reached(revision, AbortSignal.timeout(outcomeTimeoutMs))
+    await services.replica.reached(revision)
   } catch (error) {
     services.log.warn('committed, but the watch is late', { revision, error: String(error) })
   }

@@ -10,7 +10,7 @@ import type { Caller, Services } from './services.ts'
 /** A key that at most one record may hold; `taken` is what a second one is told. */
 export interface Claim {
   readonly key: string
-  readonly taken: DomainError
+  taken(): DomainError
 }
 
 /**

@@ -63,7 +63,7 @@ export class Replica {
   #running: Promise<void> | undefined
   readonly #question = new SharedQuestion<Revision, void>(
     () => this.#options.store.revision(this.#stop.signal),
-    (revision) => this.reached(revision, this.#stop.signal),
+    (revision) => this.reached(revision),
   )
 
   constructor(options: ReplicaOptions) {
@@ -139,10 +139,10 @@ export class Replica {
   }
 
   /** Resolves once the snapshot holds the commit `revision`; rejects like `barrier`. */
-  async reached(revision: Revision, signal: AbortSignal): Promise<void> {
+  async reached(revision: Revision, signal?: AbortSignal): Promise<void> {
     if (this.#revision >= revision) return
     this.#assertLive()
-    await this.#waiters.wait(revision, { timeoutMs: this.#options.barrierTimeoutMs, signal })
+    await this.#waiters.wait(revision, this.#options.barrierTimeoutMs, signal)
   }
 
   /** Rejects unless the watch runs: what bounded reads check. */
@@ -230,7 +230,7 @@ export class Replica {
     while (!signal.aborted && this.#state.kind === 'broken') {
       try {
         const revision = await store.revision(signal)
-        if (this.#revision < revision) await this.#waiters.wait(revision, { timeoutMs: this.#options.barrierTimeoutMs, signal })
+        if (this.#revision < revision) await this.#waiters.wait(revision, this.#options.barrierTimeoutMs, signal)
         if (this.#state.kind !== 'broken') return
         this.#state = { kind: 'live' }
         log.info('the watch runs again', { revision: this.#revision })

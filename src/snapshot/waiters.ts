@@ -11,20 +11,19 @@ export class Waiters {
   readonly #waiting = new Set<Waiter>()
 
   /** Resolves once `reached` is told of `revision` or a later one; rejects with StoreError `unavailable` after `timeoutMs`, or the signal's reason. */
-  async wait(revision: Revision, options: { timeoutMs: number; signal: AbortSignal }): Promise<void> {
-    const { timeoutMs, signal } = options
-    signal.throwIfAborted()
+  async wait(revision: Revision, timeoutMs: number, signal?: AbortSignal): Promise<void> {
+    signal?.throwIfAborted()
     const { promise, resolve, reject } = Promise.withResolvers<void>()
     const waiter = { revision, resolve, reject }
     this.#waiting.add(waiter)
     const timer = setTimeout(() => reject(new StoreError('unavailable', 'the watch on the store is late')), timeoutMs)
-    const abort = (): void => reject(signal.reason)
-    signal.addEventListener('abort', abort, { once: true })
+    const abort = (): void => reject(signal?.reason)
+    signal?.addEventListener('abort', abort, { once: true })
     try {
       await promise
     } finally {
       clearTimeout(timer)
-      signal.removeEventListener('abort', abort)
+      signal?.removeEventListener('abort', abort)
       this.#waiting.delete(waiter)
     }
   }

@@ -118,7 +118,7 @@ export const roleBindingKind = defineKind<BindingRecord>({
   claims: (uid, record) => [
     {
       key: nameKey(index.kind, parentOf(uid), `${record.identityUid} ${record.roleUid}`),
-      taken: alreadyExists(index.kind, 'this identity has this role on this group already'),
+      taken: () => alreadyExists(index.kind, 'this identity has this role on this group already'),
     },
   ],
   references: (record) => [
