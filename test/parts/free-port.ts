@@ -1,12 +1,67 @@
+import { randomInt } from 'node:crypto'
 import { once } from 'node:events'
-import { createServer, type AddressInfo } from 'node:net'
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 
-/** `count` different TCP ports of 127.0.0.1 that nothing listens on at this moment. */
+/**
+ * Below the ports that systems give to outgoing connections (Linux from 32768 on, others from 49152 on): a connection of some other test must not take a port
+ * between the moment it was found free and that in which a server listens on it.
+ */
+const range = { first: 15_000, end: 32_000 }
+const claims = join(tmpdir(), 'taproot-test-ports')
+
+/** `count` different TCP ports of 127.0.0.1 that nothing listens on, claimed for this process until it ends. */
 export async function freePorts(count: number): Promise<number[]> {
-  const servers = Array.from({ length: count }, () => createServer().listen(0, '127.0.0.1'))
-  await Promise.all(servers.map((server) => once(server, 'listening')))
-  // A listening TCP server has an AddressInfo.
-  const ports = servers.map((server) => (server.address() as AddressInfo).port)
-  await Promise.all(servers.map((server) => once(server.close(), 'close')))
+  mkdirSync(claims, { recursive: true })
+  const ports: number[] = []
+  while (ports.length < count) {
+    const port = randomInt(range.first, range.end)
+    if (claim(port) && (await isFree(port))) ports.push(port)
+  }
   return ports
+}
+
+/** True where no other running process has claimed the port. */
+function claim(port: number): boolean {
+  const file = join(claims, String(port))
+  try {
+    writeFileSync(file, String(process.pid), { flag: 'wx' })
+    return true
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
+    // Left behind: the next one may have it.
+    if (!isRunning(holderOf(file))) rmSync(file, { force: true })
+    return false
+  }
+}
+
+function holderOf(file: string): number {
+  try {
+    return Number(readFileSync(file, 'utf8'))
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return 0
+    throw error
+  }
+}
+
+function isRunning(pid: number): boolean {
+  try {
+    return pid === 0 || process.kill(pid, 0)
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EPERM'
+  }
+}
+
+async function isFree(port: number): Promise<boolean> {
+  const server = createServer()
+  try {
+    await once(server.listen(port, '127.0.0.1'), 'listening')
+  } catch (error) {
+    if (['EADDRINUSE', 'EACCES'].includes((error as NodeJS.ErrnoException).code ?? '')) return false
+    throw error
+  }
+  await once(server.close(), 'close')
+  return true
 }
