@@ -54,13 +54,15 @@ export interface AuthenticatorOptions {
   readonly clock: Clock
 }
 
-/** Read credentials are kept for the next call with the same header: characters of header text, that many at least and twice that at most. */
-const rememberedCharacters = 8 * 1024 * 1024
+/** Verified credentials are kept for the next call with the same header: about so many bytes at least, and twice that at most. */
+const rememberedBytes = 16 * 1024 * 1024
+/** About what one takes beside its texts. */
+const credentialBytes = 1024
 
-/** A header that was read: what it says, nothing of which is verified. */
-interface ReadCredential {
+/** A header whose token was verified once. All but its reading is verified anew each time. */
+interface KnownCredential {
   readonly token: DecodedToken
-  readonly identity: string | undefined
+  readonly bytes: number
 }
 
 /** See Authenticator. The unverified `iss` only decides how the token is verified. */
@@ -86,22 +88,17 @@ export function createAuthenticator(options: AuthenticatorOptions): Authenticato
     return { identityUid, operator, act, narrowing: {}, issuedAtMs, expiresAtMs: token.expiresAtMs }
   }
 
-  const remembered = new RecentMap<string, ReadCredential>(rememberedCharacters, ({ token }) => token.text.length)
+  const remembered = new RecentMap<string, KnownCredential>(rememberedBytes, ({ bytes }) => bytes)
 
-  /** Reading is a function of the text alone; all that is checked is checked anew. */
-  function read(authorization: string | undefined): ReadCredential {
-    const known = authorization === undefined ? undefined : remembered.get(authorization)
-    if (known !== undefined) return known
-    const { token, identity } = parseAuthorization(authorization)
-    const credential = { token: decodeToken(token), identity }
-    if (authorization !== undefined) remembered.set(authorization, credential)
-    return credential
+  /** Only what is verified by now: else anybody could fill the memory. */
+  function remember(authorization: string, token: DecodedToken): void {
+    remembered.set(authorization, { token, bytes: authorization.length + token.text.length + credentialBytes })
   }
 
   return {
     authenticateRemembered(input) {
       const known = input.identity === undefined && input.authorization !== undefined ? remembered.get(input.authorization) : undefined
-      if (known === undefined || known.identity !== undefined) return undefined
+      if (known === undefined) return undefined
       try {
         const claims = options.tokens.verifyRemembered(known.token, acceptance)
         return claims === undefined ? undefined : callerOf(claims)
@@ -111,13 +108,17 @@ export function createAuthenticator(options: AuthenticatorOptions): Authenticato
     },
     async authenticate(input, signal) {
       try {
-        const credential = read(input.authorization)
+        const credential = parseAuthorization(input.authorization)
         const named = input.identity === '' ? undefined : input.identity
         if (named !== undefined && credential.identity !== undefined && named !== credential.identity) {
           throw DomainError.invalid('taproot-identity', 'differs from the user name of the credentials')
         }
-        const { token } = credential
-        if (credential.identity === undefined && token.issuer === options.ownIssuer) return callerOf(await options.tokens.verify(token, acceptance, signal))
+        const token = decodeToken(credential.token)
+        if (credential.identity === undefined && token.issuer === options.ownIssuer) {
+          const claims = await options.tokens.verify(token, acceptance, signal)
+          if (input.authorization !== undefined) remember(input.authorization, token)
+          return callerOf(claims)
+        }
         return await byExternalToken(token, named ?? credential.identity, signal)
       } catch (error) {
         throw tokenFailure(error, 'direct')

@@ -13,10 +13,13 @@ export async function assertStoreFormat(store: Store, signal: AbortSignal): Prom
   const entry = await store.get(formatKey, signal)
   if (entry === undefined) {
     // Where another replica was first, it wrote the same or its write is seen at the next start.
-    await store.transact(
-      { guards: [{ kind: 'absent', key: formatKey }], writes: [{ kind: 'put', key: formatKey, value: Buffer.from(String(storeFormat)) }] },
-      signal,
-    )
+    const write = { kind: 'put', key: formatKey, value: Buffer.from(String(storeFormat)) } as const
+    try {
+      await store.transact({ guards: [{ kind: 'absent', key: formatKey }], writes: [write] }, signal)
+    } catch (error) {
+      // A full store is started on, for its readers' sake; the format is noted at a later start.
+      if (!(error instanceof StoreError) || error.kind !== 'exhausted') throw error
+    }
     return
   }
   const found = Number(Buffer.from(entry.value).toString('utf8'))

@@ -64,12 +64,25 @@ async function transactUntil(services: Services, changes: ChangeSet, signal: Abo
       return unanswered ? await provenRevision(services, changes, signal) : undefined
     } catch (error) {
       const retry = error instanceof StoreError && error.kind === 'unavailable'
+      // After an attempt without an answer a refusal of the next one says nothing of the first.
+      if (!retry && unanswered) return await provenOr(services, changes, { signal, refusal: error })
       if (!retry && !signal.aborted) throw fromStore(error)
       if (signal.aborted) throw outcomeUnknown(error)
       unanswered = true
       await backOff(services, attempt + 3)
     }
   }
+}
+
+/** The revision at which an earlier attempt committed; code 2 where nothing says that it did. */
+async function provenOr(services: Services, changes: ChangeSet, last: { signal: AbortSignal; refusal: unknown }): Promise<Revision> {
+  try {
+    const revision = await provenRevision(services, changes, last.signal)
+    if (revision !== undefined) return revision
+  } catch (error) {
+    throw outcomeUnknown(error)
+  }
+  throw outcomeUnknown(last.refusal)
 }
 
 /** Throws what a taken unique key means; returns where none of them is taken. */

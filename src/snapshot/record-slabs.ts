@@ -54,7 +54,12 @@ export class RecordSlabs {
 
   #slabFor(bytes: number): Slab {
     if (bytes > largeBytes) return new Slab(Buffer.allocUnsafeSlow(bytes))
-    if (this.#open.used + bytes > this.#open.buffer.length) this.#open = new Slab(Buffer.allocUnsafeSlow(slabBytes))
+    if (this.#open.used + bytes > this.#open.buffer.length) {
+      const full = this.#open
+      this.#open = new Slab(Buffer.allocUnsafeSlow(slabBytes))
+      // What died in it while it was open was not looked at. Half a slab at most moves: there is room left.
+      if (full.live < full.used / 2) this.#empty(full)
+    }
     return this.#open
   }
 

@@ -79,6 +79,16 @@ describe('calls', () => {
     expect(lastCall().decoded.message).toMatchObject({ uid: 'u' })
   })
 
+  test.each([
+    ['0', false],
+    ['false', false],
+    ['', false],
+    ['1', true],
+  ])('validate-only: %j is %j', async (text, expected) => {
+    await served.unary(getGroup, request, { metadata: { 'validate-only': text } })
+    expect(lastCall().call.validateOnly).toBe(expected)
+  })
+
   test('an update has no derived mask', async () => {
     await served.unary(
       '/taproot.iam.v2.GroupsService/UpdateGroup',

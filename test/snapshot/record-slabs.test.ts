@@ -30,6 +30,24 @@ class Item implements SlabItem {
 }
 
 describe('RecordSlabs', () => {
+  test('a few records that stay among many that go at once do not hold a slab each', () => {
+    const slabs = new RecordSlabs()
+    const staying: Item[] = []
+    for (let round = 0; round < 100; round++) {
+      const lasting = new Item(Buffer.alloc(600, round))
+      slabs.put(lasting, lasting.content)
+      staying.push(lasting)
+      for (let passing = 0; passing < 500; passing++) {
+        const item = new Item(Buffer.alloc(600))
+        slabs.put(item, item.content)
+        if (item.slab !== undefined) slabs.release(item.slab, item)
+      }
+    }
+    const held = new Set(staying.map((item) => item.slab))
+    expect([...held].reduce((sum, slab) => sum + (slab?.buffer.length ?? 0), 0)).toBeLessThan(1024 * 1024)
+    for (const item of staying) expect(item.stored?.equals(item.content)).toBe(true)
+  })
+
   test('whatever comes and goes, each item has its bytes, and the memory is at most twice what is in use', () => {
     fc.assert(
       fc.property(fc.integer(), fc.constantFrom(100, 2_000, 60_000), (seed, size) => {

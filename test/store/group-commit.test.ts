@@ -90,6 +90,19 @@ test('where a guard of a group fails, each is told by itself', async () => {
   expect(await Promise.all(all)).toEqual([done, done, { committed: false }, done])
 })
 
+test.each(['exhausted', 'too_large'] as const)('what is refused as %s is tried one by one: a refusal may be for one of them alone', async (kind) => {
+  const { sent, send, answer } = ledger()
+  const commits = new GroupCommit(send)
+  const all = Promise.allSettled(['a', 'b', 'c', 'd'].map((key) => commits.commit(put(key), signal)))
+  await answer(done)
+  await answer(done)
+  await answer(new StoreError(kind, 'no'))
+  expect(sent.slice(3).map(keysOf)).toEqual([['c'], ['d']])
+  await answer(new StoreError(kind, 'no'))
+  await answer(done)
+  expect((await all).map(({ status }) => status)).toEqual(['fulfilled', 'fulfilled', 'rejected', 'fulfilled'])
+})
+
 test('a failure is that of all members, and the next group is sent', async () => {
   const { sent, send, answer } = ledger()
   const commits = new GroupCommit(send)

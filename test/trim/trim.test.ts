@@ -158,6 +158,16 @@ describeOnStores('trimming', (kind) => {
     expect(await keysOf(store, 'x/')).toEqual([])
   })
 
+  test('an idempotency key that was used twice, long ago both times, goes with both its hours', async () => {
+    const [again, other] = ['bb'.repeat(32), 'cc'.repeat(32)]
+    await commit(store, ...remembered(nowMs - 200 * hourMs, again))
+    await commit(store, ...remembered(nowMs - 150 * hourMs, other))
+    await commit(store, ...remembered(nowMs - 100 * hourMs, again))
+    await commit(store, ...remembered(nowMs - 60 * hourMs, again))
+    expect(await new Trimmer(store, retention).trim(nowMs, soon())).toEqual({ ...none, idempotency: 4 })
+    expect(await keysOf(store, 'x/idem/')).toEqual([])
+  })
+
   test('an idempotency key that was used again is kept for its later use, the others of its batch are not', async () => {
     const again = 'bb'.repeat(32)
     for (const hash of ['aa'.repeat(32), again, 'cc'.repeat(32)]) await commit(store, ...remembered(nowMs - 27 * hourMs, hash))

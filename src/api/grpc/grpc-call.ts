@@ -42,7 +42,8 @@ export class GrpcCall implements Call {
     this.method = row
     this.headers = parseCallHeaders(get, options.newRequestId)
     this.#validateOnlyText = get('validate-only') ?? 'false'
-    this.validateOnly = this.#validateOnlyText !== 'false' && this.#validateOnlyText !== ''
+    // What is no truth value is refused when the message is read.
+    this.validateOnly = !falseTexts.has(this.#validateOnlyText)
     this.remoteAddress = addressOf(base.getPeer())
     this.#base = base
     this.#messageTimeoutMs = options.messageTimeoutMs
@@ -133,7 +134,8 @@ function addressOf(peer: string): string {
   return peer.replace(/:\d+$/, '').replace(/^\[|\]$/g, '')
 }
 
-const booleanTexts: ReadonlySet<string> = new Set(['true', 'false', '1', '0', ''])
+const falseTexts: ReadonlySet<string> = new Set(['false', '0', ''])
+const booleanTexts: ReadonlySet<string> = new Set(['true', '1', ...falseTexts])
 
 function parse(row: MethodRow, bytes: Buffer): Message {
   try {

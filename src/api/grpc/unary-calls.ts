@@ -145,7 +145,7 @@ function answerMetadata(requestId: string, answer: Answer): Metadata {
 }
 
 function libraryError(code: number, details: string): DomainError {
-  if (details.startsWith('Received message')) return DomainError.invalid('body', `must not be larger than ${maxMessageBytes} bytes`)
+  if (/^Received message (?:larger|that decompresses)/.test(details)) return DomainError.invalid('body', `must not be larger than ${maxMessageBytes} bytes`)
   if (details.startsWith('Failed to decompress')) return DomainError.invalid('body', 'can not be decompressed')
   if (details.startsWith('Invalid grpc-timeout')) return DomainError.invalid('grpc-timeout', 'is not a timeout')
   // The library's codes are gRPC's; 0 never comes here.

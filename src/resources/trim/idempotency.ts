@@ -9,6 +9,12 @@ function recordKeyOf(hourEntry: Entry): string {
   return idempotencyKey(hourEntry.key.slice(hourEntry.key.lastIndexOf('/') + 1))
 }
 
+/** The entries of a batch that can go together, and those whose key another one of them names too: it was used again, more than a day later. */
+function withoutRepeats(batch: readonly Entry[]): { together: Entry[]; repeats: Entry[] } {
+  const last = new Map(batch.map((entry) => [recordKeyOf(entry), entry]))
+  return { together: [...last.values()], repeats: batch.filter((entry) => last.get(recordKeyOf(entry)) !== entry) }
+}
+
 /** An hour's entry is written together with its record, so that they have one revision until the key is used again. */
 function removal(hourEntries: readonly Entry[]): Transaction {
   return {
@@ -36,8 +42,9 @@ export async function trimIdempotency(store: Store, nowMs: number, signal: Abort
   for await (const page of pagesOf(store, { prefix: idempotencyHourPrefix, before }, signal)) {
     for (let at = 0; at < page.length; at += batchEntries) {
       const batch = page.slice(at, at + batchEntries)
-      const outcome = await store.transact(removal(batch), signal)
-      if (!outcome.committed) for (const entry of batch) await forgetOne(store, entry, signal)
+      const { together, repeats } = withoutRepeats(batch)
+      const outcome = await store.transact(removal(together), signal)
+      for (const entry of outcome.committed ? repeats : batch) await forgetOne(store, entry, signal)
       removed += batch.length
     }
   }

@@ -1,4 +1,4 @@
-import type { Committed, Conflict, Guard, Transaction } from '../store.ts'
+import { StoreError, type Committed, type Conflict, type Guard, type Transaction } from '../store.ts'
 import { maxTransactionBytes, maxTransactionOperations } from '../transaction-limits.ts'
 
 /** Sends one transaction. `signal` ends the wait for its outcome, not the transaction. */
@@ -73,7 +73,10 @@ export class GroupCommit {
       if (outcome.committed) for (const member of members) member.resolve(outcome)
       else await Promise.all(members.map((member) => this.#alone(member)))
     } catch (error) {
-      for (const member of members) member.reject(error)
+      // A refusal for sure may be for one member alone: a full etcd still deletes, and may be set to take less than a group.
+      if (members.length > 1 && error instanceof StoreError && (error.kind === 'exhausted' || error.kind === 'too_large')) {
+        await Promise.all(members.map((member) => this.#alone(member)))
+      } else for (const member of members) member.reject(error)
     } finally {
       this.#running -= 1
       this.#start()

@@ -197,7 +197,11 @@ class SqliteStore implements Store {
   #commitFailed(group: readonly Waiting[], error: unknown): void {
     const full = error instanceof StoreError && error.kind === 'exhausted'
     if (full && group.length > 1) {
-      for (const waiting of group) this.#commitGroup([waiting])
+      for (const waiting of group) {
+        // One of them may have met a disk that can't be trusted.
+        if (this.#ended === undefined) this.#commitGroup([waiting])
+        else waiting.done.reject(this.#ended)
+      }
       return
     }
     for (const waiting of group) waiting.done.reject(error)
