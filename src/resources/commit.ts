@@ -61,12 +61,14 @@ async function transactUntil(services: Services, changes: ChangeSet, signal: Abo
     try {
       const outcome = await services.store.transact(transaction, signal)
       if (outcome.committed) return outcome.revision
-      return unanswered ? await provenRevision(services, changes, signal) : undefined
+      // Also where all was answered: a transaction that fills the store is written, refused, and sent again where it was one of a group.
+      return unanswered || changes.proofKey !== undefined ? await provenRevision(services, changes, signal) : undefined
     } catch (error) {
-      const retry = error instanceof StoreError && error.kind === 'unavailable'
+      const kind = error instanceof StoreError ? error.kind : undefined
+      if (kind === 'exhausted' && changes.proofKey !== undefined) return await provenOr(services, changes, { signal, refusal: error, unanswered })
       // After an attempt without an answer a refusal of the next one says nothing of the first.
-      if (!retry && unanswered) return await provenOr(services, changes, { signal, refusal: error })
-      if (!retry && !signal.aborted) throw fromStore(error)
+      if (kind !== 'unavailable' && unanswered) return await provenOr(services, changes, { signal, refusal: error, unanswered })
+      if (kind !== 'unavailable' && !signal.aborted) throw fromStore(error)
       if (signal.aborted) throw outcomeUnknown(error)
       unanswered = true
       await backOff(services, attempt + 3)
@@ -74,15 +76,16 @@ async function transactUntil(services: Services, changes: ChangeSet, signal: Abo
   }
 }
 
-/** The revision at which an earlier attempt committed; code 2 where nothing says that it did. */
-async function provenOr(services: Services, changes: ChangeSet, last: { signal: AbortSignal; refusal: unknown }): Promise<Revision> {
+/** The revision at which an attempt committed though the last one was refused; the refusal where none did, code 2 where nothing tells. */
+async function provenOr(services: Services, changes: ChangeSet, last: { signal: AbortSignal; refusal: unknown; unanswered: boolean }): Promise<Revision> {
+  let revision: Revision | undefined
   try {
-    const revision = await provenRevision(services, changes, last.signal)
-    if (revision !== undefined) return revision
+    revision = await provenRevision(services, changes, last.signal)
   } catch (error) {
     throw outcomeUnknown(error)
   }
-  throw outcomeUnknown(last.refusal)
+  if (revision !== undefined) return revision
+  throw last.unanswered ? outcomeUnknown(last.refusal) : fromStore(last.refusal)
 }
 
 /** Throws what a taken unique key means; returns where none of them is taken. */

@@ -85,7 +85,8 @@ export interface RangeQuery {
  * - `unavailable`: no answer, or one that says to come again. A transaction that failed so may have committed.
  * - `compacted`: the revision asked for is no longer kept. Reload.
  * - `replaced`: the store is another one than before or went back in time (a restored backup). Reload everything.
- * - `exhausted`: the store has no room (etcd quota, full disk). Nothing was written.
+ * - `exhausted`: the store has no room (etcd quota, full disk). What is written is settled: nothing, but for the one transaction that fills an etcd, which etcd
+ *   applies and answers so all the same. A read afterwards tells.
  * - `too_large`: the transaction is over the store's limits. Nothing was written.
  * - `closed`: this adapter was closed.
  */
