@@ -65,9 +65,9 @@ async function transactUntil(services: Services, changes: ChangeSet, signal: Abo
       return unanswered || changes.proofKey !== undefined ? await provenRevision(services, changes, signal) : undefined
     } catch (error) {
       const kind = error instanceof StoreError ? error.kind : undefined
-      if (kind === 'exhausted' && changes.proofKey !== undefined) return await provenOr(services, changes, { signal, refusal: error, unanswered })
-      // After an attempt without an answer a refusal of the next one says nothing of the first.
-      if (kind !== 'unavailable' && unanswered) return await provenOr(services, changes, { signal, refusal: error, unanswered })
+      // A refusal for want of room says nothing of this attempt, and no refusal says anything of an earlier one that had no answer.
+      const saysNothing = (kind === 'exhausted' && changes.proofKey !== undefined) || (kind !== 'unavailable' && unanswered)
+      if (saysNothing) return await provenOr(services, changes, { signal, refusal: error, unanswered })
       if (kind !== 'unavailable' && !signal.aborted) throw fromStore(error)
       if (signal.aborted) throw outcomeUnknown(error)
       unanswered = true

@@ -46,9 +46,23 @@ interface Options {
   readonly out: string
 }
 
-function readOptions(): Options {
+const usage = `Usage: npm run soak -- [options]
+
+Keeps a server busy and watches its memory and open files; says "flat", or what grew, and exits with 0 or 1.
+
+  --minutes <number>   how long, 60 by default (TAPROOT_SOAK_MINUTES)
+  --store <name>       sqlite (default) or etcd (TAPROOT_SOAK_STORE)
+  --rate <number>      operations a second, 60 by default
+  --speed <number>     how much faster the server's clock runs, so that trimming has work; 600 by default
+  --out <folder>       where samples and result go; one below the temporary folder by default
+  --help               print this
+`
+
+/** Undefined where only help is wanted. Throws where an option is wrong. */
+function readOptions(): Options | undefined {
   const { values } = parseArgs({
     options: {
+      help: { type: 'boolean', default: false },
       minutes: { type: 'string', default: process.env['TAPROOT_SOAK_MINUTES'] ?? '60' },
       store: { type: 'string', default: process.env['TAPROOT_SOAK_STORE'] ?? 'sqlite' },
       rate: { type: 'string', default: '60' },
@@ -56,6 +70,7 @@ function readOptions(): Options {
       out: { type: 'string', default: join(tmpdir(), `taproot-soak-${new Date().toISOString().replace(/[:.]/g, '-')}`) },
     },
   })
+  if (values.help) return undefined
   const { store, out } = values
   if (store !== 'sqlite' && store !== 'etcd') throw new Error(`--store is sqlite or etcd: ${store}`)
   const [minutes, rate, speed] = [Number(values.minutes), Number(values.rate), Number(values.speed)]
@@ -144,8 +159,7 @@ async function settingsOf({ store }: Options, directory: string, etcd: EtcdClust
   return etcd === undefined ? env : { ...env, TAPROOT_STORE_ETCD_ENDPOINTS: etcd.endpoints.join(',') }
 }
 
-async function main(): Promise<void> {
-  const options = readOptions()
+async function main(options: Options): Promise<void> {
   const { minutes, store, rate, speed, out } = options
   await mkdir(out, { recursive: true })
   const directory = await mkdtemp(join(tmpdir(), 'taproot-soak-data-'))
@@ -167,4 +181,12 @@ async function main(): Promise<void> {
   }
 }
 
-await main()
+let options: Options | undefined
+try {
+  options = readOptions()
+  if (options === undefined) process.stdout.write(usage)
+} catch (error) {
+  process.stderr.write(`soak: ${error instanceof Error ? error.message : String(error)}; npm run soak -- --help lists the options\n`)
+  process.exitCode = 2
+}
+if (options !== undefined) await main(options)

@@ -14,6 +14,23 @@ function anyProcess({ installation, random }: ActionContext): ApiProcess {
   return random.pick(installation.apis)
 }
 
+/** A process that stands still for a while, alone. */
+function pausing(needs: Action['needs'], holdMs: Action['holdMs']): Action {
+  return {
+    needs,
+    locks: ['processes'],
+    holdMs,
+    async apply(context) {
+      const api = anyProcess(context)
+      api.pause()
+      return async () => {
+        api.resume()
+        await api.ready(context.signal)
+      }
+    },
+  }
+}
+
 /** How far wall clocks jump, in milliseconds: by seconds, past retries and leases, past a token's life, by days. */
 const jumpsMs = [-20_000, 20_000, -10 * 60_000, 10 * 60_000, -2 * 3_600_000, 2 * 3_600_000, -3 * 86_400_000, 3 * 86_400_000]
 
@@ -76,32 +93,8 @@ export const processActions = {
       return () => api.restart(context.signal)
     },
   },
-  'pause process': {
-    needs: anywhere,
-    locks: ['processes'],
-    holdMs: [500, 5_000],
-    async apply(context) {
-      const api = anyProcess(context)
-      api.pause()
-      return async () => {
-        api.resume()
-        await api.ready(context.signal)
-      }
-    },
-  },
-  'pause process beyond its lease': {
-    needs: cluster,
-    locks: ['processes'],
-    holdMs: [11_000, 20_000],
-    async apply(context) {
-      const api = anyProcess(context)
-      api.pause()
-      return async () => {
-        api.resume()
-        await api.ready(context.signal)
-      }
-    },
-  },
+  'pause process': pausing(anywhere, [500, 5_000]),
+  'pause process beyond its lease': pausing(cluster, [11_000, 20_000]),
   'cut process from member': {
     needs: cluster,
     locks: ['links'],
