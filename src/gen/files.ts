@@ -28,6 +28,7 @@ import { file_taproot_registry_v2_images } from './taproot/registry/v2/images_pb
 import { file_taproot_registry_v2_repos } from './taproot/registry/v2/repos_pb.ts'
 import { file_taproot_registry_v2_tags } from './taproot/registry/v2/tags_pb.ts'
 import { file_taproot_store_v1_envelope } from './taproot/store/v1/envelope_pb.ts'
+import { file_taproot_store_v1_registry } from './taproot/store/v1/registry_pb.ts'
 import { file_taproot_vulnerabilities_v2_advisories } from './taproot/vulnerabilities/v2/advisories_pb.ts'
 
 /** Descriptors of all generated files; their imports are reachable from them. */
@@ -60,5 +61,6 @@ export const files: readonly DescFile[] = [
   file_taproot_registry_v2_repos,
   file_taproot_registry_v2_tags,
   file_taproot_store_v1_envelope,
+  file_taproot_store_v1_registry,
   file_taproot_vulnerabilities_v2_advisories,
 ]

@@ -1,0 +1,52 @@
+import type { Uid } from '../core/uid.ts'
+import type { Caller } from '../resources/services.ts'
+
+/** What a client may want to do with a repository, as the distribution token protocol names it. */
+export type RegistryAction = 'pull' | 'push' | 'delete'
+
+/** The capabilities that each action needs at the repo (or, for one still to be made, at its group). */
+export const capabilitiesOfAction = {
+  pull: ['repo.list', 'manifest.list', 'repo.blobs.get'],
+  push: ['manifest.create', 'tag.create'],
+  delete: ['manifest.delete', 'tag.delete'],
+} as const satisfies Readonly<Record<RegistryAction, readonly string[]>>
+
+/** The repo that a path names, or the place where one of that name may be made. */
+export type RepoTarget =
+  | { readonly kind: 'repo'; readonly uid: Uid; readonly parent: Uid; readonly name: string }
+  | { readonly kind: 'absent'; readonly parent: Uid; readonly name: string }
+
+/** A request to the registry host, as far as the gate looks at it. */
+export interface EntryRequest {
+  readonly authorization: string | undefined
+  /** Header `taproot-identity`. */
+  readonly identity: string | undefined
+  /** `<organization>/<image...>`, as it stands in the path, decoded. */
+  readonly repository: string
+  /** All are needed. */
+  readonly actions: readonly RegistryAction[]
+  readonly signal: AbortSignal
+}
+
+/** A request that was let in. */
+export interface Entry {
+  readonly repository: string
+  readonly target: RepoTarget
+  /** Undefined where nobody signed in (public repos). */
+  readonly caller: Caller | undefined
+  /** Whether the caller may do this to the target, by the rights as they are now and what the token allows. For a target that is absent `push` includes `repo.create`. */
+  may(action: RegistryAction): boolean
+  /** As `may` for another repo that a request names (`from` of a mount), by path: its uid where the caller may pull there, else undefined, the same for missing and foreign. */
+  pullable(repository: string): Uid | undefined
+}
+
+/**
+ * Decides who may do what at the registry host. The snapshot it decides by holds everything that was acknowledged before the request came. Throws RegistryError:
+ * UNAUTHORIZED (401, with a challenge) without a credential or with one that is not valid, DENIED (403) where it is for another audience or another image or lacks a
+ * right, NAME_UNKNOWN (404) where there is no such repository, UNAVAILABLE (503) where the store can't be asked.
+ */
+export interface Gate {
+  enter(request: EntryRequest): Promise<Entry>
+  /** For what belongs to no repository (`GET /v2/`): only that the credential is good. */
+  signedIn(request: Pick<EntryRequest, 'authorization' | 'identity' | 'signal'>): Promise<void>
+}
