@@ -31,6 +31,18 @@ export interface ResourceSettings {
   readonly ownIssuer: string
   /** Issuers whose e-mail claims are believed, for group look-up by domain. */
   readonly trustedIssuers: ReadonlySet<string>
+  /** Absent where no registry is configured. */
+  readonly registry?: RegistrySettings
+}
+
+/** What of the registry's configuration the records depend on. */
+export interface RegistrySettings {
+  /** The registry host as image references name it, e.g. `registry.example:5000`. */
+  readonly host: string
+  /** The name of the root group whose repos are public. */
+  readonly publicOrganization: string | undefined
+  /** Characters that stand before a repo's uid in the name of its repository upstream. */
+  readonly upstreamPrefixLength: number
 }
 
 /** What handlers work with. */
