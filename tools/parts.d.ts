@@ -2,4 +2,4 @@
 export type Part = { readonly path: string; readonly built: boolean } | { readonly reason: string }
 
 /** Finds the part, or builds it once (blocking); tools/parts.js says where. Throws TypeError on an unknown name. */
-export function ensurePart(name: 'etcd' | 'etcdutl' | 'grpcurl' | 'history-checker' | 'kube-apiserver'): Part
+export function ensurePart(name: 'crane' | 'etcd' | 'etcdutl' | 'grpcurl' | 'history-checker' | 'kube-apiserver' | 'registry'): Part

@@ -10,11 +10,14 @@ import { pathToFileURL } from 'node:url'
 
 /** Where each part comes from: the Go package of its program, whose module and version its go.mod pins; `.` is our own program in that folder. */
 const parts = {
+  crane: { goPackage: 'github.com/google/go-containerregistry/cmd/crane' },
   etcd: { goPackage: 'go.etcd.io/etcd/server/v3' },
   etcdutl: { goPackage: 'go.etcd.io/etcd/etcdutl/v3' },
   grpcurl: { goPackage: 'github.com/fullstorydev/grpcurl/cmd/grpcurl' },
   'history-checker': { goPackage: '.' },
   'kube-apiserver': { goPackage: 'k8s.io/kubernetes/cmd/kube-apiserver', ldflags: kubernetesVersionFlags },
+  // Other programs have this name too: one on the path is not taken.
+  registry: { goPackage: 'github.com/distribution/distribution/v3/cmd/registry', pinnedOnly: true },
 }
 
 const suffix = platform === 'win32' ? '.exe' : ''
@@ -29,7 +32,7 @@ export function ensurePart(name) {
   const part = parts[name]
   if (part === undefined) throw new TypeError(`no such part: ${name}`)
   const isOurs = part.goPackage === '.'
-  const found = isOurs ? undefined : findInstalled(name)
+  const found = isOurs || part.pinnedOnly ? undefined : findInstalled(name)
   if (found !== undefined) return { path: found, built: false }
   const directory = join(cacheDirectory(), `${name}-${isOurs ? sourceHash(name) : pinnedVersion(name)}`)
   const path = join(directory, name + suffix)

@@ -9,7 +9,11 @@ const root = join(import.meta.dirname, '..')
 const stampFile = join(root, 'node_modules', '.taproot-setup')
 const pinnedNode = join(root, 'node_modules', '.bin', 'node')
 /** The real parts that each command needs beside the packages (design: tests run against the real thing). */
-const partsOf = { test: ['etcd', 'etcdutl', 'grpcurl', 'history-checker'], faults: ['etcd', 'etcdutl', 'history-checker'], bench: ['etcd', 'kube-apiserver'] }
+const partsOf = {
+  test: ['crane', 'etcd', 'etcdutl', 'grpcurl', 'history-checker', 'registry'],
+  faults: ['etcd', 'etcdutl', 'history-checker'],
+  bench: ['etcd', 'kube-apiserver'],
+}
 
 if (!isInstalled()) installPackages()
 prepareParts(partsOf[process.argv[2]] ?? [])

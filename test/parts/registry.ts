@@ -1,0 +1,158 @@
+import { spawn, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { request as httpRequest } from 'node:http'
+import { request as httpsRequest } from 'node:https'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { freePorts } from './free-port.ts'
+import { requirePart } from './require-part.ts'
+
+const startPatienceMs = 30_000
+
+/** The one account of a registry with `auth: 'basic'`. */
+export const registryAccount = { username: 'upstream', password: 'upstream-password' } as const
+/** bcrypt of its password. */
+const passwordFile = `${registryAccount.username}:$2a$04$iXbL6ZrOzBodMYgHeWUDAOD0JsFBEaOaEcwTLzGCvVPW.TELdcRPm\n`
+
+/** A running CNCF distribution registry. */
+export interface DistributionRegistry {
+  /** `http://127.0.0.1:<port>`, or `https` */
+  readonly url: string
+  readonly port: number
+  /** Where its bytes are: the root of its `filesystem` driver. */
+  readonly dir: string
+  /** What it wrote to standard error, the last of it. */
+  readonly output: string
+  /** Kills the process without warning and waits until it is gone. */
+  kill(): Promise<void>
+  /** Suspends (SIGSTOP) or resumes (SIGCONT) the process. */
+  signal(name: 'SIGSTOP' | 'SIGCONT'): void
+  /** Starts it again on its own data and port, after `kill`; resolves when it answers. */
+  restart(): Promise<void>
+  /** Stops it and removes its data, but not a `storageDir` that was given. */
+  stop(): Promise<void>
+}
+
+/** How it is started. */
+export interface RegistryOptions {
+  /** Keeps the bytes there; a directory of its own by default. */
+  readonly storageDir?: string
+  /** Whether deletes are allowed; true by default. */
+  readonly deleteEnabled?: boolean
+  /** Nobody is asked by default; `basic` is the one `registryAccount`; else the token protocol, by somebody's service and the keys it signs with (a JWKS file). */
+  readonly auth?: 'basic' | { readonly realm: string; readonly service: string; readonly issuer: string; readonly jwksFile: string }
+  /** PEM files. */
+  readonly tls?: { readonly certFile: string; readonly keyFile: string }
+  /** More of its configuration, by top-level key; in place of what is set here. */
+  readonly configuration?: Readonly<Record<string, unknown>>
+  /** A configuration file (YAML) instead of all that: only the address and the storage directory are set beside it. */
+  readonly configurationFile?: string
+}
+
+/** Starts a real distribution registry on a free loopback port; resolves when `/v2/` answers. */
+export async function startRegistry(options: RegistryOptions = {}): Promise<DistributionRegistry> {
+  const program = requirePart('registry')
+  const directory = await mkdtemp(join(tmpdir(), 'taproot-registry-'))
+  const [port = 0] = await freePorts(1)
+  const dir = options.storageDir ?? join(directory, 'data')
+  const file = join(directory, 'config.yml')
+  await writeFile(join(directory, 'htpasswd'), passwordFile)
+  await writeFile(file, options.configurationFile === undefined ? configurationOf(options, directory) : await readFile(options.configurationFile))
+  const registry = new RegistryProcess([program, 'serve', file], { dir, port, directory, tls: options.tls !== undefined })
+  try {
+    await registry.restart()
+  } catch (error) {
+    await registry.stop()
+    throw error
+  }
+  return registry
+}
+
+/** JSON is YAML. */
+function configurationOf(options: RegistryOptions, directory: string): string {
+  const { auth, tls } = options
+  const basic = { htpasswd: { realm: 'upstream', path: join(directory, 'htpasswd') } }
+  const token = (by: Exclude<typeof auth, 'basic' | undefined>) => ({ token: { realm: by.realm, service: by.service, issuer: by.issuer, jwks: by.jwksFile } })
+  return JSON.stringify({
+    version: 0.1,
+    log: { level: 'warn', accesslog: { disabled: true } },
+    storage: { filesystem: {}, delete: { enabled: options.deleteEnabled ?? true } },
+    http: { ...(tls && { tls: { certificate: tls.certFile, key: tls.keyFile } }) },
+    ...(auth !== undefined && { auth: auth === 'basic' ? basic : token(auth) }),
+    ...options.configuration,
+  })
+}
+
+class RegistryProcess implements DistributionRegistry {
+  readonly url: string
+  readonly port: number
+  readonly dir: string
+  readonly #command: readonly string[]
+  readonly #directory: string
+  #process: ChildProcess | undefined
+  #output = ''
+
+  constructor(command: readonly string[], place: { dir: string; port: number; directory: string; tls: boolean }) {
+    this.#command = command
+    this.#directory = place.directory
+    this.dir = place.dir
+    this.port = place.port
+    this.url = `${place.tls ? 'https' : 'http'}://127.0.0.1:${place.port}`
+  }
+
+  get output(): string {
+    return this.#output
+  }
+
+  async restart(): Promise<void> {
+    const [program = '', ...args] = this.#command
+    const settings = { REGISTRY_HTTP_ADDR: `127.0.0.1:${this.port}`, REGISTRY_STORAGE_FILESYSTEM_ROOTDIRECTORY: this.dir, OTEL_TRACES_EXPORTER: 'none' }
+    const child = spawn(program, args, { stdio: ['ignore', 'ignore', 'pipe'], env: { ...process.env, ...settings } })
+    child.stderr.on('data', (chunk) => (this.#output = (this.#output + String(chunk)).slice(-8000)))
+    this.#process = child
+    const killChild = (): void => void child.kill('SIGKILL')
+    process.once('exit', killChild)
+    child.once('exit', () => process.off('exit', killChild))
+    const deadline = performance.now() + startPatienceMs
+    while (!(await answers(this.url))) {
+      if (child.exitCode !== null || performance.now() > deadline) throw new Error(`the registry did not start:\n${this.#output}`)
+      await delay(30)
+    }
+  }
+
+  async kill(): Promise<void> {
+    const child = this.#process
+    if (child === undefined || child.exitCode !== null || child.signalCode !== null) return
+    const exited = once(child, 'exit')
+    child.kill('SIGKILL')
+    await exited
+  }
+
+  signal(name: 'SIGSTOP' | 'SIGCONT'): void {
+    this.#process?.kill(name)
+  }
+
+  async stop(): Promise<void> {
+    await this.kill()
+    await rm(this.#directory, { recursive: true, force: true, maxRetries: 3 })
+  }
+}
+
+/** Any answer will do: it may ask for credentials. */
+async function answers(url: string): Promise<boolean> {
+  const sent = url.startsWith('https:')
+    ? httpsRequest(`${url}/v2/`, { rejectUnauthorized: false, timeout: 2000, agent: false })
+    : httpRequest(`${url}/v2/`, { timeout: 2000, agent: false })
+  sent.on('timeout', () => sent.destroy())
+  sent.end()
+  try {
+    const [response] = await once(sent, 'response')
+    response.resume()
+    return response.statusCode !== 503
+  } catch {
+    // Nothing listens yet.
+    return false
+  }
+}
