@@ -1,13 +1,21 @@
 import { doorCases } from './cases-doors.ts'
 import { groupCases } from './cases-groups.ts'
 import { identityCases } from './cases-identities.ts'
+import { registryCases } from './cases-registry.ts'
 import { roleBindingCases } from './cases-role-bindings.ts'
 import { roleCases } from './cases-roles.ts'
 import { accessOf, methodNamed, type Access, type MethodCase } from './method-case.ts'
 import type { MethodRow } from '../../src/core/method.ts'
 
 /** The walk: one row for every method that has a handler, by `<service>/<rpc>`. A method with a handler and without a row fails coverage.test.ts. */
-export const cases: Readonly<Record<string, MethodCase>> = { ...doorCases, ...groupCases, ...identityCases, ...roleCases, ...roleBindingCases }
+export const cases: Readonly<Record<string, MethodCase>> = {
+  ...doorCases,
+  ...groupCases,
+  ...identityCases,
+  ...roleCases,
+  ...roleBindingCases,
+  ...registryCases,
+}
 
 /** A row with its method. */
 export interface Walked {

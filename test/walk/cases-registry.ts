@@ -1,0 +1,70 @@
+import type { JsonObject } from '@bufbuild/protobuf'
+import { freshName } from '../harness/test-server.ts'
+import { inCreate, inUpdate, long } from './bad-fields.ts'
+import { badRepo } from './bad-repos.ts'
+import type { MethodCase } from './method-case.ts'
+import { made, type World } from './world.ts'
+
+function newRepo(world: World, name = freshName('repo'), parent = world.group): Promise<string> {
+  return made(world, 'CreateRepo', { parent, repo: { name } })
+}
+
+/** ReposService, without the readme. */
+const repoCases: Readonly<Record<string, MethodCase>> = {
+  'ReposService/GetRepo': { request: async (world): Promise<JsonObject> => ({ uid: await newRepo(world) }), badInputs: [] },
+  'ReposService/DeleteRepo': { request: async (world) => ({ uid: await newRepo(world) }), badInputs: [] },
+  'ReposService/ListRepos': {
+    request: (world) => ({ uidp: { descendantsOf: world.group }, orderBy: 'created_at desc', pageSize: 200 }),
+    list: {
+      item: async (world, parent) => {
+        await newRepo(world, freshName('listed'), parent)
+        if (parent === world.group) await newRepo(world, 'walk', parent).catch(() => '')
+      },
+      filters: () => [{ name: 'walk' }],
+    },
+    badInputs: [{ what: 'a name that is too long', breaks: ['name:string.max_len'], request: (valid) => ({ ...valid, name: long(256) }), fields: ['name'] }],
+  },
+  'ReposService/CreateRepo': {
+    request: (world) => ({ parent: world.group, repo: { name: freshName('made') } }),
+    badInputs: [
+      { what: 'no repo at all', breaks: ['repo:required'], request: ({ parent = '' }) => ({ parent }), fields: ['name'] },
+      {
+        what: 'a name that another repo of the group has',
+        request: async ({ parent = '' }, world) => {
+          const name = freshName('taken')
+          await newRepo(world, name)
+          return { parent, repo: { name } }
+        },
+        code: 6,
+      },
+      { what: 'a repo for a parent', request: async (valid, world) => ({ ...valid, parent: await newRepo(world) }), code: 5 },
+      {
+        what: 'a source of another tenant',
+        request: async (valid, world) => ({
+          ...valid,
+          repo: { name: freshName('synced'), syncConfig: { source: await newRepo(world, undefined, world.other.group) } },
+        }),
+        fields: ['sync_config.source'],
+      },
+      ...inCreate('repo', badRepo),
+    ],
+  },
+  'ReposService/UpdateRepo': {
+    request: async (world) => ({ repo: { uid: await newRepo(world), description: 'changed' } }),
+    badInputs: [
+      {
+        what: 'a name that another repo of the group has',
+        request: async ({ repo }, world) => {
+          const name = freshName('taken')
+          await newRepo(world, name)
+          return { repo: { ...(repo as JsonObject), name } } // the valid request above
+        },
+        code: 6,
+      },
+      ...inUpdate('repo', badRepo),
+    ],
+  },
+}
+
+/** The registry domain. */
+export const registryCases: Readonly<Record<string, MethodCase>> = { ...repoCases }
