@@ -10,6 +10,7 @@ const layers = {
   authz: ['core', 'snapshot', 'gen'],
   resources: ['core', 'store', 'snapshot', 'authn', 'authz', 'gen'],
   api: ['core', 'store', 'snapshot', 'authn', 'authz', 'resources', 'gen'],
+  registry: ['core', 'store', 'snapshot', 'authn', 'authz', 'resources', 'gen'],
 }
 
 /** packages (regular expressions on the module's name) -> the folders of src that may import them. */

@@ -5,6 +5,7 @@ import { DomainError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import type { MethodRow } from '../core/method.ts'
 import { authorizeCall } from '../resources/authorize.ts'
+import { callerOfToken } from '../resources/caller-of-token.ts'
 import { fromStore } from '../resources/faults.ts'
 import { handlers, methodName } from '../resources/handlers.ts'
 import { kinds } from '../resources/kinds.ts'
@@ -61,22 +62,6 @@ async function barrier(options: PipelineOptions, call: Call): Promise<void> {
   const { replica } = options.services
   if (options.reads === 'bounded' && !call.method.mutation) replica.assertLive()
   else await replica.barrier()
-}
-
-/** Step "identity": the token's identity is there and is the one that the token was issued to (architecture 4: tokens issued before it are 401). */
-function identify(services: Services, facts: Authenticated): Caller {
-  const { identityUid: identity, operator, narrowing } = facts
-  const row = services.replica.snapshot.get('Identity', identity)
-  const isOlder = row !== undefined && facts.issuedAtMs < row.createMs
-  if ((row === undefined && !operator) || isOlder) throw new DomainError(16, 'the identity of this token does not exist')
-  const { issuer, subject, audience, email } = facts.act
-  return {
-    identity,
-    operator,
-    actor: { iss: issuer, sub: subject, aud: audience, ...(email === undefined ? {} : { email }) },
-    narrowing,
-    reach: () => services.grants.reachOf({ identity, operator, narrowing }),
-  }
 }
 
 /** What a handler sees of a call. A class for the sake of its getter: the signal is not made where nobody looks at it. */
@@ -204,7 +189,8 @@ async function run(options: PipelineOptions, plan: Plan, { call, progress }: { c
   const decoded = await call.decode()
   if (token !== undefined) {
     await barrier(options, call)
-    progress.caller = identify(services, token)
+    // Step "identity".
+    progress.caller = callerOfToken(services, token)
   }
   const { caller } = progress
   const context = new CallContext(services, call, { caller, decoded })

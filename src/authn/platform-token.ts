@@ -1,14 +1,14 @@
 import { SignJWT } from 'jose'
 import type { JWTPayload } from 'jose'
-import { decodeCapabilities, encodeCapabilities } from '../core/capability.ts'
+import { encodeCapabilities } from '../core/capability.ts'
 import type { CapabilitySet } from '../core/capability.ts'
 import { DomainError } from '../core/errors.ts'
 import { randomHex } from '../core/runtime.ts'
 import type { Clock, Random } from '../core/runtime.ts'
-import { isUid, parseUid } from '../core/uid.ts'
 import type { Uid } from '../core/uid.ts'
+import { readCallerClaims, readIdentity, writeCallerClaims } from './caller-claims.ts'
 import { checkTimes } from './decoded-token.ts'
-import type { Claims, DecodedToken } from './decoded-token.ts'
+import type { DecodedToken } from './decoded-token.ts'
 import type { Actor, Narrowing } from './principal.ts'
 import type { SignatureChecks } from './signature-checks.ts'
 import { signingAlgorithm } from './signing-keys.ts'
@@ -16,7 +16,7 @@ import type { SigningKeys } from './signing-keys.ts'
 import { TokenError } from './token-error.ts'
 
 /** What a token of ours is for. Every verifier accepts exactly one use (architecture 7). */
-export type TokenUse = 'access'
+export type TokenUse = 'access' | 'registry'
 
 /** What an access token is to say. */
 export interface AccessGrant {
@@ -126,13 +126,10 @@ export function createPlatformTokens(options: PlatformTokensOptions): PlatformTo
 }
 
 function readClaims(token: DecodedToken): PlatformClaims {
-  if (!isUid(token.subject)) throw new TokenError('unreadable')
   return {
-    identityUid: token.subject,
+    identityUid: readIdentity(token.subject),
     audiences: token.audiences,
-    act: actorOf(token.claims['act'], token.claims['email']),
-    narrowing: narrowingOf(token.claims),
-    issuedAtMs: issueTimeOf(token.claims),
+    ...readCallerClaims(token.claims),
     expiresAtMs: token.expiresAtMs,
   }
 }
@@ -143,13 +140,8 @@ function payloadOf(grant: AccessGrant, issuedAtMs: number): JWTPayload {
   const cap = held === undefined ? undefined : heldClaim(held)
   return {
     ...(only === undefined ? {} : { aud: more.length === 0 ? only : [...audiences] }),
-    iat: Math.floor(issuedAtMs / 1000),
-    iat_ms: issuedAtMs,
     use: 'access' satisfies TokenUse,
-    act: { aud: act.audience, iss: act.issuer, sub: act.subject },
-    ...(act.email === undefined ? {} : { email: act.email, email_verified: true }),
-    ...(narrowing.scopes === undefined ? {} : { scp: narrowing.scopes }),
-    ...(narrowing.capabilities === undefined ? {} : { cpn: encodeCapabilities(narrowing.capabilities) }),
+    ...writeCallerClaims({ act, narrowing, issuedAtMs }),
     ...(cap === undefined ? {} : { cap }),
   }
 }
@@ -159,29 +151,4 @@ function heldClaim(held: ReadonlyMap<Uid, CapabilitySet>): Readonly<Record<strin
   if (held.size > maxHeldGroups) return undefined
   const claim = Object.fromEntries([...held].map(([uid, set]) => [uid, encodeCapabilities(set)]))
   return JSON.stringify(claim).length > maxHeldLength ? undefined : claim
-}
-
-/** `iat` has whole seconds only, as clients read it; identities are made within a second. */
-function issueTimeOf(claims: Claims): number {
-  const exact = claims['iat_ms']
-  if (typeof exact !== 'number') throw new TokenError('unreadable')
-  return exact
-}
-
-function actorOf(act: unknown, email: unknown): Actor {
-  const { aud, iss, sub } = (typeof act === 'object' && act !== null ? act : {}) as Record<string, unknown> // a cast of unknown JSON: each member is checked below
-  if (typeof aud !== 'string' || typeof iss !== 'string' || typeof sub !== 'string') throw new TokenError('unreadable')
-  return { issuer: iss, subject: sub, audience: aud, ...(typeof email === 'string' ? { email } : {}) }
-}
-
-/** What can't be read must not widen: it makes the token unreadable. */
-function narrowingOf(claims: Claims): Narrowing {
-  const { scp, cpn } = claims
-  if (scp !== undefined && !(Array.isArray(scp) && scp.every((scope) => typeof scope === 'string' && isUid(scope)))) throw new TokenError('unreadable')
-  const capabilities = decodeCapabilities(cpn)
-  if (cpn !== undefined && capabilities === undefined) throw new TokenError('unreadable')
-  return {
-    ...(scp === undefined ? {} : { scopes: scp.map((scope: string) => parseUid(scope, 'scopes')) }),
-    ...(capabilities === undefined ? {} : { capabilities }),
-  }
 }

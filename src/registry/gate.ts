@@ -1,5 +1,8 @@
 import type { Uid } from '../core/uid.ts'
+import type { RepoTarget } from '../resources/registry/repo-paths.ts'
 import type { Caller } from '../resources/services.ts'
+
+export type { RepoTarget }
 
 /** What a client may want to do with a repository, as the distribution token protocol names it. */
 export type RegistryAction = 'pull' | 'push' | 'delete'
@@ -10,11 +13,6 @@ export const capabilitiesOfAction = {
   push: ['manifest.create', 'tag.create'],
   delete: ['manifest.delete', 'tag.delete'],
 } as const satisfies Readonly<Record<RegistryAction, readonly string[]>>
-
-/** The repo that a path names, or the place where one of that name may be made. */
-export type RepoTarget =
-  | { readonly kind: 'repo'; readonly uid: Uid; readonly parent: Uid; readonly name: string }
-  | { readonly kind: 'absent'; readonly parent: Uid; readonly name: string }
 
 /** A request to the registry host, as far as the gate looks at it. */
 export interface EntryRequest {

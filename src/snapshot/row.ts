@@ -33,6 +33,8 @@ export interface KindIndex {
   readonly desc: DescMessage
   /** The text field (proto name) that `order_by=name` sorts by and the `name` filter compares; absent where the kind has no names. */
   readonly name?: string
+  /** Records are found by parent and name too (KindTable.child), which takes a few bytes of memory for each. */
+  readonly foundByPath?: true
   /** Exact filters beyond `name` and the parent. */
   readonly filters: Readonly<Record<string, FilterSource>>
   /** Records of these kinds take this one along when they are removed: this record's `filter` value is then the removed uid. */

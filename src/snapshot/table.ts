@@ -1,4 +1,5 @@
 import type { Uid } from '../core/uid.ts'
+import { ChildIndex } from './child-index.ts'
 import { OrderTree } from './order-tree.ts'
 import { uidOrder } from './order.ts'
 import { filterReaders, type FilterReader, type KindIndex, type Row } from './row.ts'
@@ -33,8 +34,9 @@ export class KindTable {
   readonly #rows = new UidMap()
   readonly #valueOf: ReadonlyMap<string, FilterReader>
   readonly #byValue: ReadonlyMap<string, ValueIndex>
-  /** Those of #byValue, each once. */
-  readonly #indexes: readonly ValueIndex[]
+  /** Those of #byValue, each once, and #children. */
+  readonly #indexes: readonly (ValueIndex | ChildIndex)[]
+  readonly #children: ChildIndex | undefined
   /** By the first digit of the uid: what comes in the order of one digit's uids needs no sorting. */
   #staged = emptyStages()
   #byUid = new OrderTree<Row>(uidOrder.compare)
@@ -50,7 +52,8 @@ export class KindTable {
       ...(index.name === undefined ? [] : [[nameFilter, new ValueIndex(nameOf)] as const]),
       ...filters.map(({ name, isParent, read }) => [name, isParent ? byParent : new ValueIndex(read)] as const),
     ])
-    this.#indexes = [...new Set(this.#byValue.values())]
+    this.#children = index.foundByPath === true ? new ChildIndex() : undefined
+    this.#indexes = [...new Set(this.#byValue.values()), ...(this.#children === undefined ? [] : [this.#children])]
     this.views = new Views(this)
   }
 
@@ -76,6 +79,12 @@ export class KindTable {
   /** The records whose `filter` has exactly this value. */
   matching(filter: string, value: string): Matches {
     return this.#byValue.get(filter)?.matching(value) ?? new Matches(noRows, 0, 0)
+  }
+
+  /** The record of this name right below `parent` (`/` for roots). Throws TypeError for a kind that is not found by path. */
+  child(parent: string, name: string): Row | undefined {
+    if (this.#children === undefined) throw new TypeError(`${this.index.kind} is not found by path`)
+    return this.#children.find(parent, name)
   }
 
   /** The value that `row` has for `filter`. */

@@ -21,6 +21,7 @@ const index: KindIndex = {
   kind: 'Group',
   desc: GroupSchema,
   name: 'name',
+  foundByPath: true,
   filters: { segment: { uid: (uid) => uid.slice(uid.lastIndexOf('/') + 1) } },
   removedWith: [],
 }

@@ -1,0 +1,74 @@
+import { isUid, rootParent, trustedUid, type Uid } from '../../core/uid.ts'
+import type { Row } from '../../snapshot/row.ts'
+import type { Snapshot } from '../../snapshot/snapshot.ts'
+
+/** The repo that a path names, or the place where one of that name may be made. */
+export type RepoTarget =
+  | { readonly kind: 'repo'; readonly uid: Uid; readonly parent: Uid; readonly name: string }
+  | { readonly kind: 'absent'; readonly parent: Uid; readonly name: string }
+
+/** The longest path that is looked at, in characters (OCI distribution specification: host and name together are 255 for many clients). */
+const longestPath = 255
+
+const namePattern = /^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*$/
+
+/** True for a name component of the OCI distribution specification: other names of groups and repos are on no path (decisions "Repo and group names on a registry path"). */
+export function isNameComponent(name: string): boolean {
+  return name.length <= longestPath && namePattern.test(name)
+}
+
+/** True for a name of the OCI distribution specification: components separated by slashes, 255 characters at most. */
+export function isRepositoryName(path: string): boolean {
+  return path.length <= longestPath && path.split('/').every((name) => namePattern.test(name))
+}
+
+/** A root group by its uid or its name (rules 10). The uid wins: else a tenant could take another's paths by calling a group like that uid. */
+function organisation(snapshot: Snapshot, segment: string): Row | undefined {
+  const identified = isUid(segment) ? snapshot.get('Group', segment) : undefined
+  return identified ?? snapshot.table('Group').child(rootParent, segment)
+}
+
+/** The groups that a path leads through, as far as they are there. */
+function groupsOn(snapshot: Snapshot, names: readonly string[]): Row[] {
+  const [first = '', ...rest] = names
+  const root = organisation(snapshot, first)
+  if (root === undefined) return []
+  const groups = [root]
+  for (const name of rest) {
+    const group = snapshot.table('Group').child((groups.at(-1) ?? root).uid, name)
+    if (group === undefined) break
+    groups.push(group)
+  }
+  return groups
+}
+
+/**
+ * What `<organisation>/<group>.../<repo>` names as of `snapshot`: the organisation by name or uid, the rest by names. Undefined where the path is no OCI name, is the
+ * organisation alone, or leads through a group that is not there.
+ */
+export function findRepository(snapshot: Snapshot, path: string): RepoTarget | undefined {
+  if (!isRepositoryName(path)) return undefined
+  const names = path.split('/')
+  const name = names.pop() ?? ''
+  const groups = groupsOn(snapshot, names)
+  const parent = groups.at(-1)
+  if (parent === undefined || groups.length < names.length) return undefined
+  const repo = snapshot.hasKind('Repo') ? snapshot.table('Repo').child(parent.uid, name) : undefined
+  return repo === undefined ? { kind: 'absent', parent: parent.uid, name } : { kind: 'repo', uid: repo.uid, parent: parent.uid, name }
+}
+
+/** The last group on a path that is there: where it would have to go on. Undefined where not even the organisation is there. */
+export function nearestGroup(snapshot: Snapshot, path: string): Uid | undefined {
+  return isRepositoryName(path) ? groupsOn(snapshot, path.split('/').slice(0, -1)).at(-1)?.uid : undefined
+}
+
+/** The path under which a repo is reached now; undefined where there is none, or a name on it is no OCI name. */
+export function pathOfRepository(snapshot: Snapshot, repo: Uid): string | undefined {
+  const segments = repo.split('/')
+  const names = segments.map((_, at) => {
+    const uid = trustedUid(segments.slice(0, at + 1).join('/'))
+    return snapshot.get(at === segments.length - 1 ? 'Repo' : 'Group', uid)?.name
+  })
+  const path = names.join('/')
+  return names.every((name) => name !== undefined) && isRepositoryName(path) ? path : undefined
+}
