@@ -6,7 +6,7 @@ import { assertOverlay } from './overlay-rules.ts'
 import { readmeKey } from './readme.ts'
 import { assertReachable, settleSync, shownRepo, type RepoRecord } from './repo-rules.ts'
 
-const index: KindIndex = { kind: 'Repo', desc: RepoSchema, name: 'name', filters: {}, removedWith: [] }
+const index: KindIndex = { kind: 'Repo', desc: RepoSchema, name: 'name', foundByPath: true, filters: {}, removedWith: [] }
 
 /** The key that tells the garbage collection that a deleted repo's bytes are still upstream. Its value is the time of the deletion in ms, as text. */
 export function removedRepoKey(repo: string): string {
