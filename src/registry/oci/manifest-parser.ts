@@ -1,0 +1,170 @@
+import { create } from '@bufbuild/protobuf'
+import { algorithmOf, digestOf, isDigest, type Digest } from '../../core/digest.ts'
+import { ManifestRecordSchema, type BlobReference, type ChildManifest, type ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
+import { RegistryError } from '../registry-error.ts'
+import { descriptorIn, invalidManifest, optionalText, textMap, type Descriptor, type JsonRecord } from './descriptors.ts'
+
+/** The most bytes that a manifest may have (OCI distribution specification, "Pushing manifests"). */
+export const maxManifestBytes = 4 * 1024 * 1024
+
+/** The media type of an OCI image index: what referrers are answered in. */
+export const indexMediaType = 'application/vnd.oci.image.index.v1+json'
+
+/** How a manifest of some media type is read. `opaque`: it is JSON, and nothing in it counts as a reference. */
+type Form = 'image' | 'index' | 'opaque'
+
+const forms: Readonly<Record<string, Form>> = {
+  'application/vnd.oci.image.manifest.v1+json': 'image',
+  [indexMediaType]: 'index',
+  'application/vnd.docker.distribution.manifest.v2+json': 'image',
+  'application/vnd.docker.distribution.manifest.list.v2+json': 'index',
+}
+
+/** Docker's first manifest format: its digest is not that of its bytes. */
+const refusedTypes: ReadonlySet<string> = new Set([
+  'application/vnd.docker.distribution.manifest.v1+json',
+  'application/vnd.docker.distribution.manifest.v1+prettyjws',
+])
+
+/** Layers that clients keep back: their bytes are elsewhere and need not be here. */
+const foreignLayer = /^application\/vnd\.(?:docker\.image\.rootfs\.foreign\.diff|oci\.image\.layer\.nondistributable)\b/
+
+/** Configs that say for what architecture an image is. */
+const imageConfigs: ReadonlySet<string> = new Set(['application/vnd.oci.image.config.v1+json', 'application/vnd.docker.container.image.v1+json'])
+
+const mediaTypePattern = /^[a-z0-9][a-z0-9!#$&^_.+-]{0,126}\/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}$/
+
+/** A manifest as a client sent it. */
+export interface SentManifest {
+  readonly bytes: Uint8Array
+  /** The header, with or without parameters. */
+  readonly contentType: string | undefined
+  /** What the client says that it is, where it is pushed by digest. */
+  readonly digest?: Digest
+}
+
+/** A manifest that was read. */
+export interface ParsedManifest {
+  /** As the client named it; SHA-256 where it named none. */
+  readonly digest: Digest
+  /** The SHA-256 digest. */
+  readonly upstreamDigest: Digest
+  /** Without architecture and times. */
+  readonly record: ManifestRecord
+  /** The config, where it is one of an image: it says the architecture. */
+  readonly imageConfig: BlobReference | undefined
+  /** Layers in the record that may be elsewhere. */
+  readonly foreignLayers: ReadonlySet<string>
+  /** True where nothing is known of what it refers to. */
+  readonly opaque: boolean
+}
+
+/** The media type, which header and body must agree in. */
+function mediaTypeOf(contentType: string | undefined, body: JsonRecord): string {
+  const header = contentType?.split(';', 1)[0]?.trim().toLowerCase() || undefined
+  const own = optionalText(body, 'mediaType', '')
+  if (header !== undefined && own !== '' && header !== own.toLowerCase())
+    throw invalidManifest(`Content-Type ${header} is not the mediaType of the body, ${own}`)
+  const mediaType = header ?? own
+  if (mediaType === '') throw invalidManifest('the manifest has no mediaType and the request no Content-Type')
+  if (!mediaTypePattern.test(mediaType.toLowerCase())) throw invalidManifest('the media type is none')
+  if (refusedTypes.has(mediaType)) throw invalidManifest('manifests of Docker schema 1 are not taken')
+  return mediaType
+}
+
+function bodyOf(bytes: Uint8Array): JsonRecord {
+  let value: unknown
+  try {
+    value = JSON.parse(new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes))
+  } catch (error) {
+    throw invalidManifest('the manifest is not JSON', error)
+  }
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw invalidManifest('the manifest is not a JSON object')
+  return value as JsonRecord // a cast: what is no array and not null is an object of JSON
+}
+
+function listIn(body: JsonRecord, field: string): readonly unknown[] {
+  const list = body[field]
+  if (Array.isArray(list)) return list as readonly unknown[] // a cast: elements are checked one by one
+  throw invalidManifest(`${field} must be a list of descriptors`)
+}
+
+function reference({ digest, size }: Descriptor): BlobReference {
+  return { $typeName: 'taproot.store.v1.BlobReference', digest, size: BigInt(size) }
+}
+
+function childOf(value: unknown, at: number): ChildManifest {
+  const field = `manifests[${at}]`
+  const { digest, size, mediaType, fields } = descriptorIn(value, field)
+  const platform = fields['platform'] ?? {}
+  if (typeof platform !== 'object' || Array.isArray(platform)) throw invalidManifest(`${field}.platform must be an object`)
+  const text = (name: string): string => optionalText(platform as JsonRecord, name, `${field}.platform.`)
+  const [architecture, os, variant] = [text('architecture'), text('os'), text('variant')]
+  return { $typeName: 'taproot.store.v1.ChildManifest', digest, size: BigInt(size), mediaType, architecture, os, variant }
+}
+
+/** What the record of a form holds beyond what all have. `record` is filled. */
+function readReferences(form: Form, body: JsonRecord, record: ManifestRecord): Pick<ParsedManifest, 'imageConfig' | 'foreignLayers'> {
+  const foreignLayers = new Set<string>()
+  if (form === 'opaque') return { imageConfig: undefined, foreignLayers }
+  if (body['schemaVersion'] !== 2) throw invalidManifest('schemaVersion must be 2')
+  // A document that can be read in two ways means different things to different clients.
+  const other = form === 'image' ? ['manifests'] : ['config', 'layers']
+  for (const field of other) if (body[field] !== undefined) throw invalidManifest(`a manifest of media type ${record.mediaType} has no ${field}`)
+  record.artifactType = optionalText(body, 'artifactType', '')
+  record.annotations = textMap(body['annotations'], 'annotations')
+  if (body['subject'] !== undefined && body['subject'] !== null) record.subject = descriptorIn(body['subject'], 'subject').digest
+  if (form === 'index') {
+    record.children = listIn(body, 'manifests').map(childOf)
+    return { imageConfig: undefined, foreignLayers }
+  }
+  const config = descriptorIn(body['config'], 'config')
+  record.config = reference(config)
+  if (record.artifactType === '') record.artifactType = config.mediaType
+  record.layers = listIn(body, 'layers').map((value, at) => {
+    const layer = descriptorIn(value, `layers[${at}]`)
+    if (foreignLayer.test(layer.mediaType)) foreignLayers.add(layer.digest)
+    return reference(layer)
+  })
+  return { imageConfig: imageConfigs.has(config.mediaType) ? record.config : undefined, foreignLayers }
+}
+
+/**
+ * Reads a manifest: an OCI image manifest or index, or one of Docker's second schema; JSON of any other media type is taken as it is, without references.
+ * Throws RegistryError: SIZE_INVALID (413), DIGEST_INVALID where the bytes are not those of the digest, MANIFEST_INVALID with what is wrong.
+ */
+export function parseManifest(sent: SentManifest): ParsedManifest {
+  const { bytes } = sent
+  if (bytes.length > maxManifestBytes) throw new RegistryError('SIZE_INVALID', `a manifest has ${maxManifestBytes} bytes at most`)
+  const upstreamDigest = digestOf(bytes)
+  const digest = sent.digest === undefined || algorithmOf(sent.digest) === 'sha256' ? upstreamDigest : digestOf(bytes, algorithmOf(sent.digest))
+  if (sent.digest !== undefined && sent.digest !== digest)
+    throw new RegistryError('DIGEST_INVALID', 'the manifest is not the one that the digest names', { detail: { digest: sent.digest } })
+  const body = bodyOf(bytes)
+  const mediaType = mediaTypeOf(sent.contentType, body)
+  const form = Object.hasOwn(forms, mediaType) ? forms[mediaType] : undefined
+  const record = create(ManifestRecordSchema, { mediaType, size: BigInt(bytes.length), upstreamDigest })
+  const references = readReferences(form ?? 'opaque', body, record)
+  return { digest, upstreamDigest, record, ...references, opaque: form === undefined }
+}
+
+/** The architecture that an image's config names; empty where it names none. */
+export function architectureIn(config: Uint8Array): string {
+  try {
+    const { architecture } = bodyOf(config)
+    return typeof architecture === 'string' && /^[a-z0-9_.-]{1,64}$/i.test(architecture) ? architecture : ''
+  } catch (error) {
+    if (error instanceof RegistryError) return ''
+    throw error
+  }
+}
+
+/** The digests that a repo must hold before it can hold the manifest. */
+export function referencesOf(record: ManifestRecord): Digest[] {
+  const all = [
+    ...record.children.map(({ digest }) => digest),
+    ...(record.config === undefined ? [] : [record.config.digest]),
+    ...record.layers.map(({ digest }) => digest),
+  ]
+  return [...new Set(all)].filter(isDigest)
+}

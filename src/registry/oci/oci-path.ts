@@ -1,0 +1,104 @@
+import { parseDigest, type Digest } from '../../core/digest.ts'
+import { RegistryError } from '../registry-error.ts'
+
+/** What a manifest is asked for by. `malformed` can be neither: nothing is stored under it. */
+export type Reference =
+  { readonly kind: 'tag'; readonly tag: string } | { readonly kind: 'digest'; readonly digest: Digest } | { readonly kind: 'malformed'; readonly text: string }
+
+/** A path below `/v2/`: everything that is answered at all. */
+export type OciPath =
+  | { readonly kind: 'base' }
+  | { readonly kind: 'manifest'; readonly repository: string; readonly reference: Reference }
+  | { readonly kind: 'blob'; readonly repository: string; readonly digest: Digest }
+  | { readonly kind: 'uploads'; readonly repository: string }
+  | { readonly kind: 'upload'; readonly repository: string; readonly id: string }
+  | { readonly kind: 'tags'; readonly repository: string }
+  | { readonly kind: 'referrers'; readonly repository: string; readonly digest: Digest }
+  | { readonly kind: 'history'; readonly repository: string; readonly tag: string }
+
+/** Kinds of path. */
+export type OciPathKind = OciPath['kind']
+
+const maxNameLength = 255
+const component = /^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*$/
+const tagName = /^[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}$/
+const uploadId = /^[0-9a-f]{32}$/
+const canonical = /^[A-Za-z0-9._:/+=-]*$/
+
+/** True where the text can be a tag (spec 3.3 of the rules, OCI distribution specification "Pulling manifests"). */
+export function isTagName(text: string): boolean {
+  return tagName.test(text)
+}
+
+/** True where the text is a repository's name: components of the OCI grammar, 255 characters at most. */
+export function isRepositoryName(text: string): boolean {
+  return text.length <= maxNameLength && text.split('/').every((part) => component.test(part))
+}
+
+function notCanonical(): RegistryError {
+  return new RegistryError('NAME_INVALID', 'the path must be spelled plainly: no empty, `.` or `..` segment and nothing percent-encoded')
+}
+
+function unknownRoute(): RegistryError {
+  return new RegistryError('UNSUPPORTED', 'there is no such operation', { status: 404 })
+}
+
+function nameOf(segments: readonly string[]): string {
+  const name = segments.join('/')
+  if (segments.length > 0 && isRepositoryName(name)) return name
+  throw new RegistryError('NAME_INVALID', 'the repository name must be lowercase components of letters and digits, joined by `.`, `_`, `__` or `-`')
+}
+
+function digestIn(text: string): Digest {
+  const digest = parseDigest(text)
+  if (digest !== undefined) return digest
+  throw new RegistryError('DIGEST_INVALID', 'the digest must be sha256: and 64, or sha512: and 128 lowercase hex digits')
+}
+
+function referenceIn(text: string): Reference {
+  if (text.includes(':')) return { kind: 'digest', digest: digestIn(text) }
+  return isTagName(text) ? { kind: 'tag', tag: text } : { kind: 'malformed', text }
+}
+
+/** The routes whose last segment but one says what they are. */
+const routes: Readonly<Record<string, (before: readonly string[], last: string) => OciPath>> = {
+  manifests: (before, last) => ({ kind: 'manifest', repository: nameOf(before), reference: referenceIn(last) }),
+  blobs: (before, last) => ({ kind: 'blob', repository: nameOf(before), digest: digestIn(last) }),
+  referrers: (before, last) => ({ kind: 'referrers', repository: nameOf(before), digest: digestIn(last) }),
+  tags: (before, last) => {
+    if (last !== 'list') throw unknownRoute()
+    return { kind: 'tags', repository: nameOf(before) }
+  },
+  uploads: (before, last) => {
+    if (before.at(-1) !== 'blobs') throw unknownRoute()
+    const repository = nameOf(before.slice(0, -1))
+    if (last === '') return { kind: 'uploads', repository }
+    if (!uploadId.test(last)) throw new RegistryError('BLOB_UPLOAD_UNKNOWN', 'there is no such upload')
+    return { kind: 'upload', repository, id: last }
+  },
+  history: (before, last) => {
+    if (before.at(-1) !== '_service') throw unknownRoute()
+    if (!isTagName(last)) throw new RegistryError('MANIFEST_UNKNOWN', 'there is no such tag')
+    return { kind: 'history', repository: nameOf(before.slice(0, -1)), tag: last }
+  },
+}
+
+/**
+ * What the path (as it stands in the request line, without the query) asks for: an allow-list, so that nothing reaches a store or an upstream but what was
+ * parsed. Throws RegistryError: NAME_INVALID or DIGEST_INVALID (400), UNSUPPORTED (404, for `_catalog` 405) for anything else.
+ */
+export function parseOciPath(path: string): OciPath {
+  if (path === '/v2/' || path === '/v2') return { kind: 'base' }
+  if (!path.startsWith('/v2/')) throw unknownRoute()
+  if (!canonical.test(path)) throw notCanonical()
+  const segments = path.slice('/v2/'.length).split('/')
+  const last = segments.pop() ?? ''
+  if (segments.length === 0 && last === '_catalog') throw new RegistryError('UNSUPPORTED', 'repositories are listed by the platform API, not here')
+  const isUploads = last === '' && segments.at(-1) === 'uploads'
+  if ((last === '' && !isUploads) || [...segments, last].some((segment, at) => segment === '.' || segment === '..' || (segment === '' && at < segments.length)))
+    throw notCanonical()
+  const name = segments.pop() ?? ''
+  const route = Object.hasOwn(routes, name) ? routes[name] : undefined
+  if (route === undefined) throw unknownRoute()
+  return route(segments, last)
+}

@@ -1,0 +1,170 @@
+import { describe, expect, test } from 'vitest'
+import { digestOf, type Digest } from '../../../src/core/digest.ts'
+import { architectureIn, maxManifestBytes, parseManifest, referencesOf, type ParsedManifest } from '../../../src/registry/oci/manifest-parser.ts'
+import { RegistryError } from '../../../src/registry/registry-error.ts'
+
+const oci = 'application/vnd.oci.image.manifest.v1+json'
+const ociIndex = 'application/vnd.oci.image.index.v1+json'
+const docker = 'application/vnd.docker.distribution.manifest.v2+json'
+const dockerList = 'application/vnd.docker.distribution.manifest.list.v2+json'
+const imageConfig = 'application/vnd.oci.image.config.v1+json'
+
+function digestOfText(text: string): Digest {
+  return digestOf(Buffer.from(text))
+}
+
+function descriptor(text: string, more: object = {}): Record<string, unknown> {
+  return { mediaType: 'application/vnd.oci.image.layer.v1.tar+gzip', digest: digestOfText(text), size: text.length, ...more }
+}
+
+const image = { schemaVersion: 2, mediaType: oci, config: descriptor('config', { mediaType: imageConfig }), layers: [descriptor('one'), descriptor('two')] }
+const index = {
+  schemaVersion: 2,
+  mediaType: ociIndex,
+  manifests: [descriptor('m1', { mediaType: oci, platform: { architecture: 'arm64', os: 'linux', variant: 'v8' } })],
+}
+
+function parse(body: unknown, more: { contentType?: string | undefined; digest?: Digest } = {}): ParsedManifest {
+  const bytes = typeof body === 'string' ? Buffer.from(body) : Buffer.from(JSON.stringify(body))
+  return parseManifest({ bytes, contentType: 'contentType' in more ? more.contentType : (body as { mediaType?: string }).mediaType, ...more })
+}
+
+function refusalOf(work: () => unknown): string {
+  try {
+    work()
+  } catch (error) {
+    if (error instanceof RegistryError) return `${error.status} ${error.code}: ${error.message}`
+    throw error
+  }
+  return 'taken'
+}
+
+describe('what is read of a manifest', () => {
+  test('an image manifest: config, layers in order, the artifact type of its config', () => {
+    const { record, imageConfig: config, digest, upstreamDigest, opaque } = parse(image)
+    expect(record.mediaType).toBe(oci)
+    expect(record.artifactType).toBe(imageConfig)
+    expect(record.config).toMatchObject({ digest: digestOfText('config'), size: 6n })
+    expect(record.layers.map((layer) => layer.digest)).toEqual([digestOfText('one'), digestOfText('two')])
+    expect(config).toBe(record.config)
+    expect([digest, record.upstreamDigest]).toEqual([upstreamDigest, upstreamDigest])
+    expect(opaque).toBe(false)
+    expect(referencesOf(record)).toEqual([digestOfText('config'), digestOfText('one'), digestOfText('two')])
+  })
+
+  test('an index: children with their platforms, in order', () => {
+    const { record } = parse(index)
+    expect(record.children).toMatchObject([{ digest: digestOfText('m1'), size: 2n, mediaType: oci, architecture: 'arm64', os: 'linux', variant: 'v8' }])
+    expect([record.artifactType, record.config]).toEqual(['', undefined])
+  })
+
+  test('subject, artifact type and annotations of a referrer', () => {
+    const { record, imageConfig: config } = parse({
+      ...image,
+      artifactType: 'application/vnd.example.sbom',
+      config: descriptor('{}', { mediaType: 'application/vnd.oci.empty.v1+json' }),
+      subject: descriptor('subject', { mediaType: oci }),
+      annotations: { 'org.example.a': '1', __proto__x: '2' },
+    })
+    expect(record.subject).toBe(digestOfText('subject'))
+    expect(record.artifactType).toBe('application/vnd.example.sbom')
+    expect(record.annotations).toEqual({ 'org.example.a': '1', __proto__x: '2' })
+    expect(config).toBeUndefined()
+  })
+
+  test('Docker images and lists, a manifest without layers, an index without manifests', () => {
+    expect(parse({ ...image, mediaType: docker }).record.layers).toHaveLength(2)
+    expect(parse({ ...index, mediaType: dockerList }).record.children).toHaveLength(1)
+    expect(parse({ ...image, layers: [] }).record.layers).toEqual([])
+    expect(parse({ ...index, manifests: [] }).record.children).toEqual([])
+  })
+
+  test('the media type comes from the header, without its parameters, or from the body', () => {
+    const { mediaType: _, ...bare } = image
+    expect(parse(bare, { contentType: `${oci}; charset=utf-8` }).record.mediaType).toBe(oci)
+    expect(parse(image, { contentType: undefined }).record.mediaType).toBe(oci)
+  })
+
+  test('JSON of another media type is taken without references', () => {
+    const parsed = parse({ mediaType: 'application/vnd.example.thing+json', layers: 'x' })
+    expect(parsed.opaque).toBe(true)
+    expect(referencesOf(parsed.record)).toEqual([])
+  })
+
+  test('layers that clients keep back are told apart', () => {
+    const mediaType = 'application/vnd.docker.image.rootfs.foreign.diff.tar.gzip'
+    const { foreignLayers } = parse({
+      ...image,
+      mediaType: docker,
+      layers: [descriptor('here'), descriptor('away', { mediaType, urls: ['https://example.com/x'] })],
+    })
+    expect([...foreignLayers]).toEqual([digestOfText('away')])
+  })
+
+  test('a manifest under its sha512 digest is kept upstream under its sha256 digest', () => {
+    const bytes = Buffer.from(JSON.stringify(image))
+    const digest = digestOf(bytes, 'sha512')
+    const parsed = parseManifest({ bytes, contentType: oci, digest })
+    expect([parsed.digest, parsed.upstreamDigest]).toEqual([digest, digestOf(bytes)])
+  })
+
+  test('the architecture of a config, where it is one', () => {
+    const read = (text: string): string => architectureIn(Buffer.from(text))
+    expect([read('{"architecture":"arm64"}'), read('{}'), read('[]'), read('no json'), read('{"architecture":7}'), read('{"architecture":"a\\nb"}')]).toEqual([
+      'arm64',
+      '',
+      '',
+      '',
+      '',
+      '',
+    ])
+  })
+})
+
+describe('what is refused', () => {
+  const invalid = '400 MANIFEST_INVALID'
+  const rows: [string, () => unknown, string][] = [
+    ['what is no JSON', () => parse('{', { contentType: oci }), invalid],
+    ['bytes that are no UTF-8', () => parseManifest({ bytes: Buffer.from([0x7b, 0xff, 0x7d]), contentType: oci }), invalid],
+    ['an empty body', () => parse('', { contentType: oci }), invalid],
+    ['a list', () => parse('[]', { contentType: oci }), invalid],
+    ['null', () => parse('null', { contentType: oci }), invalid],
+    ['a header that says something else than the body', () => parse(image, { contentType: docker }), invalid],
+    ['no media type at all', () => parse({ schemaVersion: 2 }, { contentType: undefined }), invalid],
+    ['a media type with a line break', () => parse({ ...image, mediaType: 'a/b\r\nX: y' }, { contentType: undefined }), invalid],
+    ['Docker schema 1', () => parse({ schemaVersion: 1 }, { contentType: 'application/vnd.docker.distribution.manifest.v1+prettyjws' }), invalid],
+    ['another schema version', () => parse({ ...image, schemaVersion: 1 }), invalid],
+    ['an image that is an index as well', () => parse({ ...image, manifests: [] }), invalid],
+    ['an index that is an image as well', () => parse({ ...index, layers: [] }), invalid],
+    ['an image without a config', () => parse({ ...image, config: undefined }), invalid],
+    ['an image without a list of layers', () => parse({ ...image, layers: undefined }), invalid],
+    ['an index without manifests', () => parse({ ...index, manifests: undefined }), invalid],
+    ['a layer without a digest', () => parse({ ...image, layers: [descriptor('x', { digest: undefined })] }), invalid],
+    ['a layer under an unknown algorithm', () => parse({ ...image, layers: [descriptor('x', { digest: 'md5:00' })] }), invalid],
+    ['a layer with a negative size', () => parse({ ...image, layers: [descriptor('x', { size: -1 })] }), invalid],
+    ['a layer with half a byte', () => parse({ ...image, layers: [descriptor('x', { size: 0.5 })] }), invalid],
+    ['a layer without a media type', () => parse({ ...image, layers: [descriptor('x', { mediaType: undefined })] }), invalid],
+    ['a layer that is null', () => parse({ ...image, layers: [null] }), invalid],
+    ['a subject that is a text', () => parse({ ...image, subject: digestOfText('x') }), invalid],
+    ['annotations that are no texts', () => parse({ ...image, annotations: { a: 1 } }), invalid],
+    ['an artifact type that is no text', () => parse({ ...image, artifactType: 1 }), invalid],
+    ['a platform that is a text', () => parse({ ...index, manifests: [descriptor('x', { platform: 'linux' })] }), invalid],
+    ['other bytes than the digest names', () => parse(image, { digest: digestOfText('other') }), '400 DIGEST_INVALID'],
+    ['more bytes than a manifest may have', () => parseManifest({ bytes: Buffer.alloc(maxManifestBytes + 1, 32), contentType: oci }), '413 SIZE_INVALID'],
+  ]
+  test.each(rows)('%s', (_, work, refusal) => {
+    expect(refusalOf(work)).toMatch(new RegExp(`^${refusal}: `))
+  })
+
+  test('what is wrong is said', () => {
+    expect(refusalOf(() => parse({ ...image, layers: [descriptor('x'), descriptor('y', { size: '1' })] }))).toContain(
+      'layers[1].size must be a number of bytes',
+    )
+  })
+
+  test('a manifest of the largest size is taken', () => {
+    const padded = Buffer.alloc(maxManifestBytes, 32)
+    padded.write(JSON.stringify(image))
+    expect(parseManifest({ bytes: padded, contentType: oci }).record.size).toBe(BigInt(maxManifestBytes))
+  })
+})
