@@ -4,11 +4,11 @@ import type { Authenticated, Authenticator } from '../authn/authenticator.ts'
 import { DomainError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import type { MethodRow } from '../core/method.ts'
+import { resources } from '../core/schema.ts'
 import { authorizeCall } from '../resources/authorize.ts'
 import { callerOfToken } from '../resources/caller-of-token.ts'
 import { fromStore } from '../resources/faults.ts'
 import { handlers, methodName } from '../resources/handlers.ts'
-import { kinds } from '../resources/kinds.ts'
 import type { Caller, Context, Handler, HandlerAnswer, Services } from '../resources/services.ts'
 import { assertValidRequest } from '../resources/validate.ts'
 import { resourceFieldOf } from '../resources/write.ts'
@@ -133,14 +133,14 @@ interface Plan {
 }
 
 function planOf(options: PipelineOptions, method: MethodRow): Plan {
-  const kind = method.kind === undefined ? undefined : kinds.get(method.kind)
+  const resource = method.kind === undefined ? undefined : resources.get(method.kind)
   const isWrite = method.verb === 'create' || method.verb === 'update'
   const name = methodName(method)
   return {
     name,
     door: options.doors.get(name),
     handler: handlers.get(method),
-    held: kind !== undefined && isWrite ? resourceFieldOf(method.input, kind) : undefined,
+    held: resource !== undefined && isWrite ? resourceFieldOf(method.input, resource) : undefined,
     takesToken: method.scope !== 'public' && method.scope !== 'external',
   }
 }

@@ -7,6 +7,7 @@ import type { AnyKind } from './kind.ts'
 import { kinds } from './kinds.ts'
 import { ping } from './ping/ping.ts'
 import { getHandler, listHandler } from './read.ts'
+import { getRepoReadme, updateRepoReadme } from './registry/readme.ts'
 import type { Handler } from './services.ts'
 import { createHandler, deleteHandler, updateHandler } from './write.ts'
 
@@ -28,6 +29,8 @@ const own: Readonly<Record<string, Handler>> = {
   'taproot.iam.v2.IdentitiesService/LookupIdentity': lookupIdentity,
   'taproot.iam.v2.RoleBindingsService/BatchCreateRoleBindings': batchCreateRoleBindings,
   'taproot.ping.v2.PingService/Ping': ping,
+  'taproot.registry.v2.ReposService/GetRepoReadme': getRepoReadme,
+  'taproot.registry.v2.ReposService/UpdateRepoReadme': updateRepoReadme,
 }
 
 /** `taproot.iam.v2.GroupsService/CreateGroup`: what a method is called in tables, metrics and logs. */

@@ -139,12 +139,12 @@ export function createHandler(kind: AnyKind): Handler {
 }
 
 /** Throws code 10 where a precondition on the etag does not hold. `*` asks for any. */
-function assertEtag(row: Row, expected: string | undefined): void {
+export function assertEtag(row: Pick<Row, 'etag'>, expected: string | undefined): void {
   if (expected !== undefined && expected !== '' && expected !== '*' && expected !== row.etag) throw staleEtag()
 }
 
 /** The paths that an update changes (spec 4.4): the mask; else the keys of a REST body; else what a gRPC message has set. */
-function pathsOf(kind: AnyKind, context: Context, request: { patch: Resource; mask: FieldMask | undefined }): readonly string[] {
+export function pathsOf(kind: Pick<AnyKind, 'desc'>, context: Context, request: { patch: Resource; mask: FieldMask | undefined }): readonly string[] {
   if (request.mask !== undefined && request.mask.paths.length > 0) return request.mask.paths
   return context.present ?? populatedPaths(kind.desc, request.patch)
 }

@@ -66,5 +66,18 @@ const repoCases: Readonly<Record<string, MethodCase>> = {
   },
 }
 
+/** The readme of a repo. */
+const readmeCases: Readonly<Record<string, MethodCase>> = {
+  'ReposService/GetRepoReadme': { request: async (world): Promise<JsonObject> => ({ uid: await newRepo(world) }), badInputs: [] },
+  'ReposService/UpdateRepoReadme': {
+    request: async (world) => ({ repoReadme: { uid: await newRepo(world), content: '# Readme' } }),
+    badInputs: inUpdate('repo_readme', [
+      { what: 'more than 512 KiB', breaks: ['content:string.max_bytes'], set: { content: long(524_289) } },
+      { what: 'a script', set: { content: 'Hello <script>alert(1)</script>' }, fields: ['content'] },
+      { what: 'a number for the content', only: 'rest', set: { content: 1 }, fields: ['content'] },
+    ]),
+  },
+}
+
 /** The registry domain. */
-export const registryCases: Readonly<Record<string, MethodCase>> = { ...repoCases }
+export const registryCases: Readonly<Record<string, MethodCase>> = { ...repoCases, ...readmeCases }
