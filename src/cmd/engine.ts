@@ -64,6 +64,7 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
       ownIssuer: config.baseUrl,
       trustedIssuers: new Set(config.issuers.map((row) => row.issuer)),
     },
+    content: undefined,
   }
   return { store, replica, signingKeys, pageKeys, services }
 }

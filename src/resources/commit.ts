@@ -3,7 +3,7 @@ import { StoreError, type Revision } from '../store/store.ts'
 import type { ChangeSet } from './change-set.ts'
 import { fromStore } from './faults.ts'
 import type { Planning } from './kind.ts'
-import { callerOf, type Context, type Services } from './services.ts'
+import { callerOf, type MutationContext, type Services } from './services.ts'
 
 /** What a plan came to: the transaction, and what is answered once it committed. */
 export interface Plan<T> {
@@ -25,7 +25,7 @@ async function backOff(services: Services, attempt: number): Promise<void> {
 }
 
 /** What rules may look at, as of now. */
-export function planningOf(services: Services, context: Context): Planning {
+export function planningOf(services: Services, context: MutationContext): Planning {
   const caller = callerOf(context)
   return { services, snapshot: services.replica.snapshot, caller, reach: caller.reach(), nowMs: services.clock.now() }
 }
@@ -102,13 +102,28 @@ async function assertUnclaimed(services: Services, changes: ChangeSet, signal: A
  * finished, the caller's rights are looked at again and all is planned anew. Resolves when this replica's snapshot holds the commit. With `validateOnly`
  * everything but the commit happens.
  */
-export async function commit<T>(services: Services, context: Context, plan: (planning: Planning) => Plan<T>): Promise<T> {
+export async function commit<T>(services: Services, context: MutationContext, plan: (planning: Planning) => Plan<T>): Promise<T> {
+  return commitPrepared(services, context, { prepare: () => undefined, plan })
+}
+
+/** A mutation that looks at keys which are not in memory. */
+export interface PreparedMutation<P, T> {
+  /** Reads them, before each planning. What it read is to be guarded by the plan. */
+  readonly prepare: (signal: AbortSignal) => Promise<P> | P
+  readonly plan: (planning: Planning, prepared: P) => Plan<T>
+}
+
+/** As `commit`, with something to read before each planning. */
+export async function commitPrepared<P, T>(services: Services, context: MutationContext, { prepare, plan }: PreparedMutation<P, T>): Promise<T> {
   const { replica, sweeper } = services
   for (let attempt = 1; attempt <= maxAttempts; attempt++) {
     if (attempt > 1) await replica.barrier(context.signal)
     context.signal.throwIfAborted()
     context.authorize()
-    const { changes, result } = plan(planningOf(services, context))
+    const reading = prepare(context.signal)
+    const prepared = reading instanceof Promise ? await reading : reading
+    if (reading instanceof Promise) context.authorize()
+    const { changes, result } = plan(planningOf(services, context), prepared)
     if (context.validateOnly) {
       await assertUnclaimed(services, changes, context.signal)
       return result

@@ -8,6 +8,9 @@ import { kinds } from './kinds.ts'
 import { ping } from './ping/ping.ts'
 import { getHandler, listHandler } from './read.ts'
 import { getRepoReadme, updateRepoReadme } from './registry/readme.ts'
+import { getArchitectures, getSize } from './registry/images.ts'
+import { listTagHistory, restoreTag } from './registry/restore.ts'
+import { createTag, deleteTag } from './registry/tag-moves.ts'
 import type { Handler } from './services.ts'
 import { createHandler, deleteHandler, updateHandler } from './write.ts'
 
@@ -31,6 +34,12 @@ const own: Readonly<Record<string, Handler>> = {
   'taproot.ping.v2.PingService/Ping': ping,
   'taproot.registry.v2.ReposService/GetRepoReadme': getRepoReadme,
   'taproot.registry.v2.ReposService/UpdateRepoReadme': updateRepoReadme,
+  'taproot.registry.v2.ImagesService/GetArchitectures': getArchitectures,
+  'taproot.registry.v2.ImagesService/GetSize': getSize,
+  'taproot.registry.v2.TagHistoryService/ListTagHistory': listTagHistory,
+  'taproot.registry.v2.TagHistoryService/RestoreTag': restoreTag,
+  'taproot.registry.v2.TagsService/CreateTag': createTag,
+  'taproot.registry.v2.TagsService/DeleteTag': deleteTag,
 }
 
 /** `taproot.iam.v2.GroupsService/CreateGroup`: what a method is called in tables, metrics and logs. */

@@ -1,7 +1,8 @@
-import type { DescMessage } from '@bufbuild/protobuf'
+import type { DescMessage, Message } from '@bufbuild/protobuf'
 import type { Reach } from '../authz/reach.ts'
 import type { DomainError } from '../core/errors.ts'
 import type { Uid } from '../core/uid.ts'
+import type { ListQuery } from '../snapshot/list.ts'
 import type { KindIndex, Resource, Row } from '../snapshot/row.ts'
 import type { Snapshot } from '../snapshot/snapshot.ts'
 import type { Guard, Write } from '../store/store.ts'
@@ -68,6 +69,8 @@ export interface Kind<R extends Resource = Resource> {
   update?(planning: Planning, draft: Draft<R>, current: R): Extra | undefined
   /** Checks whether the record may go, and what goes with it. */
   remove?(planning: Planning, row: Row): Extra | undefined
+  /** What a list request asks for beyond exact filters: the fields (proto names) that mean it, and what they mean. */
+  readonly listFilters?: { readonly fields: ReadonlySet<string>; read(request: Message): Pick<ListQuery, 'anyOf' | 'changedAfterMs'> }
   /** What is shown for a stored record, where that is more than the record: joins, secrets left out. Returns a new message. */
   render?(records: Records, record: R): R
 }

@@ -6,8 +6,10 @@ import { OutboxEventSchema } from '../gen/taproot/store/v1/envelope_pb.ts'
 import type { Write } from '../store/store.ts'
 import type { Caller } from './services.ts'
 
-/** All event types start so. */
+/** Event types of API methods start so. */
 const typePrefix = 'dev.taproot.api.'
+/** Event types of the registry host start so. */
+const trafficTypePrefix = 'dev.taproot.registry.'
 
 /** The uid that an event belongs to, per the schema's annotation (rules 9). */
 function groupOf(event: MethodEvent, subject: string): string {
@@ -29,32 +31,56 @@ export function outboxTimeMs(key: string): number {
   return Number.parseInt(key.slice(outboxPrefix.length, outboxPrefix.length + 12), 16)
 }
 
-/** What happened. */
-export interface Happening {
-  readonly event: MethodEvent
+/** What every event tells. */
+interface Happened {
   readonly source: string
   readonly subject: string
   readonly body: { readonly desc: DescMessage; readonly message: Message }
-  readonly caller: Caller
   readonly nowMs: number
+}
+
+/** What a mutation did. */
+export interface Happening extends Happened {
+  readonly event: MethodEvent
+  readonly caller: Caller
+}
+
+/** A request to the registry host. */
+export interface TrafficHappening extends Omit<Happened, 'source'> {
+  readonly kind: 'push' | 'pull'
+  /** The registry host's name. */
+  readonly host: string
+  readonly group: string
+  /** Undefined where nobody signed in. */
+  readonly caller: Caller | undefined
+}
+
+function entryWrite(random: Random, happened: Happened & { type: string; group: string; internal: boolean; caller: Caller | undefined }): Write {
+  const { body, caller, nowMs } = happened
+  const id = randomHex(random, 16)
+  const entry = create(OutboxEventSchema, {
+    id,
+    type: happened.type,
+    source: happened.source,
+    subject: happened.subject,
+    group: happened.group,
+    timeMs: BigInt(nowMs),
+    internal: happened.internal,
+    bodyType: body.desc.typeName,
+    body: toBinary(body.desc, body.message),
+    actorSubject: caller?.identity ?? '',
+    actorClaims: { ...caller?.actor },
+  })
+  return { kind: 'put', key: outboxKey(nowMs, id), value: toBinary(OutboxEventSchema, entry) }
 }
 
 /** The outbox entry of a mutation, written in its own transaction. */
 export function outboxWrite(random: Random, happening: Happening): Write {
-  const { event, subject, body, caller, nowMs } = happening
-  const id = randomHex(random, 16)
-  const entry = create(OutboxEventSchema, {
-    id,
-    type: `${typePrefix}${event.type}`,
-    source: happening.source,
-    subject,
-    group: groupOf(event, subject),
-    timeMs: BigInt(nowMs),
-    internal: event.internal,
-    bodyType: body.desc.typeName,
-    body: toBinary(body.desc, body.message),
-    actorSubject: caller.identity,
-    actorClaims: { ...caller.actor },
-  })
-  return { kind: 'put', key: outboxKey(nowMs, id), value: toBinary(OutboxEventSchema, entry) }
+  const { event, subject } = happening
+  return entryWrite(random, { ...happening, type: `${typePrefix}${event.type}`, group: groupOf(event, subject), internal: event.internal })
+}
+
+/** The outbox entry of a request to the registry host. */
+export function trafficWrite(random: Random, happening: TrafficHappening): Write {
+  return entryWrite(random, { ...happening, source: happening.host, type: `${trafficTypePrefix}${happening.kind}.v1`, internal: false })
 }

@@ -3,7 +3,7 @@ import { reflect } from '@bufbuild/protobuf/reflect'
 import { visibilityOf } from '../authz/reach.ts'
 import { setOf, type CapabilitySet } from '../core/capability.ts'
 import { DomainError } from '../core/errors.ts'
-import { hashQuery, openCursor, pageTokenKeyId, pageTokenLifeMs, sealCursor, type Cursor } from '../core/page-token.ts'
+import { hashQuery, openCursor, pageTokenKeyId, pageTokenLifeMs, sealCursor, type Cursor, type CursorKey } from '../core/page-token.ts'
 import { resources, type ResourceRow } from '../core/schema.ts'
 import type { UIDPFilter } from '../gen/taproot/common/v2/uidp_filter_pb.ts'
 import { listRows, type ListQuery, type ListResult, type UidFilter, type Visibility } from '../snapshot/list.ts'
@@ -57,7 +57,7 @@ function filtersOf(kind: AnyKind, context: Context, request: ListRequest): [stri
   const reflected = reflect(context.method.input, request)
   const found: [string, string][] = []
   for (const field of context.method.input.fields) {
-    if (pagingFields.has(field.name) || !reflected.isSet(field)) continue
+    if (pagingFields.has(field.name) || kind.listFilters?.fields.has(field.name) === true || !reflected.isSet(field)) continue
     // Exact filters are texts or enums; their text form is what the kind's index holds.
     if (field.fieldKind === 'scalar' || field.fieldKind === 'enum') {
       const value = String(reflected.get(field))
@@ -74,19 +74,39 @@ interface Continuation {
 }
 
 async function continuationOf(services: Services, context: Context, token: { text: string; queryHash: string; order: Order }): Promise<Continuation> {
-  if (token.text === '') return { after: undefined, restarted: false }
-  const invalid = DomainError.invalid('page_token', 'is not a token of this list: same filters, order and caller are needed')
+  const { key, restarted } = await openPage(services, context, token)
+  if (key === undefined) return { after: undefined, restarted }
+  const after = sortKeyOf(token.order, key)
+  if (after === undefined) throw invalidPageToken()
+  return { after, restarted }
+}
+
+function invalidPageToken(): DomainError {
+  return DomainError.invalid('page_token', 'is not a token of this list: same filters, order and caller are needed')
+}
+
+/** Where a page token's text says that the list goes on: at its beginning where there is none, or an expired one. Throws code 3 for one of another list. */
+export async function openPage(
+  services: Services,
+  context: Context,
+  token: { text: string; queryHash: string },
+): Promise<{ readonly key: CursorKey | undefined; readonly restarted: boolean }> {
+  if (token.text === '') return { key: undefined, restarted: false }
   const id = pageTokenKeyId(token.text)
-  if (id === undefined) throw invalid
+  if (id === undefined) throw invalidPageToken()
   const key = await services.pageKeys.find(id, context.signal)
   // The key of an expired token may be retired: it counts as expired (architecture 6).
-  if (key === undefined) return { after: undefined, restarted: true }
+  if (key === undefined) return { key: undefined, restarted: true }
   const cursor: Cursor | undefined = openCursor(token.text, key)
-  if (cursor === undefined) throw invalid
-  if (services.clock.now() - cursor.issuedMs > pageTokenLifeMs) return { after: undefined, restarted: true }
-  const after = cursor.queryHash === token.queryHash ? sortKeyOf(token.order, cursor.key) : undefined
-  if (after === undefined) throw invalid
-  return { after, restarted: false }
+  if (cursor === undefined) throw invalidPageToken()
+  if (services.clock.now() - cursor.issuedMs > pageTokenLifeMs) return { key: undefined, restarted: true }
+  if (cursor.queryHash !== token.queryHash) throw invalidPageToken()
+  return { key: cursor.key, restarted: false }
+}
+
+/** The number of results on a page, as a list request asks for it (decisions "page_size"). */
+export function pageLimit(pageSize: number): number {
+  return Math.min(pageSize === 0 ? defaultPageSize : pageSize, maxPageSize)
 }
 
 /** Where the caller may see records of the kind. Built-in roles are seen by whoever may list roles anywhere. */
@@ -111,13 +131,15 @@ export function listHandler(kind: AnyKind): Handler {
     const order = parseOrder(request.orderBy.trim() === '' ? resource.defaultOrder : request.orderBy, resource)
     const uidp = uidFilterOf(request.uidp)
     const filters = filtersOf(kind, context, request)
-    const queryHash = hashQuery([context.method.rpc, uidp, filters, order.id, callerOf(context).identity])
+    const more = kind.listFilters?.read(request) ?? {}
+    const queryHash = hashQuery([context.method.rpc, uidp, filters, order.id, callerOf(context).identity, ...Object.values(more)])
     const { after, restarted } = await continuationOf(services, context, { text: request.pageToken, queryHash, order })
-    const limit = Math.min(request.pageSize === 0 ? defaultPageSize : request.pageSize, maxPageSize)
+    const limit = pageLimit(request.pageSize)
     const query = (): ListQuery => ({
       kind: kind.index.kind,
       uidp,
       filters,
+      ...more,
       visibility: visibility(kind, context, seen),
       order,
       ...(after === undefined ? {} : { after }),

@@ -1,6 +1,7 @@
 import type { Message } from '@bufbuild/protobuf'
 import type { GrantsIndex } from '../authz/grants-index.ts'
 import type { Narrowing, Reach } from '../authz/reach.ts'
+import type { Digest } from '../core/digest.ts'
 import type { Log } from '../core/log.ts'
 import type { MethodRow } from '../core/method.ts'
 import type { PageKey } from '../core/page-token.ts'
@@ -21,6 +22,12 @@ export interface PageKeys {
 export interface Sweeper {
   /** Sweeps everything that is marked now. Returns whether there was anything. */
   finish(signal: AbortSignal): Promise<boolean>
+}
+
+/** What keeps the bytes of repos, as far as records need it. Rejects with DomainError code 14 where it does not answer. */
+export interface ContentSource {
+  /** True where the manifest's bytes are there. `digest` is the one under which the upstream has it. */
+  holdsManifest(repo: Uid, digest: Digest, signal: AbortSignal): Promise<boolean>
 }
 
 /** Behaviour that the configuration decides. */
@@ -56,6 +63,8 @@ export interface Services {
   readonly log: Log
   readonly pageKeys: PageKeys
   readonly settings: ResourceSettings
+  /** Undefined where no upstream registry is configured: tags then name digests that nobody checks. */
+  readonly content: ContentSource | undefined
 }
 
 /** Who calls, as their token says. */
@@ -105,8 +114,11 @@ export interface HandlerAnswer {
 /** Answers one method. The message is a decoded request that passed the schema's constraints. */
 export type Handler = (services: Services, context: Context, message: Message) => Promise<HandlerAnswer>
 
-/** The caller of a method that is not public. */
-export function callerOf(context: Context): Caller {
-  if (context.caller === undefined) throw new TypeError(`${context.method.rpc} needs a caller`)
-  return context.caller
+/** What a mutation needs to know of its call. */
+export type MutationContext = Pick<Context, 'caller' | 'signal' | 'validateOnly' | 'authorize'>
+
+/** The caller of a call that is not public. */
+export function callerOf({ caller }: Pick<Context, 'caller'>): Caller {
+  if (caller === undefined) throw new TypeError('this call needs a caller')
+  return caller
 }

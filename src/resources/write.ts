@@ -25,7 +25,7 @@ export function resourceFieldOf(input: DescMessage, kind: { readonly desc: DescM
 }
 
 /** The resource in a create or update request; an empty one where the request has none. */
-function resourceIn(kind: AnyKind, context: Context, message: Message): Resource {
+export function resourceIn(kind: AnyKind, context: Context, message: Message): Resource {
   const field = resourceFieldOf(context.method.input, kind)
   if (field === undefined) throw new TypeError(`${context.method.rpc} carries no ${kind.index.kind}`)
   // The field was found by its type.
@@ -72,9 +72,14 @@ export function emit(planning: Planning, context: Context, what: { changes: Chan
 }
 
 /** Puts a new record of `kind` below `parent` into the change set, unchecked. Returns it as it will be read. */
-export function planChild(kind: AnyKind, planning: Planning, source: { changes: ChangeSet; parent: string; record: Resource; uid?: Uid }): Resource {
-  const { services, nowMs } = planning
-  const facts = { etag: newEtag(services.random), createMs: nowMs, updateMs: nowMs, managedBy: '' }
+export function planChild(
+  kind: AnyKind,
+  planning: Planning,
+  source: { changes: ChangeSet; parent: string; record: Resource; uid?: Uid; atMs?: number },
+): Resource {
+  const { services } = planning
+  const atMs = source.atMs ?? planning.nowMs
+  const facts = { etag: newEtag(services.random), createMs: atMs, updateMs: atMs, managedBy: '' }
   return source.changes.create(kind, { uid: source.uid ?? newUid(services, source.parent), record: source.record, facts })
 }
 
@@ -150,7 +155,7 @@ export function pathsOf(kind: Pick<AnyKind, 'desc'>, context: Context, request: 
 }
 
 /** The row under `uid`, or code 5. */
-export function existingRow(kind: AnyKind, planning: Planning, uid: string): Row {
+export function existingRow(kind: AnyKind, planning: Pick<Planning, 'snapshot'>, uid: string): Row {
   const row = isUid(uid) ? planning.snapshot.get(kind.index.kind, uid) : undefined
   if (row === undefined) throw notFound(kind.index.kind, uid)
   return row

@@ -1,5 +1,5 @@
 import { isBelow, isWithin, lineage, parentOf, rootParent, trustedUid, type Uid } from '../core/uid.ts'
-import { uidOrder, type Order, type SortKey } from './order.ts'
+import { orderOf, uidOrder, type Order, type SortKey } from './order.ts'
 import { OrderTree } from './order-tree.ts'
 import type { Row } from './row.ts'
 import { MergedSequence, type Sequence } from './sequence.ts'
@@ -29,6 +29,10 @@ export interface ListQuery {
   readonly uidp: UidFilter
   /** Exact filters, ANDed. */
   readonly filters: readonly (readonly [filter: string, value: string])[]
+  /** A filter that may have any of these values. */
+  readonly anyOf?: { readonly filter: string; readonly values: readonly string[] }
+  /** Only records that changed later than this, in milliseconds since 1970. */
+  readonly changedAfterMs?: number
   readonly visibility: Visibility
   readonly order: Order
   /** Only records after this place. */
@@ -47,6 +51,8 @@ type Place = Pick<ViewScope, 'place' | 'uid'>
 
 /** A part of a list: a place that a view can hold, or one group by itself. */
 type Part = Place | { readonly place: 'self'; readonly uid: string }
+
+const changeOrder = orderOf([{ field: 'updateMs', descending: false }])
 
 /** Up to this many candidates are sorted on the spot; beyond, a view is made and kept. */
 const adHocRows = 64
@@ -112,6 +118,9 @@ function matchesAll(table: KindTable, query: ListQuery, row: Row): boolean {
   const { uidp } = query
   const base = basePlace(uidp)
   if (base === undefined || !inScope(table, { ...base, filters: query.filters }, row)) return false
+  const { anyOf, changedAfterMs } = query
+  if (anyOf !== undefined && !anyOf.values.includes(table.valueOf(row, anyOf.filter) ?? '')) return false
+  if (changedAfterMs !== undefined && row.updateMs <= changedAfterMs) return false
   if (uidp.ids.length > 0 && !uidp.ids.includes(row.uid)) return false
   if (uidp.ancestorsOf !== '' && !isBelow(uidp.ancestorsOf, table.index.kind === groupKind ? row.uid : row.parent)) return false
   return isVisible(query.visibility, query.kind, row.uid)
@@ -169,7 +178,38 @@ function sequenceSortedNow(table: KindTable, scope: ViewScope, order: Order): Se
   return sortedSequence(table, table.byUid.items(from, to), { scope, order })
 }
 
-function pageOf(sequences: readonly Sequence<Row>[], query: ListQuery): ListResult {
+/** The exact filters of a list, once for each value that one of them may have. */
+function alternatives({ filters, anyOf }: ListQuery): ViewScope['filters'][] {
+  const all = anyOf === undefined ? [filters] : anyOf.values.map((value) => [...filters, [anyOf.filter, value] as const])
+  return all.map((one) => [...one].sort(([a], [b]) => (a < b ? -1 : 1)))
+}
+
+/** The order in which a list's rows are looked for: what changed lately is the end of the order of changes. */
+function searchOrder({ order, changedAfterMs }: ListQuery): Order {
+  return changedAfterMs === undefined ? order : changeOrder
+}
+
+/** What of rows in their search order the list shows, in the list's order. What changed lately is sorted here: it is read by those who want the news. */
+function shownOf(sequences: readonly Sequence<Row>[], { order, changedAfterMs }: ListQuery): readonly Sequence<Row>[] {
+  if (changedAfterMs === undefined) return sequences
+  const changed = sequences.map(({ tree, from, to }) => ({
+    tree,
+    to,
+    from: Math.min(
+      to,
+      Math.max(
+        from,
+        tree.rankBy((row) => row.updateMs <= changedAfterMs),
+      ),
+    ),
+  }))
+  if (order === changeOrder) return changed
+  const rows = changed.flatMap(({ tree, from, to }) => tree.items(from, to)).sort(order.compare)
+  return [wholeOf(OrderTree.fromSorted(rows, order.compare))]
+}
+
+function pageOf(found: readonly Sequence<Row>[], query: ListQuery): ListResult {
+  const sequences = shownOf(found, query)
   const merged = new MergedSequence<Row>(sequences, query.order.compare)
   // The comparator looks only at what a SortKey has.
   const after = query.after as Row | undefined
@@ -195,15 +235,14 @@ export async function listRows<T>(current: () => ListSource, read: (result: List
   for (let attempt = 1; ; attempt++) {
     const source = current()
     const { query } = source
-    const { order } = query
-    const filters = [...query.filters].sort(([a], [b]) => (a < b ? -1 : 1))
+    const order = searchOrder(query)
     const table = source.snapshot.table(query.kind)
     const named = namedRows(table, query.uidp)
     if (named !== undefined) {
       const rows = named.filter((row) => matchesAll(table, query, row)).sort(order.compare)
       return read(pageOf([wholeOf(OrderTree.fromSorted(rows, order.compare))], query))
     }
-    const scopes = partsOf(query).map((part): ScopedPart => ({ ...part, filters }))
+    const scopes = partsOf(query).flatMap((part) => alternatives(query).map((filters): ScopedPart => ({ ...part, filters })))
     const atHand = new Map(scopes.map((scope) => [scope, sequenceAtHand(table, scope, order)]))
     const wanting = scopes.filter(isViewScope).filter((scope) => atHand.get(scope) === undefined)
     if (wanting.length === 0 || wanting.length > maxViewsPerList || attempt > maxAttempts) {

@@ -63,9 +63,10 @@ export class RowMaker {
   #filterValue(source: Exclude<FilterSource, { readonly parent: true }>, targets: ScanTarget[]): FilterValue {
     if ('uid' in source) return (uid) => flat(source.uid(uid))
     const at = targets.push(source) - 1
-    const { of } = source
+    const { of, as } = source
     return (_uid, scanned) => {
-      const value = scanned[at]
+      const text = scanned[at]
+      const value = text === undefined || as === undefined ? text : as(text)
       if (value === undefined || of === undefined) return value === undefined ? undefined : this.#intern(value)
       return this.#findUid(value, of) ?? value
     }

@@ -22,10 +22,11 @@ export interface ResourceFields {
 export type Resource = Message & ResourceFields
 
 /**
- * Where an exact filter's value comes from: a field of the record by its proto name (`of`: it is the uid of a record of that kind), the member of a oneof that
- * is set, the record's uid, or its parent's uid.
+ * Where an exact filter's value comes from: a field of the record by its proto name (`of`: it is the uid of a record of that kind; `as`: what the filter makes
+ * of the field's text), the member of a oneof that is set, the record's uid, or its parent's uid.
  */
-export type FilterSource = (ScanTarget & { readonly of?: string }) | { readonly uid: (uid: Uid) => string } | { readonly parent: true }
+export type FilterSource =
+  (ScanTarget & { readonly of?: string; readonly as?: (text: string) => string }) | { readonly uid: (uid: Uid) => string } | { readonly parent: true }
 
 /** What a kind tells the snapshot about its records. */
 export interface KindIndex {

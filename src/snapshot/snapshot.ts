@@ -12,7 +12,7 @@ import { KindTable } from './table.ts'
 export type RowListener = (kind: string, old: Row | undefined, row: Row | undefined) => void
 
 /** Index keys that readers need besides the records; the others only ever guard transactions. */
-export const keptPrefixes = ['i/owners/', sweepPrefix, 'meta/'] as const
+export const keptPrefixes = ['i/owners/', 'i/manifests/', sweepPrefix, 'meta/'] as const
 
 const entriesPerLook = 64
 

@@ -50,6 +50,11 @@ export function ownersKey(root: Uid): string {
   return `i/owners/${root}`
 }
 
+/** Rewritten whenever a manifest of the repo is deleted: what was remembered of its manifests before counts no more. */
+export function manifestsKey(repo: Uid): string {
+  return `i/manifests/${repo}`
+}
+
 /**
  * The root uid (organisation, person or built-in role) whose data a watched key is part of; undefined for keys of the whole platform: names of root records and
  * `meta/`. All keys that one mutation reads or writes have one root, or none, but for the sweep mark of a person, which bindings of other roots look at: so the
@@ -59,7 +64,7 @@ export function rootOfKey(key: string): string | undefined {
   const [space, first = '', second = '', third = ''] = key.split('/')
   if (space === 'r') return second
   if (space !== 'i') return undefined
-  if (first === 'sweep' || first === 'owners') return second
+  if (first === 'sweep' || first === 'owners' || first === 'manifests') return second
   // The holder's parent is before the colon: nothing where the holder is a root.
   if (first === 'name') return third.split(':', 1)[0] || undefined
   // The user is behind the colon: what is used may be a person, who is used everywhere.

@@ -1,0 +1,90 @@
+import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
+import { DomainError } from '../../core/errors.ts'
+import type { Digest } from '../../core/digest.ts'
+import type { Uid } from '../../core/uid.ts'
+import { BlobRecordSchema, type BlobRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
+import { recordKey } from '../../store/keys.ts'
+import { fromStore, notFound } from '../faults.ts'
+import type { Services } from '../services.ts'
+import { guardEpoch, type Epoch } from './content-epoch.ts'
+
+/** All blobs of all repos. */
+export const blobPrefix = 'x/blob/'
+
+/** Where a repo's blob is. */
+export interface BlobName {
+  readonly repo: Uid
+  readonly digest: Digest
+}
+
+/** The key of what a repo holds under a blob's digest. */
+export function blobKey(repo: string, digest: string): string {
+  return `${blobPrefix}${repo}/${digest}`
+}
+
+/** The blob that the repo holds under the digest. */
+export async function heldBlob(services: Services, { repo, digest }: BlobName, signal: AbortSignal): Promise<BlobRecord | undefined> {
+  const entry = await services.store.get(blobKey(repo, digest), signal)
+  return entry === undefined ? undefined : fromBinary(BlobRecordSchema, entry.value)
+}
+
+/** A blob whose bytes are upstream already. */
+export interface BlobPut extends BlobName {
+  /** In bytes. */
+  readonly size: number
+  /** The digest under which the upstream has it. */
+  readonly upstreamDigest: Digest
+  /** As it was before the bytes were put. */
+  readonly epoch: Epoch
+}
+
+/** Records that the repo holds the blob. Throws code 10 CONTENT_COLLECTED where bytes were removed since `epoch` (put them again), code 5 where the repo is gone. */
+export async function recordBlob(services: Services, put: BlobPut, signal: AbortSignal): Promise<void> {
+  const { repo, digest, size, upstreamDigest } = put
+  const record = create(BlobRecordSchema, { size: BigInt(size), upstreamDigest, touchTimeMs: BigInt(services.clock.now()) })
+  const guard = await guardEpoch(services, put, signal)
+  const outcome = await services.store
+    .transact(
+      {
+        guards: [guard, { kind: 'exists', key: recordKey('Repo', repo) }],
+        writes: [{ kind: 'put', key: blobKey(repo, digest), value: toBinary(BlobRecordSchema, record) }],
+      },
+      signal,
+    )
+    .catch((error: unknown) => {
+      throw fromStore(error)
+    })
+  if (outcome.committed) return
+  await guardEpoch(services, put, signal)
+  if ((await services.store.get(recordKey('Repo', repo), signal)) === undefined) throw notFound('Repo', repo)
+  throw new DomainError(10, 'the repo changed meanwhile; try again', { details: { retryAfterMs: 100 } })
+}
+
+/** How old a touch is, in milliseconds, before another one is written. */
+const touchEveryMs = 3_600_000
+
+/**
+ * Notes that somebody who may push was told that the blob is here, and will count on it: nothing removes it for as long as it would keep a new one. Does nothing
+ * where that was noted lately. Resolves with false where the blob is not there any more.
+ */
+export async function touchBlob(services: Services, { repo, digest }: BlobName, signal: AbortSignal): Promise<boolean> {
+  const key = blobKey(repo, digest)
+  const entry = await services.store.get(key, signal)
+  if (entry === undefined) return false
+  const record = fromBinary(BlobRecordSchema, entry.value)
+  const nowMs = services.clock.now()
+  if (nowMs - Number(record.touchTimeMs) < touchEveryMs) return true
+  const value = toBinary(BlobRecordSchema, create(BlobRecordSchema, { ...record, touchTimeMs: BigInt(nowMs) }))
+  const guards = [{ kind: 'unchanged', key, revision: entry.revision }] as const
+  const { committed } = await services.store.transact({ guards, writes: [{ kind: 'put', key, value }] }, signal)
+  return committed || (await services.store.get(key, signal)) !== undefined
+}
+
+/** Forgets the blob: from then on the repo does not hold it. Throws code 5 where it did not. The bytes are the caller's to remove. */
+export async function forgetBlob(services: Services, { repo, digest }: BlobName, signal: AbortSignal): Promise<BlobRecord> {
+  const key = blobKey(repo, digest)
+  const entry = await services.store.get(key, signal)
+  if (entry === undefined) throw notFound('Blob', `${repo}@${digest}`)
+  await services.store.transact({ guards: [], writes: [{ kind: 'delete', key }] }, signal)
+  return fromBinary(BlobRecordSchema, entry.value)
+}

@@ -1,0 +1,95 @@
+import { timestampFromMs, timestampMs } from '@bufbuild/protobuf/wkt'
+import { create } from '@bufbuild/protobuf'
+import { DomainError } from '../../core/errors.ts'
+import type { Digest } from '../../core/digest.ts'
+import { hashQuery, sealCursor } from '../../core/page-token.ts'
+import type { Uid } from '../../core/uid.ts'
+import {
+  ListTagHistoryResponseSchema,
+  TagHistoryRecordSchema,
+  type ListTagHistoryRequest,
+  type RestoreTagRequest,
+} from '../../gen/taproot/registry/v2/history_pb.ts'
+import { TagSchema } from '../../gen/taproot/registry/v2/tags_pb.ts'
+import type { Resource } from '../../snapshot/row.ts'
+import { ChangeSet } from '../change-set.ts'
+import { commitPrepared, type Plan } from '../commit.ts'
+import { notFound } from '../faults.ts'
+import { openPage, pageLimit, recordAnswer } from '../read.ts'
+import { callerOf, type Handler, type Services } from '../services.ts'
+import { emit } from '../write.ts'
+import { heldManifest } from './manifests.ts'
+import { everPointedTo, historyAt, readHistory, type TagName } from './tag-history.ts'
+import { planMove, readMoveFacts } from './tag-moves.ts'
+import { tagKind } from './tags.ts'
+
+/** ListTagHistory: the moves of a tag, oldest first; also of one that was deleted, with its repo or without. */
+export const listTagHistory: Handler = async (services, context, message) => {
+  const { repoUid: repo, tag: name, start, end, pageSize, pageToken } = message as ListTagHistoryRequest
+  if (name === '') throw DomainError.invalid('tag', 'is required')
+  const startMs = start === undefined ? 0 : timestampMs(start)
+  const endMs = end === undefined ? undefined : timestampMs(end)
+  if (endMs !== undefined && endMs <= startMs) throw DomainError.invalid('end', 'must be later than start')
+  const queryHash = hashQuery([context.method.rpc, repo, name, startMs, endMs ?? null, callerOf(context).identity])
+  const { key, restarted } = await openPage(services, context, { text: pageToken, queryHash })
+  // The place in a page token of ours is the time of the last record.
+  const fromMs = key === undefined ? startMs : Number(key[0]) + 1
+  const window = { repo, name, startMs: fromMs, limit: pageLimit(pageSize), ...(endMs === undefined ? {} : { endMs }) }
+  const found = await readHistory(services, window, context.signal)
+  if (found === undefined) throw notFound('TagHistoryRecord', repo)
+  const last = found.records.at(-1)
+  const cursor = last !== undefined && found.more ? { key: [last.timeMs], queryHash, issuedMs: services.clock.now() } : undefined
+  const answer = create(ListTagHistoryResponseSchema, {
+    history: found.records.map(({ timeMs, digest }) => create(TagHistoryRecordSchema, { updateTimestamp: timestampFromMs(timeMs), digest })),
+    nextPageToken: cursor === undefined ? '' : sealCursor(cursor, services.pageKeys.current(), services.random),
+  })
+  return { message: answer, ...(restarted ? { pageTokenRestarted: true } : {}) }
+}
+
+function notRestorable(reason: string, description: string): DomainError {
+  return new DomainError(9, `Precondition failed: ${description}`, { reason, details: { precondition: [{ type: reason, subject: '', description }] } })
+}
+
+/** The digest that the request means. Throws code 9 where the tag did not point to anything then, or never to that digest. */
+async function wantedDigest(services: Services, tag: TagName, request: RestoreTagRequest, signal: AbortSignal): Promise<Digest> {
+  if (request.time === undefined) {
+    // The schema checked it.
+    const digest = request.digest as Digest
+    if (await everPointedTo(services.store, tag, digest, signal)) return digest
+    throw notRestorable('DIGEST_NOT_IN_HISTORY', `the tag ${tag.name} never pointed to ${digest}`)
+  }
+  const digest = await historyAt(services.store, tag, timestampMs(request.time), signal)
+  if (digest !== undefined && digest !== '') return digest
+  throw notRestorable('DIGEST_NOT_IN_HISTORY', `the tag ${tag.name} ${digest === '' ? 'was deleted' : 'was not there yet'} at that time`)
+}
+
+/** Throws code 9 where the bytes are gone, from our records or from the upstream. */
+async function assertContent(services: Services, name: { repo: Uid; digest: Digest }, signal: AbortSignal): Promise<void> {
+  if (services.content === undefined) return
+  const held = await heldManifest(services, name, signal)
+  if (held !== undefined && (await services.content.holdsManifest(name.repo, held.upstreamDigest as Digest, signal))) return
+  throw notRestorable('DIGEST_NOT_FOUND', `the repo no longer holds ${name.digest}`)
+}
+
+/** RestoreTag: moves a tag, also a deleted one, back to a digest of its history. That is one more move, at the end of the history. */
+export const restoreTag: Handler = async (services, context, message) => {
+  const request = message as RestoreTagRequest
+  const { repoUid, tag: name, digest: text, time } = request
+  if (name === '') throw DomainError.invalid('tag', 'is required')
+  if ((text === '') === (time === undefined)) throw DomainError.invalid('digest', 'either digest or time is required, not both')
+  const tag = { repo: repoUid as Uid, name }
+  const restored = await commitPrepared(services, context, {
+    prepare: async (signal) => {
+      const digest = await wantedDigest(services, tag, request, signal)
+      await assertContent(services, { repo: tag.repo, digest }, signal)
+      return { digest, facts: await readMoveFacts(services, tag, digest, signal) }
+    },
+    plan: (planning, { digest, facts }): Plan<Resource> => {
+      const changes = new ChangeSet()
+      const planned = planMove(planning, changes, { ...tag, state: { digest }, facts })
+      emit(planning, context, { changes, subject: planned.tag.uid, body: { desc: TagSchema, message: planned.tag } })
+      return { changes, result: planned.tag }
+    },
+  })
+  return recordAnswer(tagKind, services, restored)
+}
