@@ -77,7 +77,7 @@ export async function putManifest(services: Services, context: MutationContext, 
       const missing = await missingReferences(services, put, signal)
       if (missing.length > 0) throw missingError(missing)
       const entry = await services.store.get(manifestKey(repo, digest), signal)
-      const facts = tag === undefined ? undefined : await readMoveFacts(services, { repo, name: tag }, digest, signal)
+      const facts = tag === undefined ? undefined : await readMoveFacts(services, { repo, name: tag, digest }, signal)
       return { entry, facts, epoch: await guardEpoch(services, put, signal) }
     },
     plan: (planning, { entry, facts, epoch }): Plan<{ previous: Digest | undefined }> => {

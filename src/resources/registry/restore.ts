@@ -51,14 +51,15 @@ function notRestorable(reason: string, description: string): DomainError {
 }
 
 /** The digest that the request means. Throws code 9 where the tag did not point to anything then, or never to that digest. */
-async function wantedDigest(services: Services, tag: TagName, request: RestoreTagRequest, signal: AbortSignal): Promise<Digest> {
+async function wantedDigest({ store }: Services, request: RestoreTagRequest, signal: AbortSignal): Promise<Digest> {
+  const tag: TagName = { repo: request.repoUid, name: request.tag }
   if (request.time === undefined) {
     // The schema checked it.
     const digest = request.digest as Digest
-    if (await everPointedTo(services.store, tag, digest, signal)) return digest
+    if (await everPointedTo(store, { ...tag, digest }, signal)) return digest
     throw notRestorable('DIGEST_NOT_IN_HISTORY', `the tag ${tag.name} never pointed to ${digest}`)
   }
-  const digest = await historyAt(services.store, tag, timestampMs(request.time), signal)
+  const digest = await historyAt(store, { ...tag, timeMs: timestampMs(request.time) }, signal)
   if (digest !== undefined && digest !== '') return digest
   throw notRestorable('DIGEST_NOT_IN_HISTORY', `the tag ${tag.name} ${digest === '' ? 'was deleted' : 'was not there yet'} at that time`)
 }
@@ -80,9 +81,9 @@ export const restoreTag: Handler = async (services, context, message) => {
   const tag = { repo: repoUid as Uid, name }
   const restored = await commitPrepared(services, context, {
     prepare: async (signal) => {
-      const digest = await wantedDigest(services, tag, request, signal)
+      const digest = await wantedDigest(services, request, signal)
       await assertContent(services, { repo: tag.repo, digest }, signal)
-      return { digest, facts: await readMoveFacts(services, tag, digest, signal) }
+      return { digest, facts: await readMoveFacts(services, { ...tag, digest }, signal) }
     },
     plan: (planning, { digest, facts }): Plan<Resource> => {
       const changes = new ChangeSet()

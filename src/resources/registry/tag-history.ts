@@ -115,7 +115,8 @@ export async function readHistory(
 const maxTimeMs = 16 ** 12 - 1
 
 /** The first record in [`fromMs`, `toMs`], if any. */
-async function firstIn(store: Store, tag: TagName, { fromMs, toMs }: { fromMs: number; toMs: number }, signal: AbortSignal): Promise<Entry | undefined> {
+async function firstIn(store: Store, tag: TagName & { fromMs: number; toMs: number }, signal: AbortSignal): Promise<Entry | undefined> {
+  const { fromMs, toMs } = tag
   const prefix = historyPrefixOf(tag)
   const after = fromMs <= 0 ? {} : { after: historyKey(tag, fromMs - 1) }
   const { entries } = await store.range({ prefix, ...after, before: historyKey(tag, toMs + 1), limit: 1 }, signal)
@@ -126,12 +127,13 @@ async function firstIn(store: Store, tag: TagName, { fromMs, toMs }: { fromMs: n
  * What the tag pointed to at a time: the newest record that is not later; `digest` is empty where it was deleted then, undefined where it was not there yet.
  * A search by halves: the store reads forward only.
  */
-export async function historyAt(store: Store, tag: TagName, timeMs: number, signal: AbortSignal): Promise<Digest | '' | undefined> {
-  let best = await firstIn(store, tag, { fromMs: 0, toMs: timeMs }, signal)
+export async function historyAt(store: Store, tag: TagName & { timeMs: number }, signal: AbortSignal): Promise<Digest | '' | undefined> {
+  const timeMs = Math.min(tag.timeMs, maxTimeMs - 1)
+  let best = await firstIn(store, { ...tag, fromMs: 0, toMs: timeMs }, signal)
   if (best === undefined) return undefined
   for (let low = historyTimeMs(best.key) + 1, high = timeMs; low <= high;) {
     const middle = Math.floor((low + high) / 2)
-    const found = await firstIn(store, tag, { fromMs: middle, toMs: high }, signal)
+    const found = await firstIn(store, { ...tag, fromMs: middle, toMs: high }, signal)
     if (found === undefined) high = middle - 1
     else {
       best = found
@@ -142,10 +144,10 @@ export async function historyAt(store: Store, tag: TagName, timeMs: number, sign
 }
 
 /** True where the tag pointed to the digest at some time that its history still holds. */
-export async function everPointedTo(store: Store, tag: TagName, digest: Digest, signal: AbortSignal): Promise<boolean> {
+export async function everPointedTo(store: Store, tag: TagName & { digest: Digest }, signal: AbortSignal): Promise<boolean> {
   for (let after: string | undefined; ;) {
     const { entries, more } = await store.range({ prefix: historyPrefixOf(tag), ...(after === undefined ? {} : { after }), limit: 1000 }, signal)
-    if (entries.some((entry) => moveOf(entry).digest === digest)) return true
+    if (entries.some((entry) => moveOf(entry).digest === tag.digest)) return true
     after = entries.at(-1)?.key
     if (!more || after === undefined) return false
   }

@@ -1,9 +1,9 @@
-import { clone, create, type Message } from '@bufbuild/protobuf'
+import { clone, create } from '@bufbuild/protobuf'
 import { DomainError } from '../../core/errors.ts'
 import type { Digest } from '../../core/digest.ts'
 import type { MethodEvent } from '../../core/method.ts'
 import type { Uid } from '../../core/uid.ts'
-import { DeleteTagRequestSchema, TagSchema, type CreateTagRequest, type DeleteTagRequest } from '../../gen/taproot/registry/v2/tags_pb.ts'
+import { DeleteTagRequestSchema, TagSchema, type CreateTagRequest, type DeleteTagRequest, type Tag } from '../../gen/taproot/registry/v2/tags_pb.ts'
 import type { Resource, Row } from '../../snapshot/row.ts'
 import { recordKey } from '../../store/keys.ts'
 import type { Entry } from '../../store/store.ts'
@@ -35,25 +35,26 @@ export interface MoveFacts {
 }
 
 /** Reads what a move of the tag to `digest` looks at. */
-export async function readMoveFacts(services: Services, tag: TagName, digest: Digest, signal: AbortSignal): Promise<MoveFacts> {
-  const [head, manifest] = await Promise.all([readHead(services.store, tag, signal), services.store.get(manifestKey(tag.repo, digest), signal)])
+export async function readMoveFacts(services: Services, tag: TagName & { digest: Digest }, signal: AbortSignal): Promise<MoveFacts> {
+  const [head, manifest] = await Promise.all([readHead(services.store, tag, signal), services.store.get(manifestKey(tag.repo, tag.digest), signal)])
   return { head, manifest: services.content === undefined ? 'unchecked' : manifest }
 }
 
 /** Throws code 9 where the repo does not hold the digest; else guards that it goes on to (decisions "Tag create"). */
-function assertHeld(changes: ChangeSet, tag: TagName, digest: Digest, { manifest }: MoveFacts): void {
+function assertHeld(changes: ChangeSet, { repo, state: { digest } }: TagName & { state: TagState }, { manifest }: MoveFacts): void {
   if (manifest === 'unchecked') return
   if (manifest === undefined || manifestIn(manifest) === undefined) {
     const description = `the repo holds no manifest ${digest}: push it first`
     throw new DomainError(9, `Precondition failed: ${description}`, {
       reason: 'DIGEST_NOT_FOUND',
-      details: { precondition: [{ type: 'DIGEST_NOT_FOUND', subject: tag.repo, description }] },
+      details: { precondition: [{ type: 'DIGEST_NOT_FOUND', subject: repo, description }] },
     })
   }
   changes.guard({ kind: 'unchanged', key: manifest.key, revision: manifest.revision })
 }
 
-function changed(record: TagRecord, state: TagState): TagRecord {
+function changed(record: Tag, state: TagState): TagRecord {
+  // Every resource has what TagRecord adds.
   const next = clone(TagSchema, record) as TagRecord
   next.digest = state.digest
   if (state.deprecated !== undefined) next.deprecated = state.deprecated
@@ -80,12 +81,12 @@ export interface PlannedMove {
 export function planMove(planning: Planning, changes: ChangeSet, move: TagName & { repo: Uid; state: TagState; facts: MoveFacts }): PlannedMove {
   const { repo, name, state, facts } = move
   const { nowMs } = planning
-  assertHeld(changes, move, state.digest, facts)
+  assertHeld(changes, move, facts)
   const row = tagNamed(planning.snapshot, repo, name)
   if (row === undefined) {
     const atMs = appendHistory(changes, move, { digest: state.digest, nowMs, notBeforeMs: 0, after: facts.head })
     changes.guard({ kind: 'exists', key: recordKey('Repo', repo) })
-    const record = changed(create(TagSchema, { name }) as TagRecord, state)
+    const record = changed(create(TagSchema, { name }), state)
     return { tag: planChild(tagKind, planning, { changes, parent: repo, record, atMs }) as TagRecord, previous: undefined }
   }
   const current = tagOf(row)
@@ -99,7 +100,7 @@ export function planMove(planning: Planning, changes: ChangeSet, move: TagName &
       ? Math.max(nowMs, notBeforeMs)
       : appendHistory(changes, move, { digest: state.digest, nowMs, notBeforeMs, after: facts.head })
   const written = { etag: newEtag(planning.services.random), createMs: row.createMs, updateMs, managedBy: row.managedBy }
-  return { tag: changes.update(tagKind, { row, record, facts: written }) as TagRecord, previous }
+  return { tag: changes.update(tagKind, { row, record, facts: written }), previous }
 }
 
 /** Plans a tag's removal: its history keeps that it went. */
@@ -119,7 +120,7 @@ export const createTag: Handler = async (services, context, message) => {
   const state: TagState = { digest: digest as Digest, deprecated, bundles }
   const outcome = await onceByKey(services, { context, message, parent }, (memory) =>
     commitPrepared(services, context, {
-      prepare: (signal) => readMoveFacts(services, where, state.digest, signal),
+      prepare: (signal) => readMoveFacts(services, { ...where, digest: state.digest }, signal),
       plan: (planning, facts): Plan<Resource> => {
         const row = tagNamed(planning.snapshot, parent, name)
         if (context.ifNoneMatch === '*' && row !== undefined) throw alreadyExists('Tag', `name "${name}" is taken`)
@@ -147,7 +148,7 @@ export const deleteTag: Handler = async (services, context, message) => {
   const { uid } = message as DeleteTagRequest
   await removeRow(services, context, {
     find: (planning) => existingRow(tagKind, planning, uid),
-    emit: (planning, changes) => emit(planning, context, { changes, subject: uid, body: { desc: context.method.input, message: message as Message } }),
+    emit: (planning, changes) => emit(planning, context, { changes, subject: uid, body: { desc: context.method.input, message } }),
     ifMatch: context.ifMatch,
   })
   return { message: create(context.method.output), subject: uid }
