@@ -19,6 +19,8 @@ export interface EntryRequest {
   readonly authorization: string | undefined
   /** Header `taproot-identity`. */
   readonly identity: string | undefined
+  /** The client's address: refused credentials are counted by it, where requests are limited. */
+  readonly remoteAddress?: string | undefined
   /** `<organization>/<image...>`, as it stands in the path, decoded. */
   readonly repository: string
   /** All are needed. */
@@ -46,5 +48,5 @@ export interface Entry {
 export interface Gate {
   enter(request: EntryRequest): Promise<Entry>
   /** For what belongs to no repository (`GET /v2/`): only that the credential is good. */
-  signedIn(request: Pick<EntryRequest, 'authorization' | 'identity' | 'signal'>): Promise<void>
+  signedIn(request: Pick<EntryRequest, 'authorization' | 'identity' | 'remoteAddress' | 'signal'>): Promise<void>
 }

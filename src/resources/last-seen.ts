@@ -15,9 +15,10 @@ export async function noteSignIn(services: Services, uid: Uid): Promise<void> {
   const row = services.replica.snapshot.get('Identity', uid)
   if (row === undefined) return
   // A row of kind Identity holds an Identity.
-  const record = clone(IdentitySchema, row.message as unknown as Identity)
+  const known = row.message as unknown as Identity
   const now = services.clock.now()
-  if (record.lastSeenTime !== undefined && now - timestampMs(record.lastSeenTime) < lastSeenEveryMs) return
+  if (known.lastSeenTime !== undefined && now - timestampMs(known.lastSeenTime) < lastSeenEveryMs) return
+  const record = clone(IdentitySchema, known)
   record.lastSeenTime = timestampFromMs(now)
   const changes = new ChangeSet()
   changes.update(identityKind, { row, record: record as unknown as Resource, facts: row })

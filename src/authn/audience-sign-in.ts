@@ -1,0 +1,24 @@
+import { DomainError } from '../core/errors.ts'
+import type { DecodedToken } from './decoded-token.ts'
+import type { ExternalSignIn } from './external-sign-in.ts'
+
+/**
+ * Signing in at a door of its own: an external token must name one of `audiences` itself, whatever else its identity accepts (architecture 8), else code 7. Everything that is
+ * wrong with the credential otherwise is code 16: here a token is a password, and that a wrong one is refused says nothing about the identity.
+ */
+export function signInFor(audiences: readonly string[], inner: ExternalSignIn): ExternalSignIn {
+  async function asCredential<T>(token: DecodedToken, work: () => Promise<T>): Promise<T> {
+    if (!token.audiences.some((audience) => audiences.includes(audience))) throw new DomainError(7, 'the token is for another audience')
+    try {
+      return await work()
+    } catch (error) {
+      if (error instanceof DomainError && error.code === 7) throw new DomainError(16, error.message, { cause: error })
+      throw error
+    }
+  }
+
+  return {
+    signIn: (token, identity, signal) => asCredential(token, () => inner.signIn(token, identity, signal)),
+    verifyPerson: (token, signal) => asCredential(token, () => inner.verifyPerson(token, signal)),
+  }
+}

@@ -1,0 +1,86 @@
+import { createHash, createPublicKey, sign, type KeyObject } from 'node:crypto'
+import { bits, der, integer, isTrue, octets, oid, sequence, time, utf8 } from './der.ts'
+
+/** A certificate of this program: X.509 version 3, EC P-256, ECDSA with SHA-256 (RFC 5280, RFC 5480, RFC 5758). */
+export interface CertificateRequest {
+  /** Common name. */
+  readonly subject: string
+  readonly publicKey: KeyObject
+  /** 16 random bytes: the serial number. */
+  readonly serial: Uint8Array
+  readonly notBeforeMs: number
+  readonly notAfterMs: number
+}
+
+/** Who signs a certificate. */
+export interface CertificateIssuer {
+  /** Its common name. */
+  readonly name: string
+  readonly privateKey: KeyObject
+}
+
+const ecdsaWithSha256 = sequence(oid('1.2.840.10045.4.3.2'))
+const commonName = '2.5.4.3'
+const extensions = { subjectKey: '2.5.29.14', keyUsage: '2.5.29.15', basicConstraints: '2.5.29.19', authorityKey: '2.5.29.35' } as const
+
+/** Key usages as a BIT STRING: bit 0 digitalSignature; bits 5 and 6 keyCertSign and cRLSign. */
+const usage = { leaf: bits(Uint8Array.of(0x80), 7), authority: bits(Uint8Array.of(0x06), 1) } as const
+
+/** A certificate that may sign others, by its own key. DER. */
+export function issueAuthority(request: CertificateRequest, privateKey: KeyObject): Buffer {
+  return issue(request, { name: request.subject, privateKey }, true)
+}
+
+/** A certificate of a key that signs tokens. DER. */
+export function issueLeaf(request: CertificateRequest, issuer: CertificateIssuer): Buffer {
+  return issue(request, issuer, false)
+}
+
+function issue(request: CertificateRequest, issuer: CertificateIssuer, isAuthority: boolean): Buffer {
+  const body = sequence(
+    der(0xa0, integer(Uint8Array.of(2))),
+    integer(serialOf(request.serial)),
+    ecdsaWithSha256,
+    nameOf(issuer.name),
+    sequence(time(request.notBeforeMs), time(request.notAfterMs)),
+    nameOf(request.subject),
+    request.publicKey.export({ type: 'spki', format: 'der' }),
+    der(0xa3, sequence(...extensionsOf(request, issuer, isAuthority))),
+  )
+  return sequence(body, ecdsaWithSha256, bits(sign('sha256', body, issuer.privateKey)))
+}
+
+function extensionsOf(request: CertificateRequest, issuer: CertificateIssuer, isAuthority: boolean): Buffer[] {
+  const issuerKey = createPublicKey(issuer.privateKey)
+  return [
+    critical(extensions.basicConstraints, isAuthority ? sequence(isTrue, integer(Uint8Array.of(0))) : sequence()),
+    critical(extensions.keyUsage, isAuthority ? usage.authority : usage.leaf),
+    extension(extensions.subjectKey, octets(keyIdOf(request.publicKey))),
+    extension(extensions.authorityKey, sequence(der(0x80, keyIdOf(issuerKey)))),
+  ]
+}
+
+/** Positive, not zero, at most 20 octets (RFC 5280 4.1.2.2). */
+function serialOf(random: Uint8Array): Uint8Array {
+  return Buffer.concat([Uint8Array.of(1), random.subarray(0, 16)])
+}
+
+function nameOf(text: string): Buffer {
+  return sequence(der(0x31, sequence(oid(commonName), utf8(text))))
+}
+
+/** SHA-1 of the public key's bits: method 1 of RFC 5280 4.2.1.2; it names the key and protects nothing. */
+function keyIdOf(publicKey: KeyObject): Buffer {
+  const { x = '', y = '' } = publicKey.export({ format: 'jwk' })
+  return createHash('sha1')
+    .update(Buffer.concat([Uint8Array.of(4), Buffer.from(x, 'base64url'), Buffer.from(y, 'base64url')]))
+    .digest()
+}
+
+function extension(id: string, value: Uint8Array): Buffer {
+  return sequence(oid(id), octets(value))
+}
+
+function critical(id: string, value: Uint8Array): Buffer {
+  return sequence(oid(id), isTrue, octets(value))
+}

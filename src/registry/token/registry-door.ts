@@ -1,0 +1,113 @@
+import type { Authenticated, Authenticator, CredentialInput } from '../../authn/authenticator.ts'
+import { isOperator, type Operator } from '../../authn/principal.ts'
+import { DomainError } from '../../core/errors.ts'
+import { callerOfToken } from '../../resources/caller-of-token.ts'
+import type { Caller, Services } from '../../resources/services.ts'
+import type { RegistryClaims, RegistryTokens, TokenBearer } from './registry-tokens.ts'
+
+/** How much one principal, or one address, may ask. Each throws DomainError code 8 where it is too much. */
+export interface RegistryLimits {
+  principal(uid: string): void
+  address(address: string): void
+}
+
+/** What the registry host's doors are made of. */
+export interface RegistryDoorOptions {
+  readonly services: Services
+  /** For access tokens and external ones that are meant for the registry host. It reads identities from the snapshot as it is: the barrier comes before. */
+  readonly authenticator: Authenticator
+  readonly tokens: RegistryTokens
+  readonly operators: readonly Operator[]
+  /** `bounded` leaves out the question to the store (architecture 5). */
+  readonly reads: 'linearizable' | 'bounded'
+  /** Undefined where requests are not limited. */
+  readonly limits: RegistryLimits | undefined
+}
+
+/** A credential that was verified, as far as it goes without the records. */
+export type Credential =
+  { readonly kind: 'none' } | { readonly kind: 'platform'; readonly token: Authenticated } | { readonly kind: 'registry'; readonly claims: RegistryClaims }
+
+/** A request's credential, and where it came from. */
+export interface DoorInput extends CredentialInput {
+  readonly remoteAddress?: string | undefined
+}
+
+/** Verifies what comes with a request. When it resolves the snapshot holds what was acknowledged before the request came: one shared question to the store, nothing more. */
+export interface RegistryDoor {
+  /** Access tokens and external tokens: what the token endpoint takes. Throws DomainError. */
+  platformCredential(input: DoorInput, signal: AbortSignal): Promise<Exclude<Credential, { kind: 'registry' }>>
+  /** Those and registry tokens. Throws DomainError. */
+  credential(input: DoorInput, signal: AbortSignal): Promise<Credential>
+  /** Who that is as of the current snapshot; undefined for nobody. Throws code 16 where the identity is gone. */
+  callerOf(credential: Credential): Caller | undefined
+}
+
+/** See RegistryDoor. */
+export function createRegistryDoor(options: RegistryDoorOptions): RegistryDoor {
+  const { services, authenticator, tokens, operators, reads, limits } = options
+
+  async function barrier(signal: AbortSignal): Promise<void> {
+    if (reads === 'bounded') services.replica.assertLive()
+    else await services.replica.barrier(signal)
+  }
+
+  async function platform(input: DoorInput, signal: AbortSignal): Promise<Exclude<Credential, { kind: 'registry' }>> {
+    if (isEmpty(input.authorization)) {
+      if (input.remoteAddress !== undefined) limits?.address(input.remoteAddress)
+      await barrier(signal)
+      return { kind: 'none' }
+    }
+    const remembered = authenticator.authenticateRemembered(input)
+    await barrier(signal)
+    const token = remembered ?? (await authenticator.authenticate(input, signal))
+    limits?.principal(token.identityUid)
+    return { kind: 'platform', token }
+  }
+
+  async function registry(authorization: string, signal: AbortSignal): Promise<RegistryClaims | undefined> {
+    const remembered = tokens.verifyRemembered(authorization)
+    const claims = remembered ?? (await tokens.verify(authorization, signal))
+    if (claims === undefined) return undefined
+    if (claims.bearer !== undefined) limits?.principal(claims.bearer.identityUid)
+    await barrier(signal)
+    return claims
+  }
+
+  /** Refused credentials are counted by address, as the API does. */
+  async function counted<T>(input: DoorInput, work: () => Promise<T>): Promise<T> {
+    try {
+      return await work()
+    } catch (error) {
+      if (error instanceof DomainError && (error.code === 16 || error.code === 7) && input.remoteAddress !== undefined) limits?.address(input.remoteAddress)
+      throw error
+    }
+  }
+
+  return {
+    platformCredential: (input, signal) => counted(input, () => platform(input, signal)),
+    credential: (input, signal) =>
+      counted(input, async () => {
+        const { authorization = '' } = input
+        const claims = isEmpty(authorization) ? undefined : await registry(authorization, signal)
+        return claims === undefined ? await platform(input, signal) : { kind: 'registry', claims }
+      }),
+    callerOf(credential) {
+      if (credential.kind === 'none') return undefined
+      if (credential.kind === 'platform') return callerOfToken(services, credential.token)
+      const { bearer } = credential.claims
+      return bearer === undefined ? undefined : callerOfToken(services, { ...bearer, operator: isOperator(operators, bearer.identityUid, bearer.act) })
+    },
+  }
+}
+
+/** What a registry token says of its bearer: what a platform credential said, issued now. */
+export function bearerOf(services: Services, { identityUid, act, narrowing }: Authenticated): TokenBearer {
+  // Not before the identity: this replica's clock may be behind the one that made it.
+  const createMs = services.replica.snapshot.get('Identity', identityUid)?.createMs ?? 0
+  return { identityUid, act, narrowing, issuedAtMs: Math.max(services.clock.now(), createMs) }
+}
+
+function isEmpty(authorization: string | undefined): boolean {
+  return authorization === undefined || authorization.trim() === ''
+}

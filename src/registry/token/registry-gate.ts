@@ -1,0 +1,124 @@
+import { decide as decideReach } from '../../authz/reach.ts'
+import { emptySet } from '../../core/capability.ts'
+import { findRepository, isRepositoryName, nearestGroup, type RepoTarget } from '../../resources/registry/repo-paths.ts'
+import type { Caller, Services } from '../../resources/services.ts'
+import type { Entry, Gate, RegistryAction } from '../gate.ts'
+import { RegistryError } from '../registry-error.ts'
+import type { Challenger } from './challenge.ts'
+import type { Credential, RegistryDoor } from './registry-door.ts'
+import type { TokenAccess } from './registry-tokens.ts'
+import { holds, isPublic, isSuspended, placeOf } from './rights.ts'
+
+/** What the gate is made of. */
+export interface RegistryGateOptions {
+  readonly services: Services
+  readonly door: RegistryDoor
+  readonly challenger: Challenger
+  /** Name of the root group whose repos anyone may pull. */
+  readonly publicOrganization: string | undefined
+}
+
+/** A request under decision: who asks, with what, for what. */
+interface Asked {
+  readonly path: string
+  readonly actions: readonly RegistryAction[]
+  readonly credential: Credential
+  readonly caller: Caller | undefined
+}
+
+/** See Gate. Of a token only the signature is remembered: identity, path and bindings are looked at in the snapshot at each use. */
+export function createRegistryGate(options: RegistryGateOptions): Gate {
+  const { door, challenger } = options
+  return {
+    async enter({ repository, actions, signal, ...input }) {
+      if (!isRepositoryName(repository)) throw new RegistryError('NAME_INVALID', 'the repository name must be lowercase components, separated by slashes')
+      try {
+        const credential = await door.credential(input, signal)
+        return decide(options, { path: repository, actions, credential, caller: door.callerOf(credential) })
+      } catch (error) {
+        throw challenger.refusal(error, { path: repository, actions })
+      }
+    },
+    async signedIn({ signal, ...input }) {
+      try {
+        const credential = await door.credential(input, signal)
+        if (credential.kind === 'none') throw challenger.unauthorized('sign in first')
+        door.callerOf(credential)
+      } catch (error) {
+        throw challenger.refusal(error)
+      }
+    },
+  }
+}
+
+/** All of it as of one snapshot. Throws RegistryError. */
+function decide(options: RegistryGateOptions, asked: Asked): Entry {
+  const { path, actions, credential, caller } = asked
+  const access = credential.kind === 'registry' ? credential.claims.access.get(path) : undefined
+  if (credential.kind === 'registry' && access === undefined) throw denied('the token is for another image')
+  const target = findRepository(options.services.replica.snapshot, path)
+  if (target === undefined) throw unknown(options, asked)
+  if (access !== undefined && !agrees(access, target)) throw moved(target)
+  const allowed = (action: RegistryAction): boolean => isAllowed(options, caller, { target, action })
+  const lacking = actions.filter((action) => !allowed(action))
+  if (lacking.length > 0) throw refused(options, asked, target)
+  if (access !== undefined && !actions.every((action) => access.actions.includes(action))) {
+    throw options.challenger.unauthorized('the token is for other actions', { path, actions }, 'insufficient_scope')
+  }
+  if (target.kind === 'absent' && !actions.includes('push')) throw new RegistryError('NAME_UNKNOWN', 'there is no such repository')
+  return {
+    repository: path,
+    target,
+    caller,
+    may: (action) => (access === undefined || access.actions.includes(action)) && allowed(action),
+    pullable: (other) => pullable(options, asked, other),
+  }
+}
+
+/** By the bindings as they are now. */
+function isAllowed(
+  { services, publicOrganization }: RegistryGateOptions,
+  caller: Caller | undefined,
+  asked: { target: RepoTarget; action: RegistryAction },
+): boolean {
+  const { snapshot } = services.replica
+  if (asked.action === 'pull' && isPublic(snapshot, publicOrganization, asked.target)) return true
+  return caller !== undefined && holds(snapshot, caller.reach(), asked)
+}
+
+/** Whether the path still means what it meant when the token was issued: a name that another repo or group has now is none of the token's. */
+function agrees({ place }: TokenAccess, target: RepoTarget): boolean {
+  return 'uid' in place ? target.kind === 'repo' && target.uid === place.uid : target.parent === place.parent
+}
+
+function moved(target: RepoTarget): RegistryError {
+  return target.kind === 'absent'
+    ? new RegistryError('NAME_UNKNOWN', 'there is no such repository any more')
+    : denied('the token is for what had this name before')
+}
+
+/** Nothing is at the path: said to those who have reach where it leads, and to nobody else, to whom it looks like another's. */
+function unknown({ services, challenger }: RegistryGateOptions, { path, actions, credential, caller }: Asked): RegistryError {
+  if (caller === undefined) return challenger.unauthorized('sign in first', { path, actions })
+  const { snapshot } = services.replica
+  const nearest = nearestGroup(snapshot, path)
+  const isKnown = credential.kind === 'registry' || (nearest !== undefined && decideReach(caller.reach(), nearest, emptySet).kind !== 'hidden')
+  return isKnown ? new RegistryError('NAME_UNKNOWN', 'there is no such repository') : denied('permission denied')
+}
+
+function refused({ services, challenger }: RegistryGateOptions, { path, actions, caller }: Asked, target: RepoTarget): RegistryError {
+  if (caller === undefined) return challenger.unauthorized('sign in first', { path, actions })
+  return denied(isSuspended(services.replica.snapshot, placeOf(target)) ? 'the organisation is suspended' : 'permission denied')
+}
+
+function denied(message: string): RegistryError {
+  return new RegistryError('DENIED', message)
+}
+
+function pullable(options: RegistryGateOptions, { credential, caller }: Asked, path: string): ReturnType<Entry['pullable']> {
+  const target = findRepository(options.services.replica.snapshot, path)
+  if (target?.kind !== 'repo' || !isAllowed(options, caller, { target, action: 'pull' })) return undefined
+  if (credential.kind !== 'registry') return target.uid
+  const access = credential.claims.access.get(path)
+  return access !== undefined && access.actions.includes('pull') && agrees(access, target) ? target.uid : undefined
+}

@@ -1,0 +1,106 @@
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Log } from '../../core/log.ts'
+import { noteSignIn } from '../../resources/last-seen.ts'
+import { findRepository } from '../../resources/registry/repo-paths.ts'
+import type { Caller, Services } from '../../resources/services.ts'
+import { Exchange } from '../oci/exchange.ts'
+import { errorBody, isFault } from '../oci/oci-errors.ts'
+import { RegistryError } from '../registry-error.ts'
+import type { Challenger } from './challenge.ts'
+import { bearerOf, type RegistryDoor } from './registry-door.ts'
+import { registryTokenSeconds, type RegistryTokens, type TokenAccess } from './registry-tokens.ts'
+import { holds, isPublic } from './rights.ts'
+import { parseScopes, type RepositoryScope } from './scope.ts'
+import { readForm, readQuery, type TokenRequest } from './token-request.ts'
+
+/** What the token endpoint is made of. */
+export interface TokenEndpointOptions {
+  readonly services: Services
+  readonly door: RegistryDoor
+  readonly tokens: RegistryTokens
+  readonly challenger: Challenger
+  readonly publicOrganization: string | undefined
+  readonly log: Log
+  readonly newRequestId: () => string
+}
+
+interface Noting extends TokenEndpointOptions {
+  /** Told who signed in. */
+  readonly note: (caller: Caller) => void
+}
+
+/** The answer to a token request, as JSON. */
+interface TokenAnswer {
+  readonly token: string
+  readonly access_token: string
+  readonly expires_in: number
+  readonly issued_at: string
+}
+
+const headers = ['Content-Type', 'application/json', 'Cache-Control', 'no-store', 'X-Content-Type-Options', 'nosniff']
+
+/**
+ * `/token`, the distribution token protocol (decisions "/token"): GET, and POST in the OAuth2 form. Grants of what is asked for what the caller may do now, which may be nothing: that is
+ * said when the token is used. Without a scope only the credential is checked.
+ */
+export function createTokenEndpoint(options: TokenEndpointOptions): (request: IncomingMessage, response: ServerResponse) => Promise<void> {
+  const noting: Noting = { ...options, note: createNotes(options) }
+  return async (request, response) => {
+    const exchange = new Exchange(request, response, options.newRequestId)
+    try {
+      exchange.send(200, headers, JSON.stringify(await answer(noting, exchange)))
+    } catch (thrown) {
+      const error = options.challenger.refusal(thrown)
+      if (isFault(error)) options.log.error('a token request failed', { requestId: exchange.requestId, error: String(error.cause ?? error) })
+      if (!response.headersSent) exchange.send(error.status, [...headers, ...Object.entries(error.headers).flat()], errorBody(error))
+    }
+  }
+}
+
+async function answer(options: Noting, { request, signal }: Exchange): Promise<TokenAnswer> {
+  const { door, tokens, services } = options
+  const asked = await read(request)
+  const { repositories, asked: isScoped } = parseScopes(asked.scopes)
+  const input = { ...asked.credential, remoteAddress: request.socket.remoteAddress }
+  const credential = await door.platformCredential(input, signal)
+  const caller = door.callerOf(credential)
+  const access = repositories.flatMap((scope) => grant(options, caller, scope))
+  if (credential.kind === 'none' && (!isScoped || access.length === 0 || access.length < repositories.length)) {
+    throw options.challenger.unauthorized('sign in first', repositories[0])
+  }
+  if (caller !== undefined) options.note(caller)
+  const bearer = credential.kind === 'none' ? undefined : bearerOf(services, credential.token)
+  const { token, issuedAtMs } = tokens.mint({ bearer, access })
+  return { token, access_token: token, expires_in: registryTokenSeconds, issued_at: new Date(issuedAtMs).toISOString() }
+}
+
+function read(request: IncomingMessage): TokenRequest | Promise<TokenRequest> {
+  if (request.method === 'GET') return readQuery(request)
+  if (request.method === 'POST') return readForm(request)
+  throw new RegistryError('UNSUPPORTED', 'tokens are asked for with GET or POST', { headers: { Allow: 'GET, POST' } })
+}
+
+/** What the caller may do of what is asked; nothing at all where that is nothing. */
+function grant({ services, publicOrganization }: TokenEndpointOptions, caller: Caller | undefined, { path, actions }: RepositoryScope): TokenAccess[] {
+  const { snapshot } = services.replica
+  const target = findRepository(snapshot, path)
+  if (target === undefined) return []
+  const reach = caller?.reach()
+  const granted = actions.filter(
+    (action) => (action === 'pull' && isPublic(snapshot, publicOrganization, target)) || (reach !== undefined && holds(snapshot, reach, { target, action })),
+  )
+  if (granted.length === 0) return []
+  return [{ path, actions: granted, place: target.kind === 'repo' ? { uid: target.uid } : { parent: target.parent } }]
+}
+
+/** Notes sign-ins, one at a time for each identity. Nobody waits for it. */
+function createNotes({ services, log }: TokenEndpointOptions): (caller: Caller) => void {
+  const running = new Set<string>()
+  return ({ identity }) => {
+    if (running.has(identity)) return
+    running.add(identity)
+    noteSignIn(services, identity)
+      .catch((error: unknown) => log.warn('lastSeenTime was not written', { uid: identity, error: String(error) }))
+      .finally(() => running.delete(identity))
+  }
+}

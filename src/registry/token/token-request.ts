@@ -1,0 +1,61 @@
+import type { IncomingMessage } from 'node:http'
+import type { CredentialInput } from '../../authn/authenticator.ts'
+import { RegistryError } from '../registry-error.ts'
+
+/** A request for a registry token, in either form of the protocol. */
+export interface TokenRequest {
+  readonly credential: CredentialInput
+  /** The `scope` parameters as they are. */
+  readonly scopes: readonly string[]
+}
+
+/** The longest form, in bytes: credentials are tokens of 16 KiB at most. */
+const maxFormBytes = 64 * 1024
+
+/** Reads a GET: the credential is in the header, the scopes in the query. `service`, `account`, `client_id` and `offline_token` change nothing. */
+export function readQuery(request: IncomingMessage): TokenRequest {
+  const url = request.url ?? ''
+  const mark = url.indexOf('?')
+  const query = new URLSearchParams(mark < 0 ? '' : url.slice(mark + 1))
+  return { credential: headerCredential(request), scopes: query.getAll('scope') }
+}
+
+/**
+ * Reads a POST in the OAuth2 form: `grant_type=password` with `username` and `password`, or `refresh_token` with an access token or external token as `refresh_token`. Throws
+ * RegistryError: 400 for another form, 413 for one over 64 KiB.
+ */
+export async function readForm(request: IncomingMessage): Promise<TokenRequest> {
+  const type = request.headers['content-type']?.split(';', 1)[0]?.trim().toLowerCase()
+  if (type !== 'application/x-www-form-urlencoded') throw badForm('the body must be application/x-www-form-urlencoded')
+  const form = new URLSearchParams(await readBody(request))
+  const identity = headerCredential(request).identity
+  return { credential: { authorization: authorizationOf(form), identity }, scopes: form.getAll('scope') }
+}
+
+function headerCredential({ headers }: IncomingMessage): CredentialInput {
+  const identity = headers['taproot-identity']
+  return { authorization: headers.authorization, identity: typeof identity === 'string' ? identity : undefined }
+}
+
+/** The header that says the same. */
+function authorizationOf(form: URLSearchParams): string {
+  const grant = form.get('grant_type')
+  if (grant === 'password') return `Basic ${Buffer.from(`${form.get('username') ?? ''}:${form.get('password') ?? ''}`).toString('base64')}`
+  if (grant === 'refresh_token' && !/\s/.test(form.get('refresh_token') ?? ' ')) return `Bearer ${form.get('refresh_token') ?? ''}`
+  throw badForm('grant_type must be password, or refresh_token with a refresh_token')
+}
+
+async function readBody(request: IncomingMessage): Promise<string> {
+  const chunks: Buffer[] = []
+  let size = 0
+  for await (const chunk of request as AsyncIterable<Buffer>) {
+    size += chunk.length
+    if (size > maxFormBytes) throw new RegistryError('SIZE_INVALID', 'the form is too large', { headers: { Connection: 'close' } })
+    chunks.push(chunk)
+  }
+  return Buffer.concat(chunks).toString('utf8')
+}
+
+function badForm(message: string): RegistryError {
+  return new RegistryError('UNSUPPORTED', message, { status: 400 })
+}
