@@ -54,7 +54,7 @@ export interface Upload {
   readonly offset: number
 }
 
-/** Bytes for an upload. `body` is read to its end, or destroyed where the call fails; how fast is up to the upstream. */
+/** Bytes for an upload. `body` is read to its end, or destroyed where the call fails; how fast is up to the upstream. An error of `body` is what the call rejects with. */
 export interface Chunk {
   readonly body: Readable
   /** Where it begins; not checked where absent. `range_invalid` where the upload ends elsewhere. */
@@ -65,7 +65,7 @@ export interface Chunk {
 
 /**
  * What keeps the bytes (architecture 8). A repository of it is a repo's uid, never reused. What a repo holds is not asked here: our own records say that, so
- * an upstream that shares bytes between repositories tells nobody about them. Every method rejects with UpstreamError, or with the signal's reason.
+ * an upstream that shares bytes between repositories tells nobody about them. Every method rejects with UpstreamError, with the signal's reason, or with the error of a chunk's body.
  * Two adapters pass one contract suite: test/registry/upstream/contract.ts.
  */
 export interface Upstream {
@@ -98,7 +98,8 @@ export interface Upstream {
   appendUpload(repo: Uid, source: { state: string; chunk: Chunk }, signal: AbortSignal): Promise<Upload>
   /**
    * Appends the last chunk, if any, and makes the whole visible under `digest` at once, durably. Resolves with its size and with the digest under which the
-   * upstream has it: the blob is read, and deleted, under that one. `digest_mismatch`, `upload_unknown`, `range_invalid`, `exhausted`.
+   * upstream has it: the blob is read, and deleted, under that one. `digest_mismatch` (the upload is gone then), `upload_unknown`,
+   * `range_invalid`, `exhausted`.
    */
   finishUpload(repo: Uid, source: { state: string; digest: Digest; chunk?: Chunk }, signal: AbortSignal): Promise<{ size: number; digest: Digest }>
   /** Drops an upload with what arrived of it. Does nothing where there is none. */

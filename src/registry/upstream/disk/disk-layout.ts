@@ -1,0 +1,39 @@
+import { createHash } from 'node:crypto'
+import { join } from 'node:path'
+import { algorithmOf, hexOf, isDigest, type Digest } from '../../../core/digest.ts'
+import { isUid, type Uid } from '../../../core/uid.ts'
+
+/** What a repository holds. */
+export type StoredKind = 'manifest' | 'blob'
+
+/** The folder of each kind. Segments of a uid are hex digits, so none is taken for one of them. */
+export const foldersOf = { manifest: 'manifests', blob: 'blobs' } as const satisfies Readonly<Record<StoredKind, string>>
+
+const uploadId = /^[0-9a-f]{32}$/
+
+/** Where things are below the directory of an embedded upstream. Nothing but uids, digests and ids of the right shape becomes part of a path. */
+export class DiskLayout {
+  /** Everything that is stored, by repo. */
+  readonly repos: string
+  readonly uploads: string
+  /** Files that were not complete when the process ended mean nothing here. */
+  readonly temporary: string
+
+  constructor(directory: string) {
+    this.repos = join(directory, 'repos')
+    this.uploads = join(directory, 'uploads')
+    this.temporary = join(directory, 'temporary')
+  }
+
+  /** `<dir>/repos/<uid>/{blobs,manifests}/<algorithm>/<hex>` */
+  stored(repo: Uid, kind: StoredKind, digest: Digest): string {
+    if (!isUid(repo) || !isDigest(digest)) throw new TypeError('neither uid nor digest')
+    return join(this.repos, ...repo.split('/'), foldersOf[kind], algorithmOf(digest), hexOf(digest))
+  }
+
+  /** The file of an upload, which belongs to one repo; undefined where the id is none. */
+  upload(repo: Uid, id: string): string | undefined {
+    if (!uploadId.test(id)) return undefined
+    return join(this.uploads, `${id}.${createHash('sha256').update(repo).digest('hex').slice(0, 32)}`)
+  }
+}

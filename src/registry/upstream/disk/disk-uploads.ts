@@ -1,0 +1,229 @@
+import { createHash, type Hash } from 'node:crypto'
+import { createReadStream } from 'node:fs'
+import { open, readdir, rm, stat, type FileHandle } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { Readable } from 'node:stream'
+import { algorithmOf, digestOfHex, type Digest, type DigestAlgorithm } from '../../../core/digest.ts'
+import { randomHex, type Clock, type Random } from '../../../core/runtime.ts'
+import type { Uid } from '../../../core/uid.ts'
+import { UpstreamError, type Chunk, type Upload } from '../upstream.ts'
+import { ifThere, moveInto } from './disk-files.ts'
+import type { DiskLayout } from './disk-layout.ts'
+import { KeyedLock } from './keyed-lock.ts'
+
+/** Uploads whose hash is kept while nothing arrives; the files of others are read again when they end. */
+const maxHashes = 1000
+
+/** The hash of the first `bytes` bytes of an upload. */
+interface RunningHash {
+  readonly hash: Hash
+  readonly algorithm: DigestAlgorithm
+  bytes: number
+}
+
+/** An error of a chunk's body, to be told from those of the disk. */
+export class BodyError extends Error {
+  readonly reason: unknown
+  constructor(reason: unknown) {
+    super('the body of a chunk broke')
+    this.reason = reason
+  }
+}
+
+/** A file that grows until it gets its name. `state` is `<id>.<offset>`: one that is not the newest is told from it by its offset. */
+interface Place {
+  readonly id: string
+  readonly file: string
+  readonly offset: number
+}
+
+/** The uploads of an embedded upstream: what arrived is in a file each, which becomes the blob. */
+export class DiskUploads {
+  readonly #layout: DiskLayout
+  readonly #random: Random
+  readonly #lock = new KeyedLock()
+  readonly #hashes = new Map<string, RunningHash>()
+
+  constructor(layout: DiskLayout, random: Random) {
+    this.#layout = layout
+    this.#random = random
+  }
+
+  async start(repo: Uid): Promise<Upload> {
+    const id = randomHex(this.#random, 16)
+    const handle = await open(this.#place(repo, `${id}.0`).file, 'wx', 0o600)
+    await handle.close()
+    return uploadAt(id, 0)
+  }
+
+  async status(repo: Uid, state: string): Promise<Upload> {
+    const { id, file } = this.#place(repo, state)
+    return uploadAt(id, await sizeOf(file))
+  }
+
+  append(repo: Uid, state: string, source: { chunk: Chunk; signal: AbortSignal }): Promise<Upload> {
+    const place = this.#place(repo, state)
+    return this.#lock.run(place.id, source.signal, async () => {
+      const handle = await this.#open(place, source.chunk)
+      try {
+        return uploadAt(place.id, await this.#write(handle, place, { ...source, algorithm: 'sha256' }))
+      } finally {
+        await handle.close()
+      }
+    })
+  }
+
+  finish(repo: Uid, state: string, source: { digest: Digest; chunk?: Chunk; signal: AbortSignal }): Promise<{ size: number; digest: Digest }> {
+    const place = this.#place(repo, state)
+    const { digest, chunk, signal } = source
+    const algorithm = algorithmOf(digest)
+    return this.#lock.run(place.id, signal, async () => {
+      const handle = await this.#open(place, chunk)
+      try {
+        const size = chunk === undefined ? place.offset : await this.#write(handle, place, { chunk, signal, algorithm })
+        if ((await this.#digest(place, { algorithm, size, signal })) !== digest)
+          throw new UpstreamError('digest_mismatch', 'the bytes are not those of the digest')
+        await handle.sync()
+        await moveInto(place.file, this.#layout.stored(repo, 'blob', digest))
+        this.#hashes.delete(place.id)
+        return { size, digest }
+      } catch (error) {
+        // Bytes of another digest are of no use to anybody.
+        if (error instanceof UpstreamError && error.kind === 'digest_mismatch') await this.#remove(place)
+        throw error
+      } finally {
+        await handle.close()
+      }
+    })
+  }
+
+  cancel(repo: Uid, state: string, signal: AbortSignal): Promise<void> {
+    const place = this.#place(repo, state)
+    return this.#lock.run(place.id, signal, () => this.#remove(place))
+  }
+
+  /** Removes uploads to which nothing was added for `olderThanMs`, but for those that something is being added to. Resolves with how many there were. */
+  async collect(olderThanMs: number, clock: Clock): Promise<number> {
+    let removed = 0
+    for (const name of await readdir(this.#layout.uploads)) {
+      const [id = ''] = name.split('.')
+      const file = join(this.#layout.uploads, name)
+      const found = this.#lock.holds(id) ? undefined : await ifThere(stat(file))
+      if (found === undefined || clock.now() - found.mtimeMs < olderThanMs) continue
+      await rm(file, { force: true })
+      this.#hashes.delete(id)
+      removed += 1
+    }
+    return removed
+  }
+
+  #place(repo: Uid, state: string): Place {
+    const [id = '', offset = ''] = state.split('.')
+    const file = this.#layout.upload(repo, id)
+    if (file === undefined || !/^\d{1,15}$/.test(offset)) throw unknownUpload()
+    return { id, file, offset: Number(offset) }
+  }
+
+  /** The upload's file, where it ends at the offset that the state and the chunk say. */
+  async #open(place: Place, chunk: Chunk | undefined): Promise<FileHandle> {
+    const handle = await ifThere(open(place.file, 'r+'))
+    if (handle === undefined) throw unknownUpload()
+    try {
+      const { size } = await handle.stat()
+      if (size !== place.offset || (chunk?.offset ?? size) !== size) throw new UpstreamError('range_invalid', `the upload ends at ${size}`)
+      return handle
+    } catch (error) {
+      await handle.close()
+      throw error
+    }
+  }
+
+  /** Appends a body and resolves with the size it makes. One write is under way while the next piece is hashed. */
+  async #write(handle: FileHandle, place: Place, source: { chunk: Chunk; signal: AbortSignal; algorithm: DigestAlgorithm }): Promise<number> {
+    const { chunk, signal } = source
+    const running = this.#running(place, source.algorithm)
+    let size = place.offset
+    let writing: Promise<void> = Promise.resolve()
+    try {
+      for await (const piece of piecesOf(chunk.body, signal)) {
+        running?.hash.update(piece)
+        const at = size
+        size += piece.length
+        await writing
+        writing = writeAll(handle, piece, at)
+        // Awaited with the next piece, or below.
+        writing.catch(() => undefined)
+      }
+    } finally {
+      await writing
+    }
+    if (chunk.length !== undefined && size - place.offset !== chunk.length) throw new UpstreamError('refused', 'the chunk has another length than it said')
+    if (running !== undefined) this.#keep(place.id, { ...running, bytes: size })
+    return size
+  }
+
+  /** The hash so far, taken out: it comes back only with all of the bytes. */
+  #running(place: Place, algorithm: DigestAlgorithm): RunningHash | undefined {
+    const kept = this.#hashes.get(place.id)
+    this.#hashes.delete(place.id)
+    if (place.offset === 0) return { hash: createHash(algorithm), algorithm, bytes: 0 }
+    return kept?.bytes === place.offset && kept.algorithm === algorithm ? kept : undefined
+  }
+
+  #keep(id: string, running: RunningHash): void {
+    this.#hashes.set(id, running)
+    if (this.#hashes.size <= maxHashes) return
+    for (const oldest of this.#hashes.keys()) return void this.#hashes.delete(oldest)
+  }
+
+  async #digest(place: Place, whole: { algorithm: DigestAlgorithm; size: number; signal: AbortSignal }): Promise<Digest> {
+    const kept = this.#hashes.get(place.id)
+    if (kept?.bytes === whole.size && kept.algorithm === whole.algorithm) return digestOfHex(kept.algorithm, kept.hash.copy().digest('hex'))
+    const hash = createHash(whole.algorithm)
+    for await (const piece of createReadStream(place.file, { highWaterMark: 1024 * 1024, signal: whole.signal })) hash.update(piece as Uint8Array) // a cast: no encoding is set
+    return digestOfHex(whole.algorithm, hash.digest('hex'))
+  }
+
+  async #remove(place: Place): Promise<void> {
+    this.#hashes.delete(place.id)
+    await rm(place.file, { force: true })
+  }
+}
+
+function uploadAt(id: string, offset: number): Upload {
+  return { state: `${id}.${offset}`, offset }
+}
+
+function unknownUpload(): UpstreamError {
+  return new UpstreamError('upload_unknown', 'there is no such upload')
+}
+
+async function sizeOf(file: string): Promise<number> {
+  const found = await ifThere(stat(file))
+  if (found === undefined) throw unknownUpload()
+  return found.size
+}
+
+/** A body's pieces; its errors come as BodyError. It is destroyed where the reader stops, or the signal says so. */
+async function* piecesOf(body: Readable, signal: AbortSignal): AsyncGenerator<Uint8Array> {
+  const onAbort = (): void => void body.destroy(signal.reason as Error) // a cast: destroy passes on what it gets
+  if (signal.aborted) onAbort()
+  signal.addEventListener('abort', onAbort, { once: true })
+  const pieces = (body as AsyncIterable<Uint8Array>)[Symbol.asyncIterator]() // a cast: bodies are streams of bytes
+  try {
+    for (;;) {
+      const next = await pieces.next().catch((error: unknown) => {
+        throw new BodyError(error)
+      })
+      if (next.done === true) return
+      yield next.value
+    }
+  } finally {
+    signal.removeEventListener('abort', onAbort)
+    body.destroy()
+  }
+}
+
+async function writeAll(handle: FileHandle, piece: Uint8Array, position: number): Promise<void> {
+  for (let done = 0; done < piece.length;) done += (await handle.write(piece, done, piece.length - done, position + done)).bytesWritten
+}

@@ -1,0 +1,233 @@
+import { constants } from 'node:fs'
+import { access, link, open, opendir, readFile, rm, stat, utimes } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import { algorithmOf, digestOf, digestOfHex, isDigest, type Digest } from '../../../core/digest.ts'
+import { randomHex, type Clock, type Random } from '../../../core/runtime.ts'
+import { isUid, trustedUid, type Uid } from '../../../core/uid.ts'
+import { exactBody } from '../exact-body.ts'
+import { UpstreamError, type BlobStream, type ByteRange, type ManifestBytes, type Upstream } from '../upstream.ts'
+import { codeOf, diskError, ifThere, makeDirectory, syncDirectory, writeWhole } from './disk-files.ts'
+import { DiskLayout, foldersOf, type StoredKind } from './disk-layout.ts'
+import { BodyError, DiskUploads } from './disk-uploads.ts'
+
+const readSize = 256 * 1024
+const newline = 0x0a
+
+/** Something that a repository of the embedded upstream holds. */
+export interface Stored {
+  readonly repo: Uid
+  readonly kind: StoredKind
+  readonly digest: Digest
+  /** When it last got there; copies of a directory may say a later time. */
+  readonly modifiedMs: number
+}
+
+/** The embedded upstream, with what a garbage collector needs beside the port. */
+export interface DiskUpstream extends Upstream {
+  /** Everything that is stored, in no order. What comes or goes meanwhile may be in it or not. */
+  stored(): AsyncIterable<Stored>
+  /** Removes uploads to which nothing was added for so long, and what processes that were killed left behind. Resolves with how many uploads there were. */
+  collectUploads(olderThanMs: number): Promise<number>
+}
+
+/** What an embedded upstream needs. */
+export interface DiskUpstreamOptions {
+  /** Made where it is missing. One process at a time uses it. */
+  readonly directory: string
+  readonly clock: Clock
+  readonly random: Random
+}
+
+/**
+ * An upstream that keeps the bytes in files below a directory, each under its digest: a file is there whole, or not at all, also after kill -9 or loss of power.
+ * A mount is a hard link. A manifest's file begins with a line that says its media type.
+ */
+export async function createDiskUpstream(options: DiskUpstreamOptions): Promise<DiskUpstream> {
+  const layout = new DiskLayout(options.directory)
+  for (const directory of [layout.repos, layout.uploads, layout.temporary]) await makeDirectory(directory).catch(rethrow)
+  return new FileUpstream(layout, options)
+}
+
+class FileUpstream implements DiskUpstream {
+  readonly #layout: DiskLayout
+  readonly #clock: Clock
+  readonly #random: Random
+  readonly #uploads: DiskUploads
+
+  constructor(layout: DiskLayout, { clock, random }: DiskUpstreamOptions) {
+    this.#layout = layout
+    this.#clock = clock
+    this.#random = random
+    this.#uploads = new DiskUploads(layout, random)
+  }
+
+  async ready(signal: AbortSignal): Promise<void> {
+    await guarded(signal, () => access(this.#layout.uploads, constants.W_OK))
+  }
+
+  async getManifest(repo: Uid, digest: Digest, signal: AbortSignal): Promise<ManifestBytes | undefined> {
+    const file = await guarded(signal, () => ifThere(readFile(this.#layout.stored(repo, 'manifest', digest))))
+    if (file === undefined) return undefined
+    const end = file.indexOf(newline)
+    const bytes = file.subarray(end + 1)
+    if (digestOf(bytes, algorithmOf(digest)) !== digest) throw new UpstreamError('digest_mismatch', 'the bytes of a manifest have changed on the disk')
+    return { digest, mediaType: file.toString('latin1', 0, end), bytes }
+  }
+
+  async hasManifest(repo: Uid, digest: Digest, signal: AbortSignal): Promise<boolean> {
+    return (await guarded(signal, () => ifThere(stat(this.#layout.stored(repo, 'manifest', digest))))) !== undefined
+  }
+
+  async putManifest(repo: Uid, manifest: ManifestBytes, signal: AbortSignal): Promise<void> {
+    const { digest, mediaType, bytes } = manifest
+    if (digestOf(bytes, algorithmOf(digest)) !== digest) throw new UpstreamError('digest_mismatch', 'the bytes are not those of the digest')
+    if (mediaType.includes('\n')) throw new UpstreamError('refused', 'a media type is one line')
+    const path = this.#layout.stored(repo, 'manifest', digest)
+    const temporary = join(this.#layout.temporary, randomHex(this.#random, 16))
+    await guarded(signal, async () => {
+      await makeDirectory(dirname(path))
+      await writeWhole(path, temporary, Buffer.concat([Buffer.from(`${mediaType}\n`, 'latin1'), bytes]))
+    })
+  }
+
+  async deleteManifest(repo: Uid, digest: Digest, signal: AbortSignal): Promise<void> {
+    await guarded(signal, () => rm(this.#layout.stored(repo, 'manifest', digest), { force: true }))
+  }
+
+  async statBlob(repo: Uid, digest: Digest, signal: AbortSignal): Promise<number | undefined> {
+    return (await guarded(signal, () => ifThere(stat(this.#layout.stored(repo, 'blob', digest)))))?.size
+  }
+
+  async readBlob(repo: Uid, source: { digest: Digest; range?: ByteRange }, signal: AbortSignal): Promise<BlobStream | undefined> {
+    return guarded(signal, async () => {
+      const handle = await ifThere(open(this.#layout.stored(repo, 'blob', source.digest), 'r'))
+      if (handle === undefined) return undefined
+      const { size } = await handle.stat()
+      const { first, last } = source.range ?? { first: 0, last: size - 1 }
+      // An end before the start is none to a stream of a file.
+      const stream = handle.createReadStream({ start: first, end: Math.max(first, last), highWaterMark: readSize })
+      return { size, body: exactBody(stream, { bytes: last - first + 1, translate: diskError, signal }) }
+    })
+  }
+
+  async deleteBlob(repo: Uid, digest: Digest, signal: AbortSignal): Promise<void> {
+    await guarded(signal, () => rm(this.#layout.stored(repo, 'blob', digest), { force: true }))
+  }
+
+  async mountBlob(repo: Uid, source: { digest: Digest; from: Uid }, signal: AbortSignal): Promise<boolean> {
+    const path = this.#layout.stored(repo, 'blob', source.digest)
+    return guarded(signal, async () => {
+      const from = this.#layout.stored(source.from, 'blob', source.digest)
+      if ((await ifThere(stat(from))) === undefined) return false
+      await makeDirectory(dirname(path))
+      try {
+        await link(from, path)
+      } catch (error) {
+        const code = codeOf(error) ?? ''
+        // It went away, or the file system has no (more) links of it.
+        if (['ENOENT', 'EXDEV', 'EPERM', 'EMLINK', 'ENOTSUP'].includes(code)) return false
+        if (code !== 'EEXIST') throw error
+        // For a collector it has just come.
+        const now = new Date(this.#clock.now())
+        return (await ifThere(utimes(path, now, now).then(() => true))) ?? false
+      }
+      await syncDirectory(dirname(path))
+      return true
+    })
+  }
+
+  startUpload(...[repo, signal]: Parameters<Upstream['startUpload']>): ReturnType<Upstream['startUpload']> {
+    return guarded(signal, () => this.#uploads.start(repo))
+  }
+
+  uploadStatus(...[repo, state, signal]: Parameters<Upstream['uploadStatus']>): ReturnType<Upstream['uploadStatus']> {
+    return guarded(signal, () => this.#uploads.status(repo, state))
+  }
+
+  appendUpload(...[repo, { state, chunk }, signal]: Parameters<Upstream['appendUpload']>): ReturnType<Upstream['appendUpload']> {
+    return consuming(chunk, () => guarded(signal, () => this.#uploads.append(repo, state, { chunk, signal })))
+  }
+
+  finishUpload(...[repo, { state, ...source }, signal]: Parameters<Upstream['finishUpload']>): ReturnType<Upstream['finishUpload']> {
+    return consuming(source.chunk, () => guarded(signal, () => this.#uploads.finish(repo, state, { ...source, signal })))
+  }
+
+  async cancelUpload(repo: Uid, state: string, signal: AbortSignal): Promise<void> {
+    try {
+      await guarded(signal, () => this.#uploads.cancel(repo, state, signal))
+    } catch (error) {
+      if (!(error instanceof UpstreamError && error.kind === 'upload_unknown')) throw error
+    }
+  }
+
+  async *stored(): AsyncGenerator<Stored> {
+    for await (const root of entriesOf(this.#layout.repos)) yield* storedBelow(join(this.#layout.repos, root), root)
+  }
+
+  async collectUploads(olderThanMs: number): Promise<number> {
+    for await (const name of entriesOf(this.#layout.temporary)) {
+      const file = join(this.#layout.temporary, name)
+      const found = await ifThere(stat(file))
+      if (found !== undefined && this.#clock.now() - found.mtimeMs >= olderThanMs) await rm(file, { force: true })
+    }
+    return this.#uploads.collect(olderThanMs, this.#clock)
+  }
+
+  async close(): Promise<void> {
+    // Files are open only while a call, or the stream it gave, lasts.
+  }
+}
+
+/** What the folder of `uid` holds, and those of the uids below it. */
+async function* storedBelow(directory: string, uid: string): AsyncGenerator<Stored> {
+  if (!isUid(uid)) return
+  for await (const name of entriesOf(directory)) {
+    const kind = (Object.keys(foldersOf) as StoredKind[]).find((each) => foldersOf[each] === name) // a cast: keys of that table
+    if (kind === undefined) yield* storedBelow(join(directory, name), `${uid}/${name}`)
+    else yield* storedOfKind(join(directory, name), trustedUid(uid), kind)
+  }
+}
+
+async function* storedOfKind(directory: string, repo: Uid, kind: StoredKind): AsyncGenerator<Stored> {
+  for (const algorithm of ['sha256', 'sha512'] as const) {
+    for await (const hex of entriesOf(join(directory, algorithm))) {
+      const digest = digestOfHex(algorithm, hex)
+      const found = isDigest(digest) ? await ifThere(stat(join(directory, algorithm, hex))) : undefined
+      // A link, or a file that got its name, is as old as that: its bytes may be older.
+      if (found !== undefined) yield { repo, kind, digest, modifiedMs: Math.max(found.mtimeMs, found.ctimeMs) }
+    }
+  }
+}
+
+/** The names in a directory; none where it is not there. */
+async function* entriesOf(directory: string): AsyncGenerator<string> {
+  const opened = await ifThere(opendir(directory))
+  if (opened !== undefined) for await (const entry of opened) yield entry.name
+}
+
+/** Runs `work` with its errors as the port has them: the signal's reason, what a chunk's body broke with, UpstreamError. */
+async function guarded<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+  signal.throwIfAborted()
+  try {
+    return await work()
+  } catch (error) {
+    signal.throwIfAborted()
+    if (error instanceof BodyError) throw error.reason
+    return rethrow(error)
+  }
+}
+
+/** Where `work` fails the body of the chunk is destroyed. */
+async function consuming<T>(chunk: { readonly body: { destroy(): unknown } } | undefined, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work()
+  } catch (error) {
+    chunk?.body.destroy()
+    throw error
+  }
+}
+
+/** What has no code is no error of the system, but of the program. */
+function rethrow(error: unknown): never {
+  throw codeOf(error) === undefined ? error : diskError(error)
+}
