@@ -20,6 +20,12 @@ export interface RowSource {
  */
 export type FindUid = (uid: string, kind: string | undefined) => string | undefined
 
+/** Where a target's value will be among those that are scanned; a field is scanned once, whoever asks for it. */
+function slotOf(targets: ScanTarget[], target: ScanTarget): number {
+  const known = targets.findIndex((other) => 'field' in other && 'field' in target && other.field === target.field)
+  return known < 0 ? targets.push(target) - 1 : known
+}
+
 type FilterValue = (uid: Uid, scanned: readonly (string | undefined)[]) => string | undefined
 
 /** How many short values of the filters that are no uids are kept once. */
@@ -43,7 +49,7 @@ export class RowMaker {
     const targets: ScanTarget[] = []
     const { index } = home
     this.#filters = Object.values(index.filters).flatMap((source) => ('parent' in source ? [] : [this.#filterValue(source, targets)]))
-    this.#nameAt = index.name === undefined ? -1 : targets.push({ field: index.name }) - 1
+    this.#nameAt = index.name === undefined ? -1 : slotOf(targets, { field: index.name })
     this.#scan = compileScan(index.desc, targets)
   }
 
@@ -62,7 +68,7 @@ export class RowMaker {
 
   #filterValue(source: Exclude<FilterSource, { readonly parent: true }>, targets: ScanTarget[]): FilterValue {
     if ('uid' in source) return (uid) => flat(source.uid(uid))
-    const at = targets.push(source) - 1
+    const at = slotOf(targets, source)
     const { of, as } = source
     return (_uid, scanned) => {
       const text = scanned[at]

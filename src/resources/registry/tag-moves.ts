@@ -15,6 +15,7 @@ import type { Planning } from '../kind.ts'
 import { outboxWrite } from '../outbox.ts'
 import { recordAnswer } from '../read.ts'
 import type { Context, Handler, HandlerAnswer, MutationContext, Services } from '../services.ts'
+import { assertValid } from '../validate.ts'
 import { assertEtag, emit, existingRow, planChild, rememberKey } from '../write.ts'
 import { manifestIn, manifestKey } from './manifest-keys.ts'
 import { appendHistory, readHead, type Head, type TagName } from './tag-history.ts'
@@ -112,10 +113,9 @@ export function planRemoval(planning: Planning, changes: ChangeSet, { row, head 
 /** CreateTag: makes the tag, or moves it (decisions "Tag create on an existing name"). */
 export const createTag: Handler = async (services, context, message) => {
   const { parent, tag } = message as CreateTagRequest
-  // The schema checked all of them; the repo was found by authorization.
-  const { name = '', digest = '', deprecated = false, bundles = [] } = tag ?? {}
-  const missing = Object.entries({ name, digest }).filter(([, value]) => value === '')
-  if (missing.length > 0) throw DomainError.invalidFields(missing.map(([field]) => ({ field, description: 'is required' })))
+  // The repo was found by authorization.
+  const { name, digest, deprecated, bundles } = tag ?? create(TagSchema)
+  assertValid(TagSchema, create(TagSchema, { name, digest, deprecated, bundles }))
   const where = { repo: parent as Uid, name }
   const state: TagState = { digest: digest as Digest, deprecated, bundles }
   const outcome = await onceByKey(services, { context, message, parent }, (memory) =>
