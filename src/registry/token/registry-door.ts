@@ -31,14 +31,16 @@ export type Credential =
 /** A request's credential, and where it came from. */
 export interface DoorInput extends CredentialInput {
   readonly remoteAddress?: string | undefined
+  /** Asked for only where something has to be waited for. */
+  readonly signal: AbortSignal
 }
 
 /** Verifies what comes with a request. When it resolves the snapshot holds what was acknowledged before the request came: one shared question to the store, nothing more. */
 export interface RegistryDoor {
   /** Access tokens and external tokens: what the token endpoint takes. Throws DomainError. */
-  platformCredential(input: DoorInput, signal: AbortSignal): Promise<Exclude<Credential, { kind: 'registry' }>>
+  platformCredential(input: DoorInput): Promise<Exclude<Credential, { kind: 'registry' }>>
   /** Those and registry tokens. Throws DomainError. */
-  credential(input: DoorInput, signal: AbortSignal): Promise<Credential>
+  credential(input: DoorInput): Promise<Credential>
   /** Who that is as of the current snapshot; undefined for nobody. Throws code 16 where the identity is gone. */
   callerOf(credential: Credential): Caller | undefined
 }
@@ -47,30 +49,30 @@ export interface RegistryDoor {
 export function createRegistryDoor(options: RegistryDoorOptions): RegistryDoor {
   const { services, authenticator, tokens, operators, reads, limits } = options
 
-  async function barrier(signal: AbortSignal): Promise<void> {
+  async function barrier(): Promise<void> {
     if (reads === 'bounded') services.replica.assertLive()
-    else await services.replica.barrier(signal)
+    else await services.replica.barrier()
   }
 
-  async function platform(input: DoorInput, signal: AbortSignal): Promise<Exclude<Credential, { kind: 'registry' }>> {
+  async function platform(input: DoorInput): Promise<Exclude<Credential, { kind: 'registry' }>> {
     if (isEmpty(input.authorization)) {
       if (input.remoteAddress !== undefined) limits?.address(input.remoteAddress)
-      await barrier(signal)
+      await barrier()
       return { kind: 'none' }
     }
     const remembered = authenticator.authenticateRemembered(input)
-    await barrier(signal)
-    const token = remembered ?? (await authenticator.authenticate(input, signal))
+    await barrier()
+    const token = remembered ?? (await authenticator.authenticate(input, input.signal))
     limits?.principal(token.identityUid)
     return { kind: 'platform', token }
   }
 
-  async function registry(authorization: string, signal: AbortSignal): Promise<RegistryClaims | undefined> {
+  async function registry(authorization: string, input: DoorInput): Promise<RegistryClaims | undefined> {
     const remembered = tokens.verifyRemembered(authorization)
-    const claims = remembered ?? (await tokens.verify(authorization, signal))
+    const claims = remembered ?? (await tokens.verify(authorization, input.signal))
     if (claims === undefined) return undefined
     if (claims.bearer !== undefined) limits?.principal(claims.bearer.identityUid)
-    await barrier(signal)
+    await barrier()
     return claims
   }
 
@@ -85,12 +87,12 @@ export function createRegistryDoor(options: RegistryDoorOptions): RegistryDoor {
   }
 
   return {
-    platformCredential: (input, signal) => counted(input, () => platform(input, signal)),
-    credential: (input, signal) =>
+    platformCredential: (input) => counted(input, () => platform(input)),
+    credential: (input) =>
       counted(input, async () => {
         const { authorization = '' } = input
-        const claims = isEmpty(authorization) ? undefined : await registry(authorization, signal)
-        return claims === undefined ? await platform(input, signal) : { kind: 'registry', claims }
+        const claims = isEmpty(authorization) ? undefined : await registry(authorization, input)
+        return claims === undefined ? await platform(input) : { kind: 'registry', claims }
       }),
     callerOf(credential) {
       if (credential.kind === 'none') return undefined

@@ -30,18 +30,19 @@ interface Asked {
 export function createRegistryGate(options: RegistryGateOptions): Gate {
   const { door, challenger } = options
   return {
-    async enter({ repository, actions, signal, ...input }) {
+    async enter(request) {
+      const { repository, actions } = request
       if (!isRepositoryName(repository)) throw new RegistryError('NAME_INVALID', 'the repository name must be lowercase components, separated by slashes')
       try {
-        const credential = await door.credential(input, signal)
+        const credential = await door.credential(request)
         return decide(options, { path: repository, actions, credential, caller: door.callerOf(credential) })
       } catch (error) {
         throw challenger.refusal(error, { path: repository, actions })
       }
     },
-    async signedIn({ signal, ...input }) {
+    async signedIn(request) {
       try {
-        const credential = await door.credential(input, signal)
+        const credential = await door.credential(request)
         if (credential.kind === 'none') throw challenger.unauthorized('sign in first')
         door.callerOf(credential)
       } catch (error) {

@@ -57,12 +57,18 @@ export function createTokenEndpoint(options: TokenEndpointOptions): (request: In
   }
 }
 
-async function answer(options: Noting, { request, signal }: Exchange): Promise<TokenAnswer> {
+async function answer(options: Noting, exchange: Exchange): Promise<TokenAnswer> {
   const { door, tokens, services } = options
+  const { request } = exchange
   const asked = await read(request)
   const { repositories, asked: isScoped } = parseScopes(asked.scopes)
-  const input = { ...asked.credential, remoteAddress: request.socket.remoteAddress }
-  const credential = await door.platformCredential(input, signal)
+  const credential = await door.platformCredential({
+    ...asked.credential,
+    remoteAddress: request.socket.remoteAddress,
+    get signal() {
+      return exchange.signal
+    },
+  })
   const caller = door.callerOf(credential)
   const access = repositories.flatMap((scope) => grant(options, caller, scope))
   if (credential.kind === 'none' && (!isScoped || access.length === 0 || access.length < repositories.length)) {
