@@ -63,6 +63,11 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
       selfServiceRootGroups: config.selfService.rootGroups,
       ownIssuer: config.baseUrl,
       trustedIssuers: new Set(config.issuers.map((row) => row.issuer)),
+      registry: {
+        host: config.registry.host,
+        publicOrganization: config.registry.publicOrganization,
+        upstreamPrefixLength: config.registry.upstream?.prefix === undefined ? 0 : config.registry.upstream.prefix.length + 1,
+      },
     },
     content: undefined,
   }

@@ -30,7 +30,7 @@ specSuite('errors', (spec) => {
         expectFailure(reply, { code: 5, reason: 'NOT_FOUND' })
         expect(reply.details['ResourceInfo']).toMatchObject({
           '@type': 'type.googleapis.com/google.rpc.ResourceInfo',
-          resourceType: `iam.taproot.dev/${kind.kind}`,
+          resourceType: `${kind.domain}.taproot.dev/${kind.kind}`,
           resourceName: uid,
           owner: expect.any(String) as unknown,
         })

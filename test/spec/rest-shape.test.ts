@@ -48,7 +48,7 @@ specSuite(
 
     test.each(everyKind)('spec 4.1, rules 1.2 $collection: POST, GET, PATCH and DELETE on the collection and uid paths, each 200', async (kind) => {
       const { group, token } = await makeOrganisation(spec.server)
-      const base = `/iam/v2/${kind.collection}`
+      const base = `/${kind.domain}/v2/${kind.collection}`
       const made = await send('POST', `${base}/${group}`, { token, body: await kind.draft(spec, group) })
       expect(made).toMatchObject({ status: 200, json: { createTime: expect.stringMatching(timestamp) as unknown } })
       expect(made.headers.get('content-type')).toMatch(/^application\/json/)
@@ -66,7 +66,7 @@ specSuite(
     test.each(everyKind)('spec 2.1, 2.2 $collection: keys are camelCase, times have milliseconds and Z, lists are envelopes', async (kind) => {
       const { group, token } = await makeOrganisation(spec.server)
       for (let at = 0; at < 3; at++) await create(spec, kind, { group }, { token })
-      const { json: all } = await send('GET', `/iam/v2/${kind.collection}?uidp.children_of=${group}`, { token })
+      const { json: all } = await send('GET', `/${kind.domain}/v2/${kind.collection}?uidp.children_of=${group}`, { token })
       const records = all[kind.plural] as JsonObject[]
       expect(records.length).toBeGreaterThanOrEqual(3)
       expect(all).toMatchObject({ totalCount: String(records.length), skipped: 0 })
@@ -76,7 +76,7 @@ specSuite(
       for (const record of records)
         expect(record).toMatchObject({ uid: expect.any(String) as unknown, createTime: expect.any(String) as unknown, etag: expect.any(String) as unknown })
       for (const time of timesOf(all)) expect(time).toMatch(timestamp)
-      const { json: page } = await send('GET', `/iam/v2/${kind.collection}?uidp.children_of=${group}&page_size=2&skip=1`, { token })
+      const { json: page } = await send('GET', `/${kind.domain}/v2/${kind.collection}?uidp.children_of=${group}&page_size=2&skip=1`, { token })
       expect(page).toMatchObject({ totalCount: String(records.length), skipped: 1 })
       expect(page[kind.plural]).toHaveLength(2)
       expect(typeof page['nextPageToken']).toBe(records.length > 3 ? 'string' : 'undefined')

@@ -10,7 +10,8 @@ export function claimMatch(): JsonObject {
 
 /** A kind of this part, as the tests that hold for all kinds need it. */
 export interface SpecKind {
-  readonly kind: 'Group' | 'Identity' | 'Role' | 'RoleBinding'
+  readonly kind: 'Group' | 'Identity' | 'Role' | 'RoleBinding' | 'Repo'
+  readonly domain: 'iam' | 'registry'
   readonly list: string
   /** The array in a list answer. */
   readonly plural: string
@@ -23,10 +24,11 @@ export interface SpecKind {
   change(spec: Spec, group: string): Promise<JsonObject>
 }
 
-/** Groups, identities, roles, role bindings. */
+/** Groups, identities, roles, role bindings, repos. */
 export const specKinds: readonly SpecKind[] = [
   {
     kind: 'Group',
+    domain: 'iam',
     list: 'ListGroups',
     plural: 'groups',
     field: 'group',
@@ -36,6 +38,7 @@ export const specKinds: readonly SpecKind[] = [
   },
   {
     kind: 'Identity',
+    domain: 'iam',
     list: 'ListIdentities',
     plural: 'identities',
     field: 'identity',
@@ -45,6 +48,7 @@ export const specKinds: readonly SpecKind[] = [
   },
   {
     kind: 'Role',
+    domain: 'iam',
     list: 'ListRoles',
     plural: 'roles',
     field: 'role',
@@ -54,12 +58,23 @@ export const specKinds: readonly SpecKind[] = [
   },
   {
     kind: 'RoleBinding',
+    domain: 'iam',
     list: 'ListRoleBindings',
     plural: 'roleBindings',
     field: 'roleBinding',
     collection: 'roleBindings',
     draft: async (spec, group) => ({ identityUid: (await makeMember(spec.server, group)).uid, roleUid: roleUid('viewer') }),
     change: () => Promise.resolve({ roleUid: roleUid('editor') }),
+  },
+  {
+    kind: 'Repo',
+    domain: 'registry',
+    list: 'ListRepos',
+    plural: 'repos',
+    field: 'repo',
+    collection: 'repos',
+    draft: () => Promise.resolve({ name: freshName('repo'), description: 'first', aliases: ['library/nginx:latest'] }),
+    change: () => Promise.resolve({ description: 'changed' }),
   },
 ]
 

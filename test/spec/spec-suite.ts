@@ -77,6 +77,8 @@ export interface Failure {
   /** Of a precondition; that of the first violation by default. */
   readonly message?: string
   readonly code: number
+  /** Of the method; any that this part serves by default. */
+  readonly domain?: 'iam.taproot.dev' | 'registry.taproot.dev'
   /** One text, or a narrower one that decisions.md allows; the code's own name by default. */
   readonly reason?: string | RegExp
   /** The failing fields of code 3, in order. */
@@ -105,11 +107,15 @@ export function expectFailure(reply: Reply, expected: Failure): void {
   expect({ code: reply.code, message: reply.message, details: reply.details }).toMatchObject({ code })
   if (reply.httpStatus !== undefined) expect(reply.httpStatus).toBe(httpStatuses[code])
   const info = reply.details['ErrorInfo']
-  expect(info?.['domain']).toBe('iam.taproot.dev')
+  expect(info?.['domain']).toMatch(expected.domain ?? /^(?:iam|registry)\.taproot\.dev$/)
   expect(info?.['reason']).toMatch(expected.reason ?? reasons[code] ?? '')
   const requestId = (info?.['metadata'] as JsonObject | undefined)?.['requestId']
   expect(requestId).toMatch(/./)
   expect(reply.header('x-request-id')).toBe(requestId)
+  expectDetails(reply, expected)
+}
+
+function expectDetails(reply: Reply, expected: Failure): void {
   if (expected.fields !== undefined) {
     const found = fieldViolations(reply)
     expect(found.map(({ field }) => field)).toEqual(
@@ -122,7 +128,7 @@ export function expectFailure(reply: Reply, expected: Failure): void {
     expect(found.map(({ type }) => type)).toEqual(expected.violations)
     expect(reply.message).toBe(expected.message ?? `Precondition failed: ${found[0]?.description}`)
   }
-  if (code === 5)
+  if (expected.code === 5)
     expect(reply.details['ResourceInfo']).toMatchObject({ resourceType: expect.any(String) as unknown, description: expect.stringMatching(/./) as unknown })
 }
 

@@ -1,14 +1,13 @@
 import { create, fromBinary } from '@bufbuild/protobuf'
 import { DomainError } from '../../core/errors.ts'
 import { applyMask, maskAllowsEtag } from '../../core/field-mask.ts'
-import { trustedUid, type Uid } from '../../core/uid.ts'
 import { RepoReadmeSchema, type Repo, type RepoReadme, type UpdateRepoReadmeRequest } from '../../gen/taproot/registry/v2/repos_pb.ts'
 import { EnvelopeSchema } from '../../gen/taproot/store/v1/envelope_pb.ts'
 import type { Resource, Row } from '../../snapshot/row.ts'
 import { recordKey } from '../../store/keys.ts'
 import type { Revision } from '../../store/store.ts'
 import { ChangeSet, newEtag } from '../change-set.ts'
-import { commit, type Plan } from '../commit.ts'
+import { commitPrepared, type Plan } from '../commit.ts'
 import { fromStore, notFound } from '../faults.ts'
 import type { Planning } from '../kind.ts'
 import { envelopeBytes, envelopeOf, stamped, type EnvelopeFacts } from '../record-codec.ts'
@@ -22,9 +21,6 @@ type ReadmeRecord = RepoReadme & Resource
 
 /** The etag of a readme that nobody has written yet. */
 const unwrittenEtag = '0'
-
-/** A readme is read again so often while others write it. */
-const maxAttempts = 12
 
 /** Where a repo's readme is kept: beside the records, never in memory. */
 export function readmeKey(repo: string): string {
@@ -98,60 +94,38 @@ async function wanted(context: Context, request: UpdateRepoReadmeRequest, at: { 
   return next
 }
 
-/** What was planned was read before somebody else's write: it is to be read anew. */
-class OutOfDate extends Error {
-  override readonly name = 'OutOfDate'
+/** A readme to be written in place of what was read. */
+interface Change {
+  /** The repo, as it was when the readme was read: where that changes, all is read anew. */
+  readonly seen: Row
+  readonly stored: Stored
+  readonly next: ReadmeRecord
 }
 
-function planReadme(planning: Planning, context: Context, change: { seen: Row; stored: Stored; next: ReadmeRecord }): Plan<ReadmeRecord> {
+function planReadme(planning: Planning, context: Context, { seen, stored, next }: Change): Plan<ReadmeRecord> {
   const { services, nowMs } = planning
-  const { seen, stored, next } = change
-  const row = repoRow(services, seen.uid)
-  if (row.revision !== seen.revision) throw new OutOfDate()
   const changes = new ChangeSet()
-  changes.guard({ kind: 'unchanged', key: recordKey('Repo', row.uid), revision: row.revision })
-  const key = readmeKey(row.uid)
+  changes.guard({ kind: 'unchanged', key: recordKey('Repo', seen.uid), revision: seen.revision })
+  const key = readmeKey(seen.uid)
   const { facts: before, revision } = stored
-  const facts = {
-    etag: newEtag(services.random),
-    createMs: revision === undefined ? nowMs : before.createMs,
-    updateMs: revision === undefined ? nowMs : Math.max(nowMs, before.updateMs + 1),
-    managedBy: '',
-  }
   changes.guard(revision === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision })
+  const times = revision === undefined ? { createMs: nowMs, updateMs: nowMs } : { createMs: before.createMs, updateMs: Math.max(nowMs, before.updateMs + 1) }
+  const facts = { etag: newEtag(services.random), ...times, managedBy: '' }
   changes.write({ kind: 'put', key, value: envelopeBytes(envelopeOf(RepoReadmeSchema, next, facts)) })
   const record = stamped(RepoReadmeSchema, next, facts)
-  emit(planning, context, { changes, subject: row.uid, body: { desc: RepoReadmeSchema, message: record } })
+  emit(planning, context, { changes, subject: seen.uid, body: { desc: RepoReadmeSchema, message: record } })
   return { changes, result: record }
-}
-
-/** One attempt: undefined where somebody else's write came in between. */
-async function attempt(services: Services, context: Context, request: UpdateRepoReadmeRequest): Promise<HandlerAnswer | undefined> {
-  const uid: Uid = trustedUid(request.repoReadme?.uid ?? '')
-  const seen = repoRow(services, uid)
-  const stored = await readReadme(services, seen, context.signal)
-  const next = await wanted(context, request, { row: seen, stored })
-  // What it shows is its source's: there is nothing to write.
-  if (isSynced(seen)) return answerOf(next)
-  let planned = false
-  try {
-    const record = await commit(services, context, (planning) => {
-      if (planned) throw new OutOfDate()
-      planned = true
-      return planReadme(planning, context, { seen, stored, next })
-    })
-    return answerOf(record)
-  } catch (error) {
-    if (error instanceof OutOfDate) return undefined
-    throw error
-  }
 }
 
 /** UpdateRepoReadme: changes what the mask names, checks the whole result, in one transaction with the event (rules 3.1). */
 export const updateRepoReadme: Handler = async (services, context, message) => {
-  for (let count = 1; count <= maxAttempts; count++) {
-    const answer = await attempt(services, context, message as UpdateRepoReadmeRequest) // the method's own request
-    if (answer !== undefined) return answer
+  const request = message as UpdateRepoReadmeRequest // the method's own
+  const prepare = async (signal: AbortSignal): Promise<Change> => {
+    const seen = repoRow(services, request.repoReadme?.uid ?? '')
+    const stored = await readReadme(services, seen, signal)
+    return { seen, stored, next: await wanted(context, request, { row: seen, stored }) }
   }
-  throw new DomainError(10, 'too many concurrent changes of the same readme; try again', { details: { retryAfterMs: 100 } })
+  // What a synced repo shows is its source's: there is nothing to write.
+  if (isSynced(repoRow(services, request.repoReadme?.uid ?? ''))) return answerOf((await prepare(context.signal)).next)
+  return answerOf(await commitPrepared(services, context, { prepare, plan: (planning, change) => planReadme(planning, context, change) }))
 }

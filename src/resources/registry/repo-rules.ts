@@ -7,6 +7,8 @@ import { isUid, lineage, rootParent } from '../../core/uid.ts'
 import { RepoSchema, type Repo, type SyncConfig } from '../../gen/taproot/registry/v2/repos_pb.ts'
 import type { Resource } from '../../snapshot/row.ts'
 import type { Draft, Planning, Records } from '../kind.ts'
+import type { RegistrySettings } from '../services.ts'
+import { findRepository } from './repo-paths.ts'
 
 /** A repo as it is kept. */
 export type RepoRecord = Repo & Resource
@@ -80,9 +82,24 @@ function settleInherited(planning: Planning, record: Repo, current: Repo | undef
   Object.assign(record, empty)
 }
 
+/** The path that an image reference or a name in the catalogue means: without the host, tag and digest. */
+function pathOfReference(text: string, settings: RegistrySettings | undefined): string {
+  const path = settings !== undefined && text.startsWith(`${settings.host}/`) ? text.slice(settings.host.length + 1) : text
+  const bare = path.replace(/@[a-z0-9]+:[0-9a-f]+$/, '').replace(/:[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}$/, '')
+  return bare.includes('/') || settings?.publicOrganization === undefined ? bare : `${settings.publicOrganization}/${bare}`
+}
+
+/** The repo that a text means: its uid, its name in the catalogue (a repo of the public organisation), or a reference to an image in it. */
+function namedSource(planning: Planning, text: string): Repo | undefined {
+  const { snapshot, services } = planning
+  if (isUid(text)) return repoAt(snapshot, text)
+  const target = findRepository(snapshot, pathOfReference(text, services.settings.registry))
+  return target?.kind === 'repo' ? repoAt(snapshot, target.uid) : undefined
+}
+
 /** The repo that a sync is to copy from, where the caller may pull there. Foreign and missing are the same code 3. */
 function resolveSource(planning: Planning, draft: Draft<RepoRecord>, text: string): Repo {
-  const source = isUid(text) ? repoAt(planning.snapshot, text) : undefined
+  const source = namedSource(planning, text)
   if (source === undefined || decide(planning.reach, source.uid, neededAtSource).kind !== 'allowed')
     throw DomainError.invalid('sync_config.source', 'is no repo that you may pull from')
   if (source.uid === draft.uid) throw DomainError.invalid('sync_config.source', 'must be another repo')
