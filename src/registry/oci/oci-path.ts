@@ -1,4 +1,5 @@
 import { parseDigest, type Digest } from '../../core/digest.ts'
+import { isRepositoryName } from '../../resources/registry/repo-paths.ts'
 import { RegistryError } from '../registry-error.ts'
 
 /** What a manifest is asked for by. `malformed` can be neither: nothing is stored under it. */
@@ -19,8 +20,6 @@ export type OciPath =
 /** Kinds of path. */
 export type OciPathKind = OciPath['kind']
 
-const maxNameLength = 255
-const component = /^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*$/
 const tagName = /^[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}$/
 const uploadId = /^[0-9a-f]{32}$/
 const canonical = /^[A-Za-z0-9._:/+=-]*$/
@@ -28,11 +27,6 @@ const canonical = /^[A-Za-z0-9._:/+=-]*$/
 /** True where the text can be a tag (spec 3.3 of the rules, OCI distribution specification "Pulling manifests"). */
 export function isTagName(text: string): boolean {
   return tagName.test(text)
-}
-
-/** True where the text is a repository's name: components of the OCI grammar, 255 characters at most. */
-export function isRepositoryName(text: string): boolean {
-  return text.length <= maxNameLength && text.split('/').every((part) => component.test(part))
 }
 
 function notCanonical(): RegistryError {

@@ -1,7 +1,8 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { RegistryError } from '../../../src/registry/registry-error.ts'
-import { isRepositoryName, parseOciPath } from '../../../src/registry/oci/oci-path.ts'
+import { isRepositoryName } from '../../../src/resources/registry/repo-paths.ts'
+import { parseOciPath } from '../../../src/registry/oci/oci-path.ts'
 
 const hex = 'a'.repeat(64)
 const digest = `sha256:${hex}`

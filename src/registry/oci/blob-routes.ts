@@ -1,0 +1,101 @@
+import { pipeline } from 'node:stream/promises'
+import type { Digest } from '../../core/digest.ts'
+import type { Uid } from '../../core/uid.ts'
+import { DomainError } from '../../core/errors.ts'
+import { forgetBlob, heldBlob, touchBlob } from '../../resources/registry/blobs.ts'
+import { RegistryError } from '../registry-error.ts'
+import type { BlobStream, ByteRange } from '../upstream/upstream.ts'
+import { parseRange, type RangeRequest } from './byte-range.ts'
+import type { Exchange, HeaderLines } from './exchange.ts'
+import { isUnchanged, whoPulls } from './manifest-routes.ts'
+import { enterRepo, type OciHost } from './oci-host.ts'
+import type { OciPath } from './oci-path.ts'
+
+type BlobPath = Extract<OciPath, { kind: 'blob' }>
+
+function unknownBlob(): RegistryError {
+  return new RegistryError('BLOB_UNKNOWN', 'there is no such blob')
+}
+
+/** GET and HEAD of a blob, whole or one range of it. */
+export async function getBlob(host: OciHost, exchange: Exchange, path: BlobPath): Promise<void> {
+  const { repository, digest } = path
+  const { entry, repo } = await enterRepo(host, exchange, { repository, action: 'pull' })
+  const held = await heldBlob(host.services, { repo, digest }, exchange.signal)
+  if (held === undefined) throw unknownBlob()
+  const isHead = exchange.request.method === 'HEAD'
+  // Whoever may push and is told that the blob is here will not bring it.
+  if (isHead && entry.may('push') && !(await touchBlob(host.services, { repo, digest }, exchange.signal))) throw unknownBlob()
+  const size = Number(held.size)
+  const etag = `"${digest}"`
+  const common = ['Docker-Content-Digest', digest, 'ETag', etag, 'Accept-Ranges', 'bytes', 'X-Content-Type-Options', 'nosniff']
+  if (isUnchanged(exchange.header('if-none-match'), etag)) {
+    exchange.send(304, common)
+    return
+  }
+  const wanted = isHead ? whole : rangeOf(exchange, size, etag)
+  if (wanted.kind === 'unsatisfiable') throw unsatisfiable(size)
+  const headers: HeaderLines = [...common, 'Content-Type', 'application/octet-stream', ...extentOf(wanted, size)]
+  if (isHead) exchange.send(200, headers)
+  else {
+    const stream = await readBlob(host, exchange, { repo, digest: held.upstreamDigest as Digest, wanted, size }) // a cast: the record holds nothing else
+    host.pulled({ repo, repository, digest, tag: undefined, type: 'blob', method: 'GET', ...whoPulls(host, exchange, entry) })
+    exchange.open(wanted.kind === 'part' ? 206 : 200, headers)
+    await sendBody(host, exchange, stream)
+  }
+}
+
+const whole: RangeRequest = { kind: 'whole' }
+
+/** A range counts only for the very blob that the client has a part of (RFC 9110, 13.1.5). */
+function rangeOf(exchange: Exchange, size: number, etag: string): RangeRequest {
+  const condition = exchange.header('if-range')
+  return condition === undefined || condition === etag ? parseRange(exchange.header('range'), size) : whole
+}
+
+function extentOf(wanted: RangeRequest, size: number): HeaderLines {
+  if (wanted.kind !== 'part') return ['Content-Length', size]
+  const { first, last } = wanted.range
+  return ['Content-Length', last - first + 1, 'Content-Range', `bytes ${first}-${last}/${size}`]
+}
+
+function unsatisfiable(size: number): RegistryError {
+  return new RegistryError('SIZE_INVALID', 'the range is not in the blob', { status: 416, headers: { 'Content-Range': `bytes */${size}` } })
+}
+
+async function readBlob(host: OciHost, exchange: Exchange, source: { repo: Uid; digest: Digest; wanted: RangeRequest; size: number }): Promise<BlobStream> {
+  const { repo, digest, wanted, size } = source
+  const range: { range?: ByteRange } = wanted.kind === 'part' ? { range: wanted.range } : {}
+  const stream = await host.upstream.readBlob(repo, { digest, ...range }, exchange.signal)
+  if (stream === undefined || stream.size !== size) {
+    stream?.body.destroy()
+    host.services.log.error('the upstream lacks a blob that a repo holds', { repo, digest, size, found: stream?.size })
+    throw unknownBlob()
+  }
+  return stream
+}
+
+/** As fast as the client takes it; one that takes nothing for too long is let go. Resolves when all is sent, or the client is gone. */
+async function sendBody(host: OciHost, exchange: Exchange, { body }: BlobStream): Promise<void> {
+  const { response } = exchange
+  response.setTimeout(host.idleMs, () => response.destroy())
+  try {
+    await pipeline(body, response)
+  } catch (error) {
+    // The status is sent: all that is left is to end the connection, which the pipeline did.
+    if (!exchange.signal.aborted) host.services.log.warn('a blob was not sent to its end', { requestId: exchange.requestId, error: String(error) })
+  }
+}
+
+/** DELETE of a blob: the repo does not hold it any more. Manifests that need it stay. */
+export async function deleteBlob(host: OciHost, exchange: Exchange, path: BlobPath): Promise<void> {
+  const { repository, digest } = path
+  const { repo } = await enterRepo(host, exchange, { repository, action: 'delete' })
+  try {
+    await forgetBlob(host.services, { repo, digest }, exchange.signal)
+  } catch (error) {
+    if (error instanceof DomainError && error.code === 5) throw unknownBlob()
+    throw error
+  }
+  exchange.send(202, ['Content-Length', 0])
+}

@@ -1,0 +1,69 @@
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { DomainError } from '../../core/errors.ts'
+
+/** Header lines: name, value, name, value. */
+export type HeaderLines = readonly (string | number)[]
+
+const requestIdPattern = /^[A-Za-z0-9._:/=+-]{1,128}$/
+
+/** One request and its answer. */
+export class Exchange {
+  readonly request: IncomingMessage
+  readonly response: ServerResponse
+  readonly requestId: string
+  /** As it stands in the request line, without the query. */
+  readonly path: string
+  readonly #search: string
+  #query: URLSearchParams | undefined
+  #signal: AbortSignal | undefined
+
+  /** The client's `X-Request-Id` counts where it is 1 to 128 characters of [A-Za-z0-9._:/=+-]. */
+  constructor(request: IncomingMessage, response: ServerResponse, newRequestId: () => string) {
+    this.request = request
+    this.response = response
+    const given = request.headers['x-request-id']
+    this.requestId = typeof given === 'string' && requestIdPattern.test(given) ? given : newRequestId()
+    const url = request.url ?? '/'
+    const mark = url.indexOf('?')
+    this.path = mark < 0 ? url : url.slice(0, mark)
+    this.#search = mark < 0 ? '' : url.slice(mark + 1)
+  }
+
+  get query(): URLSearchParams {
+    return (this.#query ??= new URLSearchParams(this.#search))
+  }
+
+  /** Aborts with code 1 where the client goes away before its answer is complete. Made when it is first asked for: most requests are answered before. */
+  get signal(): AbortSignal {
+    return (this.#signal ??= this.#createSignal())
+  }
+
+  /** The value of a header that may stand once. */
+  header(name: string): string | undefined {
+    const value = this.request.headers[name]
+    return typeof value === 'string' ? value : undefined
+  }
+
+  /** Answers with the headers that every answer has, and `body`, which a HEAD request does not get. */
+  send(status: number, headers: HeaderLines = [], body?: string | Uint8Array): void {
+    this.open(status, headers)
+    this.response.end(body)
+  }
+
+  /** Sends status and headers; the body follows. */
+  open(status: number, headers: HeaderLines): void {
+    // A flat list is what Node sends as it is. It takes numbers, though its types do not say so.
+    const lines = [...headers, 'Docker-Distribution-Api-Version', 'registry/2.0', 'X-Request-Id', this.requestId] as string[]
+    this.response.writeHead(status, lines)
+  }
+
+  #createSignal(): AbortSignal {
+    const controller = new AbortController()
+    const closed = (): void => {
+      if (!this.response.writableFinished) controller.abort(new DomainError(1, 'the client went away'))
+    }
+    if (this.response.closed || this.request.socket.destroyed) closed()
+    else this.response.once('close', closed)
+    return controller.signal
+  }
+}

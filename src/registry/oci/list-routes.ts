@@ -1,0 +1,94 @@
+import { isDigest } from '../../core/digest.ts'
+import type { ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
+import type { Uid } from '../../core/uid.ts'
+import { referrersOf } from '../../resources/registry/manifests.ts'
+import { tagNames } from '../../resources/registry/tags.ts'
+import { RegistryError } from '../registry-error.ts'
+import type { Exchange, HeaderLines } from './exchange.ts'
+import { indexMediaType } from './manifest-parser.ts'
+import { enterRepo, type OciHost } from './oci-host.ts'
+import { isTagName, type OciPath } from './oci-path.ts'
+import { nextLink, parsePageLimit } from './paging.ts'
+
+type TagsPath = Extract<OciPath, { kind: 'tags' }>
+type ReferrersPath = Extract<OciPath, { kind: 'referrers' }>
+
+function sendJson(exchange: Exchange, answer: { body: unknown; mediaType: string; headers: HeaderLines }): void {
+  const text = `${JSON.stringify(answer.body)}\n`
+  exchange.send(200, ['Content-Type', answer.mediaType, 'Content-Length', Buffer.byteLength(text), ...answer.headers], text)
+}
+
+/** GET of the tags, a page at a time. */
+export async function listTags(host: OciHost, exchange: Exchange, path: TagsPath): Promise<void> {
+  const { repository } = path
+  const { repo } = await enterRepo(host, exchange, { repository, action: 'pull' })
+  const n = parsePageLimit(exchange.query)
+  const last = exchange.query.get('last')
+  if (last !== null && !isTagName(last)) throw new RegistryError('UNSUPPORTED', 'last must be a tag', { status: 400 })
+  const { names, more } = n === 0 ? { names: [], more: false } : await tagNames(host.services.replica.snapshot, repo, { n, ...(last === null ? {} : { last }) })
+  const headers = more ? ['Link', nextLink(`/v2/${repository}/tags/list`, { n: String(n), last: names.at(-1) })] : []
+  sendJson(exchange, { body: { name: repository, tags: names }, mediaType: 'application/json', headers })
+}
+
+/** How many referrers a page holds at most, and how many are looked at for it. */
+const maxReferrers = 100
+const maxReferrersSeen = 1_000
+/** A page ends where its descriptors have so many bytes: clients take an index of 4 MiB at most. */
+const maxReferrersBytes = 2 * 1024 * 1024
+
+interface ReferrersPage {
+  readonly manifests: readonly object[]
+  /** The last digest that was looked at, where there may be more. */
+  readonly next: string | undefined
+}
+
+/** GET of the manifests that refer to a digest, as an index. An unknown digest has none. */
+export async function listReferrers(host: OciHost, exchange: Exchange, path: ReferrersPath): Promise<void> {
+  const { repository, digest } = path
+  const { repo } = await enterRepo(host, exchange, { repository, action: 'pull' })
+  const { query } = exchange
+  const artifactType = query.get('artifactType') || undefined
+  const after = query.get('after') ?? undefined
+  if (after !== undefined && !isDigest(after)) throw new RegistryError('UNSUPPORTED', 'after must be a digest', { status: 400 })
+  const page = await referrersPage(host, { repo, subject: digest, after, artifactType, signal: exchange.signal })
+  const filters = artifactType === undefined ? [] : ['OCI-Filters-Applied', 'artifactType']
+  const link = page.next === undefined ? [] : ['Link', nextLink(`/v2/${repository}/referrers/${digest}`, { after: page.next, artifactType })]
+  const body = { schemaVersion: 2, mediaType: indexMediaType, manifests: page.manifests }
+  sendJson(exchange, { body, mediaType: indexMediaType, headers: [...filters, ...link] })
+}
+
+async function referrersPage(
+  host: OciHost,
+  query: { repo: Uid; subject: ReferrersPath['digest']; after: string | undefined; artifactType: string | undefined; signal: AbortSignal },
+): Promise<ReferrersPage> {
+  const { repo, subject, artifactType, signal } = query
+  const manifests: object[] = []
+  let bytes = 0
+  let after = query.after
+  for (let seen = 0; seen < maxReferrersSeen;) {
+    const found = await referrersOf(host.services, { repo, subject, limit: maxReferrers, ...(after === undefined ? {} : { after }) }, signal)
+    for (const [at, { digest, record }] of found.items.entries()) {
+      after = digest
+      if (artifactType !== undefined && record.artifactType !== artifactType) continue
+      const descriptor = descriptorOf(digest, record)
+      manifests.push(descriptor)
+      bytes += JSON.stringify(descriptor).length
+      const isLast = !found.more && at === found.items.length - 1
+      if (!isLast && (manifests.length === maxReferrers || bytes > maxReferrersBytes)) return { manifests, next: digest }
+    }
+    if (!found.more) return { manifests, next: undefined }
+    seen += found.items.length
+  }
+  return { manifests, next: after }
+}
+
+function descriptorOf(digest: string, record: ManifestRecord): object {
+  const { mediaType, artifactType, annotations } = record
+  return {
+    mediaType,
+    digest,
+    size: Number(record.size),
+    ...(artifactType === '' ? {} : { artifactType }),
+    ...(Object.keys(annotations).length === 0 ? {} : { annotations }),
+  }
+}

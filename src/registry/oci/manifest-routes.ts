@@ -1,0 +1,176 @@
+import { isDigest, type Digest } from '../../core/digest.ts'
+import { DomainError } from '../../core/errors.ts'
+import type { Uid } from '../../core/uid.ts'
+import type { BlobReference } from '../../gen/taproot/store/v1/registry_pb.ts'
+import { heldBlob } from '../../resources/registry/blobs.ts'
+import { contentEpoch } from '../../resources/registry/content-epoch.ts'
+import { putManifest as recordManifest, removeManifest } from '../../resources/registry/manifests.ts'
+import { removeTag } from '../../resources/registry/tag-moves.ts'
+import { tagNamed, tagOf } from '../../resources/registry/tags.ts'
+import type { Entry } from '../gate.ts'
+import { RegistryError } from '../registry-error.ts'
+import { UpstreamError } from '../upstream/upstream.ts'
+import type { Exchange } from './exchange.ts'
+import type { CachedManifest } from './manifest-cache.ts'
+import { architectureIn, maxManifestBytes, parseManifest, referencesOf, type ParsedManifest } from './manifest-parser.ts'
+import { enterRepo, enterToPush, mutationOf, repoOfPush, trafficOf, type OciHost } from './oci-host.ts'
+import type { OciPath, Reference } from './oci-path.ts'
+import { readBody } from './request-body.ts'
+import { whileUncollected } from './uncollected.ts'
+import { deprecationWarning } from './warning.ts'
+
+type ManifestPath = Extract<OciPath, { kind: 'manifest' }>
+
+/** The most bytes of a config that are looked at for the architecture. */
+const maxConfigBytes = 256 * 1024
+
+function unknownManifest(): RegistryError {
+  return new RegistryError('MANIFEST_UNKNOWN', 'there is no such manifest')
+}
+
+/** What a reference leads to now, by the snapshot. */
+function resolve(host: OciHost, repo: Uid, reference: Reference): { digest: Digest; tag: string | undefined; deprecated: boolean } {
+  if (reference.kind === 'digest') return { digest: reference.digest, tag: undefined, deprecated: false }
+  const row = reference.kind === 'tag' ? tagNamed(host.services.replica.snapshot, repo, reference.tag) : undefined
+  if (row === undefined) throw unknownManifest()
+  const { name, digest, deprecated } = tagOf(row)
+  return { digest: digest as Digest, tag: name, deprecated } // a cast: digests are checked before they are written
+}
+
+/** True where the client holds what is asked for already (RFC 9110, 13.1.2). */
+export function isUnchanged(ifNoneMatch: string | undefined, etag: string): boolean {
+  if (ifNoneMatch === undefined) return false
+  return ifNoneMatch.split(',').some((tag) => ['*', etag].includes(tag.trim().replace(/^W\//, '')))
+}
+
+/** GET and HEAD of a manifest by tag or digest: what is stored, whatever the client accepts. */
+export async function getManifest(host: OciHost, exchange: Exchange, path: ManifestPath): Promise<void> {
+  const { entry, repo } = await enterRepo(host, exchange, { repository: path.repository, action: 'pull' })
+  const { digest, tag, deprecated } = resolve(host, repo, path.reference)
+  const manifest = host.cache.at({ repo, digest }) ?? (await host.cache.get({ repo, digest }, exchange.signal))
+  if (manifest === undefined) throw unknownManifest()
+  answerManifest(exchange, manifest, deprecated && tag !== undefined ? deprecationWarning(path.repository, tag) : undefined)
+  const method = exchange.request.method === 'HEAD' ? 'HEAD' : 'GET'
+  host.pulled({ repo, repository: path.repository, digest, tag, type: 'manifest', method, ...whoPulls(host, exchange, entry) })
+}
+
+/** Of a pull: who, when, from where. */
+export function whoPulls(
+  host: OciHost,
+  exchange: Exchange,
+  entry: Entry,
+): Pick<Parameters<OciHost['pulled']>[0], 'caller' | 'timeMs' | 'remoteAddress' | 'userAgent'> {
+  return {
+    caller: entry.caller,
+    timeMs: host.services.clock.now(),
+    remoteAddress: exchange.request.socket.remoteAddress ?? '',
+    userAgent: exchange.header('user-agent') ?? '',
+  }
+}
+
+function answerManifest(exchange: Exchange, manifest: CachedManifest, warning: string | undefined): void {
+  const headers = warning === undefined ? manifest.headers : [...manifest.headers, 'Warning', warning]
+  if (isUnchanged(exchange.header('if-none-match'), manifest.etag)) {
+    exchange.send(304, warning === undefined ? ['ETag', manifest.etag] : ['ETag', manifest.etag, 'Warning', warning])
+    return
+  }
+  exchange.send(200, headers, manifest.bytes)
+}
+
+/** PUT of a manifest by tag or digest: the bytes go upstream first, then one transaction makes it, and the tag, visible. */
+export async function putManifest(host: OciHost, exchange: Exchange, path: ManifestPath): Promise<void> {
+  const entry = await enterToPush(host, exchange, path.repository)
+  const { reference } = path
+  if (reference.kind === 'malformed')
+    throw new RegistryError('MANIFEST_INVALID', 'a tag is 1 to 128 letters, digits, `_`, `.` and `-`, and begins with none of the latter two')
+  const bytes = await readBody(exchange.request, { idleMs: host.idleMs, maxBytes: maxManifestBytes })
+  const sent = { bytes, contentType: exchange.header('content-type') }
+  const parsed = parseManifest(reference.kind === 'digest' ? { ...sent, digest: reference.digest } : sent)
+  assertMayBeNew(entry, parsed)
+  const pushed = await repoOfPush(host, exchange, entry)
+  await keepManifest(host, exchange, { ...pushed, parsed, bytes, tag: reference.kind === 'tag' ? reference.tag : undefined })
+  const headers = ['Location', `/v2/${path.repository}/manifests/${parsed.digest}`, 'Docker-Content-Digest', parsed.digest, 'Content-Length', 0]
+  exchange.send(201, parsed.record.subject === '' ? headers : [...headers, 'OCI-Subject', parsed.record.subject])
+}
+
+/** A repo that is still to be made holds nothing that a manifest could refer to: it is not made for one that will be refused. */
+function assertMayBeNew(entry: Entry, { record, foreignLayers }: ParsedManifest): void {
+  if (entry.target.kind !== 'absent') return
+  const missing = referencesOf(record).find((digest) => !foreignLayers.has(digest))
+  if (missing !== undefined) throw unknownBlob(missing)
+}
+
+function unknownBlob(digest: string): RegistryError {
+  return new RegistryError('MANIFEST_BLOB_UNKNOWN', 'the manifest refers to what the repository does not hold', { detail: { digest } })
+}
+
+async function keepManifest(
+  host: OciHost,
+  exchange: Exchange,
+  pushed: { entry: Entry; repo: Uid; parsed: ParsedManifest; bytes: Uint8Array; tag: string | undefined },
+): Promise<void> {
+  const { entry, repo, parsed, bytes, tag } = pushed
+  const { digest, record } = parsed
+  const { signal } = exchange
+  await leaveOutForeign(host, repo, { parsed, signal })
+  record.architecture = await architectureOf(host, repo, { config: parsed.imageConfig, signal })
+  const traffic = { ...trafficOf(host, exchange), repository: entry.repository, tag: tag ?? '', digest, type: 'manifest' }
+  const mutation = mutationOf(entry, exchange, 'push')
+  await whileUncollected(async () => {
+    const epoch = await contentEpoch(host.services, repo, signal)
+    await putUpstream(host, repo, { parsed, bytes, signal })
+    await recordManifest(host.services, mutation, { repo, digest, record, traffic, epoch, ...(tag === undefined ? {} : { tag }) })
+  })
+}
+
+async function putUpstream(host: OciHost, repo: Uid, put: { parsed: ParsedManifest; bytes: Uint8Array; signal: AbortSignal }): Promise<void> {
+  const { parsed, bytes, signal } = put
+  const { mediaType } = parsed.record
+  try {
+    await host.upstream.putManifest(repo, { digest: parsed.upstreamDigest, mediaType, bytes }, signal)
+  } catch (error) {
+    if (parsed.opaque && error instanceof UpstreamError && error.kind === 'refused')
+      throw new RegistryError('MANIFEST_INVALID', `what keeps the contents takes no manifests of media type ${mediaType}`, { cause: error })
+    throw error
+  }
+}
+
+/** Foreign layers that the client kept back are none of ours; those that it brought are kept like the others. */
+async function leaveOutForeign(host: OciHost, repo: Uid, source: { parsed: ParsedManifest; signal: AbortSignal }): Promise<void> {
+  const { parsed, signal } = source
+  const away = new Set<string>()
+  for (const digest of parsed.foreignLayers) {
+    if (isDigest(digest) && (await heldBlob(host.services, { repo, digest }, signal)) === undefined) away.add(digest)
+  }
+  if (away.size > 0) parsed.record.layers = parsed.record.layers.filter(({ digest }) => !away.has(digest))
+}
+
+/** The architecture that the config names, where it is small enough to be one. Only a config that the repo holds is looked at. */
+async function architectureOf(host: OciHost, repo: Uid, source: { config: BlobReference | undefined; signal: AbortSignal }): Promise<string> {
+  const { config, signal } = source
+  if (config === undefined || !isDigest(config.digest)) return ''
+  const held = await heldBlob(host.services, { repo, digest: config.digest }, signal)
+  if (held === undefined) throw unknownBlob(config.digest)
+  if (held.size > maxConfigBytes) return ''
+  const blob = await host.upstream.readBlob(repo, { digest: held.upstreamDigest as Digest }, signal) // a cast: the record holds nothing else
+  if (blob === undefined) throw unknownBlob(config.digest)
+  const chunks: Buffer[] = []
+  for await (const chunk of blob.body as AsyncIterable<Buffer>) chunks.push(chunk)
+  return architectureIn(Buffer.concat(chunks))
+}
+
+/** DELETE by tag takes the tag alone, by digest the manifest and all its tags. */
+export async function deleteManifest(host: OciHost, exchange: Exchange, path: ManifestPath): Promise<void> {
+  const { entry, repo } = await enterRepo(host, exchange, { repository: path.repository, action: 'delete' })
+  const { reference } = path
+  if (reference.kind === 'malformed') throw unknownManifest()
+  const mutation = mutationOf(entry, exchange, 'delete')
+  try {
+    if (reference.kind === 'tag') await removeTag(host.services, mutation, { repo, name: reference.tag, host: host.registryHost })
+    else await removeManifest(host.services, mutation, { repo, digest: reference.digest, host: host.registryHost })
+  } catch (error) {
+    if (error instanceof DomainError && error.code === 5) throw unknownManifest()
+    throw error
+  }
+  exchange.send(202, ['Content-Length', 0])
+}

@@ -1,0 +1,91 @@
+import { DomainError, type Code } from '../../core/errors.ts'
+import { fromStore } from '../../resources/faults.ts'
+import { RegistryError, type RegistryErrorCode } from '../registry-error.ts'
+import { UpstreamError, type UpstreamErrorKind } from '../upstream/upstream.ts'
+
+/** How an error is answered: its message is the error's own unless there is one here. */
+interface Row {
+  readonly code: RegistryErrorCode
+  readonly status?: number
+  readonly message?: string
+  readonly retryAfterSeconds?: number
+}
+
+const fixedSentence = 'something went wrong; the request id helps to find out what'
+
+const ofUpstream = {
+  unavailable: { code: 'UNAVAILABLE', message: 'what keeps the contents can not be reached; try again', retryAfterSeconds: 5 },
+  exhausted: { code: 'UNAVAILABLE', message: 'what keeps the contents has no room', retryAfterSeconds: 30 },
+  digest_mismatch: { code: 'DIGEST_INVALID', message: 'the bytes are not those that the digest names' },
+  upload_unknown: { code: 'BLOB_UPLOAD_UNKNOWN', message: 'there is no such upload' },
+  range_invalid: { code: 'BLOB_UPLOAD_INVALID', status: 416, message: 'the chunk does not begin where the upload ends' },
+  refused: { code: 'UNKNOWN', message: 'what keeps the contents refuses this' },
+} as const satisfies Record<UpstreamErrorKind, Row>
+
+const unknown: Row = { code: 'UNKNOWN', message: fixedSentence }
+
+const ofDomain = {
+  1: { code: 'UNKNOWN', message: 'the request was cancelled' },
+  2: { code: 'UNAVAILABLE' },
+  3: { code: 'UNSUPPORTED', status: 400 },
+  4: { code: 'UNAVAILABLE', status: 504 },
+  5: { code: 'NAME_UNKNOWN' },
+  6: { code: 'DENIED', status: 409 },
+  7: { code: 'DENIED' },
+  8: { code: 'TOOMANYREQUESTS' },
+  9: { code: 'DENIED', status: 409 },
+  // Clients send a 503 again, a 409 they do not.
+  10: { code: 'UNAVAILABLE', retryAfterSeconds: 1 },
+  11: { code: 'UNSUPPORTED', status: 400 },
+  12: { code: 'UNSUPPORTED' },
+  13: unknown,
+  14: { code: 'UNAVAILABLE', retryAfterSeconds: 1 },
+  15: unknown,
+  16: { code: 'UNAUTHORIZED' },
+} as const satisfies Record<Code, Row>
+
+/** Reasons that say more than their code. */
+const ofReason: Readonly<Record<string, Row>> = {
+  MANIFEST_BLOB_UNKNOWN: { code: 'MANIFEST_BLOB_UNKNOWN' },
+  STORE_FULL: { code: 'UNAVAILABLE', status: 503 },
+}
+
+function made(row: Row, error: Error, retryAfterMs?: number): RegistryError {
+  const seconds = retryAfterMs === undefined ? row.retryAfterSeconds : Math.max(1, Math.ceil(retryAfterMs / 1000))
+  return new RegistryError(row.code, row.message ?? error.message, {
+    ...(row.status === undefined ? {} : { status: row.status }),
+    ...(seconds === undefined ? {} : { headers: { 'Retry-After': String(seconds) } }),
+    cause: error,
+  })
+}
+
+/** What any error is answered as: foreign errors are translated here and nowhere else. What is not known becomes UNKNOWN (500) with a fixed sentence. */
+export function toRegistryError(error: unknown): RegistryError {
+  if (error instanceof RegistryError) return error
+  if (error instanceof UpstreamError) return made(ofUpstream[error.kind], error)
+  const domain = fromStore(error)
+  if (domain instanceof DomainError) {
+    const row = Object.hasOwn(ofReason, domain.reason) ? ofReason[domain.reason] : undefined
+    const answer = made(row ?? ofDomain[domain.code], domain, domain.details.retryAfterMs)
+    return domain.details.metadata?.['digest'] === undefined
+      ? answer
+      : new RegistryError(answer.code, answer.message, {
+          status: answer.status,
+          headers: answer.headers,
+          detail: { digest: domain.details.metadata['digest'] },
+          cause: error,
+        })
+  }
+  return new RegistryError('UNKNOWN', fixedSentence, { cause: error })
+}
+
+/** True for what only our own log can tell more about. */
+export function isFault(error: RegistryError): boolean {
+  return error.status >= 500
+}
+
+/** The error envelope of the distribution specification. */
+export function errorBody(error: RegistryError): string {
+  const { code, message, detail } = error
+  return `${JSON.stringify({ errors: [detail === undefined ? { code, message } : { code, message, detail }] })}\n`
+}

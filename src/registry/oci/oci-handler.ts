@@ -1,0 +1,141 @@
+import { randomUUID } from 'node:crypto'
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { DomainError } from '../../core/errors.ts'
+import { RegistryError } from '../registry-error.ts'
+import { deleteBlob, getBlob } from './blob-routes.ts'
+import { Exchange } from './exchange.ts'
+import { listReferrers, listTags } from './list-routes.ts'
+import { ManifestCache } from './manifest-cache.ts'
+import { deleteManifest, getManifest, putManifest } from './manifest-routes.ts'
+import { errorBody, isFault, toRegistryError } from './oci-errors.ts'
+import { credentialOf, type OciHost } from './oci-host.ts'
+import { parseOciPath, type OciPath, type OciPathKind } from './oci-path.ts'
+import { appendUpload, cancelUpload, finishUpload, startUpload, uploadStatus } from './upload-routes.ts'
+
+/** Answers `GET /v2/<repository>/_service/history/<tag>` (spec 4.7); what it throws is answered like every error. */
+export type HistoryRoute = (exchange: Exchange, path: { readonly repository: string; readonly tag: string }) => Promise<void>
+
+/** Told of every answer: kind of path (`none` where there is no such), method, status, seconds. */
+export type Observe = (route: OciPathKind | 'none', method: string, answer: { readonly status: number; readonly seconds: number }) => void
+
+/** What the handler is made of. */
+export interface OciHandlerOptions extends Omit<OciHost, 'cache' | 'idleMs'> {
+  readonly history: HistoryRoute
+  /** 60,000 where absent. */
+  readonly idleMs?: number
+  /** How many bytes of manifests stay in memory; 64 MiB where absent. */
+  readonly manifestCacheBytes?: number
+  readonly observe?: Observe
+  /** A fresh request id for requests that bring none. */
+  readonly newRequestId?: () => string
+}
+
+type Verb = 'GET' | 'PUT' | 'POST' | 'PATCH' | 'DELETE'
+
+/** How the paths of one kind are answered, by method. HEAD is a GET whose body is not sent. */
+type Routes = {
+  readonly [Kind in OciPathKind]: Partial<Record<Verb, (host: OciHost, exchange: Exchange, path: Extract<OciPath, { kind: Kind }>) => Promise<void>>>
+}
+
+function routesOf(history: HistoryRoute): Routes {
+  return {
+    base: { GET: answerBase },
+    manifest: { GET: getManifest, PUT: putManifest, DELETE: deleteManifest },
+    blob: { GET: getBlob, DELETE: deleteBlob },
+    uploads: { POST: startUpload },
+    upload: { GET: uploadStatus, PATCH: appendUpload, PUT: finishUpload, DELETE: cancelUpload },
+    tags: { GET: listTags },
+    referrers: { GET: listReferrers },
+    history: { GET: (_, exchange, path) => history(exchange, path) },
+  }
+}
+
+async function answerBase(host: OciHost, exchange: Exchange): Promise<void> {
+  const { signal } = exchange
+  await host.gate.signedIn({ ...credentialOf(exchange), signal })
+  exchange.send(200, ['Content-Type', 'application/json', 'Content-Length', 2], '{}')
+}
+
+/** How long a client may go on sending what nobody reads, in milliseconds: it should get to read its answer. */
+const lingerMs = 5_000
+
+/**
+ * The distribution API (OCI distribution specification 1.1) below `/v2/`. Never throws: all that goes wrong is answered. Bodies stream; the server that calls
+ * it must not limit how long a whole request may take.
+ */
+export function createOciHandler(options: OciHandlerOptions): (request: IncomingMessage, response: ServerResponse) => void {
+  const { services, upstream, observe, newRequestId = randomUUID } = options
+  const cache = new ManifestCache({
+    services,
+    upstream,
+    maxBytes: options.manifestCacheBytes ?? 64 * 1024 * 1024,
+    missing: (held) => services.log.error('the upstream lacks a manifest that a repo holds', { ...held }),
+  })
+  const host: OciHost = { ...options, cache, idleMs: options.idleMs ?? 60_000 }
+  const routes = routesOf(options.history)
+  return (request, response) => {
+    const startedMs = performance.now()
+    const exchange = new Exchange(request, response, newRequestId)
+    void answer(host, routes, exchange).then((route) => {
+      observe?.(route, request.method ?? '', { status: response.statusCode, seconds: (performance.now() - startedMs) / 1000 })
+    })
+  }
+}
+
+/** Resolves with the kind of path, once it is answered. */
+async function answer(host: OciHost, routes: Routes, exchange: Exchange): Promise<OciPathKind | 'none'> {
+  let kind: OciPathKind | 'none' = 'none'
+  try {
+    const path = parseOciPath(exchange.path)
+    kind = path.kind
+    await routeOf(routes, exchange, path)(host, exchange, path)
+  } catch (error) {
+    answerError(host, exchange, error)
+  }
+  linger(exchange)
+  return kind
+}
+
+type AnyRoute = (host: OciHost, exchange: Exchange, path: OciPath) => Promise<void>
+
+function routeOf(routes: Routes, exchange: Exchange, path: OciPath): AnyRoute {
+  const row = routes[path.kind] as Partial<Record<string, AnyRoute>> // a cast: a row takes paths of its own kind, which this one is
+  const method = exchange.request.method === 'HEAD' ? 'GET' : (exchange.request.method ?? '')
+  const route = Object.hasOwn(row, method) ? row[method] : undefined
+  if (route !== undefined) return route
+  const allowed = Object.keys(row).flatMap((verb) => (verb === 'GET' ? ['GET', 'HEAD'] : [verb]))
+  throw new RegistryError('UNSUPPORTED', `${allowed.join(', ')} only`, { headers: { Allow: allowed.join(', ') } })
+}
+
+function answerError(host: OciHost, exchange: Exchange, error: unknown): void {
+  const { response, requestId } = exchange
+  const isGone = exchange.signal.aborted && (error === exchange.signal.reason || (error instanceof DomainError && error.code === 1))
+  const answered = toRegistryError(error)
+  if (isFault(answered) && !isGone) {
+    const { method } = exchange.request
+    host.services.log.error('a request to the registry failed', {
+      requestId,
+      method,
+      path: exchange.path,
+      code: answered.code,
+      error: String(answered.cause ?? answered),
+    })
+  }
+  if (response.headersSent || response.destroyed) {
+    response.destroy()
+    return
+  }
+  const body = errorBody(answered)
+  const headers = Object.entries(answered.headers).flat()
+  exchange.send(answered.status, ['Content-Type', 'application/json', 'Content-Length', Buffer.byteLength(body), ...headers], body)
+}
+
+/** What of a request nobody read is dropped as it comes, for a while; then the connection ends. */
+function linger({ request }: Exchange): void {
+  if (request.complete || request.destroyed) return
+  request.resume()
+  const timer = setTimeout(() => request.destroy(), lingerMs)
+  const done = (): void => clearTimeout(timer)
+  request.once('end', done)
+  request.once('close', done)
+}

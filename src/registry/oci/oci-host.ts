@@ -1,0 +1,90 @@
+import { DomainError } from '../../core/errors.ts'
+import type { Uid } from '../../core/uid.ts'
+import type { Keyring } from '../../authn/sealing.ts'
+import { createRepoByPush } from '../../resources/registry/repo-by-push.ts'
+import type { Traffic } from '../../resources/registry/traffic.ts'
+import type { MutationContext, Services } from '../../resources/services.ts'
+import type { Entry, EntryRequest, Gate, RegistryAction } from '../gate.ts'
+import { RegistryError } from '../registry-error.ts'
+import type { Upstream } from '../upstream/upstream.ts'
+import type { Exchange } from './exchange.ts'
+import type { ManifestCache } from './manifest-cache.ts'
+import type { Pull } from './pull-events.ts'
+
+/** What the routes work with. */
+export interface OciHost {
+  readonly services: Services
+  readonly upstream: Upstream
+  readonly gate: Gate
+  /** Seals the state of uploads, so that any replica can go on with them. */
+  readonly sealer: Keyring
+  readonly cache: ManifestCache
+  /** The name under which clients reach this host: the source of events. */
+  readonly registryHost: string
+  /** How long a client may send, or take, nothing of a body, in milliseconds. */
+  readonly idleMs: number
+  /** Notes that something was pulled. */
+  pulled(pull: Pull): void
+}
+
+/** An entry whose repo is there. */
+export interface RepoEntry {
+  readonly entry: Entry
+  readonly repo: Uid
+}
+
+/** What the gate looks at beside what is asked for. */
+export function credentialOf(exchange: Exchange): Pick<EntryRequest, 'authorization' | 'identity' | 'remoteAddress'> {
+  return {
+    authorization: exchange.header('authorization'),
+    identity: exchange.header('taproot-identity'),
+    remoteAddress: exchange.request.socket.remoteAddress,
+  }
+}
+
+function enterBy(host: OciHost, exchange: Exchange, request: { repository: string; actions: readonly RegistryAction[] }): Promise<Entry> {
+  return host.gate.enter({ ...credentialOf(exchange), repository: request.repository, actions: request.actions, signal: exchange.signal })
+}
+
+/** Lets the caller in to a repo that is there. Throws what the gate throws. */
+export async function enterRepo(host: OciHost, exchange: Exchange, request: { repository: string; action: RegistryAction }): Promise<RepoEntry> {
+  const entry = await enterBy(host, exchange, { repository: request.repository, actions: [request.action] })
+  if (entry.target.kind === 'absent') throw new RegistryError('NAME_UNKNOWN', 'there is no such repository')
+  return { entry, repo: entry.target.uid }
+}
+
+/** What a mutation needs of an entry: the rights are looked at again with every attempt. */
+export function mutationOf(entry: Entry, exchange: Exchange, action: RegistryAction): MutationContext {
+  if (entry.caller === undefined) throw new RegistryError('DENIED', 'nobody signed in')
+  return {
+    caller: entry.caller,
+    signal: exchange.signal,
+    validateOnly: false,
+    authorize() {
+      if (!entry.may(action)) throw new DomainError(7, `permission denied: needs ${action}`)
+    },
+  }
+}
+
+/** Lets the caller in to push, to a repo that may still have to be made: that only `create` does. */
+export async function enterToPush(host: OciHost, exchange: Exchange, repository: string): Promise<Entry> {
+  return enterBy(host, exchange, { repository, actions: ['push'] })
+}
+
+/** The repo of an entry to push; a first push makes it. Throws what the gate throws, or DomainError. */
+export async function repoOfPush(host: OciHost, exchange: Exchange, entry: Entry): Promise<RepoEntry> {
+  const { target, repository } = entry
+  if (target.kind === 'repo') return { entry, repo: target.uid }
+  await createRepoByPush(host.services, mutationOf(entry, exchange, 'push'), { parent: target.parent, name: target.name, host: host.registryHost })
+  // Anew: what the caller may do to the repo is not what they may do to its group.
+  return enterRepo(host, exchange, { repository, action: 'push' })
+}
+
+/** What an event tells of the request itself. */
+export function trafficOf(host: OciHost, exchange: Exchange): Traffic {
+  return {
+    host: host.registryHost,
+    remoteAddress: exchange.request.socket.remoteAddress ?? '',
+    userAgent: exchange.header('user-agent')?.slice(0, 512) ?? '',
+  }
+}

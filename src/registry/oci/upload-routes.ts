@@ -1,0 +1,199 @@
+import { parseDigest, type Digest } from '../../core/digest.ts'
+import { randomHex } from '../../core/runtime.ts'
+import type { Uid } from '../../core/uid.ts'
+import { heldBlob, recordBlob, touchBlob } from '../../resources/registry/blobs.ts'
+import { contentEpoch } from '../../resources/registry/content-epoch.ts'
+import { isRepositoryName } from '../../resources/registry/repo-paths.ts'
+import type { Entry } from '../gate.ts'
+import { RegistryError } from '../registry-error.ts'
+import { UpstreamError, type Chunk, type Upload } from '../upstream/upstream.ts'
+import { parseContentRange, uploadRange } from './byte-range.ts'
+import type { Exchange, HeaderLines } from './exchange.ts'
+import { enterRepo, enterToPush, repoOfPush, type OciHost, type RepoEntry } from './oci-host.ts'
+import type { OciPath } from './oci-path.ts'
+import { hasBody, lengthOf, RequestBody } from './request-body.ts'
+import { whileUncollected } from './uncollected.ts'
+import { openUpload, sealUpload, type UploadName } from './upload-state.ts'
+
+type UploadsPath = Extract<OciPath, { kind: 'uploads' }>
+type UploadPath = Extract<OciPath, { kind: 'upload' }>
+
+/** How long an upload that nobody can go on with may take to be dropped, in milliseconds. */
+const cancelPatienceMs = 10_000
+
+/** An upload that a request names: its place, and what the upstream needs to go on with it. */
+interface OpenUpload {
+  readonly name: UploadName
+  readonly repository: string
+  readonly upload: Upload
+}
+
+function digestParameter(exchange: Exchange, parameter: string): Digest {
+  const digest = parseDigest(exchange.query.get(parameter) ?? '')
+  if (digest !== undefined) return digest
+  throw new RegistryError('DIGEST_INVALID', `the parameter ${parameter} must be a sha256 or sha512 digest`)
+}
+
+function nameOf({ entry, repo }: RepoEntry, id: string): UploadName {
+  if (entry.caller === undefined) throw new RegistryError('DENIED', 'nobody signed in')
+  return { repo, identity: entry.caller.identity, id }
+}
+
+/** Where an upload goes on, in our own terms: any replica can answer there, for this caller and repo alone. */
+function placeOf(host: OciHost, open: OpenUpload): HeaderLines {
+  const { name, repository, upload } = open
+  const location = `/v2/${repository}/blobs/uploads/${name.id}?_state=${sealUpload(host.sealer, name, upload)}`
+  return ['Location', location, 'Range', uploadRange(upload.offset), 'Docker-Upload-UUID', name.id]
+}
+
+function answerBlob(exchange: Exchange, repository: string, digest: Digest): void {
+  exchange.send(201, ['Location', `/v2/${repository}/blobs/${digest}`, 'Docker-Content-Digest', digest, 'Content-Length', 0])
+}
+
+/** POST: a mount, a whole blob in one request, or the beginning of an upload. A first push makes the repo. */
+export async function startUpload(host: OciHost, exchange: Exchange, { repository }: UploadsPath): Promise<void> {
+  const { query } = exchange
+  const mount = parseDigest(query.get('mount') ?? '')
+  const digest = query.has('digest') && !query.has('mount') ? digestParameter(exchange, 'digest') : undefined
+  const pushed = await repoOfPush(host, exchange, await enterToPush(host, exchange, repository))
+  const { entry, repo } = pushed
+  if (mount !== undefined && (await mounted(host, exchange, { entry, repo, digest: mount }))) {
+    answerBlob(exchange, repository, mount)
+    return
+  }
+  const name = nameOf(pushed, randomHex(host.services.random, 16))
+  const upload = await host.upstream.startUpload(repo, exchange.signal)
+  if (digest === undefined) {
+    exchange.send(202, [...placeOf(host, { name, repository, upload }), 'Content-Length', 0])
+    return
+  }
+  try {
+    await finish(host, exchange, { name, repository, upload, digest })
+  } catch (error) {
+    // Nobody was told where it could go on.
+    await host.upstream.cancelUpload(repo, upload.state, AbortSignal.timeout(cancelPatienceMs)).catch((cause: unknown) => {
+      host.services.log.warn('an upload was left behind', { repo, error: String(cause) })
+    })
+    throw error
+  }
+  answerBlob(exchange, repository, digest)
+}
+
+/** Whether the blob is in the repo now, by way of one that the caller may pull from. False says the same of missing and of foreign. */
+async function mounted(host: OciHost, exchange: Exchange, target: { entry: Entry; repo: Uid; digest: Digest }): Promise<boolean> {
+  const { entry, repo, digest } = target
+  const { signal, query } = exchange
+  const path = query.get('from')
+  const from = path !== null && isRepositoryName(path) ? entry.pullable(path) : undefined
+  if (from === undefined) return false
+  const held = await heldBlob(host.services, { repo: from, digest }, signal)
+  if (held === undefined) return false
+  if (from === repo) return touchBlob(host.services, { repo, digest }, signal)
+  const upstreamDigest = held.upstreamDigest as Digest // a cast: the record holds nothing else
+  return whileUncollected(async () => {
+    const epoch = await contentEpoch(host.services, repo, signal)
+    if (!(await host.upstream.mountBlob(repo, { digest: upstreamDigest, from }, signal))) return false
+    await recordBlob(host.services, { repo, digest, size: Number(held.size), upstreamDigest, epoch }, signal)
+    return true
+  })
+}
+
+/** The upload that path and state name. Throws BLOB_UPLOAD_UNKNOWN where it is another repo's or another caller's. */
+async function enterUpload(host: OciHost, exchange: Exchange, path: UploadPath): Promise<OpenUpload> {
+  const { repository } = path
+  const name = nameOf(await enterRepo(host, exchange, { repository, action: 'push' }), path.id)
+  return { name, repository, upload: openUpload(host.sealer, name, exchange.query.get('_state') ?? '') }
+}
+
+/** The bytes of a request as a chunk. Throws where what it says of itself makes no sense. */
+function chunkOf(host: OciHost, exchange: Exchange, upload: Upload): { chunk: Chunk; body: RequestBody } {
+  const { request } = exchange
+  const header = exchange.header('content-range')
+  const range = header === undefined ? undefined : parseContentRange(header)
+  if (header !== undefined && range === undefined) throw new RegistryError('BLOB_UPLOAD_INVALID', 'Content-Range must be <first>-<last>', { status: 416 })
+  const said = lengthOf(request)
+  const length = range === undefined ? said : range.last - range.first + 1
+  if (said !== undefined && said !== length) throw new RegistryError('SIZE_INVALID', 'Content-Length is not what Content-Range says', { status: 400 })
+  const known = length === undefined ? {} : { length }
+  const body = new RequestBody(request, { idleMs: host.idleMs, ...known })
+  return { chunk: { body, offset: range?.first ?? upload.offset, ...known }, body }
+}
+
+/** Hands the request's bytes on. Where that fails because of the client, that is what is told. */
+async function withChunk<T>(host: OciHost, exchange: Exchange, use: { upload: Upload; take: (chunk: Chunk) => Promise<T> }): Promise<T> {
+  const { chunk, body } = chunkOf(host, exchange, use.upload)
+  try {
+    return await use.take(chunk)
+  } catch (error) {
+    throw body.failure ?? error
+  } finally {
+    body.destroy()
+  }
+}
+
+/** PATCH: one more chunk, or a stream of any length. */
+export async function appendUpload(host: OciHost, exchange: Exchange, path: UploadPath): Promise<void> {
+  const open = await enterUpload(host, exchange, path)
+  const { name, upload } = open
+  const take = (chunk: Chunk): Promise<Upload> => host.upstream.appendUpload(name.repo, { state: upload.state, chunk }, exchange.signal)
+  const longer = await goOn(host, exchange, { open, work: withChunk(host, exchange, { upload, take }) })
+  exchange.send(202, [...placeOf(host, { ...open, upload: longer }), 'Content-Length', 0])
+}
+
+/** PUT: the last chunk, if any, and the digest of the whole. */
+export async function finishUpload(host: OciHost, exchange: Exchange, path: UploadPath): Promise<void> {
+  const open = await enterUpload(host, exchange, path)
+  const digest = digestParameter(exchange, 'digest')
+  await goOn(host, exchange, { open, work: finish(host, exchange, { ...open, digest }) })
+  answerBlob(exchange, open.repository, digest)
+}
+
+/** Makes the whole visible upstream, then says that the repo holds it. */
+async function finish(host: OciHost, exchange: Exchange, open: OpenUpload & { digest: Digest }): Promise<void> {
+  const { name, upload, digest } = open
+  const { repo } = name
+  const { signal } = exchange
+  const take = (chunk?: Chunk): Promise<{ size: number; digest: Digest }> =>
+    host.upstream.finishUpload(repo, { state: upload.state, digest, ...(chunk === undefined ? {} : { chunk }) }, signal)
+  let epoch = await contentEpoch(host.services, repo, signal)
+  const made = hasBody(exchange.request) ? await withChunk(host, exchange, { upload, take }) : await take()
+  let isFresh = true
+  await whileUncollected(async () => {
+    if (!isFresh) {
+      epoch = await contentEpoch(host.services, repo, signal)
+      // The upload is over: what a removal took is to be brought again.
+      if ((await host.upstream.statBlob(repo, made.digest, signal)) === undefined)
+        throw new RegistryError('BLOB_UPLOAD_UNKNOWN', 'there is no such upload any more')
+    }
+    isFresh = false
+    await recordBlob(host.services, { repo, digest, size: made.size, upstreamDigest: made.digest, epoch }, signal)
+  })
+}
+
+/** A chunk that does not fit is answered with where the upload is: the client goes on from there. */
+async function goOn<T>(host: OciHost, exchange: Exchange, step: { open: OpenUpload; work: Promise<T> }): Promise<T> {
+  const { open, work } = step
+  try {
+    return await work
+  } catch (error) {
+    if (!(error instanceof UpstreamError && error.kind === 'range_invalid')) throw error
+    const upload = await host.upstream.uploadStatus(open.name.repo, open.upload.state, exchange.signal)
+    const lines = placeOf(host, { ...open, upload })
+    const headers = Object.fromEntries(Array.from({ length: lines.length / 2 }, (_, at) => [String(lines[2 * at]), String(lines[2 * at + 1])]))
+    throw new RegistryError('BLOB_UPLOAD_INVALID', 'the chunk does not begin where the upload ends', { status: 416, headers, cause: error })
+  }
+}
+
+/** GET: how far it has come. */
+export async function uploadStatus(host: OciHost, exchange: Exchange, path: UploadPath): Promise<void> {
+  const open = await enterUpload(host, exchange, path)
+  const upload = await host.upstream.uploadStatus(open.name.repo, open.upload.state, exchange.signal)
+  exchange.send(204, placeOf(host, { ...open, upload }))
+}
+
+/** DELETE: what arrived is dropped. */
+export async function cancelUpload(host: OciHost, exchange: Exchange, path: UploadPath): Promise<void> {
+  const { name, upload } = await enterUpload(host, exchange, path)
+  await host.upstream.cancelUpload(name.repo, upload.state, exchange.signal)
+  exchange.send(204)
+}
