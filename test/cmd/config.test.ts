@@ -81,10 +81,30 @@ describe('defaults', () => {
     expect(config.tokens.audiences[0]).toBe(baseUrl)
   })
 
+  test.for([
+    ['TLS on its port', { TAPROOT_REGISTRY_TLS_CERT_FILE: 'c', TAPROOT_REGISTRY_TLS_KEY_FILE: 'k' }, 'https'],
+    ['an https baseUrl', { TAPROOT_BASE_URL: 'https://platform.example.com' }, 'https'],
+    ['a given one', { TAPROOT_BASE_URL: 'https://platform.example.com', TAPROOT_REGISTRY_SCHEME: 'http' }, 'http'],
+    ['nothing', {}, 'http'],
+  ] as const)("the registry's scheme follows %s", ([, env, scheme]) => {
+    expect(load({ env }).config.registry.scheme).toBe(scheme)
+  })
+
+  test('dev with an upstream registry has no folder of its own', () => {
+    expect(load({ env: { TAPROOT_REGISTRY_UPSTREAM_URL: 'https://registry.example' } }).config.registry.upstream).toEqual({ url: 'https://registry.example' })
+  })
+
   test('sections without a value are absent', () => {
     const { config } = load({})
     expect(config.api).not.toHaveProperty('tls')
-    expect(config.registry).not.toHaveProperty('upstream')
+    expect(config.registry).toEqual({
+      port: 5000,
+      host: 'localhost:5000',
+      scheme: 'http',
+      upstream: { directory: '.taproot/registry' },
+      collect: { graceHours: 168 },
+    })
+    expect(load({ role: 'api' }).config.registry).not.toHaveProperty('upstream')
     expect(config.store.etcd).toEqual({ endpoints: [], prefix: '/taproot' })
   })
 })
@@ -207,6 +227,26 @@ describe('faults', () => {
       'a user without a password',
       { role: 'api', env: { ...onEtcd, TAPROOT_STORE_ETCD_USERNAME: 'root' } },
       ['store.etcd.passwordFile (TAPROOT_STORE_ETCD_PASSWORD_FILE) is missing: expected text that is not empty, because store.etcd.username is set'],
+    ],
+    [
+      'the registry host without an upstream',
+      { role: 'registry', env: onEtcd },
+      ['registry.upstream.url (TAPROOT_REGISTRY_UPSTREAM_URL) is missing: expected an http:// or https:// URL, because the registry host needs one'],
+    ],
+    [
+      'two upstreams',
+      { yaml: 'registry: { upstream: { url: "https://registry.example", directory: /data } }' },
+      ['registry.upstream.directory (TAPROOT_REGISTRY_UPSTREAM_DIRECTORY): expected no folder, because registry.upstream.url is set'],
+    ],
+    [
+      'settings of a registry that is not there',
+      { yaml: 'registry: { upstream: { prefix: x } }' },
+      ['registry.upstream.url (TAPROOT_REGISTRY_UPSTREAM_URL) is missing: expected an http:// or https:// URL, because registry.upstream.prefix is set'],
+    ],
+    [
+      'the registry host on etcd without a key',
+      { role: 'registry', env: { ...onEtcd, TAPROOT_ENCRYPTION_KEY_FILE: '', TAPROOT_REGISTRY_UPSTREAM_URL: 'https://registry.example' } },
+      ['encryption.keyFile (TAPROOT_ENCRYPTION_KEY_FILE) is missing: expected text that is not empty, because store.kind is etcd'],
     ],
     ['two doors on one port', { env: { TAPROOT_OPS_PORT: '8080' } }, ['ops.port (TAPROOT_OPS_PORT): expected a port of its own, got that of api.port: 8080']],
     ['a list for a file', { yaml: '[1]' }, ['FILE: expected a mapping of keys, e.g. "baseUrl: https://platform.example.com"']],

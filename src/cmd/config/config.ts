@@ -1,5 +1,5 @@
 /** The roles of the command that take a configuration; their defaults differ. */
-export type Role = 'api' | 'dev'
+export type Role = 'api' | 'registry' | 'dev'
 
 /** An operator: holds everything everywhere (architecture 7). */
 export interface OperatorConfig {
@@ -45,13 +45,27 @@ export interface EtcdConfig {
   readonly passwordFile?: string
 }
 
-/** The registry that keeps the bytes behind the registry host. */
+/** What keeps the bytes behind the registry host: an OCI registry at `url`, or the embedded store of a folder; one of both is there. */
 export interface UpstreamConfig {
-  readonly url: string
+  readonly url?: string
+  readonly directory?: string
   readonly prefix?: string
   readonly username?: string
   readonly passwordFile?: string
   readonly caFile?: string
+}
+
+/** The registry host; `upstream` is always there in roles `registry` and `dev`. */
+export interface RegistryConfig {
+  readonly port: number
+  readonly host: string
+  readonly scheme: 'http' | 'https'
+  readonly tls?: ServerTlsConfig
+  readonly publicOrganization?: string
+  readonly upstream?: UpstreamConfig
+  /** What of tag histories is kept; all of it where absent. */
+  readonly history?: { readonly maxAgeDays?: number; readonly maxMoves?: number }
+  readonly collect: { readonly graceHours: number }
 }
 
 /** The effective configuration: defaults filled in, validated. Each key is described in `schema.ts`; paths are as given, not resolved. */
@@ -62,11 +76,11 @@ export interface Config {
   readonly listen: string
   readonly api: { readonly port: number; readonly tls?: ServerTlsConfig }
   readonly ops: { readonly port: number }
-  readonly registry: { readonly port: number; readonly host: string; readonly publicOrganization?: string; readonly upstream?: UpstreamConfig }
+  readonly registry: RegistryConfig
   readonly store: { readonly kind: 'sqlite' | 'etcd'; readonly sqlite: { readonly path: string }; readonly etcd: EtcdConfig }
   readonly reads: 'linearizable' | 'bounded'
   readonly bootstrap: { readonly operators: readonly OperatorConfig[] }
-  /** `keyFile` is always there in role `api` on etcd. */
+  /** `keyFile` is always there in roles `api` and `registry` on etcd. */
   readonly encryption: { readonly keyFile?: string }
   readonly selfService: { readonly rootGroups: boolean }
   readonly rateLimit: { readonly enabled: boolean; readonly requestsPerSecond: number; readonly burst: number }

@@ -7,27 +7,43 @@ import { isTree, valueAt, type Tree } from './tree.ts'
 /** Defaults that differ from the schema's, per role. */
 export const roleDefaults: Readonly<Record<Role, Readonly<Record<string, unknown>>>> = {
   api: {},
+  registry: {},
   dev: { listen: '127.0.0.1', dataDir: './.taproot', 'selfService.rootGroups': true, 'rateLimit.enabled': false },
 }
 
-/** Defaults that follow from other keys: in words, for the documentation, and as a function of what is known before. In order of dependence. */
+interface DerivedDefault {
+  readonly words: string
+  readonly derive: (draft: Config, role: Role) => unknown
+}
+
+/** Defaults that follow from other keys: in words, for the documentation, and as a function of what is known before, undefined where there is none. In order of dependence. */
 export const derivedDefaults = {
   baseUrl: {
     words: '`http://localhost:<api.port>`, `https` with `api.tls`',
     derive: (draft) => `${draft.api.tls === undefined ? 'http' : 'https'}://localhost:${draft.api.port}`,
   },
   'registry.host': { words: '`localhost:<registry.port>`', derive: (draft) => `localhost:${draft.registry.port}` },
+  'registry.scheme': {
+    words: '`https` with `registry.tls`, or where `baseUrl` is; else `http`',
+    derive: (draft) => (draft.registry.tls !== undefined || draft.baseUrl.startsWith('https:') ? 'https' : 'http'),
+  },
+  'registry.upstream.directory': {
+    words: 'in `dev` without `registry.upstream.url`: `<dataDir>/registry`',
+    derive: (draft, role) => (role === 'dev' && draft.registry.upstream?.url === undefined ? join(draft.dataDir, 'registry') : undefined),
+  },
   'store.sqlite.path': { words: '`<dataDir>/taproot.db`', derive: (draft) => join(draft.dataDir, 'taproot.db') },
   'tokens.audiences': { words: '`<baseUrl>`, `<registry.host>`', derive: (draft) => [draft.baseUrl, draft.registry.host] },
-} as const satisfies Readonly<Record<string, { readonly words: string; readonly derive: (draft: Config) => unknown }>>
+} as const satisfies Readonly<Record<string, DerivedDefault>>
 
 /** Fills a valid tree with defaults. A section inside another, none of whose keys has a value, is left out. */
 export function completeConfig(tree: Tree, role: Role): Config {
   let config = fill(configSchema, tree, { path: [], fixed: roleDefaults[role] })
-  for (const [key, { derive }] of Object.entries(derivedDefaults)) {
+  for (const [key, { derive }] of Object.entries<DerivedDefault>(derivedDefaults)) {
     const path = key.split('.')
+    if (valueAt(config, path) !== undefined) continue
     // A rule reads only keys that are always there or were derived before it.
-    if (valueAt(config, path) === undefined) config = setAt(config, path, derive(config as unknown as Config))
+    const value: unknown = derive(config as unknown as Config, role)
+    if (value !== undefined) config = setAt(config, path, value)
   }
   return config as unknown as Config // validated against the schema, which NodeFor<Config> ties to the type
 }

@@ -12,13 +12,13 @@ interface Requirement {
   /** has this value, or any if absent, */
   readonly equals?: string
   /** in these roles, or all if absent. */
-  readonly role?: Role
+  readonly roles?: readonly Role[]
 }
 
 /** Keys that other keys need. */
 const requirements: readonly Requirement[] = [
   { key: 'store.etcd.endpoints', because: 'store.kind', equals: 'etcd' },
-  { key: 'encryption.keyFile', because: 'store.kind', equals: 'etcd', role: 'api' },
+  { key: 'encryption.keyFile', because: 'store.kind', equals: 'etcd', roles: ['api', 'registry'] },
   { key: 'store.etcd.passwordFile', because: 'store.etcd.username' },
   { key: 'store.etcd.username', because: 'store.etcd.passwordFile' },
   { key: 'store.etcd.tls.keyFile', because: 'store.etcd.tls.certFile' },
@@ -31,11 +31,11 @@ const portKeys = ['api.port', 'ops.port', 'registry.port'] as const
 
 /** The faults between keys of a tree that has its values, valid or not: one line each. */
 export function checkRequirements(tree: Tree, role: Role): string[] {
-  return [...requirements.flatMap((requirement) => missing(tree, requirement, role)), ...samePorts(tree), ...issuerFaults(tree)]
+  return [...requirements.flatMap((requirement) => missing(tree, requirement, role)), ...samePorts(tree), ...upstreamFaults(tree, role), ...issuerFaults(tree)]
 }
 
-function missing(tree: Tree, { key, because, equals, role: only }: Requirement, role: Role): string[] {
-  if (only !== undefined && only !== role) return []
+function missing(tree: Tree, { key, because, equals, roles }: Requirement, role: Role): string[] {
+  if (roles !== undefined && !roles.includes(role)) return []
   const cause = effective(tree, because, role)
   if (equals === undefined ? cause === undefined : cause !== equals) return []
   const value = effective(tree, key, role)
@@ -55,6 +55,22 @@ function samePorts(tree: Tree): string[] {
     else seen.set(value, key)
   }
   return faults
+}
+
+/** One upstream: a registry or a folder. Role `registry` needs one; `dev` has a folder of its own. */
+function upstreamFaults(tree: Tree, role: Role): string[] {
+  const [url, directory] = ['registry.upstream.url', 'registry.upstream.directory'].map((key) => ({ ...settingOf(key), value: effective(tree, key, role) }))
+  if (url === undefined || directory === undefined) return []
+  const ofUrl = ['prefix', 'username', 'passwordFile', 'caFile'].map((name) => settingOf(`registry.upstream.${name}`))
+  if (url.value !== undefined) {
+    if (directory.value === undefined) return []
+    return [`${directory.key} (${directory.variable}): expected no folder, because ${url.key} is set`]
+  }
+  const stray = ofUrl.filter(({ path }) => valueAt(tree, path) !== undefined)
+  const because =
+    stray.length > 0 ? `${stray[0]?.key ?? ''} is set` : role === 'registry' && directory.value === undefined ? 'the registry host needs one' : undefined
+  if (because === undefined) return []
+  return [`${url.key} (${url.variable}) is missing: expected ${expectation(url.node)}, because ${because}`]
 }
 
 /** An issuer is configured once, and is https unless private ones are allowed for it. */

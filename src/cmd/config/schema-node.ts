@@ -82,8 +82,8 @@ export function port(description: string, defaultValue: number): NumberNode {
 }
 
 /** A whole number of at least 1. */
-export function count(description: string, defaultValue: number): NumberNode {
-  return { type: 'integer', description, minimum: 1, maximum: 1_000_000, default: defaultValue }
+export function count(description: string, defaultValue?: number): NumberNode {
+  return { type: 'integer', description, minimum: 1, maximum: 1_000_000, ...(defaultValue === undefined ? {} : { default: defaultValue }) }
 }
 
 /** Yes or no. */

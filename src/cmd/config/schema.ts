@@ -2,11 +2,9 @@ import { defaultNamespaces } from '../../api/aliases.ts'
 import type { Config } from './config.ts'
 import { count, flag, list, port, section, text, type NodeFor } from './schema-node.ts'
 
-const serverTls = section(
-  'TLS on the API port. Without it the API speaks plain HTTP/1.1 and cleartext HTTP/2.',
-  { certFile: text('PEM file: the certificate and its chain.'), keyFile: text('PEM file: the private key.') },
-  ['certFile', 'keyFile'],
-)
+const certFiles = { certFile: text('PEM file: the certificate and its chain.'), keyFile: text('PEM file: the private key.') }
+const serverTls = section('TLS on the API port. Without it the API speaks plain HTTP/1.1 and cleartext HTTP/2.', certFiles, ['certFile', 'keyFile'])
+const registryTls = section('TLS on the registry port. Without it the registry host speaks plain HTTP.', certFiles, ['certFile', 'keyFile'])
 
 const etcdTls = section('TLS towards etcd.', {
   caFile: text("PEM file: the authority that signed etcd's certificates. Default: the system's authorities."),
@@ -22,17 +20,14 @@ const etcd = section('The etcd cluster, where `store.kind` is `etcd`.', {
   passwordFile: text("File that holds that user's password."),
 })
 
-const upstream = section(
-  'The OCI registry that keeps the bytes. It must be reachable by Taproot only.',
-  {
-    url: text('Where it is.', { format: 'http-url' }),
-    prefix: text('First part of every repository name there.'),
-    username: text('User there.'),
-    passwordFile: text("File that holds that user's password."),
-    caFile: text("PEM file: the authority that signed its certificate. Default: the system's authorities."),
-  },
-  ['url'],
-)
+const upstream = section('What keeps the bytes. It must be reachable by Taproot only.', {
+  url: text('Where the OCI registry is that keeps them.', { format: 'http-url' }),
+  directory: text('Folder of the embedded upstream, in place of a registry. One process at a time uses it.'),
+  prefix: text('First part of every repository name in that registry.'),
+  username: text('User there.'),
+  passwordFile: text("File that holds that user's password."),
+  caFile: text("PEM file: the authority that signed its certificate. Default: the system's authorities."),
+})
 
 const operator = section('One operator.', { issuer: text("The token's issuer.", { format: 'http-url' }), subject: text("The token's subject.") }, [
   'issuer',
@@ -72,8 +67,17 @@ export const configSchema = section('Configuration of Taproot.', {
   registry: section('The registry host.', {
     port: port('Port of the registry host.', 5000),
     host: text('The name, and port if not the default one, under which clients reach the registry host.', { format: 'host-port' }),
-    publicOrganization: text('Name of the root group whose public repos anyone may pull.'),
+    scheme: text('How clients reach the registry host: part of where they are told to ask for tokens.', { enum: ['http', 'https'] }),
+    tls: registryTls,
+    publicOrganization: text('Name of the root group whose repos anyone may pull.'),
     upstream,
+    history: section('What of the histories of tags is kept. Without any of these all of it is.', {
+      maxAgeDays: count('How long a move is kept, in days. The newest of each tag always is.'),
+      maxMoves: count('How many moves of each tag are kept: the newest.'),
+    }),
+    collect: section('Removal of bytes that nothing needs.', {
+      graceHours: count('How long bytes that nothing needs are kept, in hours: uploads may take so long from their first byte to their manifest.', 168),
+    }),
   }),
   store: section('Where the records are.', {
     kind: text('`sqlite`: embedded, one process. `etcd`: a cluster, any number of replicas.', { enum: ['sqlite', 'etcd'], default: 'sqlite' }),
@@ -87,7 +91,7 @@ export const configSchema = section('Configuration of Taproot.', {
   bootstrap: section('What an empty installation starts with.', { operators: list('Who holds every capability everywhere.', operator, []) }),
   encryption: section('Secrets at rest.', {
     keyFile: text(
-      'File with the key that wraps the data key: 32 bytes, as they are or as hex or base64 text. Required for role `api` on etcd; elsewhere a key is made in `dataDir` on first start. Without this file the stored secrets are lost.',
+      'File with the key that wraps the data key: 32 bytes, as they are or as hex or base64 text. Required for roles `api` and `registry` on etcd; elsewhere a key is made in `dataDir` on first start. Without this file the stored secrets are lost.',
     ),
   }),
   selfService: section('What any signed-in person may do.', { rootGroups: flag('Create root groups, becoming their owner.', false) }),
