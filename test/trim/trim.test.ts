@@ -3,10 +3,14 @@ import { randomBytes } from 'node:crypto'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { beforeEach, expect, onTestFinished, test } from 'vitest'
+import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
+import { digestOf, type Digest } from '../../src/core/digest.ts'
 import { IdempotencyRecordSchema, OutboxEventSchema } from '../../src/gen/taproot/store/v1/envelope_pb.ts'
 import { accessRequestPrefix } from '../../src/resources/iam/access-requests.ts'
 import { idempotencyHour, idempotencyHourPrefix, idempotencyKey } from '../../src/resources/idempotency.ts'
+import { ChangeSet } from '../../src/resources/change-set.ts'
+import { appendHistory, readHead, readHistory } from '../../src/resources/registry/tag-history.ts'
+import type { HistoryRetention } from '../../src/resources/trim/tag-history.ts'
 import { outboxKey, outboxPrefix, outboxTimeMs } from '../../src/resources/outbox.ts'
 import { Trimmer, type TrimCounts } from '../../src/resources/trim/trim.ts'
 import { createEtcdStore } from '../../src/store/etcd/etcd-store.ts'
@@ -79,7 +83,7 @@ async function keysOf(store: Store, prefix: string): Promise<string[]> {
   return (await store.range({ prefix, limit: 100_000 }, soon())).entries.map(({ key }) => key)
 }
 
-const none: TrimCounts = { outboxOld: 0, outboxOverSize: 0, idempotency: 0, accessRequests: 0 }
+const none: TrimCounts = { outboxOld: 0, outboxOverSize: 0, idempotency: 0, accessRequests: 0, tagHistory: 0 }
 
 describeOnStores('trimming', (kind) => {
   let store: Store
@@ -92,7 +96,7 @@ describeOnStores('trimming', (kind) => {
     const young = Array.from({ length: 150 }, (_, index) => event(nowMs - 72 * hourMs + index * 1000, root('a')))
     await commitAll(store, [...young, ...old])
     const noted = noting(store)
-    const trimmer = new Trimmer(noted.store, retention)
+    const trimmer = new Trimmer(noted.store, { outbox: retention })
     expect(await trimmer.trimOld(nowMs, soon())).toEqual({ ...none, outboxOld: 350 })
     expect(await keysOf(store, outboxPrefix)).toEqual(young.map(({ key }) => key).sort())
     expect(noted.transactions.map(({ writes }) => writes.length)).toEqual([100, 100, 100, 50])
@@ -112,7 +116,7 @@ describeOnStores('trimming', (kind) => {
     const nobodys = event(nowMs - 11 * hourMs, '')
     await commitAll(store, [...large, ...other, nobodys], 20)
     const noted = noting(store)
-    const trimmer = new Trimmer(noted.store, retention)
+    const trimmer = new Trimmer(noted.store, { outbox: retention })
     const { outboxOverSize } = await trimmer.trim(nowMs, soon())
     const kept = large.slice(outboxOverSize).map(({ key }) => key)
     expect(await keysOf(store, outboxPrefix)).toEqual([...other.map(({ key }) => key), nobodys.key, ...kept].sort())
@@ -130,11 +134,11 @@ describeOnStores('trimming', (kind) => {
   })
 
   test('what another leader removed meanwhile is off the account with its hours', async () => {
-    const trimmer = new Trimmer(store, retention)
+    const trimmer = new Trimmer(store, { outbox: retention })
     const first = Array.from({ length: 30 }, (_, index) => event(nowMs + index, root('a'), 50_000))
     await commitAll(store, first, 20)
     expect(await trimmer.trim(nowMs + hourMs, soon())).toEqual(none)
-    await new Trimmer(store, retention).trim(nowMs + 74 * hourMs, soon())
+    await new Trimmer(store, { outbox: retention }).trim(nowMs + 74 * hourMs, soon())
     expect(await keysOf(store, outboxPrefix)).toEqual([])
     const second = Array.from({ length: 30 }, (_, index) => event(nowMs + 74 * hourMs + index, root('a'), 50_000))
     await commitAll(store, second, 20)
@@ -151,10 +155,10 @@ describeOnStores('trimming', (kind) => {
     for (const hash of old) await commit(store, ...remembered(nowMs - 27 * hourMs, hash))
     await commit(store, ...remembered(nowMs - 24 * hourMs, young))
     const noted = noting(store)
-    expect(await new Trimmer(noted.store, retention).trim(nowMs, soon())).toEqual({ ...none, idempotency: 130 })
+    expect(await new Trimmer(noted.store, { outbox: retention }).trim(nowMs, soon())).toEqual({ ...none, idempotency: 130 })
     expect(noted.transactions.map(({ writes }) => writes.length)).toEqual([100, 100, 60])
     expect(await keysOf(store, 'x/idem/')).toEqual(remembered(nowMs - 24 * hourMs, young).map(({ key }) => key))
-    expect(await new Trimmer(store, retention).trim(nowMs + 2 * hourMs, soon())).toEqual({ ...none, idempotency: 1 })
+    expect(await new Trimmer(store, { outbox: retention }).trim(nowMs + 2 * hourMs, soon())).toEqual({ ...none, idempotency: 1 })
     expect(await keysOf(store, 'x/')).toEqual([])
   })
 
@@ -164,7 +168,7 @@ describeOnStores('trimming', (kind) => {
     await commit(store, ...remembered(nowMs - 150 * hourMs, other))
     await commit(store, ...remembered(nowMs - 100 * hourMs, again))
     await commit(store, ...remembered(nowMs - 60 * hourMs, again))
-    expect(await new Trimmer(store, retention).trim(nowMs, soon())).toEqual({ ...none, idempotency: 4 })
+    expect(await new Trimmer(store, { outbox: retention }).trim(nowMs, soon())).toEqual({ ...none, idempotency: 4 })
     expect(await keysOf(store, 'x/idem/')).toEqual([])
   })
 
@@ -172,7 +176,7 @@ describeOnStores('trimming', (kind) => {
     const again = 'bb'.repeat(32)
     for (const hash of ['aa'.repeat(32), again, 'cc'.repeat(32)]) await commit(store, ...remembered(nowMs - 27 * hourMs, hash))
     await commit(store, ...remembered(nowMs - 2 * hourMs, again))
-    expect(await new Trimmer(store, retention).trim(nowMs, soon())).toEqual({ ...none, idempotency: 3 })
+    expect(await new Trimmer(store, { outbox: retention }).trim(nowMs, soon())).toEqual({ ...none, idempotency: 3 })
     expect(await keysOf(store, 'x/idem/')).toEqual(remembered(nowMs - 2 * hourMs, again).map(({ key }) => key))
     const entry = await store.get(idempotencyKey(again), soon())
     expect(Number(fromBinary(IdempotencyRecordSchema, entry?.value ?? new Uint8Array()).timeMs)).toBe(nowMs - 2 * hourMs)
@@ -181,8 +185,59 @@ describeOnStores('trimming', (kind) => {
   test('requests for access are forgotten when another may be made', async () => {
     const request = (timeMs: number, name: string): Write => ({ kind: 'put', key: `${accessRequestPrefix}${name}`, value: bytes(String(timeMs)) })
     await commit(store, request(nowMs - 24 * hourMs, 'a/old'), request(nowMs - 24 * hourMs + 1, 'a/young'), request(nowMs - 90 * hourMs, 'b/old'))
-    expect(await new Trimmer(store, retention).trim(nowMs, soon())).toEqual({ ...none, accessRequests: 2 })
+    expect(await new Trimmer(store, { outbox: retention }).trim(nowMs, soon())).toEqual({ ...none, accessRequests: 2 })
     expect(await keysOf(store, 'x/')).toEqual([`${accessRequestPrefix}a/young`])
+  })
+
+  describe('history of tags', () => {
+    const tag = { repo: `${root('a')}/${'1'.repeat(16)}`, name: 'latest' }
+    const digest = (seed: number): Digest => digestOf(Buffer.from(String(seed)))
+    /** One move an hour, the last at `nowMs`; 0 is a deletion. */
+    const moves = async (...digests: readonly number[]): Promise<void> => {
+      for (const [index, seed] of digests.entries()) {
+        const changes = new ChangeSet()
+        const atMs = nowMs - (digests.length - 1 - index) * hourMs
+        appendHistory(changes, tag, { digest: seed === 0 ? '' : digest(seed), nowMs: atMs, notBeforeMs: 0, after: await readHead(store, tag, soon()) })
+        await store.transact(changes, soon())
+      }
+    }
+    const kept = async (): Promise<Digest[] | undefined> =>
+      (await readHistory({ store }, { ...tag, limit: 1000 }, soon()))?.records.map((record) => record.digest)
+    const trimmed = async (history: HistoryRetention): Promise<number> => (await new Trimmer(store, { history }).trim(nowMs, soon())).tagHistory
+
+    test('all of it is kept where nothing else is asked for', async () => {
+      await moves(1, 2, 3)
+      expect(await trimmed({})).toBe(0)
+      expect(await kept()).toEqual([1, 2, 3].map(digest))
+    })
+
+    test.each<[string, HistoryRetention, number[]]>([
+      ['moves that are too old go', { maxAgeMs: 2 * hourMs }, [3, 4, 5]],
+      ['moves that are too many go', { maxMoves: 2 }, [4, 5]],
+      ['both limits count', { maxAgeMs: 3 * hourMs, maxMoves: 3 }, [3, 4, 5]],
+      ['what the tag points to now stays, however old', { maxAgeMs: -hourMs }, [5]],
+      ['what the tag points to now stays, however few', { maxMoves: 0 }, [5]],
+    ])('%s', async (_title, history, expected) => {
+      await moves(1, 2, 3, 4, 5)
+      expect(await trimmed(history)).toBe(5 - expected.length)
+      expect(await kept()).toEqual(expected.map(digest))
+      expect(await trimmed(history)).toBe(0)
+    })
+
+    test('a deletion counts as a move, and a tag that was deleted too long ago is forgotten', async () => {
+      await moves(1, 2, 0)
+      expect(await trimmed({ maxMoves: 2 })).toBe(1)
+      expect(await kept()).toEqual([digest(2)])
+      expect(await trimmed({ maxAgeMs: -1 })).toBe(2)
+      expect(await kept()).toBeUndefined()
+      expect(await keysOf(store, 'x/')).toEqual([])
+    })
+
+    test('long histories go in pages', async () => {
+      await moves(...Array.from({ length: 250 }, (_, index) => index + 1))
+      expect(await trimmed({ maxMoves: 10 })).toBe(240)
+      expect(await kept()).toHaveLength(10)
+    })
   })
 
   test('ended in the middle, it goes on the next time', async () => {
@@ -199,10 +254,10 @@ describeOnStores('trimming', (kind) => {
         return await noted.store.transact(transaction, signal)
       },
     }
-    const trimmer = new Trimmer(interrupted, retention)
+    const trimmer = new Trimmer(interrupted, { outbox: retention })
     await expect(trimmer.trim(nowMs, stop.signal)).rejects.toThrow('enough')
     expect(await keysOf(store, outboxPrefix)).toHaveLength(150)
-    expect(await new Trimmer(store, retention).trim(nowMs, soon())).toEqual({ ...none, outboxOld: 150 })
+    expect(await new Trimmer(store, { outbox: retention }).trim(nowMs, soon())).toEqual({ ...none, outboxOld: 150 })
   })
 
   test('the time of an event is in its key', () => {

@@ -8,9 +8,12 @@ import { assertReachable, settleSync, shownRepo, type RepoRecord } from './repo-
 
 const index: KindIndex = { kind: 'Repo', desc: RepoSchema, name: 'name', foundByPath: true, filters: {}, removedWith: [] }
 
+/** Deleted repos whose bytes are still upstream. */
+export const removedRepoPrefix = 'x/removed-repo/'
+
 /** The key that tells the garbage collection that a deleted repo's bytes are still upstream. Its value is the time of the deletion in ms, as text. */
 export function removedRepoKey(repo: string): string {
-  return `x/removed-repo/${repo}`
+  return `${removedRepoPrefix}${repo}`
 }
 
 /** The tags are swept behind the mark, the readme goes at once, the bytes later; history is kept (decisions "Deleting"). */

@@ -2,9 +2,10 @@ import type { Store } from '../../store/store.ts'
 import { trimAccessRequests } from './access-requests.ts'
 import { trimIdempotency } from './idempotency.ts'
 import { OutboxTrimmer, type OutboxRetention } from './outbox.ts'
+import { trimTagHistory, type HistoryRetention } from './tag-history.ts'
 
-/** What is trimmed: events by age and by size, idempotency keys, requests for access. */
-export const trimmedSorts = ['outboxOld', 'outboxOverSize', 'idempotency', 'accessRequests'] as const
+/** What is trimmed: events by age and by size, idempotency keys, requests for access, moves of tags. */
+export const trimmedSorts = ['outboxOld', 'outboxOverSize', 'idempotency', 'accessRequests', 'tagHistory'] as const
 
 /** One of them. */
 export type Trimmed = (typeof trimmedSorts)[number]
@@ -19,10 +20,12 @@ export const outboxRetention: OutboxRetention = { lifeMs: 72 * 3_600_000, bytesP
 export class Trimmer {
   readonly #store: Store
   readonly #outbox: OutboxTrimmer
+  readonly #history: HistoryRetention
 
-  constructor(store: Store, retention: OutboxRetention = outboxRetention) {
+  constructor(store: Store, retention: { readonly outbox?: OutboxRetention; readonly history?: HistoryRetention } = {}) {
     this.#store = store
-    this.#outbox = new OutboxTrimmer(store, retention)
+    this.#outbox = new OutboxTrimmer(store, retention.outbox ?? outboxRetention)
+    this.#history = retention.history ?? {}
   }
 
   /** Trims everything; returns how many entries of each sort. Rejects with StoreError, or the signal's reason; what was done until then stays done. */
@@ -36,6 +39,7 @@ export class Trimmer {
     const idempotency = await trimIdempotency(this.#store, nowMs, signal)
     const accessRequests = await trimAccessRequests(this.#store, nowMs, signal)
     const outboxOld = await this.#outbox.trimOld(nowMs, signal)
-    return { outboxOld, outboxOverSize: 0, idempotency, accessRequests }
+    const tagHistory = await trimTagHistory(this.#store, { ...this.#history, nowMs }, signal)
+    return { outboxOld, outboxOverSize: 0, idempotency, accessRequests, tagHistory }
   }
 }

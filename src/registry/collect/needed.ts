@@ -1,0 +1,61 @@
+import type { BlobRecord, ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
+
+/** What a repo holds, and what points to it, as of one moment. */
+export interface RepoContent {
+  /** By digest; deleted ones too. */
+  readonly manifests: ReadonlyMap<string, ManifestRecord>
+  readonly blobs: ReadonlyMap<string, BlobRecord>
+  /** The digests that tags point to, and those that the retained history of its tags has. */
+  readonly named: ReadonlySet<string>
+}
+
+/** What may go. */
+export interface Garbage {
+  readonly manifests: readonly string[]
+  readonly blobs: readonly string[]
+}
+
+/** The digests of what an image or index is made of. */
+function partsOf(manifest: ManifestRecord): { manifests: string[]; blobs: string[] } {
+  const blobs = [...(manifest.config === undefined ? [] : [manifest.config]), ...manifest.layers].map(({ digest }) => digest)
+  return { manifests: manifest.children.map(({ digest }) => digest), blobs }
+}
+
+/** What refers to each manifest. */
+function referrersBySubject(manifests: RepoContent['manifests']): ReadonlyMap<string, string[]> {
+  const referrers = new Map<string, string[]>()
+  for (const [digest, { subject }] of manifests) {
+    if (subject === '') continue
+    const held = referrers.get(subject)
+    if (held === undefined) referrers.set(subject, [digest])
+    else held.push(digest)
+  }
+  return referrers
+}
+
+/**
+ * What nothing needs (architecture 8). Needed are manifests that a tag or its history names, or that were put after `youngAfterMs`; what these are made of; what
+ * refers to any of them; and blobs that were put, or counted on, after `youngAfterMs`. A deleted manifest is needed by nobody, and goes once it was deleted before
+ * that time.
+ */
+export function garbageOf(content: RepoContent, youngAfterMs: number): Garbage {
+  const { manifests, blobs, named } = content
+  const referrers = referrersBySubject(manifests)
+  const needed = new Set<string>()
+  const neededBlobs = new Set<string>()
+  const isYoung = (timeMs: bigint): boolean => Number(timeMs) > youngAfterMs
+  const open = [...manifests].filter(([digest, manifest]) => named.has(digest) || isYoung(manifest.createTimeMs)).map(([digest]) => digest)
+  for (let digest = open.pop(); digest !== undefined; digest = open.pop()) {
+    const manifest = manifests.get(digest)
+    if (manifest === undefined || manifest.deleteTimeMs !== 0n || needed.has(digest)) continue
+    needed.add(digest)
+    const parts = partsOf(manifest)
+    for (const blob of parts.blobs) neededBlobs.add(blob)
+    open.push(...parts.manifests, ...(referrers.get(digest) ?? []))
+  }
+  const isGarbage = ([digest, manifest]: readonly [string, ManifestRecord]): boolean => !needed.has(digest) && !isYoung(manifest.deleteTimeMs)
+  return {
+    manifests: [...manifests].filter(isGarbage).map(([digest]) => digest),
+    blobs: [...blobs].filter(([digest, blob]) => !neededBlobs.has(digest) && !isYoung(blob.touchTimeMs)).map(([digest]) => digest),
+  }
+}

@@ -1,0 +1,118 @@
+import { create } from '@bufbuild/protobuf'
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { BlobRecordSchema, ManifestRecordSchema } from '../../../src/gen/taproot/store/v1/registry_pb.ts'
+import { garbageOf, type RepoContent } from '../../../src/registry/collect/needed.ts'
+
+const young = 1_000
+
+/** A manifest as a test writes it down. */
+interface Drawn {
+  readonly children?: readonly string[]
+  readonly blobs?: readonly string[]
+  readonly subject?: string
+  readonly createMs?: number
+  readonly deleteMs?: number
+}
+
+function content(source: { manifests?: Record<string, Drawn>; blobs?: Record<string, number>; named?: readonly string[] }): RepoContent {
+  const manifests = Object.entries(source.manifests ?? {}).map(([digest, { children = [], blobs = [], subject = '', createMs = 0, deleteMs = 0 }]) => {
+    const record = create(ManifestRecordSchema, {
+      subject,
+      createTimeMs: BigInt(createMs),
+      deleteTimeMs: BigInt(deleteMs),
+      children: children.map((child) => ({ digest: child })),
+      ...(blobs[0] === undefined ? {} : { config: { digest: blobs[0] } }),
+      layers: blobs.slice(1).map((blob) => ({ digest: blob })),
+    })
+    return [digest, record] as const
+  })
+  const blobs = Object.entries(source.blobs ?? {}).map(([digest, touchMs]) => [digest, create(BlobRecordSchema, { touchTimeMs: BigInt(touchMs) })] as const)
+  return { manifests: new Map(manifests), blobs: new Map(blobs), named: new Set(source.named) }
+}
+
+describe('what nothing needs', () => {
+  test.each<[string, Parameters<typeof content>[0], { manifests: string[]; blobs: string[] }]>([
+    ['a tagged image stays with its blobs', { manifests: { m: { blobs: ['c', 'l'] } }, blobs: { c: 0, l: 0 }, named: ['m'] }, { manifests: [], blobs: [] }],
+    [
+      'an image that nobody names goes with its blobs',
+      { manifests: { m: { blobs: ['c', 'l'] } }, blobs: { c: 0, l: 0 } },
+      { manifests: ['m'], blobs: ['c', 'l'] },
+    ],
+    ['a young image stays with its blobs', { manifests: { m: { blobs: ['c'], createMs: young + 1 } }, blobs: { c: 0 } }, { manifests: [], blobs: [] }],
+    ['a young blob stays', { blobs: { b: young + 1 } }, { manifests: [], blobs: [] }],
+    ['an old blob that no manifest has goes', { blobs: { b: young } }, { manifests: [], blobs: ['b'] }],
+    [
+      'the images of a tagged index stay, and indexes in it',
+      { manifests: { i: { children: ['n'] }, n: { children: ['m'] }, m: { blobs: ['c'] } }, blobs: { c: 0 }, named: ['i'] },
+      { manifests: [], blobs: [] },
+    ],
+    [
+      'what refers to a needed image stays, and what refers to that',
+      { manifests: { m: {}, s: { subject: 'm', blobs: ['c'] }, t: { subject: 's' } }, blobs: { c: 0 }, named: ['m'] },
+      { manifests: [], blobs: [] },
+    ],
+    [
+      'what refers to an image of a needed index stays',
+      { manifests: { i: { children: ['m'] }, m: {}, s: { subject: 'm' } }, named: ['i'] },
+      { manifests: [], blobs: [] },
+    ],
+    ['what refers to something that goes, goes too', { manifests: { m: {}, s: { subject: 'm' } } }, { manifests: ['m', 's'], blobs: [] }],
+    [
+      'a deleted image goes though history names it',
+      { manifests: { m: { blobs: ['c'], deleteMs: 1 } }, blobs: { c: 0 }, named: ['m'] },
+      { manifests: ['m'], blobs: ['c'] },
+    ],
+    ['an image that was deleted lately is kept a while', { manifests: { m: { deleteMs: young + 1 } } }, { manifests: [], blobs: [] }],
+    [
+      'two manifests that name each other and nobody names go',
+      { manifests: { a: { children: ['b'] }, b: { children: ['a'] } } },
+      { manifests: ['a', 'b'], blobs: [] },
+    ],
+    [
+      'a blob of two images stays for the one that stays',
+      { manifests: { m: { blobs: ['c'] }, n: { blobs: ['c'] } }, blobs: { c: 0 }, named: ['n'] },
+      { manifests: ['m'], blobs: [] },
+    ],
+  ])('%s', (_title, source, expected) => {
+    expect(garbageOf(content(source), young)).toEqual(expected)
+  })
+
+  test('whatever is drawn: nothing that a name, youth or a reference leads to goes, and all else does', () => {
+    const digests = Array.from({ length: 12 }, (_, at) => `m${at}`)
+    const blobs = Array.from({ length: 10 }, (_, at) => `b${at}`)
+    const manifest = fc.record({
+      children: fc.subarray(digests, { maxLength: 3 }),
+      blobs: fc.subarray(blobs, { maxLength: 4 }),
+      subject: fc.constantFrom('', '', ...digests),
+      createMs: fc.constantFrom(0, 0, 0, young + 1),
+      deleteMs: fc.constantFrom(0, 0, 0, 1, young + 1),
+    })
+    const drawn = fc.record({
+      manifests: fc.dictionary(fc.constantFrom(...digests), manifest),
+      blobs: fc.dictionary(fc.constantFrom(...blobs), fc.constantFrom(0, 0, young + 1)),
+      named: fc.subarray(digests, { maxLength: 3 }),
+    })
+    fc.assert(
+      fc.property(drawn, (source) => {
+        // The other way round and naively: grow the set of what is kept until nothing is added.
+        const live = Object.entries(source.manifests).filter(([, one]) => one.deleteMs === 0)
+        const kept = new Set(live.filter(([digest, one]) => source.named.includes(digest) || one.createMs > young).map(([digest]) => digest))
+        for (let size = -1; size !== kept.size;) {
+          size = kept.size
+          for (const [digest, one] of live) {
+            if (kept.has(one.subject)) kept.add(digest)
+            if (live.some(([other, { children }]) => kept.has(other) && children.includes(digest))) kept.add(digest)
+          }
+        }
+        const blobsKept = new Set(live.filter(([digest]) => kept.has(digest)).flatMap(([, one]) => one.blobs))
+        const garbage = garbageOf(content(source), young)
+        const manifestsGone = Object.entries(source.manifests).filter(([digest, one]) => !kept.has(digest) && one.deleteMs <= young)
+        expect(new Set(garbage.manifests)).toEqual(new Set(manifestsGone.map(([digest]) => digest)))
+        const blobsGone = Object.entries(source.blobs).filter(([digest, touchMs]) => !blobsKept.has(digest) && touchMs <= young)
+        expect(new Set(garbage.blobs)).toEqual(new Set(blobsGone.map(([digest]) => digest)))
+      }),
+      { numRuns: 2_000 },
+    )
+  })
+})
