@@ -2,10 +2,11 @@ import { createHash, type Hash } from 'node:crypto'
 import { createReadStream } from 'node:fs'
 import { open, readdir, rm, stat, type FileHandle } from 'node:fs/promises'
 import { join } from 'node:path'
-import type { Readable } from 'node:stream'
 import { algorithmOf, digestOfHex, type Digest, type DigestAlgorithm } from '../../../core/digest.ts'
+import { RecentMap } from '../../../core/recent-map.ts'
 import { randomHex, type Clock, type Random } from '../../../core/runtime.ts'
 import type { Uid } from '../../../core/uid.ts'
+import { piecesOf } from '../chunk-body.ts'
 import { UpstreamError, type Chunk, type Upload } from '../upstream.ts'
 import { ifThere, moveInto } from './disk-files.ts'
 import type { DiskLayout } from './disk-layout.ts'
@@ -21,15 +22,6 @@ interface RunningHash {
   bytes: number
 }
 
-/** An error of a chunk's body, to be told from those of the disk. */
-export class BodyError extends Error {
-  readonly reason: unknown
-  constructor(reason: unknown) {
-    super('the body of a chunk broke')
-    this.reason = reason
-  }
-}
-
 /** A file that grows until it gets its name. `state` is `<id>.<offset>`: one that is not the newest is told from it by its offset. */
 interface Place {
   readonly id: string
@@ -42,7 +34,7 @@ export class DiskUploads {
   readonly #layout: DiskLayout
   readonly #random: Random
   readonly #lock = new KeyedLock()
-  readonly #hashes = new Map<string, RunningHash>()
+  readonly #hashes = new RecentMap<string, RunningHash>(maxHashes)
 
   constructor(layout: DiskLayout, random: Random) {
     this.#layout = layout
@@ -158,7 +150,7 @@ export class DiskUploads {
       await writing
     }
     if (chunk.length !== undefined && size - place.offset !== chunk.length) throw new UpstreamError('refused', 'the chunk has another length than it said')
-    if (running !== undefined) this.#keep(place.id, { ...running, bytes: size })
+    if (running !== undefined) this.#hashes.set(place.id, { ...running, bytes: size })
     return size
   }
 
@@ -168,12 +160,6 @@ export class DiskUploads {
     this.#hashes.delete(place.id)
     if (place.offset === 0) return { hash: createHash(algorithm), algorithm, bytes: 0 }
     return kept?.bytes === place.offset && kept.algorithm === algorithm ? kept : undefined
-  }
-
-  #keep(id: string, running: RunningHash): void {
-    this.#hashes.set(id, running)
-    if (this.#hashes.size <= maxHashes) return
-    for (const oldest of this.#hashes.keys()) return void this.#hashes.delete(oldest)
   }
 
   async #digest(place: Place, whole: { algorithm: DigestAlgorithm; size: number; signal: AbortSignal }): Promise<Digest> {
@@ -202,26 +188,6 @@ async function sizeOf(file: string): Promise<number> {
   const found = await ifThere(stat(file))
   if (found === undefined) throw unknownUpload()
   return found.size
-}
-
-/** A body's pieces; its errors come as BodyError. It is destroyed where the reader stops, or the signal says so. */
-async function* piecesOf(body: Readable, signal: AbortSignal): AsyncGenerator<Uint8Array> {
-  const onAbort = (): void => void body.destroy(signal.reason as Error) // a cast: destroy passes on what it gets
-  if (signal.aborted) onAbort()
-  signal.addEventListener('abort', onAbort, { once: true })
-  const pieces = (body as AsyncIterable<Uint8Array>)[Symbol.asyncIterator]() // a cast: bodies are streams of bytes
-  try {
-    for (;;) {
-      const next = await pieces.next().catch((error: unknown) => {
-        throw new BodyError(error)
-      })
-      if (next.done === true) return
-      yield next.value
-    }
-  } finally {
-    signal.removeEventListener('abort', onAbort)
-    body.destroy()
-  }
 }
 
 async function writeAll(handle: FileHandle, piece: Uint8Array, position: number): Promise<void> {

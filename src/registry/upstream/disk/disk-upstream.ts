@@ -4,11 +4,12 @@ import { dirname, join } from 'node:path'
 import { algorithmOf, digestOf, digestOfHex, isDigest, type Digest } from '../../../core/digest.ts'
 import { randomHex, type Clock, type Random } from '../../../core/runtime.ts'
 import { isUid, trustedUid, type Uid } from '../../../core/uid.ts'
+import { BodyError, consuming } from '../chunk-body.ts'
 import { exactBody } from '../exact-body.ts'
 import { UpstreamError, type BlobStream, type ByteRange, type ManifestBytes, type Upstream } from '../upstream.ts'
 import { codeOf, diskError, ifThere, makeDirectory, syncDirectory, writeWhole } from './disk-files.ts'
 import { DiskLayout, foldersOf, type StoredKind } from './disk-layout.ts'
-import { BodyError, DiskUploads } from './disk-uploads.ts'
+import { DiskUploads } from './disk-uploads.ts'
 
 const readSize = 256 * 1024
 const newline = 0x0a
@@ -214,16 +215,6 @@ async function guarded<T>(signal: AbortSignal, work: () => Promise<T>): Promise<
     signal.throwIfAborted()
     if (error instanceof BodyError) throw error.reason
     return rethrow(error)
-  }
-}
-
-/** Where `work` fails the body of the chunk is destroyed. */
-async function consuming<T>(chunk: { readonly body: { destroy(): unknown } } | undefined, work: () => Promise<T>): Promise<T> {
-  try {
-    return await work()
-  } catch (error) {
-    chunk?.body.destroy()
-    throw error
   }
 }
 

@@ -1,3 +1,5 @@
+import { untilAborted } from '../../../core/until-aborted.ts'
+
 /** Lets one piece of work at a time have a key, in the order of asking. */
 export class KeyedLock {
   readonly #last = new Map<string, Promise<void>>()
@@ -18,22 +20,10 @@ export class KeyedLock {
       if (this.#last.get(key) === chained) this.#last.delete(key)
     })
     try {
-      if (before !== undefined) await turn(before, signal)
+      if (before !== undefined) await untilAborted(before, signal)
       return await work()
     } finally {
       mine.resolve()
     }
-  }
-}
-
-/** `before`, or the signal's reason. */
-async function turn(before: Promise<void>, signal: AbortSignal): Promise<void> {
-  const aborted = Promise.withResolvers<never>()
-  const onAbort = (): void => aborted.reject(signal.reason)
-  signal.addEventListener('abort', onAbort, { once: true })
-  try {
-    await Promise.race([before, aborted.promise])
-  } finally {
-    signal.removeEventListener('abort', onAbort)
   }
 }

@@ -1,0 +1,42 @@
+import type { Readable } from 'node:stream'
+import type { Chunk } from './upstream.ts'
+
+/** An error of a chunk's body, to be told from those of the upstream. */
+export class BodyError extends Error {
+  override readonly name = 'BodyError'
+  readonly reason: unknown
+  constructor(reason: unknown) {
+    super('the body of a chunk broke')
+    this.reason = reason
+  }
+}
+
+/** A body's pieces; its errors come as BodyError. It is destroyed where the reader stops, or the signal says so. */
+export async function* piecesOf(body: Readable, signal: AbortSignal): AsyncGenerator<Uint8Array> {
+  const onAbort = (): void => void body.destroy(signal.reason as Error) // a cast: destroy passes on what it gets
+  if (signal.aborted) onAbort()
+  signal.addEventListener('abort', onAbort, { once: true })
+  const pieces = (body as AsyncIterable<Uint8Array>)[Symbol.asyncIterator]() // a cast: bodies are streams of bytes
+  try {
+    for (;;) {
+      const next = await pieces.next().catch((error: unknown) => {
+        throw new BodyError(error)
+      })
+      if (next.done === true) return
+      yield next.value
+    }
+  } finally {
+    signal.removeEventListener('abort', onAbort)
+    body.destroy()
+  }
+}
+
+/** Runs `work`, which takes a chunk; where it fails the chunk's body is destroyed. */
+export async function consuming<T>(chunk: Chunk | undefined, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work()
+  } catch (error) {
+    chunk?.body.destroy()
+    throw error
+  }
+}

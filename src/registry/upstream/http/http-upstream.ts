@@ -1,0 +1,224 @@
+import { createHash } from 'node:crypto'
+import { algorithmOf, digestOf, type Digest } from '../../../core/digest.ts'
+import type { Clock } from '../../../core/runtime.ts'
+import type { Uid } from '../../../core/uid.ts'
+import { consuming } from '../chunk-body.ts'
+import { exactBody } from '../exact-body.ts'
+import { UpstreamError, type BlobStream, type ByteRange, type ManifestBytes, type Upstream } from '../upstream.ts'
+import { HttpUploads } from './http-uploads.ts'
+import { failureOf, upstreamError } from './registry-answers.ts'
+import { connectionError, dump, headerOf, RegistryClient, type Patience, type UpstreamAnswer } from './registry-client.ts'
+
+/** Registries take up to 4 MiB. */
+const maxManifestBytes = 32 * 1024 * 1024
+const defaultPatience: Patience = { headersMs: 30_000, finishMs: 10 * 60_000, stallMs: 60_000 }
+const accept = [
+  'application/vnd.oci.image.manifest.v1+json',
+  'application/vnd.oci.image.index.v1+json',
+  'application/vnd.docker.distribution.manifest.v2+json',
+  'application/vnd.docker.distribution.manifest.list.v2+json',
+  '*/*',
+].join(', ')
+const nameComponents = /^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:\/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*$/
+
+/** Which registry, and how it is spoken to. */
+export interface HttpUpstreamOptions {
+  /** `http(s)://host[:port]`, without a path. */
+  readonly url: string
+  /** What stands in front of every repository there, without a slash at its ends; nothing where absent. */
+  readonly prefix?: string
+  /** The account; anonymous where absent. */
+  readonly username?: string
+  readonly password?: string
+  /** PEM: the authority of its certificate, in place of the system's. */
+  readonly ca?: string
+  readonly clock: Clock
+  /** How long it may take; 30 s to begin an answer, 10 minutes to end an upload, 60 s between two pieces of a body. */
+  readonly patience?: Partial<Patience>
+}
+
+/**
+ * An upstream that is an OCI registry (CNCF distribution, zot, Harbor). A manifest is kept there by the tag `k-<SHA-256 of its digest>`, as a registry may collect
+ * what has none. Throws TypeError where `url` or `prefix` can't be used.
+ */
+export function createHttpUpstream(options: HttpUpstreamOptions): Upstream {
+  return new RegistryUpstream(options)
+}
+
+class RegistryUpstream implements Upstream {
+  readonly #client: RegistryClient
+  readonly #uploads: HttpUploads
+  readonly #prefix: string
+
+  constructor({ url, prefix = '', username, password, ca, clock, patience }: HttpUpstreamOptions) {
+    const { origin, pathname, protocol } = new URL(url)
+    if (pathname !== '/' || !/^https?:$/.test(protocol)) throw new TypeError('the URL of an upstream is http or https, without a path')
+    if (prefix !== '' && !nameComponents.test(prefix)) throw new TypeError('the prefix of an upstream is the first part of the name of a repository')
+    const account = username === undefined || password === undefined ? undefined : { username, password }
+    const all = { ...defaultPatience, ...patience }
+    this.#prefix = prefix === '' ? '' : `${prefix}/`
+    this.#client = new RegistryClient({ origin, account, ca, clock, patience: all })
+    this.#uploads = new HttpUploads(this.#client, { nameOf: (repo) => this.#nameOf(repo), finishMs: all.finishMs })
+  }
+
+  async ready(signal: AbortSignal): Promise<void> {
+    const answer = await this.#client.send({ method: 'GET', path: '/v2/', scopes: [] }, signal)
+    if (answer.statusCode !== 200) throw upstreamError(await failureOf(answer), 'the question whether it is there')
+    await dump(answer)
+  }
+
+  async getManifest(repo: Uid, digest: Digest, signal: AbortSignal): Promise<ManifestBytes | undefined> {
+    const answer = await this.#ask(repo, { method: 'GET', path: `manifests/${digest}`, headers: { accept } }, signal)
+    if (answer === undefined) return undefined
+    const bytes = await bytesOf(answer, signal)
+    if (digestOf(bytes, algorithmOf(digest)) !== digest) throw new UpstreamError('digest_mismatch', 'the upstream gave other bytes than those of the digest')
+    return { digest, mediaType: headerOf(answer, 'content-type') ?? '', bytes }
+  }
+
+  async hasManifest(repo: Uid, digest: Digest, signal: AbortSignal): Promise<boolean> {
+    const answer = await this.#ask(repo, { method: 'HEAD', path: `manifests/${digest}`, headers: { accept } }, signal)
+    if (answer !== undefined) await dump(answer)
+    return answer !== undefined
+  }
+
+  async putManifest(repo: Uid, { digest, mediaType, bytes }: ManifestBytes, signal: AbortSignal): Promise<void> {
+    if (digestOf(bytes, algorithmOf(digest)) !== digest) throw new UpstreamError('digest_mismatch', 'the bytes are not those of the digest')
+    const tag = `k-${createHash('sha256').update(digest).digest('hex')}`
+    const path = `/v2/${this.#nameOf(repo)}/manifests/${tag}`
+    const answer = await this.#client.send(
+      { method: 'PUT', path, scopes: this.#scopes(repo, 'pull,push'), headers: { 'content-type': mediaType }, bytes },
+      signal,
+    )
+    if (answer.statusCode !== 201) throw upstreamError(await failureOf(answer), 'a manifest')
+    await dump(answer)
+    if ((headerOf(answer, 'docker-content-digest') ?? digest) !== digest) throw new UpstreamError('refused', 'the upstream keeps manifests under other digests')
+  }
+
+  async deleteManifest(repo: Uid, digest: Digest, signal: AbortSignal): Promise<void> {
+    await this.#delete(repo, `manifests/${digest}`, signal)
+  }
+
+  async statBlob(repo: Uid, digest: Digest, signal: AbortSignal): Promise<number | undefined> {
+    const answer = await this.#ask(repo, { method: 'HEAD', path: `blobs/${digest}` }, signal)
+    if (answer === undefined) return undefined
+    await dump(answer)
+    return lengthOf(answer)
+  }
+
+  async readBlob(repo: Uid, { digest, range }: { digest: Digest; range?: ByteRange }, signal: AbortSignal): Promise<BlobStream | undefined> {
+    const headers = range && { range: `bytes=${range.first}-${range.last}` }
+    const answer = await this.#ask(repo, { method: 'GET', path: `blobs/${digest}`, ...(headers && { headers }) }, signal)
+    if (answer === undefined) return undefined
+    try {
+      const size = range === undefined ? lengthOf(answer) : wholeOf(answer, range)
+      const bytes = range === undefined ? size : range.last - range.first + 1
+      return { size, body: exactBody(answer.body, { bytes, translate: connectionError, signal }) }
+    } catch (error) {
+      answer.body.on('error', () => undefined).destroy()
+      throw error
+    }
+  }
+
+  async deleteBlob(repo: Uid, digest: Digest, signal: AbortSignal): Promise<void> {
+    await this.#delete(repo, `blobs/${digest}`, signal)
+  }
+
+  async mountBlob(repo: Uid, { digest, from }: { digest: Digest; from: Uid }, signal: AbortSignal): Promise<boolean> {
+    const query = `mount=${encodeURIComponent(digest)}&from=${encodeURIComponent(this.#nameOf(from))}`
+    const scopes = [...this.#scopes(repo, 'pull,push'), ...this.#scopes(from, 'pull')]
+    const answer = await this.#client.send({ method: 'POST', path: `/v2/${this.#nameOf(repo)}/blobs/uploads/?${query}`, scopes }, signal)
+    if (answer.statusCode === 404) return dump(answer).then(() => false)
+    if (answer.statusCode === 202) {
+      // It began an upload instead.
+      await dump(answer)
+      await this.#uploads.drop(repo, answer, signal)
+      return false
+    }
+    if (answer.statusCode !== 201) throw upstreamError(await failureOf(answer), 'a mount')
+    await dump(answer)
+    // Distribution 3.1 says yes to a digest that it keeps under another one, but then it is not there.
+    return algorithmOf(digest) === 'sha256' || (await this.statBlob(repo, digest, signal)) !== undefined
+  }
+
+  startUpload(...[repo, signal]: Parameters<Upstream['startUpload']>): ReturnType<Upstream['startUpload']> {
+    return this.#uploads.start(repo, signal)
+  }
+
+  uploadStatus(...[repo, state, signal]: Parameters<Upstream['uploadStatus']>): ReturnType<Upstream['uploadStatus']> {
+    return this.#uploads.status(repo, state, signal)
+  }
+
+  appendUpload(...[repo, source, signal]: Parameters<Upstream['appendUpload']>): ReturnType<Upstream['appendUpload']> {
+    return consuming(source.chunk, () => this.#uploads.append(repo, source, signal))
+  }
+
+  finishUpload(...[repo, source, signal]: Parameters<Upstream['finishUpload']>): ReturnType<Upstream['finishUpload']> {
+    return consuming(source.chunk, () => this.#uploads.finish(repo, source, signal))
+  }
+
+  cancelUpload(repo: Uid, state: string, signal: AbortSignal): Promise<void> {
+    return this.#uploads.cancel(repo, state, signal)
+  }
+
+  close(): Promise<void> {
+    return this.#client.close()
+  }
+
+  /** The answer to a question about content, or undefined where the upstream does not have it. */
+  async #ask(
+    repo: Uid,
+    asked: { method: 'GET' | 'HEAD'; path: string; headers?: Readonly<Record<string, string>> },
+    signal: AbortSignal,
+  ): Promise<UpstreamAnswer | undefined> {
+    const answer = await this.#client.read({ ...asked, path: `/v2/${this.#nameOf(repo)}/${asked.path}`, scopes: this.#scopes(repo, 'pull') }, signal)
+    if (answer.statusCode === 200 || answer.statusCode === 206) return answer
+    const failure = await failureOf(answer)
+    if (failure.status === 404) return undefined
+    throw upstreamError(failure, 'a question about content')
+  }
+
+  async #delete(repo: Uid, path: string, signal: AbortSignal): Promise<void> {
+    const answer = await this.#client.send({ method: 'DELETE', path: `/v2/${this.#nameOf(repo)}/${path}`, scopes: this.#scopes(repo, 'delete') }, signal)
+    if (answer.statusCode >= 300 && answer.statusCode !== 404) throw upstreamError(await failureOf(answer), 'a delete')
+    await dump(answer)
+  }
+
+  #nameOf(repo: Uid): string {
+    return this.#prefix + repo
+  }
+
+  #scopes(repo: Uid, actions: string): readonly string[] {
+    return [`repository:${this.#nameOf(repo)}:${actions}`]
+  }
+}
+
+/** The whole of a manifest. */
+async function bytesOf({ body }: UpstreamAnswer, signal: AbortSignal): Promise<Buffer> {
+  const pieces: Buffer[] = []
+  let left = maxManifestBytes
+  try {
+    for await (const piece of body) {
+      pieces.push(piece as Buffer) // a cast: no encoding is set
+      left -= (piece as Buffer).length
+      if (left < 0) throw new UpstreamError('refused', 'the upstream gave a manifest that is far too large')
+    }
+  } catch (error) {
+    signal.throwIfAborted()
+    throw connectionError(error)
+  }
+  return Buffer.concat(pieces)
+}
+
+function lengthOf(answer: UpstreamAnswer): number {
+  const length = headerOf(answer, 'content-length') ?? ''
+  if (answer.statusCode !== 200 || !/^\d{1,15}$/.test(length)) throw new UpstreamError('refused', 'the upstream does not say how large a blob is')
+  return Number(length)
+}
+
+/** The size of the whole, of an answer with exactly the range that was asked for. */
+function wholeOf(answer: UpstreamAnswer, { first, last }: ByteRange): number {
+  const [, from, to, size] = /^bytes (\d{1,15})-(\d{1,15})\/(\d{1,15})$/.exec(headerOf(answer, 'content-range') ?? '') ?? []
+  if (answer.statusCode !== 206 || Number(from) !== first || Number(to) !== last)
+    throw new UpstreamError('refused', 'the upstream does not give ranges of a blob')
+  return Number(size)
+}

@@ -1,0 +1,222 @@
+import { rootCertificates } from 'node:tls'
+import type { Readable } from 'node:stream'
+import { Agent, errors, request, type Dispatcher } from 'undici'
+import type { Clock } from '../../../core/runtime.ts'
+import { untilAborted } from '../../../core/until-aborted.ts'
+import { BodyError, piecesOf } from '../chunk-body.ts'
+import { UpstreamError } from '../upstream.ts'
+import { failureOf, upstreamError } from './registry-answers.ts'
+import { RegistryCredentials, type Account } from './registry-credentials.ts'
+
+const connectTimeoutMs = 10_000
+const maxRedirects = 3
+/** Codes of redirects that keep the method. */
+const redirects = new Set([301, 302, 303, 307, 308])
+
+/** How long the upstream may take. None of them limits a body that flows. */
+export interface Patience {
+  /** To begin its answer, and to take the next bytes of ours. */
+  readonly headersMs: number
+  /** To begin its answer where it has to go over a whole blob first. */
+  readonly finishMs: number
+  /** Between two pieces of a body. */
+  readonly stallMs: number
+}
+
+/** What a client needs to know. */
+export interface RegistryClientOptions {
+  /** `https://host[:port]` */
+  readonly origin: string
+  readonly account: Account | undefined
+  /** PEM: the authority of its certificate, in place of the system's. */
+  readonly ca: string | undefined
+  readonly clock: Clock
+  readonly patience: Patience
+}
+
+/** One request to the upstream. */
+export interface UpstreamRequest {
+  readonly method: 'GET' | 'HEAD' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
+  /** Path and query. */
+  readonly path: string
+  /** What a token has to allow, as in `repository:a/b:pull`. */
+  readonly scopes: readonly string[]
+  readonly headers?: Readonly<Record<string, string>>
+  /** Sent again where that is safe. */
+  readonly bytes?: Uint8Array
+  /** Sent once. */
+  readonly stream?: { readonly body: Readable; readonly length: number | undefined }
+  readonly headersMs?: number
+}
+
+/** An answer; its body is read to its end, dumped or destroyed. `sent` are the bytes of `stream` that were sent. */
+export type UpstreamAnswer = Dispatcher.ResponseData & { readonly sent: number }
+
+/** Speaks HTTP with one registry: credentials, timeouts, retries, errors. */
+export class RegistryClient {
+  readonly #options: RegistryClientOptions
+  readonly #credentials: RegistryCredentials
+  readonly #agent: Agent
+  /** For storage that the registry redirects to: it may have a certificate of another authority. */
+  readonly #storageAgent: Agent
+  readonly #closing = new AbortController()
+
+  constructor(options: RegistryClientOptions) {
+    this.#options = options
+    const { ca, account, clock } = options
+    this.#agent = new Agent({ connect: { timeout: connectTimeoutMs, ...(ca !== undefined && { ca }) } })
+    this.#storageAgent = new Agent({ connect: { timeout: connectTimeoutMs, ...(ca !== undefined && { ca: [...rootCertificates, ca] }) } })
+    this.#credentials = new RegistryCredentials(account, { clock, fetchToken: (url, authorization) => this.#fetchToken(url, authorization) })
+  }
+
+  /**
+   * Sends a request and resolves with the answer, whatever its status but 401, which is met with credentials. A connection that broke before an answer is tried
+   * once more, but for streams. Rejects with UpstreamError, the error of the stream, or the signal's reason.
+   */
+  async send(asked: UpstreamRequest, signal: AbortSignal): Promise<UpstreamAnswer> {
+    signal.throwIfAborted()
+    // A stream can't be sent again after a 401: what the registry asks for is learned before.
+    if (asked.stream !== undefined && !this.#credentials.known) await dump(await this.send({ method: 'GET', path: '/v2/', scopes: [] }, signal))
+    const first = await this.#authorized(asked, signal)
+    this.#credentials.learn(first.statusCode, headerOf(first, 'www-authenticate'))
+    if (first.statusCode !== 401) return first
+    await dump(first)
+    this.#credentials.forget(asked.scopes)
+    if (asked.stream !== undefined) throw new UpstreamError('unavailable', 'the upstream wants to see other credentials first')
+    const second = await this.#authorized(asked, signal)
+    if (second.statusCode !== 401) return second
+    await dump(second)
+    this.#credentials.forget(asked.scopes)
+    throw new UpstreamError('refused', 'the upstream does not take our credentials')
+  }
+
+  /** As `send` for GET and HEAD, and follows redirects to a storage, without our credentials. */
+  async read(asked: UpstreamRequest & { readonly method: 'GET' | 'HEAD' }, signal: AbortSignal): Promise<UpstreamAnswer> {
+    let answer = await this.send(asked, signal)
+    let from = this.#options.origin
+    for (let hop = 0; redirects.has(answer.statusCode); hop++) {
+      await dump(answer)
+      const location = headerOf(answer, 'location') ?? ''
+      if (hop === maxRedirects || !URL.canParse(location, from)) throw new UpstreamError('refused', 'the upstream redirects without end')
+      const target = new URL(location, from)
+      if (!isAsSafe(target, from)) throw new UpstreamError('refused', 'the upstream redirects to where nothing is encrypted')
+      from = target.href
+      answer = await this.#exchange({ ...asked, url: target, dispatcher: this.#storageAgent }, signal)
+    }
+    return answer
+  }
+
+  async close(): Promise<void> {
+    this.#closing.abort(new UpstreamError('unavailable', 'the connection to the upstream is closed'))
+    await Promise.all([this.#agent.destroy(), this.#storageAgent.destroy()])
+  }
+
+  async #authorized(asked: UpstreamRequest, signal: AbortSignal): Promise<UpstreamAnswer> {
+    const authorization = await untilAborted(this.#credentials.authorization(asked.scopes), signal)
+    const headers = { ...asked.headers, ...(authorization !== undefined && { authorization }) }
+    return this.#exchange({ ...asked, headers, url: new URL(asked.path, this.#options.origin), dispatcher: this.#agent }, signal)
+  }
+
+  /** A request, tried twice where the first try met no answer and nothing speaks against it. */
+  async #exchange(asked: Exchange, signal: AbortSignal): Promise<UpstreamAnswer> {
+    try {
+      return await this.#once(asked, signal)
+    } catch (error) {
+      signal.throwIfAborted()
+      if (error instanceof BodyError) throw error.reason
+      if (asked.stream !== undefined || !isBroken(error)) throw connectionError(error)
+    }
+    try {
+      return await this.#once(asked, signal)
+    } catch (error) {
+      signal.throwIfAborted()
+      throw connectionError(error)
+    }
+  }
+
+  async #once({ url, method, headers, bytes, stream, dispatcher, headersMs }: Exchange, signal: AbortSignal): Promise<UpstreamAnswer> {
+    let sent = 0
+    let broken: BodyError | undefined
+    async function* counted(body: Readable): AsyncGenerator<Uint8Array> {
+      try {
+        for await (const piece of piecesOf(body, signal)) {
+          sent += piece.length
+          yield piece
+        }
+      } catch (error) {
+        if (error instanceof BodyError) broken = error
+        throw error
+      }
+    }
+    const length = stream?.length === undefined ? {} : { 'content-length': String(stream.length) }
+    const { patience } = this.#options
+    try {
+      const answer = await request(url, {
+        method,
+        dispatcher,
+        signal,
+        headers: { 'accept-encoding': 'identity', ...headers, ...length },
+        // A cast: undici takes iterables too, which its types leave out.
+        body: stream === undefined ? (bytes ?? null) : (counted(stream.body) as unknown as Readable),
+        headersTimeout: headersMs ?? patience.headersMs,
+        bodyTimeout: patience.stallMs,
+      })
+      return { ...answer, sent }
+    } catch (error) {
+      throw broken ?? error
+    }
+  }
+
+  async #fetchToken(url: string, authorization: string | undefined): Promise<unknown> {
+    if (!isAsSafe(new URL(url), this.#options.origin)) throw new UpstreamError('refused', "the upstream's issuer of tokens is where nothing is encrypted")
+    // Whoever waits for it may leave: others may wait for the same token.
+    const signal = AbortSignal.any([this.#closing.signal, AbortSignal.timeout(this.#options.patience.headersMs)])
+    const headers = authorization === undefined ? {} : { authorization }
+    const asked = { method: 'GET', path: '', scopes: [], headers, url: new URL(url), dispatcher: this.#agent } as const
+    try {
+      const answer = await this.#exchange(asked, signal)
+      if (answer.statusCode === 200) return await answer.body.json()
+      const failure = await failureOf(answer)
+      throw failure.status === 401
+        ? new UpstreamError('refused', "the upstream's issuer of tokens does not take our credentials")
+        : upstreamError(failure, 'the request for a token')
+    } catch (error) {
+      throw error instanceof UpstreamError ? error : new UpstreamError('unavailable', "the upstream's issuer of tokens does not answer", error)
+    }
+  }
+}
+
+type Exchange = UpstreamRequest & { readonly url: URL; readonly dispatcher: Dispatcher }
+
+/** A header of an answer, the first where there are several. */
+export function headerOf({ headers }: Pick<Dispatcher.ResponseData, 'headers'>, name: string): string | undefined {
+  const value = headers[name]
+  return Array.isArray(value) ? value.join(', ') : value
+}
+
+/** Reads an answer to its end, so that its connection can be used again. */
+export async function dump({ body }: Dispatcher.ResponseData): Promise<void> {
+  try {
+    await body.dump()
+  } catch (error) {
+    throw connectionError(error)
+  }
+}
+
+/** An error of a connection as the port has it. */
+export function connectionError(error: unknown): UpstreamError {
+  if (error instanceof UpstreamError) return error
+  if (error instanceof errors.RequestContentLengthMismatchError) return new UpstreamError('refused', 'the chunk has another length than it said', error)
+  return new UpstreamError('unavailable', 'the upstream does not answer', error)
+}
+
+/** True where the connection ended before an answer, as one does that was idle for too long. */
+function isBroken(error: unknown): boolean {
+  if (error instanceof errors.SocketError) return true
+  return error instanceof Error && 'code' in error && (error.code === 'ECONNRESET' || error.code === 'EPIPE')
+}
+
+/** True unless `from` is encrypted and `target` is not. */
+function isAsSafe(target: URL, from: string): boolean {
+  return target.protocol === 'https:' || (target.protocol === 'http:' && !from.startsWith('https:'))
+}

@@ -1,0 +1,106 @@
+import { RecentMap } from '../../../core/recent-map.ts'
+import type { Clock } from '../../../core/runtime.ts'
+import { UpstreamError } from '../upstream.ts'
+
+/** Tokens that are kept. */
+const maxTokens = 2000
+/** The life of a token whose issuer does not say it (distribution token specification). */
+const defaultLifeSeconds = 60
+/** A token is used for this part of its life. */
+const usedPart = 0.8
+
+/** What a registry asks for in `WWW-Authenticate`. */
+export type Challenge =
+  { readonly scheme: 'none' } | { readonly scheme: 'basic' } | { readonly scheme: 'bearer'; readonly realm: string; readonly service?: string }
+
+/** An account of the registry. */
+export interface Account {
+  readonly username: string
+  readonly password: string
+}
+
+interface Token {
+  readonly value: string
+  readonly goodUntil: number
+}
+
+/** How tokens are fetched: GET of a URL, with or without Basic credentials; resolves with the JSON of a 200, else rejects with UpstreamError. */
+export type FetchToken = (url: string, authorization: string | undefined) => Promise<unknown>
+
+/**
+ * What a registry wants to see before it answers: nothing, Basic credentials, or a Bearer token for each scope (distribution token specification). What it asks
+ * for is learned from its first 401.
+ */
+export class RegistryCredentials {
+  readonly #account: Account | undefined
+  readonly #fetchToken: FetchToken
+  readonly #clock: Clock
+  readonly #tokens = new RecentMap<string, Promise<Token>>(maxTokens)
+  #challenge: Challenge | undefined
+
+  constructor(account: Account | undefined, { fetchToken, clock }: { fetchToken: FetchToken; clock: Clock }) {
+    this.#account = account
+    this.#fetchToken = fetchToken
+    this.#clock = clock
+  }
+
+  /** False until the registry has said what it asks for. */
+  get known(): boolean {
+    return this.#challenge !== undefined
+  }
+
+  /** Takes what a registry answered: a 401 with its challenge, or anything else. */
+  learn(status: number, header: string | undefined): void {
+    if (status === 401) this.#challenge = parseChallenge(header)
+    else this.#challenge ??= { scheme: 'none' }
+  }
+
+  /** The header `Authorization` for these scopes; undefined where none is needed. A token comes from the issuer where none is kept. */
+  async authorization(scopes: readonly string[]): Promise<string | undefined> {
+    const challenge = this.#challenge
+    if (challenge === undefined || challenge.scheme === 'none') return undefined
+    if (challenge.scheme === 'basic') return this.#basic()
+    const key = scopes.join(' ')
+    const kept = await this.#tokens.get(key)?.catch(() => undefined)
+    if (kept !== undefined && kept.goodUntil > this.#clock.now()) return `Bearer ${kept.value}`
+    const fetched = this.#fetch(challenge, scopes)
+    this.#tokens.set(key, fetched)
+    return `Bearer ${(await fetched).value}`
+  }
+
+  /** Forgets the token for these scopes: the registry does not take it. */
+  forget(scopes: readonly string[]): void {
+    this.#tokens.delete(scopes.join(' '))
+  }
+
+  #basic(): string | undefined {
+    return this.#account && `Basic ${Buffer.from(`${this.#account.username}:${this.#account.password}`).toString('base64')}`
+  }
+
+  async #fetch(challenge: Challenge & { scheme: 'bearer' }, scopes: readonly string[]): Promise<Token> {
+    const url = new URL(challenge.realm)
+    if (challenge.service !== undefined) url.searchParams.set('service', challenge.service)
+    for (const scope of scopes) url.searchParams.append('scope', scope)
+    if (this.#account !== undefined) url.searchParams.set('account', this.#account.username)
+    const startedAt = this.#clock.now()
+    const answer = (await this.#fetchToken(url.href, this.#basic())) as { token?: unknown; access_token?: unknown; expires_in?: unknown } | null // a cast of the issuer's JSON
+    const value = answer?.token ?? answer?.access_token
+    if (typeof value !== 'string' || !/^[\x21-\x7e]+$/.test(value)) throw new UpstreamError('unavailable', "the upstream's issuer of tokens gave none")
+    const seconds = typeof answer?.expires_in === 'number' && answer.expires_in > 0 ? answer.expires_in : defaultLifeSeconds
+    return { value, goodUntil: startedAt + seconds * usedPart * 1000 }
+  }
+}
+
+/** The challenge of a 401: Bearer where it is offered, else Basic. */
+export function parseChallenge(header: string | undefined): Challenge {
+  const text = header ?? ''
+  const bearer = /(?:^|,\s*)bearer\s+/i.exec(text)
+  if (bearer === null) return { scheme: /(?:^|,\s*)basic\b/i.test(text) ? 'basic' : 'none' }
+  const parameters = new Map<string, string>()
+  for (const [, name = '', quoted, bare = ''] of text.slice(bearer.index + bearer[0].length).matchAll(/([a-z_]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s,]+))/gi)) {
+    if (!parameters.has(name.toLowerCase())) parameters.set(name.toLowerCase(), quoted?.replaceAll(/\\(.)/g, '$1') ?? bare)
+  }
+  const [realm, service] = [parameters.get('realm'), parameters.get('service')]
+  if (realm === undefined || !URL.canParse(realm)) throw new UpstreamError('refused', 'the upstream asks for a token, but does not say where to get it')
+  return { scheme: 'bearer', realm, ...(service !== undefined && { service }) }
+}
