@@ -95,9 +95,9 @@ async function keepDoing({ engine, observer }: Background, { name, work, everyMs
   }
 }
 
-/** Signing keys and page keys; neither waits for the other where one of them fails. */
-async function maintainKeys({ signingKeys, pageKeys }: Engine, signal: AbortSignal): Promise<void> {
-  for (const outcome of await Promise.allSettled([signingKeys.maintain(signal), pageKeys.maintain(signal)])) {
+/** The keys of all kinds; none waits for another where that fails. */
+async function maintainKeys({ signingKeys, pageKeys, registryKeys }: Engine, signal: AbortSignal): Promise<void> {
+  for (const outcome of await Promise.allSettled([signingKeys, pageKeys, registryKeys].map((keys) => keys.maintain(signal)))) {
     if (outcome.status === 'rejected') throw outcome.reason
   }
 }

@@ -24,7 +24,7 @@ const demoName = 'demo'
 const ownerSubject = 'demo-owner'
 /** How long the store may take to answer while starting, in milliseconds. */
 const startTimeoutMs = 10_000
-/** How often the token file is renewed, in milliseconds: half a token's life. */
+/** How often the token files are renewed, in milliseconds: half a token's life. */
 const renewEveryMs = 30 * 60_000
 
 /** The demo group and its owner. */
@@ -71,15 +71,25 @@ async function makeDemo(server: RunningServer, devIssuer: DevIssuer): Promise<De
   return made
 }
 
-async function writeToken(server: RunningServer, demo: Demo, options: { config: Config; devIssuer: DevIssuer }): Promise<void> {
+/** The files of `dataDir` that hold a token of the owner, and whom each is for. */
+function tokenFiles({ baseUrl, registry }: Config): readonly { readonly name: string; readonly audience: string }[] {
+  return [
+    { name: 'token', audience: baseUrl },
+    { name: 'registry-token', audience: registry.host },
+  ]
+}
+
+async function writeTokens(server: RunningServer, demo: Demo, options: { config: Config; devIssuer: DevIssuer }): Promise<void> {
   const { config, devIssuer } = options
-  const act = { issuer: devIssuer.issuer, subject: ownerSubject, audience: config.baseUrl }
-  const { token } = await server.signIn.tokens.mint({ identityUid: demo.owner, audiences: [config.baseUrl], act, narrowing: {} })
   await mkdir(config.dataDir, { recursive: true, mode: 0o700 })
-  const path = join(config.dataDir, 'token')
-  // Readers see the old token or the new one, never half of one.
-  await writeFile(`${path}.new`, `${token}\n`, { mode: 0o600 })
-  await rename(`${path}.new`, path)
+  for (const { name, audience } of tokenFiles(config)) {
+    const act = { issuer: devIssuer.issuer, subject: ownerSubject, audience }
+    const { token } = await server.signIn.tokens.mint({ identityUid: demo.owner, audiences: [audience], act, narrowing: {} })
+    const path = join(config.dataDir, name)
+    // Readers see the old token or the new one, never half of one.
+    await writeFile(`${path}.new`, `${token}\n`, { mode: 0o600 })
+    await rename(`${path}.new`, path)
+  }
 }
 
 /** A development server's demo: `owner` is undefined where somebody deleted that identity, and there is no token then. */
@@ -90,18 +100,20 @@ export interface RunningDemo {
 }
 
 /**
- * Sets a development server up: the root group `demo` with an owner, and a file with a token of that owner that is valid while the server runs. Both are there
+ * Sets a development server up: the root group `demo` with an owner, and files with tokens of that owner, for the API and for the registry host, that are valid while the server runs. All are there
  * when it resolves; `stop` ends the renewal.
  */
 export async function startDemo(server: RunningServer, options: { config: Config; devIssuer: DevIssuer }): Promise<RunningDemo> {
   const demo = (await findDemo(server)) ?? (await makeDemo(server, options.devIssuer))
   if (server.engine.replica.snapshot.get('Identity', demo.owner) === undefined) {
-    await rm(join(options.config.dataDir, 'token'), { force: true })
+    for (const { name } of tokenFiles(options.config)) await rm(join(options.config.dataDir, name), { force: true })
     return { group: demo.group, owner: undefined, stop: () => undefined }
   }
-  await writeToken(server, demo, options)
+  await writeTokens(server, demo, options)
   const timer = setInterval(() => {
-    writeToken(server, demo, options).catch((error: unknown) => server.engine.services.log.error('the token file can not be renewed', { error: String(error) }))
+    writeTokens(server, demo, options).catch((error: unknown) =>
+      server.engine.services.log.error('the token files can not be renewed', { error: String(error) }),
+    )
   }, renewEveryMs)
   return { ...demo, stop: () => clearInterval(timer) }
 }

@@ -1,11 +1,13 @@
 import { createPageKeys } from '../authn/page-keys.ts'
 import type { RotatingKeys } from '../authn/rotating-keys.ts'
-import { createKeyring } from '../authn/sealing.ts'
+import { createKeyring, type Keyring } from '../authn/sealing.ts'
 import { createSigningKeys, type SigningKeys } from '../authn/signing-keys.ts'
 import { GrantsIndex } from '../authz/grants-index.ts'
 import type { Log } from '../core/log.ts'
 import type { PageKey } from '../core/page-token.ts'
 import type { Clock, Random } from '../core/runtime.ts'
+import { createRegistryKeys, type RegistryKeys } from '../registry/token/registry-keys.ts'
+import type { Upstream } from '../registry/upstream/upstream.ts'
 import { builtInRoleRows } from '../resources/iam/roles.ts'
 import { kinds } from '../resources/kinds.ts'
 import type { Services } from '../resources/services.ts'
@@ -13,6 +15,7 @@ import { StoreSweeper } from '../resources/sweeper.ts'
 import { Replica } from '../snapshot/replica.ts'
 import type { Store } from '../store/store.ts'
 import type { Config } from './config/config.ts'
+import { contentSource } from './content-source.ts'
 import { readEncryptionKey } from './encryption-key.ts'
 import { assertStoreFormat } from './store-format.ts'
 
@@ -22,6 +25,8 @@ export interface Engine {
   readonly replica: Replica
   readonly signingKeys: SigningKeys
   readonly pageKeys: RotatingKeys<PageKey>
+  readonly registryKeys: RegistryKeys
+  readonly keyring: Keyring
   readonly services: Services
 }
 
@@ -30,6 +35,8 @@ export interface EngineOptions {
   readonly config: Config
   readonly store: Store
   readonly replica: Replica
+  /** Undefined where none is configured. */
+  readonly upstream: Upstream | undefined
   readonly log: Log
   readonly clock: Clock
   readonly random: Random
@@ -42,13 +49,14 @@ export function createReplica(store: Store, log: Log): Replica {
 
 /** Loads the store into memory and opens its keys. Rejects with StoreError, SealingError, or the signal's reason. */
 export async function startEngine(options: EngineOptions, signal: AbortSignal): Promise<Engine> {
-  const { config, store, replica, log, clock, random } = options
+  const { config, store, replica, upstream, log, clock, random } = options
   const keyEncryptionKey = await readEncryptionKey(config, random)
   await replica.start(signal)
   await assertStoreFormat(store, signal)
   const keyring = await createKeyring({ store, keyEncryptionKey, random }, signal)
   const signingKeys = await createSigningKeys({ store, keyring, clock }, signal)
   const pageKeys = await createPageKeys({ store, keyring, clock, random }, signal)
+  const registryKeys = await createRegistryKeys({ store, keyring, clock, random }, signal)
   const grants = new GrantsIndex(replica)
   const services: Services = {
     store,
@@ -69,7 +77,7 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
         upstreamPrefixLength: config.registry.upstream?.prefix === undefined ? 0 : config.registry.upstream.prefix.length + 1,
       },
     },
-    content: undefined,
+    content: upstream === undefined ? undefined : contentSource(upstream),
   }
-  return { store, replica, signingKeys, pageKeys, services }
+  return { store, replica, signingKeys, pageKeys, registryKeys, keyring, services }
 }

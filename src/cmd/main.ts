@@ -1,7 +1,8 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Command, Option } from 'commander'
-import { runApi, runDev } from './run.ts'
+import type { Role } from './config/config.ts'
+import { runApi, runDev, runRegistry } from './run.ts'
 import { printConfig } from './print-config.ts'
 import { printDevToken } from './print-dev-token.ts'
 
@@ -43,6 +44,11 @@ export async function main(argv: readonly string[]): Promise<void> {
     .addOption(configOption())
     .action((options: { config?: string }) => runApi(options))
   program
+    .command('registry')
+    .description('serve the registry host on registry.port: tokens, the OCI distribution API, tag history; health and metrics on ops.port')
+    .addOption(configOption())
+    .action((options: { config?: string }) => runRegistry(options))
+  program
     .command('token')
     .description('print an OIDC token of the development issuer')
     .requiredOption('--subject <text>', 'the token\'s subject, e.g. "ci-deployer"')
@@ -53,9 +59,9 @@ export async function main(argv: readonly string[]): Promise<void> {
   program
     .command('config')
     .description('print the effective configuration as YAML, secrets masked')
-    .addOption(new Option('--role <role>', 'whose defaults').choices(['api', 'dev']).default('dev'))
+    .addOption(new Option('--role <role>', 'whose defaults').choices(['api', 'registry', 'dev']).default('dev'))
     .addOption(configOption())
-    .action((options: { role: 'api' | 'dev'; config?: string }) => printConfig(options))
+    .action((options: { role: Role; config?: string }) => printConfig(options))
   try {
     await program.parseAsync(argv)
   } catch (error) {

@@ -72,8 +72,17 @@ async function run(
 /** Runs role `api` until SIGINT or SIGTERM. Throws ConfigError, PortError, StoreError. */
 export function runApi(options: { config?: string }): Promise<void> {
   return run('api', options.config, async ({ config, logs, signal }) => {
-    const server = await startServer({ config, ...logs, devIssuer: undefined }, signal)
+    const server = await startServer({ config, ...logs, devIssuer: undefined, serves: ['api'] }, signal)
     logs.log.info('ready', { baseUrl: config.baseUrl, port: config.api.port, ops: config.ops.port, store: config.store.kind })
+    return server.stop
+  })
+}
+
+/** Runs role `registry` until SIGINT or SIGTERM. Throws ConfigError, PortError, StoreError. */
+export function runRegistry(options: { config?: string }): Promise<void> {
+  return run('registry', options.config, async ({ config, logs, signal }) => {
+    const server = await startServer({ config, ...logs, devIssuer: undefined, serves: ['registry'] }, signal)
+    logs.log.info('ready', { registry: config.registry.host, port: config.registry.port, ops: config.ops.port, store: config.store.kind })
     return server.stop
   })
 }
@@ -85,15 +94,17 @@ function storeName({ store }: Config): string {
 
 /** What a person needs to know, in few lines. */
 function greeting(config: Config, demo: RunningDemo): string {
-  const token = relative(process.cwd(), join(config.dataDir, 'token'))
+  const file = (name: string): string => relative(process.cwd(), join(config.dataDir, name))
+  const token = file('token')
   return [
     `Taproot is running. Data: ${config.dataDir}  (Ctrl-C stops it)`,
     `  API (REST and gRPC)  ${config.baseUrl}`,
+    `  registry host        ${config.registry.scheme}://${config.registry.host}`,
     `  health, metrics      http://localhost:${config.ops.port}/readyz  /metrics`,
     `  development issuer   ${config.baseUrl}/dev/issuer`,
     `  root group demo      ${demo.group}`,
     `  its owner            ${demo.owner ?? 'deleted: there is no token; a fresh dataDir has one'}`,
-    `  token, log           ${token}  ${relative(process.cwd(), join(config.dataDir, 'taproot.log'))}`,
+    `  tokens, log          ${token}  ${file('registry-token')}  ${file('taproot.log')}`,
     'Try it:',
     `  curl -H "Authorization: Bearer $(cat ${token})" ${config.baseUrl}/iam/v2/groups`,
     '',
@@ -110,7 +121,7 @@ async function startDemoOrStop(server: RunningServer, options: Parameters<typeof
   }
 }
 
-/** Runs role `dev` until SIGINT or SIGTERM: the API with a development issuer and a demo group. Log lines go to a file in `dataDir`. */
+/** Runs role `dev` until SIGINT or SIGTERM: the API and the registry host with a development issuer and a demo group. Log lines go to a file in `dataDir`. */
 export function runDev(options: { config?: string }): Promise<void> {
   return run('dev', options.config, async ({ config, logs, signal }) => {
     const devIssuer = await devIssuerOf(config)

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import { createServer, type Server } from 'node:http'
+import { createServer } from 'node:http'
 import { readFileSync } from 'node:fs'
 import { Counter, Gauge, Registry, collectDefaultMetrics } from 'prom-client'
 import { createDoors } from '../api/doors.ts'
@@ -9,7 +9,7 @@ import { createHttpDoor } from '../api/http/http-door.ts'
 import { createJsonEncoders } from '../api/json-encode.ts'
 import { createCallMetrics } from '../api/metrics.ts'
 import { createOnePort, type OnePort } from '../api/one-port.ts'
-import { createOpsHandler } from '../api/ops.ts'
+import { createOpsHandler, type ReadyCheck } from '../api/ops.ts'
 import { createPipeline } from '../api/pipeline.ts'
 import { RateLimiter } from '../api/rate-limit.ts'
 import type { DevIssuer } from '../authn/dev-issuer.ts'
@@ -18,13 +18,15 @@ import type { Clock } from '../core/runtime.ts'
 import { fileDescriptors, methods } from '../core/schema.ts'
 import type { Replica } from '../snapshot/replica.ts'
 import type { Config } from './config/config.ts'
-import { settingOf } from './config/setting.ts'
-import { SettingError, withSetting } from './setting-error.ts'
+import { withSetting } from './setting-error.ts'
 import { runBackground } from './background.ts'
 import { createBackgroundMetrics } from './background-metrics.ts'
 import { createReplica, startEngine, type Engine } from './engine.ts'
 import { documentRoutes } from './http-routes.ts'
+import { closeHttp, listenHttp, openPort } from './open-port.ts'
 import { openStore } from './open-store.ts'
+import { openUpstream } from './open-upstream.ts'
+import { createRegistryPort, type RegistryPortOptions } from './registry-port.ts'
 import { systemClock, systemRandom } from './runtime.ts'
 import { createSignIn, type SignIn } from './sign-in.ts'
 
@@ -46,49 +48,10 @@ export interface ServerOptions {
   /** Where audit lines go, whatever the level of `log`. */
   readonly auditLog: Log
   readonly devIssuer: DevIssuer | undefined
+  /** What is served; all of it where absent. The registry host needs an upstream. */
+  readonly serves?: readonly ('api' | 'registry')[]
   /** The machine's time by default. */
   readonly clock?: Clock
-}
-
-/** A port that a setting names is taken or may not be used. */
-class PortError extends Error {
-  override readonly name = 'PortError'
-  constructor(key: string, port: number, cause: unknown) {
-    const code = codeOf(cause)
-    const why = code === 'EADDRINUSE' ? 'is in use' : `can not be used (${code ?? String(cause)})`
-    super(`port ${port} ${why}: set ${key} (${settingOf(key).variable}) to another one`, { cause })
-  }
-}
-
-function codeOf(error: unknown): string | undefined {
-  return error instanceof Error && 'code' in error ? String(error.code) : undefined
-}
-
-/** Codes of addresses that are not this machine's. */
-const addressFaults: ReadonlySet<string | undefined> = new Set(['EADDRNOTAVAIL', 'ENOTFOUND', 'EAI_AGAIN', 'EINVAL'])
-
-/** Listens, or says which setting names the port or the address. */
-async function openPort(key: string, address: { host: string; port: number }, open: () => Promise<unknown>): Promise<void> {
-  try {
-    await open()
-  } catch (error) {
-    if (addressFaults.has(codeOf(error))) throw new SettingError('listen', address.host, new Error('is no address of this machine', { cause: error }))
-    throw new PortError(key, address.port, error)
-  }
-}
-
-function listenHttp(server: Server, host: string, port: number): Promise<void> {
-  const { promise, resolve, reject } = Promise.withResolvers<void>()
-  server.once('error', reject)
-  server.listen(port, host, resolve)
-  return promise
-}
-
-function closeHttp(server: Server): Promise<void> {
-  const { promise, resolve } = Promise.withResolvers<void>()
-  server.close(() => resolve())
-  server.closeAllConnections()
-  return promise
 }
 
 /** Metrics of the process and of the replica. */
@@ -162,51 +125,87 @@ function followReadiness(replica: Replica, grpc: GrpcApi, signal: AbortSignal): 
   grpc.setReady(true)
 }
 
+/** A port that is served, and how it stops. */
+interface Served {
+  open(): Promise<void>
+  close(): Promise<void>
+}
+
+/** The API's port: not open yet. */
+function serveApi(options: ServerOptions & { readonly registry: Registry }, engine: Engine, signIn: SignIn): Served & { readonly grpc: GrpcApi } {
+  const { listen, api: settings } = options.config
+  const api = createApiPort(options, engine, signIn)
+  const address = { host: listen, port: settings.port }
+  return { grpc: api.grpc, open: () => openPort('api.port', address, () => api.port.listen(address.host, address.port)), close: api.close }
+}
+
+/** The registry host's port: not open yet. */
+function serveRegistry(options: RegistryPortOptions): Served {
+  const { listen, registry } = options.config
+  const port = createRegistryPort(options)
+  const address = { host: listen, port: registry.port }
+  return { open: () => openPort('registry.port', address, () => port.listen()), close: () => port.close(graceMs) }
+}
+
+/** Stops what was started, last first. */
+class Cleanups {
+  readonly #steps: (() => Promise<unknown>)[] = []
+
+  add(step: () => Promise<unknown>): void {
+    this.#steps.unshift(step)
+  }
+
+  async run(): Promise<void> {
+    for (const step of this.#steps.splice(0)) await step()
+  }
+}
+
+/** What `/readyz` tells: of the upstream nothing, since tokens and lists go on without it. */
+function readyChecks(replica: Replica, names: readonly string[], isListening: () => boolean): ReadyCheck[] {
+  const check = (): Promise<boolean> => Promise.resolve(isListening())
+  return [{ name: 'snapshot', check: () => Promise.resolve(replica.state.kind === 'live') }, ...names.map((name) => ({ name, check }))]
+}
+
 /**
- * Starts store, memory view, API port and ops port; resolves when requests are served. `/readyz` answers from the start, and is 503 until then. Rejects
- * with PortError, StoreError, SealingError, a file's error, or the signal's reason; nothing is left running then.
+ * Starts store, memory view, ops port and the ports of what is served; resolves when requests are answered. `/readyz` answers from the start, and is 503 until then.
+ * Rejects with PortError, StoreError, SealingError, a file's error, or the signal's reason; nothing is left running then.
  */
 export async function startServer(options: ServerOptions, signal: AbortSignal): Promise<RunningServer> {
-  const { config, log, devIssuer, clock = systemClock } = options
+  const { config, log, devIssuer, clock = systemClock, serves = ['api', 'registry'] } = options
   const stopping = new AbortController()
-  // What was started, last first: the order in which it is stopped.
-  const cleanups: (() => Promise<unknown>)[] = []
+  const cleanups = new Cleanups()
   const stop = async (): Promise<void> => {
     stopping.abort(new Error('the server stops'))
-    for (const cleanup of cleanups.splice(0)) await cleanup()
+    await cleanups.run()
   }
   try {
     const store = await openStore(config, log, signal)
-    cleanups.unshift(() => store.close())
+    cleanups.add(() => store.close())
     const replica = createReplica(store, log)
-    cleanups.unshift(() => replica.close())
+    cleanups.add(() => replica.close())
     const { registry, signatureChecks } = createMetrics(replica)
     let listening = false
-    const checks = [
-      { name: 'snapshot', check: () => Promise.resolve(replica.state.kind === 'live') },
-      { name: 'api', check: () => Promise.resolve(listening && !stopping.signal.aborted) },
-    ]
+    const checks = readyChecks(replica, serves, () => listening && !stopping.signal.aborted)
     const ops = createServer(createOpsHandler({ checks, registry }))
     await openPort('ops.port', { host: config.listen, port: config.ops.port }, () => listenHttp(ops, config.listen, config.ops.port))
-    cleanups.unshift(() => closeHttp(ops))
-    const engine = await startEngine({ config, store, replica, log, clock, random: systemRandom }, signal)
-    const signIn = createSignIn({
-      config,
-      replica,
-      signingKeys: engine.signingKeys,
-      clock,
-      random: systemRandom,
-      devIssuer,
-      onSignatureCheck: () => signatureChecks.inc(),
-    })
-    cleanups.unshift(() => signIn.close())
+    cleanups.add(() => closeHttp(ops))
+    const upstream = await openUpstream(config, { clock, random: systemRandom, log })
+    cleanups.add(() => upstream?.close() ?? Promise.resolve())
+    const engine = await startEngine({ config, store, replica, upstream, log, clock, random: systemRandom }, signal)
+    const onSignatureCheck = (): void => signatureChecks.inc()
+    const signIn = createSignIn({ config, replica, signingKeys: engine.signingKeys, clock, random: systemRandom, devIssuer, onSignatureCheck })
+    cleanups.add(() => signIn.close())
     const background = runBackground(engine, stopping.signal, createBackgroundMetrics(registry))
-    cleanups.unshift(() => background)
-    const api = createApiPort({ ...options, registry }, engine, signIn)
-    cleanups.unshift(() => api.close())
-    await openPort('api.port', { host: config.listen, port: config.api.port }, () => api.port.listen(config.listen, config.api.port))
+    cleanups.add(() => background)
+    const api = serves.includes('api') ? serveApi({ ...options, registry }, engine, signIn) : undefined
+    const host = serves.includes('registry') && upstream !== undefined ? serveRegistry({ config, engine, signIn, upstream, log, metrics: registry }) : undefined
+    for (const served of [api, host]) {
+      if (served === undefined) continue
+      cleanups.add(() => served.close())
+      await served.open()
+    }
     listening = true
-    followReadiness(replica, api.grpc, stopping.signal)
+    if (api !== undefined) followReadiness(replica, api.grpc, stopping.signal)
     return { engine, signIn, stop }
   } catch (error) {
     await stop()

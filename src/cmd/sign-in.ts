@@ -1,13 +1,14 @@
+import { signInFor } from '../authn/audience-sign-in.ts'
 import type { Authenticator } from '../authn/authenticator.ts'
 import { createAuthenticator } from '../authn/authenticator.ts'
 import { defaultAudiences, urlForms } from '../authn/default-audiences.ts'
 import type { DevIssuer } from '../authn/dev-issuer.ts'
 import { createExchange, type Exchange } from '../authn/exchange.ts'
-import { createExternalSignIn, type IdentityFacts, type Relationship } from '../authn/external-sign-in.ts'
+import { createExternalSignIn, type ExternalSignIn, type ExternalSignInOptions, type IdentityFacts, type Relationship } from '../authn/external-sign-in.ts'
 import { createIssuerKeys } from '../authn/issuer-keys.ts'
 import { createPlatformTokens, type PlatformTokens } from '../authn/platform-token.ts'
 import { createSafeFetch } from '../authn/safe-fetch.ts'
-import { createSignatureChecks } from '../authn/signature-checks.ts'
+import { createSignatureChecks, type SignatureChecks } from '../authn/signature-checks.ts'
 import type { SigningKeys } from '../authn/signing-keys.ts'
 import { createTokenVerifier } from '../authn/token-verifier.ts'
 import { grantsOf } from '../authz/grants-index.ts'
@@ -35,7 +36,11 @@ export interface SignInOptions {
 
 /** The parts that verify and issue tokens. */
 export interface SignIn {
+  /** For the API. */
   readonly authenticator: Authenticator
+  /** For the registry host: reads identities from the snapshot as it is. */
+  readonly registryAuthenticator: Authenticator
+  readonly checks: SignatureChecks
   readonly exchange: Exchange
   readonly tokens: PlatformTokens
   close(): Promise<void>
@@ -74,27 +79,18 @@ function factsOf(row: Row): IdentityFacts {
   return { uid: row.uid, createTimeMs: row.createMs, relationship: relationshipOf(row.message as unknown as Identity) }
 }
 
-/** Builds the verifiers, the exchange and the authenticator of the API door over the replica's identities. */
-export function createSignIn(options: SignInOptions): SignIn {
-  const { config, replica, signingKeys, clock, random, devIssuer } = options
-  const { baseUrl } = config
-  const checks = createSignatureChecks({ clock, onCheck: options.onSignatureCheck })
-  const fetch = createSafeFetch()
-  const local = devIssuer === undefined ? {} : { local: new Map([[devIssuer.issuer, () => devIssuer.keySet]]) }
-  const issuerKeys = createIssuerKeys({ fetch, clock, configured: config.issuers, ...local })
-  const tokens = createPlatformTokens({ issuer: baseUrl, keys: signingKeys, checks, clock, random })
+/** Signs in over the replica's identities, each read once `before` has resolved. */
+function signInOver(
+  replica: Replica,
+  before: (signal: AbortSignal) => Promise<void> | undefined,
+  shared: Omit<ExternalSignInOptions, 'identityOf' | 'personOf'>,
+): ExternalSignIn {
   const identityAt = async (uid: Uid, signal: AbortSignal): Promise<Row | undefined> => {
-    // The identity as of now: whoever signs in right after it was made must find it.
-    await replica.barrier(signal)
+    await before(signal)
     return replica.snapshot.get('Identity', uid)
   }
-  const signIn = createExternalSignIn({
-    verifier: createTokenVerifier({ issuerKeys, checks, clock }),
-    issuerKeys,
-    clock,
-    ownIssuer: baseUrl,
-    audiences: defaultAudiences(baseUrl, config.registry.host),
-    operators: config.bootstrap.operators,
+  return createExternalSignIn({
+    ...shared,
     async identityOf(uid, signal) {
       const row = await identityAt(uid, signal)
       return row === undefined ? undefined : factsOf(row)
@@ -104,6 +100,24 @@ export function createSignIn(options: SignInOptions): SignIn {
       return row === undefined ? undefined : { createTimeMs: row.createMs }
     },
   })
+}
+
+/** Builds the verifiers, the exchange and the authenticators of both doors over the replica's identities. */
+export function createSignIn(options: SignInOptions): SignIn {
+  const { config, replica, signingKeys, clock, random, devIssuer } = options
+  const { baseUrl } = config
+  const checks = createSignatureChecks({ clock, onCheck: options.onSignatureCheck })
+  const fetch = createSafeFetch()
+  const local = devIssuer === undefined ? {} : { local: new Map([[devIssuer.issuer, () => devIssuer.keySet]]) }
+  const issuerKeys = createIssuerKeys({ fetch, clock, configured: config.issuers, ...local })
+  const tokens = createPlatformTokens({ issuer: baseUrl, keys: signingKeys, checks, clock, random })
+  const verifier = createTokenVerifier({ issuerKeys, checks, clock })
+  const ownIssuer = baseUrl
+  const { operators } = config.bootstrap
+  const audiences = defaultAudiences(baseUrl, config.registry.host)
+  const shared = { verifier, issuerKeys, clock, ownIssuer, audiences, operators }
+  // The identity as of now: whoever signs in right after it was made must find it.
+  const signIn = signInOver(replica, (signal) => replica.barrier(signal), shared)
   const exchange = createExchange({
     signIn,
     tokens,
@@ -114,16 +128,19 @@ export function createSignIn(options: SignInOptions): SignIn {
       return new Map(grants.filter((grant) => grant.group !== everywhere).map((grant) => [trustedUid(grant.group), grant.capabilities]))
     },
   })
-  const authenticator = createAuthenticator({
-    tokens,
-    signIn,
-    ownIssuer: baseUrl,
-    audiences: [...urlForms(baseUrl), new URL(baseUrl).host],
-    operators: config.bootstrap.operators,
-    clock,
-  })
+  const door = { tokens, ownIssuer, operators, clock }
+  const hostForms = urlForms(config.registry.host)
   return {
-    authenticator,
+    authenticator: createAuthenticator({ ...door, signIn, audiences: [...urlForms(baseUrl), new URL(baseUrl).host] }),
+    registryAuthenticator: createAuthenticator({
+      ...door,
+      signIn: signInFor(
+        hostForms,
+        signInOver(replica, () => undefined, shared),
+      ),
+      audiences: hostForms,
+    }),
+    checks,
     exchange,
     tokens,
     async close() {

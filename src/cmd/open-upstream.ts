@@ -1,0 +1,36 @@
+import { readFileSync } from 'node:fs'
+import type { Log } from '../core/log.ts'
+import type { Clock, Random } from '../core/runtime.ts'
+import { createDiskUpstream } from '../registry/upstream/disk/disk-upstream.ts'
+import { createHttpUpstream } from '../registry/upstream/http/http-upstream.ts'
+import type { Upstream } from '../registry/upstream/upstream.ts'
+import type { Config, UpstreamConfig } from './config/config.ts'
+import { SettingError, withSetting } from './setting-error.ts'
+
+/**
+ * The configured upstream; undefined where none is. A registry is not asked for anything yet: it may come up later. Rejects with SettingError where the folder can't be
+ * made, or a certificate or password can't be read.
+ */
+export async function openUpstream(config: Config, { clock, random, log }: { clock: Clock; random: Random; log: Log }): Promise<Upstream | undefined> {
+  const { upstream } = config.registry
+  if (upstream?.directory !== undefined) return await openDisk(upstream.directory, { clock, random })
+  if (upstream?.url === undefined) return undefined
+  log.info('upstream', { url: new URL(upstream.url).origin })
+  return openRegistry(upstream, upstream.url, clock)
+}
+
+async function openDisk(directory: string, { clock, random }: { clock: Clock; random: Random }): Promise<Upstream> {
+  try {
+    return await createDiskUpstream({ directory, clock, random })
+  } catch (error) {
+    throw new SettingError('registry.upstream.directory', directory, error)
+  }
+}
+
+function openRegistry(upstream: UpstreamConfig, url: string, clock: Clock): Upstream {
+  const { prefix, username, passwordFile, caFile } = upstream
+  const read = (key: string, path: string): string => withSetting(`registry.upstream.${key}`, path, () => readFileSync(path, 'utf8'))
+  const account = username === undefined || passwordFile === undefined ? {} : { username, password: read('passwordFile', passwordFile).trimEnd() }
+  const options = { url, ...(prefix === undefined ? {} : { prefix }), ...account, ...(caFile === undefined ? {} : { ca: read('caFile', caFile) }), clock }
+  return withSetting('registry.upstream.url', url, () => createHttpUpstream(options))
+}

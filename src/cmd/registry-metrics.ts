@@ -1,0 +1,26 @@
+import { Counter, Histogram, type Registry } from 'prom-client'
+import type { RegistryHostOptions } from '../registry/registry-host.ts'
+
+const buckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 300]
+
+/** Registers `taproot_registry_requests_total` and `taproot_registry_request_duration_seconds` by route, method and status, and `taproot_registry_lost_pull_events_total`. */
+export function createRegistryMetrics(registry: Registry): Required<Pick<RegistryHostOptions, 'observe' | 'observeToken' | 'lostPulls'>> {
+  const registers = [registry]
+  const labelNames = ['route', 'method', 'status'] as const
+  const requests = new Counter({ name: 'taproot_registry_requests_total', help: 'Requests to the registry host', labelNames, registers })
+  const help = 'Time from the request headers to the end of the answer'
+  const durations = new Histogram({ name: 'taproot_registry_request_duration_seconds', help, labelNames: ['route', 'method'], buckets, registers })
+  const lost = new Counter({ name: 'taproot_registry_lost_pull_events_total', help: 'Events of pulls that were not kept', registers })
+  const known = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE'])
+  const count = (route: string, method: string, { status, seconds }: { status: number; seconds: number }): void => {
+    // Whatever a client sends as its method: the number of series is bounded.
+    const named = known.has(method) ? method : 'other'
+    requests.inc({ route, method: named, status: String(status) })
+    durations.observe({ route, method: named }, seconds)
+  }
+  return {
+    observe: count,
+    observeToken: (answer) => count('token', 'GET', answer),
+    lostPulls: (lostCount) => lost.inc(lostCount),
+  }
+}

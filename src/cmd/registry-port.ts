@@ -1,0 +1,92 @@
+import { randomUUID } from 'node:crypto'
+import { readFileSync } from 'node:fs'
+import { createServer, type RequestListener, type Server, type ServerOptions } from 'node:http'
+import { createServer as createTlsServer } from 'node:https'
+import type { Registry } from 'prom-client'
+import { addressKey, RateLimiter } from '../api/rate-limit.ts'
+import type { Log } from '../core/log.ts'
+import { createRegistryHost, type RegistryHost } from '../registry/registry-host.ts'
+import type { RegistryLimits } from '../registry/token/registry-door.ts'
+import type { Upstream } from '../registry/upstream/upstream.ts'
+import type { Config } from './config/config.ts'
+import type { Engine } from './engine.ts'
+import { closeHttp, listenHttp } from './open-port.ts'
+import { createRegistryMetrics } from './registry-metrics.ts'
+import { withSetting } from './setting-error.ts'
+import type { SignIn } from './sign-in.ts'
+
+/** What the registry port is made of. */
+export interface RegistryPortOptions {
+  readonly config: Config
+  readonly engine: Engine
+  readonly signIn: SignIn
+  readonly upstream: Upstream
+  readonly log: Log
+  readonly metrics: Registry
+}
+
+/** The registry host behind its port. */
+export interface RegistryPort {
+  readonly host: RegistryHost
+  listen(): Promise<void>
+  /** Lets running requests end for `graceMs`, then ends everything. */
+  close(graceMs: number): Promise<void>
+}
+
+/** Headers in 15 s; a whole request may take as long as its bytes flow: the host itself ends those that stand still. */
+const serverOptions: ServerOptions = {
+  maxHeaderSize: 32 * 1024,
+  headersTimeout: 15_000,
+  requestTimeout: 0,
+  keepAliveTimeout: 75_000,
+  connectionsCheckingInterval: 1000,
+}
+const maxConnections = 10_000
+
+/** Builds the registry host; nothing is opened before `listen`. Throws SettingError where a certificate can't be read. */
+export function createRegistryPort(options: RegistryPortOptions): RegistryPort {
+  const { config, engine, signIn, upstream, log, metrics } = options
+  const { registry } = config
+  const host = createRegistryHost({
+    services: engine.services,
+    upstream,
+    authenticator: signIn.registryAuthenticator,
+    checks: signIn.checks,
+    keys: engine.registryKeys,
+    keyring: engine.keyring,
+    issuer: config.baseUrl,
+    host: registry.host,
+    scheme: registry.scheme,
+    publicOrganization: registry.publicOrganization,
+    operators: config.bootstrap.operators,
+    reads: config.reads,
+    limits: limitsOf(options),
+    log,
+    newRequestId: randomUUID,
+    ...createRegistryMetrics(metrics),
+  })
+  const server = createHttpServer(config, host.listener)
+  server.maxConnections = maxConnections
+  return {
+    host,
+    listen: () => listenHttp(server, config.listen, registry.port),
+    async close(graceMs) {
+      await closeHttp(server, graceMs)
+      await host.close()
+    },
+  }
+}
+
+function createHttpServer({ registry: { tls } }: Config, listener: RequestListener): Server {
+  if (tls === undefined) return createServer(serverOptions, listener)
+  const cert = withSetting('registry.tls.certFile', tls.certFile, () => readFileSync(tls.certFile))
+  const key = withSetting('registry.tls.keyFile', tls.keyFile, () => readFileSync(tls.keyFile))
+  return createTlsServer({ ...serverOptions, cert, key, minVersion: 'TLSv1.2' }, listener)
+}
+
+/** As the API limits its callers; the doors count apart. */
+function limitsOf({ config, engine }: RegistryPortOptions): RegistryLimits | undefined {
+  if (!config.rateLimit.enabled) return undefined
+  const limiter = new RateLimiter(config.rateLimit, engine.services.clock)
+  return { principal: (uid) => limiter.take(uid), address: (address) => limiter.take(addressKey(address)) }
+}

@@ -1,0 +1,106 @@
+import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http'
+import type { Authenticator } from '../authn/authenticator.ts'
+import type { Operator } from '../authn/principal.ts'
+import type { Keyring } from '../authn/sealing.ts'
+import type { SignatureChecks } from '../authn/signature-checks.ts'
+import type { Log } from '../core/log.ts'
+import type { Services } from '../resources/services.ts'
+import type { Gate } from './gate.ts'
+import { createHistoryRoute } from './history-route.ts'
+import { createOciHandler, type Observe } from './oci/oci-handler.ts'
+import { PullEvents } from './oci/pull-events.ts'
+import { pullWriter } from './pull-writer.ts'
+import { createChallenger } from './token/challenge.ts'
+import { createRegistryDoor, type RegistryLimits } from './token/registry-door.ts'
+import { createRegistryGate } from './token/registry-gate.ts'
+import type { RegistryKeys } from './token/registry-keys.ts'
+import { createRegistryTokens } from './token/registry-tokens.ts'
+import { createTokenEndpoint } from './token/token-endpoint.ts'
+import type { Upstream } from './upstream/upstream.ts'
+
+/** What the registry host is made of. */
+export interface RegistryHostOptions {
+  readonly services: Services
+  readonly upstream: Upstream
+  /** For access tokens and external tokens that are meant for this host. */
+  readonly authenticator: Authenticator
+  readonly checks: SignatureChecks
+  readonly keys: RegistryKeys
+  readonly keyring: Keyring
+  /** `iss` of our tokens. */
+  readonly issuer: string
+  /** The name under which clients reach it; audience of the tokens that it takes. */
+  readonly host: string
+  readonly scheme: 'http' | 'https'
+  readonly publicOrganization: string | undefined
+  readonly operators: readonly Operator[]
+  readonly reads: 'linearizable' | 'bounded'
+  readonly limits: RegistryLimits | undefined
+  readonly log: Log
+  readonly newRequestId: () => string
+  /** Told of every answer below `/v2/`. */
+  readonly observe?: Observe
+  /** Told how many tokens were issued or refused, by status. */
+  readonly observeToken?: (answer: { readonly status: number; readonly seconds: number }) => void
+  /** Told how many pull events were lost. */
+  readonly lostPulls?: (count: number) => void
+}
+
+/** The registry host: one request listener for its port. */
+export interface RegistryHost {
+  readonly listener: RequestListener
+  readonly gate: Gate
+  /** Writes the events of pulls that are not written yet. */
+  close(): Promise<void>
+}
+
+/** Puts `/token`, `/v2/` and `/healthz` together (architecture 8). */
+export function createRegistryHost(options: RegistryHostOptions): RegistryHost {
+  const { services, upstream, log, newRequestId } = options
+  const { clock, random } = services
+  const { publicOrganization } = options
+  const tokens = createRegistryTokens({ issuer: options.issuer, service: options.host, keys: options.keys, checks: options.checks, clock, random })
+  const door = createRegistryDoor({ ...options, tokens })
+  const challenger = createChallenger(options)
+  const gate = createRegistryGate({ services, door, challenger, publicOrganization })
+  const token = createTokenEndpoint({ services, door, tokens, challenger, publicOrganization, log, newRequestId })
+  const pulls = new PullEvents({ write: pullWriter(services, options.host), log, dropped: (count) => options.lostPulls?.(count) })
+  const oci = createOciHandler({
+    services,
+    registryHost: options.host,
+    upstream,
+    gate,
+    sealer: options.keyring,
+    pulled: (pull) => pulls.add(pull),
+    history: createHistoryRoute({ services, gate }),
+    newRequestId,
+    ...(options.observe === undefined ? {} : { observe: options.observe }),
+  })
+  return {
+    gate,
+    listener(request, response) {
+      const path = pathOf(request)
+      if (path === '/token') void timed(options, response, token(request, response))
+      else if (path === '/healthz') answerHealth(request, response)
+      else oci(request, response)
+    },
+    close: () => pulls.close(),
+  }
+}
+
+function pathOf({ url = '/' }: IncomingMessage): string {
+  const mark = url.indexOf('?')
+  return mark < 0 ? url : url.slice(0, mark)
+}
+
+async function timed({ observeToken }: RegistryHostOptions, response: ServerResponse, work: Promise<void>): Promise<void> {
+  const startedMs = performance.now()
+  await work
+  observeToken?.({ status: response.statusCode, seconds: (performance.now() - startedMs) / 1000 })
+}
+
+/** That this is the registry host and that it runs; whether it is ready is asked at the ops port. */
+function answerHealth(request: IncomingMessage, response: ServerResponse): void {
+  request.resume()
+  response.writeHead(200, { 'Content-Type': 'text/plain; charset=utf-8', 'Cache-Control': 'no-store' }).end('ok\n')
+}
