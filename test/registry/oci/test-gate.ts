@@ -1,0 +1,42 @@
+import { trustedUid } from '../../../src/core/uid.ts'
+import type { Gate, RegistryAction } from '../../../src/registry/gate.ts'
+import { RegistryError } from '../../../src/registry/registry-error.ts'
+import { holds } from '../../../src/registry/token/rights.ts'
+import { callerOfToken } from '../../../src/resources/caller-of-token.ts'
+import { findRepository } from '../../../src/resources/registry/repo-paths.ts'
+import type { Caller, Services } from '../../../src/resources/services.ts'
+
+/** A gate without tokens: `Bearer <uid>` is that identity. What it may do is what bindings say. */
+export function createTestGate(services: Services): Gate {
+  const { replica, clock } = services
+  const callerOf = (authorization: string | undefined): Caller => {
+    const uid = /^Bearer ([0-9a-f/]+)$/.exec(authorization ?? '')?.[1]
+    if (uid === undefined) throw new RegistryError('UNAUTHORIZED', 'sign in first')
+    const act = { issuer: 'https://issuer.test', subject: uid, audience: 'test' }
+    return callerOfToken(services, { identityUid: trustedUid(uid), operator: false, act, narrowing: {}, issuedAtMs: clock.now() + 60_000 })
+  }
+  return {
+    async enter({ authorization, repository, actions, signal }) {
+      const caller = callerOf(authorization)
+      await replica.barrier(signal)
+      const target = findRepository(replica.snapshot, repository)
+      if (target === undefined) throw new RegistryError('NAME_UNKNOWN', 'there is no such repository')
+      const may = (action: RegistryAction): boolean => holds(replica.snapshot, caller.reach(), { target, action })
+      if (!actions.every(may)) throw new RegistryError('DENIED', 'permission denied')
+      return {
+        repository,
+        target,
+        caller,
+        may,
+        pullable: (path) => {
+          const other = findRepository(replica.snapshot, path)
+          return other?.kind === 'repo' && holds(replica.snapshot, caller.reach(), { target: other, action: 'pull' }) ? other.uid : undefined
+        },
+      }
+    },
+    async signedIn({ authorization, signal }) {
+      callerOf(authorization)
+      await replica.barrier(signal)
+    },
+  }
+}

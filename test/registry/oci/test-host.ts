@@ -1,0 +1,134 @@
+import { once } from 'node:events'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { createServer, type Server } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createKeyring } from '../../../src/authn/sealing.ts'
+import { readEncryptionKey } from '../../../src/cmd/encryption-key.ts'
+import { systemClock, systemRandom } from '../../../src/cmd/runtime.ts'
+import type { Services } from '../../../src/resources/services.ts'
+import type { OciHandlerOptions } from '../../../src/registry/oci/oci-handler.ts'
+import { createOciHandler } from '../../../src/registry/oci/oci-handler.ts'
+import { PullEvents } from '../../../src/registry/oci/pull-events.ts'
+import { pullWriter } from '../../../src/registry/oci/pull-outbox.ts'
+import { createDiskUpstream } from '../../../src/registry/upstream/disk/disk-upstream.ts'
+import type { Upstream } from '../../../src/registry/upstream/upstream.ts'
+import { freshName, makeMember, makeOrganisation, startTestServer, type TestServer, type TestServerOptions } from '../../harness/test-server.ts'
+import { createTestGate } from './test-gate.ts'
+import { OciClient } from './oci-client.ts'
+
+/** An upstream that a test may use, and how it goes. */
+export interface TestUpstream {
+  readonly upstream: Upstream
+  stop(): Promise<void>
+}
+
+/** An embedded upstream in a directory of its own. */
+export async function startDiskUpstream(): Promise<TestUpstream> {
+  const directory = await mkdtemp(join(tmpdir(), 'taproot-oci-'))
+  const upstream = await createDiskUpstream({ directory, clock: systemClock, random: systemRandom })
+  return {
+    upstream,
+    stop: async () => {
+      await upstream.close()
+      await rm(directory, { recursive: true, force: true })
+    },
+  }
+}
+
+/** A registry host in this process: a real store, a real upstream, a real port. Whoever sends an identity's uid as bearer token is that identity. */
+export interface TestHost {
+  readonly server: TestServer
+  readonly services: Services
+  readonly upstream: Upstream
+  readonly port: number
+  readonly http: Server
+  readonly pulls: PullEvents
+  /** How many pull events were lost. */
+  readonly dropped: () => number
+  /** An organisation of this host, and its owner. */
+  readonly organisation: string
+  readonly group: string
+  readonly owner: string
+  /** Speaks as the owner. */
+  readonly client: OciClient
+  /** Speaks as somebody else; undefined for nobody. */
+  as(identity: string | undefined): OciClient
+  /** A path to a repo that nobody uses yet. */
+  freshRepository(): string
+  /** A fresh identity of the organisation with a role. */
+  member(role: string): Promise<string>
+  stop(): Promise<void>
+}
+
+/** What a host is started with. */
+export interface TestHostOptions extends TestServerOptions {
+  readonly upstream: () => Promise<TestUpstream>
+  /** Settings of the handler. */
+  readonly handler?: Partial<OciHandlerOptions>
+  /** Puts something in between. */
+  readonly wrap?: (upstream: Upstream) => Upstream
+  /** The organisation of another host on the same store. */
+  readonly organisation?: Pick<TestHost, 'organisation' | 'group' | 'owner'>
+}
+
+/** Starts one; `stop` leaves nothing behind. */
+export async function startTestHost(options: TestHostOptions): Promise<TestHost> {
+  const server = await startTestServer(options)
+  const { engine } = server.running
+  const { services } = engine
+  const { upstream: source, stop } = await options.upstream()
+  const upstream = options.wrap?.(source) ?? source
+  const keyEncryptionKey = await readEncryptionKey(server.config, services.random)
+  const sealer = await createKeyring({ store: engine.store, keyEncryptionKey, random: services.random }, AbortSignal.timeout(5_000))
+  let dropped = 0
+  const registryHost = 'registry.test:5000'
+  const pulls = new PullEvents({ write: pullWriter(services, registryHost), log: services.log, dropped: (count) => (dropped += count) })
+  const handler = createOciHandler({
+    services,
+    upstream,
+    gate: createTestGate(services),
+    sealer,
+    registryHost,
+    pulled: (pull) => pulls.add(pull),
+    history: async (exchange) => exchange.send(200, [], '{}'),
+    ...options.handler,
+  })
+  const http = createServer({ requestTimeout: 0, keepAliveTimeout: 20_000 }, handler)
+  await once(http.listen(0, '127.0.0.1'), 'listening')
+  const { port } = http.address() as AddressInfo // a cast: it listens on TCP
+  const name = freshName('org')
+  const { group, owner } = options.organisation ?? (await makeOrganisation(server, name))
+  const organisation = options.organisation?.organisation ?? name
+  const clients: OciClient[] = []
+  const as = (identity: string | undefined): OciClient => {
+    const client = new OciClient(port, identity)
+    clients.push(client)
+    return client
+  }
+  return {
+    server,
+    services,
+    upstream,
+    port,
+    http,
+    pulls,
+    dropped: () => dropped,
+    organisation,
+    group,
+    owner,
+    client: as(owner),
+    as,
+    freshRepository: () => `${organisation}/${freshName('app')}`,
+    member: async (role) => (await makeMember(server, group, { role })).uid,
+    async stop() {
+      for (const client of clients) client.close()
+      http.closeAllConnections()
+      await once(http.close(), 'close')
+      await pulls.close()
+      await server.stop()
+      await stop()
+    },
+  }
+}
