@@ -33,6 +33,7 @@ export class DiskLayout {
 
   /** The file of an upload, which belongs to one repo; undefined where the id is none. */
   upload(repo: Uid, id: string): string | undefined {
+    if (!isUid(repo)) throw new TypeError('not a uid')
     if (!uploadId.test(id)) return undefined
     return join(this.uploads, `${id}.${createHash('sha256').update(repo).digest('hex').slice(0, 32)}`)
   }

@@ -25,7 +25,7 @@ const nameComponents = /^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:\/[a-z0-9]+(?:(
 export interface HttpUpstreamOptions {
   /** `http(s)://host[:port]`, without a path. */
   readonly url: string
-  /** What stands in front of every repository there, without a slash at its ends; nothing where absent. */
+  /** What stands in front of every repository there, such as a project of Harbor; nothing where absent. */
   readonly prefix?: string
   /** The account; anonymous where absent. */
   readonly username?: string
@@ -53,10 +53,11 @@ class RegistryUpstream implements Upstream {
   constructor({ url, prefix = '', username, password, ca, clock, patience }: HttpUpstreamOptions) {
     const { origin, pathname, protocol } = new URL(url)
     if (pathname !== '/' || !/^https?:$/.test(protocol)) throw new TypeError('the URL of an upstream is http or https, without a path')
-    if (prefix !== '' && !nameComponents.test(prefix)) throw new TypeError('the prefix of an upstream is the first part of the name of a repository')
+    const first = prefix.replace(/\/$/, '')
+    if (first !== '' && !nameComponents.test(first)) throw new TypeError('the prefix of an upstream is the first part of the name of a repository')
     const account = username === undefined || password === undefined ? undefined : { username, password }
     const all = { ...defaultPatience, ...patience }
-    this.#prefix = prefix === '' ? '' : `${prefix}/`
+    this.#prefix = first === '' ? '' : `${first}/`
     this.#client = new RegistryClient({ origin, account, ca, clock, patience: all })
     this.#uploads = new HttpUploads(this.#client, { nameOf: (repo) => this.#nameOf(repo), finishMs: all.finishMs })
   }

@@ -1,0 +1,226 @@
+import { spawn } from 'node:child_process'
+import { randomBytes, randomInt } from 'node:crypto'
+import { once } from 'node:events'
+import { mkdtemp, readdir, readFile, rm, stat, truncate, utimes, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { Readable } from 'node:stream'
+import { setTimeout as delay } from 'node:timers/promises'
+import { expect, onTestFinished, test } from 'vitest'
+import { algorithmOf, digestOf, hexOf, type Digest } from '../../../src/core/digest.ts'
+import { trustedUid } from '../../../src/core/uid.ts'
+import { createDiskUpstream, type DiskUpstream, type Stored } from '../../../src/registry/upstream/disk/disk-upstream.ts'
+import { UpstreamError } from '../../../src/registry/upstream/upstream.ts'
+import { smallFileSystem } from '../../parts/small-file-system.ts'
+import { blobBytes, bodyOf, drain, failureOf, freshBytes, freshRepo, manifestOf, never, putBlob } from './content.ts'
+
+/** Kills, over all lanes. */
+const kills = 100
+const lanes = 4
+
+const open = (directory: string, now = Date.now): Promise<DiskUpstream> => createDiskUpstream({ directory, clock: { now }, random: { bytes: randomBytes } })
+
+async function newDirectory(): Promise<string> {
+  const directory = await mkdtemp(join(tmpdir(), 'taproot-upstream-'))
+  onTestFinished(() => rm(directory, { recursive: true, force: true }))
+  return directory
+}
+
+test(`kill -9 in uploads, ${kills} times: only complete blobs are visible, and all that were acknowledged`, { timeout: 180_000 }, async () => {
+  const seen = await Promise.all(
+    Array.from({ length: lanes }, async () => {
+      const directory = await newDirectory()
+      let acknowledged = 0
+      for (let times = 0; times < kills / lanes; times++) acknowledged += await killOnce(directory)
+      return acknowledged
+    }),
+  )
+  expect(seen.reduce((sum, each) => sum + each)).toBeGreaterThan(kills)
+})
+
+/** Runs a process until it is killed, and checks what it left; resolves with how much it had acknowledged. */
+async function killOnce(directory: string): Promise<number> {
+  const root = randomBytes(20).toString('hex')
+  const script = join(import.meta.dirname, 'disk-child.ts')
+  const child = spawn(process.execPath, ['--disable-warning=ExperimentalWarning', script, directory, root], { stdio: ['ignore', 'pipe', 'inherit'] })
+  let said = ''
+  child.stdout.on('data', (chunk) => (said += String(chunk)))
+  const lines = randomInt(1, 12)
+  while (said.split('\n').length <= lines && child.exitCode === null) await once(child.stdout, 'data')
+  // Any moment is as good as another: nothing is waited for.
+  await delay(randomInt(0, 20))
+  child.kill('SIGKILL')
+  await once(child, 'close')
+
+  const upstream = await open(directory)
+  const left = new Set<string>()
+  for await (const { repo, kind, digest } of upstream.stored()) {
+    left.add(`${kind} ${repo} ${digest}`)
+    if (!repo.startsWith(root)) continue
+    const bytes = kind === 'blob' ? await blobBytes(upstream, repo, digest) : (await upstream.getManifest(repo, digest, never))?.bytes
+    expect(bytes && digestOf(bytes, algorithmOf(digest))).toBe(digest)
+  }
+  const acknowledged = said.split('\n').filter((line) => /^(blob|manifest) \S+ \S+$/.test(line))
+  // The last line may be cut off.
+  for (const line of said.endsWith('\n') ? acknowledged : acknowledged.slice(0, -1)) expect(left).toContain(line)
+  await upstream.collectUploads(0)
+  for (const folder of ['uploads', 'temporary']) expect(await readdir(join(directory, folder))).toEqual([])
+  return acknowledged.length
+}
+
+test('a full disk is `exhausted`; what arrived stays, and the upload goes on once there is room', async () => {
+  const disk = await smallFileSystem(8 * 1024 * 1024)
+  const upstream = await open(disk.directory)
+  const repo = freshRepo()
+  const bytes = freshBytes(5_000_000)
+  const { state } = await upstream.startUpload(repo, never)
+  await disk.fill(4 * 1024 * 1024)
+  const body = bodyOf(...pieces(bytes))
+  expect(await failureOf(upstream.appendUpload(repo, { state, chunk: { body, offset: 0 } }, never))).toBe('exhausted')
+  expect(body.destroyed).toBe(true)
+  const upload = await upstream.uploadStatus(repo, state, never)
+  expect(upload.offset).toBeGreaterThan(0)
+  expect(await failureOf(upstream.putManifest(repo, manifestOf({ mediaType: 'x', long: 'x'.repeat(5_000_000) }), never))).toBe('exhausted')
+  await disk.makeRoom()
+  const rest = { body: bodyOf(bytes.subarray(upload.offset)), offset: upload.offset }
+  const digest = digestOf(bytes)
+  expect(await upstream.finishUpload(repo, { state: upload.state, digest, chunk: rest }, never)).toEqual({ size: bytes.length, digest })
+  expect((await blobBytes(upstream, repo, digest))?.equals(bytes)).toBe(true)
+})
+
+function pieces(bytes: Uint8Array): Uint8Array[] {
+  return Array.from({ length: Math.ceil(bytes.length / 65_536) }, (_, index) => bytes.subarray(index * 65_536, (index + 1) * 65_536))
+}
+
+test('chunks of one upload that come at once are taken one after the other: one fits, the others do not', async () => {
+  const upstream = await open(await newDirectory())
+  const repo = freshRepo()
+  const { state } = await upstream.startUpload(repo, never)
+  const calls = Array.from({ length: 8 }, () =>
+    failureOf(upstream.appendUpload(repo, { state, chunk: { body: bodyOf(...pieces(freshBytes(500_000))) } }, never)),
+  )
+  const outcomes = await Promise.all(calls)
+  expect(outcomes.filter((each) => each === 'no failure')).toHaveLength(1)
+  expect(outcomes.filter((each) => each === 'range_invalid')).toHaveLength(7)
+  expect(await upstream.uploadStatus(repo, state, never)).toMatchObject({ offset: 500_000 })
+})
+
+test('ending one upload twice at once: one ends it, the other finds none', async () => {
+  const upstream = await open(await newDirectory())
+  const repo = freshRepo()
+  const bytes = freshBytes(100_000)
+  const { state: started } = await upstream.startUpload(repo, never)
+  const { state } = await upstream.appendUpload(repo, { state: started, chunk: { body: bodyOf(bytes) } }, never)
+  const outcomes = await Promise.all([1, 2].map(() => failureOf(upstream.finishUpload(repo, { state, digest: digestOf(bytes) }, never))))
+  expect(outcomes.sort()).toEqual(['no failure', 'upload_unknown'])
+})
+
+test('a chunk that is waited for keeps nobody who has enough', async () => {
+  const upstream = await open(await newDirectory())
+  const repo = freshRepo()
+  const { state } = await upstream.startUpload(repo, never)
+  const first = new AbortController()
+  const waiting = upstream.appendUpload(repo, { state, chunk: { body: new Readable({ read: () => undefined }) } }, first.signal)
+  const reason = new Error('enough')
+  const second = new AbortController()
+  const behind = upstream.cancelUpload(repo, state, second.signal)
+  second.abort(reason)
+  await expect(behind).rejects.toBe(reason)
+  first.abort(reason)
+  await expect(waiting).rejects.toBe(reason)
+  await upstream.cancelUpload(repo, state, never)
+  expect(await failureOf(upstream.uploadStatus(repo, state, never))).toBe('upload_unknown')
+})
+
+test('uploads that nobody went on with are collected, others not', async () => {
+  const directory = await newDirectory()
+  let now = Date.now()
+  const upstream = await open(directory, () => now)
+  const repo = freshRepo()
+  const [old, young] = [await upstream.startUpload(repo, never), await upstream.startUpload(repo, never)]
+  await writeFile(join(directory, 'temporary', 'leftover'), 'x')
+  const hour = 3_600_000
+  now += hour
+  for (const name of await readdir(join(directory, 'uploads'))) {
+    if (young.state.startsWith(name.split('.')[0] ?? '')) await utimes(join(directory, 'uploads', name), new Date(now), new Date(now))
+  }
+  expect(await upstream.collectUploads(hour / 2)).toBe(1)
+  expect(await failureOf(upstream.uploadStatus(repo, old.state, never))).toBe('upload_unknown')
+  expect(await upstream.uploadStatus(repo, young.state, never)).toEqual(young)
+  expect(await readdir(join(directory, 'temporary'))).toEqual([])
+})
+
+test('what is stored is told: manifests and blobs of every repo, also of one inside another, a mount as new', async () => {
+  const directory = await newDirectory()
+  const upstream = await open(directory)
+  const repo = freshRepo()
+  const inner = trustedUid(`${repo}/${'a'.repeat(16)}`)
+  const startedAt = Date.now()
+  const blob = await putBlob(upstream, repo, freshBytes(10))
+  const long = await putBlob(upstream, inner, freshBytes(10), 'sha512')
+  const manifest = manifestOf({ mediaType: 'application/vnd.oci.image.manifest.v1+json' })
+  await upstream.putManifest(inner, manifest, never)
+  const file = join(directory, 'repos', repo, 'blobs', 'sha256', hexOf(blob))
+  await utimes(file, 1, 1)
+  await upstream.mountBlob(inner, { digest: blob, from: repo }, never)
+  await upstream.startUpload(repo, never)
+  const found: Stored[] = []
+  for await (const each of upstream.stored()) found.push(each)
+  const expected = [
+    { repo, kind: 'blob', digest: blob },
+    { repo: inner, kind: 'blob', digest: blob },
+    { repo: inner, kind: 'blob', digest: long },
+    { repo: inner, kind: 'manifest', digest: manifest.digest },
+  ]
+  expect(found).toHaveLength(expected.length)
+  for (const each of expected) expect(found).toContainEqual({ ...each, modifiedMs: expect.any(Number) as number })
+  for (const { modifiedMs } of found) expect(modifiedMs).toBeGreaterThan(startedAt - 1000)
+})
+
+test('a mount shares the bytes: a link, not a copy', async () => {
+  const directory = await newDirectory()
+  const upstream = await open(directory)
+  const [repo, from] = [freshRepo(), freshRepo()]
+  const digest = await putBlob(upstream, from, freshBytes(1000))
+  await upstream.mountBlob(repo, { digest, from }, never)
+  const inodes = await Promise.all([repo, from].map(async (uid) => (await stat(join(directory, 'repos', uid, 'blobs', 'sha256', hexOf(digest)))).ino))
+  expect(inodes[0]).toBe(inodes[1])
+})
+
+test('neither uids nor digests of another shape become a path', async () => {
+  const upstream = await open(await newDirectory())
+  const repo = freshRepo()
+  for (const uid of ['..', '../..', `${repo}/..`, '/etc', '', `${repo}/../../x`]) {
+    await expect(upstream.statBlob(trustedUid(uid), digestOf(Buffer.from('x')), never)).rejects.toThrow(TypeError)
+    await expect(upstream.startUpload(trustedUid(uid), never)).rejects.toThrow(TypeError)
+  }
+  for (const digest of ['sha256:../../../../etc/passwd', 'sha256:', 'md5:00', `sha256:${'A'.repeat(64)}`]) {
+    await expect(upstream.readBlob(repo, { digest: digest as Digest }, never)).rejects.toThrow(TypeError)
+    await expect(upstream.deleteManifest(repo, digest as Digest, never)).rejects.toThrow(TypeError)
+  }
+})
+
+test('files that lost bytes are told from whole ones', async () => {
+  const directory = await newDirectory()
+  const upstream = await open(directory)
+  const repo = freshRepo()
+  const manifest = manifestOf({ mediaType: 'application/vnd.oci.image.manifest.v1+json' })
+  await upstream.putManifest(repo, manifest, never)
+  const file = join(directory, 'repos', repo, 'manifests', 'sha256', hexOf(manifest.digest))
+  expect((await readFile(file)).toString()).toBe(`${manifest.mediaType}\n${Buffer.from(manifest.bytes).toString()}`)
+  await truncate(file, 60)
+  expect(await failureOf(upstream.getManifest(repo, manifest.digest, never))).toBe('digest_mismatch')
+
+  const digest = await putBlob(upstream, repo, freshBytes(5_000_000))
+  const found = await upstream.readBlob(repo, { digest }, never)
+  await truncate(join(directory, 'repos', repo, 'blobs', 'sha256', hexOf(digest)), 100_000)
+  await expect(drain(found!.body)).rejects.toThrow(UpstreamError)
+})
+
+test('a chunk that has another length than it said is refused', async () => {
+  const upstream = await open(await newDirectory())
+  const repo = freshRepo()
+  const { state } = await upstream.startUpload(repo, never)
+  expect(await failureOf(upstream.appendUpload(repo, { state, chunk: { body: bodyOf(freshBytes(10)), length: 11 } }, never))).toBe('refused')
+  expect(await upstream.uploadStatus(repo, state, never)).toMatchObject({ offset: 10 })
+})
