@@ -55,8 +55,6 @@ export interface ParsedManifest {
   readonly imageConfig: BlobReference | undefined
   /** Layers in the record that may be elsewhere. */
   readonly foreignLayers: ReadonlySet<string>
-  /** True where nothing is known of what it refers to. */
-  readonly opaque: boolean
 }
 
 /** The media type, which header and body must agree in. */
@@ -145,7 +143,7 @@ export function parseManifest(sent: SentManifest): ParsedManifest {
   const form = Object.hasOwn(forms, mediaType) ? forms[mediaType] : undefined
   const record = create(ManifestRecordSchema, { mediaType, size: BigInt(bytes.length), upstreamDigest })
   const references = readReferences(form ?? 'opaque', body, record)
-  return { digest, upstreamDigest, record, ...references, opaque: form === undefined }
+  return { digest, upstreamDigest, record, ...references }
 }
 
 /** The architecture that an image's config names; empty where it names none. */

@@ -4,7 +4,7 @@ import type { Uid } from '../../core/uid.ts'
 import type { BlobReference } from '../../gen/taproot/store/v1/registry_pb.ts'
 import { heldBlob } from '../../resources/registry/blobs.ts'
 import { contentEpoch } from '../../resources/registry/content-epoch.ts'
-import { putManifest as recordManifest, removeManifest } from '../../resources/registry/manifests.ts'
+import { heldManifest, putManifest as recordManifest, removeManifest } from '../../resources/registry/manifests.ts'
 import { removeTag } from '../../resources/registry/tag-moves.ts'
 import { tagNamed, tagOf } from '../../resources/registry/tags.ts'
 import type { Entry } from '../gate.ts'
@@ -123,16 +123,27 @@ async function keepManifest(
   })
 }
 
+/** What the upstream will not take is the client's fault where the repo lacks what it refers to, or the upstream knows less than we do. */
 async function putUpstream(host: OciHost, repo: Uid, put: { parsed: ParsedManifest; bytes: Uint8Array; signal: AbortSignal }): Promise<void> {
   const { parsed, bytes, signal } = put
   const { mediaType } = parsed.record
   try {
     await host.upstream.putManifest(repo, { digest: parsed.upstreamDigest, mediaType, bytes }, signal)
   } catch (error) {
-    if (parsed.opaque && error instanceof UpstreamError && error.kind === 'refused')
-      throw new RegistryError('MANIFEST_INVALID', `what keeps the contents takes no manifests of media type ${mediaType}`, { cause: error })
-    throw error
+    if (!(error instanceof UpstreamError && error.kind === 'refused')) throw error
+    const missing = await missingReference(host, repo, put)
+    if (missing !== undefined) throw unknownBlob(missing)
+    host.services.log.warn('the upstream refused a manifest', { repo, digest: parsed.digest, mediaType, error: error.message })
+    throw new RegistryError('MANIFEST_INVALID', `what keeps the contents does not take this manifest of media type ${mediaType}`, { cause: error })
   }
+}
+
+/** Something that the manifest refers to and the repo does not hold. */
+async function missingReference(host: OciHost, repo: Uid, put: { parsed: ParsedManifest; signal: AbortSignal }): Promise<Digest | undefined> {
+  const { record } = put.parsed
+  const held = record.children.length > 0 ? heldManifest : heldBlob
+  for (const digest of referencesOf(record)) if ((await held(host.services, { repo, digest }, put.signal)) === undefined) return digest
+  return undefined
 }
 
 /** Foreign layers that the client kept back are none of ours; those that it brought are kept like the others. */
