@@ -6,6 +6,8 @@ import type { Engine } from './engine.ts'
 
 /** How often keys are looked after and old entries trimmed, in milliseconds. */
 const maintainEveryMs = 10 * 60_000
+/** How often bytes that nothing needs are looked for, in milliseconds. */
+const collectEveryMs = 60 * 60_000
 /** How often the clock is looked at meanwhile, in milliseconds: it may jump, and the machine may have been asleep. */
 const lookEveryMs = 5_000
 /** How long failed work waits: at first, and at most, in milliseconds. */
@@ -20,7 +22,7 @@ const leaseLifeMs = 15_000
 export interface BackgroundObserver {
   leading(leads: boolean): void
   trimmed(what: Trimmed, count: number): void
-  /** `work` is `keys`, `leader`, `sweep` or `trim`. */
+  /** `work` is `keys`, `leader`, `sweep`, `trim` or `collect`. */
   failed(work: string): void
 }
 
@@ -107,7 +109,7 @@ function report({ engine, observer }: Background, counts: TrimCounts): void {
   if (trimmedSorts.some((what) => counts[what] > 0)) engine.services.log.info('trimmed', counts)
 }
 
-/** What the one leader does: sweeps as soon as marks appear, trims now and then. Ends with `signal`. */
+/** What the one leader does: sweeps as soon as marks appear, trims and collects now and then. Ends with `signal`. */
 async function lead(background: Background, signal: AbortSignal): Promise<void> {
   const { engine } = background
   const { store, replica, services } = engine
@@ -118,13 +120,18 @@ async function lead(background: Background, signal: AbortSignal): Promise<void> 
   })
   // A reload brings marks that no watch told of.
   const forgetResets = replica.onReset(marked.ring)
-  const trimmer = new Trimmer(store)
+  const trimmer = new Trimmer(store, { history: engine.history })
   const sweep = async (): Promise<void> => void (await services.sweeper.finish(signal))
+  const collect = async (): Promise<void> => {
+    const collected = await engine.collector?.collect(signal)
+    if (collected !== undefined && collected.manifests + collected.blobs > 0) services.log.info('removed what nothing needs', { ...collected })
+  }
   const trim = async (): Promise<void> => report(background, await trimmer.trim(clock.now(), signal))
   try {
     await Promise.all([
       keepDoing(background, { name: 'sweep', work: sweep, everyMs: maintainEveryMs, alarm: marked }, signal),
       keepDoing(background, { name: 'trim', work: trim, everyMs: maintainEveryMs, alarm: new Alarm() }, signal),
+      keepDoing(background, { name: 'collect', work: collect, everyMs: collectEveryMs, alarm: new Alarm() }, signal),
     ])
   } finally {
     forgetKeys()
@@ -137,7 +144,8 @@ async function candidate(background: Background, signal: AbortSignal): Promise<v
   const { engine, observer } = background
   const { store, services } = engine
   const leadership = await store.elect('leader', signal).catch(async (error: unknown) => {
-    if (error instanceof StoreError && error.kind === 'exhausted') report(background, await new Trimmer(store).trimOld(services.clock.now(), signal))
+    if (error instanceof StoreError && error.kind === 'exhausted')
+      report(background, await new Trimmer(store, { history: engine.history }).trimOld(services.clock.now(), signal))
     throw error
   })
   try {

@@ -6,18 +6,22 @@ import { GrantsIndex } from '../authz/grants-index.ts'
 import type { Log } from '../core/log.ts'
 import type { PageKey } from '../core/page-token.ts'
 import type { Clock, Random } from '../core/runtime.ts'
+import { Collector } from '../registry/collect/collector.ts'
 import { createRegistryKeys, type RegistryKeys } from '../registry/token/registry-keys.ts'
 import type { Upstream } from '../registry/upstream/upstream.ts'
 import { builtInRoleRows } from '../resources/iam/roles.ts'
 import { kinds } from '../resources/kinds.ts'
 import type { Services } from '../resources/services.ts'
 import { StoreSweeper } from '../resources/sweeper.ts'
+import type { HistoryRetention } from '../resources/trim/tag-history.ts'
 import { Replica } from '../snapshot/replica.ts'
 import type { Store } from '../store/store.ts'
 import type { Config } from './config/config.ts'
 import { contentSource } from './content-source.ts'
 import { readEncryptionKey } from './encryption-key.ts'
 import { assertStoreFormat } from './store-format.ts'
+
+const hourMs = 3_600_000
 
 /** The store, its mirror in memory, its keys, and what handlers work with. */
 export interface Engine {
@@ -27,6 +31,10 @@ export interface Engine {
   readonly pageKeys: RotatingKeys<PageKey>
   readonly registryKeys: RegistryKeys
   readonly keyring: Keyring
+  /** What of tag histories is kept. */
+  readonly history: HistoryRetention
+  /** Removes bytes that nothing needs; undefined where no upstream is configured. */
+  readonly collector: Collector | undefined
   readonly services: Services
 }
 
@@ -79,5 +87,11 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
     },
     content: upstream === undefined ? undefined : contentSource(upstream),
   }
-  return { store, replica, signingKeys, pageKeys, registryKeys, keyring, services }
+  const collector = upstream === undefined ? undefined : new Collector(services, upstream, { graceMs: config.registry.collect.graceHours * hourMs })
+  return { store, replica, signingKeys, pageKeys, registryKeys, keyring, history: historyRetention(config), collector, services }
+}
+
+function historyRetention({ registry }: Config): HistoryRetention {
+  const { maxAgeDays, maxMoves } = registry.history ?? {}
+  return { ...(maxAgeDays === undefined ? {} : { maxAgeMs: maxAgeDays * 24 * hourMs }), ...(maxMoves === undefined ? {} : { maxMoves }) }
 }

@@ -48,11 +48,14 @@ export function createTokenEndpoint(options: TokenEndpointOptions): (request: In
   return async (request, response) => {
     const exchange = new Exchange(request, response, options.newRequestId)
     try {
-      exchange.send(200, headers, JSON.stringify(await answer(noting, exchange)))
+      const body = JSON.stringify(await answer(noting, exchange))
+      exchange.send(200, ['Content-Length', body.length, ...headers], body)
     } catch (thrown) {
       const error = options.challenger.refusal(thrown)
       if (isFault(error)) options.log.error('a token request failed', { requestId: exchange.requestId, error: String(error.cause ?? error) })
-      if (!response.headersSent) exchange.send(error.status, [...headers, ...Object.entries(error.headers).flat()], errorBody(error))
+      const body = errorBody(error)
+      const lines = ['Content-Length', Buffer.byteLength(body), ...headers, ...Object.entries(error.headers).flat()]
+      if (!response.headersSent) exchange.send(error.status, lines, body)
     }
   }
 }
