@@ -1,0 +1,206 @@
+import { randomBytes } from 'node:crypto'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { fromBinary } from '@bufbuild/protobuf'
+import { digestOf } from '../../../src/core/digest.ts'
+import { OutboxEventSchema, type OutboxEvent } from '../../../src/gen/taproot/store/v1/envelope_pb.ts'
+import { RegistryTrafficSchema } from '../../../src/gen/taproot/store/v1/registry_pb.ts'
+import { trustedUid } from '../../../src/core/uid.ts'
+import { outboxPrefix } from '../../../src/resources/outbox.ts'
+import { makeOrganisation } from '../../harness/test-server.ts'
+import { locationOf, withQuery, type OciClient } from './oci-client.ts'
+import { describeOnUpstreams } from './oci-upstreams.ts'
+import { startTestHost, type TestHost } from './test-host.ts'
+
+describeOnUpstreams('what belongs to others', (upstream) => {
+  let host: TestHost
+  let client: OciClient
+  /** The owner of another organisation. */
+  let stranger: OciClient
+  let theirs: string
+
+  beforeAll(async () => {
+    host = await startTestHost({ upstream })
+    client = host.client
+    const { owner, group } = await makeOrganisation(host.server)
+    stranger = host.as(owner)
+    theirs = host.services.replica.snapshot.get('Group', group)?.name ?? ''
+  })
+
+  afterAll(() => host?.stop())
+
+  function uidOf(repository: string): string {
+    return host.services.replica.snapshot.table('Repo').child(host.group, repository.split('/')[1] ?? '')?.uid ?? ''
+  }
+
+  test('bytes that another tenant has are not here, however they are asked for', async () => {
+    const [ours, other] = [host.freshRepository(), `${theirs}/app`]
+    const bytes = randomBytes(1000)
+    const digest = await client.putBlob(ours, bytes)
+    const manifest = await client.pushImage(ours, 'v1')
+    await stranger.putBlob(other, Buffer.from('x'))
+    for (const reference of [manifest.digest, 'v1']) expect((await stranger.send('GET', `/v2/${other}/manifests/${reference}`)).status).toBe(404)
+    for (const method of ['GET', 'HEAD', 'DELETE']) expect((await stranger.send(method, `/v2/${other}/blobs/${digest}`)).status).toBe(404)
+    expect((await stranger.send('GET', `/v2/${ours}/blobs/${digest}`)).status).toBe(403)
+    expect((await stranger.putManifest(other, 'v1', manifest)).codes).toEqual(['MANIFEST_BLOB_UNKNOWN'])
+  })
+
+  test('no spelling of a mount brings a blob of another tenant', async () => {
+    const [ours, other] = [host.freshRepository(), `${theirs}/app`]
+    const digest = await client.putBlob(ours, randomBytes(1000))
+    const spellings = [
+      ours,
+      `/${ours}`,
+      `${ours}/`,
+      `./${ours}`,
+      `${theirs}/../${ours}`,
+      ours.replace('/', '%2F'),
+      ours.toUpperCase(),
+      uidOf(ours),
+      `${host.group}/app`,
+    ]
+    for (const from of spellings) {
+      const started = await stranger.send('POST', `/v2/${other}/blobs/uploads/?mount=${digest}&from=${encodeURIComponent(from)}`)
+      expect([from, started.status]).toEqual([from, 202])
+      const done = await stranger.send('PUT', withQuery(locationOf(started), `digest=${digest}`))
+      expect([from, done.status, done.codes]).toEqual([from, 400, ['DIGEST_INVALID']])
+    }
+    expect((await stranger.send('HEAD', `/v2/${other}/blobs/${digest}`)).status).toBe(404)
+  })
+
+  test('an upload goes on for whoever began it, in the repo where it began, and nowhere else', async () => {
+    const repository = host.freshRepository()
+    const started = await client.send('POST', `/v2/${repository}/blobs/uploads/`)
+    const location = locationOf(started)
+    const colleague = host.as(await host.member('owner'))
+    const other = host.freshRepository()
+    await client.putBlob(other, Buffer.from('x'))
+    const id = String(started.headers['docker-upload-uuid'])
+    const rows: [string, OciClient, string][] = [
+      ['by a colleague', colleague, location],
+      ['in another repo', client, location.replace(repository, other)],
+      ['under another id', client, location.replace(id, id.replaceAll(/./g, 'a'))],
+      ['with a state that was changed', client, location.slice(0, -2)],
+      ['without a state', client, location.slice(0, location.indexOf('?'))],
+    ]
+    for (const [name, who, path] of rows) {
+      const answer = await who.send('PATCH', path, { body: 'bytes' })
+      expect([name, answer.status, answer.codes]).toEqual([name, 404, ['BLOB_UPLOAD_UNKNOWN']])
+    }
+    expect((await client.send('PATCH', location, { body: 'bytes' })).status).toBe(202)
+  })
+
+  test('a name that is used again shows nothing of what was there before', async () => {
+    const repository = host.freshRepository()
+    const manifest = await client.pushImage(repository, 'v1')
+    const layer = await client.putBlob(repository, randomBytes(100))
+    const token = await host.server.tokenFor(host.owner)
+    await host.server.rest.call('DeleteRepo', { uid: uidOf(repository) }, { token })
+    expect((await client.send('GET', `/v2/${repository}/manifests/v1`)).codes).toEqual(['NAME_UNKNOWN'])
+    await client.putBlob(repository, Buffer.from('x'))
+    for (const path of ['manifests/v1', `manifests/${manifest.digest}`, `blobs/${layer}`])
+      expect((await client.send('GET', `/v2/${repository}/${path}`)).status).toBe(404)
+  })
+
+  describe('what each role may', () => {
+    test('who may only look pulls and does nothing else', async () => {
+      const repository = host.freshRepository()
+      const manifest = await client.pushImage(repository, 'v1')
+      const viewer = host.as(await host.member('registry.pull'))
+      for (const path of ['manifests/v1', 'tags/list', `referrers/${manifest.digest}`])
+        expect([path, (await viewer.send('GET', `/v2/${repository}/${path}`)).status]).toEqual([path, 200])
+      const refused = [
+        await viewer.putManifest(repository, 'v2', manifest),
+        await viewer.send('POST', `/v2/${repository}/blobs/uploads/`),
+        await viewer.send('POST', `/v2/${host.freshRepository()}/blobs/uploads/`),
+        await viewer.send('DELETE', `/v2/${repository}/manifests/v1`),
+        await viewer.send('DELETE', `/v2/${repository}/blobs/${manifest.digest}`),
+      ]
+      expect(refused.map(({ status, codes }) => [status, ...codes])).toEqual(Array.from(refused, () => [403, 'DENIED']))
+    })
+
+    test('nobody is asked who they are', async () => {
+      const nobody = host.as(undefined)
+      expect(await nobody.send('GET', '/v2/')).toMatchObject({ status: 401, codes: ['UNAUTHORIZED'] })
+      expect((await nobody.send('PUT', `/v2/${host.freshRepository()}/manifests/v1`, { body: Buffer.alloc(100_000) })).status).toBe(401)
+    })
+  })
+
+  describe('events', () => {
+    async function eventsOf(repository: string): Promise<OutboxEvent[]> {
+      await host.pulls.flush()
+      const { entries } = await host.services.store.range({ prefix: outboxPrefix, limit: 10_000 }, AbortSignal.timeout(5_000))
+      return entries.map(({ value }) => fromBinary(OutboxEventSchema, value)).filter(({ subject }) => subject === uidOf(repository))
+    }
+
+    test('a push and each pull are told: what, of what, from where, by whom', async () => {
+      const repository = host.freshRepository()
+      const first = await client.pushImage(repository, 'v1')
+      const second = await client.pushImage(repository, 'v1')
+      const headers = { 'user-agent': 'tester/1' }
+      await client.send('HEAD', `/v2/${repository}/manifests/v1`, { headers })
+      await client.send('GET', `/v2/${repository}/manifests/${first.digest}`, { headers })
+      const { layers } = JSON.parse(second.bytes.toString()) as { layers: { digest: string }[] } // a cast of what was made above
+      await client.send('GET', `/v2/${repository}/blobs/${layers[0]?.digest}`, { headers })
+      await client.send('GET', `/v2/${repository}/manifests/none`, { headers })
+      const events = (await eventsOf(repository)).filter(({ type }) => type.startsWith('dev.taproot.registry.'))
+      const told = events.map(({ type, source, group, actorSubject, body }) => {
+        const {
+          repository: path,
+          repoId,
+          tag,
+          digest,
+          method,
+          type: what,
+          tagPreviousDigest,
+          userAgent,
+          remoteAddress,
+          when,
+        } = fromBinary(RegistryTrafficSchema, body)
+        expect(when).toMatch(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}$/)
+        expect([source, group, actorSubject, path, repoId, remoteAddress]).toEqual([
+          'registry.test:5000',
+          host.group,
+          host.owner,
+          repository,
+          uidOf(repository),
+          '127.0.0.1',
+        ])
+        return [type.split('.')[3], what, method, tag, digest, tagPreviousDigest, userAgent]
+      })
+      expect(told).toEqual(
+        expect.arrayContaining([
+          ['push', 'manifest', '', 'v1', first.digest, '', ''],
+          ['push', 'manifest', '', 'v1', second.digest, first.digest, ''],
+          ['pull', 'manifest', 'HEAD', 'v1', second.digest, '', 'tester/1'],
+          ['pull', 'manifest', 'GET', '', first.digest, '', 'tester/1'],
+          ['pull', 'blob', 'GET', '', layers[0]?.digest, '', 'tester/1'],
+        ]),
+      )
+      expect(told).toHaveLength(5)
+    })
+
+    test('of too many pulls some are lost, and counted', async () => {
+      const repository = host.freshRepository()
+      await client.pushImage(repository, 'v1')
+      await host.pulls.flush()
+      const before = host.dropped()
+      const repo = trustedUid(uidOf(repository))
+      for (let at = 0; at < 1_500; at++) {
+        host.pulls.add({
+          repo,
+          repository,
+          digest: digestOf(Buffer.from('x')),
+          tag: undefined,
+          type: 'manifest',
+          method: 'GET',
+          caller: undefined,
+          timeMs: 1,
+          remoteAddress: '',
+          userAgent: '',
+        })
+      }
+      expect(host.dropped() - before).toBe(500)
+      expect((await eventsOf(repository)).filter(({ type }) => type.endsWith('pull.v1'))).toHaveLength(1_000)
+    })
+  })
+})
