@@ -1,34 +1,41 @@
+import { describe } from 'vitest'
 import { createHttpUpstream, type HttpUpstreamOptions } from '../../../src/registry/upstream/http/http-upstream.ts'
 import { registryAccount, startRegistry, type RegistryOptions } from '../../parts/registry.ts'
 import { describeWithPart } from '../../parts/require-part.ts'
 import { upstreamContract } from './contract.ts'
+import { startTokenService } from './token-service.ts'
 
 describeWithPart('registry', 'a distribution registry keeps the contract', () => {
-  contractOver({}, {})
-})
+  describe('where it asks nobody who they are', () => upstreamContract(() => startOver({}, {})))
 
-describeWithPart('registry', 'a distribution registry that asks for a password keeps the contract, below a prefix', () => {
-  contractOver({ auth: 'basic' }, { ...registryAccount, prefix: 'taproot/content' })
-})
-
-function contractOver(registryOptions: RegistryOptions, options: Partial<HttpUpstreamOptions>): void {
-  upstreamContract(async () => {
-    const registry = await startRegistry(registryOptions)
-    const opened = [open()]
-    function open() {
-      return createHttpUpstream({ url: registry.url, clock: Date, ...options })
-    }
-    return {
-      upstream: opened[0]!,
-      another: async () => {
-        const more = open()
-        opened.push(more)
-        return more
-      },
-      stop: async () => {
-        await Promise.all(opened.map((each) => each.close()))
-        await registry.stop()
-      },
-    }
+  describe('where it wants tokens, below a prefix', () => {
+    upstreamContract(async () => {
+      const service = await startTokenService()
+      const running = await startOver({ auth: service.auth }, { ...registryAccount, prefix: 'taproot/content' })
+      const stop = async () => {
+        await running.stop()
+        await service.stop()
+      }
+      return { ...running, stop }
+    })
   })
+})
+
+async function startOver(registryOptions: RegistryOptions, options: Partial<HttpUpstreamOptions>) {
+  const registry = await startRegistry(registryOptions)
+  const open = () => createHttpUpstream({ url: registry.url, clock: Date, ...options })
+  const upstream = open()
+  const others = [upstream]
+  return {
+    upstream,
+    another: () => {
+      const other = open()
+      others.push(other)
+      return Promise.resolve(other)
+    },
+    stop: async () => {
+      await Promise.all(others.map((each) => each.close()))
+      await registry.stop()
+    },
+  }
 }

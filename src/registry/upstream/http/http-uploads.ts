@@ -128,7 +128,7 @@ export class HttpUploads {
         signal,
       )
     const answer = await ending(place)
-    if (chunk !== undefined || answer.statusCode !== 400) return answer
+    if (chunk !== undefined || (answer.statusCode !== 400 && answer.statusCode !== 404)) return answer
     const failure = await failureOf(answer)
     if (failure.code !== 'BLOB_UPLOAD_INVALID') throw uploadError(failure, 'the end of an upload')
     const newest = this.#open(repo, (await this.status(repo, pack(place), signal)).state)
@@ -182,8 +182,8 @@ function contentOf(place: Place, { body, length }: Chunk): Pick<UpstreamRequest,
 
 /** A failure of a request about an upload. A state that is not taken (any more) is asked for again, like an offset. */
 function uploadError(failure: Failure, doing: string): UpstreamError {
-  if (failure.status === 404) return new UpstreamError('upload_unknown', `the upstream answered 404 to ${doing}`)
   if (failure.code === 'BLOB_UPLOAD_INVALID') return new UpstreamError('range_invalid', `the upstream answered ${failure.status} ${failure.code} to ${doing}`)
+  if (failure.status === 404) return new UpstreamError('upload_unknown', `the upstream answered 404 to ${doing}`)
   return upstreamError(failure, doing)
 }
 

@@ -78,15 +78,13 @@ export class RegistryClient {
     // A stream can't be sent again after a 401: what the registry asks for is learned before.
     if (asked.stream !== undefined && !this.#credentials.known) await dump(await this.send({ method: 'GET', path: '/v2/', scopes: [] }, signal))
     const first = await this.#authorized(asked, signal)
-    this.#credentials.learn(first.statusCode, headerOf(first, 'www-authenticate'))
-    if (first.statusCode !== 401) return first
-    await dump(first)
-    this.#credentials.forget(asked.scopes)
+    this.#credentials.learn(first.answer.statusCode, headerOf(first.answer, 'www-authenticate'))
+    if (first.answer.statusCode !== 401) return first.answer
+    await this.#rejected(asked, first)
     if (asked.stream !== undefined) throw new UpstreamError('unavailable', 'the upstream wants to see other credentials first')
     const second = await this.#authorized(asked, signal)
-    if (second.statusCode !== 401) return second
-    await dump(second)
-    this.#credentials.forget(asked.scopes)
+    if (second.answer.statusCode !== 401) return second.answer
+    await this.#rejected(asked, second)
     throw new UpstreamError('refused', 'the upstream does not take our credentials')
   }
 
@@ -111,10 +109,16 @@ export class RegistryClient {
     await Promise.all([this.#agent.destroy(), this.#storageAgent.destroy()])
   }
 
-  async #authorized(asked: UpstreamRequest, signal: AbortSignal): Promise<UpstreamAnswer> {
+  async #authorized(asked: UpstreamRequest, signal: AbortSignal): Promise<Tried> {
     const authorization = await untilAborted(this.#credentials.authorization(asked.scopes), signal)
     const headers = { ...asked.headers, ...(authorization !== undefined && { authorization }) }
-    return this.#exchange({ ...asked, headers, url: new URL(asked.path, this.#options.origin), dispatcher: this.#agent }, signal)
+    const answer = await this.#exchange({ ...asked, headers, url: new URL(asked.path, this.#options.origin), dispatcher: this.#agent }, signal)
+    return { authorization, answer }
+  }
+
+  async #rejected({ scopes }: UpstreamRequest, { authorization, answer }: Tried): Promise<void> {
+    await dump(answer)
+    await this.#credentials.forget(scopes, authorization)
   }
 
   /** A request, tried twice where the first try met no answer and nothing speaks against it. */
@@ -184,6 +188,12 @@ export class RegistryClient {
       throw error instanceof UpstreamError ? error : new UpstreamError('unavailable', "the upstream's issuer of tokens does not answer", error)
     }
   }
+}
+
+/** An answer, and what it was asked with. */
+interface Tried {
+  readonly authorization: string | undefined
+  readonly answer: UpstreamAnswer
 }
 
 type Exchange = UpstreamRequest & { readonly url: URL; readonly dispatcher: Dispatcher }

@@ -35,7 +35,7 @@ export class RegistryCredentials {
   readonly #account: Account | undefined
   readonly #fetchToken: FetchToken
   readonly #clock: Clock
-  readonly #tokens = new RecentMap<string, Promise<Token>>(maxTokens)
+  readonly #tokens = new RecentMap<string, { readonly token: Promise<Token> }>(maxTokens)
   #challenge: Challenge | undefined
 
   constructor(account: Account | undefined, { fetchToken, clock }: { fetchToken: FetchToken; clock: Clock }) {
@@ -61,16 +61,24 @@ export class RegistryCredentials {
     if (challenge === undefined || challenge.scheme === 'none') return undefined
     if (challenge.scheme === 'basic') return this.#basic()
     const key = scopes.join(' ')
-    const kept = await this.#tokens.get(key)?.catch(() => undefined)
-    if (kept !== undefined && kept.goodUntil > this.#clock.now()) return `Bearer ${kept.value}`
-    const fetched = this.#fetch(challenge, scopes)
-    this.#tokens.set(key, fetched)
-    return `Bearer ${(await fetched).value}`
+    const kept = this.#tokens.get(key)
+    const good = kept && (await kept.token.catch(() => undefined))
+    if (good !== undefined && good.goodUntil > this.#clock.now()) return `Bearer ${good.value}`
+    let next = this.#tokens.get(key)
+    // Whoever comes first fetches it for all.
+    if (next === undefined || next === kept) {
+      next = { token: this.#fetch(challenge, scopes) }
+      this.#tokens.set(key, next)
+    }
+    return `Bearer ${(await next.token).value}`
   }
 
-  /** Forgets the token for these scopes: the registry does not take it. */
-  forget(scopes: readonly string[]): void {
-    this.#tokens.delete(scopes.join(' '))
+  /** Forgets the token for these scopes, where it is still the one of this header: the registry does not take it. */
+  async forget(scopes: readonly string[], authorization: string | undefined): Promise<void> {
+    const key = scopes.join(' ')
+    const kept = this.#tokens.get(key)
+    const token = await kept?.token.catch(() => undefined)
+    if (token !== undefined && `Bearer ${token.value}` === authorization && this.#tokens.get(key) === kept) this.#tokens.delete(key)
   }
 
   #basic(): string | undefined {

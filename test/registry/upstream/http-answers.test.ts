@@ -1,0 +1,321 @@
+import { once } from 'node:events'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { describe, expect, onTestFinished, test } from 'vitest'
+import { digestOf } from '../../../src/core/digest.ts'
+import { createHttpUpstream, type HttpUpstreamOptions } from '../../../src/registry/upstream/http/http-upstream.ts'
+import { parseChallenge } from '../../../src/registry/upstream/http/registry-credentials.ts'
+import type { Upstream } from '../../../src/registry/upstream/upstream.ts'
+import { bodyOf, drain, failureOf, freshBytes, freshRepo, never } from './content.ts'
+
+const repo = freshRepo()
+const bytes = freshBytes(1000)
+const digest = digestOf(bytes)
+const uploads = `/v2/${repo}/blobs/uploads`
+
+interface Scripted {
+  readonly url: string
+  /** `METHOD path` of what it was asked, in order. */
+  readonly asked: readonly string[]
+  readonly requests: readonly IncomingMessage[]
+}
+
+/** A server that answers as the test says: a registry in a mood that a real one can't be brought into. */
+async function scripted(answer: (request: IncomingMessage, response: ServerResponse, index: number) => void): Promise<Scripted> {
+  const asked: string[] = []
+  const requests: IncomingMessage[] = []
+  const server = createServer((request, response) => {
+    asked.push(`${request.method} ${request.url}`)
+    requests.push(request)
+    answer(request, response, asked.length - 1)
+  })
+  await once(server.listen(0, '127.0.0.1'), 'listening')
+  onTestFinished(() => {
+    server.closeAllConnections()
+    server.close()
+  })
+  const { port } = server.address() as AddressInfo // a listening TCP server has one
+  return { url: `http://127.0.0.1:${port}`, asked, requests }
+}
+
+function connected(url: string, options: Partial<HttpUpstreamOptions> = {}): Upstream {
+  const upstream = createHttpUpstream({ url, clock: Date, ...options })
+  onTestFinished(() => upstream.close())
+  return upstream
+}
+
+/** Answers, once the request has been read. */
+function respond(
+  request: IncomingMessage,
+  response: ServerResponse,
+  [status, headers = {}, body = '']: readonly [number, Record<string, string>?, string?],
+): void {
+  request.resume().once('end', () => response.writeHead(status, headers).end(body))
+}
+
+const envelope = (code: string): string => JSON.stringify({ errors: [{ code, message: 'x' }] })
+
+describe('a status has one meaning', () => {
+  test.for([
+    [429, 'TOOMANYREQUESTS', 'unavailable'],
+    [500, 'UNKNOWN', 'unavailable'],
+    [502, '<html>', 'unavailable'],
+    [503, 'UNAVAILABLE', 'unavailable'],
+    [504, '', 'unavailable'],
+    [408, '', 'unavailable'],
+    [507, '', 'exhausted'],
+    [413, 'SIZE_INVALID', 'exhausted'],
+    [403, 'DENIED', 'refused'],
+    [405, 'UNSUPPORTED', 'refused'],
+    [400, 'NAME_INVALID', 'refused'],
+    [300, '', 'refused'],
+  ] as const)('%i %s is %s', async ([status, code, kind]) => {
+    const { url, asked } = await scripted((request, response) => respond(request, response, [status, {}, code.startsWith('<') ? code : envelope(code)]))
+    const upstream = connected(url)
+    expect(await failureOf(upstream.readBlob(repo, { digest }, never))).toBe(kind)
+    expect(await failureOf(upstream.startUpload(repo, never))).toBe(kind)
+    expect(await failureOf(upstream.putManifest(repo, { digest, mediaType: 'x/y', bytes }, never))).toBe(kind)
+    // None of them is tried again.
+    expect(asked).toHaveLength(3)
+  })
+
+  test('an error page without end is not read to its end', async () => {
+    const { url } = await scripted((request, response) => {
+      response.writeHead(500)
+      const write = (): void => {
+        while (!response.destroyed && response.write('x'.repeat(65_536)));
+      }
+      response.on('drain', write)
+      write()
+    })
+    expect(await failureOf(connected(url).ready(never))).toBe('unavailable')
+  })
+})
+
+describe('a connection that breaks before the answer', () => {
+  test.for([
+    ['a question', (upstream: Upstream) => upstream.hasManifest(repo, digest, never)],
+    ['a manifest', (upstream: Upstream) => upstream.putManifest(repo, { digest, mediaType: 'x/y', bytes }, never)],
+    ['the start of an upload', (upstream: Upstream) => upstream.startUpload(repo, never)],
+    ['a delete', (upstream: Upstream) => upstream.deleteBlob(repo, digest, never)],
+  ] as const)('%s is sent again, once', async ([, call]) => {
+    const good = await scripted((request, response, index) => {
+      if (index === 0) return void request.socket.destroy()
+      const status = { HEAD: 200, PUT: 201, POST: 202, DELETE: 202 }[request.method ?? ''] ?? 500
+      respond(request, response, [status, { location: `${uploads}/1` }])
+    })
+    await call(connected(good.url))
+    expect(good.asked).toHaveLength(2)
+    const bad = await scripted((request) => void request.socket.destroy())
+    expect(await failureOf(Promise.resolve(call(connected(bad.url))))).toBe('unavailable')
+    expect(bad.asked).toHaveLength(2)
+  })
+
+  test('a chunk is not sent again', async () => {
+    const { url, asked } = await scripted((request, response) => {
+      if (request.method === 'PATCH') return void request.socket.destroy()
+      respond(request, response, request.method === 'POST' ? [202, { location: `${uploads}/1` }] : [200])
+    })
+    const upstream = connected(url)
+    const { state } = await upstream.startUpload(repo, never)
+    expect(await failureOf(upstream.appendUpload(repo, { state, chunk: { body: bodyOf(bytes), length: 1000 } }, never))).toBe('unavailable')
+    expect(asked.filter((line) => line.startsWith('PATCH'))).toHaveLength(1)
+  })
+})
+
+describe('redirects', () => {
+  test('a blob is read from the storage that the registry names, which does not see our credentials', async () => {
+    const storage = await scripted((request, response) => {
+      const part = request.headers.range === 'bytes=10-19'
+      respond(
+        request,
+        response,
+        part ? [206, { 'content-range': 'bytes 10-19/1000', 'content-length': '10' }, 'x'.repeat(10)] : [200, { 'content-length': '1000' }],
+      )
+    })
+    const registry = await scripted((request, response) => {
+      if (request.headers.authorization === undefined) return respond(request, response, [401, { 'www-authenticate': 'Basic realm="x"' }])
+      respond(request, response, [307, { location: `${storage.url}/bucket/blob?signature=1` }])
+    })
+    const upstream = connected(registry.url, { username: 'user', password: 'secret' })
+    const found = await upstream.readBlob(repo, { digest, range: { first: 10, last: 19 } }, never)
+    expect((await drain(found!.body)).toString()).toBe('x'.repeat(10))
+    expect(await upstream.statBlob(repo, digest, never)).toBe(1000)
+    expect(storage.asked).toEqual(['GET /bucket/blob?signature=1', 'HEAD /bucket/blob?signature=1'])
+    for (const { headers } of storage.requests) expect(Object.keys(headers)).not.toContain('authorization')
+  })
+
+  test.for([
+    ['to itself', '/v2/again'],
+    ['to nowhere', 'http://'],
+    ['without saying where', undefined],
+  ] as const)('%s are refused', async ([, location]) => {
+    const { url, asked } = await scripted((request, response) => respond(request, response, [302, location === undefined ? {} : { location }]))
+    expect(await failureOf(connected(url).readBlob(repo, { digest }, never))).toBe('refused')
+    expect(asked.length).toBeLessThan(6)
+  })
+
+  test('of an upload are not followed', async () => {
+    const { url, asked } = await scripted((request, response) => respond(request, response, [307, { location: '/v2/elsewhere' }]))
+    expect(await failureOf(connected(url).startUpload(repo, never))).toBe('refused')
+    expect(asked).toHaveLength(1)
+  })
+})
+
+describe('an upload goes on where the registry says', () => {
+  test.for([
+    ['a path', `${uploads}/1?_state=a`, `${uploads}/1?_state=a`],
+    ['a URL of another name of the host', `https://registry.example.com${uploads}/1?a=b&c=d`, `${uploads}/1?a=b&c=d`],
+  ] as const)('%s', async ([, location, path]) => {
+    const { url, asked } = await scripted((request, response) =>
+      respond(request, response, [request.method === 'POST' ? 202 : 204, { location, range: '0-4' }]),
+    )
+    const upstream = connected(url)
+    const upload = await upstream.startUpload(repo, never)
+    expect(await upstream.uploadStatus(repo, upload.state, never)).toMatchObject({ offset: 5 })
+    expect(asked).toEqual([`POST ${uploads}/`, `GET ${path}`])
+  })
+
+  test.for([
+    ['of another repo', `/v2/${freshRepo()}/blobs/uploads/1`],
+    ['outside the repo', `${uploads}/../../../../v2/_catalog`],
+    ['that it does not say', ''],
+    ['longer than a state may be', `${uploads}/${'x'.repeat(2048)}`],
+  ])('a place %s is refused', async ([, location = '']) => {
+    const { url } = await scripted((request, response) => respond(request, response, [202, { location }]))
+    expect(await failureOf(connected(url).startUpload(repo, never))).toBe('refused')
+  })
+
+  test.for([
+    ['0-999', 1000],
+    ['bytes=0-999', 1000],
+    ['0--1', 0],
+    ['0-0', 0],
+  ] as const)('`Range: %s` of a new upload is %i bytes', async ([range, offset]) => {
+    const { url } = await scripted((request, response) =>
+      respond(request, response, [request.method === 'POST' ? 202 : 204, { location: `${uploads}/1`, range }]),
+    )
+    const upstream = connected(url)
+    const { state } = await upstream.startUpload(repo, never)
+    expect(await upstream.uploadStatus(repo, state, never)).toMatchObject({ offset })
+  })
+
+  test('chunks say where they belong, and the last one too', async () => {
+    const { url, requests } = await scripted((request, response) =>
+      respond(request, response, [request.method === 'PUT' ? 201 : 202, { location: `${uploads}/1?a=b` }]),
+    )
+    const upstream = connected(url)
+    let { state } = await upstream.startUpload(repo, never)
+    ;({ state } = await upstream.appendUpload(repo, { state, chunk: { body: bodyOf(bytes.subarray(0, 600)), length: 600 } }, never))
+    const chunk = { body: bodyOf(bytes.subarray(600)), length: 400 }
+    expect(await upstream.finishUpload(repo, { state, digest, chunk }, never)).toEqual({ size: 1000, digest })
+    expect(requests.slice(1).map(({ method, url: path, headers }) => [method, path, headers['content-range'], headers['content-length']])).toEqual([
+      ['PATCH', `${uploads}/1?a=b`, '0-599', '600'],
+      ['PUT', `${uploads}/1?a=b&digest=${encodeURIComponent(digest)}`, '600-999', '400'],
+    ])
+  })
+})
+
+describe('an answer that can not be right', () => {
+  test.for([
+    [
+      'a manifest with other bytes',
+      'digest_mismatch',
+      [200, { 'content-type': 'x/y' }, 'other'],
+      (upstream: Upstream) => upstream.getManifest(repo, digest, never),
+    ],
+    [
+      'a manifest put under another digest',
+      'refused',
+      [201, { 'docker-content-digest': digestOf(Buffer.from('x')) }],
+      (upstream: Upstream) => upstream.putManifest(repo, { digest, mediaType: 'x/y', bytes }, never),
+    ],
+    ['a blob without a length', 'refused', [200, { 'transfer-encoding': 'chunked' }, 'x'], (upstream: Upstream) => upstream.readBlob(repo, { digest }, never)],
+    [
+      'the whole in place of a part',
+      'refused',
+      [200, { 'content-length': '1' }, 'x'],
+      (upstream: Upstream) => upstream.readBlob(repo, { digest, range: { first: 1, last: 2 } }, never),
+    ],
+    [
+      'another part',
+      'refused',
+      [206, { 'content-length': '1', 'content-range': 'bytes 0-0/9' }, 'x'],
+      (upstream: Upstream) => upstream.readBlob(repo, { digest, range: { first: 1, last: 2 } }, never),
+    ],
+  ] as const)('%s is %s', async ([, kind, answer, call]) => {
+    const { url } = await scripted((request, response) => respond(request, response, answer))
+    expect(await failureOf(call(connected(url)))).toBe(kind)
+  })
+
+  test('a blob that ends too early breaks', async () => {
+    const { url } = await scripted((request, response) => {
+      response.writeHead(200, { 'content-length': '1000' }).write(bytes.subarray(0, 500), () => response.socket?.destroy())
+    })
+    const found = await connected(url).readBlob(repo, { digest }, never)
+    expect(await failureOf(drain(found!.body))).toBe('unavailable')
+  })
+})
+
+describe('what a registry asks for', () => {
+  test.for([
+    [undefined, { scheme: 'none' }],
+    ['Negotiate', { scheme: 'none' }],
+    ['Basic realm="x"', { scheme: 'basic' }],
+    ['basic', { scheme: 'basic' }],
+    ['Bearer realm="https://a/b",service="c",scope="d"', { scheme: 'bearer', realm: 'https://a/b', service: 'c' }],
+    ['bearer  Realm=https://a/b', { scheme: 'bearer', realm: 'https://a/b' }],
+    ['Basic realm="x", Bearer realm="https://a/b?c=\\"d\\"", service="e, f"', { scheme: 'bearer', realm: 'https://a/b?c="d"', service: 'e, f' }],
+  ] as const)('%s', ([header, challenge]) => {
+    expect(parseChallenge(header)).toEqual(challenge)
+  })
+
+  test.for(['Bearer service="x"', 'Bearer realm="nowhere"'])('%s can not be met', (header) => {
+    expect(() => parseChallenge(header)).toThrow(expect.objectContaining({ kind: 'refused' }))
+  })
+
+  test('a token that is not taken any more is fetched anew', async () => {
+    let [fetched, good] = [0, 1]
+    const { url } = await scripted((request, response) => {
+      if (request.url?.startsWith('/token')) return respond(request, response, [200, {}, JSON.stringify({ access_token: `t${++fetched}` })])
+      if (request.headers.authorization === `Bearer t${good}`) return respond(request, response, [200, { 'content-length': '7' }])
+      respond(request, response, [401, { 'www-authenticate': `Bearer realm="http://${request.headers.host}/token"` }])
+    })
+    const upstream = connected(url)
+    expect(await upstream.statBlob(repo, digest, never)).toBe(7)
+    good = 2
+    const sizes = await Promise.all(Array.from({ length: 20 }, () => upstream.statBlob(repo, digest, never)))
+    expect(new Set(sizes)).toEqual(new Set([7]))
+    expect(fetched).toBe(2)
+    good = 9
+    expect(await failureOf(upstream.statBlob(repo, digest, never))).toBe('refused')
+  })
+
+  test('aborting while a token is fetched rejects with the reason; others who wait for it get it', async () => {
+    const gate = Promise.withResolvers<void>()
+    const { url, asked } = await scripted((request, response) => {
+      if (request.url?.startsWith('/token')) return void gate.promise.then(() => respond(request, response, [200, {}, JSON.stringify({ token: 't' })]))
+      const isGood = request.headers.authorization === 'Bearer t'
+      respond(request, response, isGood ? [404] : [401, { 'www-authenticate': `Bearer realm="http://${request.headers.host}/token"` }])
+    })
+    const upstream = connected(url)
+    const controller = new AbortController()
+    const reason = new Error('enough')
+    const first = upstream.statBlob(repo, digest, controller.signal)
+    await expect.poll(() => asked.length).toBe(2)
+    const second = upstream.statBlob(repo, digest, never)
+    controller.abort(reason)
+    await expect(first).rejects.toBe(reason)
+    gate.resolve()
+    expect(await second).toBeUndefined()
+    expect(asked.filter((line) => line.includes('/token'))).toHaveLength(1)
+  })
+})
+
+test.for(['ftp://x', 'http://x/path', 'nothing'])('%s is no URL of an upstream', (url) => {
+  expect(() => createHttpUpstream({ url, clock: Date })).toThrow(TypeError)
+})
+
+test.for(['/x', 'x//y', 'X', '../x', 'x/..', 'x y', 'x?'])('%s is no prefix', (prefix) => {
+  expect(() => createHttpUpstream({ url: 'http://x', prefix, clock: Date })).toThrow(TypeError)
+})
