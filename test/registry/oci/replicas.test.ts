@@ -1,0 +1,145 @@
+import { randomBytes } from 'node:crypto'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { digestOf } from '../../../src/core/digest.ts'
+import { readHistory } from '../../../src/resources/registry/tag-history.ts'
+import { startEtcd, type EtcdCluster } from '../../parts/etcd.ts'
+import { describeWithPart } from '../../parts/require-part.ts'
+import { locationOf, withQuery, type TestManifest } from './oci-client.ts'
+import { startDiskUpstream, startTestHost, type TestHost, type TestUpstream } from './test-host.ts'
+
+describeWithPart('etcd', 'two registry hosts over one store', () => {
+  let etcd: EtcdCluster
+  let source: TestUpstream
+  let one: TestHost
+  let other: TestHost
+
+  beforeAll(async () => {
+    etcd = await startEtcd()
+    source = await startDiskUpstream()
+    // Both hosts use it; it is stopped once.
+    const upstream = async (): Promise<TestUpstream> => ({ upstream: source.upstream, stop: () => Promise.resolve() })
+    one = await startTestHost({ store: 'etcd', etcd, upstream })
+    other = await startTestHost({
+      store: 'etcd',
+      etcd,
+      upstream,
+      organisation: one,
+      dataDir: one.server.config.dataDir,
+      env: { TAPROOT_DATA_DIR: one.server.config.dataDir },
+    })
+  })
+
+  afterAll(async () => {
+    await other?.stop()
+    await one?.stop()
+    await source?.stop()
+    await etcd?.stop()
+  })
+
+  function uidOf(repository: string): string {
+    return one.services.replica.snapshot.table('Repo').child(one.group, repository.split('/')[1] ?? '')?.uid ?? ''
+  }
+
+  test('an upload that one began goes on at the other', async () => {
+    const repository = one.freshRepository()
+    const bytes = randomBytes(2000)
+    const started = await one.client.send('POST', `/v2/${repository}/blobs/uploads/`)
+    const sent = await other.client.send('PATCH', locationOf(started), { body: bytes.subarray(0, 1000) })
+    expect(sent.status).toBe(202)
+    const done = await one.client.send('PUT', withQuery(locationOf(sent), `digest=${digestOf(bytes)}`), { body: bytes.subarray(1000) })
+    expect(done.status).toBe(201)
+    expect((await other.client.send('GET', locationOf(done))).body.equals(bytes)).toBe(true)
+  })
+
+  test('what one pushes the other has at once; what one deletes is gone there, also from memory', async () => {
+    const repository = one.freshRepository()
+    for (let round = 0; round < 20; round++) {
+      const manifest = await one.client.pushImage(repository, 'v1')
+      const path = `/v2/${repository}/manifests`
+      expect((await other.client.send('GET', `${path}/v1`)).headers['docker-content-digest']).toBe(manifest.digest)
+      expect((await other.client.send('GET', `${path}/${manifest.digest}`)).status).toBe(200)
+      expect((await one.client.send('DELETE', `${path}/${manifest.digest}`)).status).toBe(202)
+      for (const reference of ['v1', manifest.digest]) expect((await other.client.send('GET', `${path}/${reference}`)).status).toBe(404)
+    }
+  })
+
+  test('two first pushes at once make one repo', async () => {
+    for (let round = 0; round < 10; round++) {
+      const repository = one.freshRepository()
+      const both = await Promise.all([one, other].map(({ client }) => client.send('POST', `/v2/${repository}/blobs/uploads/`)))
+      expect(both.map(({ status }) => status)).toEqual([202, 202])
+    }
+  })
+
+  test('one tag pushed 1,000 times from both: history, tag and what a pull sees agree', { timeout: 300_000 }, async () => {
+    const repository = one.freshRepository()
+    const manifests = await manifestsOf(one, repository, 8)
+    const repo = uidOf(repository)
+    let pushing = true
+    const seen = new Set<string>()
+    const watcher = (async () => {
+      while (pushing) {
+        const answer = await other.client.send('GET', `/v2/${repository}/manifests/v1`)
+        if (answer.status === 200) {
+          expect(digestOf(answer.body)).toBe(answer.headers['docker-content-digest'])
+          seen.add(digestOf(answer.body))
+        }
+      }
+    })()
+    const push = async (host: TestHost, count: number, from: number): Promise<void> => {
+      for (let at = 0; at < count; at++) {
+        const manifest = manifests[(at + from) % manifests.length]
+        if (manifest === undefined) continue
+        for (;;) {
+          const { status } = await host.client.putManifest(repository, 'v1', manifest)
+          if (status === 201) break
+          // Both move one tag again and again: one that had to give way says so.
+          expect(status).toBe(503)
+        }
+      }
+    }
+    await Promise.all([push(one, 250, 0), push(one, 250, 2), push(other, 250, 4), push(other, 250, 6)])
+    pushing = false
+    await watcher
+    const signal = AbortSignal.timeout(10_000)
+    const history = await readHistory(one.services, { repo, name: 'v1', limit: 2_000 }, signal)
+    const records = history?.records ?? []
+    expect(history?.more).toBe(false)
+    for (const [at, record] of records.entries()) {
+      const before = records[at - 1]
+      if (before === undefined) continue
+      expect(record.timeMs).toBeGreaterThan(before.timeMs)
+      expect(record.digest).not.toBe(before.digest)
+    }
+    const pulled = await Promise.all([one, other].map(({ client }) => client.send('GET', `/v2/${repository}/manifests/v1`)))
+    const last = records.at(-1)?.digest
+    for (const answer of pulled) expect(digestOf(answer.body)).toBe(last)
+    const known = new Set(records.map(({ digest }) => digest as string))
+    for (const digest of seen) expect(known).toContain(digest)
+    expect(records.length).toBeGreaterThan(manifests.length)
+  })
+
+  test('a move that races a delete leaves the tag as its history ends', { timeout: 120_000 }, async () => {
+    const repository = one.freshRepository()
+    const manifests = await manifestsOf(one, repository, 2)
+    const repo = uidOf(repository)
+    for (let round = 0; round < 30; round++) {
+      const [first, second] = manifests
+      if (first === undefined || second === undefined) throw new Error('there are two')
+      await one.client.putManifest(repository, 'v1', first)
+      await Promise.all([one.client.putManifest(repository, 'v1', second), other.client.send('DELETE', `/v2/${repository}/manifests/v1`)])
+      const pulled = await other.client.send('GET', `/v2/${repository}/manifests/v1`)
+      const head = await one.services.store.get(`x/history-head/${repo}:v1`, AbortSignal.timeout(5_000))
+      const history = await readHistory(one.services, { repo, name: 'v1', limit: 1_000 }, AbortSignal.timeout(5_000))
+      expect(head).toBeDefined()
+      if (pulled.status === 200) expect(history?.records.at(-1)?.digest).toBe(digestOf(pulled.body))
+      else expect(pulled.status).toBe(404)
+    }
+  })
+
+  async function manifestsOf(host: TestHost, repository: string, count: number): Promise<TestManifest[]> {
+    const made: TestManifest[] = []
+    for (let at = 0; at < count; at++) made.push(await host.client.image(repository))
+    return made
+  }
+})

@@ -1,0 +1,116 @@
+import { randomBytes } from 'node:crypto'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { systemClock } from '../../../src/cmd/runtime.ts'
+import { createHttpUpstream } from '../../../src/registry/upstream/http/http-upstream.ts'
+import { UpstreamError, type Upstream, type UpstreamErrorKind } from '../../../src/registry/upstream/upstream.ts'
+import { startRegistry, type DistributionRegistry } from '../../parts/registry.ts'
+import { describeWithPart } from '../../parts/require-part.ts'
+import { until } from '../../store/store-harness.ts'
+import { locationOf, withQuery, type OciClient } from './oci-client.ts'
+import { startDiskUpstream, startTestHost, type TestHost } from './test-host.ts'
+
+describeWithPart('registry', 'an upstream that goes away and comes back', () => {
+  let host: TestHost
+  let client: OciClient
+  let registry: DistributionRegistry
+
+  beforeAll(async () => {
+    host = await startTestHost({
+      upstream: async () => {
+        registry = await startRegistry()
+        const upstream = createHttpUpstream({ url: registry.url, clock: systemClock, patience: { headersMs: 2_000 } })
+        const stop = async (): Promise<void> => {
+          await upstream.close()
+          await registry.stop()
+        }
+        return { upstream, stop }
+      },
+    })
+    client = host.client
+  })
+
+  afterAll(() => host?.stop())
+
+  test('names, lists and what is in memory go on; contents are 503 with a clear message; all heals', { timeout: 60_000 }, async () => {
+    const repository = host.freshRepository()
+    const hot = await client.pushImage(repository, 'hot')
+    const cold = await client.pushImage(repository, 'cold')
+    await client.send('GET', `/v2/${repository}/manifests/hot`)
+    const upload = await client.send('POST', `/v2/${repository}/blobs/uploads/`)
+    const blob = await client.putBlob(repository, randomBytes(1000))
+    await registry.kill()
+    for (const path of ['tags/list', `referrers/${hot.digest}`, 'manifests/hot', `manifests/${hot.digest}`]) {
+      expect([path, (await client.send('GET', `/v2/${repository}/${path}`)).status]).toEqual([path, 200])
+    }
+    expect((await client.send('HEAD', `/v2/${repository}/blobs/${blob}`)).status).toBe(200)
+    const refused = [
+      await client.send('GET', `/v2/${repository}/manifests/cold`),
+      await client.send('GET', `/v2/${repository}/blobs/${blob}`),
+      await client.send('POST', `/v2/${repository}/blobs/uploads/`),
+      await client.send('PATCH', locationOf(upload), { body: 'bytes' }),
+      await client.putManifest(repository, 'hot', cold),
+    ]
+    for (const answer of refused) {
+      expect([answer.status, answer.codes, answer.headers['retry-after']]).toEqual([503, ['UNAVAILABLE'], '5'])
+      expect(answer.body.toString()).toContain('can not be reached')
+    }
+    expect((await client.send('DELETE', `/v2/${repository}/manifests/hot`)).status).toBe(202)
+    await registry.restart()
+    await until(async () => (await client.send('GET', `/v2/${repository}/blobs/${blob}`)).status === 200)
+    expect((await client.send('GET', `/v2/${repository}/manifests/cold`)).body.equals(cold.bytes)).toBe(true)
+    expect((await client.send('GET', `/v2/${repository}/manifests/hot`)).status).toBe(404)
+    await client.pushImage(repository, 'hot')
+  })
+
+  test('one that does not answer is 503 too', { timeout: 60_000 }, async () => {
+    const repository = host.freshRepository()
+    const blob = await client.putBlob(repository, randomBytes(1000))
+    registry.signal('SIGSTOP')
+    try {
+      const answer = await client.send('GET', `/v2/${repository}/blobs/${blob}`)
+      expect([answer.status, answer.codes]).toEqual([503, ['UNAVAILABLE']])
+    } finally {
+      registry.signal('SIGCONT')
+    }
+    expect((await client.send('GET', `/v2/${repository}/blobs/${blob}`)).status).toBe(200)
+  })
+})
+
+/** What the upstream fails with next. */
+let failure: UpstreamErrorKind | undefined
+
+function failing(source: Upstream): Upstream {
+  return new Proxy(source, {
+    get(target, name) {
+      const method = target[name as keyof Upstream] // a cast: nothing else is asked for
+      return (...call: unknown[]) => {
+        if (failure !== undefined && name !== 'close') return Promise.reject(new UpstreamError(failure, 'made to fail'))
+        return Reflect.apply(method, target, call) as unknown
+      }
+    },
+  })
+}
+
+test.each<[UpstreamErrorKind, number, string]>([
+  ['unavailable', 503, 'UNAVAILABLE'],
+  ['exhausted', 503, 'UNAVAILABLE'],
+  ['refused', 500, 'UNKNOWN'],
+  ['upload_unknown', 404, 'BLOB_UPLOAD_UNKNOWN'],
+  ['digest_mismatch', 400, 'DIGEST_INVALID'],
+])('an upstream that fails with %s is answered with %i %s, and nothing of it is visible', async (kind, status, code) => {
+  const host = await startTestHost({ upstream: startDiskUpstream, wrap: failing })
+  try {
+    const { client } = host
+    const repository = host.freshRepository()
+    const bytes = randomBytes(10)
+    const started = await client.send('POST', `/v2/${repository}/blobs/uploads/`)
+    failure = kind
+    const answer = await client.send('PUT', withQuery(locationOf(started), 'digest=sha256:' + 'a'.repeat(64)), { body: bytes })
+    expect([answer.status, answer.codes]).toEqual([status, [code]])
+    failure = undefined
+    expect((await client.send('HEAD', `/v2/${repository}/blobs/sha256:${'a'.repeat(64)}`)).status).toBe(404)
+  } finally {
+    failure = undefined
+    await host.stop()
+  }
+})
