@@ -20,6 +20,7 @@ test('keys are looked after anew when the replica was loaded anew', async () => 
     replica: { onKey: () => silent, onReset: (listener: () => void) => (resets.push(listener), silent) },
     signingKeys: { maintain },
     pageKeys: { maintain: () => Promise.resolve() },
+    registryKeys: { maintain: () => Promise.resolve() },
     services: { log: { debug: silent, info: silent, warn: silent, error: silent }, clock: testClock() },
   } as unknown as Engine // a cast: what the loop uses of an engine, and an election that nobody wins
   const running = runBackground(engine, stop.signal)
