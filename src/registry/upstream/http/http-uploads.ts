@@ -50,6 +50,9 @@ export class HttpUploads {
       chunk.body.resume()
       return this.status(repo, state, signal)
     }
+    // Of a chunk without a length a registry can't see that it is sent twice, unless `Location` has a state: it is asked first.
+    if (chunk.length === undefined && !place.location.includes('?') && (await this.status(repo, state, signal)).offset !== place.offset)
+      throw new UpstreamError('range_invalid', 'the upload ends elsewhere')
     const answer = await this.#client.send(
       { method: 'PATCH', path: place.location, scopes: this.#scopes(repo, 'pull,push'), ...contentOf(place, chunk) },
       signal,

@@ -1,0 +1,32 @@
+import { execFile } from 'node:child_process'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { expect, onTestFinished, test } from 'vitest'
+import { startRegistry } from '../../parts/registry.ts'
+
+/** 256 MiB, or what TAPROOT_BLOB_MIB says: 2048 for the size that the goal is about. */
+const size = Number(process.env['TAPROOT_BLOB_MIB'] ?? 256) * 1024 * 1024
+const allowedBytes = 100_000_000
+
+async function directory(): Promise<string> {
+  const made = await mkdtemp(join(tmpdir(), 'taproot-memory-'))
+  onTestFinished(() => rm(made, { recursive: true, force: true }))
+  return made
+}
+
+test.for(['disk', 'http'] as const)('%s: a large blob goes both ways through little memory', { timeout: 900_000 }, async (kind) => {
+  let place = await directory()
+  if (kind === 'http') {
+    const registry = await startRegistry({ storageDir: place })
+    onTestFinished(() => registry.stop())
+    place = registry.url
+  }
+  const script = join(import.meta.dirname, 'memory-child.ts')
+  const { stdout } = await promisify(execFile)(process.execPath, ['--disable-warning=ExperimentalWarning', script, kind, place, String(size)])
+  const measured = JSON.parse(stdout) as { size: number; same: boolean; grownBytes: number } // a cast: what the child prints
+  console.info(`${kind}: ${Math.round(measured.grownBytes / 1e6)} MB for ${size / 1024 / 1024} MiB`)
+  expect(measured).toMatchObject({ size, same: true })
+  expect(measured.grownBytes).toBeLessThan(allowedBytes)
+})
