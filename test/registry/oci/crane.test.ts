@@ -1,0 +1,157 @@
+import { spawnSync } from 'node:child_process'
+import { randomBytes } from 'node:crypto'
+import { mkdtemp, rm, stat, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { digestOf } from '../../../src/core/digest.ts'
+import { trustedUid } from '../../../src/core/uid.ts'
+import { crane } from '../../parts/crane.ts'
+import { startRegistry, type DistributionRegistry } from '../../parts/registry.ts'
+import { describeWithPart, requirePart } from '../../parts/require-part.ts'
+import { makeOrganisation, ok, startTestServer, type Organisation, type TestServer } from '../../harness/test-server.ts'
+import { descriptorOf, indexType, manifestOf, OciClient } from './oci-client.ts'
+
+describeWithPart('crane', 'crane, with nothing but a token, over disk', () => craneOver(() => Promise.resolve(undefined)))
+
+describeWithPart('crane', 'crane, with nothing but a token, over a distribution registry', () =>
+  craneOver(() => {
+    requirePart('registry')
+    return startRegistry()
+  }),
+)
+
+function craneOver(startUpstream: () => Promise<DistributionRegistry | undefined>): void {
+  let registry: DistributionRegistry | undefined
+  let server: TestServer
+  let organisation: Organisation
+  let directory: string
+  let host: string
+  let name: string
+  let client: OciClient
+
+  beforeAll(async () => {
+    registry = await startUpstream()
+    server = await startTestServer({ env: registry === undefined ? {} : { TAPROOT_REGISTRY_UPSTREAM_URL: registry.url } })
+    organisation = await makeOrganisation(server)
+    name = server.running.engine.replica.snapshot.get('Group', organisation.group)?.name ?? ''
+    directory = await mkdtemp(join(tmpdir(), 'taproot-crane-test-'))
+    host = `127.0.0.1:${server.config.registry.port}`
+    const token = await registryToken()
+    expect(await crane(['auth', 'login', host, '-u', '_token', '--password-stdin'], { env: { DOCKER_CONFIG: directory }, stdin: token })).toMatchObject({
+      code: 0,
+    })
+    client = new OciClient(server.config.registry.port, token)
+  })
+
+  afterAll(async () => {
+    client?.close()
+    await server?.stop()
+    await registry?.stop()
+    if (directory !== undefined) await rm(directory, { recursive: true, force: true })
+  })
+
+  async function registryToken(): Promise<string> {
+    const act = { issuer: 'https://issuer.test', subject: 'test', audience: server.config.registry.host }
+    const mint = { identityUid: trustedUid(organisation.owner), audiences: [server.config.registry.host], act, narrowing: {} }
+    return (await server.running.signIn.tokens.mint(mint)).token
+  }
+
+  /** Runs crane, which must succeed; its output without the line's end. */
+  async function run(...args: string[]): Promise<string> {
+    const { code, stdout, stderr } = await crane(args, { env: { DOCKER_CONFIG: directory } })
+    if (code !== 0) throw new Error(`crane ${args.join(' ')}: ${code}\n${stderr}`)
+    return stdout.trim()
+  }
+
+  /** Pushes an image of one fresh layer. */
+  async function push(reference: string): Promise<string> {
+    const file = join(directory, 'content')
+    await writeFile(file, randomBytes(2_000))
+    const layer = join(directory, 'layer.tar')
+    expect(spawnSync('tar', ['-cf', layer, '-C', directory, 'content']).status).toBe(0)
+    // What is appended to nothing has no platform.
+    const base = `${host}/${name}/base:latest`
+    await run('append', '-f', layer, '-t', base)
+    await run('mutate', base, '--set-platform', 'linux/amd64', '-t', reference)
+    return run('digest', reference)
+  }
+
+  function repoUid(path: string): string {
+    return server.running.engine.replica.snapshot.table('Repo').child(organisation.group, path)?.uid ?? ''
+  }
+
+  test('pushes, looks, lists, pulls, copies and deletes', { timeout: 120_000 }, async () => {
+    const image = `${host}/${name}/app`
+    const digest = await push(`${image}:v1`)
+    expect(digestOf(Buffer.from(await run('manifest', `${image}:v1`)))).toBe(digest)
+    expect(JSON.parse(await run('config', `${image}@${digest}`))).toMatchObject({ rootfs: { type: 'layers' } })
+    await run('tag', `${image}:v1`, 'v2')
+    expect((await run('ls', image)).split('\n')).toEqual(['v1', 'v2'])
+    await run('pull', `${image}:v2`, join(directory, 'pulled.tar'))
+    expect((await stat(join(directory, 'pulled.tar'))).size).toBeGreaterThan(2_000)
+    await run('push', join(directory, 'pulled.tar'), `${host}/${name}/pushed:v1`)
+    await run('copy', `${image}:v1`, `${host}/${name}/copied:v1`)
+    expect(await run('digest', `${host}/${name}/copied:v1`)).toBe(digest)
+    await run('validate', '--remote', `${host}/${name}/copied:v1`)
+    await run('delete', `${image}:v2`)
+    expect(await run('ls', image)).toBe('v1')
+    const gone = await crane(['digest', `${image}:v2`], { env: { DOCKER_CONFIG: directory } })
+    expect(gone.code).toBe(1)
+  })
+
+  test('what was pushed is right in the platform API: repo, tag, digest, architectures, size, history', { timeout: 120_000 }, async () => {
+    const image = `${host}/${name}/facts`
+    const digests = [await push(`${image}:latest`), await push(`${image}:latest`), await push(`${image}:latest`)]
+    const uid = repoUid('facts')
+    const { token } = organisation
+    expect(ok(await server.rest.call('GetRepo', { uid }, { token }))).toMatchObject({ name: 'facts', uid })
+    const tags = ok(await server.rest.call('ListTags', { uidp: { childrenOf: uid } }, { token }))
+    expect(tags['tags']).toMatchObject([{ name: 'latest', digest: digests[2] }])
+    const platform = { repoUid: uid, digest: digests[2] ?? '' }
+    expect(ok(await server.rest.call('GetArchitectures', platform, { token }))).toEqual({ architectures: ['amd64'] })
+    const { config, layers } = JSON.parse(await run('manifest', `${image}:latest`)) as { config: { size: number }; layers: { size: number }[] } // a cast of a manifest
+    const size = config.size + layers.reduce((sum, layer) => sum + layer.size, 0)
+    expect(ok(await server.rest.call('GetSize', platform, { token }))).toEqual({ size: String(size), architecture: 'amd64' })
+    const history = await client.send('GET', `/v2/${name}/facts/_service/history/latest`)
+    const told = JSON.parse(history.body.toString()) as { history: { digest: string; updateTimestamp: string }[] } // a cast of what the spec says
+    expect(told.history.map(({ digest }) => digest)).toEqual(digests)
+    expect(told.history.map(({ updateTimestamp }) => updateTimestamp)).toEqual(told.history.map(({ updateTimestamp }) => updateTimestamp).toSorted())
+  })
+
+  test('an index of two platforms, and a referrer that is found', { timeout: 120_000 }, async () => {
+    const image = `${host}/${name}/index`
+    const [one, other] = [await push(`${image}:one`), await push(`${image}:other`)]
+    await run('index', 'append', '-m', `${image}@${one}`, '-m', `${image}@${other}`, '-t', `${image}:all`)
+    const index = JSON.parse(await run('manifest', `${image}:all`)) as { mediaType: string; manifests: { digest: string }[] } // a cast of an index
+    expect(index.manifests.map(({ digest }) => digest)).toEqual([one, other])
+    const subject = await client.send('GET', `/v2/${name}/index/manifests/all`)
+    const digest = String(subject.headers['docker-content-digest'])
+    const referrer = manifestOf({
+      schemaVersion: 2,
+      mediaType: indexType,
+      manifests: [],
+      artifactType: 'application/vnd.example.note',
+      subject: descriptorOf({ bytes: subject.body, digest: digestOf(subject.body), mediaType: index.mediaType }),
+    })
+    expect((await client.putManifest(`${name}/index`, referrer.digest, referrer)).headers['oci-subject']).toBe(digest)
+    const found = JSON.parse((await client.send('GET', `/v2/${name}/index/referrers/${digest}`)).body.toString()) as { manifests: object[] } // a cast of an index
+    expect(found.manifests).toEqual([{ ...descriptorOf(referrer), artifactType: 'application/vnd.example.note' }])
+  })
+
+  describe('names', () => {
+    test('renaming the group changes the path and nothing else', { timeout: 120_000 }, async () => {
+      const { token } = organisation
+      const group = ok(await server.rest.call('CreateGroup', { parent: organisation.group, group: { name: 'before' } }, { token }))
+      const digest = await push(`${host}/${name}/before/app:v1`)
+      ok(await server.rest.call('UpdateGroup', { group: { uid: group['uid'] ?? '', name: 'after' } }, { token }))
+      expect(await run('digest', `${host}/${name}/after/app:v1`)).toBe(digest)
+      expect((await crane(['digest', `${host}/${name}/before/app:v1`], { env: { DOCKER_CONFIG: directory } })).code).toBe(1)
+    })
+
+    test('a repo in a group that is not there is refused', async () => {
+      const refused = await crane(['copy', `${host}/${name}/app:v1`, `${host}/${name}/missing/app:v1`], { env: { DOCKER_CONFIG: directory } })
+      expect(refused.code).toBe(1)
+    })
+  })
+}
