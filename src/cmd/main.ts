@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import { Command, Option } from 'commander'
 import type { Role } from './config/config.ts'
 import { runApi, runDev, runRegistry } from './run.ts'
+import { pullTokenCommand } from './pull-token/command.ts'
 import { printConfig } from './print-config.ts'
 import { printDevToken } from './print-dev-token.ts'
 
@@ -56,6 +57,7 @@ export async function main(argv: readonly string[]): Promise<void> {
     .addOption(new Option('--claim <name=value>', 'a further claim; may be repeated').argParser(collectClaim).default({}, 'none'))
     .addOption(configOption())
     .action((options: { subject: string; audience?: string; claim: Record<string, string>; config?: string }) => printDevToken(options))
+  program.addCommand(pullTokenCommand(configOption))
   program
     .command('config')
     .description('print the effective configuration as YAML, secrets masked')

@@ -1,0 +1,89 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { Command, Option } from 'commander'
+import { loadConfig } from '../config/load-config.ts'
+import { createPlatformClient } from '../client/platform-client.ts'
+import { systemClock, systemRandom } from '../runtime.ts'
+import {
+  createPullToken,
+  listPullTokens,
+  parseTtl,
+  pullTokenTtl,
+  revokePullToken,
+  type NewPullToken,
+  type PullToken,
+  type PullTokensOptions,
+} from './pull-tokens.ts'
+
+/** Where the API is, and who asks: what all commands take. */
+interface ClientOptions {
+  readonly config?: string
+  readonly url?: string
+  readonly registry?: string
+  readonly tokenFile?: string
+  readonly json?: true
+}
+
+/** `taproot pull-token create|list|revoke`. `configOption` is the option that names a configuration. */
+export function pullTokenCommand(configOption: () => Option): Command {
+  const command = new Command('pull-token').description('make, list and revoke credentials that pull from the registry host')
+  const add = (name: string, description: string): Command =>
+    command
+      .command(name)
+      .description(description)
+      .option('--url <url>', 'where the API is; baseUrl of the configuration if absent')
+      .option('--registry <host>', 'the registry host; registry.host of the configuration if absent')
+      .option('--token-file <file>', 'file with an access token for the API; the one in dataDir if absent')
+      .option('--json', 'print JSON')
+      .addOption(configOption())
+  add('create', 'make a pull token: its password is printed once')
+    .requiredOption('--group <group>', 'what it pulls from, with all below: a uid, or names such as demo/team')
+    .option('--name <text>', 'what it is for')
+    .addOption(new Option('--ttl <time>', `how long it is good: 90m, 720h, 30d; ${pullTokenTtl.maxHours}h at most`).default(`${pullTokenTtl.defaultHours}h`))
+    .action(async (options: ClientOptions & { group: string; name?: string; ttl: string }) => {
+      const ttlMs = parseTtl(options.ttl)
+      const tokens = pullTokensOf(options)
+      printNew(options, tokens, await createPullToken(tokens, { group: options.group, name: options.name, ttlMs }))
+    })
+  add('list', 'list pull tokens')
+    .option('--group <group>', 'of this group and below; of all groups within reach if absent')
+    .action(async (options: ClientOptions & { group?: string }) => printList(options, await listPullTokens(pullTokensOf(options), options.group)))
+  add('revoke', 'delete a pull token: it is refused from then on')
+    .argument('<uid>', 'its user name')
+    .action(async (uid: string, options: ClientOptions) => {
+      await revokePullToken(pullTokensOf(options), uid)
+      process.stdout.write(options.json === true ? `${JSON.stringify({ uid })}\n` : `revoked ${uid}\n`)
+    })
+  return command
+}
+
+/** Throws where it is not clear which registry host belongs to the API. */
+function pullTokensOf({ config: file, url, registry, tokenFile }: ClientOptions): PullTokensOptions {
+  const { config } = loadConfig({ file, env: process.env, role: 'dev' })
+  if (url !== undefined && registry === undefined) throw new Error('--url needs --registry: the registry host of that installation')
+  const token = readFileSync(tokenFile ?? join(config.dataDir, 'token'), 'utf8').trim()
+  const client = createPlatformClient({ baseUrl: (url ?? config.baseUrl).replace(/\/+$/, ''), token })
+  return { client, registry: registry ?? config.registry.host, clock: systemClock, random: systemRandom }
+}
+
+function printNew({ json }: ClientOptions, { registry }: PullTokensOptions, made: NewPullToken): void {
+  const lines = [
+    `Pull token ${made.name}, good until ${made.expirationTime}. The password is shown this once.`,
+    `  user name  ${made.uid}`,
+    `  password   ${made.password}`,
+    'Sign in:',
+    `  echo ${made.password} | docker login ${registry} --username ${made.uid} --password-stdin`,
+    '',
+  ]
+  process.stdout.write(json === true ? `${JSON.stringify({ ...made, registry })}\n` : lines.join('\n'))
+}
+
+function printList({ json }: ClientOptions, tokens: readonly PullToken[]): void {
+  if (json === true) {
+    process.stdout.write(`${JSON.stringify(tokens)}\n`)
+    return
+  }
+  const rows = [['USER NAME', 'NAME', 'EXPIRES', 'LAST SEEN'], ...tokens.map((one) => [one.uid, one.name, one.expirationTime, one.lastSeenTime])]
+  const widths = [0, 1, 2].map((column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)))
+  for (const row of rows) process.stdout.write(`${row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join('  ')}\n`)
+}
