@@ -1,0 +1,95 @@
+import { randomInt } from 'node:crypto'
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { expect, test } from 'vitest'
+import { digestOf } from '../../../src/core/digest.ts'
+import { makeDevHome, startDev, type DevHome } from '../../process/dev-home.ts'
+import { soakFactor, timeoutUnlessSoaking } from '../../soak/factor.ts'
+import { OciClient, type TestManifest } from './oci-client.ts'
+
+const kills = 15 * soakFactor
+/** Longest time of pushing before a kill, in milliseconds. */
+const pushingMs = 600
+const repository = 'demo/killed'
+
+/** Pushes image after image under one tag, and knows what was acknowledged. */
+class Pusher {
+  readonly tag: string
+  /** What the last acknowledged push put there. */
+  acknowledged: TestManifest | undefined
+  /** What was on its way when the server went. */
+  pending: TestManifest | undefined
+  /** What was acknowledged, in order. */
+  readonly moves: string[] = []
+
+  constructor(tag: string) {
+    this.tag = tag
+  }
+
+  /** Until the server is gone. */
+  async push(client: OciClient): Promise<void> {
+    try {
+      for (;;) {
+        const manifest = await client.image(repository)
+        this.pending = manifest
+        const { status } = await client.putManifest(repository, this.tag, manifest)
+        if (status !== 201) throw new Error(`${status}`)
+        this.#took(manifest)
+      }
+    } catch {
+      // The server was killed: what was pending is there, or is not.
+    }
+  }
+
+  #took(manifest: TestManifest): void {
+    this.acknowledged = manifest
+    this.moves.push(manifest.digest)
+    this.pending = undefined
+  }
+
+  /** The old or the new state, whole; what of both it is counts as acknowledged from now on. */
+  async check(client: OciClient): Promise<void> {
+    const answer = await client.send('GET', `/v2/${repository}/manifests/${this.tag}`)
+    if (this.acknowledged === undefined && answer.status === 404) return
+    expect(answer.status).toBe(200)
+    const digest = digestOf(answer.body)
+    expect([this.acknowledged?.digest, this.pending?.digest]).toContain(digest)
+    if (digest === this.pending?.digest) this.#took(this.pending)
+    const { config, layers } = JSON.parse(answer.body.toString()) as { config: { digest: string }; layers: { digest: string }[] } // a cast of what was pushed
+    for (const part of [config, ...layers]) {
+      const blob = await client.send('GET', `/v2/${repository}/blobs/${part.digest}`)
+      expect([blob.status, digestOf(blob.body)]).toEqual([200, part.digest])
+    }
+    const { history } = JSON.parse((await client.send('GET', `/v2/${repository}/_service/history/${this.tag}`)).body.toString()) as {
+      history: { digest: string }[]
+    } // a cast of what the spec says
+    expect(history.map((record) => record.digest)).toEqual(this.moves)
+    this.pending = undefined
+  }
+}
+
+async function clientOf(home: DevHome): Promise<OciClient> {
+  const token = (await readFile(join(home.cwd, '.taproot', 'registry-token'), 'utf8')).trim()
+  return new OciClient(Number(home.env['TAPROOT_REGISTRY_PORT']), token)
+}
+
+test(
+  `taproot dev: killed ${kills} times while images are pushed, it has the old or the new state of each tag`,
+  { timeout: timeoutUnlessSoaking(240_000) },
+  async () => {
+    const home = await makeDevHome()
+    const pushers = ['one', 'two', 'three'].map((tag) => new Pusher(tag))
+    for (let round = 0; round <= kills; round++) {
+      const running = await startDev(home)
+      const client = await clientOf(home)
+      for (const pusher of pushers) if (round > 0) await pusher.check(client)
+      const pushing = pushers.map((pusher) => pusher.push(client))
+      await delay(randomInt(pushingMs))
+      await running.end('SIGKILL')
+      await Promise.all(pushing)
+      client.close()
+    }
+    expect(pushers.reduce((sum, { moves }) => sum + moves.length, 0)).toBeGreaterThan(kills)
+  },
+)
