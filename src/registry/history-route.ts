@@ -56,13 +56,13 @@ function windowOf(query: URLSearchParams): Window {
   return { ...(startMs === undefined ? {} : { startMs }), ...(endMs === undefined ? {} : { endMs }) }
 }
 
-/** Records are a millisecond apart at least: a bound between two milliseconds means the later one. */
+/** Records have whole milliseconds: a bound between two of them means the later one. */
 function boundOf(query: URLSearchParams, name: 'start' | 'end'): number | undefined {
   const [text, ...more] = query.getAll(name)
   if (text === undefined || (text === '' && more.length === 0)) return undefined
   const instant = more.length > 0 ? undefined : parseInstant(text)
   if (instant === undefined) throw badTime(name, 'must be one ISO 8601 time, such as 2026-01-31T12:00:00Z')
-  return Math.max(0, Math.ceil(instant))
+  return Math.max(0, instant)
 }
 
 function badTime(name: string, description: string): RegistryError {

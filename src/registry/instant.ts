@@ -7,7 +7,7 @@ const zone = /(?:Z|(?<sign>[+\-\u2212])(?<hours>\d{2})(?::?(?<minutes>\d{2}))?)$
 const dayMs = 86_400_000
 
 /**
- * The instant of an ISO 8601 text, in milliseconds since 1970, with a fraction where it is finer: calendar, week and ordinal dates, basic and extended form, reduced to the year, month,
+ * The instant of an ISO 8601 text, in milliseconds since 1970, upwards where it is finer: calendar, week and ordinal dates, basic and extended form, reduced to the year, month,
  * day, hour or minute, with a decimal fraction of the last part, `Z` or an offset. A date alone is its first moment; without a zone UTC is meant. A space may stand for
  * the `+` of an offset, as it does in a query whose `+` was not encoded, and for the `T`. Undefined for anything else, a day or time that does not exist included.
  */
@@ -16,22 +16,25 @@ export function parseInstant(given: string): number | undefined {
   const text = given.trim().replace(/ (?=\d{2}(?::?\d{2})?$)/, (space, at: number, whole: string) => (/[T ]\d/i.test(whole.slice(0, at)) ? '+' : space))
   const [date = '', time, ...rest] = text.split(/[Tt ]/)
   if (rest.length > 0) return undefined
-  const dayStart = startOfDate(date)
-  if (dayStart === undefined) return undefined
-  if (time === undefined) return dayStart
-  // A time needs a whole date before it.
+  const day = readDate(date)
+  if (day === undefined || time === undefined) return day?.startMs
   const offset = zone.exec(time)
   const within = withinDay(offset === null ? time : time.slice(0, offset.index))
   const shift = offset === null ? 0 : offsetMs(offset.groups ?? {})
-  if (within === undefined || shift === undefined || !/\d{2}$|W\d{2}-?\d$|-\d{3}$/.test(date) || /^\d{4}(-\d{2})?$/.test(date)) return undefined
-  return dayStart + within - shift
+  return within === undefined || shift === undefined || !day.isWhole ? undefined : day.startMs + within - shift
 }
 
 type Parts = Readonly<Record<string, string | undefined>>
 
-function startOfDate(date: string): number | undefined {
+/** The first moment of a date; only a whole one may have a time behind it. */
+function readDate(date: string): { readonly startMs: number; readonly isWhole: boolean } | undefined {
   const parts: Parts | undefined = (calendar.exec(date) ?? ordinal.exec(date) ?? week.exec(date))?.groups
-  if (parts === undefined) return undefined
+  const startMs = parts === undefined ? undefined : startOfParts(parts)
+  if (parts === undefined || startMs === undefined) return undefined
+  return { startMs, isWhole: ['day', 'day2', 'ordinal', 'weekday'].some((name) => parts[name] !== undefined) }
+}
+
+function startOfParts(parts: Parts): number | undefined {
   const year = Number(parts['year'])
   if (parts['ordinal'] !== undefined) return startOfOrdinal(year, Number(parts['ordinal']))
   if (parts['week'] !== undefined) return startOfWeekDate(year, Number(parts['week']), Number(parts['weekday'] ?? 1))
@@ -71,9 +74,15 @@ function withinDay(time: string): number | undefined {
   const second = Math.min(Number(parts['second'] ?? 0), 59)
   if (hour > 24 || minute > 59 || Number(parts['second'] ?? 0) > 60) return undefined
   const unitMs = parts['second'] !== undefined ? 1000 : parts['minute'] !== undefined ? 60_000 : 3_600_000
-  const fraction = Number(`0.${parts['fraction'] ?? '0'}`) * unitMs
+  const fraction = ceilFraction(parts['fraction'] ?? '0', unitMs)
   const ms = hour * 3_600_000 + minute * 60_000 + second * 1000 + fraction
   return ms > dayMs ? undefined : ms
+}
+
+/** `0.<digits>` of a unit in whole milliseconds, upwards. Exactly: a number has no room for the nanoseconds of our time. */
+function ceilFraction(digits: string, unitMs: number): number {
+  const scale = 10n ** BigInt(digits.length)
+  return Number((BigInt(digits) * BigInt(unitMs) + scale - 1n) / scale)
 }
 
 function offsetMs({ sign, hours = '0', minutes = '0' }: Parts): number | undefined {
