@@ -86,6 +86,18 @@ export function blobContract(running: () => UpstreamUnderTest): void {
     expect((await blobBytes(upstream, repo, digest))?.equals(bytes)).toBe(true)
   })
 
+  test('a blob named by SHA-512 is mounted under the digest that the upstream answered; under another one, only where it is there then', async () => {
+    const { upstream } = running()
+    const [repo, other, from] = [freshRepo(), freshRepo(), freshRepo()]
+    const bytes = freshBytes(100)
+    const digest = await putBlob(upstream, from, bytes, 'sha512')
+    expect(await upstream.mountBlob(repo, { digest, from }, never)).toBe(true)
+    expect((await blobBytes(upstream, repo, digest))?.equals(bytes)).toBe(true)
+    const named = digestOf(bytes, 'sha512')
+    const mounted = await upstream.mountBlob(other, { digest: named, from }, never)
+    expect(await upstream.statBlob(other, named, never)).toBe(mounted ? 100 : undefined)
+  })
+
   test('a blob that is not there can not be mounted', async () => {
     const { upstream } = running()
     const [repo, from, empty] = [freshRepo(), freshRepo(), freshRepo()]

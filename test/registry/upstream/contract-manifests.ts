@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { digestOf } from '../../../src/core/digest.ts'
 import type { UpstreamUnderTest } from './contract.ts'
-import { describeManifest, failureOf, freshImage, freshRepo, indexType, manifestOf, never } from './content.ts'
+import { describeManifest, failureOf, freshBytes, freshImage, freshRepo, indexType, manifestOf, never, putBlob } from './content.ts'
 
 /** Manifests of the upstream port. */
 export function manifestContract(running: () => UpstreamUnderTest): void {
@@ -76,6 +76,17 @@ export function manifestContract(running: () => UpstreamUnderTest): void {
     await upstream.putManifest(repo, referrer, never)
     for (const { digest, mediaType } of [...children, index, referrer])
       expect(await upstream.getManifest(repo, digest, never)).toMatchObject({ digest, mediaType })
+  })
+
+  test('a manifest that names its layers by SHA-512 is kept', async () => {
+    const { upstream } = running()
+    const repo = freshRepo()
+    const layer = freshBytes(100)
+    await putBlob(upstream, repo, layer, 'sha512')
+    const layers = [{ mediaType: 'application/vnd.oci.image.layer.v1.tar', digest: digestOf(layer, 'sha512'), size: layer.length }]
+    const manifest = await freshImage(upstream, repo, { layers })
+    await upstream.putManifest(repo, manifest, never)
+    expect(await upstream.hasManifest(repo, manifest.digest, never)).toBe(true)
   })
 
   test('a manifest of three megabytes', async () => {
