@@ -63,8 +63,8 @@ async function write(withHead: boolean): Promise<void> {
     writes: [`r/group/${name}`, `i/name/${name}`, `x/outbox/${name}`].map((key) => ({ kind: 'put', key, value })),
   }
   const request = encoding.transaction(transaction)
-  if (!withHead) request.success?.pop()
-  await connections.writes.call('txn', request, { signal, repeatable: false })
+  const success = withHead ? request.success : request.success?.slice(0, -1)
+  await connections.writes.call('txn', { ...request, ...(success === undefined ? {} : { success }) }, { signal, repeatable: false })
 }
 
 /** Runs `work` over and over in `lanes` for `milliseconds`; returns each run's time in milliseconds. */

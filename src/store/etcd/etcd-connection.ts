@@ -3,8 +3,9 @@ import type { Log } from '../../core/log.ts'
 import { StoreError } from '../store.ts'
 import { untilAborted } from '../../core/until-aborted.ts'
 import { ClusterIdentity } from './cluster-identity.ts'
-import { callMetadata, EtcdEndpoint, type EtcdTls, type StreamCalls, type UnaryCalls } from './etcd-endpoint.ts'
+import { callMetadata, EtcdEndpoint, type StreamCalls, type UnaryCalls } from './etcd-endpoint.ts'
 import { etcdError, statusOf } from './etcd-errors.ts'
+import type { EtcdTls } from './unary-session.ts'
 
 /** How the cluster is reached. */
 export interface EtcdConnectionOptions {
@@ -136,7 +137,7 @@ export class EtcdConnection {
       signal,
     }: { method: M; request: UnaryCalls[M]['request']; token: string | undefined; deadline: number; signal: AbortSignal },
   ): Promise<UnaryCalls[M]['response']> {
-    const call = endpoint.call(method, request, { metadata: callMetadata(token), deadline })
+    const call = endpoint.call(method, request, { token, deadline })
     const cancel = (): void => call.cancel()
     signal.addEventListener('abort', cancel, { once: true })
     this.#running.add(cancel)
@@ -163,9 +164,7 @@ export class EtcdConnection {
   async #authenticate(endpoint: EtcdEndpoint, deadline: number): Promise<string | undefined> {
     const { username, password = '' } = this.#options
     if (username === undefined) return undefined
-    this.#token ??= endpoint
-      .call('authenticate', { name: username, password }, { metadata: callMetadata(undefined), deadline })
-      .response.then(({ token }) => token)
+    this.#token ??= endpoint.call('authenticate', { name: username, password }, { token: undefined, deadline }).response.then(({ token }) => token)
     const token = this.#token
     try {
       return await token

@@ -1,9 +1,10 @@
-import { CompareResult, CompareTarget, type ILeaseKeepAliveResponse, type ITxnRequest } from 'etcd3'
+import { CompareResult, CompareTarget, type ILeaseKeepAliveResponse } from 'etcd3'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Log } from '../../core/log.ts'
 import { StoreError, type Leadership } from '../store.ts'
 import type { EtcdConnection } from './etcd-connection.ts'
 import { etcdError } from './etcd-errors.ts'
+import type { TransactionRequest } from './etcd-messages.ts'
 
 /** How long a leader that vanished keeps the others waiting. */
 const ttlSeconds = 10
@@ -43,7 +44,7 @@ export async function campaign(options: ElectionOptions, signal: AbortSignal): P
   }
 }
 
-function takeKey(key: Buffer, lease: string): ITxnRequest {
+function takeKey(key: Buffer, lease: string): TransactionRequest {
   return {
     compare: [{ key, target: CompareTarget.Create, result: CompareResult.Equal, create_revision: 0 }],
     success: [{ request_put: { key, value: Buffer.from(lease), lease } }],

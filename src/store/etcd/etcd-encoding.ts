@@ -1,8 +1,9 @@
 import { randomUUID } from 'node:crypto'
-import { CompareResult, CompareTarget, type ICompare, type IEvent, type IKeyValue, type IRangeRequest, type IRequestOp, type ITxnRequest } from 'etcd3'
+import { CompareResult, CompareTarget, type IEvent, type IKeyValue } from 'etcd3'
 import { prefixEnd } from '../key-range.ts'
 import { watchedPrefixes } from '../keys.ts'
 import type { Head } from './cluster-identity.ts'
+import type { Compare, Operation, RangeRequest, TransactionRequest } from './etcd-messages.ts'
 import { storeRevision, type Change, type Entry, type Guard, type RangeQuery, type Transaction, type Write } from '../store.ts'
 
 /**
@@ -34,7 +35,7 @@ export class EtcdEncoding {
     return Buffer.from(this.#prefix + name)
   }
 
-  range({ prefix, after = '', before, limit, revision = storeRevision(0) }: RangeQuery): IRangeRequest {
+  range({ prefix, after = '', before, limit, revision = storeRevision(0) }: RangeQuery): RangeRequest {
     const within = this.#within(prefix)
     const key = after < prefix || after < firstName ? within.key : this.key(`${after}\0`)
     const end = before === undefined ? undefined : this.key(before)
@@ -48,7 +49,7 @@ export class EtcdEncoding {
     return { key: this.head, rangeEnd: endOf(ends.includes(undefined) ? undefined : ends.toSorted().at(-1)) }
   }
 
-  transaction({ guards, writes }: Transaction): ITxnRequest {
+  transaction({ guards, writes }: Transaction): TransactionRequest {
     const success = writes.map((write) => this.#operation(write))
     const isWatched = writes.some((write) => watchedPrefixes.some((prefix) => write.key.startsWith(prefix)))
     if (isWatched) success.push({ request_put: { key: this.head, value: Buffer.from(`${this.#writer} ${++this.#commits}`) } })
@@ -86,14 +87,14 @@ export class EtcdEncoding {
     return { key: this.key(prefix === '' ? firstName : prefix), range_end: endOf(prefixEnd(this.#prefix + prefix)) }
   }
 
-  #compare(guard: Guard): ICompare {
+  #compare(guard: Guard): Compare {
     if (guard.kind === 'empty') return { ...this.#within(guard.prefix), target: CompareTarget.Create, result: CompareResult.Equal, create_revision: 0 }
     const key = this.key(guard.key)
     if (guard.kind === 'unchanged') return { key, target: CompareTarget.Mod, result: CompareResult.Equal, mod_revision: guard.revision }
     return { key, target: CompareTarget.Create, result: guard.kind === 'absent' ? CompareResult.Equal : CompareResult.Greater, create_revision: 0 }
   }
 
-  #operation(write: Write): IRequestOp {
+  #operation(write: Write): Operation {
     const key = this.key(write.key)
     if (write.kind === 'delete') return { request_delete_range: { key } }
     const { buffer, byteOffset, byteLength } = write.value

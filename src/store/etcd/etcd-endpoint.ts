@@ -1,5 +1,6 @@
 import { connectivityState, credentials, Metadata, type ChannelCredentials, type Client, type ClientDuplexStream, type ServiceError } from '@grpc/grpc-js'
 import { isIP } from 'node:net'
+import { setTimeout as delay } from 'node:timers/promises'
 import { checkServerIdentity as verifyIdentity, type PeerCertificate } from 'node:tls'
 import type {
   IAuthenticateRequest,
@@ -10,20 +11,20 @@ import type {
   ILeaseKeepAliveResponse,
   ILeaseRevokeRequest,
   ILeaseRevokeResponse,
-  IRangeRequest,
   IRangeResponse,
-  ITxnRequest,
   ITxnResponse,
   IWatchRequest,
   IWatchResponse,
 } from 'etcd3'
 // The stubs themselves: etcd3's own pool repeats transactions that may have committed, and hides gRPC codes and running calls.
 import { Host } from 'etcd3/lib/connection-pool.js'
+import { decodeRange, decodeTransaction, encodeRange, encodeTransaction, type RangeRequest, type TransactionRequest } from './etcd-messages.ts'
+import { UnarySession, type EtcdTls, type RunningCall, type UnaryOptions } from './unary-session.ts'
 
 /** The unary calls that the adapter makes, with their messages. */
 export interface UnaryCalls {
-  range: { request: IRangeRequest; response: IRangeResponse }
-  txn: { request: ITxnRequest; response: ITxnResponse }
+  range: { request: RangeRequest; response: IRangeResponse }
+  txn: { request: TransactionRequest; response: ITxnResponse }
   leaseGrant: { request: ILeaseGrantRequest; response: ILeaseGrantResponse }
   leaseRevoke: { request: ILeaseRevokeRequest; response: ILeaseRevokeResponse }
   authenticate: { request: IAuthenticateRequest; response: IAuthenticateResponse }
@@ -37,12 +38,8 @@ export interface StreamCalls {
 
 const serviceOf = { range: 'KV', txn: 'KV', leaseGrant: 'Lease', leaseRevoke: 'Lease', authenticate: 'Auth', watch: 'Watch', leaseKeepAlive: 'Lease' } as const
 
-/** Certificates for `https` endpoints, as PEM. Without `ca` the system's roots are trusted. */
-export interface EtcdTls {
-  readonly ca?: Buffer
-  readonly key?: Buffer
-  readonly cert?: Buffer
-}
+/** How long a patient caller waits from one failed connection of its own to the next; the channel has a pace of its own. */
+const reconnectEveryMs = 100
 
 const channelOptions = {
   // A range of large records is larger than gRPC's default of 4 MiB.
@@ -55,19 +52,31 @@ const channelOptions = {
   'grpc.max_reconnect_backoff_ms': 1000,
 }
 
-/** One running unary call: `response` rejects with the driver's error; `cancel` makes it do so. */
-export interface RunningCall<T> {
-  readonly response: Promise<T>
-  cancel(): void
-}
-
 type UnaryCallback = (error: ServiceError | null, response: unknown) => void
 type UnaryStub = (...call: [request: unknown, metadata: Metadata, options: { deadline: Date }, callback: UnaryCallback]) => { cancel(): void }
 type StreamStub = (metadata: Metadata) => unknown
 
-/** One etcd member: its channel, made on first use. Nothing is repeated here. */
+/** The calls that all reads and writes wait for: sent over a connection of their own, with a codec of their own. */
+const direct = {
+  range: { path: '/etcdserverpb.KV/Range', encode: encodeRange, decode: decodeRange },
+  txn: { path: '/etcdserverpb.KV/Txn', encode: encodeTransaction, decode: decodeTransaction },
+} as const satisfies { [M in 'range' | 'txn']: DirectCall<M> }
+
+interface DirectCall<M extends keyof UnaryCalls> {
+  readonly path: string
+  readonly encode: (request: UnaryCalls[M]['request']) => Uint8Array
+  readonly decode: (bytes: Uint8Array) => UnaryCalls[M]['response']
+}
+
+function directCall<M extends keyof UnaryCalls>(method: M): DirectCall<M> | undefined {
+  // `direct` has the row of the very method.
+  return method in direct ? (direct[method as keyof typeof direct] as unknown as DirectCall<M>) : undefined
+}
+
+/** One etcd member: a channel for streams and leases, and a lean connection for reads and transactions; both made on first use. Nothing is repeated here. */
 export class EtcdEndpoint {
   readonly #host: Host
+  readonly #session: UnarySession
 
   constructor(endpoint: string, tls: EtcdTls | undefined) {
     const { hostname, protocol } = new URL(endpoint)
@@ -75,12 +84,13 @@ export class EtcdEndpoint {
     const secure = protocol === 'https:'
     // grpc-js would send an address as the server's name, which TLS forbids and Node refuses. etcd takes no notice of the name.
     const nameOption = secure && isIP(address) !== 0 ? { 'grpc.ssl_target_name_override': 'etcd' } : {}
+    this.#session = new UnarySession(endpoint, secure ? tls : undefined)
     this.#host = new Host(endpoint, secure ? tlsCredentials(address, tls) : credentials.createInsecure(), { ...channelOptions, ...nameOption })
   }
 
   /** True where a call would be sent at once. */
   isConnected(): boolean {
-    return this.#host.getServiceClient('KV').getChannel().getConnectivityState(true) === connectivityState.READY
+    return this.#session.isConnected && this.#host.getServiceClient('KV').getChannel().getConnectivityState(true) === connectivityState.READY
   }
 
   /**
@@ -91,7 +101,12 @@ export class EtcdEndpoint {
     const channel = this.#host.getServiceClient('KV').getChannel()
     for (;;) {
       const state = channel.getConnectivityState(true)
-      if (state === connectivityState.READY) return true
+      if (state === connectivityState.READY) {
+        if (await this.#session.connected(deadline)) return true
+        if (!patient || Date.now() + reconnectEveryMs > deadline) return false
+        await delay(reconnectEveryMs)
+        continue
+      }
       if (state === connectivityState.SHUTDOWN || (state === connectivityState.TRANSIENT_FAILURE && !patient)) return false
       const changed = await new Promise<boolean>((resolve) => {
         channel.watchConnectivityState(state, deadline, (error) => resolve(error === undefined))
@@ -101,16 +116,17 @@ export class EtcdEndpoint {
   }
 
   /** Sends one request. `deadline` is in milliseconds since 1970. */
-  call<M extends keyof UnaryCalls>(
-    method: M,
-    request: UnaryCalls[M]['request'],
-    options: { metadata: Metadata; deadline: number },
-  ): RunningCall<UnaryCalls[M]['response']> {
+  call<M extends keyof UnaryCalls>(method: M, request: UnaryCalls[M]['request'], options: UnaryOptions): RunningCall<UnaryCalls[M]['response']> {
+    const lean = directCall(method)
+    if (lean !== undefined) {
+      const { response, cancel } = this.#session.call(lean.path, lean.encode(request), options)
+      return { response: response.then(lean.decode), cancel }
+    }
     const client = this.#host.getServiceClient(serviceOf[method])
     const { promise, resolve, reject } = Promise.withResolvers<UnaryCalls[M]['response']>()
     // The stub's methods come from the .proto file at run time; UnaryCalls has their types.
     const stub = (client as Client & Record<M, UnaryStub>)[method].bind(client)
-    const call = stub(request, options.metadata, { deadline: new Date(options.deadline) }, (error, response) => {
+    const call = stub(request, callMetadata(options.token), { deadline: new Date(options.deadline) }, (error, response) => {
       if (error === null) resolve(response as UnaryCalls[M]['response'])
       else reject(error)
     })
@@ -125,6 +141,7 @@ export class EtcdEndpoint {
   }
 
   close(): void {
+    this.#session.close()
     this.#host.close()
   }
 }

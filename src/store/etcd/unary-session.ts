@@ -1,0 +1,215 @@
+import { status } from '@grpc/grpc-js'
+import { connect, constants, type ClientHttp2Session, type ClientHttp2Stream, type IncomingHttpHeaders, type IncomingHttpStatusHeader } from 'node:http2'
+import { untilAborted } from '../../core/until-aborted.ts'
+
+/** A call that failed, with its gRPC status. */
+class UnaryError extends Error {
+  override readonly name = 'UnaryError'
+  readonly code: number
+  constructor(code: number, message: string, cause?: unknown) {
+    super(message, cause === undefined ? undefined : { cause })
+    this.code = code
+  }
+}
+
+/** Certificates for `https` endpoints, as PEM. Without `ca` the system's roots are trusted. */
+export interface EtcdTls {
+  readonly ca?: Buffer
+  readonly key?: Buffer
+  readonly cert?: Buffer
+}
+
+/** One running unary call: `response` rejects with the driver's error; `cancel` makes it do so. */
+export interface RunningCall<T> {
+  readonly response: Promise<T>
+  cancel(): void
+}
+
+/** What goes with one call. */
+export interface UnaryOptions {
+  readonly token: string | undefined
+  /** In milliseconds since 1970. */
+  readonly deadline: number
+}
+
+/** Bytes that may come before they are acknowledged: a page of records at once. */
+const windowBytes = 8 * 1024 * 1024
+const frameHeaderBytes = 5
+
+/** The message with gRPC's frame round it. */
+function framed(message: Uint8Array): Buffer {
+  const frame = Buffer.allocUnsafe(frameHeaderBytes + message.length)
+  frame[0] = 0
+  frame.writeUInt32BE(message.length, 1)
+  frame.set(message, frameHeaderBytes)
+  return frame
+}
+
+/** The one message in the frames of an answer. */
+function unframed(chunks: readonly Buffer[]): Buffer {
+  const [only] = chunks
+  const bytes = chunks.length === 1 && only !== undefined ? only : Buffer.concat(chunks)
+  if (bytes.length < frameHeaderBytes || bytes[0] !== 0 || bytes.readUInt32BE(1) !== bytes.length - frameHeaderBytes) {
+    throw new UnaryError(status.INTERNAL, 'the answer is no single message')
+  }
+  return bytes.subarray(frameHeaderBytes)
+}
+
+/** The status of an answer that failed; undefined where it says that it did not. */
+function failureOf(headers: IncomingHttpHeaders): UnaryError | undefined {
+  const code = headers['grpc-status']
+  if (code === '0') return undefined
+  const message = headers['grpc-message']
+  if (code === undefined) return new UnaryError(status.UNAVAILABLE, 'the answer was cut off')
+  return new UnaryError(Number(code), typeof message === 'string' ? decodeURIComponent(message) : '')
+}
+
+/**
+ * Unary gRPC calls to one etcd member over one HTTP/2 connection, bytes in and bytes out: a third of what a general client takes, and every read waits for one of
+ * them. Connects when it is asked to, and anew after the connection broke; nothing is repeated.
+ */
+export class UnarySession {
+  readonly #address: string
+  readonly #tls: EtcdTls | undefined
+  #session: ClientHttp2Session | undefined
+  #connecting: Promise<boolean> | undefined
+
+  constructor(address: string, tls: EtcdTls | undefined) {
+    this.#address = address
+    this.#tls = tls
+  }
+
+  /** True where a call would be sent at once. */
+  get isConnected(): boolean {
+    return this.#usable() !== undefined
+  }
+
+  /** Resolves true once it is connected, false where connecting failed or took until `deadline` (milliseconds since 1970). */
+  async connected(deadline: number): Promise<boolean> {
+    if (this.isConnected) return true
+    const connecting = (this.#connecting ??= this.#connect())
+    const patience = AbortSignal.timeout(Math.max(0, Math.ceil(deadline - Date.now())))
+    return untilAborted(connecting, patience).catch((error: unknown) => {
+      if (patience.aborted) return false
+      throw error
+    })
+  }
+
+  /** Sends one request on the connection that there is. `response` rejects with an error whose `code` is a gRPC status. */
+  call(path: string, message: Uint8Array, { token, deadline }: UnaryOptions): RunningCall<Buffer> {
+    const { promise, resolve, reject } = Promise.withResolvers<Buffer>()
+    const session = this.#usable()
+    if (session === undefined) {
+      reject(new UnaryError(status.UNAVAILABLE, 'there is no connection'))
+      return { response: promise, cancel: () => undefined }
+    }
+    const leftMs = Math.max(1, Math.ceil(deadline - Date.now()))
+    const stream = session.request({
+      ':method': 'POST',
+      ':path': path,
+      'content-type': 'application/grpc',
+      te: 'trailers',
+      // etcd then refuses at once where its member has lost the leader.
+      hasleader: 'true',
+      'grpc-timeout': `${leftMs}m`,
+      ...(token === undefined ? {} : { token }),
+    })
+    const end = (error: UnaryError): void => {
+      reject(error)
+      stream.close(constants.NGHTTP2_CANCEL)
+    }
+    const timer = setTimeout(() => {
+      end(new UnaryError(status.DEADLINE_EXCEEDED, 'there was no answer in time'))
+      // The connection may have gone silent: the next call makes another one.
+      this.#drop(session)
+    }, leftMs)
+    const settle = (outcome: Buffer | UnaryError): void => {
+      clearTimeout(timer)
+      if (Buffer.isBuffer(outcome)) resolve(outcome)
+      else reject(outcome)
+    }
+    receive(stream, settle)
+    stream.end(framed(message))
+    return {
+      response: promise,
+      cancel: () => {
+        clearTimeout(timer)
+        end(new UnaryError(status.CANCELLED, 'the call was cancelled'))
+      },
+    }
+  }
+
+  close(): void {
+    const session = this.#session
+    if (session !== undefined) {
+      this.#drop(session)
+      session.destroy()
+    }
+  }
+
+  /** The connection, where calls can be sent on it: one that broke may not have said so yet. */
+  #usable(): ClientHttp2Session | undefined {
+    const session = this.#session
+    return session === undefined || session.closed || session.destroyed ? undefined : session
+  }
+
+  /** Calls that are under way go on; new ones need another connection. */
+  #drop(session: ClientHttp2Session): void {
+    if (this.#session === session) this.#session = undefined
+    session.close()
+  }
+
+  #connect(): Promise<boolean> {
+    const { promise, resolve } = Promise.withResolvers<boolean>()
+    const isMine = (): boolean => this.#connecting === promise
+    const session = connect(this.#address, { ...this.#tls, settings: { enablePush: false, initialWindowSize: windowBytes } })
+    session.once('connect', () => {
+      session.setLocalWindowSize(windowBytes)
+      this.#session = session
+      if (isMine()) this.#connecting = undefined
+      resolve(true)
+    })
+    const ended = (): void => {
+      if (this.#session === session) this.#session = undefined
+      if (isMine()) this.#connecting = undefined
+      resolve(false)
+    }
+    // What broke it is told to the calls; here it only matters that it is gone.
+    session.on('error', ended)
+    session.on('goaway', ended)
+    session.on('close', ended)
+    return promise
+  }
+}
+
+/** Collects the answer on a stream and settles it once: with the message's bytes, or with what went wrong. */
+function receive(stream: ClientHttp2Stream, settle: (outcome: Buffer | UnaryError) => void): void {
+  const chunks: Buffer[] = []
+  let failure: UnaryError | undefined
+  let isTold = false
+  const tell = (headers: IncomingHttpHeaders): void => {
+    failure = failureOf(headers)
+    isTold = true
+  }
+  stream.on('response', (headers: IncomingHttpHeaders & IncomingHttpStatusHeader) => {
+    if (headers[':status'] !== 200) failure = new UnaryError(status.UNAVAILABLE, `HTTP status ${headers[':status']}`)
+    else if (headers['grpc-status'] !== undefined) tell(headers)
+  })
+  stream.on('data', (chunk: Buffer) => chunks.push(chunk))
+  stream.on('trailers', tell)
+  stream.on('error', (error: Error) => settle(new UnaryError(status.UNAVAILABLE, 'the connection to etcd broke', error)))
+  // Comes last, also after an error.
+  stream.on('close', () => {
+    if (failure !== undefined) settle(failure)
+    else if (!isTold) settle(new UnaryError(status.UNAVAILABLE, 'the answer was cut off'))
+    else settle(messageIn(chunks))
+  })
+}
+
+function messageIn(chunks: readonly Buffer[]): Buffer | UnaryError {
+  try {
+    return unframed(chunks)
+  } catch (error) {
+    return error instanceof UnaryError ? error : new UnaryError(status.INTERNAL, 'the answer can not be read', error)
+  }
+}
