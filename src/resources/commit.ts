@@ -1,4 +1,5 @@
 import { DomainError } from '../core/errors.ts'
+import { watchedPrefixes } from '../store/keys.ts'
 import { StoreError, type Revision } from '../store/store.ts'
 import type { ChangeSet } from './change-set.ts'
 import { fromStore } from './faults.ts'
@@ -130,7 +131,7 @@ export async function commitPrepared<P, T>(services: Services, context: Mutation
     }
     const revision = await transact(services, changes)
     if (revision !== undefined) {
-      await settled(services, revision)
+      await settled(services, changes, revision)
       return result
     }
     const swept = await sweeper.finish(context.signal)
@@ -140,8 +141,12 @@ export async function commitPrepared<P, T>(services: Services, context: Mutation
   throw new DomainError(10, 'too many concurrent changes of the same resource; try again', { details: { retryAfterMs: 100 } })
 }
 
-/** Waits until the snapshot holds the commit; a watch that breaks after the commit must not turn a success into an error. */
-async function settled(services: Services, revision: Revision): Promise<void> {
+/**
+ * Waits until the snapshot holds the commit; a watch that breaks after the commit must not turn a success into an error. What the snapshot holds nothing of it is not
+ * told of either.
+ */
+async function settled(services: Services, changes: ChangeSet, revision: Revision): Promise<void> {
+  if (!changes.writes.some(({ key }) => watchedPrefixes.some((prefix) => key.startsWith(prefix)))) return
   try {
     await services.replica.reached(revision)
   } catch (error) {

@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto'
 import type { Element, Nodes } from 'hast'
 import { fromHtml } from 'hast-util-from-html'
 import { defaultSchema, sanitize, type Schema } from 'hast-util-sanitize'
@@ -24,21 +25,26 @@ function textOf(tree: Nodes): string {
   return JSON.stringify(tree, (key, value: unknown) => (key === 'position' || key === 'data' ? undefined : value))
 }
 
-/** The elements of the page that the HTML would be a part of: it must not change them, and all of it must be in the body. */
-function bodyOf(html: string): Element | undefined {
-  const page = fromHtml(`<!doctype html><html><head></head><body>${html}`)
+/**
+ * What the HTML comes to in the body of a page that goes on after it. Undefined where it changes the page round it, or swallows what follows: a tag, a comment or a
+ * text that is never closed.
+ */
+function shownIn(html: string): Nodes | undefined {
+  // No text holds its own digest.
+  const next = createHash('sha256').update(html).digest('hex')
+  const page = fromHtml(`<!doctype html><html><head></head><body>${html}<hr id="${next}">`)
   const root = page.children.find((node): node is Element => node.type === 'element')
   const [head, body] = root?.children.filter((node): node is Element => node.type === 'element') ?? []
   const isUntouched = [root, head, body].every((element) => Object.keys(element?.properties ?? {}).length === 0) && head?.children.length === 0
-  return isUntouched ? body : undefined
+  const shown: Nodes = { type: 'root', children: body?.children ?? [] }
+  return isUntouched && textOf(shown).includes(`"properties":{"id":"${next}"}`) ? shown : undefined
 }
 
 /** What is wrong with a readme, or undefined: the HTML that its Markdown makes must stay as it is when it is sanitized (rules 3.1). */
 export function readmeFault(content: string): string | undefined {
   try {
-    const body = bodyOf(markdown.render(content))
-    if (body === undefined) return 'must not change the page that it is shown in'
-    const shown: Nodes = { type: 'root', children: body.children }
+    const shown = shownIn(markdown.render(content))
+    if (shown === undefined) return 'must not change the page that it is shown in: something is never closed, or is of the page itself'
     return textOf(sanitize(shown, policy)) === textOf(shown)
       ? undefined
       : 'holds HTML that is not allowed: scripts, forms, frames, styles, event handlers, unusual links'

@@ -1,5 +1,5 @@
-import { parentPort, workerData } from 'node:worker_threads'
+import { parentPort } from 'node:worker_threads'
 import { readmeFault } from './readme-fault.ts'
 
-/** A thread of its own for one readme: started by checkReadme with the content, answers with what is wrong with it. */
-parentPort?.postMessage(readmeFault(workerData as string)) // checkReadme starts it with a text
+/** A thread of its own for readmes: gets their content, one at a time, from checkReadme and answers with what is wrong with each. */
+parentPort?.on('message', (content: string) => parentPort?.postMessage(readmeFault(content)))
