@@ -1,7 +1,7 @@
 import type { Services } from '../resources/services.ts'
 import { readHistory } from '../resources/registry/tag-history.ts'
 import type { Gate } from './gate.ts'
-import { parseInstant } from './instant.ts'
+import { parseInstant, perMillisecond } from './instant.ts'
 import type { Exchange } from './oci/exchange.ts'
 import type { HistoryRoute } from './oci/oci-handler.ts'
 import { RegistryError } from './registry-error.ts'
@@ -50,19 +50,23 @@ export function createHistoryRoute({ services, gate }: HistoryRouteOptions): His
 }
 
 function windowOf(query: URLSearchParams): Window {
-  const startMs = boundOf(query, 'start')
-  const endMs = boundOf(query, 'end')
-  if (startMs !== undefined && endMs !== undefined && endMs <= startMs) throw badTime('end', 'must be after start')
-  return { ...(startMs === undefined ? {} : { startMs }), ...(endMs === undefined ? {} : { endMs }) }
+  const start = boundOf(query, 'start')
+  const end = boundOf(query, 'end')
+  if (start !== undefined && end !== undefined && end <= start) throw badTime('end', 'must be after start')
+  return { ...(start === undefined ? {} : { startMs: toMs(start) }), ...(end === undefined ? {} : { endMs: toMs(end) }) }
 }
 
-/** Records have whole milliseconds: a bound between two of them means the later one. */
-function boundOf(query: URLSearchParams, name: 'start' | 'end'): number | undefined {
+function boundOf(query: URLSearchParams, name: 'start' | 'end'): bigint | undefined {
   const [text, ...more] = query.getAll(name)
   if (text === undefined || (text === '' && more.length === 0)) return undefined
   const instant = more.length > 0 ? undefined : parseInstant(text)
   if (instant === undefined) throw badTime(name, 'must be one ISO 8601 time, such as 2026-01-31T12:00:00Z')
-  return Math.max(0, instant)
+  return instant
+}
+
+/** Records have whole milliseconds: a bound between two of them means the later one. */
+function toMs(instant: bigint): number {
+  return instant <= 0n ? 0 : Number((instant + perMillisecond - 1n) / perMillisecond)
 }
 
 function badTime(name: string, description: string): RegistryError {

@@ -6,22 +6,26 @@ const zone = /(?:Z|(?<sign>[+\-\u2212])(?<hours>\d{2})(?::?(?<minutes>\d{2}))?)$
 
 const dayMs = 86_400_000
 
+/** What an instant is counted in: 10^-18 s, so that 18 digits of a second count exactly. */
+export const perMillisecond = 10n ** 15n
+
 /**
- * The instant of an ISO 8601 text, in milliseconds since 1970, upwards where it is finer: calendar, week and ordinal dates, basic and extended form, reduced to the year, month,
+ * The instant of an ISO 8601 text, in 10^-18 s since 1970: calendar, week and ordinal dates, basic and extended form, reduced to the year, month,
  * day, hour or minute, with a decimal fraction of the last part, `Z` or an offset. A date alone is its first moment; without a zone UTC is meant. A space may stand for
  * the `+` of an offset, as it does in a query whose `+` was not encoded, and for the `T`. Undefined for anything else, a day or time that does not exist included.
  */
-export function parseInstant(given: string): number | undefined {
+export function parseInstant(given: string): bigint | undefined {
   if (given.length > 64) return undefined
   const text = given.trim().replace(/ (?=\d{2}(?::?\d{2})?$)/, (space, at: number, whole: string) => (/[T ]\d/i.test(whole.slice(0, at)) ? '+' : space))
   const [date = '', time, ...rest] = text.split(/[Tt ]/)
   if (rest.length > 0) return undefined
   const day = readDate(date)
-  if (day === undefined || time === undefined) return day?.startMs
+  if (day === undefined) return undefined
+  if (time === undefined) return BigInt(day.startMs) * perMillisecond
   const offset = zone.exec(time)
   const within = withinDay(offset === null ? time : time.slice(0, offset.index))
   const shift = offset === null ? 0 : offsetMs(offset.groups ?? {})
-  return within === undefined || shift === undefined || !day.isWhole ? undefined : day.startMs + within - shift
+  return within === undefined || shift === undefined || !day.isWhole ? undefined : BigInt(day.startMs - shift) * perMillisecond + within
 }
 
 type Parts = Readonly<Record<string, string | undefined>>
@@ -65,8 +69,8 @@ function startOfWeekDate(year: number, weekNumber: number, weekday: number): num
   return new Date(thursday).getUTCFullYear() === year ? date : undefined
 }
 
-/** Milliseconds since midnight; 24:00 is the end of the day. A leap second is the second before it. */
-function withinDay(time: string): number | undefined {
+/** Since midnight; 24:00 is the end of the day. A leap second is the second before it. */
+function withinDay(time: string): bigint | undefined {
   const parts: Parts | undefined = clock.exec(time)?.groups
   if (parts === undefined) return undefined
   const hour = Number(parts['hour'])
@@ -74,15 +78,11 @@ function withinDay(time: string): number | undefined {
   const second = Math.min(Number(parts['second'] ?? 0), 59)
   if (hour > 24 || minute > 59 || Number(parts['second'] ?? 0) > 60) return undefined
   const unitMs = parts['second'] !== undefined ? 1000 : parts['minute'] !== undefined ? 60_000 : 3_600_000
-  const fraction = ceilFraction(parts['fraction'] ?? '0', unitMs)
-  const ms = hour * 3_600_000 + minute * 60_000 + second * 1000 + fraction
-  return ms > dayMs ? undefined : ms
-}
-
-/** `0.<digits>` of a unit in whole milliseconds, upwards. Exactly: a number has no room for the nanoseconds of our time. */
-function ceilFraction(digits: string, unitMs: number): number {
-  const scale = 10n ** BigInt(digits.length)
-  return Number((BigInt(digits) * BigInt(unitMs) + scale - 1n) / scale)
+  const digits = parts['fraction'] ?? '0'
+  // A unit is a thousand milliseconds at least, and there are 18 digits at most: nothing remains.
+  const fraction = (BigInt(digits) * BigInt(unitMs) * perMillisecond) / 10n ** BigInt(digits.length)
+  const since = BigInt(hour * 3_600_000 + minute * 60_000 + second * 1000) * perMillisecond + fraction
+  return since > BigInt(dayMs) * perMillisecond ? undefined : since
 }
 
 function offsetMs({ sign, hours = '0', minutes = '0' }: Parts): number | undefined {
