@@ -19,7 +19,8 @@ const drivers = [
   { packages: ['node:sqlite'], folders: ['store/sqlite'] },
   { packages: ['koa', 'koa-body', '@types/koa'], folders: ['api/http'] },
   { packages: ['@grpc/grpc-js', '@grpc/reflection', 'grpc-health-check'], folders: ['api/grpc', 'store/etcd'] },
-  { packages: ['undici', 're2js', 'jose'], folders: ['authn'] },
+  { packages: ['re2js', 'jose'], folders: ['authn'] },
+  { packages: ['undici'], folders: ['authn', 'registry/upstream/http'] },
   { packages: ['commander', 'yaml', 'ajv', 'pino'], folders: ['cmd'] },
   { packages: ['prom-client'], folders: ['api', 'cmd'] },
 ]
