@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { digestOf } from '../../../src/core/digest.ts'
-import type { UpstreamUnderTest } from './contract.ts'
 import { blobBytes, drain, freshBytes, freshRepo, never, putBlob } from './content.ts'
+import type { UpstreamUnderTest } from './upstream-under-test.ts'
 
 /** Blobs of the upstream port. */
 export function blobContract(running: () => UpstreamUnderTest): void {

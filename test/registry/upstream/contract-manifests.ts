@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { digestOf } from '../../../src/core/digest.ts'
-import type { UpstreamUnderTest } from './contract.ts'
 import { describeManifest, failureOf, freshBytes, freshImage, freshRepo, indexType, manifestOf, never, putBlob } from './content.ts'
+import type { UpstreamUnderTest } from './upstream-under-test.ts'
 
 /** Manifests of the upstream port. */
 export function manifestContract(running: () => UpstreamUnderTest): void {

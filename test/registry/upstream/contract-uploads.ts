@@ -2,8 +2,8 @@ import { Readable } from 'node:stream'
 import { describe, expect, test } from 'vitest'
 import { digestOf } from '../../../src/core/digest.ts'
 import type { Upload } from '../../../src/registry/upstream/upstream.ts'
-import type { UpstreamUnderTest } from './contract.ts'
 import { blobBytes, bodyOf, failureOf, freshBytes, freshRepo, never } from './content.ts'
+import type { UpstreamUnderTest } from './upstream-under-test.ts'
 
 /** Uploads of the upstream port. */
 export function uploadContract(running: () => UpstreamUnderTest): void {

@@ -1,16 +1,8 @@
 import { afterAll, beforeAll, describe } from 'vitest'
-import type { Upstream } from '../../../src/registry/upstream/upstream.ts'
 import { blobContract } from './contract-blobs.ts'
 import { manifestContract } from './contract-manifests.ts'
 import { uploadContract } from './contract-uploads.ts'
-
-/** A running upstream. */
-export interface UpstreamUnderTest {
-  readonly upstream: Upstream
-  /** The same upstream as another process has it, which remembers nothing. */
-  another(): Promise<Upstream>
-  stop(): Promise<void>
-}
+import type { UpstreamUnderTest } from './upstream-under-test.ts'
 
 /** What every adapter of the upstream port keeps to. */
 export function upstreamContract(start: () => Promise<UpstreamUnderTest>): void {
