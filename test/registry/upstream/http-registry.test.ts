@@ -129,6 +129,21 @@ describeWithPart('registry', 'a distribution registry', () => {
     expect(await failureOf(upstream.putManifest(freshRepo(), image, never))).toBe('refused')
   })
 
+  test('a manifest that the registry does not want for several reasons is refused, not to be tried again', async () => {
+    const { url } = await running()
+    const upstream = connected(url)
+    const repo = freshRepo()
+    const layers = [
+      {
+        mediaType: 'application/vnd.oci.image.layer.nondistributable.v1.tar+gzip',
+        digest: digestOf(freshBytes(5)),
+        size: 5,
+        urls: ['https://example.com/layer'],
+      },
+    ]
+    expect(await failureOf(upstream.putManifest(repo, await freshImage(upstream, repo, { layers }), never))).toBe('refused')
+  })
+
   test('an upload goes on after the registry was killed, although its new secret does not know the state', async () => {
     const registry = await running()
     const upstream = connected(registry.url)

@@ -9,6 +9,9 @@ const kindsOfCodes: Readonly<Record<string, UpstreamErrorKind>> = {
   RANGE_INVALID: 'range_invalid',
   DIGEST_INVALID: 'digest_mismatch',
   TOOMANYREQUESTS: 'unavailable',
+  // Distribution says 500 where what it says is several things.
+  MANIFEST_BLOB_UNKNOWN: 'refused',
+  MANIFEST_INVALID: 'refused',
 }
 
 /** What a status means. */
@@ -24,20 +27,25 @@ const kindsOfStatuses: Readonly<Record<number, UpstreamErrorKind>> = {
 /** An answer that is no success. */
 export interface Failure {
   readonly status: number
-  /** The first code of the OCI error envelope; undefined where there is none. */
+  /** The first code of the OCI error envelope that says something; undefined where there is none. */
   readonly code: string | undefined
 }
 
 /** Reads what an answer says went wrong. */
 export async function failureOf({ statusCode, body }: Dispatcher.ResponseData): Promise<Failure> {
   const text = await bounded(body)
-  let code: unknown
+  const codes = codesIn(text)
+  return { status: statusCode, code: codes.find((code) => code !== 'UNKNOWN') ?? codes[0] }
+}
+
+/** The codes of an OCI error envelope; none in a proxy's page, whose status has to do. */
+function codesIn(text: string): string[] {
   try {
-    code = (JSON.parse(text) as { errors?: { code?: unknown }[] } | null)?.errors?.[0]?.code
+    const { errors } = JSON.parse(text) as { errors?: { code?: unknown }[] } // a cast of what is not known yet: whatever does not fit throws
+    return (errors ?? []).map(({ code }) => code).filter((code) => typeof code === 'string')
   } catch {
-    // A proxy's page: its status has to do.
+    return []
   }
-  return { status: statusCode, code: typeof code === 'string' ? code : undefined }
 }
 
 /** The failure as the port has it. */
