@@ -1,6 +1,7 @@
 import { doorCases } from './cases-doors.ts'
 import { groupCases } from './cases-groups.ts'
 import { identityCases } from './cases-identities.ts'
+import { imagesCases } from './cases-images.ts'
 import { registryCases } from './cases-registry.ts'
 import { roleBindingCases } from './cases-role-bindings.ts'
 import { roleCases } from './cases-roles.ts'
@@ -15,6 +16,7 @@ export const cases: Readonly<Record<string, MethodCase>> = {
   ...roleCases,
   ...roleBindingCases,
   ...registryCases,
+  ...imagesCases,
 }
 
 /** A row with its method. */

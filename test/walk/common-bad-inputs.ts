@@ -77,6 +77,11 @@ const lists: readonly BadInput[] = [
   { what: 'an in_root that is neither true nor false', only: 'rest', request: withUidp({ inRoot: 'maybe' }), fields: ['uidp.in_root'] },
 ]
 
+/** True where a path without the uid is that of another method, or of none: the uid is a part of a resource, of a deletion, or the path goes on behind it. */
+function isRouted(method: MethodRow, place: readonly string[]): boolean {
+  return method.verb === 'delete' || place.length > 1 || /\}[/:]/.test(method.http[0]?.template ?? '')
+}
+
 /** What a method refuses whose request names one resource by its uid. */
 function places(method: MethodRow): BadInput[] {
   const place = placeOf(method)
@@ -103,7 +108,7 @@ function places(method: MethodRow): BadInput[] {
       breaks,
       request: place.length === 1 ? at('') : () => ({}),
       fields: [field],
-      ...(method.verb === 'delete' || place.length > 1 ? { only: 'grpc' } : {}),
+      ...(isRouted(method, place) ? { only: 'grpc' } : {}),
     },
   ]
 }

@@ -1,6 +1,7 @@
 import { create } from '@bufbuild/protobuf'
 import { DomainError } from '../../core/errors.ts'
 import type { Digest } from '../../core/digest.ts'
+import { errorDomainSuffix } from '../../core/schema.ts'
 import type { Uid } from '../../core/uid.ts'
 import { ArchitecturesSchema, SizeSchema, type GetArchitecturesRequest, type GetSizeRequest } from '../../gen/taproot/registry/v2/images_pb.ts'
 import type { ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
@@ -12,11 +13,15 @@ import { heldManifest } from './manifests.ts'
 const noArchitecture = 'unknown'
 const defaultArchitecture = 'amd64'
 
+function imageNotFound(name: string): DomainError {
+  return notFound('Image', name, { resourceType: `registry.${errorDomainSuffix}/Image` })
+}
+
 async function imageAt(services: Services, context: Context, image: { repoUid: string; digest: string }): Promise<ManifestRecord> {
   if (image.digest === '') throw DomainError.invalid('digest', 'is required')
   // The schema checked the digest; authorization found the repo.
   const record = await heldManifest(services, { repo: image.repoUid as Uid, digest: image.digest as Digest }, context.signal)
-  if (record === undefined) throw notFound('Image', `${image.repoUid}@${image.digest}`)
+  if (record === undefined) throw imageNotFound(`${image.repoUid}@${image.digest}`)
   return record
 }
 
@@ -40,7 +45,7 @@ export const getSize: Handler = async (services, context, message) => {
   const wanted = request.architecture === '' ? defaultArchitecture : request.architecture
   const record = await imageAt(services, context, request)
   const image = imagesOf(request.digest, record).find(({ architecture }) => architecture === wanted)
-  if (image === undefined) throw notFound('Image', `${request.repoUid}@${request.digest} (${wanted})`)
+  if (image === undefined) throw imageNotFound(`${request.repoUid}@${request.digest} (${wanted})`)
   const { config, layers } = image.digest === request.digest ? record : await imageAt(services, context, { repoUid: request.repoUid, digest: image.digest })
   const size = layers.reduce((sum, layer) => sum + layer.size, config?.size ?? 0n)
   return { message: create(SizeSchema, { size, architecture: wanted }) }
