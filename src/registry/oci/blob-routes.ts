@@ -1,4 +1,3 @@
-import { pipeline } from 'node:stream/promises'
 import type { Digest } from '../../core/digest.ts'
 import type { Uid } from '../../core/uid.ts'
 import { DomainError } from '../../core/errors.ts'
@@ -10,6 +9,7 @@ import type { Exchange, HeaderLines } from './exchange.ts'
 import { isUnchanged, whoPulls } from './manifest-routes.ts'
 import { enterRepo, type OciHost } from './oci-host.ts'
 import type { OciPath } from './oci-path.ts'
+import { sendBody } from './send-body.ts'
 
 type BlobPath = Extract<OciPath, { kind: 'blob' }>
 
@@ -41,7 +41,7 @@ export async function getBlob(host: OciHost, exchange: Exchange, path: BlobPath)
     const stream = await readBlob(host, exchange, { repo, digest: held.upstreamDigest as Digest, wanted, size }) // a cast: the record holds nothing else
     host.pulled({ repo, repository, digest, tag: undefined, type: 'blob', method: 'GET', ...whoPulls(host, exchange, entry) })
     exchange.open(wanted.kind === 'part' ? 206 : 200, headers)
-    await sendBody(host, exchange, stream)
+    await sendBlob(host, exchange, stream)
   }
 }
 
@@ -75,15 +75,16 @@ async function readBlob(host: OciHost, exchange: Exchange, source: { repo: Uid; 
   return stream
 }
 
-/** As fast as the client takes it; one that takes nothing for too long is let go. Resolves when all is sent, or the client is gone. */
-async function sendBody(host: OciHost, exchange: Exchange, { body }: BlobStream): Promise<void> {
+/** A client that takes nothing for too long is let go. Resolves when all is sent, or the client is gone. */
+async function sendBlob(host: OciHost, exchange: Exchange, { body }: BlobStream): Promise<void> {
   const { response } = exchange
   response.setTimeout(host.idleMs, () => response.destroy())
   try {
-    await pipeline(body, response)
+    await sendBody(response, body)
   } catch (error) {
-    // The status is sent: all that is left is to end the connection, which the pipeline did.
+    // The status is sent: all that is left is to end the connection.
     if (!exchange.signal.aborted) host.services.log.warn('a blob was not sent to its end', { requestId: exchange.requestId, error: String(error) })
+    response.destroy()
   }
 }
 
