@@ -4,6 +4,7 @@ import { Command, Option } from 'commander'
 import type { Role } from './config/config.ts'
 import { runApi, runDev, runRegistry } from './run.ts'
 import { pullTokenCommand } from './pull-token/command.ts'
+import { collectGarbage, parseHours, type CollectGarbageOptions } from './collect-garbage.ts'
 import { printConfig } from './print-config.ts'
 import { printDevToken } from './print-dev-token.ts'
 
@@ -58,6 +59,16 @@ export async function main(argv: readonly string[]): Promise<void> {
     .addOption(configOption())
     .action((options: { subject: string; audience?: string; claim: Record<string, string>; config?: string }) => printDevToken(options))
   program.addCommand(pullTokenCommand(configOption))
+  program
+    .command('collect-garbage')
+    .description(
+      'remove what no tag, history, index or referrer needs, and on the embedded upstream what no record tells of; on the embedded store the server must be stopped',
+    )
+    .option('--dry-run', 'only count')
+    .option('--grace-hours <hours>', 'how long what nothing needs is kept; registry.collect.graceHours if absent', parseHours)
+    .addOption(new Option('--role <role>', 'whose settings').choices(['registry', 'dev']).default('dev'))
+    .addOption(configOption())
+    .action((options: CollectGarbageOptions) => collectGarbage(options))
   program
     .command('config')
     .description('print the effective configuration as YAML, secrets masked')

@@ -11,6 +11,7 @@ import { pagesOf } from '../../resources/trim/pages.ts'
 import type { Services } from '../../resources/services.ts'
 import { manifestsKey } from '../../store/keys.ts'
 import type { Guard, Write } from '../../store/store.ts'
+import type { DiskUpstream } from '../upstream/disk/disk-upstream.ts'
 import type { Upstream } from '../upstream/upstream.ts'
 import { garbageOf, type Garbage, type RepoContent } from './needed.ts'
 
@@ -37,6 +38,11 @@ const maxAtOnce = 50
 const discardPrefix = 'x/discard/'
 
 type Sort = 'manifest' | 'blob'
+
+/** True for the embedded upstream, which leaves more to us than a registry does. */
+export function isEmbedded(upstream: Upstream): upstream is DiskUpstream {
+  return 'collectUploads' in upstream
+}
 
 function discardKey(repo: Uid, sort: Sort, digest: string): string {
   return `${discardPrefix}${repo}/${sort}/${digest}`
@@ -79,6 +85,32 @@ export class Collector {
         if (Number(Buffer.from(value).toString()) > goneBeforeMs) continue
         add(await this.#collectRemoved(trustedUid(key.slice(removedRepoPrefix.length)), signal))
       }
+    }
+    // What was uploaded and never finished; other registries have such a rule of their own.
+    if (this.#options.dryRun !== true && isEmbedded(this.#upstream)) await this.#upstream.collectUploads(this.#options.graceMs)
+    return sum
+  }
+
+  /**
+   * Removes bytes that no record tells of: put by a process that ended before it recorded them. Only while nobody else uses the upstream: what is younger than the
+   * grace period is left alone. Rejects as `collect`.
+   */
+  async collectOrphans(upstream: Pick<DiskUpstream, 'stored'>, signal: AbortSignal): Promise<Pick<Collected, 'manifests' | 'blobs'>> {
+    const { graceMs, dryRun = false } = this.#options
+    const youngAfterMs = this.#services.clock.now() - graceMs
+    const sum = { manifests: 0, blobs: 0 }
+    let of: { repo: Uid; held: { manifests: Set<string>; blobs: Set<string> } } | undefined
+    for await (const { repo, kind, digest, modifiedMs } of upstream.stored()) {
+      signal.throwIfAborted()
+      if (modifiedMs > youngAfterMs) continue
+      // They come repo by repo.
+      if (of?.repo !== repo) of = { repo, held: await this.#upstreamDigests(repo, signal) }
+      const held = kind === 'manifest' ? of.held.manifests : of.held.blobs
+      if (held.has(digest)) continue
+      sum[kind === 'manifest' ? 'manifests' : 'blobs'] += 1
+      if (dryRun) continue
+      if (kind === 'manifest') await this.#upstream.deleteManifest(repo, digest, signal)
+      else await this.#upstream.deleteBlob(repo, digest, signal)
     }
     return sum
   }

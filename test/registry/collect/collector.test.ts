@@ -1,0 +1,235 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import type { Digest } from '../../../src/core/digest.ts'
+import type { Uid } from '../../../src/core/uid.ts'
+import { Collector, type CollectOptions } from '../../../src/registry/collect/collector.ts'
+import { findRepository } from '../../../src/resources/registry/repo-paths.ts'
+import { tagNamed } from '../../../src/resources/registry/tags.ts'
+import { historyPrefix } from '../../../src/resources/registry/tag-history.ts'
+import type { DiskUpstream } from '../../../src/registry/upstream/disk/disk-upstream.ts'
+import { UpstreamError, type Upstream } from '../../../src/registry/upstream/upstream.ts'
+import { ok } from '../../harness/test-server.ts'
+import { startRegistry } from '../../parts/registry.ts'
+import { createHttpUpstream } from '../../../src/registry/upstream/http/http-upstream.ts'
+import { systemClock } from '../../../src/cmd/runtime.ts'
+import { TestClock } from '../../spec/test-clock.ts'
+import { digestOf } from '../../../src/core/digest.ts'
+import { descriptorOf, imageType, indexType, manifestOf, type TestManifest } from '../oci/oci-client.ts'
+import { startDiskUpstream, startTestHost, type TestHost, type TestUpstream } from '../oci/test-host.ts'
+
+const configType = 'application/vnd.oci.image.config.v1+json'
+const hourMs = 3_600_000
+const graceMs = 24 * hourMs
+const soon = (): AbortSignal => AbortSignal.timeout(20_000)
+
+async function startHttpUpstream(): Promise<TestUpstream> {
+  const registry = await startRegistry()
+  const upstream = createHttpUpstream({ url: registry.url, clock: systemClock })
+  return {
+    upstream,
+    stop: async () => {
+      await upstream.close()
+      await registry.stop()
+    },
+  }
+}
+
+describe.each([
+  ['disk', startDiskUpstream],
+  ['http', startHttpUpstream],
+] as const)('garbage collection over the upstream %s', (name, upstream) => {
+  const clock = new TestClock()
+  let host: TestHost
+  /** What the upstream says instead of doing it, once. */
+  let fault: { method: 'deleteBlob' | 'deleteManifest'; error: Error } | undefined
+  const faulty = (real: Upstream): Upstream =>
+    new Proxy(real, {
+      get(target, property) {
+        // A cast: whatever the port has, by its name.
+        const value = target[property as keyof Upstream] as unknown
+        if (typeof value !== 'function') return value
+        if (fault?.method === property) {
+          const { error } = fault
+          fault = undefined
+          return () => Promise.reject(error)
+        }
+        return (value as (...given: unknown[]) => unknown).bind(target)
+      },
+    })
+  beforeAll(async () => {
+    host = await startTestHost({ upstream, clock, wrap: faulty })
+  })
+  afterAll(() => host.stop())
+
+  const collect = async (more: Partial<CollectOptions> = {}) => new Collector(host.services, host.upstream, { graceMs, ...more }).collect(soon())
+  const repoOf = (repository: string): Uid => {
+    const target = findRepository(host.services.replica.snapshot, repository)
+    if (target?.kind !== 'repo') throw new Error(`no repo ${repository}`)
+    return target.uid
+  }
+  const keysOf = async (repo: Uid): Promise<string[]> => {
+    const { entries } = await host.services.store.range({ prefix: 'x/', limit: 10_000 }, soon())
+    return entries.map(({ key }) => key).filter((key) => key.includes(repo) && !key.startsWith('x/outbox/'))
+  }
+  const isThere = async (repo: Uid, manifest: TestManifest): Promise<{ manifest: boolean; config: boolean }> => {
+    const { config } = JSON.parse(manifest.bytes.toString()) as { config?: { digest: Digest } }
+    const blob = config === undefined ? undefined : await host.upstream.statBlob(repo, config.digest, soon())
+    return { manifest: await host.upstream.hasManifest(repo, manifest.digest, soon()), config: blob !== undefined }
+  }
+  const pull = async (repository: string, reference: string): Promise<number> =>
+    (await host.client.send('GET', `/v2/${repository}/manifests/${reference}`)).status
+  const deleteTag = async (repo: Uid, tag: string): Promise<void> => {
+    const uid = tagNamed(host.services.replica.snapshot, repo, tag)?.uid ?? ''
+    ok(await host.server.rest.call('DeleteTag', { uid }, { token: await host.server.tokenFor(host.owner) }))
+  }
+  const forgetHistory = async (repo: Uid): Promise<void> => {
+    const { entries } = await host.services.store.range({ prefix: `${historyPrefix}${repo}:`, limit: 1000 }, soon())
+    await host.services.store.transact({ guards: [], writes: entries.map(({ key }) => ({ kind: 'delete', key })) }, soon())
+  }
+
+  test('what a tag points to stays, and what it pointed to while its history is kept', async () => {
+    const repository = host.freshRepository()
+    const first = await host.client.pushImage(repository, 'latest', { annotations: { of: 'first' } })
+    const second = await host.client.pushImage(repository, 'latest', { annotations: { of: 'second' } })
+    clock.advance(2 * graceMs)
+    await collect()
+    for (const image of [first, second]) expect(await isThere(repoOf(repository), image)).toEqual({ manifest: true, config: true })
+    expect(await pull(repository, 'latest')).toBe(200)
+    expect(await pull(repository, first.digest)).toBe(200)
+  })
+
+  test('what no tag and no history names goes after the grace period, not before, and the next push brings it back', async () => {
+    const repository = host.freshRepository()
+    const image = await host.client.pushImage(repository, 'latest')
+    const repo = repoOf(repository)
+    await deleteTag(repo, 'latest')
+    await forgetHistory(repo)
+    await collect()
+    expect(await isThere(repo, image)).toEqual({ manifest: true, config: true })
+    clock.advance(2 * graceMs)
+    expect(await collect({ dryRun: true })).toMatchObject({ manifests: 1 })
+    expect(await isThere(repo, image)).toEqual({ manifest: true, config: true })
+    const { manifests, blobs, bytes } = await collect()
+    expect({ manifests, hasBlobs: blobs > 0, hasBytes: bytes > 0 }).toEqual({ manifests: 1, hasBlobs: true, hasBytes: true })
+    expect(await isThere(repo, image)).toEqual({ manifest: false, config: false })
+    expect(await pull(repository, image.digest)).toBe(404)
+    const again = await host.client.pushImage(repository, 'latest')
+    expect(await isThere(repo, again)).toEqual({ manifest: true, config: true })
+    expect(await pull(repository, 'latest')).toBe(200)
+  })
+
+  test('a deleted manifest goes, the images of an index and what refers to them stay', async () => {
+    const repository = host.freshRepository()
+    const gone = await host.client.pushImage(repository, 'gone', { annotations: { of: 'gone' } })
+    const child = await host.client.image(repository, { annotations: { of: 'child' } })
+    await host.client.putManifest(repository, child.digest, child)
+    const index = manifestOf({ schemaVersion: 2, mediaType: indexType, manifests: [descriptorOf(child)] })
+    await host.client.putManifest(repository, 'index', index)
+    const signature = await host.client.image(repository, { subject: descriptorOf(child), artifactType: 'application/example' })
+    await host.client.putManifest(repository, signature.digest, signature)
+    expect((await host.client.send('DELETE', `/v2/${repository}/manifests/${gone.digest}`)).status).toBe(202)
+    clock.advance(2 * graceMs)
+    await collect()
+    const repo = repoOf(repository)
+    expect(await host.upstream.hasManifest(repo, gone.digest, soon())).toBe(false)
+    for (const kept of [child, index, signature]) expect(await pull(repository, kept.digest)).toBe(200)
+    const referrers = await host.client.send('GET', `/v2/${repository}/referrers/${child.digest}`)
+    expect(referrers.body.toString()).toContain(signature.digest)
+  })
+
+  test('a deleted repo leaves nothing but its history', async () => {
+    const repository = host.freshRepository()
+    const image = await host.client.pushImage(repository, 'latest')
+    const repo = repoOf(repository)
+    ok(await host.server.rest.call('DeleteRepo', { uid: repo }, { token: await host.server.tokenFor(host.owner) }))
+    await collect()
+    expect(await isThere(repo, image)).toEqual({ manifest: true, config: true })
+    clock.advance(2 * graceMs)
+    await collect()
+    expect(await isThere(repo, image)).toEqual({ manifest: false, config: false })
+    expect((await keysOf(repo)).map((key) => key.split('/')[1])).toEqual(['history-head', 'history'])
+  })
+
+  test('a blob that somebody who pushes was told of stays for as long as a new one', async () => {
+    const repository = host.freshRepository()
+    await host.client.pushImage(repository, 'latest')
+    const blob = await host.client.putBlob(repository, Buffer.from(`blob of ${repository}`))
+    clock.advance(graceMs - hourMs)
+    expect((await host.client.send('HEAD', `/v2/${repository}/blobs/${blob}`)).status).toBe(200)
+    clock.advance(graceMs - hourMs)
+    await collect()
+    expect((await host.client.send('HEAD', `/v2/${repository}/blobs/${blob}`)).status).toBe(200)
+    clock.advance(2 * graceMs)
+    await collect()
+    expect((await host.client.send('HEAD', `/v2/${repository}/blobs/${blob}`)).status).toBe(404)
+  })
+
+  test('ended between record and bytes, the next collection removes the bytes; nobody is told of them meanwhile', async () => {
+    const repository = host.freshRepository()
+    await host.client.pushImage(repository, 'latest')
+    const repo = repoOf(repository)
+    const blob = await host.client.putBlob(repository, Buffer.from(`left of ${repository}`))
+    clock.advance(2 * graceMs)
+    fault = { method: 'deleteBlob', error: new UpstreamError('unavailable', 'gone for now') }
+    await expect(collect()).rejects.toThrow('gone for now')
+    expect((await host.client.send('HEAD', `/v2/${repository}/blobs/${blob}`)).status).toBe(404)
+    expect(await host.upstream.statBlob(repo, blob, soon())).toBeGreaterThan(0)
+    await collect()
+    expect(await host.upstream.statBlob(repo, blob, soon())).toBeUndefined()
+    expect((await keysOf(repo)).filter((key) => key.startsWith('x/discard/'))).toEqual([])
+  })
+
+  test('pushes that race collections are whole: what was pushed can be pulled', async () => {
+    const repository = host.freshRepository()
+    const stop = new AbortController()
+    // So short that blobs may be gone before their manifest comes.
+    const shortMs = 100
+    const collecting = (async () => {
+      while (!stop.signal.aborted) await collect({ graceMs: shortMs })
+    })()
+    const pushed: TestManifest[] = []
+    let refused = 0
+    for (let push = 0; push < 15; push++) {
+      const config = Buffer.from(JSON.stringify({ architecture: 'amd64', os: 'linux', push }))
+      // A client does what it is told: where a blob went in between it sends the blob again.
+      for (let status = 404; status !== 201;) {
+        const digest = await host.client.putBlob(repository, config)
+        await delay(status === 404 && push % 2 === 0 ? 2 * shortMs : 0)
+        const layers: unknown[] = []
+        const image = manifestOf({ schemaVersion: 2, mediaType: imageType, config: { mediaType: configType, digest, size: config.length }, layers })
+        status = (await host.client.putManifest(repository, `tag-${push}`, image)).status
+        if (status === 201) pushed.push(image)
+        else expect([404, 409, 503]).toContain(status)
+        if (status !== 201 && ++refused > 100) throw new Error('no push comes through')
+        if (status !== 201) status = 409
+      }
+    }
+    expect(refused).toBeGreaterThan(0)
+    stop.abort()
+    await collecting
+    await collect({ graceMs: shortMs })
+    for (const [index, image] of pushed.entries()) {
+      expect(await pull(repository, `tag-${index}`)).toBe(200)
+      expect(await isThere(repoOf(repository), image)).toEqual({ manifest: true, config: true })
+    }
+  })
+
+  test.runIf(name === 'disk')('bytes that no record tells of go after the grace period', async () => {
+    const repository = host.freshRepository()
+    const image = await host.client.pushImage(repository, 'latest')
+    const repo = repoOf(repository)
+    const bytes = Buffer.from(`{"orphan":"${repository}"}`)
+    const orphan = digestOf(bytes)
+    await host.upstream.putManifest(repo, { digest: orphan, mediaType: imageType, bytes }, soon())
+    const collector = new Collector(host.services, host.upstream, { graceMs })
+    // A cast: the embedded upstream has more than the port.
+    const disk = host.upstream as DiskUpstream
+    await collector.collectOrphans(disk, soon())
+    expect(await host.upstream.hasManifest(repo, orphan, soon())).toBe(true)
+    clock.advance(2 * graceMs)
+    expect((await new Collector(host.services, host.upstream, { graceMs, dryRun: true }).collectOrphans(disk, soon())).manifests).toBeGreaterThan(0)
+    await collector.collectOrphans(disk, soon())
+    expect(await host.upstream.hasManifest(repo, orphan, soon())).toBe(false)
+    expect(await isThere(repo, image)).toEqual({ manifest: true, config: true })
+  })
+})
