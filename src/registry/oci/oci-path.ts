@@ -21,7 +21,7 @@ export type OciPath =
 export type OciPathKind = OciPath['kind']
 
 const tagName = /^[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}$/
-const uploadId = /^[0-9a-f]{32}$/
+const uploadId = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
 const canonical = /^[A-Za-z0-9._:/+=-]*$/
 
 /** True where the text can be a tag (spec 3.3 of the rules, OCI distribution specification "Pulling manifests"). */

@@ -1,5 +1,4 @@
 import { parseDigest, type Digest } from '../../core/digest.ts'
-import { randomHex } from '../../core/runtime.ts'
 import type { Uid } from '../../core/uid.ts'
 import { heldBlob, recordBlob, touchBlob } from '../../resources/registry/blobs.ts'
 import { contentEpoch } from '../../resources/registry/content-epoch.ts'
@@ -13,7 +12,7 @@ import { enterRepo, enterToPush, repoOfPush, type OciHost, type RepoEntry } from
 import type { OciPath } from './oci-path.ts'
 import { hasBody, lengthOf, RequestBody } from './request-body.ts'
 import { whileUncollected } from './uncollected.ts'
-import { openUpload, sealUpload, type UploadName } from './upload-state.ts'
+import { newUploadId, openUpload, sealUpload, type UploadName } from './upload-state.ts'
 
 type UploadsPath = Extract<OciPath, { kind: 'uploads' }>
 type UploadPath = Extract<OciPath, { kind: 'upload' }>
@@ -61,7 +60,7 @@ export async function startUpload(host: OciHost, exchange: Exchange, { repositor
     answerBlob(exchange, repository, mount)
     return
   }
-  const name = nameOf(pushed, randomHex(host.services.random, 16))
+  const name = nameOf(pushed, newUploadId(host.services.random))
   const upload = await host.upstream.startUpload(repo, exchange.signal)
   if (digest === undefined) {
     exchange.send(202, [...placeOf(host, { name, repository, upload }), 'Content-Length', 0])

@@ -1,4 +1,5 @@
 import { SealingError, type Keyring } from '../../authn/sealing.ts'
+import type { Random } from '../../core/runtime.ts'
 import type { Uid } from '../../core/uid.ts'
 import { RegistryError } from '../registry-error.ts'
 import type { Upload } from '../upstream/upstream.ts'
@@ -7,8 +8,16 @@ import type { Upload } from '../upstream/upstream.ts'
 export interface UploadName {
   readonly repo: Uid
   readonly identity: Uid
-  /** 32 hex digits. */
+  /** A UUID. */
   readonly id: string
+}
+
+/** A UUID of version 4 (RFC 9562). */
+export function newUploadId(random: Random): string {
+  const bytes = Buffer.from(random.bytes(16))
+  bytes[6] = ((bytes[6] ?? 0) & 0x0f) | 0x40
+  bytes[8] = ((bytes[8] ?? 0) & 0x3f) | 0x80
+  return bytes.toString('hex').replace(/^(.{8})(.{4})(.{4})(.{4})/, '$1-$2-$3-$4-')
 }
 
 /** What is sealed can be opened for this upload alone. */

@@ -7,7 +7,7 @@ import { parseOciPath } from '../../../src/registry/oci/oci-path.ts'
 const hex = 'a'.repeat(64)
 const digest = `sha256:${hex}`
 const long = `sha512:${'b'.repeat(128)}`
-const id = '0123456789abcdef0123456789abcdef'
+const id = '01234567-89ab-4def-8123-456789abcdef'
 
 function refusalOf(path: string): string {
   try {
