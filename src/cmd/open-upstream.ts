@@ -15,8 +15,9 @@ export async function openUpstream(config: Config, { clock, random, log }: { clo
   const { upstream } = config.registry
   if (upstream?.directory !== undefined) return await openDisk(upstream.directory, { clock, random })
   if (upstream?.url === undefined) return undefined
+  const opened = openRegistry(upstream, upstream.url, clock)
   log.info('upstream', { url: new URL(upstream.url).origin })
-  return openRegistry(upstream, upstream.url, clock)
+  return opened
 }
 
 async function openDisk(directory: string, { clock, random }: { clock: Clock; random: Random }): Promise<Upstream> {

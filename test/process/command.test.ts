@@ -21,7 +21,7 @@ describe('taproot --help', () => {
   test('names every command and how settings are given, with variables that exist', async () => {
     const { code, stdout, stderr } = await run(['--help'])
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
-    for (const command of ['dev', 'api', 'token', 'config']) expect(stdout).toMatch(new RegExp(`^  ${command} .*\\S`, 'm'))
+    for (const command of ['dev', 'api', 'registry', 'token', 'pull-token', 'config']) expect(stdout).toMatch(new RegExp(`^  ${command} .*\\S`, 'm'))
     expect(stdout).toContain('--config')
     const named = stdout.match(/TAPROOT_[A-Z0-9_]+(?==)/g) ?? []
     expect(named.length).toBeGreaterThan(0)
@@ -32,10 +32,14 @@ describe('taproot --help', () => {
   test.each([
     ['dev', ['--config']],
     ['api', ['--config']],
+    ['registry', ['--config']],
     ['token', ['--subject', '--audience', '--claim', '--config']],
     ['config', ['--role', '--config']],
+    ['pull-token create', ['--group', '--name', '--ttl', '--url', '--registry', '--token-file', '--json', '--config']],
+    ['pull-token list', ['--group', '--url', '--registry', '--token-file', '--json', '--config']],
+    ['pull-token revoke', ['--url', '--registry', '--token-file', '--json', '--config']],
   ])('%s --help names its options', async (command, options) => {
-    const { code, stdout, stderr } = await run([command, '--help'])
+    const { code, stdout, stderr } = await run([...command.split(' '), '--help'])
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
     for (const option of options) expect(stdout).toMatch(new RegExp(`^  ${option} .*\\S`, 'm'))
   })
