@@ -57,7 +57,7 @@ async function standIns(): Promise<{ substitute: (text: string) => string; env: 
     substitute: (text) =>
       text
         .replace(/\b\d{4}\b/g, (digits) => standIn.get(Number(digits)) ?? digits)
-        .replace(/^npm start|npm run --silent taproot -- token/gm, `${development} $&`),
+        .replace(/^npm start|npm run --silent taproot -- (?:pull-)?token/gm, `${development} $&`),
     env: {
       ETCD_LISTEN_CLIENT_URLS: etcd,
       ETCD_ADVERTISE_CLIENT_URLS: etcd,
@@ -72,7 +72,7 @@ async function makeFolder(): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), 'taproot-docs-'))
   await mkdir(join(folder, own))
   for (const name of links) await symlink(join(repository, name), join(folder, name))
-  for (const name of ['etcd', 'grpcurl'] as const) await symlink(requirePart(name), join(folder, own, name))
+  for (const name of ['etcd', 'grpcurl', 'crane'] as const) await symlink(requirePart(name), join(folder, own, name))
   await copyFile(join(repository, '.gitignore'), join(folder, '.gitignore'))
   git(folder, 'init', '--quiet')
   // Links to folders are files to git, whose own ignored names are folders.

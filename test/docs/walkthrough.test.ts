@@ -8,16 +8,21 @@ import { missingLines, outputDifferences } from './shown-output.ts'
 import { openTerminal, type Terminal } from './terminal.ts'
 
 /** What the pages' reader has; a machine without is told so, in the title of the skipped tests. */
-const missing = ['bash', 'curl', 'git', 'npm', 'openssl'].filter((tool) => spawnSync(tool, ['--version']).error !== undefined)
+const missing = ['bash', 'curl', 'git', 'npm', 'openssl', 'tar'].filter((tool) => spawnSync(tool, ['--version']).error !== undefined)
 const skipped = missing.length > 0 && process.env['REQUIRE_ALL_PARTS'] !== '1'
 const describeForReaders = describe.skipIf(skipped)
 const options = skipped ? { meta: { missingPart: `not installed: ${missing.join(', ')}` } } : {}
 
 const readme = readFileSync(join(import.meta.dirname, '..', '..', 'README.md'), 'utf8')
 
+function describeWithParts([name, ...others]: readonly Parameters<typeof describeWithPart>[0][], title: string, body: () => void): void {
+  if (name === undefined) body()
+  else describeWithPart(name, others.length === 0 ? title : `with ${name}`, () => describeWithParts(others, title, body))
+}
+
 /** One terminal for all sections: the later one goes on where the earlier one ended, as for a reader. */
-describeWithPart('etcd', 'the README', () => {
-  describeWithPart('grpcurl', missing.length === 0 ? 'its commands, as printed' : `its commands (missing: ${missing.join(', ')})`, () => {
+describeWithParts(['etcd', 'grpcurl', 'crane'], 'the README', () => {
+  describe(missing.length === 0 ? 'its commands, as printed' : `its commands (missing: ${missing.join(', ')})`, () => {
     let terminal: Terminal
     let broken = false
     beforeAll(async () => {
@@ -36,7 +41,7 @@ describeWithPart('etcd', 'the README', () => {
       expect(outputDifferences(terminal.asShown(shown ?? ''), stdout)).toEqual([])
     }
 
-    for (const heading of ['Ten minutes with curl', 'Run on etcd']) {
+    for (const heading of ['Ten minutes with curl', 'Push an image', 'Run on etcd']) {
       describeForReaders(heading, options, () => {
         readmeSteps(readme, heading).forEach((step, at) => {
           it(`${at + 1}: ${step.title}`, { timeout: 90_000 }, async ({ skip }) => {
