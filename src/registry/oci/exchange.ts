@@ -23,7 +23,8 @@ export class Exchange {
     this.response = response
     const given = request.headers['x-request-id']
     this.requestId = typeof given === 'string' && requestIdPattern.test(given) ? given : newRequestId()
-    const url = request.url ?? '/'
+    // A proxy may send the absolute form (RFC 9112, 3.2.2).
+    const url = (request.url ?? '/').replace(/^https?:\/\/[^/?]*/i, '')
     const mark = url.indexOf('?')
     this.path = mark < 0 ? url : url.slice(0, mark)
     this.#search = mark < 0 ? '' : url.slice(mark + 1)

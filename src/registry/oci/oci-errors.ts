@@ -50,13 +50,20 @@ const ofReason: Readonly<Record<string, Row>> = {
   STORE_FULL: { code: 'UNAVAILABLE', status: 503 },
 }
 
-function made(row: Row, error: Error, retryAfterMs?: number): RegistryError {
-  const seconds = retryAfterMs === undefined ? row.retryAfterSeconds : Math.max(1, Math.ceil(retryAfterMs / 1000))
+function made(row: Row, error: Error, more: { retryAfterMs?: number | undefined; detail?: unknown } = {}): RegistryError {
+  const seconds = more.retryAfterMs === undefined ? row.retryAfterSeconds : Math.max(1, Math.ceil(more.retryAfterMs / 1000))
   return new RegistryError(row.code, row.message ?? error.message, {
     ...(row.status === undefined ? {} : { status: row.status }),
     ...(seconds === undefined ? {} : { headers: { 'Retry-After': String(seconds) } }),
+    detail: more.detail,
     cause: error,
   })
+}
+
+/** The first digest that the repo does not hold, as clients know it from other registries. */
+function detailOf({ reason, details }: DomainError): unknown {
+  const digest = reason === 'MANIFEST_BLOB_UNKNOWN' ? details.precondition?.[0]?.subject : undefined
+  return digest === undefined ? undefined : { digest }
 }
 
 /** What any error is answered as: foreign errors are translated here and nowhere else. What is not known becomes UNKNOWN (500) with a fixed sentence. */
@@ -66,15 +73,7 @@ export function toRegistryError(error: unknown): RegistryError {
   const domain = fromStore(error)
   if (domain instanceof DomainError) {
     const row = Object.hasOwn(ofReason, domain.reason) ? ofReason[domain.reason] : undefined
-    const answer = made(row ?? ofDomain[domain.code], domain, domain.details.retryAfterMs)
-    return domain.details.metadata?.['digest'] === undefined
-      ? answer
-      : new RegistryError(answer.code, answer.message, {
-          status: answer.status,
-          headers: answer.headers,
-          detail: { digest: domain.details.metadata['digest'] },
-          cause: error,
-        })
+    return made(row ?? ofDomain[domain.code], domain, { retryAfterMs: domain.details.retryAfterMs, detail: detailOf(domain) })
   }
   return new RegistryError('UNKNOWN', fixedSentence, { cause: error })
 }
