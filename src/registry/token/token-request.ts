@@ -1,5 +1,6 @@
 import type { IncomingMessage } from 'node:http'
 import type { CredentialInput } from '../../authn/authenticator.ts'
+import { readBody } from '../oci/request-body.ts'
 import { RegistryError } from '../registry-error.ts'
 
 /** A request for a registry token, in either form of the protocol. */
@@ -11,6 +12,8 @@ export interface TokenRequest {
 
 /** The longest form, in bytes: credentials are tokens of 16 KiB at most. */
 const maxFormBytes = 64 * 1024
+/** How long a client may send nothing of its form, in milliseconds. */
+const idleMs = 10_000
 
 /** Reads a GET: the credential is in the header, the scopes in the query. `service`, `account`, `client_id` and `offline_token` change nothing. */
 export function readQuery(request: IncomingMessage): TokenRequest {
@@ -22,12 +25,12 @@ export function readQuery(request: IncomingMessage): TokenRequest {
 
 /**
  * Reads a POST in the OAuth2 form: `grant_type=password` with `username` and `password`, or `refresh_token` with an access token or external token as `refresh_token`. Throws
- * RegistryError: 400 for another form, 413 for one over 64 KiB.
+ * RegistryError: 400 for another form, 413 for one over 64 KiB, 408 for one that does not come.
  */
 export async function readForm(request: IncomingMessage): Promise<TokenRequest> {
   const type = request.headers['content-type']?.split(';', 1)[0]?.trim().toLowerCase()
   if (type !== 'application/x-www-form-urlencoded') throw badForm('the body must be application/x-www-form-urlencoded')
-  const form = new URLSearchParams(await readBody(request))
+  const form = new URLSearchParams(Buffer.from(await readBody(request, { idleMs, maxBytes: maxFormBytes })).toString('utf8'))
   const identity = headerCredential(request).identity
   return { credential: { authorization: authorizationOf(form), identity }, scopes: form.getAll('scope') }
 }
@@ -43,17 +46,6 @@ function authorizationOf(form: URLSearchParams): string {
   if (grant === 'password') return `Basic ${Buffer.from(`${form.get('username') ?? ''}:${form.get('password') ?? ''}`).toString('base64')}`
   if (grant === 'refresh_token' && !/\s/.test(form.get('refresh_token') ?? ' ')) return `Bearer ${form.get('refresh_token') ?? ''}`
   throw badForm('grant_type must be password, or refresh_token with a refresh_token')
-}
-
-async function readBody(request: IncomingMessage): Promise<string> {
-  const chunks: Buffer[] = []
-  let size = 0
-  for await (const chunk of request as AsyncIterable<Buffer>) {
-    size += chunk.length
-    if (size > maxFormBytes) throw new RegistryError('SIZE_INVALID', 'the form is too large', { headers: { Connection: 'close' } })
-    chunks.push(chunk)
-  }
-  return Buffer.concat(chunks).toString('utf8')
 }
 
 function badForm(message: string): RegistryError {

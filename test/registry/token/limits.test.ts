@@ -1,0 +1,53 @@
+import { connect } from 'node:net'
+import { once } from 'node:events'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { startTestServer } from '../../harness/test-server.ts'
+import { bearer, publicName, RegistryWorld, type Tenant } from './registry-world.ts'
+
+let world: RegistryWorld
+let mine: Tenant
+let free: Tenant
+
+beforeAll(async () => {
+  const env = {
+    TAPROOT_REGISTRY_PUBLIC_ORGANIZATION: publicName,
+    TAPROOT_RATE_LIMIT_ENABLED: 'true',
+    TAPROOT_RATE_LIMIT_REQUESTS_PER_SECOND: '1',
+    TAPROOT_RATE_LIMIT_BURST: '20',
+  }
+  world = new RegistryWorld(await startTestServer({ env }))
+  ;[mine, free] = [await world.tenant(), await world.publicTenant()]
+})
+afterAll(() => world.server.stop())
+
+test('one principal that asks too much is told to come again; others are not', async () => {
+  const busy = await world.member(mine.group, { role: 'registry.pull' })
+  const statuses = await Promise.all(Array.from({ length: 40 }, async () => (await world.list(mine.path, busy.authorization)).status))
+  expect(new Set(statuses)).toEqual(new Set([200, 429]))
+  const refused = await world.requestToken([], busy.authorization)
+  expect(refused).toMatchObject({ status: 429, codes: ['TOOMANYREQUESTS'], headers: { 'retry-after': expect.stringMatching(/^\d+$/) as unknown } })
+  const calm = await world.member(mine.group, { role: 'registry.pull' })
+  expect(await world.list(mine.path, calm.authorization)).toMatchObject({ status: 200 })
+})
+
+test('refused credentials are counted by address, which keeps nobody else out', async () => {
+  const statuses = await Promise.all(Array.from({ length: 40 }, async (_, at) => (await world.requestToken([], bearer(`nonsense-${at}`))).status))
+  expect(new Set(statuses)).toEqual(new Set([401, 429]))
+  const calm = await world.member(mine.group, { role: 'registry.pull' })
+  expect(await world.list(mine.path, calm.authorization)).toMatchObject({ status: 200 })
+})
+
+test('requests without a credential are not: every pull begins with one', async () => {
+  const statuses = await Promise.all(Array.from({ length: 60 }, async () => (await world.list(free.path)).status))
+  expect(new Set(statuses)).toEqual(new Set([200]))
+  expect(await world.list(mine.path)).toMatchObject({ status: 401 })
+})
+
+test('a client that never sends its form is let go', { timeout: 30_000 }, async () => {
+  const socket = connect(world.server.config.registry.port, '127.0.0.1')
+  let answer = ''
+  socket.on('data', (chunk) => (answer += String(chunk)))
+  socket.write('POST /token HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 100\r\n\r\ngrant_type=')
+  await once(socket, 'close')
+  expect(answer).toContain('408')
+})
