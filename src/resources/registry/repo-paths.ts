@@ -1,4 +1,4 @@
-import { isUid, rootParent, trustedUid, type Uid } from '../../core/uid.ts'
+import { isUid, rootParent, type Uid } from '../../core/uid.ts'
 import type { Row } from '../../snapshot/row.ts'
 import type { Snapshot } from '../../snapshot/snapshot.ts'
 
@@ -12,12 +12,7 @@ const longestPath = 255
 
 const namePattern = /^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*$/
 
-/** True for a name component of the OCI distribution specification: other names of groups and repos are on no path (decisions "Repo and group names on a registry path"). */
-export function isNameComponent(name: string): boolean {
-  return name.length <= longestPath && namePattern.test(name)
-}
-
-/** True for a name of the OCI distribution specification: components separated by slashes, 255 characters at most. */
+/** True for a name of the OCI distribution specification: components separated by slashes, 255 characters at most. Other names of groups and repos are on no path (decisions "Repo and group names on a registry path"). */
 export function isRepositoryName(path: string): boolean {
   return path.length <= longestPath && path.split('/').every((name) => namePattern.test(name))
 }
@@ -60,15 +55,4 @@ export function findRepository(snapshot: Snapshot, path: string): RepoTarget | u
 /** The last group on a path that is there: where it would have to go on. Undefined where not even the organisation is there. */
 export function nearestGroup(snapshot: Snapshot, path: string): Uid | undefined {
   return isRepositoryName(path) ? groupsOn(snapshot, path.split('/').slice(0, -1)).at(-1)?.uid : undefined
-}
-
-/** The path under which a repo is reached now; undefined where there is none, or a name on it is no OCI name. */
-export function pathOfRepository(snapshot: Snapshot, repo: Uid): string | undefined {
-  const segments = repo.split('/')
-  const names = segments.map((_, at) => {
-    const uid = trustedUid(segments.slice(0, at + 1).join('/'))
-    return snapshot.get(at === segments.length - 1 ? 'Repo' : 'Group', uid)?.name
-  })
-  const path = names.join('/')
-  return names.every((name) => name !== undefined) && isRepositoryName(path) ? path : undefined
 }
