@@ -5,7 +5,7 @@ import type { Uid } from '../../core/uid.ts'
 import type { ManifestName } from '../../resources/registry/manifest-keys.ts'
 import { heldManifest, manifestGeneration } from '../../resources/registry/manifests.ts'
 import type { Services } from '../../resources/services.ts'
-import type { Upstream } from '../upstream/upstream.ts'
+import { UpstreamError, type Upstream } from '../upstream/upstream.ts'
 import type { HeaderLines } from './exchange.ts'
 
 /** A manifest that a repo holds, ready to be answered. */
@@ -71,9 +71,17 @@ export class ManifestCache {
   }
 
   async #fill(held: ManifestName, generation: number): Promise<CachedManifest | undefined> {
-    const { services, upstream, missing } = this.#options
     // Several clients may wait for it: none of them ends it.
     const signal = AbortSignal.timeout(patienceMs)
+    try {
+      return await this.#read(held, { generation, signal })
+    } catch (error) {
+      throw signal.aborted ? new UpstreamError('unavailable', 'a manifest took too long', error) : error
+    }
+  }
+
+  async #read(held: ManifestName, { generation, signal }: { generation: number; signal: AbortSignal }): Promise<CachedManifest | undefined> {
+    const { services, upstream, missing } = this.#options
     const record = await heldManifest(services, held, signal)
     if (record === undefined) return undefined
     const found = await upstream.getManifest(held.repo, record.upstreamDigest as Digest, signal) // a cast: the record holds nothing else

@@ -1,13 +1,6 @@
 import type { ServerResponse } from 'node:http'
 import type { Readable } from 'node:stream'
-
-/**
- * Gives the memory of bytes back at once, where nothing else lies in it. Left to the collector a gigabyte of pieces costs a full collection for every 64 MiB of
- * them: more than half of the time that a blob takes. The bytes are gone afterwards.
- */
-function release({ buffer, byteLength }: Uint8Array): void {
-  if (buffer instanceof ArrayBuffer && buffer.byteLength === byteLength && !buffer.detached) buffer.transfer(0)
-}
+import { release } from '../release.ts'
 
 /** Resolves when the response takes more, or takes nothing any more. */
 async function drained(response: ServerResponse): Promise<void> {
