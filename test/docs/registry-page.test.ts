@@ -1,13 +1,16 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
+import { text } from 'node:stream/consumers'
 import { expect, onTestFinished, test } from 'vitest'
 import { trustedUid } from '../../src/core/uid.ts'
 import { loadConfig } from '../../src/cmd/config/load-config.ts'
 import { selfSigned } from '../authn/certificate.ts'
-import { makeOrganisation, startTestServer } from '../harness/test-server.ts'
+import { makeOrganisation, startTestServer, type TestServer } from '../harness/test-server.ts'
 import { registryAccount, startRegistry } from '../parts/registry.ts'
-import { describeWithPart } from '../parts/require-part.ts'
+import { describeWithPart, requirePart } from '../parts/require-part.ts'
 import { OciClient } from '../registry/oci/oci-client.ts'
 
 const page = await readFile(join(import.meta.dirname, '..', '..', 'docs', 'registry.md'), 'utf8')
@@ -26,12 +29,21 @@ async function folder(): Promise<string> {
   return made
 }
 
+/** An organisation and a token of its owner for the registry host. */
+async function organisationNamed(server: TestServer, name?: string): Promise<{ group: string; token: string }> {
+  const { group, owner } = await makeOrganisation(server, name)
+  const { host } = server.config.registry
+  const act = { issuer: 'https://issuer.example', subject: 'test', audience: host }
+  const { token } = await server.running.signIn.tokens.mint({ identityUid: trustedUid(owner), audiences: [host], act, narrowing: {} })
+  return { group, token }
+}
+
 describeWithPart('registry', 'docs/registry.md', () => {
   test('the configuration of distribution is one that it starts with, and that Taproot pushes to and deletes from', { timeout: 60_000 }, async () => {
     const directory = await folder()
     const { certificate, key } = selfSigned('upstream.internal')
     const files = { 'upstream.crt': certificate, 'upstream.key': key, password: registryAccount.password }
-    for (const [name, text] of Object.entries(files)) await writeFile(join(directory, name), text, { mode: 0o600 })
+    for (const [name, content] of Object.entries(files)) await writeFile(join(directory, name), content, { mode: 0o600 })
     // The account of the tests' registries, as `htpasswd -nB` prints it.
     await writeFile(join(directory, 'htpasswd'), `${registryAccount.username}:$2a$04$iXbL6ZrOzBodMYgHeWUDAOD0JsFBEaOaEcwTLzGCvVPW.TELdcRPm\n`)
     const configurationFile = join(directory, 'distribution.yml')
@@ -49,11 +61,8 @@ describeWithPart('registry', 'docs/registry.md', () => {
       },
     })
     onTestFinished(() => server.stop())
-    const { group, owner } = await makeOrganisation(server)
-    const { host, port } = server.config.registry
-    const act = { issuer: 'https://issuer.example', subject: 'test', audience: host }
-    const { token } = await server.running.signIn.tokens.mint({ identityUid: trustedUid(owner), audiences: [host], act, narrowing: {} })
-    const client = new OciClient(port, token)
+    const { group, token } = await organisationNamed(server)
+    const client = new OciClient(server.config.registry.port, token)
     onTestFinished(() => client.close())
     const { digest, bytes } = await client.pushImage(`${group}/app`, '1.0')
     expect((await client.send('GET', `/v2/${group}/app/manifests/1.0`)).body).toEqual(bytes)
@@ -61,11 +70,48 @@ describeWithPart('registry', 'docs/registry.md', () => {
   })
 })
 
-test.each(filesNamed('taproot.yaml').map((text, at) => ({ at: at + 1, text })))(
+describeWithPart('crane', 'moving a registry in', () => {
+  describeWithPart('registry', 'docs/registry.md', () => {
+    test('crane cp as the page has it copies every tag of every image, digests as they are', { timeout: 120_000 }, async () => {
+      const script = /```sh\n(crane auth login old[\s\S]*?)```/.exec(page)?.[1] ?? ''
+      const old = await startRegistry()
+      onTestFinished(() => old.stop())
+      const server = await startTestServer({ store: 'sqlite' })
+      onTestFinished(() => server.stop())
+      const { token, group } = await organisationNamed(server, 'acme')
+      const [oldHost, newHost] = [`127.0.0.1:${old.port}`, `127.0.0.1:${server.config.registry.port}`]
+      const directory = await folder()
+      const client = new OciClient(old.port, undefined)
+      onTestFinished(() => client.close())
+      const pushed: string[] = []
+      for (const path of ['nginx', 'redis']) for (const tag of ['1', '2']) pushed.push(`${path}:${tag} ${(await client.pushImage(path, tag)).digest}`)
+      const env = { ...process.env, PATH: `${dirname(requirePart('crane'))}:${process.env['PATH'] ?? ''}`, DOCKER_CONFIG: directory, TOKEN: token }
+      const commands = script.replaceAll('old.example.com', oldHost).replaceAll('registry.example.com', newHost)
+      // The server is in this process: it must be able to answer.
+      const shell = spawn('bash', ['-ec', commands], { env, stdio: ['ignore', 'ignore', 'pipe'] })
+      const said = text(shell.stderr)
+      const [status] = (await once(shell, 'exit')) as [number | null] // a cast of the event's arguments
+      expect(status, await said).toBe(0)
+      const there = new OciClient(server.config.registry.port, token)
+      onTestFinished(() => there.close())
+      const found: string[] = []
+      for (const path of ['nginx', 'redis']) {
+        for (const tag of ['1', '2']) {
+          const answer = await there.send('HEAD', `/v2/acme/${path}/manifests/${tag}`)
+          found.push(`${path}:${tag} ${String(answer.headers['docker-content-digest'])}`)
+        }
+      }
+      expect(found).toEqual(pushed)
+      expect([...server.running.engine.replica.snapshot.table('Repo').matching('parent', group)]).toHaveLength(2)
+    })
+  })
+})
+
+test.each(filesNamed('taproot.yaml').map((content, at) => ({ at: at + 1, content })))(
   'block $at of taproot.yaml in docs/registry.md is a valid configuration',
-  async ({ text }) => {
+  async ({ content }) => {
     const file = join(await folder(), 'taproot.yaml')
-    await writeFile(file, text)
+    await writeFile(file, content)
     for (const role of ['api', 'registry'] as const) {
       const { config } = loadConfig({ file, env: {}, role })
       expect(config.registry.upstream?.url).toMatch(/^https:/)
