@@ -22,6 +22,7 @@ export interface RegistryPortOptions {
   readonly signIn: SignIn
   readonly upstream: Upstream
   readonly log: Log
+  readonly auditLog: Log
   readonly metrics: Registry
 }
 
@@ -45,7 +46,7 @@ const maxConnections = 10_000
 
 /** Builds the registry host; nothing is opened before `listen`. Throws SettingError where a certificate can't be read. */
 export function createRegistryPort(options: RegistryPortOptions): RegistryPort {
-  const { config, engine, signIn, upstream, log, metrics } = options
+  const { config, engine, signIn, upstream, log, auditLog, metrics } = options
   const { registry } = config
   const host = createRegistryHost({
     services: engine.services,
@@ -62,6 +63,7 @@ export function createRegistryPort(options: RegistryPortOptions): RegistryPort {
     reads: config.reads,
     limits: limitsOf(options),
     log,
+    auditLog,
     newRequestId: randomUUID,
     ...createRegistryMetrics(metrics),
   })

@@ -171,7 +171,7 @@ function readyChecks(replica: Replica, names: readonly string[], isListening: ()
  * Rejects with PortError, StoreError, SealingError, a file's error, or the signal's reason; nothing is left running then.
  */
 export async function startServer(options: ServerOptions, signal: AbortSignal): Promise<RunningServer> {
-  const { config, log, devIssuer, clock = systemClock, serves = ['api', 'registry'] } = options
+  const { config, log, auditLog, devIssuer, clock = systemClock, serves = ['api', 'registry'] } = options
   const stopping = new AbortController()
   const cleanups = new Cleanups()
   const stop = async (): Promise<void> => {
@@ -198,7 +198,8 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     const background = runBackground(engine, stopping.signal, createBackgroundMetrics(registry))
     cleanups.add(() => background)
     const api = serves.includes('api') ? serveApi({ ...options, registry }, engine, signIn) : undefined
-    const host = serves.includes('registry') && upstream !== undefined ? serveRegistry({ config, engine, signIn, upstream, log, metrics: registry }) : undefined
+    const host =
+      serves.includes('registry') && upstream !== undefined ? serveRegistry({ config, engine, signIn, upstream, log, auditLog, metrics: registry }) : undefined
     for (const served of [api, host]) {
       if (served === undefined) continue
       cleanups.add(() => served.close())

@@ -37,6 +37,8 @@ export interface RegistryHostOptions {
   readonly reads: 'linearizable' | 'bounded'
   readonly limits: RegistryLimits | undefined
   readonly log: Log
+  /** Where audit lines go. */
+  readonly auditLog: Log
   readonly newRequestId: () => string
   /** Told of every answer below `/v2/`. */
   readonly observe?: Observe
@@ -56,14 +58,14 @@ export interface RegistryHost {
 
 /** Puts `/token`, `/v2/` and `/healthz` together (architecture 8). */
 export function createRegistryHost(options: RegistryHostOptions): RegistryHost {
-  const { services, upstream, log, newRequestId } = options
+  const { services, upstream, log, auditLog, newRequestId } = options
   const { clock, random } = services
   const { publicOrganization } = options
   const tokens = createRegistryTokens({ issuer: options.issuer, service: options.host, keys: options.keys, checks: options.checks, clock, random })
   const door = createRegistryDoor({ ...options, tokens })
   const challenger = createChallenger(options)
-  const gate = createRegistryGate({ services, door, challenger, publicOrganization })
-  const token = createTokenEndpoint({ services, door, tokens, challenger, publicOrganization, log, newRequestId })
+  const gate = createRegistryGate({ services, door, challenger, publicOrganization, auditLog })
+  const token = createTokenEndpoint({ services, door, tokens, challenger, publicOrganization, log, auditLog, newRequestId })
   const pulls = new PullEvents({ write: pullWriter(services, options.host), log, dropped: (count) => options.lostPulls?.(count) })
   const oci = createOciHandler({
     services,

@@ -1,13 +1,16 @@
 import { decide as decideReach } from '../../authz/reach.ts'
 import { emptySet } from '../../core/capability.ts'
+import type { Log } from '../../core/log.ts'
 import { findRepository, isRepositoryName, nearestGroup, type RepoTarget } from '../../resources/registry/repo-paths.ts'
 import type { Caller, Services } from '../../resources/services.ts'
-import type { Entry, Gate, RegistryAction } from '../gate.ts'
+import type { Entry, EntryRequest, Gate, RegistryAction } from '../gate.ts'
 import { RegistryError } from '../registry-error.ts'
 import type { Challenger } from './challenge.ts'
+import { auditDenial } from './denial.ts'
 import type { Credential, RegistryDoor } from './registry-door.ts'
 import type { TokenAccess } from './registry-tokens.ts'
 import { holds, isPublic, isSuspended, placeOf } from './rights.ts'
+import type { RepositoryScope } from './scope.ts'
 
 /** What the gate is made of. */
 export interface RegistryGateOptions {
@@ -16,6 +19,7 @@ export interface RegistryGateOptions {
   readonly challenger: Challenger
   /** Name of the root group whose repos anyone may pull. */
   readonly publicOrganization: string | undefined
+  readonly auditLog: Log
 }
 
 /** A request under decision: who asks, with what, for what. */
@@ -31,13 +35,15 @@ export function createRegistryGate(options: RegistryGateOptions): Gate {
   const { door, challenger } = options
   return {
     async enter(request) {
-      const { repository, actions } = request
-      if (!isRepositoryName(repository)) throw new RegistryError('NAME_INVALID', 'the repository name must be lowercase components, separated by slashes')
+      const { repository: path, actions } = request
+      if (!isRepositoryName(path)) throw new RegistryError('NAME_INVALID', 'the repository name must be lowercase components, separated by slashes')
+      let caller: Caller | undefined
       try {
         const credential = await door.credential(request)
-        return decide(options, { path: repository, actions, credential, caller: door.callerOf(credential) })
+        caller = door.callerOf(credential)
+        return decide(options, { path, actions, credential, caller })
       } catch (error) {
-        throw challenger.refusal(error, { path: repository, actions })
+        throw refuse(options, request, { error, caller, scope: { path, actions } })
       }
     },
     async signedIn(request) {
@@ -46,10 +52,22 @@ export function createRegistryGate(options: RegistryGateOptions): Gate {
         if (credential.kind === 'none') throw challenger.unauthorized('sign in first')
         door.callerOf(credential)
       } catch (error) {
-        throw challenger.refusal(error)
+        throw refuse(options, request, { error, caller: undefined, scope: undefined })
       }
     },
   }
+}
+
+/** What a refused request is answered with; the audit log tells of it, unless it came without a credential. */
+function refuse(
+  { challenger, auditLog }: RegistryGateOptions,
+  { authorization, remoteAddress }: Pick<EntryRequest, 'authorization' | 'remoteAddress'>,
+  refused: { error: unknown; caller: Caller | undefined; scope: RepositoryScope | undefined },
+): RegistryError {
+  const { caller, scope } = refused
+  const error = challenger.refusal(refused.error, scope)
+  if (authorization !== undefined) auditDenial(auditLog, { method: scope?.actions.join() ?? 'sign-in', caller, subject: scope?.path, remoteAddress, error })
+  return error
 }
 
 /** All of it as of one snapshot. Throws RegistryError. */

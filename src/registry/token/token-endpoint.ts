@@ -7,6 +7,7 @@ import { Exchange } from '../oci/exchange.ts'
 import { errorBody, isFault } from '../oci/oci-errors.ts'
 import { RegistryError } from '../registry-error.ts'
 import type { Challenger } from './challenge.ts'
+import { auditDenial } from './denial.ts'
 import { bearerOf, type RegistryDoor } from './registry-door.ts'
 import { registryTokenSeconds, type RegistryTokens, type TokenAccess } from './registry-tokens.ts'
 import { holds, isPublic } from './rights.ts'
@@ -21,6 +22,7 @@ export interface TokenEndpointOptions {
   readonly challenger: Challenger
   readonly publicOrganization: string | undefined
   readonly log: Log
+  readonly auditLog: Log
   readonly newRequestId: () => string
 }
 
@@ -55,6 +57,9 @@ export function createTokenEndpoint(options: TokenEndpointOptions): (request: In
       exchange.send(200, ['Content-Length', body.length, ...headers], body)
     } catch (thrown) {
       const error = options.challenger.refusal(thrown)
+      const { remoteAddress } = request.socket
+      if (request.headers.authorization !== undefined)
+        auditDenial(options.auditLog, { method: 'token', caller: undefined, subject: undefined, remoteAddress, error })
       if (isFault(error)) options.log.error('a token request failed', { requestId: exchange.requestId, error: String(error.cause ?? error) })
       const body = errorBody(error)
       const lines = ['Content-Length', Buffer.byteLength(body), ...headers, ...Object.entries(error.headers).flat()]

@@ -51,3 +51,15 @@ test('a client that never sends its form is let go', { timeout: 30_000 }, async 
   await once(socket, 'close')
   expect(answer).toContain('408')
 })
+
+test('denials are in the audit log, with who it was; requests without a credential are not', async () => {
+  const lines = (): readonly unknown[] => world.server.logs.filter(({ fields }) => fields['audit'] === true && String(fields['method']).startsWith('registry/'))
+  const before = lines().length
+  const member = await world.member(mine.group)
+  expect(await world.list(mine.path, member.authorization)).toMatchObject({ status: 403 })
+  const denied = { outcome: 'denied', method: 'registry/pull', identity: member.uid, subject: mine.path, code: 7, reason: 'DENIED', remoteAddress: '127.0.0.1' }
+  expect(lines().slice(before)).toMatchObject([{ fields: denied }])
+  expect(await world.list(mine.path)).toMatchObject({ status: 401 })
+  expect(lines()).toHaveLength(before + 1)
+  expect(JSON.stringify(world.server.logs)).not.toContain(member.authorization.slice(7))
+})

@@ -53,6 +53,13 @@ export interface Claims {
   readonly access: readonly Access[]
 }
 
+/** How an access token differs from the usual. */
+interface AccessOptions {
+  readonly narrowing?: Narrowing
+  readonly audiences?: readonly string[]
+  readonly actor?: { readonly issuer: string; readonly subject: string }
+}
+
 /** `Basic` of a user and a password. */
 export function basic(user: string, password: string): string {
   return `Basic ${Buffer.from(`${user}:${password}`).toString('base64')}`
@@ -130,9 +137,9 @@ export class RegistryWorld {
   }
 
   /** An access token of an identity for the registry host. */
-  async accessToken(identity: string, options: { narrowing?: Narrowing; audiences?: readonly string[] } = {}): Promise<string> {
-    const { narrowing = {}, audiences = [this.host] } = options
-    const act = { issuer: 'https://issuer.example', subject: 'test', audience: audiences[0] ?? '' }
+  async accessToken(identity: string, options: AccessOptions = {}): Promise<string> {
+    const { narrowing = {}, audiences = [this.host], actor = { issuer: 'https://issuer.example', subject: 'test' } } = options
+    const act = { ...actor, audience: audiences[0] ?? '' }
     const { token } = await this.server.running.signIn.tokens.mint({ identityUid: trustedUid(identity), audiences, act, narrowing })
     return token
   }

@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest'
+import { personUid } from '../../../src/authn/issuer-name.ts'
 import { setOf } from '../../../src/core/capability.ts'
 import { trustedUid } from '../../../src/core/uid.ts'
 import { freshName, ok } from '../../harness/test-server.ts'
@@ -91,6 +92,17 @@ registrySuite('rights at the registry host', (suite) => {
       const elsewhere = bearer(await suite.world.accessToken(suite.mine.owner, { narrowing: { scopes: [trustedUid(second)] } }))
       expect(accessOf(await suite.world.tokenFor(pull(suite.mine.path), elsewhere))).toEqual([])
       expect(await suite.world.list(suite.mine.path, elsewhere)).toMatchObject({ status: 403 })
+    })
+
+    test('an operator may do everything everywhere, also with a registry token, for as long as the configuration says so', async () => {
+      const { issuer } = suite.world.server.devIssuer
+      const operator = bearer(await suite.world.accessToken(personUid(issuer, 'operator'), { actor: { issuer, subject: 'operator' } }))
+      const token = await suite.world.tokenFor(`repository:${suite.theirs.path}:pull,push,delete`, operator)
+      expect(accessOf(token)).toMatchObject([{ actions: ['pull', 'push', 'delete'], uid: suite.theirs.repo }])
+      expect(await suite.world.upload(suite.theirs.path, bearer(token))).toMatchObject({ status: 202 })
+      const claimant = await suite.world.member(suite.mine.group)
+      const pretender = bearer(await suite.world.accessToken(claimant.uid, { actor: { issuer, subject: 'operator' } }))
+      expect(accessOf(await suite.world.tokenFor(pull(suite.theirs.path), pretender))).toEqual([])
     })
 
     test('a suspended organisation is closed', async () => {
