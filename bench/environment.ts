@@ -9,7 +9,8 @@ import type { Rounds } from './measure.ts'
 import { startEtcdOn, type Etcd } from './subjects/etcd.ts'
 import { startIssuer, type Issuer } from './subjects/issuer.ts'
 import { startKube, type Kube } from './subjects/kube.ts'
-import { makeEncryptionKeyFile, startTaproot, type Taproot } from './subjects/taproot.ts'
+import { startDistribution, type Distribution } from './subjects/distribution.ts'
+import { makeEncryptionKeyFile, startRegistryHost, startTaproot, type Taproot, type TaprootProcess } from './subjects/taproot.ts'
 
 /** A dataset in a running etcd. */
 export interface Stored {
@@ -93,6 +94,23 @@ export class Environment {
   async startTaproot(options: Omit<Parameters<typeof startTaproot>[0], 'issuer' | 'encryptionKeyFile'>): Promise<Taproot> {
     this.progress('starting taproot')
     return this.#track(await startTaproot({ ...options, issuer: await this.issuer(), encryptionKeyFile: await this.encryptionKeyFile() }))
+  }
+
+  /** A CNCF distribution registry: the upstream, and what clients would use without us. */
+  distribution(): Promise<Distribution> {
+    return this.once('distribution', async () => this.#track(await startDistribution()))
+  }
+
+  /** The registry host on a dataset, beside the API, over `distribution()`. */
+  registryHost(records: number): Promise<TaprootProcess> {
+    return this.once(`registry host ${records}`, async () => {
+      const { etcd } = await this.stored(records)
+      const { baseUrl } = await this.taproot({ records })
+      const { url: upstreamUrl } = await this.distribution()
+      this.progress('starting taproot registry')
+      const shared = { issuer: await this.issuer(), encryptionKeyFile: await this.encryptionKeyFile(), store: { etcd: etcd.endpoint } }
+      return this.#track(await startRegistryHost({ ...shared, baseUrl, upstreamUrl }))
+    })
   }
 
   kube(records: number): Promise<Kube> {

@@ -4,6 +4,8 @@ import { createGrpcGenerator } from './grpc-generator.ts'
 import { Histogram } from './histogram.ts'
 import { createHttpGenerator } from './http-generator.ts'
 import type { Generator, Load, RoundCounts } from './load.ts'
+import { createPushGenerator } from './push-generator.ts'
+import { createSignGenerator } from './sign-generator.ts'
 
 let generator: Generator | undefined
 
@@ -17,6 +19,10 @@ async function create(load: Load): Promise<Generator> {
       return createEtcdGenerator(load)
     case 'sqlite':
       return createSqliteGenerator(load)
+    case 'push':
+      return createPushGenerator(load)
+    case 'sign':
+      return createSignGenerator(load)
   }
 }
 

@@ -66,7 +66,26 @@ export interface SqliteLoad {
   readonly shape: TransactionShape
 }
 
-export type Load = HttpLoad | GrpcLoad | EtcdLoad | SqliteLoad
+/** Blobs pushed to a registry, POST and PUT, over connections that are kept, one outstanding on each. */
+export interface PushLoad {
+  readonly kind: 'push'
+  readonly port: number
+  readonly connections: number
+  readonly headers: Readonly<Record<string, string>>
+  /** Its name in paths. */
+  readonly repository: string
+  readonly blobBytes: number
+}
+
+/** A JWT signed by ES256, again and again, each with its own `jti`. */
+export interface SignLoad {
+  readonly kind: 'sign'
+  /** Encoded. */
+  readonly header: string
+  readonly claims: Readonly<Record<string, unknown>>
+}
+
+export type Load = HttpLoad | GrpcLoad | EtcdLoad | SqliteLoad | PushLoad | SignLoad
 
 /** What came of one round. */
 export interface RoundCounts {

@@ -4,8 +4,9 @@ import { getRows } from './get.ts'
 import { growthRows } from './growth.ts'
 import { kubeRows } from './kube.ts'
 import { mixedRows, readsRows } from './load-shape.ts'
+import { registryRows } from './registry.ts'
 import type { RowGroup } from './row.ts'
 import { sizeRows } from './size.ts'
 
 /** All rows, in the order in which they are measured: what takes much memory last. */
-export const groups: readonly RowGroup[] = [getRows, kubeRows, createRows, mixedRows, readsRows, checksRows, sizeRows, growthRows]
+export const groups: readonly RowGroup[] = [getRows, kubeRows, createRows, mixedRows, readsRows, checksRows, registryRows, sizeRows, growthRows]

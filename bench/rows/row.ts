@@ -34,7 +34,7 @@ export interface RowGroup {
   /** What `--help` says of it. */
   readonly about: string
   /** The part without which it is left out. */
-  readonly needs: 'etcd' | 'kube-apiserver'
+  readonly needs: 'etcd' | 'kube-apiserver' | 'registry'
   readonly rows: readonly RowSource[]
 }
 

@@ -1,6 +1,7 @@
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
 import { join } from 'node:path'
+import type { JwtShape } from '../load/jwt-signer.ts'
 
 /** A server without any of our code. */
 export interface BareServer {
@@ -32,4 +33,9 @@ export function startBareKoa(text: string): Promise<BareServer> {
 /** grpc-js that answers `answer` to calls of `path`. */
 export function startBareGrpc(path: string, answer: Buffer): Promise<BareServer> {
   return start('grpc-server.ts', { path, answer: answer.toString('base64') })
+}
+
+/** node:http that answers every request with a token of this shape, signed anew. */
+export function startBareSigner(shape: JwtShape): Promise<BareServer> {
+  return start('signing-server.ts', shape)
 }

@@ -9,21 +9,17 @@ import { benchIssuer, subjects } from '../data/generate.ts'
 import { Child, onFreePorts } from './child.ts'
 import type { Issuer } from './issuer.ts'
 
-/** A running `taproot api`. */
-export interface Taproot {
+/** A running process of the product, with a probe in it. */
+export interface TaprootProcess {
   readonly pid: number
+  /** Of what its role serves. */
   readonly port: number
-  readonly tls: boolean
   /** Milliseconds from spawn to `/readyz` 200. */
   readonly startMs: number
   /** Its log, the last of it. */
   readonly log: string
   /** True where `/readyz` said 503 before it said 200. */
   readonly saidNotReady: boolean
-  /** A new access token for one of the benchmark's people, from its own exchange. */
-  tokenOf(subject: string): Promise<string>
-  /** Sends one request; throws where it is not answered with 2xx. */
-  call(token: string, path: string, body?: unknown): Promise<Record<string, unknown>>
   /** The process's memory right after garbage collection, in bytes. */
   memory(): Promise<NodeJS.MemoryUsage>
   /** Profiles the process while `work` runs. */
@@ -31,6 +27,19 @@ export interface Taproot {
   metric(name: string): Promise<number>
   stop(): Promise<void>
 }
+
+/** A running `taproot api`. */
+export interface Taproot extends TaprootProcess {
+  readonly tls: boolean
+  readonly baseUrl: string
+  /** A new access token for one of the benchmark's people, from its own exchange; for the API where no other audience is named. */
+  tokenOf(subject: string, audience?: string): Promise<string>
+  /** Sends one request; throws where it is not answered with 2xx. */
+  call(token: string, path: string, body?: unknown): Promise<Record<string, unknown>>
+}
+
+/** The name of the registry host, under which nobody reaches it: clients of the benchmark go to its port. */
+export const registryHostName = 'registry.example'
 
 /** What a server is started with. */
 export interface TaprootOptions {
@@ -40,6 +49,13 @@ export interface TaprootOptions {
   readonly reads?: 'linearizable' | 'bounded'
   /** PEM files. */
   readonly tls?: { readonly certFile: string; readonly keyFile: string }
+}
+
+/** What a registry host is started with, beside what it shares with the API. */
+export interface RegistryHostOptions extends Omit<TaprootOptions, 'tls'> {
+  /** Of the API whose tokens it takes. */
+  readonly baseUrl: string
+  readonly upstreamUrl: string
 }
 
 const root = join(import.meta.dirname, '..', '..')
@@ -68,18 +84,17 @@ async function fetchText(url: string, options: { token: string; body?: unknown }
   return { status: Number(response.statusCode), text }
 }
 
-function settings(options: TaprootOptions, place: { ports: readonly number[]; directory: string; baseUrl: string }): Record<string, string> {
+function settings(options: Omit<TaprootOptions, 'tls'>, place: Place): Record<string, string> {
   const [apiPort = 0, opsPort = 0, registryPort = 0] = place.ports
-  const { store, tls } = options
+  const { store } = options
   return {
     PATH: process.env['PATH'] ?? '',
-    TAPROOT_BASE_URL: place.baseUrl,
     TAPROOT_DATA_DIR: place.directory,
     TAPROOT_LISTEN: '127.0.0.1',
     TAPROOT_API_PORT: String(apiPort),
     TAPROOT_OPS_PORT: String(opsPort),
     TAPROOT_REGISTRY_PORT: String(registryPort),
-    TAPROOT_REGISTRY_HOST: 'registry.example',
+    TAPROOT_REGISTRY_HOST: registryHostName,
     TAPROOT_ENCRYPTION_KEY_FILE: options.encryptionKeyFile,
     TAPROOT_RATE_LIMIT_ENABLED: 'false',
     TAPROOT_READS: options.reads ?? 'linearizable',
@@ -88,8 +103,13 @@ function settings(options: TaprootOptions, place: { ports: readonly number[]; di
     ...('etcd' in store
       ? { TAPROOT_STORE_KIND: 'etcd', TAPROOT_STORE_ETCD_ENDPOINTS: store.etcd, TAPROOT_STORE_ETCD_PREFIX: store.prefix ?? '/taproot' }
       : { TAPROOT_STORE_SQLITE_PATH: store.sqlite }),
-    ...(tls === undefined ? {} : { TAPROOT_API_TLS_CERT_FILE: tls.certFile, TAPROOT_API_TLS_KEY_FILE: tls.keyFile }),
   }
+}
+
+/** Where a process of the product runs. */
+interface Place {
+  readonly ports: readonly number[]
+  readonly directory: string
 }
 
 /** A process that is ready. */
@@ -100,65 +120,51 @@ interface Ready {
   readonly saidNotReady: boolean
 }
 
-async function spawnReady(options: TaprootOptions, directory: string, ports: readonly number[]): Promise<Ready> {
+async function spawnReady(role: 'api' | 'registry', place: Place, env: Record<string, string>): Promise<Ready> {
   const flags = ['--disable-warning=ExperimentalWarning', '--expose-gc', '--import', join(import.meta.dirname, 'probe.ts')]
   const start = performance.now()
-  const child = new Child([process.execPath, ...flags, join(root, 'src/cmd/taproot.ts'), 'api'], {
-    stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
-    env: settings(options, { ports, directory, baseUrl: urlOf(options, 'localhost', ports) }),
-  })
+  const child = new Child([process.execPath, ...flags, join(root, 'src/cmd/taproot.ts'), role], { stdio: ['ignore', 'ignore', 'pipe', 'ipc'], env })
   let saidNotReady = false
   await child.until(async () => {
-    const response = await fetch(`http://127.0.0.1:${ports[1]}/readyz`).catch(() => undefined)
+    const response = await fetch(`http://127.0.0.1:${place.ports[1]}/readyz`).catch(() => undefined)
     await response?.body?.cancel()
     saidNotReady ||= response?.status === 503
     return response?.ok === true
   }, startPatienceMs)
-  return { child, ports, startMs: performance.now() - start, saidNotReady }
+  return { child, ports: place.ports, startMs: performance.now() - start, saidNotReady }
 }
 
 function urlOf({ tls }: TaprootOptions, host: string, ports: readonly number[]): string {
   return `${tls === undefined ? 'http' : 'https'}://${host}:${ports[0]}`
 }
 
-/** Starts `taproot api` as an operator would, with a probe in it; resolves when it is ready. */
-export async function startTaproot(options: TaprootOptions): Promise<Taproot> {
+/** Starts the product in one of its roles, on free ports: for the API, operations and the registry host; resolves when it is ready. */
+async function startRole(
+  role: 'api' | 'registry',
+  envOf: (place: Place) => Record<string, string>,
+): Promise<{ running: TaprootProcess; ports: readonly number[] }> {
   const directory = await mkdtemp(join(tmpdir(), 'taproot-bench-api-'))
   const removeDirectory = (): Promise<void> => rm(directory, { recursive: true, force: true, maxRetries: 3 })
-  const starting = onFreePorts(3, (free) => spawnReady(options, directory, free))
+  const starting = onFreePorts(3, (free) => spawnReady(role, { ports: free, directory }, envOf({ ports: free, directory })))
   const { child, ports, startMs, saidNotReady } = await starting.catch(async (error: unknown) => {
     await removeDirectory()
     throw error
   })
-  const [port = 0, opsPort = 0] = ports
-  const url = urlOf(options, '127.0.0.1', ports)
-  const baseUrl = urlOf(options, 'localhost', ports)
+  const [apiPort = 0, opsPort = 0, registryPort = 0] = ports
   const ask = async (question: string): Promise<unknown> => {
     child.process.send(question)
     const [answer] = (await once(child.process, 'message')) as [{ value?: unknown; error?: string }]
     if (answer.error !== undefined) throw new Error(answer.error)
     return answer.value
   }
-  return {
+  const running: TaprootProcess = {
     pid: child.pid,
-    port,
-    tls: options.tls !== undefined,
+    port: role === 'api' ? apiPort : registryPort,
     startMs,
     get log() {
       return child.output
     },
     saidNotReady,
-    async tokenOf(subject) {
-      const { status, text } = await fetchText(`${url}/sts/exchange`, { token: await options.issuer.tokenOf(subject, baseUrl) })
-      if (status !== 200) throw new Error(`the exchange answered ${status} ${text}`)
-      const { token } = JSON.parse(text) as { token: string }
-      return token
-    },
-    async call(token, path, body) {
-      const { status, text } = await fetchText(`${url}${path}`, { token, ...(body === undefined ? {} : { body }) })
-      if (status > 299) throw new Error(`${path} answered ${status} ${text}`)
-      return JSON.parse(text) as Record<string, unknown>
-    },
     // What the probe answers.
     memory: async () => (await ask('memory')) as NodeJS.MemoryUsage,
     async profiled(work) {
@@ -175,4 +181,45 @@ export async function startTaproot(options: TaprootOptions): Promise<Taproot> {
       await removeDirectory()
     },
   }
+  return { running, ports }
+}
+
+/** Starts `taproot api` as an operator would, with a probe in it; resolves when it is ready. */
+export async function startTaproot(options: TaprootOptions): Promise<Taproot> {
+  const { tls } = options
+  const { running, ports } = await startRole('api', (place) => ({
+    ...settings(options, place),
+    TAPROOT_BASE_URL: urlOf(options, 'localhost', place.ports),
+    ...(tls === undefined ? {} : { TAPROOT_API_TLS_CERT_FILE: tls.certFile, TAPROOT_API_TLS_KEY_FILE: tls.keyFile }),
+  }))
+  const url = urlOf(options, '127.0.0.1', ports)
+  const baseUrl = urlOf(options, 'localhost', ports)
+  const own = {
+    tls: tls !== undefined,
+    baseUrl,
+    async tokenOf(subject: string, audience?: string) {
+      const query = audience === undefined ? '' : `?aud=${encodeURIComponent(audience)}`
+      const { status, text } = await fetchText(`${url}/sts/exchange${query}`, { token: await options.issuer.tokenOf(subject, baseUrl) })
+      if (status !== 200) throw new Error(`the exchange answered ${status} ${text}`)
+      const { token } = JSON.parse(text) as { token: string }
+      return token
+    },
+    async call(token: string, path: string, body?: unknown) {
+      const { status, text } = await fetchText(`${url}${path}`, { token, ...(body === undefined ? {} : { body }) })
+      if (status > 299) throw new Error(`${path} answered ${status} ${text}`)
+      return JSON.parse(text) as Record<string, unknown>
+    },
+  }
+  // `running` has a getter, which a copy would not keep.
+  return Object.assign(running, own)
+}
+
+/** Starts `taproot registry` over an upstream; resolves when it is ready. */
+export async function startRegistryHost(options: RegistryHostOptions): Promise<TaprootProcess> {
+  const { running } = await startRole('registry', (place) => ({
+    ...settings(options, place),
+    TAPROOT_BASE_URL: options.baseUrl,
+    TAPROOT_REGISTRY_UPSTREAM_URL: options.upstreamUrl,
+  }))
+  return running
 }

@@ -21,6 +21,7 @@ export interface DistributionRegistry {
   /** `http://127.0.0.1:<port>`, or `https` */
   readonly url: string
   readonly port: number
+  readonly pid: number
   /** Where its bytes are: the root of its `filesystem` driver. */
   readonly dir: string
   /** What it wrote to standard error, the last of it. */
@@ -100,6 +101,10 @@ class RegistryProcess implements DistributionRegistry {
     this.dir = place.dir
     this.port = place.port
     this.url = `${place.tls ? 'https' : 'http'}://127.0.0.1:${place.port}`
+  }
+
+  get pid(): number {
+    return this.#process?.pid ?? 0
   }
 
   get output(): string {

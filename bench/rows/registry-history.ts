@@ -1,0 +1,58 @@
+import { create, toBinary } from '@bufbuild/protobuf'
+import type { Log } from '../../src/core/log.ts'
+import { HistoryHeadSchema, HistoryRecordSchema } from '../../src/gen/taproot/store/v1/registry_pb.ts'
+import { historyHeadKey, historyKey } from '../../src/resources/registry/tag-history.ts'
+import { createEtcdStore } from '../../src/store/etcd/etcd-store.ts'
+import type { Write } from '../../src/store/store.ts'
+
+const quiet: Log = { debug() {}, info() {}, warn: console.warn, error: console.error }
+/** Writes of one transaction, and transactions under way. */
+const batchWrites = 120
+const lanes = 8
+const startMs = Date.UTC(2020, 0, 1)
+const everyMs = 60_000
+
+/** A tag and how often it moved. */
+export interface Moves {
+  readonly repo: string
+  readonly name: string
+  readonly count: number
+}
+
+/** When a tag of these moved for the `at`th time. */
+export function moveTimeMs(at: number): number {
+  return startMs + at * everyMs
+}
+
+function recordOf({ repo, name }: Moves, at: number): Write {
+  const digest = `sha256:${at.toString(16).padStart(64, '0')}`
+  const value = toBinary(HistoryRecordSchema, create(HistoryRecordSchema, { digest, sequence: BigInt(at + 1) }))
+  return { kind: 'put', key: historyKey({ repo, name }, moveTimeMs(at)), value }
+}
+
+function headOf({ repo, name, count }: Moves): Write {
+  const head = create(HistoryHeadSchema, { lastTimeMs: BigInt(moveTimeMs(count - 1)), sequence: BigInt(count) })
+  return { kind: 'put', key: historyHeadKey({ repo, name }), value: toBinary(HistoryHeadSchema, head) }
+}
+
+/** Writes the keys that so many moves would leave behind, straight into the store. */
+export async function writeMoves(endpoint: string, moves: Moves, onProgress: (written: number) => void): Promise<void> {
+  const store = createEtcdStore({ endpoints: [endpoint], log: quiet })
+  const { signal } = new AbortController()
+  let next = 0
+  const lane = async (): Promise<void> => {
+    while (next < moves.count) {
+      const [first, last] = [next, Math.min(next + batchWrites, moves.count)]
+      next = last
+      const writes = Array.from({ length: last - first }, (_, at) => recordOf(moves, first + at))
+      await store.transact({ guards: [], writes }, signal)
+      if (first % (batchWrites * 500) === 0) onProgress(first)
+    }
+  }
+  try {
+    await store.transact({ guards: [], writes: [headOf(moves)] }, signal)
+    await Promise.all(Array.from({ length: lanes }, lane))
+  } finally {
+    await store.close()
+  }
+}

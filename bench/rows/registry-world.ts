@@ -1,0 +1,109 @@
+import { createHash, randomBytes } from 'node:crypto'
+import { subjects } from '../data/generate.ts'
+import type { Environment } from '../environment.ts'
+import { registryHostName } from '../subjects/taproot.ts'
+
+/** What the registry rows ask for: one image in a private repo, through the host and at the upstream directly. */
+export interface RegistryWorld {
+  /** `<organisation>/<image>` */
+  readonly path: string
+  /** Of the repo; also its name at the upstream. */
+  readonly repo: string
+  /** Of the one layer of the image with the tag `v1`. */
+  readonly layerDigest: string
+  /** `Basic` of a platform token of the owner. */
+  readonly basic: string
+  /** A new registry token, as clients get it. */
+  registryToken(actions: string): Promise<string>
+  /** The processes that work for the host, its store and its upstream included. */
+  readonly hostPids: readonly number[]
+}
+
+/** Bytes of the layer. */
+export const layerBytes = 64 * 2 ** 20
+
+const manifestType = 'application/vnd.oci.image.manifest.v1+json'
+
+function digestOf(bytes: Uint8Array): string {
+  return `sha256:${createHash('sha256').update(bytes).digest('hex')}`
+}
+
+/** A registry as a client that pushes sees it. */
+interface Target {
+  readonly origin: string
+  readonly repository: string
+  readonly headers: Readonly<Record<string, string>>
+}
+
+/** A request of a push; `status` is what the answer must have. */
+interface Asked {
+  readonly headers: Readonly<Record<string, string>>
+  readonly bytes?: Buffer
+  readonly status: number
+}
+
+async function send(method: string, url: URL, { headers, bytes, status }: Asked): Promise<{ text: string; location: string }> {
+  const response = await fetch(url, { method, headers, ...(bytes === undefined ? {} : { body: new Uint8Array(bytes) }) })
+  const text = await response.text()
+  if (response.status !== status) throw new Error(`${method} ${url.pathname} was answered ${response.status} ${text}`)
+  return { text, location: response.headers.get('location') ?? '' }
+}
+
+async function pushBlob({ origin, repository, headers }: Target, bytes: Buffer): Promise<string> {
+  const digest = digestOf(bytes)
+  const begun = await send('POST', new URL(`/v2/${repository}/blobs/uploads/`, origin), { headers, status: 202 })
+  const place = new URL(begun.location, origin)
+  place.searchParams.set('digest', digest)
+  await send('PUT', place, { headers: { ...headers, 'content-type': 'application/octet-stream' }, bytes, status: 201 })
+  return digest
+}
+
+async function pushManifest({ origin, repository, headers }: Target, bytes: Buffer): Promise<void> {
+  await send('PUT', new URL(`/v2/${repository}/manifests/v1`, origin), { headers: { ...headers, 'content-type': manifestType }, bytes, status: 201 })
+}
+
+/** Pushes the image to the host; returns its manifest. */
+async function pushImage(target: Target): Promise<{ manifest: Buffer; layerDigest: string }> {
+  const config = Buffer.from(JSON.stringify({ architecture: 'amd64', os: 'linux', rootfs: { type: 'layers', diff_ids: [] } }))
+  const layer = randomBytes(layerBytes)
+  const digests = [await pushBlob(target, config), await pushBlob(target, layer)] as const
+  const manifest = {
+    schemaVersion: 2,
+    mediaType: manifestType,
+    config: { mediaType: 'application/vnd.oci.image.config.v1+json', digest: digests[0], size: config.length },
+    layers: [{ mediaType: 'application/vnd.oci.image.layer.v1.tar+gzip', digest: digests[1], size: layer.length }],
+  }
+  const bytes = Buffer.from(JSON.stringify(manifest))
+  await pushManifest(target, bytes)
+  return { manifest: bytes, layerDigest: digests[1] }
+}
+
+async function createWorld(environment: Environment): Promise<RegistryWorld> {
+  const { baseRecords: records } = environment.scale
+  const { plan, etcd } = await environment.stored(records)
+  const api = await environment.taproot({ records })
+  const upstream = await environment.distribution()
+  const host = await environment.registryHost(records)
+  const token = await api.tokenOf(subjects.member)
+  const organisation = String((await api.call(token, `/iam/v2/groups/${plan.root}`))['name'])
+  const repo = String((await api.call(token, `/registry/v2/repos/${plan.root}`, { name: 'bench' }))['uid'])
+  const path = `${organisation}/bench`
+  const basic = `Basic ${Buffer.from(`_token:${await api.tokenOf(subjects.member, registryHostName)}`).toString('base64')}`
+  const origin = `http://127.0.0.1:${host.port}`
+  const registryToken = async (actions: string): Promise<string> => {
+    const { text } = await send('GET', new URL(`/token?scope=repository:${path}:${actions}`, origin), { headers: { authorization: basic }, status: 200 })
+    // As the token protocol says.
+    return (JSON.parse(text) as { token: string }).token
+  }
+  environment.progress('pushing an image')
+  const authorization = `Bearer ${await registryToken('pull,push')}`
+  const { manifest, layerDigest } = await pushImage({ origin, repository: path, headers: { authorization } })
+  // The upstream holds all of it under the repo's uid: there the same tag is all that is missing.
+  await pushManifest({ origin: upstream.url, repository: repo, headers: {} }, manifest)
+  return { path, repo, layerDigest, basic, registryToken, hostPids: [host.pid, etcd.pid, upstream.pid] }
+}
+
+/** The image is pushed once for all rows. */
+export function registryWorld(environment: Environment): Promise<RegistryWorld> {
+  return environment.once('registry world', () => createWorld(environment))
+}

@@ -1,0 +1,163 @@
+import type { Environment } from '../environment.ts'
+import type { HttpLoad, PushLoad, SignLoad } from '../load/load.ts'
+import { compare, type Comparison, type Measured } from '../measure.ts'
+import { startBareSigner } from '../subjects/bare-server.ts'
+import { gets } from './loads.ts'
+import { moveTimeMs, writeMoves } from './registry-history.ts'
+import { layerBytes, registryWorld, type RegistryWorld } from './registry-world.ts'
+import { costRow, ratioRow, type Row, type RowGroup } from './row.ts'
+
+/** Blobs on their way at once. */
+const transfers = 8
+const mib = 2 ** 20
+const pageSize = 1000
+const manifestType = 'application/vnd.oci.image.manifest.v1+json'
+
+function mibPerSecond({ name, perSecond, bytesPerAnswer }: Measured): string {
+  return `${name} ${Math.round((perSecond * bytesPerAnswer) / mib).toLocaleString('en')} MiB/s`
+}
+
+function noteOf({ measured }: Comparison): string {
+  return `${transfers} at once of ${layerBytes / mib} MiB: ${measured.map(mibPerSecond).join(', ')}`
+}
+
+/** A load through the host against one on the upstream. */
+async function against(environment: Environment, world: RegistryWorld, loads: { ours: HttpLoad | PushLoad; theirs: HttpLoad | PushLoad }): Promise<Comparison> {
+  const upstream = await environment.distribution()
+  return environment.withGenerators([loads.ours, loads.theirs], ([ours, theirs]) =>
+    compare(
+      { name: 'Taproot', generator: ours, pids: world.hostPids },
+      { name: 'distribution', generator: theirs, pids: [upstream.pid] },
+      environment.scale.rounds,
+    ),
+  )
+}
+
+/** GETs of something in the repo, to the host and to the upstream. */
+async function pulls(
+  environment: Environment,
+  world: RegistryWorld,
+  asked: { connections: number; what: string },
+): Promise<{ ours: HttpLoad; theirs: HttpLoad }> {
+  const { baseRecords: records } = environment.scale
+  const [host, upstream] = [await environment.registryHost(records), await environment.distribution()]
+  const common = { kind: 'http', tls: false, connections: asked.connections } as const
+  const headers = { accept: manifestType }
+  const authorization = `Bearer ${await world.registryToken('pull')}`
+  return {
+    ours: { ...common, port: host.port, headers: { ...headers, authorization }, requests: gets([`/v2/${world.path}/${asked.what}`]) },
+    theirs: { ...common, port: upstream.port, headers, requests: gets([`/v2/${world.repo}/${asked.what}`]) },
+  }
+}
+
+async function measureBlobGet(environment: Environment): Promise<Row> {
+  const world = await registryWorld(environment)
+  const loads = await pulls(environment, world, { connections: transfers, what: `blobs/${world.layerDigest}` })
+  const comparison = await against(environment, world, loads)
+  const title = 'blobs pulled through the registry host to the upstream alone'
+  return ratioRow({ id: 'registry-blob-get', title, goal: { atLeast: 0.8 }, note: noteOf(comparison) }, comparison)
+}
+
+async function measureBlobPut(environment: Environment): Promise<Row> {
+  const world = await registryWorld(environment)
+  const { baseRecords: records } = environment.scale
+  const [host, upstream] = [await environment.registryHost(records), await environment.distribution()]
+  const common = { kind: 'push', connections: transfers, blobBytes: layerBytes } as const
+  const authorization = `Bearer ${await world.registryToken('pull,push')}`
+  const comparison = await against(environment, world, {
+    ours: { ...common, port: host.port, headers: { authorization }, repository: world.path },
+    theirs: { ...common, port: upstream.port, headers: {}, repository: 'bench/direct' },
+  })
+  const title = 'blobs pushed through the registry host to the upstream alone'
+  return ratioRow({ id: 'registry-blob-put', title, goal: { atLeast: 0.8 }, note: noteOf(comparison) }, comparison)
+}
+
+async function measureManifest(environment: Environment): Promise<Row> {
+  const world = await registryWorld(environment)
+  const comparison = await against(environment, world, await pulls(environment, world, { connections: environment.scale.connections, what: 'manifests/v1' }))
+  const title = "GET of a hot manifest by tag, private repo, to the upstream's"
+  return ratioRow({ id: 'registry-manifest', title, goal: { atLeast: 1 } }, comparison)
+}
+
+/** The shape of the tokens that the host issues. */
+function shapeOf(token: string): Pick<SignLoad, 'header' | 'claims'> {
+  const [header = '', payload = ''] = token.split('.')
+  // What the host signed is an object.
+  return { header, claims: JSON.parse(Buffer.from(payload, 'base64url').toString('utf8')) as Record<string, unknown> }
+}
+
+async function tokenLoad(environment: Environment, world: RegistryWorld): Promise<HttpLoad> {
+  const { baseRecords: records, connections } = environment.scale
+  const { port } = await environment.registryHost(records)
+  const requests = gets([`/token?service=registry.example&scope=repository:${world.path}:pull`])
+  return { kind: 'http', tls: false, port, connections, headers: { authorization: world.basic }, requests }
+}
+
+async function measureToken(environment: Environment): Promise<Row> {
+  const world = await registryWorld(environment)
+  const ours = await tokenLoad(environment, world)
+  const server = await startBareSigner(shapeOf(await world.registryToken('pull')))
+  try {
+    return await environment.withGenerators([ours, { ...ours, port: server.port }], async ([first, second]) => {
+      const comparison = await compare(
+        { name: 'Taproot', generator: first, pids: world.hostPids },
+        { name: 'bare node:http', generator: second, pids: [server.pid] },
+        environment.scale.rounds,
+      )
+      return ratioRow({ id: 'registry-token', title: '/token to a bare server that signs the same JWT', goal: { atLeast: 0.7 } }, comparison)
+    })
+  } finally {
+    await server.stop()
+  }
+}
+
+async function measureTokenLoop(environment: Environment): Promise<Row> {
+  const world = await registryWorld(environment)
+  const loop: SignLoad = { kind: 'sign', ...shapeOf(await world.registryToken('pull')) }
+  return environment.withGenerators([await tokenLoad(environment, world), loop], async ([first, second]) => {
+    const comparison = await compare(
+      { name: 'Taproot', generator: first, pids: world.hostPids },
+      { name: 'bare loop', generator: second, pids: [], generatorWorks: true },
+      environment.scale.rounds,
+    )
+    return ratioRow({ id: 'registry-token-loop', title: '/token to a loop that signs the same JWT, without a server' }, comparison)
+  })
+}
+
+async function measureHistory(environment: Environment): Promise<Row> {
+  const { baseRecords: records, smallRecords, largeRecords, connections, rounds } = environment.scale
+  const world = await registryWorld(environment)
+  const { etcd } = await environment.stored(records)
+  const host = await environment.registryHost(records)
+  const authorization = `Bearer ${await world.registryToken('pull')}`
+  const loadOf = async (name: string, count: number): Promise<HttpLoad> => {
+    await writeMoves(etcd.endpoint, { repo: world.repo, name, count }, (written) => environment.progress(`writing ${count} moves: ${written}`))
+    // The newest page.
+    const start = new Date(moveTimeMs(Math.max(0, count - pageSize))).toISOString()
+    const requests = gets([`/v2/${world.path}/_service/history/${name}?start=${encodeURIComponent(start)}`])
+    return { kind: 'http', tls: false, port: host.port, connections, headers: { authorization }, requests }
+  }
+  const loads = [await loadOf('large', largeRecords), await loadOf('small', smallRecords)] as const
+  return environment.withGenerators(loads, async ([first, second]) => {
+    const pids = [host.pid, etcd.pid]
+    const large = { name: `${largeRecords.toLocaleString('en')} moves`, generator: first, pids }
+    const comparison = await compare(large, { name: `${smallRecords.toLocaleString('en')} moves`, generator: second, pids }, rounds)
+    const title = `history of a tag, page of 1,000: cost at ${largeRecords.toLocaleString('en')} to ${smallRecords.toLocaleString('en')} moves`
+    return costRow({ id: 'registry-history', title, goal: { atMost: 1.2 } }, comparison)
+  })
+}
+
+/** The registry host against what its clients would use without it. */
+export const registryRows: RowGroup = {
+  name: 'registry',
+  about: 'the registry host: blobs and manifests against its upstream alone, /token against bare signing, history of a tag with many moves against 1,000',
+  needs: 'registry',
+  rows: [
+    { id: 'registry-blob-get', measure: measureBlobGet },
+    { id: 'registry-blob-put', measure: measureBlobPut },
+    { id: 'registry-manifest', measure: measureManifest },
+    { id: 'registry-token', measure: measureToken },
+    { id: 'registry-token-loop', measure: measureTokenLoop },
+    { id: 'registry-history', measure: measureHistory },
+  ],
+}

@@ -1,0 +1,9 @@
+import { startRegistry, type DistributionRegistry } from '../../test/parts/registry.ts'
+
+/** A running CNCF distribution registry. */
+export type Distribution = Pick<DistributionRegistry, 'url' | 'port' | 'pid' | 'stop'>
+
+/** Starts it as its example configuration does: files on disk, the descriptors of blobs in memory. */
+export function startDistribution(): Promise<Distribution> {
+  return startRegistry({ configuration: { storage: { filesystem: {}, delete: { enabled: true }, cache: { blobdescriptor: 'inmemory' } } } })
+}

@@ -1,0 +1,18 @@
+/** A bare node:http server that answers every request with a freshly signed token. The token's shape comes as a message, the port goes back as one. */
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { createJwtSigner, type JwtShape } from '../load/jwt-signer.ts'
+
+const [shape] = (await once(process, 'message')) as [JwtShape]
+const signJwt = createJwtSigner(shape)
+const server = createServer((_request, response) => {
+  const token = signJwt()
+  const body = JSON.stringify({ token, access_token: token, expires_in: 600, issued_at: new Date().toISOString() })
+  response.writeHead(200, { 'Content-Type': 'application/json', 'Content-Length': body.length }).end(body)
+})
+server.listen(0, '127.0.0.1')
+await once(server, 'listening')
+// A listening TCP server has an AddressInfo.
+process.send?.((server.address() as AddressInfo).port)
+process.on('disconnect', () => process.exit())
