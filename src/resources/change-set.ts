@@ -46,6 +46,8 @@ export class ChangeSet {
   readonly #writes = new Map<string, Write>()
   /** The unique keys that are to be taken, and by whom. */
   readonly claims: (Claim & { readonly uid: Uid })[] = []
+  /** True where a unique key that somebody else has just taken means to plan again, and not that the caller is refused. */
+  isUpsert = false
   /** A key that this change set alone writes: whether it is there tells afterwards whether this very change set committed. */
   proofKey: string | undefined
 

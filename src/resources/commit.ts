@@ -91,6 +91,7 @@ async function provenOr(services: Services, changes: ChangeSet, last: { signal: 
 
 /** Throws what a taken unique key means; returns where none of them is taken. */
 async function assertUnclaimed(services: Services, changes: ChangeSet, signal: AbortSignal): Promise<void> {
+  if (changes.isUpsert) return
   for (const { key, taken, uid } of changes.claims) {
     const entry = await services.store.get(key, signal)
     // Somebody else may have given this very record the same name meanwhile.

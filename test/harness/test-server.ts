@@ -53,6 +53,8 @@ export interface TestServerOptions {
   /** `TAPROOT_*` settings over the defaults. */
   readonly env?: Readonly<Record<string, string>>
   readonly prefix?: string
+  /** False where nothing keeps bytes: tags then name digests that nobody checks (decisions "Tag create on an existing name"). */
+  readonly keepsContent?: boolean
   /** What the server and the development issuer take for the time; the machine's by default. */
   readonly clock?: Clock
 }
@@ -62,6 +64,12 @@ export function roleUid(name: string): string {
   const role = builtInRoles.find((candidate) => candidate.name === name)
   if (role === undefined) throw new Error(`no role ${name}`)
   return role.uid
+}
+
+/** The configuration without an upstream, where nothing keeps bytes. */
+function withContent(config: Config, keepsContent: boolean): Config {
+  const { upstream: _upstream, ...registry } = config.registry
+  return keepsContent ? config : { ...config, registry }
 }
 
 /** Starts a server; `stop` leaves nothing behind. */
@@ -83,7 +91,7 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
       : { TAPROOT_STORE_KIND: 'etcd', TAPROOT_STORE_ETCD_ENDPOINTS: etcd.endpoints.join(','), TAPROOT_STORE_ETCD_PREFIX: options.prefix ?? '/taproot' }),
     ...options.env,
   }
-  const { config } = loadConfig({ env, role: 'dev' })
+  const config = withContent(loadConfig({ env, role: 'dev' }).config, options.keepsContent ?? true)
   const devIssuer = await createDevIssuer({ keyFile: join(dataDir, 'dev-issuer.json'), issuer: operator.issuer, clock })
   const logs: LogLine[] = []
   const logAt =

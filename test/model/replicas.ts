@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import type { JsonObject } from '@bufbuild/protobuf'
 import type { Store } from '../../src/store/store.ts'
 import type { Options, Reply } from '../harness/doors.ts'
-import { freshName, ok, startTestServer, type TestServer } from '../harness/test-server.ts'
+import { freshName, ok, startTestServer, type TestServer, type TestServerOptions } from '../harness/test-server.ts'
 import { startEtcd } from '../parts/etcd.ts'
 
 /** Someone who calls any replica over any transport, in turn. */
@@ -26,14 +26,14 @@ export interface Replicas {
 }
 
 /** Starts the replicas; `stop` leaves nothing behind. */
-export async function startReplicas(kind: 'sqlite' | 'etcd'): Promise<Replicas> {
+export async function startReplicas(kind: 'sqlite' | 'etcd', options: Pick<TestServerOptions, 'keepsContent'> = {}): Promise<Replicas> {
   const directory = await mkdtemp(join(tmpdir(), 'taproot-replicas-'))
   const keyFile = join(directory, 'encryption.key')
   await writeFile(keyFile, `${randomBytes(32).toString('hex')}\n`)
   const env = { TAPROOT_ENCRYPTION_KEY_FILE: keyFile }
   const etcd = kind === 'etcd' ? await startEtcd() : undefined
-  const servers = [await startTestServer({ store: kind, env, ...(etcd === undefined ? {} : { etcd }) })]
-  if (etcd !== undefined) servers.push(await startTestServer({ store: kind, env, etcd }))
+  const servers = [await startTestServer({ ...options, store: kind, env, ...(etcd === undefined ? {} : { etcd }) })]
+  if (etcd !== undefined) servers.push(await startTestServer({ ...options, store: kind, env, etcd }))
   const [first] = servers
   if (first === undefined) throw new Error('no server')
   let turn = 0

@@ -58,10 +58,13 @@ function nameOf(record: StoredRecord): string {
   return kind === undefined ? '' : indexedName(kind.index, record.message)
 }
 
+/** Their names are unique among siblings. */
+const namedKinds: ReadonlySet<string> = new Set(['Group', 'Role', 'Repo', 'Tag'])
+
 /** The unique and reverse keys that stand for a record, and whom they name as holder (architecture 4). */
 function keysOf(record: StoredRecord): (readonly [key: string, value: string])[] {
   const { kind, uid, parent } = record
-  if (kind === 'Group' || kind === 'Role') return [[nameKey(kind, parent, nameOf(record)), uid]]
+  if (namedKinds.has(kind)) return [[nameKey(kind, parent, nameOf(record)), uid]]
   if (kind !== 'RoleBinding') return []
   const { identityUid, roleUid } = storedBinding(record)
   return [
@@ -76,7 +79,8 @@ const builtInUids: ReadonlySet<string> = new Set(builtInRoles.map((role) => role
 function referenceFaults(records: readonly StoredRecord[]): string[] {
   const there = new Set(records.map((record) => `${record.kind} ${record.uid}`))
   const missing = (record: StoredRecord): string[] => {
-    const gone = record.parent !== '/' && !there.has(`Group ${record.parent}`) ? ['its group is gone'] : []
+    const home = record.kind === 'Tag' ? 'Repo' : 'Group'
+    const gone = record.parent !== '/' && !there.has(`${home} ${record.parent}`) ? [`its ${home.toLowerCase()} is gone`] : []
     if (record.kind !== 'RoleBinding') return gone
     const { identityUid, roleUid } = storedBinding(record)
     if (identityUid.includes('/') && !there.has(`Identity ${identityUid}`)) gone.push(`its identity ${identityUid} is gone`)
@@ -88,7 +92,9 @@ function referenceFaults(records: readonly StoredRecord[]): string[] {
 
 function indexFaults(records: readonly StoredRecord[], index: readonly Entry[]): string[] {
   const faults: string[] = []
-  const kept = new Map(index.map((entry) => [entry.key, Buffer.from(entry.value).toString()]))
+  // Rewritten with each deletion of a manifest; it goes with the repo's bytes, after the repo.
+  const ofRecords = index.filter(({ key }) => !key.startsWith('i/manifests/'))
+  const kept = new Map(ofRecords.map((entry) => [entry.key, Buffer.from(entry.value).toString()]))
   const roots = records.filter((record) => record.kind === 'Group' && record.parent === '/')
   for (const { uid } of roots) if (!kept.delete(ownersKey(trustedUid(uid)))) faults.push(`Group ${uid}: has no owners key`)
   for (const record of records) {

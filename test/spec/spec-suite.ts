@@ -22,12 +22,18 @@ export interface Spec {
 export interface SuiteOptions {
   /** `TAPROOT_*` settings of its servers. */
   readonly env?: Readonly<Record<string, string>>
+  /** See TestServerOptions. */
+  readonly keepsContent?: boolean
   /** Both by default. */
   readonly transports?: readonly Spec['transport'][]
 }
 
 /** Runs `body` over {sqlite, etcd} x {rest, grpc}, with one whole server per store. */
-export function specSuite(title: string, body: (spec: Spec) => void, { env = {}, transports = ['rest', 'grpc'] }: SuiteOptions = {}): void {
+export function specSuite(
+  title: string,
+  body: (spec: Spec) => void,
+  { env = {}, keepsContent = true, transports = ['rest', 'grpc'] }: SuiteOptions = {},
+): void {
   describeOnStores(title, (store) => {
     const clock = new TestClock()
     let running: TestServer | undefined
@@ -36,7 +42,7 @@ export function specSuite(title: string, body: (spec: Spec) => void, { env = {},
       return running
     }
     beforeAll(async () => {
-      running = await startTestServer({ store, clock, env })
+      running = await startTestServer({ store, clock, env, keepsContent })
     })
     afterAll(() => running?.stop())
     describe.each(transports)('over %s', (transport) => {

@@ -82,6 +82,7 @@ export interface PlannedMove {
 export function planMove(planning: Planning, changes: ChangeSet, move: TagName & { repo: Uid; state: TagState; facts: MoveFacts }): PlannedMove {
   const { repo, name, state, facts } = move
   const { nowMs } = planning
+  changes.isUpsert = true
   assertHeld(changes, move, facts)
   const row = tagNamed(planning.snapshot, repo, name)
   if (row === undefined) {
@@ -127,6 +128,7 @@ export const createTag: Handler = async (services, context, message) => {
         if (row !== undefined) assertEtag(row, context.ifMatch)
         const changes = new ChangeSet()
         const planned = planMove(planning, changes, { ...where, state, facts })
+        if (context.ifNoneMatch === '*') changes.isUpsert = false
         emit(planning, context, { changes, subject: planned.tag.uid, body: { desc: TagSchema, message: planned.tag } })
         rememberKey(memory, changes, { uids: [planned.tag.uid], nowMs: planning.nowMs })
         return { changes, result: planned.tag }
