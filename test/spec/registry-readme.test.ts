@@ -231,6 +231,18 @@ specSuite('readmes', (spec) => {
     expect(await kept()).toBeUndefined()
   })
 
+  test('architecture 4 an update that races the deletion of the repo leaves nothing behind', async () => {
+    const { group, token } = await makeOrganisation(spec.server)
+    const { store } = spec.server.running.engine
+    for (let at = 0; at < 10; at++) {
+      const uid = uidOf(await spec.ok('CreateRepo', { parent: group, repo: { name: 'raced' } }, { token }))
+      const [updated, deleted] = await Promise.all([attempt(uid, `text ${at}`, token), spec.call('DeleteRepo', { uid }, { token })])
+      expect(deleted.code).toBe(0)
+      expect([0, 5]).toContain(updated.code)
+      expect(await store.get(`x/readme/${uid}`, AbortSignal.timeout(5_000))).toBeUndefined()
+    }
+  })
+
   test('rules 3.1, 9 an update of the readme is an event of the repo with the readme as its body', async () => {
     const { group, uid, token } = await withRepo()
     await write(uid, '# Told', token)

@@ -303,3 +303,21 @@ specSuite(
   },
   { env: { TAPROOT_REGISTRY_PUBLIC_ORGANIZATION: publicOrganization } },
 )
+
+specSuite(
+  'repos over an upstream whose repositories have a long prefix',
+  (spec) => {
+    const { create } = repoTools(spec)
+
+    test('architecture 8 a repo is so deep at most that its repository upstream has a name of 255 characters, prefix included', async () => {
+      const { group, token } = await makeOrganisation(spec.server)
+      // 180 of the prefix, a slash, 40 and 17 of a repo in the root group; 17 more one group below.
+      expect(uidOf(await create(group, { name: 'top' }, token))).toHaveLength(57)
+      const sub = await subgroup(spec, group, token)
+      expect(uidOf(await create(sub, { name: 'below' }, token))).toHaveLength(74)
+      const deep = await subgroup(spec, sub, token)
+      expectFailure(await spec.call('CreateRepo', { parent: deep, repo: { name: 'deep' } }, { token }), { code: 3, fields: ['parent'] })
+    })
+  },
+  { env: { TAPROOT_REGISTRY_UPSTREAM_URL: 'http://127.0.0.1:1', TAPROOT_REGISTRY_UPSTREAM_PREFIX: 'p'.repeat(180) } },
+)

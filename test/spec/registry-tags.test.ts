@@ -3,7 +3,7 @@ import { expect, test } from 'vitest'
 import { trustedUid } from '../../src/core/uid.ts'
 import { freshName, makeMember, makeOrganisation, type Organisation } from '../harness/test-server.ts'
 import { descriptorOf, indexType, manifestOf, OciClient } from '../registry/oci/oci-client.ts'
-import { makeRole } from '../walk/world.ts'
+import { makeRole, swept } from '../walk/world.ts'
 import { expectFailure, itemsOf, specSuite, uidOf } from './spec-suite.ts'
 
 /** An organisation with a repo that holds images. */
@@ -167,6 +167,10 @@ specSuite('tags', (spec) => {
     expectFailure(await spec.call('GetTag', { uid: tag }, { token: at.token }), { code: 5 })
     expect(await list(at)).toEqual([])
     expect(digestsOf(await history(at, 'latest'))).toEqual([digest])
+    const { store } = spec.server.running.engine
+    await swept(spec.server)
+    for (const prefix of [`r/Tag/${at.repo}/`, `i/name/Tag/${at.repo}:`, `i/sweep/${at.repo}`])
+      expect((await store.range({ prefix, limit: 1 }, AbortSignal.timeout(5_000))).entries, prefix).toEqual([])
     at.client.close()
   })
 
