@@ -29,7 +29,8 @@ export interface Engine {
   readonly replica: Replica
   readonly signingKeys: SigningKeys
   readonly pageKeys: RotatingKeys<PageKey>
-  readonly registryKeys: RegistryKeys
+  /** Undefined where the registry host is not served. */
+  readonly registryKeys: RegistryKeys | undefined
   readonly keyring: Keyring
   /** What of tag histories is kept. */
   readonly history: HistoryRetention
@@ -45,6 +46,8 @@ export interface EngineOptions {
   readonly replica: Replica
   /** Undefined where none is configured. */
   readonly upstream: Upstream | undefined
+  /** False where absent. */
+  readonly servesRegistry?: boolean
   readonly log: Log
   readonly clock: Clock
   readonly random: Random
@@ -64,7 +67,7 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
   const keyring = await createKeyring({ store, keyEncryptionKey, random }, signal)
   const signingKeys = await createSigningKeys({ store, keyring, clock }, signal)
   const pageKeys = await createPageKeys({ store, keyring, clock, random }, signal)
-  const registryKeys = await createRegistryKeys({ store, keyring, clock, random }, signal)
+  const registryKeys = options.servesRegistry === true ? await createRegistryKeys({ store, keyring, clock, random }, signal) : undefined
   const grants = new GrantsIndex(replica)
   const services: Services = {
     store,

@@ -7,6 +7,7 @@ import { addressKey, RateLimiter } from '../api/rate-limit.ts'
 import type { Log } from '../core/log.ts'
 import { createRegistryHost, type RegistryHost } from '../registry/registry-host.ts'
 import type { RegistryLimits } from '../registry/token/registry-door.ts'
+import type { RegistryKeys } from '../registry/token/registry-keys.ts'
 import type { Upstream } from '../registry/upstream/upstream.ts'
 import type { Config } from './config/config.ts'
 import type { Engine } from './engine.ts'
@@ -21,6 +22,7 @@ export interface RegistryPortOptions {
   readonly engine: Engine
   readonly signIn: SignIn
   readonly upstream: Upstream
+  readonly keys: RegistryKeys
   readonly log: Log
   readonly auditLog: Log
   readonly metrics: Registry
@@ -46,14 +48,14 @@ const maxConnections = 10_000
 
 /** Builds the registry host; nothing is opened before `listen`. Throws SettingError where a certificate can't be read. */
 export function createRegistryPort(options: RegistryPortOptions): RegistryPort {
-  const { config, engine, signIn, upstream, log, auditLog, metrics } = options
+  const { config, engine, signIn, upstream, keys, log, auditLog, metrics } = options
   const { registry } = config
   const host = createRegistryHost({
     services: engine.services,
     upstream,
     authenticator: signIn.registryAuthenticator,
     checks: signIn.checks,
-    keys: engine.registryKeys,
+    keys,
     keyring: engine.keyring,
     issuer: config.baseUrl,
     host: registry.host,

@@ -191,15 +191,17 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     cleanups.add(() => closeHttp(ops))
     const upstream = await openUpstream(config, { clock, random: systemRandom, log })
     cleanups.add(() => upstream?.close() ?? Promise.resolve())
-    const engine = await startEngine({ config, store, replica, upstream, log, clock, random: systemRandom }, signal)
+    const servesRegistry = serves.includes('registry') && upstream !== undefined
+    const engine = await startEngine({ config, store, replica, upstream, servesRegistry, log, clock, random: systemRandom }, signal)
     const onSignatureCheck = (): void => signatureChecks.inc()
     const signIn = createSignIn({ config, replica, signingKeys: engine.signingKeys, clock, random: systemRandom, devIssuer, onSignatureCheck })
     cleanups.add(() => signIn.close())
     const background = runBackground(engine, stopping.signal, createBackgroundMetrics(registry))
     cleanups.add(() => background)
     const api = serves.includes('api') ? serveApi({ ...options, registry }, engine, signIn) : undefined
+    const { registryKeys: keys } = engine
     const host =
-      serves.includes('registry') && upstream !== undefined ? serveRegistry({ config, engine, signIn, upstream, log, auditLog, metrics: registry }) : undefined
+      keys === undefined || upstream === undefined ? undefined : serveRegistry({ config, engine, signIn, upstream, keys, log, auditLog, metrics: registry })
     for (const served of [api, host]) {
       if (served === undefined) continue
       cleanups.add(() => served.close())

@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import { maxTokenLength } from '../../authn/decoded-token.ts'
 import type { Log } from '../../core/log.ts'
 import { noteSignIn } from '../../resources/last-seen.ts'
 import { findRepository } from '../../resources/registry/repo-paths.ts'
@@ -98,6 +99,7 @@ async function answer(options: Noting, exchange: Exchange): Promise<TokenAnswer>
   if (caller !== undefined) options.note(caller)
   const bearer = credential.kind === 'none' ? undefined : bearerOf(services, credential.token)
   const { token, issuedAtMs } = tokens.mint({ bearer, access })
+  if (token.length > maxTokenLength) throw new RegistryError('UNSUPPORTED', 'that is too much for one token: ask for fewer scopes', { status: 400 })
   return { token, access_token: token, expires_in: registryTokenSeconds, issued_at: new Date(issuedAtMs).toISOString() }
 }
 

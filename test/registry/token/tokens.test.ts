@@ -64,6 +64,14 @@ registrySuite('registry tokens', (suite) => {
       ])
     })
 
+    test('is 400 where the token would be too long to be used', async () => {
+      const scopes = (count: number): string[] => Array.from({ length: count }, (_, at) => `repository:${suite.mine.name}/${'a'.repeat(180)}${at}:pull,push`)
+      const most = await suite.world.requestToken(scopes(25), suite.mine.authorization)
+      expect(most.status).toBe(200)
+      expect(await suite.world.list(suite.mine.path, bearer(most.token))).toMatchObject({ status: 403 })
+      expect(await suite.world.requestToken(scopes(60), suite.mine.authorization)).toMatchObject({ status: 400 })
+    })
+
     test('has all scopes that are asked for, in one parameter or in several', async () => {
       const other = await suite.world.repo(suite.mine.group, freshName('other'))
       const otherPath = `${suite.mine.name}/${String(ok(await suite.world.server.rest.call('GetRepo', { uid: other }, { token: suite.mine.token }))['name'])}`
