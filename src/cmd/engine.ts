@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises'
 import { createPageKeys } from '../authn/page-keys.ts'
 import type { RotatingKeys } from '../authn/rotating-keys.ts'
 import { createKeyring, type Keyring } from '../authn/sealing.ts'
@@ -15,7 +16,7 @@ import type { Services } from '../resources/services.ts'
 import { StoreSweeper } from '../resources/sweeper.ts'
 import type { HistoryRetention } from '../resources/trim/tag-history.ts'
 import { Replica } from '../snapshot/replica.ts'
-import type { Store } from '../store/store.ts'
+import { StoreError, type Store } from '../store/store.ts'
 import type { Config } from './config/config.ts'
 import { contentSource } from './content-source.ts'
 import { readEncryptionKey } from './encryption-key.ts'
@@ -58,16 +59,34 @@ export function createReplica(store: Store, log: Log): Replica {
   return new Replica({ store, kinds: [...kinds.values()].map((kind) => kind.index), builtIns: builtInRoleRows, log })
 }
 
+/** How long a start waits before it asks a store again that did not answer, in milliseconds. */
+const retryMs = 500
+
+/** Does a step of the start, again and again while the store does not answer: a store that is late is no reason to end. */
+async function untilAvailable<T>(step: () => Promise<T>, log: Log, signal: AbortSignal): Promise<T> {
+  for (;;) {
+    try {
+      return await step()
+    } catch (error) {
+      if (!(error instanceof StoreError && error.kind === 'unavailable') || signal.aborted) throw error
+      log.warn('the store does not answer while starting', { error: error.message })
+      await delay(retryMs, undefined, { signal }).catch(() => signal.throwIfAborted())
+    }
+  }
+}
+
 /** Loads the store into memory and opens its keys. Rejects with StoreError, SealingError, or the signal's reason. */
 export async function startEngine(options: EngineOptions, signal: AbortSignal): Promise<Engine> {
   const { config, store, replica, upstream, log, clock, random } = options
   const keyEncryptionKey = await readEncryptionKey(config, random)
   await replica.start(signal)
-  await assertStoreFormat(store, signal)
-  const keyring = await createKeyring({ store, keyEncryptionKey, random }, signal)
-  const signingKeys = await createSigningKeys({ store, keyring, clock }, signal)
-  const pageKeys = await createPageKeys({ store, keyring, clock, random }, signal)
-  const registryKeys = options.servesRegistry === true ? await createRegistryKeys({ store, keyring, clock, random }, signal) : undefined
+  const patiently = <T>(step: () => Promise<T>): Promise<T> => untilAvailable(step, log, signal)
+  await patiently(() => assertStoreFormat(store, signal))
+  const keyring = await patiently(() => createKeyring({ store, keyEncryptionKey, random }, signal))
+  const signingKeys = await patiently(() => createSigningKeys({ store, keyring, clock }, signal))
+  const pageKeys = await patiently(() => createPageKeys({ store, keyring, clock, random }, signal))
+  const serves = options.servesRegistry === true
+  const registryKeys = serves ? await patiently(() => createRegistryKeys({ store, keyring, clock, random }, signal)) : undefined
   const grants = new GrantsIndex(replica)
   const services: Services = {
     store,

@@ -163,8 +163,9 @@ export class UnarySession {
     const { promise, resolve } = Promise.withResolvers<boolean>()
     const isMine = (): boolean => this.#connecting === promise
     const session = connect(this.#address, { ...this.#tls, settings: { enablePush: false, initialWindowSize: windowBytes } })
-    session.once('connect', () => {
-      session.setLocalWindowSize(windowBytes)
+    session.once('connect', () => session.setLocalWindowSize(windowBytes))
+    // The first word of an HTTP/2 server: what is between us and etcd may take connections for a member that is gone.
+    session.once('remoteSettings', () => {
       this.#session = session
       if (isMine()) this.#connecting = undefined
       resolve(true)

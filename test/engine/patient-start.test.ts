@@ -1,0 +1,51 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { expect, onTestFinished, test } from 'vitest'
+import { createReplica, startEngine } from '../../src/cmd/engine.ts'
+import { loadConfig } from '../../src/cmd/config/load-config.ts'
+import { systemClock, systemRandom } from '../../src/cmd/runtime.ts'
+import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
+import { StoreError, type Store } from '../../src/store/store.ts'
+import { silentLog, soon } from '../store/store-harness.ts'
+
+/** A store that does not answer, now and then. */
+function stalling(store: Store, stalls: () => boolean): Store {
+  const maybe = <T>(call: () => Promise<T>): Promise<T> => (stalls() ? Promise.reject(new StoreError('unavailable', 'not now')) : call())
+  return {
+    get: (key, signal) => maybe(() => store.get(key, signal)),
+    range: (query, signal) => maybe(() => store.range(query, signal)),
+    transact: (transaction, signal) => maybe(() => store.transact(transaction, signal)),
+    watch: (prefixes, after, signal) => store.watch(prefixes, after, signal),
+    revision: (signal) => store.revision(signal),
+    elect: (name, signal) => store.elect(name, signal),
+    close: () => store.close(),
+  }
+}
+
+test('a store that does not answer for a moment while a server starts does not end it', async () => {
+  const directory = await mkdtemp(join(tmpdir(), 'taproot-start-'))
+  onTestFinished(() => rm(directory, { recursive: true }))
+  const { config } = loadConfig({ env: { TAPROOT_DATA_DIR: directory }, role: 'dev' })
+  let isLoaded = false
+  let calls = 0
+  let stalls = 0
+  const real = createSqliteStore({ path: join(directory, 'store.db'), log: silentLog })
+  onTestFinished(() => real.close())
+  const store = stalling(real, () => {
+    calls += isLoaded ? 1 : 0
+    const isStalled = calls % 7 === 1
+    if (isStalled) stalls += 1
+    return isStalled
+  })
+  const replica = createReplica(real, silentLog)
+  onTestFinished(() => replica.close())
+  const start = replica.start.bind(replica)
+  replica.start = async (signal) => {
+    await start(signal)
+    isLoaded = true
+  }
+  const engine = await startEngine({ config, store, replica, upstream: undefined, log: silentLog, clock: systemClock, random: systemRandom }, soon())
+  expect(engine.signingKeys.current().kid).toMatch(/./)
+  expect(stalls).toBeGreaterThan(1)
+})
