@@ -1,7 +1,7 @@
 import { Worker } from 'node:worker_threads'
 import { untilAborted } from '../../core/until-aborted.ts'
 
-/** How long a readme may take to be rendered, in milliseconds; one of the largest size takes two seconds on a slow machine. */
+/** How long a readme may take to be rendered, in milliseconds; an ordinary one takes milliseconds, the worst of the largest size a few seconds. */
 const maxRenderMs = 10_000
 /** How long the thread stays when there is nothing to do, in milliseconds. */
 const idleMs = 30_000

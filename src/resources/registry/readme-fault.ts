@@ -1,8 +1,10 @@
 import { createHash } from 'node:crypto'
+import { isDeepStrictEqual } from 'node:util'
 import type { Element, Nodes } from 'hast'
-import { fromHtml } from 'hast-util-from-html'
+import { fromParse5 } from 'hast-util-from-parse5'
 import { defaultSchema, sanitize, type Schema } from 'hast-util-sanitize'
 import MarkdownIt from 'markdown-it'
+import { parse } from 'parse5'
 
 const markdown = new MarkdownIt({ html: true })
 // Links of any sort become links: the policy below judges them, not the renderer.
@@ -20,9 +22,28 @@ const policy: Schema = {
   required: {},
 }
 
-function textOf(tree: Nodes): string {
-  // Places in the text are lost by sanitizing, and say nothing.
-  return JSON.stringify(tree, (key, value: unknown) => (key === 'position' || key === 'data' ? undefined : value))
+function childrenOf(node: Nodes): readonly Nodes[] {
+  return 'children' in node ? node.children : []
+}
+
+/** What a node is, without its children. */
+function headOf(node: Nodes): unknown[] {
+  if (node.type === 'element') return [node.tagName, node.properties]
+  return [node.type, 'value' in node ? node.value : '']
+}
+
+function isSame(one: Nodes, other: Nodes): boolean {
+  const [mine, theirs] = [childrenOf(one), childrenOf(other)]
+  if (mine.length !== theirs.length || !isDeepStrictEqual(headOf(one), headOf(other))) return false
+  return mine.every((child, at) => {
+    const twin = theirs[at]
+    return twin !== undefined && isSame(child, twin)
+  })
+}
+
+/** True where the element of this id is in the tree. */
+function hasElement(node: Nodes, id: string): boolean {
+  return (node.type === 'element' && node.properties['id'] === id) || childrenOf(node).some((child) => hasElement(child, id))
 }
 
 /**
@@ -32,12 +53,12 @@ function textOf(tree: Nodes): string {
 function shownIn(html: string): Nodes | undefined {
   // No text holds its own digest.
   const next = createHash('sha256').update(html).digest('hex')
-  const page = fromHtml(`<!doctype html><html><head></head><body>${html}<hr id="${next}">`)
-  const root = page.children.find((node): node is Element => node.type === 'element')
+  const page = fromParse5(parse(`<!doctype html><html><head></head><body>${html}<hr id="${next}">`))
+  const root = childrenOf(page).find((node): node is Element => node.type === 'element')
   const [head, body] = root?.children.filter((node): node is Element => node.type === 'element') ?? []
   const isUntouched = [root, head, body].every((element) => Object.keys(element?.properties ?? {}).length === 0) && head?.children.length === 0
   const shown: Nodes = { type: 'root', children: body?.children ?? [] }
-  return isUntouched && textOf(shown).includes(`"properties":{"id":"${next}"}`) ? shown : undefined
+  return isUntouched && hasElement(shown, next) ? shown : undefined
 }
 
 /** What is wrong with a readme, or undefined: the HTML that its Markdown makes must stay as it is when it is sanitized (rules 3.1). */
@@ -45,9 +66,7 @@ export function readmeFault(content: string): string | undefined {
   try {
     const shown = shownIn(markdown.render(content))
     if (shown === undefined) return 'must not change the page that it is shown in: something is never closed, or is of the page itself'
-    return textOf(sanitize(shown, policy)) === textOf(shown)
-      ? undefined
-      : 'holds HTML that is not allowed: scripts, forms, frames, styles, event handlers, unusual links'
+    return isSame(sanitize(shown, policy), shown) ? undefined : 'holds HTML that is not allowed: scripts, forms, frames, styles, event handlers, unusual links'
   } catch (error) {
     if (error instanceof RangeError) return 'is nested too deep'
     throw error
