@@ -4,6 +4,7 @@ import type { Digest } from '../../core/digest.ts'
 import { trustedUid, type Uid } from '../../core/uid.ts'
 import { blobKey, blobPrefix } from '../../resources/registry/blobs.ts'
 import { collectKey, collecting } from '../../resources/registry/content-epoch.ts'
+import { discardNote, discardPrefix } from '../../resources/registry/discards.ts'
 import { manifestKey, manifestPrefix, referrerKeyPrefix } from '../../resources/registry/manifest-keys.ts'
 import { removedRepoKey, removedRepoPrefix } from '../../resources/registry/repos.ts'
 import { historyPrefix } from '../../resources/registry/tag-history.ts'
@@ -34,18 +35,9 @@ export interface CollectOptions {
 /** Up to this many things go under one mark: whoever puts bytes waits for it. */
 const maxAtOnce = 50
 
-/** Bytes that are to be removed from the upstream: their record went in the transaction that wrote this key. */
-const discardPrefix = 'x/discard/'
-
-type Sort = 'manifest' | 'blob'
-
 /** True for the embedded upstream, which leaves more to us than a registry does. */
 export function isEmbedded(upstream: Upstream): upstream is DiskUpstream {
   return 'collectUploads' in upstream
-}
-
-function discardKey(repo: Uid, sort: Sort, digest: string): string {
-  return `${discardPrefix}${repo}/${sort}/${digest}`
 }
 
 /** The mark under which nobody records new bytes of the repo. */
@@ -210,17 +202,16 @@ export class Collector {
   async #forget(repo: Uid, found: { content: RepoContent; garbage: Garbage; mark: Mark }, signal: AbortSignal): Promise<void> {
     const { content, garbage, mark } = found
     const writes: Write[] = []
-    const discard = (sort: Sort, digest: string): Write => ({ kind: 'put', key: discardKey(repo, sort, digest), value: new Uint8Array() })
     const guards: Guard[] = [mark.guard]
     const groups: Write[][] = []
     for (const digest of garbage.manifests) {
       const manifest = content.manifests.get(digest)
       if (manifest === undefined) continue
       const referrer: Write[] = manifest.subject === '' ? [] : [{ kind: 'delete', key: `${referrerKeyPrefix(repo, manifest.subject)}${digest}` }]
-      groups.push([{ kind: 'delete', key: manifestKey(repo, digest) }, discard('manifest', manifest.upstreamDigest || digest), ...referrer])
+      groups.push([{ kind: 'delete', key: manifestKey(repo, digest) }, discardNote(repo, 'manifest', manifest.upstreamDigest || digest), ...referrer])
     }
     for (const digest of garbage.blobs) {
-      groups.push([{ kind: 'delete', key: blobKey(repo, digest) }, discard('blob', content.blobs.get(digest)?.upstreamDigest || digest)])
+      groups.push([{ kind: 'delete', key: blobKey(repo, digest) }, discardNote(repo, 'blob', content.blobs.get(digest)?.upstreamDigest || digest)])
     }
     for (const group of groups) writes.push(...group)
     // Two digests may be of the same bytes.

@@ -1,12 +1,13 @@
 import { isDigest, type Digest } from '../../core/digest.ts'
 import { DomainError } from '../../core/errors.ts'
 import type { Uid } from '../../core/uid.ts'
-import type { BlobReference } from '../../gen/taproot/store/v1/registry_pb.ts'
-import { heldBlob } from '../../resources/registry/blobs.ts'
+import type { BlobRecord, BlobReference } from '../../gen/taproot/store/v1/registry_pb.ts'
+import { forgetBlob, heldBlob, type BlobName } from '../../resources/registry/blobs.ts'
 import { contentEpoch } from '../../resources/registry/content-epoch.ts'
 import { heldManifest, putManifest as recordManifest, removeManifest } from '../../resources/registry/manifests.ts'
 import { removeTag } from '../../resources/registry/tag-moves.ts'
 import { tagNamed, tagOf } from '../../resources/registry/tags.ts'
+import type { Services } from '../../resources/services.ts'
 import type { Entry } from '../gate.ts'
 import { RegistryError } from '../registry-error.ts'
 import { UpstreamError } from '../upstream/upstream.ts'
@@ -147,10 +148,21 @@ async function putUpstream(host: OciHost, repo: Uid, put: { parsed: ParsedManife
 
 /** Something that the manifest refers to and the repo does not hold. */
 async function missingReference(host: OciHost, repo: Uid, put: { parsed: ParsedManifest; signal: AbortSignal }): Promise<Digest | undefined> {
-  const { record } = put.parsed
-  const held = record.children.length > 0 ? heldManifest : heldBlob
-  for (const digest of referencesOf(record)) if ((await held(host.services, { repo, digest }, put.signal)) === undefined) return digest
+  const { parsed, signal } = put
+  const { record } = parsed
+  const isHeld = record.children.length > 0 ? heldManifest : isThere
+  for (const digest of referencesOf(record)) if ((await isHeld(host.services, { repo, digest }, signal)) === undefined) return digest
   return undefined
+
+  /** A blob that the upstream has lost is forgotten here too: so the client brings it again. */
+  async function isThere(services: Services, name: BlobName, among: AbortSignal): Promise<BlobRecord | undefined> {
+    const blob = await heldBlob(services, name, among)
+    // A cast: the record holds nothing else.
+    if (blob === undefined || (await host.upstream.statBlob(repo, blob.upstreamDigest as Digest, among)) !== undefined) return blob
+    services.log.error('the upstream has lost a blob', { repo, digest: name.digest })
+    await forgetBlob(services, name, among)
+    return undefined
+  }
 }
 
 /** Foreign layers that the client kept back are none of ours; those that it brought are kept like the others. */

@@ -86,13 +86,13 @@ async function mounted(host: OciHost, exchange: Exchange, target: { entry: Entry
   const from = path !== null && isRepositoryName(path) ? entry.pullable(path) : undefined
   if (from === undefined) return false
   const held = await heldBlob(host.services, { repo: from, digest }, signal)
-  if (held === undefined) return false
+  // Mounted, it would be there under the digest that the upstream has for it alone.
+  if (held === undefined || (from !== repo && held.upstreamDigest !== digest)) return false
   if (from === repo) return touchBlob(host.services, { repo, digest }, signal)
-  const upstreamDigest = held.upstreamDigest as Digest // a cast: the record holds nothing else
   return whileUncollected(async () => {
     const epoch = await contentEpoch(host.services, repo, signal)
-    if (!(await host.upstream.mountBlob(repo, { digest: upstreamDigest, from }, signal))) return false
-    await recordBlob(host.services, { repo, digest, size: Number(held.size), upstreamDigest, epoch }, signal)
+    if (!(await host.upstream.mountBlob(repo, { digest, from }, signal))) return false
+    await recordBlob(host.services, { repo, digest, size: Number(held.size), upstreamDigest: digest, epoch }, signal)
     return true
   })
 }

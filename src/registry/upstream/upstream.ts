@@ -40,7 +40,7 @@ export interface ByteRange {
 export interface BlobStream {
   /** Of the whole blob. */
   readonly size: number
-  /** The bytes asked for, in order; an error in it is an UpstreamError. */
+  /** The bytes asked for, in order; an error in it is an UpstreamError. Its pieces belong to the reader, who may free them: they are in no cache. */
   readonly body: Readable
 }
 

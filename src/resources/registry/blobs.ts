@@ -4,9 +4,11 @@ import type { Digest } from '../../core/digest.ts'
 import type { Uid } from '../../core/uid.ts'
 import { BlobRecordSchema, type BlobRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
 import { recordKey } from '../../store/keys.ts'
+import type { Write } from '../../store/store.ts'
 import { fromStore, notFound } from '../faults.ts'
 import type { Services } from '../services.ts'
 import { guardEpoch, type Epoch } from './content-epoch.ts'
+import { discardNote } from './discards.ts'
 
 /** All blobs of all repos. */
 export const blobPrefix = 'x/blob/'
@@ -80,11 +82,14 @@ export async function touchBlob(services: Services, { repo, digest }: BlobName, 
   return committed || (await services.store.get(key, signal)) !== undefined
 }
 
-/** Forgets the blob: from then on the repo does not hold it. Throws code 5 where it did not. The bytes are the caller's to remove. */
+/** Forgets the blob: from then on the repo does not hold it. Throws code 5 where it did not. Its bytes are removed with the next garbage. */
 export async function forgetBlob(services: Services, { repo, digest }: BlobName, signal: AbortSignal): Promise<BlobRecord> {
   const key = blobKey(repo, digest)
   const entry = await services.store.get(key, signal)
   if (entry === undefined) throw notFound('Blob', `${repo}@${digest}`)
-  await services.store.transact({ guards: [], writes: [{ kind: 'delete', key }] }, signal)
-  return fromBinary(BlobRecordSchema, entry.value)
+  const record = fromBinary(BlobRecordSchema, entry.value)
+  const writes: Write[] = [{ kind: 'delete', key }, discardNote(repo, 'blob', record.upstreamDigest)]
+  const { committed } = await services.store.transact({ guards: [{ kind: 'unchanged', key, revision: entry.revision }], writes }, signal)
+  // Touched, or forgotten by somebody else, in between.
+  return committed ? record : forgetBlob(services, { repo, digest }, signal)
 }

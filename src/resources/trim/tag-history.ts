@@ -18,14 +18,20 @@ interface Tag {
   readonly isDeleted: boolean
 }
 
+/** What goes: moves before this time, and all but so many. */
+interface Limits {
+  readonly beforeMs: number
+  readonly maxMoves: number
+}
+
 function tagIn(head: Entry): Tag {
   const { lastTimeMs, sequence, digest } = fromBinary(HistoryHeadSchema, head.value)
   return { head, lastTimeMs: Number(lastTimeMs), sequence: Number(sequence), isDeleted: digest === '' }
 }
 
 /** Removes the oldest of one tag's records. Returns how many. */
-async function trimTag(store: Store, tag: Tag, limits: { beforeMs: number; maxMoves: number }, signal: AbortSignal): Promise<number> {
-  const { beforeMs, maxMoves } = limits
+async function trimTag(store: Store, tag: Tag & Limits, signal: AbortSignal): Promise<number> {
+  const { beforeMs, maxMoves } = tag
   let removed = 0
   const isOver = (entry: Entry): boolean => {
     const timeMs = historyTimeMs(entry.key)
@@ -38,12 +44,12 @@ async function trimTag(store: Store, tag: Tag, limits: { beforeMs: number; maxMo
     removed += over.length
     if (over.length < page.length) break
   }
-  return removed + (await trimEnd(store, tag, beforeMs, signal))
+  return removed + (await trimEnd(store, tag, signal))
 }
 
 /** A tag that was deleted too long ago is forgotten: nothing is left of it but its deletion. */
-async function trimEnd(store: Store, tag: Tag, beforeMs: number, signal: AbortSignal): Promise<number> {
-  if (!tag.isDeleted || tag.lastTimeMs >= beforeMs) return 0
+async function trimEnd(store: Store, tag: Tag & Limits, signal: AbortSignal): Promise<number> {
+  if (!tag.isDeleted || tag.lastTimeMs >= tag.beforeMs) return 0
   const { key, revision } = tag.head
   const record = `${historyPrefix}${key.slice(historyHeadPrefix.length)}/${tag.lastTimeMs.toString(16).padStart(12, '0')}`
   const { committed } = await store.transact(
@@ -63,10 +69,10 @@ async function trimEnd(store: Store, tag: Tag, beforeMs: number, signal: AbortSi
 export async function trimTagHistory(store: Store, retention: HistoryRetention & { nowMs: number }, signal: AbortSignal): Promise<number> {
   const { maxAgeMs, maxMoves, nowMs } = retention
   if (maxAgeMs === undefined && maxMoves === undefined) return 0
-  const limits = { beforeMs: maxAgeMs === undefined ? -Infinity : nowMs - maxAgeMs, maxMoves: maxMoves ?? Infinity }
+  const limits: Limits = { beforeMs: maxAgeMs === undefined ? -Infinity : nowMs - maxAgeMs, maxMoves: maxMoves ?? Infinity }
   let removed = 0
   for await (const page of pagesOf(store, { prefix: historyHeadPrefix }, signal)) {
-    for (const head of page) removed += await trimTag(store, tagIn(head), limits, signal)
+    for (const head of page) removed += await trimTag(store, { ...tagIn(head), ...limits }, signal)
   }
   return removed
 }

@@ -1,0 +1,12 @@
+import type { Write } from '../../store/store.ts'
+
+/** Bytes that are to be removed from the upstream: their record went in the transaction that wrote the note. */
+export const discardPrefix = 'x/discard/'
+
+/** What bytes were recorded as. */
+export type ContentSort = 'manifest' | 'blob'
+
+/** The note of a repo's bytes. `digest` is the one under which the upstream has them. */
+export function discardNote(repo: string, sort: ContentSort, digest: string): Write {
+  return { kind: 'put', key: `${discardPrefix}${repo}/${sort}/${digest}`, value: new Uint8Array() }
+}
