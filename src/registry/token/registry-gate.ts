@@ -1,5 +1,6 @@
 import { decide as decideReach } from '../../authz/reach.ts'
 import { emptySet } from '../../core/capability.ts'
+import { isWithin } from '../../core/uid.ts'
 import type { Log } from '../../core/log.ts'
 import { findRepository, isRepositoryName, nearestGroup, type RepoTarget } from '../../resources/registry/repo-paths.ts'
 import type { Caller, Services } from '../../resources/services.ts'
@@ -105,9 +106,12 @@ function isAllowed(
   return caller !== undefined && holds(snapshot, caller.reach(), asked)
 }
 
-/** Whether the path still means what it meant when the token was issued: a name that another repo or group has now is none of the token's. */
+/**
+ * Whether the path still means what it meant when the token was issued: a name that another repo or group has now is none of the token's. What was still to be made may
+ * have been made since, in groups that were made with it.
+ */
 function agrees({ place }: TokenAccess, target: RepoTarget): boolean {
-  return 'uid' in place ? target.kind === 'repo' && target.uid === place.uid : target.parent === place.parent
+  return 'uid' in place ? target.kind === 'repo' && target.uid === place.uid : isWithin(target.parent, place.parent)
 }
 
 function moved(target: RepoTarget): RegistryError {

@@ -12,6 +12,12 @@ const needed: Readonly<Record<RegistryAction, CapabilitySet>> = {
   delete: setOf(capabilitiesOfAction.delete),
 }
 const neededToCreate = union(needed.push, setOf(['repo.create']))
+const neededToCreateGroups = union(neededToCreate, setOf(['groups.create']))
+
+function neededFor(target: RepoTarget, action: RegistryAction): CapabilitySet {
+  if (target.kind === 'repo' || action !== 'push') return needed[action]
+  return target.groups.length > 0 ? neededToCreateGroups : neededToCreate
+}
 
 /** Where rights on a target are looked at: the repo, or the group it would be made in. */
 export function placeOf(target: RepoTarget): Uid {
@@ -25,11 +31,10 @@ export function isSuspended(snapshot: Snapshot, uid: Uid): boolean {
   return root?.status === OrgStatus.SUSPENDED
 }
 
-/** Whether bindings let a caller of this reach do it: at a target that is absent `push` makes the repo. */
+/** Whether bindings let a caller of this reach do it: at a target that is absent `push` makes the repo, and the groups on its path. */
 export function holds(snapshot: Snapshot, reach: Reach, { target, action }: { target: RepoTarget; action: RegistryAction }): boolean {
   const place = placeOf(target)
-  const wanted = target.kind === 'absent' && action === 'push' ? neededToCreate : needed[action]
-  return decide(reach, place, wanted).kind === 'allowed' && (reach.operator || !isSuspended(snapshot, place))
+  return decide(reach, place, neededFor(target, action)).kind === 'allowed' && (reach.operator || !isSuspended(snapshot, place))
 }
 
 /** Whether anybody may pull from it: a repo of the public organisation. */

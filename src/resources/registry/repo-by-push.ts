@@ -1,31 +1,48 @@
-import { create } from '@bufbuild/protobuf'
+import { create, type DescMessage } from '@bufbuild/protobuf'
 import { DomainError } from '../../core/errors.ts'
 import type { MethodEvent } from '../../core/method.ts'
 import type { Uid } from '../../core/uid.ts'
+import { GroupSchema } from '../../gen/taproot/iam/v2/groups_pb.ts'
 import { RepoSchema } from '../../gen/taproot/registry/v2/repos_pb.ts'
 import type { Resource } from '../../snapshot/row.ts'
 import { ChangeSet } from '../change-set.ts'
 import { commit, type Plan } from '../commit.ts'
+import { groupKind } from '../iam/groups.ts'
+import type { AnyKind } from '../kind.ts'
 import { outboxWrite } from '../outbox.ts'
 import { rendered } from '../shown.ts'
 import type { MutationContext, Services } from '../services.ts'
+import { assertValid } from '../validate.ts'
 import { planCreate } from '../write.ts'
 import { repoKind } from './repos.ts'
 
-const createdEvent: MethodEvent = { type: 'platform.registry.repo.created.v1', group: 'parent', internal: false }
+/** What a push may make, with the event that tells of it. */
+const made = {
+  group: { kind: groupKind, desc: GroupSchema, event: { type: 'iam.group.created.v1', group: 'self', internal: false } },
+  repo: { kind: repoKind, desc: RepoSchema, event: { type: 'platform.registry.repo.created.v1', group: 'parent', internal: false } },
+} as const satisfies Record<string, { kind: AnyKind; desc: DescMessage; event: MethodEvent }>
 
-/** Makes the repo that a first push needs, or finds the one that another push has just made. Throws code 5 where the group is gone. */
-export async function createRepoByPush(services: Services, context: MutationContext, repo: { parent: Uid; name: string; host: string }): Promise<Uid> {
-  const { parent, name, host } = repo
-  const there = (): Uid | undefined => services.replica.snapshot.table('Repo').child(parent, name)?.uid
+interface Place {
+  readonly parent: Uid
+  readonly name: string
+  /** The registry host's name: the source of the event. */
+  readonly host: string
+}
+
+/** Makes what is not there, or finds what another push has just made. Throws code 3 where its name won't do, code 5 where its parent is gone. */
+async function makeByPush(services: Services, context: MutationContext, { parent, name, host, sort }: Place & { sort: keyof typeof made }): Promise<Uid> {
+  const { kind, desc, event } = made[sort]
+  const there = (): Uid | undefined => services.replica.snapshot.table(kind.index.kind).child(parent, name)?.uid
+  // Every resource has what Resource adds.
+  const draft = create(desc as DescMessage, { name }) as unknown as Resource
+  assertValid(desc, draft)
   try {
     return await commit(services, context, (planning): Plan<Uid> => {
       const changes = new ChangeSet()
-      // Every resource has what Resource adds.
-      const record = planCreate(repoKind, planning, { changes, parent, draft: create(RepoSchema, { name }) as unknown as Resource })
+      const record = planCreate(kind, planning, { changes, parent, draft })
       const uid = record.uid as Uid
-      const body = { desc: RepoSchema, message: rendered(repoKind, planning.snapshot, record) }
-      const write = outboxWrite(services.random, { event: createdEvent, source: host, subject: uid, body, caller: planning.caller, nowMs: planning.nowMs })
+      const body = { desc, message: rendered(kind, planning.snapshot, record) }
+      const write = outboxWrite(services.random, { event, source: host, subject: uid, body, caller: planning.caller, nowMs: planning.nowMs })
       changes.write(write)
       changes.guard({ kind: 'absent', key: write.key })
       changes.proofKey = write.key
@@ -38,4 +55,15 @@ export async function createRepoByPush(services: Services, context: MutationCont
     if (uid === undefined) throw error
     return uid
   }
+}
+
+/**
+ * Makes the repo that a first push needs, and the groups on its path that are not there, each in a transaction of its own. Never a root group. Throws code 3 where a
+ * name won't do, code 5 where the group is gone.
+ */
+export async function createRepoByPush(services: Services, context: MutationContext, repo: Place & { groups: readonly string[] }): Promise<Uid> {
+  const { groups, name, host } = repo
+  let { parent } = repo
+  for (const group of groups) parent = await makeByPush(services, context, { parent, name: group, host, sort: 'group' })
+  return makeByPush(services, context, { parent, name, host, sort: 'repo' })
 }

@@ -5,7 +5,8 @@ import type { Snapshot } from '../../snapshot/snapshot.ts'
 /** The repo that a path names, or the place where one of that name may be made. */
 export type RepoTarget =
   | { readonly kind: 'repo'; readonly uid: Uid; readonly parent: Uid; readonly name: string }
-  | { readonly kind: 'absent'; readonly parent: Uid; readonly name: string }
+  /** Below `parent` the groups of these names would have to be made too, each in the one before. */
+  | { readonly kind: 'absent'; readonly parent: Uid; readonly groups: readonly string[]; readonly name: string }
 
 /** The longest path that is looked at, in characters (OCI distribution specification: host and name together are 255 for many clients). */
 const longestPath = 255
@@ -38,8 +39,8 @@ function groupsOn(snapshot: Snapshot, names: readonly string[]): Row[] {
 }
 
 /**
- * What `<organisation>/<group>.../<repo>` names as of `snapshot`: the organisation by name or uid, the rest by names. Undefined where the path is no OCI name, is the
- * organisation alone, or leads through a group that is not there.
+ * What `<organisation>/<group>.../<repo>` names as of `snapshot`: the organisation by name or uid, the rest by names. Undefined where the path is no OCI name or is the
+ * organisation alone, and where there is no such organisation.
  */
 export function findRepository(snapshot: Snapshot, path: string): RepoTarget | undefined {
   if (!isRepositoryName(path)) return undefined
@@ -47,9 +48,11 @@ export function findRepository(snapshot: Snapshot, path: string): RepoTarget | u
   const name = names.pop() ?? ''
   const groups = groupsOn(snapshot, names)
   const parent = groups.at(-1)
-  if (parent === undefined || groups.length < names.length) return undefined
+  if (parent === undefined) return undefined
+  const missing = names.slice(groups.length)
+  if (missing.length > 0) return { kind: 'absent', parent: parent.uid, groups: missing, name }
   const repo = snapshot.hasKind('Repo') ? snapshot.table('Repo').child(parent.uid, name) : undefined
-  return repo === undefined ? { kind: 'absent', parent: parent.uid, name } : { kind: 'repo', uid: repo.uid, parent: parent.uid, name }
+  return repo === undefined ? { kind: 'absent', parent: parent.uid, groups: missing, name } : { kind: 'repo', uid: repo.uid, parent: parent.uid, name }
 }
 
 /** The last group on a path that is there: where it would have to go on. Undefined where not even the organisation is there. */
