@@ -1,6 +1,7 @@
 import type { IncomingMessage } from 'node:http'
 import { Readable } from 'node:stream'
 import { RegistryError } from '../registry-error.ts'
+import { giveAway } from '../release.ts'
 
 /** How a body is read. */
 export interface BodyOptions {
@@ -63,7 +64,7 @@ export class RequestBody extends Readable {
       this.#fail(new RegistryError('SIZE_INVALID', 'the body is longer than the request says', { status: 400 }))
       return
     }
-    if (this.push(chunk)) {
+    if (this.push(giveAway(chunk))) {
       this.#wait()
       return
     }

@@ -7,6 +7,7 @@ import { BodyError, piecesOf } from '../chunk-body.ts'
 import { UpstreamError } from '../upstream.ts'
 import { failureOf, upstreamError } from './registry-answers.ts'
 import { RegistryCredentials, type Account } from './registry-credentials.ts'
+import { createWideConnector } from './wide-connector.ts'
 
 const connectTimeoutMs = 10_000
 const maxRedirects = 3
@@ -64,8 +65,8 @@ export class RegistryClient {
   constructor(options: RegistryClientOptions) {
     this.#options = options
     const { ca, account, clock } = options
-    this.#agent = new Agent({ connect: { timeout: connectTimeoutMs, ...(ca !== undefined && { ca }) } })
-    this.#storageAgent = new Agent({ connect: { timeout: connectTimeoutMs, ...(ca !== undefined && { ca: [...rootCertificates, ca] }) } })
+    this.#agent = new Agent({ connect: createWideConnector({ timeout: connectTimeoutMs, ...(ca !== undefined && { ca }) }) })
+    this.#storageAgent = new Agent({ connect: createWideConnector({ timeout: connectTimeoutMs, ...(ca !== undefined && { ca: [...rootCertificates, ca] }) }) })
     this.#credentials = new RegistryCredentials(account, { clock, fetchToken: (url, authorization) => this.#fetchToken(url, authorization) })
   }
 
