@@ -208,7 +208,8 @@ export class RecordedCalls {
     const made = { ...base(creation), call: since.call, return: ended }
     if (reply.code === 0) {
       const seen = this.#options.versions.seenOf(kind, reply.body)
-      const isAsMade = seen.value === creation.value
+      // An answer to a repetition is the record as it is by then: somebody may have changed it, and back.
+      const isAsMade = !since.doubted && seen.value === creation.value
       this.#record({ ...made, outcome: 'ok', uid: seen.uid, ...(isAsMade ? { etag: seen.etag } : {}) })
       if (!isAsMade) this.#recordRead(kind, parent, { seen, call: attempt.call, ended })
       return seen
