@@ -149,8 +149,11 @@ function craneOver(startUpstream: () => Promise<DistributionRegistry | undefined
       expect((await crane(['digest', `${host}/${name}/before/app:v1`], { env: { DOCKER_CONFIG: directory } })).code).toBe(1)
     })
 
-    test('a repo in a group that is not there is refused', async () => {
-      const refused = await crane(['copy', `${host}/${name}/app:v1`, `${host}/${name}/missing/app:v1`], { env: { DOCKER_CONFIG: directory } })
+    test('a copy below groups that are not there makes them, and a root group is never made', { timeout: 120_000 }, async () => {
+      const digest = await push(`${host}/${name}/source:v1`)
+      await run('copy', `${host}/${name}/source:v1`, `${host}/${name}/moved/tools/app:v1`)
+      expect(await run('digest', `${host}/${name}/moved/tools/app:v1`)).toBe(digest)
+      const refused = await crane(['copy', `${host}/${name}/source:v1`, `${host}/nobody-has-this/app:v1`], { env: { DOCKER_CONFIG: directory } })
       expect(refused.code).toBe(1)
     })
   })
