@@ -48,6 +48,11 @@ export class TaprootProcess {
     child.once('exit', () => process.off('exit', kill))
   }
 
+  get pid(): number {
+    if (this.#child.pid === undefined) throw new Error('the process was not started')
+    return this.#child.pid
+  }
+
   get stdout(): string {
     return this.#stdout
   }
