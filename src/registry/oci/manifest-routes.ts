@@ -14,7 +14,7 @@ import { UpstreamError } from '../upstream/upstream.ts'
 import type { Exchange } from './exchange.ts'
 import type { CachedManifest } from './manifest-cache.ts'
 import { architectureIn, maxManifestBytes, parseManifest, referencesOf, type ParsedManifest } from './manifest-parser.ts'
-import { enterRepo, enterToPush, mutationOf, repoOfPush, trafficOf, type OciHost } from './oci-host.ts'
+import { enterRepo, enterToPush, mutationOf, repoOfPush, trafficOf, userAgentOf, type OciHost } from './oci-host.ts'
 import type { OciPath, Reference } from './oci-path.ts'
 import { readBody } from './request-body.ts'
 import { whileUncollected } from './uncollected.ts'
@@ -65,7 +65,7 @@ export function whoPulls(
     caller: entry.caller,
     timeMs: host.services.clock.now(),
     remoteAddress: exchange.request.socket.remoteAddress ?? '',
-    userAgent: exchange.header('user-agent') ?? '',
+    userAgent: userAgentOf(exchange),
   }
 }
 

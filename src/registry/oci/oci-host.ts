@@ -85,6 +85,14 @@ export function trafficOf(host: OciHost, exchange: Exchange): Traffic {
   return {
     host: host.registryHost,
     remoteAddress: exchange.request.socket.remoteAddress ?? '',
-    userAgent: exchange.header('user-agent')?.slice(0, 512) ?? '',
+    userAgent: userAgentOf(exchange),
   }
+}
+
+/** The most of a client's name for itself that an event tells, in characters. */
+const maxUserAgentLength = 512
+
+/** What a client says that it is, as far as events tell it. */
+export function userAgentOf(exchange: Exchange): string {
+  return exchange.header('user-agent')?.slice(0, maxUserAgentLength) ?? ''
 }

@@ -2,6 +2,7 @@ import type { Digest } from '../../core/digest.ts'
 import type { Uid } from '../../core/uid.ts'
 import type { Log } from '../../core/log.ts'
 import type { Caller } from '../../resources/services.ts'
+import { StoreError } from '../../store/store.ts'
 
 /** Something that was pulled, as its event will tell it. */
 export interface Pull {
@@ -19,7 +20,7 @@ export interface Pull {
 
 /** What pull events are written with. */
 export interface PullEventsOptions {
-  /** Writes events to the outbox, all or none. */
+  /** Writes events to the outbox, all or none. Throws StoreError: what is `too_large` is written again by halves. */
   readonly write: (pulls: readonly Pull[], signal: AbortSignal) => Promise<void>
   readonly log: Log
   /** Told how many were lost. */
@@ -30,9 +31,16 @@ export interface PullEventsOptions {
   readonly intervalMs?: number
 }
 
+/** Events that could not be written, and why. */
+interface Loss {
+  readonly count: number
+  readonly error: unknown
+}
+
 /** How many go into one transaction. */
 const batchSize = 100
-const writePatienceMs = 10_000
+/** How long one flush may take, in milliseconds: what is not written by then is lost. */
+const flushPatienceMs = 10_000
 
 /**
  * Events of pulls: kept in memory for a moment and written in batches, so that a pull waits for nobody. There may be too many of them, and what was not
@@ -76,16 +84,25 @@ export class PullEvents {
   async #write(): Promise<void> {
     const pulls = this.#waiting
     this.#waiting = []
-    for (let at = 0; at < pulls.length; at += batchSize) {
-      const batch = pulls.slice(at, at + batchSize)
-      try {
-        await this.#options.write(batch, AbortSignal.timeout(writePatienceMs))
-      } catch (error) {
-        const lost = pulls.length - at
-        this.#options.dropped(lost)
-        this.#options.log.warn('pull events were lost', { count: lost, error: String(error) })
-        return
+    const signal = AbortSignal.timeout(flushPatienceMs)
+    const losses: Loss[] = []
+    for (let at = 0; at < pulls.length; at += batchSize) losses.push(...(await this.#writeBatch(pulls.slice(at, at + batchSize), signal)))
+    const lost = losses.reduce((sum, { count }) => sum + count, 0)
+    if (lost > 0) this.#options.log.warn('pull events were lost', { count: lost, error: String(losses[0]?.error) })
+  }
+
+  /** What of a batch was lost: one batch's failure is none of the others', and one event's size none of those beside it. */
+  async #writeBatch(batch: readonly Pull[], signal: AbortSignal): Promise<Loss[]> {
+    try {
+      await this.#options.write(batch, signal)
+      return []
+    } catch (error) {
+      if (error instanceof StoreError && error.kind === 'too_large' && batch.length > 1) {
+        const half = Math.ceil(batch.length / 2)
+        return [...(await this.#writeBatch(batch.slice(0, half), signal)), ...(await this.#writeBatch(batch.slice(half), signal))]
       }
+      this.#options.dropped(batch.length)
+      return [{ count: batch.length, error }]
     }
   }
 }

@@ -2,6 +2,7 @@ import { expect, test } from 'vitest'
 import { digestOf } from '../../../src/core/digest.ts'
 import { trustedUid } from '../../../src/core/uid.ts'
 import { PullEvents, type Pull } from '../../../src/registry/oci/pull-events.ts'
+import { StoreError } from '../../../src/store/store.ts'
 import { silentLog, until } from '../../store/store-harness.ts'
 
 function pull(at: number): Pull {
@@ -48,4 +49,40 @@ test('what can not be written, what is too much and what comes after the end is 
   expect(written).toEqual([1000])
   pulls.add(pull(2000))
   expect(lost).toBe(161)
+})
+
+test('a batch that is too large is written by halves: only an event that is too large by itself is lost', async () => {
+  let lost = 0
+  const written: number[] = []
+  const pulls = new PullEvents({
+    write: async (some) => {
+      if (some.some(({ timeMs }) => timeMs === 42) || some.length > 60) throw new StoreError('too_large', 'too many bytes')
+      written.push(...some.map(({ timeMs }) => timeMs))
+    },
+    log: silentLog,
+    dropped: (count) => (lost += count),
+    intervalMs: 60_000,
+  })
+  for (let at = 0; at < 250; at++) pulls.add(pull(at))
+  await pulls.close()
+  expect(lost).toBe(1)
+  expect(written).toEqual(Array.from({ length: 250 }, (_, at) => at).filter((at) => at !== 42))
+})
+
+test('where one batch fails the next one goes on', async () => {
+  let lost = 0
+  const written: number[] = []
+  const pulls = new PullEvents({
+    write: async (some) => {
+      if (some[0]?.timeMs === 0) throw new StoreError('unavailable', 'away for a moment')
+      written.push(...some.map(({ timeMs }) => timeMs))
+    },
+    log: silentLog,
+    dropped: (count) => (lost += count),
+    intervalMs: 60_000,
+  })
+  for (let at = 0; at < 250; at++) pulls.add(pull(at))
+  await pulls.close()
+  expect(lost).toBe(100)
+  expect(written).toEqual(Array.from({ length: 150 }, (_, at) => at + 100))
 })

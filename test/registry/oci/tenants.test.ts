@@ -179,6 +179,20 @@ describeOnUpstreams('what belongs to others', (upstream) => {
       expect(told).toHaveLength(5)
     })
 
+    test('a client with a very long name loses nobody an event: the name is cut', async () => {
+      const repository = host.freshRepository()
+      await client.pushImage(repository, 'v1')
+      await host.pulls.flush()
+      const before = host.dropped()
+      const path = `/v2/${repository}/manifests/v1`
+      for (let at = 0; at < 100; at++) await client.send('GET', path, { headers: { 'user-agent': 'x'.repeat(15_000) } })
+      for (let at = 0; at < 20; at++) await client.send('GET', path)
+      const pulled = (await eventsOf(repository)).filter(({ type }) => type.endsWith('pull.v1'))
+      expect(host.dropped() - before).toBe(0)
+      const lengths = pulled.map(({ body }) => fromBinary(RegistryTrafficSchema, body).userAgent.length)
+      expect([pulled.length, ...new Set(lengths)].toSorted((one, other) => one - other)).toEqual([0, 120, 512])
+    })
+
     test('of too many pulls some are lost, and counted', async () => {
       const repository = host.freshRepository()
       await client.pushImage(repository, 'v1')
