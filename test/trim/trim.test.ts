@@ -15,6 +15,8 @@ import { outboxKey, outboxPrefix, outboxTimeMs } from '../../src/resources/outbo
 import { Trimmer, type TrimCounts } from '../../src/resources/trim/trim.ts'
 import { createEtcdStore } from '../../src/store/etcd/etcd-store.ts'
 import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
+import { trustedUid } from '../../src/core/uid.ts'
+import { recordKey } from '../../src/store/keys.ts'
 import type { RangeQuery, Store, Transaction, Write } from '../../src/store/store.ts'
 import { startEtcd } from '../parts/etcd.ts'
 import { describeOnStores } from '../parts/require-part.ts'
@@ -194,6 +196,7 @@ describeOnStores('trimming', (kind) => {
     const digest = (seed: number): Digest => digestOf(Buffer.from(String(seed)))
     /** One move an hour, the last at `nowMs`; 0 is a deletion. */
     const moves = async (...digests: readonly number[]): Promise<void> => {
+      await commit(store, { kind: 'put', key: recordKey('Repo', trustedUid(tag.repo)), value: bytes('a repo') })
       for (const [index, seed] of digests.entries()) {
         const changes = new ChangeSet()
         const atMs = nowMs - (digests.length - 1 - index) * hourMs
@@ -213,6 +216,7 @@ describeOnStores('trimming', (kind) => {
 
     test.each<[string, HistoryRetention, number[]]>([
       ['moves that are too old go', { maxAgeMs: 2 * hourMs }, [3, 4, 5]],
+      ['what the tag pointed to at the beginning of the age stays, however old', { maxAgeMs: 1.5 * hourMs }, [3, 4, 5]],
       ['moves that are too many go', { maxMoves: 2 }, [4, 5]],
       ['both limits count', { maxAgeMs: 3 * hourMs, maxMoves: 3 }, [3, 4, 5]],
       ['what the tag points to now stays, however old', { maxAgeMs: -hourMs }, [5]],
@@ -230,6 +234,15 @@ describeOnStores('trimming', (kind) => {
       expect(await kept()).toEqual([digest(2)])
       expect(await trimmed({ maxAgeMs: -1 })).toBe(2)
       expect(await kept()).toBeUndefined()
+      expect(await keysOf(store, 'x/')).toEqual([])
+    })
+
+    test('tags of a repo that is gone are forgotten like deleted ones, those of one that is there are not', async () => {
+      await moves(1, 2)
+      expect(await trimmed({ maxAgeMs: -1 })).toBe(1)
+      expect(await kept()).toEqual([digest(2)])
+      await commit(store, { kind: 'delete', key: recordKey('Repo', trustedUid(tag.repo)) })
+      expect(await trimmed({ maxAgeMs: -1 })).toBe(1)
       expect(await keysOf(store, 'x/')).toEqual([])
     })
 

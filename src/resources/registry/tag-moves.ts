@@ -41,7 +41,7 @@ export async function readMoveFacts(services: Services, tag: TagName & { digest:
   return { head, manifest: services.content === undefined ? 'unchecked' : manifest }
 }
 
-/** Throws code 9 where the repo does not hold the digest; else guards that it goes on to (decisions "Tag create"). */
+/** Throws code 9 where the repo does not hold the digest; else sees to it that it goes on to (decisions "Tag create"). */
 function assertHeld(changes: ChangeSet, { repo, state: { digest } }: TagName & { state: TagState }, { manifest }: MoveFacts): void {
   if (manifest === 'unchecked') return
   if (manifest === undefined || manifestIn(manifest) === undefined) {
@@ -52,6 +52,8 @@ function assertHeld(changes: ChangeSet, { repo, state: { digest } }: TagName & {
     })
   }
   changes.guard({ kind: 'unchanged', key: manifest.key, revision: manifest.revision })
+  // Rewritten as it is: who removes the manifest at the same moment, and guards it too, finds that somebody counts on it.
+  changes.write({ kind: 'put', key: manifest.key, value: manifest.value })
 }
 
 function changed(record: Tag, state: TagState): TagRecord {

@@ -1,10 +1,15 @@
 import { fromBinary } from '@bufbuild/protobuf'
 import { HistoryHeadSchema, HistoryRecordSchema } from '../../gen/taproot/store/v1/registry_pb.ts'
+import { trustedUid } from '../../core/uid.ts'
+import { recordKey } from '../../store/keys.ts'
 import type { Entry, Store } from '../../store/store.ts'
 import { historyHeadPrefix, historyPrefix, historyTimeMs } from '../registry/tag-history.ts'
 import { pagesOf } from './pages.ts'
 
-/** How long and how many moves of each tag are kept; all where absent. What a tag points to now is always kept. */
+/**
+ * How long moves of each tag are kept after the tag has moved on, and how many moves; all where absent. What a tag points to now is always kept, and what it pointed to
+ * at the beginning of the time as well.
+ */
 export interface HistoryRetention {
   readonly maxAgeMs?: number
   readonly maxMoves?: number
@@ -29,29 +34,36 @@ function tagIn(head: Entry): Tag {
   return { head, lastTimeMs: Number(lastTimeMs), sequence: Number(sequence), isDeleted: digest === '' }
 }
 
-/** Removes the oldest of one tag's records. Returns how many. */
+/** Removes the oldest of one tag's records: those that another one has replaced long ago, and those that are too many. Returns how many. */
 async function trimTag(store: Store, tag: Tag & Limits, signal: AbortSignal): Promise<number> {
   const { beforeMs, maxMoves } = tag
+  const isTooMany = (entry: Entry): boolean => Number(fromBinary(HistoryRecordSchema, entry.value).sequence) <= tag.sequence - maxMoves
   let removed = 0
-  const isOver = (entry: Entry): boolean => {
-    const timeMs = historyTimeMs(entry.key)
-    if (timeMs >= tag.lastTimeMs) return false
-    return timeMs < beforeMs || Number(fromBinary(HistoryRecordSchema, entry.value).sequence) <= tag.sequence - maxMoves
-  }
+  let last: Entry | undefined
   for await (const page of pagesOf(store, { prefix: `${historyPrefix}${tag.head.key.slice(historyHeadPrefix.length)}/` }, signal)) {
-    const over = page.filter(isOver)
-    if (over.length > 0) await store.transact({ guards: [], writes: over.map(({ key }) => ({ kind: 'delete', key })) }, signal)
-    removed += over.length
-    if (over.length < page.length) break
+    const gone: Entry[] = []
+    for (const entry of page) {
+      if (last !== undefined) {
+        if (historyTimeMs(entry.key) > beforeMs && !isTooMany(last)) break
+        gone.push(last)
+      }
+      last = entry
+    }
+    if (gone.length > 0) await store.transact({ guards: [], writes: gone.map(({ key }) => ({ kind: 'delete', key })) }, signal)
+    removed += gone.length
+    if (last !== page.at(-1)) break
   }
   return removed + (await trimEnd(store, tag, signal))
 }
 
-/** A tag that was deleted too long ago is forgotten: nothing is left of it but its deletion. */
+/** A tag that was deleted too long ago, by itself or with its repo, is forgotten: nothing is left of it but its last record. */
 async function trimEnd(store: Store, tag: Tag & Limits, signal: AbortSignal): Promise<number> {
-  if (!tag.isDeleted || tag.lastTimeMs >= tag.beforeMs) return 0
+  if (tag.lastTimeMs >= tag.beforeMs) return 0
   const { key, revision } = tag.head
-  const record = `${historyPrefix}${key.slice(historyHeadPrefix.length)}/${tag.lastTimeMs.toString(16).padStart(12, '0')}`
+  const name = key.slice(historyHeadPrefix.length)
+  const repo = recordKey('Repo', trustedUid(name.slice(0, name.indexOf(':'))))
+  if (!tag.isDeleted && (await store.get(repo, signal)) !== undefined) return 0
+  const record = `${historyPrefix}${name}/${tag.lastTimeMs.toString(16).padStart(12, '0')}`
   const { committed } = await store.transact(
     {
       guards: [{ kind: 'unchanged', key, revision }],

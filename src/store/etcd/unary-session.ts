@@ -35,6 +35,8 @@ export interface UnaryOptions {
 /** Bytes that may come before they are acknowledged: a page of records at once. */
 const windowBytes = 8 * 1024 * 1024
 const frameHeaderBytes = 5
+/** How long a connection may take until the other side has spoken, in milliseconds. */
+const connectPatienceMs = 3_000
 
 /** The message with gRPC's frame round it. */
 function framed(message: Uint8Array): Buffer {
@@ -61,7 +63,16 @@ function failureOf(headers: IncomingHttpHeaders): UnaryError | undefined {
   if (code === '0') return undefined
   const message = headers['grpc-message']
   if (code === undefined) return new UnaryError(status.UNAVAILABLE, 'the answer was cut off')
-  return new UnaryError(Number(code), typeof message === 'string' ? decodeURIComponent(message) : '')
+  return new UnaryError(Number(code), typeof message === 'string' ? unescaped(message) : '')
+}
+
+/** Percent-encoded text, as it is where it is not well-formed. */
+function unescaped(text: string): string {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    return text
+  }
 }
 
 /**
@@ -166,11 +177,15 @@ export class UnarySession {
     session.once('connect', () => session.setLocalWindowSize(windowBytes))
     // The first word of an HTTP/2 server: what is between us and etcd may take connections for a member that is gone.
     session.once('remoteSettings', () => {
+      clearTimeout(patience)
       this.#session = session
       if (isMine()) this.#connecting = undefined
       resolve(true)
     })
+    // What is between us and etcd may take a connection and never say a word.
+    const patience = setTimeout(() => session.destroy(), connectPatienceMs)
     const ended = (): void => {
+      clearTimeout(patience)
       if (this.#session === session) this.#session = undefined
       if (isMine()) this.#connecting = undefined
       resolve(false)
