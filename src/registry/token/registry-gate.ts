@@ -1,6 +1,6 @@
 import { decide as decideReach } from '../../authz/reach.ts'
 import { emptySet } from '../../core/capability.ts'
-import { isWithin } from '../../core/uid.ts'
+import { isWithin, type Uid } from '../../core/uid.ts'
 import type { Log } from '../../core/log.ts'
 import { findRepository, isRepositoryName, nearestGroup, type RepoTarget } from '../../resources/registry/repo-paths.ts'
 import type { Caller, Services } from '../../resources/services.ts'
@@ -77,8 +77,9 @@ function decide(options: RegistryGateOptions, asked: Asked): Entry {
   const access = credential.kind === 'registry' ? credential.claims.access.get(path) : undefined
   if (credential.kind === 'registry' && access === undefined) throw denied('the token is for another image')
   const target = findRepository(options.services.replica.snapshot, path)
+  // A token is issued for what is there, or could be made. The answer is the same whatever has the name now: it does not tell what an heir has.
+  if (access !== undefined && (target === undefined || !agrees(access, target))) throw denied('the token is for what had this name before')
   if (target === undefined) throw unknown(options, asked)
-  if (access !== undefined && !agrees(access, target)) throw moved(target)
   const allowed = (action: RegistryAction): boolean => isAllowed(options, caller, { target, action })
   const lacking = actions.filter((action) => !allowed(action))
   if (lacking.length > 0) throw refused(options, asked, target)
@@ -114,24 +115,22 @@ function agrees({ place }: TokenAccess, target: RepoTarget): boolean {
   return 'uid' in place ? target.kind === 'repo' && target.uid === place.uid : isWithin(target.parent, place.parent)
 }
 
-function moved(target: RepoTarget): RegistryError {
-  return target.kind === 'absent'
-    ? new RegistryError('NAME_UNKNOWN', 'there is no such repository any more')
-    : denied('the token is for what had this name before')
+/** Whether the caller may know what is there. */
+function hasReach(caller: Caller, uid: Uid): boolean {
+  return decideReach(caller.reach(), uid, emptySet).kind !== 'hidden'
 }
 
 /** Nothing is at the path: said to those who have reach where it leads, and to nobody else, to whom it looks like another's. */
-function unknown({ services, challenger }: RegistryGateOptions, { path, actions, credential, caller }: Asked): RegistryError {
+function unknown({ services, challenger }: RegistryGateOptions, { path, actions, caller }: Asked): RegistryError {
   if (caller === undefined) return challenger.unauthorized('sign in first', { path, actions })
-  const { snapshot } = services.replica
-  const nearest = nearestGroup(snapshot, path)
-  const isKnown = credential.kind === 'registry' || (nearest !== undefined && decideReach(caller.reach(), nearest, emptySet).kind !== 'hidden')
-  return isKnown ? new RegistryError('NAME_UNKNOWN', 'there is no such repository') : denied('permission denied')
+  const nearest = nearestGroup(services.replica.snapshot, path)
+  return nearest !== undefined && hasReach(caller, nearest) ? new RegistryError('NAME_UNKNOWN', 'there is no such repository') : denied('permission denied')
 }
 
 function refused({ services, challenger }: RegistryGateOptions, { path, actions, caller }: Asked, target: RepoTarget): RegistryError {
   if (caller === undefined) return challenger.unauthorized('sign in first', { path, actions })
-  return denied(isSuspended(services.replica.snapshot, placeOf(target)) ? 'the organisation is suspended' : 'permission denied')
+  const place = placeOf(target)
+  return denied(isSuspended(services.replica.snapshot, place) && hasReach(caller, place) ? 'the organisation is suspended' : 'permission denied')
 }
 
 function denied(message: string): RegistryError {

@@ -53,7 +53,7 @@ registrySuite('rights at the registry host', (suite) => {
       const tenant = await suite.world.tenant(oldName)
       const token = bearer(await suite.world.tokenFor(`repository:${oldName}/app:pull,push`, tenant.authorization))
       await suite.world.operate('UpdateGroup', { group: { uid: tenant.group, name: newName } })
-      expect(await suite.world.list(`${oldName}/app`, token)).toMatchObject({ status: 404, codes: ['NAME_UNKNOWN'] })
+      expect(await suite.world.list(`${oldName}/app`, token)).toMatchObject({ status: 403, codes: ['DENIED'] })
       expect(await suite.world.list(`${newName}/app`, token)).toMatchObject({ status: 403, codes: ['DENIED'] })
       expect(await suite.world.list(`${newName}/app`, tenant.authorization)).toMatchObject({ status: 200 })
       const heir = await suite.world.tenant(oldName)
@@ -63,13 +63,35 @@ registrySuite('rights at the registry host', (suite) => {
       expect(await suite.world.list(`${oldName}/app`, heir.authorization)).toMatchObject({ status: 200 })
     })
 
+    test('an old token does not tell what the heir of a name has, or whether there is one', async () => {
+      const oldName = freshName('old')
+      const tenant = await suite.world.tenant(oldName)
+      const tokenFor = async (path: string): Promise<string> => bearer(await suite.world.tokenFor(`repository:${path}:pull,push`, tenant.authorization))
+      const [there, missing, deep] = [`${oldName}/app`, `${oldName}/other`, `${oldName}/group/other`]
+      const asked = await Promise.all([there, missing, deep].map(async (path) => ({ path, token: await tokenFor(path) })))
+      const answers = (): Promise<string[]> =>
+        Promise.all(
+          asked.map(async ({ path, token }) => {
+            const { status, body } = await suite.world.list(path, token)
+            return `${status} ${body}`
+          }),
+        )
+      await suite.world.operate('UpdateGroup', { group: { uid: tenant.group, name: freshName('new') } })
+      const before = await answers()
+      await suite.world.tenant(oldName)
+      const after = await answers()
+      expect(new Set([...before, ...after]).size).toBe(1)
+      expect(before[0]).toContain('DENIED')
+    })
+
     test('a deleted repo whose name another one has is not the one that the token is for', async () => {
       const name = freshName('reborn')
       const first = await suite.world.repo(suite.mine.group, name)
       const token = bearer(await suite.world.tokenFor(`repository:${suite.mine.name}/${name}:pull,push`, suite.mine.authorization))
       expect(await suite.world.list(`${suite.mine.name}/${name}`, token)).toMatchObject({ status: 200 })
       await suite.world.operate('DeleteRepo', { uid: first })
-      expect(await suite.world.list(`${suite.mine.name}/${name}`, token)).toMatchObject({ status: 404, codes: ['NAME_UNKNOWN'] })
+      expect(await suite.world.list(`${suite.mine.name}/${name}`, token)).toMatchObject({ status: 403, codes: ['DENIED'] })
+      expect(await suite.world.list(`${suite.mine.name}/${name}`, suite.mine.authorization)).toMatchObject({ status: 404, codes: ['NAME_UNKNOWN'] })
       await suite.world.repo(suite.mine.group, name)
       expect(await suite.world.list(`${suite.mine.name}/${name}`, token)).toMatchObject({ status: 403, codes: ['DENIED'] })
     })
@@ -111,6 +133,17 @@ registrySuite('rights at the registry host', (suite) => {
       await suite.world.suspend(tenant.group)
       expect(await suite.world.list(tenant.path, token)).toMatchObject({ status: 403 })
       expect(accessOf(await suite.world.tokenFor(pull(tenant.path), tenant.authorization))).toEqual([])
+    })
+
+    test('that an organisation is suspended is said to its members, and to nobody else: to them it looks like a missing one', async () => {
+      const tenant = await suite.world.tenant()
+      await suite.world.suspend(tenant.group)
+      expect((await suite.world.list(tenant.path, tenant.authorization)).body).toContain('suspended')
+      const paths = [tenant.path, `${tenant.name}/none`, `${tenant.name}/none/at/all`, `${freshName('never')}/app`]
+      const answers = await Promise.all(paths.map((path) => suite.world.list(path, suite.mine.authorization)))
+      expect(new Set(answers.map(({ status, body }) => `${status} ${body}`)).size).toBe(1)
+      const tokens = await Promise.all(paths.map((path) => suite.world.requestToken([pull(path)], suite.mine.authorization)))
+      expect(tokens.map(({ status, token }) => [status, accessOf(token)])).toEqual(paths.map(() => [200, []]))
     })
   })
 
