@@ -1,7 +1,8 @@
 import { create, toBinary } from '@bufbuild/protobuf'
+import type { Digest } from '../../src/core/digest.ts'
 import type { Log } from '../../src/core/log.ts'
-import { HistoryHeadSchema, HistoryRecordSchema } from '../../src/gen/taproot/store/v1/registry_pb.ts'
-import { historyHeadKey, historyKey } from '../../src/resources/registry/tag-history.ts'
+import { HistoryHeadSchema } from '../../src/gen/taproot/store/v1/registry_pb.ts'
+import { historyHeadKey, historyWrites } from '../../src/resources/registry/tag-history.ts'
 import { createEtcdStore } from '../../src/store/etcd/etcd-store.ts'
 import type { Write } from '../../src/store/store.ts'
 
@@ -24,10 +25,10 @@ export function moveTimeMs(at: number): number {
   return startMs + at * everyMs
 }
 
-function recordOf({ repo, name }: Moves, at: number): Write {
-  const digest = `sha256:${at.toString(16).padStart(64, '0')}`
-  const value = toBinary(HistoryRecordSchema, create(HistoryRecordSchema, { digest, sequence: BigInt(at + 1) }))
-  return { kind: 'put', key: historyKey({ repo, name }, moveTimeMs(at)), value }
+function recordOf({ repo, name }: Moves, at: number): Write[] {
+  // As long as a real one.
+  const digest = `sha256:${at.toString(16).padStart(64, '0')}` as Digest
+  return historyWrites({ repo, name }, { timeMs: moveTimeMs(at), digest, sequence: BigInt(at + 1) })
 }
 
 function headOf({ repo, name, count }: Moves): Write {
@@ -44,7 +45,7 @@ export async function writeMoves(endpoint: string, moves: Moves, onProgress: (wr
     while (next < moves.count) {
       const [first, last] = [next, Math.min(next + batchWrites, moves.count)]
       next = last
-      const writes = Array.from({ length: last - first }, (_, at) => recordOf(moves, first + at))
+      const writes = Array.from({ length: last - first }, (_, at) => recordOf(moves, first + at)).flat()
       await store.transact({ guards: [], writes }, signal)
       if (first % (batchWrites * 500) === 0) onProgress(first)
     }

@@ -1,7 +1,7 @@
 import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
 import type { Digest } from '../../core/digest.ts'
 import { HistoryHeadSchema, HistoryRecordSchema, type HistoryHead } from '../../gen/taproot/store/v1/registry_pb.ts'
-import type { Entry, Store } from '../../store/store.ts'
+import type { Entry, Store, Write } from '../../store/store.ts'
 import type { ChangeSet } from '../change-set.ts'
 
 /** The newest record of each tag's history: one key per tag that ever was. */
@@ -30,6 +30,16 @@ export function historyKey(tag: TagName, timeMs: number): string {
   return `${historyPrefixOf(tag)}${Math.max(0, timeMs).toString(16).padStart(12, '0')}`
 }
 
+/** One record in so many has a mark: a store may go over every key of a range to answer for the first of them, so a range ends at a mark. */
+const markEvery = 512n
+
+/** A mark is the key of its record below this, and has no value. */
+const historyMarkPrefix = 'x/history-mark/'
+
+function historyMarkKey(tag: TagName, timeMs: number): string {
+  return historyMarkPrefix + historyKey(tag, timeMs).slice(historyPrefix.length)
+}
+
 /** The time of a record's key, in milliseconds since 1970. */
 export function historyTimeMs(key: string): number {
   return Number.parseInt(key.slice(-12), 16)
@@ -45,6 +55,20 @@ export interface Move {
 export interface Head {
   readonly entry: Entry | undefined
   readonly head: HistoryHead | undefined
+}
+
+/** What is written for one record: it, and its mark where it has one. */
+export function historyWrites(tag: TagName, record: { timeMs: number; digest: Digest | ''; sequence: bigint }): Write[] {
+  const { timeMs, digest, sequence } = record
+  const value = toBinary(HistoryRecordSchema, create(HistoryRecordSchema, { digest, sequence }))
+  const write: Write = { kind: 'put', key: historyKey(tag, timeMs), value }
+  return sequence % markEvery === 0n ? [write, { kind: 'put', key: historyMarkKey(tag, timeMs), value: new Uint8Array() }] : [write]
+}
+
+/** The keys of a record, by its entry: its own, and that of its mark where it has one. */
+export function historyKeysOf({ key, value }: Entry): string[] {
+  const { sequence } = fromBinary(HistoryRecordSchema, value)
+  return sequence % markEvery === 0n ? [key, historyMarkPrefix + key.slice(historyPrefix.length)] : [key]
 }
 
 /** Reads the newest record of a tag's history. */
@@ -65,8 +89,7 @@ export function appendHistory(changes: ChangeSet, tag: TagName, move: { digest: 
   changes.guard(entry === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: entry.revision })
   const { digest } = move
   changes.write({ kind: 'put', key, value: toBinary(HistoryHeadSchema, create(HistoryHeadSchema, { lastTimeMs: BigInt(timeMs), digest, sequence })) })
-  const record = toBinary(HistoryRecordSchema, create(HistoryRecordSchema, { digest, sequence }))
-  changes.write({ kind: 'put', key: historyKey(tag, timeMs), value: record })
+  for (const write of historyWrites(tag, { timeMs, digest, sequence })) changes.write(write)
   return timeMs
 }
 
@@ -85,6 +108,37 @@ function moveOf(entry: Entry): Move {
   return { timeMs: historyTimeMs(entry.key), digest: digest as Digest }
 }
 
+/** The last time that a key can have. */
+const maxTimeMs = 16 ** 12 - 1
+
+/** A mark that is about `limit` records after `fromMs`, or more; undefined where there are too few for one. */
+async function markAfter(store: Store, tag: TagName & { fromMs: number; limit: number }, signal: AbortSignal): Promise<number | undefined> {
+  const { fromMs, limit } = tag
+  const count = Math.ceil(limit / Number(markEvery)) + 1
+  const after = fromMs <= 0 ? {} : { after: historyMarkKey(tag, Math.min(fromMs, maxTimeMs) - 1) }
+  const { entries } = await store.range({ prefix: historyMarkPrefix + historyPrefixOf(tag).slice(historyPrefix.length), ...after, limit: count }, signal)
+  const last = entries.at(-1)
+  return entries.length < count || last === undefined ? undefined : historyTimeMs(last.key)
+}
+
+/** Up to `limit` records of a tag from `fromMs` on, deletions among them, and from where others may follow. */
+async function recordsFrom(
+  store: Store,
+  window: TagName & { fromMs: number; endMs: number; limit: number },
+  signal: AbortSignal,
+): Promise<{ entries: readonly Entry[]; nextMs: number | undefined }> {
+  const { fromMs, endMs, limit } = window
+  const markMs = await markAfter(store, window, signal)
+  const stopMs = markMs === undefined ? endMs : Math.min(endMs, markMs)
+  // Nothing but digits follows the prefix: what comes before a time is the last key below it.
+  const after = fromMs <= 0 ? {} : { after: historyKey(window, Math.min(fromMs, maxTimeMs) - 1) }
+  const before = stopMs > maxTimeMs ? {} : { before: historyKey(window, stopMs) }
+  const { entries, more } = await store.range({ prefix: historyPrefixOf(window), ...after, ...before, limit }, signal)
+  const last = entries.at(-1)
+  if (more && last !== undefined) return { entries, nextMs: historyTimeMs(last.key) + 1 }
+  return { entries, nextMs: stopMs < endMs ? stopMs : undefined }
+}
+
 /**
  * Moves of a tag, oldest first, deletions left out; `more` tells whether others follow. Undefined where the tag never was. Costs what the window costs,
  * however long the history is.
@@ -94,25 +148,17 @@ export async function readHistory(
   window: HistoryWindow,
   signal: AbortSignal,
 ): Promise<{ records: Move[]; more: boolean } | undefined> {
-  const { startMs = 0, endMs, limit } = window
+  const { startMs = 0, endMs = Infinity, limit } = window
   const records: Move[] = []
-  const before = endMs === undefined ? {} : { before: historyKey(window, Math.min(endMs, maxTimeMs)) }
-  // Nothing but digits follows the prefix: what comes before a time is the last key below it.
-  let after = startMs <= 0 ? undefined : historyKey(window, Math.min(startMs, maxTimeMs) - 1)
-  for (;;) {
-    const query = { prefix: historyPrefixOf(window), ...before, ...(after === undefined ? {} : { after }), limit: limit + 1 - records.length }
-    const { entries, more } = await store.range(query, signal)
+  for (let fromMs: number | undefined = startMs; fromMs !== undefined;) {
+    const { entries, nextMs } = await recordsFrom(store, { ...window, fromMs, endMs, limit: limit + 1 - records.length }, signal)
     records.push(...entries.map(moveOf).filter(({ digest }) => digest !== ''))
-    after = entries.at(-1)?.key
     if (records.length > limit) return { records: records.slice(0, limit), more: true }
-    if (!more || after === undefined) break
+    fromMs = nextMs
   }
   if (records.length === 0 && (await readHead(store, window, signal)).entry === undefined) return undefined
   return { records, more: false }
 }
-
-/** The last time that a key can have. */
-const maxTimeMs = 16 ** 12 - 1
 
 /** The first record in [`fromMs`, `toMs`], if any. */
 async function firstIn(store: Store, tag: TagName & { fromMs: number; toMs: number }, signal: AbortSignal): Promise<Entry | undefined> {
@@ -145,10 +191,10 @@ export async function historyAt(store: Store, tag: TagName & { timeMs: number },
 
 /** True where the tag pointed to the digest at some time that its history still holds. */
 export async function everPointedTo(store: Store, tag: TagName & { digest: Digest }, signal: AbortSignal): Promise<boolean> {
-  for (let after: string | undefined; ;) {
-    const { entries, more } = await store.range({ prefix: historyPrefixOf(tag), ...(after === undefined ? {} : { after }), limit: 1000 }, signal)
+  for (let fromMs: number | undefined = 0; fromMs !== undefined;) {
+    const { entries, nextMs } = await recordsFrom(store, { ...tag, fromMs, endMs: Infinity, limit: 1000 }, signal)
     if (entries.some((entry) => moveOf(entry).digest === tag.digest)) return true
-    after = entries.at(-1)?.key
-    if (!more || after === undefined) return false
+    fromMs = nextMs
   }
+  return false
 }

@@ -3,7 +3,7 @@ import { HistoryHeadSchema, HistoryRecordSchema } from '../../gen/taproot/store/
 import { trustedUid } from '../../core/uid.ts'
 import { recordKey } from '../../store/keys.ts'
 import type { Entry, Store } from '../../store/store.ts'
-import { historyHeadPrefix, historyPrefix, historyTimeMs } from '../registry/tag-history.ts'
+import { historyHeadPrefix, historyKeysOf, historyPrefix, historyTimeMs } from '../registry/tag-history.ts'
 import { pagesOf } from './pages.ts'
 
 /**
@@ -49,7 +49,7 @@ async function trimTag(store: Store, tag: Tag & Limits, signal: AbortSignal): Pr
       }
       last = entry
     }
-    if (gone.length > 0) await store.transact({ guards: [], writes: gone.map(({ key }) => ({ kind: 'delete', key })) }, signal)
+    if (gone.length > 0) await store.transact({ guards: [], writes: gone.flatMap(historyKeysOf).map((key) => ({ kind: 'delete', key })) }, signal)
     removed += gone.length
     if (last !== page.at(-1)) break
   }

@@ -1,0 +1,67 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { create, toBinary } from '@bufbuild/protobuf'
+import { expect, onTestFinished, test } from 'vitest'
+import type { Digest } from '../../src/core/digest.ts'
+import { HistoryHeadSchema } from '../../src/gen/taproot/store/v1/registry_pb.ts'
+import { everPointedTo, historyHeadKey, historyWrites, readHistory } from '../../src/resources/registry/tag-history.ts'
+import { Trimmer } from '../../src/resources/trim/trim.ts'
+import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
+import type { Store } from '../../src/store/store.ts'
+
+const tag = { repo: `${'a'.repeat(40)}/${'1'.repeat(16)}`, name: 'latest' }
+const { signal } = new AbortController()
+const count = 3_000
+const startMs = Date.UTC(2026, 0, 1)
+
+/** Moves at uneven times; each seventh is a deletion, and 1,100 in a row are. */
+const moves = Array.from({ length: count }, (_, at) => ({
+  timeMs: startMs + at * 1_000 + (at % 3) * 300 + (at > 2_000 ? 90 * 86_400_000 : 0),
+  digest: (at % 7 === 3 || (at >= 600 && at < 1_700) ? '' : `sha256:${at.toString(16).padStart(64, '0')}`) as Digest | '', // a cast: as long as a real one
+}))
+
+async function storeWithMoves(): Promise<Store> {
+  const directory = await mkdtemp(join(tmpdir(), 'taproot-history-'))
+  const store = createSqliteStore({ path: join(directory, 'store.db'), log: { debug() {}, info() {}, warn() {}, error() {} } })
+  onTestFinished(async () => {
+    await store.close()
+    await rm(directory, { recursive: true, force: true })
+  })
+  const writes = moves.flatMap((move, at) => historyWrites(tag, { ...move, sequence: BigInt(at + 1) }))
+  for (let at = 0; at < writes.length; at += 100) await store.transact({ guards: [], writes: writes.slice(at, at + 100) }, signal)
+  const head = create(HistoryHeadSchema, { lastTimeMs: BigInt(moves.at(-1)?.timeMs ?? 0), digest: moves.at(-1)?.digest ?? '', sequence: BigInt(count) })
+  await store.transact({ guards: [], writes: [{ kind: 'put', key: historyHeadKey(tag), value: toBinary(HistoryHeadSchema, head) }] }, signal)
+  return store
+}
+
+test('every window of a long history holds what is in it, however it is read', async () => {
+  const store = await storeWithMoves()
+  const at = (index: number): number => moves[index]?.timeMs ?? Infinity
+  for (const limit of [1, 10, 511, 1_000, 5_000]) {
+    for (const from of [undefined, 0, 1, 510, 511, 512, 599, 600, 1_023, 1_699, 2_001, 2_999]) {
+      for (const to of [undefined, 1, 512, 700, 1_701, 2_999]) {
+        if (to !== undefined && to <= (from ?? 0)) continue
+        const window = { ...(from === undefined ? {} : { startMs: at(from) }), ...(to === undefined ? {} : { endMs: at(to) }) }
+        const expected = moves.slice(from ?? 0, to).filter(({ digest }) => digest !== '')
+        const found = await readHistory({ store }, { ...tag, ...window, limit }, signal)
+        expect(found, `${from} to ${to}, ${limit} at most`).toEqual({ records: expected.slice(0, limit), more: expected.length > limit })
+      }
+    }
+  }
+})
+
+test('a digest is found wherever in a long history it is, and no other', async () => {
+  const store = await storeWithMoves()
+  for (const index of [0, 512, 1_705, 2_999]) expect(await everPointedTo(store, { ...tag, digest: moves[index]?.digest as Digest }, signal)).toBe(true) // a cast: none of these is a deletion
+  expect(await everPointedTo(store, { ...tag, digest: `sha256:${'f'.repeat(64)}` as Digest }, signal)).toBe(false)
+})
+
+test('what is trimmed leaves nothing behind', async () => {
+  const store = await storeWithMoves()
+  await new Trimmer(store, { history: { maxMoves: 10 } }).trim(startMs, signal)
+  const { entries } = await store.range({ prefix: 'x/history', limit: 1_000 }, signal)
+  expect(entries.length).toBe(11)
+  const found = await readHistory({ store }, { ...tag, limit: 1_000 }, signal)
+  expect(found?.records).toEqual(moves.slice(-10).filter(({ digest }) => digest !== ''))
+})
