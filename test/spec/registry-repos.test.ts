@@ -161,6 +161,11 @@ specSuite(
   'synced repos',
   (spec) => {
     const { create, update, get, withSource } = repoTools(spec)
+    const publicGroup = async (): Promise<string> => {
+      const token = await spec.server.operatorToken()
+      const found = itemsOf(await spec.ok('ListGroups', { name: publicOrganization }, { token }), 'groups')[0]
+      return uidOf(found ?? (await spec.ok('CreateGroup', { group: { name: publicOrganization } }, { token })))
+    }
     const sync = (source: string): JsonObject => ({ name: freshName('synced'), syncConfig: { source } })
     const hostOf = () => spec.server.config.registry.host
 
@@ -209,8 +214,7 @@ specSuite(
 
     test('rules 3.1 the source is named by uid, by image reference or by its name in the catalogue, and kept as uid', async () => {
       const staff = await spec.server.operatorToken()
-      const found = itemsOf(await spec.ok('ListGroups', { name: publicOrganization }, { token: staff }), 'groups')[0]
-      const open = uidOf(found ?? (await spec.ok('CreateGroup', { group: { name: publicOrganization } }, { token: staff })))
+      const open = await publicGroup()
       const name = freshName('image')
       const source = uidOf(await create(open, { name, ...catalogue }, staff))
       const references = [
@@ -224,6 +228,17 @@ specSuite(
         const made = await create(open, sync(reference), staff)
         expect(made, reference).toMatchObject({ ...catalogue, syncConfig: { source } })
       }
+    })
+
+    test('rules 3.1 anybody may sync from a repo of the public organisation, as anybody may pull from it', async () => {
+      const staff = await spec.server.operatorToken()
+      const name = freshName('image')
+      const source = uidOf(await create(await publicGroup(), { name, ...catalogue }, staff))
+      const { group, token } = await makeOrganisation(spec.server)
+      for (const reference of [source, name, `${hostOf()}/${publicOrganization}/${name}`])
+        expect(await create(group, sync(reference), token), reference).toMatchObject({ ...catalogue, syncConfig: { source } })
+      const missing = await spec.call('CreateRepo', { parent: group, repo: sync(freshName('image')) }, { token })
+      expectFailure(missing, { code: 3, fields: ['sync_config.source'] })
     })
 
     test('rules 3.1 the caller must be able to pull at the source; foreign, missing and malformed ones are the same code 3', async () => {

@@ -1,4 +1,4 @@
-import { create } from '@bufbuild/protobuf'
+import { create, toBinary } from '@bufbuild/protobuf'
 import { algorithmOf, digestOf, isDigest, type Digest } from '../../core/digest.ts'
 import { ManifestRecordSchema, type BlobReference, type ChildManifest, type ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
 import { RegistryError } from '../registry-error.ts'
@@ -6,6 +6,9 @@ import { descriptorIn, invalidManifest, optionalText, textMap, type Descriptor, 
 
 /** The most bytes that a manifest may have (OCI distribution specification, "Pushing manifests"). */
 export const maxManifestBytes = 4 * 1024 * 1024
+
+/** The most bytes of a manifest's record: a part of what one transaction of the store takes. */
+export const maxRecordBytes = 512 * 1024
 
 /** The media type of an OCI image index: what referrers are answered in. */
 export const indexMediaType = 'application/vnd.oci.image.index.v1+json'
@@ -127,6 +130,15 @@ function readReferences(form: Form, body: JsonRecord, record: ManifestRecord): P
   return { imageConfig: imageConfigs.has(config.mediaType) ? record.config : undefined, foreignLayers }
 }
 
+/** Everything but the record lies upstream; that is in the store, together with the move of a tag. */
+function assertKeepable(record: ManifestRecord): void {
+  const { length } = toBinary(ManifestRecordSchema, record)
+  if (length <= maxRecordBytes) return
+  throw invalidManifest(
+    `the manifest's annotations, and the digests and platforms of its descriptors, are ${length} bytes together: ${maxRecordBytes} at most are kept`,
+  )
+}
+
 /**
  * Reads a manifest: an OCI image manifest or index, or one of Docker's second schema; JSON of any other media type is taken as it is, without references.
  * Throws RegistryError: SIZE_INVALID (413), DIGEST_INVALID where the bytes are not those of the digest, MANIFEST_INVALID with what is wrong.
@@ -143,6 +155,7 @@ export function parseManifest(sent: SentManifest): ParsedManifest {
   const form = Object.hasOwn(forms, mediaType) ? forms[mediaType] : undefined
   const record = create(ManifestRecordSchema, { mediaType, size: BigInt(bytes.length), upstreamDigest })
   const references = readReferences(form ?? 'opaque', body, record)
+  assertKeepable(record)
   return { digest, upstreamDigest, record, ...references }
 }
 

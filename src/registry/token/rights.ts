@@ -1,7 +1,7 @@
 import { decide, type Reach } from '../../authz/reach.ts'
 import { setOf, union, type CapabilitySet } from '../../core/capability.ts'
-import { rootOf, rootParent, type Uid } from '../../core/uid.ts'
-import { OrgStatus, type Group } from '../../gen/taproot/iam/v2/groups_pb.ts'
+import type { Uid } from '../../core/uid.ts'
+import { isPublicRepo, isSuspended } from '../../resources/registry/public-repos.ts'
 import type { RepoTarget } from '../../resources/registry/repo-paths.ts'
 import type { Snapshot } from '../../snapshot/snapshot.ts'
 import { capabilitiesOfAction, type RegistryAction } from '../gate.ts'
@@ -24,13 +24,6 @@ export function placeOf(target: RepoTarget): Uid {
   return target.kind === 'repo' ? target.uid : target.parent
 }
 
-/** True where the organisation is closed to its members (rules 2.1). */
-export function isSuspended(snapshot: Snapshot, uid: Uid): boolean {
-  // A row of kind Group holds a Group.
-  const root = snapshot.get('Group', rootOf(uid))?.message as unknown as Group | undefined
-  return root?.status === OrgStatus.SUSPENDED
-}
-
 /** Whether bindings let a caller of this reach do it: at a target that is absent `push` makes the repo, and the groups on its path. */
 export function holds(snapshot: Snapshot, reach: Reach, { target, action }: { target: RepoTarget; action: RegistryAction }): boolean {
   const place = placeOf(target)
@@ -39,7 +32,5 @@ export function holds(snapshot: Snapshot, reach: Reach, { target, action }: { ta
 
 /** Whether anybody may pull from it: a repo of the public organisation. */
 export function isPublic(snapshot: Snapshot, publicOrganization: string | undefined, target: RepoTarget): boolean {
-  if (publicOrganization === undefined || target.kind === 'absent') return false
-  const root = snapshot.table('Group').child(rootParent, publicOrganization)
-  return root !== undefined && rootOf(target.uid) === root.uid && !isSuspended(snapshot, root.uid)
+  return target.kind === 'repo' && isPublicRepo(snapshot, publicOrganization, target.uid)
 }

@@ -160,6 +160,22 @@ describe('what is refused', () => {
     )
   })
 
+  const kept = 'are \\d+ bytes together: 524288 at most are kept'
+  const large: [string, () => unknown][] = [
+    ['3 MB of annotations', () => parse({ ...image, annotations: Object.fromEntries(Array.from({ length: 30 }, (_, at) => [`a${at}`, 'x'.repeat(100_000)])) })],
+    ['20,000 layers', () => parse({ ...image, layers: Array.from({ length: 20_000 }, (_, at) => descriptor(String(at))) })],
+    ['20,000 children', () => parse({ ...index, manifests: Array.from({ length: 20_000 }, (_, at) => descriptor(String(at))) })],
+  ]
+  test.each(large)('more than can be kept of one manifest: %s', (_, work) => {
+    expect(refusalOf(work)).toMatch(new RegExp(kept))
+    expect(refusalOf(work)).toMatch(new RegExp(`^${invalid}: `))
+  })
+
+  test('500 KB of annotations and 5,000 layers are kept', () => {
+    expect(parse({ ...image, annotations: { a: 'x'.repeat(500_000) } }).record.annotations['a']).toHaveLength(500_000)
+    expect(parse({ ...image, layers: Array.from({ length: 5_000 }, (_, at) => descriptor(String(at))) }).record.layers).toHaveLength(5_000)
+  })
+
   test('a manifest of the largest size is taken', () => {
     const padded = Buffer.alloc(maxManifestBytes, 32)
     padded.write(JSON.stringify(image))

@@ -2,7 +2,8 @@ import { randomBytes } from 'node:crypto'
 import { Readable } from 'node:stream'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { digestOf } from '../../../src/core/digest.ts'
-import { imageType, indexType, descriptorOf, locationOf, manifestOf, withQuery, type OciClient } from './oci-client.ts'
+import { findRepository } from '../../../src/resources/registry/repo-paths.ts'
+import { imageType, indexType, descriptorOf, locationOf, manifestOf, withQuery, type OciClient, type TestManifest } from './oci-client.ts'
 import { describeOnUpstreams } from './oci-upstreams.ts'
 import { startTestHost, type TestHost } from './test-host.ts'
 
@@ -286,6 +287,32 @@ describeOnUpstreams('the workflows of the distribution specification', (upstream
       expect((await client.putManifest(repository, 'v1', manifest)).codes).toEqual(['MANIFEST_BLOB_UNKNOWN'])
       const index = manifestOf({ schemaVersion: 2, mediaType: indexType, manifests: [descriptorOf(manifest)] })
       expect((await client.putManifest(repository, 'v1', index)).codes).toEqual(['MANIFEST_BLOB_UNKNOWN'])
+    })
+
+    test('a manifest that is refused leaves no bytes upstream', async () => {
+      const repository = host.freshRepository()
+      const image = await client.image(repository)
+      const content = JSON.parse(image.bytes.toString()) as { layers: object[] } // a cast of what was made above
+      const annotations = Object.fromEntries(Array.from({ length: 30 }, (_, at) => [`a${at}`, 'x'.repeat(100_000)]))
+      const layers = Array.from({ length: 20_000 }, (_, at) => ({ mediaType: 'a/b', digest: `sha256:${at.toString(16).padStart(64, '0')}`, size: 1 }))
+      const rows: [TestManifest, number, string][] = [
+        [manifestOf({ ...content, layers: [...content.layers, ...layers.slice(0, 1)] }), 404, 'MANIFEST_BLOB_UNKNOWN'],
+        [manifestOf({ schemaVersion: 2, mediaType: indexType, manifests: [descriptorOf(image)] }), 404, 'MANIFEST_BLOB_UNKNOWN'],
+        [manifestOf({ ...content, annotations }), 400, 'MANIFEST_INVALID'],
+        [manifestOf({ ...content, layers }), 400, 'MANIFEST_INVALID'],
+      ]
+      const target = findRepository(host.services.replica.snapshot, repository)
+      if (target?.kind !== 'repo') throw new Error('the repo was made by the image')
+      const { uid } = target
+      for (const [manifest, status, code] of rows) {
+        for (const reference of ['v1', manifest.digest]) {
+          const answer = await client.putManifest(repository, reference, manifest)
+          expect([answer.status, answer.codes]).toEqual([status, [code]])
+        }
+        expect(await host.upstream.hasManifest(uid, manifest.digest, AbortSignal.timeout(5_000))).toBe(false)
+      }
+      const most = manifestOf({ ...content, annotations: { a: 'x'.repeat(500_000) } })
+      expect((await client.putManifest(repository, 'v1', most)).status).toBe(201)
     })
 
     test('what is wrong with a manifest is said', async () => {
