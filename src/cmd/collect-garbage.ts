@@ -28,6 +28,7 @@ function words(collected: Collected, orphans: { manifests: number; blobs: number
   const verb = dryRun ? 'would remove' : 'removed'
   const mib = (collected.bytes / 1024 / 1024).toFixed(1)
   const lines = [`${collected.repos} repos: ${verb} ${collected.manifests} manifests and ${collected.blobs} blobs (${mib} MiB)`]
+  if (collected.uploads > 0) lines.push(`uploads that were never finished: removed ${collected.uploads}`)
   if (orphans !== undefined) lines.push(`bytes that no record tells of: ${verb} ${orphans.manifests} manifests and ${orphans.blobs} blobs`)
   return `${lines.join('\n')}\n`
 }

@@ -59,3 +59,21 @@ export function garbageOf(content: RepoContent, youngAfterMs: number): Garbage {
     blobs: [...blobs].filter(([digest, blob]) => !neededBlobs.has(digest) && !isYoung(blob.touchTimeMs)).map(([digest]) => digest),
   }
 }
+
+/**
+ * Those of the manifests that go first: none of the others makes them needed, as an index its images and an image what refers to it. So nothing goes before what could
+ * still come to need it.
+ */
+export function firstToGo(content: Pick<RepoContent, 'manifests'>, gone: readonly string[]): string[] {
+  const left = new Set(gone)
+  const later = new Set<string>()
+  for (const digest of gone) {
+    const manifest = content.manifests.get(digest)
+    if (manifest === undefined) continue
+    for (const { digest: child } of manifest.children) if (child !== digest) later.add(child)
+    if (left.has(manifest.subject) && manifest.subject !== digest) later.add(digest)
+  }
+  const first = gone.filter((digest) => !later.has(digest))
+  // Where they name each other in a circle there is no order.
+  return first.length > 0 ? first : [...gone]
+}

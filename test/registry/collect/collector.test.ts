@@ -1,8 +1,14 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Digest } from '../../../src/core/digest.ts'
-import type { Uid } from '../../../src/core/uid.ts'
+import { trustedUid, type Uid } from '../../../src/core/uid.ts'
 import { Collector, type CollectOptions } from '../../../src/registry/collect/collector.ts'
+import { MarkLost } from '../../../src/registry/collect/mark.ts'
+import { callerOfToken } from '../../../src/resources/caller-of-token.ts'
+import { collectKey, markOf } from '../../../src/resources/registry/content-epoch.ts'
+import { removeManifest } from '../../../src/resources/registry/manifests.ts'
+import type { Services } from '../../../src/resources/services.ts'
+import type { Store, Write } from '../../../src/store/store.ts'
 import { findRepository } from '../../../src/resources/registry/repo-paths.ts'
 import { tagNamed } from '../../../src/resources/registry/tags.ts'
 import { historyPrefix } from '../../../src/resources/registry/tag-history.ts'
@@ -128,6 +134,7 @@ describe.each([
     const signature = await host.client.image(repository, { subject: descriptorOf(child), artifactType: 'application/example' })
     await host.client.putManifest(repository, signature.digest, signature)
     expect((await host.client.send('DELETE', `/v2/${repository}/manifests/${gone.digest}`)).status).toBe(202)
+    await collect()
     clock.advance(2 * graceMs)
     await collect()
     const repo = repoOf(repository)
@@ -169,11 +176,14 @@ describe.each([
     await host.client.pushImage(repository, 'latest')
     const repo = repoOf(repository)
     const blob = await host.client.putBlob(repository, Buffer.from(`left of ${repository}`))
+    await collect()
     clock.advance(2 * graceMs)
     fault = { method: 'deleteBlob', error: new UpstreamError('unavailable', 'gone for now') }
     await expect(collect()).rejects.toThrow('gone for now')
     expect((await host.client.send('HEAD', `/v2/${repository}/blobs/${blob}`)).status).toBe(404)
     expect(await host.upstream.statBlob(repo, blob, soon())).toBeGreaterThan(0)
+    // What was on its way to the upstream is done by then.
+    clock.advance(2 * 60_000)
     await collect()
     expect(await host.upstream.statBlob(repo, blob, soon())).toBeUndefined()
     expect((await keysOf(repo)).filter((key) => key.startsWith('x/discard/'))).toEqual([])
@@ -212,6 +222,127 @@ describe.each([
       expect(await pull(repository, `tag-${index}`)).toBe(200)
       expect(await isThere(repoOf(repository), image)).toEqual({ manifest: true, config: true })
     }
+  })
+
+  /** The services, with something that happens just before a transaction that matches. */
+  const before = (matches: (writes: readonly Write[]) => boolean, happen: () => Promise<unknown>): Services => {
+    const { store } = host.services
+    let isDue = true
+    const transact: Store['transact'] = async (transaction, signal) => {
+      if (isDue && matches(transaction.writes)) {
+        isDue = false
+        await happen()
+      }
+      return store.transact(transaction, signal)
+    }
+    const rest = { get: store.get.bind(store), range: store.range.bind(store), watch: store.watch.bind(store), revision: store.revision.bind(store) }
+    return { ...host.services, store: { ...rest, transact, elect: store.elect.bind(store), close: store.close.bind(store) } }
+  }
+  const tag = async (repo: Uid, tagName: string, digest: string): Promise<void> => {
+    const request = { parent: repo, tag: { name: tagName, digest } }
+    ok(await host.server.rest.call('CreateTag', request, { token: await host.server.tokenFor(host.owner) }))
+  }
+  const isManifestRemoval = (writes: readonly Write[]): boolean => writes.some(({ kind, key }) => kind === 'delete' && key.startsWith('x/manifest/'))
+
+  test('an image that is tagged between the look and the removal stays, with its blobs', async () => {
+    const repository = host.freshRepository()
+    const image = await host.client.image(repository)
+    await host.client.putManifest(repository, image.digest, image)
+    const repo = repoOf(repository)
+    await collect()
+    clock.advance(2 * graceMs)
+    const services = before(isManifestRemoval, () => tag(repo, 'kept', image.digest))
+    await new Collector(services, host.upstream, { graceMs }).collect(soon())
+    expect(await pull(repository, 'kept')).toBe(200)
+    expect(await isThere(repo, image)).toEqual({ manifest: true, config: true })
+  })
+
+  test('a digest that is tagged while it is deleted is gone with all its tags', async () => {
+    const repository = host.freshRepository()
+    const image = await host.client.pushImage(repository, 'latest')
+    const repo = repoOf(repository)
+    const services = before(
+      (writes) => writes.some(({ key }) => key.startsWith('x/manifest/')),
+      () => tag(repo, 'other', image.digest),
+    )
+    const caller = callerOfToken(host.services, {
+      identityUid: trustedUid(host.owner),
+      operator: false,
+      act: { issuer: 'https://issuer.test', subject: 'owner', audience: 'test' },
+      narrowing: {},
+      issuedAtMs: clock.now() + 60_000,
+    })
+    const context = { caller, signal: soon(), validateOnly: false, authorize: () => undefined }
+    await removeManifest(services, context, { repo, digest: image.digest, host: 'registry.test' })
+    expect(tagNamed(host.services.replica.snapshot, repo, 'latest')).toBeUndefined()
+    expect(tagNamed(host.services.replica.snapshot, repo, 'other')).toBeUndefined()
+  })
+
+  test('what was in use until lately is kept for the whole grace period from then on', async () => {
+    const repository = host.freshRepository()
+    const first = await host.client.pushImage(repository, 'latest', { annotations: { of: 'first' } })
+    clock.advance(10 * graceMs)
+    await host.client.pushImage(repository, 'latest', { annotations: { of: 'second' } })
+    const repo = repoOf(repository)
+    await forgetHistory(repo)
+    await collect()
+    expect(await isThere(repo, first)).toEqual({ manifest: true, config: true })
+    clock.advance(graceMs - hourMs)
+    await collect()
+    expect(await isThere(repo, first)).toEqual({ manifest: true, config: true })
+    clock.advance(2 * hourMs)
+    await collect()
+    expect((await isThere(repo, first)).manifest).toBe(false)
+  })
+
+  test('a collected manifest is gone from memory too', async () => {
+    const repository = host.freshRepository()
+    const image = await host.client.image(repository)
+    await host.client.putManifest(repository, image.digest, image)
+    expect(await pull(repository, image.digest)).toBe(200)
+    await collect()
+    clock.advance(2 * graceMs)
+    await collect()
+    expect(await pull(repository, image.digest)).toBe(404)
+  })
+
+  test('a mark that a killed process left keeps nobody from pushing for longer than a minute', async () => {
+    const repository = host.freshRepository()
+    await host.client.pushImage(repository, 'latest')
+    const repo = repoOf(repository)
+    await host.services.store.transact({ guards: [], writes: [{ kind: 'put', key: collectKey(repo), value: markOf(clock.now()) }] }, soon())
+    clock.advance(61_000)
+    await host.client.pushImage(repository, 'next')
+    expect(await pull(repository, 'next')).toBe(200)
+  })
+
+  test('a collector that slept while others collected and pushed removes nothing of theirs', async () => {
+    const repository = host.freshRepository()
+    const blobs = ['one', 'two'].map((text) => Buffer.from(`${text} of ${repository}`))
+    const digests: Digest[] = []
+    for (const bytes of blobs) digests.push(await host.client.putBlob(repository, bytes))
+    const repo = repoOf(repository)
+    for (const digest of digests) expect((await host.client.send('DELETE', `/v2/${repository}/blobs/${digest}`)).status).toBe(202)
+    let sleeps = true
+    const sleepy = new Proxy(host.upstream, {
+      get(target, property) {
+        // A cast: whatever the port has, by its name.
+        const value = target[property as keyof Upstream] as (...given: unknown[]) => Promise<unknown>
+        if (property !== 'deleteBlob') return value.bind(target)
+        return async (...given: unknown[]) => {
+          const outcome = await value.apply(target, given)
+          if (sleeps) {
+            sleeps = false
+            clock.advance(120_000)
+            await new Collector(host.services, host.upstream, { graceMs }).collectRepo(repo, soon())
+            for (const bytes of blobs) await host.client.putBlob(repository, bytes)
+          }
+          return outcome
+        }
+      },
+    })
+    await expect(new Collector(host.services, sleepy, { graceMs }).collectRepo(repo, soon())).rejects.toThrow(MarkLost)
+    for (const digest of digests) expect((await host.client.send('GET', `/v2/${repository}/blobs/${digest}`)).status).toBe(200)
   })
 
   test.runIf(name === 'disk')('bytes that no record tells of go after the grace period', async () => {

@@ -1,0 +1,241 @@
+import type { Digest } from '../../core/digest.ts'
+import { randomHex } from '../../core/runtime.ts'
+import type { Uid } from '../../core/uid.ts'
+import { blobKey } from '../../resources/registry/blobs.ts'
+import { discardNote, discardPrefix, type ContentSort } from '../../resources/registry/discards.ts'
+import { manifestKey, referrerKeyPrefix } from '../../resources/registry/manifest-keys.ts'
+import type { Services } from '../../resources/services.ts'
+import { manifestsKey } from '../../store/keys.ts'
+import type { Guard, Write } from '../../store/store.ts'
+import type { Upstream } from '../upstream/upstream.ts'
+import { underMark, type Mark } from './mark.ts'
+import { firstToGo, garbageOf, type Garbage } from './needed.ts'
+import { entriesBelow, readContent, readNamed, readTagged, upstreamDigests, type HeldContent } from './repo-content.ts'
+
+/** What was removed of one repo, or would be. */
+export interface RepoCollected {
+  readonly manifests: number
+  readonly blobs: number
+  readonly bytes: number
+}
+
+/** Up to so many things go under one mark and in one transaction: each is four writes and a guard, and whoever puts bytes waits for the mark. */
+const maxAtOnce = 24
+/** So often in a row somebody else may come to need what was to go, before the rest is left for the next time. */
+const maxConflicts = 5
+
+/** Since when something is needed by nobody, by what it is. */
+const unneededPrefix = 'x/unneeded/'
+
+interface Due extends Garbage {
+  /** The digests that the history names: it only grows by moves, and these touch what they point to. */
+  readonly named: ReadonlySet<string>
+}
+
+const nothing: RepoCollected = { manifests: 0, blobs: 0, bytes: 0 }
+
+function bytesOf({ blobs }: Pick<HeldContent, 'blobs'>, digests: readonly string[]): number {
+  return digests.reduce((sum, digest) => sum + Number(blobs.get(digest)?.size ?? 0n), 0)
+}
+
+/**
+ * The garbage of one repo. What nobody needs is noted, and goes once it was not needed for the whole grace period: first the record, in a transaction that leaves a note
+ * of the bytes and fails where somebody has come to count on it, then the bytes, then the note. So it may end anywhere: nobody is told of bytes that are gone, and none
+ * are forgotten.
+ */
+export class RepoCollection {
+  readonly #services: Services
+  readonly #upstream: Upstream
+  readonly #repo: Uid
+
+  constructor(services: Services, upstream: Upstream, repo: Uid) {
+    this.#services = services
+    this.#upstream = upstream
+    this.#repo = repo
+  }
+
+  /** A repo that is there. With `dryRun` it only counts. Rejects with StoreError, UpstreamError, MarkLost, or the signal's reason. */
+  async collect({ graceMs, dryRun }: { graceMs: number; dryRun: boolean }, signal: AbortSignal): Promise<RepoCollected> {
+    const youngAfterMs = this.#services.clock.now() - graceMs
+    const content = await readContent(this.#services, this.#repo, signal)
+    const tagged = await readTagged(this.#services, this.#repo, signal)
+    const isClean = await this.#isClean(content, tagged, signal)
+    if (isClean) return nothing
+    const due = await this.#due({ content, tagged, youngAfterMs, dryRun }, signal)
+    if (dryRun) return { manifests: due.manifests.length, blobs: due.blobs.length, bytes: bytesOf(content, due.blobs) }
+    const find = async (): Promise<{ content: HeldContent; garbage: Garbage }> => {
+      const now = await readContent(this.#services, this.#repo, signal)
+      const named = new Set([...due.named, ...(await readTagged(this.#services, this.#repo, signal))])
+      const garbage = garbageOf({ ...now, named }, youngAfterMs)
+      const isDue = (digests: readonly string[], among: readonly string[]): string[] => digests.filter((digest) => among.includes(digest))
+      return { content: now, garbage: { manifests: isDue(garbage.manifests, due.manifests), blobs: isDue(garbage.blobs, due.blobs) } }
+    }
+    return this.#removeAll(find, { isAny: due.manifests.length + due.blobs.length > 0 }, signal)
+  }
+
+  /** A repo that was deleted: all that it held goes. */
+  async collectAll({ dryRun }: { dryRun: boolean }, signal: AbortSignal): Promise<RepoCollected> {
+    const find = async (): Promise<{ content: HeldContent; garbage: Garbage }> => {
+      const content = await readContent(this.#services, this.#repo, signal)
+      return { content, garbage: { manifests: [...content.manifests.keys()], blobs: [...content.blobs.keys()] } }
+    }
+    const { content, garbage } = await find()
+    if (dryRun) return { manifests: garbage.manifests.length, blobs: garbage.blobs.length, bytes: bytesOf(content, garbage.blobs) }
+    const done = await this.#removeAll(find, { isAny: garbage.manifests.length + garbage.blobs.length > 0 }, signal)
+    await this.#writeAll(
+      [...(await this.#notes(signal)).keys()].map((key) => ({ kind: 'delete', key })),
+      signal,
+    )
+    return done
+  }
+
+  /** True where the tags alone need everything, and nothing is left of earlier collections. */
+  async #isClean(content: HeldContent, tagged: ReadonlySet<string>, signal: AbortSignal): Promise<boolean> {
+    const { manifests, blobs } = garbageOf({ ...content, named: tagged }, Infinity)
+    if (manifests.length + blobs.length > 0) return false
+    return !(await this.#hasAny(unneededPrefix, signal)) && !(await this.#hasAny(discardPrefix, signal))
+  }
+
+  async #hasAny(prefix: string, signal: AbortSignal): Promise<boolean> {
+    return (await this.#services.store.range({ prefix: `${prefix}${this.#repo}/`, limit: 1 }, signal)).entries.length > 0
+  }
+
+  /** The garbage that nobody has needed for the whole grace period; what is garbage since now is noted, and what is not any more is forgotten. */
+  async #due(found: { content: HeldContent; tagged: ReadonlySet<string>; youngAfterMs: number; dryRun: boolean }, signal: AbortSignal): Promise<Due> {
+    const { content, tagged, youngAfterMs, dryRun } = found
+    const nowMs = this.#services.clock.now()
+    const named = new Set([...(await readNamed(this.#services, this.#repo, signal)), ...tagged])
+    const unneeded = garbageOf({ ...content, named }, Infinity)
+    const notes = await this.#notes(signal)
+    const keys = [...unneeded.manifests.map((digest) => this.#noteKey('manifest', digest)), ...unneeded.blobs.map((digest) => this.#noteKey('blob', digest))]
+    const fresh = keys.filter((key) => !notes.has(key))
+    const current = new Set(keys)
+    const over = [...notes.keys()].filter((key) => !current.has(key))
+    const writes = [
+      ...fresh.map((key): Write => ({ kind: 'put', key, value: Buffer.from(String(nowMs)) })),
+      ...over.map((key): Write => ({ kind: 'delete', key })),
+    ]
+    if (!dryRun) await this.#writeAll(writes, signal)
+    const garbage = garbageOf({ ...content, named }, youngAfterMs)
+    const isDue = (sort: ContentSort, digest: string): boolean => (notes.get(this.#noteKey(sort, digest)) ?? nowMs) <= youngAfterMs
+    return {
+      named,
+      manifests: garbage.manifests.filter((digest) => isDue('manifest', digest)),
+      blobs: garbage.blobs.filter((digest) => isDue('blob', digest)),
+    }
+  }
+
+  #noteKey(sort: ContentSort, digest: string): string {
+    return `${unneededPrefix}${this.#repo}/${sort}/${digest}`
+  }
+
+  /** Since when things are needed by nobody, in milliseconds since 1970, by note key. */
+  async #notes(signal: AbortSignal): Promise<Map<string, number>> {
+    const notes = new Map<string, number>()
+    for await (const { key, value } of entriesBelow(this.#services, `${unneededPrefix}${this.#repo}/`, signal)) {
+      notes.set(key, Number(Buffer.from(value).toString()))
+    }
+    return notes
+  }
+
+  async #writeAll(writes: readonly Write[], signal: AbortSignal): Promise<void> {
+    for (let at = 0; at < writes.length; at += 100) await this.#services.store.transact({ guards: [], writes: writes.slice(at, at + 100) }, signal)
+  }
+
+  /** Removes garbage until there is none, a batch under each mark. */
+  async #removeAll(
+    find: () => Promise<{ content: HeldContent; garbage: Garbage }>,
+    { isAny }: { isAny: boolean },
+    signal: AbortSignal,
+  ): Promise<RepoCollected> {
+    let sum = nothing
+    let conflicts = 0
+    for (let left = isAny; left || (await this.#hasAny(discardPrefix, signal));) {
+      await underMark(
+        { services: this.#services, repo: this.#repo },
+        async (mark) => {
+          // Anew under the mark: what was needed no longer a moment ago may be needed again.
+          const { content, garbage } = await find()
+          const manifests = firstToGo(content, garbage.manifests).slice(0, maxAtOnce)
+          const blobs = garbage.manifests.length > 0 ? [] : garbage.blobs.slice(0, maxAtOnce)
+          const isDone = await this.#forget({ content, garbage: { manifests, blobs }, mark }, signal)
+          conflicts = isDone ? 0 : conflicts + 1
+          await this.#discard(mark, signal)
+          if (isDone) sum = { manifests: sum.manifests + manifests.length, blobs: sum.blobs + blobs.length, bytes: sum.bytes + bytesOf(content, blobs) }
+          left = garbage.manifests.length + garbage.blobs.length > (isDone ? manifests.length + blobs.length : 0) && conflicts < maxConflicts
+        },
+        signal,
+      )
+    }
+    return sum
+  }
+
+  /** Removes records, with a note of their bytes each; false where somebody has come to count on one of them, and then none goes. */
+  async #forget(found: { content: HeldContent; garbage: Garbage; mark: Mark }, signal: AbortSignal): Promise<boolean> {
+    const { content, garbage, mark } = found
+    const repo = this.#repo
+    const guards: Guard[] = [mark.guard]
+    const writes = new Map<string, Write>()
+    const add = (write: Write): void => void writes.set(write.key, write)
+    const forget = (key: string, sort: ContentSort, digest: string): void => {
+      const revision = content.revisions.get(key)
+      if (revision !== undefined) guards.push({ kind: 'unchanged', key, revision })
+      add({ kind: 'delete', key })
+      add({ kind: 'delete', key: this.#noteKey(sort, digest) })
+    }
+    for (const digest of garbage.manifests) {
+      const manifest = content.manifests.get(digest)
+      forget(manifestKey(repo, digest), 'manifest', digest)
+      add(discardNote(repo, 'manifest', manifest?.upstreamDigest || digest))
+      if (manifest !== undefined && manifest.subject !== '') add({ kind: 'delete', key: `${referrerKeyPrefix(repo, manifest.subject)}${digest}` })
+    }
+    for (const digest of garbage.blobs) {
+      forget(blobKey(repo, digest), 'blob', digest)
+      add(discardNote(repo, 'blob', content.blobs.get(digest)?.upstreamDigest || digest))
+    }
+    if (writes.size === 0) return true
+    // Caches of manifests look at this key.
+    if (garbage.manifests.length > 0) add({ kind: 'put', key: manifestsKey(repo), value: Buffer.from(randomHex(this.#services.random, 8)) })
+    const outcome = await this.#services.store.transact({ guards, writes: [...writes.values()] }, signal)
+    if (!outcome.committed) await mark.assertStanding(signal)
+    return outcome.committed
+  }
+
+  /** Removes the bytes that notes tell of, except those that are held, be it under another digest. While the mark stands nobody records new ones. */
+  async #discard(mark: Mark, signal: AbortSignal): Promise<void> {
+    const { store } = this.#services
+    const prefix = `${discardPrefix}${this.#repo}/`
+    const { entries } = await store.range({ prefix, limit: 2 * maxAtOnce }, signal)
+    if (entries.length === 0) return
+    const held = upstreamDigests(await readContent(this.#services, this.#repo, signal))
+    for (const { key, revision } of entries) {
+      const [sort = '', digest = ''] = key.slice(prefix.length).split('/')
+      await mark.assertStanding(signal)
+      // The notes are ours: they name a sort and a digest.
+      if (!held[sort as ContentSort].has(digest)) await this.#remove(sort as ContentSort, digest as Digest, signal)
+      await store.transact({ guards: [{ kind: 'unchanged', key, revision }], writes: [{ kind: 'delete', key }] }, signal)
+    }
+  }
+
+  /** Removes those of the bytes that no record tells of; counts only, where nothing is to be removed. */
+  async removeOrphans(stored: readonly { readonly kind: ContentSort; readonly digest: Digest }[], signal: AbortSignal): Promise<void> {
+    for (let at = 0; at < stored.length; at += maxAtOnce) {
+      await underMark(
+        { services: this.#services, repo: this.#repo },
+        async (mark) => {
+          const held = upstreamDigests(await readContent(this.#services, this.#repo, signal))
+          for (const { kind, digest } of stored.slice(at, at + maxAtOnce)) {
+            await mark.assertStanding(signal)
+            if (!held[kind].has(digest)) await this.#remove(kind, digest, signal)
+          }
+        },
+        signal,
+      )
+    }
+  }
+
+  async #remove(sort: ContentSort, digest: Digest, signal: AbortSignal): Promise<void> {
+    if (sort === 'manifest') await this.#upstream.deleteManifest(this.#repo, digest, signal)
+    else await this.#upstream.deleteBlob(this.#repo, digest, signal)
+  }
+}
