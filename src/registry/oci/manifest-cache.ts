@@ -96,7 +96,8 @@ export class ManifestCache {
 }
 
 function toCached({ digest }: ManifestName, source: { bytes: Uint8Array; mediaType: string; generation: number }): CachedManifest {
-  const { bytes, mediaType, generation } = source
+  const { mediaType, generation } = source
+  const bytes = ownBytes(source.bytes)
   const etag = `"${digest}"`
   const headers = [
     'Content-Type',
@@ -111,4 +112,12 @@ function toCached({ digest }: ManifestName, source: { bytes: Uint8Array; mediaTy
     'nosniff',
   ]
   return { bytes, etag, headers, generation }
+}
+
+/** The bytes in memory of their own: a piece of a larger block, such as Node's pool or what a socket read, would keep all of it for as long as the cache keeps the piece. */
+function ownBytes(bytes: Uint8Array): Uint8Array {
+  if (bytes.buffer.byteLength === bytes.byteLength) return bytes
+  const own = Buffer.allocUnsafeSlow(bytes.length)
+  own.set(bytes)
+  return own
 }
