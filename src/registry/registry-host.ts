@@ -7,8 +7,10 @@ import type { Log } from '../core/log.ts'
 import type { Services } from '../resources/services.ts'
 import type { Gate } from './gate.ts'
 import { createHistoryRoute } from './history-route.ts'
+import { endWhenIdle } from './oci/idle-limit.ts'
 import { createOciHandler, type Observe } from './oci/oci-handler.ts'
 import { PullEvents } from './oci/pull-events.ts'
+import { requestTarget } from './oci/request-target.ts'
 import { pullWriter } from './pull-writer.ts'
 import { createChallenger } from './token/challenge.ts'
 import { createRegistryDoor, type RegistryLimits } from './token/registry-door.ts'
@@ -81,18 +83,13 @@ export function createRegistryHost(options: RegistryHostOptions): RegistryHost {
   return {
     gate,
     listener(request, response) {
-      const path = pathOf(request)
+      const { path } = requestTarget(request)
       if (path === '/token') void timed(options, response, token(request, response))
       else if (path === '/healthz') answerHealth(request, response)
       else oci(request, response)
     },
     close: () => pulls.close(),
   }
-}
-
-function pathOf({ url = '/' }: IncomingMessage): string {
-  const mark = url.indexOf('?')
-  return mark < 0 ? url : url.slice(0, mark)
 }
 
 async function timed({ observeToken }: RegistryHostOptions, response: ServerResponse, work: Promise<void>): Promise<void> {
@@ -104,5 +101,6 @@ async function timed({ observeToken }: RegistryHostOptions, response: ServerResp
 /** That this is the registry host and that it runs; whether it is ready is asked at the ops port. */
 function answerHealth(request: IncomingMessage, response: ServerResponse): void {
   request.resume()
+  endWhenIdle(response)
   response.writeHead(200, { 'Content-Type': 'text/plain; charset=utf-8', 'Cache-Control': 'no-store' }).end('ok\n')
 }

@@ -75,10 +75,9 @@ async function readBlob(host: OciHost, exchange: Exchange, source: { repo: Uid; 
   return stream
 }
 
-/** A client that takes nothing for too long is let go. Resolves when all is sent, or the client is gone. */
+/** Resolves when all is sent, or the client is gone. */
 async function sendBlob(host: OciHost, exchange: Exchange, { body }: BlobStream): Promise<void> {
   const { response } = exchange
-  response.setTimeout(host.idleMs, () => response.destroy())
   try {
     await sendBody(response, body)
   } catch (error) {

@@ -1,10 +1,20 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { DomainError } from '../../core/errors.ts'
+import { endWhenIdle } from './idle-limit.ts'
+import { requestTarget } from './request-target.ts'
 
 /** Header lines: name, value, name, value. */
 export type HeaderLines = readonly (string | number)[]
 
 const requestIdPattern = /^[A-Za-z0-9._:/=+-]{1,128}$/
+
+/** What an exchange is made with. */
+export interface ExchangeOptions {
+  /** For requests that bring no id. */
+  readonly newRequestId: () => string
+  /** How long the client may take nothing of the answer, in milliseconds; 60,000 where absent. */
+  readonly idleMs?: number | undefined
+}
 
 /** One request and its answer. */
 export class Exchange {
@@ -16,18 +26,18 @@ export class Exchange {
   readonly #search: string
   #query: URLSearchParams | undefined
   #signal: AbortSignal | undefined
+  readonly #idleMs: number | undefined
 
   /** The client's `X-Request-Id` counts where it is 1 to 128 characters of [A-Za-z0-9._:/=+-]. */
-  constructor(request: IncomingMessage, response: ServerResponse, newRequestId: () => string) {
+  constructor(request: IncomingMessage, response: ServerResponse, { newRequestId, idleMs }: ExchangeOptions) {
     this.request = request
     this.response = response
     const given = request.headers['x-request-id']
     this.requestId = typeof given === 'string' && requestIdPattern.test(given) ? given : newRequestId()
-    // A proxy may send the absolute form (RFC 9112, 3.2.2).
-    const url = (request.url ?? '/').replace(/^https?:\/\/[^/?]*/i, '')
-    const mark = url.indexOf('?')
-    this.path = mark < 0 ? url : url.slice(0, mark)
-    this.#search = mark < 0 ? '' : url.slice(mark + 1)
+    this.#idleMs = idleMs
+    const { path, search } = requestTarget(request)
+    this.path = path
+    this.#search = search
   }
 
   get query(): URLSearchParams {
@@ -51,11 +61,12 @@ export class Exchange {
     this.response.end(body)
   }
 
-  /** Sends status and headers; the body follows. */
+  /** Sends status and headers; the body follows. A client that takes nothing for too long is let go. */
   open(status: number, headers: HeaderLines): void {
     // A flat list is what Node sends as it is. It takes numbers, though its types do not say so.
     const lines = [...headers, 'Docker-Distribution-Api-Version', 'registry/2.0', 'X-Request-Id', this.requestId] as string[]
     this.response.writeHead(status, lines)
+    endWhenIdle(this.response, this.#idleMs)
   }
 
   #createSignal(): AbortSignal {

@@ -4,6 +4,7 @@ import { DomainError } from '../../core/errors.ts'
 import { RegistryError } from '../registry-error.ts'
 import { deleteBlob, getBlob } from './blob-routes.ts'
 import { Exchange } from './exchange.ts'
+import { defaultIdleMs } from './idle-limit.ts'
 import { listReferrers, listTags } from './list-routes.ts'
 import { ManifestCache } from './manifest-cache.ts'
 import { deleteManifest, getManifest, putManifest } from './manifest-routes.ts'
@@ -71,11 +72,11 @@ export function createOciHandler(options: OciHandlerOptions): (request: Incoming
     maxBytes: options.manifestCacheBytes ?? 64 * 1024 * 1024,
     missing: (held) => services.log.error('the upstream lacks a manifest that a repo holds', { ...held }),
   })
-  const host: OciHost = { ...options, cache, idleMs: options.idleMs ?? 60_000 }
+  const host: OciHost = { ...options, cache, idleMs: options.idleMs ?? defaultIdleMs }
   const routes = routesOf(options.history)
   return (request, response) => {
     const startedMs = performance.now()
-    const exchange = new Exchange(request, response, newRequestId)
+    const exchange = new Exchange(request, response, { newRequestId, idleMs: host.idleMs })
     void answer(host, routes, exchange).then((route) => {
       observe?.(route, request.method ?? '', { status: response.statusCode, seconds: (performance.now() - startedMs) / 1000 })
     })

@@ -52,7 +52,7 @@ const headers = ['Content-Type', 'application/json', 'Cache-Control', 'no-store'
 export function createTokenEndpoint(options: TokenEndpointOptions): (request: IncomingMessage, response: ServerResponse) => Promise<void> {
   const noting: Noting = { ...options, note: createNotes(options) }
   return async (request, response) => {
-    const exchange = new Exchange(request, response, options.newRequestId)
+    const exchange = new Exchange(request, response, options)
     try {
       const body = JSON.stringify(await answer(noting, exchange))
       exchange.send(200, ['Content-Length', body.length, ...headers], body)

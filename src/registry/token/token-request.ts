@@ -1,6 +1,7 @@
 import type { IncomingMessage } from 'node:http'
 import type { CredentialInput } from '../../authn/authenticator.ts'
 import { readBody } from '../oci/request-body.ts'
+import { requestTarget } from '../oci/request-target.ts'
 import { RegistryError } from '../registry-error.ts'
 
 /** A request for a registry token, in either form of the protocol. */
@@ -17,9 +18,7 @@ const idleMs = 10_000
 
 /** Reads a GET: the credential is in the header, the scopes in the query. `service`, `account`, `client_id` and `offline_token` change nothing. */
 export function readQuery(request: IncomingMessage): TokenRequest {
-  const url = request.url ?? ''
-  const mark = url.indexOf('?')
-  const query = new URLSearchParams(mark < 0 ? '' : url.slice(mark + 1))
+  const query = new URLSearchParams(requestTarget(request).search)
   return { credential: headerCredential(request), scopes: query.getAll('scope') }
 }
 

@@ -36,6 +36,15 @@ registrySuite('registry tokens', (suite) => {
   })
 
   describe('the answer', () => {
+    test('comes where a proxy sends the absolute form, too', async () => {
+      const asked = `http://${suite.world.host}/token?scope=${pull(suite.mine.path)}`
+      const answer = await suite.world.ask({ path: asked, authorization: suite.mine.authorization })
+      expect(answer.status).toBe(200)
+      const { token } = JSON.parse(answer.body) as { token: string } // a cast: an answer has one
+      expect(accessOf(token)).toMatchObject([{ name: suite.mine.path, actions: ['pull'] }])
+      expect(await suite.world.ask({ path: `http://${suite.world.host}/healthz` })).toMatchObject({ status: 200, body: 'ok\n' })
+    })
+
     test('has token, access_token, expires_in and issued_at, and is not kept by caches', async () => {
       const answer = await suite.world.requestToken([pull(suite.mine.path)], suite.mine.authorization)
       expect(answer.headers).toMatchObject({ 'content-type': 'application/json', 'cache-control': 'no-store' })
