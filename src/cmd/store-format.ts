@@ -8,7 +8,12 @@ const storeFormat = 1
 
 const formatKey = 'meta/format'
 
-/** Notes the format in a fresh store. Rejects with StoreError where the store has a newer one: to go on would damage it. */
+/** A newer version wrote the store: waiting changes nothing. */
+class StoreFormatError extends Error {
+  override readonly name = 'StoreFormatError'
+}
+
+/** Notes the format in a fresh store. Rejects with StoreFormatError where the store has a newer one: to go on would damage it. */
 export async function assertStoreFormat(store: Store, signal: AbortSignal): Promise<void> {
   const entry = await store.get(formatKey, signal)
   if (entry === undefined) {
@@ -23,5 +28,5 @@ export async function assertStoreFormat(store: Store, signal: AbortSignal): Prom
     return
   }
   const found = Number(Buffer.from(entry.value).toString('utf8'))
-  if (!(found <= storeFormat)) throw new StoreError('unavailable', `the store has format ${found}, this version knows ${storeFormat}: start a newer one`)
+  if (!(found <= storeFormat)) throw new StoreFormatError(`the store has format ${found}, this version knows ${storeFormat}: start a newer one`)
 }
