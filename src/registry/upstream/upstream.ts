@@ -54,7 +54,10 @@ export interface Upload {
   readonly offset: number
 }
 
-/** Bytes for an upload. `body` is read to its end, or destroyed where the call fails; how fast is up to the upstream. An error of `body` is what the call rejects with. */
+/**
+ * Bytes for an upload. `body` is read to its end, or destroyed where the call fails; how fast is up to the upstream. An error of `body` is what the call rejects
+ * with. Its pieces may share memory and stay as they are, but for those that were given away (`giveAway`): these the upstream may free once they are sent.
+ */
 export interface Chunk {
   readonly body: Readable
   /** Where it begins; not checked where absent. `range_invalid` where the upload ends elsewhere. */
@@ -94,7 +97,7 @@ export interface Upstream {
   startUpload(repo: Uid, signal: AbortSignal): Promise<Upload>
   /** The upload as it is now. `upload_unknown`. */
   uploadStatus(repo: Uid, state: string, signal: AbortSignal): Promise<Upload>
-  /** Appends a chunk. What arrived before a break stays and may be gone on from. `upload_unknown`, `range_invalid`, `exhausted`. */
+  /** Appends a chunk. What arrived before a break stays and may be gone on from; of a chunk that there is no room for, nothing need stay. `upload_unknown`, `range_invalid`, `exhausted`. */
   appendUpload(repo: Uid, source: { state: string; chunk: Chunk }, signal: AbortSignal): Promise<Upload>
   /**
    * Appends the last chunk, if any, and makes the whole visible under `digest` at once, durably. Resolves with its size and with the digest under which the

@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process'
 import { randomBytes, randomInt } from 'node:crypto'
 import { once } from 'node:events'
-import { mkdtemp, readdir, readFile, rm, stat, truncate, utimes, writeFile } from 'node:fs/promises'
+import { mkdtemp, readdir, readFile, rm, stat, statfs, truncate, utimes, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
@@ -68,18 +68,27 @@ async function killOnce(directory: string): Promise<number> {
   return acknowledged.length
 }
 
-test('a full disk is `exhausted`; what arrived stays, and the upload goes on once there is room', async () => {
+test('a full disk is `exhausted`: the chunk gives its room back, and the upload goes on from before it once there is room', async () => {
   const disk = await smallFileSystem(8 * 1024 * 1024)
   const upstream = await open(disk.directory)
   const repo = freshRepo()
   const bytes = freshBytes(5_000_000)
-  const { state } = await upstream.startUpload(repo, never)
+  const started = await upstream.startUpload(repo, never)
+  const begun = { body: bodyOf(bytes.subarray(0, 1000)), offset: 0 }
+  const { state } = await upstream.appendUpload(repo, { state: started.state, chunk: begun }, never)
   await disk.fill(4 * 1024 * 1024)
-  const body = bodyOf(...pieces(bytes))
-  expect(await failureOf(upstream.appendUpload(repo, { state, chunk: { body, offset: 0 } }, never))).toBe('exhausted')
-  expect(body.destroyed).toBe(true)
+  const { bavail: roomBefore } = await statfs(disk.directory)
+  for (const send of ['append', 'finish'] as const) {
+    const body = bodyOf(...pieces(bytes.subarray(1000)))
+    const chunk = { body, offset: 1000 }
+    const sent =
+      send === 'append' ? upstream.appendUpload(repo, { state, chunk }, never) : upstream.finishUpload(repo, { state, digest: digestOf(bytes), chunk }, never)
+    expect(await failureOf(sent)).toBe('exhausted')
+    expect(body.destroyed).toBe(true)
+    expect((await statfs(disk.directory)).bavail).toBe(roomBefore)
+  }
   const upload = await upstream.uploadStatus(repo, state, never)
-  expect(upload.offset).toBeGreaterThan(0)
+  expect(upload.offset).toBe(1000)
   expect(await failureOf(upstream.putManifest(repo, manifestOf({ mediaType: 'x', long: 'x'.repeat(5_000_000) }), never))).toBe('exhausted')
   await disk.makeRoom()
   const rest = { body: bodyOf(bytes.subarray(upload.offset)), offset: upload.offset }

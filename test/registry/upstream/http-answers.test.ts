@@ -79,6 +79,33 @@ describe('a status has one meaning', () => {
     expect(asked).toHaveLength(3)
   })
 
+  test.for([
+    [404, 'no failure'],
+    [416, 'range_invalid'],
+    [500, 'unavailable'],
+    [403, 'refused'],
+  ] as const)('%i whose body breaks off is %s', async ([status, kind]) => {
+    const { url } = await scripted((request, response) => {
+      request.resume().once('end', () => {
+        response.writeHead(status, { 'content-length': '100' })
+        response.write('{"errors":[{"code":"TOOMANYREQUESTS', () => void request.socket.destroy())
+      })
+    })
+    const upstream = connected(url)
+    expect(await failureOf(upstream.getManifest(repo, digest, never))).toBe(kind)
+    expect(await failureOf(upstream.readBlob(repo, { digest }, never))).toBe(kind)
+    if (status !== 404) expect(await failureOf(upstream.startUpload(repo, never))).toBe(kind)
+  })
+
+  test('whoever has enough does not wait for the end of an error page', async () => {
+    const reason = new Error('enough')
+    const controller = new AbortController()
+    const { url } = await scripted((_, response) => {
+      response.writeHead(500).write('{', () => void setTimeout(() => controller.abort(reason), 50))
+    })
+    await expect(connected(url).getManifest(repo, digest, controller.signal)).rejects.toBe(reason)
+  })
+
   test('an error page without end is not read to its end', async () => {
     const { url } = await scripted((request, response) => {
       response.writeHead(500)

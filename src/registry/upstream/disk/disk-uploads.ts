@@ -8,7 +8,7 @@ import { randomHex, type Clock, type Random } from '../../../core/runtime.ts'
 import type { Uid } from '../../../core/uid.ts'
 import { piecesOf } from '../chunk-body.ts'
 import { UpstreamError, type Chunk, type Upload } from '../upstream.ts'
-import { ifThere, moveInto } from './disk-files.ts'
+import { diskError, ifThere, moveInto } from './disk-files.ts'
 import type { DiskLayout } from './disk-layout.ts'
 import { KeyedLock } from './keyed-lock.ts'
 
@@ -58,7 +58,7 @@ export class DiskUploads {
     return this.#lock.run(place.id, source.signal, async () => {
       const handle = await this.#open(place, source.chunk)
       try {
-        return uploadAt(place.id, await this.#write(handle, place, { ...source, algorithm: 'sha256' }))
+        return uploadAt(place.id, await roomBack(handle, place, () => this.#write(handle, place, { ...source, algorithm: 'sha256' })))
       } finally {
         await handle.close()
       }
@@ -72,10 +72,10 @@ export class DiskUploads {
     return this.#lock.run(place.id, signal, async () => {
       const handle = await this.#open(place, chunk)
       try {
-        const size = chunk === undefined ? place.offset : await this.#write(handle, place, { chunk, signal, algorithm })
+        const size = chunk === undefined ? place.offset : await roomBack(handle, place, () => this.#write(handle, place, { chunk, signal, algorithm }))
         if ((await this.#digest(place, { algorithm, size, signal })) !== digest)
           throw new UpstreamError('digest_mismatch', 'the bytes are not those of the digest')
-        await handle.sync()
+        await roomBack(handle, place, () => handle.sync())
         await moveInto(place.file, this.#layout.stored(repo, 'blob', digest))
         this.#hashes.delete(place.id)
         return { size, digest }
@@ -182,6 +182,17 @@ function uploadAt(id: string, offset: number): Upload {
 
 function unknownUpload(): UpstreamError {
   return new UpstreamError('upload_unknown', 'there is no such upload')
+}
+
+/** Runs work on an upload's file. Where there is no room for its bytes, those before them are all that stay: on a full disk a part that nobody asks for again would keep others out. */
+async function roomBack<T>(handle: FileHandle, { offset }: Place, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work()
+  } catch (error) {
+    // Where that fails too, the upload is collected later.
+    if (diskError(error).kind === 'exhausted') await handle.truncate(offset).catch(() => undefined)
+    throw error
+  }
 }
 
 async function sizeOf(file: string): Promise<number> {

@@ -1,5 +1,5 @@
 import { constants } from 'node:fs'
-import { access, link, open, opendir, readFile, rm, stat, utimes } from 'node:fs/promises'
+import { access, link, open, opendir, readFile, rm, stat, utimes, type FileHandle } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { algorithmOf, digestOf, digestOfHex, isDigest, type Digest } from '../../../core/digest.ts'
 import { randomHex, type Clock, type Random } from '../../../core/runtime.ts'
@@ -103,7 +103,7 @@ class FileUpstream implements DiskUpstream {
     return guarded(signal, async () => {
       const handle = await ifThere(open(this.#layout.stored(repo, 'blob', source.digest), 'r'))
       if (handle === undefined) return undefined
-      const { size } = await handle.stat()
+      const size = await sizeOrClosed(handle)
       const { first, last } = source.range ?? { first: 0, last: size - 1 }
       // An end before the start is none to a stream of a file.
       const stream = handle.createReadStream({ start: first, end: Math.max(first, last), highWaterMark: readSize })
@@ -176,6 +176,16 @@ class FileUpstream implements DiskUpstream {
 
   async close(): Promise<void> {
     // Files are open only while a call, or the stream it gave, lasts.
+  }
+}
+
+/** The size of an open file, which is closed where that can't be said. */
+async function sizeOrClosed(handle: FileHandle): Promise<number> {
+  try {
+    return (await handle.stat()).size
+  } catch (error) {
+    await handle.close()
+    throw error
   }
 }
 

@@ -30,7 +30,7 @@ export class HttpUploads {
   async start(repo: Uid, signal: AbortSignal): Promise<Upload> {
     const path = `/v2/${this.#nameOf(repo)}/blobs/uploads/`
     const answer = await this.#client.send({ method: 'POST', path, scopes: this.#scopes(repo, 'pull,push') }, signal)
-    if (answer.statusCode !== 202) throw upstreamError(await failureOf(answer), 'the start of an upload')
+    if (answer.statusCode !== 202) throw upstreamError(await failureOf(answer, signal), 'the start of an upload')
     await dump(answer)
     return this.#upload(repo, answer, 0)
   }
@@ -38,7 +38,7 @@ export class HttpUploads {
   async status(repo: Uid, state: string, signal: AbortSignal): Promise<Upload> {
     const place = this.#open(repo, state)
     const answer = await this.#client.send({ method: 'GET', path: place.location, scopes: this.#scopes(repo, 'pull') }, signal)
-    if (answer.statusCode !== 204 && answer.statusCode !== 200) throw uploadError(await failureOf(answer), 'the question how far an upload is')
+    if (answer.statusCode !== 204 && answer.statusCode !== 200) throw uploadError(await failureOf(answer, signal), 'the question how far an upload is')
     await dump(answer)
     return this.#upload(repo, answer, offsetOf(answer, place.offset))
   }
@@ -58,7 +58,7 @@ export class HttpUploads {
       signal,
     )
     if (answer.statusCode !== 202 && answer.statusCode !== 201 && answer.statusCode !== 204) {
-      throw uploadError(await failureOf(answer), 'a chunk')
+      throw uploadError(await failureOf(answer, signal), 'a chunk')
     }
     await dump(answer)
     return this.#upload(repo, answer, place.offset + answer.sent)
@@ -96,7 +96,7 @@ export class HttpUploads {
 
   async #delete(repo: Uid, place: Place, signal: AbortSignal): Promise<void> {
     const answer = await this.#client.send({ method: 'DELETE', path: place.location, scopes: this.#scopes(repo, 'delete') }, signal)
-    if (answer.statusCode >= 300 && answer.statusCode !== 404) throw uploadError(await failureOf(answer), 'the cancelling of an upload')
+    if (answer.statusCode >= 300 && answer.statusCode !== 404) throw uploadError(await failureOf(answer, signal), 'the cancelling of an upload')
     await dump(answer)
   }
 
@@ -104,7 +104,7 @@ export class HttpUploads {
   async #ended(repo: Uid, end: { place: Place; digest: Digest; chunk: Chunk | undefined }, signal: AbortSignal): Promise<UpstreamAnswer> {
     try {
       const answer = await this.#put(repo, end, signal)
-      if (answer.statusCode !== 201) throw uploadError(await failureOf(answer), 'the end of an upload')
+      if (answer.statusCode !== 201) throw uploadError(await failureOf(answer, signal), 'the end of an upload')
       await dump(answer)
       return answer
     } catch (error) {
@@ -132,7 +132,7 @@ export class HttpUploads {
       )
     const answer = await ending(place)
     if (chunk !== undefined || (answer.statusCode !== 400 && answer.statusCode !== 404)) return answer
-    const failure = await failureOf(answer)
+    const failure = await failureOf(answer, signal)
     if (failure.code !== 'BLOB_UPLOAD_INVALID') throw uploadError(failure, 'the end of an upload')
     const newest = this.#open(repo, (await this.status(repo, pack(place), signal)).state)
     if (newest.offset !== place.offset) throw new UpstreamError('range_invalid', 'the upload ends elsewhere')

@@ -64,7 +64,7 @@ class RegistryUpstream implements Upstream {
 
   async ready(signal: AbortSignal): Promise<void> {
     const answer = await this.#client.send({ method: 'GET', path: '/v2/', scopes: [] }, signal)
-    if (answer.statusCode !== 200) throw upstreamError(await failureOf(answer), 'the question whether it is there')
+    if (answer.statusCode !== 200) throw upstreamError(await failureOf(answer, signal), 'the question whether it is there')
     await dump(answer)
   }
 
@@ -90,7 +90,7 @@ class RegistryUpstream implements Upstream {
       { method: 'PUT', path, scopes: this.#scopes(repo, 'pull,push'), headers: { 'content-type': mediaType }, bytes },
       signal,
     )
-    if (answer.statusCode !== 201) throw upstreamError(await failureOf(answer), 'a manifest')
+    if (answer.statusCode !== 201) throw upstreamError(await failureOf(answer, signal), 'a manifest')
     await dump(answer)
     if ((headerOf(answer, 'docker-content-digest') ?? digest) !== digest) throw new UpstreamError('refused', 'the upstream keeps manifests under other digests')
   }
@@ -135,7 +135,7 @@ class RegistryUpstream implements Upstream {
       await this.#uploads.drop(repo, answer, signal)
       return false
     }
-    if (answer.statusCode !== 201) throw upstreamError(await failureOf(answer), 'a mount')
+    if (answer.statusCode !== 201) throw upstreamError(await failureOf(answer, signal), 'a mount')
     await dump(answer)
     // Distribution 3.1 says yes to a digest that it keeps under another one, but then it is not there.
     return algorithmOf(digest) === 'sha256' || (await this.statBlob(repo, digest, signal)) !== undefined
@@ -173,14 +173,14 @@ class RegistryUpstream implements Upstream {
   ): Promise<UpstreamAnswer | undefined> {
     const answer = await this.#client.read({ ...asked, path: `/v2/${this.#nameOf(repo)}/${asked.path}`, scopes: this.#scopes(repo, 'pull') }, signal)
     if (answer.statusCode === 200 || answer.statusCode === 206) return answer
-    const failure = await failureOf(answer)
+    const failure = await failureOf(answer, signal)
     if (failure.status === 404) return undefined
     throw upstreamError(failure, 'a question about content')
   }
 
   async #delete(repo: Uid, path: string, signal: AbortSignal): Promise<void> {
     const answer = await this.#client.send({ method: 'DELETE', path: `/v2/${this.#nameOf(repo)}/${path}`, scopes: this.#scopes(repo, 'delete') }, signal)
-    if (answer.statusCode >= 300 && answer.statusCode !== 404) throw upstreamError(await failureOf(answer), 'a delete')
+    if (answer.statusCode >= 300 && answer.statusCode !== 404) throw upstreamError(await failureOf(answer, signal), 'a delete')
     await dump(answer)
   }
 

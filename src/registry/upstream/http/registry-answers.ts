@@ -31,9 +31,9 @@ export interface Failure {
   readonly code: string | undefined
 }
 
-/** Reads what an answer says went wrong. */
-export async function failureOf({ statusCode, body }: Dispatcher.ResponseData): Promise<Failure> {
-  const text = await bounded(body)
+/** Reads what an answer says went wrong: where that breaks off, the status has to do. Rejects with the reason of a signal that is aborted. */
+export async function failureOf({ statusCode, body }: Dispatcher.ResponseData, signal: AbortSignal): Promise<Failure> {
+  const text = await bounded(body, signal)
   const codes = codesIn(text)
   return { status: statusCode, code: codes.find((code) => code !== 'UNKNOWN') ?? codes[0] }
 }
@@ -54,14 +54,19 @@ export function upstreamError({ status, code }: Failure, doing: string): Upstrea
   return new UpstreamError(kind, `the upstream answered ${status}${code === undefined ? '' : ` ${code}`} to ${doing}`)
 }
 
-/** Text of a body, cut off. */
-async function bounded(body: Dispatcher.ResponseData['body']): Promise<string> {
+/** Text of a body, as far as it came, cut off. */
+async function bounded(body: Dispatcher.ResponseData['body'], signal: AbortSignal): Promise<string> {
   const pieces: Buffer[] = []
   let left = maxErrorBytes
-  for await (const piece of body) {
-    pieces.push(piece as Buffer) // a cast: no encoding is set
-    left -= (piece as Buffer).length
-    if (left < 0) break
+  try {
+    for await (const piece of body) {
+      pieces.push(piece as Buffer) // a cast: no encoding is set
+      left -= (piece as Buffer).length
+      if (left < 0) break
+    }
+  } catch {
+    // The connection broke: that the request failed is known all the same.
+    signal.throwIfAborted()
   }
   return Buffer.concat(pieces).toString()
 }

@@ -181,7 +181,7 @@ export class RegistryClient {
     try {
       const answer = await this.#exchange(asked, signal)
       if (answer.statusCode === 200) return await answer.body.json()
-      const failure = await failureOf(answer)
+      const failure = await failureOf(answer, signal)
       throw failure.status === 401
         ? new UpstreamError('refused', "the upstream's issuer of tokens does not take our credentials")
         : upstreamError(failure, 'the request for a token')
