@@ -1,6 +1,5 @@
-import type { IKeyValue } from 'etcd3'
+import { Etcd3, type IKeyValue } from 'etcd3'
 import { createEtcdStore } from '../../src/store/etcd/etcd-store.ts'
-import { EtcdConnection } from '../../src/store/etcd/etcd-connection.ts'
 import type { Log } from '../../src/core/log.ts'
 import { recordKey } from '../../src/store/keys.ts'
 import { trustedUid } from '../../src/core/uid.ts'
@@ -15,15 +14,15 @@ const barePrefix = '/baretx_/'
 export async function shapeOfCreation(endpoint: string, made: { kind: string; uid: string; parent: string }): Promise<TransactionShape> {
   const signal = AbortSignal.timeout(30_000)
   const store = createEtcdStore({ endpoints: [endpoint], log: quiet })
-  const connection = new EtcdConnection({ endpoints: [endpoint], log: quiet })
+  const etcd = new Etcd3({ hosts: endpoint })
   try {
     const entry = await store.get(recordKey(made.kind, trustedUid(made.uid)), signal)
     if (entry === undefined) throw new Error(`${made.uid} is not in the store`)
     const range = { key: Buffer.from(prefix), range_end: Buffer.from('/taproot0'), min_mod_revision: entry.revision, max_mod_revision: entry.revision }
-    const { kvs } = await connection.call('range', range, { signal, repeatable: true })
+    const { kvs } = await etcd.kv.range(range)
     return { puts: kvs.map(putOf), existing: bareKey(recordKey('Group', trustedUid(made.parent))) }
   } finally {
-    connection.close()
+    etcd.close()
     await store.close()
   }
 }
