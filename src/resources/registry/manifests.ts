@@ -42,7 +42,7 @@ export interface ManifestPut extends ManifestName {
 const readsAtOnce = 64
 
 /** The digests that the manifest names and the repo does not hold. */
-async function missingReferences(services: Services, { repo, record }: Pick<ManifestPut, 'repo' | 'record'>, signal: AbortSignal): Promise<string[]> {
+export async function missingReferences(services: Services, { repo, record }: Pick<ManifestPut, 'repo' | 'record'>, signal: AbortSignal): Promise<string[]> {
   const blobs = [...(record.config === undefined ? [] : [record.config]), ...record.layers].map(({ digest }) => ({ digest, held: heldBlob }))
   const children = record.children.map(({ digest }) => ({ digest, held: heldManifest }))
   const wanted = [...new Map([...blobs, ...children].map((one) => [one.digest, one])).values()]

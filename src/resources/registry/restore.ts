@@ -1,5 +1,5 @@
 import { timestampFromMs, timestampMs } from '@bufbuild/protobuf/wkt'
-import { create } from '@bufbuild/protobuf'
+import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
 import { DomainError } from '../../core/errors.ts'
 import type { Digest } from '../../core/digest.ts'
 import { hashQuery, sealCursor } from '../../core/page-token.ts'
@@ -11,14 +11,18 @@ import {
   type RestoreTagRequest,
 } from '../../gen/taproot/registry/v2/history_pb.ts'
 import { TagSchema } from '../../gen/taproot/registry/v2/tags_pb.ts'
+import { ManifestRecordSchema } from '../../gen/taproot/store/v1/registry_pb.ts'
 import type { Resource } from '../../snapshot/row.ts'
+import type { Guard, Write } from '../../store/store.ts'
 import { ChangeSet } from '../change-set.ts'
 import { commitPrepared, type Plan } from '../commit.ts'
 import { notFound } from '../faults.ts'
 import { openPage, pageLimit, recordAnswer } from '../read.ts'
 import { callerOf, type Handler, type Services } from '../services.ts'
 import { emit } from '../write.ts'
-import { heldManifest } from './manifests.ts'
+import { contentEpoch, guardEpoch } from './content-epoch.ts'
+import { manifestKey, referrerKeyPrefix } from './manifest-keys.ts'
+import { missingReferences } from './manifests.ts'
 import { everPointedTo, historyAt, readHistory, type TagName } from './tag-history.ts'
 import { planMove, readMoveFacts } from './tag-moves.ts'
 import { tagKind } from './tags.ts'
@@ -64,12 +68,35 @@ async function wantedDigest({ store }: Services, request: RestoreTagRequest, sig
   throw notRestorable('DIGEST_NOT_IN_HISTORY', `the tag ${tag.name} ${digest === '' ? 'was deleted' : 'was not there yet'} at that time`)
 }
 
-/** Throws code 9 where the bytes are gone, from our records or from the upstream. */
-async function assertContent(services: Services, name: { repo: Uid; digest: Digest }, signal: AbortSignal): Promise<void> {
-  if (services.content === undefined) return
-  const held = await heldManifest(services, name, signal)
-  if (held !== undefined && (await services.content.holdsManifest(name.repo, held.upstreamDigest as Digest, signal))) return
-  throw notRestorable('DIGEST_NOT_FOUND', `the repo no longer holds ${name.digest}`)
+/** A manifest that was deleted and whose bytes are still there: what brings it back. */
+interface Revival {
+  readonly guards: readonly Guard[]
+  readonly writes: readonly Write[]
+}
+
+/**
+ * Throws code 9 where the bytes are gone, from our records or from the upstream. A manifest that was deleted comes back as long as nothing of it was removed; undefined
+ * where there is nothing to bring back.
+ */
+async function revivalOf(services: Services, name: { repo: Uid; digest: Digest }, signal: AbortSignal): Promise<Revival | undefined> {
+  const { content, store, clock } = services
+  if (content === undefined) return undefined
+  const { repo, digest } = name
+  const gone = notRestorable('DIGEST_NOT_FOUND', `the repo no longer holds ${digest}`)
+  const epoch = await contentEpoch(services, repo, signal)
+  const key = manifestKey(repo, digest)
+  const entry = await store.get(key, signal)
+  if (entry === undefined) throw gone
+  const record = fromBinary(ManifestRecordSchema, entry.value)
+  if (!(await content.holdsManifest(repo, record.upstreamDigest as Digest, signal))) throw gone
+  if (record.deleteTimeMs === 0n) return undefined
+  if ((await missingReferences(services, { repo, record }, signal)).length > 0) throw gone
+  const back = create(ManifestRecordSchema, { ...record, deleteTimeMs: 0n, createTimeMs: BigInt(clock.now()) })
+  const referrer: Write[] = record.subject === '' ? [] : [{ kind: 'put', key: `${referrerKeyPrefix(repo, record.subject)}${digest}`, value: new Uint8Array() }]
+  return {
+    guards: [{ kind: 'unchanged', key, revision: entry.revision }, await guardEpoch(services, { repo, epoch }, signal)],
+    writes: [{ kind: 'put', key, value: toBinary(ManifestRecordSchema, back) }, ...referrer],
+  }
 }
 
 /** RestoreTag: moves a tag, also a deleted one, back to a digest of its history. That is one more move, at the end of the history. */
@@ -82,11 +109,13 @@ export const restoreTag: Handler = async (services, context, message) => {
   const restored = await commitPrepared(services, context, {
     prepare: async (signal) => {
       const digest = await wantedDigest(services, request, signal)
-      await assertContent(services, { repo: tag.repo, digest }, signal)
-      return { digest, facts: await readMoveFacts(services, { ...tag, digest }, signal) }
+      const revival = await revivalOf(services, { repo: tag.repo, digest }, signal)
+      const facts = await readMoveFacts(services, { ...tag, digest }, signal)
+      return { digest, revival, facts: revival === undefined ? facts : { ...facts, manifest: 'unchecked' as const } }
     },
-    plan: (planning, { digest, facts }): Plan<Resource> => {
+    plan: (planning, { digest, revival, facts }): Plan<Resource> => {
       const changes = new ChangeSet()
+      changes.add(revival)
       const planned = planMove(planning, changes, { ...tag, state: { digest }, facts })
       emit(planning, context, { changes, subject: planned.tag.uid, body: { desc: TagSchema, message: planned.tag } })
       return { changes, result: planned.tag }

@@ -7,38 +7,25 @@ import { MarkLost } from '../../../src/registry/collect/mark.ts'
 import { callerOfToken } from '../../../src/resources/caller-of-token.ts'
 import { collectKey, markOf } from '../../../src/resources/registry/content-epoch.ts'
 import { removeManifest } from '../../../src/resources/registry/manifests.ts'
-import type { Services } from '../../../src/resources/services.ts'
-import type { Store, Write } from '../../../src/store/store.ts'
+import type { Write } from '../../../src/store/store.ts'
+import { contentSource } from '../../../src/cmd/content-source.ts'
 import { findRepository } from '../../../src/resources/registry/repo-paths.ts'
 import { tagNamed } from '../../../src/resources/registry/tags.ts'
 import { historyPrefix } from '../../../src/resources/registry/tag-history.ts'
 import type { DiskUpstream } from '../../../src/registry/upstream/disk/disk-upstream.ts'
 import { UpstreamError, type Upstream } from '../../../src/registry/upstream/upstream.ts'
+import type { Reply } from '../../harness/doors.ts'
 import { ok } from '../../harness/test-server.ts'
-import { startRegistry } from '../../parts/registry.ts'
-import { createHttpUpstream } from '../../../src/registry/upstream/http/http-upstream.ts'
-import { systemClock } from '../../../src/cmd/runtime.ts'
 import { TestClock } from '../../spec/test-clock.ts'
 import { digestOf } from '../../../src/core/digest.ts'
 import { descriptorOf, imageType, indexType, manifestOf, type TestManifest } from '../oci/oci-client.ts'
-import { startDiskUpstream, startTestHost, type TestHost, type TestUpstream } from '../oci/test-host.ts'
+import { startDiskUpstream, startTestHost, type TestHost } from '../oci/test-host.ts'
+import { happeningBefore, startHttpUpstream } from './interference.ts'
 
 const configType = 'application/vnd.oci.image.config.v1+json'
 const hourMs = 3_600_000
 const graceMs = 24 * hourMs
 const soon = (): AbortSignal => AbortSignal.timeout(20_000)
-
-async function startHttpUpstream(): Promise<TestUpstream> {
-  const registry = await startRegistry()
-  const upstream = createHttpUpstream({ url: registry.url, clock: systemClock })
-  return {
-    upstream,
-    stop: async () => {
-      await upstream.close()
-      await registry.stop()
-    },
-  }
-}
 
 describe.each([
   ['disk', startDiskUpstream],
@@ -64,6 +51,8 @@ describe.each([
     })
   beforeAll(async () => {
     host = await startTestHost({ upstream, clock, wrap: faulty })
+    // The server asks the upstream of the host, not one of its own.
+    Object.assign(host.services, { content: contentSource(host.upstream) })
   })
   afterAll(() => host.stop())
 
@@ -224,20 +213,6 @@ describe.each([
     }
   })
 
-  /** The services, with something that happens just before a transaction that matches. */
-  const before = (matches: (writes: readonly Write[]) => boolean, happen: () => Promise<unknown>): Services => {
-    const { store } = host.services
-    let isDue = true
-    const transact: Store['transact'] = async (transaction, signal) => {
-      if (isDue && matches(transaction.writes)) {
-        isDue = false
-        await happen()
-      }
-      return store.transact(transaction, signal)
-    }
-    const rest = { get: store.get.bind(store), range: store.range.bind(store), watch: store.watch.bind(store), revision: store.revision.bind(store) }
-    return { ...host.services, store: { ...rest, transact, elect: store.elect.bind(store), close: store.close.bind(store) } }
-  }
   const tag = async (repo: Uid, tagName: string, digest: string): Promise<void> => {
     const request = { parent: repo, tag: { name: tagName, digest } }
     ok(await host.server.rest.call('CreateTag', request, { token: await host.server.tokenFor(host.owner) }))
@@ -251,7 +226,7 @@ describe.each([
     const repo = repoOf(repository)
     await collect()
     clock.advance(2 * graceMs)
-    const services = before(isManifestRemoval, () => tag(repo, 'kept', image.digest))
+    const services = happeningBefore(host.services, isManifestRemoval, () => tag(repo, 'kept', image.digest))
     await new Collector(services, host.upstream, { graceMs }).collect(soon())
     expect(await pull(repository, 'kept')).toBe(200)
     expect(await isThere(repo, image)).toEqual({ manifest: true, config: true })
@@ -261,7 +236,8 @@ describe.each([
     const repository = host.freshRepository()
     const image = await host.client.pushImage(repository, 'latest')
     const repo = repoOf(repository)
-    const services = before(
+    const services = happeningBefore(
+      host.services,
       (writes) => writes.some(({ key }) => key.startsWith('x/manifest/')),
       () => tag(repo, 'other', image.digest),
     )
@@ -276,6 +252,28 @@ describe.each([
     await removeManifest(services, context, { repo, digest: image.digest, host: 'registry.test' })
     expect(tagNamed(host.services.replica.snapshot, repo, 'latest')).toBeUndefined()
     expect(tagNamed(host.services.replica.snapshot, repo, 'other')).toBeUndefined()
+  })
+
+  test('a deleted digest comes back with the restore of its tag, until it is collected', async () => {
+    const repository = host.freshRepository()
+    const image = await host.client.pushImage(repository, 'latest')
+    const repo = repoOf(repository)
+    const remove = async (): Promise<void> => {
+      expect((await host.client.send('DELETE', `/v2/${repository}/manifests/${image.digest}`)).status).toBe(202)
+    }
+    const restore = async (): Promise<Reply> => {
+      const token = await host.server.tokenFor(host.owner)
+      return host.server.rest.call('RestoreTag', { repoUid: repo, tag: 'latest', digest: image.digest }, { token })
+    }
+    await remove()
+    expect(await pull(repository, 'latest')).toBe(404)
+    expect(await restore()).toMatchObject({ code: 0, body: { digest: image.digest } })
+    expect(await pull(repository, 'latest')).toBe(200)
+    await remove()
+    await collect()
+    clock.advance(2 * graceMs)
+    await collect()
+    expect(await restore()).toMatchObject({ code: 9, details: { ErrorInfo: { reason: 'DIGEST_NOT_FOUND' } } })
   })
 
   test('what was in use until lately is kept for the whole grace period from then on', async () => {
