@@ -5,6 +5,7 @@ import { forgetBlob, heldBlob, touchBlob } from '../../resources/registry/blobs.
 import { RegistryError } from '../registry-error.ts'
 import type { BlobStream, ByteRange } from '../upstream/upstream.ts'
 import { parseRange, type RangeRequest } from './byte-range.ts'
+import { contentHeaders } from './content-headers.ts'
 import type { Exchange, HeaderLines } from './exchange.ts'
 import { isUnchanged, whoPulls } from './manifest-routes.ts'
 import { enterRepo, type OciHost } from './oci-host.ts'
@@ -28,7 +29,7 @@ export async function getBlob(host: OciHost, exchange: Exchange, path: BlobPath)
   if (isHead && entry.may('push') && !(await touchBlob(host.services, { repo, digest }, exchange.signal))) throw unknownBlob()
   const size = Number(held.size)
   const etag = `"${digest}"`
-  const common = ['Docker-Content-Digest', digest, 'ETag', etag, 'Accept-Ranges', 'bytes', 'X-Content-Type-Options', 'nosniff']
+  const common = ['Docker-Content-Digest', digest, 'ETag', etag, 'Accept-Ranges', 'bytes', ...contentHeaders]
   if (isUnchanged(exchange.header('if-none-match'), etag)) {
     exchange.send(304, common)
     return

@@ -42,19 +42,35 @@ interface ReferrersPage {
   readonly next: string | undefined
 }
 
-/** GET of the manifests that refer to a digest, as an index. An unknown digest has none. */
+/**
+ * GET of the manifests that refer to a digest, as an index. An unknown digest has none, and so has an unknown repository: a 404 would say that there is no such API
+ * (OCI distribution specification, "Listing Referrers").
+ */
 export async function listReferrers(host: OciHost, exchange: Exchange, path: ReferrersPath): Promise<void> {
   const { repository, digest } = path
-  const { repo } = await enterRepo(host, exchange, { repository, action: 'pull' })
+  const repo = await repoIfThere(host, exchange, repository)
   const { query } = exchange
   const artifactType = query.get('artifactType') || undefined
   const after = query.get('after') ?? undefined
   if (after !== undefined && !isDigest(after)) throw new RegistryError('UNSUPPORTED', 'after must be a digest', { status: 400 })
-  const page = await referrersPage(host, { repo, subject: digest, after, artifactType, signal: exchange.signal })
+  const { signal } = exchange
+  const page = repo === undefined ? emptyPage : await referrersPage(host, { repo, subject: digest, after, artifactType, signal })
   const filters = artifactType === undefined ? [] : ['OCI-Filters-Applied', 'artifactType']
   const link = page.next === undefined ? [] : ['Link', nextLink(`/v2/${repository}/referrers/${digest}`, { after: page.next, artifactType })]
   const body = { schemaVersion: 2, mediaType: indexMediaType, manifests: page.manifests }
   sendJson(exchange, { body, mediaType: indexMediaType, headers: [...filters, ...link] })
+}
+
+const emptyPage: ReferrersPage = { manifests: [], next: undefined }
+
+/** The repo; undefined where there is none and the caller may know that. */
+async function repoIfThere(host: OciHost, exchange: Exchange, repository: string): Promise<Uid | undefined> {
+  try {
+    return (await enterRepo(host, exchange, { repository, action: 'pull' })).repo
+  } catch (error) {
+    if (error instanceof RegistryError && error.code === 'NAME_UNKNOWN') return undefined
+    throw error
+  }
 }
 
 async function referrersPage(

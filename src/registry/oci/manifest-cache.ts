@@ -6,6 +6,7 @@ import type { ManifestName } from '../../resources/registry/manifest-keys.ts'
 import { heldManifest, manifestGeneration } from '../../resources/registry/manifests.ts'
 import type { Services } from '../../resources/services.ts'
 import { UpstreamError, type Upstream } from '../upstream/upstream.ts'
+import { contentHeaders } from './content-headers.ts'
 import type { HeaderLines } from './exchange.ts'
 
 /** A manifest that a repo holds, ready to be answered. */
@@ -99,18 +100,7 @@ function toCached({ digest }: ManifestName, source: { bytes: Uint8Array; mediaTy
   const { mediaType, generation } = source
   const bytes = ownBytes(source.bytes)
   const etag = `"${digest}"`
-  const headers = [
-    'Content-Type',
-    mediaType,
-    'Content-Length',
-    bytes.length,
-    'Docker-Content-Digest',
-    digest,
-    'ETag',
-    etag,
-    'X-Content-Type-Options',
-    'nosniff',
-  ]
+  const headers = ['Content-Type', mediaType, 'Content-Length', bytes.length, 'Docker-Content-Digest', digest, 'ETag', etag, ...contentHeaders]
   return { bytes, etag, headers, generation }
 }
 

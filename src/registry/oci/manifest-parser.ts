@@ -37,6 +37,9 @@ const imageConfigs: ReadonlySet<string> = new Set(['application/vnd.oci.image.co
 
 const mediaTypePattern = /^[a-z0-9][a-z0-9!#$&^_.+-]{0,126}\/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}$/
 
+/** Manifests are JSON. What a browser would take for a page, or a script, is never answered as one. */
+const isJsonType = /^application\/(?:json|.+\+json)$/i
+
 /** A manifest as a client sent it. */
 export interface SentManifest {
   readonly bytes: Uint8Array
@@ -69,6 +72,7 @@ function mediaTypeOf(contentType: string | undefined, body: JsonRecord): string 
   const mediaType = header ?? own
   if (mediaType === '') throw invalidManifest('the manifest has no mediaType and the request no Content-Type')
   if (!mediaTypePattern.test(mediaType.toLowerCase())) throw invalidManifest('the media type is none')
+  if (!isJsonType.test(mediaType)) throw invalidManifest(`the media type ${mediaType} is none of JSON: application/json or application/<name>+json`)
   if (refusedTypes.has(mediaType)) throw invalidManifest('manifests of Docker schema 1 are not taken')
   return mediaType
 }
@@ -140,7 +144,7 @@ function assertKeepable(record: ManifestRecord): void {
 }
 
 /**
- * Reads a manifest: an OCI image manifest or index, or one of Docker's second schema; JSON of any other media type is taken as it is, without references.
+ * Reads a manifest: an OCI image manifest or index, or one of Docker's second schema; JSON of any other media type (`application/json`, `application/<name>+json`) is taken as it is, without references.
  * Throws RegistryError: SIZE_INVALID (413), DIGEST_INVALID where the bytes are not those of the digest, MANIFEST_INVALID with what is wrong.
  */
 export function parseManifest(sent: SentManifest): ParsedManifest {

@@ -57,7 +57,11 @@ function referenceIn(text: string): Reference {
 /** The routes whose last segment but one says what they are. */
 const routes: Readonly<Record<string, (before: readonly string[], last: string) => OciPath>> = {
   manifests: (before, last) => ({ kind: 'manifest', repository: nameOf(before), reference: referenceIn(last) }),
-  blobs: (before, last) => ({ kind: 'blob', repository: nameOf(before), digest: digestIn(last) }),
+  blobs: (before, last) => {
+    // No digest: the uploads, without the last slash.
+    if (last === 'uploads') return { kind: 'uploads', repository: nameOf(before) }
+    return { kind: 'blob', repository: nameOf(before), digest: digestIn(last) }
+  },
   referrers: (before, last) => ({ kind: 'referrers', repository: nameOf(before), digest: digestIn(last) }),
   tags: (before, last) => {
     if (last !== 'list') throw unknownRoute()
@@ -87,7 +91,8 @@ export function parseOciPath(path: string): OciPath {
   if (!canonical.test(path)) throw notCanonical()
   const segments = path.slice('/v2/'.length).split('/')
   const last = segments.pop() ?? ''
-  if (segments.length === 0 && last === '_catalog') throw new RegistryError('UNSUPPORTED', 'repositories are listed by the platform API, not here')
+  if (segments.length === 0 && last === '_catalog')
+    throw new RegistryError('UNSUPPORTED', 'repositories are listed by the platform API, not here', { headers: { Allow: '' } })
   const isUploads = last === '' && segments.at(-1) === 'uploads'
   if ((last === '' && !isUploads) || [...segments, last].some((segment, at) => segment === '.' || segment === '..' || (segment === '' && at < segments.length)))
     throw notCanonical()

@@ -1,5 +1,6 @@
 import type { Authenticated, Authenticator, CredentialInput } from '../../authn/authenticator.ts'
 import { isOperator, type Operator } from '../../authn/principal.ts'
+import { TokenError } from '../../authn/token-error.ts'
 import { DomainError } from '../../core/errors.ts'
 import { callerOfToken } from '../../resources/caller-of-token.ts'
 import type { Caller, Services } from '../../resources/services.ts'
@@ -81,7 +82,7 @@ export function createRegistryDoor(options: RegistryDoorOptions): RegistryDoor {
       return await work()
     } catch (error) {
       if (error instanceof DomainError && (error.code === 16 || error.code === 7) && input.remoteAddress !== undefined) limits?.address(input.remoteAddress)
-      throw error
+      throw isBasic(input.authorization) ? aboutPassword(error) : error
     }
   }
 
@@ -107,6 +108,17 @@ export function bearerOf(services: Services, { identityUid, act, narrowing }: Au
   // Not before the identity: this replica's clock may be behind the one that made it.
   const createMs = services.replica.snapshot.get('Identity', identityUid)?.createMs ?? 0
   return { identityUid, act, narrowing, issuedAtMs: Math.max(services.clock.now(), createMs) }
+}
+
+function isBasic(authorization: string | undefined): boolean {
+  return /^\s*basic\b/i.test(authorization ?? '')
+}
+
+/** Who typed a user name and a password is told of those: that a password is no JWT says nothing to them. */
+function aboutPassword(error: unknown): unknown {
+  const isUnreadable = error instanceof DomainError && error.cause instanceof TokenError && error.cause.fault === 'unreadable'
+  if (!isUnreadable) return error
+  return new DomainError(16, 'the user name must be _token, or the uid of an identity, and the password a token that is known here', { cause: error })
 }
 
 function isEmpty(authorization: string | undefined): boolean {

@@ -76,7 +76,8 @@ function refuse(
 function decide(options: RegistryGateOptions, asked: Asked): Entry {
   const { path, actions, credential, caller } = asked
   const access = credential.kind === 'registry' ? credential.claims.access.get(path) : undefined
-  if (credential.kind === 'registry' && access === undefined) throw denied('the token is for another image')
+  if (credential.kind === 'registry' && access === undefined)
+    throw denied('the token grants nothing for this image: it is for another one, or there is no right to this one')
   const target = findRepository(options.services.replica.snapshot, path)
   // A token is issued for what is there, or could be made. The answer is the same whatever has the name now: it does not tell what an heir has.
   if (access !== undefined && (target === undefined || !agrees(access, target))) throw denied('the token is for what had this name before')

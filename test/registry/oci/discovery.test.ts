@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { digestOf } from '../../../src/core/digest.ts'
+import { makeOrganisation } from '../../harness/test-server.ts'
 import { descriptorOf, indexType, manifestOf, type Answer, type OciClient, type TestManifest } from './oci-client.ts'
 import { describeOnUpstreams } from './oci-upstreams.ts'
 import { startTestHost, type TestHost } from './test-host.ts'
@@ -106,6 +107,18 @@ describeOnUpstreams('content discovery and management', (upstream) => {
       }
     })
 
+    test('a repository that is not there has none, as an unknown digest has', async () => {
+      const repository = host.freshRepository()
+      await client.putBlob(repository, Buffer.from('x'))
+      for (const name of [repository, host.freshRepository()]) {
+        const answer = await client.send('GET', `/v2/${name}/referrers/${nowhere}?artifactType=application/vnd.rare`)
+        expect([answer.status, answer.headers['content-type'], answer.headers['oci-filters-applied']]).toEqual([200, indexType, 'artifactType'])
+        expect(jsonOf(answer)).toEqual({ schemaVersion: 2, mediaType: indexType, manifests: [] })
+      }
+      const stranger = host.as((await makeOrganisation(host.server)).owner)
+      expect((await stranger.send('GET', `/v2/${repository}/referrers/${nowhere}`)).status).toBe(403)
+    })
+
     test('an index may refer to a manifest too, without an artifact type', async () => {
       const repository = host.freshRepository()
       const subject = await client.pushImage(repository, 'v1')
@@ -187,13 +200,14 @@ describeOnUpstreams('content discovery and management', (upstream) => {
 
   describe('what is not offered', () => {
     test('the catalogue', async () => {
-      expect(await client.send('GET', '/v2/_catalog')).toMatchObject({ status: 405, codes: ['UNSUPPORTED'] })
+      expect(await client.send('GET', '/v2/_catalog')).toMatchObject({ status: 405, codes: ['UNSUPPORTED'], headers: { allow: '' } })
     })
 
     test.each([
       ['POST', 'manifests/v1', 'GET, HEAD, PUT, DELETE'],
       ['PUT', `blobs/${nowhere}`, 'GET, HEAD, DELETE'],
       ['GET', 'blobs/uploads/', 'POST'],
+      ['GET', 'blobs/uploads', 'POST'],
       ['DELETE', 'tags/list', 'GET, HEAD'],
       ['PUT', `referrers/${nowhere}`, 'GET, HEAD'],
       ['OPTIONS', 'tags/list', 'GET, HEAD'],
@@ -240,6 +254,16 @@ describeOnUpstreams('content discovery and management', (upstream) => {
     const size = await server.rest.call('GetSize', { repoUid, digest: index.digest }, { token })
     const { config, layers } = JSON.parse(amd.bytes.toString()) as { config: { size: number }; layers: { size: number }[] } // a cast of what was made above
     expect(size.body).toEqual({ size: String(config.size + (layers[0]?.size ?? 0)), architecture: 'amd64' })
+  })
+
+  test('what somebody pushed is a page in no browser', async () => {
+    const repository = host.freshRepository()
+    const blob = await client.putBlob(repository, Buffer.from('<script>'))
+    await client.pushImage(repository, 'v1')
+    for (const path of ['manifests/v1', `blobs/${blob}`]) {
+      const { headers } = await client.send('GET', `/v2/${repository}/${path}`)
+      expect(headers).toMatchObject({ 'x-content-type-options': 'nosniff', 'content-security-policy': 'sandbox' })
+    }
   })
 
   test('an unknown request method and a malformed path are answered in the envelope with a request id', async () => {

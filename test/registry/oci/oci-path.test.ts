@@ -28,6 +28,7 @@ describe('paths of the distribution specification', () => {
     ['a manifest by what can be no tag', '/v2/o/a/manifests/.x', { kind: 'manifest', repository: 'o/a', reference: { kind: 'malformed', text: '.x' } }],
     ['a blob', `/v2/org/team/app/blobs/${digest}`, { kind: 'blob', repository: 'org/team/app', digest }],
     ['the place where uploads begin', '/v2/org/app/blobs/uploads/', { kind: 'uploads', repository: 'org/app' }],
+    ['the same without its last slash', '/v2/org/app/blobs/uploads', { kind: 'uploads', repository: 'org/app' }],
     ['an upload', `/v2/org/app/blobs/uploads/${id}`, { kind: 'upload', repository: 'org/app', id }],
     ['the tags', '/v2/org/app/tags/list', { kind: 'tags', repository: 'org/app' }],
     ['the referrers of a manifest', `/v2/org/app/referrers/${digest}`, { kind: 'referrers', repository: 'org/app', digest }],

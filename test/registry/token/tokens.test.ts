@@ -17,6 +17,16 @@ registrySuite('registry tokens', (suite) => {
       )
     })
 
+    test('or a wrong password is 401, and says so in terms of users and passwords', async () => {
+      for (const authorization of [basic('_token', 'secret'), basic(suite.mine.owner, 'secret'), basic('admin', 'secret')]) {
+        for (const path of ['/token', '/v2/']) {
+          const answer = await suite.world.ask({ path, authorization })
+          expect(answer).toMatchObject({ status: 401, codes: ['UNAUTHORIZED'] })
+          expect(answer.body).toContain('the password a token that is known here')
+        }
+      }
+    })
+
     test('at /v2/ is 401 with a challenge without a scope', async () => {
       const answer = await suite.world.ask({ path: '/v2/' })
       expect(answer.status).toBe(401)
@@ -184,7 +194,14 @@ registrySuite('registry tokens', (suite) => {
       const token = bearer(await suite.world.tokenFor(pull(suite.mine.path), suite.mine.authorization))
       expect(await suite.world.list(suite.mine.path, token)).toMatchObject({ status: 200 })
       expect(await suite.world.list(`${suite.mine.name}/second`, token)).toMatchObject({ status: 403, codes: ['DENIED'] })
-      expect(await suite.world.list(suite.theirs.path, token)).toMatchObject({ status: 403, codes: ['DENIED'] })
+      const foreign = await suite.world.list(suite.theirs.path, token)
+      expect(foreign).toMatchObject({ status: 403, codes: ['DENIED'] })
+      // Who has no right gets a token for nothing, and hears the same of what is not there.
+      for (const path of [suite.theirs.path, 'nobody/none']) {
+        const empty = bearer(await suite.world.tokenFor(pull(path), suite.mine.authorization))
+        expect((await suite.world.list(path, empty)).body).toBe(foreign.body)
+      }
+      expect(foreign.body).toContain('there is no right to this one')
       expect(await suite.world.list(`${suite.mine.group}/app`, token)).toMatchObject({ status: 403, codes: ['DENIED'] })
     })
 
