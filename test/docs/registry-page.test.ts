@@ -8,7 +8,7 @@ import { expect, onTestFinished, test } from 'vitest'
 import { trustedUid } from '../../src/core/uid.ts'
 import { loadConfig } from '../../src/cmd/config/load-config.ts'
 import { selfSigned } from '../authn/certificate.ts'
-import { makeOrganisation, startTestServer, type TestServer } from '../harness/test-server.ts'
+import { makeOrganisation, makePerson, ok, roleUid, startTestServer, type TestServer } from '../harness/test-server.ts'
 import { registryAccount, startRegistry } from '../parts/registry.ts'
 import { describeWithPart, requirePart } from '../parts/require-part.ts'
 import { OciClient } from '../registry/oci/oci-client.ts'
@@ -36,6 +36,16 @@ async function organisationNamed(server: TestServer, name?: string): Promise<{ g
   const act = { issuer: 'https://issuer.example', subject: 'test', audience: host }
   const { token } = await server.running.signIn.tokens.mint({ identityUid: trustedUid(owner), audiences: [host], act, narrowing: {} })
   return { group, token }
+}
+
+/** What the page takes as given: the API, and a token of an issuer; it is that of an owner of the group. */
+async function externalOwner(server: TestServer, group: string): Promise<{ API: string; OIDC: string }> {
+  const { issuer } = server.devIssuer
+  const person = await makePerson(server, { issuer, subject: 'mover' })
+  const token = await server.operatorToken()
+  ok(await server.rest.call('CreateRoleBinding', { parent: group, roleBinding: { identityUid: person.uid, roleUid: roleUid('owner') } }, { token }))
+  const OIDC = await server.devIssuer.mintDevToken({ subject: 'mover', audience: server.config.baseUrl, lifeSeconds: 600 })
+  return { API: `http://127.0.0.1:${server.config.api.port}`, OIDC }
 }
 
 describeWithPart('registry', 'docs/registry.md', () => {
@@ -73,20 +83,23 @@ describeWithPart('registry', 'docs/registry.md', () => {
 describeWithPart('crane', 'moving a registry in', () => {
   describeWithPart('registry', 'docs/registry.md', () => {
     test('crane cp as the page has it copies every tag of every image, digests as they are', { timeout: 120_000 }, async () => {
-      const script = /```sh\n(crane auth login old[\s\S]*?)```/.exec(page)?.[1] ?? ''
+      const script = [/```sh\n(TOKEN=[\s\S]*?)```/, /```sh\n(crane auth login old[\s\S]*?)```/].map((block) => block.exec(page)?.[1] ?? 'false').join('\n')
       const old = await startRegistry()
       onTestFinished(() => old.stop())
       const server = await startTestServer({ store: 'sqlite' })
       onTestFinished(() => server.stop())
       const { token, group } = await organisationNamed(server, 'acme')
-      const [oldHost, newHost] = [`127.0.0.1:${old.port}`, `127.0.0.1:${server.config.registry.port}`]
+      const [oldHost, newHost] = [`127.0.0.1:${old.port}`, server.config.registry.host]
+      const credential = await externalOwner(server, group)
       const directory = await folder()
       const client = new OciClient(old.port, undefined)
       onTestFinished(() => client.close())
       const pushed: string[] = []
       for (const path of ['nginx', 'redis']) for (const tag of ['1', '2']) pushed.push(`${path}:${tag} ${(await client.pushImage(path, tag)).digest}`)
-      const env = { ...process.env, PATH: `${dirname(requirePart('crane'))}:${process.env['PATH'] ?? ''}`, DOCKER_CONFIG: directory, TOKEN: token }
-      const commands = script.replaceAll('old.example.com', oldHost).replaceAll('registry.example.com', newHost)
+      const env = { ...process.env, PATH: `${dirname(requirePart('crane'))}:${process.env['PATH'] ?? ''}`, DOCKER_CONFIG: directory, ...credential }
+      // Not every machine has jq.
+      const jq = `jq() { node -pe 'JSON.parse(fs.readFileSync(0)).token'; }\n`
+      const commands = jq + script.replaceAll('old.example.com', oldHost).replaceAll('registry.example.com', newHost)
       // The server is in this process: it must be able to answer.
       const shell = spawn('bash', ['-ec', commands], { env, stdio: ['ignore', 'ignore', 'pipe'] })
       const said = text(shell.stderr)
