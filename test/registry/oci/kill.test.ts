@@ -2,8 +2,10 @@ import { randomInt } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
-import { expect, test } from 'vitest'
+import { expect, onTestFinished, test } from 'vitest'
 import { digestOf } from '../../../src/core/digest.ts'
+import { startEtcd } from '../../parts/etcd.ts'
+import { startRegistry } from '../../parts/registry.ts'
 import { makeDevHome, startDev, type DevHome } from '../../process/dev-home.ts'
 import { soakFactor, timeoutUnlessSoaking } from '../../soak/factor.ts'
 import { OciClient, type TestManifest } from './oci-client.ts'
@@ -74,22 +76,54 @@ async function clientOf(home: DevHome): Promise<OciClient> {
   return new OciClient(Number(home.env['TAPROOT_REGISTRY_PORT']), token)
 }
 
-test(
-  `taproot dev: killed ${kills} times while images are pushed, it has the old or the new state of each tag`,
-  { timeout: timeoutUnlessSoaking(240_000) },
-  async () => {
-    const home = await makeDevHome()
+/** Where a server keeps things, what else is killed with it now and then, and how that comes back. */
+interface Setting {
+  readonly home: DevHome
+  killToo(): Promise<void>
+  bringBack(): Promise<void>
+}
+
+async function embedded(): Promise<Setting> {
+  const nothing = (): Promise<void> => Promise.resolve()
+  return { home: await makeDevHome(), killToo: nothing, bringBack: nothing }
+}
+
+/** On etcd, over a distribution registry that is killed as well. */
+async function ofParts(): Promise<Setting> {
+  const [etcd, registry] = await Promise.all([startEtcd(), startRegistry()])
+  onTestFinished(async () => {
+    await Promise.all([etcd.stop(), registry.stop()])
+  })
+  const home = await makeDevHome({
+    TAPROOT_STORE_KIND: 'etcd',
+    TAPROOT_STORE_ETCD_ENDPOINTS: etcd.endpoints.join(','),
+    TAPROOT_REGISTRY_UPSTREAM_URL: registry.url,
+  })
+  return { home, killToo: () => registry.kill(), bringBack: () => registry.restart() }
+}
+
+test.for([
+  ['on the embedded store and upstream', embedded, kills],
+  ['on etcd and a distribution registry that is killed too', ofParts, Math.ceil(kills / 2)],
+] as const)(
+  'taproot dev %s: killed while images are pushed, it has the old or the new state of each tag',
+  { timeout: timeoutUnlessSoaking(300_000) },
+  async ([, set, rounds]) => {
+    const { home, killToo, bringBack } = await set()
     const pushers = ['one', 'two', 'three'].map((tag) => new Pusher(tag))
-    for (let round = 0; round <= kills; round++) {
+    for (let round = 0; round <= rounds; round++) {
       const running = await startDev(home)
       const client = await clientOf(home)
       for (const pusher of pushers) if (round > 0) await pusher.check(client)
       const pushing = pushers.map((pusher) => pusher.push(client))
       await delay(randomInt(pushingMs))
+      const together = round % 2 === 1
+      if (together) await killToo()
       await running.end('SIGKILL')
       await Promise.all(pushing)
       client.close()
+      if (together) await bringBack()
     }
-    expect(pushers.reduce((sum, { moves }) => sum + moves.length, 0)).toBeGreaterThan(kills)
+    expect(pushers.reduce((sum, { moves }) => sum + moves.length, 0)).toBeGreaterThan(rounds)
   },
 )
