@@ -1,3 +1,5 @@
+import { rm } from 'node:fs/promises'
+import { join } from 'node:path'
 import type { JsonObject } from '@bufbuild/protobuf'
 import { expect, test } from 'vitest'
 import { trustedUid } from '../../src/core/uid.ts'
@@ -210,11 +212,13 @@ specSuite('tags', (spec) => {
     at.client.close()
   })
 
-  test('part D.5 a digest that the repo no longer holds can not be restored (code 9)', async () => {
+  test('part D.5 a digest whose bytes the upstream no longer holds can not be restored (code 9)', async () => {
     const at = await registry()
     const [one, two] = [await at.image(), await at.image()]
     for (const digest of [one, two]) await put(at, { name: 'latest', digest })
     expect((await at.client.send('DELETE', `/v2/${at.path}/manifests/${one}`)).status).toBe(202)
+    const files = join(spec.server.config.registry.upstream?.directory ?? '', 'repos', at.repo, 'manifests')
+    await rm(files, { recursive: true })
     const reply = await spec.call('RestoreTag', { repoUid: at.repo, tag: 'latest', digest: one }, { token: at.token })
     expectFailure(reply, { code: 9, reason: 'DIGEST_NOT_FOUND' })
     at.client.close()

@@ -1,6 +1,8 @@
+import { toBinary } from '@bufbuild/protobuf'
 import type { Digest } from '../../core/digest.ts'
 import { randomHex } from '../../core/runtime.ts'
 import type { Uid } from '../../core/uid.ts'
+import { ManifestRecordSchema } from '../../gen/taproot/store/v1/registry_pb.ts'
 import { blobKey } from '../../resources/registry/blobs.ts'
 import { discardNote, discardPrefix, type ContentSort } from '../../resources/registry/discards.ts'
 import { manifestKey, referrerKeyPrefix } from '../../resources/registry/manifest-keys.ts'
@@ -186,12 +188,14 @@ export class RepoCollection {
     for (const digest of garbage.manifests) {
       const manifest = content.manifests.get(digest)
       forget(manifestKey(repo, digest), 'manifest', digest)
-      add(discardNote(repo, 'manifest', manifest?.upstreamDigest || digest))
-      if (manifest !== undefined && manifest.subject !== '') add({ kind: 'delete', key: `${referrerKeyPrefix(repo, manifest.subject)}${digest}` })
+      if (manifest === undefined) continue
+      const record = manifest.deleteTimeMs === 0n ? toBinary(ManifestRecordSchema, manifest) : new Uint8Array()
+      add(discardNote(repo, 'manifest', { digest: manifest.upstreamDigest || digest, record }))
+      if (manifest.subject !== '') add({ kind: 'delete', key: `${referrerKeyPrefix(repo, manifest.subject)}${digest}` })
     }
     for (const digest of garbage.blobs) {
       forget(blobKey(repo, digest), 'blob', digest)
-      add(discardNote(repo, 'blob', content.blobs.get(digest)?.upstreamDigest || digest))
+      add(discardNote(repo, 'blob', { digest: content.blobs.get(digest)?.upstreamDigest || digest }))
     }
     if (writes.size === 0) return true
     // Caches of manifests look at this key.
@@ -208,9 +212,24 @@ export class RepoCollection {
     const { entries } = await store.range({ prefix, limit: 2 * maxAtOnce }, signal)
     if (entries.length === 0) return
     const held = upstreamDigests(await readContent(this.#services, this.#repo, signal))
-    for (const { key, revision } of entries) {
+    // A tag that was made while its manifest went: none is made of one that is gone.
+    const tagged = await readTagged(this.#services, this.#repo, signal)
+    for (const { key, value, revision } of entries) {
       const [sort = '', digest = ''] = key.slice(prefix.length).split('/')
       await mark.assertStanding(signal)
+      if (sort === 'manifest' && tagged.has(digest) && value.length > 0) {
+        const back = manifestKey(this.#repo, digest)
+        const guards: Guard[] = [
+          { kind: 'absent', key: back },
+          { kind: 'unchanged', key, revision },
+        ]
+        const writes: Write[] = [
+          { kind: 'put', key: back, value },
+          { kind: 'delete', key },
+        ]
+        await store.transact({ guards, writes }, signal)
+        continue
+      }
       // The notes are ours: they name a sort and a digest.
       if (!held[sort as ContentSort].has(digest)) await this.#remove(sort as ContentSort, digest as Digest, signal)
       await store.transact({ guards: [{ kind: 'unchanged', key, revision }], writes: [{ kind: 'delete', key }] }, signal)

@@ -88,7 +88,7 @@ export async function forgetBlob(services: Services, { repo, digest }: BlobName,
   const entry = await services.store.get(key, signal)
   if (entry === undefined) throw notFound('Blob', `${repo}@${digest}`)
   const record = fromBinary(BlobRecordSchema, entry.value)
-  const writes: Write[] = [{ kind: 'delete', key }, discardNote(repo, 'blob', record.upstreamDigest)]
+  const writes: Write[] = [{ kind: 'delete', key }, discardNote(repo, 'blob', { digest: record.upstreamDigest })]
   const { committed } = await services.store.transact({ guards: [{ kind: 'unchanged', key, revision: entry.revision }], writes }, signal)
   // Touched, or forgotten by somebody else, in between.
   return committed ? record : forgetBlob(services, { repo, digest }, signal)

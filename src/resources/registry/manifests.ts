@@ -6,14 +6,17 @@ import type { Uid } from '../../core/uid.ts'
 import { ManifestRecordSchema, type ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
 import type { Snapshot } from '../../snapshot/snapshot.ts'
 import { manifestsKey, recordKey } from '../../store/keys.ts'
+import type { Entry, Write } from '../../store/store.ts'
 import { ChangeSet } from '../change-set.ts'
 import { commitPrepared, type Plan } from '../commit.ts'
 import { notFound } from '../faults.ts'
+import type { Extra } from '../kind.ts'
 import type { MutationContext, Services } from '../services.ts'
 import { heldBlob } from './blobs.ts'
 import { manifestIn, manifestKey, referrerKeyPrefix, type ManifestName } from './manifest-keys.ts'
 import { guardEpoch, type Epoch } from './content-epoch.ts'
 import { emitTagDeleted, planMove, planRemoval, readMoveFacts, readTagsAt } from './tag-moves.ts'
+import { tagsAt } from './tags.ts'
 import { writeTraffic, type Traffic } from './traffic.ts'
 
 /** What the repo holds under the digest. */
@@ -112,31 +115,35 @@ export async function putManifest(services: Services, context: MutationContext, 
 export async function removeManifest(services: Services, context: MutationContext, name: ManifestName & { host: string }): Promise<void> {
   const { repo, digest, host } = name
   const key = manifestKey(repo, digest)
-  for (let more = true; more;) {
-    more = await commitPrepared(services, context, {
+  for (let isFirst = true; ; isFirst = false) {
+    await commitPrepared(services, context, {
       prepare: async (signal) => ({ entry: await services.store.get(key, signal), tagged: await readTagsAt(services, name, signal) }),
-      plan: (planning, { entry, tagged }): Plan<boolean> => {
-        const record = entry === undefined ? undefined : fromBinary(ManifestRecordSchema, entry.value)
-        const isGone = record === undefined || record.deleteTimeMs !== 0n
-        if (isGone && tagged.tags.length === 0) throw notFound('Manifest', `${repo}@${digest}`)
+      plan: (planning, { entry, tagged }): Plan<undefined> => {
         const changes = new ChangeSet()
-        if (entry !== undefined && record !== undefined && !isGone) {
-          changes.guard({ kind: 'unchanged', key, revision: entry.revision })
-          changes.write({
-            kind: 'put',
-            key,
-            value: toBinary(ManifestRecordSchema, create(ManifestRecordSchema, { ...record, deleteTimeMs: BigInt(planning.nowMs) })),
-          })
-          if (record.subject !== '') changes.write({ kind: 'delete', key: `${referrerKeyPrefix(repo, record.subject)}${digest}` })
-          changes.write({ kind: 'put', key: manifestsKey(repo), value: Buffer.from(randomHex(services.random, 8)) })
-        }
-        for (const one of tagged.tags) {
+        const isHere = entry !== undefined && manifestIn(entry) !== undefined
+        if (isFirst && !isHere && tagged.length === 0) throw notFound('Manifest', `${repo}@${digest}`)
+        if (isHere) changes.add(deletionOf(services, name, { entry, nowMs: planning.nowMs }))
+        for (const one of tagged) {
           planRemoval(planning, changes, one)
           emitTagDeleted(planning, changes, { uid: one.row.uid, host })
         }
-        return { changes, result: tagged.more }
+        return { changes, result: undefined }
       },
     })
+    // Also those that were made while it went: none is made of one that is gone.
+    await services.replica.barrier(context.signal)
+    if (tagsAt(services.replica.snapshot, repo, digest).length === 0) return
+  }
+}
+
+/** What marks a manifest as deleted. */
+function deletionOf({ random }: Services, { repo, digest }: ManifestName, { entry, nowMs }: { entry: Entry; nowMs: number }): Extra {
+  const record = fromBinary(ManifestRecordSchema, entry.value)
+  const value = toBinary(ManifestRecordSchema, create(ManifestRecordSchema, { ...record, deleteTimeMs: BigInt(nowMs) }))
+  const referrer: Write[] = record.subject === '' ? [] : [{ kind: 'delete', key: `${referrerKeyPrefix(repo, record.subject)}${digest}` }]
+  return {
+    guards: [{ kind: 'unchanged', key: entry.key, revision: entry.revision }],
+    writes: [{ kind: 'put', key: entry.key, value }, ...referrer, { kind: 'put', key: manifestsKey(repo), value: Buffer.from(randomHex(random, 8)) }],
   }
 }
 

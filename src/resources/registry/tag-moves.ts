@@ -41,7 +41,7 @@ export async function readMoveFacts(services: Services, tag: TagName & { digest:
   return { head, manifest: services.content === undefined ? 'unchecked' : manifest }
 }
 
-/** Throws code 9 where the repo does not hold the digest; else sees to it that it goes on to (decisions "Tag create"). */
+/** Throws code 9 where the repo does not hold the digest; else guards that it goes on to (decisions "Tag create"). */
 function assertHeld(changes: ChangeSet, { repo, state: { digest } }: TagName & { state: TagState }, { manifest }: MoveFacts): void {
   if (manifest === 'unchecked') return
   if (manifest === undefined || manifestIn(manifest) === undefined) {
@@ -52,8 +52,6 @@ function assertHeld(changes: ChangeSet, { repo, state: { digest } }: TagName & {
     })
   }
   changes.guard({ kind: 'unchanged', key: manifest.key, revision: manifest.revision })
-  // Rewritten as it is: who removes the manifest at the same moment, and guards it too, finds that somebody counts on it.
-  changes.write({ kind: 'put', key: manifest.key, value: manifest.value })
 }
 
 function changed(record: Tag, state: TagState): TagRecord {
@@ -208,17 +206,14 @@ export function removeTag(services: Services, context: MutationContext, tag: { r
 /** How many tags one transaction removes at most: each is five writes, and four guards or more. */
 const maxTagsAtOnce = 16
 
-/** Some of the tags that point to a digest, with the heads of their histories. `more` tells whether there are others. */
-export interface TagsToRemove {
-  readonly tags: readonly { readonly row: Row; readonly head: Head }[]
-  readonly more: boolean
+/** A tag that goes, with the head of its history. */
+export interface TagToRemove {
+  readonly row: Row
+  readonly head: Head
 }
 
-/** Reads what the removal of the tags of a digest looks at. */
-export async function readTagsAt(services: Services, { repo, digest }: { repo: Uid; digest: Digest }, signal: AbortSignal): Promise<TagsToRemove> {
-  const rows = tagsAt(services.replica.snapshot, repo, digest)
-  const tags = await Promise.all(
-    rows.slice(0, maxTagsAtOnce).map(async (row) => ({ row, head: await readHead(services.store, { repo, name: row.name }, signal) })),
-  )
-  return { tags, more: rows.length > maxTagsAtOnce }
+/** Reads what the removal of tags of a digest looks at: of all of them, or of as many as go at once. */
+export async function readTagsAt(services: Services, { repo, digest }: { repo: Uid; digest: Digest }, signal: AbortSignal): Promise<readonly TagToRemove[]> {
+  const rows = tagsAt(services.replica.snapshot, repo, digest).slice(0, maxTagsAtOnce)
+  return Promise.all(rows.map(async (row) => ({ row, head: await readHead(services.store, { repo, name: row.name }, signal) })))
 }
