@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises'
 import type { Digest } from '../../core/digest.ts'
 import { trustedUid, type Uid } from '../../core/uid.ts'
 import { collectKey } from '../../resources/registry/content-epoch.ts'
@@ -26,6 +27,9 @@ export interface CollectOptions {
   /** Counts only. */
   readonly dryRun?: boolean
 }
+
+/** How long a collection that ends waits for its resignation, in milliseconds. */
+const resignPatienceMs = 500
 
 /** True for the embedded upstream, which leaves more to us than a registry does. */
 export function isEmbedded(upstream: Upstream): upstream is DiskUpstream {
@@ -65,7 +69,8 @@ export class Collector {
     try {
       return await work(AbortSignal.any([signal, leadership.lost]))
     } finally {
-      await leadership.resign()
+      // A store that is gone lets go when the lease runs out: nobody waits for that.
+      await Promise.race([leadership.resign(), delay(resignPatienceMs, undefined, { ref: false })])
     }
   }
 

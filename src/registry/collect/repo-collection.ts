@@ -58,12 +58,13 @@ export class RepoCollection {
 
   /** A repo that is there. With `dryRun` it only counts. Rejects with StoreError, UpstreamError, MarkLost, or the signal's reason. */
   async collect({ graceMs, dryRun }: { graceMs: number; dryRun: boolean }, signal: AbortSignal): Promise<RepoCollected> {
-    const youngAfterMs = this.#services.clock.now() - graceMs
+    const nowMs = this.#services.clock.now()
+    const youngAfterMs = nowMs - graceMs
     const content = await readContent(this.#services, this.#repo, signal)
     const tagged = await readTagged(this.#services, this.#repo, signal)
     const isClean = await this.#isClean(content, tagged, signal)
     if (isClean) return nothing
-    const due = await this.#due({ content, tagged, youngAfterMs, dryRun }, signal)
+    const due = await this.#due({ content, tagged, nowMs, youngAfterMs, dryRun }, signal)
     if (dryRun) return { manifests: due.manifests.length, blobs: due.blobs.length, bytes: bytesOf(content, due.blobs) }
     const find = async (): Promise<{ content: HeldContent; garbage: Garbage }> => {
       const now = await readContent(this.#services, this.#repo, signal)
@@ -103,9 +104,11 @@ export class RepoCollection {
   }
 
   /** The garbage that nobody has needed for the whole grace period; what is garbage since now is noted, and what is not any more is forgotten. */
-  async #due(found: { content: HeldContent; tagged: ReadonlySet<string>; youngAfterMs: number; dryRun: boolean }, signal: AbortSignal): Promise<Due> {
-    const { content, tagged, youngAfterMs, dryRun } = found
-    const nowMs = this.#services.clock.now()
+  async #due(
+    found: { content: HeldContent; tagged: ReadonlySet<string>; nowMs: number; youngAfterMs: number; dryRun: boolean },
+    signal: AbortSignal,
+  ): Promise<Due> {
+    const { content, tagged, nowMs, youngAfterMs, dryRun } = found
     const named = new Set([...(await readNamed(this.#services, this.#repo, signal)), ...tagged])
     const unneeded = garbageOf({ ...content, named }, Infinity)
     const notes = await this.#notes(signal)

@@ -343,7 +343,10 @@ describe.each([
     for (const digest of digests) expect((await host.client.send('GET', `/v2/${repository}/blobs/${digest}`)).status).toBe(200)
   })
 
-  test.runIf(name === 'disk')('bytes that no record tells of go after the grace period', async () => {
+  // Only the embedded upstream can be asked what it has.
+  if (name === 'http') return
+
+  test('bytes that no record tells of go after the grace period', async () => {
     const repository = host.freshRepository()
     const image = await host.client.pushImage(repository, 'latest')
     const repo = repoOf(repository)
