@@ -11,6 +11,7 @@ const layers = {
   resources: ['core', 'store', 'snapshot', 'authn', 'authz', 'gen'],
   api: ['core', 'store', 'snapshot', 'authn', 'authz', 'resources', 'gen'],
   registry: ['core', 'store', 'snapshot', 'authn', 'authz', 'resources', 'gen'],
+  kube: ['core', 'store', 'snapshot', 'authn', 'authz', 'resources', 'gen'],
 }
 
 /** packages (regular expressions on the module's name) -> the folders of src that may import them. */
@@ -22,6 +23,7 @@ const drivers = [
   { packages: ['re2js', 'jose'], folders: ['authn'] },
   { packages: ['undici'], folders: ['authn', 'registry/upstream/http'] },
   { packages: ['commander', 'yaml', 'ajv', 'pino'], folders: ['cmd'] },
+  { packages: ['@kubernetes/client-node'], folders: ['kube/client'] },
   { packages: ['prom-client'], folders: ['api', 'cmd'] },
 ]
 

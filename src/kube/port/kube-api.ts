@@ -57,8 +57,7 @@ export interface ListPage {
 
 /** What a watch tells. A bookmark says only how far it has come. */
 export type WatchEvent =
-  | { readonly type: 'added' | 'modified' | 'deleted'; readonly object: KubeObject }
-  | { readonly type: 'bookmark'; readonly resourceVersion: string }
+  { readonly type: 'added' | 'modified' | 'deleted'; readonly object: KubeObject } | { readonly type: 'bookmark'; readonly resourceVersion: string }
 
 /**
  * How a call failed:
