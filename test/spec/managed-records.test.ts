@@ -74,7 +74,7 @@ specSuite('records that Kubernetes objects own', (spec) => {
     expectFailure(await spec.call('UpdateGroup', request, { token: asEditor }), { code: 9, reason: 'MANAGED_BY_KUBERNETES' })
     expectFailure(await spec.call('UpdateGroup', request, { token: asEditor, forceOwnership: 'true' }), { code: 7 })
     expectFailure(await spec.call('UpdateGroup', request, { token, forceOwnership: 'yes' }), { code: 3 })
-    expectFailure(await spec.call('UpdateGroup', request, { token, forceOwnership: 'false' }), { code: 9 })
+    expectFailure(await spec.call('UpdateGroup', request, { token, forceOwnership: 'false' }), { code: 9, reason: 'MANAGED_BY_KUBERNETES' })
   })
 
   test('architecture 10 an object has one record of a kind, also where two controllers make it at once', async () => {
