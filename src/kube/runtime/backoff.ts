@@ -1,15 +1,9 @@
-import type { Random } from '../../core/runtime.ts'
+import { fractionOf, type Random } from '../../core/runtime.ts'
 
 /** How long failed work waits: `firstMs` after the first failure, twice as long after each further one, `maxMs` at most. */
 export interface Backoff {
   readonly firstMs: number
   readonly maxMs: number
-}
-
-/** A number from 0 up to, without, 1. */
-export function fractionOf(random: Random): number {
-  const bytes = random.bytes(4)
-  return new DataView(bytes.buffer, bytes.byteOffset, 4).getUint32(0) / 2 ** 32
 }
 
 /** How long work that failed `failures` times (1 or more) in a row waits, in milliseconds: half of its time to all of it, so that many do not come back at once. */
