@@ -1,11 +1,12 @@
 import type { Log } from '../../core/log.ts'
 import { randomHex, type Clock, type Random } from '../../core/runtime.ts'
 import { KubeError, type KubeApi, type ObjectMeta, type ObjectType } from '../port/kube-api.ts'
+import { objectTypes } from '../port/object-types.ts'
 import { backoffMs, type Backoff } from './backoff.ts'
 import { microTimeOf } from './micro-time.ts'
 import { pause, systemTimers, type Timers } from './timers.ts'
 
-const eventType: ObjectType = { group: 'events.k8s.io', version: 'v1', kind: 'Event', plural: 'events', namespaced: true }
+const eventType = objectTypes.event
 /** Where Events of objects of the cluster are. */
 const clusterNamespace = 'default'
 /** How many series are known at once, in all and of one object. */

@@ -1,9 +1,10 @@
 import type { Clock } from '../../core/runtime.ts'
-import { KubeError, type KubeApi, type KubeObject, type ObjectDraft, type ObjectType } from '../port/kube-api.ts'
+import { KubeError, type KubeApi, type KubeObject, type ObjectDraft } from '../port/kube-api.ts'
+import { objectTypes } from '../port/object-types.ts'
 import { microTimeOf } from './micro-time.ts'
 import type { Timers } from './timers.ts'
 
-const leaseType: ObjectType = { group: 'coordination.k8s.io', version: 'v1', kind: 'Lease', plural: 'leases', namespaced: true }
+const leaseType = objectTypes.lease
 /** How long a leader that vanished keeps the others waiting. */
 const durationSeconds = 12
 

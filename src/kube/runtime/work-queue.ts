@@ -1,4 +1,5 @@
 import { once } from 'node:events'
+import { setImmediate } from 'node:timers/promises'
 import type { Log } from '../../core/log.ts'
 import type { Random } from '../../core/runtime.ts'
 import { KubeError } from '../port/kube-api.ts'
@@ -152,9 +153,9 @@ class FairWorkQueue implements WorkQueue {
     this.#start()
   }
 
-  /** Begins in a later turn: `#underWork` has the key by then, and many keys do not make one long turn. */
+  /** Begins in a turn of its own: `#underWork` has the key by then, and work that waits for nothing keeps nothing else waiting. */
   async #attempt(key: string, signal: AbortSignal): Promise<{ readonly result: WorkResult | undefined } | { readonly error: unknown }> {
-    await Promise.resolve()
+    await setImmediate()
     try {
       return { result: await this.#options.work(key, signal) }
     } catch (error) {
