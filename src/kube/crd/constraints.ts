@@ -9,8 +9,7 @@ type Constraints = Partial<StructuralSchema>
 const forms: Readonly<Record<string, (value: unknown) => Constraints>> = {
   'string.min_len': (value) => ({ minLength: Number(value) }),
   'string.max_len': (value) => ({ maxLength: Number(value) }),
-  // Characters are never more than bytes: the length also bounds what the rule costs.
-  'string.max_bytes': (value) => ({ maxLength: Number(value), ...rules({ rule: `bytes(self).size() <= ${Number(value)}`, message: `at most ${Number(value)} bytes` }) }),
+  'string.max_bytes': (value) => bytesForm(Number(value)),
   'string.pattern': (value) => ({ pattern: String(value) }),
   'string.in': (value) => ({ enum: [...(value as Iterable<string>)] }), // the rule is a list of strings
   'int32.gte': (value) => ({ minimum: Number(value) }),
@@ -23,12 +22,21 @@ const forms: Readonly<Record<string, (value: unknown) => Constraints>> = {
   'enum.not_in': () => ({}),
 }
 
+/** Up to here bytes are counted: a rule costs by the text's length, and rules that could cost too much are refused. */
+const mostCountedBytes = 100_000
+
+/** Characters are never more than bytes. Beyond what is counted, more bytes than that are for the record's own check to find. */
+function bytesForm(most: number): Constraints {
+  const counted = rules({ rule: `bytes(self).size() <= ${most}`, message: `at most ${most} bytes` })
+  return { maxLength: most, ...(most <= mostCountedBytes && counted) }
+}
+
 /** The rules that are about what a list or a map holds. */
 const innerRules: ReadonlySet<string> = new Set(['repeated.items', 'map.keys', 'map.values'])
 
 /** Each rule of buf.validate for the keys of a map -> the rule of the map. */
 const keyForms: Readonly<Record<string, (value: unknown) => ValidationRule>> = {
-  'string.min_len': (value) => ({ rule: `self.all(key, key.size() >= ${Number(value)})`, message: `keys have at least ${Number(value)} characters` }),
+  'string.min_len': (value) => ({ rule: `self.all(key, key.size() >= ${Number(value)})`, message: `keys have at least ${Number(value)} character${Number(value) === 1 ? '' : 's'}` }),
   'string.max_len': (value) => ({ rule: `self.all(key, key.size() <= ${Number(value)})`, message: `keys have at most ${Number(value)} characters` }),
 }
 
