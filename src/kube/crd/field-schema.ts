@@ -98,13 +98,13 @@ function expressionRule(field: DescField): Partial<StructuralSchema> {
 
 /** What is required is not empty; what is not may be, where its rules say so. */
 function emptinessOf(field: DescField, schema: StructuralSchema): StructuralSchema {
+  const takesEmpty = schema.pattern === undefined || new RegExp(schema.pattern).test('')
   if (fieldAccess(field).required) {
-    if (schema.type === 'string' && schema.format === undefined) return { minLength: 1, ...schema }
+    if (schema.type === 'string') return takesEmpty ? { minLength: 1, ...schema } : schema
     if (schema.type === 'array') return { minItems: 1, ...schema }
     return schema.additionalProperties === undefined ? schema : { minProperties: 1, ...schema }
   }
-  if (!ignoresEmpty(rulesOf(field)) || schema.pattern === undefined || new RegExp(schema.pattern).test('')) return schema
-  return { ...schema, pattern: `^$|${schema.pattern}` }
+  return ignoresEmpty(rulesOf(field)) && !takesEmpty ? { ...schema, pattern: `^$|${schema.pattern ?? ''}` } : schema
 }
 
 function bareSchema(field: DescField, comments: Comments, rules: FieldRules | undefined): StructuralSchema {

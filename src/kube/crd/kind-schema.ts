@@ -94,7 +94,14 @@ export function objectSchema(kind: ObjectKind, comments: Comments): StructuralSc
     properties: { spec, status: statusSchema },
   }
   const name = spec.properties?.['name']
-  return name === undefined ? schema : withConstraints(schema, { 'x-kubernetes-validations': [nameRule(name)] })
+  return name === undefined || takesEveryObjectName(name) ? schema : withConstraints(schema, { 'x-kubernetes-validations': [nameRule(name)] })
+}
+
+/** Names of objects are between these; all are made of the same characters. */
+const extremeNames: readonly string[] = ['a', 'a-1.b', 'a'.repeat(253)]
+
+function takesEveryObjectName({ pattern = '', maxLength = Infinity }: StructuralSchema): boolean {
+  return extremeNames.every((name) => name.length <= maxLength && new RegExp(pattern).test(name))
 }
 
 /** The object's own name has to do for the record where the spec has none. */
