@@ -48,10 +48,22 @@ const size = (schema: StructuralSchema, name: 'maxLength' | 'maxItems' | 'minIte
 const keywords: Readonly<Record<string, (subject: Subject) => Values>> = {
   type: ({ schema, value }) => ({ accepted: [value], refused: [schema.type === 'string' ? 7 : 'text'], complaint: /must be of type|Invalid value/ }),
   enum: ({ schema }) => ({ accepted: schema.enum ?? [], refused: ['Nonsense', ''], complaint: /supported values/ }),
-  pattern: ({ schema, value }) => ({ accepted: [value], refused: strange.filter((candidate) => !new RegExp(schema.pattern ?? '').test(candidate)).slice(0, 1), complaint: /should match/ }),
-  format: ({ schema, value }) => ({ accepted: [value], refused: schema.format === 'date-time' ? ['yesterday', '2026-13-45T99:00:00Z'] : [], complaint: /date-time/ }),
+  pattern: ({ schema, value }) => ({
+    accepted: [value],
+    refused: strange.filter((candidate) => !new RegExp(schema.pattern ?? '').test(candidate)).slice(0, 1),
+    complaint: /should match/,
+  }),
+  format: ({ schema, value }) => ({
+    accepted: [value],
+    refused: schema.format === 'date-time' ? ['yesterday', '2026-13-45T99:00:00Z'] : [],
+    complaint: /date-time/,
+  }),
   minLength: ({ value }) => ({ accepted: [value], refused: [''], complaint: /should be at least 1 char/ }),
-  maxLength: ({ schema, value }) => ({ accepted: text(size(schema, 'maxLength'), schema, value), refused: ['a'.repeat(size(schema, 'maxLength') + 1)], complaint: /may not be more than/ }),
+  maxLength: ({ schema, value }) => ({
+    accepted: text(size(schema, 'maxLength'), schema, value),
+    refused: ['a'.repeat(size(schema, 'maxLength') + 1)],
+    complaint: /may not be more than/,
+  }),
   minimum: ({ schema }) => ({ accepted: [size(schema, 'minimum')], refused: [size(schema, 'minimum') - 1], complaint: /greater than or equal to/ }),
   maximum: ({ schema }) => ({ accepted: [size(schema, 'maximum')], refused: [size(schema, 'maximum') + 1], complaint: /less than or equal to|int32/ }),
   minItems: ({ value }) => ({ accepted: [value], refused: [[]], complaint: /should have at least/ }),
@@ -128,11 +140,25 @@ function* casesAt(kind: string, place: Place, schema: StructuralSchema): Generat
     if (values === undefined) throw new Error(`no cases for ${keyword}`)
     const { accepted, refused, complaint } = values
     if (refused.length === 0) continue
-    yield { title: `${kind} ${placeName(place)} ${keyword}`, kind, accepted: accepted.map(at), refused: refused.map(at), field: fieldAt(base, place), complaint }
+    yield {
+      title: `${kind} ${placeName(place)} ${keyword}`,
+      kind,
+      accepted: accepted.map(at),
+      refused: refused.map(at),
+      field: fieldAt(base, place),
+      complaint,
+    }
   }
   for (const name of schema.required ?? []) {
     const without = replaced(base, [...place, name], undefined) as ObjectParts // as above
-    yield { title: `${kind} ${placeName([...place, name])} required`, kind, accepted: [base], refused: [without], field: fieldAt(base, [...place, name]), complaint: /Required value/ }
+    yield {
+      title: `${kind} ${placeName([...place, name])} required`,
+      kind,
+      accepted: [base],
+      refused: [without],
+      field: fieldAt(base, [...place, name]),
+      complaint: /Required value/,
+    }
   }
 }
 

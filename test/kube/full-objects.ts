@@ -10,10 +10,7 @@ const claims = { claims: { team: 'web' }, claimPatterns: { ref: 'refs/.*' } }
 
 /** Valid specs of every kind that between them have every field. */
 export const fullSpecs: Readonly<Record<string, readonly Readonly<Record<string, unknown>>[]>> = {
-  PlatformGroup: [
-    { parentRef, name: 'web team', ...records },
-    { parentRef: { uid: childUid } },
-  ],
+  PlatformGroup: [{ parentRef, name: 'web team', ...records }, { parentRef: { uid: childUid } }],
   PlatformIdentity: [
     { ...account, claimMatch: { issuer: 'https://idp.example', subject: 'ann', audience: 'taproot', ...claims } },
     { ...account, parentRef: { uid: rootUid }, claimMatch: { issuerPattern: 'https://.*', subjectPattern: 'a.*', audiencePattern: 'tap.*' } },
@@ -66,7 +63,7 @@ export const fullSpecs: Readonly<Record<string, readonly Readonly<Record<string,
     {
       namespaceSelector: { matchNames: ['team-web'], matchLabels: { tier: 'gold' } },
       groupUid: rootUid,
-      allowedKinds: ['PlatformGroup', 'PlatformRepo'],
+      allowedKinds: ['PlatformRepo'],
       maxRole: { builtIn: 'editor' },
       allowAdoption: true,
       onNamespaceDelete: 'Delete',
@@ -83,6 +80,13 @@ export const fullStatus = {
   lastSyncTime: '2026-01-01T00:00:00Z',
   resolved: { parent: rootUid, identity: childUid, role: rootUid },
   conditions: [
-    { type: 'Ready', status: 'True', reason: 'Reconciled', message: 'The record is as the spec says.', observedGeneration: 1, lastTransitionTime: '2026-01-01T00:00:00Z' },
+    {
+      type: 'Ready',
+      status: 'True',
+      reason: 'Reconciled',
+      message: 'The record is as the spec says.',
+      observedGeneration: 1,
+      lastTransitionTime: '2026-01-01T00:00:00Z',
+    },
   ],
 }

@@ -33,7 +33,13 @@ function referenceCases(kind: string, field: string, ways: Spec): readonly RuleC
   const sent = (reference: unknown): RuleInput => withFields(kind, { [field]: reference })
   const change = (from: unknown, to: unknown): RuleInput => ({ before: sent(from).spec, ...sent(to) })
   return [
-    { kind, at, rule: `exactly one of ${Object.keys(ways).join(', ')}`, accepted: given.map(sent), refused: [sent({}), sent({ ...one, ...other }), sent(ways)] },
+    {
+      kind,
+      at,
+      rule: `exactly one of ${Object.keys(ways).join(', ')}`,
+      accepted: given.map(sent),
+      refused: [sent({}), sent({ ...one, ...other }), sent(ways)],
+    },
     { kind, at, rule: `${field} never changes`, accepted: [change(one, one)], refused: [change(one, other), change({ name: 'web' }, { name: 'other' })] },
   ]
 }
@@ -42,7 +48,16 @@ function referenceCases(kind: string, field: string, ways: Spec): readonly RuleC
 function nameCase(kind: string, bad: string): RuleCase {
   const { name: _, ...spec } = first(kind)
   const rule = 'metadata.name is no name for the record: give it one in spec.name'
-  return { kind, at: '', rule, accepted: [{ name: 'a-good-name', spec }, { name: bad, spec: { ...spec, name: 'a good name' } }], refused: [{ name: bad, spec }] }
+  return {
+    kind,
+    at: '',
+    rule,
+    accepted: [
+      { name: 'a-good-name', spec },
+      { name: bad, spec: { ...spec, name: 'a good name' } },
+    ],
+    refused: [{ name: bad, spec }],
+  }
 }
 
 const claimMatch = { issuer: 'https://idp.example', subject: 'ann' }
@@ -56,7 +71,13 @@ function pairCase(at: string, [one, other]: readonly [string, string], { others,
   const none = sent({})
   const either = [sent({ [one]: 'x' }), sent({ [other]: 'x' })]
   const rule = `${optional ? 'at most' : 'exactly'} one of ${one}, ${other}`
-  return { kind, at: `spec.${at}`, rule, accepted: optional ? [...either, none] : either, refused: [sent({ [one]: 'x', [other]: 'x' }), ...(optional ? [] : [none])] }
+  return {
+    kind,
+    at: `spec.${at}`,
+    rule,
+    accepted: optional ? [...either, none] : either,
+    refused: [sent({ [one]: 'x', [other]: 'x' }), ...(optional ? [] : [none])],
+  }
 }
 
 /** A field that is a pattern. */
@@ -73,21 +94,34 @@ function patternCase(at: string, field: string, others: Spec): RuleCase {
 
 /** The keys of a map. */
 function keyCases(kind: string, at: string, sent: (map: Spec) => RuleInput): readonly RuleCase[] {
-  const case_ = (rule: string, good: string, bad: string): RuleCase => ({ kind, at, rule, accepted: [sent({ [good]: 'x' })], refused: [sent({ [bad]: 'x' }), sent({ a: 'x', [bad]: 'x' })] })
+  const case_ = (rule: string, good: string, bad: string): RuleCase => ({
+    kind,
+    at,
+    rule,
+    accepted: [sent({ [good]: 'x' })],
+    refused: [sent({ [bad]: 'x' }), sent({ a: 'x', [bad]: 'x' })],
+  })
   return [case_('keys have at least 1 character', 'a', ''), case_('keys have at most 255 characters', 'é'.repeat(255), 'a'.repeat(256))]
 }
 
 const overlay = (fields: Spec): RuleInput => withFields('PlatformRepo', { customOverlay: fields })
 const { claimMatch: __, ...account } = first('PlatformIdentity')
 const keys = { issuer: 'https://idp.example', subject: 'ann' }
-const ways = { claimMatch, staticKeys: { ...keys, issuerKeys: '{}' }, awsIdentity: { awsAccount: '123456789012', arn: 'a', userId: 'u' }, serviceAccountRef: { name: 'ci' } }
+const ways = {
+  claimMatch,
+  staticKeys: { ...keys, issuerKeys: '{}' },
+  awsIdentity: { awsAccount: '123456789012', arn: 'a', userId: 'u' },
+  serviceAccountRef: { name: 'ci' },
+}
 const aws = { awsAccount: '123456789012' }
 const certificate = (content: string): RuleInput => overlay({ certificates: { additional: [{ name: 'ca', content }] } })
 const namedGroup = { name: 'web', uid: rootUid }
 
 /** Every rule of crds/, with objects on both sides of it. */
 export const ruleCases: readonly RuleCase[] = [
-  ...['PlatformGroup', 'PlatformIdentity', 'PlatformRole', 'PlatformRoleBinding', 'PlatformRepo'].flatMap((kind) => referenceCases(kind, 'parentRef', namedGroup)),
+  ...['PlatformGroup', 'PlatformIdentity', 'PlatformRole', 'PlatformRoleBinding', 'PlatformRepo'].flatMap((kind) =>
+    referenceCases(kind, 'parentRef', namedGroup),
+  ),
   ...referenceCases('PlatformRoleBinding', 'identityRef', { name: 'web', uid: childUid }),
   ...referenceCases('PlatformRoleBinding', 'roleRef', { name: 'web', uid: childUid, builtIn: 'viewer' }),
   {
@@ -112,7 +146,9 @@ export const ruleCases: readonly RuleCase[] = [
     accepted: Object.entries(ways).map(([way, value]) => ({ spec: { ...account, [way]: value } })),
     refused: [
       { spec: account },
-      ...Object.entries(ways).map(([way, value]) => ({ spec: { ...account, [way]: value, ...(way === 'claimMatch' ? { serviceAccountRef: ways.serviceAccountRef } : { claimMatch }) } })),
+      ...Object.entries(ways).map(([way, value]) => ({
+        spec: { ...account, [way]: value, ...(way === 'claimMatch' ? { serviceAccountRef: ways.serviceAccountRef } : { claimMatch }) },
+      })),
     ],
   },
   pairCase('claimMatch', ['issuer', 'issuerPattern'], { others: { subject: 'ann' } }),
@@ -169,5 +205,7 @@ export const ruleCases: readonly RuleCase[] = [
 
 /** `PlatformIdentity spec.claimMatch: exactly one of issuer, issuerPattern`, for each rule of a kind's schema. */
 export function ruleNames(kind: string): readonly string[] {
-  return [...schemasIn(schemaOf(kind))].flatMap(([place, schema]) => (schema['x-kubernetes-validations'] ?? []).map(({ message }) => `${kind} ${placeName(place)}: ${message}`))
+  return [...schemasIn(schemaOf(kind))].flatMap(([place, schema]) =>
+    (schema['x-kubernetes-validations'] ?? []).map(({ message }) => `${kind} ${placeName(place)}: ${message}`),
+  )
 }

@@ -77,7 +77,9 @@ function isRequired(field: DescField): boolean {
   if (field.fieldKind === 'scalar' && field.scalar === ScalarType.BOOL) return false
   if (fieldAccess(field).required) return true
   const rules = rulesOf(field)
-  return field.oneof === undefined && rules !== undefined && !ignoresEmpty(rules) && constraintsOf(rules).some((part) => (part.minItems ?? part.minLength ?? 0) > 0)
+  return (
+    field.oneof === undefined && rules !== undefined && !ignoresEmpty(rules) && constraintsOf(rules).some((part) => (part.minItems ?? part.minLength ?? 0) > 0)
+  )
 }
 
 /** One field, with its meaning and its constraints. */
@@ -131,7 +133,10 @@ function bareSchema(field: DescField, comments: Comments, rules: FieldRules | un
 function elementSchema(field: DescField & { fieldKind: 'list' | 'map' }, comments: Comments, rules: FieldRules | undefined): StructuralSchema {
   const bare =
     field.message !== undefined
-      ? { description: descriptionOf(comments, field.message.typeName, `${field.parent.typeName}.${field.name}`), ...messageSchema(field.message, { comments }) }
+      ? {
+          description: descriptionOf(comments, field.message.typeName, `${field.parent.typeName}.${field.name}`),
+          ...messageSchema(field.message, { comments }),
+        }
       : field.enum !== undefined
         ? enumSchema(field.enum, rules)
         : scalarSchema(field.scalar, field)

@@ -79,7 +79,9 @@ function named({ type }: ObjectKind, { name, ...others }: Readonly<Record<string
 
 /** A reference that may be absent neither comes nor goes. */
 function rulesOfSpec({ references }: ObjectKind, rules: readonly ValidationRule[]): Partial<StructuralSchema> {
-  const fixed = references.filter(({ optional }) => optional).map(({ field }) => ({ rule: `has(self.${field}) == has(oldSelf.${field})`, message: `${field} never changes` }))
+  const fixed = references
+    .filter(({ optional }) => optional)
+    .map(({ field }) => ({ rule: `has(self.${field}) == has(oldSelf.${field})`, message: `${field} never changes` }))
   const all = [...rules, ...fixed]
   return all.length === 0 ? {} : { 'x-kubernetes-validations': all }
 }
