@@ -118,6 +118,21 @@ describe('a client', () => {
 })
 
 describe('taproot pull-token', () => {
+  test('without a token says which file it looked for, and how another is named', async () => {
+    const { env, cwd } = await makeDevHome()
+    const run = (...args: string[]): ReturnType<typeof runProcess> => runProcess({ args: ['pull-token', 'list', ...args], env, cwd })
+    for (const [args, file] of [
+      [[], '.taproot/token'],
+      [['--token-file', 'no/such-file'], 'no/such-file'],
+    ] as const) {
+      const { code, stdout, stderr } = await run(...args)
+      expect({ code, stdout }).toEqual({ code: 1, stdout: '' })
+      expect(stderr.trimEnd().split('\n')).toHaveLength(1)
+      expect(stderr).toContain(file)
+      expect(stderr).toContain('--token-file')
+    }
+  })
+
   test('create, list, revoke against a running server, with a line to paste', async () => {
     const home = await makeDevHome()
     await startDev(home)
