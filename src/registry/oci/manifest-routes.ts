@@ -121,10 +121,8 @@ async function keepManifest(
   await whileUncollected(async () => {
     const epoch = await contentEpoch(host.services, repo, signal)
     await putUpstream(host, repo, { parsed, bytes, signal })
-    // What another replica has just made of the tag is to be seen.
-    await host.services.replica.barrier(signal)
     await recordManifest(host.services, mutation, { repo, digest, record, traffic, epoch, ...(tag === undefined ? {} : { tag }) })
-  }, isTaken)
+  })
 }
 
 /** Up to this many keys are read at once. */
@@ -140,11 +138,6 @@ async function assertHeld(host: OciHost, repo: Uid, { record, signal }: { record
     const missing = part.find((_digest, index) => held[index] === undefined)
     if (missing !== undefined) throw unknownBlob(missing)
   }
-}
-
-/** Somebody else made the tag at the same moment: it is to be moved, not made. */
-function isTaken(error: unknown): boolean {
-  return error instanceof DomainError && error.code === 6
 }
 
 /** What the upstream will not take is the client's fault where the repo lacks what it refers to, or the upstream knows less than we do. */
