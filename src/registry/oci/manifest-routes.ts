@@ -1,10 +1,10 @@
 import { isDigest, type Digest } from '../../core/digest.ts'
 import { DomainError } from '../../core/errors.ts'
 import type { Uid } from '../../core/uid.ts'
-import type { BlobRecord, BlobReference, ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
+import type { BlobRecord, BlobReference } from '../../gen/taproot/store/v1/registry_pb.ts'
 import { forgetBlob, heldBlob, type BlobName } from '../../resources/registry/blobs.ts'
 import { contentEpoch } from '../../resources/registry/content-epoch.ts'
-import { heldManifest, putManifest as recordManifest, removeManifest } from '../../resources/registry/manifests.ts'
+import { heldManifest, missingReferences, putManifest as recordManifest, removeManifest } from '../../resources/registry/manifests.ts'
 import { removeTag } from '../../resources/registry/tag-moves.ts'
 import { tagNamed, tagOf } from '../../resources/registry/tags.ts'
 import type { Services } from '../../resources/services.ts'
@@ -114,7 +114,9 @@ async function keepManifest(
   const { digest, record } = parsed
   const { signal } = exchange
   await leaveOutForeign(host, repo, { parsed, signal })
-  await assertHeld(host, repo, { record, signal })
+  // Before anything is put upstream: a manifest that is refused leaves no bytes there. It is looked at again where it is recorded.
+  const [missing] = await missingReferences(host.services, { repo, record }, signal)
+  if (missing !== undefined) throw unknownBlob(missing)
   record.architecture = await architectureOf(host, repo, { config: parsed.imageConfig, signal })
   const traffic = { ...trafficOf(host, exchange), repository: entry.repository, tag: tag ?? '', digest, type: 'manifest' }
   const mutation = mutationOf(entry, exchange, 'push')
@@ -123,21 +125,6 @@ async function keepManifest(
     await putUpstream(host, repo, { parsed, bytes, signal })
     await recordManifest(host.services, mutation, { repo, digest, record, traffic, epoch, ...(tag === undefined ? {} : { tag }) })
   })
-}
-
-/** Up to this many keys are read at once. */
-const readsAtOnce = 64
-
-/** Looked at before anything is put upstream: a manifest that is refused leaves no bytes there. It is looked at again where it is recorded. */
-async function assertHeld(host: OciHost, repo: Uid, { record, signal }: { record: ManifestRecord; signal: AbortSignal }): Promise<void> {
-  const isHeld = record.children.length > 0 ? heldManifest : heldBlob
-  const digests = referencesOf(record)
-  for (let at = 0; at < digests.length; at += readsAtOnce) {
-    const part = digests.slice(at, at + readsAtOnce)
-    const held = await Promise.all(part.map((digest) => isHeld(host.services, { repo, digest }, signal)))
-    const missing = part.find((_digest, index) => held[index] === undefined)
-    if (missing !== undefined) throw unknownBlob(missing)
-  }
 }
 
 /** What the upstream will not take is the client's fault where the repo lacks what it refers to, or the upstream knows less than we do. */
