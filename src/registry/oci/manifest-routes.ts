@@ -10,6 +10,7 @@ import { tagNamed, tagOf } from '../../resources/registry/tags.ts'
 import type { Services } from '../../resources/services.ts'
 import type { Entry } from '../gate.ts'
 import { RegistryError } from '../registry-error.ts'
+import { readBounded } from '../upstream/bounded-read.ts'
 import { UpstreamError } from '../upstream/upstream.ts'
 import type { Exchange } from './exchange.ts'
 import type { CachedManifest } from './manifest-cache.ts'
@@ -180,9 +181,9 @@ async function architectureOf(host: OciHost, repo: Uid, source: { config: BlobRe
   if (held.size > maxConfigBytes) return ''
   const blob = await host.upstream.readBlob(repo, { digest: held.upstreamDigest as Digest }, signal) // a cast: the record holds nothing else
   if (blob === undefined) throw unknownBlob(config.digest)
-  const chunks: Buffer[] = []
-  for await (const chunk of blob.body as AsyncIterable<Buffer>) chunks.push(chunk)
-  return architectureIn(Buffer.concat(chunks))
+  const read = await readBounded(blob.body, maxConfigBytes)
+  if (read.kind === 'broken') throw read.cause
+  return read.kind === 'whole' ? architectureIn(read.bytes) : ''
 }
 
 /** DELETE by tag takes the tag alone, by digest the manifest and all its tags. */
