@@ -121,7 +121,13 @@ async function work(options: ControllerOptions, world: World, leadership: Leader
   const { random, log, observer } = options
   const reconciler = createReconciler(world, observer)
   const mirror = world.mirror.enabled ? createMirror(world) : undefined
-  const shared = { workers, log, random, groupOf: (key: string) => parseKey(key).namespace, ...(options.timers === undefined ? {} : { timers: options.timers }) }
+  const shared = {
+    workers,
+    log,
+    random,
+    groupOf: (key: string) => parseKey(key).namespace,
+    ...(options.timers === undefined ? {} : { timers: options.timers }),
+  }
   // What is begun after the Lease is lost is not begun at all.
   const whileLeading =
     (reconcile: Reconciler['reconcile']): Reconciler['reconcile'] =>
