@@ -1,10 +1,11 @@
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
-import type { KubeApi, KubeObject, ListPage, ObjectType } from '../../src/kube/port/kube-api.ts'
+import { KubeError, type KubeApi, type KubeObject, type ObjectType, type WatchEvent } from '../../src/kube/port/kube-api.ts'
 import { createInformer, type Informer, type InformerOptions } from '../../src/kube/runtime/informer.ts'
 import { startKube, type Kube } from '../parts/kube.ts'
 import { describeWithPart } from '../parts/require-part.ts'
 import { silentLog } from '../store/store-harness.ts'
 import { until } from '../process/ops.ts'
+import { FakeTimers, settled } from './fake-timers.ts'
 import { clientOf, compact, configMap, configMaps, freshNamespace, proxyTo, random, signal, valueOf } from './kube-bench.ts'
 
 interface Bench {
@@ -119,7 +120,7 @@ describeWithPart('kube-apiserver', 'an informer', () => {
     expect([told, lists]).toEqual([['+old=0', '+new=1'], [1]])
   })
 
-  test('lists anew where its version has expired, and tells what came, changed and went meanwhile', async () => {
+  test('lists anew where its version has expired, and tells what came, changed and went meanwhile', { timeout: 90_000 }, async () => {
     const { informer, told, lists, proxy, get, write, remove } = await far()
     await write('left', '1')
     await write('made-anew', '1')
@@ -207,21 +208,103 @@ describeWithPart('kube-apiserver', 'an informer', () => {
     }
     await Promise.all(Array.from({ length: 32 }, lane))
     const limits: number[] = []
-    const counting: KubeApi = Object.create(api, {
-      list: {
-        value: async (...[type, options, until]: Parameters<KubeApi['list']>): Promise<ListPage> => {
-          const page = await api.list(type, options, until)
-          limits.push(page.items.length)
-          return page
-        },
-      },
-    }) as KubeApi // a cast of what has all methods of the client
+    const list: KubeApi['list'] = async (...args) => {
+      const page = await api.list(...args)
+      limits.push(page.items.length)
+      return page
+    }
     const startedAt = performance.now()
-    const { informer, lists } = watching({ api: counting, type: configMaps, selection: { namespace } })
+    const { informer, lists } = watching({ api: { list, watch: api.watch.bind(api) }, type: configMaps, selection: { namespace } })
     await informer.synced
     expect([informer.size, lists, limits]).toEqual([10_000, [10_000], Array.from({ length: 20 }, () => 500)])
     expect(performance.now() - startedAt).toBeLessThan(60_000)
   })
+})
+
+/** An object at a version. */
+function at(resourceVersion: string, name: string, value = resourceVersion): KubeObject {
+  return { ...configMap(name, { value }), metadata: { name, namespace: 'default', uid: `uid-${name}`, resourceVersion } }
+}
+
+/** A server that answers what the test says: one list after the other, one watch after the other, each of which then ends, or fails, or goes on in silence. */
+function scripted(lists: readonly (readonly KubeObject[] | KubeError)[], watches: readonly (readonly (WatchEvent | KubeError | 'end')[])[]) {
+  const [remainingLists, remainingWatches, asked] = [[...lists], [...watches], [] as string[]]
+  const list: KubeApi['list'] = () => {
+    const items = remainingLists.shift() ?? []
+    if (items instanceof KubeError) return Promise.reject(items)
+    return Promise.resolve({
+      items,
+      resourceVersion: items.reduce((latest, { metadata }) => String(Math.max(Number(latest), Number(metadata.resourceVersion))), '1'),
+    })
+  }
+  const watch: KubeApi['watch'] = async function* (_type, { resourceVersion }, until) {
+    asked.push(resourceVersion)
+    for (const step of remainingWatches.shift() ?? []) {
+      if (step === 'end') return
+      if (step instanceof KubeError) throw step
+      yield step
+    }
+    await new Promise((_, reject) => until.addEventListener('abort', () => reject(until.reason as Error)))
+  }
+  return { list, watch, asked }
+}
+
+test('an informer drops what is older than what it has', async () => {
+  const api = scripted(
+    [[at('10', 'a')]],
+    [
+      [
+        { type: 'modified', object: at('10', 'a', 'late') },
+        { type: 'deleted', object: at('12', 'b') },
+        { type: 'added', object: at('13', 'c') },
+      ],
+    ],
+  )
+  const { informer, told } = watching({ api, type: configMaps })
+  await until(() => informer.size === 2)
+  informer.observe(at('9', 'a', 'older'))
+  informer.observe(at('13', 'a', 'the watch is past it'))
+  informer.observe(at('14', 'a'))
+  informer.observe(at('9', 'd', 'gone meanwhile'))
+  expect(told).toEqual(['+a=10', '+c=13', '~a=14'])
+})
+
+test('an informer lists anew from a server that has gone back to a backup, and takes what it says', async () => {
+  const api = scripted(
+    [[at('90', 'a'), at('100', 'b')], [at('50', 'a')]],
+    [
+      [
+        { type: 'bookmark', resourceVersion: '110' },
+        { type: 'bookmark', resourceVersion: '60' },
+      ],
+    ],
+  )
+  const { told, lists } = watching({ api, type: configMaps })
+  await until(() => lists.length === 2)
+  expect(told).toEqual(['+a=90', '+b=100', '-b', '~a=50'])
+  await until(() => api.asked.length === 2)
+  expect(api.asked).toEqual(['100', '50'])
+})
+
+test('an informer tries again what fails, later each time and not earlier than it is asked to, and at once again after something was told', async () => {
+  const timers = new FakeTimers()
+  const failure = new KubeError('unavailable', 'down')
+  const told: WatchEvent = { type: 'bookmark', resourceVersion: '5' }
+  const api = scripted(
+    [failure, failure, new KubeError('throttled', 'slow', { retryAfterMs: 20_000 }), [at('3', 'a')]],
+    [[failure], [told, failure], ['end'], [{ ...told, resourceVersion: '6' }, 'end'], []],
+  )
+  const full = { bytes: (count: number) => new Uint8Array(count).fill(255) }
+  const { informer } = watching({ api, type: configMaps, timers, random: full })
+  const waits: number[] = []
+  for (let i = 0; i < 6; i++) {
+    await settled()
+    waits.push(Math.round(timers.nextInMs ?? 0))
+    await timers.pass(timers.nextInMs ?? 0)
+  }
+  expect(waits).toEqual([500, 1000, 20_000, 4000, 500, 1000])
+  expect(informer.state).toEqual({ is: 'watching', resourceVersion: '6' })
+  expect(api.asked).toEqual(['3', '3', '5', '5', '6'])
 })
 
 /** The custom resource definition of a type that holds anything. */

@@ -27,7 +27,7 @@ export interface Act {
 }
 
 const { endpoint, lease, identity, skewMs, lingerMs } = JSON.parse(process.argv[2] ?? '') as CandidateOptions // a cast of what the test wrote
-const actEveryMs = 10
+const actEveryMs = 20
 const random = { bytes: (count: number): Uint8Array => randomBytes(count) }
 const api = createKubeClient({ endpoint, userAgent: 'taproot-test', random })
 const stopping = new AbortController()
