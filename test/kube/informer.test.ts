@@ -199,6 +199,38 @@ describeWithPart('kube-apiserver', 'an informer', () => {
     expect(Number((informer.state as { resourceVersion: string }).resourceVersion)).toBeGreaterThanOrEqual(Number(resourceVersion))
   })
 
+  test('ends up with what the server has, never going back, whatever the network does meanwhile', { timeout: 120_000 }, async () => {
+    const { informer, proxy, namespace, near, write, remove } = await far({ silenceMs: 500 })
+    const replayed = new Map(Array.from(informer.list(), (object) => [object.metadata.name, object]))
+    const wrong: string[] = []
+    informer.onChange((before, after) => {
+      const name = (after ?? before)?.metadata.name ?? ''
+      if (replayed.get(name) !== before) wrong.push(`${name}: told of another one before`)
+      if (Number(after?.metadata.resourceVersion ?? Infinity) <= Number(before?.metadata.resourceVersion ?? 0)) wrong.push(`${name} went back`)
+      if (after === undefined) replayed.delete(name)
+      else replayed.set(name, after)
+    })
+    const pick = (count: number): number => (random.bytes(1)[0] ?? 0) % count
+    for (let step = 0; step < 300; step++) {
+      const name = `n${pick(10)}`
+      if (pick(3) === 0) await remove(name)
+      else {
+        const written = await write(name, String(step))
+        if (pick(2) === 0) informer.observe(written)
+      }
+      if (step % 20 === 0) [() => proxy.cut(), () => proxy.stall(), () => proxy.resume()][pick(3)]?.()
+    }
+    proxy.cut()
+    proxy.resume()
+    await write('last', 'last')
+    await until(() => informer.get({ namespace, name: 'last' }) !== undefined, 60_000)
+    const { items } = await near.list(configMaps, { namespace, limit: 500 }, signal)
+    const versions = (objects: Iterable<KubeObject>): string[] => Array.from(objects, ({ metadata }) => `${metadata.name}@${metadata.resourceVersion}`).sort()
+    expect(versions(informer.list())).toEqual(versions(items))
+    expect(versions(replayed.values())).toEqual(versions(items))
+    expect(wrong).toEqual([])
+  })
+
   test('has 10,000 objects, read in parts', { timeout: 300_000 }, async () => {
     const api = clientOf(kube)
     const namespace = await freshNamespace(kube)
