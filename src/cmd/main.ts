@@ -1,12 +1,13 @@
-import { readFileSync } from 'node:fs'
-import { join } from 'node:path'
 import { Command, Option } from 'commander'
+import { clientCommands } from './client-program.ts'
 import type { Role } from './config/config.ts'
 import { runApi, runDev, runRegistry } from './run.ts'
 import { pullTokenCommand } from './pull-token/command.ts'
 import { collectGarbage, parseHours, type CollectGarbageOptions } from './collect-garbage.ts'
 import { printConfig } from './print-config.ts'
 import { printDevToken } from './print-dev-token.ts'
+import { reportFault } from './report-fault.ts'
+import { version } from './version.ts'
 
 const configOption = (): Option => new Option('--config <file>', 'YAML file with settings; TAPROOT_* variables win over it')
 
@@ -22,14 +23,7 @@ function collectClaim(text: string, claims: Record<string, string>): Record<stri
   return { ...claims, [text.slice(0, at)]: text.slice(at + 1) }
 }
 
-/** As package.json has it. */
-function version(): string {
-  // Our own file: it has a version.
-  const { version: text } = JSON.parse(readFileSync(join(import.meta.dirname, '..', '..', 'package.json'), 'utf8')) as { version: string }
-  return text
-}
-
-/** The command `taproot`. Ends the process with 0, or with 1 after one line per fault on standard error. */
+/** The command `taproot`. Ends the process with 0, or with 1 after one line per fault on standard error; what asks an API has exit codes of its own (client-command.ts). */
 export async function main(argv: readonly string[]): Promise<void> {
   const program = new Command('taproot')
     .description('A platform control plane for organisations that run container registries: groups, identities, roles and role bindings.')
@@ -59,6 +53,7 @@ export async function main(argv: readonly string[]): Promise<void> {
     .addOption(configOption())
     .action((options: { subject: string; audience?: string; claim: Record<string, string>; config?: string }) => printDevToken(options))
   program.addCommand(pullTokenCommand(configOption))
+  for (const command of clientCommands(program.name())) program.addCommand(command)
   program
     .command('collect-garbage')
     .description(
@@ -78,7 +73,6 @@ export async function main(argv: readonly string[]): Promise<void> {
   try {
     await program.parseAsync(argv)
   } catch (error) {
-    process.stderr.write(`taproot: ${error instanceof Error ? error.message.replaceAll('\n', '\ntaproot: ') : String(error)}\n`)
-    process.exitCode = 1
+    reportFault(program.name(), error)
   }
 }

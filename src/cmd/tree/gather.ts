@@ -1,0 +1,134 @@
+import { isBelow } from '../../core/uid.ts'
+import { isJson, textOf, type Json } from '../client/client-error.ts'
+import { kindNamed } from '../client/kinds.ts'
+import type { Page, PlatformClient, Query } from '../client/platform-client.ts'
+import { closedBranch, leafKinds, type Branch, type Forest, type Leaf, type LeafKind } from './branch.ts'
+
+/** How much of a tree is looked at. */
+export interface TreeBounds {
+  /** How many levels of groups are opened. */
+  readonly depth: number
+  /** How many of one kind are listed in one group, 200 at most. */
+  readonly limit: number
+}
+
+/** How many groups are opened at most: each takes a handful of requests. */
+export const maxOpened = 500
+/** How many groups are opened at once. */
+const atOnce = 4
+
+/** How each kind of leaf is asked for and read. */
+const leaves: Readonly<Record<LeafKind, { readonly kind: string; readonly query: Query; readonly read: (record: Json) => Leaf }>> = {
+  identities: { kind: 'Identity', query: { order_by: 'name asc' }, read: named },
+  roles: { kind: 'Role', query: { order_by: 'name asc' }, read: named },
+  // Bindings have no name to be ordered by: a full page is read, and ordered here.
+  roleBindings: { kind: 'RoleBinding', query: { order_by: 'uid asc', page_size: '200' }, read: binding },
+  repos: { kind: 'Repo', query: { order_by: 'name asc' }, read: named },
+}
+
+/** The tree below one group. Rejects with ClientError, also where the group is out of reach. */
+export async function gatherBelow(client: PlatformClient, uid: string, bounds: TreeBounds): Promise<Forest> {
+  const group = await client.call({ method: 'GET', path: `${kindNamed('Group').listPath}/${uid}` })
+  const branch = closedBranch({ uid, name: textOf(group['name']) })
+  await openAll(client, [branch], bounds)
+  return { count: 1, groups: [branch] }
+}
+
+/** All trees within reach: below roots, and below groups that the caller holds a role on without seeing what is above. Rejects with ClientError. */
+export async function gatherAll(client: PlatformClient, bounds: TreeBounds): Promise<Forest> {
+  const { listPath, member } = kindNamed('Group')
+  const roots = await firstPage(client, 'Group', { 'uidp.in_root': 'true', order_by: 'name asc', page_size: String(bounds.limit) })
+  const { capabilities } = await client.call({ method: 'GET', path: '/auth/v1/ok' })
+  const rootUids = new Set(roots.records.map((record) => textOf(record['uid'])))
+  const apart = topmost(heldGroups(capabilities)).filter((uid) => !rootUids.has(uid) && uid.includes('/'))
+  const seen: Json[] = []
+  for (const uid of apart) for await (const group of client.list(listPath, member, { 'uidp.ids': uid })) if (!isBelowAny(uid, rootUids)) seen.push(group)
+  const tops = [...roots.records, ...seen].toSorted(byName)
+  const groups = tops.slice(0, bounds.limit).map(branchOf)
+  await openAll(client, groups, bounds)
+  return { count: (roots.totalCount ?? roots.records.length) + seen.length, groups }
+}
+
+/** Opens groups level by level, so that what is near the top is seen first. */
+async function openAll(client: PlatformClient, tops: readonly Branch[], bounds: TreeBounds): Promise<void> {
+  let level: readonly Branch[] = tops
+  let opened = 0
+  for (let depth = 0; depth < bounds.depth && level.length > 0; depth += 1) {
+    const open = level.slice(0, maxOpened - opened)
+    opened += open.length
+    for (let at = 0; at < open.length; at += atOnce) await Promise.all(open.slice(at, at + atOnce).map((branch) => openBranch(client, branch, bounds)))
+    level = open.flatMap(({ groups }) => groups)
+  }
+}
+
+async function openBranch(client: PlatformClient, branch: Branch, { limit }: TreeBounds): Promise<void> {
+  const place = { 'uidp.children_of': branch.uid, page_size: String(limit) }
+  const groups = firstPage(client, 'Group', { ...place, order_by: 'name asc' })
+  const pages = await Promise.all(leafKinds.map((leafKind) => firstPage(client, leaves[leafKind].kind, { ...place, ...leaves[leafKind].query })))
+  const lists = Object.fromEntries(leafKinds.map((leafKind, at) => [leafKind, (pages[at]?.records ?? []).map(leaves[leafKind].read)])) as Record<
+    LeafKind,
+    Leaf[]
+  > // a cast: one list per kind
+  const totals = Object.fromEntries(leafKinds.map((leafKind, at) => [leafKind, pages[at]?.totalCount ?? lists[leafKind].length])) as Record<LeafKind, number> // a cast: likewise
+  const subgroups = await groups
+  branch.opened = true
+  branch.counts = { ...totals, groups: subgroups.totalCount ?? subgroups.records.length }
+  branch.groups = subgroups.records.map(branchOf)
+  branch.identities = lists.identities
+  branch.roles = lists.roles
+  branch.roleBindings = lists.roleBindings.toSorted(byRole).slice(0, limit)
+  branch.repos = await Promise.all(lists.repos.map((repo) => withTags(client, repo)))
+}
+
+async function withTags(client: PlatformClient, repo: Leaf): Promise<Leaf> {
+  const { totalCount, records } = await firstPage(client, 'Tag', { 'uidp.children_of': repo.uid, page_size: '1' })
+  return { ...repo, tags: totalCount ?? records.length }
+}
+
+async function firstPage(client: PlatformClient, kind: string, query: Query): Promise<Page> {
+  const { listPath, member } = kindNamed(kind)
+  for await (const page of client.pages(listPath, member, query)) return page
+  return { records: [], totalCount: 0 }
+}
+
+function branchOf(record: Json): Branch {
+  return closedBranch({ uid: textOf(record['uid']), name: textOf(record['name']) })
+}
+
+function named(record: Json): Leaf {
+  return { uid: textOf(record['uid']), name: textOf(record['name']) }
+}
+
+function binding(record: Json): Leaf {
+  const { role, identity } = record
+  return { uid: textOf(record['uid']), role: isJson(role) ? textOf(role['name']) : '', identity: isJson(identity) ? textOf(identity['name']) : '' }
+}
+
+function heldGroups(held: unknown): string[] {
+  if (!Array.isArray(held)) return []
+  return held.filter(isJson).flatMap(({ group }) => (isJson(group) ? [textOf(group['uid'])] : []))
+}
+
+/** Those that lie below no other one, each once. */
+function topmost(uids: readonly string[]): string[] {
+  const all = new Set(uids)
+  return [...all].filter((uid) => !isBelowAny(uid, all))
+}
+
+function isBelowAny(uid: string, others: ReadonlySet<string>): boolean {
+  return [...others].some((other) => isBelow(uid, other))
+}
+
+function byName(one: Json, other: Json): number {
+  return compareTexts([one['name'], one['uid']].map(textOf), [other['name'], other['uid']].map(textOf))
+}
+
+function byRole(one: Leaf, other: Leaf): number {
+  return compareTexts([one.role ?? '', one.identity ?? '', one.uid], [other.role ?? '', other.identity ?? '', other.uid])
+}
+
+function compareTexts(one: readonly string[], other: readonly string[]): number {
+  const at = one.findIndex((text, index) => text !== other[index])
+  if (at < 0) return 0
+  return (one[at] ?? '') < (other[at] ?? '') ? -1 : 1
+}
