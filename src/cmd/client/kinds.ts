@@ -48,7 +48,7 @@ export function findKind(name: string): ClientKind {
     wanted,
     clientKinds.flatMap(({ names }) => names),
   )
-  throw new UsageError(`there is no kind "${name}"${near === undefined ? '' : `; did you mean ${near}?`} "get --help" lists them`)
+  throw new UsageError(`there is no kind "${name}": ${near === undefined ? '' : `did you mean ${near}? `}get --help lists all`)
 }
 
 /** A kind that the program itself names. */

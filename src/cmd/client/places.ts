@@ -32,7 +32,12 @@ export async function findPlace(client: PlatformClient, path: string, kinds: rea
     const found = await childNamed(client, kind, { parent, name: last })
     if (found !== undefined) return { uid: textOf(found['uid']), kind: kind.kind }
   }
-  throw notFound(kindsOnPath(kinds).map(({ kind }) => kind.toLowerCase()).join(' or '), path) // prettier-ignore
+  throw notFound(
+    kindsOnPath(kinds)
+      .map(({ kind }) => kind.toLowerCase())
+      .join(' or '),
+    path,
+  )
 }
 
 /** The record of a kind at the end of a path of names. Rejects with ClientError where there is none within reach. */

@@ -1,5 +1,6 @@
-import { isBelow } from '../../core/uid.ts'
+import { isBelow, rootOf, trustedUid } from '../../core/uid.ts'
 import { isJson, textOf, type Json } from '../client/client-error.ts'
+import { groupNames } from '../client/group-paths.ts'
 import { kindNamed } from '../client/kinds.ts'
 import type { Page, PlatformClient, Query } from '../client/platform-client.ts'
 import { closedBranch, leafKinds, type Branch, type Forest, type Leaf, type LeafKind } from './branch.ts'
@@ -10,10 +11,10 @@ export interface TreeBounds {
   readonly depth: number
   /** How many of one kind are listed in one group, 200 at most. */
   readonly limit: number
+  /** How many groups are opened at most: each takes a handful of requests. */
+  readonly opened: number
 }
 
-/** How many groups are opened at most: each takes a handful of requests. */
-export const maxOpened = 500
 /** How many groups are opened at once. */
 const atOnce = 4
 
@@ -36,17 +37,19 @@ export async function gatherBelow(client: PlatformClient, uid: string, bounds: T
 
 /** All trees within reach: below roots, and below groups that the caller holds a role on without seeing what is above. Rejects with ClientError. */
 export async function gatherAll(client: PlatformClient, bounds: TreeBounds): Promise<Forest> {
-  const { listPath, member } = kindNamed('Group')
   const roots = await firstPage(client, 'Group', { 'uidp.in_root': 'true', order_by: 'name asc', page_size: String(bounds.limit) })
   const { capabilities } = await client.call({ method: 'GET', path: '/auth/v1/ok' })
-  const rootUids = new Set(roots.records.map((record) => textOf(record['uid'])))
-  const apart = topmost(heldGroups(capabilities)).filter((uid) => !rootUids.has(uid) && uid.includes('/'))
-  const seen: Json[] = []
-  for (const uid of apart) for await (const group of client.list(listPath, member, { 'uidp.ids': uid })) if (!isBelowAny(uid, rootUids)) seen.push(group)
-  const tops = [...roots.records, ...seen].toSorted(byName)
-  const groups = tops.slice(0, bounds.limit).map(branchOf)
+  const held = topmost(heldGroups(capabilities)).filter((uid) => uid.includes('/'))
+  // Below a root that can be seen they are part of its tree.
+  const visibleRoots = await groupNames(client, [...new Set(held.map((uid) => rootOf(trustedUid(uid))))])
+  const apart = await groupNames(
+    client,
+    held.filter((uid) => !visibleRoots.has(rootOf(trustedUid(uid)))),
+  )
+  const tops = [...roots.records.map(branchOf), ...[...apart].map(([uid, name]) => closedBranch({ uid, name }))].toSorted(byName)
+  const groups = tops.slice(0, bounds.limit)
   await openAll(client, groups, bounds)
-  return { count: (roots.totalCount ?? roots.records.length) + seen.length, groups }
+  return { count: (roots.totalCount ?? roots.records.length) + apart.size, groups }
 }
 
 /** Opens groups level by level, so that what is near the top is seen first. */
@@ -54,7 +57,7 @@ async function openAll(client: PlatformClient, tops: readonly Branch[], bounds: 
   let level: readonly Branch[] = tops
   let opened = 0
   for (let depth = 0; depth < bounds.depth && level.length > 0; depth += 1) {
-    const open = level.slice(0, maxOpened - opened)
+    const open = level.slice(0, bounds.opened - opened)
     opened += open.length
     for (let at = 0; at < open.length; at += atOnce) await Promise.all(open.slice(at, at + atOnce).map((branch) => openBranch(client, branch, bounds)))
     level = open.flatMap(({ groups }) => groups)
@@ -111,16 +114,14 @@ function heldGroups(held: unknown): string[] {
 
 /** Those that lie below no other one, each once. */
 function topmost(uids: readonly string[]): string[] {
-  const all = new Set(uids)
-  return [...all].filter((uid) => !isBelowAny(uid, all))
+  const kept: string[] = []
+  // What lies above comes first, and what lies below it directly after.
+  for (const uid of [...new Set(uids)].toSorted()) if (!isBelow(uid, kept.at(-1) ?? '/')) kept.push(uid)
+  return kept
 }
 
-function isBelowAny(uid: string, others: ReadonlySet<string>): boolean {
-  return [...others].some((other) => isBelow(uid, other))
-}
-
-function byName(one: Json, other: Json): number {
-  return compareTexts([one['name'], one['uid']].map(textOf), [other['name'], other['uid']].map(textOf))
+function byName(one: Branch, other: Branch): number {
+  return compareTexts([one.name, one.uid], [other.name, other.uid])
 }
 
 function byRole(one: Leaf, other: Leaf): number {

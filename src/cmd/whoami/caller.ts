@@ -42,9 +42,9 @@ export async function readCaller(client: PlatformClient, token: string): Promise
   const held = membersOf(answer['capabilities'])
   const organisation = isUid(uid) && uid.includes('/') ? rootOf(uid) : undefined
   const groupUids = held.map(({ group }) => textOf(objectOf(group)['uid']))
-  const paths = await groupPaths(client, [...groupUids, ...(organisation === undefined ? [] : [organisation])])
+  const [name, paths] = await Promise.all([nameOf(client, uid), groupPaths(client, [...groupUids, ...(organisation === undefined ? [] : [organisation])])])
   return {
-    identity: { uid, name: await nameOf(client, uid) },
+    identity: { uid, name },
     signedInAs: signInOf(claims),
     organisation: organisation === undefined ? undefined : { uid: organisation, name: paths.get(organisation) },
     audience: textsOf(claims['aud'] ?? answer['audience']),

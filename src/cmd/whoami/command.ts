@@ -15,7 +15,8 @@ export function whoamiCommand(program: string): Command {
     .action((options: ConnectionOptions & { output: (typeof formats)[number] }) => runClient(program, options, (context) => whoami(context, options.output)))
 }
 
-async function whoami({ client, token, output, clock }: ClientContext, format: (typeof formats)[number]): Promise<void> {
+/** Prints who the caller is. Rejects with ClientError. */
+export async function whoami({ client, token, output, clock }: ClientContext, format: (typeof formats)[number]): Promise<void> {
   const caller = await readCaller(client, token)
   const text = { table: () => factsText(caller, clock.now()), json: () => `${jsonText(caller)}\n`, yaml: () => yamlText(caller) }[format]()
   await output.write(text)
