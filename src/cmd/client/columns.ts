@@ -45,7 +45,13 @@ const presentations: Readonly<Record<string, Presentation>> = {
   Role: { short: 'prole', columns: [name, uid, column('CAPABILITIES', 'capabilities', 'count'), age, description] },
   RoleBinding: {
     short: 'prb',
-    columns: [column('ROLE', 'role.name'), column('IDENTITY', 'identity.name'), column('GROUP', 'group.name'), uid, age],
+    columns: [
+      column('ROLE', 'role.name'),
+      column('IDENTITY', ['identity.name', 'identity.email', 'identity.subject', 'identity.uid']),
+      column('GROUP', 'group.name'),
+      uid,
+      age,
+    ],
   },
   Repo: { short: 'prepo', columns: [name, uid, age, description] },
   Tag: {

@@ -9,7 +9,7 @@ export interface Leaf {
   readonly uid: string
   /** Of all but role bindings. */
   readonly name?: string
-  /** Of a role binding: the names of its role and identity. */
+  /** Of a role binding: the names of its role and identity; a person without a name is called by e-mail, subject or uid. */
   readonly role?: string
   readonly identity?: string
   /** Of a repo: how many tags it has. */

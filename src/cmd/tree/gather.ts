@@ -104,7 +104,12 @@ function named(record: Json): Leaf {
 
 function binding(record: Json): Leaf {
   const { role, identity } = record
-  return { uid: textOf(record['uid']), role: isJson(role) ? textOf(role['name']) : '', identity: isJson(identity) ? textOf(identity['name']) : '' }
+  return { uid: textOf(record['uid']), role: isJson(role) ? textOf(role['name']) : '', identity: isJson(identity) ? identityLabel(identity) : '' }
+}
+
+/** People may have no name. */
+function identityLabel(identity: Json): string {
+  return ['name', 'email', 'subject', 'uid'].map((member) => textOf(identity[member])).find((text) => text !== '') ?? ''
 }
 
 function heldGroups(held: unknown): string[] {

@@ -12,7 +12,7 @@ interface Scripted {
   readonly body?: string
 }
 
-const good = { status: 200, body: '{"fine": true}' } as const
+const good: Scripted = { status: 200, body: '{"fine": true}' }
 const refusal = JSON.stringify({
   code: 8,
   message: 'too many requests',

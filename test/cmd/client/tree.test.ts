@@ -64,8 +64,10 @@ describe('taproot tree', () => {
   test('of all that the caller may see, twice the same, and of no other tenant', async () => {
     const text = await drawn({})
     expect(text.split('\n')).toEqual([
-      expect.stringMatching(new RegExp(`^${mine.name}  2 groups, 1 identity, 1 role binding, 1 repo$`)),
+      expect.stringMatching(new RegExp(`^${mine.name}  2 groups, 1 identity, 2 role bindings, 1 repo$`)),
       expect.stringMatching(/^├── identity {2}member-/),
+      // Of the operator, who made the group: a person without a name.
+      expect.stringMatching(/^├── binding {3}owner -> [0-9a-f]{40}$/),
       expect.stringMatching(/^├── binding {3}owner -> member-/),
       '├── repo      app  0 tags',
       '├── group     another',
