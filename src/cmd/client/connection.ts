@@ -32,8 +32,6 @@ export function connectionOptions(): Option[] {
 /** A client's connection: whom it asks, and with what. */
 export interface Connection {
   readonly client: PlatformClient
-  /** Without a slash at its end. */
-  readonly server: string
   readonly token: string
 }
 
@@ -47,7 +45,7 @@ export async function openConnection(options: ConnectionOptions, env: Environmen
   const { identity, caFile } = given
   if (identity !== undefined && !isUid(identity)) throw new UsageError(`--identity takes a uid, not "${identity}"`)
   if (caFile !== undefined) trustAlso(caFile)
-  return { client: createPlatformClient({ baseUrl: server, token, identity }), server, token }
+  return { client: createPlatformClient({ baseUrl: server, token, identity }), token }
 }
 
 /** An option beats both variables of its kind. */

@@ -36,9 +36,9 @@ function collectFilter(text: string, filters: readonly string[]): readonly strin
 }
 
 function kindList(): string {
-  const rows = clientKinds.map(({ names: [plural = '', ...others], filters }) => {
-    const filtered = filters.length === 0 ? '' : `  --filter ${filters.join(', ')}`
-    return `  ${plural.padEnd(width)} ${others.join(', ')}${filtered === '' ? '' : `\n${filtered.padStart(filtered.length + 2)}`}`
+  const rows = clientKinds.flatMap(({ names: [plural = '', ...others], filters }) => {
+    const names = `  ${plural.padEnd(width)} ${others.join(', ')}`
+    return filters.length === 0 ? [names] : [names, `    --filter ${filters.join(', ')}`]
   })
   return ['Kinds, their other names, and what they can be filtered by:', ...rows].join('\n')
 }

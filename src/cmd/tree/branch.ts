@@ -16,7 +16,7 @@ export interface Leaf {
   readonly tags?: number
 }
 
-/** A group and what hangs in it. */
+/** A group and what hangs in it; filled in when the group is opened. */
 export interface Branch extends Named {
   /** False where it was not looked into: it is below the depth that was asked for, or too many were looked into before it. Its counts are zero then and its lists empty. */
   opened: boolean

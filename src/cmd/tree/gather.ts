@@ -15,8 +15,9 @@ export interface TreeBounds {
   readonly opened: number
 }
 
-/** How many groups are opened at once. */
-const atOnce = 4
+/** How many groups, and how many repos of each, are looked at in one go. */
+const groupsAtOnce = 4
+const reposAtOnce = 5
 
 /** How each kind of leaf is asked for and read. */
 const leaves: Readonly<Record<LeafKind, { readonly kind: string; readonly query: Query; readonly read: (record: Json) => Leaf }>> = {
@@ -59,28 +60,36 @@ async function openAll(client: PlatformClient, tops: readonly Branch[], bounds: 
   for (let depth = 0; depth < bounds.depth && level.length > 0; depth += 1) {
     const open = level.slice(0, bounds.opened - opened)
     opened += open.length
-    for (let at = 0; at < open.length; at += atOnce) await Promise.all(open.slice(at, at + atOnce).map((branch) => openBranch(client, branch, bounds)))
+    await inBatches(open, groupsAtOnce, (branch) => openBranch(client, branch, bounds))
     level = open.flatMap(({ groups }) => groups)
   }
 }
 
 async function openBranch(client: PlatformClient, branch: Branch, { limit }: TreeBounds): Promise<void> {
   const place = { 'uidp.children_of': branch.uid, page_size: String(limit) }
-  const groups = firstPage(client, 'Group', { ...place, order_by: 'name asc' })
-  const pages = await Promise.all(leafKinds.map((leafKind) => firstPage(client, leaves[leafKind].kind, { ...place, ...leaves[leafKind].query })))
+  const [subgroups, ...pages] = await Promise.all([
+    firstPage(client, 'Group', { ...place, order_by: 'name asc' }),
+    ...leafKinds.map((leafKind) => firstPage(client, leaves[leafKind].kind, { ...place, ...leaves[leafKind].query })),
+  ])
   const lists = Object.fromEntries(leafKinds.map((leafKind, at) => [leafKind, (pages[at]?.records ?? []).map(leaves[leafKind].read)])) as Record<
     LeafKind,
     Leaf[]
   > // a cast: one list per kind
   const totals = Object.fromEntries(leafKinds.map((leafKind, at) => [leafKind, pages[at]?.totalCount ?? lists[leafKind].length])) as Record<LeafKind, number> // a cast: likewise
-  const subgroups = await groups
   branch.opened = true
   branch.counts = { ...totals, groups: subgroups.totalCount ?? subgroups.records.length }
   branch.groups = subgroups.records.map(branchOf)
   branch.identities = lists.identities
   branch.roles = lists.roles
   branch.roleBindings = lists.roleBindings.toSorted(byRole).slice(0, limit)
-  branch.repos = await Promise.all(lists.repos.map((repo) => withTags(client, repo)))
+  branch.repos = await inBatches(lists.repos, reposAtOnce, (repo) => withTags(client, repo))
+}
+
+/** What `work` makes of each item, in their order; `size` at a time, so that a server is not overrun. */
+async function inBatches<Item, Result>(items: readonly Item[], size: number, work: (item: Item) => Promise<Result>): Promise<Result[]> {
+  const results: Result[] = []
+  for (let at = 0; at < items.length; at += size) results.push(...(await Promise.all(items.slice(at, at + size).map(work))))
+  return results
 }
 
 async function withTags(client: PlatformClient, repo: Leaf): Promise<Leaf> {

@@ -3,7 +3,7 @@ import { clientCommand, runClient, type ClientContext } from '../client/client-c
 import { ageText, printable } from '../client/columns.ts'
 import type { ConnectionOptions } from '../client/connection.ts'
 import { jsonText, yamlText } from '../client/output.ts'
-import { alignedLine, columnWidths } from '../client/records.ts'
+import { alignedLine, columnWidths } from '../client/table.ts'
 import { readCaller, type Caller } from './caller.ts'
 
 const formats = ['table', 'json', 'yaml'] as const

@@ -41,7 +41,6 @@ export function contextOf({ config }: TestServer, token: string): TestContext {
   const notes: string[] = []
   return {
     client: createPlatformClient({ baseUrl: config.baseUrl, token }),
-    server: config.baseUrl,
     token,
     output: createOutput(sink, {}),
     note: (text) => void notes.push(text),
