@@ -27,7 +27,7 @@ function lines(printed: string): string[] {
   return printed.trimEnd().split('\n')
 }
 
-describe('the client commands against a server', { timeout: 60_000 }, () => {
+describe('the client commands against a server', { timeout: 120_000 }, () => {
   let server: TestServer
   let mine: Tenant
   let env: Record<string, string>
@@ -153,7 +153,7 @@ describe('the client commands against a server', { timeout: 60_000 }, () => {
   })
 })
 
-test('the development server of this folder is meant where nothing is said, and its token goes nowhere else', { timeout: 60_000 }, async () => {
+test('the development server of this folder is meant where nothing is said, and its token goes nowhere else', { timeout: 120_000 }, async () => {
   const home = await makeDevHome()
   await startDev(home)
   const run = (...args: string[]): Promise<Ending> => runProcess({ args, env: home.env, cwd: home.cwd })
@@ -165,7 +165,7 @@ test('the development server of this folder is meant where nothing is said, and 
   })
 })
 
-test('a server with a certificate of an authority of its own, by --ca-file and not without', { timeout: 60_000 }, async () => {
+test('a server with a certificate of an authority of its own, by --ca-file and not without', { timeout: 120_000 }, async () => {
   const { certificate, key } = selfSigned('taproot.internal')
   const cwd = await freshDirectory()
   await writeFile(join(cwd, 'ca.crt'), certificate)
