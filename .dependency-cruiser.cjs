@@ -11,6 +11,7 @@ const layers = {
   resources: ['core', 'store', 'snapshot', 'authn', 'authz', 'gen'],
   api: ['core', 'store', 'snapshot', 'authn', 'authz', 'resources', 'gen'],
   registry: ['core', 'store', 'snapshot', 'authn', 'authz', 'resources', 'gen'],
+  kube: ['core', 'store', 'snapshot', 'authn', 'authz', 'resources', 'gen'],
 }
 
 /** packages (regular expressions on the module's name) -> the folders of src that may import them. */
@@ -20,8 +21,9 @@ const drivers = [
   { packages: ['koa', 'koa-body', '@types/koa'], folders: ['api/http'] },
   { packages: ['@grpc/grpc-js', '@grpc/reflection', 'grpc-health-check'], folders: ['api/grpc', 'store/etcd'] },
   { packages: ['re2js', 'jose'], folders: ['authn'] },
-  { packages: ['undici'], folders: ['authn', 'registry/upstream/http'] },
+  { packages: ['undici'], folders: ['authn', 'registry/upstream/http', 'kube/client'] },
   { packages: ['commander', 'yaml', 'ajv', 'pino'], folders: ['cmd'] },
+  { packages: ['@kubernetes/client-node'], folders: ['kube/client'] },
   { packages: ['prom-client'], folders: ['api', 'cmd'] },
 ]
 

@@ -1,6 +1,3 @@
-import { request as httpRequest } from 'node:http'
-import { request as httpsRequest } from 'node:https'
-import { text } from 'node:stream/consumers'
 import { setTimeout as delay } from 'node:timers/promises'
 import { ClientError, isJson, refusalOf, textOf, type Json } from './client-error.ts'
 import { retryLimits, retryWaitMs } from './retry.ts'
@@ -86,7 +83,7 @@ async function send({ baseUrl, token, identity, wait = delay }: PlatformClientOp
     ...(identity === undefined ? {} : { 'taproot-identity': identity }),
     ...(body === undefined ? {} : { 'content-type': 'application/json' }),
   }
-  const request = { method, headers, body: body === undefined ? undefined : JSON.stringify(body) }
+  const request = { method, headers, ...(body === undefined ? {} : { body: JSON.stringify(body) }) }
   let answer = await exchange(url, request)
   for (let sent = 0; method === 'GET' && sent < retryLimits.retries; sent += 1) {
     const waitMs = retryWaitMs(answer, Date.now())
@@ -99,18 +96,14 @@ async function send({ baseUrl, token, identity, wait = delay }: PlatformClientOp
   throw refusalOf(parsed) ?? new ClientError(`${url.origin} answered ${answer.status}, but is no platform API`)
 }
 
-function exchange(
-  url: URL,
-  { method, headers, body }: { method: string; headers: Readonly<Record<string, string>>; body: string | undefined },
-): Promise<Answer> {
-  const { promise, resolve, reject } = Promise.withResolvers<Answer>()
-  const fail = (cause: unknown): void => reject(new ClientError(`${url.origin} can not be reached: ${reasonOf(cause)}`, {}, cause))
-  const request = (url.protocol === 'https:' ? httpsRequest : httpRequest)(url, { method, headers, signal: AbortSignal.timeout(timeoutMs) }, (response) => {
-    text(response).then((body) => resolve({ status: response.statusCode ?? 0, text: body, retryAfter: response.headers['retry-after'] }), fail)
-  })
-  request.on('error', fail)
-  request.end(body)
-  return promise
+async function exchange(url: URL, request: RequestInit): Promise<Answer> {
+  try {
+    // A token goes to whom it was meant for, and nowhere else.
+    const response = await fetch(url, { ...request, redirect: 'manual', signal: AbortSignal.timeout(timeoutMs) })
+    return { status: response.status, text: await response.text(), retryAfter: response.headers.get('retry-after') ?? undefined }
+  } catch (cause) {
+    throw new ClientError(`${url.origin} can not be reached: ${reasonOf(cause)}`, {}, cause)
+  }
 }
 
 /** Undefined where the answer is no JSON object. Deletes answer with nothing. */
@@ -127,5 +120,7 @@ function parseAnswer(answer: string): Json | undefined {
 
 function reasonOf(cause: unknown): string {
   if (cause instanceof AggregateError) return cause.errors.map(reasonOf).join(', ')
+  // What fetch itself says is the same whatever happened.
+  if (cause instanceof TypeError && cause.cause !== undefined) return reasonOf(cause.cause)
   return cause instanceof Error ? cause.message : String(cause)
 }

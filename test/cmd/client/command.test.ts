@@ -1,7 +1,7 @@
-import { spawn } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { createServer } from 'node:https'
-import { writeFile } from 'node:fs/promises'
+import { symlink, writeFile } from 'node:fs/promises'
 import type { AddressInfo } from 'node:net'
 import { join, resolve } from 'node:path'
 import { text } from 'node:stream/consumers'
@@ -9,6 +9,7 @@ import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vit
 import { selfSigned } from '../../authn/certificate.ts'
 import { freshName, makeMember, startTestServer, type TestServer } from '../../harness/test-server.ts'
 import { makeDevHome, readToken, startDev } from '../../process/dev-home.ts'
+import { describeWithPart, requirePart } from '../../parts/require-part.ts'
 import { freshDirectory, runProcess, type Ending } from '../../process/taproot-process.ts'
 import { RegistryWorld, type Tenant } from '../../registry/token/registry-world.ts'
 import { makeGroups } from './client-world.ts'
@@ -129,6 +130,17 @@ describe('the client commands against a server', { timeout: 120_000 }, () => {
     const [stdout, stderr] = [text(child.stdout), text(child.stderr)]
     await once(child, 'close')
     expect([await stdout, await stderr]).toEqual(['[\nended\n', ''])
+  })
+
+  describeWithPart('kubectl', 'kubectl', () => {
+    test('finds the plugin by its name, and hands its arguments and exit codes on', async () => {
+      const directory = await freshDirectory()
+      await symlink(plugin, join(directory, 'kubectl-taproot'))
+      const run = (...args: string[]): ReturnType<typeof spawnSync> =>
+        spawnSync(requirePart('kubectl'), ['taproot', ...args], { env: { ...env, PATH: `${directory}:${process.env['PATH'] ?? ''}` }, encoding: 'utf8' })
+      expect(run('--help')).toMatchObject({ status: 0, stderr: '', stdout: expect.stringContaining('Usage: kubectl taproot') as unknown })
+      expect(run('get', 'groups', '--nope')).toMatchObject({ status: 2, stdout: '', stderr: expect.stringContaining('--nope') as unknown })
+    })
   })
 
   describe('kubectl taproot', () => {
