@@ -4,11 +4,14 @@ import type { Uid } from '../../src/core/uid.ts'
 import { createKubeClient, type KubeClient } from '../../src/kube/client/kube-client.ts'
 import { startController, type Controller, type ControllerObserver } from '../../src/kube/controller.ts'
 import type { PlatformObject } from '../../src/kube/platform-object.ts'
-import type { KubeApi, ObjectDraft } from '../../src/kube/port/kube-api.ts'
+import type { KubeApi, ObjectDraft, ObjectRef, ObjectType } from '../../src/kube/port/kube-api.ts'
 import { objectTypes } from '../../src/kube/port/object-types.ts'
 import type { MirrorSettings } from '../../src/kube/world.ts'
+import type { WorkQueueObserver } from '../../src/kube/runtime/work-queue.ts'
 import type { Row } from '../../src/snapshot/row.ts'
 import { freshName, makeOrganisation, startTestServer, type Organisation, type TestServer, type TestServerOptions } from '../harness/test-server.ts'
+import type { EtcdCluster } from '../parts/etcd.ts'
+import type { KubeOptions } from '../parts/kube.ts'
 import { startObjectApi, type ObjectApi } from './object-api.ts'
 
 /** The kinds that tests apply. */
@@ -22,8 +25,8 @@ export interface ControllerWorld {
   readonly objects: ObjectApi
   readonly server: TestServer
   readonly api: KubeClient
-  /** How many calls of the controller changed something at the API server. */
-  readonly writes: () => number
+  /** The calls of all controllers that were to change something at the API server, as `<method> <kind> <namespace>/<name>`, in their order. */
+  readonly writes: readonly string[]
   /** Creates a namespace of its own, with a grant unless `grant` is false. */
   namespace(organisation: Pick<Organisation, 'group'>, grant?: Readonly<Record<string, unknown>> | false): Promise<string>
   /** Applies an object as a person does. */
@@ -36,13 +39,18 @@ export interface ControllerWorld {
   /** The record that the object says it has. */
   record(kind: string, uid: string | undefined): Row | undefined
   organisation(): Promise<Organisation>
+  /** One more controller; the first runs from the beginning. */
   startController(): RunningController
+  /** Stops all controllers: then nothing follows anything. */
+  stopControllers(): Promise<void>
   stop(): Promise<void>
 }
 
 /** One controller process's worth of controller. */
 export interface RunningController {
   readonly controller: Controller
+  /** Waits until it leads, has looked at every object and record that there is, and has nothing left to do at once. */
+  settled(): Promise<void>
   stop(): Promise<void>
 }
 
@@ -60,33 +68,67 @@ export const noObserver: ControllerObserver = {
   unmirrored: silent,
 }
 
-/** How long what a test waits for may take. */
-export const patience = { timeout: 30_000, interval: 50 }
+/** An observer that knows whether all was looked at. */
+function watchfulObserver(): { observer: ControllerObserver; isSettled: () => boolean } {
+  const counts = { waiting: 0, underWork: 0, begun: false }
+  const counting = (): WorkQueueObserver => {
+    let waiting = 0
+    return {
+      ...queue,
+      depth(keys) {
+        counts.waiting += keys - waiting
+        waiting = keys
+        counts.begun ||= keys > 0
+      },
+      started: () => void (counts.underWork += 1),
+      finished: () => void (counts.underWork -= 1),
+    }
+  }
+  return {
+    observer: { ...noObserver, objects: counting(), mirrors: counting() },
+    isSettled: () => counts.begun && counts.waiting === 0 && counts.underWork === 0,
+  }
+}
 
-function counting(api: KubeClient, count: () => void): KubeClient {
+/** How long what a test waits for may take. */
+export const patience = { timeout: 20_000, interval: 50 }
+
+function writing(api: KubeClient, wrote: (call: string) => void): KubeClient {
   const counted = new Set(['create', 'replace', 'apply', 'patch', 'delete'])
   return new Proxy(api, {
     get(target, name, receiver) {
       const member: unknown = Reflect.get(target, name, receiver)
       if (typeof member !== 'function') return member
       return (...args: unknown[]): unknown => {
-        if (counted.has(String(name))) count()
+        if (counted.has(String(name))) wrote(callOf(String(name), args))
         return Reflect.apply(member, target, args)
       }
     },
   })
 }
 
+function callOf(method: string, [type, target]: readonly unknown[]): string {
+  // Every method of the port that writes takes a type, and a reference or a draft.
+  const { kind } = type as ObjectType
+  const { namespace = '', name } = target as ObjectRef
+  const { metadata = { namespace, name } } = target as Partial<ObjectDraft>
+  return `${method} ${kind} ${metadata.namespace ?? ''}/${metadata.name}`
+}
+
 /** What a world is made of. */
 export interface WorldOptions {
   readonly store?: TestServerOptions['store']
+  /** The etcd of the store; started where absent and needed. */
+  readonly etcd?: EtcdCluster
   readonly mirror?: Partial<MirrorSettings>
+  /** What more the Kubernetes API has. */
+  readonly kube?: KubeOptions
 }
 
 /** Starts a Kubernetes API with our kinds, a Taproot server and a controller. */
 export async function startControllerWorld(options: WorldOptions = {}): Promise<ControllerWorld> {
-  const objects = await startObjectApi()
-  const server = await startTestServer({ store: options.store ?? 'sqlite' })
+  const objects = await startObjectApi(options.kube)
+  const server = await startTestServer({ store: options.store ?? 'sqlite', ...(options.etcd !== undefined && { etcd: options.etcd }) })
   const { server: url, caPem, token } = objects.kube.access
   const client = (): KubeClient =>
     createKubeClient({
@@ -96,8 +138,8 @@ export async function startControllerWorld(options: WorldOptions = {}): Promise<
       rate: { perSecond: 1_000, burst: 1_000 },
     })
   const api = client()
-  let writes = 0
-  const working = counting(client(), () => (writes += 1))
+  const writes: string[] = []
+  const working = writing(client(), (call) => writes.push(call))
   const leaseApi = client()
   const mirror = { enabled: false, namespace: 'default', rootGroups: [], limit: 10_000, ...options.mirror }
   const { services } = server.running.engine
@@ -105,6 +147,7 @@ export async function startControllerWorld(options: WorldOptions = {}): Promise<
   const running = new Set<RunningController>()
   const begin = (): RunningController => {
     const stopping = new AbortController()
+    const { observer, isSettled } = watchfulObserver()
     const controller = startController(
       {
         api: working,
@@ -117,12 +160,13 @@ export async function startControllerWorld(options: WorldOptions = {}): Promise<
         clock: systemClock,
         random: systemRandom,
         log: services.log,
-        observer: noObserver,
+        observer,
       },
       stopping.signal,
     )
     const started = {
       controller,
+      settled: () => vi.waitFor(() => expect(isSettled()).toBe(true), patience),
       async stop() {
         stopping.abort(new Error('stopped'))
         await controller.ended
@@ -132,6 +176,7 @@ export async function startControllerWorld(options: WorldOptions = {}): Promise<
     running.add(started)
     return started
   }
+  const stopControllers = async (): Promise<void> => void (await Promise.all([...running].map((one) => one.stop())))
   begin()
   const object = async (type: TestType, namespace: string, name: string): Promise<PlatformObject> => {
     const found = await api.get(objectTypes[type], { namespace, name }, signal)
@@ -143,7 +188,7 @@ export async function startControllerWorld(options: WorldOptions = {}): Promise<
     server,
     api,
     object,
-    writes: () => writes,
+    writes,
     async namespace({ group }, grant = {}) {
       const name = freshName('ns')
       await api.create(objectTypes.namespace, { metadata: { name, labels: { tenant: name } } }, signal)
@@ -167,8 +212,9 @@ export async function startControllerWorld(options: WorldOptions = {}): Promise<
     record: (kind, uid) => services.replica.snapshot.get(kind, uid ?? ''),
     organisation: () => makeOrganisation(server),
     startController: begin,
+    stopControllers,
     async stop() {
-      await Promise.all([...running].map((one) => one.stop()))
+      await stopControllers()
       await Promise.all([api.close(), working.close(), leaseApi.close()])
       await server.stop()
       await objects.stop()

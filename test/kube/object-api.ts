@@ -1,5 +1,5 @@
 import { Agent, request } from 'undici'
-import { startKube, type Kube } from '../parts/kube.ts'
+import { startKube, type Kube, type KubeOptions } from '../parts/kube.ts'
 import { definitionOf, definitions, documentsOf } from './definitions.ts'
 
 /** An answer of the API server. */
@@ -47,8 +47,8 @@ function causesOf(body: Readonly<Record<string, unknown>>): readonly string[] {
 }
 
 /** Starts a Kubernetes API and applies crds/; resolves when every kind is served. Nobody but administrators may do anything until `allowEverything`. */
-export async function startObjectApi(): Promise<ObjectApi> {
-  const kube = await startKube()
+export async function startObjectApi(options: KubeOptions = {}): Promise<ObjectApi> {
+  const kube = await startKube(options)
   const { server, caPem, token } = kube.access
   const agent = new Agent({ connect: { ca: caPem } })
   const send: ObjectApi['send'] = async (method, { path, body, contentType = 'application/json', as }) => {

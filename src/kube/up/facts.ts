@@ -37,6 +37,8 @@ export interface Facts {
   readonly exceeding: readonly string[]
   /** The record that holds what must be unique (name, or identity and role) at that place. */
   readonly namesake: RecordFacts | undefined
+  /** Another object that asks for the same record, which is not there yet, and was there earlier: `<namespace>/<name>`. */
+  readonly rival: string | undefined
   readonly desired: Desired | { readonly invalid: string }
   /** Undefined where the object is not being deleted, or has no record. */
   readonly surroundings: Surroundings | undefined

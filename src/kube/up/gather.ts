@@ -15,6 +15,7 @@ import type { World } from '../world.ts'
 import { desiredOf, type Desired } from './desired.ts'
 import type { Facts, RecordFacts, ResolvedReferences, Surroundings } from './facts.ts'
 import { ownedUid, resolveReferences } from './references.ts'
+import { olderRival } from './rivals.ts'
 
 function factsOf(row: Row): RecordFacts {
   // Rows are kept under uids, and their parents are uids or the root.
@@ -99,6 +100,8 @@ export async function gather(world: World, source: { row: ObjectKind; object: Pl
   const needsNamesake = ownRow === undefined && authority.granted && !('invalid' in desired)
   const namesake = needsNamesake ? namesakeOf(snapshot, row, { parent: place, desired, references }) : undefined
   const isSought = namesake !== undefined && (row.record !== 'Identity' || object.spec.adoptionPolicy === 'ByName')
+  const isFirst = needsNamesake && namesake === undefined && carriedUid === undefined
+  const isGranted = (rival: PlatformObject): boolean => authorityAt(world, { row, object: rival }, place).granted
   return {
     object,
     managedBy,
@@ -112,6 +115,7 @@ export async function gather(world: World, source: { row: ObjectKind; object: Pl
     authority,
     exceeding: exceeding(authority, place, conferredBy(snapshot, { references, desired })),
     namesake: isSought ? factsOf(namesake) : undefined,
+    rival: isFirst ? olderRival(world, source, { references, isGranted }) : undefined,
     desired,
     surroundings,
   }

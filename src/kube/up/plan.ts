@@ -67,7 +67,8 @@ function planCarried(facts: Facts, carried: NonNullable<Facts['carried']>, desir
 
 /** The object has no record and carries no uid. */
 function planFirst(facts: Facts, parent: Uid | '/', desired: Desired): Plan {
-  const { namesake } = facts
+  const { namesake, rival } = facts
+  if (rival !== undefined) return blocked(verdicts.olderFirst(rival))
   const step = { finalizer: 'hold', carries: 'record', verdict: verdicts.ready } as const
   if (namesake === undefined) return { ...step, record: { do: 'create', parent, desired } }
   if (namesake.managedBy !== '') return blocked(verdicts.ownedByAnother(namesake))

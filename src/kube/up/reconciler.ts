@@ -7,7 +7,9 @@ import type { WorkResult } from '../runtime/work-queue.ts'
 import { asPlatformObject, isMirror, keyText, parseKey, recordKinds, rowOf, type World } from '../world.ts'
 import { applyPlan, type Applied } from './apply.ts'
 import { Dependents } from './dependents.ts'
+import type { Facts } from './facts.ts'
 import { gather } from './gather.ts'
+import { Obstacles } from './obstacles.ts'
 import { planObject } from './plan.ts'
 
 /** How soon what waits for something is looked at again, in milliseconds, should nothing tell of it before. */
@@ -30,28 +32,44 @@ export interface Reconciler {
 
 /** Builds the reconciler of a world whose caches are synced. */
 export function createReconciler(world: World, observer: ReconcileObserver): Reconciler {
-  const dependents = new Dependents()
+  const links = { dependents: new Dependents(), obstacles: new Obstacles() }
   function* keys(): Generator<string> {
     for (const kind of recordKinds) for (const object of world.objects[kind].list()) yield keyOf(kind, object)
   }
   return {
     keys,
-    watch: (add) => watchWorld(world, dependents, { add, keys }),
+    watch: (add) => watchWorld(world, links, { add, keys }),
     async reconcile(key, signal) {
       const { kind, namespace, name } = parseKey(key)
       const cached = world.objects[kind].get({ namespace, name })
+      links.obstacles.set(key, undefined)
       if (cached === undefined || isMirror(world, cached)) return undefined
       const row = rowOf(kind)
       const facts = await gather(world, { row, object: asPlatformObject(cached) }, signal)
       const applied = await applyPlan({ world, row, facts, signal }, planObject(facts))
       observer.reconciled(kind, applied)
-      return applied.verdict?.also.includes('Reconciling') === true ? { againAfterMs } : undefined
+      const { also = [] } = applied.verdict ?? {}
+      const obstacle = also.includes('InConflict') ? obstacleOf(facts) : undefined
+      links.obstacles.set(key, obstacle)
+      const isBlind = also.includes('InConflict') && obstacle === undefined
+      return isBlind || also.includes('Reconciling') ? { againAfterMs } : undefined
     },
   }
 }
 
+/** The record that an object in conflict is in conflict with. */
+function obstacleOf({ own, carried, namesake }: Facts): string | undefined {
+  return own === undefined ? (carried?.record ?? namesake)?.uid : undefined
+}
+
 function keyOf(kind: RecordKind, { metadata }: KubeObject): string {
   return keyText({ kind, namespace: metadata.namespace ?? '', name: metadata.name })
+}
+
+/** Whom an event means something to beside the object or record that it is of. */
+interface Links {
+  readonly dependents: Dependents
+  readonly obstacles: Obstacles
 }
 
 /** What a watch calls. */
@@ -61,8 +79,9 @@ interface Told {
 }
 
 /** Both sides tell what changed; who is touched by it is looked at again. */
-function watchWorld(world: World, dependents: Dependents, told: Told): () => void {
+function watchWorld(world: World, links: Links, told: Told): () => void {
   const { replica } = world.services
+  const { dependents } = links
   const addAll = (): void => {
     for (const key of told.keys()) told.add(key)
   }
@@ -77,7 +96,7 @@ function watchWorld(world: World, dependents: Dependents, told: Told): () => voi
   stops.push(world.grants.onChange(addAll))
   stops.push(world.namespaces.onChange((before, after) => addNamespace(world, told, after ?? before)))
   stops.push(replica.onReset(addAll))
-  stops.push(replica.onRow((kind, old, row) => addTouched(world, { dependents, add: told.add }, { kind, old, row })))
+  stops.push(replica.onRow((kind, old, row) => addTouched(world, { ...links, add: told.add }, { kind, old, row })))
   return () => {
     for (const stop of stops) stop()
   }
@@ -89,10 +108,10 @@ function addNamespace(world: World, { add }: Told, namespace: KubeObject | undef
   for (const kind of recordKinds) for (const object of world.objects[kind].byNamespace(namespace.metadata.name)) add(keyOf(kind, object))
 }
 
-/** Tells the objects that a changed record means something to: its owner, before and now; the owner of what it lies in; who names it; whose binding gives it. */
+/** Tells the objects that a changed record means something to: its owner, before and now; who names either; whose way it is in; the owner of what it lies in; whose binding gives it. */
 function addTouched(
   world: World,
-  { dependents, add }: { dependents: Dependents; add: (key: string) => void },
+  { dependents, obstacles, add }: Links & Pick<Told, 'add'>,
   { kind, old, row }: { kind: string; old: Row | undefined; row: Row | undefined },
 ): void {
   const record = recordKinds.find((other) => other === kind)
@@ -102,11 +121,12 @@ function addTouched(
     const owner = managedBy === undefined ? undefined : parseManagedBy(managedBy)
     if (owner === undefined || owner.clusterId !== world.cluster.id) return
     add(keyText({ kind: owned, ...owner }))
-    // Objects name it whose record came or went.
-    if (old === undefined || row === undefined) for (const key of dependents.ofObject({ kind: owned, ...owner })) add(key)
+    // What names the object means another record now, or none.
+    if (old?.managedBy !== row?.managedBy) for (const key of dependents.ofObject({ kind: owned, ...owner })) add(key)
   }
   for (const managedBy of new Set([old?.managedBy, row?.managedBy])) addOwner(record, managedBy)
   if (old === undefined || row === undefined) for (const key of dependents.ofRecord(uid)) add(key)
+  for (const key of obstacles.of(uid)) add(key)
   const { snapshot } = world.services.replica
   if (row === undefined) addOwner('Group', snapshot.get('Group', parentOf(trustedUid(uid)))?.managedBy)
   if (record === 'Role') {

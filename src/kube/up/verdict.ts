@@ -39,6 +39,7 @@ export const verdicts = {
     stalled('ExternalLost', `the record ${uid} is gone, deleted by somebody else; to have it made anew remove the annotation taproot.dev/uid`),
   ownedByAnother: ({ uid, managedBy }: RecordFacts) =>
     stalled('InConflict', `the record ${uid} belongs to another Kubernetes object: ${managedBy}`, 'InConflict'),
+  olderFirst: (rival: string) => stalled('InConflict', `an older object asks for the same record: ${rival}`, 'InConflict'),
   takenOver: ({ uid }: RecordFacts) => stalled('InConflict', `the record ${uid} was taken over through the API; ${howToClaim}: ByUid`, 'InConflict'),
   adoptionRefused: ({ uid }: RecordFacts) => stalled('InConflict', `the record ${uid} belongs to the API; ${howToClaim}: ByUid`, 'InConflict'),
   nameTaken: ({ uid }: RecordFacts) =>
