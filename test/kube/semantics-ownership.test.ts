@@ -115,6 +115,23 @@ describeOnStores('whose a record is', (store) => {
     })
   })
 
+  test('a grant that is bounded by a role of its own follows that role', async () => {
+    const { token } = organisation
+    const both = ['CAP_IAM_GROUPS_LIST', 'CAP_IAM_ROLES_LIST']
+    const createRole = async (capabilities: string[]): Promise<string> =>
+      String(ok(await world.server.rest.call('CreateRole', { parent: organisation.group, role: { name: freshName('role'), capabilities } }, { token }))['uid'])
+    const [bound, given] = [await createRole(both), await createRole(both)]
+    const namespace = await world.namespace(organisation, { maxRole: { uid: bound } })
+    await world.put('identity', namespace, 'someone', { ...parentRef(), serviceAccountRef: { name: 'deployer' } })
+    await world.put('roleBinding', namespace, 'binding', { ...parentRef(), identityRef: { name: 'someone' }, roleRef: { uid: given } })
+    const uid = uidOf(await world.until('roleBinding', namespace, 'binding', 'InSync'))
+    ok(await world.server.rest.call('UpdateRole', { role: { uid: bound, capabilities: both.slice(1) } }, { token }))
+    await world.until('roleBinding', namespace, 'binding', 'ExceedsGrant')
+    expect(world.record('RoleBinding', uid)).toBeUndefined()
+    ok(await world.server.rest.call('UpdateRole', { role: { uid: bound, capabilities: both } }, { token }))
+    await world.until('roleBinding', namespace, 'binding', 'InSync')
+  })
+
   describe('adoption', () => {
     test('by uid: the record that the annotation names, where the grant allows adoption', async () => {
       const namespace = await world.namespace(organisation, { allowAdoption: true })

@@ -2,9 +2,10 @@ import { parentOf, trustedUid } from '../../core/uid.ts'
 import { managedByText, parseManagedBy } from '../../resources/ownership.ts'
 import type { Row } from '../../snapshot/row.ts'
 import type { RecordKind } from '../object-kinds.ts'
+import type { GrantSpec } from '../platform-object.ts'
 import type { KubeObject } from '../port/kube-api.ts'
 import type { WorkResult } from '../runtime/work-queue.ts'
-import { asPlatformObject, isMirror, keyText, parseKey, recordKinds, rowOf, type World } from '../world.ts'
+import { asPlatformObject, isMirror, keyText, parseKey, recordKinds, rowOf, type ObjectKey, type World } from '../world.ts'
 import { applyPlan, type Applied } from './apply.ts'
 import { Dependents } from './dependents.ts'
 import type { Facts } from './facts.ts'
@@ -96,7 +97,7 @@ function watchWorld(world: World, links: Links, told: Told): () => void {
   stops.push(world.grants.onChange(addAll))
   stops.push(world.namespaces.onChange((before, after) => addNamespace(world, told, after ?? before)))
   stops.push(replica.onReset(addAll))
-  stops.push(replica.onRow((kind, old, row) => addTouched(world, { ...links, add: told.add }, { kind, old, row })))
+  stops.push(replica.onRow((kind, old, row) => addTouched(world, { ...links, ...told }, { kind, old, row })))
   return () => {
     for (const stop of stops) stop()
   }
@@ -108,30 +109,37 @@ function addNamespace(world: World, { add }: Told, namespace: KubeObject | undef
   for (const kind of recordKinds) for (const object of world.objects[kind].byNamespace(namespace.metadata.name)) add(keyOf(kind, object))
 }
 
-/** Tells the objects that a changed record means something to: its owner, before and now; who names either; whose way it is in; the owner of what it lies in; whose binding gives it. */
+/** Tells the objects that a changed record means something to: its owner, before and now; who names either; whose way it is in; the owner of what it lies in; all, where it bounds a grant. */
 function addTouched(
   world: World,
-  { dependents, obstacles, add }: Links & Pick<Told, 'add'>,
+  { dependents, obstacles, add, keys }: Links & Told,
   { kind, old, row }: { kind: string; old: Row | undefined; row: Row | undefined },
 ): void {
   const record = recordKinds.find((other) => other === kind)
   const uid = (row ?? old)?.uid
   if (record === undefined || uid === undefined) return
-  const addOwner = (owned: RecordKind, managedBy: string | undefined): void => {
-    const owner = managedBy === undefined ? undefined : parseManagedBy(managedBy)
-    if (owner === undefined || owner.clusterId !== world.cluster.id) return
-    add(keyText({ kind: owned, ...owner }))
-    // What names the object means another record now, or none.
-    if (old?.managedBy !== row?.managedBy) for (const key of dependents.ofObject({ kind: owned, ...owner })) add(key)
-  }
-  for (const managedBy of new Set([old?.managedBy, row?.managedBy])) addOwner(record, managedBy)
-  if (old === undefined || row === undefined) for (const key of dependents.ofRecord(uid)) add(key)
+  const owners = [old, row].flatMap((was) => ownerOf(world, record, was) ?? [])
+  for (const owner of owners) add(keyText(owner))
+  // What names the object means another record now, or none; what names a role also looks at what it gives.
+  if (old?.managedBy !== row?.managedBy || record === 'Role') for (const owner of owners) for (const key of dependents.ofObject(owner)) add(key)
+  if (old === undefined || row === undefined || record === 'Role') for (const key of dependents.ofRecord(uid)) add(key)
   for (const key of obstacles.of(uid)) add(key)
-  const { snapshot } = world.services.replica
-  if (row === undefined) addOwner('Group', snapshot.get('Group', parentOf(trustedUid(uid)))?.managedBy)
-  if (record === 'Role') {
-    for (const binding of snapshot.table('RoleBinding').matching('role', uid)) addOwner('RoleBinding', binding.managedBy)
+  if (row === undefined) {
+    const parent = ownerOf(world, 'Group', world.services.replica.snapshot.get('Group', parentOf(trustedUid(uid))))
+    if (parent !== undefined) add(keyText(parent))
   }
+  if (record === 'Role' && boundsGrants(world, uid)) for (const key of keys()) add(key)
+}
+
+/** The object of this cluster that owns the record. */
+function ownerOf(world: World, kind: RecordKind, row: Row | undefined): ObjectKey | undefined {
+  const owner = row === undefined ? undefined : parseManagedBy(row.managedBy)
+  return owner?.clusterId === world.cluster.id ? { kind, namespace: owner.namespace, name: owner.name } : undefined
+}
+
+function boundsGrants({ grants }: World, role: string): boolean {
+  // The API server has checked grants against their CRD.
+  return [...grants.list()].some(({ spec }) => (spec as GrantSpec).maxRole?.uid === role)
 }
 
 /** The owner's name of an object's record. */
