@@ -3,7 +3,7 @@ import { algorithmOf, digestOf, type Digest } from '../../../core/digest.ts'
 import type { Clock } from '../../../core/runtime.ts'
 import type { Uid } from '../../../core/uid.ts'
 import { consuming } from '../chunk-body.ts'
-import { exactBody } from '../exact-body.ts'
+import { PassedBody } from '../passed-body.ts'
 import { UpstreamError, type BlobStream, type ByteRange, type ManifestBytes, type Upstream } from '../upstream.ts'
 import { HttpUploads } from './http-uploads.ts'
 import { failureOf, upstreamError } from './registry-answers.ts'
@@ -113,7 +113,7 @@ class RegistryUpstream implements Upstream {
     try {
       const size = range === undefined ? lengthOf(answer) : wholeOf(answer, range)
       const bytes = range === undefined ? size : range.last - range.first + 1
-      return { size, body: exactBody(answer.body, { bytes, translate: connectionError, signal }) }
+      return { size, body: new PassedBody(answer.body, { bytes, translate: connectionError, signal }) }
     } catch (error) {
       answer.body.on('error', () => undefined).destroy()
       throw error

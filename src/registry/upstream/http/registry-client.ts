@@ -3,7 +3,8 @@ import type { Readable } from 'node:stream'
 import { Agent, errors, request, type Dispatcher } from 'undici'
 import type { Clock } from '../../../core/runtime.ts'
 import { untilAborted } from '../../../core/until-aborted.ts'
-import { BodyError, piecesOf } from '../chunk-body.ts'
+import { BodyError } from '../chunk-body.ts'
+import { PassedBody } from '../passed-body.ts'
 import { UpstreamError } from '../upstream.ts'
 import { failureOf, upstreamError } from './registry-answers.ts'
 import { RegistryCredentials, type Account } from './registry-credentials.ts'
@@ -140,19 +141,9 @@ export class RegistryClient {
   }
 
   async #once({ url, method, headers, bytes, stream, dispatcher, headersMs }: Exchange, signal: AbortSignal): Promise<UpstreamAnswer> {
-    let sent = 0
     let broken: BodyError | undefined
-    async function* counted(body: Readable): AsyncGenerator<Uint8Array> {
-      try {
-        for await (const piece of piecesOf(body, signal)) {
-          sent += piece.length
-          yield piece
-        }
-      } catch (error) {
-        if (error instanceof BodyError) broken = error
-        throw error
-      }
-    }
+    const translate = (error: unknown): BodyError => (broken = new BodyError(error))
+    const body = stream && new PassedBody(stream.body, { translate, signal })
     const length = stream?.length === undefined ? {} : { 'content-length': String(stream.length) }
     const { patience } = this.#options
     try {
@@ -161,12 +152,11 @@ export class RegistryClient {
         dispatcher,
         signal,
         headers: { 'accept-encoding': 'identity', ...headers, ...length },
-        // A cast: undici takes iterables too, which its types leave out.
-        body: stream === undefined ? (bytes ?? null) : (counted(stream.body) as unknown as Readable),
+        body: body ?? bytes ?? null,
         headersTimeout: headersMs ?? patience.headersMs,
         bodyTimeout: patience.stallMs,
       })
-      return { ...answer, sent }
+      return { ...answer, sent: body?.passed ?? 0 }
     } catch (error) {
       throw broken ?? error
     }
