@@ -108,12 +108,16 @@ class RegistryUpstream implements Upstream {
 
   async readBlob(repo: Uid, { digest, range }: { digest: Digest; range?: ByteRange }, signal: AbortSignal): Promise<BlobStream | undefined> {
     const headers = range && { range: `bytes=${range.first}-${range.last}` }
-    const answer = await this.#ask(repo, { method: 'GET', path: `blobs/${digest}`, ...(headers && { headers }) }, signal)
+    const asked = { path: `blobs/${digest}`, ...(headers && { headers }) }
+    const direct = await this.#client.readBlob({ ...asked, path: `/v2/${this.#nameOf(repo)}/${asked.path}`, scopes: this.#scopes(repo, 'pull') }, signal)
+    const answer = direct ?? (await this.#ask(repo, { method: 'GET', ...asked }, signal))
     if (answer === undefined) return undefined
     try {
       const size = range === undefined ? lengthOf(answer) : wholeOf(answer, range)
       const bytes = range === undefined ? size : range.last - range.first + 1
-      return { size, body: new PassedBody(answer.body, { bytes, translate: connectionError, signal }) }
+      if (direct === undefined) return { size, body: new PassedBody(answer.body, { bytes, translate: connectionError, signal }) }
+      if (direct.length !== bytes) throw new UpstreamError('refused', 'the upstream gives another part of a blob than it says')
+      return { size, body: direct.body }
     } catch (error) {
       answer.body.on('error', () => undefined).destroy()
       throw error
@@ -193,6 +197,9 @@ class RegistryUpstream implements Upstream {
   }
 }
 
+/** What an answer says before its body. */
+type AnswerLines = Parameters<typeof headerOf>[0] & { readonly statusCode: number }
+
 /** The whole of a manifest. */
 async function bytesOf({ body }: UpstreamAnswer, signal: AbortSignal): Promise<Buffer> {
   const pieces: Buffer[] = []
@@ -210,14 +217,14 @@ async function bytesOf({ body }: UpstreamAnswer, signal: AbortSignal): Promise<B
   return Buffer.concat(pieces)
 }
 
-function lengthOf(answer: UpstreamAnswer): number {
+function lengthOf(answer: AnswerLines): number {
   const length = headerOf(answer, 'content-length') ?? ''
   if (answer.statusCode !== 200 || !/^\d{1,15}$/.test(length)) throw new UpstreamError('refused', 'the upstream does not say how large a blob is')
   return Number(length)
 }
 
 /** The size of the whole, of an answer with exactly the range that was asked for. */
-function wholeOf(answer: UpstreamAnswer, { first, last }: ByteRange): number {
+function wholeOf(answer: AnswerLines, { first, last }: ByteRange): number {
   const [, from, to, size] = /^bytes (\d{1,15})-(\d{1,15})\/(\d{1,15})$/.exec(headerOf(answer, 'content-range') ?? '') ?? []
   if (answer.statusCode !== 206 || Number(from) !== first || Number(to) !== last)
     throw new UpstreamError('refused', 'the upstream does not give ranges of a blob')

@@ -6,6 +6,8 @@ import { untilAborted } from '../../../core/until-aborted.ts'
 import { BodyError } from '../chunk-body.ts'
 import { PassedBody } from '../passed-body.ts'
 import { UpstreamError } from '../upstream.ts'
+import type { BlobAnswer } from './blob-line.ts'
+import { BlobLines } from './blob-lines.ts'
 import { failureOf, upstreamError } from './registry-answers.ts'
 import { RegistryCredentials, type Account } from './registry-credentials.ts'
 import { createWideConnector } from './wide-connector.ts'
@@ -61,6 +63,8 @@ export class RegistryClient {
   readonly #agent: Agent
   /** For storage that the registry redirects to: it may have a certificate of another authority. */
   readonly #storageAgent: Agent
+  /** Undefined where the registry is spoken to over TLS. */
+  readonly #blobLines: BlobLines | undefined
   readonly #closing = new AbortController()
 
   constructor(options: RegistryClientOptions) {
@@ -68,6 +72,7 @@ export class RegistryClient {
     const { ca, account, clock } = options
     this.#agent = new Agent({ connect: createWideConnector({ timeout: connectTimeoutMs, ...(ca !== undefined && { ca }) }) })
     this.#storageAgent = new Agent({ connect: createWideConnector({ timeout: connectTimeoutMs, ...(ca !== undefined && { ca: [...rootCertificates, ca] }) }) })
+    this.#blobLines = options.origin.startsWith('http:') ? new BlobLines(options.origin, options.patience) : undefined
     this.#credentials = new RegistryCredentials(account, { clock, fetchToken: (url, authorization) => this.#fetchToken(url, authorization) })
   }
 
@@ -106,8 +111,17 @@ export class RegistryClient {
     return answer
   }
 
+  /** The bytes of a blob by the shortest way that there is; undefined where it leads to none, and `read` has to tell why. */
+  async readBlob({ path, scopes, headers }: Pick<UpstreamRequest, 'path' | 'scopes' | 'headers'>, signal: AbortSignal): Promise<BlobAnswer | undefined> {
+    if (this.#blobLines === undefined || !this.#credentials.known) return undefined
+    const authorization = await untilAborted(this.#credentials.authorization(scopes), signal)
+    return this.#blobLines.read(path, { ...headers, ...(authorization !== undefined && { authorization }) }, signal)
+  }
+
   async close(): Promise<void> {
-    this.#closing.abort(new UpstreamError('unavailable', 'the connection to the upstream is closed'))
+    const closed = new UpstreamError('unavailable', 'the connection to the upstream is closed')
+    this.#closing.abort(closed)
+    this.#blobLines?.close(closed)
     await Promise.all([this.#agent.destroy(), this.#storageAgent.destroy()])
   }
 
@@ -190,7 +204,7 @@ interface Tried {
 type Exchange = UpstreamRequest & { readonly url: URL; readonly dispatcher: Dispatcher }
 
 /** A header of an answer, the first where there are several. */
-export function headerOf({ headers }: Pick<Dispatcher.ResponseData, 'headers'>, name: string): string | undefined {
+export function headerOf({ headers }: { readonly headers: Readonly<Record<string, string | string[] | undefined>> }, name: string): string | undefined {
   const value = headers[name]
   return Array.isArray(value) ? value.join(', ') : value
 }

@@ -42,7 +42,9 @@ export function createWideConnector(options: buildConnector.BuildOptions): build
       else callback(null, (socket = gathering(made)))
     }
     if (target.protocol === 'https:') connectTls(target, connected)
-    // A cast: bytes come after the connection.
-    else buildConnector({ ...options, highWaterMark: gatheredBytes, onread: wideReads(() => socket as Socket) })(target, connected)
+    else {
+      const wide = { ...options, highWaterMark: gatheredBytes, onread: wideReads(() => socket as Socket) } // a cast: bytes come after the connection
+      buildConnector(wide)(target, connected)
+    }
   }
 }
