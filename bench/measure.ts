@@ -19,6 +19,8 @@ export interface Measured {
   readonly perSecond: number
   /** Processor time of all server processes per request, in microseconds; NaN where the system does not tell. */
   readonly cpuMicros: number
+  /** The same of each process, in the order of the candidate's `pids`. */
+  readonly cpuMicrosOfEach: readonly number[]
   /** Milliseconds, over all rounds. */
   readonly p50: number
   readonly p99: number
@@ -47,6 +49,7 @@ export interface Rounds {
 interface Round {
   readonly perSecond: number
   readonly cpuMicros: number
+  readonly cpuMicrosOfEach: readonly number[]
   readonly generatorBusy: number
   readonly bytesPerAnswer: number
   readonly counts: RoundCounts
@@ -75,21 +78,22 @@ export async function cpuTimeOf(pid: number): Promise<number> {
   }
 }
 
-async function cpuTime(pids: readonly number[]): Promise<number> {
-  const times = await Promise.all(pids.map(cpuTimeOf))
-  return times.reduce((sum, time) => sum + time, 0)
+function cpuTimes(pids: readonly number[]): Promise<number[]> {
+  return Promise.all(pids.map(cpuTimeOf))
 }
 
 async function runRound(candidate: Candidate, milliseconds: number): Promise<Round> {
-  const before = await cpuTime(candidate.pids)
+  const before = await cpuTimes(candidate.pids)
   const counts = await candidate.generator.round(milliseconds)
-  const after = await cpuTime(candidate.pids)
+  const after = await cpuTimes(candidate.pids)
   if (counts.requests === 0 || counts.errors > counts.requests / 100)
     throw new Error(`${candidate.name}: ${counts.errors} of ${counts.errors + counts.requests} requests failed: ${counts.firstError ?? ''}`)
-  const server = after - before + (candidate.generatorWorks === true ? counts.cpuMicros : 0)
+  const each = after.map((time, at) => time - (before[at] ?? NaN))
+  const server = each.reduce((sum, time) => sum + time, candidate.generatorWorks === true ? counts.cpuMicros : 0)
   return {
     perSecond: counts.requests / counts.seconds,
     cpuMicros: server / counts.requests,
+    cpuMicrosOfEach: each.map((time) => time / counts.requests),
     generatorBusy: counts.cpuMicros / 1e6 / counts.seconds,
     bytesPerAnswer: counts.bodyBytes / counts.requests,
     counts,
@@ -113,6 +117,7 @@ function summary(name: string, rounds: readonly Round[]): Measured {
     name,
     perSecond: median(rounds.map((round) => round.perSecond)),
     cpuMicros: median(rounds.map((round) => round.cpuMicros)),
+    cpuMicrosOfEach: (rounds[0]?.cpuMicrosOfEach ?? []).map((_, at) => median(rounds.map((round) => round.cpuMicrosOfEach[at] ?? NaN))),
     p50: all.at(0.5),
     p99: all.at(0.99),
     classes: Object.fromEntries(named.map(([requestClass, histogram]) => [requestClass, { p50: histogram.at(0.5), p99: histogram.at(0.99) }])),
