@@ -9,6 +9,8 @@ export interface Candidate {
   readonly generator: GeneratorProcess
   /** The server's processes, its store included. Empty where the generator itself does the work. */
   readonly pids: readonly number[]
+  /** Their names, where the figures are to tell them apart. */
+  readonly processes?: readonly string[]
   /** True where the generator's own processor time counts as the server's: a bare client of a store. */
   readonly generatorWorks?: boolean
 }
@@ -19,8 +21,8 @@ export interface Measured {
   readonly perSecond: number
   /** Processor time of all server processes per request, in microseconds; NaN where the system does not tell. */
   readonly cpuMicros: number
-  /** The same of each process, in the order of the candidate's `pids`. */
-  readonly cpuMicrosOfEach: readonly number[]
+  /** The same of each process that has a name. */
+  readonly cpuMicrosOf: Readonly<Record<string, number>>
   /** Milliseconds, over all rounds. */
   readonly p50: number
   readonly p99: number
@@ -100,7 +102,7 @@ async function runRound(candidate: Candidate, milliseconds: number): Promise<Rou
   }
 }
 
-function summary(name: string, rounds: readonly Round[]): Measured {
+function summary({ name, processes = [] }: Candidate, rounds: readonly Round[]): Measured {
   const classes = new Map<string, Histogram>()
   const all = new Histogram()
   for (const { counts } of rounds) {
@@ -117,7 +119,7 @@ function summary(name: string, rounds: readonly Round[]): Measured {
     name,
     perSecond: median(rounds.map((round) => round.perSecond)),
     cpuMicros: median(rounds.map((round) => round.cpuMicros)),
-    cpuMicrosOfEach: (rounds[0]?.cpuMicrosOfEach ?? []).map((_, at) => median(rounds.map((round) => round.cpuMicrosOfEach[at] ?? NaN))),
+    cpuMicrosOf: Object.fromEntries(processes.map((process, at) => [process, median(rounds.map((round) => round.cpuMicrosOfEach[at] ?? NaN))])),
     p50: all.at(0.5),
     p99: all.at(0.99),
     classes: Object.fromEntries(named.map(([requestClass, histogram]) => [requestClass, { p50: histogram.at(0.5), p99: histogram.at(0.99) }])),
@@ -131,7 +133,7 @@ export async function measure(candidate: Candidate, { rounds, milliseconds }: Ro
   await candidate.generator.round(warmUpRounds * milliseconds)
   const done: Round[] = []
   for (let round = 0; round < rounds; round++) done.push(await runRound(candidate, milliseconds))
-  return summary(candidate.name, done)
+  return summary(candidate, done)
 }
 
 /** Warms both up, then runs them in turns: what else the machine does meets both alike. */
@@ -144,7 +146,7 @@ export async function compare(first: Candidate, second: Candidate, { rounds, mil
   }
   const ratios = (of: (one: Round, other: Round) => number): number => median(done[0].map((round, at) => of(round, done[1][at] ?? round)))
   return {
-    measured: [summary(first.name, done[0]), summary(second.name, done[1])],
+    measured: [summary(first, done[0]), summary(second, done[1])],
     throughput: ratios((one, other) => one.perSecond / other.perSecond),
     cpu: ratios((one, other) => other.cpuMicros / one.cpuMicros),
   }

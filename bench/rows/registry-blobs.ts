@@ -37,9 +37,12 @@ async function pushLoads(environment: Environment, connections: number): Promise
 const loadsOf = { pull: pullLoads, push: pushLoads } as const satisfies Record<Direction, (environment: Environment, connections: number) => Promise<BlobLoads>>
 
 /** Throughput, and what each process that has to do with a blob spends on it. */
-function noteOf({ name, perSecond, generatorBusy, cpuMicrosOfEach }: Measured, processes: readonly string[]): string {
+function noteOf({ name, perSecond, generatorBusy, cpuMicrosOf }: Measured): string {
   const rate = Math.round((perSecond * layerBytes) / mib).toLocaleString('en')
-  const each = [`client ${millis((generatorBusy * 1e6) / perSecond)}`, ...processes.map((process, at) => `${process} ${millis(cpuMicrosOfEach[at] ?? NaN)}`)]
+  const each = [
+    `client ${millis((generatorBusy * 1e6) / perSecond)}`,
+    ...Object.entries(cpuMicrosOf).map(([process, micros]) => `${process} ${millis(micros)}`),
+  ]
   return `${name} ${rate} MiB/s, CPU per blob: ${each.join(', ')}`
 }
 
@@ -59,12 +62,13 @@ interface Between {
 async function overUpstream(environment: Environment, between: Between, alone: HttpLoad | PushLoad): Promise<{ comparison: Comparison; note: string }> {
   const upstream = await environment.distribution()
   const comparison = await environment.withGenerators([between.load, alone], ([first, second]) => {
-    const other: Candidate = { name: 'distribution', generator: second, pids: [upstream.pid] }
-    return compare({ name: between.name, generator: first, pids: between.pids }, other, environment.scale.rounds)
+    const other: Candidate = { name: 'distribution', generator: second, pids: [upstream.pid], processes: ['upstream'] }
+    const { name, pids, processes } = between
+    return compare({ name, generator: first, pids, processes }, other, environment.scale.rounds)
   })
   const [ours, theirs] = comparison.measured
   const atOnce = between.load.connections === 1 ? 'one at a time' : `${between.load.connections} at once`
-  return { comparison, note: `${atOnce}, each ${layerBytes / mib} MiB: ${noteOf(ours, between.processes)}; ${noteOf(theirs, ['upstream'])}` }
+  return { comparison, note: `${atOnce}, each ${layerBytes / mib} MiB: ${noteOf(ours)}; ${noteOf(theirs)}` }
 }
 
 function hostRow(id: string, direction: Direction, connections: number): RowSource {
