@@ -2,7 +2,7 @@ import { connect, type Socket } from 'node:net'
 import { Readable } from 'node:stream'
 import { UpstreamError } from '../upstream.ts'
 import { parseAnswerHead, type AnswerHead } from './answer-head.ts'
-import type { Patience } from './registry-client.ts'
+import type { Patience } from './patience.ts'
 import { ReadPieces } from './read-pieces.ts'
 
 const maxHeadBytes = 64 * 1024

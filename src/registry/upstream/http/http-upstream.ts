@@ -6,8 +6,9 @@ import { consuming } from '../chunk-body.ts'
 import { PassedBody } from '../passed-body.ts'
 import { UpstreamError, type BlobStream, type ByteRange, type ManifestBytes, type Upstream } from '../upstream.ts'
 import { HttpUploads } from './http-uploads.ts'
+import type { Patience } from './patience.ts'
 import { failureOf, upstreamError } from './registry-answers.ts'
-import { connectionError, dump, headerOf, RegistryClient, type Patience, type UpstreamAnswer } from './registry-client.ts'
+import { connectionError, dump, headerOf, RegistryClient, type UpstreamAnswer } from './registry-client.ts'
 
 /** Registries take up to 4 MiB. */
 const maxManifestBytes = 32 * 1024 * 1024

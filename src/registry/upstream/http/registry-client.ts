@@ -8,6 +8,7 @@ import { PassedBody } from '../passed-body.ts'
 import { UpstreamError } from '../upstream.ts'
 import type { BlobAnswer } from './blob-line.ts'
 import { BlobLines } from './blob-lines.ts'
+import type { Patience } from './patience.ts'
 import { failureOf, upstreamError } from './registry-answers.ts'
 import { RegistryCredentials, type Account } from './registry-credentials.ts'
 import { createWideConnector } from './wide-connector.ts'
@@ -16,16 +17,6 @@ const connectTimeoutMs = 10_000
 const maxRedirects = 3
 /** Codes of redirects that keep the method. */
 const redirects = new Set([301, 302, 303, 307, 308])
-
-/** How long the upstream may take. None of them limits a body that flows. */
-export interface Patience {
-  /** To begin its answer, and to take the next bytes of ours. */
-  readonly headersMs: number
-  /** To begin its answer where it has to go over a whole blob first. */
-  readonly finishMs: number
-  /** Between two pieces of a body. */
-  readonly stallMs: number
-}
 
 /** What a client needs to know. */
 export interface RegistryClientOptions {
