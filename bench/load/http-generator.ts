@@ -181,16 +181,15 @@ class Connection {
 
 async function connect(load: HttpLoad, source: RequestSource, memory: Buffer): Promise<Connection> {
   const target = { host: '127.0.0.1', port: load.port, noDelay: true }
-  let connection: Connection | undefined
   const callback = (length: number): boolean => {
-    connection?.received(memory.subarray(0, length))
+    connection.received(memory.subarray(0, length))
     return true
   }
   // Certificates of loopback servers, made for one run.
   const socket = load.tls
     ? connectTls({ ...target, rejectUnauthorized: false, ALPNProtocols: ['http/1.1'] })
     : connectTcp({ ...target, onread: { buffer: memory, callback } })
-  connection = new Connection(socket, source)
+  const connection = new Connection(socket, source)
   if (load.tls) socket.on('data', (chunk: Buffer) => connection.received(chunk))
   // Its end is not seen while nothing is read.
   else socket.resume()

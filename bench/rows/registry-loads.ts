@@ -3,7 +3,6 @@ import type { HttpLoad, PushLoad } from '../load/load.ts'
 import { compare, type Comparison } from '../measure.ts'
 import { gets } from './loads.ts'
 import type { RegistryWorld } from './registry-world.ts'
-import { ratioRow, type Row } from './row.ts'
 
 const manifestType = 'application/vnd.oci.image.manifest.v1+json'
 

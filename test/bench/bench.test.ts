@@ -41,7 +41,7 @@ it('npm run bench --help lists rows and options; names that are no rows are refu
 })
 
 describeWithPart('registry', 'npm run bench --only registry', () => {
-  it('measures the registry host against its upstream, and against bare signing', { timeout: 240_000 }, async () => {
+  it('measures the registry host against its upstream, and against bare signing', { timeout: 480_000 }, async () => {
     const directory = await mkdtemp(join(tmpdir(), 'taproot-bench-test-'))
     onTestFinished(() => rm(directory, { recursive: true, force: true }))
     const file = join(directory, 'results.json')
