@@ -1,10 +1,11 @@
-// Writes src/gen from proto/: `node tools/generate.js`. With `--check` it changes nothing and fails, naming the files, where src/gen is
-// not what would be written. Needs no network: imports come from installed packages.
+// Writes src/gen from proto/, and the generated files of charts/taproot: `node tools/generate.js`. With `--check` it changes nothing and fails, naming the files,
+// where they are not what would be written. Needs no network: imports come from installed packages.
 import { spawnSync } from 'node:child_process'
-import { cpSync, existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { delimiter, join } from 'node:path'
+import { delimiter, dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { chartFiles, chartFolders } from './chart/files.js'
 
 const root = fileURLToPath(new URL('..', import.meta.url))
 const target = join(root, 'src', 'gen')
@@ -91,6 +92,21 @@ function differences(left, right) {
   })
 }
 
+/** Writes what differs of the chart's generated files; with `checkOnly` only names it. Returns the paths. */
+async function renewChart(checkOnly) {
+  const files = await chartFiles(root)
+  const stray = chartFolders.flatMap((folder) => listFiles(join(root, folder)).map((path) => `${folder}/${path}`)).filter((path) => !files.has(path))
+  const stale = [...files].filter(([path, content]) => !existsSync(join(root, path)) || readFileSync(join(root, path), 'utf8') !== content)
+  if (!checkOnly) {
+    for (const path of stray) rmSync(join(root, path))
+    for (const [path, content] of stale) {
+      mkdirSync(dirname(join(root, path)), { recursive: true })
+      writeFileSync(join(root, path), content)
+    }
+  }
+  return [...stale.map(([path]) => path), ...stray]
+}
+
 const check = process.argv.includes('--check')
 const scratch = mkdtempSync(join(tmpdir(), 'taproot-generate-'))
 try {
@@ -98,14 +114,16 @@ try {
   writeFileSync(join(out, 'files.ts'), filesModule(listFiles(out)))
   writeFileSync(join(out, 'roles.ts'), rolesModule())
   const changed = differences(out, target)
+  const ofChart = await renewChart(check)
   if (!check) {
     // File by file, so that who reads src/gen meanwhile never finds it empty.
     for (const path of changed) {
       if (existsSync(join(out, path))) cpSync(join(out, path), join(target, path))
       else rmSync(join(target, path))
     }
-  } else if (changed.length > 0) {
-    console.error(`src/gen is not up to date; run npm run generate:\n${changed.map((path) => `  src/gen/${path}`).join('\n')}`)
+  } else if (changed.length + ofChart.length > 0) {
+    const paths = [...changed.map((path) => `src/gen/${path}`), ...ofChart]
+    console.error(`generated files are not up to date; run npm run generate:\n${paths.map((path) => `  ${path}`).join('\n')}`)
     process.exitCode = 1
   }
 } finally {
