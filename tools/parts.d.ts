@@ -1,5 +1,32 @@
 /** A program that tests run against, or the one-line reason why this machine can't provide it. */
 export type Part = { readonly path: string; readonly built: boolean } | { readonly reason: string }
 
-/** Finds the part, or builds it once (blocking); tools/parts.js says where. Throws TypeError on an unknown name. */
-export function ensurePart(name: 'crane' | 'etcd' | 'etcdutl' | 'grpcurl' | 'history-checker' | 'kube-apiserver' | 'registry'): Part
+/** What tools/parts.js knows. `cni-plugins` is one of them, beside which the others are. */
+export type PartName =
+  | 'buildah'
+  | 'cni-plugins'
+  | 'containerd'
+  | 'containerd-shim-runc-v2'
+  | 'coredns'
+  | 'crane'
+  | 'ctr'
+  | 'debootstrap'
+  | 'etcd'
+  | 'etcdutl'
+  | 'grpcurl'
+  | 'helm'
+  | 'history-checker'
+  | 'ip'
+  | 'kube-apiserver'
+  | 'kube-controller-manager'
+  | 'kube-proxy'
+  | 'kube-scheduler'
+  | 'kubectl'
+  | 'kubelet'
+  | 'nft'
+  | 'nsenter'
+  | 'registry'
+  | 'runc'
+
+/** Finds the part, or builds, fetches or installs it once (blocking); tools/parts.js says where. Throws TypeError on an unknown name. */
+export function ensurePart(name: PartName): Part

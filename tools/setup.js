@@ -10,7 +10,7 @@ const stampFile = join(root, 'node_modules', '.taproot-setup')
 const pinnedNode = join(root, 'node_modules', '.bin', 'node')
 /** The real parts that each command needs beside the packages (design: tests run against the real thing). */
 const partsOf = {
-  test: ['crane', 'etcd', 'etcdutl', 'grpcurl', 'history-checker', 'registry'],
+  test: ['crane', 'etcd', 'etcdutl', 'grpcurl', 'helm', 'history-checker', 'kube-apiserver', 'kube-controller-manager', 'kubectl', 'registry'],
   faults: ['etcd', 'etcdutl', 'history-checker'],
   bench: ['etcd', 'kube-apiserver'],
 }

@@ -1,18 +1,15 @@
-import { spawn, type ChildProcess } from 'node:child_process'
 import { generateKeyPairSync, randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { request } from 'node:https'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { setTimeout as delay } from 'node:timers/promises'
 import { freePorts } from './free-port.ts'
 import { requirePart } from './require-part.ts'
+import { ServerProcess } from './server-process.ts'
 
-const startPatienceMs = 60_000
 /** A network set aside for benchmarks (RFC 2544): nothing listens there, but the server wants addresses that are not loopback. */
-const advertiseAddress = '198.18.0.1'
-const serviceRange = '198.19.0.0/24'
+const defaultNetwork = { advertiseAddress: '198.18.0.1', serviceRange: '198.19.0.0/24' }
 
 /** A running Kubernetes API server. */
 export interface KubeApiserver {
@@ -27,8 +24,20 @@ export interface KubeApiserver {
   readonly keyFile: string
   /** A bearer token in group `system:masters`. */
   readonly token: string
+  /** A kubeconfig file with all of that. */
+  readonly kubeconfigFile: string
+  /** Signs the tokens of service accounts, PEM file. */
+  readonly serviceAccountKeyFile: string
   /** What it wrote to standard error, the last of it. */
   readonly output: string
+  /** Kills the process and waits until it is gone; connections to it are cut. */
+  kill(): Promise<void>
+  /** Starts it again after `kill`, at the same address with the same keys; resolves when it is ready. */
+  restart(): Promise<void>
+  /** Suspends it: connections stay open and nothing answers. */
+  pause(): void
+  /** Ends a pause. */
+  resume(): void
   /** Kills the process and removes its files; what it wrote to etcd stays. */
   stop(): Promise<void>
 }
@@ -38,47 +47,59 @@ export interface KubeApiserverOptions {
   readonly etcdEndpoints: readonly string[]
   /** Starts its keys; `/registry` by default. */
   readonly etcdPrefix?: string
+  /** `iss` of the tokens of service accounts; `https://kubernetes.default.svc` by default. */
+  readonly serviceAccountIssuer?: string
+  /** Where it listens, and from which addresses Services get theirs. By default a free port of 127.0.0.1, and Services that nobody can reach. */
+  readonly network?: {
+    readonly address: string
+    readonly port: number
+    readonly serviceRange: string
+    /** Stands before the command, e.g. to enter a network namespace. */
+    readonly enter: readonly string[]
+  }
   /** More flags, e.g. `--feature-gates=...`. */
   readonly flags?: readonly string[]
 }
 
-/** Starts a real kube-apiserver on a free loopback port over a running etcd; resolves when `/readyz` says so. It makes its own certificate. */
+/** Starts a real kube-apiserver over a running etcd; resolves when `/readyz` says so. It makes its own certificate. */
 export async function startKubeApiserver(options: KubeApiserverOptions): Promise<KubeApiserver> {
   const program = requirePart('kube-apiserver')
   const directory = await mkdtemp(join(tmpdir(), 'taproot-kube-apiserver-'))
-  const [port = 0] = await freePorts(1)
+  const port = options.network?.port ?? (await freePorts(1))[0] ?? 0
+  const address = options.network?.address ?? '127.0.0.1'
   const token = randomBytes(16).toString('hex')
-  await writeFiles(directory, token)
-  const child = spawn(program, flagsOf(options, { directory, port }), { stdio: ['ignore', 'ignore', 'pipe'] })
-  let output = ''
-  child.stderr.on('data', (chunk) => (output = (output + String(chunk)).slice(-8000)))
-  const killChild = (): void => void child.kill('SIGKILL')
-  process.once('exit', killChild)
-  child.once('exit', () => process.off('exit', killChild))
+  await writeKeys(directory, token)
+  const server = new ServerProcess({
+    name: 'kube-apiserver',
+    command: [...(options.network?.enter ?? []), program, ...flagsOf(options, { directory, port })],
+    isReady: () => isReady({ address, port, token }),
+  })
   const stop = async (): Promise<void> => {
-    await end(child)
+    await server.kill()
     await rm(directory, { recursive: true, force: true, maxRetries: 3 })
   }
+  const url = `https://${address}:${port}`
   const certFile = join(directory, 'certificates', 'apiserver.crt')
+  const kubeconfigFile = join(directory, 'kubeconfig.json')
   try {
-    const deadline = performance.now() + startPatienceMs
-    while (!(await isReady(port, token))) {
-      if (child.exitCode !== null || performance.now() > deadline) throw new Error(`kube-apiserver did not start:\n${output}`)
-      await delay(50)
-    }
+    await server.start()
     const ca = await readFile(certFile, 'utf8')
+    await writeFile(kubeconfigFile, JSON.stringify(kubeconfigOf({ url, ca, token })), { mode: 0o600 })
     return {
-      url: `https://127.0.0.1:${port}`,
-      port,
-      pid: child.pid ?? 0,
-      ca,
-      certFile,
+      ...{ url, port, ca, certFile, token, kubeconfigFile, stop },
       keyFile: join(directory, 'certificates', 'apiserver.key'),
-      token,
-      get output() {
-        return output
+      serviceAccountKeyFile: join(directory, 'service-accounts.key'),
+      get pid() {
+        return server.pid
       },
-      stop,
+      get output() {
+        return server.output
+      },
+      // Its graceful end waits for watches: killed, as it has nothing that etcd has not.
+      kill: () => server.kill(),
+      restart: () => server.start(),
+      pause: () => server.pause(),
+      resume: () => server.resume(),
     }
   } catch (error) {
     await stop()
@@ -86,8 +107,21 @@ export async function startKubeApiserver(options: KubeApiserverOptions): Promise
   }
 }
 
+/** A kubeconfig (JSON is YAML) of one cluster with one user. */
+export function kubeconfigOf({ url, ca, token }: { url: string; ca: string; token: string }): object {
+  const cluster = { server: url, 'certificate-authority-data': Buffer.from(ca).toString('base64') }
+  return {
+    apiVersion: 'v1',
+    kind: 'Config',
+    clusters: [{ name: 'test', cluster }],
+    users: [{ name: 'admin', user: { token } }],
+    contexts: [{ name: 'test', context: { cluster: 'test', user: 'admin' } }],
+    'current-context': 'test',
+  }
+}
+
 /** The token file and the keys of service accounts. */
-async function writeFiles(directory: string, token: string): Promise<void> {
+async function writeKeys(directory: string, token: string): Promise<void> {
   const { privateKey, publicKey } = generateKeyPairSync('ec', {
     namedCurve: 'P-256',
     privateKeyEncoding: { type: 'sec1', format: 'pem' },
@@ -99,18 +133,20 @@ async function writeFiles(directory: string, token: string): Promise<void> {
 }
 
 function flagsOf(options: KubeApiserverOptions, { directory, port }: { directory: string; port: number }): string[] {
+  const { network } = options
   const values = {
     'etcd-servers': options.etcdEndpoints.join(','),
     'etcd-prefix': options.etcdPrefix ?? '/registry',
-    'bind-address': '127.0.0.1',
+    'bind-address': network?.address ?? '127.0.0.1',
     'secure-port': String(port),
-    'advertise-address': advertiseAddress,
-    'endpoint-reconciler-type': 'none',
-    'service-cluster-ip-range': serviceRange,
+    'advertise-address': network?.address ?? defaultNetwork.advertiseAddress,
+    // Where it can be reached it tells so to pods.
+    ...(network === undefined && { 'endpoint-reconciler-type': 'none' }),
+    'service-cluster-ip-range': network?.serviceRange ?? defaultNetwork.serviceRange,
     'cert-dir': join(directory, 'certificates'),
     'token-auth-file': join(directory, 'tokens.csv'),
     'authorization-mode': 'RBAC',
-    'service-account-issuer': 'https://kubernetes.default.svc',
+    'service-account-issuer': options.serviceAccountIssuer ?? 'https://kubernetes.default.svc',
     'service-account-signing-key-file': join(directory, 'service-accounts.key'),
     'service-account-key-file': join(directory, 'service-accounts.pub'),
   }
@@ -118,8 +154,8 @@ function flagsOf(options: KubeApiserverOptions, { directory, port }: { directory
 }
 
 /** Its own certificate is not there before it is ready: not checked here. */
-async function isReady(port: number, token: string): Promise<boolean> {
-  const sent = request({ host: '127.0.0.1', port, path: '/readyz', rejectUnauthorized: false, headers: { authorization: `Bearer ${token}` }, timeout: 2000 })
+async function isReady({ address, port, token }: { address: string; port: number; token: string }): Promise<boolean> {
+  const sent = request({ host: address, port, path: '/readyz', rejectUnauthorized: false, headers: { authorization: `Bearer ${token}` }, timeout: 2000 })
   sent.on('timeout', () => sent.destroy())
   sent.end()
   try {
@@ -130,12 +166,4 @@ async function isReady(port: number, token: string): Promise<boolean> {
     // Nothing listens yet.
     return false
   }
-}
-
-/** Its graceful end waits for watches: killed, as it has nothing that etcd has not. */
-async function end(child: ChildProcess): Promise<void> {
-  if (child.exitCode !== null || child.signalCode !== null) return
-  const exited = once(child, 'exit')
-  child.kill('SIGKILL')
-  await exited
 }

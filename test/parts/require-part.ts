@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process'
 import { env } from 'node:process'
 import { describe, test, TestRunner } from 'vitest'
-import { ensurePart } from '../../tools/parts.js'
+import { ensurePart, type PartName } from '../../tools/parts.js'
 
 declare module 'vitest' {
   interface TaskMeta {
@@ -9,8 +9,6 @@ declare module 'vitest' {
     missingPart?: string
   }
 }
-
-type PartName = Parameters<typeof ensurePart>[0]
 
 /**
  * The part's program, found or built. Where this machine can't provide it, the test that runs is reported as skipped; in a hook, or with
