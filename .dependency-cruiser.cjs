@@ -21,7 +21,7 @@ const drivers = [
   { packages: ['koa', 'koa-body', '@types/koa'], folders: ['api/http'] },
   { packages: ['@grpc/grpc-js', '@grpc/reflection', 'grpc-health-check'], folders: ['api/grpc', 'store/etcd'] },
   { packages: ['re2js', 'jose'], folders: ['authn'] },
-  { packages: ['undici'], folders: ['authn', 'registry/upstream/http'] },
+  { packages: ['undici'], folders: ['authn', 'registry/upstream/http', 'kube/client'] },
   { packages: ['commander', 'yaml', 'ajv', 'pino'], folders: ['cmd'] },
   { packages: ['@kubernetes/client-node'], folders: ['kube/client'] },
   { packages: ['prom-client'], folders: ['api', 'cmd'] },

@@ -14,3 +14,9 @@ export interface Random {
 export function randomHex(random: Random, count: number): string {
   return Buffer.from(random.bytes(count)).toString('hex')
 }
+
+/** A number from 0 up to, without, 1. */
+export function fractionOf(random: Random): number {
+  const bytes = random.bytes(4)
+  return new DataView(bytes.buffer, bytes.byteOffset, 4).getUint32(0) / 2 ** 32
+}

@@ -1,0 +1,41 @@
+import { join } from 'node:path'
+import { KubeConfig } from '@kubernetes/client-node'
+
+/**
+ * Where the API server is and who we are there:
+ * - `service-account`: in a pod: `directory` holds `token` (read again as it rotates) and `ca.crt`
+ * - `kubeconfig`: its current context, or the one named
+ * - `token`: said outright; `ca` is PEM
+ */
+export type KubeEndpoint =
+  | { readonly from: 'service-account'; readonly host: string; readonly port: string; readonly directory: string }
+  | { readonly from: 'kubeconfig'; readonly file: string; readonly context?: string }
+  | { readonly from: 'token'; readonly server: string; readonly ca: string; readonly token: string }
+
+const cluster = 'cluster'
+const user = 'user'
+
+/** Reads an endpoint into the library's configuration. Throws where it names no server or can't be read. */
+export function configOf(endpoint: KubeEndpoint): KubeConfig {
+  const config = new KubeConfig()
+  switch (endpoint.from) {
+    case 'service-account': {
+      const { host, port, directory } = endpoint
+      const server = `https://${host.includes(':') ? `[${host}]` : host}:${port}`
+      const authProvider = { name: 'tokenFile', config: { tokenFile: join(directory, 'token') } }
+      config.loadFromClusterAndUser({ name: cluster, server, skipTLSVerify: false, caFile: join(directory, 'ca.crt') }, { name: user, authProvider })
+      break
+    }
+    case 'kubeconfig':
+      config.loadFromFile(endpoint.file)
+      if (endpoint.context !== undefined) config.setCurrentContext(endpoint.context)
+      break
+    case 'token': {
+      const caData = Buffer.from(endpoint.ca).toString('base64')
+      config.loadFromClusterAndUser({ name: cluster, server: endpoint.server, skipTLSVerify: false, caData }, { name: user, token: endpoint.token })
+    }
+  }
+  if (config.getCurrentCluster() === null || config.getCurrentUser() === null)
+    throw new Error('the kubeconfig has no such context, or one without cluster or user')
+  return config
+}
