@@ -1,5 +1,5 @@
-// Writes src/gen from proto/, and the generated files of charts/taproot: `node tools/generate.js`. With `--check` it changes nothing and fails, naming the files,
-// where they are not what would be written. Needs no network: imports come from installed packages.
+// Writes src/gen from proto/, and from both what Kubernetes is told (tools/object-definitions.js) and parts of charts/taproot: `node tools/generate.js`. With `--check` it
+// changes nothing and fails, naming the files, where one is not what would be written. Needs no network: imports come from installed packages.
 import { spawnSync } from 'node:child_process'
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -10,13 +10,17 @@ import { chartFiles, chartFolders } from './chart/files.js'
 const root = fileURLToPath(new URL('..', import.meta.url))
 const target = join(root, 'src', 'gen')
 
-/** Runs buf and leaves the generated tree in `scratch`/src/gen; returns that folder. */
-function runBuf(scratch) {
+function runBuf(scratch, ...args) {
   const bin = join(root, 'node_modules', '.bin')
   const env = { ...process.env, PATH: `${bin}${delimiter}${process.env.PATH ?? ''}`, BUF_CACHE_DIR: join(scratch, 'cache') }
-  const result = spawnSync(join(bin, 'buf'), ['generate', '--output', scratch], { cwd: root, env, stdio: ['ignore', 'inherit', 'inherit'] })
+  const result = spawnSync(join(bin, 'buf'), args, { cwd: root, env, stdio: ['ignore', 'inherit', 'inherit'] })
   if (result.error) throw result.error
-  if (result.status !== 0) throw new Error(`buf generate exited with ${result.status ?? result.signal}`)
+  if (result.status !== 0) throw new Error(`buf ${args[0]} exited with ${result.status ?? result.signal}`)
+}
+
+/** Leaves the generated tree in `scratch`/src/gen; returns that folder. */
+function generateCode(scratch) {
+  runBuf(scratch, 'generate', '--output', scratch)
   const out = join(scratch, 'src', 'gen')
   // Stands in for the protovalidate package's own file while buf compiles; the generated code imports the package.
   rmSync(join(out, 'buf'), { recursive: true, force: true })
@@ -83,6 +87,34 @@ function rolesModule() {
   ].join('\n')
 }
 
+/** The schema with its comments, which the generated code has not, as buf writes it; returns the file. */
+function schemaImage(scratch) {
+  const path = join(scratch, 'image.binpb')
+  runBuf(scratch, 'build', '--path', join(root, 'proto', 'taproot'), '--output', path)
+  return path
+}
+
+/** What Kubernetes is told, by path. It is read from src/gen, which has to be up to date, by a Node that runs TypeScript: this one may be older. */
+function objectDefinitions(scratch) {
+  const script = join(root, 'tools', 'object-definitions.js')
+  const args = ['--disable-warning=ExperimentalWarning', script, schemaImage(scratch), root]
+  const result = spawnSync(join(root, 'node_modules', '.bin', 'node'), args, {
+    encoding: 'utf8',
+    stdio: ['ignore', 'pipe', 'inherit'],
+    maxBuffer: 16 * 1024 * 1024,
+  })
+  if (result.error) throw result.error
+  if (result.status !== 0) throw new Error(`object definitions: node exited with ${result.status ?? result.signal}`)
+  return new Map(Object.entries(JSON.parse(result.stdout)))
+}
+
+/** Files of crds/ that no kind has any more. */
+function strangers(files) {
+  return listFiles(join(root, 'crds'))
+    .map((path) => `crds/${path}`)
+    .filter((path) => path.endsWith('.yaml') && !files.has(path))
+}
+
 /** Relative paths of files that differ between two folders or are in one only. */
 function differences(left, right) {
   const paths = new Set([...listFiles(left), ...listFiles(right)])
@@ -110,20 +142,32 @@ async function renewChart(checkOnly) {
 const check = process.argv.includes('--check')
 const scratch = mkdtempSync(join(tmpdir(), 'taproot-generate-'))
 try {
-  const out = runBuf(scratch)
+  const out = generateCode(scratch)
   writeFileSync(join(out, 'files.ts'), filesModule(listFiles(out)))
   writeFileSync(join(out, 'roles.ts'), rolesModule())
   const changed = differences(out, target)
-  const ofChart = await renewChart(check)
   if (!check) {
     // File by file, so that who reads src/gen meanwhile never finds it empty.
     for (const path of changed) {
       if (existsSync(join(out, path))) cpSync(join(out, path), join(target, path))
       else rmSync(join(target, path))
     }
-  } else if (changed.length + ofChart.length > 0) {
-    const paths = [...changed.map((path) => `src/gen/${path}`), ...ofChart]
-    console.error(`generated files are not up to date; run npm run generate:\n${paths.map((path) => `  ${path}`).join('\n')}`)
+  }
+  const definitions = objectDefinitions(scratch)
+  const stale = [...definitions].filter(([path, text]) => !existsSync(join(root, path)) || readFileSync(join(root, path), 'utf8') !== text)
+  const left = strangers(definitions)
+  if (!check) {
+    for (const [path, text] of stale) {
+      mkdirSync(dirname(join(root, path)), { recursive: true })
+      writeFileSync(join(root, path), text)
+    }
+    for (const path of left) rmSync(join(root, path))
+  }
+  // Copies of the definitions are in the chart.
+  const ofChart = await renewChart(check)
+  if (check && changed.length + stale.length + left.length + ofChart.length > 0) {
+    const names = [...changed.map((path) => `src/gen/${path}`), ...stale.map(([path]) => path), ...left, ...ofChart]
+    console.error(`generated files are not up to date; run npm run generate:\n${names.map((name) => `  ${name}`).join('\n')}`)
     process.exitCode = 1
   }
 } finally {

@@ -12,6 +12,13 @@ export interface ReferenceRow {
   readonly optional: boolean
 }
 
+/** A column of its own that `kubectl get` prints. */
+export interface PrintColumn {
+  readonly name: string
+  /** JSON path; where it finds several values, the first is printed. */
+  readonly path: string
+}
+
 /** How one kind of record is shown and applied as Kubernetes objects. */
 export interface ObjectKind {
   readonly type: ObjectType
@@ -19,6 +26,7 @@ export interface ObjectKind {
   readonly record: 'Group' | 'Identity' | 'Role' | 'RoleBinding' | 'Repo'
   readonly shortName: string
   readonly category: 'platform-iam' | 'platform-registry'
+  readonly columns: readonly PrintColumn[]
   readonly references: readonly ReferenceRow[]
   /** Records that the API owns are shown as objects. */
   readonly mirrored: boolean
@@ -35,6 +43,7 @@ export const objectKinds = {
     record: 'Group',
     shortName: 'pg',
     category: 'platform-iam',
+    columns: [],
     references: [{ ...parent, optional: true }],
     mirrored: true,
     withheld: ['verified', 'kind'],
@@ -44,16 +53,33 @@ export const objectKinds = {
     record: 'Identity',
     shortName: 'pid',
     category: 'platform-iam',
+    columns: [
+      { name: 'Issuer', path: ".spec['claimMatch','staticKeys']['issuer','issuerPattern']" },
+      { name: 'Subject', path: ".spec['claimMatch','staticKeys','awsIdentity','serviceAccountRef']['subject','subjectPattern','arn','arnPattern','name']" },
+    ],
     references: [parent],
     mirrored: false,
     withheld: ['service_principal'],
   },
-  Role: { type: objectTypes.role, record: 'Role', shortName: 'prole', category: 'platform-iam', references: [parent], mirrored: false, withheld: [] },
+  Role: {
+    type: objectTypes.role,
+    record: 'Role',
+    shortName: 'prole',
+    category: 'platform-iam',
+    columns: [],
+    references: [parent],
+    mirrored: false,
+    withheld: [],
+  },
   RoleBinding: {
     type: objectTypes.roleBinding,
     record: 'RoleBinding',
     shortName: 'prb',
     category: 'platform-iam',
+    columns: [
+      { name: 'Role', path: '.spec.roleRef.*' },
+      { name: 'Identity', path: '.spec.identityRef.*' },
+    ],
     references: [
       parent,
       { field: 'identityRef', kind: 'Identity', holds: 'identity_uid', optional: false },
@@ -62,7 +88,16 @@ export const objectKinds = {
     mirrored: true,
     withheld: ['identity_uid', 'role_uid'],
   },
-  Repo: { type: objectTypes.repo, record: 'Repo', shortName: 'prepo', category: 'platform-registry', references: [parent], mirrored: false, withheld: [] },
+  Repo: {
+    type: objectTypes.repo,
+    record: 'Repo',
+    shortName: 'prepo',
+    category: 'platform-registry',
+    columns: [],
+    references: [parent],
+    mirrored: false,
+    withheld: [],
+  },
 } as const satisfies Record<string, ObjectKind>
 
 /** A kind that has objects, by its record. */

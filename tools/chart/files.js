@@ -1,11 +1,13 @@
 // The generated files of charts/taproot: values.yaml, values.schema.json, the table in its README, and copies of what stands in crds/.
-import { existsSync, readFileSync, readdirSync } from 'node:fs'
+import { readFileSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { format, resolveConfig } from 'prettier'
 import { Document, isMap } from 'yaml'
 import { ownedKeys, valuesSchema } from './values.js'
 
 const chart = 'charts/taproot'
+const copied = `${chart}/files/generated`
+const policy = 'deploy/mirror-policy/mirror-policy.yaml'
 const marks = ['<!-- values -->', '<!-- end of values -->']
 const notice = 'Made by tools/generate.js from tools/chart/values.js.'
 
@@ -19,11 +21,11 @@ export async function chartFiles(root) {
     [`${chart}/README.md`]: `${before}${marks[0]}\n\n${valuesTables(schema)}\n\n${marks[1]}${after}`,
   }
   const formatted = await Promise.all(Object.entries(files).map(async ([path, content]) => [path, await formattedAs(root, path, content)]))
-  return new Map([...formatted, ...crdCopies(root)])
+  return new Map([...formatted, ...copies(root)])
 }
 
 /** Folders of which every file is generated. */
-export const chartFolders = [`${chart}/files/crds`]
+export const chartFolders = [copied]
 
 async function formattedAs(root, path, content) {
   const options = await resolveConfig(join(root, path))
@@ -36,12 +38,15 @@ function splitPage(page) {
   return [page.slice(0, start), page.slice(start, end), page.slice(end + marks[1].length)]
 }
 
-/** Byte for byte: the template adds what makes Helm keep them. */
-function crdCopies(root) {
+/** Byte for byte: what is made for kubectl is what Helm installs. */
+function copies(root) {
   const folder = join(root, 'crds')
-  if (!existsSync(folder)) return []
   const names = readdirSync(folder).filter((name) => name.endsWith('.yaml'))
-  return names.sort().map((name) => [`${chart}/files/crds/${name}`, readFileSync(join(folder, name), 'utf8')])
+  const sources = [
+    ...names.sort().map((name) => ({ from: `crds/${name}`, to: `${copied}/crds/${name}` })),
+    { from: policy, to: `${copied}/policy/mirror-policy.yaml` },
+  ]
+  return sources.map(({ from, to }) => [to, readFileSync(join(root, from), 'utf8')])
 }
 
 /** The schema of Taproot's configuration without the keys that the chart sets, without defaults: what is not given is left to Taproot. */
@@ -93,10 +98,7 @@ function valuesTables(schema) {
   const entries = Object.entries(schema.properties)
   const top = entries.filter(([, node]) => !isSection(node))
   const sections = entries.filter(([, node]) => isSection(node))
-  return [
-    table(top),
-    ...sections.flatMap(([key, node]) => [`### \`${key}\``, node.description, table(leaves(node, `${key}.`))]),
-  ].join('\n\n')
+  return [table(top), ...sections.flatMap(([key, node]) => [`### \`${key}\``, node.description, table(leaves(node, `${key}.`))])].join('\n\n')
 }
 
 function table(values) {

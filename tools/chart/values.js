@@ -22,13 +22,18 @@ const operator = section('One operator.', { issuer: given("The token's issuer.",
 
 const kubernetes = section('The cluster, as Taproot knows it.', {
   issuer: text('Issuer of the service account tokens of this cluster, exactly as in its tokens.', 'https://kubernetes.default.svc.cluster.local', httpUrl),
-  jwksUri: text("Where the keys of these tokens are. The API server of every cluster has them, also where its issuer is the cloud provider's.", 'https://kubernetes.default.svc/openid/v1/jwks', httpUrl),
+  jwksUri: text(
+    "Where the keys of these tokens are. The API server of every cluster has them, also where its issuer is the cloud provider's.",
+    'https://kubernetes.default.svc/openid/v1/jwks',
+    httpUrl,
+  ),
   clusterId: text('Name of this cluster in `managedBy`; the uid of the namespace kube-system if empty.'),
   mirror: section('Read-only objects of what the API owns.', {
     enabled: flag('Whether there are any.', true),
     namespace: text("Where they are; the release's namespace if empty. It must be there.", '', name),
     rootGroups: list('Root groups, by uid or name, that are mirrored; all if empty.', { type: 'string', minLength: 1 }),
     limit: count('Objects at most.', 10_000, { minimum: 1 }),
+    policy: flag('Whether a ValidatingAdmissionPolicy keeps everybody but the controller from changing them.', true),
   }),
   pullSecrets: section('Pull secrets for service accounts that ask for them by annotation.', {
     enabled: flag('Whether the controller keeps any. It needs to write Secrets in all namespaces for that.', false),
@@ -89,7 +94,13 @@ const monitoring = section('Prometheus operator.', {
 })
 
 const pods = section('All pods.', {
-  securityContext: object('Security context of the pods.', { runAsNonRoot: true, runAsUser: 65_532, runAsGroup: 65_532, fsGroup: 65_532, fsGroupChangePolicy: 'OnRootMismatch' }),
+  securityContext: object('Security context of the pods.', {
+    runAsNonRoot: true,
+    runAsUser: 65_532,
+    runAsGroup: 65_532,
+    fsGroup: 65_532,
+    fsGroupChangePolicy: 'OnRootMismatch',
+  }),
   labels: texts('Labels.'),
   annotations: texts('Annotations.'),
 })
@@ -141,7 +152,9 @@ export function valuesSchema(config) {
         enabled: flag('Whether there is one. Without it name a Secret of your own everywhere.', true),
         ...scheduling({ cpu: '50m', memory: '96Mi', memoryLimit: '256Mi' }),
       }),
-      crds: section('Custom resource definitions. They are kept when the release goes.', { enabled: flag('Whether they are installed and upgraded with the release.', true) }),
+      crds: section('Custom resource definitions. They are kept when the release goes.', {
+        enabled: flag('Whether they are installed and upgraded with the release.', true),
+      }),
       rbac: section('Roles and bindings.', { create: flag('Whether they are made.', true) }),
       networkPolicy,
       monitoring,
@@ -167,4 +180,3 @@ export const ownedKeys = [
   'issuers',
   'kubernetes',
 ]
-

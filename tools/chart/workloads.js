@@ -23,7 +23,7 @@ export function scheduling({ cpu, memory, memoryLimit }) {
     tolerations: objects('Taints that are tolerated.'),
     affinity: object('Affinity rules.'),
     topologySpreadConstraints: objects(
-      'In place of the chart\'s own, which spread replicas over nodes and zones where they can. An absent `labelSelector` is filled in.',
+      "In place of the chart's own, which spread replicas over nodes and zones where they can. An absent `labelSelector` is filled in.",
     ),
     priorityClassName: text('Priority class.'),
   }
@@ -43,10 +43,7 @@ export function draining() {
   return { drainSeconds: count('How long a pod that is to go still takes new requests: until nothing sends it any.', 10, { maximum: 600 }) }
 }
 
-const hosts = list(
-  'Host names; by default that of the URL under which clients reach it.',
-  { type: 'string', minLength: 1 },
-)
+const hosts = list('Host names; by default that of the URL under which clients reach it.', { type: 'string', minLength: 1 })
 const parentRefs = objects('Gateways (and their listeners) that it belongs to.')
 
 /** A port of a Service. */

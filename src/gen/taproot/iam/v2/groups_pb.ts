@@ -33,11 +33,15 @@ export type Group = Message<"taproot.iam.v2.Group"> & {
   uid: string;
 
   /**
+   * Unique among its siblings.
+   *
    * @generated from field: string name = 2;
    */
   name: string;
 
   /**
+   * Free text for people.
+   *
    * @generated from field: string description = 3;
    */
   description: string;

@@ -33,11 +33,15 @@ export type Identity = Message<"taproot.iam.v2.Identity"> & {
   uid: string;
 
   /**
+   * Need not be unique.
+   *
    * @generated from field: string name = 2;
    */
   name: string;
 
   /**
+   * Free text for people.
+   *
    * @generated from field: string description = 3;
    */
   description: string;
@@ -55,6 +59,8 @@ export type Identity = Message<"taproot.iam.v2.Identity"> & {
   emailUnverified: string;
 
   /**
+   * Free text for people.
+   *
    * @generated from field: string company = 6;
    */
   company: string;
@@ -138,12 +144,16 @@ export type Identity_ClaimMatch = Message<"taproot.iam.v2.Identity.ClaimMatch"> 
    */
   iss: {
     /**
+     * The `iss` claim.
+     *
      * @generated from field: string issuer = 1;
      */
     value: string;
     case: "issuer";
   } | {
     /**
+     * A pattern for the `iss` claim.
+     *
      * @generated from field: string issuer_pattern = 2;
      */
     value: string;
@@ -155,12 +165,16 @@ export type Identity_ClaimMatch = Message<"taproot.iam.v2.Identity.ClaimMatch"> 
    */
   sub: {
     /**
+     * The `sub` claim.
+     *
      * @generated from field: string subject = 3;
      */
     value: string;
     case: "subject";
   } | {
     /**
+     * A pattern for the `sub` claim.
+     *
      * @generated from field: string subject_pattern = 4;
      */
     value: string;
@@ -172,12 +186,16 @@ export type Identity_ClaimMatch = Message<"taproot.iam.v2.Identity.ClaimMatch"> 
    */
   aud: {
     /**
+     * One of the `aud` claim; the audiences of the installation where neither this nor a pattern is given.
+     *
      * @generated from field: string audience = 5;
      */
     value: string;
     case: "audience";
   } | {
     /**
+     * A pattern for one of the `aud` claim.
+     *
      * @generated from field: string audience_pattern = 6;
      */
     value: string;
@@ -185,11 +203,15 @@ export type Identity_ClaimMatch = Message<"taproot.iam.v2.Identity.ClaimMatch"> 
   } | { case: undefined; value?: undefined };
 
   /**
+   * Other claims by name, and their values.
+   *
    * @generated from field: map<string, string> claims = 7;
    */
   claims: { [key: string]: string };
 
   /**
+   * Other claims by name, and patterns for their values.
+   *
    * @generated from field: map<string, string> claim_patterns = 8;
    */
   claimPatterns: { [key: string]: string };
@@ -209,11 +231,15 @@ export const Identity_ClaimMatchSchema: GenMessage<Identity_ClaimMatch> = /*@__P
  */
 export type Identity_StaticKeys = Message<"taproot.iam.v2.Identity.StaticKeys"> & {
   /**
+   * The `iss` claim.
+   *
    * @generated from field: string issuer = 1;
    */
   issuer: string;
 
   /**
+   * The `sub` claim.
+   *
    * @generated from field: string subject = 2;
    */
   subject: string;
@@ -254,6 +280,8 @@ export const Identity_StaticKeysSchema: GenMessage<Identity_StaticKeys> = /*@__P
  */
 export type Identity_AWSIdentity = Message<"taproot.iam.v2.Identity.AWSIdentity"> & {
   /**
+   * The number of the account.
+   *
    * @generated from field: string aws_account = 1;
    */
   awsAccount: string;
@@ -263,12 +291,16 @@ export type Identity_AWSIdentity = Message<"taproot.iam.v2.Identity.AWSIdentity"
    */
   awsArn: {
     /**
+     * The ARN of the caller.
+     *
      * @generated from field: string arn = 2;
      */
     value: string;
     case: "arn";
   } | {
     /**
+     * A pattern for the ARN of the caller.
+     *
      * @generated from field: string arn_pattern = 3;
      */
     value: string;
@@ -280,12 +312,16 @@ export type Identity_AWSIdentity = Message<"taproot.iam.v2.Identity.AWSIdentity"
    */
   awsUserId: {
     /**
+     * The user id of the caller.
+     *
      * @generated from field: string user_id = 4;
      */
     value: string;
     case: "userId";
   } | {
     /**
+     * A pattern for the user id of the caller.
+     *
      * @generated from field: string user_id_pattern = 5;
      */
     value: string;

@@ -35,11 +35,15 @@ export type Role = Message<"taproot.iam.v2.Role"> & {
   uid: string;
 
   /**
+   * Unique in its group.
+   *
    * @generated from field: string name = 2;
    */
   name: string;
 
   /**
+   * Free text for people.
+   *
    * @generated from field: string description = 3;
    */
   description: string;

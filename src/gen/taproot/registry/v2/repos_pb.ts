@@ -33,6 +33,8 @@ export type Repo = Message<"taproot.registry.v2.Repo"> & {
   uid: string;
 
   /**
+   * Unique in its group.
+   *
    * @generated from field: string name = 2;
    */
   name: string;
@@ -45,11 +47,15 @@ export type Repo = Message<"taproot.registry.v2.Repo"> & {
   description: string;
 
   /**
+   * Tier in the catalogue.
+   *
    * @generated from field: taproot.registry.v2.CatalogTier catalog_tier = 4;
    */
   catalogTier: CatalogTier;
 
   /**
+   * Labels of the catalogue.
+   *
    * @generated from field: repeated string bundles = 5;
    */
   bundles: string[];
@@ -62,6 +68,8 @@ export type Repo = Message<"taproot.registry.v2.Repo"> & {
   aliases: string[];
 
   /**
+   * Tags that are kept up to date at the source.
+   *
    * @generated from field: repeated string active_tags = 8;
    */
   activeTags: string[];
@@ -132,16 +140,22 @@ export type SyncConfig = Message<"taproot.registry.v2.SyncConfig"> & {
   expirationTime?: Timestamp | undefined;
 
   /**
+   * Kept for clients: the place at Google Cloud.
+   *
    * @generated from field: string google = 4;
    */
   google: string;
 
   /**
+   * Kept for clients: the place at AWS.
+   *
    * @generated from field: string amazon = 5;
    */
   amazon: string;
 
   /**
+   * Kept for clients: the place at Azure.
+   *
    * @generated from field: string azure = 6;
    */
   azure: string;
@@ -171,26 +185,36 @@ export const SyncConfigSchema: GenMessage<SyncConfig> = /*@__PURE__*/
  */
 export type CustomOverlay = Message<"taproot.registry.v2.CustomOverlay"> & {
   /**
+   * Packages, and where they come from.
+   *
    * @generated from field: taproot.registry.v2.CustomOverlay.ImageContents contents = 1;
    */
   contents?: CustomOverlay_ImageContents | undefined;
 
   /**
+   * Environment variables of the image.
+   *
    * @generated from field: map<string, string> environment = 2;
    */
   environment: { [key: string]: string };
 
   /**
+   * Annotations of the image.
+   *
    * @generated from field: map<string, string> annotations = 3;
    */
   annotations: { [key: string]: string };
 
   /**
+   * Users and groups of the image.
+   *
    * @generated from field: taproot.registry.v2.CustomOverlay.Accounts accounts = 4;
    */
   accounts?: CustomOverlay_Accounts | undefined;
 
   /**
+   * Certificates that the image trusts.
+   *
    * @generated from field: taproot.registry.v2.CustomOverlay.Certificates certificates = 5;
    */
   certificates?: CustomOverlay_Certificates | undefined;
@@ -204,20 +228,28 @@ export const CustomOverlaySchema: GenMessage<CustomOverlay> = /*@__PURE__*/
   messageDesc(file_taproot_registry_v2_repos, 2);
 
 /**
+ * Packages, and where they come from.
+ *
  * @generated from message taproot.registry.v2.CustomOverlay.ImageContents
  */
 export type CustomOverlay_ImageContents = Message<"taproot.registry.v2.CustomOverlay.ImageContents"> & {
   /**
+   * Packages beside those of the source, as the package manager names them.
+   *
    * @generated from field: repeated string packages = 1;
    */
   packages: string[];
 
   /**
+   * Package repositories that the image knows when it runs.
+   *
    * @generated from field: repeated string runtime_repositories = 2;
    */
   runtimeRepositories: string[];
 
   /**
+   * Keys of these repositories.
+   *
    * @generated from field: repeated taproot.registry.v2.CustomOverlay.ImageContents.RuntimeKeyringEntry runtime_keyring = 3;
    */
   runtimeKeyring: CustomOverlay_ImageContents_RuntimeKeyringEntry[];
@@ -231,15 +263,21 @@ export const CustomOverlay_ImageContentsSchema: GenMessage<CustomOverlay_ImageCo
   messageDesc(file_taproot_registry_v2_repos, 2, 0);
 
 /**
+ * The key of a package repository.
+ *
  * @generated from message taproot.registry.v2.CustomOverlay.ImageContents.RuntimeKeyringEntry
  */
 export type CustomOverlay_ImageContents_RuntimeKeyringEntry = Message<"taproot.registry.v2.CustomOverlay.ImageContents.RuntimeKeyringEntry"> & {
   /**
+   * File name of the key.
+   *
    * @generated from field: string name = 1;
    */
   name: string;
 
   /**
+   * The key itself.
+   *
    * @generated from field: string content = 2;
    */
   content: string;
@@ -253,20 +291,28 @@ export const CustomOverlay_ImageContents_RuntimeKeyringEntrySchema: GenMessage<C
   messageDesc(file_taproot_registry_v2_repos, 2, 0, 0);
 
 /**
+ * Users and groups of the image.
+ *
  * @generated from message taproot.registry.v2.CustomOverlay.Accounts
  */
 export type CustomOverlay_Accounts = Message<"taproot.registry.v2.CustomOverlay.Accounts"> & {
   /**
+   * The user that the image runs as.
+   *
    * @generated from field: string run_as = 1;
    */
   runAs: string;
 
   /**
+   * Users of the image.
+   *
    * @generated from field: repeated taproot.registry.v2.CustomOverlay.Accounts.User users = 2;
    */
   users: CustomOverlay_Accounts_User[];
 
   /**
+   * Groups of the image.
+   *
    * @generated from field: repeated taproot.registry.v2.CustomOverlay.Accounts.Group groups = 3;
    */
   groups: CustomOverlay_Accounts_Group[];
@@ -280,35 +326,49 @@ export const CustomOverlay_AccountsSchema: GenMessage<CustomOverlay_Accounts> = 
   messageDesc(file_taproot_registry_v2_repos, 2, 1);
 
 /**
+ * A user of the image.
+ *
  * @generated from message taproot.registry.v2.CustomOverlay.Accounts.User
  */
 export type CustomOverlay_Accounts_User = Message<"taproot.registry.v2.CustomOverlay.Accounts.User"> & {
   /**
+   * The login name.
+   *
    * @generated from field: string username = 1;
    */
   username: string;
 
   /**
+   * The number of the user.
+   *
    * @generated from field: int32 uid = 2;
    */
   uid: number;
 
   /**
+   * The number of its first group.
+   *
    * @generated from field: int32 gid = 3;
    */
   gid: number;
 
   /**
+   * The name of its first group.
+   *
    * @generated from field: string group_name = 4;
    */
   groupName: string;
 
   /**
+   * The login shell.
+   *
    * @generated from field: string shell = 5;
    */
   shell: string;
 
   /**
+   * The home directory.
+   *
    * @generated from field: string home_dir = 6;
    */
   homeDir: string;
@@ -322,20 +382,28 @@ export const CustomOverlay_Accounts_UserSchema: GenMessage<CustomOverlay_Account
   messageDesc(file_taproot_registry_v2_repos, 2, 1, 0);
 
 /**
+ * A group of users of the image.
+ *
  * @generated from message taproot.registry.v2.CustomOverlay.Accounts.Group
  */
 export type CustomOverlay_Accounts_Group = Message<"taproot.registry.v2.CustomOverlay.Accounts.Group"> & {
   /**
+   * The name of the group.
+   *
    * @generated from field: string groupname = 1;
    */
   groupname: string;
 
   /**
+   * The number of the group.
+   *
    * @generated from field: int32 gid = 2;
    */
   gid: number;
 
   /**
+   * Login names of its members.
+   *
    * @generated from field: repeated string members = 3;
    */
   members: string[];
@@ -349,15 +417,21 @@ export const CustomOverlay_Accounts_GroupSchema: GenMessage<CustomOverlay_Accoun
   messageDesc(file_taproot_registry_v2_repos, 2, 1, 1);
 
 /**
+ * Certificates that the image trusts.
+ *
  * @generated from message taproot.registry.v2.CustomOverlay.Certificates
  */
 export type CustomOverlay_Certificates = Message<"taproot.registry.v2.CustomOverlay.Certificates"> & {
   /**
+   * Certificates beside those of the source.
+   *
    * @generated from field: repeated taproot.registry.v2.CustomOverlay.Certificates.AdditionalEntry additional = 1;
    */
   additional: CustomOverlay_Certificates_AdditionalEntry[];
 
   /**
+   * Packages that bring certificates.
+   *
    * @generated from field: repeated string providers = 2;
    */
   providers: string[];
@@ -371,15 +445,21 @@ export const CustomOverlay_CertificatesSchema: GenMessage<CustomOverlay_Certific
   messageDesc(file_taproot_registry_v2_repos, 2, 2);
 
 /**
+ * One more certificate.
+ *
  * @generated from message taproot.registry.v2.CustomOverlay.Certificates.AdditionalEntry
  */
 export type CustomOverlay_Certificates_AdditionalEntry = Message<"taproot.registry.v2.CustomOverlay.Certificates.AdditionalEntry"> & {
   /**
+   * Name of the certificate.
+   *
    * @generated from field: string name = 1;
    */
   name: string;
 
   /**
+   * The certificate, PEM.
+   *
    * @generated from field: string content = 2;
    */
   content: string;

@@ -1,0 +1,54 @@
+import type { StructuralSchema } from './structural-schema.ts'
+
+const time: StructuralSchema = { type: 'string', format: 'date-time' }
+const generation: StructuralSchema = { type: 'integer', format: 'int64', minimum: 0 }
+const writtenUid: StructuralSchema = { type: 'string', maxLength: 255 }
+
+const condition: StructuralSchema = {
+  description: 'One condition.',
+  type: 'object',
+  required: ['type', 'status', 'reason', 'message', 'observedGeneration', 'lastTransitionTime'],
+  properties: {
+    type: { description: 'Ready and Synced are always there; InConflict, Reconciling and Stalled only while they are true.', type: 'string', maxLength: 316 },
+    status: { description: 'Whether it is so.', type: 'string', enum: ['True', 'False', 'Unknown'] },
+    reason: {
+      description: 'Why, in one word for programs.',
+      type: 'string',
+      minLength: 1,
+      maxLength: 1024,
+      pattern: '^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$',
+    },
+    message: { description: 'Why, in words for people.', type: 'string', maxLength: 32_768 },
+    observedGeneration: { description: 'The generation of the spec that it is about.', ...generation },
+    lastTransitionTime: { description: 'When its status last changed.', ...time },
+  },
+}
+
+/** What the controller says of an object. */
+export const statusSchema: StructuralSchema = {
+  description: 'What the controller says of it. Nothing in here is taken as given.',
+  type: 'object',
+  properties: {
+    uid: { description: 'The uid of its record.', ...writtenUid },
+    etag: { description: 'The etag of its record.', type: 'string', maxLength: 255 },
+    observedGeneration: { description: 'The generation of the spec that was last looked at.', ...generation },
+    lastSyncTime: { description: 'When the record was last brought to what the spec says.', ...time },
+    resolved: {
+      description: 'The uids that the references stood for then.',
+      type: 'object',
+      properties: {
+        parent: { description: 'The group.', ...writtenUid },
+        identity: { description: 'The identity.', ...writtenUid },
+        role: { description: 'The role.', ...writtenUid },
+      },
+    },
+    conditions: {
+      description: 'How it stands with it, one entry per type.',
+      type: 'array',
+      maxItems: 32,
+      'x-kubernetes-list-type': 'map',
+      'x-kubernetes-list-map-keys': ['type'],
+      items: condition,
+    },
+  },
+}
