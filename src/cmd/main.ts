@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import { Command, Option } from 'commander'
 import type { Role } from './config/config.ts'
 import { runApi, runDev, runRegistry } from './run.ts'
+import { initSecretsCommand } from './init-secrets/command.ts'
 import { pullTokenCommand } from './pull-token/command.ts'
 import { collectGarbage, parseHours, type CollectGarbageOptions } from './collect-garbage.ts'
 import { printConfig } from './print-config.ts'
@@ -59,6 +60,7 @@ export async function main(argv: readonly string[]): Promise<void> {
     .addOption(configOption())
     .action((options: { subject: string; audience?: string; claim: Record<string, string>; config?: string }) => printDevToken(options))
   program.addCommand(pullTokenCommand(configOption))
+  program.addCommand(initSecretsCommand())
   program
     .command('collect-garbage')
     .description(
