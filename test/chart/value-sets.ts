@@ -38,7 +38,7 @@ const placement = {
   },
   topologySpreadConstraints: [{ maxSkew: 2, topologyKey: 'kubernetes.io/hostname', whenUnsatisfiable: 'DoNotSchedule' }],
   priorityClassName: 'system-cluster-critical',
-  resources: { requests: { cpu: '1', memory: '1Gi' } },
+  resources: { requests: { cpu: '1', memory: '1Gi' }, limits: { memory: '1Gi' } },
 }
 
 /** Values that differ in kind: each is rendered, and accepted by a real API server. */
