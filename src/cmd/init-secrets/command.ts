@@ -1,16 +1,5 @@
 import { Command } from 'commander'
-import { createKubeClient } from '../../kube/client/kube-client.ts'
-import type { KubeEndpoint } from '../../kube/client/kube-endpoint.ts'
-import { systemClock, systemRandom } from '../runtime.ts'
-import { initSecrets } from './init-secrets.ts'
-import type { SecretAction } from './secret-plan.ts'
-import { parseWanted } from './wanted.ts'
-
-const serviceAccountDirectory = '/var/run/secrets/kubernetes.io/serviceaccount'
-/** Rights that were given a moment ago may not be known everywhere yet. */
-const patienceMs = 30_000
-
-const words = { keep: 'kept', make: 'made', renew: 'renewed' } as const satisfies Record<SecretAction, string>
+import type { InitSecretsArguments } from './run-init-secrets.ts'
 
 /** `taproot init-secrets`: what the Helm chart runs once per installation and upgrade. */
 export function initSecretsCommand(): Command {
@@ -18,23 +7,9 @@ export function initSecretsCommand(): Command {
     .description('make the Kubernetes Secrets that are absent, and renew certificates that near their end; the Helm chart runs it')
     .requiredOption('--wanted <json>', 'namespace, labels and the list of secrets, as the chart writes it')
     .option('--kubeconfig <file>', 'how the cluster is reached; as the service account of the pod if absent')
-    .action(async (options: { wanted: string; kubeconfig?: string }) => {
-      const wanted = parseWanted(options.wanted)
-      const kube = createKubeClient({ endpoint: endpointOf(options.kubeconfig), userAgent: 'taproot-init-secrets', random: systemRandom })
-      const stop = new AbortController()
-      for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => stop.abort(new Error('stopped')))
-      const report = (name: string, action: SecretAction): void => void process.stdout.write(`${words[action]} ${name}\n`)
-      try {
-        await initSecrets(wanted, { kube, clock: systemClock, random: systemRandom, patienceMs, report }, stop.signal)
-      } finally {
-        await kube.close()
-      }
+    .action(async (options: InitSecretsArguments) => {
+      // The client of Kubernetes is large: only who needs it loads it.
+      const { runInitSecrets } = await import('./run-init-secrets.ts')
+      await runInitSecrets(options)
     })
-}
-
-function endpointOf(kubeconfig: string | undefined): KubeEndpoint {
-  if (kubeconfig !== undefined) return { from: 'kubeconfig', file: kubeconfig }
-  const { KUBERNETES_SERVICE_HOST: host, KUBERNETES_SERVICE_PORT: port } = process.env
-  if (host === undefined || port === undefined) throw new Error('this is no pod of Kubernetes (KUBERNETES_SERVICE_HOST is not set): say --kubeconfig')
-  return { from: 'service-account', host, port, directory: serviceAccountDirectory }
 }

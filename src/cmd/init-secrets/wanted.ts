@@ -78,7 +78,7 @@ const schema = {
   additionalProperties: false,
 }
 
-const ajv = new Ajv({ allErrors: true, discriminator: true, strict: true })
+const ajv = new Ajv({ allErrors: true, discriminator: true, strict: true, strictRequired: false })
 const isWanted = ajv.compile<Wanted>(schema)
 
 /** Reads what is wanted from JSON. Throws Error with one line per fault. */
