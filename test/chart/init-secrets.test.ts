@@ -1,7 +1,7 @@
 import { X509Certificate } from 'node:crypto'
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
 import { initSecrets } from '../../src/cmd/init-secrets/init-secrets.ts'
-import { parseWanted, type Wanted } from '../../src/cmd/init-secrets/wanted.ts'
+import type { Wanted } from '../../src/cmd/init-secrets/wanted.ts'
 import { systemClock, systemRandom } from '../../src/cmd/runtime.ts'
 import { parseKeyEncryptionKey } from '../../src/authn/sealing.ts'
 import { createKubeClient, type KubeClient } from '../../src/kube/client/kube-client.ts'
@@ -11,17 +11,12 @@ import { startKube, type Kube } from '../parts/kube.ts'
 import { describeWithPart } from '../parts/require-part.ts'
 import { freshDirectory, runProcess } from '../process/taproot-process.ts'
 import { one, render, type Rendered } from './helm.ts'
+import { wantedOf } from './made-secrets.ts'
 
 const patience = 180_000
 const yearMs = 365 * 24 * 3_600_000
 const certificates = ['taproot-etcd-client', 'taproot-etcd-server', 'taproot-upstream-tls']
 const all = ['taproot-authority', 'taproot-encryption', ...certificates, 'taproot-upstream'].toSorted()
-
-/** What the Job of a rendering is told to make. */
-function wantedOf(objects: readonly Rendered[]): Wanted {
-  const job = objects.find(({ kind }) => kind === 'Job')
-  return parseWanted(job?.['spec'].template.spec.containers[0].args.at(-1))
-}
 
 interface Rule {
   readonly verbs: readonly string[]
