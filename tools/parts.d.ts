@@ -1,8 +1,9 @@
 /** A program that tests run against, or the one-line reason why this machine can't provide it. */
 export type Part = { readonly path: string; readonly built: boolean } | { readonly reason: string }
 
-/** What tools/parts.js knows. `cni-plugins` is one of them, beside which the others are. */
+/** What tools/parts.js knows. `cni-plugins` is one of them, beside which the others are; `base-image` an OCI archive. */
 export type PartName =
+  | 'base-image'
   | 'buildah'
   | 'cni-plugins'
   | 'containerd'

@@ -3,6 +3,7 @@
 import { existsSync } from 'node:fs'
 import { argv, env, platform, stdout } from 'node:process'
 import { pathToFileURL } from 'node:url'
+import { provideBaseImage } from './provide/base-image.js'
 import { provideByDebian } from './provide/debian.js'
 import { provideByGo } from './provide/go.js'
 import { provideByNpm } from './provide/npm.js'
@@ -16,8 +17,10 @@ const containerd = (name) => ({ goPackage: `github.com/containerd/containerd/v2/
 /**
  * Where each part comes from. `goPackage`: the Go package of its program, built in tools/parts/`folder` (the part's own by default), whose go.mod pins the
  * version; `.` is our own program in that folder. `debianPackage`: installed by apt. `archive`: in the npm package that tools/parts/`folder` pins.
+ * `provide`: made in a way of its own.
  */
 const parts = {
+  'base-image': { linuxOnly: true, provide: provideBaseImage },
   buildah: { debianPackage: 'buildah' },
   'cni-plugins': { debianPackage: 'containernetworking-plugins', program: 'host-local', directories: ['/usr/lib/cni', '/opt/cni/bin'] },
   containerd: containerd('containerd'),
@@ -53,6 +56,7 @@ export function ensurePart(name) {
   const part = parts[name]
   if (part === undefined) throw new TypeError(`no such part: ${name}`)
   if ((part.linuxOnly || 'debianPackage' in part) && platform !== 'linux') return { reason: `${name} runs on Linux only` }
+  if ('provide' in part) return part.provide(name)
   if ('debianPackage' in part) return provideByDebian(name, part)
   if ('archive' in part) return provideByNpm(name, part)
   const found = part.goPackage === '.' || part.pinnedOnly ? undefined : findInstalled(name)

@@ -11,6 +11,8 @@ export interface CallHeaders {
   readonly ifMatch?: string
   readonly ifNoneMatch?: string
   readonly idempotencyKey?: string
+  /** `force-ownership`: take the record from the Kubernetes object that owns it. */
+  readonly forceOwnership?: string
   readonly userAgent?: string
 }
 
@@ -30,6 +32,7 @@ const readers = [
   ['ifMatch', 'if-match', entityTag],
   ['ifNoneMatch', 'if-none-match', entityTag],
   ['idempotencyKey', 'idempotency-key', asIs],
+  ['forceOwnership', 'force-ownership', asIs],
   ['traceparent', 'traceparent', traceparent],
   ['userAgent', 'user-agent', asIs],
 ] as const satisfies readonly (readonly [keyof CallHeaders, string, Reader])[]

@@ -9,7 +9,16 @@ import { authorizeCall } from '../resources/authorize.ts'
 import { callerOfToken } from '../resources/caller-of-token.ts'
 import { fromStore } from '../resources/faults.ts'
 import { handlers, methodName } from '../resources/handlers.ts'
-import type { Caller, Context, Handler, HandlerAnswer, Services } from '../resources/services.ts'
+import {
+  apiOwnership,
+  forcedOwnership,
+  type Caller,
+  type Context,
+  type Handler,
+  type HandlerAnswer,
+  type Ownership,
+  type Services,
+} from '../resources/services.ts'
 import { assertValidRequest } from '../resources/validate.ts'
 import { resourceFieldOf } from '../resources/write.ts'
 import { audit } from './audit.ts'
@@ -106,6 +115,11 @@ class CallContext implements Context {
     return this.#call.headers.idempotencyKey
   }
 
+  get ownership(): Ownership {
+    const { forceOwnership } = this.#call.headers
+    return forceOwnership === 'true' ? forcedOwnership : apiOwnership
+  }
+
   get present(): readonly string[] | undefined {
     return this.#decoded.present
   }
@@ -119,6 +133,12 @@ class CallContext implements Context {
     if (this.#authorize !== undefined) this.#authorize()
     else if (caller !== undefined) authorizeCall(this.#services.replica.snapshot, caller.reach(), { method, message: this.#decoded.message })
   }
+}
+
+/** Throws code 3 where the header that forces ownership says neither yes nor no: what was meant to be forced must not be tried unforced, nor the other way round. */
+function assertForce({ headers: { forceOwnership } }: Call): void {
+  if (forceOwnership !== undefined && forceOwnership !== 'true' && forceOwnership !== 'false')
+    throw DomainError.invalid('force-ownership', 'must be true or false')
 }
 
 /** What a method is answered with: looked up once. */
@@ -186,6 +206,7 @@ async function run(options: PipelineOptions, plan: Plan, { call, progress }: { c
   const token = plan.takesToken ? await verify(options, call) : undefined
   // Who is known is counted as such.
   if (token !== undefined) options.rateLimiter?.take(token.identityUid)
+  assertForce(call)
   const decoded = await call.decode()
   if (token !== undefined) {
     await barrier(options, call)

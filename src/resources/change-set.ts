@@ -2,18 +2,19 @@ import { isUid, trustedUid, type Uid } from '../core/uid.ts'
 import { DomainError } from '../core/errors.ts'
 import { randomHex } from '../core/runtime.ts'
 import { nameOf, type Resource, type Row } from '../snapshot/row.ts'
-import { nameKey, recordKey, sweepKey, usedByKey } from '../store/keys.ts'
+import { managedKey, nameKey, recordKey, sweepKey, usedByKey } from '../store/keys.ts'
 import type { Guard, Write } from '../store/store.ts'
-import { alreadyExists } from './faults.ts'
+import { alreadyExists, ownedAlready } from './faults.ts'
 import type { AnyKind, Claim, Extra, Reference } from './kind.ts'
 import { envelopeBytes, envelopeOf, stamped, type EnvelopeFacts } from './record-codec.ts'
 
-/** The unique keys that a record holds: its name among its siblings, and what its kind adds. */
-function claimsOf(kind: AnyKind, uid: Uid, record: Resource): Claim[] {
+/** The unique keys that a record holds: its name among its siblings, its owner's, and what its kind adds. */
+function claimsOf(kind: AnyKind, uid: Uid, record: Resource, managedBy: string): Claim[] {
   const parent = uid.includes('/') ? uid.slice(0, uid.lastIndexOf('/')) : '/'
   const name = nameOf(kind.index, record)
   const own = kind.uniqueName ? [{ key: nameKey(kind.index.kind, parent, name), taken: () => alreadyExists(kind.index.kind, `name "${name}" is taken`) }] : []
-  return [...own, ...(kind.claims?.(uid, record) ?? [])]
+  const owner = managedBy === '' ? [] : [{ key: managedKey(kind.index.kind, managedBy), taken: () => ownedAlready(kind.index.kind, managedBy) }]
+  return [...own, ...owner, ...(kind.claims?.(uid, record) ?? [])]
 }
 
 function usedKey(kind: AnyKind, reference: Reference, by: Uid): string {
@@ -27,7 +28,10 @@ export function relationOf(kind: AnyKind, relation: string): string {
 
 /** All keys that stand for a record beside its own: unique keys and reverse keys. */
 export function indexKeysOf(kind: AnyKind, uid: Uid, record: Resource): string[] {
-  return [...claimsOf(kind, uid, record).map((claim) => claim.key), ...(kind.references?.(record) ?? []).map((reference) => usedKey(kind, reference, uid))]
+  return [
+    ...claimsOf(kind, uid, record, record.managedBy).map((claim) => claim.key),
+    ...(kind.references?.(record) ?? []).map((reference) => usedKey(kind, reference, uid)),
+  ]
 }
 
 /** The records that take this one along when they are removed: once one of them is marked, this one counts as absent and is not to be changed. */
@@ -78,7 +82,7 @@ export class ChangeSet {
     const key = recordKey(kind.index.kind, uid)
     this.guard({ kind: 'absent', key })
     this.#put(kind, source)
-    for (const claim of claimsOf(kind, uid, record)) this.#claim(claim, uid)
+    for (const claim of claimsOf(kind, uid, record, facts.managedBy)) this.#claim(claim, uid)
     for (const reference of kind.references?.(record) ?? []) this.#refer(kind, reference, uid)
     record.uid = uid
     return stamped(kind.desc, record, facts)
@@ -91,8 +95,8 @@ export class ChangeSet {
     this.guard({ kind: 'unchanged', key, revision: row.revision })
     for (const owner of ownersOf(kind, row)) this.guard({ kind: 'absent', key: sweepKey(owner) })
     this.#put(kind, { uid: row.uid, record, facts })
-    const heldClaims = new Set(claimsOf(kind, row.uid, row.message).map((claim) => claim.key))
-    for (const claim of claimsOf(kind, row.uid, record)) if (!heldClaims.delete(claim.key)) this.#claim(claim, row.uid)
+    const heldClaims = new Set(claimsOf(kind, row.uid, row.message, row.managedBy).map((claim) => claim.key))
+    for (const claim of claimsOf(kind, row.uid, record, facts.managedBy)) if (!heldClaims.delete(claim.key)) this.#claim(claim, row.uid)
     const heldUses = new Set((kind.references?.(row.message) ?? []).map((reference) => usedKey(kind, reference, row.uid)))
     for (const reference of kind.references?.(record) ?? []) {
       if (!heldUses.delete(usedKey(kind, reference, row.uid))) this.#refer(kind, reference, row.uid)

@@ -28,7 +28,7 @@ async function backOff(services: Services, attempt: number): Promise<void> {
 /** What rules may look at, as of now. */
 export function planningOf(services: Services, context: MutationContext): Planning {
   const caller = callerOf(context)
-  return { services, snapshot: services.replica.snapshot, caller, reach: caller.reach(), nowMs: services.clock.now() }
+  return { services, snapshot: services.replica.snapshot, caller, reach: caller.reach(), ownership: context.ownership, nowMs: services.clock.now() }
 }
 
 /** The revision at which the change set committed, or undefined where it did not. Throws code 2 where it left nothing that tells. */

@@ -36,6 +36,11 @@ export function alreadyExists(kind: string, what: string): DomainError {
   return new DomainError(6, `${kind} already exists: ${what}`)
 }
 
+/** Code 6 where a Kubernetes object owns a record already: another reconciler was first. */
+export function ownedAlready(kind: string, managedBy: string): DomainError {
+  return new DomainError(6, `${kind} already exists: ${managedBy} owns one`, { reason: 'OWNED_ALREADY' })
+}
+
 /** Code 10 for a stale etag. */
 export function staleEtag(): DomainError {
   return new DomainError(10, 'the etag does not match: the resource changed since it was read', { reason: 'ETAG_MISMATCH' })

@@ -6,7 +6,7 @@ import type { ListQuery } from '../snapshot/list.ts'
 import type { KindIndex, Resource, Row } from '../snapshot/row.ts'
 import type { Snapshot } from '../snapshot/snapshot.ts'
 import type { Guard, Write } from '../store/store.ts'
-import type { Caller, Services } from './services.ts'
+import type { Caller, Ownership, Services } from './services.ts'
 
 /** A key that at most one record may hold; `taken` is what a second one is told. */
 export interface Claim {
@@ -38,6 +38,7 @@ export interface Planning {
   readonly snapshot: Snapshot
   readonly caller: Caller
   readonly reach: Reach
+  readonly ownership: Ownership
   readonly nowMs: number
 }
 

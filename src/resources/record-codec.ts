@@ -24,16 +24,21 @@ export function stamped<R extends Resource>(desc: DescMessage, record: R, facts:
   return message
 }
 
-/** The envelope that stores `record`: what it keeps itself is left out of the record's bytes. */
-export function envelopeOf(desc: DescMessage, record: Resource, facts: EnvelopeFacts): Envelope {
+/** A copy of `record` without its uid and what its envelope keeps. */
+export function bareOf(desc: DescMessage, record: Resource): Resource {
   const bare = clone(desc, record) as Resource
   bare.uid = ''
   bare.etag = ''
   bare.managedBy = ''
   for (const field of desc.fields) if (field.localName === 'createTime' || field.localName === 'updateTime') clearField(bare, field)
+  return bare
+}
+
+/** The envelope that stores `record`: what it keeps itself is left out of the record's bytes. */
+export function envelopeOf(desc: DescMessage, record: Resource, facts: EnvelopeFacts): Envelope {
   return create(EnvelopeSchema, {
     format: envelopeFormat,
-    record: toBinary(desc, bare),
+    record: toBinary(desc, bareOf(desc, record)),
     etag: facts.etag,
     createTimeMs: BigInt(facts.createMs),
     updateTimeMs: BigInt(facts.updateMs),

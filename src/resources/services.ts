@@ -79,6 +79,19 @@ export interface Caller {
   reach(): Reach
 }
 
+/**
+ * On whose behalf a call writes (ADR 0016):
+ * - `api`: a caller's own. A record that an object owns is refused, unless the caller forces it, which takes the record from the object.
+ * - `object`: a Kubernetes object's. Only its own records; of the records that nobody owns, one that it `adopts`.
+ */
+export type Ownership = { readonly kind: 'api'; readonly force: boolean } | { readonly kind: 'object'; readonly managedBy: string; readonly adopts: boolean }
+
+/** A call of the API that forces nothing. */
+export const apiOwnership: Ownership = { kind: 'api', force: false }
+
+/** A call of the API that takes records from the Kubernetes objects that own them. */
+export const forcedOwnership: Ownership = { kind: 'api', force: true }
+
 /** One call, as a handler sees it. */
 export interface Context {
   readonly method: MethodRow
@@ -90,6 +103,7 @@ export interface Context {
   readonly ifMatch: string | undefined
   readonly ifNoneMatch: string | undefined
   readonly idempotencyKey: string | undefined
+  readonly ownership: Ownership
   /** See Decoded.present. */
   readonly present: readonly string[] | undefined
   /** Decides anew, as of the current snapshot, whether the caller may make this call; throws code 5 or 7 where not. */
@@ -115,7 +129,7 @@ export interface HandlerAnswer {
 export type Handler = (services: Services, context: Context, message: Message) => Promise<HandlerAnswer>
 
 /** What a mutation needs to know of its call. */
-export type MutationContext = Pick<Context, 'caller' | 'signal' | 'validateOnly' | 'authorize'>
+export type MutationContext = Pick<Context, 'caller' | 'signal' | 'validateOnly' | 'authorize' | 'ownership'>
 
 /** The caller of a call that is not public. */
 export function callerOf({ caller }: Pick<Context, 'caller'>): Caller {

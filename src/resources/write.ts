@@ -14,6 +14,7 @@ import { notFound, staleEtag } from './faults.ts'
 import { onceByKey, type Idempotent } from './idempotency.ts'
 import type { AnyKind, Planning } from './kind.ts'
 import { outboxWrite } from './outbox.ts'
+import { firstOwner, nextOwner } from './ownership.ts'
 import { recordAnswer } from './read.ts'
 import { rendered } from './shown.ts'
 import type { Context, Handler, HandlerAnswer, Services } from './services.ts'
@@ -79,7 +80,7 @@ export function planChild(
 ): Resource {
   const { services } = planning
   const atMs = source.atMs ?? planning.nowMs
-  const facts = { etag: newEtag(services.random), createMs: atMs, updateMs: atMs, managedBy: '' }
+  const facts = { etag: newEtag(services.random), createMs: atMs, updateMs: atMs, managedBy: firstOwner(planning) }
   return source.changes.create(kind, { uid: source.uid ?? newUid(services, source.parent), record: source.record, facts })
 }
 
@@ -170,12 +171,13 @@ export function updateHandler(kind: AnyKind): Handler {
       const row = existingRow(kind, planning, patch.uid)
       assertEtag(row, context.ifMatch)
       if (maskAllowsEtag(mask === undefined || mask.paths.length === 0 ? undefined : mask.paths)) assertEtag(row, patch.etag)
+      const managedBy = nextOwner(planning, kind.index.kind, row)
       const next = applyMask(kind.desc, { current: row.message, patch }, pathsOf(kind, context, { patch, mask }))
       assertValid(kind.desc, writableCopy(kind.desc, next))
       const changes = new ChangeSet()
       const extra = kind.update?.(planning, { uid: row.uid, parent: row.parent, record: next }, row.message)
       // Time moves forward with every write, also where the clock does not (rules 1.4).
-      const facts = { etag: newEtag(services.random), createMs: row.createMs, updateMs: Math.max(planning.nowMs, row.updateMs + 1), managedBy: row.managedBy }
+      const facts = { etag: newEtag(services.random), createMs: row.createMs, updateMs: Math.max(planning.nowMs, row.updateMs + 1), managedBy }
       const record = changes.update(kind, { row, record: next, facts })
       changes.add(extra)
       emit(planning, context, { changes, subject: row.uid, body: { desc: kind.desc, message: rendered(kind, planning.snapshot, record) } })
@@ -192,6 +194,7 @@ export function deleteHandler(kind: AnyKind): Handler {
     await commit(services, context, (planning): Plan<undefined> => {
       const row = existingRow(kind, planning, uid)
       assertEtag(row, context.ifMatch)
+      nextOwner(planning, kind.index.kind, row)
       const changes = new ChangeSet()
       changes.remove(kind, row)
       changes.add(kind.remove?.(planning, row))

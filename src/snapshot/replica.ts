@@ -85,9 +85,10 @@ export class Replica {
     return this.#revision
   }
 
-  /** Calls `listener` for every row that changes. */
-  onRow(listener: RowListener): void {
+  /** Calls `listener` for every row that changes, until the returned function is called. */
+  onRow(listener: RowListener): () => void {
     this.#rowListeners.add(listener)
+    return () => this.#rowListeners.delete(listener)
   }
 
   /** Calls `listener` when a reload replaced the whole snapshot, until the returned function is called. */

@@ -1,5 +1,5 @@
 import { trustedUid, type Uid } from '../core/uid.ts'
-import { parseRecordKey, sweepPrefix } from '../store/keys.ts'
+import { managedPrefix, parseRecordKey, sweepPrefix } from '../store/keys.ts'
 import type { Change, Entry, Revision } from '../store/store.ts'
 import { DecodedRows } from './decoded-rows.ts'
 import { RecordSlabs } from './record-slabs.ts'
@@ -12,7 +12,7 @@ import { KindTable } from './table.ts'
 export type RowListener = (kind: string, old: Row | undefined, row: Row | undefined) => void
 
 /** Index keys that readers need besides the records; the others only ever guard transactions. */
-export const keptPrefixes = ['i/owners/', 'i/manifests/', sweepPrefix, 'meta/'] as const
+export const keptPrefixes = ['i/owners/', 'i/manifests/', managedPrefix, sweepPrefix, 'meta/'] as const
 
 const entriesPerLook = 64
 

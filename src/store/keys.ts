@@ -37,6 +37,14 @@ export function usedByPrefix(relation: string, from: string): string {
   return `i/used/${relation}/${from}:`
 }
 
+/** The record of `kind` that the Kubernetes object `managedBy` owns: one at most. Its value is the record's uid. */
+export function managedKey(kind: string, managedBy: string): string {
+  return `${managedPrefix}${kind}/${managedBy}`
+}
+
+/** The prefix of all keys that say which record an object owns. */
+export const managedPrefix = 'i/managed/'
+
 /** Mark: what depends on this removed record is absent and still has to be swept. */
 export function sweepKey(uid: Uid): string {
   return `i/sweep/${uid}`

@@ -14,6 +14,7 @@ export interface Options {
   readonly ifMatch?: string
   readonly ifNoneMatch?: string
   readonly idempotencyKey?: string
+  readonly forceOwnership?: string
   readonly validateOnly?: boolean
   readonly requestId?: string
 }
@@ -92,6 +93,7 @@ function headersOf(options: Options): Record<string, string> {
     ['if-match', options.ifMatch],
     ['if-none-match', options.ifNoneMatch],
     ['idempotency-key', options.idempotencyKey],
+    ['force-ownership', options.forceOwnership],
     ['x-request-id', options.requestId],
   ]
   return Object.fromEntries(pairs.filter((pair): pair is [string, string] => pair[1] !== undefined))

@@ -13,7 +13,7 @@ import {
   type Selection,
   type WatchEvent,
 } from '../port/kube-api.ts'
-import { Connection } from './connection.ts'
+import { Connection, type Route } from './connection.ts'
 import { configOf, type KubeEndpoint } from './kube-endpoint.ts'
 import { answeredError, unansweredError } from './kube-errors.ts'
 import { apiVersionOf, pathOf, queryOf, type Query } from './kube-paths.ts'
@@ -182,9 +182,17 @@ class HttpKubeClient implements KubeClient {
     await this.#bucket.take(ended)
   }
 
+  async #route(): Promise<Route> {
+    try {
+      return await this.#connection.route()
+    } catch (cause) {
+      throw new KubeError('unauthorized', 'the credential for the API server can not be read', { cause })
+    }
+  }
+
   /** Sends a request; resolves with the body of an answer that tells of success. Rejects with KubeError where it tells of none, or as undici does. */
   async #open({ method, path, query = {}, body, contentType = 'application/json' }: Call, patience: Patience, signal: AbortSignal): Promise<AnswerBody> {
-    const { dispatcher, headers } = await untilAborted(this.#connection.route(), signal)
+    const { dispatcher, headers } = await untilAborted(this.#route(), signal)
     const answer = await request(`${this.#connection.server}${path}${queryOf(query)}`, {
       method,
       dispatcher,

@@ -1,3 +1,4 @@
+import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { KubeConfig } from '@kubernetes/client-node'
 
@@ -15,6 +16,20 @@ export type KubeEndpoint =
 const cluster = 'cluster'
 const user = 'user'
 
+const tokenFileProvider = 'taproot-token-file'
+
+type Authenticator = Parameters<KubeConfig['addAuthenticator']>[0]
+
+/** Reads the token for every request: the library's own keeps one for a minute, also where it is not accepted any more. */
+function tokenFile(file: string): Authenticator {
+  return {
+    isAuthProvider: (user) => user.authProvider?.name === tokenFileProvider,
+    applyAuthentication: async (_, options) => {
+      options.headers = { ...options.headers, Authorization: `Bearer ${(await readFile(file, 'utf8')).trim()}` }
+    },
+  }
+}
+
 /** Reads an endpoint into the library's configuration. Throws where it names no server or can't be read. */
 export function configOf(endpoint: KubeEndpoint): KubeConfig {
   const config = new KubeConfig()
@@ -22,7 +37,8 @@ export function configOf(endpoint: KubeEndpoint): KubeConfig {
     case 'service-account': {
       const { host, port, directory } = endpoint
       const server = `https://${host.includes(':') ? `[${host}]` : host}:${port}`
-      const authProvider = { name: 'tokenFile', config: { tokenFile: join(directory, 'token') } }
+      const authProvider = { name: tokenFileProvider }
+      config.addAuthenticator(tokenFile(join(directory, 'token')))
       config.loadFromClusterAndUser({ name: cluster, server, skipTLSVerify: false, caFile: join(directory, 'ca.crt') }, { name: user, authProvider })
       break
     }

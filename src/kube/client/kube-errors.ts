@@ -5,7 +5,7 @@ export interface StatusAnswer {
   readonly code?: number
   readonly reason?: string
   readonly message?: string
-  readonly details?: { readonly retryAfterSeconds?: number }
+  readonly details?: { readonly retryAfterSeconds?: number; readonly causes?: readonly { readonly reason?: string }[] }
 }
 
 /** The reasons of a Status that say more than, or other than, its code. */
@@ -24,8 +24,12 @@ const faultOfCode = new Map<number, KubeFault>([
   [429, 'throttled'],
 ])
 
-function faultOf(code: number, reason: string | undefined): KubeFault {
-  const known = faultOfReason.get(reason ?? '') ?? faultOfCode.get(code)
+/** The cause of a Status where the resource version is one that the server has not reached: one from before a backup was restored. */
+const aheadOfServer = 'ResourceVersionTooLarge'
+
+function faultOf(code: number, status: StatusAnswer | undefined): KubeFault {
+  if (status?.details?.causes?.some(({ reason }) => reason === aheadOfServer) === true) return 'expired'
+  const known = faultOfReason.get(status?.reason ?? '') ?? faultOfCode.get(code)
   if (known !== undefined) return known
   return code >= 400 && code < 500 ? 'invalid' : 'unavailable'
 }
@@ -34,14 +38,14 @@ function faultOf(code: number, reason: string | undefined): KubeFault {
 export function answeredError(code: number, body: string, retryAfter?: string): KubeError {
   const status = parseStatus(body)
   const seconds = status?.details?.retryAfterSeconds ?? (retryAfter === undefined ? Number.NaN : Number(retryAfter))
-  return new KubeError(faultOf(code, status?.reason), status?.message ?? `the API server answered ${code}`, {
+  return new KubeError(faultOf(code, status), status?.message ?? `the API server answered ${code}`, {
     ...(seconds > 0 && { retryAfterMs: seconds * 1000 }),
   })
 }
 
 /** The error that a watch tells in place of an event. */
 export function toldError(status: StatusAnswer): KubeError {
-  return new KubeError(faultOf(status.code ?? 500, status.reason), status.message ?? 'the API server ended the watch')
+  return new KubeError(faultOf(status.code ?? 500, status), status.message ?? 'the API server ended the watch')
 }
 
 /** The error of a call without an answer. */

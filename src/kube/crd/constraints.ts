@@ -36,7 +36,10 @@ const innerRules: ReadonlySet<string> = new Set(['repeated.items', 'map.keys', '
 
 /** Each rule of buf.validate for the keys of a map -> the rule of the map. */
 const keyForms: Readonly<Record<string, (value: unknown) => ValidationRule>> = {
-  'string.min_len': (value) => ({ rule: `self.all(key, key.size() >= ${Number(value)})`, message: `keys have at least ${Number(value)} character${Number(value) === 1 ? '' : 's'}` }),
+  'string.min_len': (value) => ({
+    rule: `self.all(key, key.size() >= ${Number(value)})`,
+    message: `keys have at least ${Number(value)} character${Number(value) === 1 ? '' : 's'}`,
+  }),
   'string.max_len': (value) => ({ rule: `self.all(key, key.size() <= ${Number(value)})`, message: `keys have at most ${Number(value)} characters` }),
 }
 
@@ -74,7 +77,10 @@ export function constraintsOf(fieldRules: FieldRules): readonly Constraints[] {
 /** What the rules say of a map's keys, as rules of the map. */
 export function keyConstraintsOf(fieldRules: FieldRules): Constraints {
   const plain = [...setRules(fieldRules)].map(([name, value]) => formOf(keyForms, name, value))
-  const cel = fieldRules.cel.map(({ expression, message }) => ({ rule: `self.all(key, ${expression.replaceAll(/\bthis\b/g, 'key')})`, message: `keys ${message}` }))
+  const cel = fieldRules.cel.map(({ expression, message }) => ({
+    rule: `self.all(key, ${expression.replaceAll(/\bthis\b/g, 'key')})`,
+    message: `keys ${message}`,
+  }))
   return rules(...plain, ...cel)
 }
 

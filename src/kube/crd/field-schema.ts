@@ -77,7 +77,9 @@ function isRequired(field: DescField): boolean {
   if (field.fieldKind === 'scalar' && field.scalar === ScalarType.BOOL) return false
   if (fieldAccess(field).required) return true
   const rules = rulesOf(field)
-  return field.oneof === undefined && rules !== undefined && !ignoresEmpty(rules) && constraintsOf(rules).some((part) => (part.minItems ?? part.minLength ?? 0) > 0)
+  return (
+    field.oneof === undefined && rules !== undefined && !ignoresEmpty(rules) && constraintsOf(rules).some((part) => (part.minItems ?? part.minLength ?? 0) > 0)
+  )
 }
 
 /** One field, with its meaning and its constraints. */
@@ -98,13 +100,13 @@ function expressionRule(field: DescField): Partial<StructuralSchema> {
 
 /** What is required is not empty; what is not may be, where its rules say so. */
 function emptinessOf(field: DescField, schema: StructuralSchema): StructuralSchema {
+  const takesEmpty = schema.pattern === undefined || new RegExp(schema.pattern).test('')
   if (fieldAccess(field).required) {
-    if (schema.type === 'string' && schema.format === undefined) return { minLength: 1, ...schema }
+    if (schema.type === 'string') return takesEmpty ? { minLength: 1, ...schema } : schema
     if (schema.type === 'array') return { minItems: 1, ...schema }
     return schema.additionalProperties === undefined ? schema : { minProperties: 1, ...schema }
   }
-  if (!ignoresEmpty(rulesOf(field)) || schema.pattern === undefined || new RegExp(schema.pattern).test('')) return schema
-  return { ...schema, pattern: `^$|${schema.pattern}` }
+  return ignoresEmpty(rulesOf(field)) && !takesEmpty ? { ...schema, pattern: `^$|${schema.pattern ?? ''}` } : schema
 }
 
 function bareSchema(field: DescField, comments: Comments, rules: FieldRules | undefined): StructuralSchema {
@@ -131,7 +133,10 @@ function bareSchema(field: DescField, comments: Comments, rules: FieldRules | un
 function elementSchema(field: DescField & { fieldKind: 'list' | 'map' }, comments: Comments, rules: FieldRules | undefined): StructuralSchema {
   const bare =
     field.message !== undefined
-      ? { description: descriptionOf(comments, field.message.typeName, `${field.parent.typeName}.${field.name}`), ...messageSchema(field.message, { comments }) }
+      ? {
+          description: descriptionOf(comments, field.message.typeName, `${field.parent.typeName}.${field.name}`),
+          ...messageSchema(field.message, { comments }),
+        }
       : field.enum !== undefined
         ? enumSchema(field.enum, rules)
         : scalarSchema(field.scalar, field)

@@ -79,7 +79,9 @@ function named({ type }: ObjectKind, { name, ...others }: Readonly<Record<string
 
 /** A reference that may be absent neither comes nor goes. */
 function rulesOfSpec({ references }: ObjectKind, rules: readonly ValidationRule[]): Partial<StructuralSchema> {
-  const fixed = references.filter(({ optional }) => optional).map(({ field }) => ({ rule: `has(self.${field}) == has(oldSelf.${field})`, message: `${field} never changes` }))
+  const fixed = references
+    .filter(({ optional }) => optional)
+    .map(({ field }) => ({ rule: `has(self.${field}) == has(oldSelf.${field})`, message: `${field} never changes` }))
   const all = [...rules, ...fixed]
   return all.length === 0 ? {} : { 'x-kubernetes-validations': all }
 }
@@ -94,7 +96,14 @@ export function objectSchema(kind: ObjectKind, comments: Comments): StructuralSc
     properties: { spec, status: statusSchema },
   }
   const name = spec.properties?.['name']
-  return name === undefined ? schema : withConstraints(schema, { 'x-kubernetes-validations': [nameRule(name)] })
+  return name === undefined || takesEveryObjectName(name) ? schema : withConstraints(schema, { 'x-kubernetes-validations': [nameRule(name)] })
+}
+
+/** Names of objects are between these; all are made of the same characters. */
+const extremeNames: readonly string[] = ['a', 'a-1.b', 'a'.repeat(253)]
+
+function takesEveryObjectName({ pattern = '', maxLength = Infinity }: StructuralSchema): boolean {
+  return extremeNames.every((name) => name.length <= maxLength && new RegExp(pattern).test(name))
 }
 
 /** The object's own name has to do for the record where the spec has none. */

@@ -11,7 +11,8 @@ export interface ControllerAccount {
 const policyName = `mirrors.${apiGroup}`
 
 /** CEL: `what` has a given label. */
-const isMirror = (what: string): string => `has(${what}.metadata.labels) && '${originLabel}' in ${what}.metadata.labels && ${what}.metadata.labels['${originLabel}'] == 'api'`
+const isMirror = (what: string): string =>
+  `has(${what}.metadata.labels) && '${originLabel}' in ${what}.metadata.labels && ${what}.metadata.labels['${originLabel}'] == 'api'`
 
 /** CEL: both sides agree in a field that either may lack. */
 const sameField = (path: string): string => `(has(object.${path}) ? has(oldObject.${path}) && object.${path} == oldObject.${path} : !has(oldObject.${path}))`
@@ -25,7 +26,12 @@ const sameField = (path: string): string => `(has(object.${path}) ? has(oldObjec
  */
 export function mirrorPolicy(account: ControllerAccount): readonly Readonly<Record<string, unknown>>[] {
   const plurals = Object.values(objectKinds).map(({ type }) => type.plural)
-  const rule = { apiGroups: [apiGroup], apiVersions: ['*'], operations: ['CREATE', 'UPDATE'], resources: plurals.flatMap((plural) => [plural, `${plural}/status`]) }
+  const rule = {
+    apiGroups: [apiGroup],
+    apiVersions: ['*'],
+    operations: ['CREATE', 'UPDATE'],
+    resources: plurals.flatMap((plural) => [plural, `${plural}/status`]),
+  }
   const policy = {
     apiVersion: 'admissionregistration.k8s.io/v1',
     kind: 'ValidatingAdmissionPolicy',

@@ -61,7 +61,12 @@ function section({ spec }: CustomResourceDefinition): string {
   if (body === undefined) throw new Error(`${kind} has no spec`)
   const specRules = body['x-kubernetes-validations']?.map(({ message }) => `- spec: ${message}`).join('\n')
   const scope = spec.scope === 'Namespaced' ? 'in a namespace' : 'of the cluster'
-  return [`## ${kind}`, `${schema.description ?? ''} Short name \`${shortNames[0] ?? ''}\`, ${scope}.`, table(body, 'spec.'), [rules, specRules].filter(Boolean).join('\n')]
+  return [
+    `## ${kind}`,
+    `${schema.description ?? ''} Short name \`${shortNames[0] ?? ''}\`, ${scope}.`,
+    table(body, 'spec.'),
+    [rules, specRules].filter(Boolean).join('\n'),
+  ]
     .filter((part) => part !== '')
     .join('\n\n')
 }

@@ -7,19 +7,18 @@ import { oneOfRule, withConstraints, type StructuralSchema } from './structural-
 /** The name of an object, as Kubernetes has them. */
 export const objectName: StructuralSchema = {
   type: 'string',
-  minLength: 1,
   maxLength: 253,
   pattern: '^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$',
 }
 
 /** The name of a namespace. */
-export const namespaceName: StructuralSchema = { type: 'string', minLength: 1, maxLength: 63, pattern: '^[a-z0-9]([-a-z0-9]*[a-z0-9])?$' }
+export const namespaceName: StructuralSchema = { type: 'string', maxLength: 63, pattern: '^[a-z0-9]([-a-z0-9]*[a-z0-9])?$' }
 
 const uidRules = rulesOf(RoleBindingSchema.field.identityUid)
 if (uidRules === undefined) throw new Error('schema: uids have no rules')
 
 /** The uid of a record. */
-export const uid: StructuralSchema = withConstraints({ type: 'string', minLength: 1 }, ...constraintsOf(uidRules))
+export const uid: StructuralSchema = withConstraints({ type: 'string' }, ...constraintsOf(uidRules))
 
 const builtIn: StructuralSchema = {
   description: "A role of the platform's own.",

@@ -14,7 +14,6 @@ const condition: StructuralSchema = {
     reason: {
       description: 'Why, in one word for programs.',
       type: 'string',
-      minLength: 1,
       maxLength: 1024,
       pattern: '^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$',
     },

@@ -1,7 +1,16 @@
 import type { Log } from '../../core/log.ts'
 import type { Random } from '../../core/runtime.ts'
-import type { KubeApi, KubeError, KubeObject, ObjectRef, ObjectType, Selection } from '../port/kube-api.ts'
-import type { Timers } from './timers.ts'
+import { KubeError, type KubeApi, type KubeObject, type ListPage, type ObjectMeta, type ObjectRef, type ObjectType, type Selection } from '../port/kube-api.ts'
+import { backoffMs, type Backoff } from './backoff.ts'
+import { ObjectCache } from './object-cache.ts'
+import { isLater } from './resource-version.ts'
+import { pause, systemTimers, type Timers } from './timers.ts'
+
+const pageLimit = 500
+const backoff: Backoff = { firstMs: 500, maxMs: 30_000 }
+const absentBackoff: Backoff = { firstMs: 1_000, maxMs: 10_000 }
+/** A watch that ends earlier without having told anything has failed. */
+const shortWatchMs = 1_000
 
 /**
  * How an informer stands to its server:
@@ -79,4 +88,190 @@ export interface Informer {
 }
 
 /** Builds an informer, which does nothing before `run`. */
-export declare function createInformer(options: InformerOptions): Informer
+export function createInformer(options: InformerOptions): Informer {
+  return new WatchingInformer(options)
+}
+
+class WatchingInformer implements Informer {
+  readonly type: ObjectType
+  readonly #options: InformerOptions
+  readonly #timers: Timers
+  readonly #selection: Selection
+  readonly #cache = new ObjectCache()
+  readonly #listeners = new Set<ChangeListener>()
+  readonly #synced = Promise.withResolvers<void>()
+  #state: InformerState = { is: 'new' }
+  /** The cache has every change up to this version. Undefined: list anew. */
+  #position: string | undefined
+  /** In a row, without anything told in between. */
+  #failures = 0
+  /** What was observed while a list is being read. */
+  #observed: KubeObject[] = []
+
+  constructor(options: InformerOptions) {
+    this.#options = options
+    this.type = options.type
+    this.#timers = options.timers ?? systemTimers
+    this.#selection = options.selection ?? {}
+  }
+
+  get state(): InformerState {
+    return this.#state
+  }
+
+  get synced(): Promise<void> {
+    return this.#synced.promise
+  }
+
+  get size(): number {
+    return this.#cache.size
+  }
+
+  get(ref: ObjectRef): KubeObject | undefined {
+    return this.#cache.get(ref)
+  }
+
+  list(): Iterable<KubeObject> {
+    return this.#cache.values()
+  }
+
+  byNamespace(namespace: string): Iterable<KubeObject> {
+    return this.#cache.byNamespace(namespace)
+  }
+
+  onChange(listener: ChangeListener): () => void {
+    this.#listeners.add(listener)
+    return () => void this.#listeners.delete(listener)
+  }
+
+  observe(object: KubeObject): void {
+    if (this.#state.is === 'listing') this.#observed.push(object)
+    if (this.#position !== undefined && !isLater(object.metadata.resourceVersion, this.#position)) return
+    this.#take(object)
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      try {
+        if (this.#position === undefined) await this.#readAll(signal)
+        else await this.#follow(this.#position, signal)
+      } catch (error) {
+        await this.#failed(error, signal)
+      }
+    }
+    this.#become({ is: 'stopped' })
+  }
+
+  async #readAll(signal: AbortSignal): Promise<void> {
+    const { api, observer } = this.#options
+    this.#become({ is: 'listing' })
+    this.#observed = []
+    const objects = new Map<string, KubeObject>()
+    let page: ListPage | undefined
+    do {
+      const token = page?.continueToken
+      page = await api.list(this.type, { ...this.#selection, limit: pageLimit, ...(token !== undefined && { continueToken: token }) }, signal)
+      for (const object of page.items) objects.set(keyOf(object.metadata), slim(object))
+    } while (page.continueToken !== undefined)
+    this.#replace(objects, page.resourceVersion)
+    observer?.listed(this.type, objects.size)
+    this.#synced.resolve()
+  }
+
+  /** Makes the cache what a list said, whatever it held: versions go back where a backup was restored. */
+  #replace(objects: Map<string, KubeObject>, resourceVersion: string): void {
+    for (const object of this.#observed) {
+      const listed = objects.get(keyOf(object.metadata))
+      if (isLater(object.metadata.resourceVersion, listed?.metadata.resourceVersion ?? resourceVersion)) objects.set(keyOf(object.metadata), slim(object))
+    }
+    this.#observed = []
+    this.#position = resourceVersion
+    for (const cached of [...this.#cache.values()]) {
+      if (objects.has(keyOf(cached.metadata))) continue
+      this.#cache.remove(cached.metadata)
+      this.#tell(cached, undefined)
+    }
+    for (const object of objects.values()) {
+      const before = this.#cache.get(object.metadata)
+      if (before?.metadata.uid === object.metadata.uid && before.metadata.resourceVersion === object.metadata.resourceVersion) continue
+      this.#cache.put(object)
+      this.#tell(before, object)
+    }
+    this.#become({ is: 'watching', resourceVersion })
+  }
+
+  async #follow(position: string, signal: AbortSignal): Promise<void> {
+    const startedAt = this.#timers.now()
+    for await (const event of this.#options.api.watch(this.type, { ...this.#selection, resourceVersion: position }, signal)) {
+      const resourceVersion = event.type === 'bookmark' ? event.resourceVersion : event.object.metadata.resourceVersion
+      if (isLater(this.#position ?? position, resourceVersion)) throw new KubeError('expired', 'the API server has gone back to an earlier version')
+      this.#position = resourceVersion
+      this.#failures = 0
+      this.#become({ is: 'watching', resourceVersion })
+      if (event.type === 'deleted') this.#drop(event.object)
+      else if (event.type !== 'bookmark') this.#take(event.object)
+    }
+    if (this.#position === position && this.#timers.now() - startedAt < shortWatchMs) throw new KubeError('unavailable', 'the API server ended a watch at once')
+  }
+
+  #take(object: KubeObject): void {
+    const before = this.#cache.get(object.metadata)
+    if (before !== undefined && !isLater(object.metadata.resourceVersion, before.metadata.resourceVersion)) return
+    const after = slim(object)
+    this.#cache.put(after)
+    this.#tell(before, after)
+  }
+
+  #drop(object: KubeObject): void {
+    const before = this.#cache.get(object.metadata)
+    if (before === undefined || isLater(before.metadata.resourceVersion, object.metadata.resourceVersion)) return
+    this.#cache.remove(object.metadata)
+    this.#tell(before, undefined)
+  }
+
+  #tell(before: KubeObject | undefined, after: KubeObject | undefined): void {
+    for (const listener of this.#listeners) {
+      try {
+        listener(before, after)
+      } catch (error) {
+        // The others, and the cache, must not suffer from it.
+        this.#options.log.error('a listener of an informer threw', { kind: this.type.kind, error: String(error) })
+      }
+    }
+  }
+
+  /** Notes a failure and waits as long as it asks for. An expired version costs no wait the first time. */
+  async #failed(failure: unknown, signal: AbortSignal): Promise<void> {
+    if (signal.aborted) return
+    const { log, random } = this.#options
+    const error = failure instanceof KubeError ? failure : new KubeError('unavailable', 'the API server was not understood', { cause: failure })
+    const failures = ++this.#failures
+    const absent = error.fault === 'not_found'
+    if (absent || error.fault === 'expired') this.#position = undefined
+    if (error.fault === 'expired' && failures === 1) return
+    this.#become(absent ? { is: 'absent' } : { is: 'waiting', failures, error })
+    const waitMs = Math.max(backoffMs(absent ? absentBackoff : backoff, failures, random), error.retryAfterMs ?? 0)
+    const fields = { kind: this.type.kind, fault: error.fault, error: error.message, afterMs: Math.round(waitMs) }
+    if (absent) log.debug('a type is not there', fields)
+    else log.warn('an informer failed and tries again', fields)
+    await pause(this.#timers, waitMs, signal)
+  }
+
+  #become(state: InformerState): void {
+    const changed = state.is !== this.#state.is
+    this.#state = state
+    if (changed) this.#options.observer?.state(this.type, state)
+  }
+}
+
+function keyOf({ namespace = '', name }: ObjectRef): string {
+  return `${namespace}/${name}`
+}
+
+/** Without what only the API server needs, and what is often most of an object. */
+function slim(object: KubeObject): KubeObject {
+  if (!('managedFields' in object.metadata)) return object
+  // A cast: the port leaves the field out.
+  const { managedFields: _, ...metadata } = object.metadata as ObjectMeta & { readonly managedFields: unknown }
+  return { ...object, metadata }
+}

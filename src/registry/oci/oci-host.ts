@@ -3,7 +3,7 @@ import type { Uid } from '../../core/uid.ts'
 import type { Keyring } from '../../authn/sealing.ts'
 import { createRepoByPush } from '../../resources/registry/repo-by-push.ts'
 import type { Traffic } from '../../resources/registry/traffic.ts'
-import type { MutationContext, Services } from '../../resources/services.ts'
+import { apiOwnership, type MutationContext, type Services } from '../../resources/services.ts'
 import type { Entry, EntryRequest, Gate, RegistryAction } from '../gate.ts'
 import { RegistryError } from '../registry-error.ts'
 import type { Upstream } from '../upstream/upstream.ts'
@@ -60,6 +60,7 @@ export function mutationOf(entry: Entry, exchange: Exchange, action: RegistryAct
     caller: entry.caller,
     signal: exchange.signal,
     validateOnly: false,
+    ownership: apiOwnership,
     authorize() {
       if (!entry.may(action)) throw new DomainError(7, `permission denied: needs ${action}`)
     },

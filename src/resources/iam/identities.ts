@@ -135,7 +135,9 @@ export const identityKind = defineKind<IdentityRecord>({
     return undefined
   },
   update(planning, draft, current) {
-    if (!sameRelationship(draft.record, current)) assertHoldsWhatItConfers(planning, draft)
+    // Who takes an identity over can change how it signs in later on.
+    const isAdopted = planning.ownership.kind === 'object' && current.managedBy === ''
+    if (isAdopted || !sameRelationship(draft.record, current)) assertHoldsWhatItConfers(planning, draft)
     checkRelationship(planning, draft.record, current.createTime === undefined ? planning.nowMs : timestampMs(current.createTime))
     return undefined
   },

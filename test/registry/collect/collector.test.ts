@@ -6,6 +6,7 @@ import { Collector, type CollectOptions } from '../../../src/registry/collect/co
 import { MarkLost } from '../../../src/registry/collect/mark.ts'
 import { callerOfToken } from '../../../src/resources/caller-of-token.ts'
 import { collectKey, markOf } from '../../../src/resources/registry/content-epoch.ts'
+import { apiOwnership } from '../../../src/resources/services.ts'
 import { removeManifest } from '../../../src/resources/registry/manifests.ts'
 import type { Write } from '../../../src/store/store.ts'
 import { contentSource } from '../../../src/cmd/content-source.ts'
@@ -248,7 +249,7 @@ describe.each([
       narrowing: {},
       issuedAtMs: clock.now() + 60_000,
     })
-    const context = { caller, signal: soon(), validateOnly: false, authorize: () => undefined }
+    const context = { caller, signal: soon(), validateOnly: false, ownership: apiOwnership, authorize: () => undefined }
     await removeManifest(services, context, { repo, digest: image.digest, host: 'registry.test' })
     expect(tagNamed(host.services.replica.snapshot, repo, 'latest')).toBeUndefined()
     expect(tagNamed(host.services.replica.snapshot, repo, 'other')).toBeUndefined()

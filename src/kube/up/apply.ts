@@ -1,0 +1,171 @@
+import { isDeepStrictEqual } from 'node:util'
+import { DomainError } from '../../core/errors.ts'
+import { randomHex } from '../../core/runtime.ts'
+import type { Uid } from '../../core/uid.ts'
+import { createManaged, deleteManaged, releaseManaged, updateManaged, type ObjectCaller } from '../../resources/managed-records.ts'
+import type { ObjectKind } from '../object-kinds.ts'
+import { finalizer, uidAnnotation, type PlatformObject } from '../platform-object.ts'
+import { KubeError, type KubeObject } from '../port/kube-api.ts'
+import { clusterIdentity, type World } from '../world.ts'
+import type { Facts, RecordFacts } from './facts.ts'
+import { authorityAt } from './gather.ts'
+import type { Plan, RecordStep } from './plan.ts'
+import { statusOf } from './status.ts'
+import { verdictOf, type Verdict } from './verdict.ts'
+
+/** How an object is brought to what was planned. */
+export interface Application {
+  readonly world: World
+  readonly row: ObjectKind
+  readonly facts: Facts
+  readonly signal: AbortSignal
+}
+
+/** What became of it: undefined where the object is gone. */
+export interface Applied {
+  readonly verdict: Verdict | undefined
+  /** True where the record was written. */
+  readonly written: boolean
+}
+
+/** What a record step came to. */
+interface StepOutcome {
+  readonly record: RecordFacts | undefined
+  readonly written: boolean
+  /** Why it was refused. */
+  readonly refused?: Verdict
+}
+
+function callerAt({ world, row, facts, signal }: Application, place: string): ObjectCaller {
+  const source = { row, object: facts.object }
+  return {
+    managedBy: facts.managedBy,
+    identity: clusterIdentity(world.cluster),
+    reach: () => authorityAt(world, source, place).reach,
+    authorize: () => {
+      if (!authorityAt(world, source, place).granted) throw new DomainError(7, 'no grant lets this namespace own this record')
+    },
+    requestId: `kube-${randomHex(world.services.random, 8)}`,
+    signal,
+  }
+}
+
+function recordNow({ world, row }: Application, uid: string | undefined): RecordFacts | undefined {
+  const found = uid === undefined ? undefined : world.services.replica.snapshot.get(row.record, uid)
+  // Parents of rows are uids or the root.
+  return found === undefined ? undefined : { uid: found.uid, parent: found.parent as Uid | '/', managedBy: found.managedBy, etag: found.etag }
+}
+
+async function takeStep(application: Application, step: RecordStep): Promise<StepOutcome> {
+  const { world, row, facts } = application
+  const kind = row.record
+  switch (step.do) {
+    case 'nothing':
+      return { record: facts.own, written: false }
+    case 'create': {
+      const made = await createManaged(world.services, callerAt(application, step.parent), { kind, parent: step.parent, record: step.desired.record })
+      return { record: recordNow(application, made.uid), written: true }
+    }
+    case 'update': {
+      const { record, paths } = step.desired
+      const place = facts.references.found ? facts.references.parent : '/'
+      const { written } = await updateManaged(world.services, callerAt(application, place), { kind, uid: step.uid, record, paths, adopts: step.adopts })
+      return { record: recordNow(application, step.uid), written }
+    }
+    case 'delete':
+      await deleteManaged(world.services, callerAt(application, facts.own?.parent ?? '/'), { kind, uid: step.uid })
+      return { record: undefined, written: true }
+    case 'release':
+      // Nothing is gained by it: it needs no grant.
+      await releaseManaged(world.services, { ...callerAt(application, '/'), authorize: () => undefined }, { kind, uid: step.uid })
+      return { record: undefined, written: true }
+  }
+}
+
+async function tryStep(application: Application, step: RecordStep): Promise<StepOutcome> {
+  try {
+    return await takeStep(application, step)
+  } catch (error) {
+    const refused = error instanceof DomainError ? verdictOf(error, step.do === 'delete') : undefined
+    if (refused === undefined) throw error
+    return { record: application.facts.own, written: false, refused }
+  }
+}
+
+/** Changes finalizers or annotations of the object as it was read; undefined where it is gone. Rejects with KubeError `conflict` where it has changed since. */
+async function patchMetadata({ world, row, signal }: Application, object: KubeObject, metadata: Readonly<Record<string, unknown>>): Promise<KubeObject | undefined> {
+  const { namespace, name, resourceVersion } = object.metadata
+  try {
+    const ref = namespace === undefined ? { name } : { namespace, name }
+    const patched = await world.api.patch(row.type, ref, { metadata: { resourceVersion, ...metadata } }, signal)
+    world.objects[row.record].observe(patched)
+    return patched
+  } catch (error) {
+    if (error instanceof KubeError && error.fault === 'not_found') return undefined
+    throw error
+  }
+}
+
+async function hold(application: Application): Promise<KubeObject | undefined> {
+  const { object } = application.facts
+  const held = object.metadata.finalizers ?? []
+  return held.includes(finalizer) ? object : patchMetadata(application, object, { finalizers: [...held, finalizer] })
+}
+
+/** The annotation as planned. */
+async function carry(application: Application, object: KubeObject, { plan, record }: { plan: Plan; record: RecordFacts | undefined }): Promise<KubeObject | undefined> {
+  const carried = object.metadata.annotations?.[uidAnnotation]
+  const wanted = plan.carries === 'forget' ? undefined : plan.carries === 'record' ? (record?.uid ?? carried) : carried
+  return wanted === carried ? object : patchMetadata(application, object, { annotations: { [uidAnnotation]: wanted ?? null } })
+}
+
+async function letGo(application: Application): Promise<void> {
+  const { object } = application.facts
+  const held = object.metadata.finalizers ?? []
+  if (held.includes(finalizer)) await patchMetadata(application, object, { finalizers: held.filter((other) => other !== finalizer) })
+}
+
+async function report(application: Application, object: KubeObject, source: { verdict: Verdict; outcome: StepOutcome; forgets: boolean }): Promise<void> {
+  const { world, row, facts, signal } = application
+  const { outcome, verdict, forgets } = source
+  // As it was read: of the object's own fields only its metadata has been changed since.
+  const before = { ...facts.object, metadata: object.metadata } as PlatformObject
+  const status = statusOf(before, { verdict, record: outcome.record, references: facts.references, written: outcome.written, forgets, nowMs: world.clock.now() })
+  if (isDeepStrictEqual(status, before.status)) return
+  const { namespace, name } = before.metadata
+  try {
+    world.objects[row.record].observe(await world.api.apply(row.type, { metadata: { namespace, name }, status }, { subresource: 'status' }, signal))
+  } catch (error) {
+    if (!(error instanceof KubeError && error.fault === 'not_found')) throw error
+    return
+  }
+  announce(application, verdict)
+}
+
+/** Tells in an Event what is new about the object. */
+function announce({ world, row, facts }: Application, { ready, reason, message }: Verdict): void {
+  const known = facts.object.status?.conditions?.find(({ type }) => type === 'Ready')
+  if (known?.status === ready && known.reason === reason) return
+  const { metadata } = facts.object
+  world.events.record({ type: row.type, metadata, severity: ready === 'True' ? 'Normal' : 'Warning', reason, action: 'Reconcile', note: message })
+}
+
+/**
+ * Does what was planned, each step only where it is not done already, so that it may be broken off anywhere and done again. Rejects with KubeError, or DomainError where the
+ * store gave no answer or a race was lost: then it is to be done again, from new facts.
+ */
+export async function applyPlan(application: Application, plan: Plan): Promise<Applied> {
+  const held = plan.finalizer === 'hold' ? await hold(application) : application.facts.object
+  if (held === undefined) return { verdict: undefined, written: false }
+  const outcome = await tryStep(application, plan.record)
+  const { written } = outcome
+  if (plan.verdict === undefined && outcome.refused === undefined) {
+    await letGo(application)
+    return { verdict: undefined, written }
+  }
+  const object = outcome.refused === undefined ? await carry(application, held, { plan, record: outcome.record }) : held
+  const verdict = outcome.refused ?? plan.verdict
+  if (object === undefined || verdict === undefined) return { verdict: undefined, written }
+  await report(application, object, { verdict, outcome, forgets: plan.carries === 'forget' && outcome.refused === undefined })
+  return { verdict, written }
+}

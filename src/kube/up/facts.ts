@@ -1,0 +1,43 @@
+import type { Uid } from '../../core/uid.ts'
+import type { Authority } from '../grants.ts'
+import type { PlatformObject } from '../platform-object.ts'
+import type { Desired } from './desired.ts'
+
+/** What an object's references stand for now, or the first that stands for nothing. */
+export type ResolvedReferences =
+  | { readonly found: true; readonly parent: Uid | '/'; readonly identity?: Uid; readonly role?: Uid }
+  | { readonly found: false; readonly field: string; readonly meant: string }
+
+/** A record, as far as it matters whose it is. */
+export interface RecordFacts {
+  readonly uid: Uid
+  readonly parent: Uid | '/'
+  /** Empty where the API owns it. */
+  readonly managedBy: string
+  readonly etag: string
+}
+
+/** What becomes of an object's surroundings: looked up at the API server itself, only for objects that are being deleted and have a record. */
+export interface Surroundings {
+  readonly namespaceGoes: boolean
+  readonly crdGoes: boolean
+}
+
+/** All that decides what is to be done for one object, as of one moment. */
+export interface Facts {
+  readonly object: PlatformObject
+  readonly managedBy: string
+  /** The record that names this object as its owner. */
+  readonly own: RecordFacts | undefined
+  /** The uid that the object carries in its annotation, and the record there is under it where the object says that it lies. */
+  readonly carried: { readonly uid: string; readonly record: RecordFacts | undefined } | undefined
+  readonly references: ResolvedReferences
+  readonly authority: Authority
+  /** Capabilities that the record would give and the namespace may not. */
+  readonly exceeding: readonly string[]
+  /** The record that holds what must be unique (name, or identity and role) at that place. */
+  readonly namesake: RecordFacts | undefined
+  readonly desired: Desired | { readonly invalid: string }
+  /** Undefined where the object is not being deleted, or has no record. */
+  readonly surroundings: Surroundings | undefined
+}

@@ -1,0 +1,118 @@
+import { emptySet, fromEnumNumbers, type CapabilitySet } from '../../core/capability.ts'
+import { DomainError } from '../../core/errors.ts'
+import { isUid, type Uid } from '../../core/uid.ts'
+import { roleCapabilities } from '../../authz/grants-index.ts'
+import { RoleSchema } from '../../gen/taproot/iam/v2/roles_pb.ts'
+import { managedByText } from '../../resources/ownership.ts'
+import { isMessage } from '@bufbuild/protobuf'
+import type { Row } from '../../snapshot/row.ts'
+import type { Snapshot } from '../../snapshot/snapshot.ts'
+import { authorityOf, exceeding, type Authority } from '../grants.ts'
+import type { ObjectKind } from '../object-kinds.ts'
+import { uidAnnotation, type GrantSpec, type PlatformObject } from '../platform-object.ts'
+import { objectTypes } from '../port/object-types.ts'
+import type { World } from '../world.ts'
+import { desiredOf, type Desired } from './desired.ts'
+import type { Facts, RecordFacts, ResolvedReferences, Surroundings } from './facts.ts'
+import { ownedUid, resolveReferences } from './references.ts'
+
+function factsOf(row: Row): RecordFacts {
+  // Rows are kept under uids, and their parents are uids or the root.
+  return { uid: row.uid, parent: row.parent as Uid | '/', managedBy: row.managedBy, etag: row.etag }
+}
+
+/** What this object's namespace may do with records of its kind at `place`. */
+export function authorityAt(world: World, { row, object }: { row: ObjectKind; object: PlatformObject }, place: string): Authority {
+  const { namespace } = object.metadata
+  const labels = world.namespaces.get({ name: namespace })?.metadata.labels ?? {}
+  // The API server has checked grants against their CRD.
+  const specs = [...world.grants.list()].filter(({ metadata }) => metadata.deletionTimestamp === undefined).map(({ spec }) => spec as GrantSpec)
+  return authorityOf(specs, { namespace: { name: namespace, labels }, objectKind: row.type.kind, place }, world.services.replica.snapshot)
+}
+
+function desiredFor(world: World, { row, object }: { row: ObjectKind; object: PlatformObject }, references: ResolvedReferences): Facts['desired'] {
+  const held = references.found ? { identity_uid: references.identity, role_uid: references.role } : {}
+  const set = Object.fromEntries(Object.entries(held).filter((pair): pair is [string, Uid] => pair[1] !== undefined))
+  try {
+    return desiredOf(row, object, { issuer: world.cluster.issuer, held: set })
+  } catch (error) {
+    if (!(error instanceof DomainError)) throw error
+    return { invalid: error.message }
+  }
+}
+
+/** What the record would let somebody do. */
+function conferredBy(snapshot: Snapshot, { references, desired }: { references: ResolvedReferences; desired: Facts['desired'] }): CapabilitySet {
+  if (references.found && references.role !== undefined) {
+    const role = snapshot.get('Role', references.role)
+    return role === undefined ? emptySet : roleCapabilities(role)
+  }
+  if ('invalid' in desired || !isMessage(desired.record, RoleSchema)) return emptySet
+  return fromEnumNumbers(desired.record.capabilities)
+}
+
+/** The record that stands where the object's would: of the same name, or for a binding of the same identity and role. */
+function namesakeOf(snapshot: Snapshot, row: ObjectKind, { parent, desired, references }: { parent: string; desired: Desired; references: ResolvedReferences }): Row | undefined {
+  const table = snapshot.table(row.record)
+  if (references.found && references.identity !== undefined)
+    return [...table.matching('identity', references.identity)].find((other) => other.parent === parent && table.valueOf(other, 'role') === references.role)
+  const { name } = desired.record as { name?: string }
+  if (name === undefined || name === '') return undefined
+  if (row.record === 'Group' || row.record === 'Repo') return table.child(parent, name)
+  const same = [...table.matching('name', name)].filter((other) => other.parent === parent)
+  // Identities may share names: then none is meant.
+  return same.length === 1 ? same[0] : undefined
+}
+
+/** Whether what the object is in goes too, as the API server says now: never from a cache, since records are deleted by it. */
+async function surroundingsOf(world: World, row: ObjectKind, { object, signal }: { object: PlatformObject; signal: AbortSignal }): Promise<Surroundings> {
+  const crdName = `${row.type.plural}.${row.type.group}`
+  const [namespace, crd] = await Promise.all([
+    world.api.get(objectTypes.namespace, { name: object.metadata.namespace }, signal),
+    world.api.get(objectTypes.crd, { name: crdName }, signal),
+  ])
+  const goes = (found: typeof namespace): boolean => found?.metadata.deletionTimestamp !== undefined || found === undefined
+  return { namespaceGoes: goes(namespace), crdGoes: goes(crd) }
+}
+
+/** Collects all that decides about one object: from caches and the snapshot, of which both sides tell every change. Rejects with KubeError. */
+export async function gather(world: World, source: { row: ObjectKind; object: PlatformObject }, signal: AbortSignal): Promise<Facts> {
+  const { row, object } = source
+  const { metadata } = object
+  const managedBy = managedByText({ clusterId: world.cluster.id, namespace: metadata.namespace, name: metadata.name })
+  const ownUid = ownedUid(world.services.replica.snapshot, row.record, managedBy)
+  const isGoing = metadata.deletionTimestamp !== undefined
+  const surroundings = isGoing && ownUid !== undefined ? await surroundingsOf(world, row, { object, signal }) : undefined
+  // After the only await: all of it is one commit's state.
+  const { snapshot } = world.services.replica
+  const ownRow = ownUid === undefined ? undefined : snapshot.get(row.record, ownUid)
+  const references = resolveReferences(snapshot, world.cluster, source)
+  const place = isGoing ? (ownRow?.parent ?? '/') : references.found ? references.parent : '/'
+  const authority = authorityAt(world, source, place)
+  const desired = desiredFor(world, source, references)
+  const carriedUid = metadata.annotations?.[uidAnnotation]
+  const carriedRow = carriedUid !== undefined && isUid(carriedUid) ? snapshot.get(row.record, carriedUid) : undefined
+  const needsNamesake = ownRow === undefined && authority.granted && !('invalid' in desired)
+  const namesake = needsNamesake ? namesakeOf(snapshot, row, { parent: place, desired, references }) : undefined
+  const isSought = namesake !== undefined && (row.record !== 'Identity' || object.spec.adoptionPolicy === 'ByName')
+  return {
+    object,
+    managedBy,
+    own: ownRow === undefined ? undefined : factsOf(ownRow),
+    carried:
+      carriedUid === undefined ? undefined : { uid: carriedUid, record: carriedRow !== undefined && carriedRow.parent === place ? factsOf(carriedRow) : undefined },
+    // Whether a group is there is not told to who may not use it.
+    references: authority.granted ? assertThere(snapshot, references, object) : references,
+    authority,
+    exceeding: exceeding(authority, place, conferredBy(snapshot, { references, desired })),
+    namesake: isSought ? factsOf(namesake) : undefined,
+    desired,
+    surroundings,
+  }
+}
+
+/** References as they are, or the group that is named by its uid and is not there. */
+function assertThere(snapshot: Snapshot, references: ResolvedReferences, object: PlatformObject): ResolvedReferences {
+  if (!references.found || references.parent === '/' || snapshot.get('Group', references.parent) !== undefined) return references
+  return { found: false, field: 'parentRef', meant: `the record ${object.spec.parentRef?.uid ?? references.parent}` }
+}

@@ -1,0 +1,94 @@
+// A base image for the Dockerfile where none can be pulled: Debian with the pinned Node and npm. Plain JavaScript for Node 20, no packages.
+import { spawnSync } from 'node:child_process'
+import { chmodSync, copyFileSync, cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, realpathSync, renameSync, rmSync, symlinkSync } from 'node:fs'
+import { createHash } from 'node:crypto'
+import { tmpdir } from 'node:os'
+import { basename, join } from 'node:path'
+import { getuid, stdout } from 'node:process'
+import { provideByDebian } from './debian.js'
+import { withLock } from './lock.js'
+import { cacheDirectory } from './program.js'
+
+const root = join(import.meta.dirname, '..', '..')
+const release = 'bookworm'
+/** Beside what debootstrap calls minimal: what Node is linked with, and who signs for servers. */
+const packages = ['ca-certificates', 'libatomic1', 'libstdc++6']
+/** What no program needs at run time. */
+const leftOut = ['usr/share/doc', 'usr/share/man', 'usr/share/locale', 'usr/share/info', 'var/cache/apt', 'var/lib/apt/lists', 'var/log']
+
+/** Makes the image into the cache, once: an OCI archive. Takes root. Returns `{ path, built }` or `{ reason }`. */
+export function provideBaseImage(name) {
+  const directory = join(cacheDirectory(), `${name}-${recipeHash()}`)
+  const path = join(directory, 'base.tar')
+  if (existsSync(path)) return { path, built: false }
+  if (getuid?.() !== 0) return { reason: `${name} can only be made by root` }
+  const tools = ['debootstrap', 'buildah'].map((tool) => provideByDebian(tool, { debianPackage: tool }))
+  const missing = tools.find((tool) => 'reason' in tool)
+  if (missing !== undefined) return missing
+  mkdirSync(directory, { recursive: true })
+  return withLock(join(directory, 'lock'), () => (existsSync(path) ? { path, built: true } : make(name, path)))
+}
+
+/** Other recipe, other Node: other image. */
+function recipeHash() {
+  const { node } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')).dependencies
+  return createHash('sha256').update(readFileSync(import.meta.filename)).update(node).digest('hex').slice(0, 16)
+}
+
+function make(name, path) {
+  stdout.write(`making ${name}, once ...\n`)
+  const home = mkdtempSync(join(tmpdir(), 'taproot-base-image-'))
+  try {
+    const tree = join(home, 'root')
+    run('debootstrap', ['--variant=minbase', `--include=${packages.join(',')}`, release, tree, mirror()])
+    for (const folder of leftOut) for (const entry of entriesOf(join(tree, folder))) rmSync(entry, { recursive: true })
+    addNode(tree)
+    commit(home, { tree, path })
+    return { path, built: true }
+  } catch (error) {
+    return { reason: `${name} could not be made: ${error.message}` }
+  } finally {
+    rmSync(home, { recursive: true, force: true })
+  }
+}
+
+function entriesOf(folder) {
+  return existsSync(folder) ? readdirSync(folder).map((entry) => join(folder, entry)) : []
+}
+
+/** Where this machine gets its own packages from. */
+function mirror() {
+  const folder = '/etc/apt/sources.list.d'
+  const files = ['/etc/apt/sources.list', ...entriesOf(folder)].filter((file) => existsSync(file))
+  const uris = files.flatMap((file) => [...readFileSync(file, 'utf8').matchAll(/^(?:URIs:|deb(?: \[[^\]]*\])?)\s+(\S+)/gm)].map(([, uri]) => uri))
+  return uris.find((uri) => /\/debian\/?$/.test(uri)) ?? 'http://deb.debian.org/debian'
+}
+
+/** The Node that the checkout pins, and the npm of this machine. */
+function addNode(tree) {
+  const bin = join(tree, 'usr/local/bin')
+  copyFileSync(realpathSync(join(root, 'node_modules', '.bin', 'node')), join(bin, 'node'))
+  chmodSync(join(bin, 'node'), 0o755)
+  const modules = join(tree, 'usr/local/lib/node_modules')
+  mkdirSync(modules, { recursive: true })
+  cpSync(realpathSync(join(run('npm', ['root', '--global']).trim(), 'npm')), join(modules, 'npm'), { recursive: true })
+  symlinkSync('../lib/node_modules/npm/bin/npm-cli.js', join(bin, 'npm'))
+}
+
+function commit(home, { tree, path }) {
+  const storage = ['--root', join(home, 'storage'), '--runroot', join(home, 'run'), '--storage-driver', 'vfs']
+  const buildah = (...args) => run('buildah', [...storage, ...args]).trim()
+  const container = buildah('from', 'scratch')
+  buildah('add', container, tree, '/')
+  buildah('config', '--env', 'PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', '--cmd', '["node"]', container)
+  const unfinished = `${path}.unfinished`
+  buildah('commit', '--format', 'oci', container, `oci-archive:${unfinished}:${basename(path, '.tar')}:latest`)
+  renameSync(unfinished, path)
+}
+
+/** What it printed; throws with the last line of its complaints. */
+function run(program, args) {
+  const { status, stdout: output, stderr } = spawnSync(program, args, { encoding: 'utf8', maxBuffer: 64 * 1024 * 1024 })
+  if (status !== 0) throw new Error(`${program}: ${(stderr || output || 'failed').trim().split('\n').at(-1)}`)
+  return output
+}
