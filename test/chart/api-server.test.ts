@@ -1,3 +1,4 @@
+import { resolve } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { startKube, type Kube } from '../parts/kube.ts'
 import { describeWithPart } from '../parts/require-part.ts'
@@ -31,6 +32,12 @@ describeWithPart('kube-apiserver', 'a real API server', () => {
     await makeAccounts(text)
     const accepted = await kube.kubectl(['apply', '--server-side', '--dry-run=server', '--validate=strict', '--warnings-as-errors', '-f', '-'], text)
     expect(accepted.trim().split('\n')).toHaveLength(objectsOf(text).length)
+  })
+
+  test('accepts the base for kustomize', { timeout: patience }, async () => {
+    await kube.kubectl(['create', 'namespace', 'taproot'])
+    const base = resolve(import.meta.dirname, '../../deploy/kustomize/base')
+    await kube.kubectl(['apply', '--server-side', '--dry-run=server', '--validate=strict', '--warnings-as-errors', '-k', base])
   })
 
   test('keeps what was rendered: nothing is defaulted to something else', { timeout: patience }, async () => {
