@@ -64,7 +64,10 @@ describeWithPart('helm', 'the chart', () => {
     const { spec } = one(objects, 'Deployment', 'taproot-api')
     expect(spec.strategy.rollingUpdate).toEqual({ maxUnavailable: 0, maxSurge: 1 })
     expect(spec.template.spec.terminationGracePeriodSeconds).toBe(40)
-    expect(spec.template.spec.containers[0].lifecycle.preStop).toEqual({ sleep: { seconds: 15 } })
+    expect(spec.template.spec.containers[0].env).toEqual([
+      { name: 'TAPROOT_STOP_DRAIN_SECONDS', value: '15' },
+      { name: 'TAPROOT_STOP_GRACE_SECONDS', value: '20' },
+    ])
     expect(one(objects, 'PodDisruptionBudget', 'taproot-api').spec.maxUnavailable).toBe(1)
     expect(names(objects, 'PodDisruptionBudget')).toEqual(['taproot-api'])
   })

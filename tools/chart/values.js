@@ -179,4 +179,5 @@ export const ownedKeys = [
   'encryption',
   'issuers',
   'kubernetes',
+  'stop',
 ]

@@ -194,22 +194,20 @@ spec:
           image: {{ include "taproot.image" (dict "root" .root "image" .root.Values.image) | quote }}
           imagePullPolicy: {{ .root.Values.image.pullPolicy }}
           args: [{{ .component }}, --config, /etc/taproot/config/{{ .file }}]
-          {{- with .values.extraEnv }}
+          {{- $drain := .values.drainSeconds | default 0 }}
           env:
+            # Told to stop, it serves on while nothing sends it requests any more; then what runs may end.
+            - { name: TAPROOT_STOP_DRAIN_SECONDS, value: {{ $drain | quote }} }
+            - { name: TAPROOT_STOP_GRACE_SECONDS, value: {{ max 1 (sub (sub .values.terminationGracePeriodSeconds $drain) 5) | min 3600 | quote }} }
+            {{- with .values.extraEnv }}
             {{- toYaml . | nindent 12 }}
-          {{- end }}
+            {{- end }}
           ports:
             {{- if .port }}
             - { name: {{ .component }}, containerPort: {{ .port }} }
             {{- end }}
             - { name: ops, containerPort: 9090 }
           {{- include "taproot.probes" . | nindent 10 }}
-          {{- if .values.drainSeconds }}
-          # Meanwhile nothing sends it requests any more; then it ends what runs.
-          lifecycle:
-            preStop:
-              sleep: { seconds: {{ .values.drainSeconds }} }
-          {{- end }}
           resources:
             {{- toYaml .values.resources | nindent 12 }}
           {{- include "taproot.containerSecurity" . | nindent 10 }}
