@@ -1,3 +1,5 @@
+import { readFileSync } from 'node:fs'
+import { resolve } from 'node:path'
 import { expect, test } from 'vitest'
 import { describeWithPart } from '../parts/require-part.ts'
 import { chartDirectory, helm, names, objectsOf, one, podSpecs, release, render, renderText, type Rendered } from './helm.ts'
@@ -90,6 +92,35 @@ describeWithPart('helm', 'the chart', () => {
     expect(jobs[2]).not.toEqual(jobs[0])
     for (const object of await render())
       expect(object.metadata.annotations ?? {}).not.toHaveProperty(['helm.sh/hook'], expect.stringMatching(/install|upgrade/))
+  })
+
+  test('every Service, policy and budget is of one workload, the metrics of all roles', { timeout: patience }, async () => {
+    const objects = await render({ api: { replicas: 2 }, monitoring: { serviceMonitor: { enabled: true } } })
+    const workloads = objects.filter(({ kind }) => kind === 'Deployment' || kind === 'StatefulSet')
+    const chosen = (labels: Readonly<Record<string, string>>): string[] =>
+      workloads
+        .filter(({ spec }) => Object.entries(labels).every(([label, value]) => spec.template.metadata.labels[label] === value))
+        .map(({ metadata }) => metadata.name)
+        .toSorted()
+    for (const { kind, metadata, spec } of objects) {
+      const selector =
+        kind === 'Service'
+          ? spec.selector
+          : ['NetworkPolicy', 'PodDisruptionBudget'].includes(kind)
+            ? (spec.podSelector ?? spec.selector).matchLabels
+            : undefined
+      const all = ['taproot-api', 'taproot-controller', 'taproot-registry']
+      if (selector !== undefined) expect(chosen(selector)).toEqual(metadata.name === 'taproot-metrics' ? all : [metadata.name])
+    }
+  })
+
+  test('alerts are about metrics that there are', { timeout: patience }, async () => {
+    const rules = one(await render({ monitoring: { prometheusRule: { enabled: true } } }), 'PrometheusRule', 'taproot')['spec'].groups[0].rules
+    const page = readFileSync(resolve(chartDirectory, '../../docs/operations.md'), 'utf8')
+    for (const { alert, expr } of rules) {
+      expect(expr, alert).toContain('{job="taproot-metrics", namespace="platform"')
+      for (const [metric] of expr.matchAll(/taproot_[a-z_]+/g)) expect(page).toContain(`\`${metric}\``)
+    }
   })
 
   test('a changed configuration starts the pods anew', { timeout: patience }, async () => {

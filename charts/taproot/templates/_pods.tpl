@@ -67,7 +67,7 @@ securityContext:
     name: {{ include "taproot.fullname" .root }}-config
 - name: secrets
   projected:
-    defaultMode: 0440
+    defaultMode: 288
     sources:
       - secret:
           name: {{ include "taproot.secret.encryption" .root }}
@@ -101,7 +101,7 @@ securityContext:
 # Shows the cluster's API server who asks for its token keys; it gives no rights.
 - name: kubernetes
   projected:
-    defaultMode: 0440
+    defaultMode: 288
     sources:
       - serviceAccountToken: { path: token, expirationSeconds: 3600 }
       - configMap:
@@ -114,7 +114,7 @@ securityContext:
 - name: tls
   secret:
     secretName: {{ . }}
-    defaultMode: 0440
+    defaultMode: 288
 {{- end }}
 {{- end }}
 {{- with .root.Values.extraVolumes }}
