@@ -1,7 +1,8 @@
 import { calculateJwkThumbprint, exportJWK, generateKeyPair, importJWK } from 'jose'
 import type { CryptoKey, JWK } from 'jose'
-import { createKeySet, publicPart } from './key-set.ts'
+import { publicPart } from './key-set.ts'
 import type { KeySet } from './key-set.ts'
+import { createLiveKeySet } from './live-key-set.ts'
 import { createRotatingKeys } from './rotating-keys.ts'
 import type { KeyKind, RotatingKeys, RotatingKeysOptions } from './rotating-keys.ts'
 
@@ -48,14 +49,5 @@ const kind: KeyKind<SigningKey> = {
 /** Our signing keys from the store; makes the first in a fresh one. Throws SealingError or StoreError. */
 export async function createSigningKeys(options: RotatingKeysOptions, signal: AbortSignal): Promise<SigningKeys> {
   const keys = await createRotatingKeys(kind, options, signal)
-  let set: { readonly generation: number; readonly keys: KeySet } | undefined
-  return {
-    ...keys,
-    keySet() {
-      if (set?.generation !== keys.generation()) {
-        set = { generation: keys.generation(), keys: createKeySet(keys.all().map((key) => key.publicJwk)) }
-      }
-      return set.keys
-    },
-  }
+  return { ...keys, keySet: createLiveKeySet(keys) }
 }

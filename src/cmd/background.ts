@@ -165,8 +165,9 @@ async function resign(leadership: Leadership, signal: AbortSignal): Promise<void
   if (signal.aborted) await idle(resignPatienceMs, resigned, new AbortController().signal)
 }
 
-/** Starts what runs beside requests: key rotation on every replica, sweeping and trimming on the leader. Resolves when `signal` has ended all of it. */
-export async function runBackground(engine: Engine, signal: AbortSignal, observer?: BackgroundObserver): Promise<void> {
+/** Starts what runs beside requests: key rotation on every replica, sweeping and trimming on the leader, which processes that do not `leads` never become. Resolves when `signal` has ended all of it. */
+export async function runBackground(engine: Engine, signal: AbortSignal, options: { observer?: BackgroundObserver; leads?: boolean } = {}): Promise<void> {
+  const { observer, leads = true } = options
   const background = { engine, observer }
   const changed = new Alarm()
   engine.replica.onKey((key) => {
@@ -176,6 +177,6 @@ export async function runBackground(engine: Engine, signal: AbortSignal, observe
   engine.replica.onReset(changed.ring)
   await Promise.all([
     keepDoing(background, { name: 'keys', work: () => maintainKeys(engine, signal), everyMs: maintainEveryMs, alarm: changed }, signal),
-    keepDoing(background, { name: 'leader', work: () => candidate(background, signal), everyMs: 0, alarm: new Alarm() }, signal),
+    leads ? keepDoing(background, { name: 'leader', work: () => candidate(background, signal), everyMs: 0, alarm: new Alarm() }, signal) : undefined,
   ])
 }

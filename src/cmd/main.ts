@@ -2,8 +2,12 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Command, Option } from 'commander'
 import type { Role } from './config/config.ts'
+<<<<<<< HEAD
 import { runApi, runDev, runRegistry } from './run.ts'
 import { initSecretsCommand } from './init-secrets/command.ts'
+=======
+import { runApi, runController, runDev, runRegistry } from './run.ts'
+>>>>>>> main
 import { pullTokenCommand } from './pull-token/command.ts'
 import { collectGarbage, parseHours, type CollectGarbageOptions } from './collect-garbage.ts'
 import { printConfig } from './print-config.ts'
@@ -52,6 +56,11 @@ export async function main(argv: readonly string[]): Promise<void> {
     .addOption(configOption())
     .action((options: { config?: string }) => runRegistry(options))
   program
+    .command('controller')
+    .description('bring records and Kubernetes objects in step, both ways; health and metrics on ops.port')
+    .addOption(configOption())
+    .action((options: { config?: string }) => runController(options))
+  program
     .command('token')
     .description('print an OIDC token of the development issuer')
     .requiredOption('--subject <text>', 'the token\'s subject, e.g. "ci-deployer"')
@@ -74,7 +83,7 @@ export async function main(argv: readonly string[]): Promise<void> {
   program
     .command('config')
     .description('print the effective configuration as YAML, secrets masked')
-    .addOption(new Option('--role <role>', 'whose defaults').choices(['api', 'registry', 'dev']).default('dev'))
+    .addOption(new Option('--role <role>', 'whose defaults').choices(['api', 'registry', 'controller', 'dev']).default('dev'))
     .addOption(configOption())
     .action((options: { role: Role; config?: string }) => printConfig(options))
   try {

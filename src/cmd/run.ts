@@ -87,6 +87,15 @@ export function runRegistry(options: { config?: string }): Promise<void> {
   })
 }
 
+/** Runs role `controller` until SIGINT or SIGTERM. Throws ConfigError, PortError, StoreError, SettingError. */
+export function runController(options: { config?: string }): Promise<void> {
+  return run('controller', options.config, async ({ config, logs, signal }) => {
+    const server = await startServer({ config, ...logs, devIssuer: undefined, serves: ['controller'] }, signal)
+    logs.log.info('ready', { ops: config.ops.port, store: config.store.kind })
+    return server.stop
+  })
+}
+
 /** Where the store is, with the setting that says so. */
 function storeName({ store }: Config): string {
   return store.kind === 'etcd' ? `${store.etcd.endpoints.join(', ')} (store.etcd.endpoints)` : `${store.sqlite.path} (store.sqlite.path)`

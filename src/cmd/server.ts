@@ -22,6 +22,7 @@ import type { Config } from './config/config.ts'
 import { withSetting } from './setting-error.ts'
 import { runBackground } from './background.ts'
 import { createBackgroundMetrics } from './background-metrics.ts'
+import { startControllerRole } from './controller-role.ts'
 import { createReplica, startEngine, type Engine } from './engine.ts'
 import { documentRoutes } from './http-routes.ts'
 import { closeHttp, listenHttp, openPort } from './open-port.ts'
@@ -47,7 +48,7 @@ export interface ServerOptions {
   readonly auditLog: Log
   readonly devIssuer: DevIssuer | undefined
   /** What is served; all of it where absent. The registry host needs an upstream. */
-  readonly serves?: readonly ('api' | 'registry')[]
+  readonly serves?: readonly ('api' | 'registry' | 'controller')[]
   /** The machine's time by default. */
   readonly clock?: Clock
 }
@@ -221,7 +222,10 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     const onSignatureCheck = (): void => signatureChecks.inc()
     const signIn = createSignIn({ config, replica, signingKeys: engine.signingKeys, clock, random: systemRandom, devIssuer, onSignatureCheck })
     cleanups.add(() => signIn.close())
-    const background = runBackground(engine, stopping.signal, createBackgroundMetrics(registry))
+    const background = runBackground(engine, stopping.signal, {
+      observer: createBackgroundMetrics(registry),
+      leads: serves.some((role) => role !== 'controller'),
+    })
     cleanups.add(() => background)
     const api = serves.includes('api') ? serveApi({ ...options, registry }, engine, signIn) : undefined
     const { registryKeys: keys } = engine
@@ -232,6 +236,11 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
       cleanups.add(() => served.close())
       await served.open()
       ports.push(served)
+    }
+    if (serves.includes('controller')) {
+      const controller = await startControllerRole({ config, engine, registry, log, clock }, stopping.signal)
+      cleanups.add(() => controller.ended)
+      await controller.synced(signal)
     }
     listening = true
     if (api !== undefined) followReadiness(replica, api.grpc, leaving.signal)

@@ -50,8 +50,8 @@ export interface ControllerOptions {
 
 /** A running controller. */
 export interface Controller {
-  /** True once all objects have been read: a standby is ready too. */
-  readonly synced: boolean
+  /** Resolves when all objects have been read once: a standby is ready too. */
+  readonly allSynced: Promise<void>
   /** Resolves when the work has ended and the Lease is given back, once the signal that it was started with has aborted. Never rejects. */
   readonly ended: Promise<void>
 }
@@ -61,8 +61,7 @@ export function startController(options: ControllerOptions, signal: AbortSignal)
   const { leaseApi, lease, instance, clock, random, log, observer } = options
   const world = createWorld(options)
   const informers = [...Object.values(world.objects), world.grants, world.namespaces]
-  let synced = false
-  const allSynced = Promise.all(informers.map((informer) => informer.synced)).then(() => void (synced = true))
+  const allSynced = Promise.all(informers.map((informer) => informer.synced)).then(() => undefined)
   const campaign = lead(
     {
       api: leaseApi,
@@ -81,12 +80,7 @@ export function startController(options: ControllerOptions, signal: AbortSignal)
     signal,
   )
   const running = [campaign, world.events.run(signal), ...informers.map((informer) => informer.run(signal))]
-  return {
-    get synced() {
-      return synced
-    },
-    ended: Promise.all(running).then(() => undefined),
-  }
+  return { allSynced, ended: Promise.all(running).then(() => undefined) }
 }
 
 function createWorld(options: ControllerOptions): World {
@@ -121,7 +115,13 @@ async function work(options: ControllerOptions, world: World, leadership: Leader
   const { random, log, observer } = options
   const reconciler = createReconciler(world, observer)
   const mirror = world.mirror.enabled ? createMirror(world) : undefined
-  const shared = { workers, log, random, groupOf: (key: string) => parseKey(key).namespace, ...(options.timers === undefined ? {} : { timers: options.timers }) }
+  const shared = {
+    workers,
+    log,
+    random,
+    groupOf: (key: string) => parseKey(key).namespace,
+    ...(options.timers === undefined ? {} : { timers: options.timers }),
+  }
   // What is begun after the Lease is lost is not begun at all.
   const whileLeading =
     (reconcile: Reconciler['reconcile']): Reconciler['reconcile'] =>

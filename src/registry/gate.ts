@@ -43,7 +43,7 @@ export interface Entry {
 /**
  * Decides who may do what at the registry host. The snapshot it decides by holds everything that was acknowledged before the request came. Throws RegistryError:
  * UNAUTHORIZED (401, with a challenge) without a credential or with one that is not valid, DENIED (403) where it is for another audience or another image or lacks a
- * right, NAME_UNKNOWN (404) where there is no such repository, UNAVAILABLE (503) where the store can't be asked.
+ * right, NAME_UNKNOWN (404) where there is no such repository, NAME_INVALID (400) where none can have that name, UNAVAILABLE (503) where the store can't be asked.
  */
 export interface Gate {
   enter(request: EntryRequest): Promise<Entry>

@@ -4,6 +4,7 @@ import type { Gate } from './gate.ts'
 import { parseInstant, perMillisecond } from './instant.ts'
 import type { Exchange } from './oci/exchange.ts'
 import type { HistoryRoute } from './oci/oci-handler.ts'
+import { credentialOf } from './oci/oci-host.ts'
 import { RegistryError } from './registry-error.ts'
 
 /** Records that one answer holds at most (spec 8). */
@@ -28,9 +29,7 @@ interface Window {
 export function createHistoryRoute({ services, gate }: HistoryRouteOptions): HistoryRoute {
   return async (exchange, { repository, tag }) => {
     const { target } = await gate.enter({
-      authorization: exchange.header('authorization'),
-      identity: exchange.header('taproot-identity'),
-      remoteAddress: exchange.request.socket.remoteAddress,
+      ...credentialOf(exchange),
       repository,
       actions: ['pull'],
       get signal() {

@@ -86,6 +86,8 @@ describeWithPart('etcd', 'the bundled etcd', () => {
       await expect(call(url, { ...clientOptions(secrets['taproot-etcd-client'], false), ...put })).rejects.toThrow()
       await expect(call(url, { ...clientOptions(secrets['taproot-upstream-tls']), ...put })).rejects.toThrow()
     }
+    // What the probes ask.
+    for (const path of ['livez', 'readyz']) expect((await fetch(`http://127.0.0.1:${ports[2]}/${path}`)).status).toBe(200)
     const members = await call(`https://localhost:${ports[0]}/v3/cluster/member/list`, { ...client, method: 'POST', body: '{}' })
     expect(JSON.parse(members.body).members).toHaveLength(3)
   })

@@ -48,6 +48,20 @@ describeWithPart('helm', 'rights', () => {
     )
   })
 
+  test('people get rights only where the roles of the cluster are to give them', { timeout: patience }, async () => {
+    const people = (objects: readonly Rendered[]): readonly Rendered[] =>
+      objects.filter(({ kind, metadata }) => kind === 'ClusterRole' && metadata.name !== 'platform-taproot-controller')
+    expect(people(await render())).toEqual([])
+    const [edit, view] = people(await render({ rbac: { aggregate: true } })).toSorted((left, right) => left.metadata.name.localeCompare(right.metadata.name))
+    expect(edit?.metadata.labels).toMatchObject({
+      'rbac.authorization.k8s.io/aggregate-to-edit': 'true',
+      'rbac.authorization.k8s.io/aggregate-to-admin': 'true',
+    })
+    expect(view?.metadata.labels).toMatchObject({ 'rbac.authorization.k8s.io/aggregate-to-view': 'true' })
+    // Who may do what is for those to say who run the platform.
+    for (const { rules } of [edit, view].filter((role) => role !== undefined)) expect(JSON.stringify(rules)).not.toContain('grants')
+  })
+
   test('nobody else has any, but the Job, which sees only Secrets that it makes', { timeout: patience }, async () => {
     const objects = await render()
     const bindings = objects.filter(({ kind }) => kind === 'RoleBinding' || kind === 'ClusterRoleBinding')

@@ -130,6 +130,7 @@ export const valueSets = {
     },
   },
   'a cloud, with pull secrets and mirrors elsewhere': {
+    rbac: { aggregate: true },
     kubernetes: {
       issuer: 'https://oidc.eks.eu-central-1.amazonaws.com/id/0123456789ABCDEF',
       clusterId: 'production-1',

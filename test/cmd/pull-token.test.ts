@@ -1,13 +1,28 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { once } from 'node:events'
+import { createServer, type Server } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { createPlatformClient, type PlatformClient } from '../../src/cmd/client/platform-client.ts'
 import { createPullToken, listPullTokens, parseTtl, revokePullToken, type PullTokensOptions } from '../../src/cmd/pull-token/pull-tokens.ts'
 import { systemClock, systemRandom } from '../../src/cmd/runtime.ts'
 import { freshName, makeMember, startTestServer } from '../harness/test-server.ts'
+import { freePorts } from '../parts/free-port.ts'
 import { makeDevHome, readToken, startDev } from '../process/dev-home.ts'
 import { runProcess } from '../process/taproot-process.ts'
 import { basic, RegistryWorld, type Tenant } from '../registry/token/registry-world.ts'
 
 const hourMs = 3_600_000
+
+/** The base URL of a server, which is closed after the test. */
+async function listening(server: Server): Promise<string> {
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  onTestFinished(() => {
+    server.closeAllConnections()
+    server.close()
+  })
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}` // a cast: it listens on a port
+}
 
 describe('pull tokens', () => {
   let world: RegistryWorld
@@ -115,9 +130,41 @@ describe('a client', () => {
     const client = createPlatformClient({ baseUrl, token: 'x' })
     await expect(client.call({ method: 'GET', path: '/iam/v2/groups' })).rejects.toThrow(part)
   })
+
+  test('a connection that is refused says so', async () => {
+    const [port = 0] = await freePorts(1)
+    const client = createPlatformClient({ baseUrl: `http://127.0.0.1:${port}`, token: 'x' })
+    await expect(client.call({ method: 'GET', path: '/iam/v2/groups' })).rejects.toThrow('ECONNREFUSED')
+  })
+
+  test('its token goes to no other server that an answer names', async () => {
+    const other = createServer((_, response) => response.end('{}'))
+    const asked: unknown[] = []
+    other.on('request', ({ headers }) => asked.push(headers.authorization))
+    const named = await listening(other)
+    const redirecting = await listening(createServer((_, response) => response.writeHead(307, { location: `${named}/iam/v2/groups` }).end()))
+    const client = createPlatformClient({ baseUrl: redirecting, token: 'x' })
+    await expect(client.call({ method: 'GET', path: '/iam/v2/groups' })).rejects.toThrow('307')
+    expect(asked).toEqual([])
+  })
 })
 
 describe('taproot pull-token', () => {
+  test('without a token says which file it looked for, and how another is named', async () => {
+    const { env, cwd } = await makeDevHome()
+    const run = (...args: string[]): ReturnType<typeof runProcess> => runProcess({ args: ['pull-token', 'list', ...args], env, cwd })
+    for (const [args, file] of [
+      [[], '.taproot/token'],
+      [['--token-file', 'no/such-file'], 'no/such-file'],
+    ] as const) {
+      const { code, stdout, stderr } = await run(...args)
+      expect({ code, stdout }).toEqual({ code: 1, stdout: '' })
+      expect(stderr.trimEnd().split('\n')).toHaveLength(1)
+      expect(stderr).toContain(file)
+      expect(stderr).toContain('--token-file')
+    }
+  })
+
   test('create, list, revoke against a running server, with a line to paste', async () => {
     const home = await makeDevHome()
     await startDev(home)

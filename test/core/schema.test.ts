@@ -252,7 +252,7 @@ describe('constraints', () => {
 })
 
 describe('generated code', () => {
-  it('is what the schema generates', () => {
+  it('is what the schema generates', { timeout: 180_000 }, () => {
     const root = fileURLToPath(new URL('../..', import.meta.url))
     execFileSync(process.execPath, ['tools/generate.js', '--check'], { cwd: root, stdio: 'inherit' })
   })

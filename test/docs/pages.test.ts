@@ -12,9 +12,10 @@ const pages = [
     .map((path) => join('docs', path)),
 ]
 
-/** The links of a page that lead to files of the repository, relative to its root. */
+/** The links of a page that lead to files of the repository, relative to its root. Code is none. */
 function links(path: string): string[] {
-  const targets = [...read(path).matchAll(/\]\(([^)\s]+)\)/g)].map((match) => match[1] ?? '')
+  const prose = read(path).replaceAll(/`[^`\n]+`/g, '')
+  const targets = [...prose.matchAll(/\]\(([^)\s]+)\)/g)].map((match) => match[1] ?? '')
   return targets.filter((target) => !/^(?:[a-z]+:|#)/.test(target)).map((target) => normalize(join(dirname(path), target.replace(/#.*$/, ''))))
 }
 

@@ -1,12 +1,13 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { expect, onTestFinished, test } from 'vitest'
 import { trustedUid } from '../../src/core/uid.ts'
 import { loadConfig } from '../../src/cmd/config/load-config.ts'
+import { registryErrorStatus } from '../../src/registry/registry-error.ts'
 import { selfSigned } from '../authn/certificate.ts'
 import { makeOrganisation, makePerson, ok, roleUid, startTestServer, type TestServer } from '../harness/test-server.ts'
 import { registryAccount, startRegistry } from '../parts/registry.ts'
@@ -131,3 +132,18 @@ test.each(filesNamed('taproot.yaml').map((content, at) => ({ at: at + 1, content
     }
   },
 )
+
+test('the table of refusals has every status and code that the host answers with, and no other', async () => {
+  const directory = join(import.meta.dirname, '..', '..', 'src', 'registry')
+  // What an upstream answers is none of ours.
+  const files = (await readdir(directory, { recursive: true })).filter((path) => path.endsWith('.ts') && !path.startsWith('upstream'))
+  const sources = (await Promise.all(files.map((path) => readFile(join(directory, path), 'utf8')))).join('\n')
+  const special = [...sources.matchAll(/(?:RegistryError\(|\bcode: )'([A-Z_]+)'[^\n]*?\bstatus: (\d{3})\b/g)].map(
+    ([, code = '', status = '']) => `${status} ${code}`,
+  )
+  expect(special).toHaveLength([...sources.matchAll(/\bstatus: \d{3}\b/g)].length)
+  const usual = Object.entries(registryErrorStatus).map(([code, status]) => `${status} ${code}`)
+  const section = page.split('\n## What refusals mean\n')[1]?.split('\n## ')[0] ?? ''
+  const rows = [...section.matchAll(/^\| (\d{3}) +\| `([A-Z_]+)` +\|/gm)].map(([, status = '', code = '']) => `${status} ${code}`)
+  expect(rows.toSorted()).toEqual([...new Set([...usual, ...special])].toSorted())
+})

@@ -5,9 +5,10 @@ import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vit
 import type { KubeClient } from '../../src/kube/client/kube-client.ts'
 import type { KubeApi, KubeFault, ObjectType, WatchEvent } from '../../src/kube/port/kube-api.ts'
 import { selfSigned } from '../authn/certificate.ts'
-import { mustRunKubeClient } from '../parts/kube-client.ts'
+import { mustRunKubeClient, runKubeClient } from '../parts/kube-client.ts'
 import { startKube, type Kube } from '../parts/kube.ts'
 import { describeWithPart } from '../parts/require-part.ts'
+import { until } from '../store/store-harness.ts'
 import { clientOf, compact, configMap, configMaps, freshNamespace, proxyTo, signal, valueOf } from './kube-bench.ts'
 
 const unknownType: ObjectType = { group: 'nobody.example', version: 'v1', kind: 'Nothing', plural: 'nothings', namespaced: true }
@@ -128,10 +129,13 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
     test('that tells nothing for too long has failed', async () => {
       const proxy = await proxyTo(kube)
       const client = clientOf(kube, { port: proxy.port, silenceMs: 1000 })
-      const { resourceVersion } = await client.list(configMaps, { limit: 1 }, signal)
-      proxy.stall()
-      await faultOf(drain(client, resourceVersion), 'unavailable')
-      proxy.resume()
+      const namespace = await freshNamespace(kube)
+      const { resourceVersion } = await client.list(configMaps, { namespace, limit: 1 }, signal)
+      await client.create(configMaps, configMap('one', { namespace }), signal)
+      await faultOf(
+        drain(client, resourceVersion, () => proxy.stall()),
+        'unavailable',
+      )
     })
 
     test('of a version that is forgotten has expired, and so has the rest of a list', async () => {
@@ -264,7 +268,7 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
   test('too many requests are told, and when to come again', async () => {
     const narrow = await startKube({ flags: ['--enable-priority-and-fairness=false', '--max-requests-inflight=1', '--max-mutating-requests-inflight=1'] })
     onTestFinished(() => narrow.stop())
-    const token = await tokenOf(narrow, ['--clusterrole=cluster-admin'])
+    const token = await tokenOf(narrow, '*')
     const client = clientOf(narrow, { endpoint: { from: 'token', server: narrow.access.server, ca: narrow.access.caPem, token } })
     const many = await Promise.allSettled(Array.from({ length: 100 }, () => client.list(configMaps, { limit: 500 }, signal)))
     const failures = many.flatMap((outcome) => (outcome.status === 'rejected' ? [outcome.reason] : []))
@@ -291,7 +295,8 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
     const proxy = await proxyTo(kube, () => connections++)
     const client = clientOf(kube, { port: proxy.port })
     for (let i = 0; i < 20; i++) await client.list(configMaps, { limit: 1 }, signal)
-    expect(connections).toBe(1)
+    // The pool may open another one before the first is known to be free.
+    expect(connections).toBeLessThanOrEqual(2)
   })
 
   describe('an endpoint', () => {
@@ -309,7 +314,7 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
       await faultOf(client.list(configMaps, { limit: 1 }, signal), 'unauthorized')
       await writeFile(join(directory, 'token'), 'not accepted any more\n')
       await faultOf(client.list(configMaps, { limit: 1 }, signal), 'unauthorized')
-      await writeFile(join(directory, 'token'), `${await tokenOf(kube, ['--clusterrole=view'])}\n`)
+      await writeFile(join(directory, 'token'), `${await tokenOf(kube, 'list')}\n`)
       await client.list(configMaps, { limit: 1 }, signal)
       await faultOf(client.create(configMaps, configMap('mine'), signal), 'forbidden')
     })
@@ -325,18 +330,22 @@ async function faultOf(call: Promise<unknown>, fault: KubeFault): Promise<void> 
   await expect(call).rejects.toMatchObject({ name: 'KubeError', fault })
 }
 
-/** Watches until it ends. */
-async function drain(client: KubeClient, resourceVersion: string): Promise<void> {
-  for await (const _ of client.watch(configMaps, { resourceVersion }, signal));
+/** Watches all ConfigMaps until it ends. */
+async function drain(client: KubeClient, resourceVersion: string, onEvent: () => void = () => undefined): Promise<void> {
+  for await (const _ of client.watch(configMaps, { resourceVersion }, signal)) onEvent()
 }
 
 let accounts = 0
 
-/** The token of a service account with a role. */
-async function tokenOf({ kubeconfigFile }: Kube, role: readonly string[]): Promise<string> {
+/** The token of a service account that may do that with ConfigMaps, once the API server has noticed it. */
+async function tokenOf({ kubeconfigFile }: Kube, verb: string): Promise<string> {
   const name = `robot-${++accounts}`
   const kubectl = (...args: string[]): Promise<string> => mustRunKubeClient('kubectl', args, { kubeconfigFile })
   await kubectl('create', 'serviceaccount', name, '-n', 'default')
-  await kubectl('create', 'clusterrolebinding', name, `--serviceaccount=default:${name}`, ...role)
-  return (await kubectl('create', 'token', name, '-n', 'default')).trim()
+  await kubectl('create', 'clusterrole', name, `--verb=${verb}`, '--resource=configmaps')
+  await kubectl('create', 'clusterrolebinding', name, `--serviceaccount=default:${name}`, `--clusterrole=${name}`)
+  const token = (await kubectl('create', 'token', name, '-n', 'default')).trim()
+  const mayList = ['auth', 'can-i', 'list', 'configmaps', '-A', '--token', token]
+  await until(async () => (await runKubeClient('kubectl', mayList, { kubeconfigFile })).code === 0)
+  return token
 }

@@ -1,4 +1,4 @@
-import { fromJson, type DescMessage, type JsonValue } from '@bufbuild/protobuf'
+import { fromJson, type DescMessage, type JsonValue, type Message } from '@bufbuild/protobuf'
 import fc from 'fast-check'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { resources } from '../../src/core/schema.ts'
@@ -22,14 +22,19 @@ function jsonOf(spec: Spec, objectName: string): JsonValue {
   return { name: objectName, ...own }
 }
 
+/** The record, or undefined where there is no such member or no such time: fromJson says so by throwing. */
+function read(desc: DescMessage, json: JsonValue): Message | undefined {
+  try {
+    return fromJson(desc, json)
+  } catch {
+    return undefined
+  }
+}
+
 /** True where the API takes the record: it can be read, and breaks no constraint. */
 function isRecord(desc: DescMessage, json: JsonValue): boolean {
-  try {
-    return violationsOf(desc, fromJson(desc, json)).length === 0
-  } catch {
-    // No such member, no such time: fromJson says so by throwing.
-    return false
-  }
+  const record = read(desc, json)
+  return record !== undefined && violationsOf(desc, record).length === 0
 }
 
 /** Text of all kinds: any characters, those that names are made of, and as long as the place takes or one more. */

@@ -1,3 +1,6 @@
+import { copyFile, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { describeWithPart } from '../parts/require-part.ts'
 import { definitionOf, definitions, documentsOf, schemaOf, schemasIn } from './definitions.ts'
@@ -164,6 +167,31 @@ describeWithPart('kube-apiserver', 'kubectl with crds/', () => {
     const waiting = kubectl(['wait', 'platformrepo/shop', '-n', 'acme', '--for=condition=Ready', '--timeout=60s'])
     await kubectl(['patch', 'prepo/shop', '-n', 'acme', '--subresource=status', '--type=merge', '-p', JSON.stringify({ status: status('True', 'Reconciled') })])
     expect(await waiting).toContain('condition met')
+  })
+
+  test('kustomize puts another account of the controller into the policy', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'taproot-kustomize-'))
+    const account = { apiVersion: 'v1', kind: 'ServiceAccount', metadata: { name: 'taproot-controller' } }
+    const replacement = (at: number, field: string): object => ({
+      source: { kind: 'ServiceAccount', fieldPath: `metadata.${field}` },
+      targets: [{ select: { kind: 'ValidatingAdmissionPolicy' }, fieldPaths: [`spec.variables.${at}.expression`], options: { delimiter: "'", index: 1 } }],
+    })
+    const overlay = {
+      namespace: 'acme',
+      nameSuffix: '-2',
+      resources: ['policy.yaml', 'account.yaml'],
+      replacements: [replacement(0, 'namespace'), replacement(1, 'name')],
+    }
+    try {
+      await copyFile('deploy/mirror-policy/mirror-policy.yaml', join(folder, 'policy.yaml'))
+      await writeFile(join(folder, 'account.yaml'), JSON.stringify(account))
+      await writeFile(join(folder, 'kustomization.yaml'), JSON.stringify(overlay))
+      await kubectl(['apply', '-k', folder])
+      const expressions = await kubectl(['get', 'validatingadmissionpolicy/mirrors.taproot.dev-2', '-o', 'jsonpath={.spec.variables[0:2].expression}'])
+      expect(expressions).toBe("'acme' 'taproot-controller-2'")
+    } finally {
+      await rm(folder, { recursive: true })
+    }
   })
 
   test('says in one line what is wrong with an object', async () => {

@@ -64,8 +64,8 @@ function without(properties, prefix) {
   )
 }
 
-function bare({ default: _default, ...node }) {
-  return node
+function bare(node) {
+  return Object.fromEntries(Object.entries(node).filter(([key]) => key !== 'default'))
 }
 
 /** A section that is filled key by key; others are given as a whole. */

@@ -150,12 +150,18 @@ export function valuesSchema(config) {
       upstream,
       initSecrets: section('The Job that makes the Secrets which are absent and renews certificates that near their end.', {
         enabled: flag('Whether there is one. Without it name a Secret of your own everywhere.', true),
-        ...scheduling({ cpu: '50m', memory: '96Mi', memoryLimit: '256Mi' }),
+        ...scheduling({ cpu: '50m', memory: '128Mi', memoryLimit: '512Mi' }),
       }),
       crds: section('Custom resource definitions. They are kept when the release goes.', {
         enabled: flag('Whether they are installed and upgraded with the release.', true),
       }),
-      rbac: section('Roles and bindings.', { create: flag('Whether they are made.', true) }),
+      rbac: section('Roles and bindings.', {
+        create: flag('Whether they are made.', true),
+        aggregate: flag(
+          "Whether the cluster's roles `view`, `edit` and `admin` are about the objects of taproot.dev too. What an object may do is up to the grants, all the same.",
+          false,
+        ),
+      }),
       networkPolicy,
       monitoring,
       pods,

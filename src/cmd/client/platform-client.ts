@@ -1,7 +1,3 @@
-import { request as httpRequest } from 'node:http'
-import { request as httpsRequest } from 'node:https'
-import { text } from 'node:stream/consumers'
-
 /** A refusal of the API, or no answer at all. The message is for a person. */
 export class ClientError extends Error {
   override readonly name = 'ClientError'
@@ -68,7 +64,7 @@ async function send({ baseUrl, token }: PlatformClientOptions, { method, path, q
   const url = new URL(`${baseUrl}${path}`)
   for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value)
   const headers = { authorization: `Bearer ${token}`, ...(body === undefined ? {} : { 'content-type': 'application/json' }) }
-  const { status, answer } = await exchange(url, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) })
+  const { status, answer } = await exchange(url, { method, headers, ...(body === undefined ? {} : { body: JSON.stringify(body) }) })
   const parsed = parseAnswer(answer)
   if (status >= 200 && status < 300 && parsed !== undefined) return parsed
   const code = parsed?.['code']
@@ -77,18 +73,14 @@ async function send({ baseUrl, token }: PlatformClientOptions, { method, path, q
   throw new ClientError(message, code)
 }
 
-function exchange(
-  url: URL,
-  { method, headers, body }: { method: string; headers: Readonly<Record<string, string>>; body: string | undefined },
-): Promise<{ status: number; answer: string }> {
-  const { promise, resolve, reject } = Promise.withResolvers<{ status: number; answer: string }>()
-  const fail = (cause: unknown): void => reject(new ClientError(`${url.origin} can not be reached: ${reasonOf(cause)}`, undefined, cause))
-  const request = (url.protocol === 'https:' ? httpsRequest : httpRequest)(url, { method, headers, signal: AbortSignal.timeout(timeoutMs) }, (response) => {
-    text(response).then((answer) => resolve({ status: response.statusCode ?? 0, answer }), fail)
-  })
-  request.on('error', fail)
-  request.end(body)
-  return promise
+async function exchange(url: URL, request: RequestInit): Promise<{ status: number; answer: string }> {
+  try {
+    // A token goes to whom it was meant for, and nowhere else.
+    const response = await fetch(url, { ...request, redirect: 'manual', signal: AbortSignal.timeout(timeoutMs) })
+    return { status: response.status, answer: await response.text() }
+  } catch (cause) {
+    throw new ClientError(`${url.origin} can not be reached: ${reasonOf(cause)}`, undefined, cause)
+  }
 }
 
 /** Undefined where the answer is no JSON object. Deletes answer with nothing. */
@@ -105,5 +97,7 @@ function parseAnswer(answer: string): Json | undefined {
 
 function reasonOf(cause: unknown): string {
   if (cause instanceof AggregateError) return cause.errors.map(reasonOf).join(', ')
+  // What fetch itself says is the same whatever happened.
+  if (cause instanceof TypeError && cause.cause !== undefined) return reasonOf(cause.cause)
   return cause instanceof Error ? cause.message : String(cause)
 }

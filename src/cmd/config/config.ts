@@ -1,5 +1,5 @@
 /** The roles of the command that take a configuration; their defaults differ. */
-export type Role = 'api' | 'registry' | 'dev'
+export type Role = 'api' | 'registry' | 'controller' | 'dev'
 
 /** An operator: holds everything everywhere (architecture 7). */
 export interface OperatorConfig {
@@ -68,6 +68,19 @@ export interface RegistryConfig {
   readonly collect: { readonly graceHours: number }
 }
 
+/** What the controller works with at the Kubernetes API server. */
+export interface KubernetesConfig {
+  /** The file that says where the API server is; in a pod none is needed. */
+  readonly kubeconfig?: string
+  /** The uid of the namespace `kube-system` where absent. */
+  readonly clusterId?: string
+  readonly issuer: string
+  /** Absent namespaces are the pod's own. */
+  readonly lease: { readonly namespace?: string; readonly name: string }
+  readonly mirror: { readonly enabled: boolean; readonly namespace?: string; readonly rootGroups: readonly string[]; readonly limit: number }
+  readonly pullSecrets: { readonly enabled: boolean }
+}
+
 /** The effective configuration: defaults filled in, validated. Each key is described in `schema.ts`; paths are as given, not resolved. */
 export interface Config {
   /** Ends without a slash. */
@@ -78,9 +91,10 @@ export interface Config {
   readonly ops: { readonly port: number }
   readonly registry: RegistryConfig
   readonly store: { readonly kind: 'sqlite' | 'etcd'; readonly sqlite: { readonly path: string }; readonly etcd: EtcdConfig }
+  readonly kubernetes: KubernetesConfig
   readonly reads: 'linearizable' | 'bounded'
   readonly bootstrap: { readonly operators: readonly OperatorConfig[] }
-  /** `keyFile` is always there in roles `api` and `registry` on etcd. */
+  /** `keyFile` is always there in roles `api`, `registry` and `controller` on etcd. */
   readonly encryption: { readonly keyFile?: string }
   readonly selfService: { readonly rootGroups: boolean }
   readonly rateLimit: { readonly enabled: boolean; readonly requestsPerSecond: number; readonly burst: number }

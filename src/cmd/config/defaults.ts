@@ -8,6 +8,7 @@ import { isTree, valueAt, type Tree } from './tree.ts'
 export const roleDefaults: Readonly<Record<Role, Readonly<Record<string, unknown>>>> = {
   api: {},
   registry: {},
+  controller: {},
   dev: { listen: '127.0.0.1', dataDir: './.taproot', 'selfService.rootGroups': true, 'rateLimit.enabled': false },
 }
 

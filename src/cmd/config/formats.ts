@@ -1,7 +1,7 @@
 import { isIP } from 'node:net'
 
 /** What a text value must look like. */
-export type ValueFormat = 'http-url' | 'base-url' | 'host-port' | 'listen-address' | 'package-name' | 'key-prefix'
+export type ValueFormat = 'http-url' | 'base-url' | 'host-port' | 'listen-address' | 'package-name' | 'key-prefix' | 'cluster-id'
 
 /** Per format: how it is told apart and how it is described in a fault ("expected ..."). */
 export const valueFormats = {
@@ -11,6 +11,10 @@ export const valueFormats = {
   'listen-address': { test: (value) => value === 'localhost' || isIP(value) !== 0, expected: 'an IP address to listen on, e.g. 0.0.0.0, ::, 127.0.0.1' },
   'package-name': { test: (value) => /^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*$/.test(value), expected: 'the first part of a package name, e.g. example.platform' },
   'key-prefix': { test: (value) => /^\/[\x21-\x7e]*[^/\s]$/.test(value), expected: 'a key prefix that starts with / and does not end with it, e.g. /taproot' },
+  'cluster-id': {
+    test: (value) => /^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$/.test(value),
+    expected: 'lower-case letters, digits, dots and dashes, e.g. production-eu',
+  },
 } as const satisfies Record<ValueFormat, { readonly test: (value: string) => boolean; readonly expected: string }>
 
 function isHttpUrl(value: string): boolean {

@@ -18,7 +18,7 @@ interface Requirement {
 /** Keys that other keys need. */
 const requirements: readonly Requirement[] = [
   { key: 'store.etcd.endpoints', because: 'store.kind', equals: 'etcd' },
-  { key: 'encryption.keyFile', because: 'store.kind', equals: 'etcd', roles: ['api', 'registry'] },
+  { key: 'encryption.keyFile', because: 'store.kind', equals: 'etcd', roles: ['api', 'registry', 'controller'] },
   { key: 'store.etcd.passwordFile', because: 'store.etcd.username' },
   { key: 'store.etcd.username', because: 'store.etcd.passwordFile' },
   { key: 'store.etcd.tls.keyFile', because: 'store.etcd.tls.certFile' },

@@ -84,6 +84,30 @@ export const configSchema = section('Configuration of Taproot.', {
     sqlite: section('The embedded store.', { path: text('The database file.') }),
     etcd,
   }),
+  kubernetes: section('Kubernetes objects, for role `controller`.', {
+    kubeconfig: text('File that says where the API server is. Default: the service account of the pod.'),
+    clusterId: text(
+      'The name of this cluster in what records say of their owner. No two clusters that share a store may have the same. Default: the uid of the namespace `kube-system`.',
+      { format: 'cluster-id' },
+    ),
+    issuer: text('Who signs the tokens of the service accounts of the cluster.', {
+      format: 'http-url',
+      default: 'https://kubernetes.default.svc.cluster.local',
+    }),
+    lease: section('What the controllers elect their leader by.', {
+      namespace: text('Its namespace. Default: that of the pod.'),
+      name: text('Its name.', { default: 'taproot-controller' }),
+    }),
+    mirror: section('Objects that show what the API owns.', {
+      enabled: flag('Whether there are any.', true),
+      namespace: text('Where they are. Default: that of the pod.'),
+      rootGroups: list('Uids or names of the root groups that are shown. Default: all.', text('A root group.'), []),
+      limit: count('How many there are at most.', 10_000),
+    }),
+    pullSecrets: section('Secrets for pulling images.', {
+      enabled: flag('Whether Secrets are kept for service accounts that ask for one by the annotation `taproot.dev/pull-secret`.', false),
+    }),
+  }),
   reads: text('`linearizable`: a read sees every write that was answered before it began. `bounded`: it may be late by what the watch lags.', {
     enum: ['linearizable', 'bounded'],
     default: 'linearizable',
@@ -91,7 +115,7 @@ export const configSchema = section('Configuration of Taproot.', {
   bootstrap: section('What an empty installation starts with.', { operators: list('Who holds every capability everywhere.', operator, []) }),
   encryption: section('Secrets at rest.', {
     keyFile: text(
-      'File with the key that wraps the data key: 32 bytes, as they are or as hex or base64 text. Required for roles `api` and `registry` on etcd; elsewhere a key is made in `dataDir` on first start. Without this file the stored secrets are lost.',
+      'File with the key that wraps the data key: 32 bytes, as they are or as hex or base64 text. Required for roles `api`, `registry` and `controller` on etcd; elsewhere a key is made in `dataDir` on first start. Without this file the stored secrets are lost.',
     ),
   }),
   selfService: section('What any signed-in person may do.', { rootGroups: flag('Create root groups, becoming their owner.', false) }),

@@ -61,9 +61,19 @@ export function pullTokenCommand(configOption: () => Option): Command {
 function pullTokensOf({ config: file, url, registry, tokenFile }: ClientOptions): PullTokensOptions {
   const { config } = loadConfig({ file, env: process.env, role: 'dev' })
   if (url !== undefined && registry === undefined) throw new Error('--url needs --registry: the registry host of that installation')
-  const token = readFileSync(tokenFile ?? join(config.dataDir, 'token'), 'utf8').trim()
+  const token = readToken(tokenFile ?? join(config.dataDir, 'token'))
   const client = createPlatformClient({ baseUrl: (url ?? config.baseUrl).replace(/\/+$/, ''), token })
   return { client, registry: registry ?? config.registry.host, clock: systemClock, random: systemRandom }
+}
+
+/** Throws with the file's name where it can't be read. */
+function readToken(file: string): string {
+  try {
+    return readFileSync(file, 'utf8').trim()
+  } catch (cause) {
+    const { code = 'no file' } = cause as NodeJS.ErrnoException // a cast: the file system throws nothing else
+    throw new Error(`no access token: ${file} can not be read (${code}); name the file that has one with --token-file`, { cause })
+  }
 }
 
 function printNew({ json }: ClientOptions, { registry }: PullTokensOptions, made: NewPullToken): void {

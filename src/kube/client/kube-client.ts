@@ -193,7 +193,7 @@ class HttpKubeClient implements KubeClient {
   /** Sends a request; resolves with the body of an answer that tells of success. Rejects with KubeError where it tells of none, or as undici does. */
   async #open({ method, path, query = {}, body, contentType = 'application/json' }: Call, patience: Patience, signal: AbortSignal): Promise<AnswerBody> {
     const { dispatcher, headers } = await untilAborted(this.#route(), signal)
-    const answer = await request(`${this.#connection.server}${path}${queryOf(query)}`, {
+    const asked = request(`${this.#connection.server}${path}${queryOf(query)}`, {
       method,
       dispatcher,
       signal,
@@ -201,6 +201,8 @@ class HttpKubeClient implements KubeClient {
       headers: { accept: 'application/json', 'user-agent': this.#options.userAgent, ...headers, ...(body !== undefined && { 'content-type': contentType }) },
       body: body === undefined ? null : JSON.stringify(body),
     })
+    // While it connects undici hears no signal.
+    const answer = await untilAborted(asked, signal)
     if (answer.statusCode >= 200 && answer.statusCode < 300) return answer.body
     const retryAfter = answer.headers['retry-after']
     throw answeredError(answer.statusCode, await answer.body.text(), typeof retryAfter === 'string' ? retryAfter : undefined)

@@ -51,7 +51,9 @@ export function configOf(endpoint: KubeEndpoint): KubeConfig {
       config.loadFromClusterAndUser({ name: cluster, server: endpoint.server, skipTLSVerify: false, caData }, { name: user, token: endpoint.token })
     }
   }
-  if (config.getCurrentCluster() === null || config.getCurrentUser() === null)
-    throw new Error('the kubeconfig has no such context, or one without cluster or user')
+  const named = config.getCurrentCluster()
+  if (named === null || config.getCurrentUser() === null) throw new Error('the kubeconfig has no such context, or one without cluster or user')
+  if (!named.server.startsWith('https:')) throw new Error('the API server is not reached by https')
+  if (named.proxyUrl !== undefined && !/^https?:/.test(named.proxyUrl)) throw new Error('the API server is behind a proxy that is not HTTP')
   return config
 }

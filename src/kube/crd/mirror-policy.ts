@@ -22,7 +22,7 @@ const sameField = (path: string): string => `(has(object.${path}) ? has(oldObjec
  * takes that label. Anybody who may delete them does; the controller makes them again. Writes that change nothing pass (migrations of the stored version), and so
  * does what removes finalizers from a mirror that is being deleted.
  *
- * The account stands in two variables that hold nothing else, each in single quotes: a chart's template or a kustomize replacement (delimiter `'`, index 1) sets them.
+ * The account stands in the first two variables, each in single quotes and with nothing else: a chart's template or a kustomize replacement sets them.
  */
 export function mirrorPolicy(account: ControllerAccount): readonly Readonly<Record<string, unknown>>[] {
   const plurals = Object.values(objectKinds).map(({ type }) => type.plural)

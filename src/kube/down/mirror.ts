@@ -73,7 +73,8 @@ export function createMirror(world: World): Mirror {
     if (rows.left > 0) world.services.log.warn('records are not mirrored: there are more than kubernetes.mirror.limit', { left: rows.left })
     for (const { kind, name } of rows.names()) yield keyText({ kind, namespace, name })
     for (const kind of mirroredKinds) {
-      for (const object of world.objects[kind].byNamespace(namespace)) if (isMirror(world, object)) yield keyText({ kind, namespace, name: object.metadata.name })
+      for (const object of world.objects[kind].byNamespace(namespace))
+        if (isMirror(world, object)) yield keyText({ kind, namespace, name: object.metadata.name })
     }
   }
   return {

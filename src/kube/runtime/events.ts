@@ -40,7 +40,7 @@ export interface ObjectEvent {
 
 /** What a recorder needs. */
 export interface EventRecorderOptions {
-  readonly api: KubeApi
+  readonly api: Pick<KubeApi, 'create' | 'patch'>
   /** Who reports, as in `taproot.dev/controller`. */
   readonly controller: string
   /** Which of its processes; at most 128 characters. */

@@ -1,6 +1,16 @@
 import type { Log } from '../../core/log.ts'
 import type { Random } from '../../core/runtime.ts'
-import { KubeError, type KubeApi, type KubeObject, type ListPage, type ObjectMeta, type ObjectRef, type ObjectType, type Selection } from '../port/kube-api.ts'
+import {
+  KubeError,
+  type KubeApi,
+  type KubeObject,
+  type ListPage,
+  type ObjectMeta,
+  type ObjectRef,
+  type ObjectType,
+  type Selection,
+  type WatchEvent,
+} from '../port/kube-api.ts'
 import { backoffMs, type Backoff } from './backoff.ts'
 import { ObjectCache } from './object-cache.ts'
 import { isLater } from './resource-version.ts'
@@ -42,7 +52,7 @@ export interface InformerObserver {
 
 /** What an informer needs. */
 export interface InformerOptions {
-  readonly api: KubeApi
+  readonly api: Pick<KubeApi, 'list' | 'watch'>
   readonly type: ObjectType
   /** All objects of the type where absent. */
   readonly selection?: Selection
@@ -202,16 +212,28 @@ class WatchingInformer implements Informer {
 
   async #follow(position: string, signal: AbortSignal): Promise<void> {
     const startedAt = this.#timers.now()
-    for await (const event of this.#options.api.watch(this.type, { ...this.#selection, resourceVersion: position }, signal)) {
-      const resourceVersion = event.type === 'bookmark' ? event.resourceVersion : event.object.metadata.resourceVersion
-      if (isLater(this.#position ?? position, resourceVersion)) throw new KubeError('expired', 'the API server has gone back to an earlier version')
-      this.#position = resourceVersion
-      this.#failures = 0
-      this.#become({ is: 'watching', resourceVersion })
-      if (event.type === 'deleted') this.#drop(event.object)
-      else if (event.type !== 'bookmark') this.#take(event.object)
+    // Of a watch that is open and has nothing to tell nobody hears: one that has not failed for a while is open.
+    const stop = this.#timers.start(shortWatchMs, () => this.#become({ is: 'watching', resourceVersion: position }))
+    try {
+      for await (const event of this.#options.api.watch(this.type, { ...this.#selection, resourceVersion: position }, signal)) {
+        stop()
+        this.#hear(event)
+      }
+    } finally {
+      stop()
     }
     if (this.#position === position && this.#timers.now() - startedAt < shortWatchMs) throw new KubeError('unavailable', 'the API server ended a watch at once')
+  }
+
+  #hear(event: WatchEvent): void {
+    const resourceVersion = event.type === 'bookmark' ? event.resourceVersion : event.object.metadata.resourceVersion
+    if (this.#position !== undefined && isLater(this.#position, resourceVersion))
+      throw new KubeError('expired', 'the API server has gone back to an earlier version')
+    this.#position = resourceVersion
+    this.#failures = 0
+    this.#become({ is: 'watching', resourceVersion })
+    if (event.type === 'deleted') this.#drop(event.object)
+    else if (event.type !== 'bookmark') this.#take(event.object)
   }
 
   #take(object: KubeObject): void {

@@ -28,7 +28,7 @@ export interface Leadership {
 /** What an election needs. */
 export interface LeaderOptions {
   /** Better not one whose calls are kept waiting by others' calls. */
-  readonly api: KubeApi
+  readonly api: Pick<KubeApi, 'get' | 'create' | 'replace'>
   /** The Lease that stands for the leadership; made where it is missing. */
   readonly lease: { readonly namespace: string; readonly name: string }
   /** Of this process alone: no other has it, not even this one's successor. */

@@ -10,7 +10,7 @@ const durationSeconds = 12
 
 /** What a lock needs. */
 export interface LeaseLockOptions {
-  readonly api: KubeApi
+  readonly api: Pick<KubeApi, 'get' | 'create' | 'replace'>
   readonly lease: { readonly namespace: string; readonly name: string }
   readonly identity: string
   readonly clock: Clock
@@ -112,6 +112,6 @@ export class LeaseLock {
 
   #note(lease: KubeObject): void {
     // A cast: the API server checks what Leases hold.
-    this.#seen = { lease, spec: (lease.spec ?? {}) as LeaseSpec, since: this.#options.timers.now() }
+    this.#seen = { lease, spec: lease.spec ?? {}, since: this.#options.timers.now() }
   }
 }

@@ -93,7 +93,11 @@ async function tryStep(application: Application, step: RecordStep): Promise<Step
 }
 
 /** Changes finalizers or annotations of the object as it was read; undefined where it is gone. Rejects with KubeError `conflict` where it has changed since. */
-async function patchMetadata({ world, row, signal }: Application, object: KubeObject, metadata: Readonly<Record<string, unknown>>): Promise<KubeObject | undefined> {
+async function patchMetadata(
+  { world, row, signal }: Application,
+  object: KubeObject,
+  metadata: Readonly<Record<string, unknown>>,
+): Promise<KubeObject | undefined> {
   const { namespace, name, resourceVersion } = object.metadata
   try {
     const ref = namespace === undefined ? { name } : { namespace, name }
@@ -113,7 +117,11 @@ async function hold(application: Application): Promise<KubeObject | undefined> {
 }
 
 /** The annotation as planned. */
-async function carry(application: Application, object: KubeObject, { plan, record }: { plan: Plan; record: RecordFacts | undefined }): Promise<KubeObject | undefined> {
+async function carry(
+  application: Application,
+  object: KubeObject,
+  { plan, record }: { plan: Plan; record: RecordFacts | undefined },
+): Promise<KubeObject | undefined> {
   const carried = object.metadata.annotations?.[uidAnnotation]
   const wanted = plan.carries === 'forget' ? undefined : plan.carries === 'record' ? (record?.uid ?? carried) : carried
   return wanted === carried ? object : patchMetadata(application, object, { annotations: { [uidAnnotation]: wanted ?? null } })
@@ -130,7 +138,14 @@ async function report(application: Application, object: KubeObject, source: { ve
   const { outcome, verdict, forgets } = source
   // As it was read: of the object's own fields only its metadata has been changed since.
   const before = { ...facts.object, metadata: object.metadata } as PlatformObject
-  const status = statusOf(before, { verdict, record: outcome.record, references: facts.references, written: outcome.written, forgets, nowMs: world.clock.now() })
+  const status = statusOf(before, {
+    verdict,
+    record: outcome.record,
+    references: facts.references,
+    written: outcome.written,
+    forgets,
+    nowMs: world.clock.now(),
+  })
   if (isDeepStrictEqual(status, before.status)) return
   const { namespace, name } = before.metadata
   try {

@@ -61,7 +61,11 @@ function jsonOf(row: ObjectKind, object: PlatformObject, options: { readonly iss
  * What `object` wants. `held` are the uids that its references stand for, by the field (proto name) that holds them. Throws DomainError code 3 where the spec is no JSON of
  * such a record.
  */
-export function desiredOf(row: ObjectKind, object: PlatformObject, options: { readonly issuer: string; readonly held: Readonly<Record<string, string>> }): Desired {
+export function desiredOf(
+  row: ObjectKind,
+  object: PlatformObject,
+  options: { readonly issuer: string; readonly held: Readonly<Record<string, string>> },
+): Desired {
   const desc = messageOf(row)
   const json = jsonOf(row, object, options)
   try {

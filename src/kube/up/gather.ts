@@ -52,7 +52,11 @@ function conferredBy(snapshot: Snapshot, { references, desired }: { references: 
 }
 
 /** The record that stands where the object's would: of the same name, or for a binding of the same identity and role. */
-function namesakeOf(snapshot: Snapshot, row: ObjectKind, { parent, desired, references }: { parent: string; desired: Desired; references: ResolvedReferences }): Row | undefined {
+function namesakeOf(
+  snapshot: Snapshot,
+  row: ObjectKind,
+  { parent, desired, references }: { parent: string; desired: Desired; references: ResolvedReferences },
+): Row | undefined {
   const table = snapshot.table(row.record)
   if (references.found && references.identity !== undefined)
     return [...table.matching('identity', references.identity)].find((other) => other.parent === parent && table.valueOf(other, 'role') === references.role)
@@ -100,7 +104,9 @@ export async function gather(world: World, source: { row: ObjectKind; object: Pl
     managedBy,
     own: ownRow === undefined ? undefined : factsOf(ownRow),
     carried:
-      carriedUid === undefined ? undefined : { uid: carriedUid, record: carriedRow !== undefined && carriedRow.parent === place ? factsOf(carriedRow) : undefined },
+      carriedUid === undefined
+        ? undefined
+        : { uid: carriedUid, record: carriedRow !== undefined && carriedRow.parent === place ? factsOf(carriedRow) : undefined },
     // Whether a group is there is not told to who may not use it.
     references: authority.granted ? assertThere(snapshot, references, object) : references,
     authority,

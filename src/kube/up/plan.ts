@@ -89,6 +89,7 @@ export function planObject(facts: Facts): Plan {
   }
   if ('invalid' in desired) return blocked(verdicts.invalid(desired.invalid))
   if (own !== undefined && own.parent !== references.parent) return blocked(verdicts.misplaced(own))
-  if (own !== undefined) return { record: { do: 'update', uid: own.uid, desired, adopts: false }, finalizer: 'hold', carries: 'record', verdict: verdicts.ready }
+  if (own !== undefined)
+    return { record: { do: 'update', uid: own.uid, desired, adopts: false }, finalizer: 'hold', carries: 'record', verdict: verdicts.ready }
   return (carried === undefined ? undefined : planCarried(facts, carried, desired)) ?? planFirst(facts, references.parent, desired)
 }

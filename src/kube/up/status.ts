@@ -22,11 +22,7 @@ function rfc3339(ms: number): string {
 
 function conditionsOf(object: PlatformObject, { verdict, nowMs }: StatusSource): Condition[] {
   const { ready, reason, message, also } = verdict
-  const wanted: [ConditionType, Condition['status']][] = [
-    ['Ready', ready],
-    ['Synced', ready],
-    ...also.map((type): [ConditionType, 'True'] => [type, 'True']),
-  ]
+  const wanted: [ConditionType, Condition['status']][] = [['Ready', ready], ['Synced', ready], ...also.map((type): [ConditionType, 'True'] => [type, 'True'])]
   return wanted.map(([type, status]) => {
     const known = object.status?.conditions?.find((condition) => condition.type === type)
     const lastTransitionTime = known?.status === status ? known.lastTransitionTime : rfc3339(nowMs)

@@ -33,13 +33,16 @@ export const verdicts = {
     stalled('ExceedsGrant', `would confer more than the maxRole of this namespace's grants: ${capabilities.slice(0, 20).join(', ')}`),
   refNotFound: ({ field, meant }: ResolvedReferences & { found: false }) => waiting('RefNotFound', `${field}: ${meant} is not there, or has no record yet`),
   invalid: (what: string) => stalled('Invalid', what),
-  misplaced: ({ parent }: RecordFacts) => stalled('Misplaced', `its record lies in group ${parent}, and records do not move; delete the object and make another`),
+  misplaced: ({ parent }: RecordFacts) =>
+    stalled('Misplaced', `its record lies in group ${parent}, and records do not move; delete the object and make another`),
   externalLost: (uid: string) =>
     stalled('ExternalLost', `the record ${uid} is gone, deleted by somebody else; to have it made anew remove the annotation taproot.dev/uid`),
-  ownedByAnother: ({ uid, managedBy }: RecordFacts) => stalled('InConflict', `the record ${uid} belongs to another Kubernetes object: ${managedBy}`, 'InConflict'),
+  ownedByAnother: ({ uid, managedBy }: RecordFacts) =>
+    stalled('InConflict', `the record ${uid} belongs to another Kubernetes object: ${managedBy}`, 'InConflict'),
   takenOver: ({ uid }: RecordFacts) => stalled('InConflict', `the record ${uid} was taken over through the API; ${howToClaim}: ByUid`, 'InConflict'),
   adoptionRefused: ({ uid }: RecordFacts) => stalled('InConflict', `the record ${uid} belongs to the API; ${howToClaim}: ByUid`, 'InConflict'),
-  nameTaken: ({ uid }: RecordFacts) => stalled('InConflict', `the record ${uid} has this name already and belongs to the API; ${howToClaim}: ByName`, 'InConflict'),
+  nameTaken: ({ uid }: RecordFacts) =>
+    stalled('InConflict', `the record ${uid} has this name already and belongs to the API; ${howToClaim}: ByName`, 'InConflict'),
 } as const satisfies Record<string, Verdict | ((what: never) => Verdict)>
 
 /** What a refused step means, by the error's code and reason; undefined where it is to be tried again without a word: a lost race, or a store that does not answer. */

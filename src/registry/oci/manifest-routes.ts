@@ -1,15 +1,16 @@
 import { isDigest, type Digest } from '../../core/digest.ts'
 import { DomainError } from '../../core/errors.ts'
 import type { Uid } from '../../core/uid.ts'
-import type { BlobRecord, BlobReference, ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
+import type { BlobRecord, BlobReference } from '../../gen/taproot/store/v1/registry_pb.ts'
 import { forgetBlob, heldBlob, type BlobName } from '../../resources/registry/blobs.ts'
 import { contentEpoch } from '../../resources/registry/content-epoch.ts'
-import { heldManifest, putManifest as recordManifest, removeManifest } from '../../resources/registry/manifests.ts'
+import { heldManifest, missingReferences, putManifest as recordManifest, removeManifest } from '../../resources/registry/manifests.ts'
 import { removeTag } from '../../resources/registry/tag-moves.ts'
 import { tagNamed, tagOf } from '../../resources/registry/tags.ts'
 import type { Services } from '../../resources/services.ts'
 import type { Entry } from '../gate.ts'
 import { RegistryError } from '../registry-error.ts'
+import { readBounded } from '../upstream/bounded-read.ts'
 import { UpstreamError } from '../upstream/upstream.ts'
 import type { Exchange } from './exchange.ts'
 import type { CachedManifest } from './manifest-cache.ts'
@@ -114,37 +115,17 @@ async function keepManifest(
   const { digest, record } = parsed
   const { signal } = exchange
   await leaveOutForeign(host, repo, { parsed, signal })
-  await assertHeld(host, repo, { record, signal })
+  // Before anything is put upstream: a manifest that is refused leaves no bytes there. It is looked at again where it is recorded.
+  const [missing] = await missingReferences(host.services, { repo, record }, signal)
+  if (missing !== undefined) throw unknownBlob(missing)
   record.architecture = await architectureOf(host, repo, { config: parsed.imageConfig, signal })
   const traffic = { ...trafficOf(host, exchange), repository: entry.repository, tag: tag ?? '', digest, type: 'manifest' }
   const mutation = mutationOf(entry, exchange, 'push')
   await whileUncollected(async () => {
     const epoch = await contentEpoch(host.services, repo, signal)
     await putUpstream(host, repo, { parsed, bytes, signal })
-    // What another replica has just made of the tag is to be seen.
-    await host.services.replica.barrier(signal)
     await recordManifest(host.services, mutation, { repo, digest, record, traffic, epoch, ...(tag === undefined ? {} : { tag }) })
-  }, isTaken)
-}
-
-/** Up to this many keys are read at once. */
-const readsAtOnce = 64
-
-/** Looked at before anything is put upstream: a manifest that is refused leaves no bytes there. It is looked at again where it is recorded. */
-async function assertHeld(host: OciHost, repo: Uid, { record, signal }: { record: ManifestRecord; signal: AbortSignal }): Promise<void> {
-  const isHeld = record.children.length > 0 ? heldManifest : heldBlob
-  const digests = referencesOf(record)
-  for (let at = 0; at < digests.length; at += readsAtOnce) {
-    const part = digests.slice(at, at + readsAtOnce)
-    const held = await Promise.all(part.map((digest) => isHeld(host.services, { repo, digest }, signal)))
-    const missing = part.find((_digest, index) => held[index] === undefined)
-    if (missing !== undefined) throw unknownBlob(missing)
-  }
-}
-
-/** Somebody else made the tag at the same moment: it is to be moved, not made. */
-function isTaken(error: unknown): boolean {
-  return error instanceof DomainError && error.code === 6
+  })
 }
 
 /** What the upstream will not take is the client's fault where the repo lacks what it refers to, or the upstream knows less than we do. */
@@ -200,9 +181,9 @@ async function architectureOf(host: OciHost, repo: Uid, source: { config: BlobRe
   if (held.size > maxConfigBytes) return ''
   const blob = await host.upstream.readBlob(repo, { digest: held.upstreamDigest as Digest }, signal) // a cast: the record holds nothing else
   if (blob === undefined) throw unknownBlob(config.digest)
-  const chunks: Buffer[] = []
-  for await (const chunk of blob.body as AsyncIterable<Buffer>) chunks.push(chunk)
-  return architectureIn(Buffer.concat(chunks))
+  const read = await readBounded(blob.body, maxConfigBytes)
+  if (read.kind === 'broken') throw read.cause
+  return read.kind === 'whole' ? architectureIn(read.bytes) : ''
 }
 
 /** DELETE by tag takes the tag alone, by digest the manifest and all its tags. */

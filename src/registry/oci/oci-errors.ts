@@ -47,6 +47,7 @@ const ofDomain = {
 /** Reasons that say more than their code. */
 const ofReason: Readonly<Record<string, Row>> = {
   MANIFEST_BLOB_UNKNOWN: { code: 'MANIFEST_BLOB_UNKNOWN' },
+  NAME_INVALID: { code: 'NAME_INVALID' },
   STORE_FULL: { code: 'UNAVAILABLE', status: 503 },
 }
 

@@ -5,6 +5,7 @@ import { RegistryError } from '../registry-error.ts'
 import { deleteBlob, getBlob } from './blob-routes.ts'
 import { Exchange } from './exchange.ts'
 import { defaultIdleMs } from './idle-limit.ts'
+import { linger } from './linger.ts'
 import { listReferrers, listTags } from './list-routes.ts'
 import { ManifestCache } from './manifest-cache.ts'
 import { deleteManifest, getManifest, putManifest } from './manifest-routes.ts'
@@ -57,9 +58,6 @@ async function answerBase(host: OciHost, exchange: Exchange): Promise<void> {
   exchange.send(200, ['Content-Type', 'application/json', 'Content-Length', 2], '{}')
 }
 
-/** How long a client may go on sending what nobody reads, in milliseconds: it should get to read its answer. */
-const lingerMs = 5_000
-
 /**
  * The distribution API (OCI distribution specification 1.1) below `/v2/`. Never throws: all that goes wrong is answered. Bodies stream; the server that calls
  * it must not limit how long a whole request may take.
@@ -93,7 +91,7 @@ async function answer(host: OciHost, routes: Routes, exchange: Exchange): Promis
   } catch (error) {
     answerError(host, exchange, error)
   }
-  linger(exchange)
+  linger(exchange.request)
   return kind
 }
 
@@ -129,14 +127,4 @@ function answerError(host: OciHost, exchange: Exchange, error: unknown): void {
   const body = errorBody(answered)
   const headers = Object.entries(answered.headers).flat()
   exchange.send(answered.status, ['Content-Type', 'application/json', 'Content-Length', Buffer.byteLength(body), ...headers], body)
-}
-
-/** What of a request nobody read is dropped as it comes, for a while; then the connection ends. */
-function linger({ request }: Exchange): void {
-  if (request.complete || request.destroyed) return
-  request.resume()
-  const timer = setTimeout(() => request.destroy(), lingerMs)
-  const done = (): void => clearTimeout(timer)
-  request.once('end', done)
-  request.once('close', done)
 }

@@ -76,7 +76,7 @@ export async function enterToPush(host: OciHost, exchange: Exchange, repository:
 export async function repoOfPush(host: OciHost, exchange: Exchange, entry: Entry): Promise<RepoEntry> {
   const { target, repository } = entry
   if (target.kind === 'repo') return { entry, repo: target.uid }
-  await createRepoByPush(host.services, mutationOf(entry, exchange, 'push'), { ...target, host: host.registryHost })
+  await createRepoByPush(host.services, mutationOf(entry, exchange, 'push'), { ...target, path: repository, host: host.registryHost })
   // Anew: what the caller may do to the repo is not what they may do to its group.
   return enterRepo(host, exchange, { repository, action: 'push' })
 }

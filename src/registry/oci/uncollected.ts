@@ -9,12 +9,12 @@ function isCollected(error: unknown): boolean {
 }
 
 /** Puts bytes and records them, again where bytes of the repo were removed in between. `put` takes the epoch anew each time. */
-export async function whileUncollected<T>(put: () => Promise<T>, isPassing: (error: unknown) => boolean = isCollected): Promise<T> {
+export async function whileUncollected<T>(put: () => Promise<T>): Promise<T> {
   for (let attempt = 1; ; attempt++) {
     try {
       return await put()
     } catch (error) {
-      if (attempt === maxAttempts || !(isCollected(error) || isPassing(error))) throw error
+      if (attempt === maxAttempts || !isCollected(error)) throw error
     }
   }
 }

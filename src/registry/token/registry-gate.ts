@@ -12,7 +12,7 @@ import { auditDenial } from './denial.ts'
 import type { Credential, RegistryDoor } from './registry-door.ts'
 import type { TokenAccess } from './registry-tokens.ts'
 import { holds, isPublic, placeOf } from './rights.ts'
-import type { RepositoryScope } from './scope.ts'
+import { assertInOrganization, type RepositoryScope } from './scope.ts'
 
 /** What the gate is made of. */
 export interface RegistryGateOptions {
@@ -39,6 +39,7 @@ export function createRegistryGate(options: RegistryGateOptions): Gate {
     async enter(request) {
       const { repository: path, actions } = request
       if (!isRepositoryName(path)) throw new RegistryError('NAME_INVALID', 'the repository name must be lowercase components, separated by slashes')
+      assertInOrganization(path)
       let caller: Caller | undefined
       try {
         const credential = await door.credential(request)

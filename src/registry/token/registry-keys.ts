@@ -1,5 +1,6 @@
 import { createHash, createPrivateKey, generateKeyPairSync, type KeyObject } from 'node:crypto'
-import { createKeySet, publicPart, type KeySet } from '../../authn/key-set.ts'
+import { publicPart, type KeySet } from '../../authn/key-set.ts'
+import { createLiveKeySet } from '../../authn/live-key-set.ts'
 import { createRotatingKeys, type KeyKind, type RotatingKeys, type RotatingKeysOptions } from '../../authn/rotating-keys.ts'
 import type { Random } from '../../core/runtime.ts'
 import { openTokenAuthority, type TokenAuthority } from './token-authority.ts'
@@ -78,15 +79,5 @@ export async function createRegistryKeys(options: RotatingKeysOptions & { readon
   const authority = await openTokenAuthority(options, signal)
   const kind = keyKind(authority, () => options.clock.now())
   const keys = await createRotatingKeys(kind, options, signal)
-  let set: { readonly generation: number; readonly keys: KeySet } | undefined
-  return {
-    ...keys,
-    authority,
-    keySet() {
-      if (set?.generation !== keys.generation()) {
-        set = { generation: keys.generation(), keys: createKeySet(keys.all().map((key) => key.publicJwk)) }
-      }
-      return set.keys
-    },
-  }
+  return { ...keys, authority, keySet: createLiveKeySet(keys) }
 }

@@ -23,6 +23,11 @@ function malformed(): RegistryError {
   return new RegistryError('UNSUPPORTED', 'a scope must be `repository:<organization>/<image>:<action>,...`', { status: 400 })
 }
 
+/** Throws NAME_INVALID (400) for a name of one component: no organisation, so nothing can ever be there. */
+export function assertInOrganization(name: string): void {
+  if (!name.includes('/')) throw new RegistryError('NAME_INVALID', 'a repository is `<organization>/<image>`: the name lacks the organization')
+}
+
 /**
  * Reads the `scope` parameters of a token request (distribution token protocol): each may hold several scopes, separated by spaces. Scopes of other types are well-formed
  * and ask for nothing that is given here. `*` is every action. Scopes of one repository are merged. Throws RegistryError with status 400 for a malformed one.
@@ -51,6 +56,7 @@ function parseScope(scope: string): { type: string; name: string; actions: reado
   const actions = scope.slice(last + 1).split(',')
   if (!typePattern.test(type) || !actions.every((action) => actionPattern.test(action))) throw malformed()
   if (type === 'repository' ? !isRepositoryName(name) : name === '' || name.length > 255) throw malformed()
+  if (type === 'repository') assertInOrganization(name)
   return { type, name, actions }
 }
 

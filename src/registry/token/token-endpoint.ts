@@ -5,6 +5,7 @@ import { noteSignIn } from '../../resources/last-seen.ts'
 import { findRepository } from '../../resources/registry/repo-paths.ts'
 import type { Caller, Services } from '../../resources/services.ts'
 import { Exchange } from '../oci/exchange.ts'
+import { linger } from '../oci/linger.ts'
 import { errorBody, isFault } from '../oci/oci-errors.ts'
 import { RegistryError } from '../registry-error.ts'
 import type { Challenger } from './challenge.ts'
@@ -40,9 +41,6 @@ interface TokenAnswer {
   readonly issued_at: string
 }
 
-/** How long a client may go on sending what nobody reads, in milliseconds. */
-const lingerMs = 2_000
-
 const headers = ['Content-Type', 'application/json', 'Cache-Control', 'no-store', 'X-Content-Type-Options', 'nosniff']
 
 /**
@@ -65,18 +63,9 @@ export function createTokenEndpoint(options: TokenEndpointOptions): (request: In
       const body = errorBody(error)
       const lines = ['Content-Length', Buffer.byteLength(body), ...headers, ...Object.entries(error.headers).flat()]
       if (!response.headersSent) exchange.send(error.status, lines, body)
-      letGo(request)
+      linger(request)
     }
   }
-}
-
-/** Whoever was answered before the request had come whole gets a moment to read the answer; then the connection ends. */
-function letGo(request: IncomingMessage): void {
-  if (request.complete || request.destroyed) return
-  request.resume()
-  const timer = setTimeout(() => request.destroy(), lingerMs)
-  request.once('end', () => clearTimeout(timer))
-  request.once('close', () => clearTimeout(timer))
 }
 
 async function answer(options: Noting, exchange: Exchange): Promise<TokenAnswer> {

@@ -15,7 +15,8 @@ import type { MutationContext, Services } from '../services.ts'
 import { heldBlob } from './blobs.ts'
 import { manifestIn, manifestKey, referrerKeyPrefix, type ManifestName } from './manifest-keys.ts'
 import { guardEpoch, type Epoch } from './content-epoch.ts'
-import { emitTagDeleted, planMove, planRemoval, readMoveFacts, readTagsAt } from './tag-moves.ts'
+import { readHead } from './tag-history.ts'
+import { emitTagDeleted, planMove, planRemoval, readTagsAt } from './tag-moves.ts'
 import { tagsAt } from './tags.ts'
 import { writeTraffic, type Traffic } from './traffic.ts'
 
@@ -77,13 +78,16 @@ export async function putManifest(services: Services, context: MutationContext, 
   if (tag !== undefined && algorithmOf(digest) !== 'sha256') throw DomainError.invalid('digest', 'a tag points to a SHA-256 digest')
   return commitPrepared(services, context, {
     prepare: async (signal) => {
-      const missing = await missingReferences(services, put, signal)
+      const [missing, entry, head, epoch] = await Promise.all([
+        missingReferences(services, put, signal),
+        services.store.get(manifestKey(repo, digest), signal),
+        tag === undefined ? undefined : readHead(services.store, { repo, name: tag }, signal),
+        guardEpoch(services, put, signal),
+      ])
       if (missing.length > 0) throw missingError(missing)
-      const entry = await services.store.get(manifestKey(repo, digest), signal)
-      const facts = tag === undefined ? undefined : await readMoveFacts(services, { repo, name: tag, digest }, signal)
-      return { entry, facts, epoch: await guardEpoch(services, put, signal) }
+      return { entry, head, epoch }
     },
-    plan: (planning, { entry, facts, epoch }): Plan<{ previous: Digest | undefined }> => {
+    plan: (planning, { entry, head, epoch }): Plan<{ previous: Digest | undefined }> => {
       const row = planning.snapshot.get('Repo', repo)
       if (row === undefined) throw notFound('Repo', repo)
       const changes = new ChangeSet()
@@ -92,9 +96,9 @@ export async function putManifest(services: Services, context: MutationContext, 
       const key = manifestKey(repo, digest)
       // The very manifest that this transaction writes is held by then.
       const moved =
-        tag === undefined || facts === undefined
+        tag === undefined || head === undefined
           ? undefined
-          : planMove(planning, changes, { repo, name: tag, state: { digest }, facts: { ...facts, manifest: 'unchecked' } })
+          : planMove(planning, changes, { repo, name: tag, state: { digest }, facts: { head, manifest: 'unchecked' } })
       changes.guard(entry === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: entry.revision })
       const record = clone(ManifestRecordSchema, put.record)
       record.createTimeMs = BigInt(planning.nowMs)

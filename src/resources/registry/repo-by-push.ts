@@ -27,16 +27,25 @@ interface Place {
   readonly name: string
   /** The registry host's name: the source of the event. */
   readonly host: string
+  /** What was pushed to, for errors. */
+  readonly path: string
 }
 
-/** Makes what is not there, or finds what another push has just made. Throws code 3 where its name won't do, code 5 where its parent is gone. */
-async function makeByPush(services: Services, context: MutationContext, { parent, name, host, sort }: Place & { sort: keyof typeof made }): Promise<Uid> {
+/** Says which part of the path can not be made: the client named the whole of it. */
+function unmakeable(error: DomainError, { sort, name, path }: Place & { sort: keyof typeof made }): DomainError {
+  const why = error.details.badRequest?.map(({ field, description }) => `${field} ${description}`).join(', ') ?? error.message
+  return new DomainError(3, `the ${sort} "${name}" of ${path} can not be made: ${why}`, { reason: 'NAME_INVALID', details: error.details, cause: error })
+}
+
+/** Makes what is not there, or finds what another push has just made. Throws code 3 NAME_INVALID where its name won't do, code 5 where its parent is gone. */
+async function makeByPush(services: Services, context: MutationContext, place: Place & { sort: keyof typeof made }): Promise<Uid> {
+  const { parent, name, host, sort } = place
   const { kind, desc, event } = made[sort]
   const there = (): Uid | undefined => services.replica.snapshot.table(kind.index.kind).child(parent, name)?.uid
   // Every resource has what Resource adds.
   const draft = create(desc as DescMessage, { name }) as unknown as Resource
-  assertValid(desc, draft)
   try {
+    assertValid(desc, draft)
     return await commit(services, context, (planning): Plan<Uid> => {
       const changes = new ChangeSet()
       const record = planCreate(kind, planning, { changes, parent, draft })
@@ -49,7 +58,9 @@ async function makeByPush(services: Services, context: MutationContext, { parent
       return { changes, result: uid }
     })
   } catch (error) {
-    if (!(error instanceof DomainError) || error.code !== 6) throw error
+    if (!(error instanceof DomainError)) throw error
+    if (error.code === 3) throw unmakeable(error, place)
+    if (error.code !== 6) throw error
     await services.replica.barrier(context.signal)
     const uid = there()
     if (uid === undefined) throw error
@@ -58,12 +69,12 @@ async function makeByPush(services: Services, context: MutationContext, { parent
 }
 
 /**
- * Makes the repo that a first push needs, and the groups on its path that are not there, each in a transaction of its own. Never a root group. Throws code 3 where a
- * name won't do, code 5 where the group is gone.
+ * Makes the repo that a first push needs, and the groups on its path that are not there, each in a transaction of its own. Never a root group. Throws code 3
+ * NAME_INVALID where a name won't do, code 5 where the group is gone.
  */
 export async function createRepoByPush(services: Services, context: MutationContext, repo: Place & { groups: readonly string[] }): Promise<Uid> {
-  const { groups, name, host } = repo
+  const { groups, name, host, path } = repo
   let { parent } = repo
-  for (const group of groups) parent = await makeByPush(services, context, { parent, name: group, host, sort: 'group' })
-  return makeByPush(services, context, { parent, name, host, sort: 'repo' })
+  for (const group of groups) parent = await makeByPush(services, context, { parent, name: group, host, path, sort: 'group' })
+  return makeByPush(services, context, { parent, name, host, path, sort: 'repo' })
 }

@@ -1,5 +1,5 @@
-import type { IResponseHeader } from 'etcd3'
 import { StoreError } from '../store.ts'
+import type { ResponseHeader } from './etcd-messages.ts'
 
 /** What had been seen of the cluster when a call began. */
 export interface Seen {
@@ -46,7 +46,7 @@ export class ClusterIdentity {
   }
 
   /** Takes note of an answer. `before` is what had been seen when its call began; undefined where the answer isn't linearizable. */
-  observe(header: IResponseHeader, before: Seen | undefined): void {
+  observe(header: ResponseHeader, before: Seen | undefined): void {
     const revision = Number(header.revision)
     const term = Number(header.raft_term)
     const other = this.#clusterId !== undefined && this.#clusterId !== header.cluster_id

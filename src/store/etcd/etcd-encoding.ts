@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto'
-import { CompareResult, CompareTarget, type IEvent, type IKeyValue } from 'etcd3'
+import { CompareResult, CompareTarget, type IEvent } from 'etcd3'
 import { prefixEnd } from '../key-range.ts'
 import { watchedPrefixes } from '../keys.ts'
 import type { Head } from './cluster-identity.ts'
-import type { Compare, Operation, RangeRequest, TransactionRequest } from './etcd-messages.ts'
+import type { Compare, KeyValue, Operation, RangeRequest, TransactionRequest } from './etcd-messages.ts'
 import { storeRevision, type Change, type Entry, type Guard, type RangeQuery, type Transaction, type Write } from '../store.ts'
 
 /**
@@ -56,12 +56,12 @@ export class EtcdEncoding {
     return { compare: guards.map((guard) => this.#compare(guard)), success }
   }
 
-  entry({ key, value, mod_revision }: IKeyValue): Entry {
+  entry({ key, value, mod_revision }: KeyValue): Entry {
     return { key: this.#name(key), value, revision: storeRevision(Number(mod_revision)) }
   }
 
   /** The head that a read of its key found; none where `kv` is undefined. */
-  headOf(kv: IKeyValue | undefined): Head {
+  headOf(kv: KeyValue | undefined): Head {
     return kv === undefined ? { revision: 0, mark: '' } : { revision: Number(kv.mod_revision), mark: kv.value.toString('latin1') }
   }
 

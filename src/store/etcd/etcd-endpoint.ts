@@ -11,20 +11,27 @@ import type {
   ILeaseKeepAliveResponse,
   ILeaseRevokeRequest,
   ILeaseRevokeResponse,
-  IRangeResponse,
-  ITxnResponse,
   IWatchRequest,
   IWatchResponse,
 } from 'etcd3'
 // The stubs themselves: etcd3's own pool repeats transactions that may have committed, and hides gRPC codes and running calls.
 import { Host } from 'etcd3/lib/connection-pool.js'
-import { decodeRange, decodeTransaction, encodeRange, encodeTransaction, type RangeRequest, type TransactionRequest } from './etcd-messages.ts'
+import {
+  decodeRange,
+  decodeTransaction,
+  encodeRange,
+  encodeTransaction,
+  type RangeRequest,
+  type RangeResponse,
+  type TransactionRequest,
+  type TransactionResponse,
+} from './etcd-messages.ts'
 import { UnarySession, type EtcdTls, type RunningCall, type UnaryOptions } from './unary-session.ts'
 
 /** The unary calls that the adapter makes, with their messages. */
 export interface UnaryCalls {
-  range: { request: RangeRequest; response: IRangeResponse }
-  txn: { request: TransactionRequest; response: ITxnResponse }
+  range: { request: RangeRequest; response: RangeResponse }
+  txn: { request: TransactionRequest; response: TransactionResponse }
   leaseGrant: { request: ILeaseGrantRequest; response: ILeaseGrantResponse }
   leaseRevoke: { request: ILeaseRevokeRequest; response: ILeaseRevokeResponse }
   authenticate: { request: IAuthenticateRequest; response: IAuthenticateResponse }

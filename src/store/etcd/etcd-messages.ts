@@ -1,5 +1,5 @@
 import { BinaryReader, BinaryWriter, WireType } from '@bufbuild/protobuf/wire'
-import type { ICompare, IKeyValue, IRangeRequest, IRangeResponse, IResponseHeader, IResponseOp, ITxnResponse } from 'etcd3'
+import type { ICompare, IKeyValue, IRangeRequest, IResponseHeader } from 'etcd3'
 
 /**
  * The messages of etcd's KV service that every request of ours waits for, to bytes and back (etcd's rpc.proto and kv.proto): the driver's reflective codec
@@ -24,6 +24,23 @@ export interface Operation {
 export interface TransactionRequest {
   readonly compare?: readonly Compare[]
   readonly success?: readonly Operation[]
+}
+
+/** What it reads of any answer's header. */
+export type ResponseHeader = Pick<IResponseHeader, 'cluster_id' | 'revision' | 'raft_term'>
+/** What it reads of a key. */
+export type KeyValue = Pick<IKeyValue, 'key' | 'value' | 'mod_revision'>
+/** What it reads of a range's answer. */
+export interface RangeResponse {
+  readonly header: ResponseHeader
+  readonly kvs: readonly KeyValue[]
+  readonly more: boolean
+}
+/** What it reads of a transaction's answer; of its operations the ranges alone. */
+export interface TransactionResponse {
+  readonly header: ResponseHeader
+  readonly succeeded: boolean
+  readonly responses: readonly { readonly response_range?: RangeResponse }[]
 }
 
 type Numeric = string | number | undefined
@@ -111,11 +128,12 @@ function nested<T>(reader: BinaryReader, read: (reader: BinaryReader, end: numbe
   return read(reader, reader.pos + length)
 }
 
-function readHeader(reader: BinaryReader, end: number): IResponseHeader {
-  const header = { cluster_id: '0', member_id: '0', revision: '0', raft_term: '0' }
+const noHeader: ResponseHeader = { cluster_id: '0', revision: '0', raft_term: '0' }
+
+function readHeader(reader: BinaryReader, end: number): ResponseHeader {
+  const header = { ...noHeader }
   eachField(reader, end, (field) => {
     if (field === 1) header.cluster_id = String(reader.uint64())
-    else if (field === 2) header.member_id = String(reader.uint64())
     else if (field === 3) header.revision = String(reader.int64())
     else if (field === 4) header.raft_term = String(reader.uint64())
     else return false
@@ -130,8 +148,8 @@ function bufferOf(bytes: Uint8Array): Buffer {
 
 const noBytes = Buffer.alloc(0)
 
-function readKeyValue(reader: BinaryReader, end: number): IKeyValue {
-  const kv: IKeyValue = { key: noBytes, create_revision: '0', mod_revision: '0', version: '0', value: noBytes, lease: '0' }
+function readKeyValue(reader: BinaryReader, end: number): KeyValue {
+  const kv: KeyValue = { key: noBytes, mod_revision: '0', value: noBytes }
   eachField(reader, end, (field) => {
     if (field === 1) kv.key = bufferOf(reader.bytes())
     else if (field === 3) kv.mod_revision = String(reader.int64())
@@ -142,11 +160,9 @@ function readKeyValue(reader: BinaryReader, end: number): IKeyValue {
   return kv
 }
 
-const noHeader: IResponseHeader = { cluster_id: '0', member_id: '0', revision: '0', raft_term: '0' }
-
-function readRange(reader: BinaryReader, end: number): IRangeResponse {
-  const kvs: IKeyValue[] = []
-  const response = { header: noHeader, kvs, more: false, count: '0' }
+function readRange(reader: BinaryReader, end: number): RangeResponse {
+  const kvs: KeyValue[] = []
+  const response = { header: noHeader, kvs, more: false }
   eachField(reader, end, (field) => {
     if (field === 1) response.header = nested(reader, readHeader)
     else if (field === 2) kvs.push(nested(reader, readKeyValue))
@@ -157,26 +173,25 @@ function readRange(reader: BinaryReader, end: number): IRangeResponse {
   return response
 }
 
-function readOperation(reader: BinaryReader, end: number): IResponseOp {
-  const response: Partial<IResponseOp> = {}
+function readOperation(reader: BinaryReader, end: number): { response_range?: RangeResponse } {
+  const response: { response_range?: RangeResponse } = {}
   eachField(reader, end, (field) => {
     if (field !== 1) return false
     response.response_range = nested(reader, readRange)
     return true
   })
-  // What the driver's type has beyond this are answers that nobody reads.
-  return response as IResponseOp
+  return response
 }
 
 /** The RangeResponse in these bytes. Keys and values lie in them: no copies. */
-export function decodeRange(bytes: Uint8Array): IRangeResponse {
+export function decodeRange(bytes: Uint8Array): RangeResponse {
   return readRange(new BinaryReader(bytes), bytes.length)
 }
 
 /** The TxnResponse in these bytes. */
-export function decodeTransaction(bytes: Uint8Array): ITxnResponse {
+export function decodeTransaction(bytes: Uint8Array): TransactionResponse {
   const reader = new BinaryReader(bytes)
-  const responses: IResponseOp[] = []
+  const responses: { response_range?: RangeResponse }[] = []
   const response = { header: noHeader, succeeded: false, responses }
   eachField(reader, bytes.length, (field) => {
     if (field === 1) response.header = nested(reader, readHeader)

@@ -15,11 +15,11 @@ import {
   type Transaction,
 } from '../store.ts'
 import { checkRange, checkTransaction } from '../transaction-limits.ts'
-import type { IRangeResponse } from 'etcd3'
 import type { Head } from './cluster-identity.ts'
 import { EtcdConnection, type EtcdConnectionOptions } from './etcd-connection.ts'
 import { campaign } from './etcd-election.ts'
 import { EtcdEncoding } from './etcd-encoding.ts'
+import type { RangeResponse } from './etcd-messages.ts'
 import { watchEvents, type WatchTarget } from './etcd-watch.ts'
 import { GroupCommit } from './group-commit.ts'
 
@@ -131,7 +131,7 @@ class EtcdStore implements Store {
   }
 
   /** A range of the present on the watched prefixes is what a watch starts from: its head is remembered. */
-  async #readRange(query: RangeQuery, signal: AbortSignal): Promise<IRangeResponse> {
+  async #readRange(query: RangeQuery, signal: AbortSignal): Promise<RangeResponse> {
     const request = this.#encoding.range(query)
     if (query.revision !== undefined || !isWatched(query.prefix)) return await this.#connection.call('range', request, { signal, repeatable: true })
     const success = [{ request_range: { key: this.#encoding.head } }, { request_range: request }]

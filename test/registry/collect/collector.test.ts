@@ -20,8 +20,9 @@ import { ok } from '../../harness/test-server.ts'
 import { TestClock } from '../../spec/test-clock.ts'
 import { digestOf } from '../../../src/core/digest.ts'
 import { descriptorOf, imageType, indexType, manifestOf, type TestManifest } from '../oci/oci-client.ts'
+import { startHttpUpstream } from '../oci/oci-upstreams.ts'
 import { startDiskUpstream, startTestHost, type TestHost } from '../oci/test-host.ts'
-import { happeningBefore, startHttpUpstream } from './interference.ts'
+import { happeningBefore } from './interference.ts'
 
 const configType = 'application/vnd.oci.image.config.v1+json'
 const hourMs = 3_600_000

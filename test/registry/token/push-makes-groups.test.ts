@@ -59,11 +59,21 @@ registrySuite('a push below groups that are not there', (suite) => {
     expect(pathsBelow(theirs.group)).not.toContain(path)
   })
 
+  test('without an organisation is told what a repository is', async () => {
+    const { world, mine } = suite
+    const answer = await world.upload('hello', mine.authorization)
+    expect(answer).toMatchObject({ status: 400, codes: ['NAME_INVALID'] })
+    expect(answer.body).toContain('<organization>/<image>')
+    expect(await world.upload('hello')).toMatchObject({ status: 400, codes: ['NAME_INVALID'] })
+  })
+
   test('with a name that no group can have says so and makes nothing', async () => {
     const { world, mine } = suite
     const answer = await world.upload(`${mine.name}/xy/app`, mine.authorization)
-    expect(answer.status).toBe(400)
+    expect(answer).toMatchObject({ status: 400, codes: ['NAME_INVALID'] })
     expect(answer.body).toContain('name')
+    expect(answer.body).toContain('\\"xy\\"')
+    expect(answer.body).toContain(`${mine.name}/xy/app`)
     expect(pathsBelow(mine.group)).not.toContain(`${mine.name}/xy/app`)
   })
 })

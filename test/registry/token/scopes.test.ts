@@ -44,6 +44,7 @@ describe('scopes', () => {
     'repository:a/b',
     ':a/b:pull',
     'repository::pull',
+    'repository:a:pull',
     'repository:a/b:',
     'repository:a/b:pull,',
     'repository:a/b:,pull',
@@ -72,7 +73,7 @@ describe('scopes', () => {
   })
 
   test('what is formatted is what was read', () => {
-    const name = fc.stringMatching(/^[a-z0-9]{1,8}(-[a-z0-9]{1,4})?(\/[a-z0-9]{1,8}){0,3}$/)
+    const name = fc.stringMatching(/^[a-z0-9]{1,8}(-[a-z0-9]{1,4})?(\/[a-z0-9]{1,8}){1,3}$/)
     const actions = fc.uniqueArray(fc.constantFrom('pull', 'push', 'delete'), { minLength: 1 })
     fc.assert(
       fc.property(name, actions, (path, asked) => {
@@ -117,6 +118,12 @@ describe('at /token', () => {
       fc.string({ unit: 'binary', maxLength: 60 }),
     )
   }
+
+  test('one without an organisation is told what a repository is', async () => {
+    const answer = await world.requestToken(['repository:hello:pull,push'], mine.authorization)
+    expect(answer).toMatchObject({ status: 400, codes: ['NAME_INVALID'] })
+    expect(answer.body).toContain('<organization>/<image>')
+  })
 
   test('10,000 malformed ones: 400, or never more than the caller may', { timeout: 300_000 }, async () => {
     const allowed = new Map([

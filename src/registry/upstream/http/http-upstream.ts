@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto'
 import { algorithmOf, digestOf, type Digest } from '../../../core/digest.ts'
 import type { Clock } from '../../../core/runtime.ts'
 import type { Uid } from '../../../core/uid.ts'
+import { readBounded } from '../bounded-read.ts'
 import { consuming } from '../chunk-body.ts'
 import { exactBody } from '../exact-body.ts'
 import { UpstreamError, type BlobStream, type ByteRange, type ManifestBytes, type Upstream } from '../upstream.ts'
@@ -195,19 +196,13 @@ class RegistryUpstream implements Upstream {
 
 /** The whole of a manifest. */
 async function bytesOf({ body }: UpstreamAnswer, signal: AbortSignal): Promise<Buffer> {
-  const pieces: Buffer[] = []
-  let left = maxManifestBytes
-  try {
-    for await (const piece of body) {
-      pieces.push(piece as Buffer) // a cast: no encoding is set
-      left -= (piece as Buffer).length
-      if (left < 0) throw new UpstreamError('refused', 'the upstream gave a manifest that is far too large')
-    }
-  } catch (error) {
+  const read = await readBounded(body, maxManifestBytes)
+  if (read.kind === 'broken') {
     signal.throwIfAborted()
-    throw connectionError(error)
+    throw connectionError(read.cause)
   }
-  return Buffer.concat(pieces)
+  if (read.kind === 'too_large') throw new UpstreamError('refused', 'the upstream gave a manifest that is far too large')
+  return read.bytes
 }
 
 function lengthOf(answer: UpstreamAnswer): number {

@@ -1,4 +1,5 @@
 import type { Dispatcher } from 'undici'
+import { readBounded } from '../bounded-read.ts'
 import { UpstreamError, type UpstreamErrorKind } from '../upstream.ts'
 
 const maxErrorBytes = 64 * 1024
@@ -33,8 +34,10 @@ export interface Failure {
 
 /** Reads what an answer says went wrong: where that breaks off, the status has to do. Rejects with the reason of a signal that is aborted. */
 export async function failureOf({ statusCode, body }: Dispatcher.ResponseData, signal: AbortSignal): Promise<Failure> {
-  const text = await bounded(body, signal)
-  const codes = codesIn(text)
+  const { kind, bytes } = await readBounded(body, maxErrorBytes)
+  // Where the connection broke, that the request failed is known all the same.
+  if (kind === 'broken') signal.throwIfAborted()
+  const codes = codesIn(bytes.toString())
   return { status: statusCode, code: codes.find((code) => code !== 'UNKNOWN') ?? codes[0] }
 }
 
@@ -52,21 +55,4 @@ function codesIn(text: string): string[] {
 export function upstreamError({ status, code }: Failure, doing: string): UpstreamError {
   const kind = kindsOfCodes[code ?? ''] ?? kindsOfStatuses[status] ?? (status >= 500 ? 'unavailable' : 'refused')
   return new UpstreamError(kind, `the upstream answered ${status}${code === undefined ? '' : ` ${code}`} to ${doing}`)
-}
-
-/** Text of a body, as far as it came, cut off. */
-async function bounded(body: Dispatcher.ResponseData['body'], signal: AbortSignal): Promise<string> {
-  const pieces: Buffer[] = []
-  let left = maxErrorBytes
-  try {
-    for await (const piece of body) {
-      pieces.push(piece as Buffer) // a cast: no encoding is set
-      left -= (piece as Buffer).length
-      if (left < 0) break
-    }
-  } catch {
-    // The connection broke: that the request failed is known all the same.
-    signal.throwIfAborted()
-  }
-  return Buffer.concat(pieces).toString()
 }

@@ -149,7 +149,7 @@ export type OutboxEvent = Message<"taproot.store.v1.OutboxEvent"> & {
   bodyType: string;
 
   /**
-   * JSON.
+   * That message, in protobuf bytes.
    *
    * @generated from field: bytes body = 9;
    */

@@ -1,0 +1,111 @@
+import { readFileSync } from 'node:fs'
+import { hostname } from 'node:os'
+import { setTimeout as delay } from 'node:timers/promises'
+import type { Registry } from 'prom-client'
+import type { Log } from '../core/log.ts'
+import { randomHex, type Clock } from '../core/runtime.ts'
+import { createKubeClient, type KubeClient } from '../kube/client/kube-client.ts'
+import type { KubeEndpoint } from '../kube/client/kube-endpoint.ts'
+import { startController } from '../kube/controller.ts'
+import { KubeError } from '../kube/port/kube-api.ts'
+import { objectTypes } from '../kube/port/object-types.ts'
+import { createControllerMetrics } from './controller-metrics.ts'
+import type { Config } from './config/config.ts'
+import type { Engine } from './engine.ts'
+import { systemRandom } from './runtime.ts'
+import { SettingError, withSetting } from './setting-error.ts'
+
+/** Where Kubernetes puts a pod's credentials. */
+const accountDirectory = '/var/run/secrets/kubernetes.io/serviceaccount'
+/** How long the start waits before it asks an API server again that did not answer, in milliseconds. */
+const retryMs = 1_000
+
+/** What the role is made of. */
+export interface ControllerRoleOptions {
+  readonly config: Config
+  readonly engine: Engine
+  readonly registry: Registry
+  readonly log: Log
+  readonly clock: Clock
+}
+
+/** The running role. */
+export interface ControllerRole {
+  /** Resolves when all objects have been read; rejects with the signal's reason. */
+  synced(signal: AbortSignal): Promise<void>
+  /** Resolves when its work has ended, after the signal that it was started with. */
+  readonly ended: Promise<void>
+}
+
+function endpointOf({ kubernetes }: Config): KubeEndpoint {
+  if (kubernetes.kubeconfig !== undefined) return { from: 'kubeconfig', file: kubernetes.kubeconfig }
+  const { KUBERNETES_SERVICE_HOST: host, KUBERNETES_SERVICE_PORT: port } = process.env
+  if (host === undefined || port === undefined) throw new SettingError('kubernetes.kubeconfig', '', new Error('this is no pod: say where the API server is'))
+  return { from: 'service-account', host, port, directory: accountDirectory }
+}
+
+/** The pod's own namespace; `default` where this is no pod. */
+function ownNamespace({ kubernetes }: Config): string {
+  if (kubernetes.kubeconfig !== undefined) return 'default'
+  return withSetting('kubernetes.lease.namespace', accountDirectory, () => readFileSync(`${accountDirectory}/namespace`, 'utf8')).trim()
+}
+
+/** The cluster's name: as configured, or what no other cluster has. Waits for an API server that does not answer. */
+async function clusterId({ config, log }: ControllerRoleOptions, api: KubeClient, signal: AbortSignal): Promise<string> {
+  if (config.kubernetes.clusterId !== undefined) return config.kubernetes.clusterId
+  for (;;) {
+    try {
+      const found = await api.get(objectTypes.namespace, { name: 'kube-system' }, signal)
+      if (found !== undefined) return found.metadata.uid
+      log.warn('the cluster has no namespace kube-system yet')
+    } catch (error) {
+      if (!(error instanceof KubeError) || signal.aborted) throw error
+      log.warn('the Kubernetes API server does not answer while starting', { fault: error.fault, error: error.message })
+    }
+    await delay(retryMs, undefined, { signal })
+  }
+}
+
+/** Starts the controller, which works until `signal` aborts. Rejects with SettingError where the API server is not said, or the signal's reason. */
+export async function startControllerRole(options: ControllerRoleOptions, signal: AbortSignal): Promise<ControllerRole> {
+  const { config, engine, registry, log, clock } = options
+  const { kubernetes } = config
+  const endpoint = endpointOf(config)
+  const userAgent = 'taproot-controller'
+  const client = (): KubeClient =>
+    withSetting('kubernetes.kubeconfig', kubernetes.kubeconfig ?? accountDirectory, () => createKubeClient({ endpoint, userAgent, random: systemRandom }))
+  const [api, leaseApi] = [client(), client()]
+  const close = async (): Promise<void> => void (await Promise.all([api.close(), leaseApi.close()]))
+  try {
+    const own = ownNamespace(config)
+    const cluster = { id: await clusterId(options, api, signal), issuer: kubernetes.issuer }
+    const controller = startController(
+      {
+        api,
+        leaseApi,
+        services: engine.services,
+        cluster,
+        mirror: { ...kubernetes.mirror, namespace: kubernetes.mirror.namespace ?? own },
+        lease: { namespace: kubernetes.lease.namespace ?? own, name: kubernetes.lease.name },
+        instance: `${hostname().slice(0, 60)}-${randomHex(systemRandom, 4)}`,
+        clock,
+        random: systemRandom,
+        log,
+        observer: createControllerMetrics(registry),
+      },
+      signal,
+    )
+    return { synced: (waiting) => orAborted(controller.allSynced, waiting), ended: controller.ended.then(close) }
+  } catch (error) {
+    await close()
+    throw error
+  }
+}
+
+async function orAborted(work: Promise<void>, signal: AbortSignal): Promise<void> {
+  signal.throwIfAborted()
+  const { promise, reject } = Promise.withResolvers<never>()
+  const stop = (): void => reject(signal.reason as Error)
+  signal.addEventListener('abort', stop, { once: true })
+  await Promise.race([work, promise]).finally(() => signal.removeEventListener('abort', stop))
+}

@@ -1,0 +1,203 @@
+import { expect, vi } from 'vitest'
+import { systemClock, systemRandom } from '../../src/cmd/runtime.ts'
+import type { Uid } from '../../src/core/uid.ts'
+import { createKubeClient, type KubeClient } from '../../src/kube/client/kube-client.ts'
+import { startController, type Controller, type ControllerObserver } from '../../src/kube/controller.ts'
+import type { PlatformObject } from '../../src/kube/platform-object.ts'
+import type { KubeApi, ObjectDraft } from '../../src/kube/port/kube-api.ts'
+import { objectTypes } from '../../src/kube/port/object-types.ts'
+import type { MirrorSettings } from '../../src/kube/world.ts'
+import type { Row } from '../../src/snapshot/row.ts'
+import { freshName, makeOrganisation, startTestServer, type Organisation, type TestServer, type TestServerOptions } from '../harness/test-server.ts'
+import { startObjectApi, type ObjectApi } from './object-api.ts'
+
+/** The kinds that tests apply. */
+export type TestType = 'group' | 'identity' | 'role' | 'roleBinding' | 'repo'
+
+/** The cluster's name in what records say of their owner. */
+export const clusterId = 'cluster-1'
+
+/** A running controller between a real API server and a whole Taproot server. */
+export interface ControllerWorld {
+  readonly objects: ObjectApi
+  readonly server: TestServer
+  readonly api: KubeClient
+  /** How many calls of the controller changed something at the API server. */
+  readonly writes: () => number
+  /** Creates a namespace of its own, with a grant unless `grant` is false. */
+  namespace(organisation: Pick<Organisation, 'group'>, grant?: Readonly<Record<string, unknown>> | false): Promise<string>
+  /** Applies an object as a person does. */
+  put(type: TestType, namespace: string, name: string, spec: Readonly<Record<string, unknown>>, metadata?: Partial<ObjectDraft['metadata']>): Promise<void>
+  /** The object as the API server has it; throws where it is gone. */
+  object(type: TestType, namespace: string, name: string): Promise<PlatformObject>
+  /** Waits until the object's Ready condition is of this reason, and of its newest generation. */
+  until(type: TestType, namespace: string, name: string, reason: string): Promise<PlatformObject>
+  gone(type: TestType, namespace: string, name: string): Promise<void>
+  /** The record that the object says it has. */
+  record(kind: string, uid: string | undefined): Row | undefined
+  organisation(): Promise<Organisation>
+  startController(): RunningController
+  stop(): Promise<void>
+}
+
+/** One controller process's worth of controller. */
+export interface RunningController {
+  readonly controller: Controller
+  stop(): Promise<void>
+}
+
+const silent = (): undefined => undefined
+const queue = { depth: silent, started: silent, finished: silent, retry: silent }
+
+/** An observer that looks away. */
+export const noObserver: ControllerObserver = {
+  reconciled: silent,
+  leading: silent,
+  objects: queue,
+  mirrors: queue,
+  informers: { state: silent, listed: silent },
+  eventsDropped: silent,
+  unmirrored: silent,
+}
+
+/** How long what a test waits for may take. */
+export const patience = { timeout: 30_000, interval: 50 }
+
+function counting(api: KubeClient, count: () => void): KubeClient {
+  const counted = new Set(['create', 'replace', 'apply', 'patch', 'delete'])
+  return new Proxy(api, {
+    get(target, name, receiver) {
+      const member: unknown = Reflect.get(target, name, receiver)
+      if (typeof member !== 'function') return member
+      return (...args: unknown[]): unknown => {
+        if (counted.has(String(name))) count()
+        return Reflect.apply(member, target, args)
+      }
+    },
+  })
+}
+
+/** What a world is made of. */
+export interface WorldOptions {
+  readonly store?: TestServerOptions['store']
+  readonly mirror?: Partial<MirrorSettings>
+}
+
+/** Starts a Kubernetes API with our kinds, a Taproot server and a controller. */
+export async function startControllerWorld(options: WorldOptions = {}): Promise<ControllerWorld> {
+  const objects = await startObjectApi()
+  const server = await startTestServer({ store: options.store ?? 'sqlite' })
+  const { server: url, caPem, token } = objects.kube.access
+  const client = (): KubeClient =>
+    createKubeClient({
+      endpoint: { from: 'token', server: url, ca: caPem, token },
+      userAgent: 'taproot-test',
+      random: systemRandom,
+      rate: { perSecond: 1_000, burst: 1_000 },
+    })
+  const api = client()
+  let writes = 0
+  const working = counting(client(), () => (writes += 1))
+  const leaseApi = client()
+  const mirror = { enabled: false, namespace: 'default', rootGroups: [], limit: 10_000, ...options.mirror }
+  const { services } = server.running.engine
+  const signal = AbortSignal.timeout(600_000)
+  const running = new Set<RunningController>()
+  const begin = (): RunningController => {
+    const stopping = new AbortController()
+    const controller = startController(
+      {
+        api: working,
+        leaseApi,
+        services,
+        cluster: { id: clusterId, issuer: 'https://kubernetes.default.svc.cluster.local' },
+        mirror,
+        lease: { namespace: 'default', name: 'taproot-controller' },
+        instance: freshName('controller'),
+        clock: systemClock,
+        random: systemRandom,
+        log: services.log,
+        observer: noObserver,
+      },
+      stopping.signal,
+    )
+    const started = {
+      controller,
+      async stop() {
+        stopping.abort(new Error('stopped'))
+        await controller.ended
+        running.delete(started)
+      },
+    }
+    running.add(started)
+    return started
+  }
+  begin()
+  const object = async (type: TestType, namespace: string, name: string): Promise<PlatformObject> => {
+    const found = await api.get(objectTypes[type], { namespace, name }, signal)
+    if (found === undefined) throw new Error(`no ${type} ${namespace}/${name}`)
+    return found as PlatformObject
+  }
+  return {
+    objects,
+    server,
+    api,
+    object,
+    writes: () => writes,
+    async namespace({ group }, grant = {}) {
+      const name = freshName('ns')
+      await api.create(objectTypes.namespace, { metadata: { name, labels: { tenant: name } } }, signal)
+      if (grant !== false) await api.create(objectTypes.grant, { metadata: { name }, spec: { ...grantOf(name, group), ...grant } }, signal)
+      return name
+    },
+    async put(type, namespace, name, spec, metadata = {}) {
+      await asPerson(api, type, { metadata: { namespace, name, ...metadata }, spec }, signal)
+    },
+    until: (type, namespace, name, reason) =>
+      vi.waitFor(async () => {
+        const found = await object(type, namespace, name)
+        const ready = found.status?.conditions?.find((condition) => condition.type === 'Ready')
+        expect({ reason: ready?.reason, message: ready?.message, generation: found.status?.observedGeneration }).toMatchObject({
+          reason,
+          generation: found.metadata.generation,
+        })
+        return found
+      }, patience),
+    gone: (type, namespace, name) => vi.waitFor(async () => expect(await api.get(objectTypes[type], { namespace, name }, signal)).toBeUndefined(), patience),
+    record: (kind, uid) => services.replica.snapshot.get(kind, uid ?? ''),
+    organisation: () => makeOrganisation(server),
+    startController: begin,
+    async stop() {
+      await Promise.all([...running].map((one) => one.stop()))
+      await Promise.all([api.close(), working.close(), leaseApi.close()])
+      await server.stop()
+      await objects.stop()
+    },
+  }
+}
+
+/** All that a namespace may be granted in a group. */
+export function grantOf(namespace: string, groupUid: string): Readonly<Record<string, unknown>> {
+  return {
+    namespaceSelector: { matchNames: [namespace] },
+    groupUid,
+    allowedKinds: ['PlatformGroup', 'PlatformIdentity', 'PlatformRole', 'PlatformRoleBinding', 'PlatformRepo'],
+    maxRole: { builtIn: 'owner' },
+  }
+}
+
+/** Creates the object, or puts its spec in place of the one that it has. */
+async function asPerson(api: KubeApi, type: TestType, draft: ObjectDraft, signal: AbortSignal): Promise<void> {
+  const { name, namespace } = draft.metadata
+  const ref = { name, ...(namespace === undefined ? {} : { namespace }) }
+  const found = await api.get(objectTypes[type], ref, signal)
+  if (found === undefined) await api.create(objectTypes[type], draft, signal)
+  else await api.patch(objectTypes[type], ref, { spec: draft.spec }, signal)
+}
+
+/** A record's uid, which a test knows to be there. */
+export function uidOf(object: PlatformObject): Uid {
+  const uid = object.status?.uid
+  if (uid === undefined) throw new Error(`${object.metadata.name} has no record`)
+  return uid as Uid
+}
