@@ -2,12 +2,8 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Command, Option } from 'commander'
 import type { Role } from './config/config.ts'
-<<<<<<< HEAD
-import { runApi, runDev, runRegistry } from './run.ts'
-import { initSecretsCommand } from './init-secrets/command.ts'
-=======
 import { runApi, runController, runDev, runRegistry } from './run.ts'
->>>>>>> main
+import { initSecretsCommand } from './init-secrets/command.ts'
 import { pullTokenCommand } from './pull-token/command.ts'
 import { collectGarbage, parseHours, type CollectGarbageOptions } from './collect-garbage.ts'
 import { printConfig } from './print-config.ts'

@@ -71,6 +71,8 @@ describeWithPart('helm', 'values', () => {
       ? ['api', 'registry']
       : ['api']
     for (const role of roles) expect((await loadRendered(map?.['data']['taproot.yaml'], role)).warnings).toEqual([])
+    const ofController = map?.['data']['controller.yaml']
+    if (ofController !== undefined) expect((await loadRendered(ofController, 'controller')).config.kubernetes.lease.namespace).toBe('platform')
   })
 
   test('the operator is the service account of the release, whose tokens the cluster signs', { timeout: patience }, async () => {

@@ -27,7 +27,9 @@ const kubernetes = section('The cluster, as Taproot knows it.', {
     'https://kubernetes.default.svc/openid/v1/jwks',
     httpUrl,
   ),
-  clusterId: text('Name of this cluster in `managedBy`; the uid of the namespace kube-system if empty.'),
+  clusterId: text('Name of this cluster in `managedBy`; the uid of the namespace kube-system if empty.', '', {
+    pattern: '^([a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?)?$',
+  }),
   mirror: section('Read-only objects of what the API owns.', {
     enabled: flag('Whether there are any.', true),
     namespace: text("Where they are; the release's namespace if empty. It must be there.", '', name),

@@ -88,6 +88,7 @@ issuers:
 {{- /* What the controller has beside it. */ -}}
 {{- define "taproot.controllerConfig" -}}
 kubernetes:
+  issuer: {{ .Values.kubernetes.issuer }}
   {{- with .Values.kubernetes.clusterId }}
   clusterId: {{ . | quote }}
   {{- end }}
