@@ -11,6 +11,8 @@ export interface ControllerRight {
   readonly needs: string
   /** Only with `kubernetes.pullSecrets.enabled`. */
   readonly pullSecrets?: true
+  /** Used so seldom that a test would have to wait for it. */
+  readonly seldom?: true
 }
 
 const kinds = ['platformgroups', 'platformidentities', 'platformrepos', 'platformrolebindings', 'platformroles']
@@ -35,7 +37,7 @@ export const controllerRights: readonly ControllerRight[] = [
   { where: 'cluster', group: '', resource: 'namespaces', verbs: ['list', 'watch'], needs: 'grants select namespaces by their labels' },
   { where: 'cluster', group: '', resource: 'namespaces', verbs: ['get'], needs: 'a namespace that is being deleted is known as one; the cluster has an id' },
   { where: 'cluster', group: 'events.k8s.io', resource: 'events', verbs: ['create'], needs: 'kubectl describe says what happened' },
-  { where: 'cluster', group: 'events.k8s.io', resource: 'events', verbs: ['patch'], needs: 'what happens again is counted' },
+  { where: 'cluster', group: 'events.k8s.io', resource: 'events', verbs: ['patch'], needs: 'what happens again is counted, once a minute', seldom: true },
   {
     where: 'cluster',
     group: '',
