@@ -17,7 +17,10 @@ COPY src src
 # Modules compiled once, for the user that runs them: a start takes half the time.
 RUN install -d -o 65532 -g 65532 .compile-cache
 USER 65532:65532
-RUN NODE_COMPILE_CACHE=/app/.compile-cache node bin/taproot.js --version && chmod -R a+rX .compile-cache
+RUN export NODE_COMPILE_CACHE=/app/.compile-cache \
+    && node bin/taproot.js --version \
+    && node --eval "await import('/app/src/cmd/run.ts'); await import('/app/src/cmd/controller-role.ts')" \
+    && chmod -R a+rX .compile-cache
 
 FROM ${BASE}
 ARG VERSION
@@ -28,7 +31,9 @@ LABEL org.opencontainers.image.title="taproot" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 COPY --from=build /app /app
-RUN ln -s /app/bin/taproot.js /usr/local/bin/taproot && install -d -o 65532 -g 65532 /var/lib/taproot
+RUN ln -s /app/bin/taproot.js /usr/local/bin/taproot \
+    && ln -s /app/bin/kubectl-taproot.js /usr/local/bin/kubectl-taproot \
+    && install -d -o 65532 -g 65532 /var/lib/taproot
 ENV NODE_ENV=production NODE_COMPILE_CACHE=/app/.compile-cache HOME=/var/lib/taproot
 WORKDIR /var/lib/taproot
 USER 65532:65532

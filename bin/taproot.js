@@ -1,32 +1,4 @@
 #!/usr/bin/env node
-// Starts the command on the pinned Node where it is installed, else on this one; needs no build.
-import { spawn } from 'node:child_process'
-import { existsSync } from 'node:fs'
-import { join } from 'node:path'
+import { launch } from './launch.js'
 
-const root = join(import.meta.dirname, '..')
-const pinned = join(root, 'node_modules', '.bin', 'node')
-const node = existsSync(pinned) ? pinned : process.execPath
-const args = ['--disable-warning=ExperimentalWarning', join(root, 'src', 'cmd', 'taproot.ts'), ...process.argv.slice(2)]
-
-if (node === process.execPath && !process.features.typescript) {
-  process.stderr.write(`taproot: Node ${process.versions.node} is too old: run "npm install" in ${root}, which brings the right one\n`)
-  process.exit(1)
-}
-if (typeof process.execve === 'function') process.execve(node, [node, ...args], process.env)
-else forward(spawn(node, args, { stdio: 'inherit' }))
-
-/** Makes this process a shell around `child`: signals go in; its exit code or fatal signal comes out. */
-function forward(child) {
-  const signals = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT', 'SIGUSR1', 'SIGUSR2']
-  for (const signal of signals) process.on(signal, () => child.kill(signal))
-  child.on('error', (error) => {
-    process.stderr.write(`taproot: can't start ${node}: ${error.message}\n`)
-    process.exit(1)
-  })
-  child.on('exit', (code, signal) => {
-    if (signal === null) process.exit(code ?? 1)
-    for (const name of signals) process.removeAllListeners(name)
-    process.kill(process.pid, signal)
-  })
-}
+launch('taproot.ts', 'taproot')

@@ -1,5 +1,4 @@
 import { existsSync } from 'node:fs'
-import { InvalidArgumentError } from 'commander'
 import { Collector, isEmbedded, type Collected } from '../registry/collect/collector.ts'
 import type { Config } from './config/config.ts'
 import { loadConfig } from './config/load-config.ts'
@@ -15,13 +14,6 @@ export interface CollectGarbageOptions {
   readonly config?: string
   readonly dryRun?: boolean
   readonly graceHours?: number
-}
-
-/** A number of hours, 0 included. Throws InvalidArgumentError. */
-export function parseHours(text: string): number {
-  const hours = Number(text)
-  if (text.trim() === '' || !Number.isFinite(hours) || hours < 0) throw new InvalidArgumentError('It is a number of hours, 0 or more.')
-  return hours
 }
 
 function words(collected: Collected, orphans: { manifests: number; blobs: number } | undefined, dryRun: boolean): string {

@@ -1,13 +1,13 @@
-import { readFileSync } from 'node:fs'
-import { join } from 'node:path'
 import { Command, Option } from 'commander'
+import { clientCommands } from './client-program.ts'
 import type { Role } from './config/config.ts'
-import { runApi, runController, runDev, runRegistry } from './run.ts'
 import { initSecretsCommand } from './init-secrets/command.ts'
 import { pullTokenCommand } from './pull-token/command.ts'
-import { collectGarbage, parseHours, type CollectGarbageOptions } from './collect-garbage.ts'
+import type { CollectGarbageOptions } from './collect-garbage.ts'
+import { parseHours } from './parse-hours.ts'
 import { printConfig } from './print-config.ts'
-import { printDevToken } from './print-dev-token.ts'
+import { reportFault } from './report-fault.ts'
+import { version } from './version.ts'
 
 const configOption = (): Option => new Option('--config <file>', 'YAML file with settings; TAPROOT_* variables win over it')
 
@@ -23,14 +23,7 @@ function collectClaim(text: string, claims: Record<string, string>): Record<stri
   return { ...claims, [text.slice(0, at)]: text.slice(at + 1) }
 }
 
-/** As package.json has it. */
-function version(): string {
-  // Our own file: it has a version.
-  const { version: text } = JSON.parse(readFileSync(join(import.meta.dirname, '..', '..', 'package.json'), 'utf8')) as { version: string }
-  return text
-}
-
-/** The command `taproot`. Ends the process with 0, or with 1 after one line per fault on standard error. */
+/** The command `taproot`. Ends the process with 0, or with 1 after one line per fault on standard error; what asks an API has exit codes of its own (client-command.ts). Servers are loaded when one is started: a person at a terminal does not wait for them. */
 export async function main(argv: readonly string[]): Promise<void> {
   const program = new Command('taproot')
     .description('A platform control plane for organisations that run container registries: groups, identities, roles and role bindings.')
@@ -40,22 +33,22 @@ export async function main(argv: readonly string[]): Promise<void> {
     .command('dev')
     .description('run everything in one process on the embedded store, with a development token issuer and a demo group')
     .addOption(configOption())
-    .action((options: { config?: string }) => runDev(options))
+    .action(async (options: { config?: string }) => (await import('./run.ts')).runDev(options))
   program
     .command('api')
     .description('serve the platform API: REST and gRPC on api.port, health and metrics on ops.port')
     .addOption(configOption())
-    .action((options: { config?: string }) => runApi(options))
+    .action(async (options: { config?: string }) => (await import('./run.ts')).runApi(options))
   program
     .command('registry')
     .description('serve the registry host on registry.port: tokens, the OCI distribution API, tag history; health and metrics on ops.port')
     .addOption(configOption())
-    .action((options: { config?: string }) => runRegistry(options))
+    .action(async (options: { config?: string }) => (await import('./run.ts')).runRegistry(options))
   program
     .command('controller')
     .description('bring records and Kubernetes objects in step, both ways; health and metrics on ops.port')
     .addOption(configOption())
-    .action((options: { config?: string }) => runController(options))
+    .action(async (options: { config?: string }) => (await import('./run.ts')).runController(options))
   program
     .command('token')
     .description('print an OIDC token of the development issuer')
@@ -63,9 +56,12 @@ export async function main(argv: readonly string[]): Promise<void> {
     .option('--audience <text>', "the token's audience; baseUrl if absent")
     .addOption(new Option('--claim <name=value>', 'a further claim; may be repeated').argParser(collectClaim).default({}, 'none'))
     .addOption(configOption())
-    .action((options: { subject: string; audience?: string; claim: Record<string, string>; config?: string }) => printDevToken(options))
+    .action(async (options: { subject: string; audience?: string; claim: Record<string, string>; config?: string }) =>
+      (await import('./print-dev-token.ts')).printDevToken(options),
+    )
   program.addCommand(pullTokenCommand(configOption))
   program.addCommand(initSecretsCommand())
+  for (const command of clientCommands(program.name())) program.addCommand(command)
   program
     .command('collect-garbage')
     .description(
@@ -75,7 +71,7 @@ export async function main(argv: readonly string[]): Promise<void> {
     .option('--grace-hours <hours>', 'how long what nothing needs is kept; registry.collect.graceHours if absent', parseHours)
     .addOption(new Option('--role <role>', 'whose settings').choices(['registry', 'dev']).default('dev'))
     .addOption(configOption())
-    .action((options: CollectGarbageOptions) => collectGarbage(options))
+    .action(async (options: CollectGarbageOptions) => (await import('./collect-garbage.ts')).collectGarbage(options))
   program
     .command('config')
     .description('print the effective configuration as YAML, secrets masked')
@@ -85,7 +81,6 @@ export async function main(argv: readonly string[]): Promise<void> {
   try {
     await program.parseAsync(argv)
   } catch (error) {
-    process.stderr.write(`taproot: ${error instanceof Error ? error.message.replaceAll('\n', '\ntaproot: ') : String(error)}\n`)
-    process.exitCode = 1
+    reportFault(program.name(), error)
   }
 }

@@ -22,7 +22,6 @@ import type { Config } from './config/config.ts'
 import { withSetting } from './setting-error.ts'
 import { runBackground } from './background.ts'
 import { createBackgroundMetrics } from './background-metrics.ts'
-import { startControllerRole } from './controller-role.ts'
 import { createReplica, startEngine, type Engine } from './engine.ts'
 import { documentRoutes } from './http-routes.ts'
 import { closeHttp, listenHttp, openPort } from './open-port.ts'
@@ -238,6 +237,8 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
       ports.push(served)
     }
     if (serves.includes('controller')) {
+      // Its client of Kubernetes takes seconds to load: the other roles do without.
+      const { startControllerRole } = await import('./controller-role.ts')
       const controller = await startControllerRole({ config, engine, registry, log, clock }, stopping.signal)
       cleanups.add(() => controller.ended)
       await controller.synced(signal)

@@ -57,7 +57,7 @@ async function standIns(): Promise<{ substitute: (text: string) => string; env: 
     substitute: (text) =>
       text
         .replace(/\b\d{4}\b/g, (digits) => standIn.get(Number(digits)) ?? digits)
-        .replace(/^npm start|npm run --silent taproot -- (?:pull-)?token/gm, `${development} $&`),
+        .replace(/^npm start|npm run --silent taproot -- (?:pull-)?token|\.\/bin\/taproot\.js/gm, `${development} $&`),
     env: {
       ETCD_LISTEN_CLIENT_URLS: etcd,
       ETCD_ADVERTISE_CLIENT_URLS: etcd,

@@ -13,16 +13,23 @@ const skipped = missing.length > 0 && process.env['REQUIRE_ALL_PARTS'] !== '1'
 const describeForReaders = describe.skipIf(skipped)
 const options = skipped ? { meta: { missingPart: `not installed: ${missing.join(', ')}` } } : {}
 
-const readme = readFileSync(join(import.meta.dirname, '..', '..', 'README.md'), 'utf8')
+/** The title of a page's tests. */
+const title = missing.length === 0 ? 'the commands of $page, as printed' : `the commands of $page (missing: ${missing.join(', ')})`
+/** The sections whose commands are run as they are printed, in this order. */
+const pages = [
+  { page: 'README.md', headings: ['Ten minutes with curl', 'Push an image', 'Run on etcd'] },
+  { page: 'docs/cli.md', headings: ['Try it'] },
+] as const
 
 function describeWithParts([name, ...others]: readonly Parameters<typeof describeWithPart>[0][], title: string, body: () => void): void {
   if (name === undefined) body()
   else describeWithPart(name, others.length === 0 ? title : `with ${name}`, () => describeWithParts(others, title, body))
 }
 
-/** One terminal for all sections: the later one goes on where the earlier one ended, as for a reader. */
-describeWithParts(['etcd', 'grpcurl', 'crane'], 'the README', () => {
-  describe(missing.length === 0 ? 'its commands, as printed' : `its commands (missing: ${missing.join(', ')})`, () => {
+/** One terminal for all sections of a page: the later one goes on where the earlier one ended, as for a reader. */
+describeWithParts(['etcd', 'grpcurl', 'crane'], 'the pages', () => {
+  describe.each(pages)(title, ({ page, headings }) => {
+    const text = readFileSync(join(import.meta.dirname, '..', '..', page), 'utf8')
     let terminal: Terminal
     let broken = false
     beforeAll(async () => {
@@ -41,9 +48,9 @@ describeWithParts(['etcd', 'grpcurl', 'crane'], 'the README', () => {
       expect(outputDifferences(terminal.asShown(shown ?? ''), stdout)).toEqual([])
     }
 
-    for (const heading of ['Ten minutes with curl', 'Push an image', 'Run on etcd']) {
+    for (const heading of headings) {
       describeForReaders(heading, options, () => {
-        readmeSteps(readme, heading).forEach((step, at) => {
+        readmeSteps(text, heading).forEach((step, at) => {
           it(`${at + 1}: ${step.title}`, { timeout: 90_000 }, async ({ skip }) => {
             if (broken) skip('an earlier step failed')
             broken = true

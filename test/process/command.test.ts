@@ -21,7 +21,8 @@ describe('taproot --help', () => {
   test('names every command and how settings are given, with variables that exist', async () => {
     const { code, stdout, stderr } = await run(['--help'])
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
-    for (const command of ['dev', 'api', 'registry', 'token', 'pull-token', 'config']) expect(stdout).toMatch(new RegExp(`^  ${command} .*\\S`, 'm'))
+    for (const command of ['dev', 'api', 'registry', 'token', 'pull-token', 'get', 'tree', 'whoami', 'config'])
+      expect(stdout).toMatch(new RegExp(`^  ${command} .*\\S`, 'm'))
     expect(stdout).toContain('--config')
     const named = stdout.match(/TAPROOT_[A-Z0-9_]+(?==)/g) ?? []
     expect(named.length).toBeGreaterThan(0)

@@ -1,3 +1,4 @@
+import { clientVariables } from '../client/variables.ts'
 import { nearestName } from './nearest-name.ts'
 import { settings, variablePrefix, type Setting } from './setting.ts'
 
@@ -17,13 +18,16 @@ export const serviceLinksAdvice = 'Kubernetes sets it for a Service of that name
 /** Variables that Kubernetes makes for a Service, e.g. TAPROOT_API_SERVICE_HOST, TAPROOT_API_PORT_8080_TCP_ADDR. */
 const serviceVariable = /(^|_)SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)$|(^|_)PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$/
 
+/** Meant for the client commands, which share the prefix. */
+const notSettings: ReadonlySet<string> = new Set(Object.values(clientVariables))
+
 /** Reads all `TAPROOT_*` variables. An empty variable is as if absent. Lists are separated by commas or, as lists of objects always, JSON. */
 export function readEnvironment(env: Environment): EnvironmentValues {
   const byVariable = new Map(settings.map((setting) => [setting.variable, setting]))
   const values = new Map<Setting, unknown>()
   const warnings: string[] = []
   for (const name of Object.keys(env)
-    .filter((candidate) => candidate.startsWith(variablePrefix))
+    .filter((candidate) => candidate.startsWith(variablePrefix) && !notSettings.has(candidate))
     .toSorted()) {
     const setting = byVariable.get(name)
     const given = env[name]?.trim() ?? ''

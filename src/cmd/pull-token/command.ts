@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import { Command, Option } from 'commander'
 import { loadConfig } from '../config/load-config.ts'
 import { createPlatformClient } from '../client/platform-client.ts'
+import { alignedLine, columnWidths } from '../client/table.ts'
 import { systemClock, systemRandom } from '../runtime.ts'
 import {
   createPullToken,
@@ -94,6 +95,6 @@ function printList({ json }: ClientOptions, tokens: readonly PullToken[]): void 
     return
   }
   const rows = [['USER NAME', 'NAME', 'EXPIRES', 'LAST SEEN'], ...tokens.map((one) => [one.uid, one.name, one.expirationTime, one.lastSeenTime])]
-  const widths = [0, 1, 2].map((column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)))
-  for (const row of rows) process.stdout.write(`${row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join('  ')}\n`)
+  const widths = columnWidths(rows)
+  for (const row of rows) process.stdout.write(`${alignedLine(row, widths)}\n`)
 }

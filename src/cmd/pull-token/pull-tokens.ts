@@ -1,8 +1,9 @@
 import { createPasswordToken } from '../../authn/password-token.ts'
 import { builtInRoles } from '../../core/roles.ts'
 import { randomHex, type Clock, type Random } from '../../core/runtime.ts'
-import { ClientError, textOf, type Json, type PlatformClient } from '../client/platform-client.ts'
-import { findGroup } from '../client/find-group.ts'
+import { ClientError, textOf, type Json } from '../client/client-error.ts'
+import type { PlatformClient } from '../client/platform-client.ts'
+import { findGroup } from '../client/places.ts'
 
 /** A pull token: an identity with static keys and a binding to `registry.pull` (rules 10). */
 export interface PullToken {
@@ -84,8 +85,7 @@ export async function listPullTokens({ client, registry }: PullTokensOptions, gr
 /** Deletes a pull token: it is refused from then on. Rejects with ClientError, also for an identity that is no pull token. */
 export async function revokePullToken({ client, registry }: PullTokensOptions, uid: string): Promise<void> {
   const path = `/iam/v2/identities/${uid}`
-  if (!isPullToken(await client.call({ method: 'GET', path }), registry))
-    throw new ClientError(`${uid} is an identity, but no pull token of ${registry}`, undefined)
+  if (!isPullToken(await client.call({ method: 'GET', path }), registry)) throw new ClientError(`${uid} is an identity, but no pull token of ${registry}`)
   await client.call({ method: 'DELETE', path })
 }
 

@@ -1,0 +1,114 @@
+import { isJson, textOf, type Json } from './client-error.ts'
+
+/** One column of a table. */
+export interface Column {
+  readonly head: string
+  /** Where in the record's JSON the value is: `claimMatch.issuer`; of several, the first that is there. */
+  readonly at: readonly string[]
+  readonly form: keyof typeof forms
+}
+
+/** How a kind is shown besides its fields. */
+interface Presentation {
+  /** The short name of its Kubernetes objects. */
+  readonly short?: string
+  readonly columns: readonly Column[]
+}
+
+const longestText = 60
+
+/** What a cell shows of a value. */
+const forms = {
+  text: (value: unknown) => plainText(value),
+  /** Cut where it is long: for words of people. */
+  words: (value: unknown) => cut(plainText(value), longestText),
+  /** Since when, as `5m`. */
+  age: (value: unknown, nowMs: number) => ageText(nowMs - Date.parse(textOf(value))),
+  count: (value: unknown) => String(Array.isArray(value) ? value.length : 0),
+  /** As much of a digest as tells builds apart. */
+  digest: (value: unknown) => textOf(value).slice(0, 'sha256:'.length + 12),
+} as const satisfies Record<string, (value: unknown, nowMs: number) => string>
+
+const column = (head: string, at: string | readonly string[], form: Column['form'] = 'text'): Column => ({ head, at: [at].flat(), form })
+
+const name = column('NAME', 'name')
+const uid = column('UID', 'uid')
+const age = column('AGE', 'createTime', 'age')
+const description = column('DESCRIPTION', 'description', 'words')
+const issuer = column('ISSUER', ['claimMatch.issuer', 'claimMatch.issuerPattern', 'staticKeys.issuer'])
+const subject = column('SUBJECT', ['claimMatch.subject', 'claimMatch.subjectPattern', 'staticKeys.subject', 'awsIdentity.awsAccount', 'servicePrincipal'])
+
+/** Kinds that are not here show what all have. */
+const presentations: Readonly<Record<string, Presentation>> = {
+  Group: { short: 'pg', columns: [name, uid, age, description] },
+  Identity: { short: 'pid', columns: [name, uid, issuer, subject, column('LAST SEEN', 'lastSeenTime', 'age'), age] },
+  Role: { short: 'prole', columns: [name, uid, column('CAPABILITIES', 'capabilities', 'count'), age, description] },
+  RoleBinding: {
+    short: 'prb',
+    columns: [
+      column('ROLE', 'role.name'),
+      column('IDENTITY', ['identity.name', 'identity.email', 'identity.subject', 'identity.uid']),
+      column('GROUP', 'group.name'),
+      uid,
+      age,
+    ],
+  },
+  Repo: { short: 'prepo', columns: [name, uid, age, description] },
+  Tag: {
+    short: 'ptag',
+    columns: [name, column('DIGEST', 'digest', 'digest'), column('DEPRECATED', 'deprecated'), column('UPDATED', 'updateTime', 'age'), uid],
+  },
+  IdentityProvider: { short: 'pidp', columns: [name, uid, column('ISSUER', 'oidc.issuer'), age] },
+  GroupInvite: { short: 'pinv', columns: [uid, column('ROLE', 'role.name'), column('EMAIL', 'email'), column('EXPIRES', 'expirationTime'), age] },
+  ExternalGroupRoleMapping: { columns: [uid, column('EXTERNAL GROUP', 'externalGroupId', 'words'), column('ROLE UID', 'roleUid'), age] },
+  Subscription: { short: 'psub', columns: [uid, column('SINK', 'sink'), age] },
+  Advisory: { short: 'padv', columns: [column('ADVISORY', 'advisoryId'), column('ARTIFACT', 'artifactName'), column('COMPONENT', 'componentName'), uid, age] },
+}
+
+const others: readonly Column[] = [name, column('UID', ['uid', 'id', 'docId']), age]
+
+/** The short name of each kind that has one. */
+export const shortNames: Readonly<Record<string, string | undefined>> = Object.fromEntries(
+  Object.entries(presentations).map(([kind, { short }]) => [kind, short]),
+)
+
+/** The columns of a kind's table. */
+export function columnsOf(kind: string): readonly Column[] {
+  return presentations[kind]?.columns ?? others
+}
+
+/** A record's cell; empty where it has no such value. Characters that steer terminals are shown as spaces. */
+export function cellOf(record: Json, { at, form }: Column, nowMs: number): string {
+  const value = at.map((path) => valueAt(record, path)).find((found) => found !== undefined && found !== '')
+  return value === undefined ? '' : forms[form](value, nowMs)
+}
+
+/** Text without what steers a terminal or turns its direction: names and messages come from other people. */
+export function printable(text: string): string {
+  return text.replaceAll(/[\p{Cc}\p{Bidi_Control}\u2028\u2029]/gu, ' ')
+}
+
+/** A span of time in one unit: `45s`, `5m`, `20h`, `12d`. Empty where it is none. */
+export function ageText(ms: number): string {
+  if (Number.isNaN(ms)) return ''
+  const seconds = Math.max(0, Math.floor(ms / 1000))
+  if (seconds < 120) return `${seconds}s`
+  const minutes = Math.floor(seconds / 60)
+  if (minutes < 180) return `${minutes}m`
+  const hours = Math.floor(minutes / 60)
+  if (hours < 48) return `${hours}h`
+  return `${Math.floor(hours / 24)}d`
+}
+
+function valueAt(record: Json, path: string): unknown {
+  return path.split('.').reduce<unknown>((at, step) => (isJson(at) ? at[step] : undefined), record)
+}
+
+function plainText(value: unknown): string {
+  return printable(typeof value === 'string' ? value : JSON.stringify(value))
+}
+
+function cut(text: string, length: number): string {
+  const characters = [...text]
+  return characters.length <= length ? text : `${characters.slice(0, length - 1).join('')}…`
+}

@@ -1,0 +1,86 @@
+import { textOf, type Json } from './client-error.ts'
+import { cellOf, columnsOf, type Column } from './columns.ts'
+import type { ClientKind } from './kinds.ts'
+import { jsonText, yamlText, type Output } from './output.ts'
+import { alignedLine, columnWidths } from './table.ts'
+
+/** The forms that records are printed in. */
+export const recordFormats = ['table', 'json', 'yaml', 'name'] as const
+
+/** See recordFormats. */
+export type RecordFormat = (typeof recordFormats)[number]
+
+/** What the records are printed to and as. */
+export interface RecordPrinting {
+  readonly output: Output
+  readonly kind: ClientKind
+  readonly nowMs: number
+}
+
+/**
+ * Prints records as they come, page by page: `json` is one array, `yaml` one sequence, `name` the uid of each on a line of its own. The first page decides how wide a table's columns are.
+ * Resolves to how many there were.
+ */
+export async function printRecords(pages: AsyncIterable<readonly Json[]>, format: RecordFormat, printing: RecordPrinting): Promise<number> {
+  const form = formOf(format, printing)
+  let count = 0
+  for await (const page of pages) {
+    if (page.length === 0) continue
+    await printing.output.write(form.page(page, count === 0))
+    count += page.length
+  }
+  const end = form.end(count)
+  if (end !== '') await printing.output.write(end)
+  return count
+}
+
+/** Prints one record; `json` and `yaml` are the record itself. */
+export async function printRecord(record: Json, format: RecordFormat, printing: RecordPrinting): Promise<void> {
+  if (format === 'json') await printing.output.write(`${jsonText(record)}\n`)
+  else if (format === 'yaml') await printing.output.write(yamlText(record))
+  else await printing.output.write(formOf(format, printing).page([record], true))
+}
+
+interface Form {
+  page(records: readonly Json[], first: boolean): string
+  end(count: number): string
+}
+
+function formOf(format: RecordFormat, printing: RecordPrinting): Form {
+  return {
+    table: () => tableForm(printing),
+    json: () => jsonForm,
+    yaml: () => yamlForm,
+    name: () => nameForm,
+  }[format]()
+}
+
+const jsonForm: Form = {
+  page: (records, first) => records.map((record, at) => `${first && at === 0 ? '[\n' : ',\n'}${jsonText(record).replaceAll(/^/gm, '  ')}`).join(''),
+  end: (count) => (count === 0 ? '[]\n' : '\n]\n'),
+}
+
+const yamlForm: Form = {
+  page: (records) => yamlText(records),
+  end: (count) => (count === 0 ? '[]\n' : ''),
+}
+
+const nameForm: Form = {
+  page: (records) => records.map((record) => `${['uid', 'id', 'docId'].map((member) => textOf(record[member])).find((text) => text !== '') ?? ''}\n`).join(''),
+  end: () => '',
+}
+
+function tableForm({ output, kind, nowMs }: RecordPrinting): Form {
+  const columns: readonly Column[] = columnsOf(kind.kind)
+  let widths: readonly number[] = []
+  return {
+    page(records, first) {
+      const rows = records.map((record) => columns.map((column) => cellOf(record, column, nowMs)))
+      const heads = columns.map(({ head }) => head)
+      if (first) widths = columnWidths([heads, ...rows])
+      const body = rows.map((row) => `${alignedLine(row, widths)}\n`).join('')
+      return first ? `${output.style('bold', alignedLine(heads, widths))}\n${body}` : body
+    },
+    end: () => '',
+  }
+}

@@ -1,0 +1,8 @@
+/** What the client commands read from the environment where the option is absent. None is a setting of a server. */
+export const clientVariables = {
+  server: 'TAPROOT_SERVER',
+  token: 'TAPROOT_TOKEN',
+  tokenFile: 'TAPROOT_TOKEN_FILE',
+  identity: 'TAPROOT_IDENTITY',
+  caFile: 'TAPROOT_CA_FILE',
+} as const

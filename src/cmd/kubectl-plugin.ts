@@ -1,0 +1,21 @@
+import { Command } from 'commander'
+import { exitCodes } from './client/client-command.ts'
+import { clientCommands } from './client-program.ts'
+import { reportFault } from './report-fault.ts'
+import { version } from './version.ts'
+
+const program = 'kubectl taproot'
+
+/** The command `kubectl taproot`: what `taproot` asks an API, under kubectl's name. Ends the process with the exit codes of client commands. */
+export async function kubectlPlugin(argv: readonly string[]): Promise<void> {
+  const command = new Command(program)
+    .description('Groups of a Taproot, and what hangs in them.')
+    .version(version(), '--version', 'print the version')
+    .exitOverride((error) => process.exit(error.exitCode === 0 ? 0 : exitCodes.usage))
+  for (const one of clientCommands(program)) command.addCommand(one)
+  try {
+    await command.parseAsync(argv)
+  } catch (error) {
+    reportFault(program, error)
+  }
+}

@@ -1,0 +1,64 @@
+import { describe, expect, test } from 'vitest'
+import { columnsOf } from '../../../src/cmd/client/columns.ts'
+import { clientKinds, findKind } from '../../../src/cmd/client/kinds.ts'
+import { UsageError } from '../../../src/cmd/client/usage-error.ts'
+import { methods } from '../../../src/core/schema.ts'
+
+describe('kinds', () => {
+  test('there is one for every list of the schema, each with names of its own', () => {
+    const listed = methods.filter(({ verb }) => verb === 'list').map(({ kind }) => kind)
+    expect(clientKinds.map(({ kind }) => kind).toSorted()).toEqual(listed.toSorted())
+    const names = clientKinds.flatMap((kind) => kind.names)
+    expect(new Set(names).size).toBe(names.length)
+  })
+
+  test.for([
+    ['groups', 'Group'],
+    ['Group', 'Group'],
+    ['pg', 'Group'],
+    ['roleBindings', 'RoleBinding'],
+    ['role-binding', 'RoleBinding'],
+    ['role_bindings', 'RoleBinding'],
+    ['prb', 'RoleBinding'],
+    ['pid', 'Identity'],
+    ['prole', 'Role'],
+    ['prepo', 'Repo'],
+    ['ptag', 'Tag'],
+    ['pidp', 'IdentityProvider'],
+    ['pinv', 'GroupInvite'],
+    ['psub', 'Subscription'],
+    ['padv', 'Advisory'],
+    ['vulnerability-metadata', 'VulnerabilityMetadata'],
+  ] as const)('%s is %s', ([name, kind]) => {
+    expect(findKind(name).kind).toBe(kind)
+  })
+
+  test('what is no kind is a usage error that names the nearest', () => {
+    expect(() => findKind('identitys')).toThrow(UsageError)
+    expect(() => findKind('identitys')).toThrow('did you mean identit')
+    expect(() => findKind('qqqqqqqqq')).toThrow(/"qqqqqqqqq": get --help/)
+  })
+
+  test('filters are what narrows a list by value', () => {
+    expect(findKind('groups').filters).toEqual(['name'])
+    expect(findKind('rolebindings').filters).toEqual(['identity', 'group', 'role'])
+    expect(findKind('terms')).toMatchObject({ listVariable: 'group', filters: [] })
+  })
+
+  test.each(clientKinds)('$kind: every column is a field of its records', ({ kind }) => {
+    const fields = methods
+      .find((method) => method.verb === 'list' && method.kind === kind)
+      ?.output.fields.find(({ fieldKind }) => fieldKind === 'list')?.message
+    for (const column of columnsOf(kind)) {
+      const found = column.at.some((path) => {
+        let message = fields
+        return path.split('.').every((step) => {
+          const field = message?.fields.find(({ jsonName }) => jsonName === step)
+          message = field?.message
+          return field !== undefined
+        })
+      })
+      expect(found || column.head === 'NAME' || column.head === 'UID' || column.head === 'AGE', `${kind} ${column.head}`).toBe(true)
+    }
+  })
+})
