@@ -41,15 +41,21 @@ export function requireTool(name: 'strace' | 'prlimit'): void {
  * reported as skipped, with the reason in the title; with REQUIRE_ALL_PARTS=1 they fail.
  */
 export function describeWithPart(name: PartName, title: string, body: (path: string) => void): void {
-  const part = ensurePart(name)
-  if ('path' in part) {
-    describe(title, () => body(part.path))
+  describeWithParts([name], title, ({ [name]: path = '' }) => body(path))
+}
+
+/** As `describeWithPart`, for tests that need several: `body` gets the paths by name. The first that is missing is the reason. */
+export function describeWithParts(names: readonly PartName[], title: string, body: (paths: Readonly<Partial<Record<PartName, string>>>) => void): void {
+  const parts = names.map((name) => ({ name, ...ensurePart(name) }))
+  const missing = parts.find((part) => 'reason' in part)
+  if (missing === undefined || !('reason' in missing)) {
+    describe(title, () => body(Object.fromEntries(parts.map((part) => [part.name, 'path' in part ? part.path : '']))))
   } else if (env['REQUIRE_ALL_PARTS'] === '1') {
     test(title, () => {
-      throw new Error(part.reason)
+      throw new Error(missing.reason)
     })
   } else {
-    describe.skip(`${title} (${part.reason})`, { meta: { missingPart: part.reason } }, () => body(''))
+    describe.skip(`${title} (${missing.reason})`, { meta: { missingPart: missing.reason } }, () => body({}))
   }
 }
 

@@ -1,6 +1,19 @@
 // A base image for the Dockerfile where none can be pulled: Debian with the pinned Node and npm. Plain JavaScript for Node 20, no packages.
 import { spawnSync } from 'node:child_process'
-import { chmodSync, copyFileSync, cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, realpathSync, renameSync, rmSync, symlinkSync } from 'node:fs'
+import {
+  chmodSync,
+  copyFileSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  readdirSync,
+  realpathSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+} from 'node:fs'
 import { createHash } from 'node:crypto'
 import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
@@ -32,7 +45,11 @@ export function provideBaseImage(name) {
 /** Other recipe, other Node: other image. */
 function recipeHash() {
   const { node } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')).dependencies
-  return createHash('sha256').update(readFileSync(import.meta.filename)).update(node).digest('hex').slice(0, 16)
+  return createHash('sha256')
+    .update(readFileSync(import.meta.filename))
+    .update(node)
+    .digest('hex')
+    .slice(0, 16)
 }
 
 function make(name, path) {
