@@ -30,7 +30,7 @@ export interface Cluster {
   helm(args: readonly string[]): Promise<string>
   /** Runs either and returns all that it said, also where it fails. */
   client(name: 'kubectl' | 'helm', args: readonly string[]): Promise<KubeClientResult>
-  /** Makes the image of an OCI archive known to the node as `repository:<tag in the archive>`; use it with `imagePullPolicy: Never` or `IfNotPresent`. */
+  /** Makes the image of an OCI archive known to the node as `repository:<tag in the archive>`; for `imagePullPolicy: Never` or `IfNotPresent`. */
   importImage(archive: string, repository: string): Promise<void>
   /** Makes an image of static programs and makes it known to the node. */
   importPrograms(image: ProgramImage): Promise<void>
@@ -44,10 +44,18 @@ export interface Cluster {
   stop(): Promise<void>
 }
 
+/** How it is started. */
+export interface ClusterOptions {
+  /** More flags of kubelet, by name. */
+  readonly kubeletFlags?: Readonly<Record<string, string>>
+}
+
 /** `describe` for tests that need a cluster; where this machine can't provide it they are reported as skipped, or fail with REQUIRE_ALL_PARTS=1. */
 export function describeWithCluster(title: string, body: () => void): void {
   describeWithParts(
     [
+      'base-image',
+      'buildah',
       ...([
         'cni-plugins',
         'containerd',
@@ -71,7 +79,7 @@ export function describeWithCluster(title: string, body: () => void): void {
  * Starts a whole Kubernetes with one node in a network namespace of its own; resolves when the node is ready and names are answered. Takes root on Linux. Throws,
  * everything removed, where a part does not start.
  */
-export async function startCluster(): Promise<Cluster> {
+export async function startCluster(options: ClusterOptions = {}): Promise<Cluster> {
   const place = await claimPlace()
   const stops: (() => Promise<void>)[] = []
   const stop = async (): Promise<void> => {

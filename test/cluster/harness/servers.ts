@@ -10,6 +10,7 @@ import { ServerProcess } from '../../parts/server-process.ts'
 import { run } from './command.ts'
 import { enterNetwork } from './network.ts'
 import type { Place } from './place.ts'
+import { canOverlay } from './storage.ts'
 
 /** The name of the one node. */
 export const nodeName = 'node'
@@ -124,7 +125,7 @@ export async function containerdIn(place: Place): Promise<ServerProcess> {
     ],
   }
   await writeFile(join(networks, 'pods.conflist'), JSON.stringify(pods))
-  await writeFile(file, containerdSettings(place, networks))
+  await writeFile(file, containerdSettings(place, { networks, snapshotter: (await canOverlay()) ? 'overlayfs' : 'native' }))
   const path = [dirname(requirePart('containerd-shim-runc-v2')), dirname(requirePart('runc')), process.env['PATH'] ?? ''].join(delimiter)
   const ctr = requirePart('ctr')
   const isReady = (): Promise<boolean> =>
@@ -135,7 +136,7 @@ export async function containerdIn(place: Place): Promise<ServerProcess> {
   return serverIn(place, { name: 'containerd', flags: { config: file }, env: { PATH: path }, isReady })
 }
 
-function containerdSettings(place: Place, networks: string): string {
+function containerdSettings(place: Place, { networks, snapshotter }: { networks: string; snapshotter: string }): string {
   const folder = (name: string): string => JSON.stringify(join(place.directory, name))
   return `
 version = 3
@@ -146,7 +147,7 @@ address = ${JSON.stringify(containerdSocket(place))}
 [plugins.'io.containerd.nri.v1.nri']
 disable = true
 [plugins.'io.containerd.cri.v1.images']
-snapshotter = 'overlayfs'
+snapshotter = '${snapshotter}'
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
 sandbox = '${pauseImage}'
 [plugins.'io.containerd.cri.v1.runtime']
@@ -175,7 +176,7 @@ export async function kubeletClientFlags(place: Place): Promise<string[]> {
 }
 
 /** Runs pods. After `kubeletClientFlags`. */
-export async function kubeletIn(place: Place, apiserver: KubeApiserver): Promise<ServerProcess> {
+export async function kubeletIn(place: Place, apiserver: KubeApiserver, moreFlags: Readonly<Record<string, string>> = {}): Promise<ServerProcess> {
   const file = join(place.directory, 'kubelet.json')
   const folder = (name: string): string => join(place.directory, name)
   const configuration = {
@@ -211,6 +212,7 @@ export async function kubeletIn(place: Place, apiserver: KubeApiserver): Promise
     'cert-dir': folder('kubelet-certificates'),
     'hostname-override': nodeName,
     'node-ip': place.nodeAddress,
+    ...moreFlags,
   }
   return serverIn(place, { name: 'kubelet', flags, isReady: () => isNodeReady(apiserver) })
 }
