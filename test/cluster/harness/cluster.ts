@@ -40,7 +40,7 @@ export interface Cluster {
   readonly enter: readonly string[]
   /** Pods, events and the last words of all containers: for the message of a failed test. */
   report(): Promise<string>
-  /** Ends every process of the cluster and removes all that it left. */
+  /** Ends every process of the cluster and removes all that it left; nothing the second time. */
   stop(): Promise<void>
 }
 
@@ -82,7 +82,7 @@ export function describeWithCluster(title: string, body: () => void): void {
 export async function startCluster(options: ClusterOptions = {}): Promise<Cluster> {
   const place = await claimPlace()
   const stops: (() => Promise<void>)[] = []
-  const stop = async (): Promise<void> => {
+  const remove = async (): Promise<void> => {
     try {
       // What they have in other places is removed by themselves.
       await Promise.all(stops.splice(0).map((step) => step()))
@@ -90,6 +90,9 @@ export async function startCluster(options: ClusterOptions = {}): Promise<Cluste
       await removeRemains(place)
     }
   }
+  let removal: Promise<void> | undefined
+  // Once only: afterwards the place may be another cluster's.
+  const stop = (): Promise<void> => (removal ??= remove())
   const starts: Promise<void>[] = []
   try {
     await makeCgroups(place.name)
@@ -102,7 +105,7 @@ export async function startCluster(options: ClusterOptions = {}): Promise<Cluste
       schedulerIn(place, apiserver),
       proxyIn(place, apiserver),
       await dnsIn(place, apiserver),
-      await kubeletIn(place, apiserver),
+      await kubeletIn(place, apiserver, options.kubeletFlags),
     ]
     starts.push(manager, ...servers.map((server) => server.start()))
     await Promise.all(starts)
