@@ -1,10 +1,7 @@
-import { existsSync } from 'node:fs'
-import { readdir, readFile } from 'node:fs/promises'
-import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import packageJson from '../../package.json' with { type: 'json' }
 import { describeWithCluster, startCluster, type Cluster } from './harness/cluster.ts'
-import type { Place } from './harness/place.ts'
+import { leftOf } from './harness/left-of.ts'
 import { buildTaprootImage } from './harness/taproot-image.ts'
 
 const ports = { api: 8080, ops: 9090 }
@@ -88,12 +85,12 @@ describeWithCluster('a one-node cluster', () => {
 
   test('leaves nothing when it is stopped with pods in it', async () => {
     await cluster.stop()
-    expect(await remainsOf(cluster.place)).toEqual([])
+    expect(await leftOf(cluster.place)).toEqual([])
   })
 
   test('leaves nothing when a part of it does not start', async () => {
     await expect(startCluster({ kubeletFlags: { 'no-such-flag': 'x' } })).rejects.toThrow('unknown flag: --no-such-flag')
-    expect(await remainsOf(cluster.place)).toEqual([])
+    expect(await leftOf(cluster.place)).toEqual([])
   })
 })
 
@@ -117,13 +114,4 @@ async function orReport<T>(cluster: Cluster, step: () => Promise<T>): Promise<T>
   } catch (error) {
     throw new Error(`${String(error)}\n${await cluster.report()}`, { cause: error })
   }
-}
-
-/** What is left of a cluster on this machine; processes by their commands. */
-async function remainsOf({ name, directory, hostInterface }: Place): Promise<string[]> {
-  const mounts = (await readFile('/proc/self/mountinfo', 'utf8')).split('\n').filter((line) => line.includes(`${directory}/`))
-  const paths = [directory, join('/run/netns', name), join('/sys/class/net', hostInterface), join('/sys/fs/cgroup/memory', name), join('/sys/fs/cgroup', name)]
-  const processes = (await readdir('/proc')).filter((entry) => /^\d+$/.test(entry))
-  const commands = await Promise.all(processes.map((entry) => readFile(join('/proc', entry, 'cmdline'), 'utf8').catch(() => '')))
-  return [...mounts, ...paths.filter((path) => existsSync(path)), ...commands.filter((command) => command.includes(`${directory}/`))]
 }

@@ -2,7 +2,7 @@ import { mkdtemp, readdir, readFile, rm, stat } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { describeWithParts } from '../parts/require-part.ts'
+import { describeWithCluster } from './harness/cluster.ts'
 import { run } from './harness/command.ts'
 import { buildTaprootImage } from './harness/taproot-image.ts'
 
@@ -29,7 +29,7 @@ interface Sbom {
   readonly components: readonly { readonly name: string; readonly version: string }[]
 }
 
-describeWithParts(['base-image', 'buildah'], 'the image', () => {
+describeWithCluster('the image', () => {
   let home = ''
   let manifest: Manifest
   beforeAll(async () => {

@@ -6,7 +6,7 @@ const mounted = '/sys/fs/cgroup'
 const unifiedControllers = ['cpuset', 'cpu', 'io', 'memory', 'pids']
 
 /** Where cgroups of that name are: one folder of version 2, or one for each controller of version 1. */
-async function foldersOf(name: string): Promise<string[]> {
+export async function cgroupFolders(name: string): Promise<string[]> {
   if (isUnified()) return [join(mounted, name)]
   const entries = await readdir(mounted, { withFileTypes: true })
   return entries.filter((entry) => entry.isDirectory() && entry.name !== 'unified').map((entry) => join(mounted, entry.name, name))
@@ -18,7 +18,7 @@ function isUnified(): boolean {
 
 /** Makes a cgroup of that name for every controller, below which kubelet makes those of pods. */
 export async function makeCgroups(name: string): Promise<void> {
-  for (const folder of await foldersOf(name)) {
+  for (const folder of await cgroupFolders(name)) {
     await mkdir(folder)
     if (isUnified()) {
       const all = unifiedControllers.map((controller) => `+${controller}`).join(' ')
@@ -33,14 +33,14 @@ export async function makeCgroups(name: string): Promise<void> {
 
 /** The processes in the cgroups of that name and in those below. */
 export async function processesOfCgroups(name: string): Promise<number[]> {
-  const folders = (await Promise.all((await foldersOf(name)).map(treeOf))).flat()
+  const folders = (await Promise.all((await cgroupFolders(name)).map(treeOf))).flat()
   const lists = await Promise.all(folders.map((folder) => readFile(join(folder, 'cgroup.procs'), 'utf8').catch(() => '')))
   return lists.flatMap((list) => list.split('\n').filter((line) => line !== '')).map(Number)
 }
 
 /** Removes the cgroups of that name, in which no process may be any more. */
 export async function removeCgroups(name: string): Promise<void> {
-  for (const folder of await foldersOf(name)) for (const below of (await treeOf(folder)).reverse()) await rmdir(below)
+  for (const folder of await cgroupFolders(name)) for (const below of (await treeOf(folder)).reverse()) await rmdir(below)
 }
 
 /** The folder and all below, parents first; none where it is not there. */

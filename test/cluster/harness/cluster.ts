@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { startKubeApiserver, type KubeApiserver } from '../../parts/kube-apiserver.ts'
 import { mustRunKubeClient, runKubeClient, type KubeClientResult } from '../../parts/kube-client.ts'
 import { startKubeControllerManager } from '../../parts/kube-controller-manager.ts'
-import { describeWithParts, requirePart } from '../../parts/require-part.ts'
+import { describeUnless, describeWithParts, requirePart } from '../../parts/require-part.ts'
 import type { ServerProcess } from '../../parts/server-process.ts'
 import { makeCgroups } from './cgroups.ts'
 import { run } from './command.ts'
@@ -50,29 +50,15 @@ export interface ClusterOptions {
   readonly kubeletFlags?: Readonly<Record<string, string>>
 }
 
+const parts = [
+  ...(['base-image', 'buildah', 'cni-plugins', 'containerd', 'containerd-shim-runc-v2', 'coredns', 'ctr', 'etcd', 'helm', 'ip', 'kube-apiserver'] as const),
+  ...(['kube-controller-manager', 'kube-proxy', 'kube-scheduler', 'kubectl', 'kubelet', 'nft', 'nsenter', 'pause', 'runc'] as const),
+]
+
 /** `describe` for tests that need a cluster; where this machine can't provide it they are reported as skipped, or fail with REQUIRE_ALL_PARTS=1. */
 export function describeWithCluster(title: string, body: () => void): void {
-  describeWithParts(
-    [
-      'base-image',
-      'buildah',
-      ...([
-        'cni-plugins',
-        'containerd',
-        'containerd-shim-runc-v2',
-        'coredns',
-        'ctr',
-        'etcd',
-        'helm',
-        'ip',
-        'kube-apiserver',
-        'kube-controller-manager',
-      ] as const),
-      ...(['kube-proxy', 'kube-scheduler', 'kubectl', 'kubelet', 'nft', 'nsenter', 'pause', 'runc'] as const),
-    ],
-    title,
-    body,
-  )
+  if (process.platform === 'linux' && process.getuid?.() === 0) describeWithParts(parts, title, body)
+  else describeUnless('a cluster takes root on Linux', title, body)
 }
 
 /**
