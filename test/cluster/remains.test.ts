@@ -8,7 +8,7 @@ import { describeWithCluster } from './harness/cluster.ts'
 import { run } from './harness/command.ts'
 import { leftOf } from './harness/left-of.ts'
 import { enterNetwork, makeNetwork } from './harness/network.ts'
-import { claimPlace } from './harness/place.ts'
+import { claimPlace } from './harness/claim-place.ts'
 import { removeRemains } from './harness/remains.ts'
 
 describeWithCluster('what a cluster leaves when its test is killed', () => {

@@ -1,14 +1,16 @@
+import { randomUUID } from 'node:crypto'
 import { Resolver } from 'node:dns/promises'
+import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { startKubeApiserver, type KubeApiserver } from '../../parts/kube-apiserver.ts'
 import { mustRunKubeClient, runKubeClient, type KubeClientResult } from '../../parts/kube-client.ts'
 import { startKubeControllerManager } from '../../parts/kube-controller-manager.ts'
 import { describeUnless, describeWithParts, requirePart } from '../../parts/require-part.ts'
-import type { ServerProcess } from '../../parts/server-process.ts'
 import { makeCgroups } from './cgroups.ts'
+import { claimPlace } from './claim-place.ts'
 import { run } from './command.ts'
 import { enterNetwork, makeNetwork } from './network.ts'
-import { claimPlace, type Place } from './place.ts'
+import type { Place } from './place.ts'
 import { writeProgramImage, type ProgramImage } from './program-image.ts'
 import { removeRemains } from './remains.ts'
 import { clusterDomain, containerdIn, containerdSocket, dnsIn, etcdIn, kubeletClientFlags, kubeletIn, pauseImage, proxyIn, schedulerIn } from './servers.ts'
@@ -79,21 +81,21 @@ export async function startCluster(options: ClusterOptions = {}): Promise<Cluste
   let removal: Promise<void> | undefined
   // Once only: afterwards the place may be another cluster's.
   const stop = (): Promise<void> => (removal ??= remove())
-  const starts: Promise<void>[] = []
+  const starts: Promise<unknown>[] = []
   try {
     await makeCgroups(place.name)
     await makeNetwork(place)
-    const [apiserver] = await Promise.all([startApiserver(place, stops), startContainerd(place)])
-    const manager = startKubeControllerManager({ apiserver, enter: enterNetwork(place), address: place.nodeAddress }).then((started) => {
-      stops.push(() => started.stop())
-    })
-    const servers: ServerProcess[] = [
+    const starting = startApiserver(place, stops)
+    starts.push(starting, startContainerd(place))
+    await Promise.all(starts)
+    const apiserver = await starting
+    const servers = [
       schedulerIn(place, apiserver),
       proxyIn(place, apiserver),
       await dnsIn(place, apiserver),
       await kubeletIn(place, apiserver, options.kubeletFlags),
     ]
-    starts.push(manager, ...servers.map((server) => server.start()))
+    starts.push(startManager(place, apiserver, stops), ...servers.map((server) => server.start()))
     await Promise.all(starts)
     return clusterOf(place, apiserver, stop)
   } catch (error) {
@@ -115,6 +117,11 @@ async function startApiserver(place: Place, stops: (() => Promise<void>)[]): Pro
   return apiserver
 }
 
+async function startManager(place: Place, apiserver: KubeApiserver, stops: (() => Promise<void>)[]): Promise<void> {
+  const manager = await startKubeControllerManager({ apiserver, enter: enterNetwork(place), address: place.nodeAddress })
+  stops.push(() => manager.stop())
+}
+
 async function startContainerd(place: Place): Promise<void> {
   const containerd = await containerdIn(place)
   await containerd.start()
@@ -122,9 +129,10 @@ async function startContainerd(place: Place): Promise<void> {
 }
 
 async function importPrograms(place: Place, image: ProgramImage): Promise<void> {
-  const archive = join(place.directory, 'programs.tar')
+  const archive = join(place.directory, `${randomUUID()}.tar`)
   await writeProgramImage(image, archive)
   await importArchive(place, [archive])
+  await rm(archive)
 }
 
 async function importArchive(place: Place, args: readonly string[]): Promise<void> {

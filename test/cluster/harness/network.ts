@@ -1,7 +1,6 @@
 import { requirePart } from '../../parts/require-part.ts'
 import { run } from './command.ts'
-import type { Place } from './place.ts'
-import { namespaceFile } from './remains.ts'
+import { namespaceFile, type Place } from './place.ts'
 
 /**
  * What stands before a command that is to run in the cluster's network namespace. `ip netns exec` would mount another /sys, without the cgroups that kubelet needs.

@@ -1,10 +1,8 @@
-import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { removeRemains } from './remains.ts'
 
-/** 198.18.0.0/15, set aside for benchmarks (RFC 2544): nothing in it is anywhere else. Each cluster has 4096 addresses. */
-const blocks = 32
+/** How many clusters there can be: each has 4096 addresses of 198.18.0.0/15, set aside for benchmarks (RFC 2544), so that nothing in it is anywhere else. */
+export const blocks = 32
 const blockAddresses = 4096
 const firstAddress = 198 * 2 ** 24 + 18 * 2 ** 16
 
@@ -24,7 +22,8 @@ export interface Place {
   readonly podRange: string
 }
 
-function placeOf(block: number): Place {
+/** The place of that number, from 0 to `blocks` - 1. */
+export function placeOf(block: number): Place {
   const address = (offset: number): string => {
     const value = firstAddress + block * blockAddresses + offset
     return [24, 16, 8, 0].map((shift) => Math.floor(value / 2 ** shift) % 256).join('.')
@@ -42,35 +41,7 @@ function placeOf(block: number): Place {
   }
 }
 
-/** Claims a place for this process, what a process that is gone left there removed. Throws where all are taken. */
-export async function claimPlace(): Promise<Place> {
-  for (let block = 0; block < blocks; block += 1) {
-    const place = placeOf(block)
-    if (await claim(place)) return place
-  }
-  throw new Error(`${blocks} clusters run already`)
-}
-
-async function claim(place: Place): Promise<boolean> {
-  const owner = join(place.directory, 'owner')
-  try {
-    await mkdir(place.directory)
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
-    // Of two processes that remove the same remains one makes the directory.
-    if (await isOwned(owner)) return false
-    await removeRemains(place)
-    return claim(place)
-  }
-  await writeFile(owner, String(process.pid))
-  return true
-}
-
-async function isOwned(file: string): Promise<boolean> {
-  const pid = Number(await readFile(file, 'utf8').catch(() => '0'))
-  try {
-    return pid > 0 && process.kill(pid, 0)
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === 'EPERM'
-  }
+/** Where `ip netns add` mounts the network namespace. */
+export function namespaceFile({ name }: Place): string {
+  return join('/run/netns', name)
 }

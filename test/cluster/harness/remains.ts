@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { processesOfCgroups, removeCgroups } from './cgroups.ts'
 import { run } from './command.ts'
-import type { Place } from './place.ts'
+import { namespaceFile, type Place } from './place.ts'
 
 const patienceMs = 30_000
 /** Where kubelet links to the logs of containers. */
@@ -74,11 +74,6 @@ async function removeNetwork(place: Place): Promise<void> {
   const left = async (): Promise<boolean> => existsSync(join('/sys/class/net', place.hostInterface))
   if (await left()) await run('ip', ['link', 'delete', place.hostInterface]).catch(() => undefined)
   await until(async () => !(await left()))
-}
-
-/** Where `ip netns add` mounts it. */
-export function namespaceFile(place: Place): string {
-  return join('/run/netns', place.name)
 }
 
 async function removeLogLinks(directory: string): Promise<void> {
