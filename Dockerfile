@@ -28,7 +28,7 @@ LABEL org.opencontainers.image.title="taproot" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-COPY --from=build /opt/taproot /opt/taproot
+COPY --from=build --chown=0:0 /opt/taproot /opt/taproot
 RUN ln -s /opt/taproot/bin/taproot.js /usr/local/bin/taproot && install -d -o 65532 -g 65532 /var/lib/taproot
 ENV NODE_ENV=production NODE_COMPILE_CACHE=/opt/taproot/.compile-cache HOME=/var/lib/taproot
 WORKDIR /var/lib/taproot

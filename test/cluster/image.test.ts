@@ -38,12 +38,12 @@ describeWithCluster('the image', () => {
     await run('tar', ['--extract', `--file=${archive}`, `--directory=${home}`])
     const index = await readJson<{ manifests: readonly [Blob] }>(join(home, 'index.json'))
     manifest = await readJson<Manifest>(blob(index.manifests[0]))
-
-    // What the base brings is in the layers before it.
-    await run('tar', ['--extract', `--file=${blob(manifest.layers.at(-1) ?? manifest.config)}`, `--directory=${home}`])
+    await run('tar', ['--extract', `--file=${ourLayer()}`, `--directory=${home}`])
   }, 900_000)
   afterAll(() => rm(home, { recursive: true, force: true }))
 
+  /** What the base brings is in the layers before it. */
+  const ourLayer = (): string => blob(manifest.layers.at(-1) ?? manifest.config)
   const blob = ({ digest }: Blob): string => join(home, 'blobs', digest.replace(':', '/'))
 
   test('is smaller than 120 MB as it is pulled', () => {
@@ -83,6 +83,12 @@ describeWithCluster('the image', () => {
     const installed = (await packagesIn(join(home, 'opt', 'taproot', 'node_modules'))).map(({ name, version }) => `${name}@${version}`)
     expect(installed.length).toBeGreaterThan(20)
     expect(installed.filter((known) => !named.has(known))).toEqual([])
+  })
+
+  test('belongs to root, and nothing in it may be written by others', async () => {
+    const lines = (await run('tar', ['--list', '--verbose', '--numeric-owner', `--file=${ourLayer()}`])).trim().split('\n')
+    const theirs = lines.filter((line) => !/^.{10} 0\/0 /.test(line) || (!line.startsWith('l') && /^.{8}w/.test(line) && !/^.{9}t/.test(line)))
+    expect(theirs.map((line) => line.split(' ').at(-1))).toEqual(['var/lib/taproot/'])
   })
 
   test('has neither tests nor tools in it', async () => {

@@ -1,3 +1,4 @@
+import { spawnSync } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
 import { Resolver } from 'node:dns/promises'
 import { rm } from 'node:fs/promises'
@@ -59,8 +60,9 @@ const parts = [
 
 /** `describe` for tests that need a cluster; where this machine can't provide it they are reported as skipped, or fail with REQUIRE_ALL_PARTS=1. */
 export function describeWithCluster(title: string, body: () => void): void {
-  if (process.platform === 'linux' && process.getuid?.() === 0) describeWithParts(parts, title, body)
-  else describeUnless('a cluster takes root on Linux', title, body)
+  const isRoot = process.platform === 'linux' && process.getuid?.() === 0
+  if (isRoot && spawnSync('unshare', ['--mount', '--net', 'true']).status === 0) describeWithParts(parts, title, body)
+  else describeUnless('a cluster takes a root on Linux that may make namespaces', title, body)
 }
 
 /**
