@@ -1,10 +1,17 @@
+import { mkdir, mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import packageJson from '../../package.json' with { type: 'json' }
+import { crane } from '../parts/crane.ts'
+import { requirePart } from '../parts/require-part.ts'
 import { describeWithCluster, startCluster, type Cluster } from './harness/cluster.ts'
+import { run } from './harness/command.ts'
 import { leftOf } from './harness/left-of.ts'
+import { writeProgramImage } from './harness/program-image.ts'
 import { buildTaprootImage } from './harness/taproot-image.ts'
 
-const ports = { api: 8080, ops: 9090 }
+const ports = { api: 8080, ops: 9090, registry: 5000 }
 const { version } = packageJson
 const labels = { app: 'taproot-dev' }
 
@@ -20,8 +27,11 @@ describeWithCluster('a one-node cluster', () => {
   afterAll(() => cluster?.stop())
 
   /** Runs the command of the image, or a script on its Node, to its end; what it printed. */
-  const runToEnd = async (name: string, container: object): Promise<string> => {
-    await cluster.kubectl(['apply', '-f', '-'], JSON.stringify({ apiVersion: 'v1', kind: 'Pod', metadata: { name }, spec: podSpec(image, container) }))
+  const runToEnd = async (name: string, container: object, more: object = {}): Promise<string> => {
+    await cluster.kubectl(
+      ['apply', '-f', '-'],
+      JSON.stringify({ apiVersion: 'v1', kind: 'Pod', metadata: { name }, spec: { ...podSpec(image, container), ...more } }),
+    )
     await orReport(cluster, () => cluster.kubectl(['wait', `pod/${name}`, '--for=jsonpath={.status.phase}=Succeeded', '--timeout=120s']))
     return cluster.kubectl(['logs', name])
   }
@@ -44,7 +54,7 @@ describeWithCluster('a one-node cluster', () => {
       readinessProbe: { httpGet: { path: '/readyz', port: ports.ops }, periodSeconds: 1 },
     }
     const deployment = { replicas: 1, selector: { matchLabels: labels }, template: { metadata: { labels }, spec: podSpec(image, container) } }
-    const service = { selector: labels, ports: Object.entries(ports).map(([name, port]) => ({ name, port })) }
+    const service = { selector: labels, ports: (['api', 'ops'] as const).map((name) => ({ name, port: ports[name] })) }
     const items = [
       { apiVersion: 'apps/v1', kind: 'Deployment', metadata: { name: 'platform' }, spec: deployment },
       { apiVersion: 'v1', kind: 'Service', metadata: { name: 'platform' }, spec: service },
@@ -79,6 +89,34 @@ describeWithCluster('a one-node cluster', () => {
     expect(await runToEnd('elsewhere', asked)).toBe('ENOTFOUND\n')
   })
 
+  test('keeps what a pod writes to a volume that it claims', async () => {
+    await cluster.addVolumes(2)
+    const spec = { accessModes: ['ReadWriteOnce'], resources: { requests: { storage: '1Gi' } } }
+    await cluster.kubectl(['apply', '-f', '-'], JSON.stringify({ apiVersion: 'v1', kind: 'PersistentVolumeClaim', metadata: { name: 'kept' }, spec }))
+    const volumes = [{ name: 'data', persistentVolumeClaim: { claimName: 'kept' } }]
+    await runToEnd('writes', script("import { writeFileSync } from 'node:fs'", "writeFileSync('kept', 'here')"), { volumes })
+    expect(await runToEnd('reads', script("import { readFileSync } from 'node:fs'", "console.log(readFileSync('kept', 'utf8'))"), { volumes })).toBe('here\n')
+  })
+
+  test('pulls an image from a registry in it, under a name of its own', async () => {
+    await cluster.importPrograms({ name: 'taproot.test/registry:1', programs: [requirePart('registry')] })
+    await cluster.kubectl(['apply', '-f', '-'], JSON.stringify({ apiVersion: 'v1', kind: 'List', items: registryObjects() }))
+    await orReport(cluster, () => cluster.kubectl(['wait', 'pod/registry', '--for=condition=Ready', '--timeout=120s']))
+    const address = `${await cluster.resolve('registry.default')}:${ports.registry}`
+    const home = await mkdtemp(join(tmpdir(), 'taproot-cluster-test-'))
+    try {
+      await writeProgramImage({ name: 'pause', programs: [requirePart('pause')] }, join(home, 'image.tar'))
+      await mkdir(join(home, 'image'))
+      await run('tar', ['--extract', `--file=${join(home, 'image.tar')}`, `--directory=${join(home, 'image')}`])
+      expect(await crane(['push', '--insecure', join(home, 'image'), `${address}/programs/pause:1`])).toMatchObject({ code: 0 })
+    } finally {
+      await rm(home, { recursive: true })
+    }
+    await cluster.addRegistry('registry.test', `http://${address}`)
+    await cluster.kubectl(['run', 'pulled', '--image=registry.test/programs/pause:1', '--restart=Never', '--image-pull-policy=Always'])
+    await orReport(cluster, () => cluster.kubectl(['wait', 'pod/pulled', '--for=condition=Ready', '--timeout=120s']))
+  })
+
   test('installs charts', async () => {
     expect(JSON.parse(await cluster.helm(['list', '--all-namespaces', '--output', 'json']))).toEqual([])
   })
@@ -106,6 +144,25 @@ function podSpec(image: string, container: object): object {
     containers: [{ name: 'taproot', image, imagePullPolicy: 'Never', securityContext, volumeMounts, ...container }],
     volumes: [{ name: 'data', emptyDir: {} }],
   }
+}
+
+/** A CNCF distribution registry that keeps nothing. */
+function registryObjects(): object[] {
+  const metadata = { name: 'registry', labels: { app: 'registry' } }
+  const configuration = { version: 0.1, storage: { inmemory: {} }, http: { addr: `:${ports.registry}` } }
+  const container = {
+    name: 'registry',
+    image: 'taproot.test/registry:1',
+    imagePullPolicy: 'Never',
+    args: ['serve', '/etc/registry/config.json'],
+    readinessProbe: { httpGet: { path: '/v2/', port: ports.registry }, periodSeconds: 1 },
+    volumeMounts: [{ name: 'configuration', mountPath: '/etc/registry' }],
+  }
+  return [
+    { apiVersion: 'v1', kind: 'ConfigMap', metadata, data: { 'config.json': JSON.stringify(configuration) } },
+    { apiVersion: 'v1', kind: 'Pod', metadata, spec: { containers: [container], volumes: [{ name: 'configuration', configMap: { name: 'registry' } }] } },
+    { apiVersion: 'v1', kind: 'Service', metadata, spec: { selector: metadata.labels, ports: [{ port: ports.registry }] } },
+  ]
 }
 
 async function orReport<T>(cluster: Cluster, step: () => Promise<T>): Promise<T> {

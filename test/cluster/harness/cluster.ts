@@ -14,7 +14,20 @@ import { enterNetwork, makeNetwork } from './network.ts'
 import type { Place } from './place.ts'
 import { writeProgramImage, type ProgramImage } from './program-image.ts'
 import { removeRemains } from './remains.ts'
-import { clusterDomain, containerdIn, containerdSocket, dnsIn, etcdIn, kubeletClientFlags, kubeletIn, pauseImage, proxyIn, schedulerIn } from './servers.ts'
+import {
+  addRegistry,
+  clusterDomain,
+  containerdIn,
+  containerdSocket,
+  dnsIn,
+  etcdIn,
+  kubeletClientFlags,
+  kubeletIn,
+  pauseImage,
+  proxyIn,
+  schedulerIn,
+} from './servers.ts'
+import { makeVolumes } from './volumes.ts'
 
 const apiserverPort = 6443
 
@@ -37,6 +50,10 @@ export interface Cluster {
   importImage(archive: string, repository: string): Promise<void>
   /** Makes an image of static programs and makes it known to the node. */
   importPrograms(image: ProgramImage): Promise<void>
+  /** Gives the node that many volumes of 10 GiB and a default storage class, for claims. Once. */
+  addVolumes(count: number): Promise<void>
+  /** From now on the node pulls images of `host` from `url`, which may be plain HTTP, e.g. `registry.test` from `http://198.18.4.9:5000`. */
+  addRegistry(host: string, url: string): Promise<void>
   /** The address of a Service, by the cluster's DNS: `resolve('api.default')` asks for `api.default.svc.cluster.local`. Throws where there is none. */
   resolve(service: string): Promise<string>
   /** What stands before a command that is to run in the cluster's network. */
@@ -54,8 +71,21 @@ export interface ClusterOptions {
 }
 
 const parts = [
-  ...(['base-image', 'buildah', 'cni-plugins', 'containerd', 'containerd-shim-runc-v2', 'coredns', 'ctr', 'etcd', 'helm', 'ip', 'kube-apiserver'] as const),
-  ...(['kube-controller-manager', 'kube-proxy', 'kube-scheduler', 'kubectl', 'kubelet', 'nft', 'nsenter', 'pause', 'runc'] as const),
+  ...([
+    'base-image',
+    'buildah',
+    'cni-plugins',
+    'containerd',
+    'containerd-shim-runc-v2',
+    'coredns',
+    'crane',
+    'ctr',
+    'etcd',
+    'helm',
+    'ip',
+    'kube-apiserver',
+  ] as const),
+  ...(['kube-controller-manager', 'kube-proxy', 'kube-scheduler', 'kubectl', 'kubelet', 'nft', 'nsenter', 'pause', 'registry', 'runc'] as const),
 ]
 
 /** `describe` for tests that need a cluster; where this machine can't provide it they are reported as skipped, or fail with REQUIRE_ALL_PARTS=1. */
@@ -158,6 +188,10 @@ function clusterOf(place: Place, apiserver: KubeApiserver, stop: () => Promise<v
     client: (name, args) => runKubeClient(name, args, { kubeconfigFile }),
     importImage: (archive, repository) => importArchive(place, ['--base-name', repository, archive]),
     importPrograms: (image) => importPrograms(place, image),
+    addVolumes: async (count) => {
+      await kubectl(['apply', '-f', '-'], JSON.stringify(await makeVolumes(place, count)))
+    },
+    addRegistry: (host, url) => addRegistry(place, host, url),
     resolve: async (service) => {
       const [address] = await names.resolve4(`${service}.svc.${clusterDomain}`)
       if (address === undefined) throw new Error(`${service} has no address`)

@@ -136,6 +136,17 @@ export async function containerdIn(place: Place): Promise<ServerProcess> {
   return serverIn(place, { name: 'containerd', flags: { config: file }, env: { PATH: path }, isReady })
 }
 
+/** Tells containerd, which looks at each pull, where images of a host are. */
+export async function addRegistry(place: Place, host: string, url: string): Promise<void> {
+  const folder = join(registriesFolder(place), host)
+  await mkdir(folder, { recursive: true })
+  await writeFile(join(folder, 'hosts.toml'), `server = ${JSON.stringify(url)}\n[host.${JSON.stringify(url)}]\ncapabilities = ['pull', 'resolve']\n`)
+}
+
+function registriesFolder(place: Place): string {
+  return join(place.directory, 'registries')
+}
+
 function containerdSettings(place: Place, { networks, snapshotter }: { networks: string; snapshotter: string }): string {
   const folder = (name: string): string => JSON.stringify(join(place.directory, name))
   return `
@@ -150,6 +161,8 @@ disable = true
 snapshotter = '${snapshotter}'
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
 sandbox = '${pauseImage}'
+[plugins.'io.containerd.cri.v1.images'.registry]
+config_path = ${JSON.stringify(registriesFolder(place))}
 [plugins.'io.containerd.cri.v1.runtime']
 # Machines without CAP_SYS_RESOURCE: without it no pod starts.
 restrict_oom_score_adj = true
