@@ -1,9 +1,7 @@
-import { once } from 'node:events'
 import { mkdir, writeFile } from 'node:fs/promises'
-import { request } from 'node:http'
-import { request as requestTls } from 'node:https'
 import { delimiter, dirname, join } from 'node:path'
 import { selfSigned } from '../../authn/certificate.ts'
+import { askServer, isServing } from '../../parts/ask-server.ts'
 import type { KubeApiserver } from '../../parts/kube-apiserver.ts'
 import { requirePart } from '../../parts/require-part.ts'
 import { ServerProcess } from '../../parts/server-process.ts'
@@ -50,7 +48,7 @@ export function etcdIn(place: Place): { server: ServerProcess; endpoint: string 
     'unsafe-no-fsync': 'true',
     'log-level': 'error',
   }
-  return { server: serverIn(place, { name: 'etcd', flags, isReady: () => isUp(`${endpoint}/health`) }), endpoint }
+  return { server: serverIn(place, { name: 'etcd', flags, isReady: () => isServing(`${endpoint}/health`) }), endpoint }
 }
 
 /** Places pods. */
@@ -62,7 +60,7 @@ export function schedulerIn(place: Place, apiserver: KubeApiserver): ServerProce
     'cert-dir': join(place.directory, 'scheduler'),
     'leader-elect': 'false',
   }
-  return serverIn(place, { name: 'kube-scheduler', flags, isReady: () => isUp(`https://${place.nodeAddress}:${ports.schedulerHealth}/healthz`) })
+  return serverIn(place, { name: 'kube-scheduler', flags, isReady: () => isServing(`https://${place.nodeAddress}:${ports.schedulerHealth}/healthz`) })
 }
 
 /** Makes Services reachable; iptables may not be there, connection tracking may not be set. */
@@ -82,7 +80,12 @@ export function proxyIn(place: Place, apiserver: KubeApiserver): ServerProcess {
     'conntrack-udp-timeout-stream': '0s',
   }
   const path = [dirname(requirePart('nft')), process.env['PATH'] ?? ''].join(delimiter)
-  return serverIn(place, { name: 'kube-proxy', flags, env: { PATH: path }, isReady: () => isUp(`http://${place.nodeAddress}:${ports.proxyHealth}/healthz`) })
+  return serverIn(place, {
+    name: 'kube-proxy',
+    flags,
+    env: { PATH: path },
+    isReady: () => isServing(`http://${place.nodeAddress}:${ports.proxyHealth}/healthz`),
+  })
 }
 
 /** Answers for the names of Services, at port 53 of the node; for all other names that there are none. */
@@ -101,7 +104,7 @@ export async function dnsIn(place: Place, apiserver: KubeApiserver): Promise<Ser
     ...block('.:53', ['  template ANY ANY {', '    rcode NXDOMAIN', '  }']),
   ]
   await writeFile(file, `${lines.join('\n')}\n`)
-  return serverIn(place, { name: 'coredns', flags: { conf: file }, isReady: () => isUp(`http://${place.nodeAddress}:${ports.dnsHealth}/ready`) })
+  return serverIn(place, { name: 'coredns', flags: { conf: file }, isReady: () => isServing(`http://${place.nodeAddress}:${ports.dnsHealth}/ready`) })
 }
 
 /** Where containerd listens. */
@@ -231,28 +234,8 @@ export async function kubeletIn(place: Place, apiserver: KubeApiserver, moreFlag
 }
 
 async function isNodeReady(apiserver: KubeApiserver): Promise<boolean> {
-  const node = await get(`${apiserver.url}/api/v1/nodes/${nodeName}`, { authorization: `Bearer ${apiserver.token}` })
+  const node = await askServer(`${apiserver.url}/api/v1/nodes/${nodeName}`, { authorization: `Bearer ${apiserver.token}` })
   if (node?.status !== 200) return false
   const { status } = JSON.parse(node.body) as { status: { conditions?: readonly { type: string; status: string }[] } } // a cast of the API server's answer
   return status.conditions?.some((condition) => condition.type === 'Ready' && condition.status === 'True') ?? false
-}
-
-async function isUp(url: string): Promise<boolean> {
-  return (await get(url))?.status === 200
-}
-
-/** Undefined where nothing answers yet. Certificates are not checked: these are of the test's own servers. */
-async function get(url: string, headers: Readonly<Record<string, string>> = {}): Promise<{ status: number; body: string } | undefined> {
-  const options = { headers, timeout: 2000 }
-  const sent = url.startsWith('https:') ? requestTls(url, { ...options, rejectUnauthorized: false }) : request(url, options)
-  sent.on('timeout', () => sent.destroy())
-  sent.end()
-  try {
-    const [response] = await once(sent, 'response')
-    let body = ''
-    for await (const chunk of response) body += String(chunk)
-    return { status: Number(response.statusCode), body }
-  } catch {
-    return undefined
-  }
 }
