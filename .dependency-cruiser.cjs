@@ -22,7 +22,7 @@ const drivers = [
   { packages: ['@grpc/grpc-js', '@grpc/reflection', 'grpc-health-check'], folders: ['api/grpc', 'store/etcd'] },
   { packages: ['re2js', 'jose'], folders: ['authn'] },
   { packages: ['undici'], folders: ['authn', 'registry/upstream/http', 'kube/client'] },
-  { packages: ['commander', 'yaml', 'ajv', 'pino'], folders: ['cmd'] },
+  { packages: ['bcryptjs', 'commander', 'yaml', 'ajv', 'pino'], folders: ['cmd'] },
   { packages: ['@kubernetes/client-node'], folders: ['kube/client'] },
   { packages: ['prom-client'], folders: ['api', 'cmd'] },
 ]

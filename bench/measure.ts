@@ -9,6 +9,8 @@ export interface Candidate {
   readonly generator: GeneratorProcess
   /** The server's processes, its store included. Empty where the generator itself does the work. */
   readonly pids: readonly number[]
+  /** Their names, where the figures are to tell them apart. */
+  readonly processes?: readonly string[]
   /** True where the generator's own processor time counts as the server's: a bare client of a store. */
   readonly generatorWorks?: boolean
 }
@@ -19,6 +21,8 @@ export interface Measured {
   readonly perSecond: number
   /** Processor time of all server processes per request, in microseconds; NaN where the system does not tell. */
   readonly cpuMicros: number
+  /** The same of each process that has a name. */
+  readonly cpuMicrosOf: Readonly<Record<string, number>>
   /** Milliseconds, over all rounds. */
   readonly p50: number
   readonly p99: number
@@ -47,6 +51,7 @@ export interface Rounds {
 interface Round {
   readonly perSecond: number
   readonly cpuMicros: number
+  readonly cpuMicrosOfEach: readonly number[]
   readonly generatorBusy: number
   readonly bytesPerAnswer: number
   readonly counts: RoundCounts
@@ -75,28 +80,29 @@ export async function cpuTimeOf(pid: number): Promise<number> {
   }
 }
 
-async function cpuTime(pids: readonly number[]): Promise<number> {
-  const times = await Promise.all(pids.map(cpuTimeOf))
-  return times.reduce((sum, time) => sum + time, 0)
+function cpuTimes(pids: readonly number[]): Promise<number[]> {
+  return Promise.all(pids.map(cpuTimeOf))
 }
 
 async function runRound(candidate: Candidate, milliseconds: number): Promise<Round> {
-  const before = await cpuTime(candidate.pids)
+  const before = await cpuTimes(candidate.pids)
   const counts = await candidate.generator.round(milliseconds)
-  const after = await cpuTime(candidate.pids)
+  const after = await cpuTimes(candidate.pids)
   if (counts.requests === 0 || counts.errors > counts.requests / 100)
     throw new Error(`${candidate.name}: ${counts.errors} of ${counts.errors + counts.requests} requests failed: ${counts.firstError ?? ''}`)
-  const server = after - before + (candidate.generatorWorks === true ? counts.cpuMicros : 0)
+  const each = after.map((time, at) => time - (before[at] ?? NaN))
+  const server = each.reduce((sum, time) => sum + time, candidate.generatorWorks === true ? counts.cpuMicros : 0)
   return {
     perSecond: counts.requests / counts.seconds,
     cpuMicros: server / counts.requests,
+    cpuMicrosOfEach: each.map((time) => time / counts.requests),
     generatorBusy: counts.cpuMicros / 1e6 / counts.seconds,
     bytesPerAnswer: counts.bodyBytes / counts.requests,
     counts,
   }
 }
 
-function summary(name: string, rounds: readonly Round[]): Measured {
+function summary({ name, processes = [] }: Candidate, rounds: readonly Round[]): Measured {
   const classes = new Map<string, Histogram>()
   const all = new Histogram()
   for (const { counts } of rounds) {
@@ -113,6 +119,7 @@ function summary(name: string, rounds: readonly Round[]): Measured {
     name,
     perSecond: median(rounds.map((round) => round.perSecond)),
     cpuMicros: median(rounds.map((round) => round.cpuMicros)),
+    cpuMicrosOf: Object.fromEntries(processes.map((process, at) => [process, median(rounds.map((round) => round.cpuMicrosOfEach[at] ?? NaN))])),
     p50: all.at(0.5),
     p99: all.at(0.99),
     classes: Object.fromEntries(named.map(([requestClass, histogram]) => [requestClass, { p50: histogram.at(0.5), p99: histogram.at(0.99) }])),
@@ -126,7 +133,7 @@ export async function measure(candidate: Candidate, { rounds, milliseconds }: Ro
   await candidate.generator.round(warmUpRounds * milliseconds)
   const done: Round[] = []
   for (let round = 0; round < rounds; round++) done.push(await runRound(candidate, milliseconds))
-  return summary(candidate.name, done)
+  return summary(candidate, done)
 }
 
 /** Warms both up, then runs them in turns: what else the machine does meets both alike. */
@@ -139,7 +146,7 @@ export async function compare(first: Candidate, second: Candidate, { rounds, mil
   }
   const ratios = (of: (one: Round, other: Round) => number): number => median(done[0].map((round, at) => of(round, done[1][at] ?? round)))
   return {
-    measured: [summary(first.name, done[0]), summary(second.name, done[1])],
+    measured: [summary(first, done[0]), summary(second, done[1])],
     throughput: ratios((one, other) => one.perSecond / other.perSecond),
     cpu: ratios((one, other) => other.cpuMicros / one.cpuMicros),
   }

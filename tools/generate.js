@@ -1,10 +1,11 @@
-// Writes src/gen from proto/, and from both what Kubernetes is told (tools/object-definitions.js): `node tools/generate.js`. With `--check` it
+// Writes src/gen from proto/, and from both what Kubernetes is told (tools/object-definitions.js) and parts of charts/taproot: `node tools/generate.js`. With `--check` it
 // changes nothing and fails, naming the files, where one is not what would be written. Needs no network: imports come from installed packages.
 import { spawnSync } from 'node:child_process'
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { delimiter, dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { chartFiles, chartFolders } from './chart/files.js'
 
 const root = fileURLToPath(new URL('..', import.meta.url))
 const target = join(root, 'src', 'gen')
@@ -123,6 +124,21 @@ function differences(left, right) {
   })
 }
 
+/** Writes what differs of the chart's generated files; with `checkOnly` only names it. Returns the paths. */
+async function renewChart(checkOnly) {
+  const files = await chartFiles(root)
+  const stray = chartFolders.flatMap((folder) => listFiles(join(root, folder)).map((path) => `${folder}/${path}`)).filter((path) => !files.has(path))
+  const stale = [...files].filter(([path, content]) => !existsSync(join(root, path)) || readFileSync(join(root, path), 'utf8') !== content)
+  if (!checkOnly) {
+    for (const path of stray) rmSync(join(root, path))
+    for (const [path, content] of stale) {
+      mkdirSync(dirname(join(root, path)), { recursive: true })
+      writeFileSync(join(root, path), content)
+    }
+  }
+  return [...stale.map(([path]) => path), ...stray]
+}
+
 const check = process.argv.includes('--check')
 const scratch = mkdtempSync(join(tmpdir(), 'taproot-generate-'))
 try {
@@ -146,8 +162,11 @@ try {
       writeFileSync(join(root, path), text)
     }
     for (const path of left) rmSync(join(root, path))
-  } else if (changed.length + stale.length + left.length > 0) {
-    const names = [...changed.map((path) => `src/gen/${path}`), ...stale.map(([path]) => path), ...left]
+  }
+  // Copies of the definitions are in the chart.
+  const ofChart = await renewChart(check)
+  if (check && changed.length + stale.length + left.length + ofChart.length > 0) {
+    const names = [...changed.map((path) => `src/gen/${path}`), ...stale.map(([path]) => path), ...left, ...ofChart]
     console.error(`generated files are not up to date; run npm run generate:\n${names.map((name) => `  ${name}`).join('\n')}`)
     process.exitCode = 1
   }

@@ -105,10 +105,14 @@ class AnswerReader {
     }
     // With one request outstanding nothing follows the last chunk. An empty body has no line end before it.
     const end = body.length >= lastChunk.length ? body : Buffer.concat([this.#tail, body])
-    this.#tail = end.subarray(-lastChunk.length)
+    // A copy: the bytes are others with the next read.
+    this.#tail = Buffer.from(end.subarray(-lastChunk.length))
     return this.#tail.equals(lastChunk) || (this.#body === 5 && this.#tail.equals(lastChunk.subarray(2)))
   }
 }
+
+/** So much is read at once, in bytes: whoever takes blobs is to have little work with them. */
+const readBytes = 512 * 1024
 
 class Connection {
   readonly #socket: Socket
@@ -124,7 +128,6 @@ class Connection {
   constructor(socket: Socket, source: RequestSource) {
     this.#socket = socket
     this.#source = source
-    socket.on('data', (chunk: Buffer) => this.#receive(chunk))
     socket.on('error', (error) => this.#broken(error.message))
     socket.on('close', () => this.#broken('the connection was closed'))
   }
@@ -132,6 +135,17 @@ class Connection {
   /** True once the server has closed it, as servers do with idle ones. */
   get closed(): boolean {
     return this.#closed
+  }
+
+  /** Takes bytes that came; they are others afterwards. */
+  received(chunk: Buffer): void {
+    const answer = this.#reader.read(chunk)
+    if (answer === undefined) return
+    const now = performance.now()
+    if (answer.status >= 400) this.#tally?.failed(`${answer.status} ${answer.text}`)
+    else this.#tally?.answered(this.#requestClass, now - this.#sentAt, answer.bodyBytes)
+    if (now < this.#deadline) this.#send()
+    else this.#end()
   }
 
   run(deadline: number, tally: Tally): Promise<void> {
@@ -153,16 +167,6 @@ class Connection {
     this.#socket.write(bytes)
   }
 
-  #receive(chunk: Buffer): void {
-    const answer = this.#reader.read(chunk)
-    if (answer === undefined) return
-    const now = performance.now()
-    if (answer.status >= 400) this.#tally?.failed(`${answer.status} ${answer.text}`)
-    else this.#tally?.answered(this.#requestClass, now - this.#sentAt, answer.bodyBytes)
-    if (now < this.#deadline) this.#send()
-    else this.#end()
-  }
-
   #broken(why: string): void {
     this.#closed = true
     this.#tally?.failed(why)
@@ -175,22 +179,34 @@ class Connection {
   }
 }
 
-async function connect(load: HttpLoad, source: RequestSource): Promise<Connection> {
+async function connect(load: HttpLoad, source: RequestSource, memory: Buffer): Promise<Connection> {
   const target = { host: '127.0.0.1', port: load.port, noDelay: true }
+  const callback = (length: number): boolean => {
+    connection.received(memory.subarray(0, length))
+    return true
+  }
   // Certificates of loopback servers, made for one run.
-  const socket = load.tls ? connectTls({ ...target, rejectUnauthorized: false, ALPNProtocols: ['http/1.1'] }) : connectTcp(target)
+  const socket = load.tls
+    ? connectTls({ ...target, rejectUnauthorized: false, ALPNProtocols: ['http/1.1'] })
+    : connectTcp({ ...target, onread: { buffer: memory, callback } })
+  const connection = new Connection(socket, source)
+  if (load.tls) socket.on('data', (chunk: Buffer) => connection.received(chunk))
+  // Its end is not seen while nothing is read.
+  else socket.resume()
   await once(socket, load.tls ? 'secureConnect' : 'connect')
-  return new Connection(socket, source)
+  return connection
 }
 
 /** Connects; resolves when every connection stands. */
 export async function createHttpGenerator(load: HttpLoad): Promise<Generator> {
   const source = new RequestSource(load)
   const connections: Connection[] = []
-  for (let count = 0; count < load.connections; count++) connections.push(await connect(load, source))
+  // Nothing of it is kept, so one is enough for all.
+  const memory = Buffer.allocUnsafeSlow(readBytes)
+  for (let count = 0; count < load.connections; count++) connections.push(await connect(load, source, memory))
   return {
     async prepare() {
-      for (const [at, connection] of connections.entries()) if (connection.closed) connections[at] = await connect(load, source)
+      for (const [at, connection] of connections.entries()) if (connection.closed) connections[at] = await connect(load, source, memory)
     },
     async round(milliseconds, tally) {
       const deadline = performance.now() + milliseconds

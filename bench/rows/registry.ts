@@ -1,76 +1,15 @@
 import type { Environment } from '../environment.ts'
-import type { HttpLoad, PushLoad, SignLoad } from '../load/load.ts'
-import { compare, type Comparison, type Measured } from '../measure.ts'
+import type { HttpLoad, SignLoad } from '../load/load.ts'
+import { compare } from '../measure.ts'
 import { startBareSigner } from '../subjects/bare-server.ts'
 import { gets } from './loads.ts'
+import { blobRows } from './registry-blobs.ts'
 import { moveTimeMs, writeMoves } from './registry-history.ts'
-import { layerBytes, registryWorld, type RegistryWorld } from './registry-world.ts'
+import { against, pulls } from './registry-loads.ts'
+import { registryWorld, type RegistryWorld } from './registry-world.ts'
 import { costRow, ratioRow, type Row, type RowGroup } from './row.ts'
 
-/** Blobs on their way at once. */
-const transfers = 8
-const mib = 2 ** 20
 const pageSize = 1000
-const manifestType = 'application/vnd.oci.image.manifest.v1+json'
-
-function mibPerSecond({ name, perSecond, bytesPerAnswer }: Measured): string {
-  return `${name} ${Math.round((perSecond * bytesPerAnswer) / mib).toLocaleString('en')} MiB/s`
-}
-
-function noteOf({ measured }: Comparison): string {
-  return `${transfers} at once of ${layerBytes / mib} MiB: ${measured.map(mibPerSecond).join(', ')}`
-}
-
-/** A load through the host against one on the upstream. */
-async function against(environment: Environment, world: RegistryWorld, loads: { ours: HttpLoad | PushLoad; theirs: HttpLoad | PushLoad }): Promise<Comparison> {
-  const upstream = await environment.distribution()
-  return environment.withGenerators([loads.ours, loads.theirs], ([ours, theirs]) =>
-    compare(
-      { name: 'Taproot', generator: ours, pids: world.hostPids },
-      { name: 'distribution', generator: theirs, pids: [upstream.pid] },
-      environment.scale.rounds,
-    ),
-  )
-}
-
-/** GETs of something in the repo, to the host and to the upstream. */
-async function pulls(
-  environment: Environment,
-  world: RegistryWorld,
-  asked: { connections: number; what: string },
-): Promise<{ ours: HttpLoad; theirs: HttpLoad }> {
-  const { baseRecords: records } = environment.scale
-  const [host, upstream] = [await environment.registryHost(records), await environment.distribution()]
-  const common = { kind: 'http', tls: false, connections: asked.connections } as const
-  const headers = { accept: manifestType }
-  const authorization = `Bearer ${await world.registryToken('pull')}`
-  return {
-    ours: { ...common, port: host.port, headers: { ...headers, authorization }, requests: gets([`/v2/${world.path}/${asked.what}`]) },
-    theirs: { ...common, port: upstream.port, headers, requests: gets([`/v2/${world.repo}/${asked.what}`]) },
-  }
-}
-
-async function measureBlobGet(environment: Environment): Promise<Row> {
-  const world = await registryWorld(environment)
-  const loads = await pulls(environment, world, { connections: transfers, what: `blobs/${world.layerDigest}` })
-  const comparison = await against(environment, world, loads)
-  const title = 'blobs pulled through the registry host to the upstream alone'
-  return ratioRow({ id: 'registry-blob-get', title, goal: { atLeast: 0.8 }, note: noteOf(comparison) }, comparison)
-}
-
-async function measureBlobPut(environment: Environment): Promise<Row> {
-  const world = await registryWorld(environment)
-  const { baseRecords: records } = environment.scale
-  const [host, upstream] = [await environment.registryHost(records), await environment.distribution()]
-  const common = { kind: 'push', connections: transfers, blobBytes: layerBytes } as const
-  const authorization = `Bearer ${await world.registryToken('pull,push')}`
-  const comparison = await against(environment, world, {
-    ours: { ...common, port: host.port, headers: { authorization }, repository: world.path },
-    theirs: { ...common, port: upstream.port, headers: {}, repository: 'bench/direct' },
-  })
-  const title = 'blobs pushed through the registry host to the upstream alone'
-  return ratioRow({ id: 'registry-blob-put', title, goal: { atLeast: 0.8 }, note: noteOf(comparison) }, comparison)
-}
 
 async function measureManifest(environment: Environment): Promise<Row> {
   const world = await registryWorld(environment)
@@ -154,8 +93,7 @@ export const registryRows: RowGroup = {
   about: 'the registry host: blobs and manifests against its upstream alone, /token against bare signing, history of a tag with many moves against 1,000',
   needs: 'registry',
   rows: [
-    { id: 'registry-blob-get', measure: measureBlobGet },
-    { id: 'registry-blob-put', measure: measureBlobPut },
+    ...blobRows,
     { id: 'registry-manifest', measure: measureManifest },
     { id: 'registry-token', measure: measureToken },
     { id: 'registry-token-loop', measure: measureTokenLoop },

@@ -35,6 +35,11 @@ export function startBareGrpc(path: string, answer: Buffer): Promise<BareServer>
   return start('grpc-server.ts', { path, answer: answer.toString('base64') })
 }
 
+/** node:net that passes bytes to and from a port on this machine. */
+export function startBareRelay(port: number): Promise<BareServer> {
+  return start('relay-server.ts', { port })
+}
+
 /** node:http that answers every request with a token of this shape, signed anew. */
 export function startBareSigner(shape: JwtShape): Promise<BareServer> {
   return start('signing-server.ts', shape)

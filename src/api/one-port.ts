@@ -7,6 +7,8 @@ import type { TlsOptions } from 'node:tls'
 export interface Door {
   /** Takes a connection over; bytes already read were put back. */
   accept(socket: Socket): void
+  /** Calls are still taken, but connections are given up after a call, so that clients connect anew: elsewhere, where they are led elsewhere. Returns at once. */
+  linger(): void
   /** No new calls: idle connections are closed, busy ones after their call. Returns at once. */
   drain(): void
 }
@@ -29,6 +31,8 @@ export interface OnePortOptions {
 export interface OnePort {
   /** Resolves once listening; rejects with the system's error (EADDRINUSE, EACCES) where it can't. Port 0 takes a free one. */
   listen(host: string, port: number): Promise<AddressInfo>
+  /** Goes on serving, but gives connections up after a call. Returns at once. */
+  linger(): void
   /** Stops accepting, lets running calls end, destroys what is left after `graceMs`; resolves by then at the latest. Never rejects. */
   close(graceMs: number): Promise<void>
 }
@@ -49,6 +53,9 @@ export function createOnePort(options: OnePortOptions): OnePort {
   let closing: Promise<void> | undefined
   return {
     listen: (host, port) => listen(server, host, port),
+    linger() {
+      for (const door of [options.http, options.grpc]) door.linger()
+    },
     close(graceMs) {
       closing ??= closeAll(server, sockets, { graceMs, doors: [options.http, options.grpc] })
       return closing

@@ -140,13 +140,16 @@ interface ExchangeOptions {
   readonly maxBytes: number
 }
 
+/** The second is all that a Kubernetes API server has for its keys (RFC 7517 8.5.1). */
+const accept = 'application/json, application/jwk-set+json'
+
 async function exchange(url: URL, input: FetchRequest, options: ExchangeOptions): Promise<FetchResponse> {
   const { dispatcher, signal, maxBytes } = options
   const response = await request(url, {
     dispatcher,
     signal,
     method: input.method ?? 'GET',
-    headers: { ...(input.method === 'POST' ? {} : { accept: 'application/json' }), ...input.headers },
+    headers: { ...(input.method === 'POST' ? {} : { accept }), ...input.headers },
     ...(input.body === undefined ? {} : { body: input.body }),
   })
   const status = response.statusCode

@@ -1,6 +1,7 @@
 import { Command, Option } from 'commander'
 import { clientCommands } from './client-program.ts'
 import type { Role } from './config/config.ts'
+import { initSecretsCommand } from './init-secrets/command.ts'
 import { pullTokenCommand } from './pull-token/command.ts'
 import type { CollectGarbageOptions } from './collect-garbage.ts'
 import { parseHours } from './parse-hours.ts'
@@ -59,6 +60,7 @@ export async function main(argv: readonly string[]): Promise<void> {
       (await import('./print-dev-token.ts')).printDevToken(options),
     )
   program.addCommand(pullTokenCommand(configOption))
+  program.addCommand(initSecretsCommand())
   for (const command of clientCommands(program.name())) program.addCommand(command)
   program
     .command('collect-garbage')

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { readFileSync } from 'node:fs'
-import { createServer, type RequestListener, type Server, type ServerOptions } from 'node:http'
+import { createServer, type RequestListener, type Server, type ServerOptions, type ServerResponse } from 'node:http'
 import { createServer as createTlsServer } from 'node:https'
 import type { Registry } from 'prom-client'
 import { addressKey, RateLimiter } from '../api/rate-limit.ts'
@@ -32,6 +32,8 @@ export interface RegistryPortOptions {
 export interface RegistryPort {
   readonly host: RegistryHost
   listen(): Promise<void>
+  /** Goes on serving, but gives connections up after an answer. */
+  linger(): void
   /** Lets running requests end for `graceMs`, then ends everything. */
   close(graceMs: number): Promise<void>
 }
@@ -71,8 +73,13 @@ export function createRegistryPort(options: RegistryPortOptions): RegistryPort {
   })
   const server = createHttpServer(config, host.listener)
   server.maxConnections = maxConnections
+  let lingering = false
+  server.prependListener('request', (_request, response: ServerResponse) => {
+    if (lingering) response.shouldKeepAlive = false
+  })
   return {
     host,
+    linger: () => void (lingering = true),
     listen: () => listenHttp(server, config.listen, registry.port),
     async close(graceMs) {
       await closeHttp(server, graceMs)

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { createServer } from 'node:http'
 import { readFileSync } from 'node:fs'
+import { setTimeout as delay } from 'node:timers/promises'
 import { Counter, Gauge, Registry, collectDefaultMetrics } from 'prom-client'
 import { createDoors } from '../api/doors.ts'
 import { createGrpcApi, type GrpcApi } from '../api/grpc/grpc-api.ts'
@@ -30,14 +31,11 @@ import { createRegistryPort, type RegistryPortOptions } from './registry-port.ts
 import { systemClock, systemRandom } from './runtime.ts'
 import { createSignIn, type SignIn } from './sign-in.ts'
 
-/** How long running calls may take to end when the process stops, in milliseconds. */
-const graceMs = 3_000
-
 /** A running API: what role `dev` adds to it, and how it is stopped. */
 export interface RunningServer {
   readonly engine: Engine
   readonly signIn: SignIn
-  /** Ends running calls (within 3 s), background work and the store. */
+  /** Serves on for `stop.drainSeconds`, not ready any more; then ends running calls (within `stop.graceSeconds`), background work and the store. */
   stop(): Promise<void>
 }
 
@@ -105,29 +103,38 @@ function createApiPort(options: ServerOptions & { readonly registry: Registry },
   const routes = documentRoutes({ baseUrl: config.baseUrl, signingKeys, devIssuer })
   const http = createHttpDoor(createHttpApi({ ...shared, encoders: createJsonEncoders(), routes, preview: config.compat.namespaces.length > 0 }))
   const grpc = createGrpcApi({ ...shared, namespaces: config.compat.namespaces, fileDescriptors })
-  const { tls } = config.api
+  const {
+    api: { tls },
+    stop,
+  } = config
   const port = createOnePort({ http, grpc, ...(tls === undefined ? {} : { tls: readTls(tls) }) })
   return {
     port,
     grpc,
     async close() {
-      await port.close(graceMs)
+      await port.close(stop.graceSeconds * 1000)
       http.stop()
       grpc.stop()
     },
   }
 }
 
-/** Keeps what gRPC health answers in step with the replica until `signal` aborts. */
+/** Keeps what gRPC health answers in step with the replica; not serving once `signal` aborts. */
 function followReadiness(replica: Replica, grpc: GrpcApi, signal: AbortSignal): void {
   const timer = setInterval(() => grpc.setReady(replica.state.kind === 'live'), 500)
-  signal.addEventListener('abort', () => clearInterval(timer), { once: true })
+  const leave = (): void => {
+    clearInterval(timer)
+    grpc.setReady(false)
+  }
+  signal.addEventListener('abort', leave, { once: true })
   grpc.setReady(true)
 }
 
 /** A port that is served, and how it stops. */
 interface Served {
   open(): Promise<void>
+  /** Goes on serving, but gives connections up after a call. */
+  linger(): void
   close(): Promise<void>
 }
 
@@ -136,15 +143,28 @@ function serveApi(options: ServerOptions & { readonly registry: Registry }, engi
   const { listen, api: settings } = options.config
   const api = createApiPort(options, engine, signIn)
   const address = { host: listen, port: settings.port }
-  return { grpc: api.grpc, open: () => openPort('api.port', address, () => api.port.listen(address.host, address.port)), close: api.close }
+  return {
+    grpc: api.grpc,
+    open: () => openPort('api.port', address, () => api.port.listen(address.host, address.port)),
+    linger: () => api.port.linger(),
+    close: api.close,
+  }
 }
 
 /** The registry host's port: not open yet. */
 function serveRegistry(options: RegistryPortOptions): Served {
-  const { listen, registry } = options.config
+  const { listen, registry, stop } = options.config
   const port = createRegistryPort(options)
   const address = { host: listen, port: registry.port }
-  return { open: () => openPort('registry.port', address, () => port.listen()), close: () => port.close(graceMs) }
+  return { open: () => openPort('registry.port', address, () => port.listen()), linger: () => port.linger(), close: () => port.close(stop.graceSeconds * 1000) }
+}
+
+/** Serves on, not ready any more, until whoever leads requests here has noticed. */
+async function drain(ports: readonly Served[], leaving: AbortController, seconds: number): Promise<void> {
+  if (seconds === 0) return
+  leaving.abort(new Error('the server is about to stop'))
+  for (const port of ports) port.linger()
+  await delay(seconds * 1000)
 }
 
 /** Stops what was started, last first. */
@@ -172,11 +192,16 @@ function readyChecks(replica: Replica, names: readonly string[], isListening: ()
  */
 export async function startServer(options: ServerOptions, signal: AbortSignal): Promise<RunningServer> {
   const { config, log, auditLog, devIssuer, clock = systemClock, serves = ['api', 'registry'] } = options
-  const stopping = new AbortController()
+  const [leaving, stopping] = [new AbortController(), new AbortController()]
   const cleanups = new Cleanups()
-  const stop = async (): Promise<void> => {
-    stopping.abort(new Error('the server stops'))
+  const ports: Served[] = []
+  const close = async (): Promise<void> => {
+    for (const step of [leaving, stopping]) step.abort(new Error('the server stops'))
     await cleanups.run()
+  }
+  const stop = async (): Promise<void> => {
+    await drain(ports, leaving, config.stop.drainSeconds)
+    await close()
   }
   try {
     const store = await openStore(config, log, signal)
@@ -185,7 +210,7 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     cleanups.add(() => replica.close())
     const { registry, signatureChecks } = createMetrics(replica)
     let listening = false
-    const checks = readyChecks(replica, serves, () => listening && !stopping.signal.aborted)
+    const checks = readyChecks(replica, serves, () => listening && !leaving.signal.aborted)
     const ops = createServer(createOpsHandler({ checks, registry }))
     await openPort('ops.port', { host: config.listen, port: config.ops.port }, () => listenHttp(ops, config.listen, config.ops.port))
     cleanups.add(() => closeHttp(ops))
@@ -209,6 +234,7 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
       if (served === undefined) continue
       cleanups.add(() => served.close())
       await served.open()
+      ports.push(served)
     }
     if (serves.includes('controller')) {
       // Its client of Kubernetes takes seconds to load: the other roles do without.
@@ -218,10 +244,10 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
       await controller.synced(signal)
     }
     listening = true
-    if (api !== undefined) followReadiness(replica, api.grpc, stopping.signal)
+    if (api !== undefined) followReadiness(replica, api.grpc, leaving.signal)
     return { engine, signIn, stop }
   } catch (error) {
-    await stop()
+    await close()
     throw error
   }
 }

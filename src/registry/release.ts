@@ -8,7 +8,8 @@ const narrowBytes = 64 * 1024
 /** Memory for wide reads that is kept at hand. */
 const maxFree = 32
 
-const given = new WeakSet<Uint8Array>()
+/** Marks a piece: a set of them would cost more than all else that is done with a piece. */
+const given = Symbol('given away')
 const free: ArrayBuffer[] = []
 /** Of memory for reads that bytes were read into: how far. */
 const filled = new WeakMap<ArrayBuffer, number>()
@@ -41,11 +42,10 @@ export function release({ buffer, byteOffset, byteLength }: Uint8Array): void {
 
 /** Says that whoever gets this very piece may release it: nobody else has a use for it. */
 export function giveAway<T extends Uint8Array>(piece: T): T {
-  given.add(piece)
-  return piece
+  return Object.assign(piece, { [given]: true })
 }
 
 /** True where the piece was given away. */
 export function isGivenAway(piece: Uint8Array): boolean {
-  return given.has(piece)
+  return given in piece
 }

@@ -17,7 +17,7 @@ import type { Served } from './transport/harness.ts'
 
 const getGroup = '/taproot.iam.v2.GroupsService/GetGroup'
 const message = toBinary(GetGroupRequestSchema, create(GetGroupRequestSchema, { uid: 'u' }))
-const silent = { accept: () => {}, drain: () => {} }
+const silent = { accept: () => {}, linger: () => {}, drain: () => {} }
 
 /** What a socket received until it closed. */
 function received(socket: Socket): Promise<Buffer> {

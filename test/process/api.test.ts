@@ -1,5 +1,6 @@
 import { once } from 'node:events'
 import { writeFile } from 'node:fs/promises'
+import { Agent, request, type IncomingMessage } from 'node:http'
 import { connect, createServer, type AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
@@ -51,6 +52,29 @@ test('taproot api is ready only when it serves, and not while it stops; SIGTERM 
   expect({ code, stdout }).toEqual({ code: 0, stdout: '' })
   expect(performance.now() - startedAt).toBeLessThan(5_000)
   half.destroy()
+})
+
+test('taproot api that is to drain serves on, not ready any more, and gives connections up after an answer', async () => {
+  const etcd = await etcdForTest()
+  const home = await oneHome(etcd.endpoints)
+  const api = await startApi({ ...home, env: { ...home.env, TAPROOT_STOP_DRAIN_SECONDS: '3' } })
+  const agent = new Agent({ keepAlive: true, maxSockets: 1 })
+  const ask = async (): Promise<IncomingMessage> => {
+    const sent = request({ port: home.apiPort, path: '/.well-known/jwks.json', agent }).end()
+    const [response] = (await once(sent, 'response')) as [IncomingMessage] // a cast of the event's arguments
+    response.resume()
+    await once(response, 'end')
+    return response
+  }
+  expect((await ask()).headers.connection).toBe('keep-alive')
+  const ending = api.end('SIGTERM')
+  await until(async () => !(await isReady(home.opsPort)))
+  // Over the connection from before, and over a new one.
+  for (const answer of [await ask(), await ask()])
+    expect({ status: answer.statusCode, connection: answer.headers.connection }).toEqual({ status: 200, connection: 'close' })
+  expect((await home.rest.call('PingService/Ping', {})).code).toBe(0)
+  expect((await ending).code).toBe(0)
+  agent.destroy()
 })
 
 test('taproot api without its etcd is alive, says that it is not ready, and gets ready by itself', async () => {

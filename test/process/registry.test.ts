@@ -95,6 +95,7 @@ describe('taproot registry', () => {
       TAPROOT_REGISTRY_PORT: String(port),
       TAPROOT_OPS_PORT: String(opsPort),
       TAPROOT_API_PORT: String(apiPort),
+      TAPROOT_STOP_DRAIN_SECONDS: '3',
     }
     const registry = startProcess({ args: ['registry'], env, cwd: await freshDirectory() })
     await registry.until(() => isReady(opsPort))
@@ -119,7 +120,12 @@ describe('taproot registry', () => {
     expect((await history()).status).toBe(200)
     expect(await craneAt(home, host, 'ls', `${host}/demo/app`)).toMatchObject({ code: 0, stdout: 'v1\n' })
     expect(await isReady(opsPort)).toBe(true)
-    expect((await registry.end('SIGTERM')).code).toBe(0)
+    const ending = registry.end('SIGTERM')
+    await expect.poll(() => isReady(opsPort), { timeout: 3_000, interval: 20 }).toBe(false)
+    // It serves on until nothing is led to it any more.
+    const last = await history()
+    expect({ status: last.status, connection: last.headers.get('connection') }).toEqual({ status: 200, connection: 'close' })
+    expect((await ending).code).toBe(0)
   }, 60_000)
 
   test.each([

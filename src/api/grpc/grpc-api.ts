@@ -44,6 +44,8 @@ export interface GrpcLimits {
   readonly messageTimeoutMs: number
 }
 
+/** The port destroys what is left after its grace; the injector's own timer is only a backstop. */
+const backstopMs = 2 * 3_600_000
 const defaultLimits: GrpcLimits = { idleMs: 300_000, pingMs: 60_000, messageTimeoutMs: 60_000 }
 
 /** Builds a server with every method of the table under each of its names, reflection and health. */
@@ -70,8 +72,9 @@ export function createGrpcApi(options: GrpcApiOptions): GrpcApi {
   const injector = server.createConnectionInjector(ServerCredentials.createInsecure())
   return {
     accept: (socket) => injector.injectConnection(socket),
-    // The port destroys what is left after its grace; the injector's own timer is only a backstop.
-    drain: () => injector.drain(60_000),
+    // Clients are told to go away, which they do after their calls, and connect anew.
+    linger: () => injector.drain(backstopMs),
+    drain: () => injector.drain(backstopMs),
     setReady: (ready) => health.setReady(ready),
     stop: () => server.forceShutdown(),
   }

@@ -24,10 +24,14 @@ export function createHttpDoor(listener: RequestListener, options: HttpDoorOptio
   server.emit('listening')
   // By connection and not one set of all responses: a set that changes with every request keeps requests from dying young, which doubles what one costs.
   const latest = new Map<Socket, ServerResponse | undefined>()
-  let draining = false
+  let lingering = false
+  const linger = (): void => {
+    lingering = true
+    for (const response of latest.values()) if (response?.headersSent === false) response.shouldKeepAlive = false
+  }
   server.on('request', (request, response) => {
     latest.set(request.socket, response)
-    if (draining) response.shouldKeepAlive = false
+    if (lingering) response.shouldKeepAlive = false
     listener(request, response)
   })
   return {
@@ -36,9 +40,9 @@ export function createHttpDoor(listener: RequestListener, options: HttpDoorOptio
       socket.once('close', () => latest.delete(socket))
       server.emit('connection', socket)
     },
+    linger,
     drain() {
-      draining = true
-      for (const response of latest.values()) if (response?.headersSent === false) response.shouldKeepAlive = false
+      linger()
       server.closeIdleConnections()
     },
     stop: () => stop(server),

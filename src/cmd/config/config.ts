@@ -102,5 +102,7 @@ export interface Config {
   readonly issuers: readonly IssuerConfig[]
   readonly compat: { readonly namespaces: readonly string[] }
   readonly terms: readonly TermsConfig[]
+  /** How a process stops. */
+  readonly stop: { readonly drainSeconds: number; readonly graceSeconds: number }
   readonly log: { readonly level: 'debug' | 'info' | 'warn' | 'error' }
 }

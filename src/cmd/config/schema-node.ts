@@ -86,6 +86,11 @@ export function count(description: string, defaultValue?: number): NumberNode {
   return { type: 'integer', description, minimum: 1, maximum: 1_000_000, ...(defaultValue === undefined ? {} : { default: defaultValue }) }
 }
 
+/** A time in whole seconds, an hour at most. */
+export function seconds(description: string, defaultValue: number): NumberNode {
+  return { type: 'integer', description, minimum: 0, maximum: 3600, default: defaultValue }
+}
+
 /** Yes or no. */
 export function flag(description: string, defaultValue?: boolean): FlagNode {
   return { type: 'boolean', description, ...(defaultValue === undefined ? {} : { default: defaultValue }) }

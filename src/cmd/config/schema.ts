@@ -1,6 +1,6 @@
 import { defaultNamespaces } from '../../api/aliases.ts'
 import type { Config } from './config.ts'
-import { count, flag, list, port, section, text, type NodeFor } from './schema-node.ts'
+import { count, flag, list, port, seconds, section, text, type NodeFor } from './schema-node.ts'
 
 const certFiles = { certFile: text('PEM file: the certificate and its chain.'), keyFile: text('PEM file: the private key.') }
 const serverTls = section('TLS on the API port. Without it the API speaks plain HTTP/1.1 and cleartext HTTP/2.', certFiles, ['certFile', 'keyFile'])
@@ -132,6 +132,13 @@ export const configSchema = section('Configuration of Taproot.', {
     ]),
   }),
   terms: list('Documents that organisations may accept.', terms, []),
+  stop: section('How a process stops when it is told to.', {
+    drainSeconds: seconds(
+      'How long it still takes requests, not ready any more, so that nothing is led to it when it closes its ports. For use behind a balancer.',
+      0,
+    ),
+    graceSeconds: seconds('How long running requests may then take to end.', 3),
+  }),
   log: section('The log.', { level: text('The least severe level that is written.', { enum: ['debug', 'info', 'warn', 'error'], default: 'info' }) }),
 }) satisfies NodeFor<Config>
 

@@ -17,7 +17,7 @@ export interface RecordFacts {
   readonly etag: string
 }
 
-/** What becomes of an object's surroundings: looked up at the API server itself, only for objects that are being deleted and have a record. */
+/** What becomes of an object's surroundings: looked up at the API server itself, only for objects that are being deleted. */
 export interface Surroundings {
   readonly namespaceGoes: boolean
   readonly crdGoes: boolean
@@ -40,6 +40,6 @@ export interface Facts {
   /** Another object that asks for the same record, which is not there yet, and was there earlier: `<namespace>/<name>`. */
   readonly rival: string | undefined
   readonly desired: Desired | { readonly invalid: string }
-  /** Undefined where the object is not being deleted, or has no record. */
+  /** Undefined where the object is not being deleted. */
   readonly surroundings: Surroundings | undefined
 }

@@ -1,5 +1,5 @@
 import { parentOf, trustedUid } from '../../core/uid.ts'
-import { managedByText, parseManagedBy } from '../../resources/ownership.ts'
+import { parseManagedBy } from '../../resources/ownership.ts'
 import type { Row } from '../../snapshot/row.ts'
 import type { RecordKind } from '../object-kinds.ts'
 import type { GrantSpec } from '../platform-object.ts'
@@ -140,9 +140,4 @@ function ownerOf(world: World, kind: RecordKind, row: Row | undefined): ObjectKe
 function boundsGrants({ grants }: World, role: string): boolean {
   // The API server has checked grants against their CRD.
   return [...grants.list()].some(({ spec }) => (spec as GrantSpec).maxRole?.uid === role)
-}
-
-/** The owner's name of an object's record. */
-export function managedByOf(world: Pick<World, 'cluster'>, object: KubeObject): string {
-  return managedByText({ clusterId: world.cluster.id, namespace: object.metadata.namespace ?? '', name: object.metadata.name })
 }

@@ -1,6 +1,7 @@
 import type { ObjectKind } from '../object-kinds.ts'
 import { uidAnnotation, type PlatformObject } from '../platform-object.ts'
 import { asPlatformObject, isMirror, type World } from '../world.ts'
+import { authorityAt } from './authority.ts'
 import type { ResolvedReferences } from './facts.ts'
 import { resolveReferences } from './references.ts'
 
@@ -29,11 +30,7 @@ function isRefused({ metadata, status }: PlatformObject): boolean {
  * The older object that asks for the same record as `object`, as `<namespace>/<name>`: it goes first. Looks at all objects of the kind, so it is asked only before a
  * record is made.
  */
-export function olderRival(
-  world: World,
-  { row, object }: { row: ObjectKind; object: PlatformObject },
-  { references, isGranted }: { references: ResolvedReferences; isGranted: (rival: PlatformObject) => boolean },
-): string | undefined {
+export function olderRival(world: World, { row, object }: { row: ObjectKind; object: PlatformObject }, references: ResolvedReferences): string | undefined {
   const claim = claimOf(row, object)
   if (claim === undefined || !references.found) return undefined
   const { snapshot } = world.services.replica
@@ -43,7 +40,8 @@ export function olderRival(
     const { deletionTimestamp, annotations, namespace, name } = other.metadata
     if (deletionTimestamp !== undefined || annotations?.[uidAnnotation] !== undefined || isRefused(other)) continue
     const theirs = resolveReferences(snapshot, world.cluster, { row, object: other })
-    if (theirs.found && theirs.parent === references.parent && isGranted(other)) return `${namespace}/${name}`
+    const asksForTheSame = theirs.found && theirs.parent === references.parent
+    if (asksForTheSame && authorityAt(world, { row, object: other }, theirs.parent).granted) return `${namespace}/${name}`
   }
   return undefined
 }

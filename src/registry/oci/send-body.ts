@@ -2,31 +2,34 @@ import type { ServerResponse } from 'node:http'
 import type { Readable } from 'node:stream'
 import { release } from '../release.ts'
 
-/** Resolves when the response takes more, or takes nothing any more. */
-async function drained(response: ServerResponse): Promise<void> {
-  const { promise, resolve } = Promise.withResolvers<void>()
-  response.once('drain', resolve)
-  response.once('close', resolve)
-  await promise
-  response.off('drain', resolve)
-  response.off('close', resolve)
-}
-
 /**
  * Sends `body` as fast as the client takes it, and ends the response. What it reads belongs to it: pieces are given back once they are sent. Rejects with the
  * error of the body, or where the client goes away; the body is destroyed then.
  */
 export async function sendBody(response: ServerResponse, body: Readable): Promise<void> {
-  const stop = (): void => void body.destroy()
-  response.once('close', stop)
+  const { promise, resolve, reject } = Promise.withResolvers<void>()
+  const onDrain = (): void => void body.resume()
+  const onGone = (): void => {
+    body.destroy()
+    reject(new Error('the client went away'))
+  }
+  body.on('end', resolve)
+  body.on('error', reject)
+  body.on('close', () => reject(body.errored ?? new Error('the body was destroyed before its end')))
+  response.on('drain', onDrain)
+  response.on('close', onGone)
+  if (response.closed) onGone()
+  else if (body.closed) reject(body.errored ?? new Error('the body was destroyed before its end'))
+  body.on('data', (piece: Uint8Array) => {
+    if (response.destroyed) body.destroy()
+    else if (!response.write(piece, () => release(piece))) body.pause()
+  })
   try {
-    if (response.closed) stop()
-    for await (const piece of body as AsyncIterable<Uint8Array>) {
-      if (!response.write(piece, () => release(piece))) await drained(response)
-    }
+    await promise
     response.end()
   } finally {
-    response.off('close', stop)
+    response.off('drain', onDrain)
+    response.off('close', onGone)
     body.destroy()
   }
 }

@@ -2,7 +2,7 @@ import { createPrivateKey, generateKeyPairSync, type KeyObject } from 'node:cryp
 import type { Keyring } from '../../authn/sealing.ts'
 import type { Clock, Random } from '../../core/runtime.ts'
 import type { Store } from '../../store/store.ts'
-import { issueAuthority, issueLeaf } from './certificate.ts'
+import { issueAuthority, issueLeaf } from '../../core/x509/certificate.ts'
 
 /** Our own certificate authority for the keys that sign registry tokens: made once, in the store. */
 export interface TokenAuthority {

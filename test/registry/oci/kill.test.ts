@@ -2,7 +2,7 @@ import { randomInt } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
-import { expect, onTestFinished, test } from 'vitest'
+import { expect, onTestFinished, test, vi } from 'vitest'
 import { digestOf } from '../../../src/core/digest.ts'
 import { startEtcd } from '../../parts/etcd.ts'
 import { startRegistry } from '../../parts/registry.ts'
@@ -11,8 +11,9 @@ import { soakFactor, timeoutUnlessSoaking } from '../../soak/factor.ts'
 import { OciClient, type TestManifest } from './oci-client.ts'
 
 const kills = 15 * soakFactor
-/** Longest time of pushing before a kill, in milliseconds. */
-const pushingMs = 600
+/** Most pushes that are acknowledged in a round before its kill, and how long it comes after that at most, in milliseconds: anywhere in the next ones. */
+const mostPushes = 4
+const killWithinMs = 150
 const repository = 'demo/killed'
 
 /** Pushes image after image under one tag, and knows what was acknowledged. */
@@ -24,6 +25,8 @@ class Pusher {
   pending: TestManifest | undefined
   /** What was acknowledged, in order. */
   readonly moves: string[] = []
+  /** What the server answered instead of taking a push. */
+  readonly refusals: number[] = []
 
   constructor(tag: string) {
     this.tag = tag
@@ -36,7 +39,10 @@ class Pusher {
         const manifest = await client.image(repository)
         this.pending = manifest
         const { status } = await client.putManifest(repository, this.tag, manifest)
-        if (status !== 201) throw new Error(`${status}`)
+        if (status !== 201) {
+          this.refusals.push(status)
+          return
+        }
         this.#took(manifest)
       }
     } catch {
@@ -69,6 +75,10 @@ class Pusher {
     expect(history.map((record) => record.digest)).toEqual(this.moves)
     this.pending = undefined
   }
+}
+
+function movesOf(pushers: readonly Pusher[]): number {
+  return pushers.reduce((sum, { moves }) => sum + moves.length, 0)
 }
 
 async function clientOf(home: DevHome): Promise<OciClient> {
@@ -116,7 +126,9 @@ test.for([
       const client = await clientOf(home)
       for (const pusher of pushers) if (round > 0) await pusher.check(client)
       const pushing = pushers.map((pusher) => pusher.push(client))
-      await delay(randomInt(pushingMs))
+      const goal = movesOf(pushers) + 1 + randomInt(mostPushes)
+      await vi.waitFor(() => expect(movesOf(pushers)).toBeGreaterThanOrEqual(goal), { timeout: 60_000, interval: 5 })
+      await delay(randomInt(killWithinMs))
       const together = round % 2 === 1
       if (together) await killToo()
       await running.end('SIGKILL')
@@ -124,6 +136,8 @@ test.for([
       client.close()
       if (together) await bringBack()
     }
-    expect(pushers.reduce((sum, { moves }) => sum + moves.length, 0)).toBeGreaterThan(rounds)
+    expect(movesOf(pushers)).toBeGreaterThan(rounds)
+    // Only what was killed before the server makes it refuse.
+    expect(pushers.flatMap(({ refusals }) => refusals).filter((status) => status !== 503)).toEqual([])
   },
 )

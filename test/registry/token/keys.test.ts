@@ -1,7 +1,7 @@
 import { generateKeyPairSync, X509Certificate } from 'node:crypto'
 import { describe, expect, test } from 'vitest'
 import { createKeyring } from '../../../src/authn/sealing.ts'
-import { issueAuthority, issueLeaf } from '../../../src/registry/token/certificate.ts'
+import { issueAuthority, issueLeaf } from '../../../src/core/x509/certificate.ts'
 import { createRegistryKeys, registryKeySchedule, type RegistryKeys } from '../../../src/registry/token/registry-keys.ts'
 import { authorityKey } from '../../../src/registry/token/token-authority.ts'
 import type { Store } from '../../../src/store/store.ts'

@@ -5,7 +5,7 @@ import { algorithmOf, digestOf, digestOfHex, isDigest, type Digest } from '../..
 import { randomHex, type Clock, type Random } from '../../../core/runtime.ts'
 import { isUid, trustedUid, type Uid } from '../../../core/uid.ts'
 import { BodyError, consuming } from '../chunk-body.ts'
-import { exactBody } from '../exact-body.ts'
+import { PassedBody } from '../passed-body.ts'
 import { UpstreamError, type BlobStream, type ByteRange, type ManifestBytes, type Upstream } from '../upstream.ts'
 import { codeOf, diskError, ifThere, makeDirectory, syncDirectory, writeWhole } from './disk-files.ts'
 import { DiskLayout, foldersOf, type StoredKind } from './disk-layout.ts'
@@ -107,7 +107,7 @@ class FileUpstream implements DiskUpstream {
       const { first, last } = source.range ?? { first: 0, last: size - 1 }
       // An end before the start is none to a stream of a file.
       const stream = handle.createReadStream({ start: first, end: Math.max(first, last), highWaterMark: readSize })
-      return { size, body: exactBody(stream, { bytes: last - first + 1, translate: diskError, signal }) }
+      return { size, body: new PassedBody(stream, { bytes: last - first + 1, translate: diskError, signal }) }
     })
   }
 

@@ -4,11 +4,12 @@ import type { Clock } from '../../../core/runtime.ts'
 import type { Uid } from '../../../core/uid.ts'
 import { readBounded } from '../bounded-read.ts'
 import { consuming } from '../chunk-body.ts'
-import { exactBody } from '../exact-body.ts'
+import { PassedBody } from '../passed-body.ts'
 import { UpstreamError, type BlobStream, type ByteRange, type ManifestBytes, type Upstream } from '../upstream.ts'
 import { HttpUploads } from './http-uploads.ts'
+import type { Patience } from './patience.ts'
 import { failureOf, upstreamError } from './registry-answers.ts'
-import { connectionError, dump, headerOf, RegistryClient, type Patience, type UpstreamAnswer } from './registry-client.ts'
+import { connectionError, dump, headerOf, RegistryClient, type UpstreamAnswer } from './registry-client.ts'
 
 /** Registries take up to 4 MiB. */
 const maxManifestBytes = 32 * 1024 * 1024
@@ -109,12 +110,16 @@ class RegistryUpstream implements Upstream {
 
   async readBlob(repo: Uid, { digest, range }: { digest: Digest; range?: ByteRange }, signal: AbortSignal): Promise<BlobStream | undefined> {
     const headers = range && { range: `bytes=${range.first}-${range.last}` }
-    const answer = await this.#ask(repo, { method: 'GET', path: `blobs/${digest}`, ...(headers && { headers }) }, signal)
+    const asked = { path: `blobs/${digest}`, ...(headers && { headers }) }
+    const direct = await this.#client.readBlob({ ...asked, path: `/v2/${this.#nameOf(repo)}/${asked.path}`, scopes: this.#scopes(repo, 'pull') }, signal)
+    const answer = direct ?? (await this.#ask(repo, { method: 'GET', ...asked }, signal))
     if (answer === undefined) return undefined
     try {
       const size = range === undefined ? lengthOf(answer) : wholeOf(answer, range)
       const bytes = range === undefined ? size : range.last - range.first + 1
-      return { size, body: exactBody(answer.body, { bytes, translate: connectionError, signal }) }
+      if (direct === undefined) return { size, body: new PassedBody(answer.body, { bytes, translate: connectionError, signal }) }
+      if (direct.length !== bytes) throw new UpstreamError('refused', 'the upstream gives another part of a blob than it says')
+      return { size, body: direct.body }
     } catch (error) {
       answer.body.on('error', () => undefined).destroy()
       throw error
@@ -194,6 +199,9 @@ class RegistryUpstream implements Upstream {
   }
 }
 
+/** What an answer says before its body. */
+type AnswerLines = Parameters<typeof headerOf>[0] & { readonly statusCode: number }
+
 /** The whole of a manifest. */
 async function bytesOf({ body }: UpstreamAnswer, signal: AbortSignal): Promise<Buffer> {
   const read = await readBounded(body, maxManifestBytes)
@@ -205,14 +213,14 @@ async function bytesOf({ body }: UpstreamAnswer, signal: AbortSignal): Promise<B
   return read.bytes
 }
 
-function lengthOf(answer: UpstreamAnswer): number {
+function lengthOf(answer: AnswerLines): number {
   const length = headerOf(answer, 'content-length') ?? ''
   if (answer.statusCode !== 200 || !/^\d{1,15}$/.test(length)) throw new UpstreamError('refused', 'the upstream does not say how large a blob is')
   return Number(length)
 }
 
 /** The size of the whole, of an answer with exactly the range that was asked for. */
-function wholeOf(answer: UpstreamAnswer, { first, last }: ByteRange): number {
+function wholeOf(answer: AnswerLines, { first, last }: ByteRange): number {
   const [, from, to, size] = /^bytes (\d{1,15})-(\d{1,15})\/(\d{1,15})$/.exec(headerOf(answer, 'content-range') ?? '') ?? []
   if (answer.statusCode !== 206 || Number(from) !== first || Number(to) !== last)
     throw new UpstreamError('refused', 'the upstream does not give ranges of a blob')

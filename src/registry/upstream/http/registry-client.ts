@@ -3,8 +3,12 @@ import type { Readable } from 'node:stream'
 import { Agent, errors, request, type Dispatcher } from 'undici'
 import type { Clock } from '../../../core/runtime.ts'
 import { untilAborted } from '../../../core/until-aborted.ts'
-import { BodyError, piecesOf } from '../chunk-body.ts'
+import { BodyError } from '../chunk-body.ts'
+import { PassedBody } from '../passed-body.ts'
 import { UpstreamError } from '../upstream.ts'
+import type { BlobAnswer } from './blob-line.ts'
+import { BlobLines } from './blob-lines.ts'
+import type { Patience } from './patience.ts'
 import { failureOf, upstreamError } from './registry-answers.ts'
 import { RegistryCredentials, type Account } from './registry-credentials.ts'
 import { createWideConnector } from './wide-connector.ts'
@@ -13,16 +17,6 @@ const connectTimeoutMs = 10_000
 const maxRedirects = 3
 /** Codes of redirects that keep the method. */
 const redirects = new Set([301, 302, 303, 307, 308])
-
-/** How long the upstream may take. None of them limits a body that flows. */
-export interface Patience {
-  /** To begin its answer, and to take the next bytes of ours. */
-  readonly headersMs: number
-  /** To begin its answer where it has to go over a whole blob first. */
-  readonly finishMs: number
-  /** Between two pieces of a body. */
-  readonly stallMs: number
-}
 
 /** What a client needs to know. */
 export interface RegistryClientOptions {
@@ -60,6 +54,8 @@ export class RegistryClient {
   readonly #agent: Agent
   /** For storage that the registry redirects to: it may have a certificate of another authority. */
   readonly #storageAgent: Agent
+  /** Undefined where the registry is spoken to over TLS. */
+  readonly #blobLines: BlobLines | undefined
   readonly #closing = new AbortController()
 
   constructor(options: RegistryClientOptions) {
@@ -67,6 +63,7 @@ export class RegistryClient {
     const { ca, account, clock } = options
     this.#agent = new Agent({ connect: createWideConnector({ timeout: connectTimeoutMs, ...(ca !== undefined && { ca }) }) })
     this.#storageAgent = new Agent({ connect: createWideConnector({ timeout: connectTimeoutMs, ...(ca !== undefined && { ca: [...rootCertificates, ca] }) }) })
+    this.#blobLines = options.origin.startsWith('http:') ? new BlobLines(options.origin, options.patience) : undefined
     this.#credentials = new RegistryCredentials(account, { clock, fetchToken: (url, authorization) => this.#fetchToken(url, authorization) })
   }
 
@@ -105,8 +102,17 @@ export class RegistryClient {
     return answer
   }
 
+  /** The bytes of a blob by the shortest way that there is; undefined where it leads to none, and `read` has to tell why. */
+  async readBlob({ path, scopes, headers }: Pick<UpstreamRequest, 'path' | 'scopes' | 'headers'>, signal: AbortSignal): Promise<BlobAnswer | undefined> {
+    if (this.#blobLines === undefined || !this.#credentials.known) return undefined
+    const authorization = await untilAborted(this.#credentials.authorization(scopes), signal)
+    return this.#blobLines.read(path, { ...headers, ...(authorization !== undefined && { authorization }) }, signal)
+  }
+
   async close(): Promise<void> {
-    this.#closing.abort(new UpstreamError('unavailable', 'the connection to the upstream is closed'))
+    const closed = new UpstreamError('unavailable', 'the connection to the upstream is closed')
+    this.#closing.abort(closed)
+    this.#blobLines?.close(closed)
     await Promise.all([this.#agent.destroy(), this.#storageAgent.destroy()])
   }
 
@@ -140,19 +146,9 @@ export class RegistryClient {
   }
 
   async #once({ url, method, headers, bytes, stream, dispatcher, headersMs }: Exchange, signal: AbortSignal): Promise<UpstreamAnswer> {
-    let sent = 0
     let broken: BodyError | undefined
-    async function* counted(body: Readable): AsyncGenerator<Uint8Array> {
-      try {
-        for await (const piece of piecesOf(body, signal)) {
-          sent += piece.length
-          yield piece
-        }
-      } catch (error) {
-        if (error instanceof BodyError) broken = error
-        throw error
-      }
-    }
+    const translate = (error: unknown): BodyError => (broken = new BodyError(error))
+    const body = stream && new PassedBody(stream.body, { translate, signal })
     const length = stream?.length === undefined ? {} : { 'content-length': String(stream.length) }
     const { patience } = this.#options
     try {
@@ -161,12 +157,11 @@ export class RegistryClient {
         dispatcher,
         signal,
         headers: { 'accept-encoding': 'identity', ...headers, ...length },
-        // A cast: undici takes iterables too, which its types leave out.
-        body: stream === undefined ? (bytes ?? null) : (counted(stream.body) as unknown as Readable),
+        body: body ?? bytes ?? null,
         headersTimeout: headersMs ?? patience.headersMs,
         bodyTimeout: patience.stallMs,
       })
-      return { ...answer, sent }
+      return { ...answer, sent: body?.passed ?? 0 }
     } catch (error) {
       throw broken ?? error
     }
@@ -200,7 +195,7 @@ interface Tried {
 type Exchange = UpstreamRequest & { readonly url: URL; readonly dispatcher: Dispatcher }
 
 /** A header of an answer, the first where there are several. */
-export function headerOf({ headers }: Pick<Dispatcher.ResponseData, 'headers'>, name: string): string | undefined {
+export function headerOf({ headers }: { readonly headers: Readonly<Record<string, string | string[] | undefined>> }, name: string): string | undefined {
   const value = headers[name]
   return Array.isArray(value) ? value.join(', ') : value
 }

@@ -10,7 +10,14 @@ export interface CertificateRequest {
   readonly serial: Uint8Array
   readonly notBeforeMs: number
   readonly notAfterMs: number
+  /** DNS names that it is for; `*` stands for one label. */
+  readonly dnsNames?: readonly string[]
+  /** What it may be used for in TLS; anything where absent. */
+  readonly tlsRoles?: readonly TlsRole[]
 }
+
+/** The sides of a TLS connection. */
+export type TlsRole = 'server' | 'client'
 
 /** Who signs a certificate. */
 export interface CertificateIssuer {
@@ -21,7 +28,17 @@ export interface CertificateIssuer {
 
 const ecdsaWithSha256 = sequence(oid('1.2.840.10045.4.3.2'))
 const commonName = '2.5.4.3'
-const extensions = { subjectKey: '2.5.29.14', keyUsage: '2.5.29.15', basicConstraints: '2.5.29.19', authorityKey: '2.5.29.35' } as const
+const extensions = {
+  subjectKey: '2.5.29.14',
+  keyUsage: '2.5.29.15',
+  names: '2.5.29.17',
+  basicConstraints: '2.5.29.19',
+  authorityKey: '2.5.29.35',
+  extendedUsage: '2.5.29.37',
+} as const
+
+/** Extended key usages (RFC 5280 4.2.1.12). */
+export const tlsUsages = { server: '1.3.6.1.5.5.7.3.1', client: '1.3.6.1.5.5.7.3.2' } as const satisfies Record<TlsRole, string>
 
 /** Key usages as a BIT STRING: bit 0 digitalSignature; bits 5 and 6 keyCertSign and cRLSign. */
 const usage = { leaf: bits(Uint8Array.of(0x80), 7), authority: bits(Uint8Array.of(0x06), 1) } as const
@@ -31,7 +48,7 @@ export function issueAuthority(request: CertificateRequest, privateKey: KeyObjec
   return issue(request, { name: request.subject, privateKey }, true)
 }
 
-/** A certificate of a key that signs tokens. DER. */
+/** A certificate that signs no others: of a key that signs tokens, or of one side of TLS. DER. */
 export function issueLeaf(request: CertificateRequest, issuer: CertificateIssuer): Buffer {
   return issue(request, issuer, false)
 }
@@ -52,11 +69,14 @@ function issue(request: CertificateRequest, issuer: CertificateIssuer, isAuthori
 
 function extensionsOf(request: CertificateRequest, issuer: CertificateIssuer, isAuthority: boolean): Buffer[] {
   const issuerKey = createPublicKey(issuer.privateKey)
+  const { dnsNames = [], tlsRoles = [] } = request
   return [
     critical(extensions.basicConstraints, isAuthority ? sequence(isTrue, integer(Uint8Array.of(0))) : sequence()),
     critical(extensions.keyUsage, isAuthority ? usage.authority : usage.leaf),
     extension(extensions.subjectKey, octets(keyIdOf(request.publicKey))),
     extension(extensions.authorityKey, sequence(der(0x80, keyIdOf(issuerKey)))),
+    ...(tlsRoles.length === 0 ? [] : [extension(extensions.extendedUsage, sequence(...tlsRoles.map((role) => oid(tlsUsages[role]))))]),
+    ...(dnsNames.length === 0 ? [] : [extension(extensions.names, sequence(...dnsNames.map((name) => der(0x82, Buffer.from(name, 'ascii')))))]),
   ]
 }
 

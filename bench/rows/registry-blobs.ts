@@ -1,0 +1,116 @@
+import type { Environment } from '../environment.ts'
+import type { HttpLoad, PushLoad } from '../load/load.ts'
+import { compare, type Candidate, type Comparison, type Measured } from '../measure.ts'
+import { startBareRelay } from '../subjects/bare-server.ts'
+import { pulls } from './registry-loads.ts'
+import { layerBytes, registryWorld } from './registry-world.ts'
+import { ratioRow, type Row, type RowSource } from './row.ts'
+
+/** Layers on their way at once: `docker pull` takes three by itself, others more. */
+const together = 4
+const mib = 2 ** 20
+
+/** Loads of blobs: through the host, and on the upstream. */
+interface BlobLoads {
+  readonly ours: HttpLoad | PushLoad
+  readonly theirs: HttpLoad | PushLoad
+}
+
+type Direction = 'pull' | 'push'
+
+async function pullLoads(environment: Environment, connections: number): Promise<BlobLoads> {
+  const world = await registryWorld(environment)
+  return pulls(environment, world, { connections, what: `blobs/${world.layerDigest}` })
+}
+
+async function pushLoads(environment: Environment, connections: number): Promise<BlobLoads> {
+  const world = await registryWorld(environment)
+  const [host, upstream] = [await environment.registryHost(environment.scale.baseRecords), await environment.distribution()]
+  const common = { kind: 'push', connections, blobBytes: layerBytes } as const
+  const authorization = `Bearer ${await world.registryToken('pull,push')}`
+  return {
+    ours: { ...common, port: host.port, headers: { authorization }, repository: world.path },
+    theirs: { ...common, port: upstream.port, headers: {}, repository: 'bench/direct' },
+  }
+}
+
+const loadsOf = { pull: pullLoads, push: pushLoads } as const satisfies Record<Direction, (environment: Environment, connections: number) => Promise<BlobLoads>>
+
+/** Throughput, and what each process that has to do with a blob spends on it. */
+function noteOf({ name, perSecond, generatorBusy, cpuMicrosOf }: Measured): string {
+  const rate = Math.round((perSecond * layerBytes) / mib).toLocaleString('en')
+  const each = [
+    `client ${millis((generatorBusy * 1e6) / perSecond)}`,
+    ...Object.entries(cpuMicrosOf).map(([process, micros]) => `${process} ${millis(micros)}`),
+  ]
+  return `${name} ${rate} MiB/s, CPU per blob: ${each.join(', ')}`
+}
+
+function millis(micros: number): string {
+  return Number.isFinite(micros) ? `${(micros / 1000).toFixed(1)} ms` : '-'
+}
+
+/** Something between a client and the upstream, and the names of its processes. */
+interface Between {
+  readonly name: string
+  readonly load: HttpLoad | PushLoad
+  readonly pids: readonly number[]
+  readonly processes: readonly string[]
+}
+
+/** Compares it with the upstream alone. */
+async function overUpstream(environment: Environment, between: Between, alone: HttpLoad | PushLoad): Promise<{ comparison: Comparison; note: string }> {
+  const upstream = await environment.distribution()
+  const comparison = await environment.withGenerators([between.load, alone], ([first, second]) => {
+    const other: Candidate = { name: 'distribution', generator: second, pids: [upstream.pid], processes: ['upstream'] }
+    const { name, pids, processes } = between
+    return compare({ name, generator: first, pids, processes }, other, environment.scale.rounds)
+  })
+  const [ours, theirs] = comparison.measured
+  const atOnce = between.load.connections === 1 ? 'one at a time' : `${between.load.connections} at once`
+  return { comparison, note: `${atOnce}, each ${layerBytes / mib} MiB: ${noteOf(ours)}; ${noteOf(theirs)}` }
+}
+
+function hostRow(id: string, direction: Direction, connections: number): RowSource {
+  return {
+    id,
+    async measure(environment): Promise<Row> {
+      const { hostPids: pids } = await registryWorld(environment)
+      const { ours: load, theirs } = await loadsOf[direction](environment, connections)
+      const between = { name: 'Taproot', load, pids, processes: ['host', 'etcd', 'upstream'] }
+      const { comparison, note } = await overUpstream(environment, between, theirs)
+      const title = `blobs ${direction}ed through the registry host to the upstream alone, ${connections === 1 ? 'one at a time' : `${connections} at once`}`
+      return ratioRow({ id, title, goal: { atLeast: 0.8 }, note }, comparison)
+    },
+  }
+}
+
+/** How near anything in this runtime that stands in between can come. */
+function relayRow(id: string, direction: Direction): RowSource {
+  return {
+    id,
+    async measure(environment): Promise<Row> {
+      const upstream = await environment.distribution()
+      const { theirs } = await loadsOf[direction](environment, together)
+      const relay = await startBareRelay(upstream.port)
+      try {
+        const between = { name: 'bare relay', load: { ...theirs, port: relay.port }, pids: [relay.pid, upstream.pid], processes: ['relay', 'upstream'] }
+        const { comparison, note } = await overUpstream(environment, between, theirs)
+        const title = `for comparison: blobs ${direction}ed through a bare relay of sockets to the upstream alone, ${together} at once`
+        return ratioRow({ id, title, note }, comparison)
+      } finally {
+        await relay.stop()
+      }
+    },
+  }
+}
+
+/** Blobs through the host, one and several at a time, and through a relay that does nothing else. */
+export const blobRows: readonly RowSource[] = [
+  hostRow('registry-blob-get-one', 'pull', 1),
+  hostRow('registry-blob-get', 'pull', together),
+  relayRow('registry-relay-get', 'pull'),
+  hostRow('registry-blob-put-one', 'push', 1),
+  hostRow('registry-blob-put', 'push', together),
+  relayRow('registry-relay-put', 'push'),
+]

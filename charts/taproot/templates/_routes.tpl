@@ -1,0 +1,53 @@
+{{- /* (root, component, name, door, hosts, port) -> an Ingress to the role's Service. */ -}}
+{{- define "taproot.ingress" -}}
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata:
+  {{- include "taproot.metadata" . | nindent 2 }}
+  {{- with .door.annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+spec:
+  {{- with .door.className }}
+  ingressClassName: {{ . }}
+  {{- end }}
+  {{- if .door.tlsSecret }}
+  tls:
+    - hosts: {{- toYaml .hosts | nindent 8 }}
+      secretName: {{ .door.tlsSecret }}
+  {{- end }}
+  rules:
+    {{- range .hosts }}
+    - host: {{ . | quote }}
+      http:
+        paths:
+          - path: /
+            pathType: Prefix
+            backend:
+              service:
+                name: {{ include "taproot.fullname" $.root }}-{{ $.component }}
+                port: { name: {{ $.port }} }
+    {{- end }}
+{{- end -}}
+
+{{- /* (root, component, name, door, hosts, kind, servicePort) -> a route of the Gateway API to the role's Service. */ -}}
+{{- define "taproot.route" -}}
+apiVersion: gateway.networking.k8s.io/v1
+kind: {{ .kind }}
+metadata:
+  {{- include "taproot.metadata" . | nindent 2 }}
+  {{- with .door.annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+spec:
+  parentRefs:
+    {{- toYaml .door.parentRefs | nindent 4 }}
+  hostnames:
+    {{- toYaml .hosts | nindent 4 }}
+  rules:
+    - backendRefs:
+        - name: {{ include "taproot.fullname" .root }}-{{ .component }}
+          port: {{ .servicePort }}
+{{- end -}}

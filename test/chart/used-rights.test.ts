@@ -1,0 +1,155 @@
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { startKube, type Kube } from '../parts/kube.ts'
+import { describeWithPart } from '../parts/require-part.ts'
+import { makeApiHomes, startApi, type ApiHome } from '../process/api-home.ts'
+import { isReady, startProcess } from '../process/taproot-process.ts'
+import { controllerRights, type ControllerRight } from './controller-rights.ts'
+import { render } from './helm.ts'
+
+const patience = 300_000
+const issuer = 'https://kubernetes.default.svc.cluster.local'
+const samples = resolve(import.meta.dirname, '../../deploy/samples')
+const controllerUser = 'system:serviceaccount:platform:taproot-controller'
+/** What the API server notes: each call of the controller, and nobody else's. */
+const auditPolicy = {
+  apiVersion: 'audit.k8s.io/v1',
+  kind: 'Policy',
+  omitStages: ['RequestReceived'],
+  rules: [{ level: 'Metadata', users: [controllerUser] }, { level: 'None' }],
+}
+
+interface Audited {
+  readonly verb: string
+  readonly responseStatus: { readonly code: number }
+  readonly objectRef?: {
+    readonly apiGroup?: string
+    readonly resource: string
+    readonly subresource?: string
+    readonly namespace?: string
+    readonly name?: string
+  }
+}
+
+/** True where a call needed this right. */
+function uses(right: ControllerRight, verb: string, { verb: used, objectRef: ref }: Audited): boolean {
+  if (ref === undefined || used !== verb || (ref.apiGroup ?? '') !== right.group) return false
+  if ([ref.resource, ref.subresource].filter((part) => part !== undefined).join('/') !== right.resource) return false
+  if (right.where !== 'cluster' && ref.namespace !== 'platform') return false
+  return right.names === undefined || right.names.includes(ref.name ?? '')
+}
+
+describeWithPart('kube-apiserver', "the controller's rights", () => {
+  let kube: Kube
+  let directory: string
+  let home: ApiHome
+  let baseUrl: string
+
+  beforeAll(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'taproot-rights-'))
+    await writeFile(join(directory, 'audit-policy.json'), JSON.stringify(auditPolicy))
+    const flags = [`--audit-policy-file=${join(directory, 'audit-policy.json')}`, `--audit-log-path=${join(directory, 'audit.log')}`]
+    kube = await startKube({ serviceAccountIssuer: issuer, flags })
+    await kube.kubectl(['create', 'namespace', 'platform'])
+    const kinds = ['CustomResourceDefinition', 'ServiceAccount', 'ClusterRole', 'ClusterRoleBinding', 'Role', 'RoleBinding']
+    const items = (await render()).filter(({ kind }) => kinds.includes(kind))
+    await kube.kubectl(['apply', '--server-side', '-f', '-'], JSON.stringify({ apiVersion: 'v1', kind: 'List', items }))
+    await kube.kubectl(['wait', '--for=condition=Established', 'crd', '--all', '--timeout=60s'])
+  }, patience)
+  afterAll(async () => {
+    await kube?.stop()
+    await rm(directory, { recursive: true, force: true })
+  })
+
+  const tokenOf = async (account: string, ...options: readonly string[]): Promise<string> =>
+    (await kube.kubectl(['-n', 'platform', 'create', 'token', account, ...options])).trim()
+
+  /** A kubeconfig of the controller's service account. */
+  async function kubeconfigOfController(): Promise<string> {
+    const file = join(directory, 'kubeconfig.json')
+    const cluster = { server: kube.access.server, 'certificate-authority-data': Buffer.from(kube.access.caPem).toString('base64') }
+    const named = { clusters: [{ name: 'c', cluster }], users: [{ name: 'u', user: { token: await tokenOf('taproot-controller') } }] }
+    const context = { contexts: [{ name: 'x', context: { cluster: 'c', user: 'u' } }], 'current-context': 'x' }
+    await writeFile(file, JSON.stringify({ apiVersion: 'v1', kind: 'Config', ...named, ...context }))
+    return file
+  }
+
+  /** Processes of the installation, set up as the chart does it. */
+  async function startProcesses(): Promise<void> {
+    const [caFile = '', tokenFile = ''] = ['ca.crt', 'token'].map((name) => join(directory, name))
+    await writeFile(caFile, kube.access.caPem)
+    await writeFile(tokenFile, await tokenOf('taproot-api'))
+    const env = {
+      TAPROOT_ISSUERS: JSON.stringify([{ issuer, jwksUri: `${kube.access.server}/openid/v1/jwks`, caFile, tokenFile, allowPrivate: true }]),
+      TAPROOT_BOOTSTRAP_OPERATORS: JSON.stringify([{ issuer, subject: 'system:serviceaccount:platform:taproot-admin' }]),
+      TAPROOT_KUBERNETES_KUBECONFIG: await kubeconfigOfController(),
+      TAPROOT_KUBERNETES_LEASE_NAMESPACE: 'platform',
+      TAPROOT_KUBERNETES_MIRROR_NAMESPACE: 'platform',
+    }
+    const made = await makeApiHomes(2, { etcdEndpoints: kube.etcd.endpoints, env })
+    const [first, second] = made.homes
+    if (first === undefined || second === undefined) throw new Error('two homes')
+    home = first
+    baseUrl = made.baseUrl
+    await startApi(first)
+    const controller = startProcess({ args: ['controller'], env: second.env, cwd: second.cwd })
+    await controller.until(() => isReady(second.opsPort))
+  }
+
+  async function call(method: string, path: string, body?: object): Promise<Record<string, unknown>> {
+    const headers = { authorization: `Bearer ${await tokenOf('taproot-admin', '--audience', baseUrl)}`, 'content-type': 'application/json' }
+    const response = await fetch(`http://127.0.0.1:${home.apiPort}${path}`, { method, headers, ...(body !== undefined && { body: JSON.stringify(body) }) })
+    const text = await response.text()
+    expect(response.status, text).toBe(200)
+    return text === '' ? {} : (JSON.parse(text) as Record<string, unknown>) // a cast of JSON
+  }
+
+  async function mirrors(): Promise<string[]> {
+    const found = await kube.kubectl(['-n', 'platform', 'get', 'platformgroups,platformrolebindings', '-l', 'taproot.dev/origin=api', '-o', 'name'])
+    return found.split('\n').filter((name) => name !== '')
+  }
+
+  async function audited(): Promise<readonly Audited[]> {
+    const lines = (await readFile(join(directory, 'audit.log'), 'utf8')).split('\n').slice(0, -1)
+    return lines.map((line) => JSON.parse(line) as Audited) // a cast of what the API server writes
+  }
+
+  async function until(condition: () => Promise<boolean>, what: string): Promise<void> {
+    const deadline = performance.now() + 60_000
+    while (!(await condition())) {
+      if (performance.now() > deadline) throw new Error(`waited too long: ${what}`)
+      await delay(100)
+    }
+  }
+
+  test('are enough for all that it does, and none is left over', { timeout: patience }, async () => {
+    await startProcesses()
+    // Down: made, mended, removed.
+    const { uid } = await call('POST', '/iam/v2/groups', { name: 'shown' })
+    await until(async () => (await mirrors()).length >= 2, 'mirrors of a group and its binding')
+    for (const mirror of await mirrors()) await kube.kubectl(['-n', 'platform', 'annotate', mirror, 'taproot.dev/uid-'])
+    const updated = async (): Promise<number> =>
+      new Set((await audited()).filter(({ verb }) => verb === 'update').map(({ objectRef }) => objectRef?.resource)).size
+    await until(async () => (await updated()) >= 3, 'mirrors are mended')
+    await call('DELETE', `/iam/v2/groups/${String(uid)}`)
+    await until(async () => (await mirrors()).length === 0, 'mirrors go')
+    // Up: one object of each kind, and away with them.
+    for (const sample of ['grant.yaml', 'organisation.yaml']) await kube.kubectl(['apply', '-f', join(samples, sample)])
+    await kube.kubectl(['-n', 'acme', 'wait', '--for=condition=Ready', 'platform', '--all', '--timeout=60s'])
+    // Bindings first: with their identity their records would go before them.
+    for (const kind of ['platformrolebindings', 'platform']) await kube.kubectl(['-n', 'acme', 'delete', kind, '--all', '--timeout=60s'])
+
+    const calls = await audited()
+    expect(calls.filter(({ responseStatus }) => responseStatus.code === 403 || responseStatus.code === 401)).toEqual([])
+    const rights = controllerRights.filter(({ pullSecrets, seldom }) => pullSecrets !== true && seldom !== true)
+    const unused = rights.flatMap((right) =>
+      right.verbs
+        .filter((verb) => !calls.some((each) => uses(right, verb, each)))
+        .map((verb) => `${verb} ${right.resource} ${right.names?.join() ?? ''}: ${right.needs}`),
+    )
+    expect(unused).toEqual([])
+  })
+})

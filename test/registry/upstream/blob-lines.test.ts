@@ -1,0 +1,186 @@
+import { once } from 'node:events'
+import { createServer, type AddressInfo, type Socket } from 'node:net'
+import { setImmediate as turn } from 'node:timers/promises'
+import { describe, expect, onTestFinished, test } from 'vitest'
+import { digestOf } from '../../../src/core/digest.ts'
+import { parseAnswerHead } from '../../../src/registry/upstream/http/answer-head.ts'
+import { createHttpUpstream, type HttpUpstreamOptions } from '../../../src/registry/upstream/http/http-upstream.ts'
+import type { Upstream } from '../../../src/registry/upstream/upstream.ts'
+import { drain, failureOf, freshBytes, freshRepo, never } from './content.ts'
+
+const repo = freshRepo()
+const bytes = freshBytes(3_000_000)
+const digest = digestOf(bytes)
+const plain = (body: Uint8Array, ...lines: readonly string[]): Buffer =>
+  Buffer.concat([Buffer.from(['HTTP/1.1 200 OK', `Content-Length: ${body.length}`, ...lines, '', ''].join('\r\n')), body])
+
+interface Scripted {
+  readonly upstream: Upstream
+  /** Requests for blobs, by connection. */
+  readonly asked: readonly string[][]
+  readonly sockets: readonly Socket[]
+}
+
+/** A registry that writes exactly what the test says to the `index`th request for a blob; what it asks for is known already. */
+async function scripted(answer: (socket: Socket, index: number) => unknown, options: Partial<HttpUpstreamOptions> = {}): Promise<Scripted> {
+  const asked: string[][] = []
+  const sockets: Socket[] = []
+  let blobs = 0
+  const server = createServer((socket) => {
+    const requests: string[] = []
+    let text = ''
+    socket.on('error', () => undefined)
+    socket.on('data', (chunk) => {
+      text += chunk.toString('latin1')
+      if (!text.endsWith('\r\n\r\n')) return
+      const request = text
+      text = ''
+      if (!request.includes('/blobs/')) return void socket.write(plain(Buffer.alloc(0)))
+      if (requests.push(request) === 1) {
+        asked.push(requests)
+        sockets.push(socket)
+      }
+      answer(socket, blobs++)
+    })
+  })
+  await once(server.listen(0, '127.0.0.1'), 'listening')
+  onTestFinished(() => void server.close())
+  const { port } = server.address() as AddressInfo // a listening TCP server has one
+  const upstream = createHttpUpstream({ url: `http://127.0.0.1:${port}`, clock: Date, ...options })
+  onTestFinished(() => upstream.close())
+  await upstream.ready(never)
+  return { upstream, asked, sockets }
+}
+
+async function read(upstream: Upstream): Promise<Buffer | undefined> {
+  const found = await upstream.readBlob(repo, { digest }, never)
+  return found && drain(found.body)
+}
+
+describe('blobs in the clear', () => {
+  test('one after the other come over one connection, several at once over several', async () => {
+    const { upstream, asked } = await scripted((socket) => socket.write(plain(bytes)))
+    for (let count = 0; count < 3; count++) expect((await read(upstream))?.equals(bytes)).toBe(true)
+    expect(asked.map(({ length }) => length)).toEqual([3])
+    for (const found of await Promise.all(Array.from({ length: 4 }, () => read(upstream)))) expect(found?.equals(bytes)).toBe(true)
+    expect(asked.length).toBe(4)
+  })
+
+  test.for([0, 1, 70_000])('of %i bytes come whole, also where the head comes in pieces', async (size) => {
+    const body = bytes.subarray(0, size)
+    const { upstream } = await scripted(async (socket) => {
+      const answer = plain(body, 'X-Odd: \xe9')
+      for (const at of answer.subarray(0, 60).keys()) {
+        socket.write(answer.subarray(at, at + 1))
+        await turn()
+      }
+      socket.write(answer.subarray(60))
+    })
+    expect((await read(upstream))?.equals(body)).toBe(true)
+    expect((await read(upstream))?.equals(body)).toBe(true)
+  })
+
+  test('a connection that was closed meanwhile, or is to be closed, is not used again', async () => {
+    const { upstream, asked, sockets } = await scripted((socket, index) =>
+      index === 0 ? socket.write(plain(bytes)) : socket.end(plain(bytes, 'Connection: close')),
+    )
+    expect((await read(upstream))?.equals(bytes)).toBe(true)
+    sockets[0]?.destroy()
+    for (let count = 0; count < 2; count++) expect((await read(upstream))?.equals(bytes)).toBe(true)
+    expect(asked.length).toBe(3)
+  })
+
+  test.for<[string, (socket: Socket) => unknown]>([
+    ['ends too early', (socket) => socket.end(plain(bytes).subarray(0, -1))],
+    ['is cut', (socket) => socket.write(plain(bytes).subarray(0, -1), () => socket.resetAndDestroy())],
+    ['has bytes too many', (socket) => socket.write(Buffer.concat([plain(bytes), Buffer.from('x')]))],
+    ['stands still', (socket) => socket.write(plain(bytes).subarray(0, -1))],
+  ])('one that %s breaks, and the next one comes', async ([, answer]) => {
+    const patience = { headersMs: 500, finishMs: 500, stallMs: 500 }
+    const { upstream } = await scripted((socket, index) => (index === 0 ? answer(socket) : socket.write(plain(bytes))), { patience })
+    expect(await failureOf(read(upstream))).toBe('unavailable')
+    expect((await read(upstream))?.equals(bytes)).toBe(true)
+  })
+
+  test('a registry that does not answer is told of in time', async () => {
+    const { upstream } = await scripted(() => undefined, { patience: { headersMs: 200, finishMs: 200, stallMs: 200 } })
+    expect(await failureOf(read(upstream))).toBe('unavailable')
+  })
+
+  test.for<[string, string]>([
+    ['nothing', ''],
+    ['no HTTP', 'SSH-2.0-x\r\n\r\n'],
+    ['two lengths', 'HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcde'],
+    ['chunks beside a length', 'HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\nabcde'],
+    ['a coding', 'HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Encoding: gzip\r\n\r\nabcde'],
+    ['a folded line', 'HTTP/1.1 200 OK\r\nContent-Length: 5\r\n 5\r\n\r\nabcde'],
+    ['another length than a number', 'HTTP/1.1 200 OK\r\nContent-Length: 0x5\r\n\r\nabcde'],
+    ['a head without end', `HTTP/1.1 200 OK\r\n${'X: y\r\n'.repeat(20_000)}`],
+  ])('where the answer is %s, it is asked again in the usual way', async ([, text]) => {
+    const { upstream, asked } = await scripted((socket, index) => (index === 0 ? socket.end(text) : socket.write(plain(bytes))))
+    expect((await read(upstream))?.equals(bytes)).toBe(true)
+    expect(asked.flat().length).toBe(2)
+  })
+
+  test('what is not there is not there; a registry that redirects is asked in the usual way from then on', async () => {
+    const answers = ['HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n', 'HTTP/1.1 307 Temporary Redirect\r\nLocation: http://\r\nContent-Length: 0\r\n\r\n']
+    let answer = answers[0]
+    const { upstream, asked } = await scripted((socket) => socket.write(answer ?? ''))
+    expect(await read(upstream)).toBeUndefined()
+    answer = answers[1]
+    for (const count of [4, 5]) {
+      expect(await failureOf(read(upstream))).toBe('refused')
+      expect(asked.flat().length).toBe(count)
+    }
+  })
+
+  test('aborting rejects with the reason before the answer and in it, and ends the connection', async () => {
+    const { upstream, sockets } = await scripted((socket, index) => index === 1 && socket.write(plain(bytes).subarray(0, 100_000)))
+    const [early, late] = [new AbortController(), new AbortController()]
+    const waiting = upstream.readBlob(repo, { digest }, early.signal)
+    await expect.poll(() => sockets.length).toBe(1)
+    early.abort(new Error('early'))
+    await expect(waiting).rejects.toThrow('early')
+    await expect(upstream.readBlob(repo, { digest }, early.signal)).rejects.toThrow('early')
+    const found = await upstream.readBlob(repo, { digest }, late.signal)
+    const drained = drain(found!.body)
+    late.abort(new Error('late'))
+    await expect(drained).rejects.toThrow('late')
+    await expect.poll(() => sockets.map(({ closed }) => closed)).toEqual([true, true])
+  })
+
+  test('a reader that wants no more ends the connection, and so does the end of the upstream', async () => {
+    const { upstream, sockets } = await scripted((socket) => socket.write(plain(bytes).subarray(0, -1)))
+    const [first, second] = [await upstream.readBlob(repo, { digest }, never), await upstream.readBlob(repo, { digest }, never)]
+    first!.body.destroy()
+    const drained = failureOf(drain(second!.body))
+    await expect.poll(() => sockets[0]?.closed).toBe(true)
+    await upstream.close()
+    expect(await drained).toBe('unavailable')
+    await expect.poll(() => sockets[1]?.closed).toBe(true)
+  })
+
+  test('one that nobody reads is not read ahead', async () => {
+    const large = freshBytes(40_000_000)
+    const { upstream, sockets } = await scripted((socket) => socket.write(plain(large)))
+    const found = await upstream.readBlob(repo, { digest }, never)
+    // More than what the system keeps for a connection on both sides stays with the sender.
+    expect(sockets[0]?.writableLength).toBeGreaterThan(0)
+    found!.body.once('readable', () => undefined)
+    await expect.poll(() => found!.body.readableLength).toBeGreaterThan(0)
+    expect(found!.body.readableLength).toBeLessThan(2_000_000)
+    expect((await drain(found!.body)).equals(large)).toBe(true)
+  })
+})
+
+test('the head of an answer', () => {
+  expect(parseAnswerHead('HTTP/1.1 206 \r\ncontent-LENGTH: 12 \r\nA:b\r\na: c')).toMatchObject({
+    statusCode: 206,
+    headers: { 'content-length': '12', a: 'b, c' },
+    length: 12,
+    keepsConnection: true,
+  })
+  expect(parseAnswerHead('HTTP/1.1 404 Not Found\r\nConnection: Close')).toMatchObject({ length: undefined, keepsConnection: false })
+  for (const text of ['', 'HTTP/1.0 200 OK', 'HTTP/1.1 20 OK', 'HTTP/1.1 200 OK\r\nno colon', 'HTTP/1.1 200 OK\r\na : b', 'HTTP/1.1 200 OK\r\na: \0'])
+    expect(parseAnswerHead(text)).toBeUndefined()
+})
