@@ -12,6 +12,7 @@ import type { Row } from '../../src/snapshot/row.ts'
 import { freshName, makeOrganisation, startTestServer, type Organisation, type TestServer, type TestServerOptions } from '../harness/test-server.ts'
 import type { EtcdCluster } from '../parts/etcd.ts'
 import type { KubeOptions } from '../parts/kube.ts'
+import { startTcpProxy, type TcpProxy } from '../parts/tcp-proxy.ts'
 import { startObjectApi, type ObjectApi } from './object-api.ts'
 
 /** The kinds that tests apply. */
@@ -25,6 +26,8 @@ export interface ControllerWorld {
   readonly objects: ObjectApi
   readonly server: TestServer
   readonly api: KubeClient
+  /** Between controllers and the Kubernetes API, where the world is `proxied`. */
+  readonly network: TcpProxy
   /** The calls of all controllers that were to change something at the API server, as `<method> <kind> <namespace>/<name>`, in their order. */
   readonly writes: readonly string[]
   /** Creates a namespace of its own, with a grant unless `grant` is false. */
@@ -123,24 +126,30 @@ export interface WorldOptions {
   readonly mirror?: Partial<MirrorSettings>
   /** What more the Kubernetes API has. */
   readonly kube?: KubeOptions
+  /** `TAPROOT_*` settings of the server. */
+  readonly env?: Readonly<Record<string, string>>
+  /** True where controllers reach the Kubernetes API through `network`. */
+  readonly proxied?: boolean
 }
 
 /** Starts a Kubernetes API with our kinds, a Taproot server and a controller. */
 export async function startControllerWorld(options: WorldOptions = {}): Promise<ControllerWorld> {
   const objects = await startObjectApi(options.kube)
-  const server = await startTestServer({ store: options.store ?? 'sqlite', ...(options.etcd !== undefined && { etcd: options.etcd }) })
-  const { server: url, caPem, token } = objects.kube.access
-  const client = (): KubeClient =>
+  const server = await startTestServer({ store: options.store ?? 'sqlite', env: options.env ?? {}, ...(options.etcd !== undefined && { etcd: options.etcd }) })
+  const network = await startTcpProxy(objects.kube.apiserver.port)
+  const { server: direct, caPem, token } = objects.kube.access
+  const client = (url: string): KubeClient =>
     createKubeClient({
       endpoint: { from: 'token', server: url, ca: caPem, token },
       userAgent: 'taproot-test',
       random: systemRandom,
       rate: { perSecond: 1_000, burst: 1_000 },
     })
-  const api = client()
+  const api = client(direct)
+  const url = options.proxied === true ? `https://127.0.0.1:${network.port}` : direct
   const writes: string[] = []
-  const working = writing(client(), (call) => writes.push(call))
-  const leaseApi = client()
+  const working = writing(client(url), (call) => writes.push(call))
+  const leaseApi = client(url)
   const mirror = { enabled: false, namespace: 'default', rootGroups: [], limit: 10_000, ...options.mirror }
   const { services } = server.running.engine
   const signal = AbortSignal.timeout(600_000)
@@ -187,6 +196,7 @@ export async function startControllerWorld(options: WorldOptions = {}): Promise<
     objects,
     server,
     api,
+    network,
     object,
     writes,
     async namespace({ group }, grant = {}) {
@@ -216,6 +226,7 @@ export async function startControllerWorld(options: WorldOptions = {}): Promise<
     async stop() {
       await stopControllers()
       await Promise.all([api.close(), working.close(), leaseApi.close()])
+      await network.close()
       await server.stop()
       await objects.stop()
     },

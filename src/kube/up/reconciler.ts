@@ -109,26 +109,40 @@ function addNamespace(world: World, { add }: Told, namespace: KubeObject | undef
   for (const kind of recordKinds) for (const object of world.objects[kind].byNamespace(namespace.metadata.name)) add(keyOf(kind, object))
 }
 
-/** Tells the objects that a changed record means something to: its owner, before and now; who names either; whose way it is in; the owner of what it lies in; all, where it bounds a grant. */
+/** A record as it was and as it is: one of them may be missing. */
+interface RecordChange {
+  readonly record: RecordKind
+  readonly uid: string
+  readonly old: Row | undefined
+  readonly row: Row | undefined
+}
+
+/** Tells the objects that a changed record means something to. */
 function addTouched(
   world: World,
-  { dependents, obstacles, add, keys }: Links & Told,
+  { add, keys, ...links }: Links & Told,
   { kind, old, row }: { kind: string; old: Row | undefined; row: Row | undefined },
 ): void {
   const record = recordKinds.find((other) => other === kind)
   const uid = (row ?? old)?.uid
   if (record === undefined || uid === undefined) return
-  const owners = [old, row].flatMap((was) => ownerOf(world, record, was) ?? [])
-  for (const owner of owners) add(keyText(owner))
-  // What names the object means another record now, or none; what names a role also looks at what it gives.
-  if (old?.managedBy !== row?.managedBy || record === 'Role') for (const owner of owners) for (const key of dependents.ofObject(owner)) add(key)
-  if (old === undefined || row === undefined || record === 'Role') for (const key of dependents.ofRecord(uid)) add(key)
-  for (const key of obstacles.of(uid)) add(key)
-  if (row === undefined) {
-    const parent = ownerOf(world, 'Group', world.services.replica.snapshot.get('Group', parentOf(trustedUid(uid))))
-    if (parent !== undefined) add(keyText(parent))
-  }
+  for (const key of touchedBy(world, links, { record, uid, old, row })) add(key)
   if (record === 'Role' && boundsGrants(world, uid)) for (const key of keys()) add(key)
+}
+
+/** Its owner, before and now; who names either, where that is another record now, or a role that gives something else; whose way it is in; the owner of what it lay in. */
+function* touchedBy(world: World, { dependents, obstacles }: Links, { record, uid, old, row }: RecordChange): Generator<string> {
+  const owners = [old, row].flatMap((was) => ownerOf(world, record, was) ?? [])
+  for (const owner of owners) {
+    yield keyText(owner)
+    if (record === 'Role' || old?.managedBy !== row?.managedBy) yield* dependents.ofObject(owner)
+  }
+  const comesOrGoes = old === undefined || row === undefined
+  if (record === 'Role' || comesOrGoes) yield* dependents.ofRecord(uid)
+  yield* obstacles.of(uid)
+  const lay = row === undefined ? world.services.replica.snapshot.get('Group', parentOf(trustedUid(uid))) : undefined
+  const parent = ownerOf(world, 'Group', lay)
+  if (parent !== undefined) yield keyText(parent)
 }
 
 /** The object of this cluster that owns the record. */
