@@ -33,7 +33,7 @@ export interface Facts {
   readonly carried: { readonly uid: string; readonly record: RecordFacts | undefined } | undefined
   readonly references: ResolvedReferences
   readonly authority: Authority
-  /** Capabilities that the record would give and the namespace may not. */
+  /** Capabilities that the record gives or would give where it is or would be, and that the namespace may not give there. */
   readonly exceeding: readonly string[]
   /** The record that holds what must be unique (name, or identity and role) at that place. */
   readonly namesake: RecordFacts | undefined

@@ -99,6 +99,12 @@ function takenBy(
   return found === undefined ? undefined : factsOf(found)
 }
 
+/** What of `conferred` the namespace may not give at `place`, where the record is or would be; nothing where it has no grant there, which is another matter. */
+function exceedingAt({ world, source }: { world: World; source: Source }, place: string, conferred: CapabilitySet): readonly string[] {
+  const authority = authorityAt(world, source, place)
+  return authority.granted ? exceeding(authority, place, conferred) : []
+}
+
 /** Where the object's record is, or is to be. */
 function placeOf({ object }: Source, own: Row | undefined, references: ResolvedReferences): string {
   if (object.metadata.deletionTimestamp !== undefined) return own?.parent ?? '/'
@@ -129,7 +135,7 @@ export async function gather(world: World, source: Source, signal: AbortSignal):
     // Whether a group is there is not told to who may not use it.
     references: authority.granted ? assertThere(snapshot, references, object) : references,
     authority,
-    exceeding: exceeding(authority, place, conferredBy(snapshot, { references, desired })),
+    exceeding: exceedingAt({ world, source }, own?.parent ?? place, conferredBy(snapshot, { references, desired })),
     namesake,
     rival: isFirst ? olderRival(world, source, references) : undefined,
     desired,
