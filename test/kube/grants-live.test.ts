@@ -1,0 +1,197 @@
+import { afterAll, beforeAll, expect, test, vi } from 'vitest'
+import fc from 'fast-check'
+import { roleCapabilities } from '../../src/authz/grants-index.ts'
+import { capabilitiesAt } from '../../src/authz/reach.ts'
+import { containsAll } from '../../src/core/capability.ts'
+import type { RoleBinding } from '../../src/gen/taproot/iam/v2/role_bindings_pb.ts'
+import { authorityOf } from '../../src/kube/grants.ts'
+import { uidAnnotation, type GrantSpec, type PlatformObject } from '../../src/kube/platform-object.ts'
+import { KubeError } from '../../src/kube/port/kube-api.ts'
+import { objectTypes } from '../../src/kube/port/object-types.ts'
+import { recordKinds, rowOf } from '../../src/kube/world.ts'
+import { parseManagedBy } from '../../src/resources/ownership.ts'
+import type { Row } from '../../src/snapshot/row.ts'
+import { freshName, ok } from '../harness/test-server.ts'
+import { describeWithPart } from '../parts/require-part.ts'
+import { soakFactor, timeoutUnlessSoaking } from '../soak/factor.ts'
+import { startControllerWorld, type ControllerWorld, type TestType } from './controller-world.ts'
+import { populate, type Population } from './population.ts'
+
+const signal = AbortSignal.timeout(3_600_000)
+const patience = { timeout: 30_000, interval: 100 }
+const runs = 5 * soakFactor
+const capabilities = ['CAP_IAM_GROUPS_LIST', 'CAP_IAM_GROUPS_DELETE', 'CAP_IAM_ROLES_LIST']
+
+/** One thing that somebody does. */
+type Step =
+  | { readonly do: 'put'; readonly type: TestType; readonly space: number; readonly name: string; readonly spec: Readonly<Record<string, unknown>>; readonly claims: string | undefined }
+  | { readonly do: 'delete'; readonly type: TestType; readonly space: number; readonly name: string }
+  | { readonly do: 'grant'; readonly space: number; readonly spec: Readonly<Record<string, unknown>> }
+  | { readonly do: 'withdraw'; readonly space: number }
+  | { readonly do: 'role'; readonly uid: string; readonly capabilities: readonly string[] }
+
+describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
+  let world: ControllerWorld
+  let population: Population
+
+  beforeAll(async () => {
+    world = await startControllerWorld()
+    population = await populate(world.server)
+  })
+  afterAll(() => world?.stop())
+
+  /** The first of two organisations: grants are for places in it. */
+  const home = (): readonly string[] => population.groups.slice(0, 3)
+
+  function stepsOf(): fc.Arbitrary<readonly Step[]> {
+    const types: readonly TestType[] = ['group', 'identity', 'role', 'roleBinding', 'repo']
+    const type = fc.constantFrom(...types)
+    const space = fc.nat(1)
+    const name = fc.constantFrom('red', 'green', 'blue')
+    const anyUid = fc.constantFrom(...population.uids)
+    const role = fc.oneof(fc.constantFrom(...population.roles).map((uid) => ({ uid })), fc.constantFrom('owner', 'viewer').map((builtIn) => ({ builtIn })))
+    const references = {
+      parentRef: fc.oneof({ arbitrary: fc.constantFrom(...home()).map((uid) => ({ uid })), weight: 4 }, { arbitrary: anyUid.map((uid) => ({ uid })), weight: 1 }),
+      identityRef: fc.oneof(fc.constantFrom(...population.identities).map((uid) => ({ uid })), name.map((meant) => ({ name: meant }))),
+      roleRef: fc.oneof(role, name.map((meant) => ({ name: meant }))),
+    }
+    const own = {
+      capabilities: fc.subarray(capabilities, { minLength: 1 }),
+      name: fc.constantFrom('alpha', 'beta', 'delta'),
+      adoptionPolicy: fc.constantFrom('Never', 'ByUid', 'ByName'),
+      deletionPolicy: fc.constantFrom('Delete', 'Orphan'),
+    }
+    const grant = fc.record({
+      groupUid: fc.constantFrom(...home()),
+      allowedKinds: fc.subarray(recordKinds.map((kind) => rowOf(kind).type.kind), { minLength: 2 }),
+      maxRole: role,
+      allowAdoption: fc.boolean(),
+    })
+    const put = fc.record({ do: fc.constant('put' as const), type, space, name, claims: fc.option(anyUid, { nil: undefined, freq: 1 }), spec: fc.record({ ...references, ...own }) })
+    return fc.array(
+      fc.oneof(
+        { arbitrary: put, weight: 8 },
+        { arbitrary: fc.record({ do: fc.constant('delete' as const), type, space, name }), weight: 1 },
+        { arbitrary: fc.record({ do: fc.constant('grant' as const), space, spec: grant }), weight: 3 },
+        { arbitrary: fc.record({ do: fc.constant('withdraw' as const), space }), weight: 1 },
+        {
+          arbitrary: fc.record({ do: fc.constant('role' as const), uid: fc.constantFrom(...population.roles.slice(0, 3)), capabilities: own.capabilities }),
+          weight: 2,
+        },
+      ),
+      { minLength: 20, maxLength: 40 },
+    )
+  }
+
+  const wide = (): GrantSpec => ({
+    namespaceSelector: {},
+    groupUid: home()[0] ?? '',
+    allowedKinds: recordKinds.map((kind) => rowOf(kind).type.kind),
+    maxRole: { builtIn: 'owner' },
+    allowAdoption: true,
+  })
+
+  /** Objects that the controller has not said anything of, as they are now. */
+  async function unseen(spaces: readonly string[]): Promise<readonly string[]> {
+    const lists = await Promise.all(
+      spaces.flatMap((namespace) => recordKinds.map((kind) => world.api.list(rowOf(kind).type, { namespace, limit: 500 }, signal))),
+    )
+    return lists.flatMap(({ items }) => items as readonly PlatformObject[]).flatMap(({ metadata, status }) => (status?.observedGeneration === metadata.generation ? [] : [metadata.name]))
+  }
+
+  function specFor(type: TestType, given: Readonly<Record<string, unknown>>): Record<string, unknown> {
+    const { parentRef, identityRef, roleRef, capabilities: wanted, ...others } = given
+    if (type === 'roleBinding') return { parentRef, identityRef, roleRef, adoptionPolicy: others['adoptionPolicy'], deletionPolicy: others['deletionPolicy'] }
+    if (type === 'role') return { ...others, parentRef, capabilities: wanted }
+    return type === 'identity' ? { ...others, parentRef, serviceAccountRef: { name: 'anyone' } } : { ...others, parentRef }
+  }
+
+  async function take(step: Step, spaces: readonly string[]): Promise<void> {
+    const namespace = 'space' in step ? (spaces[step.space] ?? '') : ''
+    switch (step.do) {
+      case 'put':
+        return world.put(step.type, namespace, step.name, specFor(step.type, step.spec), step.claims === undefined ? {} : { annotations: { [uidAnnotation]: step.claims } })
+      case 'delete':
+        return world.api.delete(objectTypes[step.type], { namespace, name: step.name }, {}, signal)
+      case 'withdraw':
+        return world.api.delete(objectTypes.grant, { name: namespace }, {}, signal)
+      case 'grant': {
+        await world.api.delete(objectTypes.grant, { name: namespace }, {}, signal)
+        const spec = { ...step.spec, namespaceSelector: { matchNames: [namespace] } }
+        await world.api.create(objectTypes.grant, { metadata: { name: namespace }, spec }, signal)
+        return
+      }
+      case 'role': {
+        const reply = await world.server.rest.call('UpdateRole', { role: { uid: step.uid, capabilities: [...step.capabilities] } }, { token: await world.server.operatorToken() })
+        // An object may own it by now.
+        if (reply.code !== 9) ok(reply)
+      }
+    }
+  }
+
+  const rows = (): { kind: string; row: Row }[] => {
+    const { snapshot } = world.server.running.engine.replica
+    return recordKinds.flatMap((kind) => {
+      const { byUid, size } = snapshot.table(kind)
+      return [...byUid.items(0, size)].map((row) => ({ kind, row }))
+    })
+  }
+
+  /** What objects of this cluster own that their grants, as they are now, do not allow them. */
+  async function excess(): Promise<readonly string[]> {
+    const { items } = await world.api.list(objectTypes.grant, { limit: 500 }, signal)
+    const { snapshot } = world.server.running.engine.replica
+    return rows().flatMap(({ kind, row }) => {
+      const owner = parseManagedBy(row.managedBy)
+      if (owner === undefined) return []
+      if (!home().some((group) => row.uid.startsWith(`${group}/`))) return [`${kind} ${row.uid} lies where no grant ever was`]
+      if (kind !== 'RoleBinding') return []
+      const asked = { namespace: { name: owner.namespace, labels: {} }, objectKind: 'PlatformRoleBinding', place: row.parent }
+      const authority = authorityOf(
+        items.map(({ spec }) => spec as GrantSpec),
+        asked,
+        snapshot,
+      )
+      const role = snapshot.get('Role', (row.message as unknown as RoleBinding).roleUid)
+      const isWithin = role === undefined || containsAll(capabilitiesAt(authority.reach, row.parent), roleCapabilities(role))
+      return authority.granted && !isWithin ? [`binding ${row.uid} of ${row.managedBy} gives more than its namespace may`] : []
+    })
+  }
+
+  test(
+    `records stay within the grants, and foreign ones are never touched (${runs} histories)`,
+    async () => {
+      const foreign = (): readonly string[] =>
+        rows()
+          .filter(({ row }) => !home().some((group) => row.uid === group || row.uid.startsWith(`${group}/`)))
+          .map(({ kind, row }) => `${kind} ${row.uid} ${row.etag}`)
+          .sort()
+      const before = foreign()
+      let owned = 0
+      await fc.assert(
+        fc.asyncProperty(stepsOf(), async (steps) => {
+          const spaces = [freshName('left'), freshName('right')]
+          for (const name of spaces) await world.api.create(objectTypes.namespace, { metadata: { name } }, signal)
+          for (const [space] of spaces.entries()) await take({ do: 'grant', space, spec: wide() }, spaces)
+          for (const step of steps) {
+            await take(step, spaces).catch((error: unknown) => {
+              // References never change, and a namespace's objects may not be anything.
+              if (!(error instanceof KubeError) || error.fault !== 'invalid') throw error
+            })
+          }
+          await vi.waitFor(async () => expect([...(await excess()), ...(await unseen(spaces))]).toEqual([]), patience)
+          owned += rows().filter(({ row }) => spaces.some((space) => row.managedBy.includes(`/${space}/`))).length
+          expect(foreign()).toEqual(before)
+        }),
+        { numRuns: runs, endOnFailure: true },
+      )
+      // A property that never gets anywhere says nothing.
+      expect(owned).toBeGreaterThan(runs)
+      await world.stopControllers()
+      await world.startController().settled()
+      expect(await excess()).toEqual([])
+      expect(foreign()).toEqual(before)
+    },
+    timeoutUnlessSoaking(180_000),
+  )
+})
