@@ -1,15 +1,24 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { afterEach, expect, test, vi } from 'vitest'
-import type { Group } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
+import { create } from '@bufbuild/protobuf'
+import { everywhere } from '../../src/authz/reach.ts'
+import { allCapabilities } from '../../src/core/capability.ts'
+import { GroupSchema, type Group } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
 import { mirrorName } from '../../src/kube/down/mirror-object.ts'
 import { objectKinds } from '../../src/kube/object-kinds.ts'
 import { objectTypes } from '../../src/kube/port/object-types.ts'
-import type { PlatformObject } from '../../src/kube/platform-object.ts'
-import { ok, type Organisation } from '../harness/test-server.ts'
+import { finalizer, type PlatformObject } from '../../src/kube/platform-object.ts'
+import { clusterIdentity } from '../../src/kube/world.ts'
+import { createManaged, type ObjectCaller } from '../../src/resources/managed-records.ts'
+import { managedByText } from '../../src/resources/ownership.ts'
+import type { Resource } from '../../src/snapshot/row.ts'
+import { ok, startTestServer, type Organisation } from '../harness/test-server.ts'
 import { startEtcd } from '../parts/etcd.ts'
 import { describeWithPart } from '../parts/require-part.ts'
 import { soakFactor, timeoutUnlessSoaking } from '../soak/factor.ts'
-import { startControllerWorld, uidOf, type ControllerWorld, type WorldOptions } from './controller-world.ts'
+import { startTcpProxy } from '../parts/tcp-proxy.ts'
+import { sharedKey } from './key-file.ts'
+import { clusterId, startControllerWorld, uidOf, type ControllerWorld, type WorldOptions } from './controller-world.ts'
 
 const signal = AbortSignal.timeout(3_600_000)
 /** After a fault the next attempt may be half a minute away. */
@@ -28,7 +37,7 @@ async function begin(options: WorldOptions = {}): Promise<void> {
   organisation = await world.organisation()
   namespace = await world.namespace(organisation)
 }
-afterEach(() => world.stop())
+afterEach(() => world?.stop())
 
 const groups = (): readonly Group[] =>
   [...world.server.running.engine.replica.snapshot.table('Group').matching('parent', organisation.group)].map(({ message }) => message as unknown as Group)
@@ -160,6 +169,49 @@ describeWithPart('etcd', 'the controller, when things fail', () => {
       for (const name of stormed) expect((await world.object('group', namespace, name)).metadata.labels).toHaveProperty('touched')
     },
     timeoutUnlessSoaking(180_000),
+  )
+
+  test(
+    'an object goes while the snapshot lags behind the store: a record that another controller made just before goes too',
+    async () => {
+      const etcd = await startEtcd()
+      const network = await startTcpProxy(etcd.members[0]?.port ?? 0)
+      const env = await sharedKey()
+      const other = await startTestServer({ store: 'etcd', etcd, env })
+      try {
+        await begin({ store: 'etcd', env, etcd: { ...etcd, endpoints: [`http://127.0.0.1:${network.port}`] } })
+        await world.stopControllers()
+        const { services } = other.running.engine
+        await services.replica.barrier(signal)
+        await world.put('group', namespace, 'late', { parentRef: { uid: organisation.group } }, { finalizers: [finalizer] })
+        network.stall()
+        const caller: ObjectCaller = {
+          managedBy: managedByText({ clusterId, namespace, name: 'late' }),
+          identity: clusterIdentity({ id: clusterId }),
+          reach: () => ({ operator: false, grants: [{ group: everywhere, capabilities: allCapabilities }] }),
+          authorize: () => undefined,
+          requestId: 'late',
+          signal,
+        }
+        const record = create(GroupSchema, { name: 'late' }) as unknown as Resource
+        const { uid } = await createManaged(services, caller, { kind: 'Group', parent: organisation.group, record })
+        await world.api.delete(objectTypes.group, { namespace, name: 'late' }, {}, signal)
+        const { attempted } = world.startController()
+        await attempted()
+        expect(world.record('Group', uid)).toBeUndefined()
+        network.resume()
+        await world.gone('group', namespace, 'late')
+        await services.replica.barrier(signal)
+        expect(services.replica.snapshot.get('Group', uid)).toBeUndefined()
+      } finally {
+        network.resume()
+        await world.stop()
+        await network.close()
+        await other.stop()
+        await etcd.stop()
+      }
+    },
+    timeoutUnlessSoaking(120_000),
   )
 
   test('a record is gone already when its object goes, also where that happens while no controller runs', async () => {

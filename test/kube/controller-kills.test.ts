@@ -1,5 +1,4 @@
-import { randomBytes, randomInt } from 'node:crypto'
-import { writeFile } from 'node:fs/promises'
+import { randomInt } from 'node:crypto'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { expect, onTestFinished, test, vi } from 'vitest'
@@ -11,6 +10,7 @@ import { freePorts } from '../parts/free-port.ts'
 import { describeWithPart } from '../parts/require-part.ts'
 import { freshDirectory, isReady, startProcess, type TaprootProcess } from '../process/taproot-process.ts'
 import { soakFactor, timeoutUnlessSoaking } from '../soak/factor.ts'
+import { sharedKey } from './key-file.ts'
 import { clusterId, startControllerWorld, type ControllerWorld } from './controller-world.ts'
 
 const signal = AbortSignal.timeout(7_200_000)
@@ -28,11 +28,10 @@ interface Installation {
 
 async function install(): Promise<Installation> {
   const cwd = await freshDirectory()
-  const keyFile = join(cwd, 'encryption.key')
-  await writeFile(keyFile, randomBytes(32).toString('hex'))
+  const key = await sharedKey()
   const etcd = await startEtcd()
   onTestFinished(() => etcd.stop())
-  const world = await startControllerWorld({ store: 'etcd', etcd, env: { TAPROOT_ENCRYPTION_KEY_FILE: keyFile } })
+  const world = await startControllerWorld({ store: 'etcd', etcd, env: key })
   onTestFinished(() => world.stop())
   await world.stopControllers()
   return {
@@ -46,7 +45,7 @@ async function install(): Promise<Installation> {
         TAPROOT_OPS_PORT: String(opsPort),
         TAPROOT_STORE_KIND: 'etcd',
         TAPROOT_STORE_ETCD_ENDPOINTS: etcd.endpoints.join(','),
-        TAPROOT_ENCRYPTION_KEY_FILE: keyFile,
+        ...key,
         TAPROOT_KUBERNETES_KUBECONFIG: world.objects.kube.kubeconfigFile,
         TAPROOT_KUBERNETES_CLUSTER_ID: clusterId,
         TAPROOT_KUBERNETES_MIRROR_ENABLED: 'false',

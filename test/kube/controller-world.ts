@@ -54,6 +54,8 @@ export interface RunningController {
   readonly controller: Controller
   /** Waits until it leads, has looked at every object and record that there is, and has nothing left to do at once. */
   settled(): Promise<void>
+  /** Waits until it has tried to deal with something, whether that went well or not. */
+  attempted(): Promise<void>
   stop(): Promise<void>
 }
 
@@ -72,8 +74,8 @@ export const noObserver: ControllerObserver = {
 }
 
 /** An observer that knows whether all was looked at. */
-function watchfulObserver(): { observer: ControllerObserver; isSettled: () => boolean } {
-  const counts = { waiting: 0, underWork: 0, begun: false }
+function watchfulObserver(): { observer: ControllerObserver; isSettled: () => boolean; hasStarted: () => boolean } {
+  const counts = { waiting: 0, underWork: 0, started: 0, begun: false }
   const counting = (): WorkQueueObserver => {
     let waiting = 0
     return {
@@ -83,12 +85,16 @@ function watchfulObserver(): { observer: ControllerObserver; isSettled: () => bo
         waiting = keys
         counts.begun ||= keys > 0
       },
-      started: () => void (counts.underWork += 1),
+      started() {
+        counts.underWork += 1
+        counts.started += 1
+      },
       finished: () => void (counts.underWork -= 1),
     }
   }
   return {
     observer: { ...noObserver, objects: counting(), mirrors: counting() },
+    hasStarted: () => counts.started > 0,
     isSettled: () => counts.begun && counts.waiting === 0 && counts.underWork === 0,
   }
 }
@@ -156,7 +162,7 @@ export async function startControllerWorld(options: WorldOptions = {}): Promise<
   const running = new Set<RunningController>()
   const begin = (): RunningController => {
     const stopping = new AbortController()
-    const { observer, isSettled } = watchfulObserver()
+    const { observer, isSettled, hasStarted } = watchfulObserver()
     const controller = startController(
       {
         api: working,
@@ -175,6 +181,7 @@ export async function startControllerWorld(options: WorldOptions = {}): Promise<
     )
     const started = {
       controller,
+      attempted: () => vi.waitFor(() => expect(hasStarted()).toBe(true), patience),
       settled: () => vi.waitFor(() => expect(isSettled()).toBe(true), patience),
       async stop() {
         stopping.abort(new Error('stopped'))

@@ -109,10 +109,23 @@ async function patchMetadata(
   }
 }
 
-async function hold(application: Application): Promise<KubeObject | undefined> {
-  const { object } = application.facts
+/**
+ * Puts the finalizer on, or makes sure that it is there where a record is going to be made or taken over: caches may be behind what another controller did, and an object
+ * that is gone would leave its record behind. Undefined where the object is gone; rejects with KubeError `conflict` where it is another one by now.
+ */
+async function hold(application: Application, { record }: Plan): Promise<KubeObject | undefined> {
+  const { world, row, facts, signal } = application
+  const { object } = facts
   const held = object.metadata.finalizers ?? []
-  return held.includes(finalizer) ? object : patchMetadata(application, object, { finalizers: [...held, finalizer] })
+  if (!held.includes(finalizer)) return patchMetadata(application, object, { finalizers: [...held, finalizer] })
+  const gains = record.do === 'create' || (record.do === 'update' && record.adopts)
+  if (!gains) return object
+  const { namespace, name, uid } = object.metadata
+  const live = await world.api.get(row.type, { namespace, name }, signal)
+  if (live === undefined) return undefined
+  const isHeld = live.metadata.uid === uid && live.metadata.deletionTimestamp === undefined && live.metadata.finalizers?.includes(finalizer) === true
+  if (!isHeld) throw new KubeError('conflict', 'the object is not as it was read')
+  return object
 }
 
 /** The annotation as planned. */
@@ -169,7 +182,7 @@ function announce({ world, row, facts }: Application, { ready, reason, message }
  * store gave no answer or a race was lost: then it is to be done again, from new facts.
  */
 export async function applyPlan(application: Application, plan: Plan): Promise<Applied> {
-  const held = plan.finalizer === 'hold' ? await hold(application) : application.facts.object
+  const held = plan.finalizer === 'hold' ? await hold(application, plan) : application.facts.object
   if (held === undefined) return { verdict: undefined, written: false }
   const outcome = await tryStep(application, plan.record)
   const { written } = outcome

@@ -111,13 +111,15 @@ function placeOf({ object }: Source, own: Row | undefined, references: ResolvedR
   return references.found ? references.parent : '/'
 }
 
-/** Collects all that decides about one object: from caches and the snapshot, of which both sides tell every change. Rejects with KubeError. */
+/** Collects all that decides about one object: from caches and the snapshot, of which both sides tell every change. Rejects with KubeError, or StoreError where an object is being deleted and the store does not answer. */
 export async function gather(world: World, source: Source, signal: AbortSignal): Promise<Facts> {
   const { row, object } = source
   const { namespace, name, deletionTimestamp } = object.metadata
   const managedBy = managedByText({ clusterId: world.cluster.id, namespace, name })
   const surroundings = deletionTimestamp === undefined ? undefined : await surroundingsOf(world, row, { object, signal })
-  // After the only await: all of it is one commit's state.
+  // An object is let go once and for all: another controller's last write, which has not come by the watch yet, must not be missed.
+  if (deletionTimestamp !== undefined) await world.services.replica.barrier(signal)
+  // After all that is awaited: all of it is one commit's state.
   const { snapshot } = world.services.replica
   const own = snapshot.get(row.record, ownedUid(snapshot, row.record, managedBy) ?? '')
   const references = resolveReferences(snapshot, world.cluster, source)
