@@ -4,22 +4,23 @@ ARG BASE=docker.io/library/node:26-slim
 FROM ${BASE} AS build
 # A certificate authority that npm has to trust besides the usual ones, such as a proxy's: the path of its file, mounted into the build.
 ARG NODE_EXTRA_CA_CERTS
-WORKDIR /app
+WORKDIR /opt/taproot
 COPY package.json package-lock.json .npmrc LICENSE ./
 # The base brings Node: the package that pins it for a checkout stays out. The list of all packages is made from what is left.
 RUN npm ci --omit=dev --ignore-scripts \
     && npm uninstall --omit=dev --ignore-scripts node \
-    && npm sbom --sbom-format=cyclonedx --sbom-type=application --omit=dev --package-lock-only > sbom.cdx.json \
     && npm pkg delete devDependencies scripts allowScripts \
-    && rm -f package-lock.json .npmrc node_modules/.package-lock.json
+    && rm package-lock.json \
+    && npm sbom --sbom-format=cyclonedx --sbom-type=application > sbom.cdx.json \
+    && rm .npmrc node_modules/.package-lock.json
 COPY bin bin
 COPY src src
 # Modules compiled once, for the user that runs them: a start takes half the time.
 RUN install -d -o 65532 -g 65532 .compile-cache
 USER 65532:65532
-RUN export NODE_COMPILE_CACHE=/app/.compile-cache \
+RUN export NODE_COMPILE_CACHE=/opt/taproot/.compile-cache \
     && node bin/taproot.js --version \
-    && node --eval "await import('/app/src/cmd/run.ts'); await import('/app/src/cmd/controller-role.ts')" \
+    && node --eval "await import('/opt/taproot/src/cmd/run.ts'); await import('/opt/taproot/src/cmd/controller-role.ts')" \
     && chmod -R a+rX .compile-cache
 
 FROM ${BASE}
@@ -30,11 +31,11 @@ LABEL org.opencontainers.image.title="taproot" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-COPY --from=build /app /app
-RUN ln -s /app/bin/taproot.js /usr/local/bin/taproot \
-    && ln -s /app/bin/kubectl-taproot.js /usr/local/bin/kubectl-taproot \
+COPY --from=build --chown=0:0 /opt/taproot /opt/taproot
+RUN ln -s /opt/taproot/bin/taproot.js /usr/local/bin/taproot \
+    && ln -s /opt/taproot/bin/kubectl-taproot.js /usr/local/bin/kubectl-taproot \
     && install -d -o 65532 -g 65532 /var/lib/taproot
-ENV NODE_ENV=production NODE_COMPILE_CACHE=/app/.compile-cache HOME=/var/lib/taproot
+ENV NODE_ENV=production NODE_COMPILE_CACHE=/opt/taproot/.compile-cache HOME=/var/lib/taproot
 WORKDIR /var/lib/taproot
 USER 65532:65532
 EXPOSE 8080 5000 9090

@@ -2,10 +2,11 @@ import { availableParallelism } from 'node:os'
 import { defineConfig } from 'vitest/config'
 import { CountReporter } from './test/reporter.ts'
 
+const clusterTests = 'test/cluster/**/*.test.ts'
+
 export default defineConfig({
   test: {
     environment: 'node',
-    include: ['test/**/*.test.ts'],
     pool: 'forks',
     // Files run servers of their own (etcd, a whole taproot): more of them at once than cores only makes all of them slow.
     maxWorkers: Math.min(4, Math.max(2, availableParallelism())),
@@ -13,5 +14,13 @@ export default defineConfig({
     hookTimeout: 120_000,
     teardownTimeout: 30_000,
     reporters: ['default', new CountReporter()],
+    projects: [
+      { extends: true, test: { name: 'main', include: ['test/**/*.test.ts'], exclude: [clusterTests] } },
+      // A whole Kubernetes in each file: one after the other, after all others.
+      {
+        extends: true,
+        test: { name: 'cluster', include: [clusterTests], fileParallelism: false, sequence: { groupOrder: 1 }, testTimeout: 300_000, hookTimeout: 900_000 },
+      },
+    ],
   },
 })

@@ -26,6 +26,7 @@ export type PartName =
   | 'kubelet'
   | 'nft'
   | 'nsenter'
+  | 'pause'
   | 'registry'
   | 'runc'
 

@@ -43,6 +43,7 @@ const parts = {
   kubelet: { ...kubernetes('kubelet'), linuxOnly: true },
   nft: { debianPackage: 'nftables' },
   nsenter: { debianPackage: 'util-linux' },
+  pause: { goPackage: '.', linuxOnly: true },
   // Other programs have this name too: one on the path is not taken.
   registry: { goPackage: 'github.com/distribution/distribution/v3/cmd/registry', pinnedOnly: true },
   runc: { debianPackage: 'runc' },

@@ -11,12 +11,16 @@ const pinnedNode = join(root, 'node_modules', '.bin', 'node')
 /** The real parts that each command needs beside the packages (design: tests run against the real thing). */
 const partsOf = {
   test: ['crane', 'etcd', 'etcdutl', 'grpcurl', 'helm', 'history-checker', 'kube-apiserver', 'kube-controller-manager', 'kubectl', 'registry'],
+  cluster: [
+    ...['base-image', 'buildah', 'cni-plugins', 'containerd', 'containerd-shim-runc-v2', 'coredns', 'crane', 'ctr', 'debootstrap', 'etcd', 'helm', 'ip'],
+    ...['kube-apiserver', 'kube-controller-manager', 'kube-proxy', 'kube-scheduler', 'kubectl', 'kubelet', 'nft', 'nsenter', 'pause', 'registry', 'runc'],
+  ],
   faults: ['etcd', 'etcdutl', 'history-checker'],
   bench: ['etcd', 'kube-apiserver'],
 }
 
 if (!isInstalled()) installPackages()
-prepareParts(partsOf[process.argv[2]] ?? [])
+prepareParts([...new Set(process.argv.slice(2).flatMap((command) => partsOf[command] ?? []))])
 
 /** What the installed packages follow from. */
 function fingerprint() {

@@ -9,6 +9,7 @@ import type { ExternalSignIn } from './external-sign-in.ts'
 import type { Acceptance, PlatformClaims, PlatformTokens } from './platform-token.ts'
 import { isOperator } from './principal.ts'
 import type { Actor, Narrowing, Operator } from './principal.ts'
+import { rememberMs } from './signature-checks.ts'
 import { tokenFailure } from './token-error.ts'
 
 /** Who calls, as far as the token says. Whether the identity exists, and what it may do, is asked of the records. */
@@ -88,7 +89,7 @@ export function createAuthenticator(options: AuthenticatorOptions): Authenticato
     return { identityUid, operator, act, narrowing: {}, issuedAtMs, expiresAtMs: token.expiresAtMs }
   }
 
-  const remembered = new RecentMap<string, KnownCredential>(rememberedBytes, ({ bytes }) => bytes)
+  const remembered = new RecentMap<string, KnownCredential>(rememberedBytes, ({ bytes }) => bytes, { clock: options.clock, ms: rememberMs })
 
   /** Only what is verified by now: else anybody could fill the memory. */
   function remember(authorization: string, token: DecodedToken): void {

@@ -27,14 +27,15 @@ export interface SignatureCheckOptions {
   readonly onCheck?: () => void
 }
 
-const rememberMs = 5 * 60_000
+/** How long a good signature is remembered: what is known of a token is of no use without it. */
+export const rememberMs = 5 * 60_000
 
 /** Keys tried for a token that names none. */
 const maxCandidates = 10
 
 /** See SignatureChecks. */
 export function createSignatureChecks(options: SignatureCheckOptions): SignatureChecks {
-  const checkedAt = new RecentMap<string, number>(options.limit ?? 10_000)
+  const checkedAt = new RecentMap<string, number>(options.limit ?? 10_000, undefined, { clock: options.clock, ms: rememberMs })
   const running = new Map<string, Promise<void>>()
   const digests = new WeakMap<DecodedToken, string>()
   return {

@@ -9,7 +9,7 @@ import type { AnyKind, Claim, Extra, Reference } from './kind.ts'
 import { envelopeBytes, envelopeOf, stamped, type EnvelopeFacts } from './record-codec.ts'
 
 /** The unique keys that a record holds: its name among its siblings, its owner's, and what its kind adds. */
-function claimsOf(kind: AnyKind, uid: Uid, record: Resource, managedBy: string): Claim[] {
+function claimsOf(kind: AnyKind, { uid, record, managedBy }: { uid: Uid; record: Resource; managedBy: string }): Claim[] {
   const parent = uid.includes('/') ? uid.slice(0, uid.lastIndexOf('/')) : '/'
   const name = nameOf(kind.index, record)
   const own = kind.uniqueName ? [{ key: nameKey(kind.index.kind, parent, name), taken: () => alreadyExists(kind.index.kind, `name "${name}" is taken`) }] : []
@@ -29,7 +29,7 @@ export function relationOf(kind: AnyKind, relation: string): string {
 /** All keys that stand for a record beside its own: unique keys and reverse keys. */
 export function indexKeysOf(kind: AnyKind, uid: Uid, record: Resource): string[] {
   return [
-    ...claimsOf(kind, uid, record, record.managedBy).map((claim) => claim.key),
+    ...claimsOf(kind, { uid, record, managedBy: record.managedBy }).map((claim) => claim.key),
     ...(kind.references?.(record) ?? []).map((reference) => usedKey(kind, reference, uid)),
   ]
 }
@@ -82,7 +82,7 @@ export class ChangeSet {
     const key = recordKey(kind.index.kind, uid)
     this.guard({ kind: 'absent', key })
     this.#put(kind, source)
-    for (const claim of claimsOf(kind, uid, record, facts.managedBy)) this.#claim(claim, uid)
+    for (const claim of claimsOf(kind, { uid, record, managedBy: facts.managedBy })) this.#claim(claim, uid)
     for (const reference of kind.references?.(record) ?? []) this.#refer(kind, reference, uid)
     record.uid = uid
     return stamped(kind.desc, record, facts)
@@ -95,8 +95,8 @@ export class ChangeSet {
     this.guard({ kind: 'unchanged', key, revision: row.revision })
     for (const owner of ownersOf(kind, row)) this.guard({ kind: 'absent', key: sweepKey(owner) })
     this.#put(kind, { uid: row.uid, record, facts })
-    const heldClaims = new Set(claimsOf(kind, row.uid, row.message, row.managedBy).map((claim) => claim.key))
-    for (const claim of claimsOf(kind, row.uid, record, facts.managedBy)) if (!heldClaims.delete(claim.key)) this.#claim(claim, row.uid)
+    const heldClaims = new Set(claimsOf(kind, { uid: row.uid, record: row.message, managedBy: row.managedBy }).map((claim) => claim.key))
+    for (const claim of claimsOf(kind, { uid: row.uid, record, managedBy: facts.managedBy })) if (!heldClaims.delete(claim.key)) this.#claim(claim, row.uid)
     const heldUses = new Set((kind.references?.(row.message) ?? []).map((reference) => usedKey(kind, reference, row.uid)))
     for (const reference of kind.references?.(record) ?? []) {
       if (!heldUses.delete(usedKey(kind, reference, row.uid))) this.#refer(kind, reference, row.uid)

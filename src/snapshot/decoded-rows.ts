@@ -4,6 +4,8 @@ export interface DecodedEntry {
   /** Encoded size. */
   readonly bytes: number
   used: boolean
+  /** Where it is among those that are kept; -1 before that and after. For the use of DecodedRows. */
+  at: number
 }
 
 /** Who forgets its decoded record when it is told to. */
@@ -31,8 +33,21 @@ export class DecodedRows {
   /** Keeps one more, and makes others go where there are too many. */
   keep(decoded: DecodedEntry): void {
     while (this.#ring.length > 0 && (this.#ring.length >= this.#maxRecords || this.#bytes + decoded.bytes > this.#maxBytes)) this.#dropOne()
-    this.#ring.push(decoded)
+    decoded.at = this.#ring.push(decoded) - 1
     this.#bytes += decoded.bytes
+  }
+
+  /** Takes one out that nobody asks for any more, so that no other goes for it. One that is not kept is passed over. */
+  drop(decoded: DecodedEntry): void {
+    const { at } = decoded
+    if (this.#ring[at] !== decoded) return
+    const last = this.#ring.pop()
+    if (last !== undefined && last !== decoded) {
+      this.#ring[at] = last
+      last.at = at
+    }
+    decoded.at = -1
+    this.#bytes -= decoded.bytes
   }
 
   #dropOne(): void {
@@ -45,9 +60,7 @@ export class DecodedRows {
         this.#hand += 1
         continue
       }
-      const last = this.#ring.pop()
-      if (last !== undefined && last !== decoded) this.#ring[this.#hand] = last
-      this.#bytes -= decoded.bytes
+      this.drop(decoded)
       decoded.holder.forget()
       return
     }

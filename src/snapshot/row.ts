@@ -96,6 +96,8 @@ interface Decoded extends DecodedEntry {
 
 const noValues: readonly undefined[] = []
 const nowhere = new Slab(Buffer.alloc(0))
+/** In place of a row's index in its slab, once it is in no table. */
+const released = -2
 
 /**
  * One record as of one commit: immutable; a later commit brings another row. What lists sort and filter by is at hand; the rest is read from the stored
@@ -208,9 +210,13 @@ export class Row implements SlabItem, DecodedHolder {
     this.#decoded = undefined
   }
 
-  /** Tells, once, that the row is in no table any more: its bytes may be read, but no longer count as in use. */
+  /** Tells, once, that the row is in no table any more: it may be read, but its bytes no longer count as in use, and it does not stay decoded. */
   release(): void {
-    this.#home.slabs?.release(this.#slab, this)
+    const { decoded, slabs } = this.#home
+    slabs?.release(this.#slab, this)
+    this.#index = released
+    if (this.#decoded !== undefined) decoded?.drop(this.#decoded)
+    this.#decoded = undefined
   }
 
   #parts(): EnvelopeParts {
@@ -227,7 +233,8 @@ export class Row implements SlabItem, DecodedHolder {
     message.managedBy = managedBy
     message.createTime = timestampFromMs(this.createMs)
     message.updateTime = timestampFromMs(this.updateMs)
-    this.#decoded = { message, holder: this, bytes: this.length, used: false, derived: undefined }
+    if (this.#index === released) return message
+    this.#decoded = { message, holder: this, bytes: this.length, used: false, at: -1, derived: undefined }
     decoded?.keep(this.#decoded)
     return message
   }

@@ -36,3 +36,37 @@ test('what is deleted or cleared is gone', () => {
   map.clear()
   expect([map.size, map.get('c')]).toEqual([0, undefined])
 })
+
+test('what was used within the idle time is held, what was not for twice that is gone', () => {
+  const ms = 1_000
+  fc.assert(
+    fc.property(fc.array(fc.record({ key: fc.nat(10), passed: fc.integer({ min: 0, max: 2_500 }) }), { maxLength: 200 }), (steps) => {
+      let nowMs = 0
+      const map = new RecentMap<number, number>(100, undefined, { clock: { now: () => nowMs }, ms })
+      const usedAt = new Map<number, number>()
+      for (const { key, passed } of steps) {
+        nowMs += passed
+        const idleMs = nowMs - (usedAt.get(key) ?? -Infinity)
+        const held = map.get(key)
+        if (idleMs < ms) expect(held).toBe(key)
+        if (idleMs >= 2 * ms) expect(held).toBeUndefined()
+        map.set(key, key)
+        usedAt.set(key, nowMs)
+        expect(map.size).toBeLessThanOrEqual([...usedAt.values()].filter((at) => nowMs - at < 2 * ms).length)
+      }
+    }),
+  )
+})
+
+test('a clock that was set back takes nothing away that was just used', () => {
+  let nowMs = 1_000_000
+  const map = new RecentMap<string, number>(100, undefined, { clock: { now: () => nowMs }, ms: 1_000 })
+  map.set('a', 1)
+  nowMs = 0
+  expect(map.get('a')).toBe(1)
+  nowMs = 999
+  expect(map.get('a')).toBe(1)
+  nowMs = 3_000
+  expect(map.get('b')).toBeUndefined()
+  expect(map.size).toBe(0)
+})

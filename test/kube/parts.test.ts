@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { describeWithPart } from '../parts/require-part.ts'
+import { describeWithParts } from '../parts/require-part.ts'
 import { startKube } from '../parts/kube.ts'
 
 const configMap = (name: string, owner?: { name: string; uid: string }): string =>
@@ -9,7 +9,7 @@ const configMap = (name: string, owner?: { name: string; uid: string }): string 
     metadata: { name, ...(owner !== undefined && { ownerReferences: [{ apiVersion: 'v1', kind: 'ConfigMap', ...owner }] }) },
   })
 
-describeWithPart('kube-apiserver', 'a Kubernetes API without nodes', () => {
+describeWithParts(['etcd', 'kube-apiserver', 'kubectl'], 'a Kubernetes API without nodes', () => {
   test('keeps objects, keys and its address over kill -9', async () => {
     const kube = await startKube()
     try {
@@ -24,10 +24,10 @@ describeWithPart('kube-apiserver', 'a Kubernetes API without nodes', () => {
     } finally {
       await kube.stop()
     }
-  })
+  }, 180_000)
 })
 
-describeWithPart('kube-controller-manager', 'the controllers of Kubernetes', () => {
+describeWithParts(['etcd', 'kube-apiserver', 'kube-controller-manager', 'kubectl'], 'the controllers of Kubernetes', () => {
   test('remove a namespace with what is in it, and what lost its owner', async () => {
     const kube = await startKube({ controllerManager: true })
     try {
@@ -43,5 +43,5 @@ describeWithPart('kube-controller-manager', 'the controllers of Kubernetes', () 
     } finally {
       await kube.stop()
     }
-  })
+  }, 180_000)
 })

@@ -1,9 +1,8 @@
 import { generateKeyPairSync, randomBytes } from 'node:crypto'
-import { once } from 'node:events'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
-import { request } from 'node:https'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { isServing } from './ask-server.ts'
 import { freePorts } from './free-port.ts'
 import { requirePart } from './require-part.ts'
 import { ServerProcess } from './server-process.ts'
@@ -69,16 +68,16 @@ export async function startKubeApiserver(options: KubeApiserverOptions): Promise
   const address = options.network?.address ?? '127.0.0.1'
   const token = randomBytes(16).toString('hex')
   await writeKeys(directory, token)
+  const url = `https://${address}:${port}`
   const server = new ServerProcess({
     name: 'kube-apiserver',
     command: [...(options.network?.enter ?? []), program, ...flagsOf(options, { directory, port })],
-    isReady: () => isReady({ address, port, token }),
+    isReady: () => isServing(`${url}/readyz`, { authorization: `Bearer ${token}` }),
   })
   const stop = async (): Promise<void> => {
     await server.kill()
     await rm(directory, { recursive: true, force: true, maxRetries: 3 })
   }
-  const url = `https://${address}:${port}`
   const certFile = join(directory, 'certificates', 'apiserver.crt')
   const kubeconfigFile = join(directory, 'kubeconfig.json')
   try {
@@ -151,19 +150,4 @@ function flagsOf(options: KubeApiserverOptions, { directory, port }: { directory
     'service-account-key-file': join(directory, 'service-accounts.pub'),
   }
   return [...Object.entries(values).map(([name, value]) => `--${name}=${value}`), ...(options.flags ?? [])]
-}
-
-/** Its own certificate is not there before it is ready: not checked here. */
-async function isReady({ address, port, token }: { address: string; port: number; token: string }): Promise<boolean> {
-  const sent = request({ host: address, port, path: '/readyz', rejectUnauthorized: false, headers: { authorization: `Bearer ${token}` }, timeout: 2000 })
-  sent.on('timeout', () => sent.destroy())
-  sent.end()
-  try {
-    const [response] = await once(sent, 'response')
-    response.resume()
-    return response.statusCode === 200
-  } catch {
-    // Nothing listens yet.
-    return false
-  }
 }

@@ -1,8 +1,7 @@
-import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
-import { request } from 'node:https'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { isServing } from './ask-server.ts'
 import { freePorts } from './free-port.ts'
 import type { KubeApiserver } from './kube-apiserver.ts'
 import { requirePart } from './require-part.ts'
@@ -46,7 +45,7 @@ export async function startKubeControllerManager(options: KubeControllerManagerO
   const server = new ServerProcess({
     name: 'kube-controller-manager',
     command: [...(options.enter ?? []), program, ...flags, ...(options.flags ?? [])],
-    isReady: () => isHealthy(address, port),
+    isReady: () => isServing(`https://${address}:${port}/healthz`),
   })
   const stop = async (): Promise<void> => {
     await server.kill()
@@ -66,19 +65,5 @@ export async function startKubeControllerManager(options: KubeControllerManagerO
       return server.output
     },
     stop,
-  }
-}
-
-async function isHealthy(host: string, port: number): Promise<boolean> {
-  const sent = request({ host, port, path: '/healthz', rejectUnauthorized: false, timeout: 2000 })
-  sent.on('timeout', () => sent.destroy())
-  sent.end()
-  try {
-    const [response] = await once(sent, 'response')
-    response.resume()
-    return response.statusCode === 200
-  } catch {
-    // Nothing listens yet.
-    return false
   }
 }

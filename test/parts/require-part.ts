@@ -41,15 +41,26 @@ export function requireTool(name: 'strace' | 'prlimit'): void {
  * reported as skipped, with the reason in the title; with REQUIRE_ALL_PARTS=1 they fail.
  */
 export function describeWithPart(name: PartName, title: string, body: (path: string) => void): void {
-  const part = ensurePart(name)
-  if ('path' in part) {
-    describe(title, () => body(part.path))
+  describeWithParts([name], title, ({ [name]: path = '' }) => body(path))
+}
+
+/** As `describeWithPart`, for tests that need several: `body` gets the paths by name. The first that is missing is the reason. */
+export function describeWithParts(names: readonly PartName[], title: string, body: (paths: Readonly<Partial<Record<PartName, string>>>) => void): void {
+  const parts = names.map((name) => ({ name, part: ensurePart(name) }))
+  const reason = parts.flatMap(({ part }) => ('reason' in part ? [part.reason] : []))[0]
+  describeUnless(reason, title, () => body(Object.fromEntries(parts.map(({ name, part }) => [name, 'path' in part ? part.path : '']))))
+}
+
+/** A `describe` whose tests are reported as skipped where there is a reason, of one line; with REQUIRE_ALL_PARTS=1 they fail then. */
+export function describeUnless(reason: string | undefined, title: string, body: () => void): void {
+  if (reason === undefined) {
+    describe(title, body)
   } else if (env['REQUIRE_ALL_PARTS'] === '1') {
     test(title, () => {
-      throw new Error(part.reason)
+      throw new Error(reason)
     })
   } else {
-    describe.skip(`${title} (${part.reason})`, { meta: { missingPart: part.reason } }, () => body(''))
+    describe.skip(`${title} (${reason})`, { meta: { missingPart: reason } }, body)
   }
 }
 

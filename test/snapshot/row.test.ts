@@ -3,7 +3,7 @@ import { timestampFromMs } from '@bufbuild/protobuf/wkt'
 import fc from 'fast-check'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
-import { describe, expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import { resources } from '../../src/core/schema.ts'
 import { trustedUid } from '../../src/core/uid.ts'
 import { kinds } from '../../src/resources/kinds.ts'
@@ -15,6 +15,8 @@ import { storeRevision } from '../../src/store/store.ts'
 import { randomMessage } from '../api/transport/random-message.ts'
 import { changeOf, emptySnapshot, newUid, one, picker, removalOf, type Plain } from './rows.ts'
 
+setFlagsFromString('--expose-gc')
+const collect = runInNewContext('gc') as () => void
 const root = 'a'.repeat(40)
 const group = (uid: string, name: string): Plain => ({ kind: 'Group', uid, name, createMs: 1, updateMs: 2, filters: {} })
 
@@ -96,9 +98,25 @@ describe('rows of a snapshot', () => {
     }
   })
 
+  test('what was replaced or removed is not kept because it was read, or is read once more', async () => {
+    const pick = picker(5)
+    const snapshot = emptySnapshot()
+    const uids = Array.from({ length: 20 }, () => newUid(pick, root))
+    snapshot.apply(uids.map((uid) => changeOf(group(uid, 'old'))))
+    const gone = uids.map((uid, at) => {
+      const row = snapshot.get('Group', uid)
+      expect(row?.message.uid).toBe(uid)
+      snapshot.apply([at % 2 === 0 ? changeOf(group(uid, 'new'), 2) : removalOf({ kind: 'Group', uid }, 2)])
+      expect(row?.message).toMatchObject({ uid, name: 'old' })
+      return new WeakRef(row ?? {})
+    })
+    await vi.waitFor(() => {
+      collect()
+      expect(gone.filter((each) => each.deref() !== undefined)).toEqual([])
+    })
+  })
+
   test('memory does not grow while records and what they name come and go', { timeout: 60_000 }, () => {
-    setFlagsFromString('--expose-gc')
-    const collect = runInNewContext('gc') as () => void
     const pick = picker(8)
     const snapshot = emptySnapshot()
     const used = (): number => {
@@ -135,7 +153,7 @@ describe('DecodedRows', () => {
     const kept = new Set<number>()
     const entries = Array.from({ length: 40 }, (_, at) => {
       const holder = { forget: (): void => void kept.delete(at) }
-      return { holder, bytes: at === 39 ? 950 : 10, used: false }
+      return { holder, bytes: at === 39 ? 950 : 10, used: false, at: -1 }
     })
     for (const [at, entry] of entries.slice(0, 39).entries()) {
       kept.add(at)
@@ -146,8 +164,24 @@ describe('DecodedRows', () => {
       expect(kept).toContain(at)
     }
     kept.add(39)
-    decoded.keep(entries[39] ?? { holder: { forget() {} }, bytes: 0, used: false })
+    decoded.keep(entries[39] ?? { holder: { forget() {} }, bytes: 0, used: false, at: -1 })
     expect(kept.size, 'a large one takes the place of many').toBeLessThanOrEqual(6)
     expect(kept).toContain(39)
+  })
+
+  test('what was taken out makes room', () => {
+    const decoded = new DecodedRows(10, 100)
+    const forgotten: number[] = []
+    const entries = Array.from({ length: 30 }, (_, at) => ({ holder: { forget: (): void => void forgotten.push(at) }, bytes: 10, used: false, at: -1 }))
+    for (const entry of entries.slice(0, 10)) decoded.keep(entry)
+    for (const entry of entries.slice(10)) {
+      decoded.keep(entry)
+      decoded.drop(entry)
+      decoded.drop(entry)
+    }
+    expect(forgotten, 'one, since there were ten already').toHaveLength(1)
+    for (const entry of entries.slice(0, 10)) decoded.drop(entry)
+    for (const entry of entries.slice(10, 20)) decoded.keep(entry)
+    expect(forgotten).toHaveLength(1)
   })
 })

@@ -9,7 +9,7 @@ const maxExchanges = 10
 
 /** A worker has so many groups and identities at most, and from the start. */
 const maxLive = 80
-/** Access tokens are exchanged anew so often, in milliseconds: with a clock 600 times as fast they live 6 s. The server remembers what it read of each. */
+/** Access tokens are exchanged anew so often, in milliseconds: with a clock 600 times as fast they live 6 s. The server remembers what it read of each for a second at most. */
 const tokenLifeMs = 4_000
 /** Which part of the `exchange` steps really does. */
 const exchangePart = 0.1
@@ -156,25 +156,6 @@ export class Churner {
     this.#names += 1
     return `${this.#name}-${this.#names}`
   }
-}
-
-/** How many characters of tokens the server remembers at most: it reads a token once. */
-const rememberedCharacters = 16 * 1024 * 1024
-
-/** Fills what the server remembers of tokens that it has read, whether they are good or not, so that this does not look like growth. */
-export async function fillTokenMemory(subject: Subject): Promise<void> {
-  const good = await subject.ask<string>({ ask: 'operator-token' })
-  const unsigned = good.slice(0, good.lastIndexOf('.') + 1)
-  let left = Math.ceil(rememberedCharacters / good.length)
-  const send = async (): Promise<void> => {
-    while (left > 0) {
-      left -= 1
-      const signature = Buffer.from(String(left).padStart(good.length - unsigned.length, 'x')).toString('base64url')
-      const { code } = await subject.rest.call('ListGroups', {}, { token: `${unsigned}${signature.slice(-(good.length - unsigned.length))}` })
-      if (code !== 16) throw new Error(`a token that nobody signed: code ${code}`)
-    }
-  }
-  await Promise.all(Array.from({ length: 32 }, send))
 }
 
 function okBody({ code, message, body }: Reply): JsonObject {

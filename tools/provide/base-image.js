@@ -1,24 +1,42 @@
 // A base image for the Dockerfile where none can be pulled: Debian with the pinned Node and npm. Plain JavaScript for Node 20, no packages.
 import { spawnSync } from 'node:child_process'
-import { chmodSync, copyFileSync, cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, realpathSync, renameSync, rmSync, symlinkSync } from 'node:fs'
+import {
+  chmodSync,
+  copyFileSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  readdirSync,
+  realpathSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+} from 'node:fs'
 import { createHash } from 'node:crypto'
 import { tmpdir } from 'node:os'
-import { basename, join } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 import { getuid, stdout } from 'node:process'
 import { provideByDebian } from './debian.js'
 import { withLock } from './lock.js'
-import { cacheDirectory } from './program.js'
+import { cacheDirectory, findInstalled } from './program.js'
 
 const root = join(import.meta.dirname, '..', '..')
-const release = 'bookworm'
-/** Beside what debootstrap calls minimal: what Node is linked with, and who signs for servers. */
-const packages = ['ca-certificates', 'libatomic1', 'libstdc++6']
-/** What no program needs at run time. */
-const leftOut = ['usr/share/doc', 'usr/share/man', 'usr/share/locale', 'usr/share/info', 'var/cache/apt', 'var/lib/apt/lists', 'var/log']
+/** What it is made of: other recipe, other image. */
+const recipe = {
+  release: 'bookworm',
+  /** Beside what debootstrap calls minimal: what Node is linked with, and who signs for servers. */
+  packages: ['ca-certificates', 'libatomic1', 'libstdc++6'],
+  /** What no program needs at run time. */
+  leftOut: ['usr/share/doc', 'usr/share/man', 'usr/share/locale', 'usr/share/info', 'var/cache/apt', 'var/lib/apt/lists', 'var/log'],
+  /** Of the Node that the checkout pins. */
+  node: JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')).dependencies.node,
+}
 
 /** Makes the image into the cache, once: an OCI archive. Takes root. Returns `{ path, built }` or `{ reason }`. */
 export function provideBaseImage(name) {
-  const directory = join(cacheDirectory(), `${name}-${recipeHash()}`)
+  const directory = join(cacheDirectory(), `${name}-${createHash('sha256').update(JSON.stringify(recipe)).digest('hex').slice(0, 16)}`)
   const path = join(directory, 'base.tar')
   if (existsSync(path)) return { path, built: false }
   if (getuid?.() !== 0) return { reason: `${name} can only be made by root` }
@@ -29,19 +47,13 @@ export function provideBaseImage(name) {
   return withLock(join(directory, 'lock'), () => (existsSync(path) ? { path, built: true } : make(name, path)))
 }
 
-/** Other recipe, other Node: other image. */
-function recipeHash() {
-  const { node } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')).dependencies
-  return createHash('sha256').update(readFileSync(import.meta.filename)).update(node).digest('hex').slice(0, 16)
-}
-
 function make(name, path) {
   stdout.write(`making ${name}, once ...\n`)
   const home = mkdtempSync(join(tmpdir(), 'taproot-base-image-'))
   try {
     const tree = join(home, 'root')
-    run('debootstrap', ['--variant=minbase', `--include=${packages.join(',')}`, release, tree, mirror()])
-    for (const folder of leftOut) for (const entry of entriesOf(join(tree, folder))) rmSync(entry, { recursive: true })
+    run('debootstrap', ['--variant=minbase', `--include=${recipe.packages.join(',')}`, recipe.release, tree, mirror()])
+    for (const folder of recipe.leftOut) for (const entry of entriesOf(join(tree, folder))) rmSync(entry, { recursive: true })
     addNode(tree)
     commit(home, { tree, path })
     return { path, built: true }
@@ -71,7 +83,10 @@ function addNode(tree) {
   chmodSync(join(bin, 'node'), 0o755)
   const modules = join(tree, 'usr/local/lib/node_modules')
   mkdirSync(modules, { recursive: true })
-  cpSync(realpathSync(join(run('npm', ['root', '--global']).trim(), 'npm')), join(modules, 'npm'), { recursive: true })
+  // A link to its bin/npm-cli.js.
+  const npm = findInstalled('npm')
+  if (npm === undefined) throw new Error('there is no npm on the path')
+  cpSync(join(dirname(realpathSync(npm)), '..'), join(modules, 'npm'), { recursive: true })
   symlinkSync('../lib/node_modules/npm/bin/npm-cli.js', join(bin, 'npm'))
 }
 

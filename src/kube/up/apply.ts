@@ -1,7 +1,6 @@
 import { isDeepStrictEqual } from 'node:util'
 import { DomainError } from '../../core/errors.ts'
 import { randomHex } from '../../core/runtime.ts'
-import type { Uid } from '../../core/uid.ts'
 import { createManaged, deleteManaged, releaseManaged, updateManaged, type ObjectCaller } from '../../resources/managed-records.ts'
 import type { ObjectKind } from '../object-kinds.ts'
 import { finalizer, uidAnnotation, type PlatformObject } from '../platform-object.ts'
@@ -53,7 +52,7 @@ function callerAt({ world, row, facts, signal }: Application, place: string): Ob
 function recordNow({ world, row }: Application, uid: string | undefined): RecordFacts | undefined {
   const found = uid === undefined ? undefined : world.services.replica.snapshot.get(row.record, uid)
   // Parents of rows are uids or the root.
-  return found === undefined ? undefined : { uid: found.uid, parent: found.parent as Uid | '/', managedBy: found.managedBy, etag: found.etag }
+  return found === undefined ? undefined : { uid: found.uid, parent: found.parent, managedBy: found.managedBy, etag: found.etag }
 }
 
 async function takeStep(application: Application, step: RecordStep): Promise<StepOutcome> {

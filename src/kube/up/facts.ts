@@ -17,7 +17,7 @@ export interface RecordFacts {
   readonly etag: string
 }
 
-/** What becomes of an object's surroundings: looked up at the API server itself, only for objects that are being deleted and have a record. */
+/** What becomes of an object's surroundings: looked up at the API server itself, only for objects that are being deleted. */
 export interface Surroundings {
   readonly namespaceGoes: boolean
   readonly crdGoes: boolean
@@ -38,6 +38,6 @@ export interface Facts {
   /** The record that holds what must be unique (name, or identity and role) at that place. */
   readonly namesake: RecordFacts | undefined
   readonly desired: Desired | { readonly invalid: string }
-  /** Undefined where the object is not being deleted, or has no record. */
+  /** Undefined where the object is not being deleted. */
   readonly surroundings: Surroundings | undefined
 }

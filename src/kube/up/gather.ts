@@ -16,13 +16,19 @@ import { desiredOf, type Desired } from './desired.ts'
 import type { Facts, RecordFacts, ResolvedReferences, Surroundings } from './facts.ts'
 import { ownedUid, resolveReferences } from './references.ts'
 
+/** One object, and the kind that it is of. */
+interface Source {
+  readonly row: ObjectKind
+  readonly object: PlatformObject
+}
+
 function factsOf(row: Row): RecordFacts {
   // Rows are kept under uids, and their parents are uids or the root.
-  return { uid: row.uid, parent: row.parent as Uid | '/', managedBy: row.managedBy, etag: row.etag }
+  return { uid: row.uid, parent: row.parent, managedBy: row.managedBy, etag: row.etag }
 }
 
 /** What this object's namespace may do with records of its kind at `place`. */
-export function authorityAt(world: World, { row, object }: { row: ObjectKind; object: PlatformObject }, place: string): Authority {
+export function authorityAt(world: World, { row, object }: Source, place: string): Authority {
   const { namespace } = object.metadata
   const labels = world.namespaces.get({ name: namespace })?.metadata.labels ?? {}
   // The API server has checked grants against their CRD.
@@ -30,7 +36,7 @@ export function authorityAt(world: World, { row, object }: { row: ObjectKind; ob
   return authorityOf(specs, { namespace: { name: namespace, labels }, objectKind: row.type.kind, place }, world.services.replica.snapshot)
 }
 
-function desiredFor(world: World, { row, object }: { row: ObjectKind; object: PlatformObject }, references: ResolvedReferences): Facts['desired'] {
+function desiredFor(world: World, { row, object }: Source, references: ResolvedReferences): Facts['desired'] {
   const held = references.found ? { identity_uid: references.identity, role_uid: references.role } : {}
   const set = Object.fromEntries(Object.entries(held).filter((pair): pair is [string, Uid] => pair[1] !== undefined))
   try {
@@ -79,39 +85,56 @@ async function surroundingsOf(world: World, row: ObjectKind, { object, signal }:
   return { namespaceGoes: goes(namespace), crdGoes: goes(crd) }
 }
 
+/** The record that the object's annotation names, where it lies in `place`: what lies elsewhere is none of its business. */
+function carriedBy(snapshot: Snapshot, { row, object }: Source, place: string): Facts['carried'] {
+  const uid = object.metadata.annotations?.[uidAnnotation]
+  if (uid === undefined) return undefined
+  const found = isUid(uid) ? snapshot.get(row.record, uid) : undefined
+  return { uid, record: found?.parent === place ? factsOf(found) : undefined }
+}
+
+/** The record that the object would have to share its name with, or could take over. */
+function rivalOf(
+  snapshot: Snapshot,
+  { row, object }: Source,
+  at: { parent: string; desired: Facts['desired']; references: ResolvedReferences },
+): RecordFacts | undefined {
+  if ('invalid' in at.desired) return undefined
+  // Identities may have the same name: only who asks for it means another one.
+  if (row.record === 'Identity' && object.spec.adoptionPolicy !== 'ByName') return undefined
+  const found = namesakeOf(snapshot, row, { ...at, desired: at.desired })
+  return found === undefined ? undefined : factsOf(found)
+}
+
+/** Where the object's record is, or is to be. */
+function placeOf({ object }: Source, own: Row | undefined, references: ResolvedReferences): string {
+  if (object.metadata.deletionTimestamp !== undefined) return own?.parent ?? '/'
+  return references.found ? references.parent : '/'
+}
+
 /** Collects all that decides about one object: from caches and the snapshot, of which both sides tell every change. Rejects with KubeError. */
-export async function gather(world: World, source: { row: ObjectKind; object: PlatformObject }, signal: AbortSignal): Promise<Facts> {
+export async function gather(world: World, source: Source, signal: AbortSignal): Promise<Facts> {
   const { row, object } = source
-  const { metadata } = object
-  const managedBy = managedByText({ clusterId: world.cluster.id, namespace: metadata.namespace, name: metadata.name })
-  const ownUid = ownedUid(world.services.replica.snapshot, row.record, managedBy)
-  const isGoing = metadata.deletionTimestamp !== undefined
-  const surroundings = isGoing && ownUid !== undefined ? await surroundingsOf(world, row, { object, signal }) : undefined
+  const { namespace, name, deletionTimestamp } = object.metadata
+  const managedBy = managedByText({ clusterId: world.cluster.id, namespace, name })
+  const surroundings = deletionTimestamp === undefined ? undefined : await surroundingsOf(world, row, { object, signal })
   // After the only await: all of it is one commit's state.
   const { snapshot } = world.services.replica
-  const ownRow = ownUid === undefined ? undefined : snapshot.get(row.record, ownUid)
+  const own = snapshot.get(row.record, ownedUid(snapshot, row.record, managedBy) ?? '')
   const references = resolveReferences(snapshot, world.cluster, source)
-  const place = isGoing ? (ownRow?.parent ?? '/') : references.found ? references.parent : '/'
+  const place = placeOf(source, own, references)
   const authority = authorityAt(world, source, place)
   const desired = desiredFor(world, source, references)
-  const carriedUid = metadata.annotations?.[uidAnnotation]
-  const carriedRow = carriedUid !== undefined && isUid(carriedUid) ? snapshot.get(row.record, carriedUid) : undefined
-  const needsNamesake = ownRow === undefined && authority.granted && !('invalid' in desired)
-  const namesake = needsNamesake ? namesakeOf(snapshot, row, { parent: place, desired, references }) : undefined
-  const isSought = namesake !== undefined && (row.record !== 'Identity' || object.spec.adoptionPolicy === 'ByName')
   return {
     object,
     managedBy,
-    own: ownRow === undefined ? undefined : factsOf(ownRow),
-    carried:
-      carriedUid === undefined
-        ? undefined
-        : { uid: carriedUid, record: carriedRow !== undefined && carriedRow.parent === place ? factsOf(carriedRow) : undefined },
+    own: own === undefined ? undefined : factsOf(own),
+    carried: carriedBy(snapshot, source, place),
     // Whether a group is there is not told to who may not use it.
     references: authority.granted ? assertThere(snapshot, references, object) : references,
     authority,
     exceeding: exceeding(authority, place, conferredBy(snapshot, { references, desired })),
-    namesake: isSought ? factsOf(namesake) : undefined,
+    namesake: own === undefined && authority.granted ? rivalOf(snapshot, source, { parent: place, desired, references }) : undefined,
     desired,
     surroundings,
   }

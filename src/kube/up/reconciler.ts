@@ -1,5 +1,5 @@
 import { parentOf, trustedUid } from '../../core/uid.ts'
-import { managedByText, parseManagedBy } from '../../resources/ownership.ts'
+import { parseManagedBy } from '../../resources/ownership.ts'
 import type { Row } from '../../snapshot/row.ts'
 import type { RecordKind } from '../object-kinds.ts'
 import type { KubeObject } from '../port/kube-api.ts'
@@ -112,9 +112,4 @@ function addTouched(
   if (record === 'Role') {
     for (const binding of snapshot.table('RoleBinding').matching('role', uid)) addOwner('RoleBinding', binding.managedBy)
   }
-}
-
-/** The owner's name of an object's record. */
-export function managedByOf(world: Pick<World, 'cluster'>, object: KubeObject): string {
-  return managedByText({ clusterId: world.cluster.id, namespace: object.metadata.namespace ?? '', name: object.metadata.name })
 }

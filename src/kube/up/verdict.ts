@@ -1,4 +1,5 @@
-import { codeNames, DomainError } from '../../core/errors.ts'
+import type { DomainError } from '../../core/errors.ts'
+import { codeNames } from '../../core/errors.ts'
 import type { RecordFacts, ResolvedReferences } from './facts.ts'
 import type { ConditionType } from '../platform-object.ts'
 

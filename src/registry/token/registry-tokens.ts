@@ -4,7 +4,7 @@ import { parseAuthorization } from '../../authn/authorization-header.ts'
 import { readCallerClaims, readIdentity, writeCallerClaims, type CallerClaims } from '../../authn/caller-claims.ts'
 import { checkTimes, decodeToken, type DecodedToken } from '../../authn/decoded-token.ts'
 import type { TokenUse } from '../../authn/platform-token.ts'
-import type { SignatureChecks } from '../../authn/signature-checks.ts'
+import { rememberMs, type SignatureChecks } from '../../authn/signature-checks.ts'
 import { TokenError, tokenFailure } from '../../authn/token-error.ts'
 import { DomainError } from '../../core/errors.ts'
 import { RecentMap } from '../../core/recent-map.ts'
@@ -81,7 +81,7 @@ const anonymous = 'anonymous'
 /** See RegistryTokens. */
 export function createRegistryTokens(options: RegistryTokensOptions): RegistryTokens {
   const { issuer, service, keys, checks, clock, random } = options
-  const remembered = new RecentMap<string, KnownToken>(rememberedBytes, ({ token }) => 2 * token.text.length + tokenBytes)
+  const remembered = new RecentMap<string, KnownToken>(rememberedBytes, ({ token }) => 2 * token.text.length + tokenBytes, { clock, ms: rememberMs })
 
   /** Throws where a token with a good signature is not valid now, or not for this. */
   function assertAccepted(token: DecodedToken): void {

@@ -1,0 +1,46 @@
+import { spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdir, readdir, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+import { cgroupFolders, makeCgroups, processesOfCgroups } from './harness/cgroups.ts'
+import { describeWithCluster } from './harness/cluster.ts'
+import { run } from './harness/command.ts'
+import { leftOf } from './harness/left-of.ts'
+import { enterNetwork, makeNetwork } from './harness/network.ts'
+import { claimPlace } from './harness/claim-place.ts'
+import { removeRemains } from './harness/remains.ts'
+
+describeWithCluster('what a cluster leaves when its test is killed', () => {
+  test('is removed by the next that takes its place: processes, mounts, network, cgroups, files', async () => {
+    const place = await claimPlace()
+    await makeCgroups(place.name)
+    await makeNetwork(place)
+    const mounted = join(place.directory, 'with a space')
+    await mkdir(mounted)
+    await run('mount', ['-t', 'tmpfs', 'none', mounted])
+    const [nsenter = '', ...entry] = enterNetwork(place)
+    const server = spawn(nsenter, [...entry, 'sleep', 'infinity'])
+    const pod = spawn('sleep', ['infinity'])
+    const ends = Promise.all([once(server, 'exit'), once(pod, 'exit')])
+    for (const controller of await cgroupFolders(place.name)) await writeFile(join(controller, 'cgroup.procs'), String(pod.pid))
+    expect(await processesOfCgroups(place.name)).toContain(pod.pid)
+    expect((await leftOf(place)).length).toBeGreaterThan(3)
+
+    // A process that is gone.
+    await writeFile(join(place.directory, 'owner'), String(spawnSync('true').pid))
+    const next = await claimPlace()
+    expect(next.name).toBe(place.name)
+    await ends
+    expect(await leftOf(place)).toEqual([place.directory])
+    expect(await readdir(place.directory)).toEqual(['owner'])
+    await removeRemains(next)
+    expect(await leftOf(place)).toEqual([])
+  })
+
+  test('is not touched while its test runs', async () => {
+    const [first, second] = [await claimPlace(), await claimPlace()]
+    expect(second.name).not.toBe(first.name)
+    for (const place of [first, second]) await removeRemains(place)
+  })
+})

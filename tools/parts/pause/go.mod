@@ -1,0 +1,3 @@
+module taproot/parts/pause
+
+go 1.25.0
