@@ -55,6 +55,7 @@ export const noObserver: ControllerObserver = {
   leading: silent,
   objects: queue,
   mirrors: queue,
+  pullSecrets: queue,
   informers: { state: silent, listed: silent },
   eventsDropped: silent,
   unmirrored: silent,
@@ -117,6 +118,16 @@ export async function startControllerWorld(options: WorldOptions = {}): Promise<
         clock: systemClock,
         random: systemRandom,
         log: services.log,
+        pullSecrets: {
+          registryHost: server.config.registry.host,
+          mint: (identityUid, subject) =>
+            server.running.signIn.tokens.mint({
+              identityUid,
+              audiences: [server.config.registry.host],
+              act: { issuer: 'kubernetes', subject, audience: server.config.registry.host },
+              narrowing: {},
+            }),
+        },
         observer: noObserver,
       },
       stopping.signal,
