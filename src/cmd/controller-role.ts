@@ -28,6 +28,7 @@ export interface ControllerRoleOptions {
   readonly tokens: PlatformTokens
   readonly registry: Registry
   readonly log: Log
+  readonly auditLog: Log
   readonly clock: Clock
 }
 
@@ -104,6 +105,7 @@ export async function startControllerRole(options: ControllerRoleOptions, signal
         clock,
         random: systemRandom,
         log,
+        auditLog: options.auditLog,
         observer: createControllerMetrics(registry),
       },
       signal,

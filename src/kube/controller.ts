@@ -47,6 +47,7 @@ export interface ControllerOptions {
   readonly clock: Clock
   readonly random: Random
   readonly log: Log
+  readonly auditLog: Log
   readonly observer: ControllerObserver
   /** The process's own where absent. */
   readonly timers?: Timers
@@ -93,7 +94,7 @@ function informerOf({ api, log, random, observer, timers }: ControllerOptions, t
 }
 
 function createWorld(options: ControllerOptions): World {
-  const { api, services, cluster, mirror, instance, clock, random, log, observer, timers = systemTimers } = options
+  const { api, services, cluster, mirror, instance, clock, random, log, auditLog, observer, timers = systemTimers } = options
   const informer = (type: Informer['type']): Informer => informerOf(options, type)
   // Every kind of the table gets its informer.
   const objects = Object.fromEntries(recordKinds.map((kind) => [kind, informer(rowOf(kind).type)])) as Record<RecordKind, Informer>
@@ -103,6 +104,7 @@ function createWorld(options: ControllerOptions): World {
     api,
     cluster,
     mirror,
+    auditLog,
     clock,
     objects,
     grants: informer(objectTypes.grant),

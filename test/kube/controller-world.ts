@@ -118,6 +118,7 @@ export async function startControllerWorld(options: WorldOptions = {}): Promise<
         clock: systemClock,
         random: systemRandom,
         log: services.log,
+        auditLog: services.log,
         pullSecrets: {
           registryHost: server.config.registry.host,
           mint: (identityUid, subject) =>
