@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs'
 import { hostname } from 'node:os'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Registry } from 'prom-client'
+import type { PlatformTokens } from '../authn/platform-token.ts'
 import type { Log } from '../core/log.ts'
 import { randomHex, type Clock } from '../core/runtime.ts'
 import { createKubeClient, type KubeClient } from '../kube/client/kube-client.ts'
@@ -24,8 +25,10 @@ const retryMs = 1_000
 export interface ControllerRoleOptions {
   readonly config: Config
   readonly engine: Engine
+  readonly tokens: PlatformTokens
   readonly registry: Registry
   readonly log: Log
+  readonly auditLog: Log
   readonly clock: Clock
 }
 
@@ -66,6 +69,16 @@ async function clusterId({ config, log }: ControllerRoleOptions, api: KubeClient
   }
 }
 
+/** Signs registry tokens for identities that service accounts stand for. */
+function pullTokens({ config, tokens }: ControllerRoleOptions): NonNullable<Parameters<typeof startController>[0]['pullSecrets']> {
+  const registryHost = config.registry.host
+  return {
+    registryHost,
+    mint: (identityUid, managedBy) =>
+      tokens.mint({ identityUid, audiences: [registryHost], act: { issuer: 'kubernetes', subject: managedBy, audience: registryHost }, narrowing: {} }),
+  }
+}
+
 /** Starts the controller, which works until `signal` aborts. Rejects with SettingError where the API server is not said, or the signal's reason. */
 export async function startControllerRole(options: ControllerRoleOptions, signal: AbortSignal): Promise<ControllerRole> {
   const { config, engine, registry, log, clock } = options
@@ -87,10 +100,12 @@ export async function startControllerRole(options: ControllerRoleOptions, signal
         cluster,
         mirror: { ...kubernetes.mirror, namespace: kubernetes.mirror.namespace ?? own },
         lease: { namespace: kubernetes.lease.namespace ?? own, name: kubernetes.lease.name },
+        ...(kubernetes.pullSecrets.enabled ? { pullSecrets: pullTokens(options) } : {}),
         instance: `${hostname().slice(0, 60)}-${randomHex(systemRandom, 4)}`,
         clock,
         random: systemRandom,
         log,
+        auditLog: options.auditLog,
         observer: createControllerMetrics(registry),
       },
       signal,

@@ -239,7 +239,7 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     if (serves.includes('controller')) {
       // Its client of Kubernetes takes seconds to load: the other roles do without.
       const { startControllerRole } = await import('./controller-role.ts')
-      const controller = await startControllerRole({ config, engine, registry, log, clock }, stopping.signal)
+      const controller = await startControllerRole({ config, engine, tokens: signIn.tokens, registry, log, auditLog, clock }, stopping.signal)
       cleanups.add(() => controller.ended)
       await controller.synced(signal)
     }

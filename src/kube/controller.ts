@@ -1,7 +1,7 @@
 import type { Log } from '../core/log.ts'
-import type { Clock, Random } from '../core/runtime.ts'
+import { fractionOf, type Clock, type Random } from '../core/runtime.ts'
 import type { Services } from '../resources/services.ts'
-import { createMirror, type Mirror } from './down/mirror.ts'
+import { createMirror } from './down/mirror.ts'
 import type { RecordKind } from './object-kinds.ts'
 import type { KubeApi } from './port/kube-api.ts'
 import { objectTypes } from './port/object-types.ts'
@@ -9,13 +9,14 @@ import { createEventRecorder } from './runtime/events.ts'
 import { createInformer, type Informer, type InformerObserver } from './runtime/informer.ts'
 import { lead, type Leadership } from './runtime/leader.ts'
 import { pause, systemTimers, type Timers } from './runtime/timers.ts'
-import { createWorkQueue, type WorkQueueObserver } from './runtime/work-queue.ts'
-import { createReconciler, type ReconcileObserver, type Reconciler } from './up/reconciler.ts'
-import { parseKey, recordKinds, rowOf, type Cluster, type MirrorSettings, type World } from './world.ts'
+import { createWorkQueue, type WorkQueueObserver, type WorkResult } from './runtime/work-queue.ts'
+import { createReconciler, type ReconcileObserver } from './up/reconciler.ts'
+import { createPullSecrets, type PullSecretOptions } from './pull-secret.ts'
+import { recordKinds, rowOf, type Cluster, type MirrorSettings, type World } from './world.ts'
 
 /** How often everything is looked at again, in milliseconds; up to a tenth more, so that not all installations do so at once. */
 const resyncMs = 600_000
-/** Both queues' workers: what they wait for is the store and the API server. */
+/** Each queue's workers: what they wait for is the store and the API server. */
 const workers = 16
 
 /** Told what the controller does, for the metrics. */
@@ -23,6 +24,7 @@ export interface ControllerObserver extends ReconcileObserver {
   leading(leads: boolean): void
   readonly objects: WorkQueueObserver
   readonly mirrors: WorkQueueObserver
+  readonly pullSecrets: WorkQueueObserver
   readonly informers: InformerObserver
   eventsDropped(count: number): void
   /** Records that are not shown for want of room. */
@@ -38,11 +40,14 @@ export interface ControllerOptions {
   readonly cluster: Cluster
   readonly mirror: MirrorSettings
   readonly lease: { readonly namespace: string; readonly name: string }
+  /** Absent where no Secrets are kept for service accounts. */
+  readonly pullSecrets?: Pick<PullSecretOptions, 'registryHost' | 'mint'>
   /** Of this process alone. */
   readonly instance: string
   readonly clock: Clock
   readonly random: Random
   readonly log: Log
+  readonly auditLog: Log
   readonly observer: ControllerObserver
   /** The process's own where absent. */
   readonly timers?: Timers
@@ -60,7 +65,8 @@ export interface Controller {
 export function startController(options: ControllerOptions, signal: AbortSignal): Controller {
   const { leaseApi, lease, instance, clock, random, log, observer } = options
   const world = createWorld(options)
-  const informers = [...Object.values(world.objects), world.grants, world.namespaces]
+  const accounts = options.pullSecrets === undefined ? undefined : informerOf(options, objectTypes.serviceAccount)
+  const informers = [...Object.values(world.objects), world.grants, world.namespaces, ...(accounts === undefined ? [] : [accounts])]
   const allSynced = Promise.all(informers.map((informer) => informer.synced)).then(() => undefined)
   const campaign = lead(
     {
@@ -75,7 +81,7 @@ export function startController(options: ControllerOptions, signal: AbortSignal)
     },
     async (leadership) => {
       await Promise.race([allSynced, whenAborted(leadership.signal)])
-      if (!leadership.signal.aborted) await work(options, world, leadership)
+      if (!leadership.signal.aborted) await work(options, { world, accounts }, leadership)
     },
     signal,
   )
@@ -83,10 +89,13 @@ export function startController(options: ControllerOptions, signal: AbortSignal)
   return { allSynced, ended: Promise.all(running).then(() => undefined) }
 }
 
+function informerOf({ api, log, random, observer, timers }: ControllerOptions, type: Informer['type']): Informer {
+  return createInformer({ api, type, log, random, observer: observer.informers, ...(timers === undefined ? {} : { timers }) })
+}
+
 function createWorld(options: ControllerOptions): World {
-  const { api, services, cluster, mirror, instance, clock, random, log, observer, timers } = options
-  const timed = timers === undefined ? {} : { timers }
-  const informer = (type: Informer['type']): Informer => createInformer({ api, type, log, random, observer: observer.informers, ...timed })
+  const { api, services, cluster, mirror, instance, clock, random, log, auditLog, observer, timers = systemTimers } = options
+  const informer = (type: Informer['type']): Informer => informerOf(options, type)
   // Every kind of the table gets its informer.
   const objects = Object.fromEntries(recordKinds.map((kind) => [kind, informer(rowOf(kind).type)])) as Record<RecordKind, Informer>
   const onDropped = (count: number): void => observer.eventsDropped(count)
@@ -95,12 +104,20 @@ function createWorld(options: ControllerOptions): World {
     api,
     cluster,
     mirror,
+    auditLog,
     clock,
     objects,
     grants: informer(objectTypes.grant),
     namespaces: informer(objectTypes.namespace),
-    events: createEventRecorder({ api, controller: 'taproot.dev/controller', instance, clock, log, random, onDropped, ...timed }),
+    events: createEventRecorder({ api, controller: 'taproot.dev/controller', instance, clock, log, random, onDropped, timers }),
   }
+}
+
+/** What is kept in memory of the API server. */
+interface Caches {
+  readonly world: World
+  /** Undefined where no Secrets are kept for service accounts. */
+  readonly accounts: Informer | undefined
 }
 
 function whenAborted(signal: AbortSignal): Promise<void> {
@@ -110,53 +127,51 @@ function whenAborted(signal: AbortSignal): Promise<void> {
   return promise
 }
 
+/** One thing that the leader does: work on keys, what tells of them, and all that there are. Keys are `<what>/<namespace>/<name>`. */
+interface Job {
+  reconcile(key: string, signal: AbortSignal): Promise<WorkResult | undefined>
+  watch(add: (key: string) => void): () => void
+  keys(): Iterable<string>
+  readonly observer: WorkQueueObserver
+}
+
+function jobsOf({ observer, pullSecrets }: ControllerOptions, { world, accounts }: Caches): Job[] {
+  const jobs: Job[] = [{ ...createReconciler(world, observer), observer: observer.objects }]
+  if (world.mirror.enabled) {
+    const mirror = createMirror(world, (left) => observer.unmirrored(left))
+    jobs.push({ ...mirror, observer: observer.mirrors })
+  }
+  if (pullSecrets !== undefined && accounts !== undefined)
+    jobs.push({ ...createPullSecrets({ world, accounts, ...pullSecrets }), observer: observer.pullSecrets })
+  return jobs
+}
+
 /** Works as the leader until it is the leader no more. */
-async function work(options: ControllerOptions, world: World, leadership: Leadership): Promise<void> {
-  const { random, log, observer } = options
-  const reconciler = createReconciler(world, observer)
-  const mirror = world.mirror.enabled ? createMirror(world) : undefined
-  const shared = {
-    workers,
-    log,
-    random,
-    groupOf: (key: string) => parseKey(key).namespace,
-    ...(options.timers === undefined ? {} : { timers: options.timers }),
-  }
-  // What is begun after the Lease is lost is not begun at all.
-  const whileLeading =
-    (reconcile: Reconciler['reconcile']): Reconciler['reconcile'] =>
-    (key, signal) =>
-      leadership.held() ? reconcile(key, signal) : Promise.resolve(undefined)
-  const objects = createWorkQueue({ ...shared, work: whileLeading((key, signal) => reconciler.reconcile(key, signal)), observer: observer.objects })
-  const mirrors = createWorkQueue({
-    ...shared,
-    work: whileLeading((key, signal) => mirror?.reconcile(key, signal) ?? Promise.resolve(undefined)),
-    observer: observer.mirrors,
+async function work(options: ControllerOptions, caches: Caches, leadership: Leadership): Promise<void> {
+  const { random, log, timers = systemTimers } = options
+  const running = jobsOf(options, caches).map(async (job) => {
+    const queue = createWorkQueue({
+      // What is begun after the Lease is lost is not begun at all.
+      work: (key, signal) => (leadership.held() ? job.reconcile(key, signal) : Promise.resolve(undefined)),
+      workers,
+      groupOf: (key) => key.split('/')[1] ?? '',
+      log,
+      random,
+      timers,
+      observer: job.observer,
+    })
+    const add = (key: string): void => queue.add(key)
+    const stop = job.watch(add)
+    await Promise.all([queue.run(leadership.signal), resync({ random, timers }, { job, add }, leadership.signal)])
+    stop()
   })
-  const addObject = (key: string): void => objects.add(key)
-  const addMirror = (key: string): void => mirrors.add(key)
-  const stops = [reconciler.watch(addObject), mirror?.watch(addMirror)]
-  try {
-    await Promise.all([
-      objects.run(leadership.signal),
-      mirrors.run(leadership.signal),
-      resync(options, { reconciler, mirror, addObject, addMirror }, leadership.signal),
-    ])
-  } finally {
-    for (const stop of stops) stop?.()
-  }
+  await Promise.all(running)
 }
 
 /** Looks at everything, at first and again and again: what no event told of is found too. */
-async function resync(
-  { timers = systemTimers, random, observer }: ControllerOptions,
-  all: { reconciler: Reconciler; mirror: Mirror | undefined; addObject: (key: string) => void; addMirror: (key: string) => void },
-  signal: AbortSignal,
-): Promise<void> {
+async function resync(by: { random: Random; timers: Timers }, { job, add }: { job: Job; add: (key: string) => void }, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
-    for (const key of all.reconciler.keys()) all.addObject(key)
-    for (const key of all.mirror?.keys() ?? []) all.addMirror(key)
-    observer.unmirrored(all.mirror?.left ?? 0)
-    await pause(timers, resyncMs * (1 + (random.bytes(1)[0] ?? 0) / 2550), signal)
+    for (const key of job.keys()) add(key)
+    await pause(by.timers, resyncMs * (1 + fractionOf(by.random) / 10), signal)
   }
 }

@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto'
+import type { Log } from '../core/log.ts'
 import type { Clock } from '../core/runtime.ts'
 import { trustedUid, type Uid } from '../core/uid.ts'
 import type { Services } from '../resources/services.ts'
@@ -20,6 +21,8 @@ export interface World {
   readonly clock: Clock
   readonly cluster: Cluster
   readonly mirror: MirrorSettings
+  /** Where audit lines go. */
+  readonly auditLog: Log
 }
 
 /** The cluster that the objects are in. */

@@ -55,7 +55,7 @@ function contextOf(caller: ObjectCaller, method: MethodRow, how: { adopts?: bool
   const { managedBy, identity, reach, authorize, requestId, signal } = caller
   const context: Context = {
     method,
-    caller: { identity, operator: false, actor: { issuer: 'kubernetes', subject: managedBy }, narrowing: {}, reach },
+    caller: { identity, operator: false, actor: { iss: 'kubernetes', sub: managedBy }, narrowing: {}, reach },
     requestId,
     signal,
     validateOnly: how.validateOnly ?? false,

@@ -57,7 +57,11 @@ async function allAre(description: string, wanted: readonly string[] = names): P
       return `${metadata.name} ${ready?.reason ?? ''} ${status?.observedGeneration === metadata.generation ? 'current' : 'old'}`
     })
     expect(states.sort()).toEqual(wanted.map((name) => `${name} InSync current`).sort())
-    expect(groups().map((group) => `${group.name} ${group.description}`).sort()).toEqual(wanted.map((name) => `${name} ${description}`).sort())
+    expect(
+      groups()
+        .map((group) => `${group.name} ${group.description}`)
+        .sort(),
+    ).toEqual(wanted.map((name) => `${name} ${description}`).sort())
   }, longPatience)
 }
 
@@ -71,7 +75,9 @@ describeWithPart('etcd', 'the controller, when things fail', () => {
       await begin({ mirror: { enabled: true, namespace: 'default' } })
       for (const name of names) await apply(name)
       await allAre('')
-      const shown = String(ok(await world.server.rest.call('CreateGroup', { parent: organisation.group, group: { name: 'api' } }, { token: organisation.token }))['uid'])
+      const shown = String(
+        ok(await world.server.rest.call('CreateGroup', { parent: organisation.group, group: { name: 'api' } }, { token: organisation.token }))['uid'],
+      )
       const { apiserver } = world.objects.kube
       const before = world.writes.length
       await apiserver.kill()

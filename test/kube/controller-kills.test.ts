@@ -83,7 +83,7 @@ type Wanted = Map<string, { readonly description: string; readonly changes: numb
 /** Creates, changes and deletes objects at random until it is told to stop, and until it has made `objects`. */
 async function change(world: ControllerWorld, at: { namespace: string; group: string; wanted: Wanted }, until: AbortSignal): Promise<void> {
   const { namespace, group, wanted } = at
-  for (let made = 0; made < objects || !until.aborted; ) {
+  for (let made = 0; made < objects || !until.aborted;) {
     const names = [...wanted.keys()]
     const name = names.length === 0 ? undefined : names[randomInt(names.length)]
     if (name === undefined || (made < objects && randomInt(2) === 0)) {
@@ -144,7 +144,11 @@ describeWithPart('etcd', 'controllers that are killed', () => {
         return seen <= 2 * changes + 4 ? [] : [`${name}: ${seen} versions for ${changes} changes`]
       })
       expect(excess).toEqual([])
-      const most = Math.max(...[...wanted].map(([name, { changes }]) => [...versions].filter(([key]) => key.startsWith(`${name} `)).reduce((sum, [, count]) => sum + count, 0) / changes))
+      const most = Math.max(
+        ...[...wanted].map(
+          ([name, { changes }]) => [...versions].filter(([key]) => key.startsWith(`${name} `)).reduce((sum, [, count]) => sum + count, 0) / changes,
+        ),
+      )
       process.stdout.write(`${kills} kills, ${versions.size} objects: at most ${most.toFixed(1)} versions per change\n`)
     },
     timeoutUnlessSoaking(240_000),
@@ -185,7 +189,9 @@ describeWithPart('etcd', 'controllers that are killed', () => {
       const stoppedAt = performance.now()
       await world.put('group', namespace, 'after', { parentRef: { uid: organisation.group } })
       await world.until('group', namespace, 'after', 'InSync')
-      expect({ code, handoverMs: performance.now() - stoppedAt }).toSatisfy((ending: { code: number; handoverMs: number }) => ending.code === 0 && ending.handoverMs < 6_000)
+      expect({ code, handoverMs: performance.now() - stoppedAt }).toSatisfy(
+        (ending: { code: number; handoverMs: number }) => ending.code === 0 && ending.handoverMs < 6_000,
+      )
     },
     timeoutUnlessSoaking(120_000),
   )

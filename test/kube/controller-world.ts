@@ -68,6 +68,7 @@ export const noObserver: ControllerObserver = {
   leading: silent,
   objects: queue,
   mirrors: queue,
+  pullSecrets: queue,
   informers: { state: silent, listed: silent },
   eventsDropped: silent,
   unmirrored: silent,
@@ -175,6 +176,17 @@ export async function startControllerWorld(options: WorldOptions = {}): Promise<
         clock: systemClock,
         random: systemRandom,
         log: services.log,
+        auditLog: services.log,
+        pullSecrets: {
+          registryHost: server.config.registry.host,
+          mint: (identityUid, subject) =>
+            server.running.signIn.tokens.mint({
+              identityUid,
+              audiences: [server.config.registry.host],
+              act: { issuer: 'kubernetes', subject, audience: server.config.registry.host },
+              narrowing: {},
+            }),
+        },
         observer,
       },
       stopping.signal,

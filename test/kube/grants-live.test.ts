@@ -24,7 +24,14 @@ const capabilities = ['CAP_IAM_GROUPS_LIST', 'CAP_IAM_GROUPS_DELETE', 'CAP_IAM_R
 
 /** One thing that somebody does. */
 type Step =
-  | { readonly do: 'put'; readonly type: TestType; readonly space: number; readonly name: string; readonly spec: Readonly<Record<string, unknown>>; readonly claims: string | undefined }
+  | {
+      readonly do: 'put'
+      readonly type: TestType
+      readonly space: number
+      readonly name: string
+      readonly spec: Readonly<Record<string, unknown>>
+      readonly claims: string | undefined
+    }
   | { readonly do: 'delete'; readonly type: TestType; readonly space: number; readonly name: string }
   | { readonly do: 'grant'; readonly space: number; readonly spec: Readonly<Record<string, unknown>> }
   | { readonly do: 'withdraw'; readonly space: number }
@@ -49,11 +56,23 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
     const space = fc.nat(1)
     const name = fc.constantFrom('red', 'green', 'blue')
     const anyUid = fc.constantFrom(...population.uids)
-    const role = fc.oneof(fc.constantFrom(...population.roles).map((uid) => ({ uid })), fc.constantFrom('owner', 'viewer').map((builtIn) => ({ builtIn })))
+    const role = fc.oneof(
+      fc.constantFrom(...population.roles).map((uid) => ({ uid })),
+      fc.constantFrom('owner', 'viewer').map((builtIn) => ({ builtIn })),
+    )
     const references = {
-      parentRef: fc.oneof({ arbitrary: fc.constantFrom(...home()).map((uid) => ({ uid })), weight: 4 }, { arbitrary: anyUid.map((uid) => ({ uid })), weight: 1 }),
-      identityRef: fc.oneof(fc.constantFrom(...population.identities).map((uid) => ({ uid })), name.map((meant) => ({ name: meant }))),
-      roleRef: fc.oneof(role, name.map((meant) => ({ name: meant }))),
+      parentRef: fc.oneof(
+        { arbitrary: fc.constantFrom(...home()).map((uid) => ({ uid })), weight: 4 },
+        { arbitrary: anyUid.map((uid) => ({ uid })), weight: 1 },
+      ),
+      identityRef: fc.oneof(
+        fc.constantFrom(...population.identities).map((uid) => ({ uid })),
+        name.map((meant) => ({ name: meant })),
+      ),
+      roleRef: fc.oneof(
+        role,
+        name.map((meant) => ({ name: meant })),
+      ),
     }
     const own = {
       capabilities: fc.subarray(capabilities, { minLength: 1 }),
@@ -63,11 +82,21 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
     }
     const grant = fc.record({
       groupUid: fc.constantFrom(...home()),
-      allowedKinds: fc.subarray(recordKinds.map((kind) => rowOf(kind).type.kind), { minLength: 2 }),
+      allowedKinds: fc.subarray(
+        recordKinds.map((kind) => rowOf(kind).type.kind),
+        { minLength: 2 },
+      ),
       maxRole: role,
       allowAdoption: fc.boolean(),
     })
-    const put = fc.record({ do: fc.constant('put' as const), type, space, name, claims: fc.option(anyUid, { nil: undefined, freq: 1 }), spec: fc.record({ ...references, ...own }) })
+    const put = fc.record({
+      do: fc.constant('put' as const),
+      type,
+      space,
+      name,
+      claims: fc.option(anyUid, { nil: undefined, freq: 1 }),
+      spec: fc.record({ ...references, ...own }),
+    })
     return fc.array(
       fc.oneof(
         { arbitrary: put, weight: 8 },
@@ -83,7 +112,7 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
     )
   }
 
-  const wide = (): GrantSpec => ({
+  const wide = (): Readonly<Record<string, unknown>> => ({
     namespaceSelector: {},
     groupUid: home()[0] ?? '',
     allowedKinds: recordKinds.map((kind) => rowOf(kind).type.kind),
@@ -96,7 +125,9 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
     const lists = await Promise.all(
       spaces.flatMap((namespace) => recordKinds.map((kind) => world.api.list(rowOf(kind).type, { namespace, limit: 500 }, signal))),
     )
-    return lists.flatMap(({ items }) => items as readonly PlatformObject[]).flatMap(({ metadata, status }) => (status?.observedGeneration === metadata.generation ? [] : [metadata.name]))
+    return lists
+      .flatMap(({ items }) => items as readonly PlatformObject[])
+      .flatMap(({ metadata, status }) => (status?.observedGeneration === metadata.generation ? [] : [metadata.name]))
   }
 
   function specFor(type: TestType, given: Readonly<Record<string, unknown>>): Record<string, unknown> {
@@ -110,7 +141,13 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
     const namespace = 'space' in step ? (spaces[step.space] ?? '') : ''
     switch (step.do) {
       case 'put':
-        return world.put(step.type, namespace, step.name, specFor(step.type, step.spec), step.claims === undefined ? {} : { annotations: { [uidAnnotation]: step.claims } })
+        return world.put(
+          step.type,
+          namespace,
+          step.name,
+          specFor(step.type, step.spec),
+          step.claims === undefined ? {} : { annotations: { [uidAnnotation]: step.claims } },
+        )
       case 'delete':
         return world.api.delete(objectTypes[step.type], { namespace, name: step.name }, {}, signal)
       case 'withdraw':
@@ -122,7 +159,11 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
         return
       }
       case 'role': {
-        const reply = await world.server.rest.call('UpdateRole', { role: { uid: step.uid, capabilities: [...step.capabilities] } }, { token: await world.server.operatorToken() })
+        const reply = await world.server.rest.call(
+          'UpdateRole',
+          { role: { uid: step.uid, capabilities: [...step.capabilities] } },
+          { token: await world.server.operatorToken() },
+        )
         // An object may own it by now.
         if (reply.code !== 9) ok(reply)
       }

@@ -79,7 +79,9 @@ describeWithPart('kube-apiserver', `${total} objects`, () => {
       await vi.waitFor(() => readyIn(namespace, half), patience)
       await vi.waitFor(() => readyIn('default', half), patience)
       const perObject = Math.round((heap() - before) / (2 * half))
-      process.stdout.write(`${2 * half} objects ready after ${Math.round(performance.now() - startedAt)} ms; heap of the whole process: ${perObject} bytes per object\n`)
+      process.stdout.write(
+        `${2 * half} objects ready after ${Math.round(performance.now() - startedAt)} ms; heap of the whole process: ${perObject} bytes per object\n`,
+      )
     },
     timeout,
   )
@@ -144,7 +146,9 @@ describeWithPart('kube-apiserver', `${total} objects`, () => {
       stop.abort()
       await watching
       const report = { down: [quantile(down, 0.5), quantile(down, 0.99)], up: [quantile(up, 0.5), quantile(up, 0.99)] }
-      process.stdout.write(`API to mirror: p50 ${report.down[0]} ms, p99 ${report.down[1]} ms; object to API: p50 ${report.up[0]} ms, p99 ${report.up[1]} ms (${samples} samples)\n`)
+      process.stdout.write(
+        `API to mirror: p50 ${report.down[0]} ms, p99 ${report.down[1]} ms; object to API: p50 ${report.up[0]} ms, p99 ${report.up[1]} ms (${samples} samples)\n`,
+      )
       expect(Math.max(report.down[1] ?? 0, report.up[1] ?? 0)).toBeLessThan(total >= 1_000 ? 1_000 : 5_000)
     },
     timeout,

@@ -3,7 +3,7 @@ import { uidAnnotation } from '../../src/kube/platform-object.ts'
 import { objectTypes } from '../../src/kube/port/object-types.ts'
 import type { Group } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
 import { ok } from '../harness/test-server.ts'
-import { patience, startControllerWorld, uidOf, type ControllerWorld } from './controller-world.ts'
+import { clusterId, patience, startControllerWorld, uidOf, type ControllerWorld } from './controller-world.ts'
 
 let world: ControllerWorld
 const signal = AbortSignal.timeout(600_000)
@@ -22,6 +22,12 @@ describe('objects that people apply', () => {
     const uid = uidOf(made)
     expect(made.metadata.annotations?.[uidAnnotation]).toBe(uid)
     expect(world.record('Group', uid)?.message).toMatchObject({ name: 'team-a', description: 'first' })
+    expect(world.server.logs).toContainEqual(
+      expect.objectContaining({
+        message: 'audit',
+        fields: expect.objectContaining({ method: 'kubernetes/createGroup', subject: uid, outcome: 'done', actorSubject: `${clusterId}/${namespace}/team-a` }),
+      }),
+    )
     await world.put('group', namespace, 'team-a', { description: 'second', name: 'team-renamed' })
     await vi.waitFor(
       () => expect(world.record('Group', uid)?.message as unknown as Group).toMatchObject({ name: 'team-renamed', description: 'second' }),

@@ -5,6 +5,7 @@ import { connect, createServer, type AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { expect, onTestFinished, test } from 'vitest'
+import { grpcDoor } from '../harness/doors.ts'
 import { startEtcd, type EtcdCluster } from '../parts/etcd.ts'
 import { makeApiHomes, startApi, type ApiHome } from './api-home.ts'
 import { isReady, runProcess, startProcess } from './taproot-process.ts'
@@ -57,7 +58,7 @@ test('taproot api is ready only when it serves, and not while it stops; SIGTERM 
 test('taproot api that is to drain serves on, not ready any more, and gives connections up after an answer', async () => {
   const etcd = await etcdForTest()
   const home = await oneHome(etcd.endpoints)
-  const api = await startApi({ ...home, env: { ...home.env, TAPROOT_STOP_DRAIN_SECONDS: '3' } })
+  const api = await startApi({ ...home, env: { ...home.env, TAPROOT_STOP_DRAIN_SECONDS: '5' } })
   const agent = new Agent({ keepAlive: true, maxSockets: 1 })
   const ask = async (): Promise<IncomingMessage> => {
     const sent = request({ port: home.apiPort, path: '/.well-known/jwks.json', agent }).end()
@@ -66,15 +67,20 @@ test('taproot api that is to drain serves on, not ready any more, and gives conn
     await once(response, 'end')
     return response
   }
+  const grpc = grpcDoor(`127.0.0.1:${home.apiPort}`)
   expect((await ask()).headers.connection).toBe('keep-alive')
+  expect((await grpc.call('PingService/Ping', {})).code).toBe(0)
   const ending = api.end('SIGTERM')
   await until(async () => !(await isReady(home.opsPort)))
   // Over the connection from before, and over a new one.
   for (const answer of [await ask(), await ask()])
     expect({ status: answer.statusCode, connection: answer.headers.connection }).toEqual({ status: 200, connection: 'close' })
   expect((await home.rest.call('PingService/Ping', {})).code).toBe(0)
+  // Its client was told to connect anew, and did.
+  expect((await grpc.call('PingService/Ping', {})).code).toBe(0)
   expect((await ending).code).toBe(0)
   agent.destroy()
+  grpc.close()
 })
 
 test('taproot api without its etcd is alive, says that it is not ready, and gets ready by itself', async () => {

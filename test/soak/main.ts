@@ -20,7 +20,7 @@ const workers = 2
 
 /** What may grow by how much: a leak of 100 bytes in each operation would be 20 MiB an hour. The rest of `rss` is what the allocators keep of peaks. */
 const bounds = {
-  heap: { perHour: 8 * mebibyte, noise: 4 * mebibyte },
+  heap: { perHour: 16 * mebibyte, noise: 4 * mebibyte },
   external: { perHour: 4 * mebibyte, noise: 2 * mebibyte },
   rss: { perHour: 24 * mebibyte, noise: 32 * mebibyte },
   descriptors: { perHour: 1, noise: 3 },

@@ -14,8 +14,6 @@ export interface Mirror {
   watch(add: (key: string) => void): () => void
   /** The keys of all objects that are there or are to be there. Looks at all records anew. */
   keys(): Iterable<string>
-  /** How many records are not shown for want of room. */
-  readonly left: number
 }
 
 function hasAll(actual: Readonly<Record<string, string>> | undefined, wanted: Readonly<Record<string, string>>): boolean {
@@ -64,12 +62,13 @@ async function show(place: Place, uid: string, cached: KubeObject | undefined): 
     world.objects[kind].observe(await world.api.apply(row.type, { metadata: ref, status }, { subresource: 'status' }, signal))
 }
 
-/** Builds the mirror of a world whose caches are synced. */
-export function createMirror(world: World): Mirror {
+/** Builds the mirror of a world whose caches are synced. `onLeft` is told how many records are not shown for want of room. */
+export function createMirror(world: World, onLeft: (left: number) => void): Mirror {
   const rows = new MirroredRows(world)
   const { namespace } = world.mirror
   function* keys(): Generator<string> {
     rows.reload()
+    onLeft(rows.left)
     if (rows.left > 0) world.services.log.warn('records are not mirrored: there are more than kubernetes.mirror.limit', { left: rows.left })
     for (const { kind, name } of rows.names()) yield keyText({ kind, namespace, name })
     for (const kind of mirroredKinds) {
@@ -79,9 +78,6 @@ export function createMirror(world: World): Mirror {
   }
   return {
     keys,
-    get left() {
-      return rows.left
-    },
     watch: (add) => watchMirror(world, rows, { add, keys }),
     async reconcile(key, signal) {
       const { kind, name } = parseKey(key)

@@ -23,6 +23,7 @@ export interface ObjectMeta {
   readonly labels?: Readonly<Record<string, string>>
   readonly annotations?: Readonly<Record<string, string>>
   readonly finalizers?: readonly string[]
+  readonly ownerReferences?: readonly { readonly apiVersion: string; readonly kind: string; readonly name: string; readonly uid: string }[]
 }
 
 /** An object as the API server answers it. What it holds beside its metadata depends on its type and has been checked by nobody but the API server. */

@@ -6,6 +6,7 @@ import type { ObjectKind } from '../object-kinds.ts'
 import { finalizer, uidAnnotation, type PlatformObject } from '../platform-object.ts'
 import { KubeError, type KubeObject } from '../port/kube-api.ts'
 import { clusterIdentity, type World } from '../world.ts'
+import { auditRecord } from './audit.ts'
 import type { Facts, RecordFacts } from './facts.ts'
 import { authorityAt } from './authority.ts'
 import type { Plan, RecordStep } from './plan.ts'
@@ -82,10 +83,15 @@ async function takeStep(application: Application, step: RecordStep): Promise<Ste
 }
 
 async function tryStep(application: Application, step: RecordStep): Promise<StepOutcome> {
+  const { world, row, facts } = application
+  const told = { cluster: world.cluster, kind: row.record, step: step.do, managedBy: facts.managedBy }
   try {
-    return await takeStep(application, step)
+    const outcome = await takeStep(application, step)
+    if (outcome.written) auditRecord(world.auditLog, { ...told, uid: outcome.record?.uid ?? facts.own?.uid })
+    return outcome
   } catch (error) {
     const refused = error instanceof DomainError ? verdictOf(error, step.do === 'delete') : undefined
+    if (error instanceof DomainError) auditRecord(world.auditLog, { ...told, uid: facts.own?.uid, error })
     if (refused === undefined) throw error
     return { record: application.facts.own, written: false, refused }
   }

@@ -1,0 +1,145 @@
+import { objectKinds } from './object-kinds.ts'
+import { asPlatformObject, isMirror, type World } from './world.ts'
+import type { KubeObject, ObjectDraft } from './port/kube-api.ts'
+import { objectTypes } from './port/object-types.ts'
+import type { Informer } from './runtime/informer.ts'
+import type { WorkResult } from './runtime/work-queue.ts'
+import { managedByText } from '../resources/ownership.ts'
+import type { Uid } from '../core/uid.ts'
+import { ownedUid } from './up/references.ts'
+
+/** Annotation of a service account: the name of the Secret that is to be kept for it. */
+export const pullSecretAnnotation = 'taproot.dev/pull-secret'
+/** Label of the Secrets that the controller keeps. */
+export const pullSecretLabel = 'taproot.dev/pull-secret'
+/** Annotations of such a Secret: until when its token is valid, and whose it is. */
+const expiresAnnotation = 'taproot.dev/expires'
+const identityAnnotation = 'taproot.dev/identity'
+
+/** A token for the registry host. */
+export interface PullToken {
+  readonly token: string
+  readonly expiresAtMs: number
+}
+
+/** What pull secrets take beside the world. */
+export interface PullSecretOptions {
+  readonly world: World
+  readonly accounts: Informer
+  /** The registry host, as image references name it. */
+  readonly registryHost: string
+  mint(identity: Uid, managedBy: string): Promise<PullToken>
+}
+
+/** Keeps Secrets of type dockerconfigjson for service accounts that ask for one. */
+export interface PullSecrets {
+  /** Deals with one service account: `ServiceAccount/<namespace>/<name>`. Rejects where it is to be done again later. */
+  reconcile(key: string, signal: AbortSignal): Promise<WorkResult | undefined>
+  /** Calls `add` with the key of each service account that something happened to, until the returned function is called. */
+  watch(add: (key: string) => void): () => void
+  /** The keys of all service accounts that ask for a Secret. */
+  keys(): Iterable<string>
+}
+
+/** The identity that stands for a service account: the record of the first object in its namespace whose `serviceAccountRef` names it. */
+function identityOf({ objects, cluster, mirror, services }: World, account: { namespace: string; name: string }): { uid: Uid; managedBy: string } | undefined {
+  const candidates = [...objects.Identity.byNamespace(account.namespace)]
+    .filter((object) => !isMirror({ mirror }, object) && object.metadata.deletionTimestamp === undefined)
+    .map(asPlatformObject)
+    .filter(({ spec }) => {
+      const ref = spec['serviceAccountRef'] as { name: string; namespace?: string } | undefined
+      return ref?.name === account.name && (ref.namespace ?? account.namespace) === account.namespace
+    })
+    .sort((a, b) => (a.metadata.name < b.metadata.name ? -1 : 1))
+  for (const { metadata } of candidates) {
+    const managedBy = managedByText({ clusterId: cluster.id, namespace: metadata.namespace, name: metadata.name })
+    const uid = ownedUid(services.replica.snapshot, objectKinds.Identity.record, managedBy)
+    if (uid !== undefined) return { uid, managedBy }
+  }
+  return undefined
+}
+
+function secretOf(
+  options: PullSecretOptions,
+  account: KubeObject,
+  { name, identity, minted }: { name: string; identity: Uid; minted: PullToken },
+): ObjectDraft {
+  const { namespace = '', name: accountName, uid } = account.metadata
+  const { token, expiresAtMs } = minted
+  const entry = { username: '_token', password: token, auth: Buffer.from(`_token:${token}`).toString('base64') }
+  const config = JSON.stringify({ auths: { [options.registryHost]: entry } })
+  return {
+    metadata: {
+      namespace,
+      name,
+      labels: { [pullSecretLabel]: 'true' },
+      annotations: { [expiresAnnotation]: new Date(expiresAtMs).toISOString(), [identityAnnotation]: identity },
+      // It goes with the account that asked for it.
+      ownerReferences: [{ apiVersion: 'v1', kind: 'ServiceAccount', name: accountName, uid }],
+    },
+    type: 'kubernetes.io/dockerconfigjson',
+    data: { '.dockerconfigjson': Buffer.from(config).toString('base64') },
+  }
+}
+
+/** How long the token of `secret` is still good for `identity`, in milliseconds; 0 where it is another's, or there is none. */
+function validForMs({ world }: PullSecretOptions, secret: KubeObject | undefined, identity: Uid): number {
+  const { annotations = {} } = secret?.metadata ?? {}
+  if (annotations[identityAnnotation] !== identity) return 0
+  const expiresAtMs = Date.parse(annotations[expiresAnnotation] ?? '')
+  return Number.isNaN(expiresAtMs) ? 0 : Math.max(0, expiresAtMs - world.clock.now())
+}
+
+/** How long before its end a token is replaced, in milliseconds: half of its hour. */
+const renewBeforeMs = 1_800_000
+
+/** Builds what keeps the Secrets, over caches that are synced. */
+export function createPullSecrets(options: PullSecretOptions): PullSecrets {
+  const { world, accounts } = options
+  const keyOf = ({ metadata }: KubeObject): string => `ServiceAccount/${metadata.namespace ?? ''}/${metadata.name}`
+  return {
+    *keys() {
+      for (const account of accounts.list()) if (account.metadata.annotations?.[pullSecretAnnotation] !== undefined) yield keyOf(account)
+    },
+    watch(add) {
+      const addNamespace = (object: KubeObject | undefined): void => {
+        for (const account of accounts.byNamespace(object?.metadata.namespace ?? ''))
+          if (account.metadata.annotations?.[pullSecretAnnotation]) add(keyOf(account))
+      }
+      const stops = [
+        accounts.onChange((_before, after) => {
+          if (after !== undefined) add(keyOf(after))
+        }),
+        world.objects.Identity.onChange((before, after) => addNamespace(after ?? before)),
+      ]
+      return () => {
+        for (const stop of stops) stop()
+      }
+    },
+    async reconcile(key, signal) {
+      const [, namespace = '', accountName = ''] = key.split('/')
+      const account = accounts.get({ namespace, name: accountName })
+      const name = account?.metadata.annotations?.[pullSecretAnnotation]
+      if (account === undefined || name === undefined || account.metadata.deletionTimestamp !== undefined) return undefined
+      const found = identityOf(world, { namespace, name: accountName })
+      if (found === undefined) return undefined
+      // Read each time, and never listed: so no right to see all Secrets is needed.
+      const secret = await world.api.get(objectTypes.secret, { namespace, name }, signal)
+      if (secret !== undefined && secret.metadata.labels?.[pullSecretLabel] === undefined) {
+        world.services.log.warn('a Secret of this name is not one of ours: it is left alone', { namespace, name })
+        return undefined
+      }
+      const leftMs = validForMs(options, secret, found.uid)
+      if (leftMs > renewBeforeMs) return { againAfterMs: leftMs - renewBeforeMs }
+      const draft = secretOf(options, account, { name, identity: found.uid, minted: await options.mint(found.uid, found.managedBy) })
+      await (secret === undefined ? world.api.create(objectTypes.secret, draft, signal) : renew(options, draft, signal))
+      return { againAfterMs: renewBeforeMs }
+    },
+  }
+}
+
+/** Puts the token of a Secret of ours anew. */
+function renew({ world }: PullSecretOptions, { metadata, data }: ObjectDraft, signal: AbortSignal): Promise<KubeObject> {
+  const { namespace = '', name, labels, annotations } = metadata
+  return world.api.patch(objectTypes.secret, { namespace, name }, { metadata: { labels, annotations }, data }, signal)
+}

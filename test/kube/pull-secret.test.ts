@@ -1,0 +1,85 @@
+import { afterAll, beforeAll, expect, test, vi } from 'vitest'
+import { pullSecretAnnotation, pullSecretLabel } from '../../src/kube/pull-secret.ts'
+import type { KubeObject } from '../../src/kube/port/kube-api.ts'
+import { objectTypes } from '../../src/kube/port/object-types.ts'
+import { describeWithPart } from '../parts/require-part.ts'
+import { patience, startControllerWorld, uidOf, type ControllerWorld } from './controller-world.ts'
+
+const signal = AbortSignal.timeout(600_000)
+
+/** What the Secret would have a client send to the registry host. */
+function passwordOf(secret: KubeObject, host: string): { username: string; password: string } | undefined {
+  const data = secret['data'] as Readonly<Record<string, string>>
+  const config = JSON.parse(Buffer.from(data['.dockerconfigjson'] ?? '', 'base64').toString()) as {
+    auths: Record<string, { username: string; password: string }>
+  } // a cast of what the format says
+  return config.auths[host]
+}
+
+describeWithPart('kube-apiserver', 'pull secrets', () => {
+  let world: ControllerWorld
+  beforeAll(async () => {
+    world = await startControllerWorld()
+  }, 120_000)
+  afterAll(() => world?.stop())
+
+  const account = (namespace: string, name: string): Promise<KubeObject> =>
+    world.api.create(objectTypes.serviceAccount, { metadata: { namespace, name, annotations: { [pullSecretAnnotation]: 'pull' } } }, signal)
+  const secret = (namespace: string): Promise<KubeObject> =>
+    vi.waitFor(async () => {
+      const found = await world.api.get(objectTypes.secret, { namespace, name: 'pull' }, signal)
+      if (found === undefined) throw new Error('no Secret yet')
+      return found
+    }, patience)
+
+  test('a service account that asks has a Secret whose token the registry host takes, and that goes with it', async () => {
+    const organisation = await world.organisation()
+    const namespace = await world.namespace(organisation)
+    const { metadata } = await account(namespace, 'deployer')
+    await world.put('identity', namespace, 'deployer', { parentRef: { uid: organisation.group }, serviceAccountRef: { name: 'deployer' } })
+    await world.put('roleBinding', namespace, 'pulls', {
+      parentRef: { uid: organisation.group },
+      identityRef: { name: 'deployer' },
+      roleRef: { builtIn: 'registry.pull' },
+    })
+    await world.until('roleBinding', namespace, 'pulls', 'InSync')
+    const made = await secret(namespace)
+    expect(made).toMatchObject({ type: 'kubernetes.io/dockerconfigjson', metadata: { ownerReferences: [{ kind: 'ServiceAccount', uid: metadata.uid }] } })
+    const { host } = world.server.config.registry
+    const { username = '', password = '' } = passwordOf(made, host) ?? {}
+    const authorization = `Basic ${Buffer.from(`${username}:${password}`).toString('base64')}`
+    const answer = await fetch(`http://${host}/token?service=${host}`, { headers: { authorization } })
+    expect(answer.status).toBe(200)
+  })
+
+  test('nothing is signed for an account that no object of its namespace stands for', async () => {
+    const organisation = await world.organisation()
+    const [namespace, other] = [await world.namespace(organisation), await world.namespace(organisation)]
+    await account(namespace, 'deployer')
+    await world.put('identity', other, 'deployer', { parentRef: { uid: organisation.group }, serviceAccountRef: { name: 'deployer', namespace } })
+    await world.put('identity', namespace, 'another', { parentRef: { uid: organisation.group }, serviceAccountRef: { name: 'another' } })
+    await world.until('identity', other, 'deployer', 'InSync')
+    await world.until('identity', namespace, 'another', 'InSync')
+    // What is asked for later is there: so the earlier one was looked at and left.
+    await world.put('identity', namespace, 'deployer', { parentRef: { uid: organisation.group }, serviceAccountRef: { name: 'deployer' } })
+    const identity = await world.until('identity', namespace, 'deployer', 'InSync')
+    expect((await secret(namespace)).metadata.annotations?.['taproot.dev/identity']).toBe(uidOf(identity))
+  })
+
+  test('a Secret of somebody else is left alone', async () => {
+    const organisation = await world.organisation()
+    const namespace = await world.namespace(organisation)
+    const theirs = { metadata: { namespace, name: 'pull' }, type: 'Opaque', data: { key: 'dmFsdWU=' } }
+    const { metadata } = await world.api.create(objectTypes.secret, theirs, signal)
+    await account(namespace, 'deployer')
+    await world.put('identity', namespace, 'deployer', { parentRef: { uid: organisation.group }, serviceAccountRef: { name: 'deployer' } })
+    await world.until('identity', namespace, 'deployer', 'InSync')
+    await vi.waitFor(
+      () => expect(world.server.logs.some(({ message, fields }) => message.includes('not one of ours') && fields['namespace'] === namespace)).toBe(true),
+      patience,
+    )
+    const found = await secret(namespace)
+    expect(found.metadata.resourceVersion).toBe(metadata.resourceVersion)
+    expect(found.metadata.labels?.[pullSecretLabel]).toBeUndefined()
+  })
+})
