@@ -3,8 +3,10 @@ import { hostname } from 'node:os'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Registry } from 'prom-client'
 import type { PlatformTokens } from '../authn/platform-token.ts'
+import { setOf } from '../core/capability.ts'
 import type { Log } from '../core/log.ts'
 import { randomHex, type Clock } from '../core/runtime.ts'
+import { roleCapabilities } from '../gen/roles.ts'
 import { createKubeClient, type KubeClient } from '../kube/client/kube-client.ts'
 import type { KubeEndpoint } from '../kube/client/kube-endpoint.ts'
 import { startController } from '../kube/controller.ts'
@@ -69,13 +71,21 @@ async function clusterId({ config, log }: ControllerRoleOptions, api: KubeClient
   }
 }
 
+/** All that a pull secret is good for, whatever else its identity may do. */
+const pullCapabilities = setOf(roleCapabilities['registry.pull'] ?? [])
+
 /** Signs registry tokens for identities that service accounts stand for. */
 function pullTokens({ config, tokens }: ControllerRoleOptions): NonNullable<Parameters<typeof startController>[0]['pullSecrets']> {
   const registryHost = config.registry.host
   return {
     registryHost,
     mint: (identityUid, managedBy) =>
-      tokens.mint({ identityUid, audiences: [registryHost], act: { issuer: 'kubernetes', subject: managedBy, audience: registryHost }, narrowing: {} }),
+      tokens.mint({
+        identityUid,
+        audiences: [registryHost],
+        act: { issuer: 'kubernetes', subject: managedBy, audience: registryHost },
+        narrowing: { capabilities: pullCapabilities },
+      }),
   }
 }
 

@@ -1,11 +1,14 @@
 import { objectKinds } from './object-kinds.ts'
-import { asPlatformObject, isMirror, type World } from './world.ts'
+import { asPlatformObject, isMirror, type Cluster, type World } from './world.ts'
 import type { KubeObject, ObjectDraft } from './port/kube-api.ts'
 import { objectTypes } from './port/object-types.ts'
 import type { Informer } from './runtime/informer.ts'
 import type { WorkResult } from './runtime/work-queue.ts'
 import { managedByText } from '../resources/ownership.ts'
 import type { Uid } from '../core/uid.ts'
+import type { Identity } from '../gen/taproot/iam/v2/identities_pb.ts'
+import type { Row } from '../snapshot/row.ts'
+import { authorityAt } from './up/authority.ts'
 import { ownedUid } from './up/references.ts'
 
 /** Annotation of a service account: the name of the Secret that is to be kept for it. */
@@ -15,6 +18,9 @@ export const pullSecretLabel = 'taproot.dev/pull-secret'
 /** Annotations of such a Secret: until when its token is valid, and whose it is. */
 const expiresAnnotation = 'taproot.dev/expires'
 const identityAnnotation = 'taproot.dev/identity'
+
+/** What a Secret may be called. */
+const secretName = /^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$/
 
 /** A token for the registry host. */
 export interface PullToken {
@@ -41,8 +47,25 @@ export interface PullSecrets {
   keys(): Iterable<string>
 }
 
+/** True where the record itself, and not only what an object would make of it, is signed in to by the tokens of the service account and by nothing else. */
+function isSignInOf(row: Row, account: { namespace: string; name: string }, { issuer }: Cluster): boolean {
+  // A row of kind Identity holds an Identity.
+  const { relationship } = row.message as unknown as Identity
+  if (relationship.case !== 'claimMatch') return false
+  const { iss, sub, claims, claimPatterns } = relationship.value
+  const isPlain = Object.keys(claims).length === 0 && Object.keys(claimPatterns).length === 0
+  return (
+    isPlain &&
+    iss.case === 'issuer' &&
+    iss.value === issuer &&
+    sub.case === 'subject' &&
+    sub.value === `system:serviceaccount:${account.namespace}:${account.name}`
+  )
+}
+
 /** The identity that stands for a service account: the record of the first object in its namespace whose `serviceAccountRef` names it. */
-function identityOf({ objects, cluster, mirror, services }: World, account: { namespace: string; name: string }): { uid: Uid; managedBy: string } | undefined {
+function identityOf(world: World, account: { namespace: string; name: string }): { uid: Uid; managedBy: string } | undefined {
+  const { objects, cluster, mirror, services } = world
   const candidates = [...objects.Identity.byNamespace(account.namespace)]
     .filter((object) => !isMirror({ mirror }, object) && object.metadata.deletionTimestamp === undefined)
     .map(asPlatformObject)
@@ -51,10 +74,12 @@ function identityOf({ objects, cluster, mirror, services }: World, account: { na
       return ref?.name === account.name && (ref.namespace ?? account.namespace) === account.namespace
     })
     .sort((a, b) => (a.metadata.name < b.metadata.name ? -1 : 1))
-  for (const { metadata } of candidates) {
-    const managedBy = managedByText({ clusterId: cluster.id, namespace: metadata.namespace, name: metadata.name })
-    const uid = ownedUid(services.replica.snapshot, objectKinds.Identity.record, managedBy)
-    if (uid !== undefined) return { uid, managedBy }
+  const { snapshot } = services.replica
+  for (const object of candidates) {
+    const managedBy = managedByText({ clusterId: cluster.id, namespace: object.metadata.namespace, name: object.metadata.name })
+    const row = snapshot.get('Identity', ownedUid(snapshot, 'Identity', managedBy) ?? '')
+    if (row === undefined || !isSignInOf(row, account, cluster)) continue
+    if (authorityAt(world, { row: objectKinds.Identity, object }, row.parent).granted) return { uid: row.uid, managedBy }
   }
   return undefined
 }
@@ -120,7 +145,7 @@ export function createPullSecrets(options: PullSecretOptions): PullSecrets {
       const [, namespace = '', accountName = ''] = key.split('/')
       const account = accounts.get({ namespace, name: accountName })
       const name = account?.metadata.annotations?.[pullSecretAnnotation]
-      if (account === undefined || name === undefined || account.metadata.deletionTimestamp !== undefined) return undefined
+      if (account === undefined || name === undefined || !secretName.test(name) || account.metadata.deletionTimestamp !== undefined) return undefined
       const found = identityOf(world, { namespace, name: accountName })
       if (found === undefined) return undefined
       // Read each time, and never listed: so no right to see all Secrets is needed.

@@ -2,6 +2,7 @@ import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { pullSecretAnnotation, pullSecretLabel } from '../../src/kube/pull-secret.ts'
 import type { KubeObject } from '../../src/kube/port/kube-api.ts'
 import { objectTypes } from '../../src/kube/port/object-types.ts'
+import { ok, roleUid } from '../harness/test-server.ts'
 import { describeWithPart } from '../parts/require-part.ts'
 import { patience, startControllerWorld, uidOf, type ControllerWorld } from './controller-world.ts'
 
@@ -64,6 +65,22 @@ describeWithPart('kube-apiserver', 'pull secrets', () => {
     await world.put('identity', namespace, 'deployer', { parentRef: { uid: organisation.group }, serviceAccountRef: { name: 'deployer' } })
     const identity = await world.until('identity', namespace, 'deployer', 'InSync')
     expect((await secret(namespace)).metadata.annotations?.['taproot.dev/identity']).toBe(uidOf(identity))
+  })
+
+  test('nothing is signed for an identity whose record is signed in to by somebody else, whatever its object says by now', async () => {
+    const organisation = await world.organisation()
+    const namespace = await world.namespace(organisation, { maxRole: { builtIn: 'viewer' } })
+    const { group, token } = organisation
+    await world.put('identity', namespace, 'ci', { parentRef: { uid: group }, claimMatch: { issuer: 'https://ci.example', subject: 'main' } })
+    const identityUid = uidOf(await world.until('identity', namespace, 'ci', 'InSync'))
+    ok(await world.server.rest.call('CreateRoleBinding', { parent: group, roleBinding: { identityUid, roleUid: roleUid('owner') } }, { token }))
+    await world.api.patch(objectTypes.identity, { namespace, name: 'ci' }, { spec: { claimMatch: null, serviceAccountRef: { name: 'deployer' } } }, signal)
+    await world.until('identity', namespace, 'ci', 'ExceedsGrant')
+    await account(namespace, 'deployer')
+    // Its own comes later, and by then the other was looked at.
+    await world.put('identity', namespace, 'own', { parentRef: { uid: group }, serviceAccountRef: { name: 'deployer' } })
+    const own = uidOf(await world.until('identity', namespace, 'own', 'InSync'))
+    expect((await secret(namespace)).metadata.annotations?.['taproot.dev/identity']).toBe(own)
   })
 
   test('a Secret of somebody else is left alone', async () => {

@@ -54,6 +54,37 @@ describe('objects that people apply', () => {
     })
   })
 
+  test('a binding that names what is no longer there is bounded by the grant all the same', async () => {
+    const organisation = await world.organisation()
+    const namespace = await world.namespace(organisation)
+    const parentRef = { uid: organisation.group }
+    await world.put('identity', namespace, 'i', { parentRef, serviceAccountRef: { name: 'deployer' }, deletionPolicy: 'Orphan' })
+    await world.put('roleBinding', namespace, 'b', { parentRef, identityRef: { name: 'i' }, roleRef: { builtIn: 'editor' } })
+    const uid = uidOf(await world.until('roleBinding', namespace, 'b', 'InSync'))
+    await world.api.delete(objectTypes.identity, { namespace, name: 'i' }, {}, signal)
+    await world.until('roleBinding', namespace, 'b', 'RefNotFound')
+    expect(world.record('RoleBinding', uid)).toBeDefined()
+    await world.api.patch(objectTypes.grant, { name: namespace }, { spec: { maxRole: { builtIn: 'viewer' } } }, signal)
+    await vi.waitFor(() => expect(world.record('RoleBinding', uid)).toBeUndefined(), patience)
+  })
+
+  test('what a role of another tenant may do is not told', async () => {
+    const [organisation, other] = [await world.organisation(), await world.organisation()]
+    const namespace = await world.namespace(organisation, { maxRole: { builtIn: 'viewer' } })
+    const role = { name: 'secret', capabilities: ['CAP_IAM_GROUPS_DELETE'] }
+    const foreign = String(ok(await world.server.rest.call('CreateRole', { parent: other.group, role }, { token: other.token }))['uid'])
+    const parentRef = { uid: organisation.group }
+    await world.put('identity', namespace, 'i', { parentRef, serviceAccountRef: { name: 'deployer' } })
+    for (const [name, uid] of [
+      ['foreign', foreign],
+      ['missing', `${organisation.group}/0000000000000000`],
+    ] as const) {
+      await world.put('roleBinding', namespace, name, { parentRef, identityRef: { name: 'i' }, roleRef: { uid } })
+      const refused = await world.until('roleBinding', namespace, name, 'Invalid')
+      expect(refused.status?.conditions?.[0]?.message).toBe('INVALID_ARGUMENT: Invalid argument: role_uid: is no role that can be bound here')
+    }
+  })
+
   test('a namespace without a grant can do nothing', async () => {
     const organisation = await world.organisation()
     const namespace = await world.namespace(organisation, false)

@@ -82,6 +82,12 @@ async function takeStep(application: Application, step: RecordStep): Promise<Ste
   }
 }
 
+/** True where the object's status says so already. */
+function isKnown({ object }: Facts, verdict: Verdict | undefined): boolean {
+  const known = object.status?.conditions?.find(({ type }) => type === 'Ready')
+  return verdict !== undefined && known?.reason === verdict.reason && verdict.message.startsWith(known.message)
+}
+
 async function tryStep(application: Application, step: RecordStep): Promise<StepOutcome> {
   const { world, row, facts } = application
   const told = { cluster: world.cluster, kind: row.record, step: step.do, managedBy: facts.managedBy }
@@ -91,7 +97,8 @@ async function tryStep(application: Application, step: RecordStep): Promise<Step
     return outcome
   } catch (error) {
     const refused = error instanceof DomainError ? verdictOf(error, step.do === 'delete') : undefined
-    if (error instanceof DomainError) auditRecord(world.auditLog, { ...told, uid: facts.own?.uid, error })
+    // Told once, and not each time that it is tried again.
+    if (error instanceof DomainError && !isKnown(facts, refused)) auditRecord(world.auditLog, { ...told, uid: facts.own?.uid, error })
     if (refused === undefined) throw error
     return { record: application.facts.own, written: false, refused }
   }
@@ -115,23 +122,21 @@ async function patchMetadata(
   }
 }
 
+/** True for steps that must not be taken for an object that is no more as it was read: caches may be behind, and another of its name may have come. */
+function needsTheVeryObject(step: RecordStep): boolean {
+  return step.do === 'create' || step.do === 'delete' || step.do === 'release' || (step.do === 'update' && step.adopts)
+}
+
 /**
- * Puts the finalizer on, or makes sure that it is there where a record is going to be made or taken over: caches may be behind what another controller did, and an object
- * that is gone would leave its record behind. Undefined where the object is gone; rejects with KubeError `conflict` where it is another one by now.
+ * Puts the finalizer on where it is wanted, and makes sure that the object is at the API server as it was read where that matters: a patch that changes nothing tells.
+ * Undefined where the object is gone; rejects with KubeError `conflict` where it has changed.
  */
-async function hold(application: Application, { record }: Plan): Promise<KubeObject | undefined> {
-  const { world, row, facts, signal } = application
-  const { object } = facts
+async function hold(application: Application, { finalizer: wanted, record }: Plan): Promise<KubeObject | undefined> {
+  const { object } = application.facts
   const held = object.metadata.finalizers ?? []
-  if (!held.includes(finalizer)) return patchMetadata(application, object, { finalizers: [...held, finalizer] })
-  const gains = record.do === 'create' || (record.do === 'update' && record.adopts)
-  if (!gains) return object
-  const { namespace, name, uid } = object.metadata
-  const live = await world.api.get(row.type, { namespace, name }, signal)
-  if (live === undefined) return undefined
-  const isHeld = live.metadata.uid === uid && live.metadata.deletionTimestamp === undefined && live.metadata.finalizers?.includes(finalizer) === true
-  if (!isHeld) throw new KubeError('conflict', 'the object is not as it was read')
-  return object
+  const isMissing = wanted === 'hold' && !held.includes(finalizer)
+  if (!isMissing && !needsTheVeryObject(record)) return object
+  return patchMetadata(application, object, { finalizers: isMissing ? [...held, finalizer] : held })
 }
 
 /** The annotation as planned. */
@@ -145,8 +150,7 @@ async function carry(
   return wanted === carried ? object : patchMetadata(application, object, { annotations: { [uidAnnotation]: wanted ?? null } })
 }
 
-async function letGo(application: Application): Promise<void> {
-  const { object } = application.facts
+async function letGo(application: Application, object: KubeObject): Promise<void> {
   const held = object.metadata.finalizers ?? []
   if (held.includes(finalizer)) await patchMetadata(application, object, { finalizers: held.filter((other) => other !== finalizer) })
 }
@@ -188,12 +192,14 @@ function announce({ world, row, facts }: Application, { ready, reason, message }
  * store gave no answer or a race was lost: then it is to be done again, from new facts.
  */
 export async function applyPlan(application: Application, plan: Plan): Promise<Applied> {
-  const held = plan.finalizer === 'hold' ? await hold(application, plan) : application.facts.object
+  const kept = await hold(application, plan)
+  // What is to be forgotten is forgotten first: broken off in between, the object would carry the uid of a record that is gone.
+  const held = kept !== undefined && plan.carries === 'forget' ? await carry(application, kept, { plan, record: undefined }) : kept
   if (held === undefined) return { verdict: undefined, written: false }
   const outcome = await tryStep(application, plan.record)
   const { written } = outcome
   if (plan.verdict === undefined && outcome.refused === undefined) {
-    await letGo(application)
+    await letGo(application, held)
     return { verdict: undefined, written }
   }
   const object = outcome.refused === undefined ? await carry(application, held, { plan, record: outcome.record }) : held

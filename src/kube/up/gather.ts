@@ -1,6 +1,6 @@
 import { emptySet, fromEnumNumbers, type CapabilitySet } from '../../core/capability.ts'
 import { DomainError } from '../../core/errors.ts'
-import { isUid, type Uid } from '../../core/uid.ts'
+import { isUid, isWithin, rootParent, type Uid } from '../../core/uid.ts'
 import { roleCapabilities } from '../../authz/grants-index.ts'
 import { RoleSchema } from '../../gen/taproot/iam/v2/roles_pb.ts'
 import { managedByText } from '../../resources/ownership.ts'
@@ -40,10 +40,23 @@ function desiredFor(world: World, { row, object }: Source, references: ResolvedR
   }
 }
 
-/** What the record would let somebody do. */
-function conferredBy(snapshot: Snapshot, { references, desired }: { references: ResolvedReferences; desired: Facts['desired'] }): CapabilitySet {
-  if (references.found && references.role !== undefined) {
-    const role = snapshot.get('Role', references.role)
+/** The role that a binding gives, or would give; nothing is told of one that can't be bound there. */
+function roleGiven(snapshot: Snapshot, own: Row | undefined, references: ResolvedReferences): Row | undefined {
+  if (own !== undefined) return snapshot.get('Role', snapshot.table('RoleBinding').valueOf(own, 'role') ?? '')
+  const role = references.found ? snapshot.get('Role', references.role ?? '') : undefined
+  const isBindable = role !== undefined && references.found && (role.parent === rootParent || isWithin(references.parent, role.parent))
+  return isBindable ? role : undefined
+}
+
+/** What the record lets somebody do as it is, or else would let them do. */
+function conferredBy(
+  snapshot: Snapshot,
+  own: Row | undefined,
+  at: { row: ObjectKind; references: ResolvedReferences; desired: Facts['desired'] },
+): CapabilitySet {
+  const { row, references, desired } = at
+  if (row.record === 'RoleBinding') {
+    const role = roleGiven(snapshot, own, references)
     return role === undefined ? emptySet : roleCapabilities(role)
   }
   if ('invalid' in desired || !isMessage(desired.record, RoleSchema)) return emptySet
@@ -137,7 +150,7 @@ export async function gather(world: World, source: Source, signal: AbortSignal):
     // Whether a group is there is not told to who may not use it.
     references: authority.granted ? assertThere(snapshot, references, object) : references,
     authority,
-    exceeding: exceedingAt({ world, source }, own?.parent ?? place, conferredBy(snapshot, { references, desired })),
+    exceeding: exceedingAt({ world, source }, own?.parent ?? place, conferredBy(snapshot, own, { row, references, desired })),
     namesake,
     rival: isFirst ? olderRival(world, source, references) : undefined,
     desired,

@@ -80,14 +80,12 @@ function planFirst(facts: Facts, parent: Uid | '/', desired: Desired): Plan {
 export function planObject(facts: Facts): Plan {
   const { object, own, carried, references, authority, exceeding, desired } = facts
   if (object.metadata.deletionTimestamp !== undefined) return planDeletion(facts)
+  // First, whatever else is wrong. A role or an identity gives nothing by itself: its bindings are what goes.
+  if (exceeding.length > 0 && own !== undefined && object.spec.roleRef !== undefined)
+    return { record: { do: 'delete', uid: own.uid }, finalizer: 'keep', carries: 'forget', verdict: verdicts.exceedsGrant(exceeding) }
   if (!references.found) return blocked(verdicts.refNotFound(references))
   if (!authority.granted) return blocked(verdicts.notGranted(references.parent))
-  if (exceeding.length > 0) {
-    const verdict = verdicts.exceedsGrant(exceeding)
-    // A role or an identity gives nothing by itself: its bindings are what goes.
-    const isBinding = references.role !== undefined
-    return own === undefined || !isBinding ? blocked(verdict) : { record: { do: 'delete', uid: own.uid }, finalizer: 'keep', carries: 'forget', verdict }
-  }
+  if (exceeding.length > 0) return blocked(verdicts.exceedsGrant(exceeding))
   if ('invalid' in desired) return blocked(verdicts.invalid(desired.invalid))
   if (own !== undefined && own.parent !== references.parent) return blocked(verdicts.misplaced(own))
   if (own !== undefined)

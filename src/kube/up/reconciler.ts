@@ -2,10 +2,10 @@ import { parentOf, trustedUid } from '../../core/uid.ts'
 import { parseManagedBy } from '../../resources/ownership.ts'
 import type { Row } from '../../snapshot/row.ts'
 import type { RecordKind } from '../object-kinds.ts'
-import type { GrantSpec } from '../platform-object.ts'
+import { finalizer, originLabel, type GrantSpec } from '../platform-object.ts'
 import type { KubeObject } from '../port/kube-api.ts'
 import type { WorkResult } from '../runtime/work-queue.ts'
-import { asPlatformObject, isMirror, keyText, parseKey, recordKinds, rowOf, type ObjectKey, type World } from '../world.ts'
+import { asPlatformObject, keyText, parseKey, recordKinds, rowOf, type ObjectKey, type World } from '../world.ts'
 import { applyPlan, type Applied } from './apply.ts'
 import { Dependents } from './dependents.ts'
 import type { Facts } from './facts.ts'
@@ -31,6 +31,12 @@ export interface Reconciler {
   keys(): Iterable<string>
 }
 
+/** True for an object that shows a record, also one that was left where no mirrors are kept any more. One that holds our finalizer is let go all the same. */
+function saysNothing({ metadata }: KubeObject): boolean {
+  const isHeld = metadata.deletionTimestamp !== undefined && metadata.finalizers?.includes(finalizer) === true
+  return metadata.labels?.[originLabel] === 'api' && !isHeld
+}
+
 /** Builds the reconciler of a world whose caches are synced. */
 export function createReconciler(world: World, observer: ReconcileObserver): Reconciler {
   const links = { dependents: new Dependents(), obstacles: new Obstacles() }
@@ -44,7 +50,7 @@ export function createReconciler(world: World, observer: ReconcileObserver): Rec
       const { kind, namespace, name } = parseKey(key)
       const cached = world.objects[kind].get({ namespace, name })
       links.obstacles.set(key, undefined)
-      if (cached === undefined || isMirror(world, cached)) return undefined
+      if (cached === undefined || saysNothing(cached)) return undefined
       const row = rowOf(kind)
       const facts = await gather(world, { row, object: asPlatformObject(cached) }, signal)
       const applied = await applyPlan({ world, row, facts, signal }, planObject(facts))
