@@ -17,7 +17,8 @@ const total = Number(process.env['TAPROOT_KUBE_OBJECTS'] ?? '200')
 const half = Math.floor(total / 2)
 const samples = Math.min(200, Math.max(20, Math.floor(total / 20)))
 const timeout = 60_000 + 600 * total
-const patience = { timeout, interval: 250 }
+// Each look reads all of them.
+const patience = { timeout, interval: Math.max(250, total) }
 
 setFlagsFromString('--expose-gc')
 // A context that is made after the flag was set has it.
