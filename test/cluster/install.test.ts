@@ -77,7 +77,9 @@ describeWithCluster('a release in a cluster', () => {
     const mirrors = (): Promise<string> =>
       cluster.kubectl(['--namespace', release, 'get', 'platformgroups', '--selector', 'taproot.dev/origin=api', '--output', 'jsonpath={.items[*].status.uid}'])
     await until(async () => (await mirrors()).split(' ').includes(at.group))
-    expect(await cluster.kubectl(['get', 'platform', '--all-namespaces'])).toMatch(new RegExp(`^taproot +platformgroup.taproot.dev/pg-\\w+ +True +True +${at.group} `, 'm'))
+    expect(await cluster.kubectl(['get', 'platform', '--all-namespaces'])).toMatch(
+      new RegExp(`^taproot +platformgroup.taproot.dev/pg-\\w+ +True +True +${at.group} `, 'm'),
+    )
   })
 
   const runCrane = async (name: string, args: readonly string[]): Promise<string> => {

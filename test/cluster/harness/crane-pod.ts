@@ -1,7 +1,6 @@
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { Cluster } from './cluster.ts'
 import { run } from './command.ts'
 
 const namespace = 'acme'
@@ -41,6 +40,11 @@ export function cranePod(name: string, args: readonly string[]): object {
     env: [{ name: 'DOCKER_CONFIG', value: '/crane' }],
     volumeMounts: [{ name: 'crane', mountPath: '/crane', readOnly: true }],
   }
-  const spec = { restartPolicy: 'Never', automountServiceAccountToken: false, containers: [container], volumes: [{ name: 'crane', secret: { secretName: secret } }] }
+  const spec = {
+    restartPolicy: 'Never',
+    automountServiceAccountToken: false,
+    containers: [container],
+    volumes: [{ name: 'crane', secret: { secretName: secret } }],
+  }
   return { apiVersion: 'v1', kind: 'Pod', metadata: { name, namespace }, spec }
 }

@@ -45,7 +45,13 @@ export async function putRelease(cluster: Cluster, command: 'install' | 'upgrade
 
 /** Waits until all that the release runs is ready, in its newest form and nothing else. */
 export async function awaitRelease(cluster: Cluster): Promise<void> {
-  const workloads = ['statefulset/taproot-etcd', 'statefulset/taproot-upstream', 'deployment/taproot-api', 'deployment/taproot-registry', 'deployment/taproot-controller']
+  const workloads = [
+    'statefulset/taproot-etcd',
+    'statefulset/taproot-upstream',
+    'deployment/taproot-api',
+    'deployment/taproot-registry',
+    'deployment/taproot-controller',
+  ]
   for (const workload of workloads) await cluster.kubectl(['--namespace', release, 'rollout', 'status', workload, '--timeout=180s'])
 }
 
