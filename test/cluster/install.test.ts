@@ -1,8 +1,12 @@
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { crane } from '../parts/crane.ts'
 import { until } from '../process/ops.ts'
 import { startCluster, describeWithCluster, type Cluster } from './harness/cluster.ts'
 import { cranePod, craneSecret, layerContent } from './harness/crane-pod.ts'
+import { startIngressProxy } from './harness/ingress.ts'
 import { ask, startLoad, type Answer, type Ask } from './harness/load.ts'
 import { orReport } from './harness/or-report.ts'
 import { awaitRelease, importImages, podsOf, putRelease, release, taprootImages, valuesToTry, type Values } from './harness/release.ts'
@@ -10,6 +14,8 @@ import { awaitRelease, importImages, podsOf, putRelease, release, taprootImages,
 const samples = join(import.meta.dirname, '..', '..', 'deploy', 'samples')
 const registryHost = 'taproot-registry.taproot.svc.cluster.local'
 const image = `${registryHost}/acme/web/shop:1`
+/** Once it has hosts of its own. */
+const hosts = { api: 'platform.example.com', registry: 'registry.example.com' }
 const readyWithinMs = 120_000
 const served = ['api', 'registry'] as const
 
@@ -82,6 +88,11 @@ describeWithCluster('a release in a cluster', () => {
     )
   })
 
+  /** How the service account of the samples signs in at the registry host: its identity and a token of its own, in base64. */
+  const deployerLogin = async (audience: string): Promise<string> => {
+    const token = await cluster.kubectl(['--namespace', 'acme', 'create', 'token', 'deployer', '--audience', audience])
+    return Buffer.from(`${await uidOf('platformidentity/deployer')}:${token.trim()}`).toString('base64')
+  }
   const runCrane = async (name: string, args: readonly string[]): Promise<string> => {
     await cluster.kubectl(['apply', '--filename', '-'], JSON.stringify(cranePod(name, args)))
     const wait = ['--namespace', 'acme', 'wait', `pod/${name}`, '--for=jsonpath={.status.phase}=Succeeded', '--timeout=60s']
@@ -90,17 +101,18 @@ describeWithCluster('a release in a cluster', () => {
   }
 
   test('takes an image from a service account that an object lets in, and gives it back', async () => {
-    const password = (await cluster.kubectl(['--namespace', 'acme', 'create', 'token', 'deployer', '--audience', registryHost])).trim()
-    const login = { host: registryHost, user: await uidOf('platformidentity/deployer'), password }
-    at.deployer = `Basic ${Buffer.from(`${login.user}:${password}`).toString('base64')}`
-    await cluster.kubectl(['apply', '--filename', '-'], JSON.stringify(await craneSecret(login)))
+    at.deployer = await deployerLogin(registryHost)
+    await cluster.kubectl(['apply', '--filename', '-'], JSON.stringify(await craneSecret(registryHost, at.deployer)))
     await runCrane('pushes', ['append', '--oci-empty-base', '--new_layer=/crane/layer.tar', `--new_tag=${image}`])
     expect(await runCrane('pulls', ['export', image, '-'])).toContain(layerContent)
   })
 
   /** Takes the step while requests of all kinds come in by the Services; none of them may fail. */
   const underLoad = async (step: () => Promise<void>): Promise<void> => {
-    const tokens = { url: `${at.registry}/token?service=${registryHost}&scope=repository:acme/web/shop:pull,push`, headers: { authorization: at.deployer } }
+    const tokens = {
+      url: `${at.registry}/token?service=${registryHost}&scope=repository:acme/web/shop:pull,push`,
+      headers: { authorization: `Basic ${at.deployer}` },
+    }
     const authorization = `Bearer ${String((await record(ask(tokens))).token)}`
     const manifest = { url: `${at.registry}/v2/acme/web/shop/manifests/1`, headers: { authorization } }
     const { type, text } = await ask(manifest)
@@ -145,14 +157,15 @@ describeWithCluster('a release in a cluster', () => {
     })
   })
 
-  test('goes, and its definitions, objects and data stay; installed again it goes on with them', async () => {
+  test('goes, and its definitions, objects and data stay; installed again, with hosts of its own, it goes on with them', async () => {
+    const web = await uidOf('platformgroup/web')
     await cluster.helm(['uninstall', release, '--namespace', release, '--wait', '--timeout', '2m'])
     expect(await podsOf(cluster, 'api')).toEqual([])
     expect((await cluster.kubectl(['get', 'crds', '--output', 'name'])).match(/taproot\.dev$/gm)).toHaveLength(6)
     expect((await cluster.kubectl(['--namespace', 'acme', 'get', 'platform', '--output', 'name'])).trim().split('\n')).toHaveLength(7)
-    const web = await uidOf('platformgroup/web')
 
-    await put('install')
+    const ingress = { enabled: true, className: 'edge' }
+    notes = await put('install', { baseUrl: `http://${hosts.api}`, api: { ingress }, registry: { host: hosts.registry, ingress } })
     await ready()
     await findDoors()
     at.operator = await operatorToken()
@@ -160,6 +173,24 @@ describeWithCluster('a release in a cluster', () => {
     await cluster.kubectl(['--namespace', 'acme', 'patch', 'platformgroup', 'web', '--type=merge', '--patch', '{"spec":{"description":"Another"}}'])
     await allReady()
     expect(await record(ask(api(`/iam/v2/groups/${web}`)))).toMatchObject({ uid: web, description: 'Another' })
-    expect(await runCrane('pulls-again', ['export', image, '-'])).toContain(layerContent)
+  })
+
+  test('is reached through its Ingresses, by hosts that are not of the cluster', async () => {
+    const edge = await startIngressProxy(cluster, release)
+    const home = await mkdtemp(join(tmpdir(), 'taproot-install-test-'))
+    try {
+      const headers = { authorization: `Bearer ${at.operator}`, host: hosts.api }
+      expect(await record(ask({ url: `${edge.url}/iam/v2/groups/${at.group}`, headers }))).toMatchObject({ uid: at.group })
+      const config = { auths: { [hosts.registry]: { auth: await deployerLogin(hosts.registry) } } }
+      await writeFile(join(home, 'config.json'), JSON.stringify(config))
+      const env = { DOCKER_CONFIG: home, HTTP_PROXY: edge.url, http_proxy: edge.url, NO_PROXY: '', no_proxy: '' }
+      const path = `${hosts.registry}/acme/web/shop`
+      expect(await crane(['--insecure', 'tag', `${path}:1`, 'again'], { env })).toMatchObject({ code: 0 })
+      const { stdout, stderr } = await crane(['--insecure', 'export', `${path}:again`, '-'], { env })
+      expect({ stdout, stderr }).toMatchObject({ stdout: expect.stringContaining(layerContent) })
+    } finally {
+      await edge.stop()
+      await rm(home, { recursive: true })
+    }
   })
 })

@@ -9,20 +9,13 @@ const secret = 'crane'
 /** What the one file says that is in the layer of the Secret. */
 export const layerContent = 'content of the one file of the one layer'
 
-/** How crane signs in. */
-export interface Login {
-  readonly host: string
-  readonly user: string
-  readonly password: string
-}
-
-/** The Secret that pods of crane have: how they sign in, and a layer to push. */
-export async function craneSecret({ host, user, password }: Login): Promise<object> {
+/** The Secret that pods of crane have: how they sign in at the host (`auth` is `user:password` in base64), and a layer to push. */
+export async function craneSecret(host: string, auth: string): Promise<object> {
   const home = await mkdtemp(join(tmpdir(), 'taproot-crane-pod-'))
   try {
     await writeFile(join(home, 'content'), layerContent)
     await run('tar', ['--create', `--file=${join(home, 'layer.tar')}`, `--directory=${home}`, 'content'])
-    const config = { auths: { [host]: { auth: Buffer.from(`${user}:${password}`).toString('base64') } } }
+    const config = { auths: { [host]: { auth } } }
     const data = { 'layer.tar': (await readFile(join(home, 'layer.tar'))).toString('base64') }
     return { apiVersion: 'v1', kind: 'Secret', metadata: { name: secret, namespace }, data, stringData: { 'config.json': JSON.stringify(config) } }
   } finally {
