@@ -82,7 +82,7 @@ describeWithCluster('a release in a cluster', () => {
     expect(await record(ask(api(`/iam/v2/groups/${await uidOf('platformgroup/web')}`)))).toMatchObject({ name: 'web', description: 'The shop and its images' })
     const mirrors = (): Promise<string> =>
       cluster.kubectl(['--namespace', release, 'get', 'platformgroups', '--selector', 'taproot.dev/origin=api', '--output', 'jsonpath={.items[*].status.uid}'])
-    await until(async () => (await mirrors()).split(' ').includes(at.group))
+    await until(async () => (await mirrors()).split(' ').includes(at.group), 60_000)
     expect(await cluster.kubectl(['get', 'platform', '--all-namespaces'])).toMatch(
       new RegExp(`^taproot +platformgroup.taproot.dev/pg-\\w+ +True +True +${at.group} `, 'm'),
     )
