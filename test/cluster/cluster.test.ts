@@ -8,6 +8,7 @@ import { requirePart } from '../parts/require-part.ts'
 import { describeWithCluster, startCluster, type Cluster } from './harness/cluster.ts'
 import { run } from './harness/command.ts'
 import { leftOf } from './harness/left-of.ts'
+import { orReport } from './harness/or-report.ts'
 import { writeProgramImage } from './harness/program-image.ts'
 import { buildTaprootImage } from './harness/taproot-image.ts'
 
@@ -163,12 +164,4 @@ function registryObjects(): object[] {
     { apiVersion: 'v1', kind: 'Pod', metadata, spec: { containers: [container], volumes: [{ name: 'configuration', configMap: { name: 'registry' } }] } },
     { apiVersion: 'v1', kind: 'Service', metadata, spec: { selector: metadata.labels, ports: [{ port: ports.registry }] } },
   ]
-}
-
-async function orReport<T>(cluster: Cluster, step: () => Promise<T>): Promise<T> {
-  try {
-    return await step()
-  } catch (error) {
-    throw new Error(`${String(error)}\n${await cluster.report()}`, { cause: error })
-  }
 }

@@ -1,0 +1,75 @@
+import { once } from 'node:events'
+import { createServer, request, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import type { Cluster } from './cluster.ts'
+
+/** What stands at the edge of a cluster: plain HTTP to its address goes where the Ingresses say, by the name of the host. */
+export interface IngressProxy {
+  readonly url: string
+  stop(): Promise<void>
+}
+
+interface Backend {
+  readonly host: string
+  readonly port: number
+}
+
+/** The parts of Ingresses and Services that matter here. */
+interface Ingress {
+  readonly spec: { readonly rules: readonly { host: string; http: { paths: readonly { path: string; pathType: string; backend: ServiceBackend }[] } }[] }
+}
+interface ServiceBackend {
+  readonly service: { readonly name: string; readonly port: { readonly name: string } }
+}
+interface Service {
+  readonly spec: { readonly clusterIP: string; readonly ports: readonly { name: string; port: number }[] }
+}
+
+/** Does what the Ingresses of a namespace say at this moment, where all of a host goes to one Service; throws where they say more than that. */
+export async function startIngressProxy(cluster: Cluster, namespace: string): Promise<IngressProxy> {
+  const backends = await readBackends(cluster, namespace)
+  const server = createServer((asked, answer) => {
+    const backend = backends.get(asked.headers.host ?? '')
+    if (backend === undefined) answer.writeHead(404).end()
+    else forward(backend, asked, answer)
+  })
+  await once(server.listen(0, cluster.hostAddress), 'listening')
+  const { port } = server.address() as AddressInfo // a cast: it listens on TCP
+  return {
+    url: `http://${cluster.hostAddress}:${port}`,
+    stop: async () => {
+      server.closeAllConnections()
+      await new Promise((resolve) => server.close(resolve))
+    },
+  }
+}
+
+function forward({ host, port }: Backend, asked: IncomingMessage, answer: ServerResponse): void {
+  // Whoever takes it for a proxy of the other kind sends whole URLs.
+  const { pathname, search } = new URL(asked.url ?? '/', 'http://any')
+  const sent = request({ host, port, method: asked.method, path: `${pathname}${search}`, headers: asked.headers, agent: false }, (response) => {
+    answer.writeHead(response.statusCode ?? 502, response.headers)
+    response.pipe(answer)
+    response.on('error', () => answer.destroy())
+  })
+  sent.on('error', () => answer.destroy())
+  answer.on('close', () => sent.destroy())
+  asked.pipe(sent)
+}
+
+async function readBackends(cluster: Cluster, namespace: string): Promise<Map<string, Backend>> {
+  const read = async <T>(...what: string[]): Promise<T> =>
+    JSON.parse(await cluster.kubectl(['--namespace', namespace, 'get', ...what, '--output', 'json'])) as T // a cast: kinds of known shape
+  const { items } = await read<{ items: readonly Ingress[] }>('ingresses')
+  const backends = new Map<string, Backend>()
+  for (const { host, http } of items.flatMap(({ spec }) => spec.rules)) {
+    const [path, ...more] = http.paths
+    if (path === undefined || path.path !== '/' || path.pathType !== 'Prefix' || more.length > 0) throw new Error(`not all of ${host} goes to one Service`)
+    const { name, port } = path.backend.service
+    const { spec } = await read<Service>('service', name)
+    const found = spec.ports.find((candidate) => candidate.name === port.name)
+    if (found === undefined) throw new Error(`${name} has no port ${port.name}`)
+    backends.set(host, { host: spec.clusterIP, port: found.port })
+  }
+  return backends
+}
