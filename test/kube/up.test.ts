@@ -81,7 +81,7 @@ describe('objects that people apply', () => {
     ] as const) {
       await world.put('roleBinding', namespace, name, { parentRef, identityRef: { name: 'i' }, roleRef: { uid } })
       const refused = await world.until('roleBinding', namespace, name, 'Invalid')
-      expect(refused.status?.conditions?.[0]?.message).toBe('INVALID_ARGUMENT: Invalid argument: role_uid: is no role that can be bound here')
+      expect(refused.status?.conditions?.[0]?.message).toBe('Invalid argument: role_uid: is no role that can be bound here')
     }
   })
 

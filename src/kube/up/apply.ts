@@ -188,10 +188,12 @@ function announce({ world, row, facts }: Application, { ready, reason, message }
 }
 
 /**
- * Does what was planned, each step only where it is not done already, so that it may be broken off anywhere and done again. Rejects with KubeError, or DomainError where the
+ * Does what was planned, each step only where it is not done already, so that it may be broken off anywhere and done again. Rejects with KubeError, or StoreError or DomainError where the
  * store gave no answer or a race was lost: then it is to be done again, from new facts.
  */
 export async function applyPlan(application: Application, plan: Plan): Promise<Applied> {
+  // Where the store does not answer nothing is begun at the API server either.
+  if (plan.record.do !== 'nothing') application.world.services.replica.assertLive()
   const kept = await hold(application, plan)
   // What is to be forgotten is forgotten first: broken off in between, the object would carry the uid of a record that is gone.
   const held = kept !== undefined && plan.carries === 'forget' ? await carry(application, kept, { plan, record: undefined }) : kept

@@ -35,6 +35,8 @@ export interface Facts {
   readonly authority: Authority
   /** Capabilities that the record gives or would give where it is or would be, and that the namespace may not give there. */
   readonly exceeding: readonly string[]
+  /** Capabilities that a binding gives as its record is, and the namespace may not. */
+  readonly exceedingNow: readonly string[]
   /** The record that holds what must be unique (name, or identity and role) at that place. */
   readonly namesake: RecordFacts | undefined
   /** Another object that asks for the same record, which is not there yet, and was there earlier: `<namespace>/<name>`. */

@@ -40,27 +40,41 @@ function desiredFor(world: World, { row, object }: Source, references: ResolvedR
   }
 }
 
-/** The role that a binding gives, or would give; nothing is told of one that can't be bound there. */
-function roleGiven(snapshot: Snapshot, own: Row | undefined, references: ResolvedReferences): Row | undefined {
-  if (own !== undefined) return snapshot.get('Role', snapshot.table('RoleBinding').valueOf(own, 'role') ?? '')
+/** The role that a binding would give; none where that can't be bound there, of which nothing is told. */
+function bindableRole(snapshot: Snapshot, references: ResolvedReferences): Row | undefined {
   const role = references.found ? snapshot.get('Role', references.role ?? '') : undefined
   const isBindable = role !== undefined && references.found && (role.parent === rootParent || isWithin(references.parent, role.parent))
   return isBindable ? role : undefined
 }
 
-/** What the record lets somebody do as it is, or else would let them do. */
+/** What a role lets somebody do; nothing where there is none. */
+function givenBy(role: Row | undefined): CapabilitySet {
+  return role === undefined ? emptySet : roleCapabilities(role)
+}
+
+/** What the record of a binding lets somebody do as it is, whatever its object says by now. */
+function givenNow(snapshot: Snapshot, { row }: Source, own: Row | undefined): CapabilitySet {
+  if (own === undefined || row.record !== 'RoleBinding') return emptySet
+  return givenBy(snapshot.get('Role', snapshot.table('RoleBinding').valueOf(own, 'role') ?? ''))
+}
+
+/** What the record would let somebody do. */
 function conferredBy(
   snapshot: Snapshot,
-  own: Row | undefined,
-  at: { row: ObjectKind; references: ResolvedReferences; desired: Facts['desired'] },
+  { row }: Source,
+  { references, desired }: { references: ResolvedReferences; desired: Facts['desired'] },
 ): CapabilitySet {
-  const { row, references, desired } = at
-  if (row.record === 'RoleBinding') {
-    const role = roleGiven(snapshot, own, references)
-    return role === undefined ? emptySet : roleCapabilities(role)
-  }
+  if (row.record === 'RoleBinding') return givenBy(bindableRole(snapshot, references))
   if ('invalid' in desired || !isMessage(desired.record, RoleSchema)) return emptySet
   return fromEnumNumbers(desired.record.capabilities)
+}
+
+/** What the object wants, but for a binding of a role that can't be bound there. */
+function wantedOf(world: World, source: Source, references: ResolvedReferences): Facts['desired'] {
+  const isBinding = source.row.record === 'RoleBinding' && references.found
+  if (isBinding && bindableRole(world.services.replica.snapshot, references) === undefined)
+    return { invalid: DomainError.invalid('role_uid', 'is no role that can be bound here').message }
+  return desiredFor(world, source, references)
 }
 
 /** The record that stands where the object's would: of the same name, or for a binding of the same identity and role. */
@@ -138,19 +152,20 @@ export async function gather(world: World, source: Source, signal: AbortSignal):
   const references = resolveReferences(snapshot, world.cluster, source)
   const place = placeOf(source, own, references)
   const authority = authorityAt(world, source, place)
-  const desired = desiredFor(world, source, references)
+  const desired = wantedOf(world, source, references)
   const carried = carriedBy(snapshot, source, place)
-  const namesake = own === undefined && authority.granted ? takenBy(snapshot, source, { parent: place, desired, references }) : undefined
-  const isFirst = own === undefined && authority.granted && !('invalid' in desired) && namesake === undefined && carried === undefined
+  const isFree = own === undefined && authority.granted
+  const namesake = isFree ? takenBy(snapshot, source, { parent: place, desired, references }) : undefined
+  const isFirst = isFree && !('invalid' in desired) && namesake === undefined && carried === undefined
   return {
     object,
     managedBy,
-    own: own === undefined ? undefined : factsOf(own),
+    own: own && factsOf(own),
     carried,
-    // Whether a group is there is not told to who may not use it.
-    references: authority.granted ? assertThere(snapshot, references, object) : references,
+    references: assertThere(snapshot, { references, object, authority }),
     authority,
-    exceeding: exceedingAt({ world, source }, own?.parent ?? place, conferredBy(snapshot, own, { row, references, desired })),
+    exceeding: exceedingAt({ world, source }, own?.parent ?? place, conferredBy(snapshot, source, { references, desired })),
+    exceedingNow: exceedingAt({ world, source }, own?.parent ?? place, givenNow(snapshot, source, own)),
     namesake,
     rival: isFirst ? olderRival(world, source, references) : undefined,
     desired,
@@ -158,8 +173,11 @@ export async function gather(world: World, source: Source, signal: AbortSignal):
   }
 }
 
-/** References as they are, or the group that is named by its uid and is not there. */
-function assertThere(snapshot: Snapshot, references: ResolvedReferences, object: PlatformObject): ResolvedReferences {
-  if (!references.found || references.parent === '/' || snapshot.get('Group', references.parent) !== undefined) return references
+/** References as they are, or the group that is named by its uid and is not there. Whether it is there is not told to who may not use it. */
+function assertThere(
+  snapshot: Snapshot,
+  { references, object, authority }: { references: ResolvedReferences; object: PlatformObject; authority: Facts['authority'] },
+): ResolvedReferences {
+  if (!authority.granted || !references.found || references.parent === '/' || snapshot.get('Group', references.parent) !== undefined) return references
   return { found: false, field: 'parentRef', meant: `the record ${object.spec.parentRef?.uid ?? references.parent}` }
 }

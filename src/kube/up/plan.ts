@@ -78,11 +78,11 @@ function planFirst(facts: Facts, parent: Uid | '/', desired: Desired): Plan {
 
 /** What is to be done for an object: a pure function of the facts, and nothing where all is as it should be. */
 export function planObject(facts: Facts): Plan {
-  const { object, own, carried, references, authority, exceeding, desired } = facts
+  const { object, own, carried, references, authority, exceeding, exceedingNow, desired } = facts
   if (object.metadata.deletionTimestamp !== undefined) return planDeletion(facts)
   // First, whatever else is wrong. A role or an identity gives nothing by itself: its bindings are what goes.
-  if (exceeding.length > 0 && own !== undefined && object.spec.roleRef !== undefined)
-    return { record: { do: 'delete', uid: own.uid }, finalizer: 'keep', carries: 'forget', verdict: verdicts.exceedsGrant(exceeding) }
+  if (exceedingNow.length > 0 && own !== undefined)
+    return { record: { do: 'delete', uid: own.uid }, finalizer: 'keep', carries: 'forget', verdict: verdicts.exceedsGrant(exceedingNow) }
   if (!references.found) return blocked(verdicts.refNotFound(references))
   if (!authority.granted) return blocked(verdicts.notGranted(references.parent))
   if (exceeding.length > 0) return blocked(verdicts.exceedsGrant(exceeding))
