@@ -119,6 +119,11 @@ describeWithPart('etcd', 'controllers that are killed', () => {
       const changing = change(world, { namespace, group: organisation.group, wanted }, enough.signal)
       let leading = await start()
       for (let kill = 0; kill < kills; kill += 1) {
+        // It alone runs, so that it is the one whose Lease is taken away: never from one that lives and works on.
+        await vi.waitFor(async () => {
+          const held = await world.api.get(objectTypes.lease, lease, signal)
+          expect((held?.['spec'] as { holderIdentity?: string } | undefined)?.holderIdentity ?? '').not.toBe('')
+        }, longPatience)
         const next = await start()
         await delay(randomInt(400))
         await leading.end('SIGKILL')
