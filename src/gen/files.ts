@@ -12,6 +12,7 @@ import { file_taproot_auth_v1_auth } from './taproot/auth/v1/auth_pb.ts'
 import { file_taproot_common_v2_capability } from './taproot/common/v2/capability_pb.ts'
 import { file_taproot_common_v2_uidp_filter } from './taproot/common/v2/uidp_filter_pb.ts'
 import { file_taproot_events_v2_subscriptions } from './taproot/events/v2/subscriptions_pb.ts'
+import { file_taproot_iam_v2_access } from './taproot/iam/v2/access_pb.ts'
 import { file_taproot_iam_v2_account_associations } from './taproot/iam/v2/account_associations_pb.ts'
 import { file_taproot_iam_v2_external_group_role_mappings } from './taproot/iam/v2/external_group_role_mappings_pb.ts'
 import { file_taproot_iam_v2_group_invites } from './taproot/iam/v2/group_invites_pb.ts'
@@ -29,7 +30,9 @@ import { file_taproot_registry_v2_images } from './taproot/registry/v2/images_pb
 import { file_taproot_registry_v2_repos } from './taproot/registry/v2/repos_pb.ts'
 import { file_taproot_registry_v2_tags } from './taproot/registry/v2/tags_pb.ts'
 import { file_taproot_store_v1_envelope } from './taproot/store/v1/envelope_pb.ts'
+import { file_taproot_store_v1_people } from './taproot/store/v1/people_pb.ts'
 import { file_taproot_store_v1_registry } from './taproot/store/v1/registry_pb.ts'
+import { file_taproot_store_v1_scim } from './taproot/store/v1/scim_pb.ts'
 import { file_taproot_vulnerabilities_v2_advisories } from './taproot/vulnerabilities/v2/advisories_pb.ts'
 
 /** Descriptors of all generated files; their imports are reachable from them. */
@@ -46,6 +49,7 @@ export const files: readonly DescFile[] = [
   file_taproot_common_v2_capability,
   file_taproot_common_v2_uidp_filter,
   file_taproot_events_v2_subscriptions,
+  file_taproot_iam_v2_access,
   file_taproot_iam_v2_account_associations,
   file_taproot_iam_v2_external_group_role_mappings,
   file_taproot_iam_v2_group_invites,
@@ -63,6 +67,8 @@ export const files: readonly DescFile[] = [
   file_taproot_registry_v2_repos,
   file_taproot_registry_v2_tags,
   file_taproot_store_v1_envelope,
+  file_taproot_store_v1_people,
   file_taproot_store_v1_registry,
+  file_taproot_store_v1_scim,
   file_taproot_vulnerabilities_v2_advisories,
 ]

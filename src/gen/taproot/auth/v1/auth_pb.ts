@@ -20,7 +20,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file taproot/auth/v1/auth.proto.
  */
 export const file_taproot_auth_v1_auth: GenFile = /*@__PURE__*/
-  fileDesc("Chp0YXByb290L2F1dGgvdjEvYXV0aC5wcm90bxIPdGFwcm9vdC5hdXRoLnYxIhEKD1ZhbGlkYXRlUmVxdWVzdCLGAwoGV2hvQW1JEg4KBmlzc3VlchgBIAEoCRIPCgdzdWJqZWN0GAIgASgJEhAKCGF1ZGllbmNlGAMgAygJEioKBmV4cGlyeRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLQoJaXNzdWVkX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIyCgxjYXBhYmlsaXRpZXMYZSADKAsyHC50YXByb290LmF1dGgudjEuV2hvQW1JLkhlbGQSDQoFZW1haWwYZiABKAkSMAoHcHJvZmlsZRhnIAEoCzIfLnRhcHJvb3QuYXV0aC52MS5XaG9BbUkuUHJvZmlsZRpmCgRIZWxkEiQKBWdyb3VwGAEgASgLMhUudGFwcm9vdC5pYW0udjIuR3JvdXASIgoEcm9sZRgCIAEoCzIULnRhcHJvb3QuaWFtLnYyLlJvbGUSFAoMY2FwYWJpbGl0aWVzGAMgAygJGlEKB1Byb2ZpbGUSDAoEbmFtZRgBIAEoCRIPCgdwaWN0dXJlGAIgASgJEhIKCmdpdmVuX25hbWUYAyABKAkSEwoLZmFtaWx5X25hbWUYBCABKAkiUgoPUmVnaXN0ZXJSZXF1ZXN0EhoKBGNvZGUYASABKAlCDLpIBXIDGIAgmOcYARIdCgtpZGVudGl0eV9pZBgDIAEoCUIIukgFcgMY/wFKBAgCEAMiKgoHU2Vzc2lvbhIQCghpZGVudGl0eRgBIAEoCRINCgVncm91cBgCIAEoCSI3ChlHZXRIZWFkbGVzc1Nlc3Npb25SZXF1ZXN0EhoKBGNvZGUYASABKAlCDLpIBXIDGP8BmOcYASJLCg9IZWFkbGVzc1Nlc3Npb24SFwoPZWNkaF9wdWJsaWNfa2V5GAEgASgMEh8KEWVuY3J5cHRlZF9pZHRva2VuGAIgASgMQgSY5xgBIhsKDURlbGV0ZVJlcXVlc3QSCgoCaWQYASABKAky5gMKBEF1dGgSYwoIVmFsaWRhdGUSIC50YXByb290LmF1dGgudjEuVmFsaWRhdGVSZXF1ZXN0GhcudGFwcm9vdC5hdXRoLnYxLldob0FtSSIckAIBqucYAggDgtPkkwINEgsvYXV0aC92MS9vaxKCAQoIUmVnaXN0ZXISIC50YXByb290LmF1dGgudjEuUmVnaXN0ZXJSZXF1ZXN0GhgudGFwcm9vdC5hdXRoLnYxLlNlc3Npb24iOqrnGBoIBBoWChJhdXRoLnJlZ2lzdGVyZWQudjEQAoLT5JMCFjoBKiIRL2F1dGgvdjEvcmVnaXN0ZXISiAEKEkdldEhlYWRsZXNzU2Vzc2lvbhIqLnRhcHJvb3QuYXV0aC52MS5HZXRIZWFkbGVzc1Nlc3Npb25SZXF1ZXN0GiAudGFwcm9vdC5hdXRoLnYxLkhlYWRsZXNzU2Vzc2lvbiIkqucYAggEgtPkkwIYEhYvc3RzL2hlYWRsZXNzX3Nlc3Npb25zEmkKBkRlbGV0ZRIeLnRhcHJvb3QuYXV0aC52MS5EZWxldGVSZXF1ZXN0GhYuZ29vZ2xlLnByb3RvYnVmLkVtcHR5IieQAgKq5xgCCAOC0+STAhgqFi9hdXRoL3YxL2RlbGV0ZS97aWQ9Kn1iBnByb3RvMw", [file_buf_validate_validate, file_google_api_annotations, file_google_protobuf_empty, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_iam_v2_groups, file_taproot_iam_v2_roles]);
+  fileDesc("Chp0YXByb290L2F1dGgvdjEvYXV0aC5wcm90bxIPdGFwcm9vdC5hdXRoLnYxIhEKD1ZhbGlkYXRlUmVxdWVzdCLGAwoGV2hvQW1JEg4KBmlzc3VlchgBIAEoCRIPCgdzdWJqZWN0GAIgASgJEhAKCGF1ZGllbmNlGAMgAygJEioKBmV4cGlyeRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLQoJaXNzdWVkX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIyCgxjYXBhYmlsaXRpZXMYZSADKAsyHC50YXByb290LmF1dGgudjEuV2hvQW1JLkhlbGQSDQoFZW1haWwYZiABKAkSMAoHcHJvZmlsZRhnIAEoCzIfLnRhcHJvb3QuYXV0aC52MS5XaG9BbUkuUHJvZmlsZRpmCgRIZWxkEiQKBWdyb3VwGAEgASgLMhUudGFwcm9vdC5pYW0udjIuR3JvdXASIgoEcm9sZRgCIAEoCzIULnRhcHJvb3QuaWFtLnYyLlJvbGUSFAoMY2FwYWJpbGl0aWVzGAMgAygJGlEKB1Byb2ZpbGUSDAoEbmFtZRgBIAEoCRIPCgdwaWN0dXJlGAIgASgJEhIKCmdpdmVuX25hbWUYAyABKAkSEwoLZmFtaWx5X25hbWUYBCABKAkiUgoPUmVnaXN0ZXJSZXF1ZXN0EhoKBGNvZGUYASABKAlCDLpIBXIDGIAgmOcYARIdCgtpZGVudGl0eV9pZBgDIAEoCUIIukgFcgMY/wFKBAgCEAMiKgoHU2Vzc2lvbhIQCghpZGVudGl0eRgBIAEoCRINCgVncm91cBgCIAEoCSK5AQoNTWFwcGVkU2Vzc2lvbhIQCghpZGVudGl0eRgBIAEoCRIZChFpZGVudGl0eV9wcm92aWRlchgCIAEoCRI4CgVyb2xlcxgDIAMoCzIpLnRhcHJvb3QuYXV0aC52MS5NYXBwZWRTZXNzaW9uLk1hcHBlZFJvbGUaQQoKTWFwcGVkUm9sZRIWCg5leHRlcm5hbF9ncm91cBgBIAEoCRIMCgRyb2xlGAIgASgJEg0KBXNjb3BlGAMgASgJIjcKGUdldEhlYWRsZXNzU2Vzc2lvblJlcXVlc3QSGgoEY29kZRgBIAEoCUIMukgFcgMY/wGY5xgBIksKD0hlYWRsZXNzU2Vzc2lvbhIXCg9lY2RoX3B1YmxpY19rZXkYASABKAwSHwoRZW5jcnlwdGVkX2lkdG9rZW4YAiABKAxCBJjnGAEiGwoNRGVsZXRlUmVxdWVzdBIKCgJpZBgBIAEoCTLpAwoEQXV0aBJjCghWYWxpZGF0ZRIgLnRhcHJvb3QuYXV0aC52MS5WYWxpZGF0ZVJlcXVlc3QaFy50YXByb290LmF1dGgudjEuV2hvQW1JIhyQAgGq5xgCCAOC0+STAg0SCy9hdXRoL3YxL29rEoIBCghSZWdpc3RlchIgLnRhcHJvb3QuYXV0aC52MS5SZWdpc3RlclJlcXVlc3QaGC50YXByb290LmF1dGgudjEuU2Vzc2lvbiI6qucYGggEGhYKEmF1dGgucmVnaXN0ZXJlZC52MRACgtPkkwIWOgEqIhEvYXV0aC92MS9yZWdpc3RlchKLAQoSR2V0SGVhZGxlc3NTZXNzaW9uEioudGFwcm9vdC5hdXRoLnYxLkdldEhlYWRsZXNzU2Vzc2lvblJlcXVlc3QaIC50YXByb290LmF1dGgudjEuSGVhZGxlc3NTZXNzaW9uIieQAgGq5xgCCAGC0+STAhgSFi9zdHMvaGVhZGxlc3Nfc2Vzc2lvbnMSaQoGRGVsZXRlEh4udGFwcm9vdC5hdXRoLnYxLkRlbGV0ZVJlcXVlc3QaFi5nb29nbGUucHJvdG9idWYuRW1wdHkiJ5ACAqrnGAIIA4LT5JMCGCoWL2F1dGgvdjEvZGVsZXRlL3tpZD0qfWIGcHJvdG8z", [file_buf_validate_validate, file_google_api_annotations, file_google_protobuf_empty, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_iam_v2_groups, file_taproot_iam_v2_roles]);
 
 /**
  * @generated from message taproot.auth.v1.ValidateRequest
@@ -205,10 +205,72 @@ export const SessionSchema: GenMessage<Session> = /*@__PURE__*/
   messageDesc(file_taproot_auth_v1_auth, 3);
 
 /**
+ * A sign-in whose groups gave it roles: the body of its event.
+ *
+ * @generated from message taproot.auth.v1.MappedSession
+ */
+export type MappedSession = Message<"taproot.auth.v1.MappedSession"> & {
+  /**
+   * @generated from field: string identity = 1;
+   */
+  identity: string;
+
+  /**
+   * @generated from field: string identity_provider = 2;
+   */
+  identityProvider: string;
+
+  /**
+   * The roles of this session.
+   *
+   * @generated from field: repeated taproot.auth.v1.MappedSession.MappedRole roles = 3;
+   */
+  roles: MappedSession_MappedRole[];
+};
+
+/**
+ * Describes the message taproot.auth.v1.MappedSession.
+ * Use `create(MappedSessionSchema)` to create a new message.
+ */
+export const MappedSessionSchema: GenMessage<MappedSession> = /*@__PURE__*/
+  messageDesc(file_taproot_auth_v1_auth, 4);
+
+/**
+ * A role, and the group at the identity provider that gave it.
+ *
+ * @generated from message taproot.auth.v1.MappedSession.MappedRole
+ */
+export type MappedSession_MappedRole = Message<"taproot.auth.v1.MappedSession.MappedRole"> & {
+  /**
+   * @generated from field: string external_group = 1;
+   */
+  externalGroup: string;
+
+  /**
+   * @generated from field: string role = 2;
+   */
+  role: string;
+
+  /**
+   * @generated from field: string scope = 3;
+   */
+  scope: string;
+};
+
+/**
+ * Describes the message taproot.auth.v1.MappedSession.MappedRole.
+ * Use `create(MappedSession_MappedRoleSchema)` to create a new message.
+ */
+export const MappedSession_MappedRoleSchema: GenMessage<MappedSession_MappedRole> = /*@__PURE__*/
+  messageDesc(file_taproot_auth_v1_auth, 4, 0);
+
+/**
  * @generated from message taproot.auth.v1.GetHeadlessSessionRequest
  */
 export type GetHeadlessSessionRequest = Message<"taproot.auth.v1.GetHeadlessSessionRequest"> & {
   /**
+   * The public key of the sign-in's `headless_code`.
+   *
    * @generated from field: string code = 1;
    */
   code: string;
@@ -219,7 +281,7 @@ export type GetHeadlessSessionRequest = Message<"taproot.auth.v1.GetHeadlessSess
  * Use `create(GetHeadlessSessionRequestSchema)` to create a new message.
  */
 export const GetHeadlessSessionRequestSchema: GenMessage<GetHeadlessSessionRequest> = /*@__PURE__*/
-  messageDesc(file_taproot_auth_v1_auth, 4);
+  messageDesc(file_taproot_auth_v1_auth, 5);
 
 /**
  * A token that only the headless client can read.
@@ -228,11 +290,15 @@ export const GetHeadlessSessionRequestSchema: GenMessage<GetHeadlessSessionReque
  */
 export type HeadlessSession = Message<"taproot.auth.v1.HeadlessSession"> & {
   /**
+   * The text of an X25519 public key (base64url): with the private key of the code it gives the key of the next field.
+   *
    * @generated from field: bytes ecdh_public_key = 1;
    */
   ecdhPublicKey: Uint8Array;
 
   /**
+   * The access token under AES-256-GCM, behind a nonce of 12 bytes.
+   *
    * @generated from field: bytes encrypted_idtoken = 2;
    */
   encryptedIdtoken: Uint8Array;
@@ -243,7 +309,7 @@ export type HeadlessSession = Message<"taproot.auth.v1.HeadlessSession"> & {
  * Use `create(HeadlessSessionSchema)` to create a new message.
  */
 export const HeadlessSessionSchema: GenMessage<HeadlessSession> = /*@__PURE__*/
-  messageDesc(file_taproot_auth_v1_auth, 5);
+  messageDesc(file_taproot_auth_v1_auth, 6);
 
 /**
  * @generated from message taproot.auth.v1.DeleteRequest
@@ -260,7 +326,7 @@ export type DeleteRequest = Message<"taproot.auth.v1.DeleteRequest"> & {
  * Use `create(DeleteRequestSchema)` to create a new message.
  */
 export const DeleteRequestSchema: GenMessage<DeleteRequest> = /*@__PURE__*/
-  messageDesc(file_taproot_auth_v1_auth, 6);
+  messageDesc(file_taproot_auth_v1_auth, 7);
 
 /**
  * Who the caller is; joining and leaving.
@@ -289,7 +355,7 @@ export const Auth: GenService<{
     output: typeof SessionSchema;
   },
   /**
-   * Fetches the encrypted token that a browser left for a headless client.
+   * Fetches the encrypted token that a browser left for a headless client. Whoever asks can read it only with the key whose public half the code is.
    *
    * @generated from rpc taproot.auth.v1.Auth.GetHeadlessSession
    */

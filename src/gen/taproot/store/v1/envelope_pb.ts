@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file taproot/store/v1/envelope.proto.
  */
 export const file_taproot_store_v1_envelope: GenFile = /*@__PURE__*/
-  fileDesc("Ch90YXByb290L3N0b3JlL3YxL2VudmVsb3BlLnByb3RvEhB0YXByb290LnN0b3JlLnYxIuMBCghFbnZlbG9wZRIOCgZmb3JtYXQYASABKA0SDgoGcmVjb3JkGAIgASgMEgwKBGV0YWcYAyABKAkSFgoOY3JlYXRlX3RpbWVfbXMYBCABKAMSFgoOdXBkYXRlX3RpbWVfbXMYBSABKAMSEgoKbWFuYWdlZF9ieRgGIAEoCRI2CgZzZWFsZWQYByADKAsyJi50YXByb290LnN0b3JlLnYxLkVudmVsb3BlLlNlYWxlZEVudHJ5Gi0KC1NlYWxlZEVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoDDoCOAEiQQoMU2VhbGVkU2VjcmV0Eg4KBmtleV9pZBgBIAEoCRINCgVub25jZRgCIAEoDBISCgpjaXBoZXJ0ZXh0GAMgASgMIqwCCgtPdXRib3hFdmVudBIKCgJpZBgBIAEoCRIMCgR0eXBlGAIgASgJEg4KBnNvdXJjZRgDIAEoCRIPCgdzdWJqZWN0GAQgASgJEg0KBWdyb3VwGAUgASgJEg8KB3RpbWVfbXMYBiABKAMSEAoIaW50ZXJuYWwYByABKAgSEQoJYm9keV90eXBlGAggASgJEgwKBGJvZHkYCSABKAwSFQoNYWN0b3Jfc3ViamVjdBgKIAEoCRJECgxhY3Rvcl9jbGFpbXMYCyADKAsyLi50YXByb290LnN0b3JlLnYxLk91dGJveEV2ZW50LkFjdG9yQ2xhaW1zRW50cnkaMgoQQWN0b3JDbGFpbXNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIkQKEUlkZW1wb3RlbmN5UmVjb3JkEhEKCWJvZHlfaGFzaBgBIAEoDBILCgN1aWQYAiABKAkSDwoHdGltZV9tcxgDIAEoA2IGcHJvdG8z");
+  fileDesc("Ch90YXByb290L3N0b3JlL3YxL2VudmVsb3BlLnByb3RvEhB0YXByb290LnN0b3JlLnYxIuMBCghFbnZlbG9wZRIOCgZmb3JtYXQYASABKA0SDgoGcmVjb3JkGAIgASgMEgwKBGV0YWcYAyABKAkSFgoOY3JlYXRlX3RpbWVfbXMYBCABKAMSFgoOdXBkYXRlX3RpbWVfbXMYBSABKAMSEgoKbWFuYWdlZF9ieRgGIAEoCRI2CgZzZWFsZWQYByADKAsyJi50YXByb290LnN0b3JlLnYxLkVudmVsb3BlLlNlYWxlZEVudHJ5Gi0KC1NlYWxlZEVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoDDoCOAEirAIKC091dGJveEV2ZW50EgoKAmlkGAEgASgJEgwKBHR5cGUYAiABKAkSDgoGc291cmNlGAMgASgJEg8KB3N1YmplY3QYBCABKAkSDQoFZ3JvdXAYBSABKAkSDwoHdGltZV9tcxgGIAEoAxIQCghpbnRlcm5hbBgHIAEoCBIRCglib2R5X3R5cGUYCCABKAkSDAoEYm9keRgJIAEoDBIVCg1hY3Rvcl9zdWJqZWN0GAogASgJEkQKDGFjdG9yX2NsYWltcxgLIAMoCzIuLnRhcHJvb3Quc3RvcmUudjEuT3V0Ym94RXZlbnQuQWN0b3JDbGFpbXNFbnRyeRoyChBBY3RvckNsYWltc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiRAoRSWRlbXBvdGVuY3lSZWNvcmQSEQoJYm9keV9oYXNoGAEgASgMEgsKA3VpZBgCIAEoCRIPCgd0aW1lX21zGAMgASgDYgZwcm90bzM");
 
 /**
  * What the store keeps under a record's key. Output-only fields that live here are left out of `record`.
@@ -55,7 +55,7 @@ export type Envelope = Message<"taproot.store.v1.Envelope"> & {
   managedBy: string;
 
   /**
-   * Secrets (SealedSecret bytes) by field path.
+   * Secrets by the path of their field (proto names), each sealed with the store's data key for this very record and path. They are never in `record`.
    *
    * @generated from field: map<string, bytes> sealed = 7;
    */
@@ -68,35 +68,6 @@ export type Envelope = Message<"taproot.store.v1.Envelope"> & {
  */
 export const EnvelopeSchema: GenMessage<Envelope> = /*@__PURE__*/
   messageDesc(file_taproot_store_v1_envelope, 0);
-
-/**
- * A secret, encrypted at rest.
- *
- * @generated from message taproot.store.v1.SealedSecret
- */
-export type SealedSecret = Message<"taproot.store.v1.SealedSecret"> & {
-  /**
-   * @generated from field: string key_id = 1;
-   */
-  keyId: string;
-
-  /**
-   * @generated from field: bytes nonce = 2;
-   */
-  nonce: Uint8Array;
-
-  /**
-   * @generated from field: bytes ciphertext = 3;
-   */
-  ciphertext: Uint8Array;
-};
-
-/**
- * Describes the message taproot.store.v1.SealedSecret.
- * Use `create(SealedSecretSchema)` to create a new message.
- */
-export const SealedSecretSchema: GenMessage<SealedSecret> = /*@__PURE__*/
-  messageDesc(file_taproot_store_v1_envelope, 1);
 
 /**
  * An event that waits for delivery.
@@ -142,7 +113,7 @@ export type OutboxEvent = Message<"taproot.store.v1.OutboxEvent"> & {
   internal: boolean;
 
   /**
-   * Full name of the body's message.
+   * Full name of the body's message; empty where the body is null.
    *
    * @generated from field: string body_type = 8;
    */
@@ -171,7 +142,7 @@ export type OutboxEvent = Message<"taproot.store.v1.OutboxEvent"> & {
  * Use `create(OutboxEventSchema)` to create a new message.
  */
 export const OutboxEventSchema: GenMessage<OutboxEvent> = /*@__PURE__*/
-  messageDesc(file_taproot_store_v1_envelope, 2);
+  messageDesc(file_taproot_store_v1_envelope, 1);
 
 /**
  * What an idempotency key was used for.
@@ -204,5 +175,5 @@ export type IdempotencyRecord = Message<"taproot.store.v1.IdempotencyRecord"> & 
  * Use `create(IdempotencyRecordSchema)` to create a new message.
  */
 export const IdempotencyRecordSchema: GenMessage<IdempotencyRecord> = /*@__PURE__*/
-  messageDesc(file_taproot_store_v1_envelope, 3);
+  messageDesc(file_taproot_store_v1_envelope, 2);
 
