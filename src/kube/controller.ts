@@ -10,6 +10,8 @@ import { createInformer, type Informer, type InformerObserver } from './runtime/
 import { lead, type Leadership } from './runtime/leader.ts'
 import { pause, systemTimers, type Timers } from './runtime/timers.ts'
 import { createWorkQueue, type WorkQueueObserver, type WorkResult } from './runtime/work-queue.ts'
+import { Claims } from './up/claims.ts'
+import { GrantsByNamespace } from './up/grants-by-namespace.ts'
 import { createReconciler, type ReconcileObserver } from './up/reconciler.ts'
 import { createPullSecrets, type PullSecretOptions } from './pull-secret.ts'
 import { recordKinds, rowOf, type Cluster, type MirrorSettings, type World } from './world.ts'
@@ -98,6 +100,7 @@ function createWorld(options: ControllerOptions): World {
   const informer = (type: Informer['type']): Informer => informerOf(options, type)
   // Every kind of the table gets its informer.
   const objects = Object.fromEntries(recordKinds.map((kind) => [kind, informer(rowOf(kind).type)])) as Record<RecordKind, Informer>
+  const [grants, namespaces] = [informer(objectTypes.grant), informer(objectTypes.namespace)]
   const onDropped = (count: number): void => observer.eventsDropped(count)
   return {
     services,
@@ -107,8 +110,10 @@ function createWorld(options: ControllerOptions): World {
     auditLog,
     clock,
     objects,
-    grants: informer(objectTypes.grant),
-    namespaces: informer(objectTypes.namespace),
+    grants,
+    namespaces,
+    grantsByNamespace: new GrantsByNamespace(grants, namespaces),
+    claims: new Claims(objects),
     events: createEventRecorder({ api, controller: 'taproot.dev/controller', instance, clock, log, random, onDropped, timers }),
   }
 }
@@ -135,8 +140,8 @@ interface Job {
   readonly observer: WorkQueueObserver
 }
 
-function jobsOf({ observer, pullSecrets }: ControllerOptions, { world, accounts }: Caches): Job[] {
-  const jobs: Job[] = [{ ...createReconciler(world, observer), observer: observer.objects }]
+function jobsOf({ observer, pullSecrets }: ControllerOptions, { world, accounts }: Caches, leadership: Leadership): Job[] {
+  const jobs: Job[] = [{ ...createReconciler(world, observer, () => leadership.held()), observer: observer.objects }]
   if (world.mirror.enabled) {
     const mirror = createMirror(world, (left) => observer.unmirrored(left))
     jobs.push({ ...mirror, observer: observer.mirrors })
@@ -149,7 +154,7 @@ function jobsOf({ observer, pullSecrets }: ControllerOptions, { world, accounts 
 /** Works as the leader until it is the leader no more. */
 async function work(options: ControllerOptions, caches: Caches, leadership: Leadership): Promise<void> {
   const { random, log, timers = systemTimers } = options
-  const running = jobsOf(options, caches).map(async (job) => {
+  const running = jobsOf(options, caches, leadership).map(async (job) => {
     const queue = createWorkQueue({
       // What is begun after the Lease is lost is not begun at all.
       work: (key, signal) => (leadership.held() ? job.reconcile(key, signal) : Promise.resolve(undefined)),

@@ -28,7 +28,8 @@ const nobody: Reach = { operator: false, grants: [] }
 /** What a namespace may do to which no grant applies. */
 export const noAuthority: Authority = { granted: false, adoption: false, onNamespaceDelete: 'Orphan', reach: nobody }
 
-function selects({ namespaceSelector: { matchNames, matchLabels } }: GrantSpec, namespace: NamespaceFacts): boolean {
+/** True where the grant is for this namespace. */
+export function selects({ namespaceSelector: { matchNames, matchLabels } }: GrantSpec, namespace: NamespaceFacts): boolean {
   if (matchNames !== undefined && !matchNames.includes(namespace.name)) return false
   return Object.entries(matchLabels ?? {}).every(([label, value]) => namespace.labels[label] === value)
 }

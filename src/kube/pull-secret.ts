@@ -65,9 +65,9 @@ function isSignInOf(row: Row, account: { namespace: string; name: string }, { is
 
 /** The identity that stands for a service account: the record of the first object in its namespace whose `serviceAccountRef` names it. */
 function identityOf(world: World, account: { namespace: string; name: string }): { uid: Uid; managedBy: string } | undefined {
-  const { objects, cluster, mirror, services } = world
+  const { objects, cluster, services } = world
   const candidates = [...objects.Identity.byNamespace(account.namespace)]
-    .filter((object) => !isMirror({ mirror }, object) && object.metadata.deletionTimestamp === undefined)
+    .filter((object) => !isMirror(object) && object.metadata.deletionTimestamp === undefined)
     .map(asPlatformObject)
     .filter(({ spec }) => {
       const ref = spec['serviceAccountRef'] as { name: string; namespace?: string } | undefined

@@ -8,6 +8,8 @@ import { originLabel, type PlatformObject } from './platform-object.ts'
 import type { KubeApi, KubeObject } from './port/kube-api.ts'
 import type { EventRecorder } from './runtime/events.ts'
 import type { Informer } from './runtime/informer.ts'
+import type { Claims } from './up/claims.ts'
+import type { GrantsByNamespace } from './up/grants-by-namespace.ts'
 
 /** Both sides that the controller stands between. */
 export interface World {
@@ -17,6 +19,10 @@ export interface World {
   readonly objects: Readonly<Record<RecordKind, Informer>>
   readonly grants: Informer
   readonly namespaces: Informer
+  /** Of `grants` and `namespaces`. */
+  readonly grantsByNamespace: GrantsByNamespace
+  /** Of `objects`. */
+  readonly claims: Claims
   readonly events: EventRecorder
   readonly clock: Clock
   readonly cluster: Cluster
@@ -82,7 +88,7 @@ export function asPlatformObject(object: KubeObject): PlatformObject {
   return object as PlatformObject
 }
 
-/** True for an object that shows a record of the API's: it says nothing. */
-export function isMirror({ mirror }: Pick<World, 'mirror'>, { metadata }: KubeObject): boolean {
-  return mirror.enabled && metadata.namespace === mirror.namespace && metadata.labels?.[originLabel] === 'api'
+/** True for an object that shows a record of the API's, also one that was left where no mirrors are kept any more: it says nothing. */
+export function isMirror({ metadata }: KubeObject): boolean {
+  return metadata.labels?.[originLabel] === 'api'
 }

@@ -180,6 +180,16 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
         call: (client, namespace) =>
           client.apply(configMaps, { metadata: { namespace, name: 'none', uid: '00000000-0000-4000-8000-000000000000' } }, {}, signal),
       },
+      ...(['apply', 'patch'] as const).map((method) => ({
+        fault: 'invalid' as const,
+        when: `another object has the name by now, for ${method} with the uid of the one before`,
+        call: async (client: KubeApi, namespace: string) => {
+          await client.create(configMaps, configMap('one', { namespace }), signal)
+          const metadata = { namespace, name: 'one', uid: '00000000-0000-4000-8000-000000000000' }
+          if (method === 'apply') await client.apply(configMaps, { metadata }, {}, signal)
+          else await client.patch(configMaps, metadata, { metadata }, signal)
+        },
+      })),
       {
         fault: 'already_exists',
         when: 'what is made is there',

@@ -7,6 +7,7 @@ import { GroupSchema, type Group } from '../../src/gen/taproot/iam/v2/groups_pb.
 import { mirrorName } from '../../src/kube/down/mirror-object.ts'
 import { objectKinds } from '../../src/kube/object-kinds.ts'
 import { objectTypes } from '../../src/kube/port/object-types.ts'
+import { systemTimers } from '../../src/kube/runtime/timers.ts'
 import { finalizer, type PlatformObject } from '../../src/kube/platform-object.ts'
 import { clusterIdentity } from '../../src/kube/world.ts'
 import { createManaged, type ObjectCaller } from '../../src/resources/managed-records.ts'
@@ -230,5 +231,30 @@ describeWithPart('etcd', 'the controller, when things fail', () => {
     world.startController()
     await world.gone('group', namespace, 'doomed')
     expect(groups()).toEqual([])
+  }, 60_000)
+
+  test('a leader that was suspended between the object and its record writes no record: the next one does', async () => {
+    let suspendedMs = 0
+    const group = (name: string): boolean => groups().some((record) => record.name === name)
+    const writes: { readonly method: string | undefined; readonly made: boolean }[] = []
+    await begin({
+      timers: { ...systemTimers, now: () => systemTimers.now() + suspendedMs },
+      beforeWrite(call) {
+        if (!call.endsWith(` PlatformGroup ${namespace}/late`)) return undefined
+        writes.push({ method: call.split(' ')[0], made: group('late') })
+        // For so long that another one may lead.
+        if (writes.length === 1) suspendedMs += 60_000
+        return undefined
+      },
+    })
+    await apply('late')
+    await world.until('group', namespace, 'late', 'InSync')
+    // The finalizer; the next one's look at the object as it was read; then its uid, and its status.
+    expect(writes).toEqual([
+      { method: 'apply', made: false },
+      { method: 'patch', made: false },
+      { method: 'patch', made: true },
+      { method: 'apply', made: true },
+    ])
   }, 60_000)
 })

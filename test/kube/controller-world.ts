@@ -1,5 +1,7 @@
 import { expect, vi } from 'vitest'
+import { pullTokens } from '../../src/cmd/controller-role.ts'
 import { systemClock, systemRandom } from '../../src/cmd/runtime.ts'
+import type { Clock } from '../../src/core/runtime.ts'
 import type { Uid } from '../../src/core/uid.ts'
 import { createKubeClient, type KubeClient } from '../../src/kube/client/kube-client.ts'
 import { startController, type Controller, type ControllerObserver } from '../../src/kube/controller.ts'
@@ -7,11 +9,13 @@ import type { PlatformObject } from '../../src/kube/platform-object.ts'
 import type { KubeApi, ObjectDraft, ObjectRef, ObjectType } from '../../src/kube/port/kube-api.ts'
 import { objectTypes } from '../../src/kube/port/object-types.ts'
 import type { MirrorSettings } from '../../src/kube/world.ts'
+import type { Timers } from '../../src/kube/runtime/timers.ts'
 import type { WorkQueueObserver } from '../../src/kube/runtime/work-queue.ts'
 import type { Row } from '../../src/snapshot/row.ts'
 import { freshName, makeOrganisation, startTestServer, type Organisation, type TestServer, type TestServerOptions } from '../harness/test-server.ts'
 import type { EtcdCluster } from '../parts/etcd.ts'
 import type { KubeOptions } from '../parts/kube.ts'
+import { soakFactor } from '../soak/factor.ts'
 import { startTcpProxy, type TcpProxy } from '../parts/tcp-proxy.ts'
 import { startObjectApi, type ObjectApi } from './object-api.ts'
 
@@ -64,6 +68,7 @@ const queue = { depth: silent, started: silent, finished: silent, retry: silent 
 
 /** An observer that looks away. */
 export const noObserver: ControllerObserver = {
+  abandoned: silent,
   reconciled: silent,
   leading: silent,
   objects: queue,
@@ -103,15 +108,16 @@ function watchfulObserver(): { observer: ControllerObserver; isSettled: () => bo
 /** How long what a test waits for may take. */
 export const patience = { timeout: 20_000, interval: 50 }
 
-function writing(api: KubeClient, wrote: (call: string) => void): KubeClient {
+function writing(api: KubeClient, wrote: (call: string) => Promise<void> | undefined): KubeClient {
   const counted = new Set(['create', 'replace', 'apply', 'patch', 'delete'])
   return new Proxy(api, {
     get(target, name, receiver) {
       const member: unknown = Reflect.get(target, name, receiver)
       if (typeof member !== 'function') return member
       return (...args: unknown[]): unknown => {
-        if (counted.has(String(name))) wrote(callOf(String(name), args))
-        return Reflect.apply(member, target, args)
+        const call = (): unknown => Reflect.apply(member, target, args)
+        const before = counted.has(String(name)) ? wrote(callOf(String(name), args)) : undefined
+        return before === undefined ? call() : before.then(call)
       }
     },
   })
@@ -135,6 +141,14 @@ export interface WorldOptions {
   readonly kube?: KubeOptions
   /** `TAPROOT_*` settings of the server. */
   readonly env?: Readonly<Record<string, string>>
+  /** Told of each write of a controller to the Kubernetes API; where it answers a promise, the write waits for it. */
+  readonly beforeWrite?: (call: string) => Promise<void> | undefined
+  /** The server's and the controllers'; the process's where absent. */
+  readonly clock?: Clock
+  /** The controllers' own; the process's where absent. */
+  readonly timers?: Timers
+  /** Tells the token with which controllers call the Kubernetes API: they are administrators where absent. */
+  readonly controllerToken?: (objects: ObjectApi) => Promise<string>
   /** True where controllers reach the Kubernetes API through `network`. */
   readonly proxied?: boolean
 }
@@ -142,12 +156,17 @@ export interface WorldOptions {
 /** Starts a Kubernetes API with our kinds, a Taproot server and a controller. */
 export async function startControllerWorld(options: WorldOptions = {}): Promise<ControllerWorld> {
   const objects = await startObjectApi(options.kube)
-  const server = await startTestServer({ store: options.store ?? 'sqlite', env: options.env ?? {}, ...(options.etcd !== undefined && { etcd: options.etcd }) })
+  const server = await startTestServer({
+    store: options.store ?? 'sqlite',
+    env: options.env ?? {},
+    ...(options.etcd !== undefined && { etcd: options.etcd }),
+    ...(options.clock !== undefined && { clock: options.clock }),
+  })
   const network = await startTcpProxy(objects.kube.apiserver.port)
   const { server: direct, caPem, token } = objects.kube.access
-  const client = (url: string): KubeClient =>
+  const client = (url: string, by = token): KubeClient =>
     createKubeClient({
-      endpoint: { from: 'token', server: url, ca: caPem, token },
+      endpoint: { from: 'token', server: url, ca: caPem, token: by },
       userAgent: 'taproot-test',
       random: systemRandom,
       rate: { perSecond: 1_000, burst: 1_000 },
@@ -155,11 +174,15 @@ export async function startControllerWorld(options: WorldOptions = {}): Promise<
   const api = client(direct)
   const url = options.proxied === true ? `https://127.0.0.1:${network.port}` : direct
   const writes: string[] = []
-  const working = writing(client(url), (call) => writes.push(call))
-  const leaseApi = client(url)
+  const controllerToken = await options.controllerToken?.(objects)
+  const working = writing(client(url, controllerToken), (call) => {
+    writes.push(call)
+    return options.beforeWrite?.(call)
+  })
+  const leaseApi = client(url, controllerToken)
   const mirror = { enabled: false, namespace: 'default', rootGroups: [], limit: 10_000, ...options.mirror }
   const { services } = server.running.engine
-  const signal = AbortSignal.timeout(600_000)
+  const signal = AbortSignal.timeout(600_000 * soakFactor)
   const running = new Set<RunningController>()
   const begin = (): RunningController => {
     const stopping = new AbortController()
@@ -173,21 +196,13 @@ export async function startControllerWorld(options: WorldOptions = {}): Promise<
         mirror,
         lease: { namespace: 'default', name: 'taproot-controller' },
         instance: freshName('controller'),
-        clock: systemClock,
+        clock: options.clock ?? systemClock,
         random: systemRandom,
         log: services.log,
         auditLog: services.log,
-        pullSecrets: {
-          registryHost: server.config.registry.host,
-          mint: (identityUid, subject) =>
-            server.running.signIn.tokens.mint({
-              identityUid,
-              audiences: [server.config.registry.host],
-              act: { issuer: 'kubernetes', subject, audience: server.config.registry.host },
-              narrowing: {},
-            }),
-        },
+        pullSecrets: pullTokens({ config: server.config, tokens: server.running.signIn.tokens }),
         observer,
+        ...(options.timers !== undefined && { timers: options.timers }),
       },
       stopping.signal,
     )

@@ -60,7 +60,7 @@ function valueFor(schema: StructuralSchema): fc.Arbitrary<unknown> {
     const doubled = few.map((list) => [...list, ...list])
     const full = fc
       .tuple(textFor(items), fc.integer({ min: 0, max: 1 }))
-      .map(([text, more]) => Array.from({ length: maxItems + more }, () => text.slice(0, 10)))
+      .map(([text, more]) => Array.from({ length: maxItems + more }, () => [...text].slice(0, 10).join('')))
     return fc.oneof(few, doubled, full)
   }
   if (additionalProperties !== undefined) {

@@ -5,13 +5,13 @@ import { capabilitiesAt } from '../../src/authz/reach.ts'
 import { containsAll } from '../../src/core/capability.ts'
 import type { RoleBinding } from '../../src/gen/taproot/iam/v2/role_bindings_pb.ts'
 import { authorityOf } from '../../src/kube/grants.ts'
-import { uidAnnotation, type GrantSpec, type PlatformObject } from '../../src/kube/platform-object.ts'
-import { KubeError } from '../../src/kube/port/kube-api.ts'
+import { originLabel, uidAnnotation, type GrantSpec, type PlatformObject } from '../../src/kube/platform-object.ts'
+import { KubeError, type ObjectRef, type ObjectType } from '../../src/kube/port/kube-api.ts'
 import { objectTypes } from '../../src/kube/port/object-types.ts'
 import { recordKinds, rowOf } from '../../src/kube/world.ts'
 import { parseManagedBy } from '../../src/resources/ownership.ts'
 import type { Row } from '../../src/snapshot/row.ts'
-import { freshName, ok } from '../harness/test-server.ts'
+import { freshName, ok, roleUid } from '../harness/test-server.ts'
 import { describeWithPart } from '../parts/require-part.ts'
 import { soakFactor, timeoutUnlessSoaking } from '../soak/factor.ts'
 import { startControllerWorld, type ControllerWorld, type TestType } from './controller-world.ts'
@@ -33,6 +33,7 @@ type Step =
       readonly claims: string | undefined
     }
   | { readonly do: 'delete'; readonly type: TestType; readonly space: number; readonly name: string }
+  | { readonly do: 'strip' | 'label'; readonly type: TestType; readonly space: number; readonly name: string }
   | { readonly do: 'grant'; readonly space: number; readonly spec: Readonly<Record<string, unknown>> }
   | { readonly do: 'withdraw'; readonly space: number }
   | { readonly do: 'role'; readonly uid: string; readonly capabilities: readonly string[] }
@@ -53,6 +54,8 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
   function stepsOf(): fc.Arbitrary<readonly Step[]> {
     const types: readonly TestType[] = ['group', 'identity', 'role', 'roleBinding', 'repo']
     const type = fc.constantFrom(...types)
+    // What escaped by its object's silence would be bindings above all.
+    const silenced = fc.constantFrom(...types, ...Array.from({ length: 5 }, (): TestType => 'roleBinding'))
     const space = fc.nat(1)
     const name = fc.constantFrom('red', 'green', 'blue')
     const anyUid = fc.constantFrom(...population.uids)
@@ -101,6 +104,7 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
       fc.oneof(
         { arbitrary: put, weight: 8 },
         { arbitrary: fc.record({ do: fc.constant('delete' as const), type, space, name }), weight: 1 },
+        { arbitrary: fc.record({ do: fc.constantFrom('strip' as const, 'label' as const), type: silenced, space, name }), weight: 2 },
         { arbitrary: fc.record({ do: fc.constant('grant' as const), space, spec: grant }), weight: 3 },
         { arbitrary: fc.record({ do: fc.constant('withdraw' as const), space }), weight: 1 },
         {
@@ -125,9 +129,13 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
     const lists = await Promise.all(
       spaces.flatMap((namespace) => recordKinds.map((kind) => world.api.list(rowOf(kind).type, { namespace, limit: 500 }, signal))),
     )
-    return lists
-      .flatMap(({ items }) => items as readonly PlatformObject[])
-      .flatMap(({ metadata, status }) => (status?.observedGeneration === metadata.generation ? [] : [metadata.name]))
+    return (
+      lists
+        .flatMap(({ items }) => items as readonly PlatformObject[])
+        // What looks like a mirror and has no record says nothing.
+        .filter(({ metadata }) => metadata.labels?.[originLabel] === undefined)
+        .flatMap(({ metadata, status }) => (status?.observedGeneration === metadata.generation ? [] : [metadata.name]))
+    )
   }
 
   function specFor(type: TestType, given: Readonly<Record<string, unknown>>): Record<string, unknown> {
@@ -135,6 +143,17 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
     if (type === 'roleBinding') return { parentRef, identityRef, roleRef, adoptionPolicy: others['adoptionPolicy'], deletionPolicy: others['deletionPolicy'] }
     if (type === 'role') return { ...others, parentRef, capabilities: wanted }
     return type === 'identity' ? { ...others, parentRef, serviceAccountRef: { name: 'anyone' } } : { ...others, parentRef }
+  }
+
+  /** Somebody takes the finalizer off and the object away, before the controller puts it on again. */
+  async function strip(type: ObjectType, ref: ObjectRef): Promise<void> {
+    await world.stopControllers()
+    try {
+      await world.api.patch(type, ref, { metadata: { finalizers: null } }, signal)
+      await world.api.delete(type, ref, {}, signal)
+    } finally {
+      world.startController()
+    }
   }
 
   async function take(step: Step, spaces: readonly string[]): Promise<void> {
@@ -150,6 +169,11 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
         )
       case 'delete':
         return world.api.delete(objectTypes[step.type], { namespace, name: step.name }, {}, signal)
+      case 'strip':
+        return strip(objectTypes[step.type], { namespace, name: step.name })
+      case 'label':
+        await world.api.patch(objectTypes[step.type], { namespace, name: step.name }, { metadata: { labels: { [originLabel]: 'api' } } }, signal)
+        return
       case 'withdraw':
         return world.api.delete(objectTypes.grant, { name: namespace }, {}, signal)
       case 'grant': {
@@ -178,6 +202,16 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
     })
   }
 
+  /** True for the one owner that an organisation keeps, whoever holds the binding. */
+  function isLastOwner(row: Row): boolean {
+    const { snapshot } = world.server.running.engine.replica
+    const bindings = snapshot.table('RoleBinding')
+    const isOwner = ({ parent, message }: Row): boolean => parent === row.parent && (message as unknown as RoleBinding).roleUid === roleUid('owner')
+    const owners = [...bindings.matching('parent', row.parent)].filter(isOwner)
+    const known = owners.filter((owner) => owner.uid === row.uid || snapshot.get('Identity', bindings.valueOf(owner, 'identity') ?? '') !== undefined)
+    return !row.parent.includes('/') && isOwner(row) && known.length === 1
+  }
+
   /** What objects of this cluster own that their grants, as they are now, do not allow them. */
   async function excess(): Promise<readonly string[]> {
     const { items } = await world.api.list(objectTypes.grant, { limit: 500 }, signal)
@@ -186,7 +220,7 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
       const owner = parseManagedBy(row.managedBy)
       if (owner === undefined) return []
       if (!home().some((group) => row.uid.startsWith(`${group}/`))) return [`${kind} ${row.uid} lies where no grant ever was`]
-      if (kind !== 'RoleBinding') return []
+      if (kind !== 'RoleBinding' || isLastOwner(row)) return []
       const asked = { namespace: { name: owner.namespace, labels: {} }, objectKind: 'PlatformRoleBinding', place: row.parent }
       const authority = authorityOf(
         items.map(({ spec }) => spec as GrantSpec),
@@ -214,13 +248,26 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
           const spaces = [freshName('left'), freshName('right')]
           for (const name of spaces) await world.api.create(objectTypes.namespace, { metadata: { name } }, signal)
           for (const [space] of spaces.entries()) await take({ do: 'grant', space, spec: wide() }, spaces)
-          for (const step of steps) {
-            await take(step, spaces).catch((error: unknown) => {
-              // References never change, and a namespace's objects may not be anything.
-              if (!(error instanceof KubeError) || error.fault !== 'invalid') throw error
+          const takeIfPossible = (step: Step): Promise<void> =>
+            take(step, spaces).catch((error: unknown) => {
+              // References never change, a namespace's objects may not be anything, and what is to be silenced may not be there.
+              if (!(error instanceof KubeError) || (error.fault !== 'invalid' && error.fault !== 'not_found')) throw error
             })
+          const doAll = async (all: readonly Step[]): Promise<void> => {
+            for (const step of all) await takeIfPossible(step)
           }
+          await doAll(steps)
           await vi.waitFor(async () => expect([...(await excess()), ...(await unseen(spaces))]).toEqual([]), patience)
+          // Every binding that there is falls silent; what its grants take away then goes all the same.
+          await doAll(spaces.map((_, space) => ({ do: 'grant', space, spec: wide() })))
+          await vi.waitFor(async () => expect(await unseen(spaces)).toEqual([]), patience)
+          for (const name of ['red', 'green', 'blue'])
+            await doAll([
+              { do: 'strip', type: 'roleBinding', space: 0, name },
+              { do: 'label', type: 'roleBinding', space: 1, name },
+            ])
+          await doAll(spaces.map((_, space) => ({ do: 'grant', space, spec: { ...wide(), maxRole: { builtIn: 'registry.pull' } } })))
+          await vi.waitFor(async () => expect(await excess()).toEqual([]), patience)
           owned += rows().filter(({ row }) => spaces.some((space) => row.managedBy.includes(`/${space}/`))).length
           expect(foreign()).toEqual(before)
         }),

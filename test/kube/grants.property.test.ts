@@ -13,6 +13,8 @@ import { createInformer, type Informer } from '../../src/kube/runtime/informer.t
 import { gather } from '../../src/kube/up/gather.ts'
 import { planObject, type Plan } from '../../src/kube/up/plan.ts'
 import type { Facts } from '../../src/kube/up/facts.ts'
+import { Claims } from '../../src/kube/up/claims.ts'
+import { GrantsByNamespace } from '../../src/kube/up/grants-by-namespace.ts'
 import { recordKinds, rowOf, type World } from '../../src/kube/world.ts'
 import type { Row } from '../../src/snapshot/row.ts'
 import { startTestServer, type TestServer } from '../harness/test-server.ts'
@@ -134,6 +136,10 @@ function worldOf({ grants, object, kind, surroundings }: Case): World {
   }
   const labelled = namespaces.map((name, index) => ({ metadata: { name, uid: name, resourceVersion: '1', labels: { team: ['a', 'b'][index] ?? '' } } }))
   const objects = Object.fromEntries(recordKinds.map((each) => [each, informer(rowOf(each).type, ...(each === kind ? [object] : []))]))
+  const known = {
+    grants: informer(objectTypes.grant, ...grants.map((spec, index) => ({ metadata: { name: `g${index}`, uid: `g${index}`, resourceVersion: '1' }, spec }))),
+    namespaces: informer(objectTypes.namespace, ...labelled),
+  }
   return {
     services: server.running.engine.services,
     cluster: { id: clusterId, issuer: 'https://issuer.example' },
@@ -141,8 +147,9 @@ function worldOf({ grants, object, kind, surroundings }: Case): World {
     // Only `get` is called by what is tested.
     api: { get } as unknown as World['api'],
     objects: objects as World['objects'],
-    grants: informer(objectTypes.grant, ...grants.map((spec, index) => ({ metadata: { name: `g${index}`, uid: `g${index}`, resourceVersion: '1' }, spec }))),
-    namespaces: informer(objectTypes.namespace, ...labelled),
+    ...known,
+    grantsByNamespace: new GrantsByNamespace(known.grants, known.namespaces),
+    claims: new Claims(objects as World['objects']),
   } as unknown as World
 }
 

@@ -54,9 +54,9 @@ describeWithPart('kube-apiserver', 'kubectl with crds/', () => {
     const patch = (resource: string, value: object): Promise<string> =>
       kubectl(['patch', resource, '-n', 'acme', '--subresource=status', '--type=merge', '-p', JSON.stringify({ status: value })])
     await Promise.all([
-      patch('platformgroup/web', status('True', 'Reconciled')),
+      patch('platformgroup/web', status('True', 'InSync')),
       patch('platformrolebinding/deployer-reads', status('False', 'RefNotFound')),
-      patch('platformidentity/deployer', status('True', 'Reconciled')),
+      patch('platformidentity/deployer', status('True', 'InSync')),
     ])
   })
 
@@ -165,7 +165,7 @@ describeWithPart('kube-apiserver', 'kubectl with crds/', () => {
 
   test('wait --for=condition=Ready ends once an object is ready', async () => {
     const waiting = kubectl(['wait', 'platformrepo/shop', '-n', 'acme', '--for=condition=Ready', '--timeout=60s'])
-    await kubectl(['patch', 'prepo/shop', '-n', 'acme', '--subresource=status', '--type=merge', '-p', JSON.stringify({ status: status('True', 'Reconciled') })])
+    await kubectl(['patch', 'prepo/shop', '-n', 'acme', '--subresource=status', '--type=merge', '-p', JSON.stringify({ status: status('True', 'InSync') })])
     expect(await waiting).toContain('condition met')
   })
 

@@ -1,10 +1,13 @@
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
+import { decodeJwt } from 'jose'
+import { systemClock } from '../../src/cmd/runtime.ts'
 import { pullSecretAnnotation, pullSecretLabel } from '../../src/kube/pull-secret.ts'
 import type { KubeObject } from '../../src/kube/port/kube-api.ts'
 import { objectTypes } from '../../src/kube/port/object-types.ts'
-import { ok, roleUid } from '../harness/test-server.ts'
+import { freshName, ok, roleUid } from '../harness/test-server.ts'
 import { describeWithPart } from '../parts/require-part.ts'
 import { patience, startControllerWorld, uidOf, type ControllerWorld } from './controller-world.ts'
+import { LongTimers } from './long-timers.ts'
 
 const signal = AbortSignal.timeout(600_000)
 
@@ -19,8 +22,10 @@ function passwordOf(secret: KubeObject, host: string): { username: string; passw
 
 describeWithPart('kube-apiserver', 'pull secrets', () => {
   let world: ControllerWorld
+  let movedMs = 0
+  const timers = new LongTimers()
   beforeAll(async () => {
-    world = await startControllerWorld()
+    world = await startControllerWorld({ timers, clock: { now: () => systemClock.now() + movedMs } })
   }, 120_000)
   afterAll(() => world?.stop())
 
@@ -51,6 +56,46 @@ describeWithPart('kube-apiserver', 'pull secrets', () => {
     const authorization = `Basic ${Buffer.from(`${username}:${password}`).toString('base64')}`
     const answer = await fetch(`http://${host}/token?service=${host}`, { headers: { authorization } })
     expect(answer.status).toBe(200)
+  })
+
+  test('the token pulls, and pushes nothing, whatever its identity may do', async () => {
+    const organisation = await world.organisation()
+    const namespace = await world.namespace(organisation)
+    const { group } = organisation
+    await account(namespace, 'deployer')
+    const name = freshName('repo')
+    await world.put('repo', namespace, name, { parentRef: { uid: group } })
+    await world.until('repo', namespace, name, 'InSync')
+    await world.put('identity', namespace, 'deployer', { parentRef: { uid: group }, serviceAccountRef: { name: 'deployer' } })
+    await world.put('roleBinding', namespace, 'owns', { parentRef: { uid: group }, identityRef: { name: 'deployer' }, roleRef: { builtIn: 'owner' } })
+    await world.until('roleBinding', namespace, 'owns', 'InSync')
+    const { host } = world.server.config.registry
+    const { username = '', password = '' } = passwordOf(await secret(namespace), host) ?? {}
+    const authorization = `Basic ${Buffer.from(`${username}:${password}`).toString('base64')}`
+    const path = `${String(world.record('Group', group)?.name)}/${name}`
+    const answer = await fetch(`http://${host}/token?service=${host}&scope=repository:${path}:pull,push`, { headers: { authorization } })
+    const { token } = (await answer.json()) as { token: string } // a cast of what the protocol says
+    expect(decodeJwt(token)['access']).toMatchObject([{ type: 'repository', name: path, actions: ['pull'] }])
+  })
+
+  test('the token is replaced half an hour before it ends', async () => {
+    const organisation = await world.organisation()
+    const namespace = await world.namespace(organisation)
+    await account(namespace, 'deployer')
+    await world.put('identity', namespace, 'deployer', { parentRef: { uid: organisation.group }, serviceAccountRef: { name: 'deployer' } })
+    const first = await secret(namespace)
+    const expiryOf = ({ metadata }: KubeObject): number => Date.parse(metadata.annotations?.['taproot.dev/expires'] ?? '')
+    // Of all accounts here: of none of them does anything tell.
+    const isRenewal = (ms: number): boolean => ms > 1_700_000 && ms <= 1_800_000
+    movedMs += 1_800_000
+    await vi.waitFor(async () => {
+      timers.ring(isRenewal)
+      expect(expiryOf(await secret(namespace))).toBeGreaterThanOrEqual(expiryOf(first) + 1_790_000)
+    }, patience)
+    const { host } = world.server.config.registry
+    const next = await secret(namespace)
+    expect(passwordOf(next, host)?.password).not.toBe(passwordOf(first, host)?.password)
+    expect(next.metadata).toMatchObject({ uid: first.metadata.uid, labels: { [pullSecretLabel]: 'true' } })
   })
 
   test('nothing is signed for an account that no object of its namespace stands for', async () => {

@@ -146,11 +146,13 @@ describeWithPart('kube-apiserver', `${total} objects`, () => {
       stopListening()
       stop.abort()
       await watching
-      const report = { down: [quantile(down, 0.5), quantile(down, 0.99)], up: [quantile(up, 0.5), quantile(up, 0.99)] }
-      process.stdout.write(
-        `API to mirror: p50 ${report.down[0]} ms, p99 ${report.down[1]} ms; object to API: p50 ${report.up[0]} ms, p99 ${report.up[1]} ms (${samples} samples)\n`,
-      )
-      expect(Math.max(report.down[1] ?? 0, report.up[1] ?? 0)).toBeLessThan(total >= 1_000 ? 1_000 : 5_000)
+      for (const [way, times] of Object.entries({ 'API to mirror': down, 'object to API': up })) {
+        const [p50, p90, p99] = [0.5, 0.9, 0.99].map((part) => quantile(times, part))
+        process.stdout.write(`${way}: p50 ${p50} ms, p90 ${p90} ms, p99 ${p99} ms (${samples} samples)\n`)
+        // Of few samples the 99th part is the slowest one alone, which a busy machine may hold up.
+        expect(total >= 1_000 ? p99 : p90, way).toBeLessThan(1_000)
+        expect(p99, way).toBeLessThan(5_000)
+      }
     },
     timeout,
   )

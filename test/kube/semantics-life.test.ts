@@ -3,6 +3,7 @@ import { finalizer, uidAnnotation, type PlatformObject } from '../../src/kube/pl
 import { objectTypes } from '../../src/kube/port/object-types.ts'
 import type { KubeObject } from '../../src/kube/port/kube-api.ts'
 import type { Group } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
+import { reinstate, suspend } from '../harness/suspend.ts'
 import { ok, type Organisation } from '../harness/test-server.ts'
 import { describeOnStores } from '../parts/require-part.ts'
 import { patience, startControllerWorld, uidOf, type ControllerWorld } from './controller-world.ts'
@@ -142,6 +143,31 @@ describeOnStores('the life of an object', (store) => {
     ok(await world.server.rest.call('DeleteGroup', { uid: child }, { token }))
     await world.gone('group', namespace, 'full')
     expect(world.record('Group', uid)).toBeUndefined()
+  })
+
+  test('a suspended organisation: its objects write nothing, as its members, and go on when it is open again', async () => {
+    const closed = await world.organisation()
+    const theirs = await world.namespace(closed)
+    const spec = { parentRef: { uid: closed.group } }
+    await world.put('group', theirs, 'early', spec)
+    const uid = uidOf(await world.until('group', theirs, 'early', 'InSync'))
+    await suspend(world.server, closed.group)
+    await world.put('group', theirs, 'early', { ...spec, description: 'changed' })
+    await world.put('group', theirs, 'late', spec)
+    const [early, late] = await Promise.all(['early', 'late'].map((name) => world.until('group', theirs, name, 'OrganizationSuspended')))
+    expect(early?.status?.uid).toBe(uid)
+    expect(late?.status?.uid).toBeUndefined()
+    await world.api.delete(objectTypes.group, { namespace: theirs, name: 'early' }, {}, signal)
+    await vi.waitFor(async () => expect((await world.object('group', theirs, 'early')).status?.observedGeneration).toBe(3), patience)
+    expect(world.record('Group', uid)).toMatchObject({ message: { description: '' } })
+    expect(world.server.running.engine.replica.snapshot.table('Group').child(closed.group, 'late')).toBeUndefined()
+    await reinstate(world.server, closed.group)
+    // Sooner than by itself.
+    for (const name of ['early', 'late'])
+      await world.api.patch(objectTypes.group, { namespace: theirs, name }, { metadata: { labels: { again: 'yes' } } }, signal)
+    await world.gone('group', theirs, 'early')
+    expect(world.record('Group', uid)).toBeUndefined()
+    await world.until('group', theirs, 'late', 'InSync')
   })
 
   test('references: what is named comes later, goes, and comes again as another record', async () => {

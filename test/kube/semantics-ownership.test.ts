@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
 import { uidAnnotation, type PlatformObject } from '../../src/kube/platform-object.ts'
 import { objectTypes } from '../../src/kube/port/object-types.ts'
-import { freshName, ok, roleUid, type Organisation } from '../harness/test-server.ts'
+import { freshName, makeMember, ok, roleUid, type Organisation } from '../harness/test-server.ts'
 import { describeOnStores } from '../parts/require-part.ts'
 import { clusterId, patience, startControllerWorld, uidOf, type ControllerWorld, type TestType } from './controller-world.ts'
 
@@ -113,6 +113,39 @@ describeOnStores('whose a record is', (store) => {
         [...world.server.running.engine.replica.snapshot.table('RoleBinding').matching('role', roleUid('viewer'))].filter(({ managedBy }) => managedBy !== ''),
       ).toEqual([])
     })
+  })
+
+  test('the last owner of an organisation stays, whatever the grant says by now: the binding goes once there is another one', async () => {
+    const { group, owner } = await world.organisation()
+    const namespace = await world.namespace({ group }, { allowAdoption: true, maxRole: { builtIn: 'owner' } })
+    const spec = { parentRef: { uid: group }, identityRef: { uid: owner }, roleRef: { builtIn: 'owner' }, adoptionPolicy: 'ByName' }
+    await world.put('roleBinding', namespace, 'owner', spec)
+    const uid = uidOf(await world.until('roleBinding', namespace, 'owner', 'InSync'))
+    await world.api.patch(objectTypes.grant, { name: namespace }, { spec: { maxRole: { builtIn: 'viewer' } } }, signal)
+    await world.until('roleBinding', namespace, 'owner', 'DeletionBlocked')
+    expect(world.record('RoleBinding', uid)).toBeDefined()
+    await makeMember(world.server, group, { role: 'owner' })
+    await world.until('roleBinding', namespace, 'owner', 'ExceedsGrant')
+    expect(world.record('RoleBinding', uid)).toBeUndefined()
+  })
+
+  test('roles and identities of a group above the grant look like missing ones', async () => {
+    const { token, group } = organisation
+    const team = await byApi(freshName('team'))
+    const role = { name: freshName('role'), capabilities: ['CAP_IAM_GROUPS_LIST', 'CAP_IAM_GROUPS_DELETE'] }
+    const above = String(ok(await world.server.rest.call('CreateRole', { parent: group, role }, { token }))['uid'])
+    const namespace = await world.namespace(organisation, { groupUid: team, maxRole: { builtIn: 'viewer' } })
+    await world.put('identity', namespace, 'i', { parentRef: { uid: team }, serviceAccountRef: { name: 'deployer' } })
+    await world.until('identity', namespace, 'i', 'InSync')
+    const said = async (name: string, refs: Readonly<Record<string, unknown>>): Promise<unknown> => {
+      await world.put('roleBinding', namespace, name, { parentRef: { uid: team }, identityRef: { name: 'i' }, roleRef: { builtIn: 'viewer' }, ...refs })
+      const { status } = await world.until('roleBinding', namespace, name, 'Invalid')
+      return status?.conditions?.map(({ type, reason, message }) => ({ type, reason, message }))
+    }
+    expect(await said('role-above', { roleRef: { uid: above } })).toEqual(await said('role-missing', { roleRef: { uid: `${group}/${'0'.repeat(16)}` } }))
+    const identities = [organisation.owner, `${group}/${'0'.repeat(16)}`]
+    const [there, missing] = await Promise.all(identities.map((uid, at) => said(`identity-${at}`, { identityRef: { uid } })))
+    expect(there).toEqual(missing)
   })
 
   test('a grant that is bounded by a role of its own follows that role', async () => {

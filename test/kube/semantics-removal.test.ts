@@ -1,11 +1,20 @@
+import { execFile } from 'node:child_process'
+import { readFileSync } from 'node:fs'
+import { dirname, delimiter } from 'node:path'
+import { promisify } from 'node:util'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { uidAnnotation } from '../../src/kube/platform-object.ts'
 import { objectTypes } from '../../src/kube/port/object-types.ts'
 import { ok, type Organisation } from '../harness/test-server.ts'
-import { describeWithPart } from '../parts/require-part.ts'
+import { describeWithPart, requirePart } from '../parts/require-part.ts'
 import { patience, startControllerWorld, uidOf, type ControllerWorld } from './controller-world.ts'
+import { definitions } from './definitions.ts'
 
 const signal = AbortSignal.timeout(900_000)
+/** The commands under "Remove everything", in their order. */
+const removing = [...(/\n## Remove everything\n(.*?)\n## /s.exec(readFileSync('docs/operations.md', 'utf8'))?.[1] ?? '').matchAll(/```sh\n(.*?)```/gs)].map(
+  (match) => match[1] ?? '',
+)
 const goingPatience = { timeout: 100_000, interval: 100 }
 
 describeWithPart('kube-controller-manager', 'what goes with a namespace, a grant or a definition', () => {
@@ -86,5 +95,37 @@ describeWithPart('kube-controller-manager', 'what goes with a namespace, a grant
       patience,
     )
     expect(uidOf(await world.until('group', namespace, 'kept', 'InSync'))).toBe(uid)
+  }, 240_000)
+
+  /** Runs a command of a page as administrator of the cluster. */
+  async function sh(command: string): Promise<void> {
+    const env = { ...process.env, KUBECONFIG: world.objects.kube.kubeconfigFile, PATH: [dirname(requirePart('kubectl')), process.env['PATH']].join(delimiter) }
+    await promisify(execFile)('sh', ['-euc', command], { env })
+  }
+  const [deleteDefinitions = '', , takeFinalizersOff = ''] = removing
+
+  test('the controller is gone already: the namespace hangs until its finalizers are taken off as docs/operations.md says; records keep their owner', async () => {
+    const namespace = await world.namespace(organisation)
+    const records = await family(namespace, namespace)
+    await world.stopControllers()
+    await world.api.delete(objectTypes.namespace, { name: namespace }, {}, signal)
+    await vi.waitFor(async () => expect((await world.object('group', namespace, `${namespace}-outer`)).metadata.deletionTimestamp).toBeDefined(), patience)
+    await sh(takeFinalizersOff)
+    await gone(namespace)
+    expect(owners(records)).toEqual(['outer', 'inner', 'someone', 'binding'].map((name) => `cluster-1/${namespace}/${namespace}-${name}`))
+    world.startController()
+  }, 120_000)
+
+  test('all definitions are deleted while a controller runs, as docs/operations.md says: that ends, and records stay', async () => {
+    expect([...deleteDefinitions.matchAll(/[a-z]+\.taproot\.dev/g)].map(([name]) => name).toSorted()).toEqual(
+      [...definitions.values()].map(({ metadata }) => metadata.name).toSorted(),
+    )
+    const namespace = await world.namespace(organisation, { onNamespaceDelete: 'Delete' })
+    const records = await family(namespace, namespace)
+    await sh(deleteDefinitions)
+    expect(owners(records)).toEqual(records.map(() => ''))
+    await world.stopControllers()
+    await world.api.delete(objectTypes.namespace, { name: namespace }, {}, signal)
+    await gone(namespace)
   }, 240_000)
 })

@@ -3,6 +3,7 @@ import type { RecordKind } from '../object-kinds.ts'
 import type { KubeObject, ObjectRef } from '../port/kube-api.ts'
 import type { PlatformStatus } from '../platform-object.ts'
 import { isMirror, keyText, parseKey, rowOf, type World } from '../world.ts'
+import { ownsRecord } from '../up/references.ts'
 import { decidedOf, mirrorOf, mirrorStatus, type MirrorObject } from './mirror-object.ts'
 import { decidesOthers, MirroredRows, mirroredKinds } from './mirrored-rows.ts'
 
@@ -72,8 +73,7 @@ export function createMirror(world: World, onLeft: (left: number) => void): Mirr
     if (rows.left > 0) world.services.log.warn('records are not mirrored: there are more than kubernetes.mirror.limit', { left: rows.left })
     for (const { kind, name } of rows.names()) yield keyText({ kind, namespace, name })
     for (const kind of mirroredKinds) {
-      for (const object of world.objects[kind].byNamespace(namespace))
-        if (isMirror(world, object)) yield keyText({ kind, namespace, name: object.metadata.name })
+      for (const object of world.objects[kind].byNamespace(namespace)) if (isMirror(object)) yield keyText({ kind, namespace, name: object.metadata.name })
     }
   }
   return {
@@ -83,8 +83,9 @@ export function createMirror(world: World, onLeft: (left: number) => void): Mirr
       const { kind, name } = parseKey(key)
       const place: Place = { world, kind, ref: { namespace, name }, signal }
       const cached = world.objects[kind].get(place.ref)
-      // Somebody's own object under this name is left alone, and comes first.
-      if (cached !== undefined && !isMirror(world, cached)) return undefined
+      // Somebody's own object under this name is left alone, and comes first; also one that has a record and the label of a mirror, or is gone and left its record.
+      if (cached !== undefined && !isMirror(cached)) return undefined
+      if (ownsRecord(world.services.replica.snapshot, world.cluster, { kind, namespace, name })) return undefined
       const uid = rows.uidOf(kind, name)
       if (uid !== undefined) await show(place, uid, cached?.metadata.deletionTimestamp === undefined ? cached : undefined)
       else if (cached !== undefined) await remove(place, cached)

@@ -33,7 +33,7 @@ export class MirroredRows {
     this.#world = world
   }
 
-  /** How many records are not shown for want of room. */
+  /** How many records were not shown for want of room when all were last looked at. */
   get left(): number {
     return this.#left
   }
@@ -52,7 +52,7 @@ export class MirroredRows {
     const { snapshot } = this.#world.services.replica
     for (const kind of mirroredKinds) {
       const table = snapshot.table(kind)
-      for (const row of table.byUid.items(0, table.size)) this.#add(kind, row)
+      for (const row of table.byUid.items(0, table.size)) if (!this.#add(kind, row)) this.#left += 1
     }
   }
 
@@ -75,15 +75,14 @@ export class MirroredRows {
     for (const [kind, names] of this.#uids) for (const name of names.keys()) yield { kind, name }
   }
 
-  #add(kind: RecordKind, row: Row): void {
-    if (!isShown(this.#world, row)) return
-    if (this.size >= this.#world.mirror.limit) {
-      this.#left += 1
-      return
-    }
+  /** False where it is to be shown and there is no room. */
+  #add(kind: RecordKind, row: Row): boolean {
+    if (!isShown(this.#world, row)) return true
+    if (this.size >= this.#world.mirror.limit) return false
     const names = this.#uids.get(kind) ?? new Map<string, string>()
     names.set(mirrorName(rowOf(kind), row.uid), row.uid)
     this.#uids.set(kind, names)
+    return true
   }
 }
 

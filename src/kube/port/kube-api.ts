@@ -106,10 +106,10 @@ export interface KubeApi {
   replace(type: ObjectType, draft: ObjectDraft, signal: AbortSignal): Promise<KubeObject>
   /**
    * Server-side apply of the fields in `draft`, forced, as field manager `taproot-controller`. Makes the object where it is not there, unless `draft` has a
-   * `metadata.uid` (then `conflict`) or `status` is what is applied (then `not_found`).
+   * `metadata.uid` (then `conflict`; and `invalid` where another object has the name by now) or `status` is what is applied (then `not_found`).
    */
   apply(type: ObjectType, draft: ObjectDraft, options: { readonly subresource?: 'status' }, signal: AbortSignal): Promise<KubeObject>
-  /** JSON merge patch; `metadata.resourceVersion` in it makes it conditional. */
+  /** JSON merge patch; `metadata.resourceVersion` in it makes it conditional, and so does `metadata.uid` (`invalid` where another object has the name by now). */
   patch(type: ObjectType, ref: ObjectRef, patch: Readonly<Record<string, unknown>>, signal: AbortSignal): Promise<KubeObject>
   /** Deletes; returns where it is gone already. With `uid` only that very object. */
   delete(type: ObjectType, ref: ObjectRef, options: { readonly uid?: string }, signal: AbortSignal): Promise<void>

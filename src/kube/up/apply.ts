@@ -1,13 +1,16 @@
 import { isDeepStrictEqual } from 'node:util'
 import { DomainError } from '../../core/errors.ts'
 import { randomHex } from '../../core/runtime.ts'
+import { isUid } from '../../core/uid.ts'
+import { assertNotSuspended } from '../../resources/authorize.ts'
 import { createManaged, deleteManaged, releaseManaged, updateManaged, type ObjectCaller } from '../../resources/managed-records.ts'
+import type { Authority } from '../grants.ts'
 import type { ObjectKind } from '../object-kinds.ts'
 import { finalizer, uidAnnotation, type PlatformObject } from '../platform-object.ts'
 import { KubeError, type KubeObject } from '../port/kube-api.ts'
-import { clusterIdentity, type World } from '../world.ts'
+import { clusterIdentity, isMirror, type World } from '../world.ts'
 import { auditRecord } from './audit.ts'
-import type { Facts, RecordFacts } from './facts.ts'
+import { recordFacts, type Facts, type RecordFacts } from './facts.ts'
 import { authorityAt } from './authority.ts'
 import type { Plan, RecordStep } from './plan.ts'
 import { statusOf } from './status.ts'
@@ -18,6 +21,8 @@ export interface Application {
   readonly world: World
   readonly row: ObjectKind
   readonly facts: Facts
+  /** Whether this controller leads now: no other one writes. */
+  readonly leads: () => boolean
   readonly signal: AbortSignal
 }
 
@@ -36,14 +41,29 @@ interface StepOutcome {
   readonly refused?: Verdict
 }
 
-function callerAt({ world, row, facts, signal }: Application, place: string): ObjectCaller {
+/** Throws where another controller may lead by now: this process may have been suspended since it began. */
+function assertLeads({ leads }: Application): void {
+  if (!leads()) throw new Error('the leadership was lost before the record was written')
+}
+
+/** Throws code 7 where the organisation is suspended, as for its members. What no grant allows any more is taken away there, too. */
+function assertOpen({ world, facts }: Application, authority: Authority, uid: string): void {
+  if (facts.exceedingNow.length === 0 && isUid(uid)) assertNotSuspended(world.services.replica.snapshot, authority.reach, uid)
+}
+
+/** The object as one that writes a record: at `place`, where its grants are looked at, the one that has `uid` or lies in it. */
+function callerAt(application: Application, place: string, uid = place): ObjectCaller {
+  const { world, row, facts, signal } = application
   const source = { row, object: facts.object }
   return {
     managedBy: facts.managedBy,
     identity: clusterIdentity(world.cluster),
     reach: () => authorityAt(world, source, place).reach,
     authorize: () => {
-      if (!authorityAt(world, source, place).granted) throw new DomainError(7, 'no grant lets this namespace own this record')
+      assertLeads(application)
+      const authority = authorityAt(world, source, place)
+      if (!authority.granted) throw new DomainError(7, 'no grant lets this namespace own this record')
+      assertOpen(application, authority, uid)
     },
     requestId: `kube-${randomHex(world.services.random, 8)}`,
     signal,
@@ -52,8 +72,7 @@ function callerAt({ world, row, facts, signal }: Application, place: string): Ob
 
 function recordNow({ world, row }: Application, uid: string | undefined): RecordFacts | undefined {
   const found = uid === undefined ? undefined : world.services.replica.snapshot.get(row.record, uid)
-  // Parents of rows are uids or the root.
-  return found === undefined ? undefined : { uid: found.uid, parent: found.parent, managedBy: found.managedBy, etag: found.etag }
+  return found === undefined ? undefined : recordFacts(found)
 }
 
 async function takeStep(application: Application, step: RecordStep): Promise<StepOutcome> {
@@ -69,15 +88,21 @@ async function takeStep(application: Application, step: RecordStep): Promise<Ste
     case 'update': {
       const { record, paths } = step.desired
       const place = facts.references.found ? facts.references.parent : '/'
-      const { written } = await updateManaged(world.services, callerAt(application, place), { kind, uid: step.uid, record, paths, adopts: step.adopts })
+      const { written } = await updateManaged(world.services, callerAt(application, place, step.uid), {
+        kind,
+        uid: step.uid,
+        record,
+        paths,
+        adopts: step.adopts,
+      })
       return { record: recordNow(application, step.uid), written }
     }
     case 'delete':
-      await deleteManaged(world.services, callerAt(application, facts.own?.parent ?? '/'), { kind, uid: step.uid })
+      await deleteManaged(world.services, callerAt(application, facts.own?.parent ?? '/', step.uid), { kind, uid: step.uid })
       return { record: undefined, written: true }
     case 'release':
       // Nothing is gained by it: it needs no grant.
-      await releaseManaged(world.services, { ...callerAt(application, '/'), authorize: () => undefined }, { kind, uid: step.uid })
+      await releaseManaged(world.services, { ...callerAt(application, '/'), authorize: () => assertLeads(application) }, { kind, uid: step.uid })
       return { record: undefined, written: true }
   }
 }
@@ -104,16 +129,16 @@ async function tryStep(application: Application, step: RecordStep): Promise<Step
   }
 }
 
-/** Changes finalizers or annotations of the object as it was read; undefined where it is gone. Rejects with KubeError `conflict` where it has changed since. */
+/** Changes metadata of that very object: where `metadata` has a resource version, only as it was read. Undefined where it is gone; rejects with KubeError where it has changed, or another has its name. */
 async function patchMetadata(
   { world, row, signal }: Application,
   object: KubeObject,
   metadata: Readonly<Record<string, unknown>>,
 ): Promise<KubeObject | undefined> {
-  const { namespace, name, resourceVersion } = object.metadata
+  const { namespace, name, uid } = object.metadata
   try {
     const ref = namespace === undefined ? { name } : { namespace, name }
-    const patched = await world.api.patch(row.type, ref, { metadata: { resourceVersion, ...metadata } }, signal)
+    const patched = await world.api.patch(row.type, ref, { metadata: { uid, ...metadata } }, signal)
     world.objects[row.record].observe(patched)
     return patched
   } catch (error) {
@@ -127,16 +152,31 @@ function needsTheVeryObject(step: RecordStep): boolean {
   return step.do === 'create' || step.do === 'delete' || step.do === 'release' || (step.do === 'update' && step.adopts)
 }
 
+/** What of an object decides about its record. Its labels, status and other annotations may change all the time. */
+function deciding(object: KubeObject): unknown {
+  const { uid, generation, deletionTimestamp, annotations } = object.metadata
+  return [uid, generation, deletionTimestamp, annotations?.[uidAnnotation], isMirror(object)]
+}
+
+/** Puts the finalizer on that very object, whoever else writes to it meanwhile. */
+async function putFinalizer({ world, row, signal }: Application, object: KubeObject): Promise<KubeObject> {
+  const { namespace, name, uid } = object.metadata
+  const metadata = { ...(namespace !== undefined && { namespace }), name, uid, finalizers: [finalizer] }
+  const kept = await world.api.apply(row.type, { metadata }, {}, signal)
+  world.objects[row.record].observe(kept)
+  if (!isDeepStrictEqual(deciding(kept), deciding(object))) throw new KubeError('conflict', 'the object has changed since it was read')
+  return kept
+}
+
 /**
  * Puts the finalizer on where it is wanted, and makes sure that the object is at the API server as it was read where that matters: a patch that changes nothing tells.
- * Undefined where the object is gone; rejects with KubeError `conflict` where it has changed.
+ * Undefined where the object is gone; rejects with KubeError where it has changed, or another has its name.
  */
 async function hold(application: Application, { finalizer: wanted, record }: Plan): Promise<KubeObject | undefined> {
   const { object } = application.facts
-  const held = object.metadata.finalizers ?? []
-  const isMissing = wanted === 'hold' && !held.includes(finalizer)
-  if (!isMissing && !needsTheVeryObject(record)) return object
-  return patchMetadata(application, object, { finalizers: isMissing ? [...held, finalizer] : held })
+  const { finalizers = [], resourceVersion } = object.metadata
+  if (wanted === 'hold' && !finalizers.includes(finalizer)) return putFinalizer(application, object)
+  return needsTheVeryObject(record) ? patchMetadata(application, object, { resourceVersion, finalizers }) : object
 }
 
 /** The annotation as planned. */
@@ -147,12 +187,16 @@ async function carry(
 ): Promise<KubeObject | undefined> {
   const carried = object.metadata.annotations?.[uidAnnotation]
   const wanted = plan.carries === 'forget' ? undefined : plan.carries === 'record' ? (record?.uid ?? carried) : carried
-  return wanted === carried ? object : patchMetadata(application, object, { annotations: { [uidAnnotation]: wanted ?? null } })
+  if (wanted === carried) return object
+  // What is forgotten is what was read; what is carried is so whatever stands there by now.
+  const asRead = wanted === undefined ? { resourceVersion: object.metadata.resourceVersion } : {}
+  return patchMetadata(application, object, { ...asRead, annotations: { [uidAnnotation]: wanted ?? null } })
 }
 
 async function letGo(application: Application, object: KubeObject): Promise<void> {
-  const held = object.metadata.finalizers ?? []
-  if (held.includes(finalizer)) await patchMetadata(application, object, { finalizers: held.filter((other) => other !== finalizer) })
+  const { finalizers = [], resourceVersion } = object.metadata
+  if (finalizers.includes(finalizer))
+    await patchMetadata(application, object, { resourceVersion, finalizers: finalizers.filter((other) => other !== finalizer) })
 }
 
 async function report(application: Application, object: KubeObject, source: { verdict: Verdict; outcome: StepOutcome; forgets: boolean }): Promise<void> {

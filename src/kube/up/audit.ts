@@ -1,3 +1,4 @@
+import { writeAuditLine } from '../../core/audit-line.ts'
 import type { DomainError } from '../../core/errors.ts'
 import type { Log } from '../../core/log.ts'
 import { clusterIdentity, type Cluster } from '../world.ts'
@@ -17,8 +18,7 @@ export interface WrittenRecord {
 
 /** Writes the audit line of a record that an object writes, as the API does for its callers. */
 export function auditRecord(log: Log, { cluster, kind, step, managedBy, uid, error }: WrittenRecord): void {
-  log.info('audit', {
-    audit: true,
+  writeAuditLine(log, {
     outcome: error === undefined ? 'done' : error.code === 7 ? 'denied' : 'failed',
     method: `kubernetes/${step}${kind}`,
     transport: 'kubernetes',

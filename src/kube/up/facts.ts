@@ -1,5 +1,6 @@
 import type { Uid } from '../../core/uid.ts'
 import type { Authority } from '../grants.ts'
+import type { Row } from '../../snapshot/row.ts'
 import type { PlatformObject } from '../platform-object.ts'
 import type { Desired } from './desired.ts'
 
@@ -15,6 +16,12 @@ export interface RecordFacts {
   /** Empty where the API owns it. */
   readonly managedBy: string
   readonly etag: string
+}
+
+/** The facts of a record that is there. */
+export function recordFacts(row: Row): RecordFacts {
+  // Rows are kept under uids, and their parents are uids or the root.
+  return { uid: row.uid, parent: row.parent, managedBy: row.managedBy, etag: row.etag }
 }
 
 /** What becomes of an object's surroundings: looked up at the API server itself, only for objects that are being deleted. */

@@ -1,20 +1,20 @@
 import { emptySet, fromEnumNumbers, type CapabilitySet } from '../../core/capability.ts'
 import { DomainError } from '../../core/errors.ts'
-import { isUid, isWithin, rootParent, type Uid } from '../../core/uid.ts'
-import { roleCapabilities } from '../../authz/grants-index.ts'
+import { isUid, type Uid } from '../../core/uid.ts'
 import { RoleSchema } from '../../gen/taproot/iam/v2/roles_pb.ts'
+import { bindableBy, bindableRole, noSuchRole } from '../../resources/iam/role-bindings.ts'
 import { managedByText } from '../../resources/ownership.ts'
 import { isMessage } from '@bufbuild/protobuf'
 import type { Row } from '../../snapshot/row.ts'
 import type { Snapshot } from '../../snapshot/snapshot.ts'
-import { exceeding } from '../grants.ts'
 import type { ObjectKind } from '../object-kinds.ts'
 import { uidAnnotation, type PlatformObject } from '../platform-object.ts'
 import { objectTypes } from '../port/object-types.ts'
 import type { World } from '../world.ts'
 import { authorityAt } from './authority.ts'
 import { desiredOf, type Desired } from './desired.ts'
-import type { Facts, RecordFacts, ResolvedReferences, Surroundings } from './facts.ts'
+import { exceedingAt, givenBy, givenNow } from './excess.ts'
+import { recordFacts, type Facts, type RecordFacts, type ResolvedReferences, type Surroundings } from './facts.ts'
 import { ownedUid, resolveReferences } from './references.ts'
 import { olderRival } from './rivals.ts'
 
@@ -22,11 +22,6 @@ import { olderRival } from './rivals.ts'
 interface Source {
   readonly row: ObjectKind
   readonly object: PlatformObject
-}
-
-function factsOf(row: Row): RecordFacts {
-  // Rows are kept under uids, and their parents are uids or the root.
-  return { uid: row.uid, parent: row.parent, managedBy: row.managedBy, etag: row.etag }
 }
 
 function desiredFor(world: World, { row, object }: Source, references: ResolvedReferences): Facts['desired'] {
@@ -40,40 +35,30 @@ function desiredFor(world: World, { row, object }: Source, references: ResolvedR
   }
 }
 
-/** The role that a binding would give; none where that can't be bound there, of which nothing is told. */
-function bindableRole(snapshot: Snapshot, references: ResolvedReferences): Row | undefined {
-  const role = references.found ? snapshot.get('Role', references.role ?? '') : undefined
-  const isBindable = role !== undefined && references.found && (role.parent === rootParent || isWithin(references.parent, role.parent))
-  return isBindable ? role : undefined
+/** Where a binding's role is looked for: with what the namespace may reach there, and what the object's record has already. */
+interface RoleSight {
+  readonly authority: Facts['authority']
+  readonly own: Row | undefined
 }
 
-/** What a role lets somebody do; nothing where there is none. */
-function givenBy(role: Row | undefined): CapabilitySet {
-  return role === undefined ? emptySet : roleCapabilities(role)
-}
-
-/** What the record of a binding lets somebody do as it is, whatever its object says by now. */
-function givenNow(snapshot: Snapshot, { row }: Source, own: Row | undefined): CapabilitySet {
-  if (own === undefined || row.record !== 'RoleBinding') return emptySet
-  return givenBy(snapshot.get('Role', snapshot.table('RoleBinding').valueOf(own, 'role') ?? ''))
+/** The role that a binding would give; none where that can't be bound there, or is out of the grants' reach, of which nothing is told. */
+function roleOf(snapshot: Snapshot, references: ResolvedReferences, { authority, own }: RoleSight): Row | undefined {
+  if (!references.found || references.role === undefined) return undefined
+  const { role, parent } = references
+  const isHeld = own?.kind === 'RoleBinding' && snapshot.table('RoleBinding').valueOf(own, 'role') === role
+  return isHeld ? bindableRole(snapshot, role, parent) : bindableBy({ snapshot, reach: authority.reach }, role, parent)
 }
 
 /** What the record would let somebody do. */
-function conferredBy(
-  snapshot: Snapshot,
-  { row }: Source,
-  { references, desired }: { references: ResolvedReferences; desired: Facts['desired'] },
-): CapabilitySet {
-  if (row.record === 'RoleBinding') return givenBy(bindableRole(snapshot, references))
+function conferredBy({ row }: Source, role: Row | undefined, desired: Facts['desired']): CapabilitySet {
+  if (row.record === 'RoleBinding') return givenBy(role)
   if ('invalid' in desired || !isMessage(desired.record, RoleSchema)) return emptySet
   return fromEnumNumbers(desired.record.capabilities)
 }
 
 /** What the object wants, but for a binding of a role that can't be bound there. */
-function wantedOf(world: World, source: Source, references: ResolvedReferences): Facts['desired'] {
-  const isBinding = source.row.record === 'RoleBinding' && references.found
-  if (isBinding && bindableRole(world.services.replica.snapshot, references) === undefined)
-    return { invalid: DomainError.invalid('role_uid', 'is no role that can be bound here').message }
+function wantedOf(world: World, source: Source, { references, role }: { references: ResolvedReferences; role: Row | undefined }): Facts['desired'] {
+  if (source.row.record === 'RoleBinding' && references.found && role === undefined) return { invalid: DomainError.invalid('role_uid', noSuchRole).message }
   return desiredFor(world, source, references)
 }
 
@@ -110,7 +95,7 @@ function carriedBy(snapshot: Snapshot, { row, object }: Source, place: string): 
   const uid = object.metadata.annotations?.[uidAnnotation]
   if (uid === undefined) return undefined
   const found = isUid(uid) ? snapshot.get(row.record, uid) : undefined
-  return { uid, record: found?.parent === place ? factsOf(found) : undefined }
+  return { uid, record: found?.parent === place ? recordFacts(found) : undefined }
 }
 
 /** The record that the object would have to share its name with, or could take over. */
@@ -123,13 +108,7 @@ function takenBy(
   // Identities may have the same name: only who asks for it means another one.
   if (row.record === 'Identity' && object.spec.adoptionPolicy !== 'ByName') return undefined
   const found = namesakeOf(snapshot, row, { ...at, desired: at.desired })
-  return found === undefined ? undefined : factsOf(found)
-}
-
-/** What of `conferred` the namespace may not give at `place`, where the record is or would be; nothing where it has no grant there, which is another matter. */
-function exceedingAt({ world, source }: { world: World; source: Source }, place: string, conferred: CapabilitySet): readonly string[] {
-  const authority = authorityAt(world, source, place)
-  return authority.granted ? exceeding(authority, place, conferred) : []
+  return found === undefined ? undefined : recordFacts(found)
 }
 
 /** Where the object's record is, or is to be. */
@@ -152,7 +131,9 @@ export async function gather(world: World, source: Source, signal: AbortSignal):
   const references = resolveReferences(snapshot, world.cluster, source)
   const place = placeOf(source, own, references)
   const authority = authorityAt(world, source, place)
-  const desired = wantedOf(world, source, references)
+  const within = own === undefined || own.parent === place ? { place, authority } : { place: own.parent, authority: authorityAt(world, source, own.parent) }
+  const role = roleOf(snapshot, references, { authority, own })
+  const desired = wantedOf(world, source, { references, role })
   const carried = carriedBy(snapshot, source, place)
   const isFree = own === undefined && authority.granted
   const namesake = isFree ? takenBy(snapshot, source, { parent: place, desired, references }) : undefined
@@ -160,12 +141,12 @@ export async function gather(world: World, source: Source, signal: AbortSignal):
   return {
     object,
     managedBy,
-    own: own && factsOf(own),
+    own: own && recordFacts(own),
     carried,
     references: assertThere(snapshot, { references, object, authority }),
     authority,
-    exceeding: exceedingAt({ world, source }, own?.parent ?? place, conferredBy(snapshot, source, { references, desired })),
-    exceedingNow: exceedingAt({ world, source }, own?.parent ?? place, givenNow(snapshot, source, own)),
+    exceeding: exceedingAt(within, conferredBy(source, role, desired)),
+    exceedingNow: own === undefined || row.record !== 'RoleBinding' ? [] : exceedingAt(within, givenNow(snapshot, own)),
     namesake,
     rival: isFirst ? olderRival(world, source, references) : undefined,
     desired,

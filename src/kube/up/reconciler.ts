@@ -1,23 +1,29 @@
-import { parentOf, trustedUid } from '../../core/uid.ts'
+import { isUid, parentOf, trustedUid } from '../../core/uid.ts'
+import { makesOwner, ownerBindings } from '../../resources/grant-rules.ts'
 import { parseManagedBy } from '../../resources/ownership.ts'
 import type { Row } from '../../snapshot/row.ts'
 import type { RecordKind } from '../object-kinds.ts'
-import { finalizer, originLabel, type GrantSpec } from '../platform-object.ts'
+import { finalizer, type GrantSpec } from '../platform-object.ts'
 import type { KubeObject } from '../port/kube-api.ts'
 import type { WorkResult } from '../runtime/work-queue.ts'
-import { asPlatformObject, keyText, parseKey, recordKinds, rowOf, type ObjectKey, type World } from '../world.ts'
+import { asPlatformObject, isMirror, keyText, parseKey, recordKinds, rowOf, type ObjectKey, type World } from '../world.ts'
+import { abandonedOwners, removeExcess } from './abandoned.ts'
 import { applyPlan, type Applied } from './apply.ts'
 import { Dependents } from './dependents.ts'
 import type { Facts } from './facts.ts'
 import { gather } from './gather.ts'
 import { Obstacles } from './obstacles.ts'
 import { planObject } from './plan.ts'
+import { ownsRecord } from './references.ts'
+import type { Verdict } from './verdict.ts'
 
 /** How soon what waits for something is looked at again, in milliseconds, should nothing tell of it before. */
 const againAfterMs = 30_000
 
 /** Told how objects were dealt with, for the metrics. */
 export interface ReconcileObserver {
+  /** Records whose object is not there, each time that all are looked at. */
+  abandoned(count: number): void
   reconciled(kind: RecordKind, applied: Applied): void
 }
 
@@ -27,41 +33,69 @@ export interface Reconciler {
   reconcile(key: string, signal: AbortSignal): Promise<WorkResult | undefined>
   /** Calls `add` with the key of each object that something happened to, until the returned function is called. */
   watch(add: (key: string) => void): () => void
-  /** The keys of all objects. */
+  /** The keys of all objects, and of those that are not there but own a binding. Tells of records whose object is not there. */
   keys(): Iterable<string>
 }
 
-/** True for an object that shows a record, also one that was left where no mirrors are kept any more. One that holds our finalizer is let go all the same. */
-function saysNothing({ metadata }: KubeObject): boolean {
-  const isHeld = metadata.deletionTimestamp !== undefined && metadata.finalizers?.includes(finalizer) === true
-  return metadata.labels?.[originLabel] === 'api' && !isHeld
+/** True for an object that nothing follows from. One that has a record is looked at whatever it shows: a label lets nothing out of its grants. One that is going and holds our finalizer is let go. */
+function saysNothing({ services, cluster }: World, key: ObjectKey, object: KubeObject): boolean {
+  if (!isMirror(object)) return false
+  const { deletionTimestamp, finalizers } = object.metadata
+  const isHeld = deletionTimestamp !== undefined && finalizers?.includes(finalizer) === true
+  return !isHeld && !ownsRecord(services.replica.snapshot, cluster, key)
 }
 
-/** Builds the reconciler of a world whose caches are synced. */
-export function createReconciler(world: World, observer: ReconcileObserver): Reconciler {
+function isInConflict(verdict: Verdict | undefined): boolean {
+  return verdict?.also.includes('InConflict') === true
+}
+
+/** Builds the reconciler of a world whose caches are synced. `leads` is asked right before each record is written. */
+export function createReconciler(world: World, observer: ReconcileObserver, leads: () => boolean): Reconciler {
   const links = { dependents: new Dependents(), obstacles: new Obstacles() }
   function* keys(): Generator<string> {
     for (const kind of recordKinds) for (const object of world.objects[kind].list()) yield keyOf(kind, object)
+    yield* abandonedOwners(world, { kinds: ['RoleBinding'] })
   }
   return {
-    keys,
+    keys() {
+      tellAbandoned(world, observer)
+      return keys()
+    },
     watch: (add) => watchWorld(world, links, { add, keys }),
     async reconcile(key, signal) {
-      const { kind, namespace, name } = parseKey(key)
-      const cached = world.objects[kind].get({ namespace, name })
+      const parsed = parseKey(key)
+      const { kind } = parsed
+      const cached = world.objects[kind].get(parsed)
       links.obstacles.set(key, undefined)
-      if (cached === undefined || saysNothing(cached)) return undefined
+      if (cached === undefined) {
+        const removed = await removeExcess(world, parsed, { leads, signal })
+        if (removed !== undefined) observer.reconciled(kind, removed)
+        return undefined
+      }
+      if (saysNothing(world, parsed, cached)) return undefined
       const row = rowOf(kind)
       const facts = await gather(world, { row, object: asPlatformObject(cached) }, signal)
-      const applied = await applyPlan({ world, row, facts, signal }, planObject(facts))
-      observer.reconciled(kind, applied)
-      const { also = [] } = applied.verdict ?? {}
-      const obstacle = also.includes('InConflict') ? obstacleOf(facts) : undefined
+      const plan = planObject(facts)
+      const obstacle = isInConflict(plan.verdict) ? obstacleOf(facts) : undefined
+      // Before anything is waited for: what clears the way meanwhile is told.
       links.obstacles.set(key, obstacle)
-      const isBlind = also.includes('InConflict') && obstacle === undefined
-      return isBlind || also.includes('Reconciling') ? { againAfterMs } : undefined
+      const applied = await applyPlan({ world, row, facts, leads, signal }, plan)
+      observer.reconciled(kind, applied)
+      const { verdict } = applied
+      const isBlind = isInConflict(verdict) && obstacle === undefined
+      return isBlind || verdict?.also.includes('Reconciling') === true ? { againAfterMs } : undefined
     },
   }
+}
+
+/** How many objects a log line names. */
+const namedAtOnce = 20
+
+function tellAbandoned(world: World, observer: ReconcileObserver): void {
+  const owners = [...abandonedOwners(world)]
+  observer.abandoned(owners.length)
+  if (owners.length > 0)
+    world.services.log.warn('records whose Kubernetes object is not there', { count: owners.length, objects: owners.slice(0, namedAtOnce) })
 }
 
 /** The record that an object in conflict is in conflict with. */
@@ -112,7 +146,9 @@ function watchWorld(world: World, links: Links, told: Told): () => void {
 /** A namespace's labels may have changed, which grants look at. */
 function addNamespace(world: World, { add }: Told, namespace: KubeObject | undefined): void {
   if (namespace === undefined) return
-  for (const kind of recordKinds) for (const object of world.objects[kind].byNamespace(namespace.metadata.name)) add(keyOf(kind, object))
+  const { name } = namespace.metadata
+  for (const kind of recordKinds) for (const object of world.objects[kind].byNamespace(name)) add(keyOf(kind, object))
+  for (const key of abandonedOwners(world, { kinds: ['RoleBinding'], namespace: name })) add(key)
 }
 
 /** A record as it was and as it is: one of them may be missing. */
@@ -136,19 +172,40 @@ function addTouched(
   if (record === 'Role' && boundsGrants(world, uid)) for (const key of keys()) add(key)
 }
 
-/** Its owner, before and now; who names either, where that is another record now, or a role that gives something else; whose way it is in; the owner of what it lay in. */
+/** Its owner, before and now; who names either, where that is another record now, or a role that gives something else, or has a binding of it; whose way it is in; the other owners of an organisation that it makes somebody an owner of; the owner of what it lay in. */
 function* touchedBy(world: World, { dependents, obstacles }: Links, { record, uid, old, row }: RecordChange): Generator<string> {
   const owners = [old, row].flatMap((was) => ownerOf(world, record, was) ?? [])
   for (const owner of owners) {
     yield keyText(owner)
     if (record === 'Role' || old?.managedBy !== row?.managedBy) yield* dependents.ofObject(owner)
   }
+  if (record === 'Role') yield* ownersOfBindings(world, uid)
+  if (record === 'RoleBinding' && old === undefined && row !== undefined) yield* otherOwners(world, row)
   const comesOrGoes = old === undefined || row === undefined
   if (record === 'Role' || comesOrGoes) yield* dependents.ofRecord(uid)
   yield* obstacles.of(uid)
   const lay = row === undefined ? world.services.replica.snapshot.get('Group', parentOf(trustedUid(uid))) : undefined
   const parent = ownerOf(world, 'Group', lay)
   if (parent !== undefined) yield keyText(parent)
+}
+
+/** The objects of this cluster that own a binding of the role, also those that are not there. */
+function* ownersOfBindings(world: World, role: string): Generator<string> {
+  for (const binding of world.services.replica.snapshot.table('RoleBinding').matching('role', role)) {
+    const owner = ownerOf(world, 'RoleBinding', binding)
+    if (owner !== undefined) yield keyText(owner)
+  }
+}
+
+/** The objects of this cluster that own a binding of another owner of the organisation: the last one had to stay (`LAST_OWNER`). */
+function* otherOwners(world: World, binding: Row): Generator<string> {
+  const { snapshot } = world.services.replica
+  const { parent } = binding
+  if (!isUid(parent) || !makesOwner(parent, snapshot.table('RoleBinding').valueOf(binding, 'role') ?? '')) return
+  for (const other of ownerBindings(snapshot, parent)) {
+    const owner = ownerOf(world, 'RoleBinding', other)
+    if (owner !== undefined) yield keyText(owner)
+  }
 }
 
 /** The object of this cluster that owns the record. */

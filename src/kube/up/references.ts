@@ -5,13 +5,18 @@ import type { Snapshot } from '../../snapshot/snapshot.ts'
 import { managedKey } from '../../store/keys.ts'
 import type { ObjectKind, ReferenceRow } from '../object-kinds.ts'
 import type { ObjectReference, PlatformObject } from '../platform-object.ts'
-import type { Cluster } from '../world.ts'
+import type { Cluster, ObjectKey } from '../world.ts'
 import type { ResolvedReferences } from './facts.ts'
 
 /** The uid of the record of `kind` that the object owns, if it has one. */
 export function ownedUid(snapshot: Snapshot, kind: string, managedBy: string): Uid | undefined {
   const entry = snapshot.entry(managedKey(kind, managedBy))
   return entry === undefined ? undefined : trustedUid(Buffer.from(entry.value).toString())
+}
+
+/** True where the object of this name has a record, whether the object is there or not. */
+export function ownsRecord(snapshot: Snapshot, { id }: Pick<Cluster, 'id'>, { kind, namespace, name }: ObjectKey): boolean {
+  return ownedUid(snapshot, kind, managedByText({ clusterId: id, namespace, name })) !== undefined
 }
 
 function meantBy({ name, uid, builtIn }: ObjectReference): string {

@@ -1,6 +1,6 @@
 import type { ObjectKind } from '../object-kinds.ts'
 import { uidAnnotation, type PlatformObject } from '../platform-object.ts'
-import { asPlatformObject, isMirror, type World } from '../world.ts'
+import { isMirror, type World } from '../world.ts'
 import { authorityAt } from './authority.ts'
 import type { ResolvedReferences } from './facts.ts'
 import { resolveReferences } from './references.ts'
@@ -11,32 +11,18 @@ function isOlder(one: PlatformObject, other: PlatformObject): boolean {
   return a === b ? one.metadata.uid < other.metadata.uid : a < b
 }
 
-/** What of a spec makes its record the only one of its place, but for the place; undefined where nothing does. */
-function claimOf(row: ObjectKind, { spec, metadata }: PlatformObject): string | undefined {
-  if (row.record === 'Identity') return undefined
-  if (row.record !== 'RoleBinding') return String(spec['name'] ?? metadata.name)
-  const { identityRef, roleRef } = spec
-  const scope = identityRef?.name === undefined && roleRef?.name === undefined ? '' : metadata.namespace
-  return [scope, identityRef?.name, identityRef?.uid, roleRef?.name, roleRef?.uid, roleRef?.builtIn].join(' ')
-}
-
 /** True where only a change of the object or its grants would make it have a record. */
 function isRefused({ metadata, status }: PlatformObject): boolean {
   if (status?.observedGeneration !== metadata.generation) return false
   return status?.conditions?.some(({ type, status: is, reason }) => type === 'Stalled' && is === 'True' && reason !== 'InConflict') === true
 }
 
-/**
- * The older object that asks for the same record as `object`, as `<namespace>/<name>`: it goes first. Looks at all objects of the kind, so it is asked only before a
- * record is made.
- */
+/** The older object that asks for the same record as `object`, as `<namespace>/<name>`: it goes first. It is asked only before a record is made. */
 export function olderRival(world: World, { row, object }: { row: ObjectKind; object: PlatformObject }, references: ResolvedReferences): string | undefined {
-  const claim = claimOf(row, object)
-  if (claim === undefined || !references.found) return undefined
+  if (!references.found) return undefined
   const { snapshot } = world.services.replica
-  for (const cached of world.objects[row.record].list()) {
-    const other = asPlatformObject(cached)
-    if (claimOf(row, other) !== claim || !isOlder(other, object) || isMirror(world, other)) continue
+  for (const other of world.claims.like(row, object)) {
+    if (!isOlder(other, object) || isMirror(other)) continue
     const { deletionTimestamp, annotations, namespace, name } = other.metadata
     if (deletionTimestamp !== undefined || annotations?.[uidAnnotation] !== undefined || isRefused(other)) continue
     const theirs = resolveReferences(snapshot, world.cluster, { row, object: other })
