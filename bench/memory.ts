@@ -199,6 +199,11 @@ function queries(snapshot: Snapshot): Record<string, () => ListQuery> {
   const total = snapshot.table('Identity').size
   const bindings = snapshot.table('RoleBinding').size
   const roots = [...snapshot.table('Group').matching('parent', '/')].map((row) => row.uid)
+  const smallGroups = someUids(snapshot, 'Group', 2_000).filter((uid) => {
+    const { from, to } = snapshot.table('Identity').rangeWithin(uid, false)
+    return to > from && to - from < 15
+  })
+  const few = smallGroups.sort().filter((uid, at, all) => !uid.startsWith(`${all[at - 1] ?? 'none'}`))
   const seen = roots.filter((_, at) => at % Math.ceil(roots.length / 10) === 0).sort()
   return {
     'identities by name, first page': () => ({ ...base, kind: 'Identity', order: byName }),
@@ -211,6 +216,12 @@ function queries(snapshot: Snapshot): Record<string, () => ListQuery> {
       order: byName,
       visibility: { everywhere: false, groups: seen, roots: false },
       skip: numbers(Math.max(1, total / 50)),
+    }),
+    'identities of 20 small groups, by name': () => ({
+      ...base,
+      kind: 'Identity',
+      order: byName,
+      visibility: { everywhere: false, groups: few.slice(0, 20), roots: false },
     }),
     'bindings of one role by time': () => ({
       ...base,

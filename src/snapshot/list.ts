@@ -1,7 +1,7 @@
 import { isBelow, isWithin, lineage, parentOf, rootParent, trustedUid, type Uid } from '../core/uid.ts'
 import { orderOf, uidOrder, type Order, type SortKey } from './order.ts'
 import { OrderTree } from './order-tree.ts'
-import type { Row } from './row.ts'
+import type { KindIndex, Row } from './row.ts'
 import { MergedSequence, type Sequence } from './sequence.ts'
 import type { Snapshot } from './snapshot.ts'
 import { parentFilter, type KindTable } from './table.ts'
@@ -60,14 +60,12 @@ const adHocRows = 64
 const maxViewsPerList = 128
 /** So often a list waits for views anew because one was evicted, or the snapshot replaced, meanwhile; then it sorts. */
 const maxAttempts = 3
-/** Groups are seen by those who reach the group itself; other records by those who reach the group they lie in. */
-const groupKind = 'Group'
 
-/** True where the visibility covers the record `uid` of `kind`. */
-export function isVisible(visibility: Visibility, kind: string, uid: string): boolean {
+/** True where the visibility covers the record `uid`. */
+export function isVisible(visibility: Visibility, { seenAtUid }: Pick<KindIndex, 'seenAtUid'>, uid: string): boolean {
   if (visibility.everywhere) return true
   if (visibility.roots && !uid.includes('/')) return true
-  const covers = kind === groupKind ? isWithin : isBelow
+  const covers = seenAtUid === true ? isWithin : isBelow
   return visibility.groups.some((group) => covers(uid, group))
 }
 
@@ -82,25 +80,25 @@ function basePlace(uidp: UidFilter): Place | undefined {
 }
 
 /** The part of `base` that lies in one visible group; undefined where none does. */
-function placeInGroup(base: Place, kind: string, group: Uid): Part | undefined {
-  const whole: Place = { place: kind === groupKind ? 'within' : 'below', uid: group }
+function placeInGroup(base: Place, { seenAtUid }: KindIndex, group: Uid): Part | undefined {
+  const whole: Place = { place: seenAtUid === true ? 'within' : 'below', uid: group }
   if (base.place === 'all') return whole
   if (isWithin(base.uid, group)) return base
   if (base.place === 'below') return isBelow(group, base.uid) ? whole : undefined
   // The children of a place above the group: only the group itself can be one.
-  return kind === groupKind && parentOf(group) === base.uid ? { place: 'self', uid: group } : undefined
+  return seenAtUid === true && parentOf(group) === base.uid ? { place: 'self', uid: group } : undefined
 }
 
 /** Disjoint places that together hold what the filter and the visibility leave. */
-function partsOf(query: ListQuery): Part[] {
+function partsOf(index: KindIndex, query: ListQuery): Part[] {
   const base = basePlace(query.uidp)
   if (base === undefined) return []
-  const { visibility, kind } = query
+  const { visibility } = query
   if (visibility.everywhere) return [base]
-  const places = visibility.groups.map((group) => placeInGroup(base, kind, group)).filter((place) => place !== undefined)
+  const places = visibility.groups.map((group) => placeInGroup(base, index, group)).filter((place) => place !== undefined)
   if (visibility.roots && (base.place === 'all' || (base.place === 'child' && base.uid === rootParent))) {
     // A visible root group is reached as a group already.
-    if (kind !== groupKind) places.push({ place: 'child', uid: rootParent })
+    if (index.seenAtUid !== true) places.push({ place: 'child', uid: rootParent })
   }
   return places
 }
@@ -110,7 +108,7 @@ function namedRows(table: KindTable, uidp: UidFilter): Row[] | undefined {
   if (uidp.ids.length > 0) return [...new Set(uidp.ids)].map((uid) => table.get(uid)).filter((row) => row !== undefined)
   if (uidp.ancestorsOf === '') return undefined
   const above = [...lineage(trustedUid(uidp.ancestorsOf))].slice(1)
-  if (table.index.kind === groupKind) return above.map((uid) => table.get(uid)).filter((row) => row !== undefined)
+  if (table.index.seenAtUid === true) return above.map((uid) => table.get(uid)).filter((row) => row !== undefined)
   return above.flatMap((uid) => [...table.matching(parentFilter, uid)])
 }
 
@@ -122,8 +120,8 @@ function matchesAll(table: KindTable, query: ListQuery, row: Row): boolean {
   if (anyOf !== undefined && !anyOf.values.includes(table.valueOf(row, anyOf.filter) ?? '')) return false
   if (changedAfterMs !== undefined && row.updateMs <= changedAfterMs) return false
   if (uidp.ids.length > 0 && !uidp.ids.includes(row.uid)) return false
-  if (uidp.ancestorsOf !== '' && !isBelow(uidp.ancestorsOf, table.index.kind === groupKind ? row.uid : row.parent)) return false
-  return isVisible(query.visibility, query.kind, row.uid)
+  if (uidp.ancestorsOf !== '' && !isBelow(uidp.ancestorsOf, table.index.seenAtUid === true ? row.uid : row.parent)) return false
+  return isVisible(query.visibility, table.index, row.uid)
 }
 
 /** A part of a list with the list's exact filters. */
@@ -137,7 +135,7 @@ function wholeOf(tree: OrderTree<Row>): Sequence<Row> {
   return { tree, from: 0, to: tree.size }
 }
 
-function isSubtree(scope: ViewScope): boolean {
+function isSubtree(scope: Place): boolean {
   return scope.place === 'within' || scope.place === 'below'
 }
 
@@ -182,6 +180,16 @@ function sequenceSortedNow(table: KindTable, scope: ViewScope, order: Order): Se
 function alternatives({ filters, anyOf }: ListQuery): ViewScope['filters'][] {
   const all = anyOf === undefined ? [filters] : anyOf.values.map((value) => [...filters, [anyOf.filter, value] as const])
   return all.map((one) => [...one].sort(([a], [b]) => (a < b ? -1 : 1)))
+}
+
+/** All parts of a list as one scope, where they are several subtrees under the same filters. */
+function togetherOf(parts: readonly Part[], query: ListQuery): ViewScope | undefined {
+  const [filters, ...others] = alternatives(query)
+  const [first] = parts
+  if (filters === undefined || others.length > 0 || first === undefined || parts.length === 1) return undefined
+  if (first.place === 'self' || !isSubtree(first) || parts.some(({ place }) => place !== first.place)) return undefined
+  const uids = parts.map(({ uid }) => uid).sort()
+  return { place: first.place, uid: uids[0] ?? first.uid, uids, filters }
 }
 
 /** The order in which a list's rows are looked for: what changed lately is the end of the order of changes. */
@@ -229,7 +237,7 @@ function isSameAs(one: ListSource, other: ListSource): boolean {
 /**
  * One page of a list: records, count and rights of one commit that is not older than the call. `read` turns it into an answer in that same commit's state, so
  * what it joins to the rows is of that commit too. Cost: O(k log n + page) for k visible groups, once the views it needs are there; where they are too many, or
- * are evicted as fast as they are made, it sorts what is visible.
+ * are evicted as fast as they are made, it sorts what is visible. What it sorted because each group has few rows is kept in order as one view where it is asked for again.
  */
 export async function listRows<T>(current: () => ListSource, read: (result: ListResult) => T): Promise<T> {
   for (let attempt = 1; ; attempt++) {
@@ -242,12 +250,18 @@ export async function listRows<T>(current: () => ListSource, read: (result: List
       const rows = named.filter((row) => matchesAll(table, query, row)).sort(order.compare)
       return read(pageOf([wholeOf(OrderTree.fromSorted(rows, order.compare))], query))
     }
-    const scopes = partsOf(query).flatMap((part) => alternatives(query).map((filters): ScopedPart => ({ ...part, filters })))
+    const parts = partsOf(table.index, query)
+    const together = togetherOf(parts, query)
+    const kept = together === undefined ? undefined : table.views.kept(together, order)
+    if (kept !== undefined) return read(pageOf([wholeOf(kept.tree)], query))
+    const scopes = parts.flatMap((part) => alternatives(query).map((filters): ScopedPart => ({ ...part, filters })))
     const atHand = new Map(scopes.map((scope) => [scope, sequenceAtHand(table, scope, order)]))
     const wanting = scopes.filter(isViewScope).filter((scope) => atHand.get(scope) === undefined)
     if (wanting.length === 0 || wanting.length > maxViewsPerList || attempt > maxAttempts) {
       const sorted = new Map<ScopedPart, Sequence<Row>>(wanting.map((scope) => [scope, sequenceSortedNow(table, scope, order)]))
       const all = scopes.map((scope) => atHand.get(scope) ?? sorted.get(scope)).filter((sequence) => sequence !== undefined)
+      const areSorted = wanting.length === 0 && all.every(({ tree }) => tree !== table.byUid)
+      if (together !== undefined && areSorted) table.views.offer(together, order)
       return read(pageOf(all, query))
     }
     const views = await Promise.all(wanting.map((scope) => table.views.view(scope, order)))

@@ -34,6 +34,8 @@ export interface KindIndex {
   readonly desc: DescMessage
   /** The text field (proto name) that `order_by=name` sorts by and the `name` filter compares; absent where the kind has no names. */
   readonly name?: string
+  /** A record's uid is that of the group which it is seen in: groups, and records of which a group has one. All others lie below the group that they are seen in. */
+  readonly seenAtUid?: true
   /** Records are found by parent and name too (KindTable.child), which takes a few bytes of memory for each. */
   readonly foundByPath?: true
   /** Exact filters beyond `name` and the parent. */

@@ -1,5 +1,5 @@
 import { trustedUid, type Uid } from '../core/uid.ts'
-import { managedPrefix, parseRecordKey, sweepPrefix } from '../store/keys.ts'
+import { managedPrefix, parseRecordKey, scimPrefix, sweepPrefix } from '../store/keys.ts'
 import type { Change, Entry, Revision } from '../store/store.ts'
 import { DecodedRows } from './decoded-rows.ts'
 import { RecordSlabs } from './record-slabs.ts'
@@ -12,7 +12,7 @@ import { KindTable } from './table.ts'
 export type RowListener = (kind: string, old: Row | undefined, row: Row | undefined) => void
 
 /** Index keys that readers need besides the records; the others only ever guard transactions. */
-export const keptPrefixes = ['i/owners/', 'i/manifests/', managedPrefix, sweepPrefix, 'meta/'] as const
+export const keptPrefixes = ['i/owners/', 'i/manifests/', managedPrefix, scimPrefix, sweepPrefix, 'meta/'] as const
 
 const entriesPerLook = 64
 
@@ -62,6 +62,11 @@ export class Snapshot {
   /** The record of `kind` under `uid`, if there is one that is not about to be swept. */
   get(kind: string, uid: string): Row | undefined {
     return this.#tables.get(kind)?.get(uid)
+  }
+
+  /** The kept keys that start with `prefix`, in no order. Costs what all kept keys do. */
+  *keysUnder(prefix: string): Generator<string, void> {
+    for (const key of this.#kept.keys()) if (key.startsWith(prefix)) yield key
   }
 
   /** A kept key's entry. */

@@ -11,6 +11,8 @@ export interface ViewScope {
   readonly place: 'all' | 'within' | 'below' | 'child'
   /** Empty for `all`. */
   readonly uid: string
+  /** Where `within` or `below` is about several uids: all of them, in order, none inside another; `uid` is the first. */
+  readonly uids?: readonly string[]
   /** Exact filters, all of which must hold, sorted by name. */
   readonly filters: readonly (readonly [filter: string, value: string])[]
 }
@@ -30,6 +32,10 @@ const maxViews = 512
 /** A source of up to this many rows is sorted at once; a larger one in slices between which other work runs. */
 const sliceRows = 2_000
 const missedPerLook = 64
+/** How many views of several places one kind may have: they are of use to callers of the same reach only. */
+const maxTogether = 64
+/** So many scopes that lists sorted by themselves are remembered, to see which come again. */
+const maxOffered = 512
 
 /** A change of the table: what was there before, and what is there now. */
 interface RowChange {
@@ -55,14 +61,26 @@ interface View {
 /** What a list reads. */
 export type ReadyView = Readonly<Pick<View, 'tree' | 'state'>>
 
+/** The last of the scope's uids that is not after `uid`: the only one that it can be within. */
+function nearestUid({ uid: first, uids = [first] }: ViewScope, uid: string): string {
+  let low = 0
+  let high = uids.length
+  while (low < high) {
+    const middle = (low + high) >>> 1
+    if ((uids[middle] ?? '') <= uid) low = middle + 1
+    else high = middle
+  }
+  return uids[low - 1] ?? first
+}
+
 /** True where `row` lies in `scope`. */
 export function inScope(table: ViewSource, scope: ViewScope, row: Row): boolean {
   switch (scope.place) {
     case 'within':
-      if (!isWithin(row.uid, scope.uid)) return false
+      if (!isWithin(row.uid, nearestUid(scope, row.uid))) return false
       break
     case 'below':
-      if (!isBelow(row.uid, scope.uid)) return false
+      if (!isBelow(row.uid, nearestUid(scope, row.uid))) return false
       break
     case 'child':
       if (row.parent !== scope.uid) return false
@@ -72,10 +90,16 @@ export function inScope(table: ViewSource, scope: ViewScope, row: Row): boolean 
   return scope.filters.every(([filter, value]) => table.valueOf(row, filter) === value)
 }
 
+function idOf({ place, uid, uids = [uid], filters }: ViewScope, order: Order): string {
+  return JSON.stringify([place, uids, filters, order.id])
+}
+
 /** The ordered views of one kind, made on first use and kept current. */
 export class Views {
   readonly #table: ViewSource
   readonly #views = new Map<string, View>()
+  /** Ids of scopes that were offered once. */
+  readonly #offered = new Set<string>()
 
   constructor(table: ViewSource) {
     this.#table = table
@@ -102,19 +126,51 @@ export class Views {
    * something else meanwhile looks again.
    */
   async view(scope: ViewScope, order: Order): Promise<ReadyView> {
-    const id = JSON.stringify([scope.place, scope.uid, scope.filters, order.id])
-    let view = this.#views.get(id)
-    if (view === undefined) {
-      view = this.#fill(scope, order)
-      this.#views.set(id, view)
-      this.#evict(view)
-    } else {
-      // Last used comes last: the map's order is the order of eviction.
-      this.#views.delete(id)
-      this.#views.set(id, view)
-    }
+    const id = idOf(scope, order)
+    const view = this.#use(id) ?? this.#add(id, scope, order)
     if (view.state !== 'ready') await view.ready
     return view
+  }
+
+  /** The view of `scope` where there is one that is complete. */
+  kept(scope: ViewScope, order: Order): ReadyView | undefined {
+    const view = this.#use(idOf(scope, order))
+    return view?.state === 'ready' ? view : undefined
+  }
+
+  /** Takes a scope of several places, few rows all together, that a list has sorted by itself: where it comes again, a view is made. */
+  offer(scope: ViewScope, order: Order): void {
+    const id = idOf(scope, order)
+    if (!this.#offered.delete(id)) {
+      this.#offered.add(id)
+      const [oldest = id] = this.#offered
+      if (this.#offered.size > maxOffered) this.#offered.delete(oldest)
+      return
+    }
+    const together = [...this.#views].filter(([, view]) => view.scope.uids !== undefined)
+    for (const [oldest, view] of together.slice(0, Math.max(0, together.length + 1 - maxTogether))) this.#drop(oldest, view)
+    this.#add(id, scope, order)
+  }
+
+  /** Last used comes last: the map's order is the order of eviction. */
+  #use(id: string): View | undefined {
+    const view = this.#views.get(id)
+    if (view === undefined) return undefined
+    this.#views.delete(id)
+    this.#views.set(id, view)
+    return view
+  }
+
+  #add(id: string, scope: ViewScope, order: Order): View {
+    const view = this.#fill(scope, order)
+    this.#views.set(id, view)
+    this.#evict(view)
+    return view
+  }
+
+  #drop(id: string, view: View): void {
+    view.state = 'dropped'
+    this.#views.delete(id)
   }
 
   #fill(scope: ViewScope, order: Order): View {
@@ -157,10 +213,12 @@ export class Views {
     const filters = scope.place === 'child' ? [['parent', scope.uid] as const, ...scope.filters] : scope.filters
     const sets = filters.map(([filter, value]) => table.matching(filter, value)).sort((a, b) => a.size - b.size)
     const isSubtree = scope.place === 'within' || scope.place === 'below'
-    // A view's uid is one that the schema's shape was checked for.
-    const range = isSubtree ? table.rangeWithin(scope.uid as Row['uid'], scope.place === 'within') : { from: 0, to: table.byUid.size }
+    // A view's uids are some that the schema's shape was checked for.
+    const rangeOf = (uid: string): { from: number; to: number } => table.rangeWithin(uid as Row['uid'], scope.place === 'within')
+    const ranges = isSubtree ? (scope.uids ?? [scope.uid]).map(rangeOf) : [{ from: 0, to: table.byUid.size }]
     const [fewest] = sets
-    return fewest === undefined || range.to - range.from < fewest.size ? table.byUid.items(range.from, range.to) : [...fewest]
+    if (fewest !== undefined && fewest.size <= ranges.reduce((sum, { from, to }) => sum + to - from, 0)) return [...fewest]
+    return ranges.flatMap(({ from, to }) => table.byUid.items(from, to))
   }
 
   /** Drops what was not used for longest, but never `kept`. */
@@ -171,8 +229,7 @@ export class Views {
       if (this.#views.size <= maxViews && entries <= maxEntries) return
       if (view.state === 'filling' || view === kept) continue
       entries -= view.tree.size
-      view.state = 'dropped'
-      this.#views.delete(id)
+      this.#drop(id, view)
     }
   }
 }

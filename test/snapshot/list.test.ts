@@ -19,6 +19,7 @@ class World {
   #groups: string[] = []
   #identities: string[] = []
   #bindings: string[] = []
+  readonly #asked: NaiveQuery[] = []
 
   constructor(pick: Pick) {
     this.pick = pick
@@ -114,7 +115,16 @@ class World {
     return filters
   }
 
+  /** A list of any kind, or one that was asked for before. */
   query(): NaiveQuery {
+    const { pick } = this
+    if (this.#asked.length > 0 && pick(3) === 0) return one(pick, this.#asked)
+    const query = this.#newQuery()
+    this.#asked.push(query)
+    return query
+  }
+
+  #newQuery(): NaiveQuery {
     const { pick } = this
     const kind = one(pick, kinds)
     const fields: readonly NaiveTerm['field'][] = ['uid', 'name', 'createMs', 'updateMs']

@@ -61,10 +61,10 @@ class Tabled {
 
   /** The rows that a naive look finds, in order. */
   naive(scope: ViewScope, order: Order): string[] {
-    const { place, uid, filters } = scope
+    const { place, uid, uids = [uid], filters } = scope
     const lies = (row: Row): boolean => {
       if (place === 'child') return row.uid.slice(0, row.uid.lastIndexOf('/')) === uid
-      return place === 'all' || (place === 'within' && row.uid === uid) || row.uid.startsWith(`${uid}/`)
+      return place === 'all' || uids.some((above) => (place === 'within' && row.uid === above) || row.uid.startsWith(`${above}/`))
     }
     const fits = (row: Row): boolean =>
       filters.every(
@@ -82,7 +82,18 @@ class Tabled {
     const filters: (readonly [string, string])[] = []
     if (pick(3) === 0) filters.push(['name', one(pick, names)])
     if (pick(3) === 0) filters.push(['relationship_type', String(1 + pick(2))])
-    return { place, uid: place === 'all' ? '' : one(pick, this.groups), filters }
+    const uid = place === 'all' ? '' : one(pick, this.groups)
+    return (place === 'within' || place === 'below') && pick(2) === 0 ? this.together({ place, uid, filters }) : { place, uid, filters }
+  }
+
+  /** The scope, about some other groups too. */
+  together({ place, uid, filters }: ViewScope): ViewScope {
+    const uids = [uid]
+    for (const other of this.groups) {
+      if (this.pick(2) === 0 && uids.every((one) => !`${other}/`.startsWith(`${one}/`) && !`${one}/`.startsWith(`${other}/`))) uids.push(other)
+    }
+    uids.sort()
+    return { place, uid: uids[0] ?? uid, uids, filters }
   }
 }
 
@@ -196,6 +207,33 @@ describe('Views', () => {
     expect(anew).not.toBe(early)
     tabled.change()
     expect(uidsOf(first.tree.items(0, first.tree.size))).toEqual(tabled.naive(used, order))
+  })
+
+  test('what lists sort by themselves is kept in order once it comes again: the latest 64 of them, through any changes', () => {
+    const tabled = new Tabled(picker(11), 200)
+    for (let count = 0; count < 600; count++) tabled.add()
+    const { views } = tabled.table
+    const order = orders[0] ?? orderOf([])
+    const scopes = Array.from({ length: 80 }, (_, at) => tabled.together({ place: 'within', uid: tabled.groups[at] ?? '', filters: [['name', 'beta']] }))
+    for (const scope of scopes) {
+      views.offer(scope, order)
+      expect(views.kept(scope, order), 'offered once').toBeUndefined()
+    }
+    const trees = scopes.map((scope) => {
+      views.offer(scope, order)
+      return views.kept(scope, order)
+    })
+    for (let count = 0; count < 200; count++) tabled.change()
+    for (const [at, scope] of scopes.entries()) {
+      const kept = trees[at]
+      expect(views.kept(scope, order)).toBe(at < 16 ? undefined : kept)
+      if (at >= 16) expect(uidsOf(kept?.tree.items(0, kept.tree.size) ?? [])).toEqual(tabled.naive(scope, order))
+      else expect(kept?.state).toBe('dropped')
+    }
+    for (let at = 0; at < 600; at++) views.offer({ place: 'within', uid: '', uids: [], filters: [['name', `never ${at}`]] }, order)
+    const [forgotten = tabled.scope()] = scopes
+    views.offer(forgotten, order)
+    expect(views.kept(forgotten, order), 'offered anew after many others').toBeUndefined()
   })
 
   test('inScope agrees with a naive look for every place and filter', () => {
