@@ -1,17 +1,24 @@
 import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http'
+import type { Duplex } from 'node:stream'
 import type { Authenticator } from '../authn/authenticator.ts'
 import type { Operator } from '../authn/principal.ts'
 import type { Keyring } from '../authn/sealing.ts'
 import type { SignatureChecks } from '../authn/signature-checks.ts'
+import type { ClientAddress } from '../core/client-address.ts'
 import type { Log } from '../core/log.ts'
+import { createUnreadableAnswer, lacksHost, type UnreadableKind } from '../core/unreadable-request.ts'
 import type { Services } from '../resources/services.ts'
 import type { Gate } from './gate.ts'
 import { createHistoryRoute } from './history-route.ts'
+import { Exchange } from './oci/exchange.ts'
 import { endWhenIdle } from './oci/idle-limit.ts'
+import { linger } from './oci/linger.ts'
+import { errorBody } from './oci/oci-errors.ts'
 import { createOciHandler, type Observe } from './oci/oci-handler.ts'
 import { PullEvents } from './oci/pull-events.ts'
 import { requestTarget } from './oci/request-target.ts'
 import { pullWriter } from './pull-writer.ts'
+import { RegistryError } from './registry-error.ts'
 import { createChallenger } from './token/challenge.ts'
 import { createRegistryDoor, type RegistryLimits } from './token/registry-door.ts'
 import { createRegistryGate } from './token/registry-gate.ts'
@@ -38,6 +45,8 @@ export interface RegistryHostOptions {
   readonly operators: readonly Operator[]
   readonly reads: 'linearizable' | 'bounded'
   readonly limits: RegistryLimits | undefined
+  /** Whose request it is. */
+  readonly clientAddress: ClientAddress
   readonly log: Log
   /** Where audit lines go. */
   readonly auditLog: Log
@@ -53,6 +62,8 @@ export interface RegistryHostOptions {
 /** The registry host: one request listener for its port. */
 export interface RegistryHost {
   readonly listener: RequestListener
+  /** Answers what is no request, in the form of every error: a listener for `clientError`. */
+  readonly unreadable: (error: Error, socket: Duplex) => void
   readonly gate: Gate
   /** Writes the events of pulls that are not written yet. */
   close(): Promise<void>
@@ -62,12 +73,12 @@ export interface RegistryHost {
 export function createRegistryHost(options: RegistryHostOptions): RegistryHost {
   const { services, upstream, log, auditLog, newRequestId } = options
   const { clock, random } = services
-  const { publicOrganization } = options
+  const { publicOrganization, clientAddress } = options
   const tokens = createRegistryTokens({ issuer: options.issuer, service: options.host, keys: options.keys, checks: options.checks, clock, random })
   const door = createRegistryDoor({ ...options, tokens })
   const challenger = createChallenger(options)
   const gate = createRegistryGate({ services, door, challenger, publicOrganization, auditLog })
-  const token = createTokenEndpoint({ services, door, tokens, challenger, publicOrganization, log, auditLog, newRequestId })
+  const token = createTokenEndpoint({ services, door, tokens, challenger, publicOrganization, log, auditLog, newRequestId, clientAddress })
   const pulls = new PullEvents({ write: pullWriter(services, options.host), log, dropped: (count) => options.lostPulls?.(count) })
   const oci = createOciHandler({
     services,
@@ -78,18 +89,34 @@ export function createRegistryHost(options: RegistryHostOptions): RegistryHost {
     pulled: (pull) => pulls.add(pull),
     history: createHistoryRoute({ services, gate }),
     newRequestId,
+    clientAddress,
     ...(options.observe === undefined ? {} : { observe: options.observe }),
   })
   return {
     gate,
     listener(request, response) {
       const { path } = requestTarget(request)
-      if (path === '/token') void timed(options, response, token(request, response))
+      if (lacksHost(request)) refuse(new Exchange(request, response, { newRequestId, clientAddress }), withoutHost)
+      else if (path === '/token') void timed(options, response, token(request, response))
       else if (path === '/healthz') answerHealth(request, response)
       else oci(request, response)
     },
+    unreadable: createUnreadableAnswer((kind) => ({ requestId: newRequestId(), body: errorBody(unreadable[kind]) })),
     close: () => pulls.close(),
   }
+}
+
+const withoutHost = new RegistryError('UNSUPPORTED', 'the request must name the host', { status: 400 })
+const unreadable = {
+  malformed: new RegistryError('UNSUPPORTED', 'the request is not readable HTTP/1.1'),
+  tooLarge: new RegistryError('UNSUPPORTED', 'the headers are too large'),
+  late: new RegistryError('UNSUPPORTED', 'the request did not arrive in time'),
+} as const satisfies Record<UnreadableKind, RegistryError>
+
+function refuse(exchange: Exchange, error: RegistryError): void {
+  const body = errorBody(error)
+  exchange.send(error.status, ['Content-Type', 'application/json', 'Content-Length', Buffer.byteLength(body)], body)
+  linger(exchange.request)
 }
 
 async function timed({ observeToken }: RegistryHostOptions, response: ServerResponse, work: Promise<void>): Promise<void> {

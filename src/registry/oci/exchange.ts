@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { ClientAddress } from '../../core/client-address.ts'
 import { DomainError } from '../../core/errors.ts'
 import { endWhenIdle } from './idle-limit.ts'
 import { requestTarget } from './request-target.ts'
@@ -14,6 +15,8 @@ export interface ExchangeOptions {
   readonly newRequestId: () => string
   /** How long the client may take nothing of the answer, in milliseconds; 60,000 where absent. */
   readonly idleMs?: number | undefined
+  /** Whose request it is; the connection's other end where absent. */
+  readonly clientAddress?: ClientAddress | undefined
 }
 
 /** One request and its answer. */
@@ -21,6 +24,8 @@ export class Exchange {
   readonly request: IncomingMessage
   readonly response: ServerResponse
   readonly requestId: string
+  /** The client's, see ClientAddress. */
+  readonly remoteAddress: string
   /** As it stands in the request line, without the query. */
   readonly path: string
   readonly #search: string
@@ -29,12 +34,14 @@ export class Exchange {
   readonly #idleMs: number | undefined
 
   /** The client's `X-Request-Id` counts where it is 1 to 128 characters of [A-Za-z0-9._:/=+-]. */
-  constructor(request: IncomingMessage, response: ServerResponse, { newRequestId, idleMs }: ExchangeOptions) {
+  constructor(request: IncomingMessage, response: ServerResponse, { newRequestId, idleMs, clientAddress }: ExchangeOptions) {
     this.request = request
     this.response = response
     const given = request.headers['x-request-id']
     this.requestId = typeof given === 'string' && requestIdPattern.test(given) ? given : newRequestId()
     this.#idleMs = idleMs
+    const peer = request.socket.remoteAddress
+    this.remoteAddress = clientAddress?.(peer, this.header('x-forwarded-for')) ?? peer ?? ''
     const { path, search } = requestTarget(request)
     this.path = path
     this.#search = search

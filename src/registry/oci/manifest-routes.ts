@@ -65,7 +65,7 @@ export function whoPulls(
   return {
     caller: entry.caller,
     timeMs: host.services.clock.now(),
-    remoteAddress: exchange.request.socket.remoteAddress ?? '',
+    remoteAddress: exchange.remoteAddress,
     userAgent: userAgentOf(exchange),
   }
 }

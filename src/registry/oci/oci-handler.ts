@@ -1,6 +1,8 @@
 import { randomUUID } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { ClientAddress } from '../../core/client-address.ts'
 import { DomainError } from '../../core/errors.ts'
+import { dropBody } from '../../core/unreadable-request.ts'
 import { RegistryError } from '../registry-error.ts'
 import { deleteBlob, getBlob } from './blob-routes.ts'
 import { Exchange } from './exchange.ts'
@@ -30,6 +32,8 @@ export interface OciHandlerOptions extends Omit<OciHost, 'cache' | 'idleMs'> {
   readonly observe?: Observe
   /** A fresh request id for requests that bring none. */
   readonly newRequestId?: () => string
+  /** Whose request it is; the connection's other end where absent. */
+  readonly clientAddress?: ClientAddress
 }
 
 type Verb = 'GET' | 'PUT' | 'POST' | 'PATCH' | 'DELETE'
@@ -74,7 +78,7 @@ export function createOciHandler(options: OciHandlerOptions): (request: Incoming
   const routes = routesOf(options.history)
   return (request, response) => {
     const startedMs = performance.now()
-    const exchange = new Exchange(request, response, { newRequestId, idleMs: host.idleMs })
+    const exchange = new Exchange(request, response, { newRequestId, idleMs: host.idleMs, clientAddress: options.clientAddress })
     void answer(host, routes, exchange).then((route) => {
       observe?.(route, request.method ?? '', { status: response.statusCode, seconds: (performance.now() - startedMs) / 1000 })
     })
@@ -87,12 +91,23 @@ async function answer(host: OciHost, routes: Routes, exchange: Exchange): Promis
   try {
     const path = parseOciPath(exchange.path)
     kind = path.kind
+    if (exchange.request.method === 'DELETE') await assertWhole(exchange.request, host.idleMs)
     await routeOf(routes, exchange, path)(host, exchange, path)
   } catch (error) {
     answerError(host, exchange, error)
   }
   linger(exchange.request)
   return kind
+}
+
+/** The most that a body of a request which takes none may have, in bytes. */
+const maxUnwantedBytes = 64 * 1024
+
+/** What is cut off deletes nothing. */
+async function assertWhole(request: IncomingMessage, patienceMs: number): Promise<void> {
+  const outcome = await dropBody(request, { maxBytes: maxUnwantedBytes, patienceMs })
+  if (outcome === 'tooLarge') throw new RegistryError('SIZE_INVALID', 'the request takes no body')
+  if (outcome === 'cutOff') throw new DomainError(1, 'the client went away')
 }
 
 type AnyRoute = (host: OciHost, exchange: Exchange, path: OciPath) => Promise<void>

@@ -38,7 +38,7 @@ export function credentialOf(exchange: Exchange): Pick<EntryRequest, 'authorizat
   return {
     authorization: exchange.header('authorization'),
     identity: exchange.header('taproot-identity'),
-    remoteAddress: exchange.request.socket.remoteAddress,
+    remoteAddress: exchange.remoteAddress,
   }
 }
 
@@ -85,7 +85,7 @@ export async function repoOfPush(host: OciHost, exchange: Exchange, entry: Entry
 export function trafficOf(host: OciHost, exchange: Exchange): Traffic {
   return {
     host: host.registryHost,
-    remoteAddress: exchange.request.socket.remoteAddress ?? '',
+    remoteAddress: exchange.remoteAddress,
     userAgent: userAgentOf(exchange),
   }
 }

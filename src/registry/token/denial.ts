@@ -1,3 +1,4 @@
+import { auditedCaller, writeAuditLine } from '../../core/audit-line.ts'
 import type { Log } from '../../core/log.ts'
 import type { Caller } from '../../resources/services.ts'
 import type { RegistryError } from '../registry-error.ts'
@@ -16,15 +17,11 @@ export interface Denial {
 /** Writes the audit line of a denial, as the API does: a credential that does not do, or one that does not allow it. Not that there was none: every pull begins so. */
 export function auditDenial(log: Log, { method, caller, subject, remoteAddress, error }: Denial): void {
   if (error.status !== 401 && error.status !== 403) return
-  log.info('audit', {
-    audit: true,
+  writeAuditLine(log, {
     outcome: 'denied',
     method: `registry/${method}`,
     transport: 'http',
-    identity: caller?.identity,
-    operator: caller?.operator,
-    actorIssuer: caller?.actor['iss'],
-    actorSubject: caller?.actor['sub'],
+    ...auditedCaller(caller),
     subject,
     remoteAddress,
     code: error.status === 401 ? 16 : 7,

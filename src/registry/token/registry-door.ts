@@ -76,7 +76,7 @@ export function createRegistryDoor(options: RegistryDoorOptions): RegistryDoor {
     return claims
   }
 
-  /** Refused credentials are counted by address, as the API does. Requests without one are not: every pull begins with one, and behind a load balancer all share an address. */
+  /** Refused credentials are counted by address, as the API does. Requests below `/v2/` without one are not: every pull begins with one. */
   async function counted<T>(input: DoorInput, work: () => Promise<T>): Promise<T> {
     try {
       return await work()
@@ -87,7 +87,14 @@ export function createRegistryDoor(options: RegistryDoorOptions): RegistryDoor {
   }
 
   return {
-    platformCredential: (input) => counted(input, () => platform(input)),
+    platformCredential(input) {
+      // A token for anybody is made for whoever asks.
+      const { remoteAddress } = input
+      return counted(input, () => {
+        if (isEmpty(input.authorization) && remoteAddress !== undefined) limits?.address(remoteAddress)
+        return platform(input)
+      })
+    },
     credential: (input) =>
       counted(input, async () => {
         const { authorization = '' } = input

@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { maxTokenLength } from '../../authn/decoded-token.ts'
+import type { ClientAddress } from '../../core/client-address.ts'
 import type { Log } from '../../core/log.ts'
 import { noteSignIn } from '../../resources/last-seen.ts'
 import { findRepository } from '../../resources/registry/repo-paths.ts'
@@ -26,6 +27,7 @@ export interface TokenEndpointOptions {
   readonly log: Log
   readonly auditLog: Log
   readonly newRequestId: () => string
+  readonly clientAddress: ClientAddress
 }
 
 interface Noting extends TokenEndpointOptions {
@@ -56,7 +58,7 @@ export function createTokenEndpoint(options: TokenEndpointOptions): (request: In
       exchange.send(200, ['Content-Length', body.length, ...headers], body)
     } catch (thrown) {
       const error = options.challenger.refusal(thrown)
-      const { remoteAddress } = request.socket
+      const { remoteAddress } = exchange
       if (request.headers.authorization !== undefined)
         auditDenial(options.auditLog, { method: 'token', caller: undefined, subject: undefined, remoteAddress, error })
       if (isFault(error)) options.log.error('a token request failed', { requestId: exchange.requestId, error: String(error.cause ?? error) })
@@ -75,7 +77,7 @@ async function answer(options: Noting, exchange: Exchange): Promise<TokenAnswer>
   const { repositories, asked: isScoped } = parseScopes(asked.scopes)
   const credential = await door.platformCredential({
     ...asked.credential,
-    remoteAddress: request.socket.remoteAddress,
+    remoteAddress: exchange.remoteAddress,
     get signal() {
       return exchange.signal
     },

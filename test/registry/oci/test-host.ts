@@ -1,11 +1,10 @@
 import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { createServer, type Server } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createKeyring } from '../../../src/authn/sealing.ts'
-import { readEncryptionKey } from '../../../src/cmd/encryption-key.ts'
+import { readEncryptionKey } from '../../../src/cmd/read-encryption-key.ts'
 import { systemClock, systemRandom } from '../../../src/cmd/runtime.ts'
 import type { Services } from '../../../src/resources/services.ts'
 import type { OciHandlerOptions } from '../../../src/registry/oci/oci-handler.ts'
@@ -17,6 +16,7 @@ import type { Upstream } from '../../../src/registry/upstream/upstream.ts'
 import { freshName, makeMember, makeOrganisation, startTestServer, type TestServer, type TestServerOptions } from '../../harness/test-server.ts'
 import { createTestGate } from './test-gate.ts'
 import { OciClient } from './oci-client.ts'
+import { listenOnLoopback } from '../../parts/loopback.ts'
 
 /** An upstream that a test may use, and how it goes. */
 export interface TestUpstream {
@@ -96,8 +96,7 @@ export async function startTestHost(options: TestHostOptions): Promise<TestHost>
     ...options.handler,
   })
   const http = createServer({ requestTimeout: 0, keepAliveTimeout: 20_000 }, handler)
-  await once(http.listen(0, '127.0.0.1'), 'listening')
-  const { port } = http.address() as AddressInfo // a cast: it listens on TCP
+  const port = await listenOnLoopback(http)
   const name = freshName('org')
   const { group, owner } = options.organisation ?? (await makeOrganisation(server, name))
   const organisation = options.organisation?.organisation ?? name

@@ -14,6 +14,8 @@ beforeAll(async () => {
     TAPROOT_RATE_LIMIT_ENABLED: 'true',
     TAPROOT_RATE_LIMIT_REQUESTS_PER_SECOND: '1',
     TAPROOT_RATE_LIMIT_BURST: '20',
+    TAPROOT_RATE_LIMIT_ADDRESS_REQUESTS_PER_SECOND: '1',
+    TAPROOT_RATE_LIMIT_ADDRESS_BURST: '20',
   }
   world = new RegistryWorld(await startTestServer({ env }))
   ;[mine, free] = [await world.tenant(), await world.publicTenant()]

@@ -1,12 +1,10 @@
+import type { Narrowing } from '../../../src/core/narrowing.ts'
 import { request as httpRequest, type IncomingHttpHeaders } from 'node:http'
 import { text } from 'node:stream/consumers'
 import { create } from '@bufbuild/protobuf'
-import type { Narrowing } from '../../../src/authn/principal.ts'
 import { trustedUid } from '../../../src/core/uid.ts'
-import { OrgStatus, type Group } from '../../../src/gen/taproot/iam/v2/groups_pb.ts'
 import { RoleBindingSchema } from '../../../src/gen/taproot/iam/v2/role_bindings_pb.ts'
 import { ChangeSet, newEtag } from '../../../src/resources/change-set.ts'
-import { groupKind } from '../../../src/resources/iam/groups.ts'
 import { roleBindingKind } from '../../../src/resources/iam/role-bindings.ts'
 import { newUid } from '../../../src/resources/write.ts'
 import type { Resource } from '../../../src/snapshot/row.ts'
@@ -182,17 +180,6 @@ export class RegistryWorld {
   /** Calls the API as the operator; must succeed. */
   async operate(rpc: string, request: Parameters<TestServer['rest']['call']>[1]): Promise<void> {
     ok(await this.server.rest.call(rpc, request, { token: await this.server.operatorToken() }))
-  }
-
-  /** Suspends an organisation, which the API has no method for. */
-  async suspend(group: string): Promise<void> {
-    const row = this.server.running.engine.replica.snapshot.get('Group', group)
-    if (row === undefined) throw new Error('no such group')
-    const changes = new ChangeSet()
-    // A row of kind Group holds a Group.
-    const record = { ...(row.message as unknown as Group), status: OrgStatus.SUSPENDED } as unknown as Resource
-    changes.update(groupKind, { row, record, facts: row })
-    await this.#write(changes)
   }
 
   /** Binds an identity where the API refuses to. */

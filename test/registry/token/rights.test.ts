@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { personUid } from '../../../src/authn/issuer-name.ts'
 import { setOf } from '../../../src/core/capability.ts'
 import { trustedUid } from '../../../src/core/uid.ts'
+import { suspend } from '../../harness/suspend.ts'
 import { freshName, ok } from '../../harness/test-server.ts'
 import { registrySuite } from './registry-suite.ts'
 import { bearer } from './registry-world.ts'
@@ -130,14 +131,14 @@ registrySuite('rights at the registry host', (suite) => {
     test('a suspended organisation is closed', async () => {
       const tenant = await suite.world.tenant()
       const token = bearer(await suite.world.tokenFor(pull(tenant.path), tenant.authorization))
-      await suite.world.suspend(tenant.group)
+      await suspend(suite.world.server, tenant.group)
       expect(await suite.world.list(tenant.path, token)).toMatchObject({ status: 403 })
       expect(accessOf(await suite.world.tokenFor(pull(tenant.path), tenant.authorization))).toEqual([])
     })
 
     test('that an organisation is suspended is said to its members, and to nobody else: to them it looks like a missing one', async () => {
       const tenant = await suite.world.tenant()
-      await suite.world.suspend(tenant.group)
+      await suspend(suite.world.server, tenant.group)
       expect((await suite.world.list(tenant.path, tenant.authorization)).body).toContain('suspended')
       const paths = [tenant.path, `${tenant.name}/none`, `${tenant.name}/none/at/all`, `${freshName('never')}/app`]
       const answers = await Promise.all(paths.map((path) => suite.world.list(path, suite.mine.authorization)))

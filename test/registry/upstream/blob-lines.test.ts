@@ -1,5 +1,4 @@
-import { once } from 'node:events'
-import { createServer, type AddressInfo, type Socket } from 'node:net'
+import { createServer, type Socket } from 'node:net'
 import { setImmediate as turn } from 'node:timers/promises'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { digestOf } from '../../../src/core/digest.ts'
@@ -7,6 +6,7 @@ import { parseAnswerHead } from '../../../src/registry/upstream/http/answer-head
 import { createHttpUpstream, type HttpUpstreamOptions } from '../../../src/registry/upstream/http/http-upstream.ts'
 import type { Upstream } from '../../../src/registry/upstream/upstream.ts'
 import { drain, failureOf, freshBytes, freshRepo, never } from './content.ts'
+import { listenOnLoopback } from '../../parts/loopback.ts'
 
 const repo = freshRepo()
 const bytes = freshBytes(3_000_000)
@@ -43,9 +43,8 @@ async function scripted(answer: (socket: Socket, index: number) => unknown, opti
       answer(socket, blobs++)
     })
   })
-  await once(server.listen(0, '127.0.0.1'), 'listening')
+  const port = await listenOnLoopback(server)
   onTestFinished(() => void server.close())
-  const { port } = server.address() as AddressInfo // a listening TCP server has one
   const upstream = createHttpUpstream({ url: `http://127.0.0.1:${port}`, clock: Date, ...options })
   onTestFinished(() => upstream.close())
   await upstream.ready(never)

@@ -1,12 +1,11 @@
-import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { digestOf } from '../../../src/core/digest.ts'
 import { createHttpUpstream, type HttpUpstreamOptions } from '../../../src/registry/upstream/http/http-upstream.ts'
 import { parseChallenge } from '../../../src/registry/upstream/http/registry-credentials.ts'
 import type { Upstream } from '../../../src/registry/upstream/upstream.ts'
 import { bodyOf, drain, failureOf, freshBytes, freshRepo, never } from './content.ts'
+import { listenOnLoopback } from '../../parts/loopback.ts'
 
 const repo = freshRepo()
 const bytes = freshBytes(1000)
@@ -29,12 +28,11 @@ async function scripted(answer: (request: IncomingMessage, response: ServerRespo
     requests.push(request)
     answer(request, response, asked.length - 1)
   })
-  await once(server.listen(0, '127.0.0.1'), 'listening')
+  const port = await listenOnLoopback(server)
   onTestFinished(() => {
     server.closeAllConnections()
     server.close()
   })
-  const { port } = server.address() as AddressInfo // a listening TCP server has one
   return { url: `http://127.0.0.1:${port}`, asked, requests }
 }
 

@@ -2,11 +2,11 @@ import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { exportJWK, generateKeyPair, SignJWT } from 'jose'
 import { registryAccount } from '../../parts/registry.ts'
+import { listenOnLoopback } from '../../parts/loopback.ts'
 
 /** An issuer of registry tokens for one account (distribution token specification). */
 export interface TokenService {
@@ -45,8 +45,7 @@ export async function startTokenService(): Promise<TokenService> {
     const signed = jwt.setSubject(registryAccount.username).setIssuedAt().setNotBefore('-1 s').setExpirationTime('60 s').setJti(randomUUID()).sign(privateKey)
     void signed.then((token) => response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({ token, expires_in: 60 })))
   })
-  await once(server.listen(0, '127.0.0.1'), 'listening')
-  const { port } = server.address() as AddressInfo // a listening TCP server has one
+  const port = await listenOnLoopback(server)
   return {
     auth: { realm: `http://127.0.0.1:${port}/token`, service: 'upstream', issuer: 'issuer', jwksFile },
     given,
