@@ -18,7 +18,7 @@ export function signInFor(audiences: readonly string[], inner: ExternalSignIn): 
   }
 
   return {
-    signIn: (token, identity, signal) => asCredential(token, () => inner.signIn(token, identity, signal)),
-    verifyPerson: (token, signal) => asCredential(token, () => inner.verifyPerson(token, signal)),
+    signIn: (token, as, signal) => asCredential(token, () => inner.signIn(token, as, signal)),
+    verifyPerson: (token, as, signal) => asCredential(token, () => inner.verifyPerson(token, as, signal)),
   }
 }

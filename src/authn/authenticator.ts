@@ -1,3 +1,4 @@
+import type { Narrowing } from '../core/narrowing.ts'
 import { DomainError } from '../core/errors.ts'
 import { RecentMap } from '../core/recent-map.ts'
 import type { Clock } from '../core/runtime.ts'
@@ -8,7 +9,7 @@ import type { DecodedToken } from './decoded-token.ts'
 import type { ExternalSignIn } from './external-sign-in.ts'
 import type { Acceptance, PlatformClaims, PlatformTokens } from './platform-token.ts'
 import { isOperator } from './principal.ts'
-import type { Actor, Narrowing, Operator } from './principal.ts'
+import type { Actor, Operator } from './principal.ts'
 import { rememberMs } from './signature-checks.ts'
 import { tokenFailure } from './token-error.ts'
 
@@ -83,10 +84,10 @@ export function createAuthenticator(options: AuthenticatorOptions): Authenticato
   }
 
   async function byExternalToken(token: DecodedToken, identity: string | undefined, signal: AbortSignal): Promise<Authenticated> {
-    const { identityUid, operator, act, createTimeMs } = await options.signIn.signIn(token, identity, signal)
-    // The exchange happens now, with the identity as it is now.
+    const { identityUid, operator, act, createTimeMs, narrowing } = await options.signIn.signIn(token, { identity }, signal)
+    // The exchange happens now, with the identity as it is now. Roles of mapped groups are a session's alone (rules 2.8): here none begins.
     const issuedAtMs = Math.max(options.clock.now(), createTimeMs ?? 0)
-    return { identityUid, operator, act, narrowing: {}, issuedAtMs, expiresAtMs: token.expiresAtMs }
+    return { identityUid, operator, act, narrowing, issuedAtMs, expiresAtMs: token.expiresAtMs }
   }
 
   const remembered = new RecentMap<string, KnownCredential>(rememberedBytes, ({ bytes }) => bytes, { clock: options.clock, ms: rememberMs })

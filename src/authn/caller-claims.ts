@@ -1,7 +1,8 @@
+import type { Narrowing, SessionRole } from '../core/narrowing.ts'
 import { decodeCapabilities, encodeCapabilities } from '../core/capability.ts'
-import { isUid, parseUid, type Uid } from '../core/uid.ts'
+import { isUid, type Uid } from '../core/uid.ts'
 import type { Claims } from './decoded-token.ts'
-import type { Actor, Narrowing } from './principal.ts'
+import { profileIn, type Actor } from './principal.ts'
 import { TokenError } from './token-error.ts'
 
 /** What every token of ours says of its bearer, beside what it is for. */
@@ -13,19 +14,23 @@ export interface CallerClaims {
 
 /** The claims that say it. */
 export function writeCallerClaims({ act, narrowing, issuedAtMs }: CallerClaims): Record<string, unknown> {
+  const upstream = { ...(act.email === undefined ? {} : { email: act.email }), ...act.profile }
   return {
     iat: Math.floor(issuedAtMs / 1000),
     iat_ms: issuedAtMs,
     act: { aud: act.audience, iss: act.issuer, sub: act.subject },
     ...(act.email === undefined ? {} : { email: act.email, email_verified: true }),
+    ...(Object.keys(upstream).length === 0 ? {} : { upstream }),
     ...(narrowing.scopes === undefined ? {} : { scp: narrowing.scopes }),
     ...(narrowing.capabilities === undefined ? {} : { cpn: encodeCapabilities(narrowing.capabilities) }),
+    ...(narrowing.knownIn === undefined ? {} : { rts: narrowing.knownIn }),
+    ...(narrowing.roles === undefined ? {} : { srl: narrowing.roles.map(({ group, role }) => [group, role]) }),
   }
 }
 
 /** What the claims of a token of ours say. Throws TokenError `unreadable`: what can't be read must not widen. */
 export function readCallerClaims(claims: Claims): CallerClaims {
-  return { act: actorOf(claims['act'], claims['email']), narrowing: narrowingOf(claims), issuedAtMs: issueTimeOf(claims) }
+  return { act: actorOf(claims), narrowing: narrowingOf(claims), issuedAtMs: issueTimeOf(claims) }
 }
 
 /** The identity that a token of ours is for. Throws TokenError `unreadable`. */
@@ -41,19 +46,42 @@ function issueTimeOf(claims: Claims): number {
   return exact
 }
 
-function actorOf(act: unknown, email: unknown): Actor {
-  const { aud, iss, sub } = (typeof act === 'object' && act !== null ? act : {}) as Record<string, unknown> // a cast of unknown JSON: each member is checked below
-  if (typeof aud !== 'string' || typeof iss !== 'string' || typeof sub !== 'string') throw new TokenError('unreadable')
-  return { issuer: iss, subject: sub, audience: aud, ...(typeof email === 'string' ? { email } : {}) }
+/** The members of a claim; none where it is no object. */
+function membersOf(claim: unknown): Claims {
+  return (typeof claim === 'object' && claim !== null ? claim : {}) as Claims // a cast of unknown JSON: each member is checked where it is read
 }
 
-function narrowingOf(claims: Claims): Narrowing {
-  const { scp, cpn } = claims
-  if (scp !== undefined && !(Array.isArray(scp) && scp.every((scope) => typeof scope === 'string' && isUid(scope)))) throw new TokenError('unreadable')
+function actorOf({ act, email, upstream }: Claims): Actor {
+  const { aud, iss, sub } = membersOf(act)
+  if (typeof aud !== 'string' || typeof iss !== 'string' || typeof sub !== 'string') throw new TokenError('unreadable')
+  return { issuer: iss, subject: sub, audience: aud, ...(typeof email === 'string' ? { email } : {}), ...profileIn(membersOf(upstream)) }
+}
+
+/** A list of uids, or TokenError. */
+function uidsOf(claim: unknown): readonly Uid[] {
+  if (!Array.isArray(claim)) throw new TokenError('unreadable')
+  return claim.map((uid: unknown) => {
+    if (typeof uid !== 'string' || !isUid(uid)) throw new TokenError('unreadable')
+    return uid
+  })
+}
+
+function sessionRolesOf(claim: unknown): readonly SessionRole[] {
+  if (!Array.isArray(claim)) throw new TokenError('unreadable')
+  return claim.map((pair: unknown) => {
+    const [group, role] = uidsOf(pair)
+    if (group === undefined || role === undefined) throw new TokenError('unreadable')
+    return { group, role }
+  })
+}
+
+function narrowingOf({ scp, cpn, rts, srl }: Claims): Narrowing {
   const capabilities = decodeCapabilities(cpn)
   if (cpn !== undefined && capabilities === undefined) throw new TokenError('unreadable')
   return {
-    ...(scp === undefined ? {} : { scopes: scp.map((scope: string) => parseUid(scope, 'scopes')) }),
+    ...(scp === undefined ? {} : { scopes: uidsOf(scp) }),
     ...(capabilities === undefined ? {} : { capabilities }),
+    ...(rts === undefined ? {} : { knownIn: uidsOf(rts) }),
+    ...(srl === undefined ? {} : { roles: sessionRolesOf(srl) }),
   }
 }

@@ -1,23 +1,27 @@
+import { narrowFurther, type Narrowing } from '../core/narrowing.ts'
 import { capabilityByName, setOf } from '../core/capability.ts'
 import type { CapabilitySet } from '../core/capability.ts'
 import { DomainError } from '../core/errors.ts'
-import { parseUid } from '../core/uid.ts'
+import { isWithin, parseUid } from '../core/uid.ts'
 import type { Uid } from '../core/uid.ts'
 import { parseAuthorization } from './authorization-header.ts'
-import { decodeToken } from './decoded-token.ts'
+import { awsRequestText } from './aws-request.ts'
+import type { AwsSignIn } from './aws-sign-in.ts'
+import { decodeToken, maxTokenLength } from './decoded-token.ts'
 import { urlForms } from './default-audiences.ts'
-import type { ExternalSignIn, SignedIn } from './external-sign-in.ts'
+import { sessionRoles, type ExternalSignIn, type SignedIn } from './external-sign-in.ts'
 import type { PlatformTokens } from './platform-token.ts'
-import type { Narrowing } from './principal.ts'
 import { tokenFailure } from './token-error.ts'
 
 /** What is asked of an exchange (rules 8); repeated keys as lists, `scope` already in `scopes`. */
 export interface ExchangeInput {
-  /** The raw `authorization` header or metadata: the upstream token. */
+  /** The raw `authorization` header or metadata: the upstream token, or a signed AWS request. */
   readonly authorization: string | undefined
   readonly aud: readonly string[]
   /** The identity to assume; empty counts as absent. */
   readonly identity?: string
+  /** The provider that the person came by; empty counts as absent. */
+  readonly identityProvider?: string
   readonly scopes: readonly string[]
   /** Dotted capability names. */
   readonly cap: readonly string[]
@@ -27,20 +31,69 @@ export interface ExchangeInput {
 export interface Exchanged {
   readonly token: string
   readonly expiryMs: number
-  readonly principal: SignedIn
+  /** Without a token where a signed AWS request stands for it. */
+  readonly principal: Omit<SignedIn, 'token'> & Partial<Pick<SignedIn, 'token'>>
   readonly narrowing: Narrowing
+  readonly audiences: readonly string[]
 }
 
-/** What an exchange is made of. */
-export interface ExchangeOptions {
-  readonly signIn: ExternalSignIn
+/** What an earlier sign-in allowed: a token that follows from it is for no more. */
+export interface TokenBounds {
+  readonly narrowing: Narrowing
+  /** Absent where it is the sign-in itself: then the configuration says which there are. An empty list stands for the default one. */
+  readonly audiences?: readonly string[]
+}
+
+/** Whom an access token is made for. */
+export type TokenHolder = Pick<SignedIn, 'identityUid' | 'createTimeMs' | 'act'> & TokenBounds
+
+/** What of the token may be chosen. */
+export type TokenWishes = Pick<ExchangeInput, 'aud' | 'scopes' | 'cap'>
+
+/**
+ * Makes access tokens for those who have signed in. Both throw DomainError code 3 on `aud`, `scopes` or `cap`; code 7 `AUDIENCE_NOT_GRANTED` and `SCOPE_NOT_GRANTED` where
+ * more is wished than the sign-in was for. `cap` is only ever intersected (rules 8).
+ */
+export interface TokenIssue {
+  /** Only looks whether the wishes can be met, by any sign-in where no bounds are given. */
+  check(wishes: TokenWishes, bounds?: TokenBounds): void
+  /** A token, narrowed as wished; of the audiences of the sign-in where none is wished. */
+  issue(holder: TokenHolder, wishes: TokenWishes): Promise<Pick<Exchanged, 'token' | 'expiryMs' | 'narrowing' | 'audiences'>>
+}
+
+/** What access tokens are made of. */
+export interface TokenIssueOptions {
   readonly tokens: PlatformTokens
   /** The audiences that may be asked for, configuration `tokens.audiences`. */
   readonly audiences: readonly string[]
   /** The audience where none is asked for. */
   readonly defaultAudience: string
-  /** What the principal holds, by group uid: informational, for the token's `cap`. */
-  heldBy?(principal: SignedIn, narrowing: Narrowing): ReadonlyMap<Uid, CapabilitySet>
+  /** What the identity holds, by group uid: informational, for the token's `cap`. */
+  heldBy?(identity: Uid, narrowing: Narrowing): ReadonlyMap<Uid, CapabilitySet>
+}
+
+/** See TokenIssue. */
+export function createTokenIssue(options: TokenIssueOptions): TokenIssue {
+  return {
+    check(wishes, bounds = { narrowing: {} }) {
+      chooseAudiences(options, wishes.aud, bounds)
+      chooseNarrowing(wishes, bounds)
+    },
+    async issue(holder, wishes) {
+      const audiences = chooseAudiences(options, wishes.aud, holder)
+      const narrowing = chooseNarrowing(wishes, holder)
+      const held = options.heldBy?.(holder.identityUid, narrowing)
+      const { token, expiresAtMs } = await options.tokens.mint({
+        identityUid: holder.identityUid,
+        audiences,
+        act: holder.act,
+        narrowing,
+        ...(holder.createTimeMs === undefined ? {} : { notBeforeMs: holder.createTimeMs }),
+        ...(held === undefined ? {} : { held }),
+      })
+      return { token, expiryMs: expiresAtMs, narrowing, audiences }
+    },
+  }
 }
 
 /**
@@ -53,45 +106,61 @@ const maxScopes = 50
 /** Characters of all scopes together: the token has to fit into a header. */
 const maxScopesLength = 4096
 
+/** How an exchange signs in. */
+export interface ExchangeSignIn {
+  readonly external: ExternalSignIn
+  readonly aws: AwsSignIn
+}
+
 /** See Exchange. */
-export function createExchange(options: ExchangeOptions): Exchange {
+export function createExchange(signIn: ExchangeSignIn, tokens: TokenIssue): Exchange {
   return async (input, signal) => {
-    const principal = await signInAt(options.signIn, input, signal)
-    const audiences = chooseAudiences(options, input.aud)
-    const narrowing = chooseNarrowing(input)
-    const held = options.heldBy?.(principal, narrowing)
-    const { token, expiresAtMs } = await options.tokens.mint({
-      identityUid: principal.identityUid,
-      audiences,
-      act: principal.act,
-      narrowing,
-      ...(principal.createTimeMs === undefined ? {} : { notBeforeMs: principal.createTimeMs }),
-      ...(held === undefined ? {} : { held }),
-    })
-    return { token, expiryMs: expiresAtMs, principal, narrowing }
+    const principal = await signInAt(signIn, input, signal)
+    const narrowing: Narrowing = { ...principal.narrowing, ...sessionRoles(principal) }
+    return { ...(await tokens.issue({ ...principal, narrowing }, input)), principal }
   }
 }
 
-async function signInAt(signIn: ExternalSignIn, input: ExchangeInput, signal: AbortSignal): Promise<SignedIn> {
+async function signInAt(signIn: ExchangeSignIn, input: ExchangeInput, signal: AbortSignal): Promise<Exchanged['principal']> {
   try {
     const credential = parseAuthorization(input.authorization)
-    const named = input.identity === '' ? undefined : input.identity
-    return await signIn.signIn(decodeToken(credential.token), named ?? credential.identity, signal)
+    const identity = (input.identity === '' ? undefined : input.identity) ?? credential.identity
+    const request = credential.token.length > maxTokenLength ? undefined : awsRequestText(credential.token)
+    if (request !== undefined) return await signIn.aws(request, identity, signal)
+    return await signIn.external.signIn(decodeToken(credential.token), { identity, identityProvider: input.identityProvider }, signal)
   } catch (error) {
     throw tokenFailure(error, 'exchange')
   }
 }
 
 /** Audiences as the client spells them; a final slash makes no difference to what is allowed. */
-function chooseAudiences(options: ExchangeOptions, asked: readonly string[]): readonly string[] {
-  const wanted = [...new Set(asked.filter((audience) => audience !== ''))]
-  if (wanted.length === 0) return [options.defaultAudience]
-  const allowed = new Set(options.audiences.flatMap(urlForms))
-  if (wanted.every((audience) => allowed.has(audience))) return wanted
-  throw DomainError.invalid('aud', `must be one of ${options.audiences.join(', ')}`)
+function chooseAudiences(options: Pick<TokenIssueOptions, 'audiences' | 'defaultAudience'>, asked: readonly string[], bounds: TokenBounds): readonly string[] {
+  const wished = [...new Set(asked.filter((audience) => audience !== ''))]
+  const granted = bounds.audiences?.length === 0 ? [options.defaultAudience] : bounds.audiences
+  const wanted = wished.length > 0 ? wished : (granted ?? [options.defaultAudience])
+  const areIn = (list: readonly string[]): boolean => {
+    const allowed = new Set(list.flatMap(urlForms))
+    return wanted.every((audience) => allowed.has(audience))
+  }
+  if (!areIn(options.audiences)) throw DomainError.invalid('aud', `must be one of ${options.audiences.join(', ')}`)
+  if (granted !== undefined && !areIn(granted)) throw notGranted({ reason: 'AUDIENCE_NOT_GRANTED', what: 'audience' })
+  return wanted
 }
 
-function chooseNarrowing(input: ExchangeInput): Narrowing {
+function notGranted({ reason, what }: { reason: string; what: string }): DomainError {
+  return new DomainError(7, `the sign-in was not for this ${what}: sign in anew for it`, { reason })
+}
+
+/** What the wishes leave of the bounds. */
+function chooseNarrowing(wishes: TokenWishes, { narrowing }: TokenBounds): Narrowing {
+  const wished = readNarrowing(wishes)
+  const { scopes } = narrowing
+  const isGranted = (scope: Uid): boolean => scopes === undefined || scopes.some((group) => isWithin(scope, group))
+  if (wished.scopes?.every(isGranted) === false) throw notGranted({ reason: 'SCOPE_NOT_GRANTED', what: 'group' })
+  return narrowFurther(narrowing, wished)
+}
+
+function readNarrowing(input: Pick<TokenWishes, 'scopes' | 'cap'>): Pick<Narrowing, 'scopes' | 'capabilities'> {
   const scopes = [...new Set(input.scopes.filter((scope) => scope !== ''))].map((scope) => parseUid(scope, 'scopes'))
   if (scopes.length > maxScopes || scopes.join().length > maxScopesLength) {
     throw DomainError.invalid('scopes', `must be at most ${String(maxScopes)} uids, ${String(maxScopesLength)} characters in all`)

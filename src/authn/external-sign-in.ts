@@ -1,7 +1,9 @@
+import type { Narrowing, SessionRole } from '../core/narrowing.ts'
 import { DomainError } from '../core/errors.ts'
 import type { Clock } from '../core/runtime.ts'
-import { isUid } from '../core/uid.ts'
+import { isUid, lineage } from '../core/uid.ts'
 import type { Uid } from '../core/uid.ts'
+import type { AwsMatch } from './aws-match.ts'
 import { matchClaims } from './claim-match.ts'
 import type { ClaimMatch } from './claim-match.ts'
 import { checkTimes } from './decoded-token.ts'
@@ -9,7 +11,7 @@ import type { DecodedToken } from './decoded-token.ts'
 import type { IssuerKeys } from './issuer-keys.ts'
 import { isSameIssuer, normalizeIssuer, personUid } from './issuer-name.ts'
 import { KeySetError } from './key-set.ts'
-import { isOperator } from './principal.ts'
+import { isOperator, profileIn } from './principal.ts'
 import type { Actor, Operator } from './principal.ts'
 import { parseStaticKeys } from './static-keys.ts'
 import { TokenError } from './token-error.ts'
@@ -30,7 +32,7 @@ export interface StaticKeys {
 export type Relationship =
   | { readonly kind: 'claimMatch'; readonly match: ClaimMatch }
   | { readonly kind: 'staticKeys'; readonly keys: StaticKeys }
-  | { readonly kind: 'aws' }
+  | { readonly kind: 'aws'; readonly match: AwsMatch }
   | { readonly kind: 'servicePrincipal' }
   | { readonly kind: 'none' }
 
@@ -41,10 +43,44 @@ export interface IdentityFacts {
   readonly relationship: Relationship
 }
 
+/** An identity provider of an organisation, as far as signing in needs to know it. */
+export interface ProviderFacts {
+  readonly uid: Uid
+  /** The group that it lies in, and counts in. */
+  readonly group: Uid
+  readonly issuer: string
+  readonly clientId: string
+  /** The claim that holds the groups of a person; empty where groups are not mapped. */
+  readonly groupsClaim: string
+}
+
 /** A person who signs in by (issuer, subject). */
 export interface PersonToken {
   readonly uid: Uid
   readonly act: Actor
+  /** The providers for whose client the token was made: they give default roles and those of mapped groups. */
+  readonly via: readonly ProviderFacts[]
+  /** The groups that the person is known in; absent where the platform itself knows the issuer and is meant by the token: everywhere. */
+  readonly knownIn?: readonly Uid[]
+}
+
+/** As whom somebody wants to sign in; empty texts count as absent. */
+export interface SignInAs {
+  /** The identity to assume. */
+  readonly identity?: string | undefined
+  /** The provider that a person came by. */
+  readonly identityProvider?: string | undefined
+}
+
+/** A role of a session, and the group at the provider that gave it. */
+export interface MappedRole extends SessionRole {
+  readonly externalGroup: string
+}
+
+/** What a provider's mapped groups gave to a session (rules 2.8). */
+export interface MappedSession {
+  readonly provider: Uid
+  readonly roles: readonly MappedRole[]
 }
 
 /** Somebody an external token was accepted for. */
@@ -56,6 +92,18 @@ export interface SignedIn {
   readonly act: Actor
   /** The upstream token, verified. */
   readonly token: DecodedToken
+  /** What the way of signing in cuts from the identity's rights. */
+  readonly narrowing: Pick<Narrowing, 'knownIn'>
+  /** What the mapped groups of the token give to a session that begins with it; absent where that is nothing. */
+  readonly mapped?: readonly MappedSession[]
+}
+
+/** The roles of the session that begins with a sign-in, each once, whichever groups gave it. Throws code 9 where an access token can't hold them. */
+export function sessionRoles({ mapped = [] }: Pick<SignedIn, 'mapped'>): Pick<Narrowing, 'roles'> {
+  const all = mapped.flatMap((session) => session.roles.map(({ group, role }) => ({ group, role })))
+  const roles = [...new Map(all.map((role) => [`${role.group} ${role.role}`, role])).values()]
+  if (roles.length > maxSessionRoles) throw tooMany('roles of mapped groups: name the identity provider, or map fewer')
+  return roles.length === 0 ? {} : { roles }
 }
 
 /** What may be absent now or come later, from memory or from elsewhere. */
@@ -75,16 +123,22 @@ export interface ExternalSignInOptions {
   identityOf(uid: Uid, signal: AbortSignal): Found<IdentityFacts>
   /** The registered person with this uid. Nobody where absent. */
   personOf?(uid: Uid, signal: AbortSignal): Found<{ readonly createTimeMs: number }>
-  /** The client ids of identity providers that name this issuer: further audiences of people's tokens. Undefined where none names it. */
-  providerOf?(issuer: string, signal: AbortSignal): Found<{ readonly clientIds: readonly string[] }>
+  /** The identity providers that name this issuer. None where absent. */
+  providersOf?(issuer: string, signal: AbortSignal): Found<readonly ProviderFacts[]>
+  /** Whether the provider's directory lets the person of the token in (rules 2.7). Everybody where absent. */
+  admits?(provider: ProviderFacts, token: DecodedToken): boolean
+  /** The groups that the person is bound in. None where absent. */
+  boundIn?(person: Uid): readonly Uid[]
+  /** The roles that the provider's mappings give to members of these groups. None where absent. */
+  rolesOf?(provider: ProviderFacts, groups: readonly string[]): readonly MappedRole[]
 }
 
 /** Accepts external tokens. Throws TokenError (see tokenFailure) for the token itself, DomainError for what it may not be used for. */
 export interface ExternalSignIn {
   /** With `identity`: as that identity, else code 7 in one form for every reason that lies with the identity. Without: as an operator or a registered person. */
-  signIn(token: DecodedToken, identity: string | undefined, signal: AbortSignal): Promise<SignedIn>
-  /** The person of this token, registered or not. */
-  verifyPerson(token: DecodedToken, signal: AbortSignal): Promise<PersonToken>
+  signIn(token: DecodedToken, as: SignInAs, signal: AbortSignal): Promise<SignedIn>
+  /** The person of this token, registered or not. Throws code 9 where too many providers give them a default role. */
+  verifyPerson(token: DecodedToken, as: Pick<SignInAs, 'identityProvider'>, signal: AbortSignal): Promise<PersonToken>
 }
 
 /** See ExternalSignIn. */
@@ -93,31 +147,118 @@ export function createExternalSignIn(options: ExternalSignInOptions): ExternalSi
     if (isSameIssuer(token.issuer, options.ownIssuer)) throw new TokenError('own_issuer')
   }
 
-  async function verifyPerson(token: DecodedToken, signal: AbortSignal): Promise<PersonToken> {
+  async function personOf(token: DecodedToken, as: Pick<SignInAs, 'identityProvider'>, signal: AbortSignal): Promise<PersonToken> {
     refuseOwn(token)
-    const provider = await options.providerOf?.(token.issuer, signal)
-    const named = [...options.operators.map((operator) => operator.issuer), ...(provider === undefined ? [] : [token.issuer])]
+    const providers = (await options.providersOf?.(token.issuer, signal)) ?? []
+    const operatorIssuers = options.operators.map((operator) => normalizeIssuer(operator.issuer))
+    const named = [...operatorIssuers, ...(providers.length === 0 ? [] : [token.issuer])]
     await options.verifier.verifyByIssuer(token, { named }, signal)
-    const accepted = [...options.audiences, ...(provider?.clientIds ?? [])]
-    const audience = token.audiences.find((candidate) => accepted.includes(candidate))
-    if (audience === undefined) throw new DomainError(7, 'the token is for another audience')
-    return { uid: personUid(token.issuer, token.subject), act: actorOf(token, audience) }
+    const isKnownIssuer = options.issuerKeys.isConfigured(token.issuer) || operatorIssuers.includes(normalizeIssuer(token.issuer))
+    const trust = trustOf(token, { platform: options.audiences, isKnownIssuer, providers, provider: as.identityProvider, admits: options.admits })
+    return { uid: personUid(token.issuer, token.subject), ...trust }
   }
 
   return {
-    verifyPerson,
-    async signIn(token, identity, signal) {
+    async verifyPerson(token, as, signal) {
+      const person = await personOf(token, as, signal)
+      if (person.via.length > maxVouching) throw tooMany('identity providers that stand for this token: name one')
+      return person
+    },
+    async signIn(token, as, signal) {
       refuseOwn(token)
-      if (identity !== undefined) return await asIdentity(options, { token, identity }, signal)
-      const { uid, act } = await verifyPerson(token, signal)
+      // Who names themselves comes in as without: a person's record matches their tokens, but says nothing of where they count, nor of whom a directory let go.
+      const isThemselves = as.identity === personUid(token.issuer, token.subject)
+      if (!isEmpty(as.identity) && !isThemselves) return await asIdentity(options, { token, identity: as.identity }, signal)
+      const { uid, act, via, ...vouched } = await personOf(token, as, signal)
+      const knownIn = vouched.knownIn && fewer(vouched.knownIn, () => options.boundIn?.(uid) ?? [])
       const person = await options.personOf?.(uid, signal)
-      const operator = isOperator(options.operators, uid, act)
+      const operator = knownIn === undefined && isOperator(options.operators, uid, act)
       if (person === undefined && !operator) {
         throw new DomainError(7, 'nobody is registered with this token: register first, or name the identity to assume with `identity`')
       }
-      return { identityUid: uid, operator, act, token, ...(person === undefined ? {} : { createTimeMs: person.createTimeMs }) }
+      const mapped = via.flatMap((provider): MappedSession[] => {
+        const roles = options.rolesOf?.(provider, groupsIn(token, provider)) ?? []
+        return roles.length === 0 ? [] : [{ provider: provider.uid, roles }]
+      })
+      const narrowing = knownIn === undefined ? {} : { knownIn }
+      const known = person === undefined ? {} : { createTimeMs: person.createTimeMs }
+      return { identityUid: uid, operator, act, token, narrowing, ...(mapped.length === 0 ? {} : { mapped }), ...known }
     },
   }
+}
+
+function isEmpty(text: string | undefined): text is undefined | '' {
+  return text === undefined || text === ''
+}
+
+/** What a person's token is judged by. */
+interface TrustInput {
+  /** The platform's own audiences. */
+  readonly platform: readonly string[]
+  /** True where the configuration names the issuer. */
+  readonly isKnownIssuer: boolean
+  /** The providers that name the issuer. */
+  readonly providers: readonly ProviderFacts[]
+  /** The provider that the person says they came by. */
+  readonly provider: string | undefined
+  readonly admits: ExternalSignInOptions['admits']
+}
+
+/**
+ * Where a verified token of a person counts. Everywhere only where the configuration names its issuer and it is meant for the platform. Else an identity provider
+ * stands for it, and it counts in that provider's group alone: its issuer may be the group's own, and a token for the group's client may have been obtained by
+ * whoever runs that client (architecture 7). A token for the platform was made for no client: it tells who somebody is, and not that they belong anywhere. Throws
+ * code 7 where no one stands for it, `NOT_PROVISIONED` where directories say no.
+ */
+function trustOf(token: DecodedToken, input: TrustInput): Omit<PersonToken, 'uid'> {
+  const { platform, isKnownIssuer, providers, provider, admits } = input
+  const forPlatform = token.audiences.find((audience) => platform.includes(audience))
+  if (isEmpty(provider) && isKnownIssuer && forPlatform !== undefined) return { act: actorOf(token, forPlatform), via: [] }
+  const vouching = providers.filter(({ uid, clientId }) => {
+    if (!isEmpty(provider) && uid !== provider) return false
+    return token.audiences.includes(clientId) || forPlatform !== undefined
+  })
+  const standing = vouching.filter((one) => admits?.(one, token) ?? true)
+  if (standing.length === 0 && vouching.length > 0) throw notProvisioned()
+  const via = standing.filter(({ clientId }) => token.audiences.includes(clientId))
+  const audience = via[0]?.clientId ?? forPlatform
+  if (standing.length === 0 || audience === undefined) throw new DomainError(7, 'the token is for another audience')
+  return { act: actorOf(token, audience), knownIn: [...new Set(standing.map(({ group }) => group))], via }
+}
+
+/**
+ * As few groups as fit into an access token: where more vouch for a person, those that the person is bound in, or below. So no number of tenants that name an issuer
+ * keeps its people out. Throws code 9 where those are too many, too.
+ */
+function fewer(knownIn: readonly Uid[], boundIn: () => readonly Uid[]): readonly Uid[] {
+  if (knownIn.length <= maxVouching) return knownIn
+  const held = new Set(boundIn().flatMap((group) => [...lineage(group)]))
+  const counting = knownIn.filter((group) => held.has(group))
+  if (counting.length > maxVouching) throw tooMany('identity providers that stand for this token: name one')
+  return counting
+}
+
+/** Code 7 for whom the provider's directory did not make, has deactivated or has deleted. */
+function notProvisioned(): DomainError {
+  return new DomainError(7, "the identity provider's directory does not let this person in: ask its administrators", { reason: 'NOT_PROVISIONED' })
+}
+
+/** The most providers that stand for one token, and the most roles of one session: both are in each of its access tokens, which fit into a header. */
+const maxVouching = 50
+const maxSessionRoles = 50
+
+function tooMany(what: string): DomainError {
+  return DomainError.precondition([{ type: 'TOKEN_TOO_LARGE', subject: '', description: `there are too many ${what}` }], { reason: 'TOKEN_TOO_LARGE' })
+}
+
+/** The most groups of a token that are looked at. */
+const maxGroups = 1000
+
+/** The groups that the provider says the person is in. */
+function groupsIn(token: DecodedToken, { groupsClaim }: ProviderFacts): readonly string[] {
+  const claim = groupsClaim === '' ? undefined : token.claims[groupsClaim]
+  const groups = Array.isArray(claim) ? claim.slice(0, maxGroups) : [claim]
+  return groups.filter((group): group is string => typeof group === 'string' && group !== '')
 }
 
 interface AssumeInput {
@@ -127,10 +268,12 @@ interface AssumeInput {
 
 async function asIdentity(options: ExternalSignInOptions, { token, identity }: AssumeInput, signal: AbortSignal): Promise<SignedIn> {
   checkTimes(token, options.clock.now())
-  const facts = isUid(identity) ? await options.identityOf(identity, signal) : undefined
+  // Above all groups there are people only: nobody assumes another person.
+  const isPerson = !identity.includes('/')
+  const facts = isUid(identity) && !isPerson ? await options.identityOf(identity, signal) : undefined
   const audience = facts === undefined ? undefined : await acceptedAudience(options, { token, relationship: facts.relationship }, signal)
   if (facts === undefined || audience === undefined) throw await refusal(options, token, signal)
-  return { identityUid: facts.uid, createTimeMs: facts.createTimeMs, operator: false, act: actorOf(token, audience), token }
+  return { identityUid: facts.uid, createTimeMs: facts.createTimeMs, operator: false, act: actorOf(token, audience), token, narrowing: {} }
 }
 
 /**
@@ -165,8 +308,8 @@ async function acceptedAudience(options: ExternalSignInOptions, { token, relatio
       return await acceptClaims(options, { token, match: relationship.match }, signal)
     case 'staticKeys':
       return await acceptStatic(options, token, relationship.keys)
+    // AWS signs requests, no tokens: see AwsSignIn. A service principal is nobody's to assume.
     case 'aws':
-      throw new DomainError(12, 'AWS identities are not supported yet')
     case 'servicePrincipal':
     case 'none':
       return undefined
@@ -210,5 +353,5 @@ function staticKeySet(text: string): ReturnType<typeof parseStaticKeys> {
 function actorOf(token: DecodedToken, audience: string): Actor {
   const { email, email_verified: verified } = token.claims
   const isVerified = typeof email === 'string' && email !== '' && (verified === true || verified === 'true')
-  return { issuer: normalizeIssuer(token.issuer), subject: token.subject, audience, ...(isVerified ? { email } : {}) }
+  return { issuer: normalizeIssuer(token.issuer), subject: token.subject, audience, ...(isVerified ? { email } : {}), ...profileIn(token.claims) }
 }

@@ -41,18 +41,35 @@ export function createIssuerSource(fetch: SafeFetch): (row: ConfiguredIssuer, si
   }
 }
 
+/** An issuer's discovery document, which must name that very issuer. Throws TokenError `issuer_keys`, FetchError, or the error of a configured file. */
+export async function readDiscovery(fetch: SafeFetch, row: ConfiguredIssuer, signal: AbortSignal): Promise<Readonly<Record<string, unknown>>> {
+  const { policy, headers } = await accessTo(row)
+  return await documentOf(row.issuer, (url) => fetch.json({ url, ...policy, headers }, signal))
+}
+
 async function discover(issuer: string, json: (url: string) => Promise<unknown>): Promise<string> {
+  const { jwks_uri: jwksUri } = await documentOf(issuer, json)
+  if (typeof jwksUri !== 'string') throw new TokenError('issuer_keys')
+  return jwksUri
+}
+
+async function documentOf(issuer: string, json: (url: string) => Promise<unknown>): Promise<Readonly<Record<string, unknown>>> {
   const url = URL.parse(issuer)
   if (url === null || url.search !== '' || url.hash !== '' || issuer.includes('?') || issuer.includes('#')) throw new TokenError('issuer_keys')
   const document = await json(`${issuer.replace(/\/$/, '')}/.well-known/openid-configuration`)
-  const { issuer: named, jwks_uri: jwksUri } = (document ?? {}) as Record<string, unknown> // a cast of unknown JSON: each member is checked below
-  if (named !== issuer || typeof jwksUri !== 'string') throw new TokenError('issuer_keys')
-  return jwksUri
+  const members = (document ?? {}) as Record<string, unknown> // a cast of unknown JSON: each member is checked where it is used
+  if (members['issuer'] !== issuer) throw new TokenError('issuer_keys')
+  return members
 }
 
 /** A discovery document names any host that it likes: what is secret goes there only where configuration says so. */
 function mayHaveToken(row: ConfiguredIssuer, url: string): boolean {
   return url === row.jwksUri || URL.parse(url)?.origin === URL.parse(row.issuer)?.origin
+}
+
+/** How the issuer may be reached. Rejects where its certificate file can't be read. */
+export async function policyOf(row: ConfiguredIssuer): Promise<FetchPolicy> {
+  return (await accessTo(row)).policy
 }
 
 interface Access {

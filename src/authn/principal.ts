@@ -1,4 +1,3 @@
-import type { CapabilitySet } from '../core/capability.ts'
 import type { Uid } from '../core/uid.ts'
 import { normalizeIssuer, personUid } from './issuer-name.ts'
 
@@ -10,19 +9,32 @@ export interface Actor {
   readonly audience: string
   /** Only where the upstream issuer says that it is verified. */
   readonly email?: string
+  /** Absent where the issuer says nothing of it. */
+  readonly profile?: Profile
+}
+
+/** The claims by which an issuer describes a person (OpenID Connect Core 5.1). */
+const profileClaims = ['name', 'picture', 'given_name', 'family_name'] as const
+
+/** How the upstream issuer describes a person: to be shown, never to be decided by. */
+export type Profile = Readonly<Partial<Record<(typeof profileClaims)[number], string>>>
+
+/** A longer text is left out, in characters: the profile is in each token, which fits into a header. */
+const maxProfileText = 256
+
+/** The profile among the claims of a token; empty where none of them describes a person. */
+export function profileIn(claims: Readonly<Record<string, unknown>>): Pick<Actor, 'profile'> {
+  const described = profileClaims.flatMap((claim) => {
+    const text = claims[claim]
+    return typeof text === 'string' && text !== '' && text.length <= maxProfileText ? [[claim, text] as const] : []
+  })
+  return described.length === 0 ? {} : { profile: Object.fromEntries(described) }
 }
 
 /** An (issuer, subject) pair of the configuration `bootstrap.operators`. */
 export interface Operator {
   readonly issuer: string
   readonly subject: string
-}
-
-/** What the exchange cut the caller's rights to; absent members cut nothing. */
-export interface Narrowing {
-  /** Groups: only rights at or below one of them count. */
-  readonly scopes?: readonly Uid[]
-  readonly capabilities?: CapabilitySet
 }
 
 /**

@@ -1,4 +1,4 @@
-import { createCipheriv, createDecipheriv, createHash } from 'node:crypto'
+import { createCipheriv, createDecipheriv, createHash, createHmac, hkdfSync } from 'node:crypto'
 import type { Random } from '../core/runtime.ts'
 import type { Store } from '../store/store.ts'
 
@@ -10,6 +10,8 @@ export interface Keyring {
   seal(plaintext: Uint8Array, context: string): Uint8Array
   /** Throws SealingError `unreadable` or `unknown_key`. */
   open(sealed: Uint8Array, context: string): Uint8Array
+  /** 32 bytes that are the same for the same input as long as the data key is, and tell nothing of it to who does not have that key. */
+  fingerprint(input: Uint8Array): Uint8Array
 }
 
 /**
@@ -84,26 +86,87 @@ export async function createKeyring(options: KeyringOptions, signal: AbortSignal
   return openKeyring(winner.value, options)
 }
 
-function firstKeyring({ keyEncryptionKey, random }: KeyringOptions): StoredKeyring {
-  const id = Buffer.from(random.bytes(idBytes)).toString('hex')
-  const wrapped = encrypt(keyEncryptionKey, random, { plaintext: random.bytes(keyBytes), context: wrapContext(id) })
-  return { version: 1, active: id, keys: [{ id, wrappedBy: nameOfKey(keyEncryptionKey), wrapped: Buffer.from(wrapped).toString('base64') }] }
+/**
+ * Lets another key encryption key than the configured one open the store too (`add`), or no more (`retire`). The data keys stay what they are, so processes that run notice nothing. Does nothing
+ * where it is so already. Resolves to how many keys open the store then. Throws SealingError `wrong_key`, also where the retired key is the configured one or would take a data key with it,
+ * StoreError, or Error where the store is fresh.
+ */
+export async function changeKeyEncryption(
+  options: KeyringOptions,
+  change: { readonly add: Uint8Array } | { readonly retire: Uint8Array },
+  signal: AbortSignal,
+): Promise<number> {
+  for (;;) {
+    const existing = await options.store.get(dataKeyKey, signal)
+    if (existing === undefined) throw new Error('the store has no data key yet: start a server with it first')
+    const stored = parseStored(existing.value)
+    const opened = openDataKeys(stored, options)
+    const keys =
+      'retire' in change
+        ? keptKeys(stored, options, change.retire)
+        : [...stored.keys, ...wrappedAnew(stored, opened, { ...options, keyEncryptionKey: change.add })]
+    const count = new Set(keys.map(({ wrappedBy }) => wrappedBy)).size
+    if (keys.length === stored.keys.length) return count
+    const value = Buffer.from(JSON.stringify({ ...stored, keys } satisfies StoredKeyring))
+    const guards = [{ kind: 'unchanged', key: dataKeyKey, revision: existing.revision }] as const
+    const outcome = await options.store.transact({ guards, writes: [{ kind: 'put', key: dataKeyKey, value }] }, signal)
+    if (outcome.committed) return count
+  }
 }
 
-function openKeyring(stored: Uint8Array, { keyEncryptionKey, random }: KeyringOptions): Keyring {
-  const { active, keys } = parseStored(stored)
+type WrappedKey = StoredKeyring['keys'][number]
+
+function keptKeys({ keys }: StoredKeyring, { keyEncryptionKey }: KeyringOptions, retired: Uint8Array): WrappedKey[] {
+  const [configured, gone] = [nameOfKey(keyEncryptionKey), nameOfKey(retired)]
+  if (configured === gone)
+    throw new SealingError('wrong_key', 'the configured key itself can not be retired: configure the one that is to be kept (encryption.keyFile)')
+  if (keys.some(({ id }) => !keys.some((other) => other.id === id && other.wrappedBy === configured))) throw wrongKey()
+  return keys.filter(({ wrappedBy }) => wrappedBy !== gone)
+}
+
+function wrappedAnew({ keys }: StoredKeyring, opened: ReadonlyMap<string, Uint8Array>, { keyEncryptionKey, random }: KeyringOptions): WrappedKey[] {
+  const wrappedBy = nameOfKey(keyEncryptionKey)
+  const missing = [...opened].filter(([id]) => !keys.some((known) => known.id === id && known.wrappedBy === wrappedBy))
+  return missing.map(([id, plaintext]) => wrap(id, plaintext, { keyEncryptionKey, random }))
+}
+
+function wrap(id: string, plaintext: Uint8Array, { keyEncryptionKey, random }: Pick<KeyringOptions, 'keyEncryptionKey' | 'random'>): WrappedKey {
+  const wrapped = encrypt(keyEncryptionKey, random, { plaintext, context: wrapContext(id) })
+  return { id, wrappedBy: nameOfKey(keyEncryptionKey), wrapped: Buffer.from(wrapped).toString('base64') }
+}
+
+function firstKeyring({ keyEncryptionKey, random }: KeyringOptions): StoredKeyring {
+  const id = Buffer.from(random.bytes(idBytes)).toString('hex')
+  return { version: 1, active: id, keys: [wrap(id, random.bytes(keyBytes), { keyEncryptionKey, random })] }
+}
+
+function wrongKey(): SealingError {
+  return new SealingError(
+    'wrong_key',
+    "the configured key encryption key is not the one that this store's data is encrypted with: configure that key (encryption.keyFile)",
+  )
+}
+
+/** The data keys that the configured key opens, by their ids: the active one among them. Throws SealingError. */
+function openDataKeys({ active, keys }: StoredKeyring, { keyEncryptionKey }: KeyringOptions): ReadonlyMap<string, Uint8Array> {
   const opened = new Map<string, Uint8Array>()
   for (const { id, wrappedBy, wrapped } of keys) {
     if (wrappedBy === nameOfKey(keyEncryptionKey)) opened.set(id, decrypt(keyEncryptionKey, Buffer.from(wrapped, 'base64'), wrapContext(id)))
   }
+  if (!opened.has(active)) throw wrongKey()
+  return opened
+}
+
+function openKeyring(value: Uint8Array, options: KeyringOptions): Keyring {
+  const { random } = options
+  const stored = parseStored(value)
+  const { active } = stored
+  const opened = openDataKeys(stored, options)
   const sealingKey = opened.get(active)
-  if (sealingKey === undefined) {
-    throw new SealingError(
-      'wrong_key',
-      "the configured key encryption key is not the one that this store's data is encrypted with: configure that key (encryption.keyFile)",
-    )
-  }
+  if (sealingKey === undefined) throw wrongKey()
+  const fingerprintKey = new Uint8Array(hkdfSync('sha256', sealingKey, '', 'taproot fingerprint', keyBytes))
   return {
+    fingerprint: (input) => createHmac('sha256', fingerprintKey).update(input).digest(),
     seal: (plaintext, context) =>
       Buffer.concat([Uint8Array.of(formatVersion), Buffer.from(active, 'hex'), encrypt(sealingKey, random, { plaintext, context })]),
     open(sealed, context) {

@@ -5,6 +5,7 @@ import type { Code } from '../core/errors.ts'
 export type TokenFault =
   | 'missing'
   | 'unreadable'
+  | 'unreadable_refresh'
   | 'too_large'
   | 'algorithm'
   | 'unknown_key'
@@ -27,6 +28,7 @@ interface FaultRow {
 const faults = {
   missing: { sentence: 'a bearer token is required', exchange: 16, direct: 16 },
   unreadable: { sentence: 'the token is not a readable signed JWT', exchange: 16, direct: 16 },
+  unreadable_refresh: { sentence: 'this is no refresh token', exchange: 16, direct: 16 },
   too_large: { sentence: 'the token is too large', exchange: 16, direct: 16 },
   algorithm: { sentence: 'the signature algorithm is not accepted', exchange: 7, direct: 16 },
   unknown_key: { sentence: 'the issuer has no such key', exchange: 7, direct: 16 },

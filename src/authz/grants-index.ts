@@ -1,9 +1,10 @@
+import type { Narrowing, SessionRole } from '../core/narrowing.ts'
 import { allCapabilities, emptySet, fromEnumNumbers, type CapabilitySet } from '../core/capability.ts'
 import { isWithin, parentOf, rootParent, trustedUid, type Uid } from '../core/uid.ts'
 import type { Replica } from '../snapshot/replica.ts'
 import type { Row } from '../snapshot/row.ts'
 import type { Snapshot } from '../snapshot/snapshot.ts'
-import { everywhere, mergeGrants, narrow, type Grant, type Narrowing, type Reach } from './reach.ts'
+import { everywhere, mergeGrants, narrow, type Grant, type Reach } from './reach.ts'
 import type { Role } from '../gen/taproot/iam/v2/roles_pb.ts'
 
 /** Whose reach is asked for. */
@@ -27,20 +28,35 @@ export function roleCapabilities(role: Row): CapabilitySet {
 }
 
 /**
- * What one identity is granted as of `snapshot`: the roles bound to it, each at its group. An identity made under a group reaches only that group and
- * what is below (spec 5.5).
+ * Whether a binding counts:
+ * - `counts`: it gives its identity what its role grants
+ * - `confined`: it lies outside of the group that its identity was made under, which reaches only that and what is below (spec 5.5)
+ * - `role_missing`: its role is gone
  */
-export function grantsOf(snapshot: Snapshot, identity: Uid): Grant[] {
-  const home = parentOf(identity)
-  const grants: Grant[] = []
+type Standing = 'counts' | 'confined' | 'role_missing'
+
+/** What one binding gives its identity as of `snapshot`, at its group and below; nothing where it does not count. */
+export function bindingGrant(snapshot: Snapshot, row: Row): { readonly standing: Standing; readonly group: Uid; readonly capabilities: CapabilitySet } {
   const bindings = snapshot.table('RoleBinding')
-  for (const row of bindings.matching('identity', identity)) {
-    const group = trustedUid(row.parent)
-    if (home !== rootParent && !isWithin(group, home)) continue
-    const role = snapshot.get('Role', bindings.valueOf(row, 'role') ?? '')
-    grants.push({ group, capabilities: role === undefined ? emptySet : roleCapabilities(role) })
-  }
-  return mergeGrants(grants)
+  const group = trustedUid(row.parent)
+  const home = parentOf(trustedUid(bindings.valueOf(row, 'identity') ?? ''))
+  if (home !== rootParent && !isWithin(group, home)) return { standing: 'confined', group, capabilities: emptySet }
+  const role = snapshot.get('Role', bindings.valueOf(row, 'role') ?? '')
+  if (role === undefined) return { standing: 'role_missing', group, capabilities: emptySet }
+  return { standing: 'counts', group, capabilities: roleCapabilities(role) }
+}
+
+/** What one identity is granted as of `snapshot`: the roles bound to it, each at its group. */
+export function grantsOf(snapshot: Snapshot, identity: Uid): Grant[] {
+  return mergeGrants([...snapshot.table('RoleBinding').matching('identity', identity)].map((row) => bindingGrant(snapshot, row)))
+}
+
+/** What the roles of a session grant as of `snapshot`: the roles as they are now, none where a role is gone. */
+export function sessionGrants(snapshot: Snapshot, roles: readonly SessionRole[]): Grant[] {
+  return roles.flatMap(({ group, role }) => {
+    const row = snapshot.get('Role', role)
+    return row === undefined ? [] : [{ group, capabilities: roleCapabilities(row) }]
+  })
 }
 
 const operatorGrants: readonly Grant[] = [{ group: everywhere, capabilities: allCapabilities }]
@@ -71,6 +87,8 @@ export class GrantsIndex {
       grants = grantsOf(this.#replica.snapshot, subject.identity)
       this.#known.set(subject.identity, grants)
     }
-    return narrow({ operator: false, grants }, subject.narrowing)
+    const { roles } = subject.narrowing
+    const session = roles === undefined ? [] : sessionGrants(this.#replica.snapshot, roles)
+    return narrow({ operator: false, grants }, subject.narrowing, session)
   }
 }

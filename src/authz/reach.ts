@@ -1,4 +1,5 @@
 import { containsAll, emptySet, intersect, isEmpty, missing, union, type CapabilitySet } from '../core/capability.ts'
+import type { Narrowing } from '../core/narrowing.ts'
 import { isWithin, type Uid } from '../core/uid.ts'
 import type { Visibility } from '../snapshot/list.ts'
 
@@ -16,12 +17,6 @@ export interface Reach {
   /** Exempt from the rules that protect organisations from themselves (last owner, verified names). */
   readonly operator: boolean
   readonly grants: readonly Grant[]
-}
-
-/** What a token's exchange narrowed the caller's rights to. */
-export interface Narrowing {
-  readonly scopes?: readonly Uid[]
-  readonly capabilities?: CapabilitySet
 }
 
 function covers(grant: Grant, uid: string): boolean {
@@ -90,14 +85,22 @@ function placedAt(reach: Reach, group: Uid, scopes: readonly Uid[]): Grant {
   return { group, capabilities: capabilitiesAt({ ...reach, grants }, group) }
 }
 
+/** What was granted at the groups or below them: what was granted above is not the groups' to vouch for. */
+function grantedWithin(grants: readonly Grant[], groups: readonly Uid[]): Grant[] {
+  return grants.filter((grant) => grant.group !== everywhere && groups.some((group) => isWithin(grant.group, group)))
+}
+
 /**
  * The reach cut to what an exchange asked for: at each requested group what was granted there or above it, and of that only the requested
- * capabilities (rules 8). It can never widen.
+ * capabilities (rules 8). It can never widen. `session` is what the narrowing's roles grant: not cut to the groups that vouch for the person, since who mapped
+ * them held them where they are.
  */
-export function narrow(reach: Reach, narrowing: Narrowing): Reach {
-  const { scopes, capabilities } = narrowing
-  if (scopes === undefined && capabilities === undefined) return reach
-  const placed: readonly Grant[] = scopes === undefined ? reach.grants : scopes.map((group) => placedAt(reach, group, scopes))
+export function narrow(reach: Reach, narrowing: Narrowing, session: readonly Grant[] = []): Reach {
+  const { scopes, capabilities, knownIn } = narrowing
+  if (scopes === undefined && capabilities === undefined && knownIn === undefined && session.length === 0) return reach
+  const known = knownIn === undefined ? reach.grants : grantedWithin(reach.grants, knownIn)
+  const rooted: Reach = { operator: false, grants: mergeGrants([...known, ...session]) }
+  const placed: readonly Grant[] = scopes === undefined ? rooted.grants : scopes.map((group) => placedAt(rooted, group, scopes))
   const cut = capabilities === undefined ? placed : placed.map((grant) => ({ ...grant, capabilities: intersect(grant.capabilities, capabilities) }))
   return { operator: false, grants: mergeGrants(cut) }
 }

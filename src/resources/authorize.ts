@@ -1,11 +1,11 @@
 import type { DescMessage, Message } from '@bufbuild/protobuf'
 import { decide, holdsAnywhere, type Reach } from '../authz/reach.ts'
+import { isSuspended } from '../authz/suspended.ts'
 import { setOf, type CapabilitySet } from '../core/capability.ts'
 import { DomainError } from '../core/errors.ts'
 import type { MethodRow } from '../core/method.ts'
-import { resources } from '../core/schema.ts'
-import { isUid, rootOf, rootParent } from '../core/uid.ts'
-import { OrgStatus, type Group } from '../gen/taproot/iam/v2/groups_pb.ts'
+import { errorDomainSuffix, resources } from '../core/schema.ts'
+import { isUid, rootOf, rootParent, type Uid } from '../core/uid.ts'
 import type { Snapshot } from '../snapshot/snapshot.ts'
 import { denied, notFound } from './faults.ts'
 import { isBuiltInRole } from './grant-rules.ts'
@@ -13,12 +13,15 @@ import { kinds } from './kinds.ts'
 
 /** What a request is about, as its scope field names it. */
 interface Target {
-  /** The kind that must be there: that of the method, or for a create its parent's. */
+  /** The kind that must be there: that of the method, for a create its parent's, or any. */
   readonly kind: string
   readonly uid: string
   /** The scope field, for errors. */
   readonly field: string
 }
+
+/** Stands for every kind: the target of a method whose scope field is called `resource`. */
+const anyKind = 'Resource'
 
 /** How a method's target is found: what is the same for all its requests. */
 interface TargetPlan extends Pick<Target, 'kind' | 'field'> {
@@ -39,8 +42,8 @@ function planTarget(method: MethodRow): TargetPlan | undefined {
   const path = method.scopePath.length > 0 ? method.scopePath : method.verb === 'get' ? ['uid'] : []
   const field = path.at(-1)
   if (field === undefined) return undefined
-  const own = method.kind ?? 'Group'
-  const kind = field === 'parent' ? (resources.get(own)?.parents.find((parent) => parent !== rootParent) ?? 'Group') : own
+  const own = method.kind ?? (field === 'resource' ? anyKind : 'Group')
+  const kind = field === 'group' ? 'Group' : field === 'parent' ? (resources.get(own)?.parents.find((parent) => parent !== rootParent) ?? 'Group') : own
   return { kind, field, needed: setOf(method.capabilities), members: membersOf(method.input, path) }
 }
 
@@ -62,18 +65,28 @@ function textAt(message: Message, members: readonly string[]): string {
   return typeof value === 'string' ? value : ''
 }
 
-/** A suspended organisation is closed to its members (rules 2.1). */
-function assertNotSuspended(snapshot: Snapshot, reach: Reach, uid: string): void {
-  if (reach.operator || !isUid(uid)) return
-  // A row of kind Group holds a Group.
-  const root = snapshot.get('Group', rootOf(uid))?.message as unknown as Group | undefined
-  if (root?.status === OrgStatus.SUSPENDED) throw new DomainError(7, 'the organisation is suspended', { reason: 'ORGANIZATION_SUSPENDED' })
+/** Throws code 7 where the organisation is suspended: it is closed to its members (rules 2.1). */
+export function assertNotSuspended(snapshot: Snapshot, reach: Reach, uid: Uid): void {
+  if (reach.operator || !isSuspended(snapshot, uid)) return
+  throw new DomainError(7, 'the organisation is suspended', { reason: 'ORGANIZATION_SUSPENDED', details: { metadata: { scope: rootOf(uid) } } })
 }
 
 /** Built-in roles are read by whoever may list roles anywhere, and changed by nobody (rules 2.5). */
 function assertBuiltInRole(method: MethodRow, reach: Reach, uid: string): void {
   if (!holdsAnywhere(reach, setOf(['roles.list']))) throw notFound('Role', uid, { concealed: true })
   if (method.mutation) throw denied(method.capabilities, uid)
+}
+
+/** Code 5 for a target, the same whether it is missing, malformed or out of reach. */
+function noTarget({ kind, uid }: Target, options: { readonly concealed?: boolean } = {}): DomainError {
+  return notFound(kind, uid, { ...options, ...(kind === anyKind ? { resourceType: `iam.${errorDomainSuffix}/${anyKind}` } : {}) })
+}
+
+/** True where a record of the target's kind has its uid. Records that are never shown by their uid count for none. */
+function isThere(snapshot: Snapshot, { kind, uid }: Target): boolean {
+  if (kind !== anyKind) return !kinds.has(kind) || snapshot.get(kind, uid) !== undefined
+  // Built-in roles lie nowhere: nothing can be bound at them or above.
+  return !isBuiltInRole(uid) && [...kinds.keys()].some((one) => resources.get(one)?.embedded === false && snapshot.get(one, uid) !== undefined)
 }
 
 /**
@@ -87,14 +100,14 @@ export function authorizeCall(snapshot: Snapshot, reach: Reach, call: { method: 
   if (plan === undefined) return
   const target: Target = { kind: plan.kind, uid: textAt(message, plan.members), field: plan.field }
   if (target.uid === '' && method.verb !== 'get') throw DomainError.invalid(target.field, 'is required')
-  if (!isUid(target.uid)) throw notFound(target.kind, target.uid)
+  if (!isUid(target.uid)) throw noTarget(target)
   if (target.kind === 'Role' && isBuiltInRole(target.uid)) {
     assertBuiltInRole(method, reach, target.uid)
     return
   }
   const decision = decide(reach, target.uid, plan.needed)
-  if (decision.kind === 'hidden') throw notFound(target.kind, target.uid, { concealed: true })
+  if (decision.kind === 'hidden') throw noTarget(target, { concealed: true })
   if (decision.kind === 'denied') throw denied(decision.missing, target.uid)
   assertNotSuspended(snapshot, reach, target.uid)
-  if (kinds.has(target.kind) && snapshot.get(target.kind, target.uid) === undefined) throw notFound(target.kind, target.uid)
+  if (!isThere(snapshot, target)) throw noTarget(target)
 }

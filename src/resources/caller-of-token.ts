@@ -7,7 +7,9 @@ import type { Caller, Services } from './services.ts'
  * (architecture 4: tokens issued before it are 401).
  */
 export function callerOfToken(services: Services, facts: Omit<Authenticated, 'expiresAtMs'>): Caller {
-  const { identityUid: identity, operator, narrowing } = facts
+  const { identityUid: identity, narrowing } = facts
+  // Whom only an organisation's provider vouches for is nobody outside it.
+  const operator = facts.operator && narrowing.knownIn === undefined
   const row = services.replica.snapshot.get('Identity', identity)
   const isOlder = row !== undefined && facts.issuedAtMs < row.createMs
   if ((row === undefined && !operator) || isOlder) throw new DomainError(16, 'the identity of this token does not exist')

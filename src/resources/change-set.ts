@@ -6,6 +6,7 @@ import { managedKey, nameKey, recordKey, sweepKey, usedByKey } from '../store/ke
 import type { Guard, Write } from '../store/store.ts'
 import { alreadyExists, ownedAlready } from './faults.ts'
 import type { AnyKind, Claim, Extra, Reference } from './kind.ts'
+import { sealedSecrets } from './secrets.ts'
 import { envelopeBytes, envelopeOf, stamped, type EnvelopeFacts } from './record-codec.ts'
 
 /** The unique keys that a record holds: its name among its siblings, its owner's, and what its kind adds. */
@@ -64,7 +65,7 @@ export class ChangeSet {
   }
 
   guard(guard: Guard): void {
-    this.#guards.set(`${guard.kind}:${guard.kind === 'empty' ? guard.prefix : guard.key}`, guard)
+    this.#guards.set(`${guard.kind}:${'prefix' in guard ? guard.prefix : guard.key}`, guard)
   }
 
   write(write: Write): void {
@@ -94,7 +95,8 @@ export class ChangeSet {
     const key = recordKey(kind.index.kind, row.uid)
     this.guard({ kind: 'unchanged', key, revision: row.revision })
     for (const owner of ownersOf(kind, row)) this.guard({ kind: 'absent', key: sweepKey(owner) })
-    this.#put(kind, { uid: row.uid, record, facts })
+    const { etag, createMs, updateMs, managedBy, sealed = sealedSecrets(kind, row) } = facts
+    this.#put(kind, { uid: row.uid, record, facts: { etag, createMs, updateMs, managedBy, sealed } })
     const heldClaims = new Set(claimsOf(kind, { uid: row.uid, record: row.message, managedBy: row.managedBy }).map((claim) => claim.key))
     for (const claim of claimsOf(kind, { uid: row.uid, record, managedBy: facts.managedBy })) if (!heldClaims.delete(claim.key)) this.#claim(claim, row.uid)
     const heldUses = new Set((kind.references?.(row.message) ?? []).map((reference) => usedKey(kind, reference, row.uid)))

@@ -8,16 +8,16 @@ export function resourceTypeOf(kind: string): string {
   return resources.get(kind)?.resourceType ?? kind
 }
 
-/** Code 5 with ResourceInfo: the same whether `name` is missing, malformed or out of the caller's reach. `resourceType` is of what the schema has no kind for. */
+/** Code 5 with ResourceInfo: the same whether `name` is missing, malformed or out of the caller's reach. An empty `name` is of what was not asked for by one: its kind stands for it. `resourceType` is of what the schema has no kind for. */
 export function notFound(kind: string, name: string, options: { readonly concealed?: boolean; readonly resourceType?: string } = {}): DomainError {
   const { resourceType = resourceTypeOf(kind), ...rest } = options
   const slash = name.lastIndexOf('/')
-  return new DomainError(5, `${kind} not found: ${name.slice(0, 300)}`, {
+  return new DomainError(5, `${kind} not found${name === '' ? '' : `: ${name.slice(0, 300)}`}`, {
     ...rest,
     details: {
       resource: {
         resourceType,
-        resourceName: name.slice(0, 1024),
+        resourceName: name.slice(0, 1024) || kind,
         owner: slash < 0 ? rootParent : name.slice(0, Math.min(slash, 1024)),
         description: `no such ${kind}`,
       },

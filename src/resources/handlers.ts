@@ -1,8 +1,17 @@
 import type { MethodRow, MethodVerb } from '../core/method.ts'
 import { methods } from '../core/schema.ts'
+import { batchDeleteMappings } from './iam/external-group-role-mappings.ts'
+import { listAccess } from './iam/access.ts'
+import { explain } from './iam/explain.ts'
 import { checkEligibility, createGroup, lookupGroup, requestGroupAccess } from './iam/group-verbs.ts'
+import { deleteSelf } from './iam/people.ts'
+import { checkAccountAssociation } from './iam/account-associations.ts'
+import { createGroupInvite } from './iam/group-invites.ts'
 import { lookupIdentity } from './iam/identities.ts'
+import { createIdentityProvider, updateIdentityProvider } from './iam/identity-providers.ts'
+import { generateScimToken, regenerateScimToken, revokeScimToken, setScimEnabled } from './iam/scim-verbs.ts'
 import { batchCreateRoleBindings } from './iam/role-bindings.ts'
+import { acceptTerms } from './iam/terms.ts'
 import type { AnyKind } from './kind.ts'
 import { kinds } from './kinds.ts'
 import { ping } from './ping/ping.ts'
@@ -25,12 +34,25 @@ const standard = {
 
 /** Methods with a handler of their own, by `<service>/<rpc>`. */
 const own: Readonly<Record<string, Handler>> = {
+  'taproot.auth.v1.Auth/Delete': deleteSelf,
+  'taproot.iam.v2.AccessService/Explain': explain,
+  'taproot.iam.v2.AccessService/ListAccess': listAccess,
+  'taproot.iam.v2.AccountAssociationsService/CheckAccountAssociation': checkAccountAssociation,
   'taproot.iam.v2.GroupsService/CreateGroup': createGroup,
   'taproot.iam.v2.GroupsService/LookupGroup': lookupGroup,
   'taproot.iam.v2.GroupsService/RequestGroupAccess': requestGroupAccess,
   'taproot.iam.v2.GroupsService/CheckEligibility': checkEligibility,
+  'taproot.iam.v2.GroupInvitesService/CreateGroupInvite': createGroupInvite,
   'taproot.iam.v2.IdentitiesService/LookupIdentity': lookupIdentity,
   'taproot.iam.v2.RoleBindingsService/BatchCreateRoleBindings': batchCreateRoleBindings,
+  'taproot.iam.v2.IdentityProvidersService/CreateIdentityProvider': createIdentityProvider,
+  'taproot.iam.v2.IdentityProvidersService/UpdateIdentityProvider': updateIdentityProvider,
+  'taproot.iam.v2.IdentityProvidersService/GenerateScimToken': generateScimToken,
+  'taproot.iam.v2.IdentityProvidersService/RegenerateScimToken': regenerateScimToken,
+  'taproot.iam.v2.IdentityProvidersService/RevokeScimToken': revokeScimToken,
+  'taproot.iam.v2.IdentityProvidersService/SetScimEnabled': setScimEnabled,
+  'taproot.iam.v2.ExternalGroupRoleMappingsService/BatchDeleteExternalGroupRoleMappings': batchDeleteMappings,
+  'taproot.iam.v2.TermsService/AcceptTerms': acceptTerms,
   'taproot.ping.v2.PingService/Ping': ping,
   'taproot.registry.v2.ReposService/GetRepoReadme': getRepoReadme,
   'taproot.registry.v2.ReposService/UpdateRepoReadme': updateRepoReadme,

@@ -4,6 +4,7 @@ import { DomainError } from '../core/errors.ts'
 import { registry } from '../core/schema.ts'
 import { IdempotencyRecordSchema, type IdempotencyRecord } from '../gen/taproot/store/v1/envelope_pb.ts'
 import type { Entry, Guard, Write } from '../store/store.ts'
+import { secretFields } from './secret-fields.ts'
 import { callerOf, type Context, type Services } from './services.ts'
 
 /** How long a key is remembered, in milliseconds (decisions "Retries"). */
@@ -46,8 +47,11 @@ function canonical(value: JsonValue): string {
   return `{${members.map(([key, inner]) => `${JSON.stringify(key)}:${canonical(inner)}`).join(',')}}`
 }
 
-function bodyHash(context: Context, message: Message): Buffer {
-  return digest(canonical(toJson(context.method.input, message, { registry })))
+/** Of a request that may carry a secret nobody who reads the store learns enough to try guesses. */
+function bodyHash({ keyring }: Services, context: Context, message: Message): Buffer {
+  const { input } = context.method
+  const hash = digest(canonical(toJson(input, message, { registry })))
+  return secretFields(input).length === 0 ? hash : Buffer.from(keyring.fingerprint(hash))
 }
 
 /** What was stored under the key, unless it is too old to count. */
@@ -66,7 +70,7 @@ async function idempotent(services: Services, context: Context, request: { messa
   if (key === undefined || context.validateOnly) return undefined
   if (!/^[\x21-\x7e]{1,255}$/.test(key)) throw DomainError.invalid('idempotency-key', 'must be 1 to 255 printable ASCII characters without blanks')
   const hash = digest(callerOf(context).identity, `${context.method.service}/${context.method.rpc}`, request.parent, key).toString('hex')
-  const body = bodyHash(context, request.message)
+  const body = bodyHash(services, context, request.message)
   const entry = await services.store.get(idempotencyKey(hash), context.signal)
   const record = readRecord(services, entry)
   if (record !== undefined && !body.equals(record.bodyHash))

@@ -6,7 +6,8 @@ import type { ListQuery } from '../snapshot/list.ts'
 import type { KindIndex, Resource, Row } from '../snapshot/row.ts'
 import type { Snapshot } from '../snapshot/snapshot.ts'
 import type { Guard, Write } from '../store/store.ts'
-import type { Caller, Ownership, Services } from './services.ts'
+import type { Secrets } from './secrets.ts'
+import type { Caller, Ownership, ResourceSettings, Services } from './services.ts'
 
 /** A key that at most one record may hold; `taken` is what a second one is told. */
 export interface Claim {
@@ -43,13 +44,21 @@ export interface Planning {
 }
 
 /** Where rendering finds the records that it joins in. */
-export type Records = Pick<Snapshot, 'get'>
+export type Records = Pick<Snapshot, 'get' | 'entry'>
+
+/** What showing a record by itself may depend on besides records. */
+export interface Alone {
+  readonly nowMs: number
+  readonly settings: ResourceSettings
+}
 
 /** A mutation under planning. `record` may be changed by the rules: what they leave in it is stored. */
 export interface Draft<R extends Resource> {
   readonly uid: Uid
   readonly parent: Uid | '/'
   readonly record: R
+  /** What becomes of its secrets, which are not in `record`. */
+  readonly secrets: Secrets
 }
 
 /**
@@ -71,10 +80,22 @@ export interface Kind<R extends Resource = Resource> {
   /** Checks whether the record may go, and what goes with it. */
   remove?(planning: Planning, row: Row): Extra | undefined
   /** What a list request asks for beyond exact filters: the fields (proto names) that mean it, and what they mean. */
-  readonly listFilters?: { readonly fields: ReadonlySet<string>; read(request: Message): Pick<ListQuery, 'anyOf' | 'changedAfterMs'> }
+  readonly listFilters?: { readonly fields: ReadonlySet<string>; read(request: Message): ListMeaning }
   /** What is shown for a stored record, where that is more than the record: joins, secrets left out. Returns a new message. */
   render?(records: Records, record: R): R
+  /** What events of creations and changes carry of a record that is shown so, where that is less. Returns a new message. */
+  told?(shown: R): R
+  /** What is shown of a record by itself, in answers of Get and of writes, where that is more than in lists and depends on the time. Returns a new message. */
+  renderAlone?(records: Records, shown: R, facts: Alone): R
+  /** True where the event of a deletion carries nothing (rules 9). */
+  readonly goesUntold?: true
 }
+
+/**
+ * What a list request means. `visibility` stands in place of the caller's reach: only for a method that is authorized at the place which it names, and whose
+ * meaning never goes beyond what may be seen from there.
+ */
+export type ListMeaning = Pick<ListQuery, 'anyOf' | 'changedAfterMs'> & Partial<Pick<ListQuery, 'visibility'>>
 
 /** The kind with its own record type forgotten, for tables of kinds. */
 export type AnyKind = Kind

@@ -12,9 +12,9 @@ import type { AnyKind } from './kind.ts'
 import { kinds } from './kinds.ts'
 import { nextOwner } from './ownership.ts'
 import { bareOf } from './record-codec.ts'
-import type { Context, Services } from './services.ts'
+import { innerContext, type Context, type Services } from './services.ts'
 import { rendered } from './shown.ts'
-import { createHandler, deleteHandler, emit, existingRow, resourceFieldOf, updateHandler } from './write.ts'
+import { bodyOf, createHandler, deleteHandler, emit, existingRow, resourceFieldOf, updateHandler } from './write.ts'
 
 /** A Kubernetes object that writes its record, and what it may do (ADR 0016). */
 export interface ObjectCaller {
@@ -53,21 +53,15 @@ function methodOf(kind: string, verb: 'create' | 'update' | 'delete'): MethodRow
 
 function contextOf(caller: ObjectCaller, method: MethodRow, how: { adopts?: boolean; validateOnly?: boolean } = {}): Context {
   const { managedBy, identity, reach, authorize, requestId, signal } = caller
-  const context: Context = {
+  return innerContext({
     method,
     caller: { identity, operator: false, actor: { iss: 'kubernetes', sub: managedBy }, narrowing: {}, reach },
     requestId,
     signal,
     validateOnly: how.validateOnly ?? false,
-    ifMatch: undefined,
-    ifNoneMatch: undefined,
-    idempotencyKey: undefined,
     ownership: { kind: 'object', managedBy, adopts: how.adopts ?? false },
-    present: undefined,
     authorize,
-    authorizedBy: (other) => ({ ...context, authorize: other }),
-  }
-  return context
+  })
 }
 
 function requestOf(kind: string, method: MethodRow, fields: { record: Resource; [field: string]: unknown }): Message {
@@ -124,7 +118,7 @@ export async function releaseManaged(services: Services, caller: ObjectCaller, {
       const changes = new ChangeSet()
       const facts = { etag: newEtag(services.random), createMs: row.createMs, updateMs: Math.max(planning.nowMs, row.updateMs + 1), managedBy: '' }
       const record = changes.update(released, { row, record: row.message, facts })
-      emit(planning, context, { changes, subject: uid, body: { desc: released.desc, message: rendered(released, planning.snapshot, record) } })
+      emit(planning, context, { changes, subject: uid, body: bodyOf(released, planning, record) })
       return { changes, result: undefined }
     }),
   )

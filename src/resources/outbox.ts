@@ -31,11 +31,18 @@ export function outboxTimeMs(key: string): number {
   return Number.parseInt(key.slice(outboxPrefix.length, outboxPrefix.length + 12), 16)
 }
 
+/** What an event carries. */
+export interface EventBody {
+  readonly desc: DescMessage
+  readonly message: Message
+}
+
 /** What every event tells. */
 interface Happened {
   readonly source: string
   readonly subject: string
-  readonly body: { readonly desc: DescMessage; readonly message: Message }
+  /** Undefined where there is nothing to carry: the event's body is null then. */
+  readonly body: EventBody | undefined
   readonly nowMs: number
 }
 
@@ -66,8 +73,8 @@ function entryWrite(random: Random, happened: Happened & { type: string; group: 
     group: happened.group,
     timeMs: BigInt(nowMs),
     internal: happened.internal,
-    bodyType: body.desc.typeName,
-    body: toBinary(body.desc, body.message),
+    bodyType: body?.desc.typeName ?? '',
+    body: body === undefined ? new Uint8Array() : toBinary(body.desc, body.message),
     actorSubject: caller?.identity ?? '',
     actorClaims: { ...caller?.actor },
   })

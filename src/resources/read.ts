@@ -1,6 +1,7 @@
 import { create, type Message } from '@bufbuild/protobuf'
 import { reflect } from '@bufbuild/protobuf/reflect'
 import { visibilityOf } from '../authz/reach.ts'
+import { isSuspended } from '../authz/suspended.ts'
 import { setOf, type CapabilitySet } from '../core/capability.ts'
 import { DomainError } from '../core/errors.ts'
 import { hashQuery, openCursor, pageTokenKeyId, pageTokenLifeMs, sealCursor, type Cursor, type CursorKey } from '../core/page-token.ts'
@@ -11,7 +12,7 @@ import { cursorKeyOf, parseOrder, sortKeyOf, type Order, type SortKey } from '..
 import type { Resource, Row } from '../snapshot/row.ts'
 import type { Snapshot } from '../snapshot/snapshot.ts'
 import { notFound } from './faults.ts'
-import { rendered, shownOf } from './shown.ts'
+import { renderedAlone, shownOf } from './shown.ts'
 import type { AnyKind } from './kind.ts'
 import { callerOf, type Context, type Handler, type HandlerAnswer, type Services } from './services.ts'
 
@@ -28,6 +29,7 @@ export function getHandler(kind: AnyKind): Handler {
     const { snapshot } = services.replica
     const row = snapshot.get(kind.index.kind, uid)
     if (row === undefined) return Promise.reject(notFound(kind.index.kind, uid))
+    if (kind.renderAlone !== undefined) return Promise.resolve(recordAnswer(kind, services, row.message))
     const shown = shownOf(kind, snapshot, row)
     return Promise.resolve({ message: shown.message, shown, etag: shown.message.etag })
   }
@@ -73,7 +75,8 @@ interface Continuation {
   readonly restarted: boolean
 }
 
-async function continuationOf(services: Services, context: Context, token: { text: string; queryHash: string; order: Order }): Promise<Continuation> {
+/** Where a list in some order goes on. Throws code 3 for a page token of another list. */
+export async function continuationOf(services: Services, context: Context, token: { text: string; queryHash: string; order: Order }): Promise<Continuation> {
   const { key, restarted } = await openPage(services, context, token)
   if (key === undefined) return { after: undefined, restarted }
   const after = sortKeyOf(token.order, key)
@@ -109,9 +112,10 @@ export function pageLimit(pageSize: number): number {
   return Math.min(pageSize === 0 ? defaultPageSize : pageSize, maxPageSize)
 }
 
-/** Where the caller may see records of the kind. Built-in roles are seen by whoever may list roles anywhere. */
-function visibility(kind: AnyKind, context: Context, needed: CapabilitySet): Visibility {
-  const seen = visibilityOf(callerOf(context).reach(), needed)
+/** Where the caller may see records of the kind: not in a suspended organisation. Built-in roles are seen by whoever may list roles anywhere. */
+function visibility(kind: AnyKind, reader: { snapshot: Snapshot; context: Context }, needed: CapabilitySet): Visibility {
+  const all = visibilityOf(callerOf(reader.context).reach(), needed)
+  const seen = { ...all, groups: all.groups.filter((group) => !isSuspended(reader.snapshot, group)) }
   return kind.index.kind === 'Role' && seen.groups.length > 0 ? { ...seen, roots: true } : seen
 }
 
@@ -135,18 +139,22 @@ export function listHandler(kind: AnyKind): Handler {
     const queryHash = hashQuery([context.method.rpc, uidp, filters, order.id, callerOf(context).identity, ...Object.values(more)])
     const { after, restarted } = await continuationOf(services, context, { text: request.pageToken, queryHash, order })
     const limit = pageLimit(request.pageSize)
-    const query = (): ListQuery => ({
-      kind: kind.index.kind,
-      uidp,
-      filters,
-      ...more,
-      visibility: visibility(kind, context, seen),
-      order,
-      ...(after === undefined ? {} : { after }),
-      skip: request.skip,
-      // One more than the page tells whether another follows.
-      limit: limit + 1,
-    })
+    const query = (): ListQuery => {
+      // What is seen from the place that the method is authorized at: as of now, too.
+      if (more.visibility !== undefined) context.authorize()
+      return {
+        kind: kind.index.kind,
+        uidp,
+        filters,
+        visibility: visibility(kind, { snapshot: services.replica.snapshot, context }, seen),
+        ...more,
+        order,
+        ...(after === undefined ? {} : { after }),
+        skip: request.skip,
+        // One more than the page tells whether another follows.
+        limit: limit + 1,
+      }
+    }
     const answer = ({ rows, total }: ListResult): ListAnswer => {
       const page = rows.slice(0, limit)
       const last = page.at(-1)
@@ -158,7 +166,8 @@ export function listHandler(kind: AnyKind): Handler {
   }
 }
 
-function nextToken(services: Services, place: { order: Order; row: Row; queryHash: string }): string {
+/** The token of the page after `row`. */
+export function nextToken(services: Services, place: { order: Order; row: Row; queryHash: string }): string {
   const cursor = { key: cursorKeyOf(place.order, place.row), queryHash: place.queryHash, issuedMs: services.clock.now() }
   return sealCursor(cursor, services.pageKeys.current(), services.random)
 }
@@ -183,7 +192,8 @@ function envelope(
   return { message, page: { field: plural, items } }
 }
 
-/** The answer for a record just written. */
+/** The answer for a record by itself. */
 export function recordAnswer(kind: AnyKind, services: Services, record: Resource): HandlerAnswer {
-  return { message: rendered(kind, services.replica.snapshot, record), etag: record.etag, subject: record.uid }
+  const message = renderedAlone(kind, services.replica.snapshot, { record, nowMs: services.clock.now(), settings: services.settings })
+  return { message, etag: record.etag, subject: record.uid }
 }

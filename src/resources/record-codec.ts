@@ -2,6 +2,8 @@ import { clearField, clone, create, toBinary, type DescMessage } from '@bufbuild
 import { timestampFromMs } from '@bufbuild/protobuf/wkt'
 import { EnvelopeSchema, type Envelope } from '../gen/taproot/store/v1/envelope_pb.ts'
 import type { Resource } from '../snapshot/row.ts'
+import { takeSecrets } from './secret-fields.ts'
+import type { SealedSecrets } from './secrets.ts'
 
 /** Grows when the form of stored records changes; docs/adr says how older ones are read. */
 const envelopeFormat = 1
@@ -12,25 +14,29 @@ export interface EnvelopeFacts {
   readonly createMs: number
   readonly updateMs: number
   readonly managedBy: string
+  /** Its secrets. In place of a record those that are stored, where absent. */
+  readonly sealed?: SealedSecrets
 }
 
-/** `record` with its envelope fields as `facts` say: what is answered after a write. */
+/** `record` with its envelope fields as `facts` say, without secrets: what is answered after a write. */
 export function stamped<R extends Resource>(desc: DescMessage, record: R, facts: EnvelopeFacts): R {
   const message = clone(desc, record) as R
   message.etag = facts.etag
   message.managedBy = facts.managedBy
   message.createTime = timestampFromMs(facts.createMs)
   message.updateTime = timestampFromMs(facts.updateMs)
+  takeSecrets(desc, message)
   return message
 }
 
-/** A copy of `record` without its uid and what its envelope keeps. */
+/** A copy of `record` without its uid, its secrets and what its envelope keeps. */
 export function bareOf(desc: DescMessage, record: Resource): Resource {
   const bare = clone(desc, record) as Resource
   bare.uid = ''
   bare.etag = ''
   bare.managedBy = ''
   for (const field of desc.fields) if (field.localName === 'createTime' || field.localName === 'updateTime') clearField(bare, field)
+  takeSecrets(desc, bare)
   return bare
 }
 
@@ -43,6 +49,7 @@ export function envelopeOf(desc: DescMessage, record: Resource, facts: EnvelopeF
     createTimeMs: BigInt(facts.createMs),
     updateTimeMs: BigInt(facts.updateMs),
     managedBy: facts.managedBy,
+    sealed: facts.sealed ?? {},
   })
 }
 

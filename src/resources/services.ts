@@ -1,6 +1,10 @@
+import type { Narrowing } from '../core/narrowing.ts'
 import type { Message } from '@bufbuild/protobuf'
+import type { DeniesPkce } from '../authn/pkce-look.ts'
+import type { Keyring } from '../authn/sealing.ts'
+import type { AccountChecks } from '../authn/account-checks.ts'
 import type { GrantsIndex } from '../authz/grants-index.ts'
-import type { Narrowing, Reach } from '../authz/reach.ts'
+import type { Reach } from '../authz/reach.ts'
 import type { Digest } from '../core/digest.ts'
 import type { Log } from '../core/log.ts'
 import type { MethodRow } from '../core/method.ts'
@@ -38,6 +42,12 @@ export interface ResourceSettings {
   readonly ownIssuer: string
   /** Issuers whose e-mail claims are believed, for group look-up by domain. */
   readonly trustedIssuers: ReadonlySet<string>
+  /** How long refresh tokens live, in milliseconds: unused, and with all that follow. */
+  readonly refresh: { readonly idleMs: number; readonly maxMs: number }
+  /** Issuers that may have private addresses, and http. */
+  readonly privateIssuers: ReadonlySet<string>
+  /** The ids of the documents that groups may accept. */
+  readonly terms: ReadonlySet<string>
   /** Absent where no registry is configured. */
   readonly registry?: RegistrySettings
 }
@@ -62,7 +72,12 @@ export interface Services {
   readonly random: Random
   readonly log: Log
   readonly pageKeys: PageKeys
+  /** Seals the secrets of records. */
+  readonly keyring: Keyring
+  /** Looks at an issuer's discovery document. */
+  readonly deniesPkce: DeniesPkce
   readonly settings: ResourceSettings
+  readonly accountChecks: AccountChecks
   /** Undefined where no upstream registry is configured: tags then name digests that nobody checks. */
   readonly content: ContentSource | undefined
 }
@@ -110,6 +125,21 @@ export interface Context {
   authorize(): void
   /** The same call, authorized in another way. */
   authorizedBy(authorize: () => void): Context
+}
+
+/** The context of a call that comes by no transport: nothing of what only headers say. */
+export function innerContext(
+  call: Pick<Context, 'method' | 'requestId' | 'signal' | 'validateOnly' | 'ownership' | 'authorize'> & { readonly caller: Caller },
+): Context {
+  const context: Context = {
+    ...call,
+    ifMatch: undefined,
+    ifNoneMatch: undefined,
+    idempotencyKey: undefined,
+    present: undefined,
+    authorizedBy: (authorize) => ({ ...context, authorize }),
+  }
+  return context
 }
 
 /** What a handler answers. */

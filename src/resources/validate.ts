@@ -7,8 +7,9 @@ import { fieldAccess } from '../core/field-behavior.ts'
 
 const validator = createValidator()
 
-/** A violation's path in schema names, list and map steps in brackets. */
+/** A violation's path in schema names, list and map steps in brackets. A rule of the whole message stands under the last word of its id. */
 function pathOf(violation: Violation): string {
+  if (violation.field.length === 0) return violation.ruleId.slice(violation.ruleId.lastIndexOf('.') + 1)
   let text = ''
   for (const step of violation.field) {
     if (step.kind === 'field' || step.kind === 'oneof' || step.kind === 'extension') text += text === '' ? step.name : `.${step.name}`
@@ -27,6 +28,10 @@ function* nested(message: ReflectMessage, path: string): Generator<[ReflectMessa
       let at = 0
       // A list of messages holds messages.
       for (const item of message.get(field)) yield [item as ReflectMessage, `${path}${field.name}[${at++}]`]
+    }
+    if (field.fieldKind === 'map' && field.mapKind === 'message') {
+      // A map to messages holds messages.
+      for (const [key, item] of message.get(field)) yield [item as ReflectMessage, `${path}${field.name}[${JSON.stringify(String(key))}]`]
     }
   }
 }
@@ -76,11 +81,11 @@ function isPlainlyValid(desc: DescMessage, message: Message): boolean {
   return free && desc.fields.every((field) => !fieldAccess(field).required || isFieldSet(message, field))
 }
 
-/** Where the schema puts the field that a violation names: violations are listed in that order. */
+/** Where the schema puts the field that a violation names: violations are listed in that order, those of the whole message last. */
 function positionOf(desc: DescMessage, path: string): number {
   const head = path.split(/[.[]/, 1)[0] ?? ''
   const field = desc.fields.find((candidate) => candidate.name === head || candidate.oneof?.name === head)
-  return field?.number ?? 0
+  return field?.number ?? Infinity
 }
 
 /**

@@ -10,12 +10,13 @@ import type { Resource, Row } from '../snapshot/row.ts'
 import { recordKey } from '../store/keys.ts'
 import { ChangeSet, newEtag } from './change-set.ts'
 import { commit, type Plan } from './commit.ts'
-import { notFound, staleEtag } from './faults.ts'
+import { alreadyExists, notFound, staleEtag } from './faults.ts'
 import { onceByKey, type Idempotent } from './idempotency.ts'
 import type { AnyKind, Planning } from './kind.ts'
-import { outboxWrite } from './outbox.ts'
+import { outboxWrite, type EventBody } from './outbox.ts'
 import { firstOwner, nextOwner } from './ownership.ts'
 import { recordAnswer } from './read.ts'
+import { changedSecrets, newSecrets, sealSecrets, type Secrets } from './secrets.ts'
 import { rendered } from './shown.ts'
 import type { Context, Handler, HandlerAnswer, Services } from './services.ts'
 import { assertValid } from './validate.ts'
@@ -52,8 +53,14 @@ export function newUid(services: Services, parent: string): Uid {
   return trustedUid(uid)
 }
 
+/** What an event carries of a record that was made or changed. */
+export function bodyOf(kind: AnyKind, planning: Planning, record: Resource): EventBody {
+  const shown = rendered(kind, planning.snapshot, record)
+  return { desc: kind.desc, message: kind.told?.(shown) ?? shown }
+}
+
 /** Adds the mutation's event to its transaction. */
-export function emit(planning: Planning, context: Context, what: { changes: ChangeSet; subject: string; body: { desc: DescMessage; message: Message } }): void {
+export function emit(planning: Planning, context: Context, what: { changes: ChangeSet; subject: string; body: EventBody | undefined }): void {
   const { event } = context.method
   if (event === undefined) return
   const path = context.method.http[0]?.template.replace(/\/?\{.*$/, '') ?? ''
@@ -76,12 +83,20 @@ export function emit(planning: Planning, context: Context, what: { changes: Chan
 export function planChild(
   kind: AnyKind,
   planning: Planning,
-  source: { changes: ChangeSet; parent: string; record: Resource; uid?: Uid; atMs?: number },
+  source: { changes: ChangeSet; parent: string; record: Resource; secrets?: Secrets; uid?: Uid; atMs?: number },
 ): Resource {
   const { services } = planning
   const atMs = source.atMs ?? planning.nowMs
-  const facts = { etag: newEtag(services.random), createMs: atMs, updateMs: atMs, managedBy: firstOwner(planning) }
-  return source.changes.create(kind, { uid: source.uid ?? newUid(services, source.parent), record: source.record, facts })
+  const uid = source.uid ?? newUid(services, source.parent)
+  const sealed = sealSecrets(services.keyring, { kind: kind.index.kind, uid }, source.secrets ?? new Map())
+  const facts = { etag: newEtag(services.random), createMs: atMs, updateMs: atMs, managedBy: firstOwner(planning), sealed }
+  return source.changes.create(kind, { uid, record: source.record, facts })
+}
+
+/** The uid of a group's one record of a kind: the group's own. Throws code 6 where it is there. */
+function theOneOf(kind: AnyKind, { snapshot }: Planning, parent: string): Uid {
+  if (snapshot.get(kind.index.kind, parent) !== undefined) throw alreadyExists(kind.index.kind, 'the group has one')
+  return trustedUid(parent)
 }
 
 /** Plans one new record of `kind` below `parent`: rules, keys, guards on the parent. Returns the record as it will be read. */
@@ -93,10 +108,11 @@ export function planCreate(kind: AnyKind, planning: Planning, source: { changes:
     changes.guard({ kind: 'exists', key: recordKey(parentKind, trustedUid(parent)) })
   }
   const record = writableCopy(kind.desc, source.draft)
-  const uid = newUid(planning.services, parent)
+  const secrets = newSecrets(kind, record)
+  const uid = resources.get(kind.index.kind)?.singleton === true ? theOneOf(kind, planning, parent) : newUid(planning.services, parent)
   // The parent was found as a record, or is the root.
-  changes.add(kind.create?.(planning, { uid, parent: parent as Uid | '/', record }))
-  return planChild(kind, planning, { changes, parent, record, uid })
+  changes.add(kind.create?.(planning, { uid, parent: parent as Uid | '/', record, secrets }))
+  return planChild(kind, planning, { changes, parent, record, secrets, uid })
 }
 
 /** Answers a create that was made before with the same key: the resource as it is now. */
@@ -120,6 +136,8 @@ export interface CreateCall {
   readonly parent: string
   /** What else belongs to the same transaction. */
   readonly also?: (planning: Planning, changes: ChangeSet, record: Resource) => void
+  /** Adds to what is answered what only the maker is ever shown; not called for a dry run, nor where the record was made by an earlier call. */
+  readonly showOnce?: (shown: Resource) => void
 }
 
 /** Creates a record below `parent` (already resolved; `/` for a root). */
@@ -131,12 +149,16 @@ export async function createRecord(kind: AnyKind, services: Services, call: Crea
     const changes = new ChangeSet()
     const record = planCreate(kind, planning, { changes, parent, draft })
     call.also?.(planning, changes, record)
-    emit(planning, context, { changes, subject: record.uid, body: { desc: kind.desc, message: rendered(kind, planning.snapshot, record) } })
+    emit(planning, context, { changes, subject: record.uid, body: bodyOf(kind, planning, record) })
     rememberKey(memory, changes, { uids: [record.uid], nowMs: planning.nowMs })
     return { changes, result: record }
   }
   const outcome = await onceByKey(services, { context, message, parent }, (memory) => commit(services, context, (planning) => plan(planning, memory)))
-  return outcome.kind === 'earlier' ? earlierAnswer(kind, services, outcome.uids) : recordAnswer(kind, services, outcome.made)
+  if (outcome.kind === 'earlier') return earlierAnswer(kind, services, outcome.uids)
+  const answer = recordAnswer(kind, services, outcome.made)
+  // recordAnswer renders one of the kind's own messages.
+  if (!context.validateOnly) call.showOnce?.(answer.message as Resource)
+  return answer
 }
 
 /** Answers Create for a kind whose parent is given as a uid. */
@@ -172,15 +194,18 @@ export function updateHandler(kind: AnyKind): Handler {
       assertEtag(row, context.ifMatch)
       if (maskAllowsEtag(mask === undefined || mask.paths.length === 0 ? undefined : mask.paths)) assertEtag(row, patch.etag)
       const managedBy = nextOwner(planning, kind.index.kind, row)
-      const next = applyMask(kind.desc, { current: row.message, patch }, pathsOf(kind, context, { patch, mask }))
+      const paths = pathsOf(kind, context, { patch, mask })
+      const next = applyMask(kind.desc, { current: row.message, patch }, paths)
       assertValid(kind.desc, writableCopy(kind.desc, next))
+      const secrets = changedSecrets(kind, { row, record: next, paths })
       const changes = new ChangeSet()
-      const extra = kind.update?.(planning, { uid: row.uid, parent: row.parent, record: next }, row.message)
+      const extra = kind.update?.(planning, { uid: row.uid, parent: row.parent, record: next, secrets }, row.message)
+      const sealed = sealSecrets(services.keyring, row, secrets)
       // Time moves forward with every write, also where the clock does not (rules 1.4).
-      const facts = { etag: newEtag(services.random), createMs: row.createMs, updateMs: Math.max(planning.nowMs, row.updateMs + 1), managedBy }
+      const facts = { etag: newEtag(services.random), createMs: row.createMs, updateMs: Math.max(planning.nowMs, row.updateMs + 1), managedBy, sealed }
       const record = changes.update(kind, { row, record: next, facts })
       changes.add(extra)
-      emit(planning, context, { changes, subject: row.uid, body: { desc: kind.desc, message: rendered(kind, planning.snapshot, record) } })
+      emit(planning, context, { changes, subject: row.uid, body: bodyOf(kind, planning, record) })
       return { changes, result: record }
     })
     return recordAnswer(kind, services, updated)
@@ -198,7 +223,7 @@ export function deleteHandler(kind: AnyKind): Handler {
       const changes = new ChangeSet()
       changes.remove(kind, row)
       changes.add(kind.remove?.(planning, row))
-      emit(planning, context, { changes, subject: uid, body: { desc: context.method.input, message } })
+      emit(planning, context, { changes, subject: uid, body: kind.goesUntold === true ? undefined : { desc: context.method.input, message } })
       return { changes, result: undefined }
     })
     return { message: create(context.method.output), subject: uid }

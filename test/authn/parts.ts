@@ -3,7 +3,6 @@ import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { exportJWK, generateKeyPair, SignJWT } from 'jose'
@@ -15,6 +14,7 @@ import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
 import type { Store } from '../../src/store/store.ts'
 import { createSafeFetch } from '../../src/authn/safe-fetch.ts'
 import type { SafeFetch, SafeFetchOptions } from '../../src/authn/safe-fetch.ts'
+import { listenOnLoopback } from '../parts/loopback.ts'
 
 /** A signal that never aborts. */
 export const { signal } = new AbortController()
@@ -62,14 +62,13 @@ export function testFetch(options: SafeFetchOptions = {}): SafeFetch {
 /** A server on loopback, stopped after the test. Returns its origin. */
 export async function listen(handler: RequestListener): Promise<string> {
   const server = createServer(handler)
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
+  const port = await listenOnLoopback(server)
   onTestFinished(async () => {
     server.closeAllConnections()
     server.close()
     await once(server, 'close')
   })
-  return `http://127.0.0.1:${String((server.address() as AddressInfo).port)}` // a cast: the server listens on TCP
+  return `http://127.0.0.1:${port}`
 }
 
 /** A key pair, its public half as a JWK. */

@@ -7,6 +7,7 @@ import { decodeToken } from '../../src/authn/decoded-token.ts'
 import { jwksDocument } from '../../src/authn/discovery-document.ts'
 import { createPlatformTokens } from '../../src/authn/platform-token.ts'
 import type { AccessGrant } from '../../src/authn/platform-token.ts'
+import { profileIn } from '../../src/authn/principal.ts'
 import { createKeyring } from '../../src/authn/sealing.ts'
 import { createSignatureChecks } from '../../src/authn/signature-checks.ts'
 import { createSigningKeys, signingKeySchedule } from '../../src/authn/signing-keys.ts'
@@ -56,6 +57,18 @@ describe('an access token', () => {
     expect(payload).not.toHaveProperty('scp')
     expect(payload).not.toHaveProperty('cpn')
     expect(expiresAtMs).toBe((seconds + 3600) * 1000)
+  })
+
+  test('says how the issuer describes a person, as far as that is short, and reads it again', async () => {
+    const { tokens } = await ground()
+    const profile = { name: 'Alice B.', picture: 'https://pictures.example/alice', given_name: 'Alice', family_name: 'B.' }
+    const { token } = await tokens.mint({ ...grant, act: { ...act, email: 'a@b.c', profile } })
+    expect(decodeJwt(token)['upstream']).toEqual({ email: 'a@b.c', ...profile })
+    expect((await tokens.verify(token)).act).toEqual({ ...act, email: 'a@b.c', profile })
+    expect(profileIn({ name: 'n'.repeat(257), picture: 7, given_name: '', email: 'a@b.c' })).toEqual({})
+    const plain = await tokens.mint(grant)
+    expect(decodeJwt(plain.token)).not.toHaveProperty('upstream')
+    expect((await tokens.verify(plain.token)).act).toEqual(act)
   })
 
   test('says what was asked of it and nothing more', async () => {

@@ -132,6 +132,19 @@ describe('a fetch of a URL that a tenant named', () => {
     expect(await failure(fetch.json({ url: `https://other.test:${String(port)}/`, allowPrivate: true, ca: certificate }, signal))).toBe('untrusted')
   })
 
+  test('holds the certificate against the host that the request names, where a header does', async () => {
+    const { certificate, key } = selfSigned('sts.test')
+    const server = createServer({ cert: certificate, key }, (request, response) => response.end(JSON.stringify(request.headers.host)))
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    onTestFinished(() => void server.close())
+    const { port } = server.address() as AddressInfo // a cast: the server listens on TCP
+    const ask = (host: string): Promise<unknown> =>
+      testFetch().json({ url: `https://127.0.0.1:${String(port)}/`, allowPrivate: true, ca: certificate, method: 'POST', headers: { host } }, signal)
+    expect(await ask('sts.test')).toBe('sts.test')
+    expect(await failure(ask('other.test'))).toBe('untrusted')
+  })
+
   test('a server that speaks no TLS, and a configured certificate that is none, are not worth coming again for', async () => {
     const plain = await listen((_request, response) => response.end('{}'))
     const url = plain.replace('http:', 'https:')

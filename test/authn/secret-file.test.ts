@@ -4,7 +4,7 @@ import { expect, onTestFinished, test, vi } from 'vitest'
 import { createDevIssuer } from '../../src/authn/dev-issuer.ts'
 import { makeSecretFile, readSecretFile } from '../../src/authn/secret-file.ts'
 import type { Config } from '../../src/cmd/config/config.ts'
-import { readEncryptionKey } from '../../src/cmd/encryption-key.ts'
+import { readEncryptionKey } from '../../src/cmd/read-encryption-key.ts'
 import { random, temporaryDirectory, testClock } from './parts.ts'
 
 /** Counts what is really written through to the disk. */

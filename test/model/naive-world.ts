@@ -122,8 +122,14 @@ export class NaiveWorld {
     return caller.operator || capabilities.every((capability) => held.has(capability))
   }
 
+  /** Architecture 7: what the caller has no reach to is not there for them, unless the binding that they change has it. */
+  mayName(caller: ModelCaller, uid: string, current: string | undefined): boolean {
+    return caller.operator || uid === current || uid === caller.identity || this.isBuiltIn('Role', uid) || this.held(caller, uid).size > 0
+  }
+
   /** Rules 2.6 and 1.5: who may be bound where, and to which role. */
-  canBind(group: string, identity: string, role: string): boolean {
+  canBind(caller: ModelCaller, group: string, { identity, role, current }: { identity: string; role: string; current?: NaiveRecord }): boolean {
+    if (!this.mayName(caller, identity, current?.filters['identity']) || !this.mayName(caller, role, current?.filters['role'])) return false
     const home = parentOf(identity)
     const found = this.get('Role', role)
     const rolePlace = this.isBuiltIn('Role', role) || (found !== undefined && within(group, parentOf(role)))

@@ -43,7 +43,7 @@ async function createOne(pick: Pick, real: Real): Promise<void> {
     if (may !== 0) return may
     if (kind !== 'RoleBinding' && name === 'Not A Name') return 3
     if (kind === 'RoleBinding') {
-      if (!world.canBind(parent, identity, role)) return 3
+      if (!world.canBind(caller, parent, { identity, role })) return 3
       if (!world.canGrant(caller, parent, world.get('Role', role)?.capabilities ?? [])) return 7
       return world.isBound(parent, { identity, role }) ? 6 : 0
     }
@@ -136,7 +136,7 @@ async function changeBinding(pick: Pick, real: Real): Promise<void> {
     const may = world.mayTouch(caller, { kind: 'RoleBinding', uid, deed: 'UPDATE' })
     if (may !== 0 || record === undefined) return may
     const group = parentOf(uid)
-    if (!world.canBind(group, pair.identity, pair.role)) return 3
+    if (!world.canBind(caller, group, { ...pair, current: record })) return 3
     if (!world.canGrant(caller, group, world.get('Role', pair.role)?.capabilities ?? [])) return 7
     if (pair.role !== record.filters['role'] && world.leavesNoOwner(caller, [record])) return 9
     return world.isBound(group, pair, uid) ? 6 : 0

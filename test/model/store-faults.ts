@@ -1,11 +1,12 @@
 import { fromBinary } from '@bufbuild/protobuf'
 import { builtInRoles } from '../../src/core/roles.ts'
 import { parentOf, trustedUid } from '../../src/core/uid.ts'
+import type { ExternalGroupRoleMapping } from '../../src/gen/taproot/iam/v2/external_group_role_mappings_pb.ts'
 import type { RoleBinding } from '../../src/gen/taproot/iam/v2/role_bindings_pb.ts'
 import { EnvelopeSchema } from '../../src/gen/taproot/store/v1/envelope_pb.ts'
 import { kinds } from '../../src/resources/kinds.ts'
 import { nameOf as indexedName, type Resource } from '../../src/snapshot/row.ts'
-import { nameKey, ownersKey, parseRecordKey, sweepPrefix, usedByKey } from '../../src/store/keys.ts'
+import { nameKey, ownersKey, parseRecordKey, scimPrefix, sweepPrefix, usedByKey } from '../../src/store/keys.ts'
 import type { Entry, Revision, Store } from '../../src/store/store.ts'
 
 const pageEntries = 1000
@@ -59,12 +60,17 @@ function nameOf(record: StoredRecord): string {
 }
 
 /** Their names are unique among siblings. */
-const namedKinds: ReadonlySet<string> = new Set(['Group', 'Role', 'Repo', 'Tag'])
+const namedKinds: ReadonlySet<string> = new Set(['Group', 'Role', 'IdentityProvider', 'Repo', 'Tag'])
 
 /** The unique and reverse keys that stand for a record, and whom they name as holder (architecture 4). */
 function keysOf(record: StoredRecord): (readonly [key: string, value: string])[] {
   const { kind, uid, parent } = record
   if (namedKinds.has(kind)) return [[nameKey(kind, parent, nameOf(record)), uid]]
+  if (kind === 'ExternalGroupRoleMapping') {
+    // Asked only of mappings.
+    const mapping = record.message as unknown as ExternalGroupRoleMapping
+    return [[nameKey(kind, parent, `${mapping.roleUid} ${mapping.scope} ${mapping.externalGroupId}`), uid]]
+  }
   if (kind !== 'RoleBinding') return []
   const { identityUid, roleUid } = storedBinding(record)
   return [
@@ -76,11 +82,15 @@ function keysOf(record: StoredRecord): (readonly [key: string, value: string])[]
 
 const builtInUids: ReadonlySet<string> = new Set(builtInRoles.map((role) => role.uid))
 
+/** What the records of a kind lie below, where that is no group. */
+const homes: Readonly<Record<string, string>> = { Tag: 'Repo', ExternalGroupRoleMapping: 'IdentityProvider' }
+
 function referenceFaults(records: readonly StoredRecord[]): string[] {
   const there = new Set(records.map((record) => `${record.kind} ${record.uid}`))
   const missing = (record: StoredRecord): string[] => {
-    const home = record.kind === 'Tag' ? 'Repo' : 'Group'
-    const gone = record.parent !== '/' && !there.has(`${home} ${record.parent}`) ? [`its ${home.toLowerCase()} is gone`] : []
+    const home = homes[record.kind] ?? 'Group'
+    const place = record.kind === 'AccountAssociation' ? record.uid : record.parent
+    const gone = place !== '/' && !there.has(`${home} ${place}`) ? [`its ${home} is gone`] : []
     if (record.kind !== 'RoleBinding') return gone
     const { identityUid, roleUid } = storedBinding(record)
     if (identityUid.includes('/') && !there.has(`Identity ${identityUid}`)) gone.push(`its identity ${identityUid} is gone`)
@@ -97,6 +107,9 @@ function indexFaults(records: readonly StoredRecord[], index: readonly Entry[]):
   const kept = new Map(ofRecords.map((entry) => [entry.key, Buffer.from(entry.value).toString()]))
   const roots = records.filter((record) => record.kind === 'Group' && record.parent === '/')
   for (const { uid } of roots) if (!kept.delete(ownersKey(trustedUid(uid)))) faults.push(`Group ${uid}: has no owners key`)
+  for (const key of kept.keys()) {
+    if (key.startsWith(scimPrefix) && records.some(({ kind, uid }) => kind === 'IdentityProvider' && key === `${scimPrefix}${uid}`)) kept.delete(key)
+  }
   for (const record of records) {
     for (const [key, holder] of keysOf(record)) {
       const value = kept.get(key)
@@ -110,7 +123,7 @@ function indexFaults(records: readonly StoredRecord[], index: readonly Entry[]):
 
 /**
  * What must not be in the store whatever was done to it, once sweeping has ended; one line for each fault. Unique and reverse keys stand exactly for the records
- * that are there; nothing lies under a group that is gone; bindings are only of what exists; there is an owners key for every root group and for nothing else;
+ * that are there; nothing lies under what is gone; SCIM credentials are only of providers that are there; bindings are only of what exists; there is an owners key for every root group and for nothing else;
  * no marks are left.
  */
 export function structureFaults(records: readonly StoredRecord[], index: readonly Entry[]): string[] {

@@ -1,8 +1,8 @@
 import { once } from 'node:events'
 import { createServer, type RequestListener } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { exportJWK, generateKeyPair, importJWK, SignJWT, type CryptoKey, type JWK, type JWTPayload } from 'jose'
 import Provider from 'oidc-provider'
+import { listenOnLoopback } from '../parts/loopback.ts'
 
 /** A server on loopback whose handler can be replaced. */
 interface Listening {
@@ -13,11 +13,9 @@ interface Listening {
 
 async function listen(): Promise<Listening> {
   const server = createServer((request, response) => void listening.handler(request, response))
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
+  const port = await listenOnLoopback(server)
   const listening: Listening = {
-    // A listening TCP server has an AddressInfo.
-    origin: `http://127.0.0.1:${String((server.address() as AddressInfo).port)}`,
+    origin: `http://127.0.0.1:${port}`,
     handler: (_request, response) => void response.writeHead(404).end(),
     async stop() {
       server.closeAllConnections()

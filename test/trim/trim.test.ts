@@ -11,8 +11,10 @@ import { idempotencyHour, idempotencyHourPrefix, idempotencyKey } from '../../sr
 import { ChangeSet } from '../../src/resources/change-set.ts'
 import { appendHistory, readHead, readHistory } from '../../src/resources/registry/tag-history.ts'
 import type { HistoryRetention } from '../../src/resources/trim/tag-history.ts'
+import { firstSignInPrefix } from '../../src/resources/iam/people.ts'
+import { pendingLoginPrefix } from '../../src/resources/iam/pending-logins.ts'
 import { outboxKey, outboxPrefix, outboxTimeMs } from '../../src/resources/outbox.ts'
-import { Trimmer, type TrimCounts } from '../../src/resources/trim/trim.ts'
+import { Trimmer, trimmedSorts, type TrimCounts } from '../../src/resources/trim/trim.ts'
 import { createEtcdStore } from '../../src/store/etcd/etcd-store.ts'
 import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
 import { trustedUid } from '../../src/core/uid.ts'
@@ -85,7 +87,7 @@ async function keysOf(store: Store, prefix: string): Promise<string[]> {
   return (await store.range({ prefix, limit: 100_000 }, soon())).entries.map(({ key }) => key)
 }
 
-const none: TrimCounts = { outboxOld: 0, outboxOverSize: 0, idempotency: 0, accessRequests: 0, tagHistory: 0 }
+const none = Object.fromEntries(trimmedSorts.map((sort) => [sort, 0])) as TrimCounts // a cast: each sort is there
 
 describeOnStores('trimming', (kind) => {
   let store: Store
@@ -182,6 +184,28 @@ describeOnStores('trimming', (kind) => {
     expect(await keysOf(store, 'x/idem/')).toEqual(remembered(nowMs - 2 * hourMs, again).map(({ key }) => key))
     const entry = await store.get(idempotencyKey(again), soon())
     expect(Number(fromBinary(IdempotencyRecordSchema, entry?.value ?? new Uint8Array()).timeMs)).toBe(nowMs - 2 * hourMs)
+  })
+
+  test('sign-ins of devices are forgotten when they have run out', async () => {
+    const login = (expireMs: number, name: string): Write => ({ kind: 'put', key: `${pendingLoginPrefix}${name}`, value: bytes(JSON.stringify({ expireMs })) })
+    await commitAll(store, [login(nowMs - 1, 'device/a'), login(nowMs, 'user-code/b'), login(nowMs + 1, 'headless/c')])
+    expect(await new Trimmer(store).trim(nowMs, soon())).toEqual({ ...none, pendingLogins: 2 })
+    expect(await keysOf(store, 'x/')).toEqual([`${pendingLoginPrefix}headless/c`])
+  })
+
+  test('who signed in by a provider is forgotten with it, a page at a time, and nobody else is', async () => {
+    const providers = ['0', '1', '2'].map((digit) => `${root('a')}/${digit.repeat(16)}`)
+    const [gone = '', stays = '', alsoGone = ''] = providers
+    const signIns = (provider: string, count: number): Write[] =>
+      Array.from({ length: count }, (_, at) => ({ kind: 'put', key: `${firstSignInPrefix}${provider}/${String(at).padStart(40, '0')}`, value: bytes('1') }))
+    await commitAll(store, [
+      ...signIns(gone, 250),
+      ...signIns(stays, 3),
+      ...signIns(alsoGone, 1),
+      { kind: 'put', key: recordKey('IdentityProvider', trustedUid(stays)), value: bytes('') },
+    ])
+    expect(await new Trimmer(store).trim(nowMs, soon())).toEqual({ ...none, firstSignIns: 251 })
+    expect(await keysOf(store, firstSignInPrefix)).toEqual(signIns(stays, 3).map(({ key }) => key))
   })
 
   test('requests for access are forgotten when another may be made', async () => {

@@ -1,9 +1,10 @@
 import { create } from '@bufbuild/protobuf'
 import { decide } from '../../authz/reach.ts'
+import { isSuspended } from '../../authz/suspended.ts'
 import { personUid } from '../../authn/issuer-name.ts'
 import { containsAll, setOf } from '../../core/capability.ts'
 import { DomainError } from '../../core/errors.ts'
-import { isUid, rootParent, type Uid } from '../../core/uid.ts'
+import { isUid, rootParent, trustedUid, type Uid } from '../../core/uid.ts'
 import {
   CheckEligibilityResponseSchema,
   LookupGroupResponseSchema,
@@ -14,12 +15,13 @@ import {
 } from '../../gen/taproot/iam/v2/groups_pb.ts'
 import type { Row } from '../../snapshot/row.ts'
 import type { Snapshot } from '../../snapshot/snapshot.ts'
+import { assertNotSuspended } from '../authorize.ts'
 import { denied, notFound } from '../faults.ts'
 import { rendered } from '../shown.ts'
 import { callerOf, type Caller, type Context, type Handler, type Services } from '../services.ts'
 import { createRecord } from '../write.ts'
 import { accessRequestPrefix, accessWindowMs } from './access-requests.ts'
-import { groupKind, planFirstOwner } from './groups.ts'
+import { groupKind, planFirstOwner, verifiedRoot } from './groups.ts'
 
 const needed = setOf(['groups.create'])
 
@@ -66,6 +68,7 @@ function resolveParent(services: Services, caller: Caller, text: string): Uid {
   if (another !== undefined) throw DomainError.invalid('parent', 'is the name of several groups; use the uid')
   const decision = decide(reach, uid, needed)
   if (decision.kind === 'denied') throw denied(decision.missing, uid)
+  assertNotSuspended(snapshot, reach, trustedUid(uid))
   if (snapshot.get('Group', uid) === undefined) throw notFound('Group', text)
   return uid
 }
@@ -73,8 +76,8 @@ function resolveParent(services: Services, caller: Caller, text: string): Uid {
 /** A root group is made by operators, and by any person where self service is on, unless their token was narrowed to something else. */
 function assertMayCreateRoot(services: Services, caller: Caller): void {
   if (caller.reach().operator) return
-  const { scopes, capabilities } = caller.narrowing
-  const isNarrowed = scopes !== undefined || (capabilities !== undefined && !containsAll(capabilities, needed))
+  const { scopes, capabilities, knownIn } = caller.narrowing
+  const isNarrowed = scopes !== undefined || knownIn !== undefined || (capabilities !== undefined && !containsAll(capabilities, needed))
   if (services.settings.selfServiceRootGroups && !caller.identity.includes('/') && !isNarrowed) return
   throw denied(['groups.create'], rootParent)
 }
@@ -104,19 +107,17 @@ export const createGroup: Handler = (services, context, message) => {
 function verifiedDomain(services: Services, caller: Caller): string | undefined {
   const { iss, sub, email } = caller.actor
   if (iss === undefined || sub === undefined || email === undefined || !services.settings.trustedIssuers.has(iss)) return undefined
-  if (caller.identity !== personUid(iss, sub)) return undefined
+  if (caller.identity !== personUid(iss, sub) || caller.narrowing.knownIn !== undefined) return undefined
   const domain = email.slice(email.lastIndexOf('@') + 1).toLowerCase()
   return domain === '' || freeMail.has(domain) ? undefined : domain
 }
 
-/** The verified organisation of the caller's mail domain. */
+/** The verified organisation of the caller's mail domain; a suspended one looks like a missing one. */
 function groupOfDomain(services: Services, context: Context): Row | undefined {
+  const { snapshot } = services.replica
   const domain = verifiedDomain(services, callerOf(context))
-  if (domain === undefined) return undefined
-  // A row of kind Group holds a Group.
-  return [...services.replica.snapshot.table('Group').matching('name', domain)].find(
-    (row) => row.parent === rootParent && (row.message as unknown as Group).verified,
-  )
+  const row = domain === undefined ? undefined : verifiedRoot(snapshot, domain)
+  return row === undefined || isSuspended(snapshot, row.uid) ? undefined : row
 }
 
 /** LookupGroup: every failure is the same NOT_FOUND, on purpose (rules 2.1). */

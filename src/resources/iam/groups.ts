@@ -21,9 +21,17 @@ const index: KindIndex = {
   kind: 'Group',
   desc: GroupSchema,
   name: 'name',
+  seenAtUid: true,
   foundByPath: true,
   filters: { segment: { uid: (uid) => uid.slice(uid.lastIndexOf('/') + 1) } },
   removedWith: [],
+}
+
+/** The verified organisation of this name (rules 2.1); undefined where there is none. */
+export function verifiedRoot(snapshot: Snapshot, name: string): Row | undefined {
+  const row = snapshot.table('Group').child(rootParent, name)
+  // A row of kind Group holds a Group.
+  return row !== undefined && (row.message as unknown as Group).verified ? row : undefined
 }
 
 /** The kinds whose records keep a group from being deleted: all that lie in groups but its own role bindings (decisions "Deleting"). */

@@ -6,7 +6,7 @@ import { KeySetError } from '../../authn/key-set.ts'
 import { parseStaticKeys } from '../../authn/static-keys.ts'
 import { grantsOf } from '../../authz/grants-index.ts'
 import { DomainError } from '../../core/errors.ts'
-import { rootOf } from '../../core/uid.ts'
+import { trustedUid, type Uid } from '../../core/uid.ts'
 import {
   IdentitySchema,
   LookupIdentityResponseSchema,
@@ -19,7 +19,7 @@ import {
 } from '../../gen/taproot/iam/v2/identities_pb.ts'
 import type { KindIndex, Resource, Row } from '../../snapshot/row.ts'
 import { sweepKey, usedByPrefix } from '../../store/keys.ts'
-import { assertCanGrant, bindingOf, makesOwner, mergeExtras, ownersLeave, ownersUnchanged } from '../grant-rules.ts'
+import { assertCanGrant, bindingOf, makesOwner, mergeExtras, ownersLeave } from '../grant-rules.ts'
 import { defineKind, type Draft, type Extra, type Planning } from '../kind.ts'
 import type { Handler } from '../services.ts'
 
@@ -111,17 +111,19 @@ function sameRelationship(one: Identity, other: Identity): boolean {
   return equals(IdentitySchema, bare(one), bare(other))
 }
 
-/** What goes with an identity: its bindings. Its root group must keep another owner. */
+/** The root groups that the bindings make their identity an owner of: several for a person. */
+function ownedBy(bindings: readonly Row[]): Set<Uid> {
+  return new Set(bindings.filter((binding) => makesOwner(binding.parent, bindingOf(binding).roleUid)).map((binding) => trustedUid(binding.parent)))
+}
+
+/** What goes with an identity: its bindings. Every root group that it owns must keep another owner. */
 function removal(planning: Planning, row: Row): Extra {
-  const root = rootOf(row.uid)
   const bindings = [...planning.snapshot.table('RoleBinding').matching('identity', row.uid)]
-  const isOwner = bindings.some((binding) => makesOwner(binding.parent, bindingOf(binding).roleUid))
-  const owners = isOwner ? ownersLeave(planning, root, (binding) => bindingOf(binding).identityUid === row.uid) : ownersUnchanged(planning, root)
-  const rest: Extra =
-    bindings.length === 0
-      ? { guards: [{ kind: 'empty', prefix: usedByPrefix('RoleBinding.identity', row.uid) }] }
-      : { writes: [{ kind: 'put', key: sweepKey(row.uid), value: Buffer.from(index.kind) }] }
-  return mergeExtras(owners, rest)
+  const owners = [...ownedBy(bindings)].map((root) => ownersLeave(planning, root, (binding) => bindingOf(binding).identityUid === row.uid))
+  // Nor is it given a role meanwhile, which might be that of an owner.
+  const unbound: Extra = { guards: [{ kind: 'quiet', prefix: usedByPrefix('RoleBinding.identity', row.uid), revision: planning.services.replica.revision }] }
+  const mark: Extra = bindings.length === 0 ? {} : { writes: [{ kind: 'put', key: sweepKey(row.uid), value: Buffer.from(index.kind) }] }
+  return mergeExtras(unbound, mark, ...owners)
 }
 
 /** Identities: who may sign in, and how their tokens are recognised (spec 5.3). */

@@ -1,5 +1,7 @@
 import { clone, create } from '@bufbuild/protobuf'
+import { decide } from '../../authz/reach.ts'
 import { roleCapabilities } from '../../authz/grants-index.ts'
+import { emptySet } from '../../core/capability.ts'
 import { DomainError, type FieldViolation } from '../../core/errors.ts'
 import { isUid, isWithin, parentOf, rootParent, type Uid } from '../../core/uid.ts'
 import type { Group } from '../../gen/taproot/iam/v2/groups_pb.ts'
@@ -17,7 +19,7 @@ import {
 import type { Role } from '../../gen/taproot/iam/v2/roles_pb.ts'
 import type { KindIndex, Resource, Row } from '../../snapshot/row.ts'
 import type { Snapshot } from '../../snapshot/snapshot.ts'
-import { nameKey } from '../../store/keys.ts'
+import { nameKey, recordKey } from '../../store/keys.ts'
 import { ChangeSet } from '../change-set.ts'
 import { commit, type Plan } from '../commit.ts'
 import { alreadyExists } from '../faults.ts'
@@ -26,7 +28,7 @@ import { onceByKey, type Idempotent } from '../idempotency.ts'
 import { defineKind, type Draft, type Planning, type Records } from '../kind.ts'
 import { rendered } from '../shown.ts'
 import type { Handler } from '../services.ts'
-import { emit, planCreate, rememberKey } from '../write.ts'
+import { emit, planChild, planCreate, rememberKey } from '../write.ts'
 
 type BindingRecord = RoleBinding & Resource
 
@@ -54,32 +56,55 @@ function mayBeBound(snapshot: Snapshot, identity: string, group: string): boolea
 }
 
 /** The role, where it may be bound on `group`: built in, or custom at or above it. */
-function bindableRole(snapshot: Snapshot, role: string, group: string): Row | undefined {
+export function bindableRole(snapshot: Snapshot, role: string, group: string): Row | undefined {
   const row = snapshot.get('Role', role)
   if (row === undefined) return undefined
   return isBuiltInRole(role) || isWithin(group, row.parent) ? row : undefined
 }
 
-/** Missing, foreign and out of place get the same answer (architecture 7). */
-function referenceViolations(snapshot: Snapshot, record: RoleBinding, group: string): FieldViolation[] {
+/** What is said of a role that is missing, foreign or out of place. */
+export const noSuchRole = 'is no role that can be bound here'
+
+/** True where the caller has some reach at the record: one that they have none at looks the same as a missing one. */
+function isSeen({ reach }: Pick<Planning, 'reach'>, uid: string): boolean {
+  return decide(reach, uid, emptySet).kind !== 'hidden'
+}
+
+/** The role, where it may be bound on `group` by somebody with this reach: as bindableRole, and built in or seen by them. */
+export function bindableBy(planning: Pick<Planning, 'snapshot' | 'reach'>, role: string, group: string): Row | undefined {
+  return isBuiltInRole(role) || isSeen(planning, role) ? bindableRole(planning.snapshot, role, group) : undefined
+}
+
+/** True where the caller may name the identity at all: a person, who need not be there, themselves, or one that they see. */
+function mayBeNamed(planning: Planning, identity: string): boolean {
+  return !identity.includes('/') || identity === planning.caller.identity || isSeen(planning, identity)
+}
+
+/** Missing, foreign, out of the caller's sight and out of place get the same answer (architecture 7). What the binding says already is in its caller's sight. */
+function referenceViolations(planning: Planning, { record, parent: group }: Draft<BindingRecord>, current?: RoleBinding): FieldViolation[] {
+  const { snapshot } = planning
+  const { identityUid: identity, roleUid: role } = record
   const found: FieldViolation[] = []
-  if (record.identityUid === '') found.push({ field: 'identity_uid', description: 'is required' })
-  else if (!mayBeBound(snapshot, record.identityUid, group)) found.push({ field: 'identity_uid', description: 'is no identity that can be bound here' })
-  if (record.roleUid === '') found.push({ field: 'role_uid', description: 'is required' })
-  else if (bindableRole(snapshot, record.roleUid, group) === undefined) found.push({ field: 'role_uid', description: 'is no role that can be bound here' })
+  const isNamed = identity === current?.identityUid || mayBeNamed(planning, identity)
+  if (identity === '') found.push({ field: 'identity_uid', description: 'is required' })
+  else if (!isNamed || !mayBeBound(snapshot, identity, group)) found.push({ field: 'identity_uid', description: 'is no identity that can be bound here' })
+  const bindable = role === current?.roleUid ? bindableRole(snapshot, role, group) : bindableBy(planning, role, group)
+  if (role === '') found.push({ field: 'role_uid', description: 'is required' })
+  else if (bindable === undefined) found.push({ field: 'role_uid', description: noSuchRole })
   return found
 }
 
 /** Checks a binding as it is to be stored, and that the caller may grant what it grants. */
-function check(planning: Planning, draft: Draft<BindingRecord>): void {
+function check(planning: Planning, draft: Draft<BindingRecord>, current?: RoleBinding): void {
   const { record, parent } = draft
-  const violations = referenceViolations(planning.snapshot, record, parent)
+  const violations = referenceViolations(planning, draft, current)
   if (violations.length > 0) throw DomainError.invalidFields(violations)
   const role = bindableRole(planning.snapshot, record.roleUid, parent)
   if (role !== undefined) assertCanGrant(planning, parent, roleCapabilities(role))
 }
 
-function renderIdentity(records: Records, uid: string): RoleBindingIdentity {
+/** The identity of a binding as it is now; only its uid where nobody has registered under it. */
+export function renderIdentity(records: Records, uid: string): RoleBindingIdentity {
   const row = records.get('Identity', uid)
   if (row === undefined) return create(RoleBindingIdentitySchema, { uid })
   // A row of kind Identity holds an Identity.
@@ -110,6 +135,11 @@ function render(records: Records, record: BindingRecord): BindingRecord {
   return shown as BindingRecord
 }
 
+/** The unique key of a binding. */
+function bindingClaim(group: string, identity: string, role: string): string {
+  return nameKey(index.kind, group, `${identity} ${role}`)
+}
+
 /** Role bindings: an identity has a role on a group and below (spec 5.4). */
 export const roleBindingKind = defineKind<BindingRecord>({
   index,
@@ -117,7 +147,7 @@ export const roleBindingKind = defineKind<BindingRecord>({
   uniqueName: false,
   claims: (uid, record) => [
     {
-      key: nameKey(index.kind, parentOf(uid), `${record.identityUid} ${record.roleUid}`),
+      key: bindingClaim(parentOf(uid), record.identityUid, record.roleUid),
       taken: () => alreadyExists(index.kind, 'this identity has this role on this group already'),
     },
   ],
@@ -130,7 +160,7 @@ export const roleBindingKind = defineKind<BindingRecord>({
     return makesOwner(draft.parent, draft.record.roleUid) ? ownersChanged(planning, draft.parent as Uid) : undefined
   },
   update(planning, draft, current) {
-    check(planning, draft)
+    check(planning, draft, current)
     const staysOwner = makesOwner(draft.parent, draft.record.roleUid)
     if (!makesOwner(draft.parent, current.roleUid)) return staysOwner ? ownersChanged(planning, draft.parent as Uid) : undefined
     return staysOwner ? ownersChanged(planning, draft.parent as Uid) : ownersLeave(planning, draft.parent as Uid, (row) => row.uid === draft.uid)
@@ -140,6 +170,28 @@ export const roleBindingKind = defineKind<BindingRecord>({
   },
   render,
 })
+
+/**
+ * Binds a role as somebody who might do so has decided before: by an invite, or a provider's default role. Leaves a binding that is there as it is. Returns whether the
+ * role is bound then: not where it can not be bound there any more.
+ */
+export function planBinding(planning: Planning, changes: ChangeSet, { group, identity, role }: { group: Uid; identity: Uid; role: string }): boolean {
+  const { snapshot } = planning
+  if (bindableRole(snapshot, role, group) === undefined || snapshot.get('Group', group) === undefined) return false
+  const claim = bindingClaim(group, identity, role)
+  if (changes.claims.some(({ key }) => key === claim)) return true
+  changes.guard({ kind: 'exists', key: recordKey('Group', group) })
+  const bindings = snapshot.table(index.kind)
+  const held = [...bindings.matching('identity', identity)].find((row) => row.parent === group && bindings.valueOf(row, 'role') === role)
+  if (held !== undefined) {
+    changes.guard({ kind: 'unchanged', key: recordKey(index.kind, held.uid), revision: held.revision })
+    return true
+  }
+  const record = create(RoleBindingSchema, { identityUid: identity, roleUid: role }) as unknown as Resource
+  planChild(roleBindingKind, planning, { changes, parent: group, record })
+  if (makesOwner(group, role)) changes.add(ownersChanged(planning, group))
+  return true
+}
 
 /** The items of a batch as plain bindings: the role may be said once for all (rules 2.6). */
 function batchItems(request: BatchCreateRoleBindingsRequest): RoleBinding[] {

@@ -1,13 +1,6 @@
+import { isSuspended } from '../../authz/suspended.ts'
 import { rootOf, rootParent, type Uid } from '../../core/uid.ts'
-import { OrgStatus, type Group } from '../../gen/taproot/iam/v2/groups_pb.ts'
 import type { Snapshot } from '../../snapshot/snapshot.ts'
-
-/** True where the organisation is closed to its members (rules 2.1). */
-export function isSuspended(snapshot: Snapshot, uid: Uid): boolean {
-  // A row of kind Group holds a Group.
-  const root = snapshot.get('Group', rootOf(uid))?.message as unknown as Group | undefined
-  return root?.status === OrgStatus.SUSPENDED
-}
 
 /** Whether anybody may pull from the repo: it is one of the public organisation, which `publicOrganization` names. */
 export function isPublicRepo(snapshot: Snapshot, publicOrganization: string | undefined, repo: Uid): boolean {

@@ -1,9 +1,10 @@
 import { clone, create } from '@bufbuild/protobuf'
 import { timestampFromMs } from '@bufbuild/protobuf/wkt'
 import { decide } from '../../authz/reach.ts'
+import { isSuspended } from '../../authz/suspended.ts'
 import { setOf } from '../../core/capability.ts'
 import { DomainError, type FieldViolation } from '../../core/errors.ts'
-import { isUid, lineage, rootParent, trustedUid } from '../../core/uid.ts'
+import { isUid, lineage, rootParent, trustedUid, type Uid } from '../../core/uid.ts'
 import { RepoSchema, type Repo, type SyncConfig } from '../../gen/taproot/registry/v2/repos_pb.ts'
 import type { Resource } from '../../snapshot/row.ts'
 import type { Draft, Planning, Records } from '../kind.ts'
@@ -98,15 +99,16 @@ function namedSource(planning: Planning, text: string): Repo | undefined {
   return target?.kind === 'repo' ? repoAt(snapshot, target.uid) : undefined
 }
 
-/** Whether the caller may pull from a repo: by their rights, or because everybody may. */
-function mayPull({ snapshot, services, reach }: Planning, repo: string): boolean {
-  return decide(reach, repo, neededAtSource).kind === 'allowed' || isPublicRepo(snapshot, services.settings.registry?.publicOrganization, trustedUid(repo))
+/** Whether the caller may pull from a repo: by their rights, unless the organisation is closed to its members, or because everybody may. */
+function mayPull({ snapshot, services, reach }: Planning, repo: Uid): boolean {
+  const isOpen = reach.operator || !isSuspended(snapshot, repo)
+  return (isOpen && decide(reach, repo, neededAtSource).kind === 'allowed') || isPublicRepo(snapshot, services.settings.registry?.publicOrganization, repo)
 }
 
 /** The repo that a sync is to copy from, where the caller may pull there. Foreign and missing are the same code 3. */
 function resolveSource(planning: Planning, draft: Draft<RepoRecord>, text: string): Repo {
   const source = namedSource(planning, text)
-  if (source === undefined || !mayPull(planning, source.uid)) throw DomainError.invalid('sync_config.source', 'is no repo that you may pull from')
+  if (source === undefined || !mayPull(planning, trustedUid(source.uid))) throw DomainError.invalid('sync_config.source', 'is no repo that you may pull from')
   if (source.uid === draft.uid) throw DomainError.invalid('sync_config.source', 'must be another repo')
   return source
 }

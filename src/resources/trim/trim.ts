@@ -1,11 +1,12 @@
 import type { Store } from '../../store/store.ts'
-import { trimAccessRequests } from './access-requests.ts'
+import { expiringSorts, trimExpired, type ExpiringSort } from './expired.ts'
+import { trimFirstSignIns } from './first-sign-ins.ts'
 import { trimIdempotency } from './idempotency.ts'
 import { OutboxTrimmer, type OutboxRetention } from './outbox.ts'
 import { trimTagHistory, type HistoryRetention } from './tag-history.ts'
 
-/** What is trimmed: events by age and by size, idempotency keys, requests for access, moves of tags. */
-export const trimmedSorts = ['outboxOld', 'outboxOverSize', 'idempotency', 'accessRequests', 'tagHistory'] as const
+/** What is trimmed: events by age and by size, idempotency keys, what expires, first sign-ins by providers that are gone, moves of tags. */
+export const trimmedSorts = ['outboxOld', 'outboxOverSize', 'idempotency', ...expiringSorts, 'firstSignIns', 'tagHistory'] as const
 
 /** One of them. */
 export type Trimmed = (typeof trimmedSorts)[number]
@@ -37,9 +38,12 @@ export class Trimmer {
   /** Only what is too old; that takes no account of what there is. */
   async trimOld(nowMs: number, signal: AbortSignal): Promise<TrimCounts> {
     const idempotency = await trimIdempotency(this.#store, nowMs, signal)
-    const accessRequests = await trimAccessRequests(this.#store, nowMs, signal)
+    const expired: Partial<Record<ExpiringSort, number>> = {}
+    for (const sort of expiringSorts) expired[sort] = await trimExpired(this.#store, sort, { nowMs, signal })
+    const { accessRequests = 0, refreshTokens = 0, pendingLogins = 0 } = expired
+    const firstSignIns = await trimFirstSignIns(this.#store, signal)
     const outboxOld = await this.#outbox.trimOld(nowMs, signal)
     const tagHistory = await trimTagHistory(this.#store, { ...this.#history, nowMs }, signal)
-    return { outboxOld, outboxOverSize: 0, idempotency, accessRequests, tagHistory }
+    return { outboxOld, outboxOverSize: 0, idempotency, accessRequests, refreshTokens, pendingLogins, firstSignIns, tagHistory }
   }
 }

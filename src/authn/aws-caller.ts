@@ -1,0 +1,77 @@
+/** Who signed a request, as AWS says (`GetCallerIdentity`). */
+export interface AwsCaller {
+  readonly arn: string
+  readonly userId: string
+  readonly account: string
+}
+
+const names = ['Arn', 'UserId', 'Account'] as const
+
+const envelope =
+  /^\s*(?:<\?xml[^<>]*\?>\s*)?<GetCallerIdentityResponse xmlns="https:\/\/sts\.amazonaws\.com\/doc\/2011-06-15\/">\s*<GetCallerIdentityResult>((?:\s*<(?:Arn|UserId|Account)>[^<>]*<\/(?:Arn|UserId|Account)>){3})\s*<\/GetCallerIdentityResult>\s*(?:<ResponseMetadata>\s*<RequestId>[^<>]*<\/RequestId>\s*<\/ResponseMetadata>\s*)?<\/GetCallerIdentityResponse>\s*$/
+
+const entities: Readonly<Record<string, string>> = { amp: '&', lt: '<', gt: '>', quot: '"', apos: "'" }
+
+/**
+ * The caller out of AWS's answer: the XML that AWS sends by default, or the JSON that it sends to who signed `Accept: application/json`. Nothing but the whole, known form is read:
+ * undefined for everything else, and where the ARN is of another account than the answer says.
+ */
+export function parseAwsCaller(body: Uint8Array): AwsCaller | undefined {
+  const text = decode(body)
+  const values = text === undefined ? undefined : text.trimStart().startsWith('{') ? fromJson(text) : fromXml(text)
+  if (values === undefined) return undefined
+  const [arn, userId, account] = names.map((name) => values.get(name))
+  if (arn === undefined || userId === undefined || account === undefined || values.size !== names.length) return undefined
+  const isWhole = /^\d{12}$/.test(account) && /^[\x21-\x7e]{1,256}$/.test(userId) && arn.length <= 2048 && arnOf(account).test(arn)
+  return isWhole ? { arn, userId, account } : undefined
+}
+
+function decode(body: Uint8Array): string | undefined {
+  try {
+    return new TextDecoder('utf-8', { fatal: true }).decode(body)
+  } catch {
+    // What is no text is no answer.
+    return undefined
+  }
+}
+
+function arnOf(account: string): RegExp {
+  return new RegExp(`^arn:[a-z][a-z0-9-]*:(?:iam|sts)::${account}:[^\\s\\x00-\\x1f]+$`)
+}
+
+function fromXml(text: string): Map<string, string> | undefined {
+  const [, inner] = envelope.exec(text) ?? []
+  if (inner === undefined) return undefined
+  const values = new Map<string, string>()
+  for (const [, open = '', value = '', close] of inner.matchAll(/<(\w+)>([^<>]*)<\/(\w+)>/g)) {
+    const plain = unescaped(value)
+    if (open !== close || plain === undefined) return undefined
+    values.set(open, plain)
+  }
+  return values
+}
+
+/** Undefined where there is an `&` that is none of the five entities. */
+function unescaped(value: string): string | undefined {
+  if (/&(?!(?:amp|lt|gt|quot|apos);)/.test(value)) return undefined
+  return value.replace(/&(\w+);/g, (_, name: string) => entities[name] ?? '')
+}
+
+function fromJson(text: string): Map<string, string> | undefined {
+  try {
+    const result = memberOf(memberOf(JSON.parse(text), 'GetCallerIdentityResponse'), 'GetCallerIdentityResult')
+    const values = new Map<string, string>()
+    for (const name of names) {
+      const value = memberOf(result, name)
+      if (typeof value === 'string') values.set(name, value)
+    }
+    return values
+  } catch {
+    // What is no JSON is no answer.
+    return undefined
+  }
+}
+
+function memberOf(value: unknown, name: string): unknown {
+  return typeof value === 'object' && value !== null && Object.hasOwn(value, name) ? (value as Record<string, unknown>)[name] : undefined
+}

@@ -1,0 +1,96 @@
+import { containsAll, isEmpty, setOf, type CapabilitySet } from '../core/capability.ts'
+import { isWithin, lineage, type Uid } from '../core/uid.ts'
+import { isVisible, type Visibility } from '../snapshot/list.ts'
+import { parentFilter } from '../snapshot/table.ts'
+import type { Row } from '../snapshot/row.ts'
+import type { Snapshot } from '../snapshot/snapshot.ts'
+import { bindingGrant, grantsOf } from './grants-index.ts'
+import { decide, visibilityOf, type Decision, type Reach } from './reach.ts'
+import { isSuspended } from './suspended.ts'
+
+const listsBindings = setOf(['role_bindings.list'])
+
+/** Which role bindings an asker is shown: those that ListRoleBindings shows (rules 1.3). */
+export class BindingSight {
+  readonly #visibility: Visibility
+
+  constructor(reach: Reach) {
+    this.#visibility = visibilityOf(reach, listsBindings)
+  }
+
+  /** True where the asker may list this binding. */
+  shows(binding: Row): boolean {
+    return isVisible(this.#visibility, {}, binding.uid)
+  }
+
+  /** The groups at and above `resource`, nearest first: those in which the asker may list bindings, and the others. Says nothing about what bindings there are. */
+  split(resource: Uid): { readonly open: readonly Uid[]; readonly withheld: readonly Uid[] } {
+    const { everywhere, groups } = this.#visibility
+    const open: Uid[] = []
+    const withheld: Uid[] = []
+    for (const place of lineage(resource)) (everywhere || groups.some((group) => isWithin(place, group)) ? open : withheld).push(place)
+    return { open, withheld }
+  }
+}
+
+/**
+ * The bindings in `groups` that give their identities something there, and where `wanted` is there all of it; in no order. Cost: proportional to the bindings in
+ * these groups.
+ */
+export function accessThrough(snapshot: Snapshot, groups: readonly Uid[], wanted?: CapabilitySet): Row[] {
+  const bindings = snapshot.table('RoleBinding')
+  const found: Row[] = []
+  for (const group of groups) {
+    for (const row of bindings.matching(parentFilter, group)) {
+      const { capabilities } = bindingGrant(snapshot, row)
+      if (!isEmpty(capabilities) && (wanted === undefined || containsAll(capabilities, wanted))) found.push(row)
+    }
+  }
+  return found
+}
+
+/** What a binding does for a question: see Link. */
+export type Effect = 'grants' | 'lacks_capability' | 'role_missing' | 'confined'
+
+/** A binding of the identity that is asked about, at the resource or above. */
+export interface Link {
+  readonly row: Row
+  readonly effect: Effect
+}
+
+/** Whether an identity holds something at a resource, and through what. */
+export interface Explanation {
+  /** What every method that needs just this decides there, for a token that nothing narrows or adds to. */
+  readonly decision: Decision
+  readonly suspended: boolean
+  readonly registered: boolean
+  /** All bindings at the resource and above: those that grant it first, each part from the resource upwards, then by uid. */
+  readonly chain: readonly Link[]
+}
+
+function effectOf(snapshot: Snapshot, row: Row, wanted: CapabilitySet): Effect {
+  const { standing, capabilities } = bindingGrant(snapshot, row)
+  if (standing !== 'counts') return standing
+  return containsAll(capabilities, wanted) ? 'grants' : 'lacks_capability'
+}
+
+function comesBefore(one: Link, other: Link): number {
+  const byEffect = Number(other.effect === 'grants') - Number(one.effect === 'grants')
+  // Of two groups above one place the longer uid is the nearer.
+  return byEffect || other.row.parent.length - one.row.parent.length || (one.row.uid < other.row.uid ? -1 : 1)
+}
+
+/**
+ * Explains what `identity` may do at `resource` as of `snapshot`: spec 5.5, rules 1.5. About the identity, not a token: one that is narrowed may do less, one of a
+ * sign-in that brings roles along more, and who is an operator by configuration everything.
+ */
+export function explain(snapshot: Snapshot, question: { identity: Uid; resource: Uid; capability: CapabilitySet }): Explanation {
+  const { identity, resource, capability } = question
+  const above = [...snapshot.table('RoleBinding').matching('identity', identity)].filter((row) => isWithin(resource, row.parent))
+  return {
+    decision: decide({ operator: false, grants: grantsOf(snapshot, identity) }, resource, capability),
+    suspended: isSuspended(snapshot, resource),
+    registered: snapshot.get('Identity', identity) !== undefined,
+    chain: above.map((row) => ({ row, effect: effectOf(snapshot, row, capability) })).sort(comesBefore),
+  }
+}

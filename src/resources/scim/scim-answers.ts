@@ -1,0 +1,89 @@
+import { scimFault } from './scim-error.ts'
+import { enterpriseUrn, findTarget, userUrn, type ScimTarget } from './scim-schema.ts'
+import type { ScimUserView } from './scim-users.ts'
+import { isObject, type ScimObject, type ScimValue } from './scim-values.ts'
+
+/** The `meta.version`, and the etag, of a user (RFC 7644 3.14). */
+export function versionOf({ etag }: Pick<ScimUserView, 'etag'>): string {
+  return `W/"${etag}"`
+}
+
+/** The address of a user below that of the provider's SCIM server. */
+export function locationOf(endpoint: string, { uid }: Pick<ScimUserView, 'uid'>): string {
+  return `${endpoint}/Users/${uid.slice(uid.lastIndexOf('/') + 1)}`
+}
+
+/** The whole user as clients see it. `endpoint` is the address of the provider's SCIM server. */
+export function shownUser(view: ScimUserView, endpoint: string): ScimObject {
+  const { uid, attributes, createMs, updateMs } = view
+  const meta = {
+    resourceType: 'User',
+    created: new Date(createMs).toISOString(),
+    lastModified: new Date(updateMs).toISOString(),
+    location: locationOf(endpoint, view),
+    version: versionOf(view),
+  }
+  const schemas = attributes[enterpriseUrn] === undefined ? [userUrn] : [userUrn, enterpriseUrn]
+  return { schemas, id: uid.slice(uid.lastIndexOf('/') + 1), ...attributes, meta }
+}
+
+/** What of users is asked for (RFC 7644 3.9). */
+export interface Projection {
+  /** Only these, and what is always returned; all where absent. */
+  readonly only?: readonly ScimTarget[]
+  readonly without: readonly ScimTarget[]
+}
+
+const maxNames = 100
+
+/** Throws `invalidValue` where both lists are given, or too many names. Names that no schema has are passed over. */
+export function projectionOf(attributes: readonly string[] | undefined, excluded: readonly string[] | undefined): Projection {
+  if (attributes !== undefined && excluded !== undefined) throw scimFault('invalidValue', 'attributes and excludedAttributes must not be given both')
+  if ((attributes ?? excluded ?? []).length > maxNames) throw scimFault('invalidValue', `not more than ${maxNames} attributes may be named`)
+  const targets = (names: readonly string[]): ScimTarget[] => names.map((name) => findTarget(name.trim())).filter((target) => target !== undefined)
+  return { ...(attributes === undefined ? {} : { only: targets(attributes) }), without: targets(excluded ?? []) }
+}
+
+/** A copy of the value with those parts that `keeps` says. */
+function partsOf(value: ScimValue, keeps: (name: string) => boolean): ScimValue {
+  if (Array.isArray(value)) return (value as readonly ScimValue[]).map((item) => partsOf(item, keeps))
+  return isObject(value) ? Object.fromEntries(Object.entries(value).filter(([name]) => keeps(name))) : value
+}
+
+/** The members of one object, as the targets say that name its attributes. */
+function projectMembers(object: ScimObject, { only, without }: Projection, isAlways: (name: string) => boolean): ScimObject {
+  const shown = Object.entries(object).flatMap(([name, value]): [string, ScimValue][] => {
+    if (isAlways(name)) return [[name, value]]
+    const wanted = only?.filter(({ attribute }) => attribute?.name === name)
+    if (wanted?.length === 0) return []
+    const unwanted = without.filter(({ attribute }) => attribute?.name === name)
+    if (unwanted.some(({ sub }) => sub === undefined)) return []
+    const isWhole = wanted === undefined || wanted.some(({ sub }) => sub === undefined)
+    const keeps = (part: string): boolean => (isWhole || wanted.some(({ sub }) => sub?.name === part)) && !unwanted.some(({ sub }) => sub?.name === part)
+    return [[name, isWhole && unwanted.length === 0 ? value : partsOf(value, keeps)]]
+  })
+  return Object.fromEntries(shown)
+}
+
+/** What of the extension is shown; undefined where nothing is. */
+function projectEnterprise(extension: ScimObject, { only, without }: Projection): ScimObject | undefined {
+  const isNamed = (targets: readonly ScimTarget[]): boolean => targets.some(({ attribute }) => attribute === undefined)
+  if (isNamed(without)) return undefined
+  const whole = only === undefined || isNamed(only)
+  const shown = projectMembers(extension, { ...(whole ? {} : { only }), without }, () => false)
+  return Object.keys(shown).length === 0 ? undefined : shown
+}
+
+const always: ReadonlySet<string> = new Set(['id', 'schemas'])
+
+/** What of a shown user was asked for. */
+export function projected(user: ScimObject, { only, without }: Projection): ScimObject {
+  if (only === undefined && without.length === 0) return user
+  const { [enterpriseUrn]: extension, ...top } = user
+  const side = (targets: readonly ScimTarget[], enterprise: boolean): ScimTarget[] => targets.filter((target) => target.enterprise === enterprise)
+  const of = (enterprise: boolean): Projection => ({ ...(only === undefined ? {} : { only: side(only, enterprise) }), without: side(without, enterprise) })
+  const shown = projectMembers(top, of(false), (name) => always.has(name))
+  // Only shownUser makes them: the extension is an object.
+  const added = isObject(extension) ? projectEnterprise(extension, of(true)) : undefined
+  return added === undefined ? shown : { ...shown, [enterpriseUrn]: added }
+}

@@ -1,0 +1,145 @@
+/** What a SCIM attribute is (RFC 7643 7), as far as users here need it. */
+export interface ScimAttribute {
+  readonly name: string
+  readonly type: 'string' | 'boolean' | 'reference' | 'dateTime' | 'complex'
+  readonly description: string
+  readonly multiValued: boolean
+  readonly required: boolean
+  readonly caseExact: boolean
+  readonly mutability: 'readWrite' | 'readOnly'
+  readonly returned: 'default' | 'always'
+  readonly uniqueness: 'none' | 'server'
+  readonly referenceTypes?: readonly string[]
+  readonly subAttributes?: ScimAttributes
+}
+
+/** Attributes by their names in lower case: names of attributes have no case (RFC 7643 2.1). A map, so that no name from outside means a member of an object. */
+export type ScimAttributes = ReadonlyMap<string, ScimAttribute>
+
+/** The URN of the users' own attributes. */
+export const userUrn = 'urn:ietf:params:scim:schemas:core:2.0:User'
+/** The URN, and the member, of the attributes that enterprises add. */
+export const enterpriseUrn = 'urn:ietf:params:scim:schemas:extension:enterprise:2.0:User'
+
+const plain = { multiValued: false, required: false, caseExact: false, mutability: 'readWrite', returned: 'default', uniqueness: 'none' } as const
+
+function text(name: string, description: string, more: Partial<ScimAttribute> = {}): ScimAttribute {
+  return { name, type: 'string', description, ...plain, ...more }
+}
+
+function flag(name: string, description: string): ScimAttribute {
+  return { name, type: 'boolean', description, ...plain }
+}
+
+function complex(name: string, description: string, subAttributes: readonly ScimAttribute[]): ScimAttribute {
+  return { name, type: 'complex', description, ...plain, subAttributes: byName(subAttributes) }
+}
+
+/** Values that are told apart by their type, one of which may be the primary one (RFC 7643 2.4). */
+function values(
+  name: string,
+  what: string,
+  more: readonly ScimAttribute[] = [text('value', `The ${what} itself.`), text('display', 'How it is shown.')],
+): ScimAttribute {
+  const subAttributes = [...more, text('type', 'What it is for, such as work.'), flag('primary', 'True for one at most.')]
+  return { ...complex(name, `Each ${what} of the user.`, subAttributes), multiValued: true }
+}
+
+function byName(attributes: readonly ScimAttribute[]): ScimAttributes {
+  return new Map(attributes.map((attribute) => [attribute.name.toLowerCase(), attribute]))
+}
+
+/** What a directory may say of a user. Passwords are none of it: whatever a client sends as such is dropped unread. */
+export const userAttributes = byName([
+  text('userName', 'The name that the user signs in with.', { required: true, uniqueness: 'server' }),
+  complex('name', 'The parts of the name.', [
+    text('formatted', 'The whole name.'),
+    text('familyName', 'The family name.'),
+    text('givenName', 'The given name.'),
+    text('middleName', 'The middle names.'),
+    text('honorificPrefix', 'The title before it.'),
+    text('honorificSuffix', 'The suffix behind it.'),
+  ]),
+  text('displayName', 'The name that others are shown.'),
+  text('nickName', 'The casual name.'),
+  text('title', 'The title, such as Vice President.'),
+  text('userType', 'How the user stands to the organization.'),
+  text('preferredLanguage', 'The preferred language.'),
+  text('locale', 'The place that dates and currencies are written for.'),
+  text('timezone', 'The time zone.'),
+  flag('active', 'Whether the user may sign in.'),
+  values('emails', 'e-mail address'),
+  values('phoneNumbers', 'phone number'),
+  values('addresses', 'address', [
+    text('formatted', 'The whole address.'),
+    text('streetAddress', 'Street and number.'),
+    text('locality', 'The city.'),
+    text('region', 'The state or region.'),
+    text('postalCode', 'The postal code.'),
+    text('country', 'The country.'),
+  ]),
+  values('entitlements', 'entitlement'),
+  values('roles', 'role in the directory; it grants nothing here'),
+])
+
+/** What enterprises add (RFC 7643 4.3). */
+export const enterpriseAttributes = byName([
+  text('employeeNumber', 'The number of the employee.'),
+  text('costCenter', 'The cost center.'),
+  text('organization', 'The organization.'),
+  text('division', 'The division.'),
+  text('department', 'The department.'),
+  complex('manager', "The user's manager.", [
+    text('value', 'Who it is.', { caseExact: true }),
+    { ...text('$ref', 'Where it is.', { caseExact: true }), type: 'reference', referenceTypes: ['User'] },
+  ]),
+])
+
+/** What each SCIM resource has besides (RFC 7643 3.1), in no schema. */
+export const commonAttributes = byName([
+  text('id', 'Given here, never used again.', { caseExact: true, mutability: 'readOnly', returned: 'always', uniqueness: 'server' }),
+  text('externalId', "The directory's own id.", { caseExact: true }),
+  { ...text('schemas', 'The URNs of the schemas.', { caseExact: true, mutability: 'readOnly', returned: 'always' }), type: 'reference', multiValued: true },
+  {
+    ...complex('meta', 'What is known of the record.', [
+      text('resourceType', 'The kind.', { caseExact: true }),
+      { ...text('created', 'When it was made.'), type: 'dateTime' },
+      { ...text('lastModified', 'When it was changed last.'), type: 'dateTime' },
+      { ...text('location', 'Its address.', { caseExact: true }), type: 'reference' },
+      text('version', 'The etag.', { caseExact: true }),
+    ]),
+    mutability: 'readOnly',
+  },
+])
+
+/** A user's attributes beside those of extensions. */
+export const topAttributes: ScimAttributes = new Map([...commonAttributes, ...userAttributes])
+
+/** An attribute as a path names it. */
+export interface ScimTarget {
+  /** Undefined for the extension as a whole. */
+  readonly attribute: ScimAttribute | undefined
+  readonly sub: ScimAttribute | undefined
+  /** True for what lies in the enterprise extension. */
+  readonly enterprise: boolean
+}
+
+const pathPattern = /^(?:(urn:[\w.:-]+?)(?::(?=[^:]*$)|$))?(?:([A-Za-z$][\w$-]*)(?:\.([A-Za-z$][\w$-]*))?)?$/i
+
+/** Whether the text is this URN: URNs of schemas have no case. */
+export function isUrn(text: string | undefined, urn: string): boolean {
+  return text?.toLowerCase() === urn.toLowerCase()
+}
+
+/** The attribute of `attribute`, `attribute.sub`, either behind a URN, or of the URN of an extension; undefined where there is none of that name. */
+export function findTarget(path: string): ScimTarget | undefined {
+  if (isUrn(path, enterpriseUrn)) return { attribute: undefined, sub: undefined, enterprise: true }
+  const [, urn, name, subName] = pathPattern.exec(path) ?? []
+  if (name === undefined) return undefined
+  const enterprise = isUrn(urn, enterpriseUrn)
+  if (urn !== undefined && !enterprise && !isUrn(urn, userUrn)) return undefined
+  const attribute = (enterprise ? enterpriseAttributes : topAttributes).get(name.toLowerCase())
+  const sub = subName === undefined ? undefined : attribute?.subAttributes?.get(subName.toLowerCase())
+  if (attribute === undefined || (subName !== undefined && sub === undefined)) return undefined
+  return { attribute, sub, enterprise }
+}

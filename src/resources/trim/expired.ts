@@ -1,0 +1,44 @@
+import { fromBinary } from '@bufbuild/protobuf'
+import { RefreshFamilySchema } from '../../gen/taproot/store/v1/people_pb.ts'
+import type { Entry, Store } from '../../store/store.ts'
+import { accessRequestPrefix, accessWindowMs } from '../iam/access-requests.ts'
+import { pendingLoginEndMs, pendingLoginPrefix } from '../iam/pending-logins.ts'
+import { refreshPrefix } from '../iam/refresh-tokens.ts'
+import { pagesOf } from './pages.ts'
+
+/** Entries that say themselves when they have no use any more. */
+interface Expiring {
+  readonly prefix: string
+  /** Milliseconds since 1970. */
+  endMs(entry: Entry): number
+}
+
+const sorts = {
+  /** Requests for access that stand in the way of another. */
+  accessRequests: { prefix: accessRequestPrefix, endMs: ({ value }) => Number(Buffer.from(value).toString()) + accessWindowMs },
+  /** Families of refresh tokens. */
+  refreshTokens: { prefix: refreshPrefix, endMs: ({ value }) => Number(fromBinary(RefreshFamilySchema, value).expireTimeMs) },
+  /** Sign-ins of devices and of headless clients. */
+  pendingLogins: { prefix: pendingLoginPrefix, endMs: pendingLoginEndMs },
+} as const satisfies Readonly<Record<string, Expiring>>
+
+/** What expires. */
+export type ExpiringSort = keyof typeof sorts
+
+/** The names of what expires. */
+export const expiringSorts = Object.keys(sorts) as ExpiringSort[] // a cast: the keys of the table
+
+/** Removes what has expired of one sort. Returns how many entries. Rejects with StoreError, or the signal's reason. */
+export async function trimExpired(store: Store, sort: ExpiringSort, at: { nowMs: number; signal: AbortSignal }): Promise<number> {
+  const { prefix, endMs }: Expiring = sorts[sort]
+  let removed = 0
+  for await (const page of pagesOf(store, { prefix }, at.signal)) {
+    const old = page.filter((entry) => endMs(entry) <= at.nowMs)
+    if (old.length === 0) continue
+    // Guarded: one may be renewed at this moment. Those are left for the next time.
+    const guards = old.map(({ key, revision }) => ({ kind: 'unchanged', key, revision }) as const)
+    const outcome = await store.transact({ guards, writes: old.map(({ key }) => ({ kind: 'delete', key })) }, at.signal)
+    if (outcome.committed) removed += old.length
+  }
+  return removed
+}

@@ -1,0 +1,326 @@
+import { create, fromJson, type Message } from '@bufbuild/protobuf'
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { accessThrough } from '../../src/authz/access.ts'
+import { fromEnumNumbers, has, setOf } from '../../src/core/capability.ts'
+import { DomainError } from '../../src/core/errors.ts'
+import type { MethodRow } from '../../src/core/method.ts'
+import type { Narrowing } from '../../src/core/narrowing.ts'
+import { builtInRoles } from '../../src/core/roles.ts'
+import { methods, registry, resources } from '../../src/core/schema.ts'
+import { rootOf, trustedUid, type Uid } from '../../src/core/uid.ts'
+import { ExplainRequestSchema, ExplainResponseSchema, BindingEffect, Obstacle, type ExplainResponse } from '../../src/gen/taproot/iam/v2/access_pb.ts'
+import { Capability } from '../../src/gen/taproot/common/v2/capability_pb.ts'
+import { RoleSchema } from '../../src/gen/taproot/iam/v2/roles_pb.ts'
+import { authorizeCall } from '../../src/resources/authorize.ts'
+import { callerOfToken } from '../../src/resources/caller-of-token.ts'
+import { explain } from '../../src/resources/iam/explain.ts'
+import type { Caller, Context, Services } from '../../src/resources/services.ts'
+import { soakFactor, timeoutUnlessSoaking } from '../soak/factor.ts'
+import { movedTo, placeOf } from '../walk/method-case.ts'
+import { load, narrowings, palette, plainWorlds, type LoadedWorld, type PlainWorld } from './random-world.ts'
+
+const runs = 10_000 * soakFactor
+
+/** Who asks or calls, and with what token. */
+interface Bearer {
+  readonly identity: Uid
+  readonly operator: boolean
+  readonly narrowing: Narrowing
+}
+
+/** One case: a world, a question, who asks it, and what is different when it is asked again. */
+interface Case {
+  readonly world: PlainWorld
+  readonly asker: Bearer
+  readonly identity: Uid
+  readonly capability: string
+  readonly resource: Uid
+  /** The token of the identity that is asked about. */
+  readonly narrowing: Narrowing
+  readonly change: { readonly what: 'role' | 'role gone' | 'binding gone' | 'identity gone'; readonly at: number }
+}
+
+const cases: fc.Arbitrary<Case> = plainWorlds.chain((world) => {
+  const everybody = [...world.identities, ...world.strangers]
+  const everything = [...world.groups, ...world.repos, ...world.identities, ...world.roles.map(({ uid }) => uid), ...world.bindings.map(({ uid }) => uid)]
+  const unnarrowed = fc.constant<Narrowing>({})
+  return fc.record({
+    world: fc.constant(world),
+    asker: fc.record({
+      identity: fc.constantFrom(...world.identities),
+      operator: fc.integer({ min: 0, max: 4 }).map((roll) => roll === 0),
+      narrowing: fc.oneof({ arbitrary: unnarrowed, weight: 3 }, { arbitrary: narrowings(world), weight: 2 }),
+    }),
+    identity: fc.constantFrom(...everybody),
+    capability: fc.constantFrom(...palette),
+    resource: fc.oneof({ arbitrary: fc.constantFrom(...everything), weight: 9 }, { arbitrary: fc.constant(trustedUid('e'.repeat(40))), weight: 1 }),
+    narrowing: narrowings(world),
+    change: fc.record({ what: fc.constantFrom('role', 'role gone', 'binding gone', 'identity gone'), at: fc.nat({ max: 20 }) }),
+  })
+})
+
+/** What a call is answered, as far as rights go. */
+type Outcome = 'allowed' | 'denied' | 'suspended' | 'hidden' | 'nobody'
+
+function outcomeOf(error: unknown): Outcome {
+  if (!(error instanceof DomainError)) throw error
+  if (error.code === 16) return 'nobody'
+  if (error.code === 5) return 'hidden'
+  if (error.code !== 7) throw error
+  return error.reason === 'ORGANIZATION_SUSPENDED' ? 'suspended' : 'denied'
+}
+
+const outcomes: Readonly<Record<Obstacle, Outcome>> = {
+  [Obstacle.UNSPECIFIED]: 'allowed',
+  [Obstacle.NO_REACH]: 'hidden',
+  [Obstacle.MISSING_CAPABILITY]: 'denied',
+  [Obstacle.ORGANIZATION_SUSPENDED]: 'suspended',
+  [Obstacle.NOT_REGISTERED]: 'nobody',
+}
+
+/** The kind of record that a method of the schema looks for at its place; undefined where it is not authorized by a place. */
+function kindAt(method: MethodRow): string | undefined {
+  if (method.scope !== 'scoped' && method.verb !== 'get') return undefined
+  const last = placeOf(method)?.at(-1)
+  if (last === undefined || last === 'resource') return undefined
+  if (last === 'uid') return method.kind
+  return last === 'group' ? 'Group' : (resources.get(method.kind ?? '')?.parents.find((parent) => parent !== '/') ?? undefined)
+}
+
+const placed = methods.flatMap((method) => {
+  const kind = kindAt(method)
+  return kind === undefined || method.capabilities.length === 0 ? [] : [{ method, kind }]
+})
+
+function messageAt(method: MethodRow, uid: string): Message {
+  return fromJson(method.input, movedTo(method, {}, uid), { registry })
+}
+
+/** What of the services decides about rights. */
+function servicesOf({ snapshot, grants }: LoadedWorld): Services {
+  return { replica: { snapshot }, grants } as unknown as Services
+}
+
+/** The caller as the pipeline makes it of a verified token. */
+function callerFor(loaded: LoadedWorld, { identity, operator, narrowing }: Bearer): Caller {
+  return callerOfToken(servicesOf(loaded), { identityUid: identity, operator, narrowing, act: { issuer: '', subject: '', audience: '' }, issuedAtMs: 10 })
+}
+
+/** What the API answers to a call, up to its handler. */
+function callOutcome(loaded: LoadedWorld, bearer: Bearer, call: { method: MethodRow; message: Message }): Outcome {
+  try {
+    authorizeCall(loaded.snapshot, callerFor(loaded, bearer).reach(), call)
+    return 'allowed'
+  } catch (error) {
+    return outcomeOf(error)
+  }
+}
+
+function explainMethod(): MethodRow {
+  const method = methods.find(({ service, rpc }) => service === 'taproot.iam.v2.AccessService' && rpc === 'Explain')
+  if (method === undefined) throw new Error('no method Explain')
+  return method
+}
+
+const ofExplain = explainMethod()
+
+/** Asks as the pipeline does: the caller, authorization, the handler. */
+async function ask(loaded: LoadedWorld, asker: Bearer, question: { identity: string; capability: string; resource: string }): Promise<ExplainResponse> {
+  const message = create(ExplainRequestSchema, question)
+  const caller = callerFor(loaded, asker)
+  authorizeCall(loaded.snapshot, caller.reach(), { method: ofExplain, message })
+  const context = { method: ofExplain, caller } as unknown as Context
+  const { message: answer } = await explain(servicesOf(loaded), context, message)
+  expect(answer.$typeName).toBe(ExplainResponseSchema.typeName)
+  return answer as ExplainResponse
+}
+
+function isIn(uid: string, group: string): boolean {
+  return uid === group || uid.startsWith(`${group}/`)
+}
+
+/** What a bearer holds at a place, in the words of the rules and not in the code's. */
+function holds(world: PlainWorld, { identity, operator, narrowing }: Bearer, asked: { capability: string; at: string }): boolean {
+  const { scopes, capabilities, knownIn, roles = [] } = narrowing
+  const { capability, at } = asked
+  const grants = (role: string): boolean => {
+    const builtIn = builtInRoles.find(({ uid }) => uid === role)
+    const custom = world.roles.find(({ uid }) => uid === role)
+    return has(builtIn?.capabilities ?? fromEnumNumbers(custom?.numbers ?? []), capability)
+  }
+  const home = identity.includes('/') ? identity.slice(0, identity.lastIndexOf('/')) : undefined
+  const bound = world.bindings.filter((binding) => binding.identity === identity && (home === undefined || isIn(binding.group, home)))
+  // A scope has what was granted there or above, and not what was granted below it (rules 8).
+  const isInScope = (group: string): boolean => scopes === undefined || scopes.some((scope) => isIn(at, scope) && isIn(scope, group))
+  // A provider vouches for its group and below: what was bound above does not count by it. Who mapped a role held it where it is.
+  const vouched = bound.filter(({ group }) => knownIn === undefined || knownIn.some((known) => isIn(group, known)))
+  const given = [...vouched, ...roles].some(({ group, role }) => isIn(at, group) && isInScope(group) && grants(role))
+  if (capabilities !== undefined && !has(capabilities, capability)) return false
+  if (scopes !== undefined && !scopes.some((scope) => isIn(at, scope))) return false
+  // Whom only a provider vouches for is no operator.
+  return (operator && knownIn === undefined) || given
+}
+
+/** The world after a change, changed in what is loaded too. */
+function changed(world: PlainWorld, loaded: LoadedWorld, { what, at }: Case['change']): PlainWorld {
+  const role = world.roles[at % Math.max(1, world.roles.length)]
+  const binding = world.bindings[at % world.bindings.length]
+  const identity = world.identities[at % world.identities.length]
+  if (what === 'role' && role !== undefined) {
+    const numbers = role.numbers.slice(1)
+    loaded.commit('Role', role.uid, create(RoleSchema, { name: 'changed', capabilities: [...numbers] }))
+    return { ...world, roles: world.roles.map((one) => (one === role ? { ...one, numbers } : one)) }
+  }
+  if (what === 'role gone' && role !== undefined) {
+    loaded.commit('Role', role.uid)
+    return { ...world, roles: world.roles.filter((one) => one !== role) }
+  }
+  if (what === 'binding gone' && binding !== undefined) {
+    loaded.commit('RoleBinding', binding.uid)
+    return { ...world, bindings: world.bindings.filter((one) => one !== binding) }
+  }
+  if (what === 'identity gone' && identity !== undefined) {
+    loaded.commit('Identity', identity)
+    return { ...world, identities: world.identities.filter((one) => one !== identity) }
+  }
+  return world
+}
+
+/** How often what was reached: a property that is never tried proves nothing. */
+const seen = new Map<string, number>()
+
+function count(what: string): void {
+  seen.set(what, (seen.get(what) ?? 0) + 1)
+}
+
+/** The answer agrees with every method of the schema that needs just this capability, and with the rules in words. */
+function assertAgrees(world: PlainWorld, loaded: LoadedWorld, { given, answer }: { given: Case; answer: ExplainResponse }): void {
+  const { identity, capability, resource, narrowing } = given
+  const whole: Bearer = { identity, operator: false, narrowing: {} }
+  const outcome = outcomes[answer.obstacle]
+  count(`answer: ${outcome}`)
+  expect(answer.allowed).toBe(outcome === 'allowed')
+  const calls = placed.filter(
+    ({ method, kind }) => method.capabilities.length === 1 && method.capabilities[0] === capability && loaded.snapshot.get(kind, resource),
+  )
+  for (const { method } of calls) {
+    count('method compared')
+    const call = { method, message: messageAt(method, resource) }
+    expect(callOutcome(loaded, whole, call), method.rpc).toBe(outcome)
+    // A token that brings no roles along never does more, and where the identity itself may not it is refused too.
+    const { roles: _roles, ...narrowed } = narrowing
+    if (callOutcome(loaded, { ...whole, narrowing: narrowed }, call) === 'allowed') expect(answer.allowed).toBe(true)
+  }
+  const isAllowed = holds(world, whole, { capability, at: resource }) && world.identities.includes(identity) && !world.suspended.has(rootOf(resource))
+  expect(answer.allowed).toBe(isAllowed)
+}
+
+/** Nothing is told of what the asker may not list, all is that they may, and it adds up to the answer. */
+function assertTellsRight(world: PlainWorld, loaded: LoadedWorld, { given, answer }: { given: Case; answer: ExplainResponse }): void {
+  const { asker, identity, capability, resource } = given
+  const mayList = (group: string): boolean => holds(world, asker, { capability: 'role_bindings.list', at: group })
+  const above = world.bindings.filter((binding) => binding.identity === identity && isIn(resource, binding.group))
+  expect(answer.bindings.map(({ uid }) => uid).toSorted()).toEqual(
+    above
+      .filter(({ group }) => mayList(group))
+      .map(({ uid }) => uid)
+      .toSorted(),
+  )
+  const places = resource.split('/').map((_, at, segments) => segments.slice(0, segments.length - at).join('/'))
+  expect(answer.withheldGroups).toEqual(places.filter((group) => !mayList(group)))
+  const granting = answer.bindings.map(({ effect }) => effect === BindingEffect.GRANTS)
+  expect(granting).toEqual(granting.toSorted((one, other) => Number(other) - Number(one)))
+  const isGranted = holds(world, { identity, operator: false, narrowing: {} }, { capability, at: resource })
+  expect(granting.includes(true) || answer.inherited).toBe(isGranted)
+  if (answer.inherited) count('inherited')
+  if (answer.inherited) expect(answer.withheldGroups.length).toBeGreaterThan(0)
+  for (const { uid, effect } of answer.bindings) {
+    count(`effect: ${effect}`)
+    const binding = above.find((one) => one.uid === uid)
+    const alone = { ...world, bindings: binding === undefined ? [] : [binding] }
+    expect(effect === BindingEffect.GRANTS).toBe(holds(alone, { identity, operator: false, narrowing: {} }, { capability, at: resource }))
+  }
+  const listed = accessThrough(loaded.snapshot, places.map(trustedUid), setOf([capability]))
+  expect(listed.some((row) => loaded.snapshot.table('RoleBinding').valueOf(row, 'identity') === identity)).toBe(isGranted)
+}
+
+function textOf({ code, message, reason, details }: DomainError, uid: string): string {
+  return JSON.stringify({ code, message, reason, details }).replaceAll(uid, '<uid>')
+}
+
+/** Refusals: who may not list bindings there, and whom they may know nothing of. */
+async function assertRefusedRightly(world: PlainWorld, loaded: LoadedWorld, { given, error }: { given: Case; error: DomainError }): Promise<void> {
+  const { asker, identity, resource, capability } = given
+  const mayList = (at: string): boolean => holds(world, asker, { capability: 'role_bindings.list', at })
+  const isThere = ['Group', 'Repo', 'Identity', 'Role', 'RoleBinding'].some((kind) => loaded.snapshot.get(kind, resource) !== undefined)
+  if (error.code === 16) return expect(world.identities.includes(asker.identity) || (asker.operator && asker.narrowing.knownIn === undefined)).toBe(false)
+  if (error.code === 7) return expect(mayList(resource) && !world.suspended.has(rootOf(resource))).toBe(false)
+  expect(error.code).toBe(5)
+  if (!mayList(resource) || !isThere) return expect(error.details.resource?.resourceName).toBe(resource)
+  count('identity withheld')
+  const reads = world.identities.includes(identity) && holds(world, asker, { capability: 'identity.list', at: identity })
+  expect(reads || world.bindings.some((binding) => binding.identity === identity && mayList(binding.group))).toBe(false)
+  const missing = `${identity.slice(0, -4)}ffff`
+  const other = await ask(loaded, asker, { identity: missing, capability, resource }).then(
+    () => undefined,
+    (thrown: unknown) => thrown,
+  )
+  expect(other).toBeInstanceOf(DomainError)
+  expect(textOf(other as DomainError, missing)).toBe(textOf(error, identity))
+}
+
+async function check(world: PlainWorld, loaded: LoadedWorld, given: Case): Promise<void> {
+  const { asker, identity, capability, resource } = given
+  let answer: ExplainResponse
+  try {
+    answer = await ask(loaded, asker, { identity, capability, resource })
+  } catch (error) {
+    if (!(error instanceof DomainError)) throw error
+    count(`refused: ${error.code}`)
+    return assertRefusedRightly(world, loaded, { given, error })
+  }
+  expect(holds(world, asker, { capability: 'role_bindings.list', at: resource })).toBe(true)
+  assertAgrees(world, loaded, { given, answer })
+  assertTellsRight(world, loaded, { given, answer })
+}
+
+describe('explain agrees with the API', () => {
+  test(`over ${runs} random worlds, questions and tokens, before and after a change`, { timeout: timeoutUnlessSoaking(300_000) }, async () => {
+    await fc.assert(
+      fc.asyncProperty(cases, async (given) => {
+        const loaded = load(given.world)
+        await check(given.world, loaded, given)
+        await check(changed(given.world, loaded, given.change), loaded, given)
+      }),
+      { numRuns: runs },
+    )
+    const reached = ['allowed', 'denied', 'hidden', 'suspended', 'nobody'].map((outcome) => `answer: ${outcome}`)
+    const effects = Object.values(BindingEffect)
+      .filter((effect) => effect !== BindingEffect.UNSPECIFIED)
+      .map((effect) => `effect: ${effect}`)
+    for (const what of [...reached, ...effects, 'inherited', 'identity withheld', 'method compared', 'refused: 5', 'refused: 7'])
+      expect(seen.get(what) ?? 0, what).toBeGreaterThan(0)
+  })
+
+  test('of very many bindings at most 100 are told of, the one that grants first', async () => {
+    const group = trustedUid('1'.repeat(40))
+    const child = (kind: number, at: number): Uid => trustedUid(`${group}/${kind}${at.toString(16).padStart(15, '0')}`)
+    const identity = child(3, 0)
+    const roles = Array.from({ length: 150 }, (_, at) => ({
+      uid: child(2, at),
+      numbers: at === 149 ? [Capability.CAP_REPO_LIST] : [Capability.CAP_IAM_ROLES_LIST],
+    }))
+    const bindings = roles.map(({ uid: role }, at) => ({ uid: child(9, at), group, identity, role }))
+    const world = { groups: [group], suspended: new Set<Uid>(), roles, identities: [identity], strangers: [], repos: [], bindings }
+    const operator: Bearer = { identity: trustedUid('2'.repeat(40)), operator: true, narrowing: {} }
+    const answer = await ask(load(world), operator, { identity, capability: 'repo.list', resource: group })
+    expect(answer).toMatchObject({ allowed: true, inherited: false })
+    expect(answer.bindings).toHaveLength(100)
+    expect(answer.bindings[0]).toMatchObject({ uid: child(9, 149), effect: BindingEffect.GRANTS })
+  })
+
+  test('methods of every kind that can be asked about are compared with', () => {
+    expect([...new Set(placed.map(({ kind }) => kind))]).toEqual(expect.arrayContaining(['Group', 'Identity', 'Role', 'RoleBinding', 'Repo']))
+  })
+})

@@ -1,0 +1,175 @@
+import { create } from '@bufbuild/protobuf'
+import fc from 'fast-check'
+import { GrantsIndex } from '../../src/authz/grants-index.ts'
+import { capabilities, setOf } from '../../src/core/capability.ts'
+import type { Narrowing } from '../../src/core/narrowing.ts'
+import { builtInRoles } from '../../src/core/roles.ts'
+import { trustedUid, type Uid } from '../../src/core/uid.ts'
+import type { Capability } from '../../src/gen/taproot/common/v2/capability_pb.ts'
+import { GroupSchema, OrgStatus } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
+import { IdentitySchema } from '../../src/gen/taproot/iam/v2/identities_pb.ts'
+import { RoleBindingSchema } from '../../src/gen/taproot/iam/v2/role_bindings_pb.ts'
+import { RoleSchema } from '../../src/gen/taproot/iam/v2/roles_pb.ts'
+import { RepoSchema } from '../../src/gen/taproot/registry/v2/repos_pb.ts'
+import { builtInRoleRows } from '../../src/resources/iam/roles.ts'
+import { kinds } from '../../src/resources/kinds.ts'
+import { envelopeBytes, envelopeOf } from '../../src/resources/record-codec.ts'
+import type { Replica } from '../../src/snapshot/replica.ts'
+import type { Resource } from '../../src/snapshot/row.ts'
+import type { RowListener, Snapshot } from '../../src/snapshot/snapshot.ts'
+import { recordKey } from '../../src/store/keys.ts'
+import { storeRevision } from '../../src/store/store.ts'
+import { emptySnapshot } from '../snapshot/rows.ts'
+
+/** A custom role as the store has it; numbers that are no capability's grant nothing. */
+export interface PlainRole {
+  readonly uid: Uid
+  readonly numbers: readonly Capability[]
+}
+
+/** A binding as the store has it. */
+export interface PlainBinding {
+  readonly uid: Uid
+  readonly group: Uid
+  readonly identity: Uid
+  readonly role: Uid
+}
+
+/** A whole installation, past all rules: bindings may be of identities that have no business there, or of roles that are gone. */
+export interface PlainWorld {
+  readonly groups: readonly Uid[]
+  readonly suspended: ReadonlySet<Uid>
+  readonly roles: readonly PlainRole[]
+  /** Those that are there. */
+  readonly identities: readonly Uid[]
+  /** And those that only bindings tell of, or nothing. */
+  readonly strangers: readonly Uid[]
+  readonly repos: readonly Uid[]
+  readonly bindings: readonly PlainBinding[]
+}
+
+/** The capabilities that random roles are made of: few, so that questions meet them. */
+export const palette = [
+  'groups.list',
+  'groups.update',
+  'groups.delete',
+  'groups.create',
+  'identity.list',
+  'roles.list',
+  'role_bindings.list',
+  'repo.list',
+] as const
+
+// Its own numbers are those of the schema.
+const paletteNumbers = capabilities.filter(({ name }) => (palette as readonly string[]).includes(name)).map(({ number }) => number) as Capability[]
+/** Retired, and never given: the store may have any number. */
+const deadNumbers = [1, 999_999] as Capability[]
+
+function segment(kind: number, at: number): string {
+  return `${kind}${at.toString(16).padStart(15, '0')}`
+}
+
+function root(kind: number, at: number): Uid {
+  return trustedUid(`${kind}${at.toString(16).padStart(39, '0')}`)
+}
+
+function pickFrom<T>(list: readonly T[], at: number): T {
+  const found = list[at % list.length]
+  if (found === undefined) throw new RangeError('nothing to pick from')
+  return found
+}
+
+const place = fc.nat({ max: 50 })
+
+/** Worlds: two organisations or three, a tree of groups below, roles, identities, people, repos and bindings between any of them. */
+export const plainWorlds: fc.Arbitrary<PlainWorld> = fc
+  .record({
+    roots: fc.integer({ min: 2, max: 3 }),
+    groups: fc.array(place, { maxLength: 5 }),
+    suspended: fc.oneof({ arbitrary: fc.constant(undefined), weight: 2 }, { arbitrary: place, weight: 1 }),
+    roles: fc.array(fc.tuple(place, fc.subarray([...paletteNumbers, ...deadNumbers])), { maxLength: 5 }),
+    identities: fc.array(place, { minLength: 1, maxLength: 4 }),
+    people: fc.integer({ min: 0, max: 2 }),
+    repos: fc.array(place, { maxLength: 2 }),
+    bindings: fc.array(fc.record({ group: place, identity: place, role: place }), { minLength: 1, maxLength: 14 }),
+  })
+  .map((source) => {
+    const groups = Array.from({ length: source.roots }, (_, at) => root(1, at))
+    for (const [at, parent] of source.groups.entries()) groups.push(trustedUid(`${pickFrom(groups, parent)}/${segment(1, at)}`))
+    const roles = source.roles.map(([group, numbers], at) => ({ uid: trustedUid(`${pickFrom(groups, group)}/${segment(2, at)}`), numbers }))
+    const assumable = source.identities.map((group, at) => trustedUid(`${pickFrom(groups, group)}/${segment(3, at)}`))
+    const identities = [...assumable, ...Array.from({ length: source.people }, (_, at) => root(4, at))]
+    const strangers = [root(5, 0), trustedUid(`${pickFrom(groups, source.roots)}/${segment(5, 0)}`)]
+    const named = ['owner', 'editor', 'viewer'].map((name) => builtInRoles.find((role) => role.name === name)?.uid ?? root(6, 0))
+    const bindable = [...roles.map(({ uid }) => uid), ...named, trustedUid(`${pickFrom(groups, 0)}/${segment(7, 0)}`)]
+    const bound = [...identities, ...strangers]
+    return {
+      groups,
+      suspended: new Set(source.suspended === undefined ? [] : [pickFrom(groups.slice(0, source.roots), source.suspended)]),
+      roles,
+      identities,
+      strangers,
+      repos: source.repos.map((group, at) => trustedUid(`${pickFrom(groups, group)}/${segment(8, at)}`)),
+      bindings: source.bindings.map(({ group, identity, role }, at) => {
+        const parent = pickFrom(groups, group)
+        return { uid: trustedUid(`${parent}/${segment(9, at)}`), group: parent, identity: pickFrom(bound, identity), role: pickFrom(bindable, role) }
+      }),
+    }
+  })
+
+/** What a token may be narrowed to; `roles` are those of sign-ins. */
+export function narrowings({ groups, roles }: PlainWorld): fc.Arbitrary<Narrowing> {
+  const roots = groups.filter((uid) => !uid.includes('/'))
+  return fc.record(
+    {
+      scopes: fc.subarray([...groups], { minLength: 1 }),
+      capabilities: fc.subarray([...palette]).map(setOf),
+      knownIn: fc.subarray([...groups], { minLength: 1 }),
+      roles: fc.constant(roles.slice(0, 1).map(({ uid }) => ({ group: roots[0] ?? uid, role: uid }))),
+    },
+    { requiredKeys: [] },
+  )
+}
+
+/** A snapshot that holds a world, with what the API decides by. */
+export interface LoadedWorld {
+  readonly snapshot: Snapshot
+  readonly grants: GrantsIndex
+  /** Commits one record's new state; its removal where there is none. */
+  commit(kind: string, uid: Uid, record?: object): void
+}
+
+const descs = { Group: GroupSchema, Identity: IdentitySchema, Role: RoleSchema, RoleBinding: RoleBindingSchema, Repo: RepoSchema }
+
+/** Loads a world as a replica would have it. */
+export function load(world: PlainWorld): LoadedWorld {
+  let onRow: RowListener = () => undefined
+  const snapshot = emptySnapshot({ builtIns: builtInRoleRows, listener: (...change) => onRow(...change) })
+  // What the index of grants uses of a replica.
+  const source: Pick<Replica, 'snapshot' | 'onReset' | 'onRow'> = {
+    snapshot,
+    onReset: () => () => undefined,
+    onRow(listener) {
+      onRow = listener
+      return () => undefined
+    },
+  }
+  const grants = new GrantsIndex(source as Replica)
+  let revision = 0
+  const commit: LoadedWorld['commit'] = (kind, uid, record) => {
+    revision += 1
+    const desc = kinds.get(kind)?.desc
+    if (desc === undefined) throw new TypeError(`no kind ${kind}`)
+    const facts = { etag: 'e', createMs: 1, updateMs: 1, managedBy: '' }
+    // A record of the kind, made below with its own schema.
+    const value = record === undefined ? undefined : envelopeBytes(envelopeOf(desc, record as Resource, facts))
+    snapshot.apply([{ key: recordKey(kind, uid), value, revision: storeRevision(revision) }])
+  }
+  for (const uid of world.groups)
+    commit('Group', uid, create(descs.Group, { name: uid.slice(-8), status: world.suspended.has(uid) ? OrgStatus.SUSPENDED : OrgStatus.READY }))
+  for (const { uid, numbers } of world.roles) commit('Role', uid, create(descs.Role, { name: uid.slice(-8), capabilities: [...numbers] }))
+  for (const uid of world.identities) commit('Identity', uid, create(descs.Identity, { name: uid.slice(-8) }))
+  for (const uid of world.repos) commit('Repo', uid, create(descs.Repo, { name: uid.slice(-8) }))
+  for (const { uid, identity, role } of world.bindings) commit('RoleBinding', uid, create(descs.RoleBinding, { identityUid: identity, roleUid: role }))
+  return { snapshot, grants, commit }
+}

@@ -1,0 +1,42 @@
+import { readFileSync } from 'node:fs'
+import type { CallerRow, Place, RealPlace, Standing } from './callers.ts'
+import type { ScopedRow } from './methods.ts'
+import { conferredCapability } from './world.ts'
+
+/** What each built-in role has, as the contract has it: read from the table itself, not through the program. */
+const rolesTable: ReadonlyMap<string, ReadonlySet<string>> = (() => {
+  const found = new Map<string, Set<string>>()
+  for (const line of readFileSync('proto/roles.tsv', 'utf8').trim().split('\n').slice(1)) {
+    const [role = '', capability = ''] = line.split('\t')
+    found.set(role, (found.get(role) ?? new Set()).add(capability))
+  }
+  return found
+})()
+
+function hasAll(standing: Standing, needs: readonly string[]): boolean {
+  if (standing === 'everything') return true
+  const role = rolesTable.get(standing)
+  if (role === undefined) throw new Error(`no role ${standing} in the table`)
+  return needs.every((capability) => role.has(capability))
+}
+
+/** True where the caller has all that is needed in this place. */
+export function may({ standing, only }: CallerRow, place: RealPlace, needs: readonly string[]): boolean {
+  return standing[place] !== '-' && hasAll(standing[place], needs) && (only === undefined || needs.every((capability) => only.includes(capability)))
+}
+
+/**
+ * The code that a call must be answered with (decisions "Order of checks"): 16 without a token; 5 without any reach there; 7 with reach and without the capabilities,
+ * whether or not anything is there; 5 where it is not there; 7 where the caller lacks what is conferred; 0.
+ */
+export function expectedCode({ needs, confers }: Pick<ScopedRow, 'needs' | 'confers'>, caller: CallerRow, place: Place): number {
+  if (caller.anonymous === true) return 16
+  if (place === 'missing') return 5
+  const there: RealPlace = place === 'missing in own' ? 'own' : place
+  if (caller.standing[there] === '-') return 5
+  if (!may(caller, there, needs)) return 7
+  if (place === 'missing in own') return 5
+  if (confers === undefined) return 0
+  const root: RealPlace = there === 'other' ? 'other' : 'ancestor'
+  return may(caller, confers === 'at the root' ? root : there, [conferredCapability]) ? 0 : 7
+}

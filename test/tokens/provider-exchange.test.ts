@@ -1,0 +1,134 @@
+import { fromBinary, type JsonObject } from '@bufbuild/protobuf'
+import { decodeJwt } from 'jose'
+import { afterAll, expect, test } from 'vitest'
+import { personUid } from '../../src/authn/issuer-name.ts'
+import { OutboxEventSchema } from '../../src/gen/taproot/store/v1/envelope_pb.ts'
+import { outboxPrefix } from '../../src/resources/outbox.ts'
+import { freshName, makeOrganisation, roleUid, type Organisation } from '../harness/test-server.ts'
+import { expectFailure, specSuite, uidOf } from '../spec/spec-suite.ts'
+import { signWith, startOidcProvider } from './issuers.ts'
+
+/** An issuer that the configuration names, whose tokens the tests sign. */
+const minting = await startOidcProvider(['a client'])
+afterAll(() => minting.stop())
+
+const clientId = 'taproot'
+
+specSuite(
+  'the exchange of a token of a provider',
+  (spec) => {
+    /** A token for the client of the organisations, unless told otherwise. */
+    const minted = (subject: string, more: Readonly<Record<string, unknown>> = {}): Promise<string> => {
+      const iat = Math.floor(spec.clock.now() / 1000)
+      return signWith(minting.key(), minting.claims({ sub: subject, aud: clientId, iat, exp: iat + 36_000, ...more }))
+    }
+
+    async function withProvider(): Promise<Organisation & { provider: string }> {
+      const org = await makeOrganisation(spec.server)
+      const oidc = { issuer: minting.issuer, clientId, clientSecret: 'a secret', groupsClaim: 'groups' }
+      const identityProvider = { name: freshName('login'), defaultRole: roleUid('viewer'), oidc }
+      const provider = uidOf(await spec.ok('CreateIdentityProvider', { parent: org.group, identityProvider }, { token: org.token }))
+      const mapping = { externalGroupId: 'admins', roleUid: roleUid('editor'), scope: org.group }
+      await spec.ok('CreateExternalGroupRoleMapping', { parent: provider, externalGroupRoleMapping: mapping }, { token: org.token })
+      return { ...org, provider }
+    }
+
+    const exchanged = async (token: string, request: JsonObject): Promise<string> => String((await spec.ok('Exchange', request, { token }))['token'])
+
+    const entries = async (prefix = '') => (await spec.server.running.engine.store.range({ prefix, limit: 100_000 }, AbortSignal.timeout(10_000))).entries
+
+    /** The events of sessions by the provider, as the identities that they name. */
+    async function mappedSessions(provider: string): Promise<string[]> {
+      const events = (await entries(outboxPrefix)).map(({ value }) => fromBinary(OutboxEventSchema, value))
+      return events.filter(({ type, subject }) => type.endsWith('auth.session.mapped.v1') && subject === provider).map(({ actorSubject }) => actorSubject)
+    }
+
+    /** All that the store has of somebody, and when it was written. */
+    async function recordsOf(uid: string): Promise<[string, unknown][]> {
+      return (await entries()).filter(({ key, value }) => key.includes(uid) || Buffer.from(value).includes(uid)).map(({ key, revision }) => [key, revision])
+    }
+
+    test('rules 2.8 roles of mapped groups are those of the session, which an event tells of: the token itself as a credential has none', async () => {
+      const { group, provider } = await withProvider()
+      const name = freshName('person')
+      const token = await minted(name, { groups: ['admins'] })
+      const session = await exchanged(token, { identityProvider: provider })
+      const uid = personUid(minting.issuer, name)
+      const mayCreateRepos = async (bearer: string): Promise<number> =>
+        (await spec.call('CreateRepo', { parent: group, repo: { name: 'by-a-session' } }, { token: bearer, validateOnly: true })).code
+      expect(await mayCreateRepos(session)).toBe(0)
+      expect(decodeJwt(session)['srl']).toEqual([[group, roleUid('editor')]])
+      expect(await mappedSessions(provider)).toEqual([uid])
+      expect(await mayCreateRepos(token)).toBe(7)
+      expect((await spec.call('GetGroup', { uid: group }, { token })).code).toBe(0)
+      await exchanged(await minted(name, { groups: ['staff'] }), { identityProvider: provider })
+      expect(await mappedSessions(provider)).toEqual([uid])
+    })
+
+    test('decisions "Dry run" an exchange that is only tried changes nothing, tells of nobody, and gives no token', async () => {
+      const { provider } = await withProvider()
+      const name = freshName('person')
+      const uid = personUid(minting.issuer, name)
+      const token = await minted(name, { groups: ['admins'], email: 'new@person.example', email_verified: true })
+      const dry = async (request: JsonObject = {}) => spec.call('Exchange', { identityProvider: provider, ...request }, { token, validateOnly: true })
+      const tried = async (): Promise<void> => {
+        const { code, body } = await dry()
+        expect([code, body['token'] ?? '', body['refreshToken'] ?? '']).toEqual([0, '', ''])
+        expectFailure(await dry({ aud: ['https://elsewhere.example'] }), { code: 3, fields: ['aud'] })
+      }
+      await tried()
+      expect(await recordsOf(uid)).toEqual([])
+      await exchanged(token, { identityProvider: provider })
+      const before = await recordsOf(uid)
+      expect(before).not.toEqual([])
+      spec.clock.advance(2 * 3_600_000)
+      await tried()
+      expect((await spec.call('Exchange', {}, { token: await minted(name, { groups: ['admins'] }), validateOnly: true })).code).toBe(0)
+      expect(await recordsOf(uid)).toEqual(before)
+      expect(await mappedSessions(provider)).toEqual([uid])
+    })
+
+    test('rules 2.2 the address of a person follows their token, and is believed of an issuer that the platform knows', async () => {
+      const { provider } = await withProvider()
+      const { baseUrl } = spec.server.config
+      const name = freshName('person')
+      const uid = personUid(minting.issuer, name)
+      const read = async () => spec.ok('GetIdentity', { uid }, { token: await spec.server.operatorToken() })
+      const addresses = async (): Promise<unknown[]> => {
+        const { email = '', emailUnverified = '' } = await read()
+        return [email, emailUnverified]
+      }
+      const verified = (email: string) => ({ email, email_verified: true })
+      // For the platform itself, which an issuer is believed of; for the client of a provider none is.
+      const known = async (more: Readonly<Record<string, unknown>>): Promise<unknown> => exchanged(await minted(name, { aud: baseUrl, ...more }), {})
+      const vouched = async (more: Readonly<Record<string, unknown>>): Promise<unknown> => exchanged(await minted(name, more), { identityProvider: provider })
+
+      await vouched(verified('first@person.example'))
+      expect(await addresses()).toEqual(['', 'first@person.example'])
+      await vouched(verified('second@person.example'))
+      expect(await addresses()).toEqual(['', 'second@person.example'])
+      const before = await read()
+      await known(verified('second@person.example'))
+      expect(await addresses()).toEqual(['second@person.example', ''])
+      const after = await read()
+      expect(after['etag']).not.toBe(before['etag'])
+      expect(Date.parse(String(after['updateTime']))).toBeGreaterThan(Date.parse(String(before['updateTime'])))
+
+      await known(verified('third@person.example'))
+      expect(await addresses()).toEqual(['third@person.example', ''])
+      const settled = await read()
+      // A tenant's provider takes nothing back, and a token that says nothing changes nothing.
+      await vouched(verified('mallory@person.example'))
+      await vouched({ email: 'mallory@person.example' })
+      await known({})
+      await known(verified('third@person.example'))
+      expect(await read()).toEqual(settled)
+      spec.clock.advance(2 * 3_600_000)
+      await known({})
+      expect(await read()).toEqual({ ...settled, lastSeenTime: expect.not.stringMatching(String(settled['lastSeenTime'])) as string })
+      await known({ email: 'third@person.example' })
+      expect(await addresses()).toEqual(['', 'third@person.example'])
+    })
+  },
+  { env: { TAPROOT_SELF_SERVICE_ROOT_GROUPS: 'false', TAPROOT_ISSUERS: JSON.stringify([{ issuer: minting.issuer, allowPrivate: true }]) } },
+)
