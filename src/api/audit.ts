@@ -1,3 +1,4 @@
+import { auditedCaller, writeAuditLine } from '../core/audit-line.ts'
 import type { Log } from '../core/log.ts'
 import { methodName } from '../resources/handlers.ts'
 import type { Caller } from '../resources/services.ts'
@@ -17,23 +18,19 @@ export interface AuditEntry {
 
 /** Writes one line per mutation and per denial: who, what, on what, from where, with what result. Never a secret. */
 export function audit(log: Log, entry: AuditEntry): void {
-  const { call, caller } = entry
-  log.info('audit', {
-    audit: true,
-    outcome: entry.outcome,
+  const { call, caller, outcome, subject, code, reason } = entry
+  writeAuditLine(log, {
+    outcome,
     method: methodName(call.method),
     requestId: call.headers.requestId,
     transport: call.transport,
-    identity: caller?.identity,
-    operator: caller?.operator,
-    actorIssuer: caller?.actor['iss'],
-    actorSubject: caller?.actor['sub'],
-    subject: entry.subject,
+    ...auditedCaller(caller),
+    subject,
     validateOnly: call.validateOnly || undefined,
     remoteAddress: call.remoteAddress,
     userAgent: call.headers.userAgent,
     traceparent: call.headers.traceparent,
-    code: entry.code,
-    reason: entry.reason,
+    code,
+    reason,
   })
 }

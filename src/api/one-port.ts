@@ -25,6 +25,8 @@ export interface OnePortOptions {
   readonly sniffTimeoutMs?: number
   /** How many connections may be open at once; more are closed as they come. 10,000 where absent. */
   readonly maxConnections?: number
+  /** Whether a connection may stay; closes it where not. All may where absent. */
+  readonly admit?: (socket: Socket) => boolean
 }
 
 /** A listening port that serves HTTP/1.1 and HTTP/2 (architecture 2, clients B and I). */
@@ -65,8 +67,10 @@ export function createOnePort(options: OnePortOptions): OnePort {
 
 function createListener(options: OnePortOptions, track: (socket: Socket) => void): Server {
   const route = (socket: Socket): void => sniff(socket, options.sniffTimeoutMs ?? 10_000, (isHttp2) => (isHttp2 ? options.grpc : options.http).accept(socket))
+  const admit = options.admit ?? (() => true)
   if (options.tls === undefined) {
     return createServer({ allowHalfOpen: true, noDelay: true, keepAlive: true, keepAliveInitialDelay: 60_000 }, (socket) => {
+      if (!admit(socket)) return
       track(socket)
       route(socket)
     })
@@ -78,7 +82,10 @@ function createListener(options: OnePortOptions, track: (socket: Socket) => void
     ALPNCallback: chooseProtocol,
     handshakeTimeout: options.sniffTimeoutMs ?? 10_000,
   })
-  server.on('connection', track)
+  server.on('connection', (socket) => {
+    track(socket)
+    admit(socket)
+  })
   // A failed handshake is the client's fault; its socket is closed by node:tls.
   server.on('tlsClientError', (_error, socket) => socket.destroy())
   server.on('secureConnection', (socket) => {

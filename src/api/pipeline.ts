@@ -44,6 +44,8 @@ export interface PipelineOptions {
   readonly reads: 'linearizable' | 'bounded'
   /** Undefined where requests are not limited. */
   readonly rateLimiter: RateLimiter | undefined
+  /** For requests that nobody is known for, by address; likewise. */
+  readonly addressLimiter: RateLimiter | undefined
   /** Where audit lines go. */
   readonly auditLog: Log
 }
@@ -166,11 +168,11 @@ function planOf(options: PipelineOptions, method: MethodRow): Plan {
 }
 
 /**
- * Step "rate limit", round whatever looks at a credential: refused ones are counted by address. A valid one is never refused for what others at its address did:
- * behind a load balancer all callers share one.
+ * Step "rate limit", where a credential is refused: it is counted by address. A valid one is never refused for what others at its address did: behind a proxy that
+ * `trustedProxies` does not name all callers share one.
  */
-function countRefusal({ rateLimiter }: PipelineOptions, call: Call, error: unknown): void {
-  if (error instanceof DomainError && (error.code === 16 || error.code === 7)) rateLimiter?.take(addressKey(call.remoteAddress))
+function countRefusal({ addressLimiter }: PipelineOptions, call: Call, error: unknown): void {
+  if (error instanceof DomainError && (error.code === 16 || error.code === 7)) addressLimiter?.take(addressKey(call.remoteAddress))
 }
 
 /** Step "verify": the token's signature, audience and times. */
@@ -184,17 +186,11 @@ async function verify(options: PipelineOptions, call: Call): Promise<Authenticat
   }
 }
 
-/** Answers through a door. One that verifies the credential itself is counted like the step above. */
+/** Answers through a door. Who it finds behind a credential that it verifies itself is counted as such, too. */
 async function throughDoor(options: PipelineOptions, call: Call, door: () => Promise<HandlerAnswer>): Promise<HandlerAnswer> {
-  if (call.method.scope !== 'external') return door()
-  try {
-    const answer = await door()
-    if (answer.subject !== undefined) options.rateLimiter?.take(answer.subject)
-    return answer
-  } catch (error) {
-    countRefusal(options, call, error)
-    throw error
-  }
+  const answer = await door()
+  if (call.method.scope === 'external' && answer.subject !== undefined) options.rateLimiter?.take(answer.subject)
+  return answer
 }
 
 /** All steps in their order (architecture 6): verify, rate limit, decode, barrier, identity, authorize, validate, handler. */
@@ -204,8 +200,9 @@ async function run(options: PipelineOptions, plan: Plan, { call, progress }: { c
   const { door, handler } = plan
   if (door === undefined && handler === undefined) throw unimplemented(method)
   const token = plan.takesToken ? await verify(options, call) : undefined
-  // Who is known is counted as such.
+  // Who is known is counted as such; who is not by address, before any work is done for them.
   if (token !== undefined) options.rateLimiter?.take(token.identityUid)
+  else options.addressLimiter?.take(addressKey(call.remoteAddress))
   assertForce(call)
   const decoded = await call.decode()
   if (token !== undefined) {

@@ -35,8 +35,7 @@ function resolvePaths(desc: DescMessage, paths: readonly string[]): DescField[][
 }
 
 function isWritable(field: DescField): boolean {
-  const access = fieldAccess(field)
-  return !access.outputOnly && !access.immutable && !unmaskable.has(field.name)
+  return !fieldAccess(field).outputOnly && !unmaskable.has(field.name)
 }
 
 /** Sets `field` of `target` to what `source` has, or clears it. */
@@ -73,8 +72,8 @@ export function populatedPaths(desc: DescMessage, message: Message): string[] {
 }
 
 /**
- * `current` changed to what `patch` says in the fields that `paths` name; `current` itself stays as it is. Output-only and immutable
- * fields keep their value. `['*']` replaces every writable field. Throws code 3 on `updateMask`.
+ * `current` changed to what `patch` says in the fields that `paths` name; `current` itself stays as it is. Output-only fields keep their value; whether an immutable
+ * one was changed is for its kind to look at. `['*']` replaces every writable field. Throws code 3 on `updateMask`.
  */
 export function applyMask<M extends Message>(desc: DescMessage, pair: { readonly current: M; readonly patch: M }, paths: readonly string[]): M {
   const next = clone(desc, pair.current) as M
@@ -87,6 +86,11 @@ export function applyMask<M extends Message>(desc: DescMessage, pair: { readonly
   }
   for (const path of resolvePaths(desc, paths)) copyPath(target, source, path)
   return next
+}
+
+/** True where one of the mask's paths, in either spelling, is `path` itself. */
+export function isNamed(paths: readonly string[], path: string): boolean {
+  return paths.some((named) => snake(named) === path)
 }
 
 /** True where a mask lets the body's etag count as a precondition: it names the etag or everything (decisions "etag"). */

@@ -47,7 +47,13 @@ describe('the key of an address', () => {
 describe('a server with rate limits', () => {
   let server: TestServer
   beforeAll(async () => {
-    server = await startTestServer({ env: { TAPROOT_RATE_LIMIT_ENABLED: 'true', TAPROOT_RATE_LIMIT_REQUESTS_PER_SECOND: '1', TAPROOT_RATE_LIMIT_BURST: '20' } })
+    const limits = {
+      TAPROOT_RATE_LIMIT_REQUESTS_PER_SECOND: '1',
+      TAPROOT_RATE_LIMIT_BURST: '20',
+      TAPROOT_RATE_LIMIT_ADDRESS_REQUESTS_PER_SECOND: '1',
+      TAPROOT_RATE_LIMIT_ADDRESS_BURST: '20',
+    }
+    server = await startTestServer({ env: { TAPROOT_RATE_LIMIT_ENABLED: 'true', ...limits } })
   })
   afterAll(() => server.stop())
 
@@ -65,6 +71,28 @@ describe('a server with rate limits', () => {
     }
     const calm = await makeOrganisation(server)
     expect((await door.call('ListGroups', {}, { token: calm.token })).code).toBe(0)
+  })
+
+  test.each<[string, string, Readonly<Record<string, string>>?]>([
+    ['GET', '/oauth?idp_id=nobody&redirect=http://localhost:1/'],
+    ['POST', '/oauth/confirm', {}],
+    ['GET', `/oauth/callback/${'a'.repeat(40)}/${'b'.repeat(16)}`],
+    ['GET', '/orgcheck?name=nobody'],
+    ['POST', '/oauth/device_authorization', {}],
+    ['POST', '/oauth/token', { grant_type: 'refresh_token', refresh_token: 'guessed' }],
+    ['POST', '/oauth/revoke', { token: 'guessed' }],
+  ])('%s %s answers 429 with Retry-After to an address that has used up its limit', async (method, path, form) => {
+    const ask = () =>
+      fetch(`http://127.0.0.1:${server.config.api.port}${path}`, {
+        method,
+        redirect: 'manual',
+        ...(form === undefined ? {} : { body: new URLSearchParams(form) }),
+      })
+    const answers = await Promise.all(Array.from({ length: 30 }, ask))
+    const limited = answers.filter(({ status }) => status === 429)
+    expect(limited.length).toBeGreaterThanOrEqual(1)
+    expect(await limited[0]?.json()).toMatchObject({ code: 8, details: [{ reason: 'RATE_LIMITED' }, { retryDelay: expect.any(String) as string }] })
+    for (const answer of limited) expect(Number(answer.headers.get('retry-after'))).toBeGreaterThanOrEqual(1)
   })
 
   test.each(['rest', 'grpc'] as const)(

@@ -70,6 +70,12 @@ describe('messages', () => {
     expect((await served.unary(getGroup, largest)).code).toBe(0)
   })
 
+  test('one in a compression that is not known: code 12 with details', async () => {
+    const served = await serveEmpty()
+    const ending = await openCall(served.url, getGroup, framed(request, undefined, true), { headers: { 'grpc-encoding': 'snappy' }, end: true })
+    expect(ending).toMatchObject({ code: 12, details: [{ reason: 'UNIMPLEMENTED' }] })
+  })
+
   test.each([
     ['none', new Uint8Array()],
     ['two', Buffer.concat([framed(request), framed(request)])],
@@ -93,6 +99,18 @@ describe('messages', () => {
     const served = await serveEmpty()
     const ending = await openCall(served.url, getGroup, framed(request, 100), { headers: { 'grpc-timeout': 'soon' } })
     expect(ending).toMatchObject({ code: 3, details: [{ reason: 'INVALID_ARGUMENT' }, { fieldViolations: [{ field: 'grpc-timeout' }] }] })
+  })
+})
+
+describe('calls of an unknown method', () => {
+  test.each([
+    ['whose message does not come', Buffer.alloc(0), {}],
+    ['whose message is far too large', framed(Buffer.alloc(10), 2 ** 32 - 1), {}],
+    ['whose timeout is none', framed(request), { 'grpc-timeout': 'soon' }],
+  ])('one %s: code 12 with details', async (_, bytes, headers: Record<string, string>) => {
+    const served = await serveEmpty()
+    const ending = await openCall(served.url, '/nobody.v1.Nope/Nope', bytes, { headers: { ...headers, 'x-request-id': 'r' } })
+    expect(ending).toMatchObject({ code: 12, details: [{ reason: 'UNIMPLEMENTED', metadata: { requestId: 'r' } }] })
   })
 })
 

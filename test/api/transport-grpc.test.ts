@@ -50,8 +50,17 @@ describe('names', () => {
     expect(lastCall().call.method.rpc).toBe(rpc)
   })
 
-  test('an unknown method is UNIMPLEMENTED', async () => {
-    expect((await served.unary('/taproot.iam.v2.GroupsService/Nope', new Uint8Array())).code).toBe(12)
+  test.each([
+    ['method', '/taproot.iam.v2.GroupsService/Nope'],
+    ['service', '/nobody.v1.Nope/Nope'],
+    ['method of the library', '/grpc.health.v1.Health/Nope'],
+    ['path like a prototype', '/__proto__'],
+    ['path that is long', `/nobody.v1.Nope/${'x'.repeat(2000)}`],
+  ])('an unknown %s: code 12 with details', async (_, path) => {
+    const result = await served.unary(path, request, { metadata: { 'x-request-id': 'r9' } })
+    expect(result).toMatchObject({ code: 12, details: expect.stringContaining(path.slice(0, 200)) as unknown, status: { code: 12 } })
+    expect(detailsOf(result)).toMatchObject([{ reason: 'UNIMPLEMENTED', domain: 'platform.taproot.dev', metadata: { requestId: 'r9' } }])
+    expect(result.trailers.get('x-request-id')).toEqual(['r9'])
   })
 })
 

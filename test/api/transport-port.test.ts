@@ -14,6 +14,7 @@ import { createOnePort } from '../../src/api/one-port.ts'
 import { GetGroupRequestSchema } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
 import { serve } from './transport/harness.ts'
 import type { Served } from './transport/harness.ts'
+import { isServed } from './is-served.ts'
 
 const getGroup = '/taproot.iam.v2.GroupsService/GetGroup'
 const message = toBinary(GetGroupRequestSchema, create(GetGroupRequestSchema, { uid: 'u' }))
@@ -198,20 +199,10 @@ describe('one port', () => {
   test('more connections than the port takes are closed as they come', async () => {
     const own = await serve(({ call }) => create(call.method.output), { maxConnections: 2 })
     const sockets: Socket[] = []
-    const isServed = (): Promise<boolean> => {
-      const socket = connect(own.port, '127.0.0.1')
-      sockets.push(socket)
-      socket.on('error', () => {})
-      socket.write('GET /ping/v2/ping HTTP/1.1\r\nHost: x\r\n\r\n')
-      return new Promise((resolve) => {
-        socket.once('data', () => resolve(true))
-        socket.once('close', () => resolve(false))
-      })
-    }
     try {
-      expect([await isServed(), await isServed(), await isServed()]).toEqual([true, true, false])
+      expect([await isServed(own.port, sockets), await isServed(own.port, sockets), await isServed(own.port, sockets)]).toEqual([true, true, false])
       sockets[0]?.destroy()
-      await expect.poll(isServed).toBe(true)
+      await expect.poll(() => isServed(own.port, sockets)).toBe(true)
     } finally {
       for (const socket of sockets) socket.destroy()
       await own.close(50)

@@ -1,5 +1,7 @@
+import type { IncomingHttpHeaders, ServerHttp2Stream } from 'node:http2'
 import { Server, ServerCredentials, logVerbosity, setLogVerbosity } from '@grpc/grpc-js'
 import type { FileDescriptorProto } from '@bufbuild/protobuf/wkt'
+import type { ClientAddress } from '../../core/client-address.ts'
 import type { Log } from '../../core/log.ts'
 import type { MethodRow } from '../../core/method.ts'
 import { grpcPaths } from '../aliases.ts'
@@ -24,6 +26,8 @@ export interface GrpcApiOptions {
   readonly metrics?: CallMetrics
   /** 5 minutes without calls, a ping every minute and a minute for a message where absent. */
   readonly limits?: Partial<GrpcLimits>
+  /** Whose call it is; the connection's other end where absent. */
+  readonly clientAddress?: ClientAddress
 }
 
 /** The gRPC side: a door for HTTP/2 connections. */
@@ -62,11 +66,10 @@ export function createGrpcApi(options: GrpcApiOptions): GrpcApi {
     'grpc.keepalive_time_ms': limits.pingMs,
     // Nobody can ask for what it would count.
     'grpc.enable_channelz': 0,
-    interceptors: [unaryCalls(rows, { ...options, messageTimeoutMs: limits.messageTimeoutMs })],
+    interceptors: [unaryCalls(rows, { ...options, messageTimeoutMs: limits.messageTimeoutMs, hasHandler: (path) => handling.handlers.has(path) })],
   })
-  const bytes = (message: Buffer): Buffer => message
-  // Never called: the interceptor answers.
-  for (const path of rows.keys()) server.register(path, () => undefined, bytes, bytes, 'unary')
+  const handling = server as unknown as StreamHandling // see StreamHandling
+  guardStreams(handling, options.log)
   const health = createHealth(server, options)
   addReflection(server, options)
   const injector = server.createConnectionInjector(ServerCredentials.createInsecure())
@@ -77,5 +80,48 @@ export function createGrpcApi(options: GrpcApiOptions): GrpcApi {
     drain: () => injector.drain(backstopMs),
     setReady: (ready) => health.setReady(ready),
     stop: () => server.forceShutdown(),
+  }
+}
+
+/** A handler of the library. */
+interface Handler {
+  readonly path: string
+  readonly type: 'unary'
+  readonly func: () => void
+  readonly serialize: (message: Buffer) => Buffer
+  readonly deserialize: (bytes: Buffer) => Buffer
+}
+
+/** What the library does with each stream; private to it. */
+interface StreamHandling {
+  readonly handlers: ReadonlyMap<string, unknown>
+  _retrieveHandler(path: string): unknown
+  _streamHandler(interceptors: unknown, stream: ServerHttp2Stream, headers: IncomingHttpHeaders): void
+}
+
+const bytes = (message: Buffer): Buffer => message
+
+/** Never called: the interceptor answers. */
+function handlerOf(path: string): Handler {
+  return { path, type: 'unary', func: () => undefined, serialize: bytes, deserialize: bytes }
+}
+
+/**
+ * Keeps a stream that was reset as it came from the library: that answers calls of other content types without a look at whether there still is a stream, and
+ * what it throws then would end the process. Hands calls of unknown methods to the interceptor, too: the library answers them without details. Must come before
+ * connections do.
+ */
+function guardStreams(handling: StreamHandling, log: Log): void {
+  const handle = handling._streamHandler.bind(handling)
+  handling._retrieveHandler = (path) => handling.handlers.get(path) ?? handlerOf(path)
+  handling._streamHandler = (interceptors, stream, headers) => {
+    stream.once('error', () => undefined)
+    if (stream.destroyed || stream.closed) return
+    try {
+      handle(interceptors, stream, headers)
+    } catch (error) {
+      log.error('a call could not be begun', { error })
+      stream.destroy()
+    }
   }
 }

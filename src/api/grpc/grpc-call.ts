@@ -1,6 +1,7 @@
 import type { Metadata, ServerInterceptingCallInterface } from '@grpc/grpc-js'
 import { fromBinary } from '@bufbuild/protobuf'
 import type { Message } from '@bufbuild/protobuf'
+import type { ClientAddress } from '../../core/client-address.ts'
 import { DomainError } from '../../core/errors.ts'
 import type { MethodRow } from '../../core/method.ts'
 import type { Call, Decoded } from '../call.ts'
@@ -14,6 +15,8 @@ export interface GrpcCallOptions {
   readonly newRequestId: () => string
   /** How long the message may take to arrive once it is wanted, milliseconds. */
   readonly messageTimeoutMs: number
+  /** Whose call it is; the connection's other end where absent. */
+  readonly clientAddress?: ClientAddress
 }
 
 /**
@@ -35,16 +38,14 @@ export class GrpcCall implements Call {
   #message: { bytes: Buffer | undefined; readonly arrived: PromiseWithResolvers<Buffer> } | undefined
 
   constructor(row: MethodRow, base: ServerInterceptingCallInterface, options: GrpcCallOptions) {
-    const get = (name: string): string | undefined => {
-      const value = options.metadata.get(name)[0]
-      return typeof value === 'string' ? value : undefined
-    }
+    const get = (name: string): string | undefined => metadataText(options.metadata, name)
     this.method = row
     this.headers = parseCallHeaders(get, options.newRequestId)
     this.#validateOnlyText = get('validate-only') ?? 'false'
     // What is no truth value is refused when the message is read.
     this.validateOnly = !falseTexts.has(this.#validateOnlyText)
-    this.remoteAddress = addressOf(base.getPeer())
+    const peer = addressOf(base.getPeer())
+    this.remoteAddress = options.clientAddress?.(peer, forwardedFor(options.metadata)) ?? peer
     this.#base = base
     this.#messageTimeoutMs = options.messageTimeoutMs
   }
@@ -120,6 +121,12 @@ export class GrpcCall implements Call {
   }
 }
 
+/** The first text of that name; undefined where there is none. */
+export function metadataText(metadata: Metadata, name: string): string | undefined {
+  const value = metadata.get(name)[0]
+  return typeof value === 'string' ? value : undefined
+}
+
 /** How much earlier than ours a client's own deadline may fire, in milliseconds: ours started when the call arrived. */
 const deadlineSlackMs = 50
 
@@ -127,6 +134,11 @@ const deadlineSlackMs = 50
 function abortReason(base: ServerInterceptingCallInterface): DomainError {
   const isLate = Date.now() + deadlineSlackMs >= Number(base.getDeadline())
   return isLate ? new DomainError(4, 'the deadline passed before the request was done') : new DomainError(1, 'the client cancelled the call')
+}
+
+function forwardedFor(metadata: Metadata): string | undefined {
+  const values = metadata.get('x-forwarded-for')
+  return values.length === 0 ? undefined : values.join(',')
 }
 
 /** `127.0.0.1:4711` or `[::1]:4711` without the port. */

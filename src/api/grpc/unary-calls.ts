@@ -1,5 +1,6 @@
 import { Metadata } from '@grpc/grpc-js'
 import type { ServerInterceptingCall, ServerInterceptingCallInterface, ServerInterceptor } from '@grpc/grpc-js'
+import type { ClientAddress } from '../../core/client-address.ts'
 import { DomainError } from '../../core/errors.ts'
 import type { Code } from '../../core/errors.ts'
 import type { Log } from '../../core/log.ts'
@@ -9,8 +10,10 @@ import { callName } from '../call-name.ts'
 import { toDomainError } from '../errors-details.ts'
 import type { CallMetrics } from '../metrics.ts'
 import { answerBinary } from './answer-binary.ts'
+import { AnsweredCall } from './answered-call.ts'
 import { GrpcCall } from './grpc-call.ts'
 import { grpcStatus } from './grpc-status.ts'
+import { UnknownCall } from './unknown-call.ts'
 
 /** The largest request message, in bytes; over it code 3, as over REST. */
 export const maxMessageBytes = 1024 * 1024
@@ -24,36 +27,42 @@ export interface UnaryCallOptions {
   readonly metrics?: CallMetrics
   /** How long a message may take to arrive once it is wanted, milliseconds. */
   readonly messageTimeoutMs: number
+  /** Whose call it is; the connection's other end where absent. */
+  readonly clientAddress?: ClientAddress
+  /** True of the paths that the library has a handler for. */
+  readonly hasHandler: (path: string) => boolean
 }
 
 /**
  * Serves the methods of `rows` (by path), without the library's handlers: those read the whole message before anybody has looked at the token, and keep streams
- * that a unary call has no use for. Calls of other paths go on to their handlers. Must be the first interceptor of the server.
+ * that a unary call has no use for. Calls of other paths go on to their handlers, and are answered with code 12 where there is none. Must be the first
+ * interceptor of the server.
  */
 export function unaryCalls(rows: ReadonlyMap<string, MethodRow>, options: UnaryCallOptions): ServerInterceptor {
   return (method, call) => {
-    const row = rows.get(method.path)
+    const { path } = method
+    const row = rows.get(path)
+    const answered = row !== undefined ? new UnaryCall(row, call, options) : options.hasHandler(path) ? call : new UnknownCall(path, call, options.newRequestId)
     // The library calls nothing but what the interface has.
-    return (row === undefined ? call : new UnaryCall(row, call, options)) as ServerInterceptingCall
+    return answered as ServerInterceptingCall
   }
 }
 
 const ignore = (): void => undefined
 
-/** One call. The library's handler is told nothing of it: the call is answered here. */
-class UnaryCall implements ServerInterceptingCallInterface {
+/** One call of a method of ours. */
+class UnaryCall extends AnsweredCall {
   readonly #row: MethodRow
-  readonly #base: ServerInterceptingCallInterface
   readonly #options: UnaryCallOptions
 
   constructor(row: MethodRow, base: ServerInterceptingCallInterface, options: UnaryCallOptions) {
+    super(base)
     this.#row = row
-    this.#base = base
     this.#options = options
   }
 
   start(): void {
-    const base = this.#base
+    const { base } = this
     const sendStatus = base.sendStatus.bind(base)
     let call: GrpcCall | undefined
     // The library ends some calls by itself (message too large, bad timeout, deadline), with codes of its own and without details.
@@ -82,9 +91,9 @@ class UnaryCall implements ServerInterceptingCallInterface {
     const answer = async (): Promise<void> => {
       const result = await call.answered(dispatch(call))
       const bytes = answerBinary(row.output, result)
-      this.#base.sendMetadata(answerMetadata(requestId, result))
+      this.base.sendMetadata(answerMetadata(requestId, result))
       // Not only once the message is on its way, so that both leave together.
-      this.#base.sendMessage(bytes, ignore)
+      this.base.sendMessage(bytes, ignore)
       sendStatus({ code: 0, details: 'OK', metadata: null })
       done?.(0)
     }
@@ -99,40 +108,6 @@ class UnaryCall implements ServerInterceptingCallInterface {
     }
     // A rejection that nothing handles would end the process.
     answer().catch(refuse).catch(refuseWithout).catch(ignore)
-  }
-
-  sendMetadata(): void {
-    // The handler that would is never called; so below.
-  }
-
-  sendMessage(): void {}
-
-  sendStatus(): void {}
-
-  startRead(): void {}
-
-  getPeer(): string {
-    return this.#base.getPeer()
-  }
-
-  getDeadline(): ReturnType<ServerInterceptingCallInterface['getDeadline']> {
-    return this.#base.getDeadline()
-  }
-
-  getHost(): string {
-    return this.#base.getHost()
-  }
-
-  getAuthContext(): ReturnType<ServerInterceptingCallInterface['getAuthContext']> {
-    return this.#base.getAuthContext()
-  }
-
-  getConnectionInfo(): ReturnType<ServerInterceptingCallInterface['getConnectionInfo']> {
-    return this.#base.getConnectionInfo()
-  }
-
-  getMetricsRecorder(): ReturnType<ServerInterceptingCallInterface['getMetricsRecorder']> {
-    return this.#base.getMetricsRecorder()
   }
 }
 

@@ -2,10 +2,14 @@ import { HttpMethodEnum, koaBody } from 'koa-body'
 import type { JsonObject, JsonValue } from '@bufbuild/protobuf'
 import type { ParameterizedContext } from 'koa'
 import { DomainError } from '../../core/errors.ts'
+import { dropBody } from '../../core/unreadable-request.ts'
 import { isJsonObject } from './json-shape.ts'
 
 /** The largest request body, in bytes (decisions "HTTP status of gRPC codes"). */
 export const maxBodyBytes = 1024 * 1024
+
+/** How long a body that is dropped may take, in milliseconds: longer than the server lets a whole request take. */
+const skipPatienceMs = 120_000
 
 /** How deep objects and lists may nest in a body. */
 const maxDepth = 64
@@ -22,8 +26,6 @@ const parseForm = koaBody({
   textLimit: maxBodyBytes,
   textTypes: ['application/x-www-form-urlencoded'],
 })
-
-const parseText = koaBody({ ...off, text: true, textLimit: maxBodyBytes, textTypes: ['*/*'] })
 
 /** True where the request says that its body is a form. */
 export function isForm(context: ParameterizedContext): boolean {
@@ -47,6 +49,13 @@ export async function readJsonBody(context: ParameterizedContext): Promise<JsonO
   return value
 }
 
+/** Drops a body that the method does not take; the same size limit as for JSON. A request that breaks off before its end has no effect. */
+export async function skipBody({ req }: ParameterizedContext): Promise<void> {
+  const outcome = await dropBody(req, { maxBytes: maxBodyBytes, patienceMs: skipPatienceMs })
+  if (outcome === 'tooLarge') throw tooLarge(maxBodyBytes)
+  if (outcome === 'cutOff') throw new DomainError(1, 'the client went away')
+}
+
 /** Reads a form; the same size limit as for JSON. */
 export async function readForm(context: ParameterizedContext): Promise<URLSearchParams> {
   await parse(parseForm, context)
@@ -54,32 +63,34 @@ export async function readForm(context: ParameterizedContext): Promise<URLSearch
   return new URLSearchParams(typeof body === 'string' ? body : '')
 }
 
-/** Reads a body of any type as text; the same size limit as for JSON. */
-export async function readText(context: ParameterizedContext): Promise<string> {
+/** Reads a body of any type as text; the same size limit as for JSON unless another is given. */
+export async function readText(context: ParameterizedContext, maxBytes = maxBodyBytes): Promise<string> {
   context.req.headers['content-type'] ??= 'application/octet-stream'
-  await parse(parseText, context)
+  await parse(koaBody({ ...off, text: true, textLimit: maxBytes, textTypes: ['*/*'] }), context, maxBytes)
   const { body } = context.request as { readonly body?: unknown }
   return typeof body === 'string' ? body : ''
 }
 
-async function parse(parser: typeof parseJson, context: ParameterizedContext): Promise<void> {
+async function parse(parser: typeof parseJson, context: ParameterizedContext, maxBytes = maxBodyBytes): Promise<void> {
   try {
     await parser(context, async () => {})
   } catch (error) {
-    throw translate(error, context)
+    throw translate(error, context, maxBytes)
   }
 }
 
 /** Body parser errors carry an HTTP status (raw-body, inflation) or none (JSON syntax). */
-function translate(error: unknown, context: ParameterizedContext): DomainError {
+function translate(error: unknown, context: ParameterizedContext, maxBytes: number): DomainError {
   const status = (error as { readonly status?: unknown }).status
-  if (status === 413) {
-    // Lets the client finish sending, so that it reads the answer instead of a reset.
-    context.req.resume()
-    return DomainError.invalid('body', `must not be larger than ${maxBodyBytes} bytes`, { httpStatus: 413 })
-  }
+  // Lets the client finish sending, so that it reads the answer instead of a reset, and the connection goes on.
+  context.req.resume()
+  if (status === 413) return tooLarge(maxBytes)
   if (status === 415) return wrongType('the content encoding must be identity, gzip, deflate or br')
   return DomainError.invalid('body', 'is not valid JSON')
+}
+
+function tooLarge(maxBytes: number): DomainError {
+  return DomainError.invalid('body', `must not be larger than ${maxBytes} bytes`, { httpStatus: 413 })
 }
 
 function wrongType(description: string): DomainError {

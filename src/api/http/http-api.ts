@@ -1,9 +1,11 @@
 import Koa from 'koa'
 import type { Middleware } from 'koa'
-import type { RequestListener } from 'node:http'
+import type { IncomingMessage, RequestListener } from 'node:http'
+import type { ClientAddress } from '../../core/client-address.ts'
 import { DomainError } from '../../core/errors.ts'
 import type { Log } from '../../core/log.ts'
 import type { MethodRow } from '../../core/method.ts'
+import { lacksHost } from '../../core/unreadable-request.ts'
 import { httpBindings } from '../aliases.ts'
 import { parseCallHeaders } from '../call-headers.ts'
 import { platformDomain, toDomainError } from '../errors-details.ts'
@@ -11,10 +13,11 @@ import { httpError } from '../errors-http.ts'
 import { isForm } from './body.ts'
 import { CallSignal } from './call-signal.ts'
 import { headerText, jsonType, send } from './http-context.ts'
-import type { HttpContext, HttpState } from './http-context.ts'
+import type { HttpAnswer, HttpContext, HttpState } from './http-context.ts'
+import { maxHeaders } from './http-door.ts'
 import { methodRoutes } from './method-routes.ts'
 import type { MethodRouteOptions } from './method-routes.ts'
-import type { RawRoute } from './raw-route.ts'
+import type { ErrorForm, RawRoute } from './raw-route.ts'
 import { rawRoutes } from './raw-routes.ts'
 import { createRouteIndex } from './route-index.ts'
 import type { RouteIndex } from './route-index.ts'
@@ -27,13 +30,16 @@ export interface HttpApiOptions extends MethodRouteOptions {
   readonly newRequestId: () => string
   /** Routes beside the methods. */
   readonly routes?: readonly RawRoute[]
+  readonly errorForms?: readonly ErrorForm[]
   /** Serve the earlier `/<domain>/v2beta1/` paths too. */
   readonly preview?: boolean
+  /** Whose request it is; the connection's other end where absent. */
+  readonly clientAddress?: ClientAddress
 }
 
 /**
  * Builds the REST side as a node:http request listener: every binding of the method table, then the extra routes. Every answer carries
- * `X-Request-Id`; every error is `{code, message, details}` (spec 7.1). `Request-Timeout: <seconds>` sets a deadline.
+ * `X-Request-Id`; every error is `{code, message, details}` (spec 7.1), but for what has a form of its own. `Request-Timeout: <seconds>` sets a deadline.
  */
 export function createHttpApi(options: HttpApiOptions): RequestListener {
   const bindings = options.methods.flatMap((row) => httpBindings(row, options.preview ?? false).map((binding) => ({ row, binding })))
@@ -54,12 +60,15 @@ function frame(options: HttpApiOptions, index: RouteIndex<HttpContext>): Middlew
     const state: HttpState = {
       headers: parseCallHeaders((name) => headerText(headers[name]), options.newRequestId),
       call: new CallSignal(req, res),
+      remoteAddress: addressOf(req, options.clientAddress),
       domain: platformDomain,
       method: 'unknown',
       done: undefined,
     }
     context.state = state
     try {
+      assertFewHeaders(req)
+      if (lacksHost(req)) throw DomainError.invalid('headers', 'must name the host')
       if (!isPath(req.url)) throw DomainError.invalid('path', 'must start with /')
       const path = context.path
       const found = index.find(req.method ?? '', path)
@@ -70,10 +79,28 @@ function frame(options: HttpApiOptions, index: RouteIndex<HttpContext>): Middlew
       const { requestId } = state.headers
       const error = toDomainError(thrown, { requestId, method: state.method, signal: state.call.signal, log: options.log })
       state.done?.(error.code)
-      const answer = httpError(error, { requestId, domain: state.domain })
-      send(context, { status: answer.status, headers: { ...answer.headers, ...jsonType }, body: JSON.stringify(answer.body) })
+      send(context, errorAnswer(context, error, options))
     }
   }
+}
+
+/** The error in the form that it has at the request's path. */
+function errorAnswer(context: HttpContext, error: DomainError, { errorForms = [] }: HttpApiOptions): HttpAnswer {
+  const { req, state } = context
+  const path = isPath(req.url) ? context.path : ''
+  const form = errorForms.find(({ below }) => path === below || path.startsWith(`${below}/`))
+  if (form !== undefined) return form.answer(error)
+  const { status, headers, body } = httpError(error, { requestId: state.headers.requestId, domain: state.domain })
+  return { status, headers: { ...headers, ...jsonType }, body: JSON.stringify(body) }
+}
+
+function addressOf({ socket, headers }: IncomingMessage, clientAddress: ClientAddress | undefined): string {
+  return clientAddress?.(socket.remoteAddress, headerText(headers['x-forwarded-for'])) ?? socket.remoteAddress ?? ''
+}
+
+/** Those beyond what the server keeps would be missing without a word. */
+function assertFewHeaders({ rawHeaders }: IncomingMessage): void {
+  if (rawHeaders.length > 2 * maxHeaders) throw DomainError.invalid('headers', `must not be more than ${maxHeaders}`, { httpStatus: 431 })
 }
 
 /** Koa's address parser throws on some targets that node:http lets through; a proxy's absolute form must be a valid address. */

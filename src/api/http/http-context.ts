@@ -7,6 +7,8 @@ import type { CallSignal } from './call-signal.ts'
 export interface HttpState {
   headers: CallHeaders
   call: CallSignal
+  /** The client's, see ClientAddress. */
+  remoteAddress: string
   /** The method's domain, for ErrorInfo; `platform` until a route is found. */
   domain: string
   /** `GroupsService.GetGroup`, or `unknown` until a route is found. */

@@ -5,7 +5,7 @@ import { callName } from '../call-name.ts'
 import { createAnswerJson, type AnswerJson } from '../answer-json.ts'
 import type { JsonEncoders } from '../json-encode.ts'
 import type { CallMetrics } from '../metrics.ts'
-import { isForm, readForm, readJsonBody } from './body.ts'
+import { isForm, readForm, readJsonBody, skipBody } from './body.ts'
 import { decodeRequest, readValidateOnly } from './decode-request.ts'
 import { jsonType, send } from './http-context.ts'
 import type { HttpAnswer, HttpContext } from './http-context.ts'
@@ -64,14 +64,14 @@ class HttpCall implements Call {
   readonly #query: URLSearchParams
 
   constructor(bound: BoundMethod, matched: Matched) {
-    const { req, state, querystring } = matched.context
+    const { state, querystring } = matched.context
     this.#bound = bound
     this.#matched = matched
     this.#query = querystring === '' ? noQuery : new URLSearchParams(querystring)
     this.method = bound.row
     this.headers = state.headers
     this.validateOnly = querystring !== '' && readValidateOnly(this.#query).value
-    this.remoteAddress = req.socket.remoteAddress ?? ''
+    this.remoteAddress = state.remoteAddress
   }
 
   get signal(): AbortSignal {
@@ -90,6 +90,7 @@ class HttpCall implements Call {
 async function decode({ row, binding }: BoundMethod, { context, match, query }: Matched & { readonly query: URLSearchParams }): Promise<Decoded> {
   const hasBody = binding.body !== ''
   const form = hasBody ? undefined : await readQueryForm(context)
+  if (row.mutation && !hasBody && form === undefined) await skipBody(context)
   return decodeRequest({
     input: row.input,
     verb: binding.verb,

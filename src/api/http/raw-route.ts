@@ -1,3 +1,5 @@
+import type { DomainError } from '../../core/errors.ts'
+
 /** A request of a route that is no API method: discovery, keys, pages. */
 export interface RawRequest {
   readonly method: string
@@ -10,8 +12,8 @@ export interface RawRequest {
   readonly signal: AbortSignal
   /** A header by its lower-case name. */
   header(name: string): string | undefined
-  /** The body's text, at most 1 MiB (else code 3, HTTP 413). */
-  text(): Promise<string>
+  /** The body's text, at most `maxBytes`, 1 MiB where that is not said (else code 3, HTTP 413). */
+  text(maxBytes?: number): Promise<string>
 }
 
 /** What a raw route answers. `Cache-Control: no-store` and `X-Content-Type-Options: nosniff` are sent unless it sets them. */
@@ -21,9 +23,15 @@ export interface RawAnswer {
   readonly body: string | Uint8Array
 }
 
-/** A route beside the API methods; `path` is a template as in `google.api.http`. A thrown DomainError is answered as for a method. */
+/** A route beside the API methods; `path` is a template as in `google.api.http`. A thrown DomainError is answered as for a method, or in the ErrorForm of its path. */
 export interface RawRoute {
   readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
   readonly path: string
   handler(request: RawRequest): Promise<RawAnswer>
+}
+
+/** The form of errors at the path `below` and below it, where a protocol has one of its own: also of refusals before a route is found. */
+export interface ErrorForm {
+  readonly below: string
+  answer(error: DomainError): RawAnswer
 }

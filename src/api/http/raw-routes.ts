@@ -25,9 +25,9 @@ function createRawRequest(context: HttpContext, match: RouteMatch): RawRequest {
     query: new URLSearchParams(context.querystring),
     params: Object.fromEntries(params),
     requestId: state.headers.requestId,
-    remoteAddress: req.socket.remoteAddress ?? '',
+    remoteAddress: state.remoteAddress,
     signal: state.call.signal,
     header: (name) => headerText(req.headers[name]),
-    text: () => readText(context),
+    text: (maxBytes) => readText(context, maxBytes),
   }
 }

@@ -8,7 +8,7 @@ import type { Call, Decoded, Dispatch } from '../../../src/api/call.ts'
 import { createGrpcApi } from '../../../src/api/grpc/grpc-api.ts'
 import type { GrpcLimits } from '../../../src/api/grpc/grpc-api.ts'
 import { createHttpApi } from '../../../src/api/http/http-api.ts'
-import { createHttpDoor } from '../../../src/api/http/http-door.ts'
+import { createHttpDoor, type HttpDoorOptions } from '../../../src/api/http/http-door.ts'
 import type { RawRoute } from '../../../src/api/http/raw-route.ts'
 import { createJsonEncoders } from '../../../src/api/json-encode.ts'
 import { createCallMetrics } from '../../../src/api/metrics.ts'
@@ -49,9 +49,10 @@ export interface Served {
   close(graceMs?: number): Promise<void>
 }
 
-export interface ServeOptions extends Pick<OnePortOptions, 'sniffTimeoutMs' | 'tls' | 'maxConnections'> {
+export interface ServeOptions extends Pick<OnePortOptions, 'sniffTimeoutMs' | 'tls' | 'maxConnections' | 'admit'> {
   readonly routes?: readonly RawRoute[]
   readonly limits?: Partial<GrpcLimits>
+  readonly door?: HttpDoorOptions
 }
 
 /** Serves the whole method table on a free port; `answer` is what every method answers, after the request was decoded. */
@@ -75,9 +76,9 @@ export async function serve(answer: (seen: Seen) => ReturnType<Dispatch> | Messa
     newRequestId: () => `generated-${++ids}`,
     metrics: createCallMetrics(registry),
   }
-  const http = createHttpDoor(createHttpApi({ ...shared, encoders: createJsonEncoders(), preview: true, routes: options.routes ?? [] }))
+  const http = createHttpDoor(createHttpApi({ ...shared, encoders: createJsonEncoders(), preview: true, routes: options.routes ?? [] }), options.door)
   const grpc = createGrpcApi({ ...shared, fileDescriptors, namespaces: defaultNamespaces, limits: options.limits ?? {} })
-  const { routes: _, limits: _limits, ...portOptions } = options
+  const { routes: _, limits: _limits, door: _door, ...portOptions } = options
   const onePort = createOnePort({ ...portOptions, http, grpc })
   const { port } = await onePort.listen('127.0.0.1', 0)
   const client = new Client(`127.0.0.1:${port}`, credentials.createInsecure())

@@ -1,0 +1,146 @@
+import { create } from '@bufbuild/protobuf'
+import { timestampFromMs } from '@bufbuild/protobuf/wkt'
+import { parseAuthorization } from '../authn/authorization-header.ts'
+import { decodeToken, type DecodedToken } from '../authn/decoded-token.ts'
+import type { Exchanged, TokenIssue, TokenWishes } from '../authn/exchange.ts'
+import type { ExternalSignIn, PersonToken, SignInAs } from '../authn/external-sign-in.ts'
+import { tokenFailure } from '../authn/token-error.ts'
+import { DomainError } from '../core/errors.ts'
+import { errorDomainSuffix } from '../core/schema.ts'
+import type { Uid } from '../core/uid.ts'
+import { HeadlessSessionSchema, SessionSchema, type GetHeadlessSessionRequest, type RegisterRequest } from '../gen/taproot/auth/v1/auth_pb.ts'
+import { RawTokenSchema, TokenPairSchema, type ExchangeRefreshTokenRequest } from '../gen/taproot/oidc/v1/security_token_service_pb.ts'
+import { notFound } from '../resources/faults.ts'
+import { noteMappedSession } from '../resources/iam/mapped-sessions.ts'
+import { registerPerson, type Person, type Registered, type Registration } from '../resources/iam/people.ts'
+import { headlessSession } from '../resources/iam/pending-logins.ts'
+import { useRefreshToken, type IssuedRefreshToken, type RefreshGrant } from '../resources/iam/refresh-tokens.ts'
+import { noteSignIn } from '../resources/last-seen.ts'
+import type { Services } from '../resources/services.ts'
+import type { Call } from './call.ts'
+import type { DoorHandler } from './pipeline.ts'
+
+/** What the doors for people are made of. */
+export interface PeopleDoorOptions {
+  readonly services: Services
+  readonly signIn: ExternalSignIn
+  readonly tokenIssue: TokenIssue
+}
+
+/** The text of a claim; undefined where it is none. */
+function claimText(token: DecodedToken, claim: string): string | undefined {
+  const value = token.claims[claim]
+  return typeof value === 'string' && value !== '' ? value : undefined
+}
+
+/** What is registered of the person that a verified token stands for. */
+export function personOfToken(token: DecodedToken, { uid, act, knownIn }: PersonToken): Person {
+  return {
+    uid,
+    act,
+    name: claimText(token, 'name') ?? claimText(token, 'preferred_username'),
+    emailUnverified: claimText(token, 'email'),
+    ...(knownIn === undefined ? {} : { knownIn }),
+  }
+}
+
+/** Notes what a sign-in came to: the event of roles of mapped groups, when the identity was last seen, and a person's address. Rejects with StoreError where the event is lost. */
+export async function noteExchanged(services: Services, principal: Exchanged['principal'], signal: AbortSignal): Promise<void> {
+  await noteMappedSession(services, principal, signal)
+  const { identityUid: uid, act, narrowing, token } = principal
+  const person = token === undefined || uid.includes('/') ? undefined : personOfToken(token, { uid, act, via: [], ...narrowing })
+  await noteSignIn(services, uid, person)
+}
+
+/**
+ * Makes the person of an external token known, and gives what the provider that they came by gives at the first sign-in. Throws as the token exchange, and code 7
+ * `NOT_INVITED`.
+ */
+export async function registerByToken(
+  { services, signIn }: Pick<PeopleDoorOptions, 'services' | 'signIn'>,
+  call: { readonly authorization: string | undefined; readonly as: Pick<SignInAs, 'identityProvider'> } & Omit<Registration, 'person' | 'via'>,
+): Promise<Registered> {
+  const { authorization, as, ...rest } = call
+  const { token, person } = await verifiedPerson(signIn, authorization, { as, signal: call.signal })
+  await services.replica.barrier(call.signal)
+  return registerPerson(services, { ...rest, person: personOfToken(token, person), via: person.via })
+}
+
+/** Verifies the token of a person, as a sign-in does. Throws as the token exchange. */
+export async function verifiedPerson(
+  signIn: ExternalSignIn,
+  authorization: string | undefined,
+  { as, signal }: { as: Pick<SignInAs, 'identityProvider'>; signal: AbortSignal },
+): Promise<{ token: DecodedToken; person: PersonToken }> {
+  try {
+    const token = decodeToken(parseAuthorization(authorization).token)
+    return { token, person: await signIn.verifyPerson(token, as, signal) }
+  } catch (error) {
+    throw tokenFailure(error, 'exchange')
+  }
+}
+
+/** Auth.Register: the person of the bearer becomes known (rules 2.8, wire-v1 5). */
+export function registerDoor(options: PeopleDoorOptions): DoorHandler {
+  return async (call, message) => {
+    const { identityId, code } = message as RegisterRequest
+    const registration = { requestId: call.headers.requestId, validateOnly: call.validateOnly, signal: call.signal }
+    const registered = await registerByToken(options, { ...registration, authorization: call.headers.authorization, as: {}, identityId, code })
+    return { message: create(SessionSchema, registered), subject: registered.identity }
+  }
+}
+
+/** Auth.GetHeadlessSession: what a browser left for the holder of the key (clients G). Throws code 5 where nothing was left, or not lately. */
+export function headlessSessionDoor({ services }: Pick<PeopleDoorOptions, 'services'>): DoorHandler {
+  return async (call, message) => {
+    const { code } = message as GetHeadlessSessionRequest
+    const session = await headlessSession(services, code, call.signal)
+    if (session === undefined) throw notFound('HeadlessSession', '', { resourceType: `auth.${errorDomainSuffix}/HeadlessSession` })
+    return { message: create(HeadlessSessionSchema, { ecdhPublicKey: Buffer.from(session.publicKey), encryptedIdtoken: session.encrypted }) }
+  }
+}
+
+function refreshTokenOf(call: Call): string {
+  try {
+    return parseAuthorization(call.headers.authorization).token
+  } catch (error) {
+    throw tokenFailure(error, 'exchange')
+  }
+}
+
+/** What a refresh token came to. */
+interface Refreshed {
+  readonly person: Uid
+  readonly access: { readonly token: string; readonly expiryMs: number }
+  readonly next: IssuedRefreshToken
+}
+
+/** Uses a refresh token up for an access token and a successor (rules 8). Throws code 16, and as TokenIssue before the token is used. */
+export async function refreshed(
+  { services, tokenIssue }: Pick<PeopleDoorOptions, 'services' | 'tokenIssue'>,
+  { text, wishes }: { text: string; wishes: TokenWishes },
+  signal: AbortSignal,
+): Promise<Refreshed> {
+  const before = ({ claims, audiences }: RefreshGrant): void => tokenIssue.check(wishes, { narrowing: claims.narrowing, audiences })
+  const { person, claims, audiences, next } = await useRefreshToken(services, { text, before }, signal).catch((error: unknown) => {
+    throw tokenFailure(error, 'exchange')
+  })
+  const createTimeMs = services.replica.snapshot.get('Identity', person)?.createMs
+  const holder = { identityUid: person, act: claims.act, narrowing: claims.narrowing, audiences, ...(createTimeMs === undefined ? {} : { createTimeMs }) }
+  return { person, access: await tokenIssue.issue(holder, wishes), next }
+}
+
+/** ExchangeRefreshToken: the bearer is used up, the answer carries an access token and its successor (rules 8). */
+export function refreshDoor(options: PeopleDoorOptions): DoorHandler {
+  return async (call, message) => {
+    const request = message as ExchangeRefreshTokenRequest
+    if (call.validateOnly) throw DomainError.invalid('validate_only', 'a refresh token can not be tried without being used')
+    const wishes = { aud: request.aud, scopes: [...request.scopes, request.scope], cap: request.cap }
+    const { person, access, next } = await refreshed(options, { text: refreshTokenOf(call), wishes }, call.signal)
+    const answer = create(TokenPairSchema, {
+      token: create(RawTokenSchema, { token: access.token, expiry: timestampFromMs(access.expiryMs) }),
+      refreshToken: create(RawTokenSchema, { token: next.text, expiry: timestampFromMs(next.expireMs) }),
+    })
+    return { message: answer, subject: person }
+  }
+}

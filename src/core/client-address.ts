@@ -1,0 +1,74 @@
+import { BlockList, isIP } from 'node:net'
+
+/** Whose request it is: the address of the connection's other end, or what a proxy there says in `X-Forwarded-For`, where that proxy is trusted. */
+export type ClientAddress = (peer: string | undefined, forwardedFor: string | undefined) => string
+
+/** Networks in CIDR notation (or single addresses). Reads IPv4 addresses in their IPv6 form as IPv4. */
+export interface Networks {
+  has(address: string | undefined): boolean
+}
+
+/** How many proxies behind one another are looked at. */
+const maxHops = 32
+
+/** True for an address, or one with a prefix length. */
+export function isNetwork(text: string): boolean {
+  const [address = '', prefix, ...more] = text.split('/')
+  const family = isIP(address)
+  if (family === 0 || more.length > 0) return false
+  return prefix === undefined || (/^\d{1,3}$/.test(prefix) && Number(prefix) <= bitsOf(family))
+}
+
+/** See Networks. Each text must be a network. */
+export function createNetworks(networks: readonly string[]): Networks {
+  const list = new BlockList()
+  for (const network of networks) {
+    const [address = '', prefix] = network.split('/')
+    const family = isIP(address)
+    list.addSubnet(address, prefix === undefined ? bitsOf(family) : Number(prefix), typeOf(family))
+  }
+  return {
+    has(address) {
+      const plain = plainAddress(address ?? '')
+      const family = isIP(plain)
+      return networks.length > 0 && family !== 0 && list.check(plain, typeOf(family))
+    },
+  }
+}
+
+/**
+ * See ClientAddress. The header is read from its end: what a trusted proxy appended counts, as long as the one before it is trusted too; what a client wrote itself never does. An entry that
+ * is no address ends the walk.
+ */
+export function createClientAddress(trusted: Networks): ClientAddress {
+  return (peer, forwardedFor) => {
+    let client = plainAddress(peer ?? '')
+    if (forwardedFor === undefined || !trusted.has(client)) return client
+    for (const entry of forwardedFor.split(',').slice(-maxHops).reverse()) {
+      const before = entryAddress(entry.trim())
+      if (before === undefined) return client
+      client = before
+      if (!trusted.has(client)) return client
+    }
+    return client
+  }
+}
+
+/** An entry may carry a port: `203.0.113.7:4711`, `[2001:db8::1]:4711`. */
+function entryAddress(entry: string): string | undefined {
+  const [, bracketed, plain] = /^(?:\[([^\]]*)\](?::\d+)?|(\d+\.\d+\.\d+\.\d+):\d+)$/.exec(entry) ?? []
+  const address = plainAddress(bracketed ?? plain ?? entry)
+  return isIP(address) === 0 ? undefined : address
+}
+
+function plainAddress(address: string): string {
+  return address.replace(/^::ffff:(?=\d+\.)/i, '')
+}
+
+function bitsOf(family: number): number {
+  return family === 4 ? 32 : 128
+}
+
+function typeOf(family: number): 'ipv4' | 'ipv6' {
+  return family === 4 ? 'ipv4' : 'ipv6'
+}

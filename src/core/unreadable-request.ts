@@ -1,0 +1,104 @@
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Duplex } from 'node:stream'
+
+/** What is wrong with a request before there is one: its bytes are no HTTP/1.1, its headers are too large, or it did not arrive in time. */
+export type UnreadableKind = 'malformed' | 'tooLarge' | 'late'
+
+/** What is said of it, in the form that errors have at this port. */
+export interface UnreadableAnswer {
+  readonly requestId: string
+  /** JSON. */
+  readonly body: string
+}
+
+const statusLines = {
+  malformed: '400 Bad Request',
+  tooLarge: '431 Request Header Fields Too Large',
+  late: '408 Request Timeout',
+} as const satisfies Record<UnreadableKind, string>
+
+/** By what node calls them; all others are malformed. */
+const kinds: Readonly<Record<string, UnreadableKind>> = { HPE_HEADER_OVERFLOW: 'tooLarge', ERR_HTTP_REQUEST_TIMEOUT: 'late' }
+
+/** A connection, with the answer that node has under way on it. */
+type Connection = Duplex & { readonly _httpMessage?: (ServerResponse & { readonly req: IncomingMessage }) | null }
+
+/**
+ * A listener for `clientError` of node:http: answers under a request id of ours and closes the connection. A request before it that has arrived in full is
+ * answered first. Where an answer to the unreadable one is on its way the client gets no second one.
+ */
+export function createUnreadableAnswer(
+  describe: (kind: UnreadableKind) => UnreadableAnswer,
+): (error: Error & { readonly code?: string }, socket: Duplex) => void {
+  const waiting = new WeakSet<Duplex>()
+  const answer = (kind: UnreadableKind, socket: Connection): void => {
+    const earlier = socket._httpMessage
+    if (socket.destroyed || !socket.writable) return void socket.destroy()
+    if (earlier?.req.complete === true) return void earlier.once('finish', () => answer(kind, socket))
+    if (earlier?.headersSent === true) return void socket.destroy()
+    const { requestId, body } = describe(kind)
+    const head = [
+      `HTTP/1.1 ${statusLines[kind]}`,
+      'Connection: close',
+      'Cache-Control: no-store',
+      'Content-Type: application/json; charset=utf-8',
+      `Content-Length: ${Buffer.byteLength(body)}`,
+      `X-Request-Id: ${requestId}`,
+    ]
+    socket.end(`${head.join('\r\n')}\r\n\r\n${body}`, () => leave(socket))
+  }
+  return (error, socket) => {
+    if (error.code === 'ECONNRESET') return void socket.destroy()
+    // Node says so again for all that comes behind.
+    if (waiting.has(socket)) return
+    waiting.add(socket)
+    answer(kinds[error.code ?? ''] ?? 'malformed', socket)
+  }
+}
+
+/** How long a client may go on sending behind a request that can't be read, in milliseconds: cut off at once it might not get to read its answer. */
+const lingerMs = 2_000
+
+/** Ends a connection on which all is said once the client has ended it too; what comes until then is dropped by node's parser, which has failed. */
+function leave(socket: Duplex): void {
+  if (socket.readableEnded || socket.destroyed) return void socket.destroy()
+  const timer = setTimeout(() => socket.destroy(), lingerMs)
+  socket.once('end', () => socket.destroy())
+  socket.once('close', () => clearTimeout(timer))
+}
+
+/** True for a request in HTTP/1.1 that says not to which host it goes: it must be refused (RFC 9112, 3.2). */
+export function lacksHost({ httpVersion, headers }: IncomingMessage): boolean {
+  return httpVersion === '1.1' && headers.host === undefined
+}
+
+/** True where a request says that it has a body. */
+function hasBody({ headers }: IncomingMessage): boolean {
+  return headers['transfer-encoding'] !== undefined || !['0', undefined].includes(headers['content-length'])
+}
+
+/**
+ * Waits for the end of a body that nobody asked for and drops it: until then the request may turn out to be unreadable, and nothing must have been done by it.
+ * `tooLarge` as soon as there is more than `maxBytes`, `cutOff` where the client went away, its bytes are no body or have not come within `patienceMs`.
+ */
+export async function dropBody(
+  request: IncomingMessage,
+  limits: { readonly maxBytes: number; readonly patienceMs: number },
+): Promise<'dropped' | 'tooLarge' | 'cutOff'> {
+  if (!hasBody(request) || request.readableEnded) return 'dropped'
+  const { promise, resolve } = Promise.withResolvers<'dropped' | 'tooLarge' | 'cutOff'>()
+  let length = 0
+  request.on('data', (chunk: Buffer) => {
+    length += chunk.length
+    if (length > limits.maxBytes) resolve('tooLarge')
+  })
+  request.once('end', () => resolve('dropped'))
+  request.once('close', () => resolve('cutOff'))
+  request.once('error', () => resolve('cutOff'))
+  const timer = setTimeout(() => resolve('cutOff'), limits.patienceMs)
+  try {
+    return await promise
+  } finally {
+    clearTimeout(timer)
+  }
+}
