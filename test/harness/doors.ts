@@ -27,6 +27,8 @@ export interface Reply {
   /** Error details by their type's last name: `ErrorInfo`, `BadRequest`, `PreconditionFailure`, `ResourceInfo`, `RetryInfo`. */
   readonly details: Readonly<Record<string, JsonObject>>
   readonly httpStatus?: number
+  /** All that was answered, as a caller sees it, but for the time of day: of REST status, headers and bytes, of gRPC status, details and metadata. */
+  readonly raw: string
   readonly header: (name: string) => string | undefined
 }
 
@@ -99,6 +101,9 @@ function headersOf(options: Options): Record<string, string> {
   return Object.fromEntries(pairs.filter((pair): pair is [string, string] => pair[1] !== undefined))
 }
 
+/** Headers that differ from one answer to the next, or follow from the body. */
+const ofTheMoment: ReadonlySet<string> = new Set(['date', 'content-length'])
+
 /** REST over HTTP/1.1. */
 export function restDoor(baseUrl: string): Door {
   return {
@@ -122,9 +127,10 @@ export function restDoor(baseUrl: string): Door {
       const text = await response.text()
       const parsed = (text === '' ? {} : JSON.parse(text)) as JsonObject
       const header = (name: string): string | undefined => response.headers.get(name) ?? undefined
-      if (response.ok) return { code: 0, body: parsed, message: '', details: {}, httpStatus: response.status, header }
+      const raw = JSON.stringify([response.status, [...response.headers].filter(([name]) => !ofTheMoment.has(name)), text])
+      if (response.ok) return { code: 0, body: parsed, message: '', details: {}, httpStatus: response.status, raw, header }
       const { code, message, details } = parsed as { code: number; message: string; details: JsonObject[] }
-      return { code, body: parsed, message, details: detailsOf(details), httpStatus: response.status, header }
+      return { code, body: parsed, message, details: detailsOf(details), httpStatus: response.status, raw, header }
     },
     close: () => undefined,
   }
@@ -146,7 +152,9 @@ function grpcFailure(error: ServiceError, header: Reply['header']): Reply {
     if (message === undefined || desc === undefined) throw new Error(`unknown detail ${any.typeUrl}`)
     return { '@type': any.typeUrl, ...(toJson(desc, message, { registry }) as JsonObject) }
   })
-  return { code: error.code, body: {}, message: error.details, details: detailsOf(details), header }
+  const metadata = Object.entries(error.metadata.getMap()).filter(([name]) => !name.endsWith('-bin') && !ofTheMoment.has(name))
+  const raw = JSON.stringify([error.code, error.details, details, metadata.sort()])
+  return { code: error.code, body: {}, message: error.details, details: detailsOf(details), raw, header }
 }
 
 /** A server that comes back is found again at once, however long it was away. */
@@ -166,7 +174,10 @@ export function grpcDoor(address: string, serviceName: (method: MethodRow) => st
       const done = (error: ServiceError | null, answer?: Message): void => {
         const header = (name: string): string | undefined => (seen ?? error?.metadata)?.get(name)[0]?.toString() ?? error?.metadata.get(name)[0]?.toString()
         if (error !== null) resolve(grpcFailure(error, header))
-        else resolve({ code: 0, body: answer === undefined ? {} : asJson(method.output, answer), message: '', details: {}, header })
+        else {
+          const body = answer === undefined ? {} : asJson(method.output, answer)
+          resolve({ code: 0, body, message: '', details: {}, raw: JSON.stringify([0, body]), header })
+        }
       }
       const call = client.makeUnaryRequest<Message, Message>(
         path,

@@ -1,5 +1,6 @@
 import { once } from 'node:events'
-import { createServer, connect, type AddressInfo, type Socket } from 'node:net'
+import { createServer, connect, type Socket } from 'node:net'
+import { listenOnLoopback } from './loopback.ts'
 
 /** A TCP proxy on 127.0.0.1 whose network can fail. */
 export interface TcpProxy {
@@ -34,14 +35,12 @@ export async function startTcpProxy(target: number | (() => number)): Promise<Tc
     track(client, () => upstream)
     track(upstream, () => client)
   })
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
+  const port = await listenOnLoopback(server)
   const destroyAll = (): void => {
     for (const socket of sockets) socket.destroy()
   }
   return {
-    // A listening TCP server has an AddressInfo.
-    port: (server.address() as AddressInfo).port,
+    port: port,
     cut: () => {
       state = 'cut'
       destroyAll()

@@ -21,7 +21,7 @@ describe('taproot --help', () => {
   test('names every command and how settings are given, with variables that exist', async () => {
     const { code, stdout, stderr } = await run(['--help'])
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
-    for (const command of ['dev', 'api', 'registry', 'token', 'pull-token', 'get', 'tree', 'whoami', 'config'])
+    for (const command of ['dev', 'api', 'registry', 'token', 'pull-token', 'encryption-key', 'get', 'tree', 'whoami', 'config'])
       expect(stdout).toMatch(new RegExp(`^  ${command} .*\\S`, 'm'))
     expect(stdout).toContain('--config')
     const named = stdout.match(/TAPROOT_[A-Z0-9_]+(?==)/g) ?? []
@@ -56,11 +56,15 @@ describe('a command that can not be run', () => {
     ['a claim without a value', ['token', '--subject', 's', '--claim', 'branch'], '--claim'],
     ['a claim without a name', ['token', '--subject', 's', '--claim', '=main'], '--claim'],
     ['a role that is none', ['config', '--role', 'root'], 'root'],
-    ['a file that is not there', ['dev', '--config', 'absent.yaml'], 'absent.yaml'],
-  ])('%s: one line that names it, code 1, nothing made', async (_, args, named) => {
+    ['secrets to make that are not said', ['init-secrets'], '--wanted'],
+    ['secrets to make that are no JSON', ['init-secrets', '--wanted', 'all'], '--wanted'],
+    ['secrets to make of a cluster that is not said', ['init-secrets', '--wanted', '{"namespace":"a","labels":{},"secrets":[]}'], '--kubeconfig'],
+    ['an address without a registry', ['pull-token', 'list', '--url', 'http://127.0.0.1:1'], '--registry'],
+    ['a file that is not there', ['dev', '--config', 'absent.yaml'], 'absent.yaml', 1],
+  ])('%s: one line that names it, code 2 (1 where settings are at fault), nothing made', async (_, args, named, ending = 2) => {
     const cwd = await freshDirectory()
     const { code, stdout, stderr } = await run(args, { cwd })
-    expect({ code, stdout }).toEqual({ code: 1, stdout: '' })
+    expect({ code, stdout }).toEqual({ code: ending, stdout: '' })
     expect(lines(stderr)).toEqual([expect.stringContaining(named)])
     await expect(stat(join(cwd, '.taproot'))).rejects.toThrow('ENOENT')
   })
@@ -74,6 +78,21 @@ describe('a command that can not be run', () => {
     expect(faults).toHaveLength(4)
     for (const named of ['api.prot', 'ops.port', 'flavour', 'TAPROOT_STORE_KIND']) expect(faults.filter((line) => line.includes(named))).toHaveLength(1)
     await expect(stat(join(cwd, '.taproot'))).rejects.toThrow('ENOENT')
+  })
+
+  test('controller out of a pod without a kubeconfig, or with one that is not there: it is named, and the store is not asked', async () => {
+    // An etcd that is not there would be waited for.
+    const cwd = await freshDirectory()
+    await writeFile(join(cwd, 'key'), Buffer.alloc(32).toString('base64'))
+    const env = { TAPROOT_STORE_KIND: 'etcd', TAPROOT_STORE_ETCD_ENDPOINTS: 'http://127.0.0.1:1', TAPROOT_ENCRYPTION_KEY_FILE: join(cwd, 'key') }
+    const nowhere = await run(['controller'], { cwd, env })
+    expect(nowhere).toMatchObject({ code: 1, stdout: '' })
+    expect(nowhere.stderr).toBe(
+      'taproot: kubernetes.kubeconfig (TAPROOT_KUBERNETES_KUBECONFIG) is missing: expected a file, because this is no pod of Kubernetes\n',
+    )
+    const absent = await run(['controller'], { cwd, env: { ...env, TAPROOT_KUBERNETES_KUBECONFIG: 'absent' } })
+    expect(absent).toMatchObject({ code: 1, stdout: '' })
+    expect(absent.stderr).toBe('taproot: kubernetes.kubeconfig (TAPROOT_KUBERNETES_KUBECONFIG): absent: ENOENT: no such file or directory\n')
   })
 
   test('api on etcd without endpoints and key: both are named', async () => {

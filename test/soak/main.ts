@@ -11,7 +11,8 @@ import { parseArgs } from 'node:util'
 import { startEtcd, type EtcdCluster } from '../parts/etcd.ts'
 import { Churner } from './churn.ts'
 import { growthOf, type Bound } from './growth.ts'
-import type { KeysAnswer, MemoryAnswer } from './protocol.ts'
+import type { MemoryInUse } from '../parts/memory-in-use.ts'
+import type { KeysAnswer } from './protocol.ts'
 import { Subject } from './subject.ts'
 
 const mebibyte = 1024 * 1024
@@ -76,7 +77,7 @@ function readOptions(): Options | undefined {
 }
 
 async function sample(subject: Subject, churners: readonly Churner[]): Promise<Sample> {
-  const memory = await subject.ask<MemoryAnswer>({ ask: 'memory' })
+  const memory = await subject.ask<MemoryInUse>({ ask: 'memory' })
   const resources = await subject.resources()
   return { atMs: Date.now(), ...memory, ...resources, operations: churners.reduce((sum, churner) => sum + churner.operations, 0) }
 }

@@ -6,13 +6,6 @@ export type Question =
   | { readonly ask: 'operator-token' }
   | { readonly ask: 'stop' }
 
-/** Bytes, right after a full garbage collection. */
-export interface MemoryAnswer {
-  readonly heap: number
-  /** Buffers and what else V8 knows of outside its heap. */
-  readonly external: number
-}
-
 /** How many entries the store has that are to be trimmed or swept, and how old the oldest is by the server's clock, in hours. */
 export interface KeysAnswer {
   readonly outbox: number

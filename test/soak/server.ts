@@ -1,13 +1,15 @@
 /**
- * The process under test: a whole server whose clock runs faster, so that a day's entries are trimmed within minutes. Forked by main.ts with --expose-gc;
- * argument: how many times faster. Questions come as messages.
+ * The process under test: a whole server whose clock runs faster, so that a day's entries are trimmed within minutes. Forked by main.ts; argument: how many times faster. Questions come as messages.
  */
 import type { Clock } from '../../src/core/runtime.ts'
 import { idempotencyHourPrefix } from '../../src/resources/idempotency.ts'
 import { outboxPrefix, outboxTimeMs } from '../../src/resources/outbox.ts'
 import { sweepPrefix } from '../../src/store/keys.ts'
+import { fillHistory } from '../harness/fill-history.ts'
 import { startTestServer, type TestServer } from '../harness/test-server.ts'
-import type { KeysAnswer, MemoryAnswer, Question, Started } from './protocol.ts'
+import { answerQuestions, chosenSettings } from '../parts/asked-process.ts'
+import { memoryInUse } from '../parts/memory-in-use.ts'
+import type { KeysAnswer, Question, Started } from './protocol.ts'
 
 const hourMs = 3_600_000
 const speed = Number(process.argv[2] ?? '1')
@@ -45,51 +47,24 @@ async function keysOf(server: TestServer): Promise<KeysAnswer> {
   }
 }
 
-function memory(server: TestServer): MemoryAnswer {
-  // The harness keeps every line.
-  server.logs.length = 0
-  globalThis.gc?.()
-  const { heapUsed, external } = process.memoryUsage()
-  return { heap: heapUsed, external }
-}
-
-/** The embedded store keeps 32 MiB of recent commits: fills that, with commits of the usual sort, so that it does not look like growth. */
-async function fillHistory({ running }: TestServer): Promise<void> {
-  const value = new Uint8Array(500)
-  const writes = Array.from({ length: 100 }, (_, index) => ({ kind: 'put', key: `x/soak/${String(index).padStart(60, '0')}`, value }) as const)
-  for (let count = 0; count < 300; count += 1) await running.engine.store.transact({ guards: [], writes }, AbortSignal.timeout(30_000))
-}
-
-async function answer(server: TestServer, question: Question): Promise<unknown> {
+async function answer(server: TestServer, question: Exclude<Question, { ask: 'stop' }>): Promise<unknown> {
   switch (question.ask) {
     case 'memory':
-      return memory(server)
+      // The harness keeps every line.
+      server.logs.length = 0
+      return await memoryInUse()
     case 'keys':
       return await keysOf(server)
     case 'sign-in-token':
       return await server.devIssuer.mintDevToken({ subject: question.subject, audience: server.config.baseUrl })
     case 'operator-token':
       return await server.operatorToken()
-    case 'stop':
-      await server.stop()
-      process.disconnect?.()
-      return undefined
   }
 }
 
-// What the parent set for it, and nothing else.
-const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => name.startsWith('TAPROOT_'))) as Record<string, string>
+const env = chosenSettings()
 const server = await startTestServer({ clock, env, ...(env['TAPROOT_DATA_DIR'] === undefined ? {} : { dataDir: env['TAPROOT_DATA_DIR'] }) })
-if (server.config.store.kind === 'sqlite') await fillHistory(server)
-// Whoever asked is gone.
-process.on('disconnect', () => process.exit(0))
-process.on('message', ({ id, question }: { id: number; question: Question }) => {
-  const reply = (message: object): void => void (process.connected && process.send?.(message))
-  answer(server, question).then(
-    (value) => reply({ id, value }),
-    (error: unknown) => reply({ id, error: String(error) }),
-  )
-})
+await fillHistory(server)
 const { config } = server
 const started: Started = { apiPort: config.api.port, opsPort: config.ops.port, baseUrl: config.baseUrl }
-process.send?.({ started })
+answerQuestions<Question>(started, { answer: (question) => answer(server, question), stop: () => server.stop() })

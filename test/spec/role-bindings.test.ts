@@ -87,6 +87,32 @@ specSuite('role bindings', (spec) => {
     expect(new Set(answers).size).toBe(2)
   })
 
+  test('architecture 7 identities and roles of a group above the reach of the caller look like missing ones, but where a binding has them', async () => {
+    const { group, owner, token } = await makeOrganisation(spec.server)
+    const team = await subgroup(spec, group, token)
+    const lead = await makeMember(spec.server, group, { role: 'owner', bindAt: team })
+    const capabilities = ['CAP_IAM_GROUPS_LIST']
+    const above = uidOf(await spec.ok('CreateRole', { parent: group, role: { name: 'above', capabilities } }, { token }))
+    const local = uidOf(await spec.ok('CreateRole', { parent: team, role: { name: 'local', capabilities } }, { token: lead.token }))
+    const bound = await bind(team, owner, 'viewer', token)
+    const answers: string[] = []
+    for (const roleBinding of [
+      { identityUid: owner, roleUid: roleUid('editor') },
+      { identityUid: `${group}/${'0'.repeat(16)}`, roleUid: roleUid('editor') },
+      { identityUid: lead.uid, roleUid: above },
+      { identityUid: lead.uid, roleUid: `${group}/${'0'.repeat(16)}` },
+    ]) {
+      const reply = await spec.call('CreateRoleBinding', { parent: team, roleBinding }, { token: lead.token })
+      expectFailure(reply, { code: 3, fields: [/^(identity|role)_uid$/] })
+      answers.push(reply.message)
+    }
+    expect(new Set(answers).size).toBe(2)
+    // Who owns the group decides what a binding in it grants; and everybody knows themselves.
+    const narrower = { roleBinding: { uid: uidOf(bound.body), roleUid: local } }
+    expect(await spec.ok('UpdateRoleBinding', narrower, { token: lead.token })).toMatchObject({ identity: { uid: owner }, role: { uid: local } })
+    await spec.ok('CreateRoleBinding', { parent: team, roleBinding: { identityUid: lead.uid, roleUid: local } }, { token: lead.token })
+  })
+
   test('rules 2.6 a person who has not registered yet can be bound and shows only a uid', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const { uid } = await spec.ok('LookupIdentity', { issuer: 'https://issuer.example', subject: freshName('person') }, { token })

@@ -10,7 +10,7 @@ export function claimMatch(): JsonObject {
 
 /** A kind of this part, as the tests that hold for all kinds need it. */
 export interface SpecKind {
-  readonly kind: 'Group' | 'Identity' | 'Role' | 'RoleBinding' | 'Repo'
+  readonly kind: 'Group' | 'Identity' | 'Role' | 'RoleBinding' | 'IdentityProvider' | 'Repo'
   readonly domain: 'iam' | 'registry'
   readonly list: string
   /** The array in a list answer. */
@@ -24,7 +24,7 @@ export interface SpecKind {
   change(spec: Spec, group: string): Promise<JsonObject>
 }
 
-/** Groups, identities, roles, role bindings, repos. */
+/** Groups, identities, roles, role bindings, identity providers, repos. */
 export const specKinds: readonly SpecKind[] = [
   {
     kind: 'Group',
@@ -65,6 +65,23 @@ export const specKinds: readonly SpecKind[] = [
     collection: 'roleBindings',
     draft: async (spec, group) => ({ identityUid: (await makeMember(spec.server, group)).uid, roleUid: roleUid('viewer') }),
     change: () => Promise.resolve({ roleUid: roleUid('editor') }),
+  },
+  {
+    kind: 'IdentityProvider',
+    domain: 'iam',
+    list: 'ListIdentityProviders',
+    plural: 'identityProviders',
+    field: 'identityProvider',
+    collection: 'identityProviders',
+    // Nobody is asked whether an issuer at a private address knows PKCE.
+    draft: () =>
+      Promise.resolve({
+        name: freshName('idp'),
+        description: 'first',
+        defaultRole: roleUid('viewer'),
+        oidc: { issuer: 'https://127.0.0.1/idp', clientId: 'platform', pkceEnabled: true },
+      }),
+    change: () => Promise.resolve({ description: 'changed' }),
   },
   {
     kind: 'Repo',

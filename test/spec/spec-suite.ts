@@ -113,7 +113,7 @@ export function expectFailure(reply: Reply, expected: Failure): void {
   expect({ code: reply.code, message: reply.message, details: reply.details }).toMatchObject({ code })
   if (reply.httpStatus !== undefined) expect(reply.httpStatus).toBe(httpStatuses[code])
   const info = reply.details['ErrorInfo']
-  expect(info?.['domain']).toMatch(expected.domain ?? /^(?:iam|registry)\.taproot\.dev$/)
+  expect(info?.['domain']).toMatch(expected.domain ?? /^(?:auth|iam|oidc|platform|registry)\.taproot\.dev$/)
   expect(info?.['reason']).toMatch(expected.reason ?? reasons[code] ?? '')
   const requestId = (info?.['metadata'] as JsonObject | undefined)?.['requestId']
   expect(requestId).toMatch(/./)

@@ -49,6 +49,10 @@ const lists: readonly BadInput[] = [
   { what: 'an order that is too long', breaks: ['order_by:string.max_len'], request: withField('orderBy', long(256)), fields: ['order_by'] },
   { what: 'a page token that is none', request: withField('pageToken', 'garbage'), fields: ['page_token'] },
   { what: 'a page token that is too long', breaks: ['page_token:string.max_len'], request: withField('pageToken', long(4097)), fields: ['page_token'] },
+]
+
+/** What every list refuses that is narrowed by place. */
+const placedLists: readonly BadInput[] = [
   {
     what: 'descendants of too long a text',
     breaks: ['uidp.descendants_of:string.max_len'],
@@ -142,7 +146,9 @@ export function badInputsOf(method: MethodRow, row: MethodCase): readonly BadInp
   return [
     ...everywhere,
     ...(hasBody ? bodies : []),
-    ...(method.verb === 'list' ? lists : []),
+    // ListAccess is of no kind, and pages as lists do.
+    ...(method.input.fields.some(({ name }) => name === 'order_by') ? lists : []),
+    ...(method.verb === 'list' && method.input.fields.some(({ name }) => name === 'uidp') ? placedLists : []),
     ...places(method),
     ...(method.verb === 'update' ? updates(method) : []),
     ...(method.verb === 'delete' ? deletes : []),

@@ -33,7 +33,7 @@ function* messageConstraints(desc: DescMessage, prefix: string, above: readonly 
 
 function messageOf(field: DescField): DescMessage | undefined {
   if (field.fieldKind === 'message') return field.message
-  return field.fieldKind === 'list' && field.listKind === 'message' ? field.message : undefined
+  return field.fieldKind === 'list' || field.fieldKind === 'map' ? field.message : undefined
 }
 
 /** One line for each rule that is set, those of items, keys and values under a path of their own. */

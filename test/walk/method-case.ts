@@ -1,4 +1,4 @@
-import type { JsonObject } from '@bufbuild/protobuf'
+import type { DescMessage, JsonObject } from '@bufbuild/protobuf'
 import type { MethodRow } from '../../src/core/method.ts'
 import { methods, resources } from '../../src/core/schema.ts'
 import type { Options } from '../harness/doors.ts'
@@ -49,6 +49,20 @@ export interface ListCase {
   readonly filters: (world: World) => readonly JsonObject[]
 }
 
+/** What a method is tried with that verifies its credential itself. */
+export interface ExternalCase {
+  /** What of an answer is secret, and never logged. */
+  readonly secretIn: (body: JsonObject) => string
+  /** A well-formed credential that is refused. */
+  readonly stranger: (world: World) => Promise<string>
+  /** Two calls, about something of another tenant and about something that is not there, that are refused alike; `about` is what each names. */
+  readonly alike: (world: World) => Promise<readonly { readonly request: JsonObject; readonly token: string; readonly about: string }[]>
+  /** True where a refused credential ends what it belongs to: that is stored. */
+  readonly refusalEnds?: true
+  /** How a JWT that nobody signed, the stranger's credential and an access token of ours are refused. */
+  readonly codes: { readonly unsigned: number; readonly stranger: number; readonly ours: number }
+}
+
 /** One method of the walk: a row of `cases`. */
 export interface MethodCase {
   /** A request that succeeds, made anew for each call; what it is about lies in `world.group`. */
@@ -59,6 +73,8 @@ export interface MethodCase {
   readonly grants?: readonly string[]
   /** What a signed-in caller without any standing is answered, for methods that ask for no capability; code 0 where absent. */
   readonly outsider?: { readonly code: number; readonly body?: JsonObject }
+  /** Required of methods that verify their credential themselves. */
+  readonly external?: ExternalCase
   /** What a list is tried with; required of lists. */
   readonly list?: ListCase
   /** Bad inputs of this method alone; those that follow from its shape are added by `badInputsOf`. */
@@ -96,6 +112,13 @@ export function methodNamed(name: string): MethodRow {
 /** `claim_match` -> `claimMatch` */
 export function camelCase(snake: string): string {
   return snake.replaceAll(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())
+}
+
+/** The field at the end of a path of proto names, with the message that it is of: `common.v2.UIDPFilter.ids` for `['uidp', 'ids']`. */
+export function fieldNameAt(desc: DescMessage, [name = '', ...rest]: readonly string[]): string {
+  const field = desc.fields.find((one) => one.name === name)
+  if (field === undefined) throw new Error(`${desc.typeName} has no field ${name}`)
+  return field.message === undefined || rest.length === 0 ? `${desc.typeName.replace(/^taproot\./, '')}.${name}` : fieldNameAt(field.message, rest)
 }
 
 /** The key of list answers that holds the resources: `roleBindings`. */

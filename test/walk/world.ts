@@ -22,6 +22,12 @@ import {
   type TestServer,
 } from '../harness/test-server.ts'
 
+/** The documents of the walk's server (configuration `terms`). */
+export const walkTerms = [
+  { id: 'walk-terms', label: 'Terms', url: 'https://example.com/terms' },
+  { id: 'walk-privacy', label: 'Privacy', url: 'https://example.com/privacy' },
+] as const
+
 /** An issuer whose e-mail claims count (configuration `issuers`). */
 export const trustedIssuer = 'https://login.example'
 
@@ -42,7 +48,7 @@ const uselessCapability = 'subscriptions.list'
 
 /** A server whose configuration the walk needs. */
 export function startWalkServer(): Promise<TestServer> {
-  return startTestServer({ store: 'sqlite', env: { TAPROOT_ISSUERS: JSON.stringify([{ issuer: trustedIssuer }]) } })
+  return startTestServer({ store: 'sqlite', env: { TAPROOT_ISSUERS: JSON.stringify([{ issuer: trustedIssuer }]), TAPROOT_TERMS: JSON.stringify(walkTerms) } })
 }
 
 /** Makes both tenants. */
@@ -108,7 +114,7 @@ export async function personToken({ server }: World, email: string): Promise<str
 }
 
 /** A token of an identity of the subgroup, which owns it and, by a binding that no method would make, the root group too (spec 5.5). */
-export async function confinedToken({ server, group, subgroup }: World): Promise<string> {
+export async function confinedToken({ server, group, subgroup }: Pick<World, 'server' | 'group' | 'subgroup'>): Promise<string> {
   const { uid, token } = await makeMember(server, subgroup, { role: 'owner' })
   const record = create(RoleBindingSchema, { identityUid: uid, roleUid: roleUid('owner') })
   await plant(server, roleBindingKind, { uid: trustedUid(`${group}/${randomBytes(8).toString('hex')}`), record })

@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { createServer } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { exportJWK, generateKeyPair, SignJWT } from 'jose'
+import { listenOnLoopback } from '../../parts/loopback.ts'
 
 /** How long the issuer's own tokens are valid: longer than clocks jump. */
 const lifeSeconds = 24 * 3600
@@ -24,10 +24,8 @@ export async function startIssuer(): Promise<Issuer> {
     const document = request.url === '/jwks.json' ? { keys: [jwk] } : { issuer, jwks_uri: `${issuer}/jwks.json` }
     response.setHeader('content-type', 'application/json').end(JSON.stringify(document))
   })
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  // A listening TCP server has an AddressInfo.
-  const issuer = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  const port = await listenOnLoopback(server)
+  const issuer = `http://127.0.0.1:${port}`
   return {
     issuer,
     token: (subject, audience) => {

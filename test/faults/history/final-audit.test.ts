@@ -92,7 +92,7 @@ const damages: Readonly<Record<string, (entries: readonly Entry[]) => Damage>> =
   'a record lies under a group that is gone': (entries) => {
     const record = child(entries, 'Identity')
     const orphan = `r/Identity/${'f'.repeat(40)}/${'0'.repeat(16)}`
-    return { writes: [put(orphan, record.value)], says: /^Identity f{40}\/0{16}: its group is gone/ }
+    return { writes: [put(orphan, record.value)], says: /^Identity f{40}\/0{16}: its Group is gone/ }
   },
   'a creation has no event': (entries) => ({
     writes: [remove(eventOf(entries, child(entries, 'Identity'), 'created'))],

@@ -1,6 +1,7 @@
 import { once } from 'node:events'
 import { createServer as createHttpServer, type IncomingMessage, type ServerResponse } from 'node:http'
-import { connect, createServer, type AddressInfo, type Socket } from 'node:net'
+import { connect, createServer, type Socket } from 'node:net'
+import { listenOnLoopback } from '../../parts/loopback.ts'
 
 /** A REST request on its way to the server. */
 export interface Request {
@@ -75,14 +76,12 @@ export async function startViewProxy(target: string, view: View): Promise<ViewPr
       client.resume()
     })
   })
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
+  const port = await listenOnLoopback(server)
   const breakAll = (): void => {
     for (const socket of sockets) socket.destroy()
   }
   return {
-    // A listening TCP server has an AddressInfo.
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    url: `http://127.0.0.1:${port}`,
     breakAll,
     async close() {
       const closed = once(server.close(), 'close')

@@ -1,0 +1,36 @@
+import { bytesOf } from './http-draft.ts'
+import { frame } from './grpc-draft.ts'
+import type { Made } from './make-request.ts'
+
+/** More of a request is not printed: seed and number make all of it again. */
+const shownBytes = 3000
+
+/** A text that a shell takes as it is. */
+function quoted(text: string): string {
+  return `'${text.replaceAll("'", `'\\''`)}'`
+}
+
+function isPlain(text: string): boolean {
+  return /^[\x20-\x7e]*$/.test(text)
+}
+
+function hex(bytes: Buffer): string {
+  return `${bytes.subarray(0, shownBytes).toString('hex')}${bytes.length > shownBytes ? `... (${bytes.length} bytes)` : ''}`
+}
+
+/** The request as a command for curl where that can send it, else its bytes in hex. */
+export function dumpOf(made: Made): string {
+  if (made.transport === 'grpc') {
+    const { path, headers, message, body, connection, ending } = made.draft
+    if (connection !== undefined) return `bytes in hex: ${hex(connection.bytes)}`
+    return `gRPC ${JSON.stringify(path.slice(0, 500))} ${JSON.stringify(headers).slice(0, 3000)} then ${ending}, body in hex: ${hex(Buffer.concat(body ?? [frame(message)]))}`
+  }
+  const { draft } = made
+  if (draft.wire !== undefined) return `bytes in hex, then ${draft.wire.ending}: ${hex(Buffer.concat(draft.wire.chunks))}`
+  const body = draft.body?.toString('utf8') ?? ''
+  const parts = [draft.verb, draft.path, ...draft.query, ...draft.headers.flat(), body]
+  if (!parts.every(isPlain) || bytesOf(draft).length > shownBytes) return `bytes in hex: ${hex(bytesOf(draft))}`
+  const target = `http://localhost:<${draft.port} port>${draft.path}${draft.query.length === 0 ? '' : `?${draft.query.join('&')}`}`
+  const headers = draft.headers.map(([name, value]) => `-H ${quoted(`${name}: ${value}`)}`).join(' ')
+  return `curl --path-as-is -X ${quoted(draft.verb)} ${headers} ${draft.body === undefined ? '' : `--data-binary ${quoted(body)} `}${quoted(target)}`
+}

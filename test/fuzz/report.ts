@@ -1,0 +1,50 @@
+import type { BreachKind } from './judge-http.ts'
+
+/** Something that must not happen, and the request that did it. */
+export interface Breach {
+  readonly kind: BreachKind
+  /** 0 where no single request can be named. */
+  readonly request: number
+  readonly mutations: readonly string[]
+  readonly text: string
+  /** The request in full: a command for curl, or bytes. */
+  readonly dump: string
+}
+
+/** What was sent and how it was answered. */
+export class Tally {
+  #answers = new Map<string, number>()
+  #mutations = new Map<string, number>()
+
+  add(door: string, status: string, mutations: readonly string[]): void {
+    const key = `${door} ${status}`
+    this.#answers.set(key, (this.#answers.get(key) ?? 0) + 1)
+    for (const mutation of mutations) this.#mutations.set(mutation, (this.#mutations.get(mutation) ?? 0) + 1)
+  }
+
+  /** By transport and status, then by mutation. */
+  lines(): string[] {
+    return [...linesOf(this.#answers), '', ...linesOf(this.#mutations)]
+  }
+
+  /** How many answers there were of a door, by status. */
+  of(door: string): Readonly<Record<string, number>> {
+    const mine = [...this.#answers].filter(([key]) => key.startsWith(`${door} `))
+    return Object.fromEntries(mine.map(([key, count]) => [key.slice(door.length + 1), count]))
+  }
+
+  /** How often a mutation was made. */
+  get mutations(): ReadonlyMap<string, number> {
+    return this.#mutations
+  }
+}
+
+function linesOf(counts: ReadonlyMap<string, number>): string[] {
+  return [...counts].sort(([a], [b]) => (a < b ? -1 : 1)).map(([key, count]) => `${String(count).padStart(8)}  ${key}`)
+}
+
+/** A breach as it is printed: what, and how it is done again. */
+export function breachLines(breach: Breach, again: string): string {
+  const by = breach.mutations.length === 0 ? '' : ` [${breach.mutations.join('; ')}]`
+  return `BREACH ${breach.kind}: request ${breach.request}${by}: ${breach.text}\n  again: ${again}\n  ${breach.dump}\n`
+}

@@ -1,0 +1,110 @@
+/**
+ * The process under test: a whole server of role `dev`, with a world of real records. Forked by target.ts. Questions come as messages.
+ */
+import { inspect } from 'node:util'
+import type { Clock } from '../../src/core/runtime.ts'
+import { RegistryWorld } from '../registry/token/registry-world.ts'
+import { fillHistory } from '../harness/fill-history.ts'
+import { makeMember, startTestServer, type LogLine, type TestServer } from '../harness/test-server.ts'
+import { answerQuestions, chosenSettings } from '../parts/asked-process.ts'
+import { startLoginProvider } from '../parts/login-provider.ts'
+import { memoryInUse } from '../parts/memory-in-use.ts'
+import { makeDirectory } from '../scim/directory.ts'
+import { cases } from '../walk/cases.ts'
+import { accessOf, methodNamed } from '../walk/method-case.ts'
+import { makeWorld, swept, trustedIssuer, walkTerms, type World } from '../walk/world.ts'
+import type { Corpus, Example, LoggedFault, Ports, Question } from './protocol.ts'
+import { LoginCorpusMaker } from './login-corpus.ts'
+import { StateLook } from './state-look.ts'
+
+/** Valid requests of every method that has a row in the walk: a new method has to have one. */
+async function examplesOf(world: World): Promise<Example[]> {
+  const examples: Example[] = []
+  const operator = await world.server.operatorToken()
+  for (const [method, row] of Object.entries(cases)) {
+    const request = await row.request(world)
+    const isOwn = row.caller === undefined && accessOf(methodNamed(method)) !== 'signedIn'
+    const token = row.caller === undefined ? operator : await row.caller(world)
+    examples.push({ method, request, token })
+    if (isOwn) examples.push({ method, request: await row.request(world), token: world.token })
+  }
+  return examples
+}
+
+async function corpusOf(server: TestServer, logins: LoginCorpusMaker): Promise<Corpus> {
+  const world = await makeWorld(server)
+  const registry = new RegistryWorld(server)
+  const tenant = await registry.tenant()
+  const examples = await examplesOf(world)
+  const viewer = await makeMember(server, world.group, { role: 'viewer' })
+  const directory = await makeDirectory(server)
+  const ids = await Promise.all(Array.from({ length: 10 }, (_, index) => directory.add({ active: index % 3 !== 0 })))
+  const { snapshot } = server.running.engine.replica
+  const below = (uid: string): boolean => [world.group, world.other.group, tenant.group].some((root) => uid.startsWith(root))
+  const uids = [...snapshot.kinds()].flatMap((table) => [...table.rows()].map(({ uid }) => uid as string).filter(below))
+  const registryToken = await registry.tokenFor(`repository:${tenant.path}:pull,push`, tenant.authorization)
+  return {
+    examples,
+    tokens: [await server.operatorToken(), world.token, world.other.token, viewer.token],
+    uids,
+    login: await logins.corpus(world),
+    scim: { provider: directory.provider, token: directory.scimToken, ids },
+    registry: { path: tenant.path, host: registry.host, authorizations: [tenant.authorization, `Bearer ${registryToken}`] },
+  }
+}
+
+/** Lines that say that something went wrong that was not foreseen; takes all lines out. */
+function takeFaults(server: TestServer): LoggedFault[] {
+  const lines = server.logs.splice(0)
+  return lines.filter(isFault).map((line) => ({ requestId: String(line.fields['requestId'] ?? ''), text: inspect(line, { depth: 6 }) }))
+}
+
+function isFault({ level, message, fields }: LogLine): boolean {
+  return (
+    level === 'error' ||
+    /unexpected|unhandled/i.test(message) ||
+    Object.values(fields).some((value) => value instanceof TypeError || value instanceof RangeError)
+  )
+}
+
+/** What is asked about. */
+interface Subject {
+  readonly server: TestServer
+  readonly look: StateLook
+  readonly logins: LoginCorpusMaker
+}
+
+async function answer({ server, look, logins }: Subject, question: Exclude<Question, { ask: 'stop' }>): Promise<unknown> {
+  switch (question.ask) {
+    case 'corpus':
+      return await corpusOf(server, logins)
+    case 'state':
+      if (question.settle) await swept(server)
+      return await look.changes()
+    case 'memory':
+      server.logs.length = 0
+      return await memoryInUse()
+    case 'faults':
+      return takeFaults(server)
+  }
+}
+
+const clock: Clock = { now: () => Date.now() }
+const idp = await startLoginProvider()
+const issuers = [{ issuer: trustedIssuer }, { issuer: idp.issuer, allowPrivate: true }]
+const server = await startTestServer({
+  clock,
+  store: process.argv[2] === 'etcd' ? 'etcd' : 'sqlite',
+  env: { TAPROOT_ISSUERS: JSON.stringify(issuers), TAPROOT_TERMS: JSON.stringify(walkTerms), ...chosenSettings() },
+})
+await fillHistory(server)
+const logins = new LoginCorpusMaker(idp)
+const look = new StateLook(server.running.engine.store)
+const { api, ops, registry } = server.config
+const started: Ports = { api: api.port, ops: ops.port, registry: registry.port }
+async function stop(): Promise<void> {
+  await server.stop()
+  await idp.stop()
+}
+
+answerQuestions<Question>(started, { answer: (question) => answer({ server, look, logins }, question), stop })

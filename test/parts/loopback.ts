@@ -1,0 +1,10 @@
+import { once } from 'node:events'
+import type { AddressInfo, Server } from 'node:net'
+
+/** Lets a server listen on a free port of loopback; resolves with the port once it does. */
+export async function listenOnLoopback(server: Server): Promise<number> {
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  // A listening TCP server has an AddressInfo.
+  return (server.address() as AddressInfo).port
+}

@@ -1,0 +1,132 @@
+import type { JsonObject } from '@bufbuild/protobuf'
+import { afterAll, expect, test } from 'vitest'
+import { personUid } from '../../src/authn/issuer-name.ts'
+import { accessRequestPrefix } from '../../src/resources/iam/access-requests.ts'
+import { reinstate, suspend } from '../harness/suspend.ts'
+import { freshName, makeOrganisation, makePerson, roleUid, type Organisation } from '../harness/test-server.ts'
+import { signWith, startOidcProvider } from '../tokens/issuers.ts'
+import { expectFailure, itemsOf, specSuite, uidOf, type Spec } from './spec-suite.ts'
+
+/** Where people sign in. */
+const issuer = await startOidcProvider(['a client'])
+afterAll(() => issuer.stop())
+
+const mailIssuer = 'https://mail.example'
+const closed = { code: 7, reason: 'ORGANIZATION_SUSPENDED' }
+
+/** An organisation whose provider gives its people a role, and those of its group `staff` another. */
+interface Employer extends Organisation {
+  readonly provider: string
+  readonly clientId: string
+}
+
+async function employer(spec: Spec): Promise<Employer> {
+  const organisation = await makeOrganisation(spec.server)
+  const { group, token } = organisation
+  const clientId = freshName('client')
+  const oidc = { issuer: issuer.issuer, clientId, clientSecret: 'a secret', groupsClaim: 'groups' }
+  const identityProvider = { name: freshName('idp'), defaultRole: roleUid('viewer'), oidc }
+  const provider = uidOf(await spec.ok('CreateIdentityProvider', { parent: group, identityProvider }, { token }))
+  const externalGroupRoleMapping = { externalGroupId: 'staff', roleUid: roleUid('editor'), scope: group }
+  await spec.ok('CreateExternalGroupRoleMapping', { parent: provider, externalGroupRoleMapping }, { token })
+  return { ...organisation, provider, clientId }
+}
+
+/** A token of somebody for the clients of these organisations. */
+function tokenOf(subject: string, employers: readonly Employer[], more: JsonObject = {}): Promise<string> {
+  return signWith(issuer.key(), issuer.claims({ sub: subject, aud: employers.map(({ clientId }) => clientId), ...more }))
+}
+
+specSuite(
+  'suspended organisations',
+  (spec) => {
+    const bindingsOf = async (identity: string): Promise<unknown[]> =>
+      itemsOf(await spec.ok('ListRoleBindings', { identity }, { token: await spec.server.operatorToken() }), 'roleBindings')
+    const isRegistered = (identity: string): boolean => spec.server.running.engine.replica.snapshot.get('Identity', identity) !== undefined
+    const invite = async ({ group, token }: Organisation, more: JsonObject = {}): Promise<string> =>
+      String((await spec.ok('CreateGroupInvite', { parent: group, groupInvite: { roleUid: roleUid('viewer'), ttl: '3600s', ...more } }, { token }))['code'])
+
+    test('rules 2.1 its provider registers nobody who is new', async () => {
+      const org = await employer(spec)
+      const name = freshName('person')
+      await suspend(spec.server, org.group)
+      for (const validateOnly of [true, false]) {
+        expectFailure(await spec.call('Register', {}, { token: await tokenOf(name, [org]), validateOnly }), closed)
+      }
+      expect(isRegistered(personUid(issuer.issuer, name))).toBe(false)
+      await reinstate(spec.server, org.group)
+      expect(await spec.ok('Register', {}, { token: await tokenOf(name, [org]) })).toMatchObject({ group: org.group })
+    })
+
+    test('rules 2.1 the default role is withheld until the organisation is open again; that of another one is given', async () => {
+      const [org, other] = [await employer(spec), await employer(spec)]
+      const name = freshName('person')
+      const uid = personUid(issuer.issuer, name)
+      await suspend(spec.server, org.group)
+      const register = async (): Promise<JsonObject> => spec.ok('Register', {}, { token: await tokenOf(name, [org, other]) })
+      expect(await register()).toEqual({ identity: uid, group: other.group })
+      expect(await bindingsOf(uid)).toMatchObject([{ group: { uid: other.group } }])
+      // Somebody who is known registers again, and nothing comes of it.
+      expect(await spec.ok('Register', {}, { token: await tokenOf(name, [org]) })).toEqual({ identity: uid, group: '' })
+      expect(await bindingsOf(uid)).toHaveLength(1)
+      await reinstate(spec.server, org.group)
+      // That was no first sign-in.
+      expect(await register()).toEqual({ identity: uid, group: org.group })
+      expect(await bindingsOf(uid)).toHaveLength(2)
+    })
+
+    test('rules 2.1 a sign-in by its provider gets no roles of mapped groups', async () => {
+      const org = await employer(spec)
+      const name = freshName('person')
+      const sessionOf = async (): Promise<JsonObject> => {
+        const { token } = await spec.ok('Exchange', {}, { token: await tokenOf(name, [org], { groups: ['staff'] }) })
+        return JSON.parse(Buffer.from(String(token).split('.')[1] ?? '', 'base64url').toString()) as JsonObject
+      }
+      await spec.ok('Register', {}, { token: await tokenOf(name, [org]) })
+      const open = JSON.stringify(await sessionOf())
+      expect(open).toContain(roleUid('editor'))
+      await suspend(spec.server, org.group)
+      expect(JSON.stringify(await sessionOf())).not.toContain(roleUid('editor'))
+    })
+
+    test.each([
+      ['for anybody', {}],
+      ['for one person', { singleUse: true }],
+    ])('rules 2.1 an invite %s is not to be used, neither by whom it is new to nor by a member, and is kept', async (_name, more) => {
+      const [org, other] = [await makeOrganisation(spec.server), await employer(spec)]
+      const code = await invite(org, more)
+      const [name, member] = [freshName('person'), freshName('member')]
+      const platform = (subject: string): Promise<string> => signWith(issuer.key(), issuer.claims({ sub: subject, aud: spec.server.config.baseUrl }))
+      const memberUid = personUid(issuer.issuer, member)
+      await spec.ok('CreateRoleBinding', { parent: org.group, roleBinding: { identityUid: memberUid, roleUid: roleUid('viewer') } }, { token: org.token })
+      await suspend(spec.server, org.group)
+      for (const subject of [name, member]) {
+        expectFailure(await spec.call('Register', { code }, { token: await platform(subject) }), closed)
+        expect(isRegistered(personUid(issuer.issuer, subject))).toBe(false)
+      }
+      // To whom the invite is nothing it looks as before.
+      expectFailure(await spec.call('Register', { code }, { token: await tokenOf(name, [other]) }), { code: 5 })
+      await reinstate(spec.server, org.group)
+      expect(await spec.ok('Register', { code }, { token: await platform(name) })).toMatchObject({ group: org.group })
+    })
+
+    test('rules 2.1 it is not to be found by its domain, and takes no requests for access', async () => {
+      const domain = `${freshName('acme')}.example`
+      const operator = await spec.server.operatorToken()
+      const group = uidOf(await spec.ok('CreateGroup', { group: { name: domain, verified: true, kind: 'ORG_KIND_CUSTOMER' } }, { token: operator }))
+      const { uid, token } = await makePerson(spec.server, { issuer: mailIssuer, subject: freshName('person'), email: `person@${domain}` })
+      await suspend(spec.server, group)
+      expectFailure(await spec.call('LookupGroup', {}, { token }), { code: 5 })
+      expectFailure(await spec.call('RequestGroupAccess', { groupUid: group }, { token }), { code: 5 })
+      expect(await spec.server.running.engine.store.get(`${accessRequestPrefix}${group}/${uid}`, AbortSignal.timeout(5_000))).toBeUndefined()
+      await reinstate(spec.server, group)
+      await spec.ok('RequestGroupAccess', { groupUid: group }, { token })
+    })
+  },
+  {
+    env: {
+      TAPROOT_SELF_SERVICE_ROOT_GROUPS: 'false',
+      TAPROOT_ISSUERS: JSON.stringify([{ issuer: issuer.issuer, allowPrivate: true }, { issuer: mailIssuer }]),
+    },
+  },
+)
