@@ -34,6 +34,20 @@ describeWithPart('kube-apiserver', 'a real API server', () => {
     expect(accepted.trim().split('\n')).toHaveLength(objectsOf(text).length)
   })
 
+  test.each<[string, keyof typeof valueSets, RegExp, string, string]>([
+    ['a field that a route has not', 'a Gateway for both hosts', /hostnames:/, 'hosts:', '.spec.hosts: field not declared in schema'],
+    ['a Service without a port', 'a Gateway for both hosts', /^ +port: 80$(?=\n---)/m, '', 'port: Required value'],
+    ['a field that a monitor has not', 'watched by Prometheus', /interval: 15s/, 'every: 15s', '.spec.endpoints[0].every: field not declared in schema'],
+    ['a rule without an expression', 'watched by Prometheus', /^ +expr:.*$/m, '', 'spec.groups[0].rules[0].expr: Required value'],
+    ['a time that is none', 'watched by Prometheus', /for: 1m/, 'for: soon', 'spec.groups[0].rules[0].for'],
+  ])('would refuse %s', { timeout: patience }, async (_, set, right, wrong, complaint) => {
+    const text = await renderText(valueSets[set])
+    await makeAccounts(text)
+    const broken = text.replace(right, wrong)
+    expect(broken).not.toBe(text)
+    await expect(kube.kubectl(['apply', '--server-side', '--dry-run=server', '--validate=strict', '-f', '-'], broken)).rejects.toThrow(complaint)
+  })
+
   test('accepts the base for kustomize', { timeout: patience }, async () => {
     await kube.kubectl(['create', 'namespace', 'taproot'])
     const base = resolve(import.meta.dirname, '../../deploy/kustomize/base')

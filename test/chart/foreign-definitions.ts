@@ -1,16 +1,53 @@
-/** Kinds of others that the chart makes objects of where it is told to. Their own projects define what is in them; here it is enough that they are there. */
+/** A schema of a definition. What a schema does not name, the API server refuses under `--validate=strict`. */
+type Schema = Readonly<Record<string, unknown>>
+
+const text = (pattern?: string): Schema => ({ type: 'string', minLength: 1, ...(pattern !== undefined && { pattern }) })
+const texts: Schema = { type: 'object', additionalProperties: { type: 'string' } }
+const listOf = (items: Schema): Schema => ({ type: 'array', items, minItems: 1 })
+const object = (properties: Readonly<Record<string, Schema>>, required: readonly string[] = []): Schema => ({ type: 'object', properties, required })
+
+const label = '[a-z0-9]([-a-z0-9]*[a-z0-9])?'
+const name = text(`^${label}([.]${label})*$`)
+const port: Schema = { type: 'integer', minimum: 1, maximum: 65_535 }
+const duration = text('^([0-9]+(ms|s|m|h|d|w|y))+$')
+const metricLabel = text('^[a-zA-Z_][a-zA-Z0-9_]*$')
+
+/** HTTPRoute and GRPCRoute are alike as far as the chart goes: all that comes for a host is for one Service, and a Service needs a port. */
+const route = object({
+  parentRefs: listOf(object({ name, namespace: name, sectionName: name, port }, ['name'])),
+  hostnames: listOf(text(`^([*][.])?${label}([.]${label})*$`)),
+  rules: listOf(object({ backendRefs: listOf(object({ name, port }, ['name', 'port'])) })),
+})
+const serviceMonitor = object(
+  {
+    selector: object({ matchLabels: texts }),
+    namespaceSelector: object({ matchNames: listOf(name) }),
+    endpoints: listOf(
+      object({
+        port: text(),
+        interval: duration,
+        relabelings: listOf(object({ sourceLabels: listOf(metricLabel), targetLabel: metricLabel })),
+      }),
+    ),
+  },
+  ['selector', 'endpoints'],
+)
+const rule = object({ alert: text(), expr: text(), for: duration, labels: texts, annotations: texts }, ['expr'])
+const prometheusRule = object({ groups: listOf(object({ name: text(), rules: listOf(rule) }, ['name'])) })
+
+/** Kinds of others that the chart makes objects of where it is told to: the fields that it sets, as their projects define them, and no others. */
 const foreignKinds = [
-  { group: 'gateway.networking.k8s.io', version: 'v1', kind: 'HTTPRoute' },
-  { group: 'gateway.networking.k8s.io', version: 'v1', kind: 'GRPCRoute' },
-  { group: 'monitoring.coreos.com', version: 'v1', kind: 'ServiceMonitor' },
-  { group: 'monitoring.coreos.com', version: 'v1', kind: 'PrometheusRule' },
+  { group: 'gateway.networking.k8s.io', version: 'v1', kind: 'HTTPRoute', spec: route },
+  { group: 'gateway.networking.k8s.io', version: 'v1', kind: 'GRPCRoute', spec: route },
+  { group: 'monitoring.coreos.com', version: 'v1', kind: 'ServiceMonitor', spec: serviceMonitor },
+  { group: 'monitoring.coreos.com', version: 'v1', kind: 'PrometheusRule', spec: prometheusRule },
 ] as const
 
 /** Definitions of these kinds as one manifest, for `kubectl apply`. */
 export function foreignDefinitions(): string {
-  const items = foreignKinds.map(({ group, version, kind }) => {
+  const items = foreignKinds.map(({ group, version, kind, spec }) => {
     const singular = kind.toLowerCase()
-    const schema = { openAPIV3Schema: { type: 'object', 'x-kubernetes-preserve-unknown-fields': true } }
+    const schema = { openAPIV3Schema: object({ spec }, ['spec']) }
     return {
       apiVersion: 'apiextensions.k8s.io/v1',
       kind: 'CustomResourceDefinition',

@@ -182,6 +182,6 @@ describeWithPart('kube-apiserver', 'taproot init-secrets', () => {
       args: [...args.slice(0, -1), '{"namespace":"x","labels":{},"secrets":[{"kind":"coffee","name":"a"}]}'],
       cwd: await freshDirectory(),
     })
-    expect(wrong).toMatchObject({ code: 1, stderr: expect.stringContaining('--wanted/secrets/0') })
+    expect(wrong).toMatchObject({ code: 2, stderr: expect.stringContaining('--wanted/secrets/0') })
   })
 })

@@ -16,7 +16,8 @@ const subject = 'system:serviceaccount:platform:taproot-admin'
 
 /** Runs a script of `helm test` as its pod does; resolves with what it printed and its code. */
 async function runScript(name: string, env: Readonly<Record<string, string>>): Promise<{ output: string; code: number }> {
-  const script = await readFile(join(chartDirectory, 'files', 'tests', `${name}.mjs`), 'utf8')
+  const parts = ['client', name].map((part) => readFile(join(chartDirectory, 'files', 'tests', `${part}.mjs`), 'utf8'))
+  const script = (await Promise.all(parts)).join('\n')
   const child = spawn(process.execPath, ['--input-type=module', '--eval', script], { env, stdio: ['ignore', 'pipe', 'pipe'] })
   let output = ''
   for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk) => (output += String(chunk)))
@@ -66,7 +67,12 @@ describeWithPart('kube-apiserver', 'the service account of the release is an ope
       await startApi(home)
       const tokenFile = join(directory, 'test-token')
       await writeFile(tokenFile, await tokenOf('taproot-admin', baseUrl))
-      const tested = await runScript('api', { API: `http://127.0.0.1:${home.apiPort}`, BASE_URL: baseUrl, TOKEN_FILE: tokenFile })
+      const tested = await runScript('api', {
+        SERVICE: `http://127.0.0.1:${home.apiPort}`,
+        HOST: new URL(baseUrl).hostname,
+        BASE_URL: baseUrl,
+        TOKEN_FILE: tokenFile,
+      })
       expect(tested, tested.output).toMatchObject({ code: 0, output: expect.not.stringContaining('FAIL') })
 
       for (const token of [await tokenOf('other', baseUrl), await tokenOf('taproot-admin', 'https://elsewhere.example.com')]) {
@@ -77,9 +83,13 @@ describeWithPart('kube-apiserver', 'the service account of the release is an ope
       const registry = startProcess({ args: ['registry'], env: registryHome.env, cwd: registryHome.cwd })
       await registry.until(() => isReady(registryHome.opsPort))
       const port = registryHome.env['TAPROOT_REGISTRY_PORT']
-      const host = await runScript('registry', { REGISTRY: `http://127.0.0.1:${port}`, REALM: 'http://registry.example/token' })
+      const host = await runScript('registry', { SERVICE: `http://127.0.0.1:${port}`, HOST: 'registry.example', REALM: 'http://registry.example/token' })
       expect(host, host.output).toMatchObject({ code: 0 })
-      const failed = await runScript('registry', { REGISTRY: `http://127.0.0.1:${port}`, REALM: 'https://elsewhere.example.com/token' })
+      const failed = await runScript('registry', {
+        SERVICE: `http://127.0.0.1:${port}`,
+        HOST: 'registry.example',
+        REALM: 'https://elsewhere.example.com/token',
+      })
       expect(failed.code).toBe(1)
     } finally {
       await upstream.stop()

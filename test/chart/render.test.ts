@@ -114,9 +114,11 @@ describeWithPart('helm', 'the chart', () => {
     }
   })
 
-  test('alerts are about metrics that there are', { timeout: patience }, async () => {
+  test('alerts are about metrics that there are, and docs/operations.md says what to do about each', { timeout: patience }, async () => {
     const rules = one(await render({ monitoring: { prometheusRule: { enabled: true } } }), 'PrometheusRule', 'taproot')['spec'].groups[0].rules
     const page = readFileSync(resolve(chartDirectory, '../../docs/operations.md'), 'utf8')
+    const described = [...page.matchAll(/^\| `(Taproot\w+)` +\| \S.* \| \S.* \|$/gm)].map((match) => match[1])
+    expect(described).toEqual(rules.map(({ alert }: { readonly alert: string }) => alert))
     for (const { alert, expr } of rules) {
       expect(expr, alert).toContain('{job="taproot-metrics", namespace="platform"')
       for (const [metric] of expr.matchAll(/taproot_[a-z_]+/g)) expect(page).toContain(`\`${metric}\``)

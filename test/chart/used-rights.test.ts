@@ -1,12 +1,14 @@
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { recordKinds } from '../../src/kube/world.ts'
 import { startKube, type Kube } from '../parts/kube.ts'
 import { describeWithPart } from '../parts/require-part.ts'
 import { makeApiHomes, startApi, type ApiHome } from '../process/api-home.ts'
 import { isReady, startProcess } from '../process/taproot-process.ts'
+import { auditLogOf, resourceOf, type AuditLog, type Audited } from './audit-log.ts'
 import { controllerRights, type ControllerRight } from './controller-rights.ts'
 import { render } from './helm.ts'
 
@@ -14,30 +16,10 @@ const patience = 300_000
 const issuer = 'https://kubernetes.default.svc.cluster.local'
 const samples = resolve(import.meta.dirname, '../../deploy/samples')
 const controllerUser = 'system:serviceaccount:platform:taproot-controller'
-/** What the API server notes: each call of the controller, and nobody else's. */
-const auditPolicy = {
-  apiVersion: 'audit.k8s.io/v1',
-  kind: 'Policy',
-  omitStages: ['RequestReceived'],
-  rules: [{ level: 'Metadata', users: [controllerUser] }, { level: 'None' }],
-}
-
-interface Audited {
-  readonly verb: string
-  readonly responseStatus: { readonly code: number }
-  readonly objectRef?: {
-    readonly apiGroup?: string
-    readonly resource: string
-    readonly subresource?: string
-    readonly namespace?: string
-    readonly name?: string
-  }
-}
-
 /** True where a call needed this right. */
-function uses(right: ControllerRight, verb: string, { verb: used, objectRef: ref }: Audited): boolean {
-  if (ref === undefined || used !== verb || (ref.apiGroup ?? '') !== right.group) return false
-  if ([ref.resource, ref.subresource].filter((part) => part !== undefined).join('/') !== right.resource) return false
+function uses(right: ControllerRight, verb: string, call: Audited): boolean {
+  const { verb: used, objectRef: ref } = call
+  if (ref === undefined || used !== verb || (ref.apiGroup ?? '') !== right.group || resourceOf(call) !== right.resource) return false
   if (right.where !== 'cluster' && ref.namespace !== 'platform') return false
   return right.names === undefined || right.names.includes(ref.name ?? '')
 }
@@ -45,14 +27,15 @@ function uses(right: ControllerRight, verb: string, { verb: used, objectRef: ref
 describeWithPart('kube-apiserver', "the controller's rights", () => {
   let kube: Kube
   let directory: string
+  let audit: AuditLog
   let home: ApiHome
   let baseUrl: string
+  let controllerOpsPort: number
 
   beforeAll(async () => {
     directory = await mkdtemp(join(tmpdir(), 'taproot-rights-'))
-    await writeFile(join(directory, 'audit-policy.json'), JSON.stringify(auditPolicy))
-    const flags = [`--audit-policy-file=${join(directory, 'audit-policy.json')}`, `--audit-log-path=${join(directory, 'audit.log')}`]
-    kube = await startKube({ serviceAccountIssuer: issuer, flags })
+    audit = await auditLogOf(controllerUser, directory)
+    kube = await startKube({ serviceAccountIssuer: issuer, flags: audit.flags })
     await kube.kubectl(['create', 'namespace', 'platform'])
     const kinds = ['CustomResourceDefinition', 'ServiceAccount', 'ClusterRole', 'ClusterRoleBinding', 'Role', 'RoleBinding']
     const items = (await render()).filter(({ kind }) => kinds.includes(kind))
@@ -97,6 +80,7 @@ describeWithPart('kube-apiserver', "the controller's rights", () => {
     await startApi(first)
     const controller = startProcess({ args: ['controller'], env: second.env, cwd: second.cwd })
     await controller.until(() => isReady(second.opsPort))
+    controllerOpsPort = second.opsPort
   }
 
   async function call(method: string, path: string, body?: object): Promise<Record<string, unknown>> {
@@ -112,17 +96,39 @@ describeWithPart('kube-apiserver', "the controller's rights", () => {
     return found.split('\n').filter((name) => name !== '')
   }
 
-  async function audited(): Promise<readonly Audited[]> {
-    const lines = (await readFile(join(directory, 'audit.log'), 'utf8')).split('\n').slice(0, -1)
-    return lines.map((line) => JSON.parse(line) as Audited) // a cast of what the API server writes
-  }
-
   async function until(condition: () => Promise<boolean>, what: string): Promise<void> {
     const deadline = performance.now() + 60_000
     while (!(await condition())) {
       if (performance.now() > deadline) throw new Error(`waited too long: ${what}`)
       await delay(100)
     }
+  }
+
+  /** What the controller's metrics say once one object of each kind is as it should be. */
+  async function expectMetrics(): Promise<void> {
+    const text = await fetch(`http://127.0.0.1:${controllerOpsPort}/metrics`).then((response) => response.text())
+    const kindsOf = (metric: RegExp): readonly string[] => [...text.matchAll(metric)].map(([, kind = '']) => kind).sort()
+    expect(text).toMatch(/^taproot_kube_leader 1$/m)
+    expect(text).toMatch(/^taproot_kube_abandoned_records 0$/m)
+    expect(text).toMatch(/^taproot_kube_informer_watching\{type="platformgroups"\} 1$/m)
+    const all = [...recordKinds].sort()
+    expect(kindsOf(/^taproot_kube_reconciled_total\{kind="(\w+)",reason="InSync"\} [1-9]\d*$/gm)).toEqual(all)
+    expect(kindsOf(/^taproot_kube_records_written_total\{kind="(\w+)"\} [1-9]\d*$/gm)).toEqual(all)
+    expect(kindsOf(/^taproot_kube_reconcile_duration_seconds_count\{queue="(objects|mirrors)"\} [1-9]\d*$/gm)).toEqual(['mirrors', 'objects'])
+  }
+
+  /** A PlatformIdentity lets the tokens of its service account's pods into the API, where they are meant for it and nowhere else (docs/kubernetes.md). */
+  async function expectSignIn(): Promise<void> {
+    const uidOf = (object: string): Promise<string> => kube.kubectl(['-n', 'acme', 'get', object, '-o', 'jsonpath={.status.uid}'])
+    const [group, identity] = [await uidOf('platformgroup/web'), await uidOf('platformidentity/deployer')]
+    const answer = async (audience: string): Promise<Response> => {
+      const token = (await kube.kubectl(['-n', 'acme', 'create', 'token', 'deployer', '--audience', audience])).trim()
+      return fetch(`http://127.0.0.1:${home.apiPort}/iam/v2/groups/${group}`, { headers: { authorization: `Bearer ${token}`, 'taproot-identity': identity } })
+    }
+    const welcome = await answer(baseUrl)
+    expect(welcome.status).toBe(200)
+    expect(await welcome.json()).toMatchObject({ uid: group, name: 'web' })
+    expect((await answer('https://elsewhere.example')).status).toBe(403)
   }
 
   test('are enough for all that it does, and none is left over', { timeout: patience }, async () => {
@@ -132,17 +138,19 @@ describeWithPart('kube-apiserver', "the controller's rights", () => {
     await until(async () => (await mirrors()).length >= 2, 'mirrors of a group and its binding')
     for (const mirror of await mirrors()) await kube.kubectl(['-n', 'platform', 'annotate', mirror, 'taproot.dev/uid-'])
     const updated = async (): Promise<number> =>
-      new Set((await audited()).filter(({ verb }) => verb === 'update').map(({ objectRef }) => objectRef?.resource)).size
+      new Set((await audit.read()).filter(({ verb }) => verb === 'update').map(({ objectRef }) => objectRef?.resource)).size
     await until(async () => (await updated()) >= 3, 'mirrors are mended')
     await call('DELETE', `/iam/v2/groups/${String(uid)}`)
     await until(async () => (await mirrors()).length === 0, 'mirrors go')
     // Up: one object of each kind, and away with them.
     for (const sample of ['grant.yaml', 'organisation.yaml']) await kube.kubectl(['apply', '-f', join(samples, sample)])
     await kube.kubectl(['-n', 'acme', 'wait', '--for=condition=Ready', 'platform', '--all', '--timeout=60s'])
+    await expectMetrics()
+    await expectSignIn()
     // Bindings first: with their identity their records would go before them.
     for (const kind of ['platformrolebindings', 'platform']) await kube.kubectl(['-n', 'acme', 'delete', kind, '--all', '--timeout=60s'])
 
-    const calls = await audited()
+    const calls = await audit.read()
     expect(calls.filter(({ responseStatus }) => responseStatus.code === 403 || responseStatus.code === 401)).toEqual([])
     const rights = controllerRights.filter(({ pullSecrets, seldom }) => pullSecrets !== true && seldom !== true)
     const unused = rights.flatMap((right) =>

@@ -1,4 +1,4 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -9,9 +9,11 @@ import { cranePod, craneSecret, layerContent } from './harness/crane-pod.ts'
 import { startIngressProxy } from './harness/ingress.ts'
 import { ask, startLoad, type Answer, type Ask } from './harness/load.ts'
 import { orReport } from './harness/or-report.ts'
+import { shell } from './harness/shell.ts'
 import { awaitRelease, importImages, podsOf, putRelease, release, taprootImages, valuesToTry, type Values } from './harness/release.ts'
 
-const samples = join(import.meta.dirname, '..', '..', 'deploy', 'samples')
+const root = join(import.meta.dirname, '..', '..')
+const samples = join(root, 'deploy', 'samples')
 const registryHost = 'taproot-registry.taproot.svc.cluster.local'
 const image = `${registryHost}/acme/web/shop:1`
 /** Once it has hosts of its own. */
@@ -173,6 +175,55 @@ describeWithCluster('a release in a cluster', () => {
     await cluster.kubectl(['--namespace', 'acme', 'patch', 'platformgroup', 'web', '--type=merge', '--patch', '{"spec":{"description":"Another"}}'])
     await allReady()
     expect(await record(ask(api(`/iam/v2/groups/${web}`)))).toMatchObject({ uid: web, description: 'Another' })
+  })
+
+  test('is put back from a backup of its etcd, and its objects after that, by the commands of docs/recovery.md', async () => {
+    const home = await mkdtemp(join(tmpdir(), 'taproot-recovery-test-'))
+    try {
+      const snapshot = join(home, 'taproot.db')
+      await shell(cluster, `deploy/recovery/backup-etcd.sh ${release} ${release} ${snapshot}`)
+      const late = {
+        apiVersion: 'taproot.dev/v1alpha1',
+        kind: 'PlatformGroup',
+        metadata: { name: 'late', namespace: 'acme' },
+        spec: { parentRef: { name: 'web' } },
+      }
+      await cluster.kubectl(['apply', '--filename', '-'], JSON.stringify(late))
+      await allReady()
+      const [web, lost] = [await uidOf('platformgroup/web'), await uidOf('platformgroup/late')]
+      await cluster.kubectl(['--namespace', 'acme', 'patch', 'platformgroup', 'web', '--type=merge', '--patch', '{"spec":{"description":"Later"}}'])
+      await allReady()
+
+      await orReport(cluster, () => shell(cluster, `deploy/recovery/restore-etcd.sh ${release} ${release} ${snapshot}`))
+      await ready()
+      await orReport(cluster, () =>
+        cluster.kubectl(['--namespace', 'acme', 'wait', 'platformgroup/late', '--for=jsonpath={.status.conditions[0].reason}=ExternalLost', '--timeout=60s']),
+      )
+      expect(await ask(api(`/iam/v2/groups/${lost}`))).toMatchObject({ status: 404 })
+      const page = await readFile(join(root, 'docs', 'recovery.md'), 'utf8')
+      const [, anew = ''] = /```sh\n(kubectl get platform -A[^`]+)```/.exec(page) ?? []
+      expect(await shell(cluster, anew)).toMatch(/platformgroup\S* annotated/)
+      await allReady()
+      expect(await uidOf('platformgroup/late')).not.toBe(lost)
+      expect(await record(ask(api(`/iam/v2/groups/${web}`)))).toMatchObject({ uid: web, description: 'Later' })
+    } finally {
+      await rm(home, { recursive: true })
+    }
+  })
+
+  test('gets another encryption key by the commands of docs/recovery.md', async () => {
+    const home = await mkdtemp(join(tmpdir(), 'taproot-key-test-'))
+    try {
+      const page = await readFile(join(root, 'docs', 'recovery.md'), 'utf8')
+      const [, keep = ''] = /```sh\n(kubectl -n taproot get secret taproot-encryption [^\n]+)\n/.exec(page) ?? []
+      const [, replace = ''] = /```sh\n(openssl rand [^`]+)```/.exec(page) ?? []
+      const commands = `cd ${home}\n${keep}\n${replace.replace('charts/taproot', join(root, 'charts', 'taproot'))}`
+      expect(await orReport(cluster, () => shell(cluster, commands))).toMatch(/added: 2 keys[^]*retired: 1 key /)
+      await ready()
+      expect(await record(ask(api(`/iam/v2/groups/${at.group}`)))).toMatchObject({ uid: at.group })
+    } finally {
+      await rm(home, { recursive: true })
+    }
   })
 
   test('is reached through its Ingresses, by hosts that are not of the cluster', async () => {

@@ -35,7 +35,10 @@ const kubernetes = section('The cluster, as Taproot knows it.', {
     namespace: text("Where they are; the release's namespace if empty. It must be there.", '', name),
     rootGroups: list('Root groups, by uid or name, that are mirrored; all if empty.', { type: 'string', minLength: 1 }),
     limit: count('Objects at most.', 10_000, { minimum: 1 }),
-    policy: flag('Whether a ValidatingAdmissionPolicy keeps everybody but the controller from changing them.', true),
+    policy: flag(
+      'Whether a ValidatingAdmissionPolicy keeps everybody but the controller from changing them. Without it whoever may write objects can change mirrors, take their label off, or put it on objects of their own.',
+      true,
+    ),
   }),
   pullSecrets: section('Pull secrets for service accounts that ask for them by annotation.', {
     enabled: flag('Whether the controller keeps any. It needs to write Secrets in all namespaces for that.', false),

@@ -75,7 +75,7 @@ export function doors(ports) {
       annotations: texts('Annotations.'),
     }),
     tls: section('TLS in the pods themselves. What stands before them ends TLS if this is empty.', {
-      existingSecret: text('Secret with `tls.crt` and `tls.key`.'),
+      existingSecret: text('Secret with `tls.crt` and `tls.key`; where no public authority signed, also `ca.crt`, for `helm test`.'),
     }),
     ...routes,
   }

@@ -1,9 +1,9 @@
-import { spawn } from 'node:child_process'
+import { spawn, type SpawnOptions } from 'node:child_process'
 import { once } from 'node:events'
 
 /** Runs a program to its end and returns what it printed; throws with what it complained about where it fails. */
-export async function run(program: string, args: readonly string[]): Promise<string> {
-  const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'] })
+export async function run(program: string, args: readonly string[], options: Pick<SpawnOptions, 'cwd' | 'env'> = {}): Promise<string> {
+  const child = spawn(program, args, { ...options, stdio: ['ignore', 'pipe', 'pipe'] })
   let [stdout, stderr] = ['', '']
   child.stdout.on('data', (chunk) => (stdout += String(chunk)))
   child.stderr.on('data', (chunk) => (stderr += String(chunk)))

@@ -20,7 +20,8 @@ export const taprootImages = ['taproot.test/taproot', 'taproot.test/next'] as co
 export async function importImages(cluster: Cluster): Promise<string> {
   const { archive, tag } = await buildTaprootImage()
   for (const repository of taprootImages) await cluster.importImage(archive, repository)
-  for (const name of ['etcd', 'registry', 'crane'] as const) await cluster.importPrograms({ name: `taproot.test/${name}:1`, programs: [requirePart(name)] })
+  for (const name of ['registry', 'crane'] as const) await cluster.importPrograms({ name: `taproot.test/${name}:1`, programs: [requirePart(name)] })
+  await cluster.importPrograms({ name: 'taproot.test/etcd:1', programs: [requirePart('etcd'), requirePart('etcdutl')] })
   return tag
 }
 

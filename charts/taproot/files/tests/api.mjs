@@ -1,14 +1,7 @@
 // The API answers under its name, and takes the token of the release's operator.
-import { readFileSync } from 'node:fs'
+const { BASE_URL, TOKEN_FILE } = process.env
 
-const { API, BASE_URL, TOKEN_FILE } = process.env
-const call = (path, init) => fetch(API + path, { ...init, signal: AbortSignal.timeout(20_000) })
-const check = (what, isTrue, found) => {
-  console.log(`${isTrue ? 'ok  ' : 'FAIL'} ${what}${isTrue ? '' : `: ${found}`}`)
-  if (!isTrue) process.exitCode = 1
-}
-
-const discovery = await (await call('/.well-known/openid-configuration')).json()
+const discovery = JSON.parse((await call('/.well-known/openid-configuration')).text)
 check(`its issuer is ${BASE_URL}`, discovery.issuer === BASE_URL, discovery.issuer)
 
 const anonymous = await call('/iam/v2/groups')
@@ -17,10 +10,9 @@ check('without a token it refuses', anonymous.status === 401, anonymous.status)
 const token = readFileSync(TOKEN_FILE, 'utf8').trim()
 const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' }
 const groups = await call('/iam/v2/groups?page_size=1', { headers })
-check("with the operator's token it lists groups", groups.status === 200, await groups.text())
+check("with the operator's token it lists groups", groups.status === 200, groups.text)
 
 const body = JSON.stringify({ name: 'helm-test', description: 'never made' })
 const dryRun = await call('/iam/v2/groups?validateOnly=true', { method: 'POST', headers, body })
-const answer = await dryRun.text()
 // A group of that name would be no fault of the installation.
-check('it would make a root group', dryRun.status === 200 || dryRun.status === 409, answer)
+check('it would make a root group', dryRun.status === 200 || dryRun.status === 409, dryRun.text)
