@@ -1,6 +1,8 @@
 import { existsSync, readFileSync, readdirSync } from 'node:fs'
 import { dirname, join, normalize } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { parse } from 'yaml'
+import packageJson from '../../package.json' with { type: 'json' }
 
 const root = join(import.meta.dirname, '..', '..')
 const read = (path: string): string => readFileSync(join(root, path), 'utf8')
@@ -34,6 +36,17 @@ describe('the pages', () => {
     expect(pages.filter((path) => path.startsWith('docs') && path !== join('docs', 'README.md') && !indexed.includes(path))).toEqual([])
   })
 
+  it('README.md builds and pushes the image that the chart pulls then', () => {
+    const { appVersion } = parse(read('charts/taproot/Chart.yaml')) as { readonly appVersion: string }
+    const [repository = ''] = namesIn('README.md', /^\$ helm install .*--set image\.repository=(\S+)/gm)
+    expect(repository).not.toBe('')
+    expect(namesIn('README.md', /\b(buildah (?:build -t|push) \S+)/g)).toEqual([
+      `buildah build -t ${repository}:${appVersion}`,
+      `buildah push ${repository}:${appVersion}`,
+    ])
+    expect(appVersion).toBe(packageJson.version)
+  })
+
   it('operations.md lists every metric of our own', () => {
     const metrics = ['src/api/metrics.ts', 'src/cmd/server.ts'].flatMap((path) => namesIn(path, /name: '(taproot_[a-z_]+)'/g))
     expect(metrics.length).toBeGreaterThan(5)
@@ -41,7 +54,7 @@ describe('the pages', () => {
   })
 
   it('operations.md lists every field of an audit line', () => {
-    const fields = namesIn('src/api/audit.ts', /^ {4}([a-zA-Z]+):/gm).filter((name) => name !== 'audit')
+    const fields = namesIn('src/core/audit-line.ts', /^ {2}readonly ([a-zA-Z]+)\??:/gm)
     expect(fields.length).toBeGreaterThan(10)
     expect(fields.filter((name) => !read('docs/operations.md').includes(`\`${name}\``))).toEqual([])
   })

@@ -11,22 +11,44 @@ export interface Step {
 
 const fence = /^```([^\n]*)\n([\s\S]*?)^```$/gm
 
-/** The shell blocks of the section under `## <heading>`, in order. Throws where there is none. */
-export function readmeSteps(page: string, heading: string): Step[] {
+interface Block {
+  readonly info: string
+  readonly text: string
+  /** Where it is in the page. */
+  readonly from: number
+  readonly to: number
+}
+
+function blocksOf(page: string, heading: string): Block[] {
   const start = page.indexOf(`\n## ${heading}\n`)
   if (start < 0) throw new Error(`no section ${heading}`)
   const end = page.indexOf('\n## ', start + 1)
   const section = page.slice(start, end < 0 ? undefined : end)
-  const blocks = [...section.matchAll(fence)].map((match) => ({
+  return [...section.matchAll(fence)].map((match) => ({
     info: match[1] ?? '',
     text: match[2] ?? '',
-    from: match.index,
-    to: match.index + match[0].length,
+    from: start + match.index,
+    to: start + match.index + match[0].length,
   }))
+}
+
+function isCommand({ info }: Block): boolean {
+  return /^sh\b/.test(info)
+}
+
+/** The headings of the sections that have a shell block, in order. */
+export function headingsWithCommands(page: string): string[] {
+  const headings = [...page.matchAll(/^## (.+)$/gm)].map(([, heading = '']) => heading)
+  return headings.filter((heading) => blocksOf(page, heading).some(isCommand))
+}
+
+/** The shell blocks of the section under `## <heading>`, in order. Throws where there is none. */
+export function readmeSteps(page: string, heading: string): Step[] {
+  const blocks = blocksOf(page, heading)
   const steps = blocks.flatMap((block, at): Step[] => {
-    if (!/^sh\b/.test(block.info)) return []
+    if (!isCommand(block)) return []
     const next = blocks[at + 1]
-    const followed = next !== undefined && /^(?:json|text)$/.test(next.info) && section.slice(block.to, next.from).trim() === ''
+    const followed = next !== undefined && /^(?:json|text)$/.test(next.info) && page.slice(block.to, next.from).trim() === ''
     const title = block.text.trim().split('\n')[0] ?? ''
     return [{ title: title.slice(0, 80), script: block.text, keepsRunning: block.info.includes('(keeps running)'), shown: followed ? next.text : undefined }]
   })

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { describeWithPart } from '../parts/require-part.ts'
-import { readmeSteps, type Step } from './readme-steps.ts'
+import { headingsWithCommands, readmeSteps, type Step } from './readme-steps.ts'
 import { missingLines, outputDifferences } from './shown-output.ts'
 import { openTerminal, type Terminal } from './terminal.ts'
 
@@ -15,10 +15,11 @@ const options = skipped ? { meta: { missingPart: `not installed: ${missing.join(
 
 /** The title of a page's tests. */
 const title = missing.length === 0 ? 'the commands of $page, as printed' : `the commands of $page (missing: ${missing.join(', ')})`
-/** The sections whose commands are run as they are printed, in this order. */
+/** The sections whose commands are run as they are printed, in this order; all that have commands, in the order of the page. */
 const pages = [
   { page: 'README.md', headings: ['Ten minutes with curl', 'Push an image', 'Run on etcd'] },
   { page: 'docs/cli.md', headings: ['Try it'] },
+  { page: 'docs/iam.md', headings: 'all' },
 ] as const
 
 function describeWithParts([name, ...others]: readonly Parameters<typeof describeWithPart>[0][], title: string, body: () => void): void {
@@ -48,7 +49,7 @@ describeWithParts(['etcd', 'grpcurl', 'crane'], 'the pages', () => {
       expect(outputDifferences(terminal.asShown(shown ?? ''), stdout)).toEqual([])
     }
 
-    for (const heading of headings) {
+    for (const heading of headings === 'all' ? headingsWithCommands(text) : headings) {
       describeForReaders(heading, options, () => {
         readmeSteps(text, heading).forEach((step, at) => {
           it(`${at + 1}: ${step.title}`, { timeout: 90_000 }, async ({ skip }) => {
