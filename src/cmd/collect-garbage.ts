@@ -1,4 +1,5 @@
 import { existsSync } from 'node:fs'
+import { createSafeFetch } from '../authn/safe-fetch.ts'
 import { Collector, isEmbedded, type Collected } from '../registry/collect/collector.ts'
 import type { Config } from './config/config.ts'
 import { loadConfig } from './config/load-config.ts'
@@ -45,15 +46,17 @@ export async function collectGarbage(options: CollectGarbageOptions): Promise<vo
   const store = await openStore(config, log, signal)
   const replica = createReplica(store, log)
   const upstream = await openUpstream(config, { clock: systemClock, random: systemRandom, log })
+  const fetch = createSafeFetch()
   try {
     if (upstream === undefined) throw new Error('no upstream is configured (registry.upstream): there is nothing to collect')
-    const { services } = await startEngine({ config, store, replica, upstream, log, clock: systemClock, random: systemRandom }, signal)
+    const { services } = await startEngine({ config, store, replica, upstream, fetch, log, clock: systemClock, random: systemRandom }, signal)
     const dryRun = options.dryRun === true
     const collector = new Collector(services, upstream, { graceMs: (options.graceHours ?? config.registry.collect.graceHours) * 3_600_000, dryRun })
     const collected = await collector.collect(signal)
     const orphans = isEmbedded(upstream) ? await collector.collectOrphans(upstream, signal) : undefined
     process.stdout.write(words(collected, orphans, dryRun))
   } finally {
+    await fetch.close()
     await upstream?.close()
     await replica.close()
     await store.close()

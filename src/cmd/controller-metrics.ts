@@ -18,6 +18,7 @@ export function createControllerMetrics(registry: Registry): ControllerObserver 
   const written = new Counter({ name: 'taproot_kube_records_written_total', help: 'Records written for objects', labelNames: ['kind'], registers })
   const dropped = new Counter({ name: 'taproot_kube_events_dropped_total', help: 'Kubernetes Events that were not written', registers })
   const unmirrored = new Gauge({ name: 'taproot_kube_unmirrored_records', help: 'Records that have no mirror for want of room', registers })
+  const abandoned = new Gauge({ name: 'taproot_kube_abandoned_records', help: 'Records whose object is not there', registers })
   const informers = new Gauge({
     name: 'taproot_kube_informer_watching',
     help: '1 while the cache of a type follows the API server',
@@ -27,6 +28,7 @@ export function createControllerMetrics(registry: Registry): ControllerObserver 
   const queue = queueMetrics(registry)
   return {
     leading: (leads) => leader.set(leads ? 1 : 0),
+    abandoned: (count) => abandoned.set(count),
     reconciled(kind, applied) {
       reconciled.inc({ kind, reason: applied.verdict?.reason ?? 'released' })
       if (applied.written) written.inc({ kind })

@@ -9,23 +9,23 @@ import { randomHex, type Clock } from '../core/runtime.ts'
 import { roleCapabilities } from '../gen/roles.ts'
 import { createKubeClient, type KubeClient } from '../kube/client/kube-client.ts'
 import type { KubeEndpoint } from '../kube/client/kube-endpoint.ts'
-import { startController } from '../kube/controller.ts'
+import { startController, type ControllerOptions } from '../kube/controller.ts'
 import { KubeError } from '../kube/port/kube-api.ts'
 import { objectTypes } from '../kube/port/object-types.ts'
+import { accountDirectory } from './cluster-endpoint.ts'
 import { createControllerMetrics } from './controller-metrics.ts'
 import type { Config } from './config/config.ts'
 import type { Engine } from './engine.ts'
 import { systemRandom } from './runtime.ts'
-import { SettingError, withSetting } from './setting-error.ts'
+import { withSetting } from './setting-error.ts'
 
-/** Where Kubernetes puts a pod's credentials. */
-const accountDirectory = '/var/run/secrets/kubernetes.io/serviceaccount'
 /** How long the start waits before it asks an API server again that did not answer, in milliseconds. */
 const retryMs = 1_000
 
 /** What the role is made of. */
 export interface ControllerRoleOptions {
   readonly config: Config
+  readonly endpoint: KubeEndpoint
   readonly engine: Engine
   readonly tokens: PlatformTokens
   readonly registry: Registry
@@ -40,13 +40,6 @@ export interface ControllerRole {
   synced(signal: AbortSignal): Promise<void>
   /** Resolves when its work has ended, after the signal that it was started with. */
   readonly ended: Promise<void>
-}
-
-function endpointOf({ kubernetes }: Config): KubeEndpoint {
-  if (kubernetes.kubeconfig !== undefined) return { from: 'kubeconfig', file: kubernetes.kubeconfig }
-  const { KUBERNETES_SERVICE_HOST: host, KUBERNETES_SERVICE_PORT: port } = process.env
-  if (host === undefined || port === undefined) throw new SettingError('kubernetes.kubeconfig', '', new Error('this is no pod: say where the API server is'))
-  return { from: 'service-account', host, port, directory: accountDirectory }
 }
 
 /** The pod's own namespace; `default` where this is no pod. */
@@ -74,8 +67,8 @@ async function clusterId({ config, log }: ControllerRoleOptions, api: KubeClient
 /** All that a pull secret is good for, whatever else its identity may do. */
 const pullCapabilities = setOf(roleCapabilities['registry.pull'] ?? [])
 
-/** Signs registry tokens for identities that service accounts stand for. */
-function pullTokens({ config, tokens }: ControllerRoleOptions): NonNullable<Parameters<typeof startController>[0]['pullSecrets']> {
+/** Signs registry tokens, good for pulls alone, for identities that service accounts stand for. */
+export function pullTokens({ config, tokens }: Pick<ControllerRoleOptions, 'config' | 'tokens'>): NonNullable<ControllerOptions['pullSecrets']> {
   const registryHost = config.registry.host
   return {
     registryHost,
@@ -89,11 +82,10 @@ function pullTokens({ config, tokens }: ControllerRoleOptions): NonNullable<Para
   }
 }
 
-/** Starts the controller, which works until `signal` aborts. Rejects with SettingError where the API server is not said, or the signal's reason. */
+/** Starts the controller, which works until `signal` aborts. Rejects with SettingError where the kubeconfig is none, or the signal's reason. */
 export async function startControllerRole(options: ControllerRoleOptions, signal: AbortSignal): Promise<ControllerRole> {
-  const { config, engine, registry, log, clock } = options
+  const { config, endpoint, engine, registry, log, clock } = options
   const { kubernetes } = config
-  const endpoint = endpointOf(config)
   const userAgent = 'taproot-controller'
   const client = (): KubeClient =>
     withSetting('kubernetes.kubeconfig', kubernetes.kubeconfig ?? accountDirectory, () => createKubeClient({ endpoint, userAgent, random: systemRandom }))

@@ -1,6 +1,9 @@
 import { setTimeout as delay } from 'node:timers/promises'
+import { createAccountChecks } from '../authn/account-checks.ts'
 import { createPageKeys } from '../authn/page-keys.ts'
+import { createPkceLook } from '../authn/pkce-look.ts'
 import type { RotatingKeys } from '../authn/rotating-keys.ts'
+import type { SafeFetch } from '../authn/safe-fetch.ts'
 import { createKeyring, type Keyring } from '../authn/sealing.ts'
 import { createSigningKeys, type SigningKeys } from '../authn/signing-keys.ts'
 import { GrantsIndex } from '../authz/grants-index.ts'
@@ -11,7 +14,7 @@ import { Collector } from '../registry/collect/collector.ts'
 import { createRegistryKeys, type RegistryKeys } from '../registry/token/registry-keys.ts'
 import type { Upstream } from '../registry/upstream/upstream.ts'
 import { builtInRoleRows } from '../resources/iam/roles.ts'
-import { kinds } from '../resources/kinds.ts'
+import { storedKinds } from '../resources/kinds.ts'
 import type { Services } from '../resources/services.ts'
 import { StoreSweeper } from '../resources/sweeper.ts'
 import type { HistoryRetention } from '../resources/trim/tag-history.ts'
@@ -19,7 +22,7 @@ import { Replica } from '../snapshot/replica.ts'
 import { StoreError, type Store } from '../store/store.ts'
 import type { Config } from './config/config.ts'
 import { contentSource } from './content-source.ts'
-import { readEncryptionKey } from './encryption-key.ts'
+import { readEncryptionKey } from './read-encryption-key.ts'
 import { assertStoreFormat } from './store-format.ts'
 
 const hourMs = 3_600_000
@@ -49,6 +52,8 @@ export interface EngineOptions {
   readonly upstream: Upstream | undefined
   /** False where absent. */
   readonly servesRegistry?: boolean
+  /** For what tenants name, and for providers of accounts. */
+  readonly fetch: SafeFetch
   readonly log: Log
   readonly clock: Clock
   readonly random: Random
@@ -56,7 +61,7 @@ export interface EngineOptions {
 
 /** The replica over a store, not started yet. */
 export function createReplica(store: Store, log: Log): Replica {
-  return new Replica({ store, kinds: [...kinds.values()].map((kind) => kind.index), builtIns: builtInRoleRows, log })
+  return new Replica({ store, kinds: [...storedKinds.values()].map((kind) => kind.index), builtIns: builtInRoleRows, log })
 }
 
 /** How long a start waits before it asks a store again that did not answer, in milliseconds. */
@@ -77,7 +82,7 @@ async function untilAvailable<T>(step: () => Promise<T>, log: Log, signal: Abort
 
 /** Loads the store into memory and opens its keys. Rejects with StoreError, SealingError, or the signal's reason. */
 export async function startEngine(options: EngineOptions, signal: AbortSignal): Promise<Engine> {
-  const { config, store, replica, upstream, log, clock, random } = options
+  const { config, store, replica, upstream, fetch, log, clock, random } = options
   const keyEncryptionKey = await readEncryptionKey(config, random)
   await replica.start(signal)
   const patiently = <T>(step: () => Promise<T>): Promise<T> => untilAvailable(step, log, signal)
@@ -92,21 +97,27 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
     store,
     replica,
     grants,
-    sweeper: new StoreSweeper({ store, replica, kinds, log }),
+    sweeper: new StoreSweeper({ store, replica, kinds: storedKinds, log }),
     clock,
     random,
     log,
     pageKeys: { current: () => pageKeys.current(), find: (id, callSignal) => pageKeys.lookup(id, callSignal) },
+    keyring,
+    deniesPkce: createPkceLook(fetch, config.issuers),
     settings: {
       selfServiceRootGroups: config.selfService.rootGroups,
       ownIssuer: config.baseUrl,
+      terms: new Set(config.terms.map(({ id }) => id)),
       trustedIssuers: new Set(config.issuers.map((row) => row.issuer)),
+      refresh: { idleMs: config.tokens.refresh.idleHours * hourMs, maxMs: config.tokens.refresh.maxHours * hourMs },
+      privateIssuers: new Set(config.issuers.filter((row) => row.allowPrivate === true).map((row) => row.issuer)),
       registry: {
         host: config.registry.host,
         publicOrganization: config.registry.publicOrganization,
         upstreamPrefixLength: config.registry.upstream?.prefix === undefined ? 0 : config.registry.upstream.prefix.length + 1,
       },
     },
+    accountChecks: createAccountChecks({ settings: config.accountChecks, issuer: config.baseUrl, keys: signingKeys, fetch, clock, random }),
     content: upstream === undefined ? undefined : contentSource(upstream),
   }
   const collector = upstream === undefined ? undefined : new Collector(services, upstream, { graceMs: config.registry.collect.graceHours * hourMs })

@@ -1,6 +1,6 @@
 import { Command } from 'commander'
-import { exitCodes } from './client/client-command.ts'
 import { clientCommands } from './client-program.ts'
+import { exitAfterParsing } from './exit-codes.ts'
 import { reportFault } from './report-fault.ts'
 import { version } from './version.ts'
 
@@ -11,7 +11,7 @@ export async function kubectlPlugin(argv: readonly string[]): Promise<void> {
   const command = new Command(program)
     .description('Groups of a Taproot, and what hangs in them.')
     .version(version(), '--version', 'print the version')
-    .exitOverride((error) => process.exit(error.exitCode === 0 ? 0 : exitCodes.usage))
+    .exitOverride(exitAfterParsing)
   for (const one of clientCommands(program)) command.addCommand(one)
   try {
     await command.parseAsync(argv)

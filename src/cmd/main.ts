@@ -1,12 +1,15 @@
 import { Command, Option } from 'commander'
 import { clientCommands } from './client-program.ts'
 import type { Role } from './config/config.ts'
+import { exitAfterParsing } from './exit-codes.ts'
+import { encryptionKeyCommand } from './encryption-key/command.ts'
 import { initSecretsCommand } from './init-secrets/command.ts'
 import { pullTokenCommand } from './pull-token/command.ts'
 import type { CollectGarbageOptions } from './collect-garbage.ts'
 import { parseHours } from './parse-hours.ts'
 import { printConfig } from './print-config.ts'
 import { reportFault } from './report-fault.ts'
+import { UsageError } from './usage-error.ts'
 import { version } from './version.ts'
 
 const configOption = (): Option => new Option('--config <file>', 'YAML file with settings; TAPROOT_* variables win over it')
@@ -19,16 +22,17 @@ docs/configuration.md lists all of them; "taproot config" prints what is in effe
 
 function collectClaim(text: string, claims: Record<string, string>): Record<string, string> {
   const at = text.indexOf('=')
-  if (at < 1) throw new Error(`--claim takes name=value, not "${text}"`)
+  if (at < 1) throw new UsageError(`--claim takes name=value, not "${text}"`)
   return { ...claims, [text.slice(0, at)]: text.slice(at + 1) }
 }
 
-/** The command `taproot`. Ends the process with 0, or with 1 after one line per fault on standard error; what asks an API has exit codes of its own (client-command.ts). Servers are loaded when one is started: a person at a terminal does not wait for them. */
+/** The command `taproot`. Ends the process with 0, or after one line per fault on standard error with a code of `exitCodes`. Servers are loaded when one is started: a person at a terminal does not wait for them. */
 export async function main(argv: readonly string[]): Promise<void> {
   const program = new Command('taproot')
     .description('A platform control plane for organisations that run container registries: groups, identities, roles and role bindings.')
     .version(version(), '--version', 'print the version')
     .addHelpText('after', after)
+    .exitOverride(exitAfterParsing)
   program
     .command('dev')
     .description('run everything in one process on the embedded store, with a development token issuer and a demo group')
@@ -59,9 +63,8 @@ export async function main(argv: readonly string[]): Promise<void> {
     .action(async (options: { subject: string; audience?: string; claim: Record<string, string>; config?: string }) =>
       (await import('./print-dev-token.ts')).printDevToken(options),
     )
-  program.addCommand(pullTokenCommand(configOption))
-  program.addCommand(initSecretsCommand())
-  for (const command of clientCommands(program.name())) program.addCommand(command)
+  for (const command of [pullTokenCommand(configOption), encryptionKeyCommand(configOption), initSecretsCommand(), ...clientCommands(program.name())])
+    program.addCommand(command)
   program
     .command('collect-garbage')
     .description(

@@ -3,7 +3,9 @@ import { readFileSync } from 'node:fs'
 import { createServer, type RequestListener, type Server, type ServerOptions, type ServerResponse } from 'node:http'
 import { createServer as createTlsServer } from 'node:https'
 import type { Registry } from 'prom-client'
+import { createConnectionLimit } from '../api/connection-limit.ts'
 import { addressKey, RateLimiter } from '../api/rate-limit.ts'
+import { createClientAddress, createNetworks } from '../core/client-address.ts'
 import type { Log } from '../core/log.ts'
 import { createRegistryHost, type RegistryHost } from '../registry/registry-host.ts'
 import type { RegistryLimits } from '../registry/token/registry-door.ts'
@@ -45,13 +47,15 @@ const serverOptions: ServerOptions = {
   requestTimeout: 0,
   keepAliveTimeout: 75_000,
   connectionsCheckingInterval: 1000,
+  // The host refuses such requests itself.
+  requireHostHeader: false,
 }
-const maxConnections = 10_000
 
 /** Builds the registry host; nothing is opened before `listen`. Throws SettingError where a certificate can't be read. */
 export function createRegistryPort(options: RegistryPortOptions): RegistryPort {
   const { config, engine, signIn, upstream, keys, log, auditLog, metrics } = options
   const { registry } = config
+  const trusted = createNetworks(config.trustedProxies)
   const host = createRegistryHost({
     services: engine.services,
     upstream,
@@ -66,13 +70,18 @@ export function createRegistryPort(options: RegistryPortOptions): RegistryPort {
     operators: config.bootstrap.operators,
     reads: config.reads,
     limits: limitsOf(options),
+    clientAddress: createClientAddress(trusted),
     log,
     auditLog,
     newRequestId: randomUUID,
     ...createRegistryMetrics(metrics),
   })
   const server = createHttpServer(config, host.listener)
-  server.maxConnections = maxConnections
+  server.on('clientError', host.unreadable)
+  // An expectation that nobody knows may be ignored (RFC 9110, 10.1.1).
+  server.on('checkExpectation', (request, response) => server.emit('request', request, response))
+  server.maxConnections = config.connections.max
+  server.on('connection', createConnectionLimit(config.connections, trusted))
   let lingering = false
   server.prependListener('request', (_request, response: ServerResponse) => {
     if (lingering) response.shouldKeepAlive = false
@@ -98,6 +107,7 @@ function createHttpServer({ registry: { tls } }: Config, listener: RequestListen
 /** As the API limits its callers; the doors count apart. */
 function limitsOf({ config, engine }: RegistryPortOptions): RegistryLimits | undefined {
   if (!config.rateLimit.enabled) return undefined
-  const limiter = new RateLimiter(config.rateLimit, engine.services.clock)
-  return { principal: (uid) => limiter.take(uid), address: (address) => limiter.take(addressKey(address)) }
+  const { clock } = engine.services
+  const [principals, addresses] = [new RateLimiter(config.rateLimit, clock), new RateLimiter(config.rateLimit.address, clock)]
+  return { principal: (uid) => principals.take(uid), address: (address) => addresses.take(addressKey(address)) }
 }

@@ -3,26 +3,34 @@ import { createServer } from 'node:http'
 import { readFileSync } from 'node:fs'
 import { setTimeout as delay } from 'node:timers/promises'
 import { Counter, Gauge, Registry, collectDefaultMetrics } from 'prom-client'
+import { createConnectionLimit } from '../api/connection-limit.ts'
 import { createDoors } from '../api/doors.ts'
 import { createGrpcApi, type GrpcApi } from '../api/grpc/grpc-api.ts'
 import { createHttpApi } from '../api/http/http-api.ts'
 import { createHttpDoor } from '../api/http/http-door.ts'
+import type { RawRoute } from '../api/http/raw-route.ts'
 import { createJsonEncoders } from '../api/json-encode.ts'
 import { createCallMetrics } from '../api/metrics.ts'
 import { createOnePort, type OnePort } from '../api/one-port.ts'
 import { createOpsHandler, type ReadyCheck } from '../api/ops.ts'
+import { loginRoutes } from '../api/login-routes.ts'
 import { createPipeline } from '../api/pipeline.ts'
-import { RateLimiter } from '../api/rate-limit.ts'
+import { scimErrorForm, scimRoutes, type ScimOptions } from '../api/scim/scim-routes.ts'
+import { addressKey, RateLimiter } from '../api/rate-limit.ts'
+import { createSafeFetch } from '../authn/safe-fetch.ts'
 import type { DevIssuer } from '../authn/dev-issuer.ts'
+import { createClientAddress, createNetworks } from '../core/client-address.ts'
 import type { Log } from '../core/log.ts'
 import type { Clock } from '../core/runtime.ts'
 import { fileDescriptors, methods } from '../core/schema.ts'
 import type { Replica } from '../snapshot/replica.ts'
-import type { Config } from './config/config.ts'
+import type { Config, RateLimitConfig } from './config/config.ts'
 import { withSetting } from './setting-error.ts'
 import { runBackground } from './background.ts'
 import { createBackgroundMetrics } from './background-metrics.ts'
+import type { startControllerRole } from './controller-role.ts'
 import { createReplica, startEngine, type Engine } from './engine.ts'
+import { controllerEndpoint } from './cluster-endpoint.ts'
 import { documentRoutes } from './http-routes.ts'
 import { closeHttp, listenHttp, openPort } from './open-port.ts'
 import { openStore } from './open-store.ts'
@@ -35,6 +43,8 @@ import { createSignIn, type SignIn } from './sign-in.ts'
 export interface RunningServer {
   readonly engine: Engine
   readonly signIn: SignIn
+  /** What the API's port serves beside the methods. */
+  readonly routes: readonly Pick<RawRoute, 'method' | 'path'>[]
   /** Serves on for `stop.drainSeconds`, not ready any more; then ends running calls (within `stop.graceSeconds`), background work and the store. */
   stop(): Promise<void>
 }
@@ -89,6 +99,7 @@ function readTls(tls: NonNullable<Config['api']['tls']>): { cert: Buffer; key: B
 interface ApiPort {
   readonly port: OnePort
   readonly grpc: GrpcApi
+  readonly routes: readonly RawRoute[]
   /** Lets running calls end, then ends everything. */
   close(): Promise<void>
 }
@@ -96,27 +107,54 @@ interface ApiPort {
 function createApiPort(options: ServerOptions & { readonly registry: Registry }, engine: Engine, signIn: SignIn): ApiPort {
   const { config, log, auditLog, registry, devIssuer } = options
   const { services, signingKeys } = engine
-  const doors = createDoors({ services, exchange: signIn.exchange, ownIssuer: config.baseUrl })
-  const rateLimiter = config.rateLimit.enabled ? new RateLimiter(config.rateLimit, services.clock) : undefined
-  const dispatch = createPipeline({ services, authenticator: signIn.authenticator, doors, reads: config.reads, rateLimiter, auditLog })
-  const shared = { methods, dispatch, log, newRequestId: () => randomUUID(), metrics: createCallMetrics(registry) }
-  const routes = documentRoutes({ baseUrl: config.baseUrl, signingKeys, devIssuer })
-  const http = createHttpDoor(createHttpApi({ ...shared, encoders: createJsonEncoders(), routes, preview: config.compat.namespaces.length > 0 }))
+  const { exchange, tokenIssue, oidc } = signIn
+  const doors = createDoors({ services, exchange, signIn: signIn.signIn, tokenIssue, ownIssuer: config.baseUrl })
+  const limiter = (limit: RateLimitConfig): RateLimiter | undefined => (config.rateLimit.enabled ? new RateLimiter(limit, services.clock) : undefined)
+  const limiters = { rateLimiter: limiter(config.rateLimit), addressLimiter: limiter(config.rateLimit.address) }
+  const trusted = createNetworks(config.trustedProxies)
+  const dispatch = createPipeline({ services, authenticator: signIn.authenticator, doors, reads: config.reads, ...limiters, auditLog })
+  const clientAddress = createClientAddress(trusted)
+  const shared = { methods, dispatch, log, newRequestId: () => randomUUID(), metrics: createCallMetrics(registry), clientAddress }
+  const { baseUrl } = config
+  const limit = (address: string): void => limiters.addressLimiter?.take(addressKey(address))
+  const login = { services, signIn: signIn.signIn, exchange, tokenIssue, oidc, baseUrl, redirects: config.login.redirects, limit, auditLog }
+  const scim = { services, auditLog, ...scimLimits(config, limiters, services.clock) }
+  const routes = [...documentRoutes({ baseUrl, signingKeys, devIssuer }), ...loginRoutes(login), ...scimRoutes(scim)]
+  const preview = config.compat.namespaces.length > 0
+  const http = createHttpDoor(createHttpApi({ ...shared, encoders: createJsonEncoders(), routes, errorForms: [scimErrorForm], preview }))
   const grpc = createGrpcApi({ ...shared, namespaces: config.compat.namespaces, fileDescriptors })
   const {
     api: { tls },
     stop,
   } = config
-  const port = createOnePort({ http, grpc, ...(tls === undefined ? {} : { tls: readTls(tls) }) })
+  const port = createOnePort({
+    http,
+    grpc,
+    maxConnections: config.connections.max,
+    admit: createConnectionLimit(config.connections, trusted),
+    ...(tls === undefined ? {} : { tls: readTls(tls) }),
+  })
   return {
     port,
     grpc,
+    routes,
     async close() {
       await port.close(stop.graceSeconds * 1000)
       http.stop()
       grpc.stop()
     },
   }
+}
+
+/** How requests of directories are limited: each by its provider, changes also by organisation and address, refused ones as those of all doors. */
+function scimLimits(
+  { rateLimit }: Config,
+  { rateLimiter, addressLimiter }: { rateLimiter: RateLimiter | undefined; addressLimiter: RateLimiter | undefined },
+  clock: Clock,
+): Pick<ScimOptions, 'limits'> {
+  if (!rateLimit.enabled) return {}
+  const writes = new RateLimiter(rateLimit.scim, clock)
+  return { limits: { requests: (key) => rateLimiter?.take(key), writes: (key) => writes.take(key), refused: (key) => addressLimiter?.take(key) } }
 }
 
 /** Keeps what gRPC health answers in step with the replica; not serving once `signal` aborts. */
@@ -139,12 +177,13 @@ interface Served {
 }
 
 /** The API's port: not open yet. */
-function serveApi(options: ServerOptions & { readonly registry: Registry }, engine: Engine, signIn: SignIn): Served & { readonly grpc: GrpcApi } {
+function serveApi(options: ServerOptions & { readonly registry: Registry }, engine: Engine, signIn: SignIn): Served & Pick<ApiPort, 'grpc' | 'routes'> {
   const { listen, api: settings } = options.config
   const api = createApiPort(options, engine, signIn)
   const address = { host: listen, port: settings.port }
   return {
     grpc: api.grpc,
+    routes: api.routes,
     open: () => openPort('api.port', address, () => api.port.listen(address.host, address.port)),
     linger: () => api.port.linger(),
     close: api.close,
@@ -186,9 +225,19 @@ function readyChecks(replica: Replica, names: readonly string[], isListening: ()
   return [{ name: 'snapshot', check: () => Promise.resolve(replica.state.kind === 'live') }, ...names.map((name) => ({ name, check }))]
 }
 
+/** Opens the ops port; what it returns closes it. */
+async function openOps({ listen, ops: { port } }: Config, handler: ReturnType<typeof createOpsHandler>): Promise<() => Promise<void>> {
+  const server = createServer(handler)
+  await openPort('ops.port', { host: listen, port }, () => listenHttp(server, listen, port))
+  return () => closeHttp(server)
+}
+
+/** Its client of Kubernetes takes seconds to load: the other roles do without. */
+const startController: typeof startControllerRole = async (options, signal) => (await import('./controller-role.ts')).startControllerRole(options, signal)
+
 /**
  * Starts store, memory view, ops port and the ports of what is served; resolves when requests are answered. `/readyz` answers from the start, and is 503 until then.
- * Rejects with PortError, StoreError, SealingError, a file's error, or the signal's reason; nothing is left running then.
+ * Rejects with PortError, StoreError, SealingError, SettingError, a file's error, or the signal's reason; nothing is left running then.
  */
 export async function startServer(options: ServerOptions, signal: AbortSignal): Promise<RunningServer> {
   const { config, log, auditLog, devIssuer, clock = systemClock, serves = ['api', 'registry'] } = options
@@ -204,6 +253,8 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     await close()
   }
   try {
+    // A fault that needs no store to be seen is told without one.
+    const endpoint = serves.includes('controller') ? controllerEndpoint(config.kubernetes.kubeconfig, process.env) : undefined
     const store = await openStore(config, log, signal)
     cleanups.add(() => store.close())
     const replica = createReplica(store, log)
@@ -211,15 +262,15 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     const { registry, signatureChecks } = createMetrics(replica)
     let listening = false
     const checks = readyChecks(replica, serves, () => listening && !leaving.signal.aborted)
-    const ops = createServer(createOpsHandler({ checks, registry }))
-    await openPort('ops.port', { host: config.listen, port: config.ops.port }, () => listenHttp(ops, config.listen, config.ops.port))
-    cleanups.add(() => closeHttp(ops))
+    cleanups.add(await openOps(config, createOpsHandler({ checks, registry })))
     const upstream = await openUpstream(config, { clock, random: systemRandom, log })
     cleanups.add(() => upstream?.close() ?? Promise.resolve())
     const servesRegistry = serves.includes('registry') && upstream !== undefined
-    const engine = await startEngine({ config, store, replica, upstream, servesRegistry, log, clock, random: systemRandom }, signal)
-    const onSignatureCheck = (): void => signatureChecks.inc()
-    const signIn = createSignIn({ config, replica, signingKeys: engine.signingKeys, clock, random: systemRandom, devIssuer, onSignatureCheck })
+    const fetch = createSafeFetch()
+    cleanups.add(() => fetch.close())
+    const engine = await startEngine({ config, store, replica, upstream, servesRegistry, fetch, log, clock, random: systemRandom }, signal)
+    const { registryKeys: keys, signingKeys } = engine
+    const signIn = createSignIn({ config, replica, signingKeys, fetch, clock, random: systemRandom, devIssuer, onSignatureCheck: () => signatureChecks.inc() })
     cleanups.add(() => signIn.close())
     const background = runBackground(engine, stopping.signal, {
       observer: createBackgroundMetrics(registry),
@@ -227,7 +278,6 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     })
     cleanups.add(() => background)
     const api = serves.includes('api') ? serveApi({ ...options, registry }, engine, signIn) : undefined
-    const { registryKeys: keys } = engine
     const host =
       keys === undefined || upstream === undefined ? undefined : serveRegistry({ config, engine, signIn, upstream, keys, log, auditLog, metrics: registry })
     for (const served of [api, host]) {
@@ -236,16 +286,14 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
       await served.open()
       ports.push(served)
     }
-    if (serves.includes('controller')) {
-      // Its client of Kubernetes takes seconds to load: the other roles do without.
-      const { startControllerRole } = await import('./controller-role.ts')
-      const controller = await startControllerRole({ config, engine, tokens: signIn.tokens, registry, log, auditLog, clock }, stopping.signal)
+    if (endpoint !== undefined) {
+      const controller = await startController({ config, endpoint, engine, tokens: signIn.tokens, registry, log, auditLog, clock }, stopping.signal)
       cleanups.add(() => controller.ended)
       await controller.synced(signal)
     }
     listening = true
     if (api !== undefined) followReadiness(replica, api.grpc, leaving.signal)
-    return { engine, signIn, stop }
+    return { engine, signIn, routes: api?.routes ?? [], stop }
   } catch (error) {
     await close()
     throw error

@@ -1,10 +1,10 @@
 import { settingOf } from './config/setting.ts'
 
-/** What a setting names can't be used: one line that names the setting, its variable and the reason. */
+/** What a setting names can't be used, or it is missing (`value` undefined): one line that names the setting, its variable and the reason. */
 export class SettingError extends Error {
   override readonly name = 'SettingError'
-  constructor(key: string, value: string, cause: unknown) {
-    super(`${key} (${settingOf(key).variable}): ${value}: ${reasonOf(cause)}`, { cause })
+  constructor(key: string, value: string | undefined, cause: unknown) {
+    super(`${key} (${settingOf(key).variable})${value === undefined ? ' is missing' : `: ${value}`}: ${reasonOf(cause)}`, { cause })
   }
 }
 

@@ -1,22 +1,28 @@
 import { signInFor } from '../authn/audience-sign-in.ts'
+import type { AwsMatch } from '../authn/aws-match.ts'
+import { createAwsSignIn, type AwsSignIn } from '../authn/aws-sign-in.ts'
 import type { Authenticator } from '../authn/authenticator.ts'
 import { createAuthenticator } from '../authn/authenticator.ts'
+import type { ClaimMatch } from '../authn/claim-match.ts'
 import { defaultAudiences, urlForms } from '../authn/default-audiences.ts'
 import type { DevIssuer } from '../authn/dev-issuer.ts'
-import { createExchange, type Exchange } from '../authn/exchange.ts'
+import { createExchange, createTokenIssue, type Exchange, type TokenIssue } from '../authn/exchange.ts'
 import { createExternalSignIn, type ExternalSignIn, type ExternalSignInOptions, type IdentityFacts, type Relationship } from '../authn/external-sign-in.ts'
 import { createIssuerKeys } from '../authn/issuer-keys.ts'
+import { createOidcLogin, type OidcLogin } from '../authn/oidc-client.ts'
 import { createPlatformTokens, type PlatformTokens } from '../authn/platform-token.ts'
-import { createSafeFetch } from '../authn/safe-fetch.ts'
+import type { SafeFetch } from '../authn/safe-fetch.ts'
 import { createSignatureChecks, type SignatureChecks } from '../authn/signature-checks.ts'
 import type { SigningKeys } from '../authn/signing-keys.ts'
 import { createTokenVerifier } from '../authn/token-verifier.ts'
-import { grantsOf } from '../authz/grants-index.ts'
+import { grantsOf, sessionGrants } from '../authz/grants-index.ts'
 import { everywhere, narrow } from '../authz/reach.ts'
 import { timestampMs } from '@bufbuild/protobuf/wkt'
 import type { Clock, Random } from '../core/runtime.ts'
 import { trustedUid, type Uid } from '../core/uid.ts'
-import type { Identity } from '../gen/taproot/iam/v2/identities_pb.ts'
+import type { Identity, Identity_AWSIdentity, Identity_ClaimMatch } from '../gen/taproot/iam/v2/identities_pb.ts'
+import { mappedRoles, providersOf } from '../resources/iam/sign-in-providers.ts'
+import { admitsPerson, externalIdOf } from '../resources/scim/scim-admission.ts'
 import type { Replica } from '../snapshot/replica.ts'
 import type { Row } from '../snapshot/row.ts'
 import type { Config } from './config/config.ts'
@@ -26,6 +32,8 @@ export interface SignInOptions {
   readonly config: Config
   readonly replica: Replica
   readonly signingKeys: SigningKeys
+  /** For what tenants name; stays open. */
+  readonly fetch: SafeFetch
   readonly clock: Clock
   readonly random: Random
   /** Served inside this process, role `dev` only. */
@@ -41,32 +49,46 @@ export interface SignIn {
   /** For the registry host: reads identities from the snapshot as it is. */
   readonly registryAuthenticator: Authenticator
   readonly checks: SignatureChecks
+  /** For the API: external tokens. */
+  readonly signIn: ExternalSignIn
   readonly exchange: Exchange
+  readonly tokenIssue: TokenIssue
+  /** Browser login at identity providers. */
+  readonly oidc: OidcLogin
   readonly tokens: PlatformTokens
   close(): Promise<void>
+}
+
+function claimMatchOf({ iss, sub, aud, claims, claimPatterns }: Identity_ClaimMatch): ClaimMatch {
+  return {
+    ...(iss.case === 'issuer' ? { issuer: iss.value } : iss.case === 'issuerPattern' ? { issuerPattern: iss.value } : {}),
+    ...(sub.case === 'subject' ? { subject: sub.value } : sub.case === 'subjectPattern' ? { subjectPattern: sub.value } : {}),
+    ...(aud.case === 'audience' ? { audience: aud.value } : aud.case === 'audiencePattern' ? { audiencePattern: aud.value } : {}),
+    claims,
+    claimPatterns,
+  }
+}
+
+function awsMatchOf({ awsAccount: account, awsArn, awsUserId }: Identity_AWSIdentity): AwsMatch {
+  return {
+    account,
+    ...(awsArn.case === 'arn' ? { arn: awsArn.value } : awsArn.case === 'arnPattern' ? { arnPattern: awsArn.value } : {}),
+    ...(awsUserId.case === 'userId' ? { userId: awsUserId.value } : awsUserId.case === 'userIdPattern' ? { userIdPattern: awsUserId.value } : {}),
+  }
 }
 
 function relationshipOf(identity: Identity): Relationship {
   const { relationship } = identity
   switch (relationship.case) {
-    case 'claimMatch': {
-      const { iss, sub, aud, claims, claimPatterns } = relationship.value
-      const match = {
-        ...(iss.case === 'issuer' ? { issuer: iss.value } : iss.case === 'issuerPattern' ? { issuerPattern: iss.value } : {}),
-        ...(sub.case === 'subject' ? { subject: sub.value } : sub.case === 'subjectPattern' ? { subjectPattern: sub.value } : {}),
-        ...(aud.case === 'audience' ? { audience: aud.value } : aud.case === 'audiencePattern' ? { audiencePattern: aud.value } : {}),
-        claims,
-        claimPatterns,
-      }
-      return { kind: 'claimMatch', match }
-    }
+    case 'claimMatch':
+      return { kind: 'claimMatch', match: claimMatchOf(relationship.value) }
     case 'staticKeys': {
       const { issuer, subject, issuerKeys, expirationTime, audiences } = relationship.value
       const keys = { issuer, subject, issuerKeys, audiences, ...(expirationTime === undefined ? {} : { expirationTimeMs: timestampMs(expirationTime) }) }
       return { kind: 'staticKeys', keys }
     }
     case 'awsIdentity':
-      return { kind: 'aws' }
+      return { kind: 'aws', match: awsMatchOf(relationship.value) }
     case 'servicePrincipal':
       return { kind: 'servicePrincipal' }
     case undefined:
@@ -83,7 +105,7 @@ function factsOf(row: Row): IdentityFacts {
 function signInOver(
   replica: Replica,
   before: (signal: AbortSignal) => Promise<void> | undefined,
-  shared: Omit<ExternalSignInOptions, 'identityOf' | 'personOf'>,
+  shared: Omit<ExternalSignInOptions, 'identityOf' | 'personOf' | 'providersOf' | 'boundIn' | 'rolesOf' | 'admits'>,
 ): ExternalSignIn {
   const identityAt = async (uid: Uid, signal: AbortSignal): Promise<Row | undefined> => {
     await before(signal)
@@ -99,15 +121,43 @@ function signInOver(
       const row = await identityAt(uid, signal)
       return row === undefined ? undefined : { createTimeMs: row.createMs }
     },
+    async providersOf(issuer, signal) {
+      await before(signal)
+      return providersOf(replica.snapshot, issuer)
+    },
+    admits: ({ uid }, token) => admitsPerson(replica.snapshot, uid, externalIdOf(replica.snapshot, uid, token)),
+    boundIn: (person) => [...replica.snapshot.table('RoleBinding').matching('identity', person)].map((row) => trustedUid(row.parent)),
+    rolesOf: ({ uid }, groups) => mappedRoles(replica.snapshot, uid, groups),
+  })
+}
+
+/** First words of the binding headers: ours, and those of the same API family (configuration `compat.namespaces`). */
+function bindingPrefixes({ compat }: Config): string[] {
+  return [...new Set(['taproot', ...compat.namespaces.map((namespace) => namespace.split('.')[0]?.toLowerCase() ?? '')])]
+}
+
+function awsSignIn({ config, replica, clock }: SignInOptions, fetch: SafeFetch): AwsSignIn {
+  const { hosts, endpoint, audiences } = config.aws
+  return createAwsSignIn({
+    hosts,
+    ...(endpoint === undefined ? {} : { endpoint }),
+    audiences: audiences.flatMap(urlForms),
+    prefixes: bindingPrefixes(config),
+    fetch,
+    clock,
+    async identityOf(uid, signal) {
+      await replica.barrier(signal)
+      const row = replica.snapshot.get('Identity', uid)
+      return row === undefined ? undefined : factsOf(row)
+    },
   })
 }
 
 /** Builds the verifiers, the exchange and the authenticators of both doors over the replica's identities. */
 export function createSignIn(options: SignInOptions): SignIn {
-  const { config, replica, signingKeys, clock, random, devIssuer } = options
+  const { config, replica, signingKeys, fetch, clock, random, devIssuer } = options
   const { baseUrl } = config
   const checks = createSignatureChecks({ clock, onCheck: options.onSignatureCheck })
-  const fetch = createSafeFetch()
   const local = devIssuer === undefined ? {} : { local: new Map([[devIssuer.issuer, () => devIssuer.keySet]]) }
   const issuerKeys = createIssuerKeys({ fetch, clock, configured: config.issuers, ...local })
   const tokens = createPlatformTokens({ issuer: baseUrl, keys: signingKeys, checks, clock, random })
@@ -118,13 +168,13 @@ export function createSignIn(options: SignInOptions): SignIn {
   const shared = { verifier, issuerKeys, clock, ownIssuer, audiences, operators }
   // The identity as of now: whoever signs in right after it was made must find it.
   const signIn = signInOver(replica, (signal) => replica.barrier(signal), shared)
-  const exchange = createExchange({
-    signIn,
+  const tokenIssue = createTokenIssue({
     tokens,
     audiences: config.tokens.audiences,
     defaultAudience: baseUrl,
-    heldBy(principal, narrowing) {
-      const { grants } = narrow({ operator: false, grants: grantsOf(replica.snapshot, principal.identityUid) }, narrowing)
+    heldBy(identity, narrowing) {
+      const { snapshot } = replica
+      const { grants } = narrow({ operator: false, grants: grantsOf(snapshot, identity) }, narrowing, sessionGrants(snapshot, narrowing.roles ?? []))
       return new Map(grants.filter((grant) => grant.group !== everywhere).map((grant) => [trustedUid(grant.group), grant.capabilities]))
     },
   })
@@ -141,11 +191,11 @@ export function createSignIn(options: SignInOptions): SignIn {
       audiences: hostForms,
     }),
     checks,
-    exchange,
+    signIn,
+    exchange: createExchange({ external: signIn, aws: awsSignIn(options, fetch) }, tokenIssue),
+    tokenIssue,
+    oidc: createOidcLogin(fetch, config.issuers),
     tokens,
-    async close() {
-      await issuerKeys.close()
-      await fetch.close()
-    },
+    close: () => issuerKeys.close(),
   }
 }

@@ -63,6 +63,17 @@ export function manifestsKey(repo: Uid): string {
   return `i/manifests/${repo}`
 }
 
+/** The SCIM credentials of an identity provider: ScimState bytes. There is none before the first token. */
+export function scimKey(provider: Uid): string {
+  return `${scimPrefix}${provider}`
+}
+
+/** The prefix of all SCIM credentials. */
+export const scimPrefix = 'i/scim/'
+
+/** What a watched key is about where the rest of it is a uid: the whole key belongs to that uid's root. */
+const spacesOfUids: ReadonlySet<string> = new Set(['sweep', 'owners', 'manifests', 'scim'])
+
 /**
  * The root uid (organisation, person or built-in role) whose data a watched key is part of; undefined for keys of the whole platform: names of root records and
  * `meta/`. All keys that one mutation reads or writes have one root, or none, but for the sweep mark of a person, which bindings of other roots look at: so the
@@ -72,7 +83,7 @@ export function rootOfKey(key: string): string | undefined {
   const [space, first = '', second = '', third = ''] = key.split('/')
   if (space === 'r') return second
   if (space !== 'i') return undefined
-  if (first === 'sweep' || first === 'owners' || first === 'manifests') return second
+  if (spacesOfUids.has(first)) return second
   // The holder's parent is before the colon: nothing where the holder is a root.
   if (first === 'name') return third.split(':', 1)[0] || undefined
   // The user is behind the colon: what is used may be a person, who is used everywhere.

@@ -22,6 +22,8 @@ export type Guard =
   | { readonly kind: 'exists'; readonly key: string }
   /** No key starts with `prefix`. On etcd this reads the range: use it only where the range is believed empty. */
   | { readonly kind: 'empty'; readonly prefix: string }
+  /** No key that starts with `prefix` was written after `revision`; what was deleted is not noticed. On etcd this reads the range. */
+  | { readonly kind: 'quiet'; readonly prefix: string; readonly revision: Revision }
 
 /** One change of a transaction. A key may occur once (TypeError otherwise). */
 export type Write = { readonly kind: 'put'; readonly key: string; readonly value: Uint8Array } | { readonly kind: 'delete'; readonly key: string }

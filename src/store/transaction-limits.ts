@@ -15,7 +15,7 @@ export function checkTransaction({ guards, writes }: Transaction): void {
     throw new StoreError('too_large', `a transaction has at most ${maxTransactionOperations} guards and as many writes`)
   }
   let bytes = 0
-  for (const guard of guards) bytes += guard.kind === 'empty' ? guard.prefix.length : guard.key.length
+  for (const guard of guards) bytes += 'prefix' in guard ? guard.prefix.length : guard.key.length
   const seen = new Set<string>()
   for (const write of writes) {
     if (write.key === '' || seen.has(write.key)) throw new TypeError(`a key must not be empty or written twice: ${JSON.stringify(write.key)}`)

@@ -248,6 +248,21 @@ describe('faults', () => {
       { role: 'registry', env: { ...onEtcd, TAPROOT_ENCRYPTION_KEY_FILE: '', TAPROOT_REGISTRY_UPSTREAM_URL: 'https://registry.example' } },
       ['encryption.keyFile (TAPROOT_ENCRYPTION_KEY_FILE) is missing: expected text that is not empty, because store.kind is etcd'],
     ],
+    [
+      'a document that is listed twice',
+      { yaml: 'terms: [{ id: a, label: A, url: "https://a.example" }, { id: a, label: B, url: "https://b.example" }]' },
+      ['terms (TAPROOT_TERMS): a is listed twice'],
+    ],
+    [
+      'a provider of Google without its pool',
+      { env: { TAPROOT_ACCOUNT_CHECKS_GOOGLE_PROVIDER: 'taproot' } },
+      ['TAPROOT_ACCOUNT_CHECKS_GOOGLE_PROVIDER: expected a pool and a provider, e.g. taproot/taproot, got "taproot"'],
+    ],
+    [
+      'the controller on the embedded store',
+      { role: 'controller' },
+      ['store.kind (TAPROOT_STORE_KIND): expected etcd, got sqlite: the embedded store belongs to one process, and the controller is one of its own'],
+    ],
     ['two doors on one port', { env: { TAPROOT_OPS_PORT: '8080' } }, ['ops.port (TAPROOT_OPS_PORT): expected a port of its own, got that of api.port: 8080']],
     ['a list for a file', { yaml: '[1]' }, ['FILE: expected a mapping of keys, e.g. "baseUrl: https://platform.example.com"']],
   ]

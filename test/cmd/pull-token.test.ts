@@ -1,6 +1,4 @@
-import { once } from 'node:events'
 import { createServer, type Server } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { createPlatformClient, type PlatformClient } from '../../src/cmd/client/platform-client.ts'
 import { createPullToken, listPullTokens, parseTtl, revokePullToken, type PullTokensOptions } from '../../src/cmd/pull-token/pull-tokens.ts'
@@ -10,18 +8,18 @@ import { freePorts } from '../parts/free-port.ts'
 import { makeDevHome, readToken, startDev } from '../process/dev-home.ts'
 import { runProcess } from '../process/taproot-process.ts'
 import { basic, RegistryWorld, type Tenant } from '../registry/token/registry-world.ts'
+import { listenOnLoopback } from '../parts/loopback.ts'
 
 const hourMs = 3_600_000
 
 /** The base URL of a server, which is closed after the test. */
 async function listening(server: Server): Promise<string> {
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
+  const port = await listenOnLoopback(server)
   onTestFinished(() => {
     server.closeAllConnections()
     server.close()
   })
-  return `http://127.0.0.1:${(server.address() as AddressInfo).port}` // a cast: it listens on a port
+  return `http://127.0.0.1:${port}`
 }
 
 describe('pull tokens', () => {
@@ -158,7 +156,7 @@ describe('taproot pull-token', () => {
       [['--token-file', 'no/such-file'], 'no/such-file'],
     ] as const) {
       const { code, stdout, stderr } = await run(...args)
-      expect({ code, stdout }).toEqual({ code: 1, stdout: '' })
+      expect({ code, stdout }).toEqual({ code: 2, stdout: '' })
       expect(stderr.trimEnd().split('\n')).toHaveLength(1)
       expect(stderr).toContain(file)
       expect(stderr).toContain('--token-file')
@@ -185,7 +183,7 @@ describe('taproot pull-token', () => {
     expect(again).toMatchObject({ code: 1, stdout: '' })
     expect(again.stderr.trimEnd().split('\n')).toHaveLength(1)
     expect(await run('create', '--group', 'demo', '--url', 'http://127.0.0.1:1')).toMatchObject({
-      code: 1,
+      code: 2,
       stderr: expect.stringContaining('--registry') as unknown,
     })
   }, 60_000)

@@ -19,6 +19,15 @@ const guardRows: readonly { says: string; guard: Guard | 'current' | 'stale'; ho
   { says: 'empty takes no notice of a sibling', guard: { kind: 'empty', prefix: 'r/ful/' }, holds: true },
 ]
 
+/** Prefixes with the revision after which nobody may have written there: `first` is that of `r/there`'s first version and of `r/full/x`. */
+const quietRows: readonly { says: string; prefix: string; since: 'first' | 'second'; holds: boolean }[] = [
+  { says: 'quiet holds on a prefix that nobody wrote to afterwards', prefix: 'r/full/', since: 'first', holds: true },
+  { says: 'quiet fails on a prefix with a later version', prefix: 'r/the', since: 'first', holds: false },
+  { says: 'quiet holds at the revision of the last version', prefix: 'r/the', since: 'second', holds: true },
+  { says: 'quiet holds on a prefix without keys', prefix: 'r/void/', since: 'first', holds: true },
+  { says: 'quiet takes no notice of a sibling', prefix: 'r/ther/', since: 'first', holds: true },
+]
+
 /** transact: guards, atomicity, races and limits. */
 export function transactContract(subject: () => StoreUnderTest): void {
   test.each(guardRows)('$says', async ({ guard, holds }) => {
@@ -29,6 +38,23 @@ export function transactContract(subject: () => StoreUnderTest): void {
     const outcome = await store.transact({ guards: [tested], writes: [put('r/result', 'written')] }, soon())
     expect(outcome.committed).toBe(holds)
     expect(text((await store.get('r/result', soon()))?.value)).toBe(holds ? 'written' : undefined)
+  })
+
+  test.each(quietRows)('$says', async ({ prefix, since, holds }) => {
+    const { store } = subject()
+    const first = await commit(store, put('r/there', '1'), put('r/full/x'))
+    const second = await commit(store, put('r/there', '2'))
+    const guard: Guard = { kind: 'quiet', prefix, revision: since === 'first' ? first : second }
+    const outcome = await store.transact({ guards: [guard], writes: [put('r/result', 'written')] }, soon())
+    expect(outcome.committed).toBe(holds)
+  })
+
+  test('quiet notices a new key', async () => {
+    const { store } = subject()
+    const first = await commit(store, put('r/full/x'))
+    await commit(store, put('r/full/y'))
+    const outcome = await store.transact({ guards: [{ kind: 'quiet', prefix: 'r/full/', revision: first }], writes: [put('r/result')] }, soon())
+    expect(outcome.committed).toBe(false)
   })
 
   test('all guards must hold, and a conflict writes nothing', async () => {

@@ -50,6 +50,8 @@ test.each<[string, Transaction, Transaction]>([
   ['writes what another looks at', put('k', { kind: 'absent', key: 'other' }), put('other')],
   ['looks at what another writes', put('other'), put('k', { kind: 'exists', key: 'other' })],
   ['writes where another wants emptiness', put('k', { kind: 'empty', prefix: 'p/' }), put('p/x')],
+  ['writes where another wants quiet', put('k', { kind: 'quiet', prefix: 'p/', revision: storeRevision(1) }), put('p/x')],
+  ['wants quiet where another writes', put('p/x'), put('k', { kind: 'quiet', prefix: 'p/', revision: storeRevision(1) })],
   ['wants emptiness where another writes', put('p/x'), put('k', { kind: 'empty', prefix: 'p/' })],
 ])('one that %s is in no group with it', async (_, one, other) => {
   const { sent, send, answer } = ledger()

@@ -34,6 +34,7 @@ test.each([
   ['i/used/RoleBinding.identity/pppp:aaaa/bbbb', 'aaaa'],
   ['i/sweep/aaaa/bbbb', 'aaaa'],
   ['i/owners/aaaa', 'aaaa'],
+  ['i/scim/aaaa/bbbb', 'aaaa'],
   ['meta/signing-keys/1', undefined],
 ])('%s belongs to %s', (key, root) => {
   expect(rootOfKey(key)).toBe(root)

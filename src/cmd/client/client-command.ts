@@ -1,26 +1,26 @@
 import { Command } from 'commander'
 import type { Clock } from '../../core/runtime.ts'
+import { exitAfterParsing, exitCodes } from '../exit-codes.ts'
 import { systemClock } from '../runtime.ts'
 import { ClientError } from './client-error.ts'
 import { printable } from './columns.ts'
 import { connectionOptions, openConnection, type Connection, type ConnectionOptions } from './connection.ts'
 import { createOutput, type Output } from './output.ts'
-import { UsageError } from './usage-error.ts'
+import { UsageError } from '../usage-error.ts'
 
 /** What a client command works with. */
 export interface ClientContext extends Connection {
+  /** What the command is called by. */
+  readonly program: string
   readonly output: Output
   /** Words for the person that are no result: on standard error. */
   readonly note: (text: string) => void
   readonly clock: Clock
 }
 
-/** The exit codes of client commands. */
-export const exitCodes = { refused: 1, usage: 2 } as const
-
 /** A client command: with the options of all, and exit code 2 after one line on standard error where it is called wrongly. `program` is what it is called by. */
 export function clientCommand(name: string, description: string): Command {
-  const command = new Command(name).description(description).exitOverride((error) => process.exit(error.exitCode === 0 ? 0 : exitCodes.usage))
+  const command = new Command(name).description(description).exitOverride(exitAfterParsing)
   for (const option of connectionOptions()) command.addOption(option)
   return command
 }
@@ -32,7 +32,7 @@ export async function runClient(program: string, options: ConnectionOptions, bod
   const note = (text: string): void => void process.stderr.write(`${text}\n`)
   try {
     const connection = await openConnection(options, process.env)
-    await body({ ...connection, output: createOutput(process.stdout, process.env), note, clock: systemClock })
+    await body({ ...connection, program, output: createOutput(process.stdout, process.env), note, clock: systemClock })
   } catch (error) {
     if (!(error instanceof UsageError || error instanceof ClientError)) throw error
     note(`${program}: ${printable(error instanceof ClientError ? error.line : error.message)}`)

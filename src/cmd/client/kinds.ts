@@ -2,7 +2,7 @@ import { methods, resources } from '../../core/schema.ts'
 import type { MethodRow } from '../../core/method.ts'
 import { nearestName } from '../config/nearest-name.ts'
 import { shortNames } from './columns.ts'
-import { UsageError } from './usage-error.ts'
+import { UsageError } from '../usage-error.ts'
 
 /** A kind of record that the schema has a list of, as the command names and reaches it. */
 export interface ClientKind {
@@ -39,8 +39,8 @@ export const clientKinds: readonly ClientKind[] = methods
   .map(clientKind)
   .toSorted((one, other) => (one.words < other.words ? -1 : 1))
 
-/** The kind that a person means by a plural, singular or short name, in any case, with or without `-`. Throws UsageError. */
-export function findKind(name: string): ClientKind {
+/** The kind that a person means by a plural, singular or short name, in any case, with or without `-`. Throws UsageError, which names `program` as what the command is called by. */
+export function findKind(name: string, program: string): ClientKind {
   const wanted = name.toLowerCase().replaceAll(/[-_]/g, '')
   const found = clientKinds.find(({ names }) => names.includes(wanted))
   if (found !== undefined) return found
@@ -48,7 +48,7 @@ export function findKind(name: string): ClientKind {
     wanted,
     clientKinds.flatMap(({ names }) => names),
   )
-  throw new UsageError(`there is no kind "${name}": ${near === undefined ? '' : `did you mean ${near}? `}get --help lists all`)
+  throw new UsageError(`there is no kind "${name}": ${near === undefined ? '' : `did you mean ${near}? `}${program} get --help lists all`)
 }
 
 /** A kind that the program itself names. */

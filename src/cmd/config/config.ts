@@ -23,6 +23,26 @@ export interface TermsConfig {
   readonly url: string
 }
 
+/** How accounts at cloud providers are checked: one without its first key is not. */
+export interface AccountChecksConfig {
+  readonly amazon: { readonly role?: string; readonly endpoint: string; readonly partition: string; readonly audience: string }
+  readonly google: { readonly provider?: string; readonly endpoint: string }
+  readonly azure: { readonly client?: string; readonly endpoint: string; readonly scope: string }
+}
+
+/** A token bucket. */
+export interface RateLimitConfig {
+  readonly requestsPerSecond: number
+  readonly burst: number
+}
+
+/** Where signed AWS requests are verified; no host: nowhere. */
+export interface AwsConfig {
+  readonly hosts: readonly string[]
+  readonly endpoint?: string
+  readonly audiences: readonly string[]
+}
+
 /** The files of a TLS server. */
 export interface ServerTlsConfig {
   readonly certFile: string
@@ -96,12 +116,21 @@ export interface Config {
   readonly bootstrap: { readonly operators: readonly OperatorConfig[] }
   /** `keyFile` is always there in roles `api`, `registry` and `controller` on etcd. */
   readonly encryption: { readonly keyFile?: string }
+  readonly login: { readonly redirects: readonly string[] }
   readonly selfService: { readonly rootGroups: boolean }
-  readonly rateLimit: { readonly enabled: boolean; readonly requestsPerSecond: number; readonly burst: number }
-  readonly tokens: { readonly audiences: readonly string[] }
+  /** Per principal, and per address for requests that nobody is known for. */
+  readonly rateLimit: RateLimitConfig & { readonly enabled: boolean; readonly address: RateLimitConfig; readonly scim: RateLimitConfig }
+  /** How many connections each port takes. */
+  readonly connections: { readonly max: number; readonly perAddress: number }
+  /** Networks of proxies whose `X-Forwarded-For` is believed. */
+  readonly trustedProxies: readonly string[]
+  readonly tokens: { readonly audiences: readonly string[]; readonly refresh: { readonly idleHours: number; readonly maxHours: number } }
   readonly issuers: readonly IssuerConfig[]
   readonly compat: { readonly namespaces: readonly string[] }
   readonly terms: readonly TermsConfig[]
+  /** Which accounts of cloud providers are checked, and where. */
+  readonly accountChecks: AccountChecksConfig
+  readonly aws: AwsConfig
   /** How a process stops. */
   readonly stop: { readonly drainSeconds: number; readonly graceSeconds: number }
   readonly log: { readonly level: 'debug' | 'info' | 'warn' | 'error' }

@@ -33,6 +33,7 @@ export const derivedDefaults = {
     derive: (draft, role) => (role === 'dev' && draft.registry.upstream?.url === undefined ? join(draft.dataDir, 'registry') : undefined),
   },
   'store.sqlite.path': { words: '`<dataDir>/taproot.db`', derive: (draft) => join(draft.dataDir, 'taproot.db') },
+  'aws.audiences': { words: '`<baseUrl>`', derive: (draft) => [draft.baseUrl] },
   'tokens.audiences': { words: '`<baseUrl>`, `<registry.host>`', derive: (draft) => [draft.baseUrl, draft.registry.host] },
 } as const satisfies Readonly<Record<string, DerivedDefault>>
 

@@ -1,7 +1,8 @@
 import { isIP } from 'node:net'
+import { isNetwork } from '../../core/client-address.ts'
 
 /** What a text value must look like. */
-export type ValueFormat = 'http-url' | 'base-url' | 'host-port' | 'listen-address' | 'package-name' | 'key-prefix' | 'cluster-id'
+export type ValueFormat = 'http-url' | 'base-url' | 'host-port' | 'listen-address' | 'package-name' | 'key-prefix' | 'cluster-id' | 'pool-provider' | 'network'
 
 /** Per format: how it is told apart and how it is described in a fault ("expected ..."). */
 export const valueFormats = {
@@ -11,6 +12,8 @@ export const valueFormats = {
   'listen-address': { test: (value) => value === 'localhost' || isIP(value) !== 0, expected: 'an IP address to listen on, e.g. 0.0.0.0, ::, 127.0.0.1' },
   'package-name': { test: (value) => /^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*$/.test(value), expected: 'the first part of a package name, e.g. example.platform' },
   'key-prefix': { test: (value) => /^\/[\x21-\x7e]*[^/\s]$/.test(value), expected: 'a key prefix that starts with / and does not end with it, e.g. /taproot' },
+  'pool-provider': { test: (value) => /^[a-z0-9-]+\/[a-z0-9-]+$/.test(value), expected: 'a pool and a provider, e.g. taproot/taproot' },
+  network: { test: isNetwork, expected: 'an IP address or a network, e.g. 10.0.0.0/8' },
   'cluster-id': {
     test: (value) => /^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$/.test(value),
     expected: 'lower-case letters, digits, dots and dashes, e.g. production-eu',

@@ -31,7 +31,22 @@ const portKeys = ['api.port', 'ops.port', 'registry.port'] as const
 
 /** The faults between keys of a tree that has its values, valid or not: one line each. */
 export function checkRequirements(tree: Tree, role: Role): string[] {
-  return [...requirements.flatMap((requirement) => missing(tree, requirement, role)), ...samePorts(tree), ...upstreamFaults(tree, role), ...issuerFaults(tree)]
+  return [
+    ...requirements.flatMap((requirement) => missing(tree, requirement, role)),
+    ...sharedStoreFaults(tree, role),
+    ...samePorts(tree),
+    ...upstreamFaults(tree, role),
+    ...issuerFaults(tree),
+    ...termsFaults(tree),
+  ]
+}
+
+/** The controller works on the store that the API serves, and the embedded one belongs to one process. */
+function sharedStoreFaults(tree: Tree, role: Role): string[] {
+  const { variable } = settingOf('store.kind')
+  const kind = effective(tree, 'store.kind', role)
+  if (role !== 'controller' || kind !== 'sqlite') return []
+  return [`store.kind (${variable}): expected etcd, got sqlite: the embedded store belongs to one process, and the controller is one of its own`]
 }
 
 function missing(tree: Tree, { key, because, equals, roles }: Requirement, role: Role): string[] {
@@ -88,6 +103,15 @@ function issuerFaults(tree: Tree): string[] {
     }
     return faults
   })
+}
+
+/** A document is listed once. */
+function termsFaults(tree: Tree): string[] {
+  const rows = valueAt(tree, ['terms'])
+  if (!Array.isArray(rows)) return []
+  const ids = rows.filter(isTree).map(({ id }) => id)
+  const twice = new Set(ids.filter((id, at) => ids.indexOf(id) !== at))
+  return [...twice].map((id) => `terms (${settingOf('terms').variable}): ${String(id)} is listed twice`)
 }
 
 function effective(tree: Tree, key: string, role: Role): unknown {

@@ -52,6 +52,35 @@ const terms = section(
   ['id', 'label', 'url'],
 )
 
+const accountChecks = section("Checks of groups' accounts at cloud providers. A provider that is not configured is answered with `not configured`.", {
+  amazon: section('Amazon: `AssumeRoleWithWebIdentity` with a token of our issuer, whose subject is the uid of the group.', {
+    role: text('Name of the role that is assumed in each account.'),
+    endpoint: text('Where its token service is.', { format: 'http-url', default: 'https://sts.amazonaws.com' }),
+    partition: text('The partition in the names of its resources.', { default: 'aws' }),
+    audience: text('Audience of our token.', { default: 'sts.amazonaws.com' }),
+  }),
+  google: section('Google: a token exchange with a workload identity pool of the project.', {
+    provider: text('Pool and provider in each project.', { format: 'pool-provider' }),
+    endpoint: text('Where its token service is.', { format: 'http-url', default: 'https://sts.googleapis.com/v1/token' }),
+  }),
+  azure: section('Azure: client credentials with a token of our issuer as the assertion.', {
+    client: text('The key in `clientIds` of the client that is signed in.'),
+    endpoint: text('Where its token service is.', { format: 'http-url', default: 'https://login.microsoftonline.com' }),
+    scope: text('What is asked for.', { default: 'https://management.azure.com/.default' }),
+  }),
+})
+
+const aws = section('AWS identities: their callers sign a `GetCallerIdentity` request, which is sent to AWS to learn who they are.', {
+  hosts: list('Hosts that such a request may be signed for: add those of regions or partitions. Empty: AWS identities are refused.', text('A host name.'), [
+    'sts.amazonaws.com',
+  ]),
+  endpoint: text(
+    'Where such requests are sent in place of their host, for an endpoint inside a private network: it may have a private address. Its certificate must be good for the host of the request.',
+    { format: 'http-url' },
+  ),
+  audiences: list('Audiences that mean this installation.', text('An audience.')),
+})
+
 /**
  * Every key of the configuration: one row says its type, default, meaning and bounds. Validation, environment variables, the published
  * JSON Schema and docs/configuration.md follow from it. Defaults that depend on the role or on other keys are in `defaults.ts`.
@@ -118,13 +147,46 @@ export const configSchema = section('Configuration of Taproot.', {
       'File with the key that wraps the data key: 32 bytes, as they are or as hex or base64 text. Required for roles `api`, `registry` and `controller` on etcd; elsewhere a key is made in `dataDir` on first start. Without this file the stored secrets are lost.',
     ),
   }),
+  login: section('Signing in by a browser.', {
+    redirects: list(
+      'URLs that a browser may be sent to with tokens, whatever their query. Addresses on the machine of the browser (http://localhost) always may.',
+      text('A URL.', { format: 'http-url' }),
+      [],
+    ),
+  }),
   selfService: section('What any signed-in person may do.', { rootGroups: flag('Create root groups, becoming their owner.', false) }),
-  rateLimit: section('A token bucket per principal; refused credentials are counted by address.', {
+  rateLimit: section('Token buckets. Each replica has its own.', {
     enabled: flag('Whether requests are limited.', true),
     requestsPerSecond: count('Requests that a principal may send per second in the long run.', 100),
     burst: count('Requests that a principal may send at once.', 200),
+    address: section(
+      'Per address (IPv6: per /64), for refused credentials and for requests that need none: token exchange, registering, signing in by a browser or on a device, ping, `/token` without a credential.',
+      {
+        requestsPerSecond: count('Such requests that may come from an address per second in the long run.', 100),
+        burst: count('Such requests that may come from an address at once.', 200),
+      },
+    ),
+    scim: section('Per organisation and address, for changes of users over SCIM.', {
+      requestsPerSecond: count('Changes per second in the long run.', 25),
+      burst: count('Changes at once.', 50),
+    }),
   }),
-  tokens: section('Our own tokens.', { audiences: list('Audiences that the token exchange issues.', text('An audience.')) }),
+  connections: section('Connections that the API port, and the registry port, take.', {
+    max: count('At once; more are closed as they come.', 10_000),
+    perAddress: count('From one address (IPv6: one /64) at once, unless it is that of a trusted proxy.', 1000),
+  }),
+  trustedProxies: list(
+    'Addresses of the proxies in front. Whose request it is, for limits and the audit log, is then told by the last entry of `X-Forwarded-For` that is not one of them; from anybody else that header is not believed.',
+    text('A network.', { format: 'network' }),
+    [],
+  ),
+  tokens: section('Our own tokens.', {
+    audiences: list('Audiences that the token exchange issues.', text('An audience.')),
+    refresh: section("People's refresh tokens: each works once and is answered with the next.", {
+      idleHours: count('How long one works that is not used, in hours.', 168),
+      maxHours: count('How long they follow one another at most, in hours: then the person signs in again.', 720),
+    }),
+  }),
   issuers: list('Token issuers that may be contacted though no identity names them, or that need more than their name.', issuer, []),
   compat: section('Clients of the same API family.', {
     namespaces: list('Package names under which the same services are also served.', text('A package name.', { format: 'package-name' }), [
@@ -132,6 +194,8 @@ export const configSchema = section('Configuration of Taproot.', {
     ]),
   }),
   terms: list('Documents that organisations may accept.', terms, []),
+  accountChecks,
+  aws,
   stop: section('How a process stops when it is told to.', {
     drainSeconds: seconds(
       'How long it still takes requests, not ready any more, so that nothing is led to it when it closes its ports. For use behind a balancer.',

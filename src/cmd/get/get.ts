@@ -5,7 +5,7 @@ import { findKind, type ClientKind } from '../client/kinds.ts'
 import { findByPath, findGroup, findPlace } from '../client/places.ts'
 import type { PlatformClient, Query } from '../client/platform-client.ts'
 import { printRecord, printRecords, type RecordFormat, type RecordPrinting } from '../client/records.ts'
-import { UsageError } from '../client/usage-error.ts'
+import { UsageError } from '../usage-error.ts'
 
 /** What narrows a list. */
 export interface Selection {
@@ -27,8 +27,8 @@ export interface GetRequest extends Selection {
 }
 
 /** Prints one record, or a list of all that the caller may see. Rejects with UsageError, and with ClientError also where a name is that of none or of several. */
-export async function get({ client, output, note, clock }: ClientContext, request: GetRequest): Promise<void> {
-  const kind = findKind(request.kind)
+export async function get({ program, client, output, note, clock }: ClientContext, request: GetRequest): Promise<void> {
+  const kind = findKind(request.kind, program)
   const printing: RecordPrinting = { output, kind, nowMs: clock.now() }
   if (request.record !== undefined) {
     await printRecord(await findRecord(client, kind, { ...request, record: request.record }), request.format, printing)

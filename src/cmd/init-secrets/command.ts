@@ -1,10 +1,12 @@
 import { Command } from 'commander'
+import { exitAfterParsing } from '../exit-codes.ts'
 import type { InitSecretsArguments } from './run-init-secrets.ts'
 
 /** `taproot init-secrets`: what the Helm chart runs once per installation and upgrade. */
 export function initSecretsCommand(): Command {
   return new Command('init-secrets')
     .description('make the Kubernetes Secrets that are absent, and renew certificates that near their end; the Helm chart runs it')
+    .exitOverride(exitAfterParsing)
     .requiredOption('--wanted <json>', 'namespace, labels and the list of secrets, as the chart writes it')
     .option('--kubeconfig <file>', 'how the cluster is reached; as the service account of the pod if absent')
     .action(async (options: InitSecretsArguments) => {

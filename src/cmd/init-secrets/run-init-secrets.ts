@@ -1,5 +1,7 @@
 import { createKubeClient } from '../../kube/client/kube-client.ts'
 import type { KubeEndpoint } from '../../kube/client/kube-endpoint.ts'
+import { podEndpoint } from '../cluster-endpoint.ts'
+import { UsageError } from '../usage-error.ts'
 import { systemClock, systemRandom } from '../runtime.ts'
 import { initSecrets } from './init-secrets.ts'
 import type { SecretAction } from './secret-plan.ts'
@@ -13,13 +15,12 @@ export interface InitSecretsArguments {
   readonly kubeconfig?: string
 }
 
-const serviceAccountDirectory = '/var/run/secrets/kubernetes.io/serviceaccount'
 /** Rights that were given a moment ago may not be known everywhere yet. */
 const patienceMs = 30_000
 
 const words = { keep: 'kept', make: 'made', renew: 'renewed' } as const satisfies Record<SecretAction, string>
 
-/** Runs `initSecrets` on a real API server and says what became of each Secret. Throws Error where the arguments are wrong, KubeError. */
+/** Runs `initSecrets` on a real API server and says what became of each Secret. Throws UsageError, KubeError. */
 export async function runInitSecrets(options: InitSecretsArguments): Promise<void> {
   const wanted = parseWanted(options.wanted)
   const kube = createKubeClient({ endpoint: endpointOf(options.kubeconfig), userAgent: 'taproot-init-secrets', random: systemRandom })
@@ -35,7 +36,7 @@ export async function runInitSecrets(options: InitSecretsArguments): Promise<voi
 
 function endpointOf(kubeconfig: string | undefined): KubeEndpoint {
   if (kubeconfig !== undefined) return { from: 'kubeconfig', file: kubeconfig }
-  const { KUBERNETES_SERVICE_HOST: host, KUBERNETES_SERVICE_PORT: port } = process.env
-  if (host === undefined || port === undefined) throw new Error('this is no pod of Kubernetes (KUBERNETES_SERVICE_HOST is not set): say --kubeconfig')
-  return { from: 'service-account', host, port, directory: serviceAccountDirectory }
+  const endpoint = podEndpoint(process.env)
+  if (endpoint === undefined) throw new UsageError('this is no pod of Kubernetes (KUBERNETES_SERVICE_HOST is not set): say --kubeconfig')
+  return endpoint
 }

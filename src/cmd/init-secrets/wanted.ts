@@ -1,5 +1,6 @@
 import { Ajv } from 'ajv'
 import type { TlsRole } from '../../core/x509/certificate.ts'
+import { UsageError } from '../usage-error.ts'
 
 /** `key`: 32 random bytes, base64. */
 export interface WantedEncryptionKey {
@@ -81,15 +82,15 @@ const schema = {
 const ajv = new Ajv({ allErrors: true, discriminator: true, strict: true, strictRequired: false })
 const isWanted = ajv.compile<Wanted>(schema)
 
-/** Reads what is wanted from JSON. Throws Error with one line per fault. */
+/** Reads what is wanted from JSON. Throws UsageError with one line per fault. */
 export function parseWanted(json: string): Wanted {
   const value: unknown = parseJson(json)
   if (!isWanted(value)) {
     const faults = (isWanted.errors ?? []).map(({ instancePath, message }) => `--wanted${instancePath}: ${message ?? 'is not what it should be'}`)
-    throw new Error(faults.join('\n'))
+    throw new UsageError(faults.join('\n'))
   }
   const faults = faultsBetween(value)
-  if (faults.length > 0) throw new Error(faults.join('\n'))
+  if (faults.length > 0) throw new UsageError(faults.join('\n'))
   return value
 }
 
@@ -97,7 +98,7 @@ function parseJson(json: string): unknown {
   try {
     return JSON.parse(json)
   } catch (error) {
-    throw new Error('--wanted is no JSON', { cause: error })
+    throw new UsageError('--wanted is no JSON', { cause: error })
   }
 }
 

@@ -4,6 +4,8 @@ import { Command, Option } from 'commander'
 import { loadConfig } from '../config/load-config.ts'
 import { createPlatformClient } from '../client/platform-client.ts'
 import { alignedLine, columnWidths } from '../client/table.ts'
+import { exitAfterParsing } from '../exit-codes.ts'
+import { UsageError } from '../usage-error.ts'
 import { systemClock, systemRandom } from '../runtime.ts'
 import {
   createPullToken,
@@ -27,7 +29,7 @@ interface ClientOptions {
 
 /** `taproot pull-token create|list|revoke`. `configOption` is the option that names a configuration. */
 export function pullTokenCommand(configOption: () => Option): Command {
-  const command = new Command('pull-token').description('make, list and revoke credentials that pull from the registry host')
+  const command = new Command('pull-token').description('make, list and revoke credentials that pull from the registry host').exitOverride(exitAfterParsing)
   const add = (name: string, description: string): Command =>
     command
       .command(name)
@@ -61,19 +63,19 @@ export function pullTokenCommand(configOption: () => Option): Command {
 /** Throws where it is not clear which registry host belongs to the API. */
 function pullTokensOf({ config: file, url, registry, tokenFile }: ClientOptions): PullTokensOptions {
   const { config } = loadConfig({ file, env: process.env, role: 'dev' })
-  if (url !== undefined && registry === undefined) throw new Error('--url needs --registry: the registry host of that installation')
+  if (url !== undefined && registry === undefined) throw new UsageError('--url needs --registry: the registry host of that installation')
   const token = readToken(tokenFile ?? join(config.dataDir, 'token'))
   const client = createPlatformClient({ baseUrl: (url ?? config.baseUrl).replace(/\/+$/, ''), token })
   return { client, registry: registry ?? config.registry.host, clock: systemClock, random: systemRandom }
 }
 
-/** Throws with the file's name where it can't be read. */
+/** Throws UsageError with the file's name where it can't be read. */
 function readToken(file: string): string {
   try {
     return readFileSync(file, 'utf8').trim()
   } catch (cause) {
     const { code = 'no file' } = cause as NodeJS.ErrnoException // a cast: the file system throws nothing else
-    throw new Error(`no access token: ${file} can not be read (${code}); name the file that has one with --token-file`, { cause })
+    throw new UsageError(`no access token: ${file} can not be read (${code}); name the file that has one with --token-file`, { cause })
   }
 }
 

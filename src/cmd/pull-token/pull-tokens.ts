@@ -3,6 +3,7 @@ import { builtInRoles } from '../../core/roles.ts'
 import { randomHex, type Clock, type Random } from '../../core/runtime.ts'
 import { ClientError, textOf, type Json } from '../client/client-error.ts'
 import type { PlatformClient } from '../client/platform-client.ts'
+import { UsageError } from '../usage-error.ts'
 import { findGroup } from '../client/places.ts'
 
 /** A pull token: an identity with static keys and a binding to `registry.pull` (rules 10). */
@@ -89,13 +90,13 @@ export async function revokePullToken({ client, registry }: PullTokensOptions, u
   await client.call({ method: 'DELETE', path })
 }
 
-/** Reads a time to live such as `720h`, `30d` or `90m`. Throws where it is none, or longer than the longest. */
+/** Reads a time to live such as `720h`, `30d` or `90m`. Throws UsageError where it is none, or longer than the longest. */
 export function parseTtl(text: string): number {
   const [, digits = '', unit = ''] = /^(\d{1,6})(m|h|d)$/.exec(text) ?? []
   const unitMs = { m: hourMs / 60, h: hourMs, d: 24 * hourMs }[unit]
   const ttlMs = Number(digits) * (unitMs ?? NaN)
   if (!(ttlMs > 0 && ttlMs <= pullTokenTtl.maxHours * hourMs)) {
-    throw new Error(`--ttl takes a time such as 720h or 30d, ${pullTokenTtl.maxHours}h at most, not "${text}"`)
+    throw new UsageError(`--ttl takes a time such as 720h or 30d, ${pullTokenTtl.maxHours}h at most, not "${text}"`)
   }
   return ttlMs
 }

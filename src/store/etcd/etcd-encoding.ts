@@ -89,6 +89,8 @@ export class EtcdEncoding {
 
   #compare(guard: Guard): Compare {
     if (guard.kind === 'empty') return { ...this.#within(guard.prefix), target: CompareTarget.Create, result: CompareResult.Equal, create_revision: 0 }
+    if (guard.kind === 'quiet')
+      return { ...this.#within(guard.prefix), target: CompareTarget.Mod, result: CompareResult.Less, mod_revision: guard.revision + 1 }
     const key = this.key(guard.key)
     if (guard.kind === 'unchanged') return { key, target: CompareTarget.Mod, result: CompareResult.Equal, mod_revision: guard.revision }
     return { key, target: CompareTarget.Create, result: guard.kind === 'absent' ? CompareResult.Equal : CompareResult.Greater, create_revision: 0 }

@@ -101,7 +101,7 @@ class Group {
   readonly #guards = new Map<string, Guard>()
   readonly #writes = new Map<string, Transaction['writes'][number]>()
   readonly #guardedKeys = new Set<string>()
-  readonly #emptyPrefixes = new Set<string>()
+  readonly #guardedPrefixes = new Set<string>()
   #bytes = 0
 
   get transaction(): Transaction {
@@ -113,7 +113,7 @@ class Group {
     if (this.#writes.size > 0 && !this.#fits(transaction)) return false
     for (const guard of transaction.guards) {
       this.#guards.set(nameOf(guard), guard)
-      if (guard.kind === 'empty') this.#emptyPrefixes.add(guard.prefix)
+      if ('prefix' in guard) this.#guardedPrefixes.add(guard.prefix)
       else this.#guardedKeys.add(guard.key)
     }
     for (const write of transaction.writes) this.#writes.set(write.key, write)
@@ -130,27 +130,27 @@ class Group {
 
   /** What one member looks at no other may change. */
   #isWritten(guard: Guard): boolean {
-    if (guard.kind !== 'empty') return this.#writes.has(guard.key)
+    if (!('prefix' in guard)) return this.#writes.has(guard.key)
     for (const key of this.#writes.keys()) if (key.startsWith(guard.prefix)) return true
     return false
   }
 
   #isTouched(key: string): boolean {
     if (this.#writes.has(key) || this.#guardedKeys.has(key)) return true
-    for (const prefix of this.#emptyPrefixes) if (key.startsWith(prefix)) return true
+    for (const prefix of this.#guardedPrefixes) if (key.startsWith(prefix)) return true
     return false
   }
 }
 
 /** Equal for guards that say the same: members often have some in common. */
 function nameOf(guard: Guard): string {
-  if (guard.kind === 'empty') return `empty ${guard.prefix}`
-  return guard.kind === 'unchanged' ? `unchanged ${guard.revision} ${guard.key}` : `${guard.kind} ${guard.key}`
+  const name = 'prefix' in guard ? guard.prefix : guard.key
+  return 'revision' in guard ? `${guard.kind} ${guard.revision} ${name}` : `${guard.kind} ${name}`
 }
 
 function bytesOf({ guards, writes }: Transaction): number {
   let bytes = 0
-  for (const guard of guards) bytes += guard.kind === 'empty' ? guard.prefix.length : guard.key.length
+  for (const guard of guards) bytes += 'prefix' in guard ? guard.prefix.length : guard.key.length
   for (const write of writes) bytes += write.key.length + (write.kind === 'put' ? write.value.length : 0)
   return bytes
 }

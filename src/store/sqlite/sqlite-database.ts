@@ -133,10 +133,16 @@ export class SqliteDatabase {
   }
 
   #holds(guard: Guard): boolean {
-    if (guard.kind === 'empty') return this.#statements.any.get(guard.prefix, prefixEnd(guard.prefix) ?? afterAllKeys) === undefined
+    if ('prefix' in guard) return this.#hasNone(guard)
     const revision = this.#statements.revisionOf.get(guard.key)?.['revision']
     if (guard.kind === 'absent') return revision === undefined
     return guard.kind === 'exists' ? revision !== undefined : revision === guard.revision
+  }
+
+  #hasNone(guard: Extract<Guard, { prefix: string }>): boolean {
+    const end = prefixEnd(guard.prefix) ?? afterAllKeys
+    if (guard.kind === 'quiet') return this.#statements.writtenAfter.get(guard.prefix, end, guard.revision) === undefined
+    return this.#statements.any.get(guard.prefix, end) === undefined
   }
 
   /** Deleting what is not there changes nothing: no step. */
@@ -159,6 +165,7 @@ const statementTexts = {
   revisionOf: 'SELECT revision FROM kv WHERE key = ?',
   rangeFrom: 'SELECT key, value, revision FROM kv WHERE key >= ? AND key < ? ORDER BY key LIMIT ?',
   rangeAfter: 'SELECT key, value, revision FROM kv WHERE key > ? AND key < ? ORDER BY key LIMIT ?',
+  writtenAfter: 'SELECT 1 FROM kv WHERE key >= ? AND key < ? AND revision > ? LIMIT 1',
   any: 'SELECT 1 FROM kv WHERE key >= ? AND key < ? LIMIT 1',
   put: 'INSERT INTO kv VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value, revision = excluded.revision',
   delete: 'DELETE FROM kv WHERE key = ?',

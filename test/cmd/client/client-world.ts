@@ -40,6 +40,7 @@ export function contextOf({ config }: TestServer, token: string): TestContext {
   const sink = new MemorySink()
   const notes: string[] = []
   return {
+    program: 'taproot',
     client: createPlatformClient({ baseUrl: config.baseUrl, token }),
     token,
     output: createOutput(sink, {}),

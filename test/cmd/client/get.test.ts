@@ -1,12 +1,13 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
 import type { Json } from '../../../src/cmd/client/client-error.ts'
-import { UsageError } from '../../../src/cmd/client/usage-error.ts'
+import { UsageError } from '../../../src/cmd/usage-error.ts'
 import { get, type GetRequest } from '../../../src/cmd/get/get.ts'
 import { freshName, makeMember, ok, roleUid, startTestServer } from '../../harness/test-server.ts'
 import { RegistryWorld, type Tenant } from '../../registry/token/registry-world.ts'
 import { contextOf, makeGroups, type TestContext } from './client-world.ts'
 
+const terms = JSON.stringify([{ id: 'terms', label: 'Terms', url: 'https://example.com/terms' }])
 const digest = `sha256:${'ab'.repeat(32)}`
 
 describe('taproot get', () => {
@@ -16,7 +17,7 @@ describe('taproot get', () => {
   let team: string
 
   beforeAll(async () => {
-    world = new RegistryWorld(await startTestServer({ keepsContent: false }))
+    world = new RegistryWorld(await startTestServer({ keepsContent: false, env: { TAPROOT_TERMS: terms } }))
     mine = await world.tenant(freshName('mine'))
     foreign = await world.tenant(freshName('foreign'))
     team = await world.group(mine.group, 'team')
@@ -95,7 +96,13 @@ describe('taproot get', () => {
 
     test('what the server does not serve yet is its refusal', async () => {
       await expect(run({ kind: 'subscriptions' })).rejects.toMatchObject({ code: 12 })
-      await expect(run({ kind: 'terms', in: mine.name })).rejects.toMatchObject({ code: 12 })
+    })
+
+    test('of one place only: acceptances of terms', async () => {
+      const documents = { group: mine.group, documentIds: ['terms'] }
+      expect((await world.server.rest.call('AcceptTerms', documents, { token: mine.token })).code).toBe(0)
+      const context = await run({ kind: 'terms', in: `${mine.name}/team`, format: 'table' })
+      expect(context.printed()).toMatch(new RegExp(`^DOCUMENT +GROUP UID +ACCEPTED BY +AGE\\nterms +${mine.group} +${mine.owner} +\\d+s\\n$`))
     })
   })
 

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { columnsOf } from '../../../src/cmd/client/columns.ts'
 import { clientKinds, findKind } from '../../../src/cmd/client/kinds.ts'
-import { UsageError } from '../../../src/cmd/client/usage-error.ts'
+import { UsageError } from '../../../src/cmd/usage-error.ts'
 import { methods } from '../../../src/core/schema.ts'
 
 describe('kinds', () => {
@@ -30,19 +30,19 @@ describe('kinds', () => {
     ['padv', 'Advisory'],
     ['vulnerability-metadata', 'VulnerabilityMetadata'],
   ] as const)('%s is %s', ([name, kind]) => {
-    expect(findKind(name).kind).toBe(kind)
+    expect(findKind(name, 'taproot').kind).toBe(kind)
   })
 
   test('what is no kind is a usage error that names the nearest', () => {
-    expect(() => findKind('identitys')).toThrow(UsageError)
-    expect(() => findKind('identitys')).toThrow('did you mean identit')
-    expect(() => findKind('qqqqqqqqq')).toThrow(/"qqqqqqqqq": get --help/)
+    expect(() => findKind('identitys', 'taproot')).toThrow(UsageError)
+    expect(() => findKind('identitys', 'taproot')).toThrow('did you mean identit')
+    expect(() => findKind('qqqqqqqqq', 'taproot')).toThrow(/"qqqqqqqqq": taproot get --help/)
   })
 
   test('filters are what narrows a list by value', () => {
-    expect(findKind('groups').filters).toEqual(['name'])
-    expect(findKind('rolebindings').filters).toEqual(['identity', 'group', 'role'])
-    expect(findKind('terms')).toMatchObject({ listVariable: 'group', filters: [] })
+    expect(findKind('groups', 'taproot').filters).toEqual(['name'])
+    expect(findKind('rolebindings', 'taproot').filters).toEqual(['identity', 'group', 'role'])
+    expect(findKind('terms', 'taproot')).toMatchObject({ listVariable: 'group', filters: [] })
   })
 
   test.each(clientKinds)('$kind: every column is a field of its records', ({ kind }) => {
