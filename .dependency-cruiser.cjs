@@ -20,7 +20,7 @@ const drivers = [
   { packages: ['node:sqlite'], folders: ['store/sqlite'] },
   { packages: ['koa', 'koa-body', '@types/koa'], folders: ['api/http'] },
   { packages: ['@grpc/grpc-js', '@grpc/reflection', 'grpc-health-check'], folders: ['api/grpc', 'store/etcd'] },
-  { packages: ['re2js', 'jose'], folders: ['authn'] },
+  { packages: ['re2js', 'jose', 'openid-client'], folders: ['authn'] },
   { packages: ['undici'], folders: ['authn', 'registry/upstream/http', 'kube/client'] },
   { packages: ['bcryptjs', 'commander', 'yaml', 'ajv', 'pino'], folders: ['cmd'] },
   { packages: ['@kubernetes/client-node'], folders: ['kube/client'] },

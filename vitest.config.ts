@@ -1,6 +1,14 @@
+import { execFileSync } from 'node:child_process'
 import { availableParallelism } from 'node:os'
 import { defineConfig } from 'vitest/config'
 import { CountReporter } from './test/reporter.ts'
+
+/** In CI it follows from the commit: each tries other values, and what failed on one fails on it again. Elsewhere each run tries other values, unless TAPROOT_SEED says which. */
+function propertySeed(): number | undefined {
+  const { TAPROOT_SEED, CI } = process.env
+  if (TAPROOT_SEED !== undefined) return Number(TAPROOT_SEED) | 0
+  return CI === undefined ? undefined : Number.parseInt(execFileSync('git', ['rev-parse', 'HEAD'], { encoding: 'utf8' }).slice(0, 8), 16) | 0
+}
 
 const clusterTests = 'test/cluster/**/*.test.ts'
 
@@ -13,6 +21,8 @@ export default defineConfig({
     testTimeout: 30_000,
     hookTimeout: 120_000,
     teardownTimeout: 30_000,
+    setupFiles: ['test/harness/seed-properties.ts'],
+    provide: { propertySeed: propertySeed() },
     reporters: ['default', new CountReporter()],
     projects: [
       { extends: true, test: { name: 'main', include: ['test/**/*.test.ts'], exclude: [clusterTests] } },

@@ -13,6 +13,7 @@ export type PartName =
   | 'ctr'
   | 'debootstrap'
   | 'etcd'
+  | 'etcdctl'
   | 'etcdutl'
   | 'grpcurl'
   | 'helm'
@@ -29,6 +30,7 @@ export type PartName =
   | 'pause'
   | 'registry'
   | 'runc'
+  | 'scim2-tester'
 
 /** Finds the part, or builds, fetches or installs it once (blocking); tools/parts.js says where. Throws TypeError on an unknown name. */
 export function ensurePart(name: PartName): Part

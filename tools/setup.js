@@ -10,9 +10,24 @@ const stampFile = join(root, 'node_modules', '.taproot-setup')
 const pinnedNode = join(root, 'node_modules', '.bin', 'node')
 /** The real parts that each command needs beside the packages (design: tests run against the real thing). */
 const partsOf = {
-  test: ['crane', 'etcd', 'etcdutl', 'grpcurl', 'helm', 'history-checker', 'kube-apiserver', 'kube-controller-manager', 'kubectl', 'registry'],
+  test: ['crane', 'etcd', 'etcdutl', 'grpcurl', 'helm', 'history-checker', 'kube-apiserver', 'kube-controller-manager', 'kubectl', 'registry', 'scim2-tester'],
   cluster: [
-    ...['base-image', 'buildah', 'cni-plugins', 'containerd', 'containerd-shim-runc-v2', 'coredns', 'crane', 'ctr', 'debootstrap', 'etcd', 'helm', 'ip'],
+    ...[
+      'base-image',
+      'buildah',
+      'cni-plugins',
+      'containerd',
+      'containerd-shim-runc-v2',
+      'coredns',
+      'crane',
+      'ctr',
+      'debootstrap',
+      'etcd',
+      'etcdctl',
+      'etcdutl',
+      'helm',
+      'ip',
+    ],
     ...['kube-apiserver', 'kube-controller-manager', 'kube-proxy', 'kube-scheduler', 'kubectl', 'kubelet', 'nft', 'nsenter', 'pause', 'registry', 'runc'],
   ],
   faults: ['etcd', 'etcdutl', 'history-checker'],

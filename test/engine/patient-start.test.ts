@@ -2,6 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
+import { createSafeFetch } from '../../src/authn/safe-fetch.ts'
 import { createReplica, startEngine } from '../../src/cmd/engine.ts'
 import { loadConfig } from '../../src/cmd/config/load-config.ts'
 import { systemClock, systemRandom } from '../../src/cmd/runtime.ts'
@@ -45,7 +46,9 @@ test('a store that does not answer for a moment while a server starts does not e
     await start(signal)
     isLoaded = true
   }
-  const engine = await startEngine({ config, store, replica, upstream: undefined, log: silentLog, clock: systemClock, random: systemRandom }, soon())
+  const fetch = createSafeFetch()
+  onTestFinished(() => fetch.close())
+  const engine = await startEngine({ config, store, replica, upstream: undefined, fetch, log: silentLog, clock: systemClock, random: systemRandom }, soon())
   expect(engine.signingKeys.current().kid).toMatch(/./)
   expect(stalls).toBeGreaterThan(1)
 })
