@@ -12,6 +12,7 @@ import { pause, systemTimers, type Timers } from './runtime/timers.ts'
 import { createWorkQueue, type WorkQueueObserver, type WorkResult } from './runtime/work-queue.ts'
 import { Claims } from './up/claims.ts'
 import { GrantsByNamespace } from './up/grants-by-namespace.ts'
+import { Vanished } from './up/vanished.ts'
 import { createReconciler, type ReconcileObserver } from './up/reconciler.ts'
 import { createPullSecrets, type PullSecretOptions } from './pull-secret.ts'
 import { recordKinds, rowOf, type Cluster, type MirrorSettings, type World } from './world.ts'
@@ -114,6 +115,7 @@ function createWorld(options: ControllerOptions): World {
     namespaces,
     grantsByNamespace: new GrantsByNamespace(grants, namespaces),
     claims: new Claims(objects),
+    vanished: new Vanished(objects),
     events: createEventRecorder({ api, controller: 'taproot.dev/controller', instance, clock, log, random, onDropped, timers }),
   }
 }

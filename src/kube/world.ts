@@ -10,6 +10,7 @@ import type { EventRecorder } from './runtime/events.ts'
 import type { Informer } from './runtime/informer.ts'
 import type { Claims } from './up/claims.ts'
 import type { GrantsByNamespace } from './up/grants-by-namespace.ts'
+import type { Vanished } from './up/vanished.ts'
 
 /** Both sides that the controller stands between. */
 export interface World {
@@ -23,6 +24,8 @@ export interface World {
   readonly grantsByNamespace: GrantsByNamespace
   /** Of `objects`. */
   readonly claims: Claims
+  /** Of `objects`. */
+  readonly vanished: Vanished
   readonly events: EventRecorder
   readonly clock: Clock
   readonly cluster: Cluster

@@ -63,11 +63,14 @@ export interface InformerOptions {
   readonly observer?: InformerObserver
 }
 
+/** What a change was learned by: an event or answer of its own, or a list that was read anew, which doesn't tell what happened meanwhile. */
+export type ChangeSource = 'watch' | 'list'
+
 /**
  * Told of every change of the cache, after it: `before` is undefined for an object that is new, `after` for one that is gone. Where an object went and another of the
  * same name came while nobody watched, both are there and their `metadata.uid` differ. Must not throw, and may call the informer.
  */
-export type ChangeListener = (before: KubeObject | undefined, after: KubeObject | undefined) => void
+export type ChangeListener = (before: KubeObject | undefined, after: KubeObject | undefined, by: ChangeSource) => void
 
 /**
  * A cache of the objects of one type, kept current. Its objects lack `metadata.managedFields`; they are shared and must not be changed.
@@ -199,13 +202,13 @@ class WatchingInformer implements Informer {
     for (const cached of [...this.#cache.values()]) {
       if (objects.has(keyOf(cached.metadata))) continue
       this.#cache.remove(cached.metadata)
-      this.#tell(cached, undefined)
+      this.#tell(cached, undefined, 'list')
     }
     for (const object of objects.values()) {
       const before = this.#cache.get(object.metadata)
       if (before?.metadata.uid === object.metadata.uid && before.metadata.resourceVersion === object.metadata.resourceVersion) continue
       this.#cache.put(object)
-      this.#tell(before, object)
+      this.#tell(before, object, 'list')
     }
     this.#become({ is: 'watching', resourceVersion })
   }
@@ -241,20 +244,20 @@ class WatchingInformer implements Informer {
     if (before !== undefined && !isLater(object.metadata.resourceVersion, before.metadata.resourceVersion)) return
     const after = slim(object)
     this.#cache.put(after)
-    this.#tell(before, after)
+    this.#tell(before, after, 'watch')
   }
 
   #drop(object: KubeObject): void {
     const before = this.#cache.get(object.metadata)
     if (before === undefined || isLater(before.metadata.resourceVersion, object.metadata.resourceVersion)) return
     this.#cache.remove(object.metadata)
-    this.#tell(before, undefined)
+    this.#tell(before, undefined, 'watch')
   }
 
-  #tell(before: KubeObject | undefined, after: KubeObject | undefined): void {
+  #tell(...[before, after, by]: Parameters<ChangeListener>): void {
     for (const listener of this.#listeners) {
       try {
-        listener(before, after)
+        listener(before, after, by)
       } catch (error) {
         // The others, and the cache, must not suffer from it.
         this.#options.log.error('a listener of an informer threw', { kind: this.type.kind, error: String(error) })

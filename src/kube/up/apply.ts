@@ -21,6 +21,8 @@ export interface Application {
   readonly world: World
   readonly row: ObjectKind
   readonly facts: Facts
+  /** True for an object that is not there any more (`Vanished`). */
+  readonly isGone?: boolean
   /** Whether this controller leads now: no other one writes. */
   readonly leads: () => boolean
   readonly signal: AbortSignal
@@ -168,12 +170,20 @@ async function putFinalizer({ world, row, signal }: Application, object: KubeObj
   return kept
 }
 
+/** The object that is gone; undefined where another has its name by now, and its record with it. */
+async function stillGone({ world, row, signal }: Application, object: KubeObject): Promise<KubeObject | undefined> {
+  const { namespace, name } = object.metadata
+  const found = await world.api.get(row.type, { ...(namespace !== undefined && { namespace }), name }, signal)
+  return found === undefined ? object : undefined
+}
+
 /**
  * Puts the finalizer on where it is wanted, and makes sure that the object is at the API server as it was read where that matters: a patch that changes nothing tells.
  * Undefined where the object is gone; rejects with KubeError where it has changed, or another has its name.
  */
 async function hold(application: Application, { finalizer: wanted, record }: Plan): Promise<KubeObject | undefined> {
   const { object } = application.facts
+  if (application.isGone === true) return stillGone(application, object)
   const { finalizers = [], resourceVersion } = object.metadata
   if (wanted === 'hold' && !finalizers.includes(finalizer)) return putFinalizer(application, object)
   return needsTheVeryObject(record) ? patchMetadata(application, object, { resourceVersion, finalizers }) : object
@@ -195,7 +205,7 @@ async function carry(
 
 async function letGo(application: Application, object: KubeObject): Promise<void> {
   const { finalizers = [], resourceVersion } = object.metadata
-  if (finalizers.includes(finalizer))
+  if (finalizers.includes(finalizer) && application.isGone !== true)
     await patchMetadata(application, object, { resourceVersion, finalizers: finalizers.filter((other) => other !== finalizer) })
 }
 

@@ -3,7 +3,7 @@ import { makesOwner, ownerBindings } from '../../resources/grant-rules.ts'
 import { parseManagedBy } from '../../resources/ownership.ts'
 import type { Row } from '../../snapshot/row.ts'
 import type { RecordKind } from '../object-kinds.ts'
-import { finalizer, type GrantSpec } from '../platform-object.ts'
+import { finalizer, type GrantSpec, type PlatformObject } from '../platform-object.ts'
 import type { KubeObject } from '../port/kube-api.ts'
 import type { WorkResult } from '../runtime/work-queue.ts'
 import { asPlatformObject, isMirror, keyText, parseKey, recordKinds, rowOf, type ObjectKey, type World } from '../world.ts'
@@ -33,7 +33,7 @@ export interface Reconciler {
   reconcile(key: string, signal: AbortSignal): Promise<WorkResult | undefined>
   /** Calls `add` with the key of each object that something happened to, until the returned function is called. */
   watch(add: (key: string) => void): () => void
-  /** The keys of all objects, and of those that are not there but own a binding. Tells of records whose object is not there. */
+  /** The keys of all objects, of those that vanished, and of those that are not there but own a binding. Tells of records whose object is not there. */
   keys(): Iterable<string>
 }
 
@@ -55,6 +55,7 @@ export function createReconciler(world: World, observer: ReconcileObserver, lead
   function* keys(): Generator<string> {
     for (const kind of recordKinds) for (const object of world.objects[kind].list()) yield keyOf(kind, object)
     yield* abandonedOwners(world, { kinds: ['RoleBinding'] })
+    yield* world.vanished.keys()
   }
   return {
     keys() {
@@ -65,7 +66,8 @@ export function createReconciler(world: World, observer: ReconcileObserver, lead
     async reconcile(key, signal) {
       const parsed = parseKey(key)
       const { kind } = parsed
-      const cached = world.objects[kind].get(parsed)
+      const vanished = world.vanished.get(key)
+      const cached = world.objects[kind].get(parsed) ?? (vanished && asDeleted(world, vanished))
       links.obstacles.set(key, undefined)
       if (cached === undefined) {
         const removed = await removeExcess(world, parsed, { leads, signal })
@@ -74,18 +76,25 @@ export function createReconciler(world: World, observer: ReconcileObserver, lead
       }
       if (saysNothing(world, parsed, cached)) return undefined
       const row = rowOf(kind)
+      const isGone = vanished !== undefined
       const facts = await gather(world, { row, object: asPlatformObject(cached) }, signal)
       const plan = planObject(facts)
       const obstacle = isInConflict(plan.verdict) ? obstacleOf(facts) : undefined
       // Before anything is waited for: what clears the way meanwhile is told.
       links.obstacles.set(key, obstacle)
-      const applied = await applyPlan({ world, row, facts, leads, signal }, plan)
+      const applied = await applyPlan({ world, row, facts, isGone, leads, signal }, plan)
       observer.reconciled(kind, applied)
       const { verdict } = applied
+      if (isGone && verdict === undefined) world.vanished.forget(key, vanished)
       const isBlind = isInConflict(verdict) && obstacle === undefined
       return isBlind || verdict?.also.includes('Reconciling') === true ? { againAfterMs } : undefined
     },
   }
+}
+
+/** An object that is gone, as one that was told to go: what becomes of its record is what would have become of it then. */
+function asDeleted({ clock }: World, object: PlatformObject): PlatformObject {
+  return { ...object, metadata: { ...object.metadata, deletionTimestamp: new Date(clock.now()).toISOString() } }
 }
 
 /** How many objects a log line names. */
