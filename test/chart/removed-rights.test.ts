@@ -6,13 +6,11 @@ import { pullSecretAnnotation } from '../../src/kube/pull-secret.ts'
 import { objectTypes } from '../../src/kube/port/object-types.ts'
 import { ok, type Organisation } from '../harness/test-server.ts'
 import { startControllerWorld, type ControllerWorld } from '../kube/controller-world.ts'
-import type { ObjectApi } from '../kube/object-api.ts'
 import { describeWithParts } from '../parts/require-part.ts'
 import { auditLogOf, resourceOf, type AuditLog } from './audit-log.ts'
-import { objectsOf, renderText, type Rendered } from './helm.ts'
+import { controllerRoles, giveRights, place } from './given-rights.ts'
+import type { Rendered } from './helm.ts'
 
-/** Where the world's controllers have their Lease and mirrors. */
-const place = { name: 'taproot', namespace: 'default' } as const
 const account = 'system:serviceaccount:default:taproot-controller'
 const signal = AbortSignal.timeout(600_000)
 const patience = { timeout: 60_000, interval: 50 }
@@ -36,21 +34,10 @@ describeWithParts(['kube-apiserver', 'helm'], "the controller's roles", () => {
   const kubectl = (args: readonly string[], input?: object): Promise<string> =>
     world.objects.kube.kubectl(args, input === undefined ? undefined : JSON.stringify(input))
 
-  /** Gives the controller's service account what the chart gives it. Resolves to a token of it. */
-  async function giveRights({ kube }: ObjectApi): Promise<string> {
-    const objects = objectsOf(await renderText({ kubernetes: { pullSecrets: { enabled: true } } }, place))
-    const items = objects.filter(
-      ({ kind, metadata: { name } }) =>
-        ['ServiceAccount', 'ClusterRole', 'ClusterRoleBinding', 'Role', 'RoleBinding'].includes(kind) && /-(controller|mirror)$/.test(name),
-    )
-    roles = items.filter(({ kind }) => kind === 'Role' || kind === 'ClusterRole')
-    await kube.kubectl(['apply', '-f', '-'], JSON.stringify({ apiVersion: 'v1', kind: 'List', items }))
-    return (await kube.kubectl(['-n', place.namespace, 'create', 'token', 'taproot-controller'])).trim()
-  }
-
   beforeAll(async () => {
     directory = await mkdtemp(join(tmpdir(), 'taproot-removed-rights-'))
     audit = await auditLogOf(account, directory)
+    roles = (await controllerRoles()).filter(({ kind }) => kind === 'Role' || kind === 'ClusterRole')
     world = await startControllerWorld({ kube: { flags: audit.flags }, mirror: { enabled: true, namespace: place.namespace }, controllerToken: giveRights })
     organisation = await world.organisation()
     namespace = await world.namespace(organisation)

@@ -2,6 +2,7 @@ import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { objectTypes } from '../../src/kube/port/object-types.ts'
 import type { ObjectType } from '../../src/kube/port/kube-api.ts'
 import type { Row } from '../../src/snapshot/row.ts'
+import { giveRights } from '../chart/given-rights.ts'
 import { reinstate, suspend } from '../harness/suspend.ts'
 import type { Organisation } from '../harness/test-server.ts'
 import { startDeletionWebhook, type DeletionWebhook } from '../parts/deletion-webhook.ts'
@@ -39,6 +40,8 @@ describeOnStores('an object that the API server removes while a finalizer is put
     })
     world = await startControllerWorld({
       store,
+      // With what the chart lets it do, and no more.
+      controllerToken: giveRights,
       // The finalizer comes once the deletion is under way.
       beforeWrite: (call) => deletions.get(/^apply PlatformGroup .*\/(.*)$/.exec(call)?.[1] ?? '')?.begun.promise,
     })

@@ -22,7 +22,7 @@ export interface Application {
   readonly row: ObjectKind
   readonly facts: Facts
   /** True for an object that is not there any more (`Vanished`). */
-  readonly isGone?: boolean
+  readonly isGone: boolean
   /** Whether this controller leads now: no other one writes. */
   readonly leads: () => boolean
   readonly signal: AbortSignal
@@ -170,20 +170,15 @@ async function putFinalizer({ world, row, signal }: Application, object: KubeObj
   return kept
 }
 
-/** The object that is gone; undefined where another has its name by now, and its record with it. */
-async function stillGone({ world, row, signal }: Application, object: KubeObject): Promise<KubeObject | undefined> {
-  const { namespace, name } = object.metadata
-  const found = await world.api.get(row.type, { ...(namespace !== undefined && { namespace }), name }, signal)
-  return found === undefined ? object : undefined
-}
-
 /**
- * Puts the finalizer on where it is wanted, and makes sure that the object is at the API server as it was read where that matters: a patch that changes nothing tells.
- * Undefined where the object is gone; rejects with KubeError where it has changed, or another has its name.
+ * Puts the finalizer on where it is wanted, and makes sure that the object is at the API server as it was read where that matters, or still gone: a patch that changes nothing tells.
+ * Undefined where it is not so; rejects with KubeError where it has changed, or another has its name.
  */
 async function hold(application: Application, { finalizer: wanted, record }: Plan): Promise<KubeObject | undefined> {
-  const { object } = application.facts
-  if (application.isGone === true) return stillGone(application, object)
+  const { isGone, facts } = application
+  const { object } = facts
+  // Another of its name has its record, and rejects this.
+  if (isGone) return (await patchMetadata(application, object, {})) === undefined ? object : undefined
   const { finalizers = [], resourceVersion } = object.metadata
   if (wanted === 'hold' && !finalizers.includes(finalizer)) return putFinalizer(application, object)
   return needsTheVeryObject(record) ? patchMetadata(application, object, { resourceVersion, finalizers }) : object
@@ -205,7 +200,7 @@ async function carry(
 
 async function letGo(application: Application, object: KubeObject): Promise<void> {
   const { finalizers = [], resourceVersion } = object.metadata
-  if (finalizers.includes(finalizer) && application.isGone !== true)
+  if (finalizers.includes(finalizer) && !application.isGone)
     await patchMetadata(application, object, { resourceVersion, finalizers: finalizers.filter((other) => other !== finalizer) })
 }
 
@@ -223,6 +218,7 @@ async function report(application: Application, object: KubeObject, source: { ve
     nowMs: world.clock.now(),
   })
   if (isDeepStrictEqual(status, before.status)) return
+  if (application.isGone) return world.vanished.note(row.record, { ...before, status })
   const { namespace, name } = before.metadata
   try {
     world.objects[row.record].observe(await world.api.apply(row.type, { metadata: { namespace, name }, status }, { subresource: 'status' }, signal))

@@ -1,7 +1,7 @@
 import { objectKinds, type ObjectKind, type RecordKind } from '../object-kinds.ts'
 import type { PlatformObject } from '../platform-object.ts'
 import type { KubeObject } from '../port/kube-api.ts'
-import type { Informer } from '../runtime/informer.ts'
+import { asPlatformObject, recordKinds, type World } from '../world.ts'
 
 /** What of a spec makes its record the only one of its place, but for the place; undefined where nothing does. */
 function claimOf(row: ObjectKind, { spec, metadata }: PlatformObject): string | undefined {
@@ -16,9 +16,8 @@ function claimOf(row: ObjectKind, { spec, metadata }: PlatformObject): string | 
 export class Claims {
   readonly #claimants = new Map<string, Map<string, PlatformObject>>()
 
-  constructor(objects: Readonly<Record<RecordKind, Informer>>) {
-    // Every kind of the table has its informer.
-    for (const kind of Object.keys(objects) as RecordKind[]) {
+  constructor(objects: World['objects']) {
+    for (const kind of recordKinds) {
       for (const object of objects[kind].list()) this.#add(kind, object)
       objects[kind].onChange((before, after) => {
         if (before !== undefined) this.#remove(kind, before)
@@ -34,7 +33,7 @@ export class Claims {
   }
 
   #add(kind: RecordKind, cached: KubeObject): void {
-    const object = platformObject(cached)
+    const object = asPlatformObject(cached)
     const key = keyOf(objectKinds[kind], object)
     if (key === undefined) return
     const claimants = this.#claimants.get(key) ?? new Map<string, PlatformObject>()
@@ -42,18 +41,13 @@ export class Claims {
   }
 
   #remove(kind: RecordKind, cached: KubeObject): void {
-    const object = platformObject(cached)
+    const object = asPlatformObject(cached)
     const key = keyOf(objectKinds[kind], object)
     if (key === undefined) return
     const claimants = this.#claimants.get(key)
     claimants?.delete(nameOf(object))
     if (claimants?.size === 0) this.#claimants.delete(key)
   }
-}
-
-function platformObject(cached: KubeObject): PlatformObject {
-  // The kind's CRD gives it a namespace and a spec.
-  return cached as PlatformObject
 }
 
 function keyOf(row: ObjectKind, object: PlatformObject): string | undefined {

@@ -1,4 +1,5 @@
 import { asPlatformObject, keyText, recordKinds, type World } from '../world.ts'
+import type { RecordKind } from '../object-kinds.ts'
 import { finalizer, type PlatformObject } from '../platform-object.ts'
 import type { KubeObject } from '../port/kube-api.ts'
 
@@ -33,13 +34,20 @@ export class Vanished {
     return this.#objects.get(key)
   }
 
+  /** Keeps its new status, which nobody else can be told. Of no effect where it is forgotten. */
+  note(kind: RecordKind, object: PlatformObject): void {
+    const { namespace, name } = object.metadata
+    const key = keyText({ kind, namespace, name })
+    if (this.#objects.get(key)?.metadata.uid === object.metadata.uid) this.#objects.set(key, object)
+  }
+
   keys(): Iterable<string> {
     return this.#objects.keys()
   }
 
   /** To be called once its record is dealt with. Of no effect where another has gone under that name since. */
-  forget(key: string, object: PlatformObject): void {
-    if (this.#objects.get(key) === object) this.#objects.delete(key)
+  forget(key: string, { metadata }: PlatformObject): void {
+    if (this.#objects.get(key)?.metadata.uid === metadata.uid) this.#objects.delete(key)
   }
 
   #keep(key: string, object: PlatformObject): void {
