@@ -4,38 +4,13 @@ import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { partSets } from './part-sets.js'
 
 const root = join(import.meta.dirname, '..')
 const stampFile = join(root, 'node_modules', '.taproot-setup')
 const pinnedNode = join(root, 'node_modules', '.bin', 'node')
-/** The real parts that each command needs beside the packages (design: tests run against the real thing). */
-const partsOf = {
-  test: ['crane', 'etcd', 'etcdutl', 'grpcurl', 'helm', 'history-checker', 'kube-apiserver', 'kube-controller-manager', 'kubectl', 'registry', 'scim2-tester'],
-  cluster: [
-    ...[
-      'base-image',
-      'buildah',
-      'cni-plugins',
-      'containerd',
-      'containerd-shim-runc-v2',
-      'coredns',
-      'crane',
-      'ctr',
-      'debootstrap',
-      'etcd',
-      'etcdctl',
-      'etcdutl',
-      'helm',
-      'ip',
-    ],
-    ...['kube-apiserver', 'kube-controller-manager', 'kube-proxy', 'kube-scheduler', 'kubectl', 'kubelet', 'nft', 'nsenter', 'pause', 'registry', 'runc'],
-  ],
-  faults: ['etcd', 'etcdutl', 'history-checker'],
-  bench: ['etcd', 'kube-apiserver'],
-}
-
 if (!isInstalled()) installPackages()
-prepareParts([...new Set(process.argv.slice(2).flatMap((command) => partsOf[command] ?? []))])
+prepareParts([...new Set(process.argv.slice(2).flatMap((command) => partSets[command] ?? []))])
 
 /** What the installed packages follow from. */
 function fingerprint() {

@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto'
 import { Resolver } from 'node:dns/promises'
 import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
+import { partSets } from '../../../tools/part-sets.js'
 import { startKubeApiserver, type KubeApiserver } from '../../parts/kube-apiserver.ts'
 import { mustRunKubeClient, runKubeClient, type KubeClientResult } from '../../parts/kube-client.ts'
 import { startKubeControllerManager } from '../../parts/kube-controller-manager.ts'
@@ -70,28 +71,10 @@ export interface ClusterOptions {
   readonly kubeletFlags?: Readonly<Record<string, string>>
 }
 
-const parts = [
-  ...([
-    'base-image',
-    'buildah',
-    'cni-plugins',
-    'containerd',
-    'containerd-shim-runc-v2',
-    'coredns',
-    'crane',
-    'ctr',
-    'etcd',
-    'helm',
-    'ip',
-    'kube-apiserver',
-  ] as const),
-  ...(['kube-controller-manager', 'kube-proxy', 'kube-scheduler', 'kubectl', 'kubelet', 'nft', 'nsenter', 'pause', 'registry', 'runc'] as const),
-]
-
 /** `describe` for tests that need a cluster; where this machine can't provide it they are reported as skipped, or fail with REQUIRE_ALL_PARTS=1. */
 export function describeWithCluster(title: string, body: () => void): void {
   const isRoot = process.platform === 'linux' && process.getuid?.() === 0
-  if (isRoot && spawnSync('unshare', ['--mount', '--net', 'true']).status === 0) describeWithParts(parts, title, body)
+  if (isRoot && spawnSync('unshare', ['--mount', '--net', 'true']).status === 0) describeWithParts(partSets.cluster, title, body)
   else describeUnless('a cluster takes a root on Linux that may make namespaces', title, body)
 }
 
