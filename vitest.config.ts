@@ -19,6 +19,8 @@ export default defineConfig({
     // Files run servers of their own (etcd, a whole taproot): more of them at once than cores only makes all of them slow.
     maxWorkers: Math.min(4, Math.max(2, availableParallelism())),
     testTimeout: 30_000,
+    // A busy machine may be slow; what never comes costs a red test this long.
+    expect: { poll: { timeout: 20_000 } },
     hookTimeout: 120_000,
     teardownTimeout: 30_000,
     setupFiles: ['test/harness/seed-properties.ts'],

@@ -9,7 +9,7 @@ import { join } from 'node:path'
 import { connect as tlsConnect } from 'node:tls'
 import { Client, credentials } from '@grpc/grpc-js'
 import { create, toBinary } from '@bufbuild/protobuf'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { createOnePort } from '../../src/api/one-port.ts'
 import { GetGroupRequestSchema } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
 import { serve } from './transport/harness.ts'
@@ -177,8 +177,10 @@ describe('one port', () => {
   })
 
   test('100 connections of both kinds at once', async () => {
+    const patient = await serve(({ call }) => create(call.method.output))
+    onTestFinished(() => patient.close(50))
     const grpc = async (): Promise<boolean> => {
-      const client = new Client(`127.0.0.1:${served.port}`, credentials.createInsecure(), { 'grpc.use_local_subchannel_pool': 1 })
+      const client = new Client(`127.0.0.1:${patient.port}`, credentials.createInsecure(), { 'grpc.use_local_subchannel_pool': 1 })
       const identity = (bytes: Buffer): Buffer => bytes
       try {
         return await new Promise((resolve) => client.makeUnaryRequest(getGroup, identity, identity, Buffer.from(message), (error) => resolve(error === null)))
@@ -187,7 +189,7 @@ describe('one port', () => {
       }
     }
     const rest = async (): Promise<boolean> => {
-      const socket = connect(served.port, '127.0.0.1')
+      const socket = connect(patient.port, '127.0.0.1')
       const all = received(socket)
       socket.write('GET /iam/v2/groups/x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n')
       return (await all).toString().startsWith('HTTP/1.1 200')

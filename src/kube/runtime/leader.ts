@@ -12,7 +12,7 @@ const attemptMs = 2_500
 /** How soon a renewal that failed is tried again. */
 const retryMs = 500
 /** How often those who wait look at the Lease. */
-const lookEveryMs = 1_000
+const lookEveryMs = 500
 
 /** What one has who leads. */
 export interface Leadership {

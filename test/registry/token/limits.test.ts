@@ -2,8 +2,10 @@ import { connect } from 'node:net'
 import { once } from 'node:events'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { startTestServer } from '../../harness/test-server.ts'
+import { TestClock } from '../../spec/test-clock.ts'
 import { bearer, publicName, RegistryWorld, type Tenant } from './registry-world.ts'
 
+const clock = new TestClock()
 let world: RegistryWorld
 let mine: Tenant
 let free: Tenant
@@ -17,23 +19,27 @@ beforeAll(async () => {
     TAPROOT_RATE_LIMIT_ADDRESS_REQUESTS_PER_SECOND: '1',
     TAPROOT_RATE_LIMIT_ADDRESS_BURST: '20',
   }
-  world = new RegistryWorld(await startTestServer({ env }))
+  world = new RegistryWorld(await startTestServer({ env, clock }))
   ;[mine, free] = [await world.tenant(), await world.publicTenant()]
 })
 afterAll(() => world.server.stop())
 
 test('one principal that asks too much is told to come again; others are not', async () => {
   const busy = await world.member(mine.group, { role: 'registry.pull' })
-  const statuses = await Promise.all(Array.from({ length: 40 }, async () => (await world.list(mine.path, busy.authorization)).status))
+  const [statuses, refused] = await clock.hold(async () => [
+    await Promise.all(Array.from({ length: 40 }, async () => (await world.list(mine.path, busy.authorization)).status)),
+    await world.requestToken([], busy.authorization),
+  ])
   expect(new Set(statuses)).toEqual(new Set([200, 429]))
-  const refused = await world.requestToken([], busy.authorization)
   expect(refused).toMatchObject({ status: 429, codes: ['TOOMANYREQUESTS'], headers: { 'retry-after': expect.stringMatching(/^\d+$/) as unknown } })
   const calm = await world.member(mine.group, { role: 'registry.pull' })
   expect(await world.list(mine.path, calm.authorization)).toMatchObject({ status: 200 })
 })
 
 test('refused credentials are counted by address, which keeps nobody else out', async () => {
-  const statuses = await Promise.all(Array.from({ length: 40 }, async (_, at) => (await world.requestToken([], bearer(`nonsense-${at}`))).status))
+  const statuses = await clock.hold(() =>
+    Promise.all(Array.from({ length: 40 }, async (_, at) => (await world.requestToken([], bearer(`nonsense-${at}`))).status)),
+  )
   expect(new Set(statuses)).toEqual(new Set([401, 429]))
   const calm = await world.member(mine.group, { role: 'registry.pull' })
   expect(await world.list(mine.path, calm.authorization)).toMatchObject({ status: 200 })
