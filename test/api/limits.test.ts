@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vit
 import { createConnectionLimit } from '../../src/api/connection-limit.ts'
 import { createNetworks } from '../../src/core/client-address.ts'
 import { startTestServer, type TestServer } from '../harness/test-server.ts'
+import { TestClock } from '../spec/test-clock.ts'
 import { serve, type ServeOptions, type Served } from './transport/harness.ts'
 import { isServed } from './is-served.ts'
 
@@ -42,10 +43,11 @@ describe.each([
   ['behind a trusted proxy', { TAPROOT_TRUSTED_PROXIES: '127.0.0.1,::1' }, true],
   ['that trusts nobody', {}, false],
 ])('a server %s', (_name, env: Record<string, string>, isTrusting) => {
+  const clock = new TestClock()
   let server: TestServer
   let client: Client
   beforeAll(async () => {
-    server = await startTestServer({ env: { ...limits, ...env } })
+    server = await startTestServer({ env: { ...limits, ...env }, clock })
     client = new Client(`127.0.0.1:${server.config.api.port}`, credentials.createInsecure())
   })
   afterAll(async () => {
@@ -54,7 +56,9 @@ describe.each([
   })
   const pings = (transport: 'rest' | 'grpc', from: (index: number) => string | undefined): Promise<Answer[]> => {
     const url = `http://127.0.0.1:${server.config.api.port}`
-    return Promise.all(Array.from({ length: 20 }, (_, index) => (transport === 'rest' ? restPing(url, from(index)) : grpcPing(client, from(index)))))
+    return clock.hold(() =>
+      Promise.all(Array.from({ length: 20 }, (_, index) => (transport === 'rest' ? restPing(url, from(index)) : grpcPing(client, from(index))))),
+    )
   }
 
   test.each(['rest', 'grpc'] as const)('over %s counts requests without a credential by the address that is theirs', async (transport) => {
@@ -77,7 +81,7 @@ describe.each([
       if (response.status === 429) expect(Number(response.headers.get('retry-after'))).toBeGreaterThanOrEqual(1)
       return response.status
     }
-    const same = await Promise.all(Array.from({ length: 20 }, () => ask(1)))
+    const same = await clock.hold(() => Promise.all(Array.from({ length: 20 }, () => ask(1))))
     expect(same.filter((status) => status === 429).length).toBeGreaterThanOrEqual(8)
     const others = await Promise.all(Array.from({ length: 20 }, (_, index) => ask(index + 2)))
     expect(others.includes(429)).toBe(!isTrusting)

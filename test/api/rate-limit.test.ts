@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { addressKey, RateLimiter } from '../../src/api/rate-limit.ts'
 import { DomainError } from '../../src/core/errors.ts'
 import { makeOrganisation, startTestServer, type TestServer } from '../harness/test-server.ts'
+import { TestClock } from '../spec/test-clock.ts'
 
 function refused(work: () => void): DomainError | undefined {
   try {
@@ -45,6 +46,7 @@ describe('the key of an address', () => {
 })
 
 describe('a server with rate limits', () => {
+  const clock = new TestClock()
   let server: TestServer
   beforeAll(async () => {
     const limits = {
@@ -53,14 +55,14 @@ describe('a server with rate limits', () => {
       TAPROOT_RATE_LIMIT_ADDRESS_REQUESTS_PER_SECOND: '1',
       TAPROOT_RATE_LIMIT_ADDRESS_BURST: '20',
     }
-    server = await startTestServer({ env: { TAPROOT_RATE_LIMIT_ENABLED: 'true', ...limits } })
+    server = await startTestServer({ env: { TAPROOT_RATE_LIMIT_ENABLED: 'true', ...limits }, clock })
   })
   afterAll(() => server.stop())
 
   test.each(['rest', 'grpc'] as const)('over %s answers 429 with RetryInfo to one principal and serves the next', async (transport) => {
     const door = server[transport]
     const busy = await makeOrganisation(server)
-    const replies = await Promise.all(Array.from({ length: 30 }, () => door.call('ListGroups', {}, { token: busy.token })))
+    const replies = await clock.hold(() => Promise.all(Array.from({ length: 30 }, () => door.call('ListGroups', {}, { token: busy.token }))))
     const limited = replies.filter((reply) => reply.code === 8)
     expect(limited.length).toBeGreaterThanOrEqual(5)
     expect(limited[0]?.details['ErrorInfo']?.['reason']).toBe('RATE_LIMITED')
@@ -88,7 +90,7 @@ describe('a server with rate limits', () => {
         redirect: 'manual',
         ...(form === undefined ? {} : { body: new URLSearchParams(form) }),
       })
-    const answers = await Promise.all(Array.from({ length: 30 }, ask))
+    const answers = await clock.hold(() => Promise.all(Array.from({ length: 30 }, ask)))
     const limited = answers.filter(({ status }) => status === 429)
     expect(limited.length).toBeGreaterThanOrEqual(1)
     expect(await limited[0]?.json()).toMatchObject({ code: 8, details: [{ reason: 'RATE_LIMITED' }, { retryDelay: expect.any(String) as string }] })
@@ -101,7 +103,7 @@ describe('a server with rate limits', () => {
       const door = server[transport]
       const { group, token } = await makeOrganisation(server)
       for (const rpc of ['ListGroups', 'SecurityTokenService/Exchange']) {
-        const replies = await Promise.all(Array.from({ length: 30 }, () => door.call(rpc, {}, { token: 'garbage' })))
+        const replies = await clock.hold(() => Promise.all(Array.from({ length: 30 }, () => door.call(rpc, {}, { token: 'garbage' }))))
         expect(replies.some((reply) => reply.code === 8)).toBe(true)
         expect(replies.every((reply) => [7, 8, 16].includes(reply.code))).toBe(true)
       }

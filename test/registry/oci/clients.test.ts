@@ -10,7 +10,7 @@ import { locationOf, readAnswer, withQuery, type Answer, type OciClient } from '
 import { describeOnUpstreams } from './oci-upstreams.ts'
 import { startTestHost, type TestHost } from './test-host.ts'
 
-const idleMs = 400
+const idleMs = 1_000
 
 describeOnUpstreams('clients that are slow, stand still or go away', (upstream) => {
   let host: TestHost

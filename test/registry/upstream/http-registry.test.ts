@@ -13,7 +13,7 @@ import { startTcpProxy } from '../../parts/tcp-proxy.ts'
 import { blobBytes, bodyOf, drain, failureOf, freshBytes, freshImage, freshRepo, never, putBlob } from './content.ts'
 import { startTokenService, type TokenService } from './token-service.ts'
 
-const quick = { headersMs: 500, finishMs: 500, stallMs: 500 }
+const quick = { headersMs: 2_000, finishMs: 2_000, stallMs: 2_000 }
 
 async function running(options: RegistryOptions = {}): Promise<DistributionRegistry> {
   const registry = await startRegistry(options)
