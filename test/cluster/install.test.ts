@@ -194,6 +194,12 @@ describeWithCluster('a release in a cluster', () => {
       await cluster.kubectl(['--namespace', 'acme', 'patch', 'platformgroup', 'web', '--type=merge', '--patch', '{"spec":{"description":"Later"}}'])
       await allReady()
 
+      const cut = join(home, 'cut.db')
+      await writeFile(cut, (await readFile(snapshot)).subarray(0, -4096))
+      const refused = await shell(cluster, `deploy/recovery/restore-etcd.sh ${release} ${release} ${cut} 2>&1 || true`)
+      expect(refused).toContain(`${cut} can not be restored; nothing was changed`)
+      expect(await record(ask(api(`/iam/v2/groups/${lost}`)))).toMatchObject({ uid: lost })
+
       await orReport(cluster, () => shell(cluster, `deploy/recovery/restore-etcd.sh ${release} ${release} ${snapshot}`))
       await ready()
       await orReport(cluster, () =>

@@ -2,6 +2,7 @@ import { existsSync, readFileSync, readdirSync } from 'node:fs'
 import { dirname, join, normalize } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { parse } from 'yaml'
+import { trimmedSorts } from '../../src/resources/trim/trim.ts'
 import packageJson from '../../package.json' with { type: 'json' }
 
 const root = join(import.meta.dirname, '..', '..')
@@ -51,6 +52,10 @@ describe('the pages', () => {
     const metrics = ['src/api/metrics.ts', 'src/cmd/server.ts'].flatMap((path) => namesIn(path, /name: '(taproot_[a-z_]+)'/g))
     expect(metrics.length).toBeGreaterThan(5)
     expect(metrics.filter((name) => !read('docs/operations.md').includes(`\`${name}\``))).toEqual([])
+  })
+
+  it('operations.md lists every sort of entries that is removed', () => {
+    expect(trimmedSorts.filter((name) => !read('docs/operations.md').includes(`\`${name}\``))).toEqual([])
   })
 
   it('operations.md lists every field of an audit line', () => {

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { writeFile } from 'node:fs/promises'
+import { readdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { makeOrganisation, startTestServer, type TestServer } from '../harness/test-server.ts'
@@ -45,15 +45,17 @@ describeWithPart('etcd', 'taproot encryption-key', () => {
 
   test.for([
     ['a key file that is not there', ['add', '--key-file', 'absent'], 2, 'absent'],
-    ['a key that is none', ['add', '--key-file', 'short'], 1, '32 bytes'],
+    ['a key that is none', ['add', '--key-file', 'short'], 2, '--key-file short'],
     ['no store', ['retire', '--key-file', 'key'], 1, 'there is no store'],
     ['no key', ['add'], 2, '--key-file'],
-  ] as const)('%s: one line', async ([, args, code, named]) => {
+    ['a store without a key, which is not made', ['add', '--key-file', 'key'], 1, 'there is no key at', { TAPROOT_STORE_SQLITE_PATH: 'key' }],
+  ] as const)('%s: one line', async ([, args, code, named, env = {}]) => {
     const cwd = await freshDirectory()
     await writeFile(join(cwd, 'short'), 'too short')
     await writeFile(join(cwd, 'key'), randomBytes(32))
-    const ending = await runProcess({ args: ['encryption-key', ...args], env: {}, cwd })
+    const ending = await runProcess({ args: ['encryption-key', ...args], env, cwd })
     expect(ending).toMatchObject({ code, stdout: '', stderr: expect.stringContaining(named) as unknown })
     expect(ending.stderr.trimEnd().split('\n')).toHaveLength(1)
+    expect((await readdir(cwd)).sort()).toEqual(['key', 'short'])
   })
 })

@@ -5,7 +5,7 @@ import type { Role } from '../config/config.ts'
 import { loadConfig } from '../config/load-config.ts'
 import { createLogs } from '../logger.ts'
 import { openStore } from '../open-store.ts'
-import { readEncryptionKey } from '../read-encryption-key.ts'
+import { findEncryptionKey, ownKeyFile } from '../read-encryption-key.ts'
 import { systemRandom } from '../runtime.ts'
 import { UsageError } from '../usage-error.ts'
 
@@ -16,6 +16,8 @@ export interface EncryptionKeyOptions {
   readonly config?: string
   readonly role: Role
 }
+
+const likeTheServer = 'call it with the --config, the --role and the TAPROOT_ variables of the server'
 
 /** How long a store that does not answer is waited for, in milliseconds. */
 const patienceMs = 30_000
@@ -39,8 +41,9 @@ async function change({ config: file, role }: EncryptionKeyOptions, what: Parame
   for (const warning of warnings) process.stderr.write(`taproot: warning: ${warning}\n`)
   // Nothing is made by looking.
   if (config.store.kind === 'sqlite' && !existsSync(config.store.sqlite.path))
-    throw new Error(`there is no store at ${config.store.sqlite.path} (store.sqlite.path)`)
-  const keyEncryptionKey = await readEncryptionKey(config, systemRandom)
+    throw new Error(`there is no store at ${config.store.sqlite.path} (store.sqlite.path): ${likeTheServer}`)
+  const keyEncryptionKey = await findEncryptionKey(config)
+  if (keyEncryptionKey === undefined) throw new Error(`there is no key at ${ownKeyFile(config)}: ${likeTheServer}`)
   const signal = AbortSignal.timeout(patienceMs)
   const store = await openStore(config, createLogs('error', undefined).log, signal)
   try {
@@ -51,8 +54,12 @@ async function change({ config: file, role }: EncryptionKeyOptions, what: Parame
 }
 
 async function readKey({ keyFile: file }: EncryptionKeyOptions): Promise<Uint8Array> {
-  if (file === '-') return parseKeyEncryptionKey(await buffer(process.stdin))
-  return parseKeyEncryptionKey(readKeyFile(file))
+  const content = file === '-' ? await buffer(process.stdin) : readKeyFile(file)
+  try {
+    return parseKeyEncryptionKey(content)
+  } catch (cause) {
+    throw new UsageError(`--key-file ${file} is no key: 32 bytes, raw or as hex or base64 text`, { cause })
+  }
 }
 
 function readKeyFile(file: string): Uint8Array {
