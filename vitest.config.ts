@@ -3,11 +3,13 @@ import { availableParallelism } from 'node:os'
 import { defineConfig } from 'vitest/config'
 import { CountReporter } from './test/reporter.ts'
 
-/** In CI it follows from the commit: each tries other values, and what failed on one fails on it again. Elsewhere each run tries other values, unless TAPROOT_SEED says which. */
+/** In CI it follows from the program and its tests: each change tries other values, and what failed on one fails on it again. Elsewhere each run tries other values, unless TAPROOT_SEED says which. */
 function propertySeed(): number | undefined {
   const { TAPROOT_SEED, CI } = process.env
   if (TAPROOT_SEED !== undefined) return Number(TAPROOT_SEED) | 0
-  return CI === undefined ? undefined : Number.parseInt(execFileSync('git', ['rev-parse', 'HEAD'], { encoding: 'utf8' }).slice(0, 8), 16) | 0
+  if (CI === undefined) return undefined
+  const trees = execFileSync('git', ['rev-parse', 'HEAD:src', 'HEAD:test'], { encoding: 'utf8' }).trim().split('\n')
+  return trees.reduce((seed, tree) => seed ^ Number.parseInt(tree.slice(0, 8), 16), 0)
 }
 
 const clusterTests = 'test/cluster/**/*.test.ts'
