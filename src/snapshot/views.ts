@@ -141,6 +141,8 @@ export class Views {
   /** Takes a scope of several places, few rows all together, that a list has sorted by itself: where it comes again, a view is made. */
   offer(scope: ViewScope, order: Order): void {
     const id = idOf(scope, order)
+    // It is being filled.
+    if (this.#views.has(id)) return
     if (!this.#offered.delete(id)) {
       this.#offered.add(id)
       const [oldest = id] = this.#offered
