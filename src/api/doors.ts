@@ -4,8 +4,9 @@ import type { Exchange, ExchangeInput, TokenIssue } from '../authn/exchange.ts'
 import type { ExternalSignIn } from '../authn/external-sign-in.ts'
 import type { Profile } from '../authn/principal.ts'
 import { roleCapabilities } from '../authz/grants-index.ts'
-import { capabilitiesAt } from '../authz/reach.ts'
+import { capabilitiesAtMany } from '../authz/reach.ts'
 import { intersect, isEmpty, namesOf } from '../core/capability.ts'
+import { trustedUid } from '../core/uid.ts'
 import { WhoAmI_HeldSchema, WhoAmI_ProfileSchema, WhoAmISchema, type WhoAmI_Held, type WhoAmI_Profile } from '../gen/taproot/auth/v1/auth_pb.ts'
 import type { Group } from '../gen/taproot/iam/v2/groups_pb.ts'
 import type { Role } from '../gen/taproot/iam/v2/roles_pb.ts'
@@ -62,13 +63,13 @@ function inputOf({ headers }: Call, { aud, identity, scopes, scope, cap, identit
 
 /** What the caller holds, binding by binding, cut like their token. */
 function heldBy({ services }: DoorOptions, { caller }: Session): WhoAmI_Held[] {
-  const reach = caller.reach()
+  const heldAt = capabilitiesAtMany(caller.reach())
   const { snapshot } = services.replica
   return [...snapshot.table('RoleBinding').matching('identity', caller.identity)].flatMap((row) => {
     const role = snapshot.get('Role', bindingOf(row).roleUid)
     const group = snapshot.get('Group', row.parent)
     if (role === undefined || group === undefined) return []
-    const held = intersect(roleCapabilities(role), capabilitiesAt(reach, row.parent))
+    const held = intersect(roleCapabilities(role), heldAt(trustedUid(row.parent)))
     // The rows of a kind hold that kind's messages.
     const shown = {
       group: rendered(groupKind, snapshot, group.message) as unknown as Group,

@@ -1,6 +1,6 @@
 import { containsAll, emptySet, intersect, isEmpty, missing, union, type CapabilitySet } from '../core/capability.ts'
 import type { Narrowing } from '../core/narrowing.ts'
-import { isWithin, type Uid } from '../core/uid.ts'
+import { isWithin, lineage, type Uid } from '../core/uid.ts'
 import type { Visibility } from '../snapshot/list.ts'
 
 /** Everywhere: the group of a grant that no group bounds. */
@@ -48,23 +48,55 @@ export function decide(reach: Reach, uid: string, needed: CapabilitySet): Decisi
   return containsAll(held, needed) ? { kind: 'allowed' } : { kind: 'denied', missing: missing(held, needed) }
 }
 
-/** True where the caller holds all of `needed` in at least one group. */
-export function holdsAnywhere(reach: Reach, needed: CapabilitySet): boolean {
-  return reach.grants.some((grant) => containsAll(capabilitiesAt(reach, grant.group), needed))
+function compareGroups(one: Grant, other: Grant): number {
+  return one.group === other.group ? 0 : one.group < other.group ? -1 : 1
 }
 
-/** Where a list may look: the topmost groups at which the caller holds all of `needed` (rules 1.3). */
-export function visibilityOf(reach: Reach, needed: CapabilitySet): Visibility {
-  const groups: Uid[] = []
-  for (const grant of reach.grants) {
-    if (!containsAll(capabilitiesAt(reach, grant.group), needed)) continue
-    if (grant.group === everywhere) return { everywhere: true, groups: [], roots: true }
-    groups.push(grant.group)
+/** Each group of the grants once, in uid order, with all that is held there. Cost: O(n log n), O(n) for grants in uid order, as those of the store are. */
+function heldByGroup(grants: readonly Grant[]): readonly Grant[] {
+  const held: Grant[] = []
+  /** What is held at the groups above, topmost first: in uid order all below a group follows it. */
+  const above: Grant[] = []
+  for (const { group, capabilities } of [...grants].sort(compareGroups)) {
+    let nearest = above.at(-1)
+    while (nearest !== undefined && !covers(nearest, group)) {
+      above.pop()
+      nearest = above.at(-1)
+    }
+    const here = { group, capabilities: nearest === undefined ? capabilities : union(nearest.capabilities, capabilities) }
+    if (nearest?.group === group) {
+      above.pop()
+      held.pop()
+    }
+    above.push(here)
+    held.push(here)
   }
-  // In uid order an ancestor comes before what is below it.
-  groups.sort()
+  return held
+}
+
+/** `capabilitiesAt` for many places: what it costs depends on the number of grants once, and for each place on how deep it lies. */
+export function capabilitiesAtMany(reach: Reach): (uid: Uid) => CapabilitySet {
+  const held = new Map(heldByGroup(reach.grants).map(({ group, capabilities }) => [group, capabilities]))
+  return (uid) => {
+    for (const place of lineage(uid)) {
+      const here = held.get(place)
+      if (here !== undefined) return here
+    }
+    return held.get(everywhere) ?? emptySet
+  }
+}
+
+/** True where the caller holds all of `needed` in at least one group. */
+export function holdsAnywhere(reach: Reach, needed: CapabilitySet): boolean {
+  return heldByGroup(reach.grants).some(({ capabilities }) => containsAll(capabilities, needed))
+}
+
+/** Where a list may look: the topmost groups at which the caller holds all of `needed` (rules 1.3), in uid order. */
+export function visibilityOf(reach: Reach, needed: CapabilitySet): Visibility {
   const topmost: Uid[] = []
-  for (const group of groups) {
+  for (const { group, capabilities } of heldByGroup(reach.grants)) {
+    if (!containsAll(capabilities, needed)) continue
+    if (group === everywhere) return { everywhere: true, groups: [], roots: true }
     const last = topmost.at(-1)
     if (last === undefined || !isWithin(group, last)) topmost.push(group)
   }
@@ -79,10 +111,20 @@ export function mergeGrants(grants: readonly Grant[]): Grant[] {
 }
 
 /** What was granted at `group` or above it, without what counts at a requested group above it already (rules 8). */
-function placedAt(reach: Reach, group: Uid, scopes: readonly Uid[]): Grant {
-  const above = scopes.filter((other) => other !== group && isWithin(group, other))
-  const grants = reach.grants.filter((grant) => !above.some((other) => covers(grant, other)))
-  return { group, capabilities: capabilitiesAt({ ...reach, grants }, group) }
+function placedAt(granted: ReadonlyMap<string, CapabilitySet>, group: Uid, scopes: ReadonlySet<string>): Grant {
+  let capabilities = emptySet
+  for (const place of [...lineage(group), everywhere]) {
+    if (place !== group && scopes.has(place)) break
+    capabilities = union(capabilities, granted.get(place) ?? emptySet)
+  }
+  return { group, capabilities }
+}
+
+/** `placedAt` for all requested groups; each group has one grant at most. */
+function placedIn(grants: readonly Grant[], groups: readonly Uid[]): readonly Grant[] {
+  const granted = new Map(grants.map(({ group, capabilities }) => [group, capabilities]))
+  const scopes = new Set<string>(groups)
+  return groups.map((group) => placedAt(granted, group, scopes))
 }
 
 /** What was granted at the groups or below them: what was granted above is not the groups' to vouch for. */
@@ -99,8 +141,8 @@ export function narrow(reach: Reach, narrowing: Narrowing, session: readonly Gra
   const { scopes, capabilities, knownIn } = narrowing
   if (scopes === undefined && capabilities === undefined && knownIn === undefined && session.length === 0) return reach
   const known = knownIn === undefined ? reach.grants : grantedWithin(reach.grants, knownIn)
-  const rooted: Reach = { operator: false, grants: mergeGrants([...known, ...session]) }
-  const placed: readonly Grant[] = scopes === undefined ? rooted.grants : scopes.map((group) => placedAt(rooted, group, scopes))
-  const cut = capabilities === undefined ? placed : placed.map((grant) => ({ ...grant, capabilities: intersect(grant.capabilities, capabilities) }))
+  const merged = mergeGrants([...known, ...session])
+  const at = scopes === undefined ? merged : placedIn(merged, scopes)
+  const cut = capabilities === undefined ? at : at.map((grant) => ({ ...grant, capabilities: intersect(grant.capabilities, capabilities) }))
   return { operator: false, grants: mergeGrants(cut) }
 }

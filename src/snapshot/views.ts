@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto'
 import { isBelow, isWithin } from '../core/uid.ts'
 import { OrderTree } from './order-tree.ts'
 import type { Order } from './order.ts'
@@ -36,6 +37,8 @@ const missedPerLook = 64
 const maxTogether = 64
 /** So many scopes that lists sorted by themselves are remembered, to see which come again. */
 const maxOffered = 512
+/** Ids of more characters than this are hashed: they name each place of their scope. */
+const maxIdLength = 256
 
 /** A change of the table: what was there before, and what is there now. */
 interface RowChange {
@@ -91,7 +94,8 @@ export function inScope(table: ViewSource, scope: ViewScope, row: Row): boolean 
 }
 
 function idOf({ place, uid, uids = [uid], filters }: ViewScope, order: Order): string {
-  return JSON.stringify([place, uids, filters, order.id])
+  const id = JSON.stringify([place, uids, filters, order.id])
+  return id.length > maxIdLength ? hash('sha256', id, 'base64') : id
 }
 
 /** The ordered views of one kind, made on first use and kept current. */
@@ -141,6 +145,8 @@ export class Views {
   /** Takes a scope of several places, few rows all together, that a list has sorted by itself: where it comes again, a view is made. */
   offer(scope: ViewScope, order: Order): void {
     const id = idOf(scope, order)
+    // It is being filled.
+    if (this.#views.has(id)) return
     if (!this.#offered.delete(id)) {
       this.#offered.add(id)
       const [oldest = id] = this.#offered

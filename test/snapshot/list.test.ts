@@ -270,6 +270,30 @@ describe('listRows', () => {
     }
   })
 
+  test('lists that come while the view of all their groups is filled do not begin it anew', async () => {
+    const world = new World(picker(13))
+    const root = world.addGroup()
+    const groups = Array.from({ length: 60 }, () => newUid(world.pick, root.uid)).sort()
+    for (const parent of groups) {
+      for (let count = 0; count < 40; count++) {
+        const uid = newUid(world.pick, parent)
+        world.put({ kind: 'Identity', uid, name: one(world.pick, names), createMs: world.pick(1000), updateMs: 2, filters: { relationship_type: '1' } })
+      }
+    }
+    const reach = { everywhere: false, groups, roots: false }
+    const query = queryOf({ kind: 'Identity', uidp: {}, filters: [], order: [{ field: 'createMs', descending: false }], reach }, { skip: 0, limit: 50 })
+    const { views } = world.snapshot.table('Identity')
+    const [uid = ''] = groups
+    const together = { place: 'below', uid, uids: groups, filters: [] } as const
+    for (let times = 0; times < 2; times++) await listed(world, query)
+    expect(views.kept(together, query.order), 'it is not complete at once').toBeUndefined()
+    const begun = views.view(together, query.order)
+    for (let times = 0; times < 4; times++) await listed(world, query)
+    expect(views.kept(together, query.order), 'nothing but lists ran').toBeUndefined()
+    const view = await begun
+    expect(views.kept(together, query.order)).toBe(view)
+  })
+
   test('many lists at once over many large places all end', { timeout: 60_000 }, async () => {
     const world = new World(picker(11))
     const root = world.addGroup()

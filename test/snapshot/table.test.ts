@@ -5,6 +5,7 @@ import { orderOf, type Order } from '../../src/snapshot/order.ts'
 import type { Row } from '../../src/snapshot/row.ts'
 import { KindTable } from '../../src/snapshot/table.ts'
 import { inScope, type ViewScope } from '../../src/snapshot/views.ts'
+import { memoryInUse } from '../parts/memory-in-use.ts'
 import { indexOf, newUid, one, picker, rowOf, type Pick, type Plain } from './rows.ts'
 
 const names = ['alpha', 'beta', 'gamma']
@@ -234,6 +235,16 @@ describe('Views', () => {
     const [forgotten = tabled.scope()] = scopes
     views.offer(forgotten, order)
     expect(views.kept(forgotten, order), 'offered anew after many others').toBeUndefined()
+  })
+
+  test('of scopes that were offered once next to nothing is kept, however many places they have', async () => {
+    const { table, pick } = new Tabled(picker(17), 1)
+    const root = newUid(pick)
+    const uids = Array.from({ length: 4000 }, () => newUid(pick, root)).sort()
+    const before = (await memoryInUse()).heap
+    for (let at = 0; at < 300; at++) table.views.offer({ place: 'below', uid: uids[0] ?? '', uids, filters: [['name', String(at)]] }, orders[0] ?? orderOf([]))
+    expect((await memoryInUse()).heap - before).toBeLessThan(4 * 1024 * 1024)
+    expect(uids).toHaveLength(4000)
   })
 
   test('inScope agrees with a naive look for every place and filter', () => {

@@ -2,7 +2,6 @@ import { randomUUID } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { ClientAddress } from '../../core/client-address.ts'
 import { DomainError } from '../../core/errors.ts'
-import { dropBody } from '../../core/unreadable-request.ts'
 import { RegistryError } from '../registry-error.ts'
 import { deleteBlob, getBlob } from './blob-routes.ts'
 import { Exchange } from './exchange.ts'
@@ -14,6 +13,7 @@ import { deleteManifest, getManifest, putManifest } from './manifest-routes.ts'
 import { errorBody, isFault, toRegistryError } from './oci-errors.ts'
 import { credentialOf, type OciHost } from './oci-host.ts'
 import { parseOciPath, type OciPath, type OciPathKind } from './oci-path.ts'
+import { readBody } from './request-body.ts'
 import { appendUpload, cancelUpload, finishUpload, startUpload, uploadStatus } from './upload-routes.ts'
 
 /** Answers `GET /v2/<repository>/_service/history/<tag>` (spec 4.7); what it throws is answered like every error. */
@@ -91,7 +91,8 @@ async function answer(host: OciHost, routes: Routes, exchange: Exchange): Promis
   try {
     const path = parseOciPath(exchange.path)
     kind = path.kind
-    if (exchange.request.method === 'DELETE') await assertWhole(exchange.request, host.idleMs)
+    // What is cut off deletes nothing.
+    if (exchange.request.method === 'DELETE') await readBody(exchange.request, { idleMs: host.idleMs, maxBytes: maxUnwantedBytes })
     await routeOf(routes, exchange, path)(host, exchange, path)
   } catch (error) {
     answerError(host, exchange, error)
@@ -102,13 +103,6 @@ async function answer(host: OciHost, routes: Routes, exchange: Exchange): Promis
 
 /** The most that a body of a request which takes none may have, in bytes. */
 const maxUnwantedBytes = 64 * 1024
-
-/** What is cut off deletes nothing. */
-async function assertWhole(request: IncomingMessage, patienceMs: number): Promise<void> {
-  const outcome = await dropBody(request, { maxBytes: maxUnwantedBytes, patienceMs })
-  if (outcome === 'tooLarge') throw new RegistryError('SIZE_INVALID', 'the request takes no body')
-  if (outcome === 'cutOff') throw new DomainError(1, 'the client went away')
-}
 
 type AnyRoute = (host: OciHost, exchange: Exchange, path: OciPath) => Promise<void>
 

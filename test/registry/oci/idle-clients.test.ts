@@ -45,6 +45,19 @@ test.each<[string, () => string, number]>([
   await until(async () => (await connections()) === 0)
 })
 
+test.each([
+  ['a manifest', 'manifests/v1'],
+  ['a blob', `blobs/sha256:${'0'.repeat(64)}`],
+])('the DELETE of %s whose body stands still is answered as any such body, and is no fault', async (_, path) => {
+  const socket = connect(host.port, '127.0.0.1')
+  onTestFinished(() => void socket.destroy())
+  let answer = ''
+  socket.on('data', (bytes) => (answer += bytes.toString('latin1')))
+  socket.write(`DELETE /v2/${repository}/${path} HTTP/1.1\r\nHost: registry.test\r\nContent-Length: 5\r\n\r\n`)
+  await until(() => answer.includes('"errors"'))
+  expect(answer).toMatch(/^HTTP\/1\.1 408 /)
+})
+
 test('a client that reads keeps it, between requests too', async () => {
   const socket = connect(host.port, '127.0.0.1')
   onTestFinished(() => void socket.destroy())

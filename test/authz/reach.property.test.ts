@@ -1,0 +1,89 @@
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import {
+  capabilitiesAt,
+  capabilitiesAtMany,
+  everywhere,
+  holdsAnywhere,
+  mergeGrants,
+  narrow,
+  visibilityOf,
+  type Grant,
+  type Reach,
+} from '../../src/authz/reach.ts'
+import { containsAll, emptySet, namesOf, setOf, type CapabilitySet } from '../../src/core/capability.ts'
+import { isWithin, trustedUid, type Uid } from '../../src/core/uid.ts'
+import type { Visibility } from '../../src/snapshot/list.ts'
+
+const names = ['groups.list', 'repo.list', 'roles.list']
+const sets = fc.subarray(names).map((some) => setOf(some))
+/** Of small trees, so that groups lie in one another and come more than once. */
+const groups = fc
+  .tuple(fc.constantFrom('a', 'b'), fc.array(fc.constantFrom('0', '1'), { maxLength: 3 }))
+  .map(([root, path]) => trustedUid([root.repeat(40), ...path.map((digit) => digit.repeat(16))].join('/')))
+const grants = fc.array(
+  fc.record({ group: fc.oneof({ arbitrary: groups, weight: 19 }, { arbitrary: fc.constant<typeof everywhere>(everywhere), weight: 1 }), capabilities: sets }),
+  { maxLength: 12 },
+)
+const reaches: fc.Arbitrary<Reach> = grants.map((some) => ({ operator: false, grants: some }))
+
+/** Every grant against every other. */
+function naiveVisibility(reach: Reach, needed: CapabilitySet): Visibility {
+  const open = reach.grants.map(({ group }) => group).filter((group) => containsAll(capabilitiesAt(reach, group), needed))
+  if (open.includes(everywhere)) return { everywhere: true, groups: [], roots: true }
+  const topmost = open.filter((group) => !open.some((other) => other !== group && isWithin(group, other)))
+  return { everywhere: false, groups: ([...new Set(topmost)] as Uid[]).sort(), roots: false } // a cast: `everywhere` is none of them
+}
+
+/** Every grant against every scope. */
+function naivePlaced(all: readonly Grant[], scopes: readonly Uid[]): Grant[] {
+  return scopes.map((group) => {
+    const above = scopes.filter((other) => other !== group && isWithin(group, other))
+    const counting = all.filter((grant) => !above.some((other) => grant.group === everywhere || isWithin(other, grant.group)))
+    return { group, capabilities: capabilitiesAt({ operator: false, grants: counting }, group) }
+  })
+}
+
+const plain = (some: readonly Grant[]): unknown[] => some.map(({ group, capabilities }) => [group, namesOf(capabilities)]).sort()
+
+describe('what a reach holds in many places', () => {
+  test('is what each grant against every other says', () => {
+    fc.assert(
+      fc.property(reaches, sets, groups, (reach, needed, place) => {
+        expect(visibilityOf(reach, needed)).toEqual(naiveVisibility(reach, needed))
+        expect(holdsAnywhere(reach, needed)).toBe(reach.grants.some(({ group }) => containsAll(capabilitiesAt(reach, group), needed)))
+        expect(capabilitiesAtMany(reach)(place)).toEqual(capabilitiesAt(reach, place))
+      }),
+      { numRuns: 3_000 },
+    )
+  })
+
+  test('narrowed to some groups is at each what was granted there and above, up to the next of them', () => {
+    fc.assert(
+      fc.property(reaches, fc.uniqueArray(groups, { maxLength: 6 }), (reach, scopes) => {
+        expect(plain(narrow(reach, { scopes }).grants)).toEqual(plain(mergeGrants(naivePlaced(mergeGrants(reach.grants), scopes))))
+      }),
+      { numRuns: 3_000 },
+    )
+  })
+
+  test('is found without comparing every grant with every other', () => {
+    const count = 2_000
+    let looks = 0
+    const uids = Array.from({ length: count }, (_, at) => trustedUid(`${'a'.repeat(40)}/${((at * 7919) % count).toString(16).padStart(16, '0')}`))
+    const counted = uids.map((uid) => ({
+      capabilities: setOf(['groups.list']),
+      get group() {
+        looks += 1
+        return uid
+      },
+    }))
+    const reach: Reach = { operator: false, grants: counted }
+    expect(visibilityOf(reach, setOf(['groups.list'])).groups).toEqual([...uids].sort())
+    expect(holdsAnywhere(reach, setOf(['groups.list', 'repo.list']))).toBe(false)
+    const heldAt = capabilitiesAtMany(reach)
+    for (const uid of uids) expect(heldAt(uid)).not.toBe(emptySet)
+    expect(narrow(reach, { scopes: uids.slice(0, 50) }).grants).toHaveLength(50)
+    expect(looks).toBeLessThan(count * 200)
+  })
+})
