@@ -1,6 +1,6 @@
 import { create } from '@bufbuild/protobuf'
 import { timestampFromMs } from '@bufbuild/protobuf/wkt'
-import type { ProviderFacts } from '../../authn/external-sign-in.ts'
+import type { ProviderFacts } from '../../authn/vouching.ts'
 import type { Actor } from '../../authn/principal.ts'
 import { isSuspended } from '../../authz/suspended.ts'
 import { DomainError } from '../../core/errors.ts'
