@@ -1,8 +1,9 @@
-import { auditedCaller, writeAuditLine } from '../core/audit-line.ts'
+import { auditedCaller, writeAuditLine, type AuditLine } from '../core/audit-line.ts'
 import type { Log } from '../core/log.ts'
 import { methodName } from '../resources/handlers.ts'
 import type { Caller } from '../resources/services.ts'
 import type { Call } from './call.ts'
+import type { RawRequest } from './http/raw-route.ts'
 
 /** What became of a call that the audit log tells of. */
 export interface AuditEntry {
@@ -33,4 +34,10 @@ export function audit(log: Log, entry: AuditEntry): void {
     code,
     reason,
   })
+}
+
+/** The same of a request that is no call: what one of the doors of signing in, or of a directory, came to. */
+export function auditRequest({ auditLog }: { readonly auditLog: Log }, request: RawRequest, line: Omit<AuditLine, 'transport'>): void {
+  const { requestId, remoteAddress } = request
+  writeAuditLine(auditLog, { transport: 'http', requestId, remoteAddress, userAgent: request.header('user-agent'), ...line })
 }

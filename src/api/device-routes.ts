@@ -9,11 +9,12 @@ import { isUid } from '../core/uid.ts'
 import { fromStore } from '../resources/faults.ts'
 import { beginDeviceLogin, shownUserCode, takeDeviceLogin, userCodeOf, type DeviceWishes } from '../resources/iam/pending-logins.ts'
 import { revokeRefreshToken } from '../resources/iam/refresh-tokens.ts'
+import { auditRequest } from './audit.ts'
 import { platformDomain, toDomainError } from './errors-details.ts'
 import { httpError } from './errors-http.ts'
 import type { RawAnswer, RawRequest, RawRoute } from './http/raw-route.ts'
 import { loginUrl } from './login-ends.ts'
-import { auditLogin, type LoginOptions } from './login-options.ts'
+import type { LoginOptions } from './login-options.ts'
 import { devicePage } from './login-page.ts'
 import { refreshed } from './people-doors.ts'
 import { addressKey, RateLimiter } from './rate-limit.ts'
@@ -184,7 +185,7 @@ function deviceGrantOf(options: LoginOptions): Grant {
       pace(deviceCode)
       throw new DomainError(9, 'nobody has signed in yet', { reason: 'AUTHORIZATION_PENDING' })
     }
-    auditLogin({ auditLog }, request, { method: 'login/device-token', outcome: 'done', identity: outcome.identity })
+    auditRequest({ auditLog }, request, { method: 'login/device-token', outcome: 'done', identity: outcome.identity })
     return tokenAnswer(options, outcome)
   }
 }
@@ -194,7 +195,7 @@ const refreshGrant: Grant = async (options, request, { refresh_token: text = '',
   const wishes = { aud: clientId === undefined ? [] : [clientId], scopes: groupsIn(scope), cap: [] }
   assertIssued(options, wishes)
   const { person, access, next } = await refreshed(options, { text, wishes }, request.signal)
-  auditLogin(options, request, { method: 'login/refresh-token', outcome: 'done', identity: person })
+  auditRequest(options, request, { method: 'login/refresh-token', outcome: 'done', identity: person })
   return tokenAnswer(options, { ...access, refreshToken: next.text })
 }
 
@@ -234,7 +235,7 @@ const revocation: Step = async (options, request) => {
     })
   }
   const person = await ofToken(() => revokeRefreshToken(services, text, request.signal))
-  if (person !== undefined) auditLogin(options, request, { method: 'login/revoke', outcome: 'done', identity: person })
+  if (person !== undefined) auditRequest(options, request, { method: 'login/revoke', outcome: 'done', identity: person })
   return { status: 200, headers: {}, body: '' }
 }
 

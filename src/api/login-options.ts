@@ -1,10 +1,8 @@
 import type { Exchange, TokenIssue } from '../authn/exchange.ts'
 import type { ExternalSignIn } from '../authn/external-sign-in.ts'
 import type { OidcLogin } from '../authn/oidc-client.ts'
-import { writeAuditLine, type AuditLine } from '../core/audit-line.ts'
 import type { Log } from '../core/log.ts'
 import type { Services } from '../resources/services.ts'
-import type { RawRequest } from './http/raw-route.ts'
 
 /** What signing in by a browser is made of. */
 export interface LoginOptions {
@@ -20,10 +18,4 @@ export interface LoginOptions {
   readonly limit?: (remoteAddress: string) => void
   /** Where browsers may be sent besides loopback addresses, configuration `login.redirects`. */
   readonly redirects: readonly string[]
-}
-
-/** Writes down what a request to one of the doors of signing in came to. */
-export function auditLogin({ auditLog }: Pick<LoginOptions, 'auditLog'>, request: RawRequest, line: Omit<AuditLine, 'transport'>): void {
-  const { requestId, remoteAddress } = request
-  writeAuditLine(auditLog, { transport: 'http', requestId, remoteAddress, userAgent: request.header('user-agent'), ...line })
 }

@@ -13,11 +13,12 @@ import { deviceAsking, endDeviceLogin, leaveHeadlessSession, shownUserCode, type
 import { issueRefreshToken } from '../resources/iam/refresh-tokens.ts'
 import { externalIdOf } from '../resources/scim/scim-admission.ts'
 import type { Services } from '../resources/services.ts'
+import { auditRequest } from './audit.ts'
 import { deviceRoutes } from './device-routes.ts'
 import type { RawAnswer, RawRequest, RawRoute } from './http/raw-route.ts'
 import { bindLogin, browserOf, forgetLogin } from './login-cookie.ts'
 import { callbackPath, callbackUrl, confirmPath, loginUrl, sendBack, toldTo } from './login-ends.ts'
-import { auditLogin, type LoginOptions } from './login-options.ts'
+import type { LoginOptions } from './login-options.ts'
 import { confirmPage, loginPage, type Confirmation } from './login-page.ts'
 import { loginRequest, type LoginRequest } from './login-request.ts'
 import { noteExchanged, registerByToken, verifiedPerson } from './people-doors.ts'
@@ -108,7 +109,7 @@ const auditNames = { redirect: 'login/browser', headless: 'login/headless', devi
 /** A person says that a sign-in is not theirs. */
 async function refuse(options: LoginOptions, request: RawRequest, { wishes: { end }, provider }: ChosenLogin): Promise<RawAnswer> {
   const isInTime = end.kind !== 'device' || (await endDeviceLogin(options.services, { userCode: end.userCode, outcome: { kind: 'refused' } }, request.signal))
-  auditLogin(options, request, { method: auditNames[end.kind], outcome: 'denied', subject: provider, reason: 'LOGIN_REFUSED' })
+  auditRequest(options, request, { method: auditNames[end.kind], outcome: 'denied', subject: provider, reason: 'LOGIN_REFUSED' })
   return loginPage(200, isInTime ? 'Nobody was signed in. You can close this page.' : 'This code was used before, or has run out. You can close this page.')
 }
 
@@ -136,12 +137,12 @@ async function audited(options: LoginOptions, { request, login }: Returning, wor
   try {
     const { made, answer } = await work()
     const { identityUid: identity, operator, act } = made.principal
-    auditLogin(options, request, { ...of, outcome: 'done', ...auditedCaller({ identity, operator, actor: { iss: act.issuer, sub: act.subject } }) })
+    auditRequest(options, request, { ...of, outcome: 'done', ...auditedCaller({ identity, operator, actor: { iss: act.issuer, sub: act.subject } }) })
     return answer
   } catch (thrown) {
     const error = fromStore(thrown)
     const { code, reason } = error instanceof DomainError ? error : new DomainError(13, '')
-    auditLogin(options, request, { ...of, outcome: code === 7 || code === 16 ? 'denied' : 'failed', code, reason })
+    auditRequest(options, request, { ...of, outcome: code === 7 || code === 16 ? 'denied' : 'failed', code, reason })
     throw error
   }
 }

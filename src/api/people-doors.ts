@@ -2,7 +2,7 @@ import { create } from '@bufbuild/protobuf'
 import { timestampFromMs } from '@bufbuild/protobuf/wkt'
 import { parseAuthorization } from '../authn/authorization-header.ts'
 import { decodeToken, type DecodedToken } from '../authn/decoded-token.ts'
-import type { Exchanged, TokenIssue, TokenWishes } from '../authn/exchange.ts'
+import type { Exchanged, TokenHolder, TokenIssue, TokenWishes } from '../authn/exchange.ts'
 import type { ExternalSignIn, PersonToken, SignInAs } from '../authn/external-sign-in.ts'
 import { tokenFailure } from '../authn/token-error.ts'
 import { DomainError } from '../core/errors.ts'
@@ -121,13 +121,19 @@ export async function refreshed(
   { text, wishes }: { text: string; wishes: TokenWishes },
   signal: AbortSignal,
 ): Promise<Refreshed> {
-  const before = ({ claims, audiences }: RefreshGrant): void => tokenIssue.check(wishes, { narrowing: claims.narrowing, audiences })
-  const { person, claims, audiences, next } = await useRefreshToken(services, { text, before }, signal).catch((error: unknown) => {
+  const holderOf = ({ person, claims, audiences }: RefreshGrant): TokenHolder => ({
+    identityUid: person,
+    act: claims.act,
+    narrowing: claims.narrowing,
+    audiences,
+  })
+  const before = (grant: RefreshGrant): void => tokenIssue.check(wishes, holderOf(grant))
+  const { next, ...grant } = await useRefreshToken(services, { text, before }, signal).catch((error: unknown) => {
     throw tokenFailure(error, 'exchange')
   })
-  const createTimeMs = services.replica.snapshot.get('Identity', person)?.createMs
-  const holder = { identityUid: person, act: claims.act, narrowing: claims.narrowing, audiences, ...(createTimeMs === undefined ? {} : { createTimeMs }) }
-  return { person, access: await tokenIssue.issue(holder, wishes), next }
+  const createTimeMs = services.replica.snapshot.get('Identity', grant.person)?.createMs
+  const holder = { ...holderOf(grant), ...(createTimeMs === undefined ? {} : { createTimeMs }) }
+  return { person: grant.person, access: await tokenIssue.issue(holder, wishes), next }
 }
 
 /** ExchangeRefreshToken: the bearer is used up, the answer carries an access token and its successor (rules 8). */

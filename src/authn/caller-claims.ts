@@ -5,6 +5,15 @@ import type { Claims } from './decoded-token.ts'
 import { profileIn, type Actor } from './principal.ts'
 import { TokenError } from './token-error.ts'
 
+/** The most groups that one claim of a token names, and the characters of all of them together: a token has to fit into a header. */
+export const maxListedGroups = 50
+export const maxListedLength = 4096
+
+/** Whether one claim of a token has room for these groups. */
+export function hasRoomFor(groups: readonly Uid[]): boolean {
+  return groups.length <= maxListedGroups && groups.join().length <= maxListedLength
+}
+
 /** What every token of ours says of its bearer, beside what it is for. */
 export interface CallerClaims {
   readonly act: Actor

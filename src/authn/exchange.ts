@@ -7,10 +7,11 @@ import type { Uid } from '../core/uid.ts'
 import { parseAuthorization } from './authorization-header.ts'
 import { awsRequestText } from './aws-request.ts'
 import type { AwsSignIn } from './aws-sign-in.ts'
+import { hasRoomFor, maxListedGroups, maxListedLength } from './caller-claims.ts'
 import { decodeToken, maxTokenLength } from './decoded-token.ts'
 import { urlForms } from './default-audiences.ts'
 import { sessionRoles, type ExternalSignIn, type SignedIn } from './external-sign-in.ts'
-import type { PlatformTokens } from './platform-token.ts'
+import type { AccessGrant, PlatformTokens } from './platform-token.ts'
 import { tokenFailure } from './token-error.ts'
 
 /** What is asked of an exchange (rules 8); repeated keys as lists, `scope` already in `scopes`. */
@@ -52,11 +53,11 @@ export type TokenWishes = Pick<ExchangeInput, 'aud' | 'scopes' | 'cap'>
 
 /**
  * Makes access tokens for those who have signed in. Both throw DomainError code 3 on `aud`, `scopes` or `cap`; code 7 `AUDIENCE_NOT_GRANTED` and `SCOPE_NOT_GRANTED` where
- * more is wished than the sign-in was for. `cap` is only ever intersected (rules 8).
+ * more is wished than the sign-in was for; code 9 `TOKEN_TOO_LARGE` where a door would refuse the token. `cap` is only ever intersected (rules 8).
  */
 export interface TokenIssue {
-  /** Only looks whether the wishes can be met, by any sign-in where no bounds are given. */
-  check(wishes: TokenWishes, bounds?: TokenBounds): void
+  /** Only looks whether the wishes can be met, by any sign-in where no holder is given. */
+  check(wishes: TokenWishes, holder?: TokenHolder): void
   /** A token, narrowed as wished; of the audiences of the sign-in where none is wished. */
   issue(holder: TokenHolder, wishes: TokenWishes): Promise<Pick<Exchanged, 'token' | 'expiryMs' | 'narrowing' | 'audiences'>>
 }
@@ -74,14 +75,17 @@ export interface TokenIssueOptions {
 
 /** See TokenIssue. */
 export function createTokenIssue(options: TokenIssueOptions): TokenIssue {
+  const chosen = (wishes: TokenWishes, bounds: TokenBounds): Pick<AccessGrant, 'audiences' | 'narrowing'> => ({
+    audiences: chooseAudiences(options, wishes.aud, bounds),
+    narrowing: chooseNarrowing(wishes, bounds),
+  })
   return {
-    check(wishes, bounds = { narrowing: {} }) {
-      chooseAudiences(options, wishes.aud, bounds)
-      chooseNarrowing(wishes, bounds)
+    check(wishes, holder) {
+      const choice = chosen(wishes, holder ?? { narrowing: {} })
+      if (holder !== undefined) options.tokens.check({ identityUid: holder.identityUid, act: holder.act, ...choice })
     },
     async issue(holder, wishes) {
-      const audiences = chooseAudiences(options, wishes.aud, holder)
-      const narrowing = chooseNarrowing(wishes, holder)
+      const { audiences, narrowing } = chosen(wishes, holder)
       const held = options.heldBy?.(holder.identityUid, narrowing)
       const { token, expiresAtMs } = await options.tokens.mint({
         identityUid: holder.identityUid,
@@ -101,10 +105,6 @@ export function createTokenIssue(options: TokenIssueOptions): TokenIssue {
  * the issuer's keys can't be had now; 3 on `aud`, `scopes` or `cap`.
  */
 export type Exchange = (input: ExchangeInput, signal: AbortSignal) => Promise<Exchanged>
-
-const maxScopes = 50
-/** Characters of all scopes together: the token has to fit into a header. */
-const maxScopesLength = 4096
 
 /** How an exchange signs in. */
 export interface ExchangeSignIn {
@@ -162,9 +162,7 @@ function chooseNarrowing(wishes: TokenWishes, { narrowing }: TokenBounds): Narro
 
 function readNarrowing(input: Pick<TokenWishes, 'scopes' | 'cap'>): Pick<Narrowing, 'scopes' | 'capabilities'> {
   const scopes = [...new Set(input.scopes.filter((scope) => scope !== ''))].map((scope) => parseUid(scope, 'scopes'))
-  if (scopes.length > maxScopes || scopes.join().length > maxScopesLength) {
-    throw DomainError.invalid('scopes', `must be at most ${String(maxScopes)} uids, ${String(maxScopesLength)} characters in all`)
-  }
+  if (!hasRoomFor(scopes)) throw DomainError.invalid('scopes', `must be at most ${maxListedGroups} uids, ${maxListedLength} characters in all`)
   const names = input.cap.filter((name) => name !== '')
   if (names.some((name) => capabilityByName(name) === undefined)) throw DomainError.invalid('cap', 'must be names of capabilities, such as groups.list')
   return {

@@ -1,8 +1,7 @@
 import type { Narrowing, SessionRole } from '../core/narrowing.ts'
 import { DomainError } from '../core/errors.ts'
 import type { Clock } from '../core/runtime.ts'
-import { isUid, lineage } from '../core/uid.ts'
-import type { Uid } from '../core/uid.ts'
+import { isUid, type Uid } from '../core/uid.ts'
 import type { AwsMatch } from './aws-match.ts'
 import { matchClaims } from './claim-match.ts'
 import type { ClaimMatch } from './claim-match.ts'
@@ -14,8 +13,9 @@ import { KeySetError } from './key-set.ts'
 import { isOperator, profileIn } from './principal.ts'
 import type { Actor, Operator } from './principal.ts'
 import { parseStaticKeys } from './static-keys.ts'
-import { TokenError } from './token-error.ts'
+import { TokenError, tokenTooLarge } from './token-error.ts'
 import type { TokenVerifier } from './token-verifier.ts'
+import { countingIn, trustOf, type ProviderFacts, type Trust, type TrustInput } from './vouching.ts'
 
 /** Static keys of an identity (rules 2.4). */
 export interface StaticKeys {
@@ -43,32 +43,17 @@ export interface IdentityFacts {
   readonly relationship: Relationship
 }
 
-/** An identity provider of an organisation, as far as signing in needs to know it. */
-export interface ProviderFacts {
-  readonly uid: Uid
-  /** The group that it lies in, and counts in. */
-  readonly group: Uid
-  readonly issuer: string
-  readonly clientId: string
-  /** The claim that holds the groups of a person; empty where groups are not mapped. */
-  readonly groupsClaim: string
-}
-
 /** A person who signs in by (issuer, subject). */
-export interface PersonToken {
+export interface PersonToken extends Pick<Trust, 'via' | 'knownIn'> {
   readonly uid: Uid
   readonly act: Actor
-  /** The providers for whose client the token was made: they give default roles and those of mapped groups. */
-  readonly via: readonly ProviderFacts[]
-  /** The groups that the person is known in; absent where the platform itself knows the issuer and is meant by the token: everywhere. */
-  readonly knownIn?: readonly Uid[]
 }
 
 /** As whom somebody wants to sign in; empty texts count as absent. */
 export interface SignInAs {
   /** The identity to assume. */
   readonly identity?: string | undefined
-  /** The provider that a person came by. */
+  /** The uid of the provider that a person came by: whom they do not name gives them no roles of mapped groups, and hears of none. */
   readonly identityProvider?: string | undefined
 }
 
@@ -95,15 +80,18 @@ export interface SignedIn {
   /** What the way of signing in cuts from the identity's rights. */
   readonly narrowing: Pick<Narrowing, 'knownIn'>
   /** What the mapped groups of the token give to a session that begins with it; absent where that is nothing. */
-  readonly mapped?: readonly MappedSession[]
+  readonly mapped?: MappedSession
 }
 
-/** The roles of the session that begins with a sign-in, each once, whichever groups gave it. Throws code 9 where an access token can't hold them. */
-export function sessionRoles({ mapped = [] }: Pick<SignedIn, 'mapped'>): Pick<Narrowing, 'roles'> {
-  const all = mapped.flatMap((session) => session.roles.map(({ group, role }) => ({ group, role })))
-  const roles = [...new Map(all.map((role) => [`${role.group} ${role.role}`, role])).values()]
-  if (roles.length > maxSessionRoles) throw tooMany('roles of mapped groups: name the identity provider, or map fewer')
-  return roles.length === 0 ? {} : { roles }
+/** The most roles of one session: they are in its access token. */
+const maxSessionRoles = 50
+
+/** The roles of the session that begins with a sign-in, each once, whichever groups gave it. Throws code 9 `TOKEN_TOO_LARGE` where there are more than 50. */
+export function sessionRoles({ mapped }: Pick<SignedIn, 'mapped'>): Pick<Narrowing, 'roles'> {
+  if (mapped === undefined) return {}
+  const roles = [...new Map(mapped.roles.map(({ group, role }) => [`${group} ${role}`, { group, role }])).values()]
+  if (roles.length > maxSessionRoles) throw tokenTooLarge('too many roles are mapped to the groups of this person: map fewer')
+  return { roles }
 }
 
 /** What may be absent now or come later, from memory or from elsewhere. */
@@ -125,8 +113,7 @@ export interface ExternalSignInOptions {
   personOf?(uid: Uid, signal: AbortSignal): Found<{ readonly createTimeMs: number }>
   /** The identity providers that name this issuer. None where absent. */
   providersOf?(issuer: string, signal: AbortSignal): Found<readonly ProviderFacts[]>
-  /** Whether the provider's directory lets the person of the token in (rules 2.7). Everybody where absent. */
-  admits?(provider: ProviderFacts, token: DecodedToken): boolean
+  readonly admits?: TrustInput['admits']
   /** The groups that the person is bound in. None where absent. */
   boundIn?(person: Uid): readonly Uid[]
   /** The roles that the provider's mappings give to members of these groups. None where absent. */
@@ -135,9 +122,12 @@ export interface ExternalSignInOptions {
 
 /** Accepts external tokens. Throws TokenError (see tokenFailure) for the token itself, DomainError for what it may not be used for. */
 export interface ExternalSignIn {
-  /** With `identity`: as that identity, else code 7 in one form for every reason that lies with the identity. Without: as an operator or a registered person. */
+  /**
+   * With `identity`: as that identity, else code 7 in one form for every reason that lies with the identity. Without: as an operator or a registered person; code 3 on
+   * `identity_provider`, code 9 `TOKEN_TOO_LARGE` where they are known in more groups than a token has room for.
+   */
   signIn(token: DecodedToken, as: SignInAs, signal: AbortSignal): Promise<SignedIn>
-  /** The person of this token, registered or not. Throws code 9 where too many providers give them a default role. */
+  /** The person of this token, registered or not. Throws code 3 on `identity_provider`. */
   verifyPerson(token: DecodedToken, as: Pick<SignInAs, 'identityProvider'>, signal: AbortSignal): Promise<PersonToken>
 }
 
@@ -154,101 +144,41 @@ export function createExternalSignIn(options: ExternalSignInOptions): ExternalSi
     const named = [...operatorIssuers, ...(providers.length === 0 ? [] : [token.issuer])]
     await options.verifier.verifyByIssuer(token, { named }, signal)
     const isKnownIssuer = options.issuerKeys.isConfigured(token.issuer) || operatorIssuers.includes(normalizeIssuer(token.issuer))
-    const trust = trustOf(token, { platform: options.audiences, isKnownIssuer, providers, provider: as.identityProvider, admits: options.admits })
-    return { uid: personUid(token.issuer, token.subject), ...trust }
+    const input = { platform: options.audiences, isKnownIssuer, providers, provider: as.identityProvider, admits: options.admits }
+    const { audience, ...trust } = trustOf(token, input)
+    return { uid: personUid(token.issuer, token.subject), act: actorOf(token, audience), ...trust }
+  }
+
+  function mappedBy(provider: ProviderFacts, token: DecodedToken): Pick<SignedIn, 'mapped'> {
+    const roles = options.rolesOf?.(provider, groupsIn(token, provider)) ?? []
+    return roles.length === 0 ? {} : { mapped: { provider: provider.uid, roles } }
   }
 
   return {
-    async verifyPerson(token, as, signal) {
-      const person = await personOf(token, as, signal)
-      if (person.via.length > maxVouching) throw tooMany('identity providers that stand for this token: name one')
-      return person
-    },
+    verifyPerson: personOf,
     async signIn(token, as, signal) {
       refuseOwn(token)
       // Who names themselves comes in as without: a person's record matches their tokens, but says nothing of where they count, nor of whom a directory let go.
       const isThemselves = as.identity === personUid(token.issuer, token.subject)
       if (!isEmpty(as.identity) && !isThemselves) return await asIdentity(options, { token, identity: as.identity }, signal)
       const { uid, act, via, ...vouched } = await personOf(token, as, signal)
-      const knownIn = vouched.knownIn && fewer(vouched.knownIn, () => options.boundIn?.(uid) ?? [])
+      const knownIn = vouched.knownIn && countingIn(vouched.knownIn, () => options.boundIn?.(uid) ?? [])
       const person = await options.personOf?.(uid, signal)
       const operator = knownIn === undefined && isOperator(options.operators, uid, act)
       if (person === undefined && !operator) {
         throw new DomainError(7, 'nobody is registered with this token: register first, or name the identity to assume with `identity`')
       }
-      const mapped = via.flatMap((provider): MappedSession[] => {
-        const roles = options.rolesOf?.(provider, groupsIn(token, provider)) ?? []
-        return roles.length === 0 ? [] : [{ provider: provider.uid, roles }]
-      })
+      // Anybody may name another's issuer and client, and would hear who is in which group: only whom the person names.
+      const [provider] = isEmpty(as.identityProvider) ? [] : via
       const narrowing = knownIn === undefined ? {} : { knownIn }
       const known = person === undefined ? {} : { createTimeMs: person.createTimeMs }
-      return { identityUid: uid, operator, act, token, narrowing, ...(mapped.length === 0 ? {} : { mapped }), ...known }
+      return { identityUid: uid, operator, act, token, narrowing, ...(provider && mappedBy(provider, token)), ...known }
     },
   }
 }
 
 function isEmpty(text: string | undefined): text is undefined | '' {
   return text === undefined || text === ''
-}
-
-/** What a person's token is judged by. */
-interface TrustInput {
-  /** The platform's own audiences. */
-  readonly platform: readonly string[]
-  /** True where the configuration names the issuer. */
-  readonly isKnownIssuer: boolean
-  /** The providers that name the issuer. */
-  readonly providers: readonly ProviderFacts[]
-  /** The provider that the person says they came by. */
-  readonly provider: string | undefined
-  readonly admits: ExternalSignInOptions['admits']
-}
-
-/**
- * Where a verified token of a person counts. Everywhere only where the configuration names its issuer and it is meant for the platform. Else an identity provider
- * stands for it, and it counts in that provider's group alone: its issuer may be the group's own, and a token for the group's client may have been obtained by
- * whoever runs that client (architecture 7). A token for the platform was made for no client: it tells who somebody is, and not that they belong anywhere. Throws
- * code 7 where no one stands for it, `NOT_PROVISIONED` where directories say no.
- */
-function trustOf(token: DecodedToken, input: TrustInput): Omit<PersonToken, 'uid'> {
-  const { platform, isKnownIssuer, providers, provider, admits } = input
-  const forPlatform = token.audiences.find((audience) => platform.includes(audience))
-  if (isEmpty(provider) && isKnownIssuer && forPlatform !== undefined) return { act: actorOf(token, forPlatform), via: [] }
-  const vouching = providers.filter(({ uid, clientId }) => {
-    if (!isEmpty(provider) && uid !== provider) return false
-    return token.audiences.includes(clientId) || forPlatform !== undefined
-  })
-  const standing = vouching.filter((one) => admits?.(one, token) ?? true)
-  if (standing.length === 0 && vouching.length > 0) throw notProvisioned()
-  const via = standing.filter(({ clientId }) => token.audiences.includes(clientId))
-  const audience = via[0]?.clientId ?? forPlatform
-  if (standing.length === 0 || audience === undefined) throw new DomainError(7, 'the token is for another audience')
-  return { act: actorOf(token, audience), knownIn: [...new Set(standing.map(({ group }) => group))], via }
-}
-
-/**
- * As few groups as fit into an access token: where more vouch for a person, those that the person is bound in, or below. So no number of tenants that name an issuer
- * keeps its people out. Throws code 9 where those are too many, too.
- */
-function fewer(knownIn: readonly Uid[], boundIn: () => readonly Uid[]): readonly Uid[] {
-  if (knownIn.length <= maxVouching) return knownIn
-  const held = new Set(boundIn().flatMap((group) => [...lineage(group)]))
-  const counting = knownIn.filter((group) => held.has(group))
-  if (counting.length > maxVouching) throw tooMany('identity providers that stand for this token: name one')
-  return counting
-}
-
-/** Code 7 for whom the provider's directory did not make, has deactivated or has deleted. */
-function notProvisioned(): DomainError {
-  return new DomainError(7, "the identity provider's directory does not let this person in: ask its administrators", { reason: 'NOT_PROVISIONED' })
-}
-
-/** The most providers that stand for one token, and the most roles of one session: both are in each of its access tokens, which fit into a header. */
-const maxVouching = 50
-const maxSessionRoles = 50
-
-function tooMany(what: string): DomainError {
-  return DomainError.precondition([{ type: 'TOKEN_TOO_LARGE', subject: '', description: `there are too many ${what}` }], { reason: 'TOKEN_TOO_LARGE' })
 }
 
 /** The most groups of a token that are looked at. */

@@ -8,13 +8,12 @@ import { randomHex } from '../core/runtime.ts'
 import type { Clock, Random } from '../core/runtime.ts'
 import type { Uid } from '../core/uid.ts'
 import { readCallerClaims, readIdentity, writeCallerClaims } from './caller-claims.ts'
-import { checkTimes } from './decoded-token.ts'
-import type { DecodedToken } from './decoded-token.ts'
+import { checkTimes, maxTokenLength, type DecodedToken } from './decoded-token.ts'
 import type { Actor } from './principal.ts'
 import type { SignatureChecks } from './signature-checks.ts'
 import { signingAlgorithm } from './signing-keys.ts'
 import type { SigningKeys } from './signing-keys.ts'
-import { TokenError } from './token-error.ts'
+import { TokenError, tokenTooLarge } from './token-error.ts'
 
 /** What a token of ours is for. Every verifier accepts exactly one use (architecture 7). */
 export type TokenUse = 'access' | 'registry'
@@ -27,7 +26,7 @@ export interface AccessGrant {
   readonly audiences: readonly string[]
   readonly act: Actor
   readonly narrowing: Narrowing
-  /** What the identity holds now, by group uid; for the reader's information, left out where it is long. */
+  /** What the identity holds now, by group uid; for the reader's information, left out where it is long or the token has no room for it. */
   readonly held?: ReadonlyMap<Uid, CapabilitySet>
 }
 
@@ -43,7 +42,10 @@ export interface PlatformClaims {
 
 /** Mints and verifies our own tokens. */
 export interface PlatformTokens {
+  /** A token that every door takes. Throws code 9 `TOKEN_TOO_LARGE` where it would be longer than that. */
   mint(grant: AccessGrant): Promise<{ readonly token: string; readonly expiresAtMs: number }>
+  /** Throws as `mint` would. */
+  check(grant: AccessGrant): void
   /**
    * Checks signature (live keys only), issuer, use and times; throws TokenError, which is code 16. Throws DomainError code 7 where all that is right but none of
    * `audiences` is meant. Whether the identity still exists, and since when, is the caller's question.
@@ -75,6 +77,8 @@ export const accessTokenSeconds = 3600
 const maxHeldGroups = 50
 /** Characters of `cap` as JSON: the token has to fit into a header. */
 const maxHeldLength = 4096
+/** Bytes of the payload as JSON: with the header and the signature of a key of ours, which take less than 1024 characters, the token is one that doors take. */
+const maxPayloadBytes = ((maxTokenLength - 1024) * 3) / 4
 
 /** See PlatformTokens. */
 export function createPlatformTokens(options: PlatformTokensOptions): PlatformTokens {
@@ -98,20 +102,21 @@ export function createPlatformTokens(options: PlatformTokensOptions): PlatformTo
     return claimsOf(token)
   }
 
+  /** The payload of a token that begins now, and its end in seconds. */
+  function payloadFor(grant: AccessGrant): JWTPayload & { readonly exp: number } {
+    const issuedAtMs = Math.max(clock.now(), grant.notBeforeMs ?? 0)
+    const exp = Math.floor(issuedAtMs / 1000) + accessTokenSeconds
+    return fitting({ iss: issuer, sub: grant.identityUid, exp, jti: randomHex(random, 16), ...payloadOf(grant, issuedAtMs) }, grant.held)
+  }
+
   return {
     async mint(grant) {
-      const issuedAtMs = Math.max(clock.now(), grant.notBeforeMs ?? 0)
-      const expiresAtSeconds = Math.floor(issuedAtMs / 1000) + accessTokenSeconds
+      const payload = payloadFor(grant)
       const key = keys.current()
-      const token = await new SignJWT(payloadOf(grant, issuedAtMs))
-        .setProtectedHeader({ alg: signingAlgorithm, kid: key.kid, typ: 'JWT' })
-        .setIssuer(issuer)
-        .setSubject(grant.identityUid)
-        .setExpirationTime(expiresAtSeconds)
-        .setJti(randomHex(random, 16))
-        .sign(key.privateKey)
-      return { token, expiresAtMs: expiresAtSeconds * 1000 }
+      const token = await new SignJWT(payload).setProtectedHeader({ alg: signingAlgorithm, kid: key.kid, typ: 'JWT' }).sign(key.privateKey)
+      return { token, expiresAtMs: payload.exp * 1000 }
     },
+    check: (grant) => void payloadFor(grant),
     async verify(token, accept, signal) {
       if (token.issuer !== issuer) throw new TokenError('unknown_issuer')
       if (token.algorithm !== signingAlgorithm) throw new TokenError('algorithm')
@@ -135,15 +140,26 @@ function readClaims(token: DecodedToken): PlatformClaims {
   }
 }
 
-function payloadOf(grant: AccessGrant, issuedAtMs: number): JWTPayload {
-  const { act, narrowing, held, audiences } = grant
-  const [only, ...more] = audiences
+/** The payload with what is held, where there is room for it. Throws code 9 where there is none for the rest. */
+function fitting<P extends JWTPayload>(payload: P, held: AccessGrant['held']): P {
   const cap = held === undefined ? undefined : heldClaim(held)
+  const whole = cap === undefined ? payload : { ...payload, cap }
+  if (bytesOf(whole) <= maxPayloadBytes) return whole
+  if (bytesOf(payload) > maxPayloadBytes)
+    throw tokenTooLarge('what the access token has to say does not fit into a header: ask for fewer scopes, or map fewer groups')
+  return payload
+}
+
+function bytesOf(payload: JWTPayload): number {
+  return Buffer.byteLength(JSON.stringify(payload))
+}
+
+function payloadOf({ act, narrowing, audiences }: AccessGrant, issuedAtMs: number): JWTPayload {
+  const [only, ...more] = audiences
   return {
     ...(only === undefined ? {} : { aud: more.length === 0 ? only : [...audiences] }),
     use: 'access' satisfies TokenUse,
     ...writeCallerClaims({ act, narrowing, issuedAtMs }),
-    ...(cap === undefined ? {} : { cap }),
   }
 }
 

@@ -60,3 +60,8 @@ export function tokenFailure(error: unknown, door: 'exchange' | 'direct'): unkno
   const message = error.fault === 'missing' ? error.message : `verifying token: ${error.message}`
   return new DomainError(faults[error.fault][door], message, { cause: error })
 }
+
+/** Code 9 `TOKEN_TOO_LARGE` for what an access token has no room for, told in a sentence without its end. */
+export function tokenTooLarge(description: string): DomainError {
+  return DomainError.precondition([{ type: 'TOKEN_TOO_LARGE', subject: '', description }], { reason: 'TOKEN_TOO_LARGE' })
+}

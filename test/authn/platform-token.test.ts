@@ -29,10 +29,34 @@ async function ground() {
   const checks = createSignatureChecks({ clock, onCheck: () => (checked += 1) })
   const made = createPlatformTokens({ issuer, keys, checks, clock, random })
   const verify = async (text: string) => made.verify(decodeToken(text), accept, signal)
-  return { clock, keys, tokens: { mint: made.mint, verify }, checkCount: () => checked }
+  return { clock, keys, tokens: { mint: made.mint, check: made.check, verify }, checkCount: () => checked }
 }
 
 describe('an access token', () => {
+  test('is one that every door takes, or none: what is there to be read only is left out first', async () => {
+    const { tokens } = await ground()
+    const long = (index: number, count: number) => trustedUid(`${index.toString(16).padStart(40, '0')}${`/${'c'.repeat(16)}`.repeat(count)}`)
+    const uids = (count: number) => Array.from({ length: count }, (_, index) => long(index, 11))
+    const held = new Map(Array.from({ length: 50 }, (_, index) => [long(index, 0), setOf(['groups.list'])]))
+    const small = { scopes: uids(10) }
+    expect(decodeJwt((await tokens.mint({ ...grant, narrowing: small, held })).token)).toHaveProperty('cap')
+    const large = { scopes: uids(17), knownIn: uids(17) }
+    const { token } = await tokens.mint({ ...grant, narrowing: large, held })
+    expect((await tokens.verify(token)).narrowing).toEqual(large)
+    expect(decodeJwt(token)).not.toHaveProperty('cap')
+    for (const count of [18, 22, 24, 25, 26, 30]) {
+      const tooLarge = { scopes: uids(count), knownIn: uids(count) }
+      const minted = await tokens.mint({ ...grant, narrowing: tooLarge }).then(
+        async ({ token: text }) => (await tokens.verify(text)).narrowing,
+        ({ code, reason }: { code: number; reason: string }) => [code, reason],
+      )
+      expect([tooLarge, [9, 'TOKEN_TOO_LARGE']]).toContainEqual(minted)
+    }
+    const roles = uids(50).map((group) => ({ group, role: group }))
+    await expect(tokens.mint({ ...grant, narrowing: { roles } })).rejects.toMatchObject({ code: 9, reason: 'TOKEN_TOO_LARGE' })
+    expect(() => tokens.check({ ...grant, narrowing: { roles } })).toThrow(expect.objectContaining({ code: 9 }) as Error)
+  })
+
   test('has the claims that clients read', async () => {
     const { tokens, keys, clock } = await ground()
     const { token, expiresAtMs } = await tokens.mint({ ...grant, act: { ...act, email: 'a@b.c' }, held: new Map([[group, setOf(['groups.list'])]]) })

@@ -280,18 +280,19 @@ export function sessionsSuite(get: () => Stage): void {
     const somebody = stage.somebody()
     const external = await stage.external(somebody, client, { groups: ['developers'] })
     await stage.ok('Register', {}, external)
-    const session = await exchanged(stage, external)
+    const named = { identityProvider: parent }
+    const session = await exchanged(stage, external, named)
     await stage.ok('GetGroup', { uid: org.group }, session)
     await stage.refused(7, ['UpdateGroup', { group: { uid: org.group, description: 'mine' } }, session])
     for (const uid of mappings) await stage.ok('DeleteExternalGroupRoleMapping', { uid }, org.token)
     // The next one has nothing of it.
-    await stage.refused(7, ['GetGroup', { uid: org.group }, await exchanged(stage, external)])
+    await stage.refused(7, ['GetGroup', { uid: org.group }, await exchanged(stage, external, named)])
     // The one that is under way keeps the roles for its hour, as they are now, and nothing of those that are gone.
     await stage.ok('GetGroup', { uid: org.group }, session)
     await stage.ok('DeleteRole', { uid: role }, org.token)
     await stage.refused(7, ['GetGroup', { uid: org.group }, session])
     await stage.ok('DeleteIdentityProvider', { uid: parent }, org.token)
-    await stage.refused(7, ['Exchange', {}, external])
+    for (const request of [{}, named]) await stage.refused(7, ['Exchange', request, external])
   })
 
   test('by being somebody else: their uid, their subject, an issuer that one runs', async () => {

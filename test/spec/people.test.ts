@@ -2,6 +2,7 @@ import type { JsonObject } from '@bufbuild/protobuf'
 import { decodeJwt } from 'jose'
 import { expect, test } from 'vitest'
 import { personUid } from '../../src/authn/issuer-name.ts'
+import type { Actor } from '../../src/authn/principal.ts'
 import type { Narrowing } from '../../src/core/narrowing.ts'
 import { encodeCapabilities, setOf } from '../../src/core/capability.ts'
 import { trustedUid } from '../../src/core/uid.ts'
@@ -158,10 +159,14 @@ specSuite(
 )
 
 /** A refresh token of a new family, as a browser login gives it. */
-async function refreshToken(spec: Spec, person: string, of: { narrowing?: Narrowing; audiences?: readonly string[] } = {}): Promise<string> {
+async function refreshToken(
+  spec: Spec,
+  person: string,
+  of: { narrowing?: Narrowing; audiences?: readonly string[]; act?: Partial<Actor> } = {},
+): Promise<string> {
   const { services } = spec.server.running.engine
   const { narrowing = {}, audiences = [spec.server.config.baseUrl] } = of
-  const act = { issuer: spec.server.devIssuer.issuer, subject: 'somebody', audience: spec.server.config.baseUrl }
+  const act = { issuer: spec.server.devIssuer.issuer, subject: 'somebody', audience: spec.server.config.baseUrl, ...of.act }
   const claims = { act, narrowing, issuedAtMs: services.clock.now() }
   return (await issueRefreshToken(services, { person: trustedUid(person), claims, provider: undefined, externalId: '', audiences }, signal())).text
 }
@@ -236,6 +241,14 @@ specSuite(
       // The family keeps what the sign-in gave it.
       const next = await refreshed(spec, refresh)
       expect(await spec.ok('GetGroup', { uid: org.group }, { token: next.access })).toMatchObject({ uid: org.group })
+    })
+
+    test('rules 8 what is asked for and does not fit into a token is refused before the token is used up', async () => {
+      const act = { subject: 's'.repeat(2000), email: `${'e'.repeat(3000)}@person.example` }
+      const { token, org } = await start({ act })
+      const scopes = Array.from({ length: 17 }, (_, index) => `${org.group}${`/${index.toString(16).padStart(16, '0')}`.repeat(11)}`)
+      expectFailure(await spec.call('ExchangeRefreshToken', { scopes }, { token }), { code: 9, reason: 'TOKEN_TOO_LARGE' })
+      expect(decodeJwt((await refreshed(spec, token, { scopes: scopes.slice(0, 5) })).access)['scp']).toHaveLength(5)
     })
 
     test('RFC 6749 6 a use gives what the sign-in was for, and no other audience or group', async () => {

@@ -5,7 +5,7 @@ import { personUid } from '../../src/authn/issuer-name.ts'
 import { OutboxEventSchema } from '../../src/gen/taproot/store/v1/envelope_pb.ts'
 import { outboxPrefix } from '../../src/resources/outbox.ts'
 import { freshName, makeOrganisation, roleUid, type Organisation } from '../harness/test-server.ts'
-import { expectFailure, specSuite, uidOf } from '../spec/spec-suite.ts'
+import { expectFailure, itemsOf, specSuite, uidOf } from '../spec/spec-suite.ts'
 import { signWith, startOidcProvider } from './issuers.ts'
 
 /** An issuer that the configuration names, whose tokens the tests sign. */
@@ -23,11 +23,26 @@ specSuite(
       return signWith(minting.key(), minting.claims({ sub: subject, aud: clientId, iat, exp: iat + 36_000, ...more }))
     }
 
-    async function withProvider(): Promise<Organisation & { provider: string }> {
-      const org = await makeOrganisation(spec.server)
-      const oidc = { issuer: minting.issuer, clientId, clientSecret: 'a secret', groupsClaim: 'groups' }
+    async function makeProvider({ group, token }: Pick<Organisation, 'group' | 'token'>, client = clientId): Promise<string> {
+      const oidc = { issuer: minting.issuer, clientId: client, clientSecret: 'a secret', groupsClaim: 'groups' }
       const identityProvider = { name: freshName('login'), defaultRole: roleUid('viewer'), oidc }
-      const provider = uidOf(await spec.ok('CreateIdentityProvider', { parent: org.group, identityProvider }, { token: org.token }))
+      return uidOf(await spec.ok('CreateIdentityProvider', { parent: group, identityProvider }, { token }))
+    }
+
+    /** Providers of the same client, each in a subgroup. */
+    async function copies({ group: parent, token }: Organisation, count: number, client: string): Promise<string[]> {
+      const groups: string[] = []
+      for (let index = 0; index < count; index += 1) {
+        const group = uidOf(await spec.ok('CreateGroup', { parent, group: { name: freshName('team') } }, { token }))
+        await makeProvider({ group, token }, client)
+        groups.push(group)
+      }
+      return groups
+    }
+
+    async function withProvider(client = clientId): Promise<Organisation & { provider: string }> {
+      const org = await makeOrganisation(spec.server)
+      const provider = await makeProvider(org, client)
       const mapping = { externalGroupId: 'admins', roleUid: roleUid('editor'), scope: org.group }
       await spec.ok('CreateExternalGroupRoleMapping', { parent: provider, externalGroupRoleMapping: mapping }, { token: org.token })
       return { ...org, provider }
@@ -86,6 +101,67 @@ specSuite(
       expect((await spec.call('Exchange', {}, { token: await minted(name, { groups: ['admins'] }), validateOnly: true })).code).toBe(0)
       expect(await recordsOf(uid)).toEqual(before)
       expect(await mappedSessions(provider)).toEqual([uid])
+    })
+
+    const bindingsOf = async (identity: string): Promise<unknown[]> =>
+      itemsOf(await spec.ok('ListRoleBindings', { identity }, { token: await spec.server.operatorToken() }), 'roleBindings').map(
+        ({ group }) => (group as { uid: string }).uid,
+      )
+
+    const inviteTo = async ({ group, token }: Organisation): Promise<string> =>
+      String((await spec.ok('CreateGroupInvite', { parent: group, groupInvite: { roleUid: roleUid('editor'), ttl: '3600s' } }, { token }))['code'])
+
+    test("rules 2.8 an invite's organisation decides: however many others have a provider of the same client, the person joins it and none of them", async () => {
+      const client = freshName('client')
+      const [org, foreign] = [await withProvider(client), await makeOrganisation(spec.server)]
+      await copies(foreign, 25, client)
+      const name = freshName('person')
+      const uid = personUid(minting.issuer, name)
+      const token = await minted(name, { aud: client })
+      expect(await spec.ok('Register', { code: await inviteTo(org) }, { token })).toEqual({ identity: uid, group: org.group })
+      // The invite's role, and the default role of the organisation's own provider.
+      expect(await bindingsOf(uid)).toEqual([org.group, org.group])
+    })
+
+    test('rules 2.7 who registers without naming a provider gets no default role where several organisations have one of the client, and gets it by naming theirs', async () => {
+      const client = freshName('client')
+      const [org, foreign] = [await withProvider(client), await withProvider(client)]
+      const name = freshName('person')
+      const uid = personUid(minting.issuer, name)
+      const token = await minted(name, { aud: client })
+      expect(await spec.ok('Register', {}, { token })).toEqual({ identity: uid, group: '' })
+      expect(await bindingsOf(uid)).toEqual([])
+      await exchanged(token, { identityProvider: org.provider })
+      expect(await bindingsOf(uid)).toEqual([org.group])
+      expect(foreign.group).not.toBe(org.group)
+    })
+
+    test('rules 2.7 so many providers of one organisation that their roles are too large to be stored at once keep nobody from registering', async () => {
+      const client = freshName('client')
+      const org = await makeOrganisation(spec.server)
+      const few = await copies(org, 8, client)
+      const [first, later] = [freshName('person'), freshName('person')]
+      await spec.ok('Register', { code: await inviteTo(org) }, { token: await minted(first, { aud: spec.server.config.baseUrl }) })
+      expect((await spec.ok('Register', {}, { token: await minted(first, { aud: client }) }))['group']).toBe(few.toSorted()[0])
+      expect(await bindingsOf(personUid(minting.issuer, first))).toHaveLength(9)
+      await copies(org, 25, client)
+      expect(await spec.ok('Register', {}, { token: await minted(later, { aud: client }) })).toMatchObject({ group: '' })
+    })
+
+    test('rules 2.8 who names no provider has no roles of mapped groups, and no tenant hears of the groups that they are in', async () => {
+      const client = freshName('client')
+      const [org, foreign] = [await withProvider(client), await withProvider(client)]
+      const name = freshName('person')
+      const token = await minted(name, { aud: client, groups: ['admins'] })
+      await exchanged(token, { identityProvider: org.provider })
+      // Anybody may bind anybody.
+      const roleBinding = { identityUid: personUid(minting.issuer, name), roleUid: roleUid('viewer') }
+      await spec.ok('CreateRoleBinding', { parent: foreign.group, roleBinding }, { token: foreign.token })
+      const claims = decodeJwt(await exchanged(token, {}))
+      expect(new Set(claims['rts'] as string[])).toEqual(new Set([org.group, foreign.group]))
+      expect(claims['srl']).toBeUndefined()
+      expect(await mappedSessions(foreign.provider)).toEqual([])
+      expect(await mappedSessions(org.provider)).toHaveLength(1)
     })
 
     test('rules 2.2 the address of a person follows their token, and is believed of an issuer that the platform knows', async () => {

@@ -1,9 +1,9 @@
-import { writeAuditLine, type AuditLine } from '../../core/audit-line.ts'
 import { DomainError } from '../../core/errors.ts'
 import type { Log } from '../../core/log.ts'
 import { isUid, rootOf } from '../../core/uid.ts'
 import { fromStore } from '../../resources/faults.ts'
 import type { Services } from '../../resources/services.ts'
+import { auditRequest } from '../audit.ts'
 import type { ErrorForm, RawAnswer, RawRequest, RawRoute } from '../http/raw-route.ts'
 import { addressKey } from '../rate-limit.ts'
 import { scimErrorAnswer } from './scim-answer.ts'
@@ -29,11 +29,6 @@ export interface ScimOptions {
   }
 }
 
-function audit({ auditLog }: ScimOptions, request: RawRequest, line: Omit<AuditLine, 'transport'>): void {
-  const { requestId, remoteAddress } = request
-  writeAuditLine(auditLog, { transport: 'http', requestId, remoteAddress, userAgent: request.header('user-agent'), ...line })
-}
-
 /** Lets the directory in, or audits and counts that it was refused. */
 async function enter(options: ScimOptions, request: RawRequest, { provider }: ScimPlace): Promise<ScimSession> {
   try {
@@ -42,7 +37,7 @@ async function enter(options: ScimOptions, request: RawRequest, { provider }: Sc
     if (error instanceof DomainError && (error.code === 16 || error.code === 7)) {
       // Who it is has been found out where the token works.
       const known = error.code === 7 ? { identity: provider, operator: false } : {}
-      audit(options, request, { method: 'scim/Enter', outcome: 'denied', ...known, subject: provider, code: error.code, reason: error.reason })
+      auditRequest(options, request, { method: 'scim/Enter', outcome: 'denied', ...known, subject: provider, code: error.code, reason: error.reason })
       options.limits?.refused(addressKey(request.remoteAddress))
     }
     throw error
@@ -66,13 +61,13 @@ async function perform(options: ScimOptions, endpoint: ScimEndpoint, call: { ses
     limit(options, session, { address: request.remoteAddress })
     checkQuery(request.query)
     const reply = await endpoint.handle(call)
-    audit(options, request, { ...told, outcome: 'done', subject: reply.subject })
+    auditRequest(options, request, { ...told, outcome: 'done', subject: reply.subject })
     return reply
   } catch (thrown) {
     const error = fromStore(thrown)
     const user = `${session.provider}/${call.id}`
     const { code, reason } = error instanceof DomainError ? error : new DomainError(13, '')
-    audit(options, request, {
+    auditRequest(options, request, {
       ...told,
       outcome: code === 16 ? 'denied' : 'failed',
       subject: isUid(user) ? user : session.provider,

@@ -13,18 +13,17 @@ export async function noteMappedSession(
   signedIn: Pick<SignedIn, 'identityUid' | 'operator' | 'act' | 'mapped'>,
   signal: AbortSignal,
 ): Promise<void> {
-  const { identityUid: identity, operator, act, mapped = [] } = signedIn
-  if (mapped.length === 0) return
+  const { identityUid: identity, operator, act, mapped } = signedIn
+  if (mapped === undefined) return
+  const { provider, roles } = mapped
   const actor = { iss: act.issuer, sub: act.subject, aud: act.audience, ...(act.email === undefined ? {} : { email: act.email }) }
   const caller = { identity, operator, actor, narrowing: {}, reach: () => ({ operator: false, grants: [] }) }
-  const writes = mapped.map(({ provider, roles }) => {
-    const message = create(MappedSessionSchema, {
-      identity,
-      identityProvider: provider,
-      roles: roles.map(({ externalGroup, role, group: scope }) => ({ externalGroup, role, scope })),
-    })
-    const happened = { source: `${services.settings.ownIssuer}/sts/exchange`, subject: provider, nowMs: services.clock.now(), caller }
-    return outboxWrite(services.random, { event, ...happened, body: { desc: MappedSessionSchema, message } })
+  const message = create(MappedSessionSchema, {
+    identity,
+    identityProvider: provider,
+    roles: roles.map(({ externalGroup, role, group: scope }) => ({ externalGroup, role, scope })),
   })
-  await services.store.transact({ guards: [], writes }, signal)
+  const happened = { source: `${services.settings.ownIssuer}/sts/exchange`, subject: provider, nowMs: services.clock.now(), caller }
+  const write = outboxWrite(services.random, { event, ...happened, body: { desc: MappedSessionSchema, message } })
+  await services.store.transact({ guards: [], writes: [write] }, signal)
 }

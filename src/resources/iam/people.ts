@@ -1,18 +1,18 @@
 import { create } from '@bufbuild/protobuf'
 import { timestampFromMs } from '@bufbuild/protobuf/wkt'
-import type { ProviderFacts } from '../../authn/external-sign-in.ts'
+import type { ProviderFacts } from '../../authn/vouching.ts'
 import type { Actor } from '../../authn/principal.ts'
 import { isSuspended } from '../../authz/suspended.ts'
 import { DomainError } from '../../core/errors.ts'
 import type { MethodRow } from '../../core/method.ts'
 import { methods } from '../../core/schema.ts'
-import { isWithin, rootParent, trustedUid, type Uid } from '../../core/uid.ts'
+import { isWithin, rootOf, rootParent, trustedUid, type Uid } from '../../core/uid.ts'
 import type { Narrowing } from '../../core/narrowing.ts'
 import { SessionSchema, type DeleteRequest } from '../../gen/taproot/auth/v1/auth_pb.ts'
 import { DeleteIdentityRequestSchema, IdentitySchema, type Identity } from '../../gen/taproot/iam/v2/identities_pb.ts'
 import type { Resource } from '../../snapshot/row.ts'
+import type { Snapshot } from '../../snapshot/snapshot.ts'
 import { recordKey, sweepKey } from '../../store/keys.ts'
-import type { Entry } from '../../store/store.ts'
 import { assertNotSuspended } from '../authorize.ts'
 import { ChangeSet } from '../change-set.ts'
 import { commitPrepared, type Plan } from '../commit.ts'
@@ -156,17 +156,35 @@ function planPerson(planning: Planning, changes: ChangeSet, registration: Regist
   planChild(identityKind, planning, { changes, parent: rootParent, record, uid: person.uid })
 }
 
-/** What a registration reads before it is planned: whether the person has signed in by each of the providers, in their order. */
-type EarlierSignIns = readonly (Entry | undefined)[]
+/** The most default roles that one registration gives: with all else that it writes they fit into one transaction. */
+const maxDefaultRoles = 8
 
 /**
- * Gives the default role of each provider that the person signs in by for the first time. The provider must be as it is now until that is done: a role that was taken
+ * The providers whose default roles a registration gives: those of the invite's organisation, else of the only organisation whose providers the person signs in by.
+ * Anybody may name another's issuer and client, so where there are several, or too many, none is given: who names a provider at the exchange has its role then.
+ */
+function givingProviders(snapshot: Snapshot, { via, code = '' }: Registration): readonly ProviderFacts[] {
+  const invite = code === '' ? undefined : findInvite(snapshot, code)
+  const giving = via.filter(({ group }) => !isSuspended(snapshot, group) && (invite === undefined || rootOf(group) === rootOf(invite.uid)))
+  const organisations = new Set(giving.map(({ group }) => rootOf(group)))
+  return organisations.size === 1 && giving.length <= maxDefaultRoles ? giving : []
+}
+
+/** Those of them that the person signs in by for the first time, in their order. */
+async function firstSignIns({ store, replica }: Services, registration: Registration, signal: AbortSignal): Promise<readonly ProviderFacts[]> {
+  const giving = givingProviders(replica.snapshot, registration)
+  const before = await Promise.all(giving.map(({ uid }) => store.get(firstSignInKey(uid, registration.person.uid), signal)))
+  return giving.filter((_provider, at) => before[at] === undefined)
+}
+
+/**
+ * Gives the default roles of these providers. The provider must be as it is now until that is done: a role that was taken
  * out of it meanwhile is not given. A suspended organisation gives its roles at the first sign-in after it is open again. Returns the group that was joined first.
  */
-function planFirstSignIns(planning: Planning, changes: ChangeSet, { person, via, before }: Registration & { before: EarlierSignIns }): Uid | '' {
+function planFirstSignIns(planning: Planning, changes: ChangeSet, { person, first }: { person: Person; first: readonly ProviderFacts[] }): Uid | '' {
   let joined: Uid | '' = ''
-  for (const [at, provider] of via.entries()) {
-    if (before[at] !== undefined || isSuspended(planning.snapshot, provider.group)) continue
+  for (const provider of first) {
+    if (isSuspended(planning.snapshot, provider.group)) continue
     const row = unchangedProvider(planning.snapshot, provider)
     if (row === undefined) throw new DomainError(7, 'the identity provider was changed meanwhile: sign in again')
     const key = firstSignInKey(provider.uid, person.uid)
@@ -212,17 +230,15 @@ function planInvite(planning: Planning, changes: ChangeSet, { person, code = '' 
  * transaction with the event. Does nothing for whom all that is done. Throws code 5 and 7 as planInvite, code 3 on `identity_id`, code 7 `NOT_INVITED` where nobody expects them.
  */
 export async function registerPerson(services: Services, registration: Registration): Promise<Registered> {
-  const { person, via, identityId = '' } = registration
+  const { person, identityId = '' } = registration
   if (identityId !== '' && identityId !== person.uid) throw DomainError.invalid('identity_id', 'is not the uid of the person of this token')
   const context = contextOf(registration)
-  const before = (signal: AbortSignal): Promise<EarlierSignIns> =>
-    Promise.all(via.map((provider) => services.store.get(firstSignInKey(provider.uid, person.uid), signal)))
   return commitPrepared(services, context, {
-    prepare: before,
-    plan(planning, earlier: EarlierSignIns): Plan<Registered> {
+    prepare: (signal) => firstSignIns(services, registration, signal),
+    plan(planning, first: readonly ProviderFacts[]): Plan<Registered> {
       const changes = new ChangeSet()
       planPerson(planning, changes, registration)
-      const joined = planFirstSignIns(planning, changes, { ...registration, before: earlier })
+      const joined = planFirstSignIns(planning, changes, { person, first })
       const group = planInvite(planning, changes, registration) || joined
       const result: Registered = { identity: person.uid, group }
       if (group !== '') emit(planning, context, { changes, subject: group, body: { desc: SessionSchema, message: create(SessionSchema, result) } })

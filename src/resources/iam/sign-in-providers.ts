@@ -1,4 +1,5 @@
-import type { MappedRole, ProviderFacts } from '../../authn/external-sign-in.ts'
+import type { MappedRole } from '../../authn/external-sign-in.ts'
+import type { ProviderFacts } from '../../authn/vouching.ts'
 import { normalizeIssuer } from '../../authn/issuer-name.ts'
 import type { OidcClient } from '../../authn/oidc-client.ts'
 import { isSuspended } from '../../authz/suspended.ts'
