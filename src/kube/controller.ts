@@ -2,7 +2,7 @@ import type { Log } from '../core/log.ts'
 import { fractionOf, type Clock, type Random } from '../core/runtime.ts'
 import type { Services } from '../resources/services.ts'
 import { createMirror } from './down/mirror.ts'
-import type { RecordKind } from './object-kinds.ts'
+import { recordKinds, rowOf, type RecordKind } from './object-kinds.ts'
 import type { KubeApi } from './port/kube-api.ts'
 import { objectTypes } from './port/object-types.ts'
 import { createEventRecorder } from './runtime/events.ts'
@@ -15,7 +15,7 @@ import { GrantsByNamespace } from './up/grants-by-namespace.ts'
 import { Vanished } from './up/vanished.ts'
 import { createReconciler, type ReconcileObserver } from './up/reconciler.ts'
 import { createPullSecrets, type PullSecretOptions } from './pull-secret.ts'
-import { recordKinds, rowOf, type Cluster, type MirrorSettings, type World } from './world.ts'
+import type { Cluster, MirrorSettings, World } from './world.ts'
 
 /** How often everything is looked at again, in milliseconds; up to a tenth more, so that not all installations do so at once. */
 const resyncMs = 600_000

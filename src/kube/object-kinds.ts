@@ -102,3 +102,11 @@ export const objectKinds = {
 
 /** A kind that has objects, by its record. */
 export type RecordKind = keyof typeof objectKinds
+
+/** The row of a kind, with the exact types of the table forgotten. */
+export function rowOf(kind: RecordKind): ObjectKind {
+  return objectKinds[kind]
+}
+
+/** The kinds that have objects. */
+export const recordKinds = Object.keys(objectKinds) as readonly RecordKind[]

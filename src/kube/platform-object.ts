@@ -74,3 +74,14 @@ export interface GrantSpec {
   /** What becomes of the records of a namespace that is deleted. */
   readonly onNamespaceDelete?: 'Orphan' | 'Delete'
 }
+
+/** A cached object of one of our kinds. */
+export function asPlatformObject(object: KubeObject): PlatformObject {
+  // The kind's CRD gives it a namespace and a spec.
+  return object as PlatformObject
+}
+
+/** True for an object that shows a record of the API's, also one that was left where no mirrors are kept any more: it says nothing. */
+export function isMirror({ metadata }: KubeObject): boolean {
+  return metadata.labels?.[originLabel] === 'api'
+}

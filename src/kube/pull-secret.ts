@@ -1,5 +1,5 @@
 import { objectKinds } from './object-kinds.ts'
-import { asPlatformObject, isMirror, type Cluster, type World } from './world.ts'
+import type { Cluster, World } from './world.ts'
 import type { KubeObject, ObjectDraft } from './port/kube-api.ts'
 import { objectTypes } from './port/object-types.ts'
 import type { Informer } from './runtime/informer.ts'
@@ -10,6 +10,7 @@ import type { Identity } from '../gen/taproot/iam/v2/identities_pb.ts'
 import type { Row } from '../snapshot/row.ts'
 import { authorityAt } from './up/authority.ts'
 import { ownedUid } from './up/references.ts'
+import { asPlatformObject, isMirror } from './platform-object.ts'
 
 /** Annotation of a service account: the name of the Secret that is to be kept for it. */
 export const pullSecretAnnotation = 'taproot.dev/pull-secret'

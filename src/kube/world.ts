@@ -3,9 +3,8 @@ import type { Log } from '../core/log.ts'
 import type { Clock } from '../core/runtime.ts'
 import { trustedUid, type Uid } from '../core/uid.ts'
 import type { Services } from '../resources/services.ts'
-import { objectKinds, type ObjectKind, type RecordKind } from './object-kinds.ts'
-import { originLabel, type PlatformObject } from './platform-object.ts'
-import type { KubeApi, KubeObject } from './port/kube-api.ts'
+import type { RecordKind } from './object-kinds.ts'
+import type { KubeApi } from './port/kube-api.ts'
 import type { EventRecorder } from './runtime/events.ts'
 import type { Informer } from './runtime/informer.ts'
 import type { Claims } from './up/claims.ts'
@@ -52,46 +51,7 @@ export interface MirrorSettings {
   readonly limit: number
 }
 
-/** The row of a kind, with the exact types of the table forgotten. */
-export function rowOf(kind: RecordKind): ObjectKind {
-  return objectKinds[kind]
-}
-
-/** The kinds that have objects. */
-export const recordKinds = Object.keys(objectKinds) as readonly RecordKind[]
-
 /** The uid that stands for a cluster where a change tells who made it: nobody signs in with it. */
 export function clusterIdentity({ id }: Pick<Cluster, 'id'>): Uid {
   return trustedUid(createHash('sha256').update(`taproot:kubernetes:${id}`).digest('hex').slice(0, 40))
-}
-
-/** One object, as keys of the queue name it: `Group/<namespace>/<name>`. */
-export interface ObjectKey {
-  readonly kind: RecordKind
-  readonly namespace: string
-  readonly name: string
-}
-
-/** The text of a key. */
-export function keyText({ kind, namespace, name }: ObjectKey): string {
-  return `${kind}/${namespace}/${name}`
-}
-
-/** Reads what `keyText` wrote. Throws TypeError for anything else. */
-export function parseKey(text: string): ObjectKey {
-  const [kind = '', namespace, name] = text.split('/')
-  if (!(kind in objectKinds) || namespace === undefined || name === undefined) throw new TypeError(`no key: ${text}`)
-  // Looked up in the table right above.
-  return { kind: kind as RecordKind, namespace, name }
-}
-
-/** A cached object of one of our kinds. */
-export function asPlatformObject(object: KubeObject): PlatformObject {
-  // The kind's CRD gives it a namespace and a spec.
-  return object as PlatformObject
-}
-
-/** True for an object that shows a record of the API's, also one that was left where no mirrors are kept any more: it says nothing. */
-export function isMirror({ metadata }: KubeObject): boolean {
-  return metadata.labels?.[originLabel] === 'api'
 }

@@ -8,7 +8,6 @@ import { authorityOf } from '../../src/kube/grants.ts'
 import { originLabel, uidAnnotation, type GrantSpec, type PlatformObject } from '../../src/kube/platform-object.ts'
 import { KubeError, type ObjectRef, type ObjectType } from '../../src/kube/port/kube-api.ts'
 import { objectTypes } from '../../src/kube/port/object-types.ts'
-import { recordKinds, rowOf } from '../../src/kube/world.ts'
 import { parseManagedBy } from '../../src/resources/ownership.ts'
 import type { Row } from '../../src/snapshot/row.ts'
 import { freshName, ok, roleUid } from '../harness/test-server.ts'
@@ -16,6 +15,7 @@ import { describeWithPart } from '../parts/require-part.ts'
 import { soakFactor, timeoutUnlessSoaking } from '../soak/factor.ts'
 import { startControllerWorld, type ControllerWorld, type TestType } from './controller-world.ts'
 import { populate, type Population } from './population.ts'
+import { recordKinds, rowOf } from '../../src/kube/object-kinds.ts'
 
 const signal = AbortSignal.timeout(3_600_000)
 const patience = { timeout: 30_000, interval: 100 }

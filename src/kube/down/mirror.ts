@@ -1,11 +1,12 @@
 import { isDeepStrictEqual } from 'node:util'
-import type { RecordKind } from '../object-kinds.ts'
+import { rowOf, type RecordKind } from '../object-kinds.ts'
 import type { KubeObject, ObjectRef } from '../port/kube-api.ts'
-import type { PlatformStatus } from '../platform-object.ts'
-import { isMirror, keyText, parseKey, rowOf, type World } from '../world.ts'
+import { isMirror, type PlatformStatus } from '../platform-object.ts'
+import type { World } from '../world.ts'
 import { ownsRecord } from '../up/references.ts'
 import { decidedOf, mirrorOf, mirrorStatus, type MirrorObject } from './mirror-object.ts'
 import { decidesOthers, MirroredRows, mirroredKinds } from './mirrored-rows.ts'
+import { keyText, parseKey } from '../object-key.ts'
 
 /** Shows records that the API owns as objects that nobody can change (architecture 10). */
 export interface Mirror {

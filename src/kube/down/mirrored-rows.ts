@@ -2,8 +2,8 @@ import { isUid, rootOf, rootParent } from '../../core/uid.ts'
 import type { Row } from '../../snapshot/row.ts'
 import type { Snapshot } from '../../snapshot/snapshot.ts'
 import { parseManagedBy } from '../../resources/ownership.ts'
-import type { RecordKind } from '../object-kinds.ts'
-import { recordKinds, rowOf, type World } from '../world.ts'
+import { recordKinds, rowOf, type RecordKind } from '../object-kinds.ts'
+import type { World } from '../world.ts'
 import { mirrorName } from './mirror-object.ts'
 
 /** The kinds of records that are shown, groups first. */

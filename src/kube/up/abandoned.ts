@@ -4,14 +4,15 @@ import { deleteManaged } from '../../resources/managed-records.ts'
 import { managedByText, parseManagedBy } from '../../resources/ownership.ts'
 import type { Row } from '../../snapshot/row.ts'
 import { managedPrefix } from '../../store/keys.ts'
-import type { RecordKind } from '../object-kinds.ts'
-import { clusterIdentity, keyText, recordKinds, rowOf, type ObjectKey, type World } from '../world.ts'
+import { recordKinds, rowOf, type RecordKind } from '../object-kinds.ts'
+import { clusterIdentity, type World } from '../world.ts'
 import type { Applied } from './apply.ts'
 import { auditRecord } from './audit.ts'
 import { authorityAt } from './authority.ts'
 import { exceedingAt, givenNow } from './excess.ts'
 import { ownedUid } from './references.ts'
 import { verdictOf, verdicts } from './verdict.ts'
+import { keyText, type ObjectKey } from '../object-key.ts'
 
 /**
  * The objects of this cluster that own a record and are not there, as keys of the queue name them: somebody took the finalizer off, or a backup of either side was restored. Such a record

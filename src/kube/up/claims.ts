@@ -1,7 +1,7 @@
-import { objectKinds, type ObjectKind, type RecordKind } from '../object-kinds.ts'
-import type { PlatformObject } from '../platform-object.ts'
+import { objectKinds, recordKinds, type ObjectKind, type RecordKind } from '../object-kinds.ts'
+import { asPlatformObject, type PlatformObject } from '../platform-object.ts'
 import type { KubeObject } from '../port/kube-api.ts'
-import { asPlatformObject, recordKinds, type World } from '../world.ts'
+import type { Informer } from '../runtime/informer.ts'
 
 /** What of a spec makes its record the only one of its place, but for the place; undefined where nothing does. */
 function claimOf(row: ObjectKind, { spec, metadata }: PlatformObject): string | undefined {
@@ -16,7 +16,7 @@ function claimOf(row: ObjectKind, { spec, metadata }: PlatformObject): string | 
 export class Claims {
   readonly #claimants = new Map<string, Map<string, PlatformObject>>()
 
-  constructor(objects: World['objects']) {
+  constructor(objects: Readonly<Record<RecordKind, Informer>>) {
     for (const kind of recordKinds) {
       for (const object of objects[kind].list()) this.#add(kind, object)
       objects[kind].onChange((before, after) => {

@@ -1,7 +1,8 @@
 import { isUid } from '../../core/uid.ts'
-import { asPlatformObject, keyText, rowOf, type ObjectKey } from '../world.ts'
-import type { RecordKind } from '../object-kinds.ts'
+import { rowOf, type RecordKind } from '../object-kinds.ts'
 import type { KubeObject } from '../port/kube-api.ts'
+import { asPlatformObject } from '../platform-object.ts'
+import { keyText, type ObjectKey } from '../object-key.ts'
 
 /** Which objects wait for, or follow, another one or a record: their specs name it. Kept in step with the caches by `change`. */
 export class Dependents {

@@ -1,6 +1,6 @@
 import type { ObjectKind } from '../object-kinds.ts'
-import { uidAnnotation, type PlatformObject } from '../platform-object.ts'
-import { isMirror, type World } from '../world.ts'
+import { isMirror, uidAnnotation, type PlatformObject } from '../platform-object.ts'
+import type { World } from '../world.ts'
 import { authorityAt } from './authority.ts'
 import type { ResolvedReferences } from './facts.ts'
 import { resolveReferences } from './references.ts'

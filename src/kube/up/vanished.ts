@@ -1,7 +1,8 @@
-import { asPlatformObject, keyText, recordKinds, type World } from '../world.ts'
-import type { RecordKind } from '../object-kinds.ts'
-import { finalizer, type PlatformObject } from '../platform-object.ts'
+import type { Informer } from '../runtime/informer.ts'
+import { recordKinds, type RecordKind } from '../object-kinds.ts'
+import { asPlatformObject, finalizer, type PlatformObject } from '../platform-object.ts'
 import type { KubeObject } from '../port/kube-api.ts'
+import { keyText } from '../object-key.ts'
 
 /** How many are kept: a standby does nothing about them, and what the leader has dealt with is no more news for it. */
 const keptAtMost = 1_000
@@ -19,7 +20,7 @@ function wasHeld({ metadata }: KubeObject): boolean {
 export class Vanished {
   readonly #objects = new Map<string, PlatformObject>()
 
-  constructor(objects: World['objects']) {
+  constructor(objects: Readonly<Record<RecordKind, Informer>>) {
     for (const kind of recordKinds)
       objects[kind].onChange((before, after, by) => {
         const { namespace = '', name } = (after ?? before)?.metadata ?? { name: '' }
