@@ -1,8 +1,36 @@
-import type { Store } from '../../src/store/store.ts'
+import { StoreError, type Store } from '../../src/store/store.ts'
 import type { TestServer } from './test-server.ts'
 
 /** What becomes of a transaction on its way to the real store, or back. */
 export type Fault = (real: Store, call: Parameters<Store['transact']>) => ReturnType<Store['transact']>
+
+const away = new StoreError('unavailable', 'no answer')
+
+/** Faults after which the store says nothing, or what is not so, of a transaction that commits in the end. */
+export const misleading: readonly (readonly [string, Fault])[] = [
+  [
+    'whose answer is lost',
+    async (real, call) => {
+      await real.transact(...call)
+      throw away
+    },
+  ],
+  ['that does not arrive', () => Promise.reject(away)],
+  [
+    'that fills the store',
+    async (real, call) => {
+      await real.transact(...call)
+      throw new StoreError('exhausted', 'no room')
+    },
+  ],
+  [
+    'that fills the store, as one of a group, and is sent again',
+    async (real, call) => {
+      await real.transact(...call)
+      return real.transact(...call)
+    },
+  ],
+]
 
 /** The next transaction that writes a key below `prefix` goes through `fault` and all others to the real store. */
 export function failNext(server: TestServer, fault: Fault, prefix = ''): void {
