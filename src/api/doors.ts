@@ -6,6 +6,7 @@ import { roleCapabilities } from '../authz/grants-index.ts'
 import { capabilitiesAt } from '../authz/reach.ts'
 import { intersect, isEmpty, namesOf } from '../core/capability.ts'
 import { WhoAmI_HeldSchema, WhoAmI_ProfileSchema, WhoAmISchema, type WhoAmI_Held, type WhoAmI_Profile } from '../gen/taproot/auth/v1/auth_pb.ts'
+import type { Uid } from '../core/uid.ts'
 import type { Group } from '../gen/taproot/iam/v2/groups_pb.ts'
 import type { Role } from '../gen/taproot/iam/v2/roles_pb.ts'
 import { RawTokenSchema, type ExchangeRequest } from '../gen/taproot/oidc/v1/security_token_service_pb.ts'
@@ -35,13 +36,14 @@ function exchangeDoor(options: DoorOptions): DoorHandler {
       const { requestId, authorization } = call.headers
       const as = { identityProvider: request.identityProvider }
       const registration = { requestId, validateOnly: call.validateOnly, signal: call.signal }
-      const { identity } = await registerByToken(options, { ...registration, authorization, as, before: admit })
+      const before = (person: Uid): void => {
+        admit?.(person)
+        tokenIssue.check(input)
+      }
+      const { identity } = await registerByToken(options, { ...registration, authorization, as, before })
       // Who would become known by it can't be exchanged for yet.
       const isKnown = services.replica.snapshot.get('Identity', identity) !== undefined
-      if (call.validateOnly && !isKnown) {
-        tokenIssue.check(input)
-        return { message: create(RawTokenSchema), subject: identity }
-      }
+      if (call.validateOnly && !isKnown) return { message: create(RawTokenSchema), subject: identity }
     }
     const { token, expiryMs, principal } = await exchange(input, call.signal)
     const subject = principal.identityUid

@@ -1,7 +1,8 @@
-import type { Exchange, TokenIssue } from '../authn/exchange.ts'
+import type { Exchange, TokenIssue, TokenWishes } from '../authn/exchange.ts'
 import type { ExternalSignIn } from '../authn/external-sign-in.ts'
 import type { OidcLogin } from '../authn/oidc-client.ts'
 import { writeAuditLine, type AuditLine } from '../core/audit-line.ts'
+import { DomainError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import type { Services } from '../resources/services.ts'
 import type { RawRequest } from './http/raw-route.ts'
@@ -26,4 +27,15 @@ export interface LoginOptions {
 export function auditLogin({ auditLog }: Pick<LoginOptions, 'auditLog'>, request: RawRequest, line: Omit<AuditLine, 'transport'>): void {
   const { requestId, remoteAddress } = request
   writeAuditLine(auditLog, { transport: 'http', requestId, remoteAddress, userAgent: request.header('user-agent'), ...line })
+}
+
+/** Throws what the wishes break, in the words of who asks: `audienceField` is what they call the audience. */
+export function assertIssued({ tokenIssue }: Pick<LoginOptions, 'tokenIssue'>, wishes: TokenWishes, audienceField: 'audience' | 'client_id'): void {
+  try {
+    tokenIssue.check(wishes)
+  } catch (error) {
+    const fault = error instanceof DomainError ? error.details.badRequest?.[0] : undefined
+    if (fault === undefined) throw error
+    throw DomainError.invalid(fault.field === 'aud' ? audienceField : 'scope', fault.description, { cause: error })
+  }
 }
