@@ -1,7 +1,6 @@
 import { createBoundedMap } from '../authn/bounded-map.ts'
 import { decodeToken } from '../authn/decoded-token.ts'
 import { deviceGrant, oauthPaths } from '../authn/discovery-document.ts'
-import type { TokenWishes } from '../authn/exchange.ts'
 import { loginLifeMs } from '../authn/login-state.ts'
 import { TokenError } from '../authn/token-error.ts'
 import { DomainError, type Code } from '../core/errors.ts'
@@ -14,7 +13,7 @@ import { platformDomain, toDomainError } from './errors-details.ts'
 import { httpError } from './errors-http.ts'
 import type { RawAnswer, RawRequest, RawRoute } from './http/raw-route.ts'
 import { loginUrl } from './login-ends.ts'
-import type { LoginOptions } from './login-options.ts'
+import { assertIssued, type LoginOptions } from './login-options.ts'
 import { devicePage } from './login-page.ts'
 import { refreshed } from './people-doors.ts'
 import { addressKey, RateLimiter } from './rate-limit.ts'
@@ -101,22 +100,11 @@ function groupsIn(scope: string): string[] {
   return groups
 }
 
-/** Throws what the wishes break, in the words of the form's fields. */
-function assertIssued({ tokenIssue }: LoginOptions, wishes: TokenWishes): void {
-  try {
-    tokenIssue.check(wishes)
-  } catch (error) {
-    const fault = error instanceof DomainError ? error.details.badRequest?.[0] : undefined
-    if (fault === undefined) throw error
-    throw DomainError.invalid(fault.field === 'aud' ? 'client_id' : 'scope', fault.description, { cause: error })
-  }
-}
-
 /** What the device wants: its client id is the audience of the token. */
 function wishesIn(options: LoginOptions, { client_id: clientId, scope = '' }: Form, remoteAddress: string): DeviceWishes {
   if (clientId === undefined) throw DomainError.invalid('client_id', 'is required: the audience of the token, such as the URL of this platform')
   const scopes = groupsIn(scope)
-  assertIssued(options, { aud: [clientId], scopes, cap: [] })
+  assertIssued(options, { aud: [clientId], scopes, cap: [] }, 'client_id')
   return { clientId, audiences: [clientId], scopes, refresh: scope.split(' ').includes('offline_access'), remoteAddress }
 }
 
@@ -193,7 +181,7 @@ function deviceGrantOf(options: LoginOptions): Grant {
 /** A refresh token is used up for an access token and its successor (RFC 6749 6). */
 const refreshGrant: Grant = async (options, request, { refresh_token: text = '', client_id: clientId, scope = '' }) => {
   const wishes = { aud: clientId === undefined ? [] : [clientId], scopes: groupsIn(scope), cap: [] }
-  assertIssued(options, wishes)
+  assertIssued(options, wishes, 'client_id')
   const { person, access, next } = await refreshed(options, { text, wishes }, request.signal)
   auditRequest(options, request, { method: 'login/refresh-token', outcome: 'done', identity: person })
   return tokenAnswer(options, { ...access, refreshToken: next.text })

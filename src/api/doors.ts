@@ -1,54 +1,54 @@
 import { create } from '@bufbuild/protobuf'
 import { timestampFromMs } from '@bufbuild/protobuf/wkt'
-import type { Exchange, ExchangeInput, TokenIssue } from '../authn/exchange.ts'
-import type { ExternalSignIn } from '../authn/external-sign-in.ts'
+import type { Exchange, ExchangeInput } from '../authn/exchange.ts'
 import type { Profile } from '../authn/principal.ts'
 import { roleCapabilities } from '../authz/grants-index.ts'
 import { capabilitiesAtMany } from '../authz/reach.ts'
 import { intersect, isEmpty, namesOf } from '../core/capability.ts'
 import { trustedUid } from '../core/uid.ts'
 import { WhoAmI_HeldSchema, WhoAmI_ProfileSchema, WhoAmISchema, type WhoAmI_Held, type WhoAmI_Profile } from '../gen/taproot/auth/v1/auth_pb.ts'
+import type { Uid } from '../core/uid.ts'
 import type { Group } from '../gen/taproot/iam/v2/groups_pb.ts'
 import type { Role } from '../gen/taproot/iam/v2/roles_pb.ts'
 import { RawTokenSchema, type ExchangeRequest } from '../gen/taproot/oidc/v1/security_token_service_pb.ts'
 import { bindingOf } from '../resources/grant-rules.ts'
 import { groupKind } from '../resources/iam/groups.ts'
 import { rendered } from '../resources/shown.ts'
-import type { Services } from '../resources/services.ts'
 import type { Call } from './call.ts'
-import { headlessSessionDoor, noteExchanged, refreshDoor, registerByToken, registerDoor } from './people-doors.ts'
+import { headlessSessionDoor, noteExchanged, refreshDoor, registerByToken, registerDoor, type PeopleDoorOptions } from './people-doors.ts'
 import type { DoorHandler, Session } from './pipeline.ts'
 
 /** What the doors are made of. */
-export interface DoorOptions {
-  readonly services: Services
+export interface DoorOptions extends PeopleDoorOptions {
   readonly exchange: Exchange
-  readonly signIn: ExternalSignIn
-  readonly tokenIssue: TokenIssue
   /** `iss` and default audience of our tokens. */
   readonly ownIssuer: string
 }
 
 /** Token exchange: a token that an identity's claim match accepts, for an access token of ours (rules 8). A dry run gives none, and tells of nobody. */
 function exchangeDoor(options: DoorOptions): DoorHandler {
-  const { services, exchange, tokenIssue } = options
+  const { services, exchange, tokenIssue, admit } = options
   return async (call, message) => {
     const request = message as ExchangeRequest
     const input = inputOf(call, request)
     // Whom an organisation's provider brings becomes known at the first sign-in (rules 2.7).
-    if (request.identityProvider !== '' && request.identity === '') {
+    const registers = request.identityProvider !== '' && request.identity === ''
+    if (registers) {
       const { requestId, authorization } = call.headers
       const as = { identityProvider: request.identityProvider }
-      const { identity } = await registerByToken(options, { authorization, as, requestId, validateOnly: call.validateOnly, signal: call.signal })
+      const registration = { requestId, validateOnly: call.validateOnly, signal: call.signal }
+      const before = (person: Uid): void => {
+        admit?.(person)
+        tokenIssue.check(input)
+      }
+      const { identity } = await registerByToken(options, { ...registration, authorization, as, before })
       // Who would become known by it can't be exchanged for yet.
       const isKnown = services.replica.snapshot.get('Identity', identity) !== undefined
-      if (call.validateOnly && !isKnown) {
-        tokenIssue.check(input)
-        return { message: create(RawTokenSchema), subject: identity }
-      }
+      if (call.validateOnly && !isKnown) return { message: create(RawTokenSchema), subject: identity }
     }
     const { token, expiryMs, principal } = await exchange(input, call.signal)
     const subject = principal.identityUid
+    if (!registers) admit?.(subject)
     // A session that nothing tells of is none.
     if (call.validateOnly) return { message: create(RawTokenSchema), subject }
     await noteExchanged(services, principal, call.signal)

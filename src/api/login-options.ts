@@ -1,6 +1,7 @@
-import type { Exchange, TokenIssue } from '../authn/exchange.ts'
+import type { Exchange, TokenIssue, TokenWishes } from '../authn/exchange.ts'
 import type { ExternalSignIn } from '../authn/external-sign-in.ts'
 import type { OidcLogin } from '../authn/oidc-client.ts'
+import { DomainError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import type { Services } from '../resources/services.ts'
 
@@ -18,4 +19,15 @@ export interface LoginOptions {
   readonly limit?: (remoteAddress: string) => void
   /** Where browsers may be sent besides loopback addresses, configuration `login.redirects`. */
   readonly redirects: readonly string[]
+}
+
+/** Throws what the wishes break, in the words of who asks: `audienceField` is what they call the audience. */
+export function assertIssued({ tokenIssue }: Pick<LoginOptions, 'tokenIssue'>, wishes: TokenWishes, audienceField: 'audience' | 'client_id'): void {
+  try {
+    tokenIssue.check(wishes)
+  } catch (error) {
+    const fault = error instanceof DomainError ? error.details.badRequest?.[0] : undefined
+    if (fault === undefined) throw error
+    throw DomainError.invalid(fault.field === 'aud' ? audienceField : 'scope', fault.description, { cause: error })
+  }
 }

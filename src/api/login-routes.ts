@@ -18,7 +18,7 @@ import { deviceRoutes } from './device-routes.ts'
 import type { RawAnswer, RawRequest, RawRoute } from './http/raw-route.ts'
 import { bindLogin, browserOf, forgetLogin } from './login-cookie.ts'
 import { callbackPath, callbackUrl, confirmPath, loginUrl, sendBack, toldTo } from './login-ends.ts'
-import type { LoginOptions } from './login-options.ts'
+import { assertIssued, type LoginOptions } from './login-options.ts'
 import { confirmPage, loginPage, type Confirmation } from './login-page.ts'
 import { loginRequest, type LoginRequest } from './login-request.ts'
 import { noteExchanged, registerByToken, verifiedPerson } from './people-doors.ts'
@@ -96,6 +96,8 @@ async function begin(options: LoginOptions, request: RawRequest): Promise<RawAns
   const { wishes } = asked
   return toldTo(services, { end: wishes.end, request }, async () => {
     asked.assertValid()
+    // Before somebody is registered for a token that they can't have. What a device wishes for was looked at when it asked.
+    if (wishes.end.kind !== 'device') assertIssued(options, { aud: wishes.audiences, scopes: wishes.scopes, cap: [] }, 'audience')
     const chosen = { wishes, provider: await chosenProvider(options, asked, request.signal) }
     return wishes.end.kind === 'redirect' ? toProvider(options, chosen, request.signal) : toConfirm(options, chosen, request.signal)
   })

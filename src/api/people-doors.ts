@@ -25,6 +25,11 @@ export interface PeopleDoorOptions {
   readonly services: Services
   readonly signIn: ExternalSignIn
   readonly tokenIssue: TokenIssue
+  /**
+   * Counts a request of whom a door has found behind a credential. Throws code 8, so it comes before anything is written: clients repeat what was answered so (clients B).
+   * Absent where requests are not limited.
+   */
+  readonly admit?: (principal: Uid) => void
 }
 
 /** The text of a claim; undefined where it is none. */
@@ -52,17 +57,25 @@ export async function noteExchanged(services: Services, principal: Exchanged['pr
   await noteSignIn(services, uid, person)
 }
 
+/** Somebody who comes with a token of their issuer. */
+interface Arrival extends Omit<Registration, 'person' | 'via'> {
+  readonly authorization: string | undefined
+  readonly as: Pick<SignInAs, 'identityProvider'>
+  /** Shown who it is before anything is written; what this throws leaves all as it is. */
+  readonly before?: ((person: Uid) => void) | undefined
+}
+
 /**
- * Makes the person of an external token known, and gives what the provider that they came by gives at the first sign-in. Throws as the token exchange, and code 7
- * `NOT_INVITED`.
+ * Makes the person of an external token known, and gives what the provider that they came by gives at the first sign-in. Throws as the token exchange, what `before` throws,
+ * and code 7 `NOT_INVITED`.
  */
 export async function registerByToken(
   { services, signIn }: Pick<PeopleDoorOptions, 'services' | 'signIn'>,
-  call: { readonly authorization: string | undefined; readonly as: Pick<SignInAs, 'identityProvider'> } & Omit<Registration, 'person' | 'via'>,
+  { authorization, as, before, ...rest }: Arrival,
 ): Promise<Registered> {
-  const { authorization, as, ...rest } = call
-  const { token, person } = await verifiedPerson(signIn, authorization, { as, signal: call.signal })
-  await services.replica.barrier(call.signal)
+  const { token, person } = await verifiedPerson(signIn, authorization, { as, signal: rest.signal })
+  before?.(person.uid)
+  await services.replica.barrier(rest.signal)
   return registerPerson(services, { ...rest, person: personOfToken(token, person), via: person.via })
 }
 
@@ -84,8 +97,9 @@ export async function verifiedPerson(
 export function registerDoor(options: PeopleDoorOptions): DoorHandler {
   return async (call, message) => {
     const { identityId, code } = message as RegisterRequest
-    const registration = { requestId: call.headers.requestId, validateOnly: call.validateOnly, signal: call.signal }
-    const registered = await registerByToken(options, { ...registration, authorization: call.headers.authorization, as: {}, identityId, code })
+    const { requestId, authorization } = call.headers
+    const registration = { requestId, validateOnly: call.validateOnly, signal: call.signal, identityId, code }
+    const registered = await registerByToken(options, { ...registration, authorization, as: {}, before: options.admit })
     return { message: create(SessionSchema, registered), subject: registered.identity }
   }
 }
@@ -115,25 +129,24 @@ interface Refreshed {
   readonly next: IssuedRefreshToken
 }
 
-/** Uses a refresh token up for an access token and a successor (rules 8). Throws code 16, and as TokenIssue before the token is used. */
+/** Uses a refresh token up for an access token and a successor (rules 8). Throws code 16; code 8 and as TokenIssue before the token is used. */
 export async function refreshed(
-  { services, tokenIssue }: Pick<PeopleDoorOptions, 'services' | 'tokenIssue'>,
+  { services, tokenIssue, admit }: Pick<PeopleDoorOptions, 'services' | 'tokenIssue' | 'admit'>,
   { text, wishes }: { text: string; wishes: TokenWishes },
   signal: AbortSignal,
 ): Promise<Refreshed> {
-  const holderOf = ({ person, claims, audiences }: RefreshGrant): TokenHolder => ({
-    identityUid: person,
-    act: claims.act,
-    narrowing: claims.narrowing,
-    audiences,
-  })
-  const before = (grant: RefreshGrant): void => tokenIssue.check(wishes, holderOf(grant))
+  const holderOf = ({ person, claims, audiences }: RefreshGrant): TokenHolder => {
+    const createTimeMs = services.replica.snapshot.get('Identity', person)?.createMs
+    return { identityUid: person, act: claims.act, narrowing: claims.narrowing, audiences, ...(createTimeMs === undefined ? {} : { createTimeMs }) }
+  }
+  const before = (grant: RefreshGrant): void => {
+    admit?.(grant.person)
+    tokenIssue.check(wishes, holderOf(grant))
+  }
   const { next, ...grant } = await useRefreshToken(services, { text, before }, signal).catch((error: unknown) => {
     throw tokenFailure(error, 'exchange')
   })
-  const createTimeMs = services.replica.snapshot.get('Identity', grant.person)?.createMs
-  const holder = { ...holderOf(grant), ...(createTimeMs === undefined ? {} : { createTimeMs }) }
-  return { person: grant.person, access: await tokenIssue.issue(holder, wishes), next }
+  return { person: grant.person, access: await tokenIssue.issue(holderOf(grant), wishes), next }
 }
 
 /** ExchangeRefreshToken: the bearer is used up, the answer carries an access token and its successor (rules 8). */

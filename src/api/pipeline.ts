@@ -186,13 +186,6 @@ async function verify(options: PipelineOptions, call: Call): Promise<Authenticat
   }
 }
 
-/** Answers through a door. Who it finds behind a credential that it verifies itself is counted as such, too. */
-async function throughDoor(options: PipelineOptions, call: Call, door: () => Promise<HandlerAnswer>): Promise<HandlerAnswer> {
-  const answer = await door()
-  if (call.method.scope === 'external' && answer.subject !== undefined) options.rateLimiter?.take(answer.subject)
-  return answer
-}
-
 /** All steps in their order (architecture 6): verify, rate limit, decode, barrier, identity, authorize, validate, handler. */
 async function run(options: PipelineOptions, plan: Plan, { call, progress }: { call: Call; progress: Progress }): Promise<Answer> {
   const { services } = options
@@ -216,8 +209,7 @@ async function run(options: PipelineOptions, plan: Plan, { call, progress }: { c
   assertValidRequest(method.input, decoded.message, plan.held)
   call.throwIfEnded()
   const session = token === undefined || caller === undefined ? undefined : { caller, token }
-  const answer =
-    door === undefined ? await handler?.(services, context, decoded.message) : await throughDoor(options, call, () => door(call, decoded.message, session))
+  const answer = await (door === undefined ? handler?.(services, context, decoded.message) : door(call, decoded.message, session))
   if (answer === undefined) throw unimplemented(method)
   progress.subject = answer.subject
   return answer

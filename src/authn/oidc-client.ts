@@ -12,15 +12,22 @@ import {
   randomNonce,
   randomPKCECodeVerifier,
   Configuration,
+  type ClientAuth,
   type CustomFetch,
+  type ServerMetadata,
 } from 'openid-client'
 import { DomainError } from '../core/errors.ts'
+import { untilAborted } from '../core/until-aborted.ts'
 import { policyOf, type ConfiguredIssuer } from './issuer-source.ts'
 import { normalizeIssuer } from './issuer-name.ts'
 import { FetchError, type FetchFault, type FetchPolicy, type SafeFetch } from './safe-fetch.ts'
 
-/** Requests to identity providers that wait at once, at most. */
-const maxPending = 100
+/** Requests for tokens that wait at once, at most: at one issuer, and at all of them. As many issuers are asked for their documents at once. */
+const maxPending = { issuer: 10, all: 100 }
+
+function tooMany(): DomainError {
+  return new DomainError(14, 'too many sign-ins wait for their identity provider; try again')
+}
 
 /** A client of ours at an OpenID provider. */
 export interface OidcClient {
@@ -56,42 +63,45 @@ export interface OidcLogin {
 /** See OidcLogin. `configured` says which issuers may be at private addresses, and whom to trust there. */
 export function createOidcLogin(fetch: SafeFetch, configured: readonly ConfiguredIssuer[]): OidcLogin {
   const rows = new Map(configured.map((row) => [normalizeIssuer(row.issuer), row]))
+  const policyAt = (issuer: string): Promise<FetchPolicy> => policyOf(rows.get(normalizeIssuer(issuer)) ?? { issuer })
+
+  async function ask({ issuer, clientId }: OidcClient): Promise<ServerMetadata> {
+    const policy = await policyAt(issuer)
+    // Nobody who waits for it ends it: a request has its own time.
+    const options = { [customFetch]: fetchWith(fetch, policy, new AbortController().signal), execute: executeOf(policy) }
+    const server = (await discovery(new URL(issuer), clientId, {}, None(), options)).serverMetadata()
+    // The library takes the document's word for URLs of some forms.
+    if (server.issuer !== issuer) throw new DomainError(9, 'the identity provider can not be used: it calls itself by another name')
+    return server
+  }
+
+  const flights = new Map<string, Promise<ServerMetadata>>()
+  /** The issuer's document. Anybody may begin a sign-in at one that does not answer: each is asked once at a time, however many wait for it. */
+  async function discovered(client: OidcClient, signal: AbortSignal): Promise<ServerMetadata> {
+    const { issuer } = client
+    const running = flights.get(issuer)
+    if (running !== undefined) return untilAborted(running, signal)
+    if (flights.size >= maxPending.all) throw tooMany()
+    const flight = ask(client).finally(() => flights.delete(issuer))
+    flights.set(issuer, flight)
+    return untilAborted(flight, signal)
+  }
 
   async function configure(client: OidcClient, signal: AbortSignal): Promise<Configuration> {
-    const policy = await policyOf(rows.get(normalizeIssuer(client.issuer)) ?? { issuer: client.issuer })
-    const execute = policy.allowPrivate === true ? [allowInsecureRequests] : []
-    const options = { [customFetch]: fetchWith(fetch, policy, signal), execute }
-    const found = await discovery(new URL(client.issuer), client.clientId, {}, None(), options)
-    const server = found.serverMetadata()
-    // The library takes the document's word for URLs of some forms.
-    if (server.issuer !== client.issuer) throw new DomainError(9, 'the identity provider can not be used: it calls itself by another name')
-    if (client.clientSecret === undefined) return found
-    // How the secret is shown is the provider's choice: OpenID Connect Discovery 3 has basic where it says nothing.
-    const methods = server.token_endpoint_auth_methods_supported ?? ['client_secret_basic']
-    const authenticate = methods.includes('client_secret_basic') ? ClientSecretBasic(client.clientSecret) : ClientSecretPost(client.clientSecret)
-    const configuration = new Configuration(server, client.clientId, {}, authenticate)
-    configuration[customFetch] = options[customFetch]
-    for (const apply of execute) apply(configuration)
+    const policy = await policyAt(client.issuer)
+    const server = await discovered(client, signal)
+    const configuration = new Configuration(server, client.clientId, {}, authenticationOf(client, server))
+    configuration[customFetch] = fetchWith(fetch, policy, signal)
+    for (const apply of executeOf(policy)) apply(configuration)
     return configuration
   }
 
-  let pending = 0
-  /** Anybody may begin a sign-in at a provider that does not answer: no more than so many wait at once. */
-  async function bounded<T>(work: () => Promise<T>): Promise<T> {
-    if (pending >= maxPending) throw new DomainError(14, 'too many sign-ins wait for their identity provider; try again')
-    pending += 1
-    try {
-      return await work()
-    } finally {
-      pending -= 1
-    }
-  }
-
+  const bounded = createBound()
   return {
     newChecks: ({ pkce }) => ({ nonce: randomNonce(), ...(pkce ? { verifier: randomPKCECodeVerifier() } : {}) }),
     authorizationUrl: (client, { state, redirectUri, checks }, signal) =>
       translated(signal, async () => {
-        const configuration = await bounded(() => configure(client, signal))
+        const configuration = await configure(client, signal)
         const scope = [...new Set(['openid', ...client.additionalScopes])].join(' ')
         const challenge =
           checks.verifier === undefined ? {} : { code_challenge: await calculatePKCECodeChallenge(checks.verifier), code_challenge_method: 'S256' }
@@ -101,11 +111,43 @@ export function createOidcLogin(fetch: SafeFetch, configured: readonly Configure
       translated(signal, async () => {
         const verifier = checks.verifier === undefined ? {} : { pkceCodeVerifier: checks.verifier }
         const expected = { expectedNonce: checks.nonce, expectedState: state, idTokenExpected: true, ...verifier }
-        const grant = await bounded(async () => authorizationCodeGrant(await configure(client, signal), url, expected))
+        const configuration = await configure(client, signal)
+        const grant = await bounded(client.issuer, () => authorizationCodeGrant(configuration, url, expected))
         if (grant.id_token === undefined) throw new DomainError(9, 'the identity provider sent no id token')
         return grant.id_token
       }),
   }
+}
+
+/** Whoever comes back asks for a token, though their code be none: no more than so many wait at once, and one issuer's leave room for those of others. */
+function createBound(): <T>(issuer: string, work: () => Promise<T>) => Promise<T> {
+  let pending = 0
+  const pendingAt = new Map<string, number>()
+  return async (issuer, work) => {
+    const here = pendingAt.get(issuer) ?? 0
+    if (pending >= maxPending.all || here >= maxPending.issuer) throw tooMany()
+    pending += 1
+    pendingAt.set(issuer, here + 1)
+    try {
+      return await work()
+    } finally {
+      pending -= 1
+      const left = (pendingAt.get(issuer) ?? 0) - 1
+      if (left > 0) pendingAt.set(issuer, left)
+      else pendingAt.delete(issuer)
+    }
+  }
+}
+
+/** How we show who we are: the provider's choice. OpenID Connect Discovery 3 has basic where it says nothing. */
+function authenticationOf({ clientSecret }: OidcClient, server: ServerMetadata): ClientAuth {
+  if (clientSecret === undefined) return None()
+  const methods = server.token_endpoint_auth_methods_supported ?? ['client_secret_basic']
+  return methods.includes('client_secret_basic') ? ClientSecretBasic(clientSecret) : ClientSecretPost(clientSecret)
+}
+
+function executeOf({ allowPrivate }: FetchPolicy): ((configuration: Configuration) => void)[] {
+  return allowPrivate === true ? [allowInsecureRequests] : []
 }
 
 function fetchWith(fetch: SafeFetch, policy: FetchPolicy, signal: AbortSignal): CustomFetch {

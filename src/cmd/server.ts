@@ -108,10 +108,11 @@ function createApiPort(options: ServerOptions & { readonly registry: Registry },
   const { config, log, auditLog, registry, devIssuer } = options
   const { services, signingKeys } = engine
   const { exchange, tokenIssue, oidc } = signIn
-  const doors = createDoors({ services, exchange, signIn: signIn.signIn, tokenIssue, ownIssuer: config.baseUrl })
   const limiter = (limit: RateLimitConfig): RateLimiter | undefined => (config.rateLimit.enabled ? new RateLimiter(limit, services.clock) : undefined)
   const limiters = { rateLimiter: limiter(config.rateLimit), addressLimiter: limiter(config.rateLimit.address) }
   const trusted = createNetworks(config.trustedProxies)
+  const admit = (principal: string): void => limiters.rateLimiter?.take(principal)
+  const doors = createDoors({ services, exchange, signIn: signIn.signIn, tokenIssue, admit, ownIssuer: config.baseUrl })
   const dispatch = createPipeline({ services, authenticator: signIn.authenticator, doors, reads: config.reads, ...limiters, auditLog })
   const clientAddress = createClientAddress(trusted)
   const shared = { methods, dispatch, log, newRequestId: () => randomUUID(), metrics: createCallMetrics(registry), clientAddress }

@@ -1,6 +1,6 @@
 import { DomainError } from '../core/errors.ts'
 import { watchedPrefixes } from '../store/keys.ts'
-import { StoreError, type Revision } from '../store/store.ts'
+import { StoreError, type Guard, type Put, type Revision, type Transaction } from '../store/store.ts'
 import type { ChangeSet } from './change-set.ts'
 import { fromStore } from './faults.ts'
 import type { Planning } from './kind.ts'
@@ -31,10 +31,18 @@ export function planningOf(services: Services, context: MutationContext): Planni
   return { services, snapshot: services.replica.snapshot, caller, reach: caller.reach(), ownership: context.ownership, nowMs: services.clock.now() }
 }
 
-/** The revision at which the change set committed, or undefined where it did not. Throws code 2 where it left nothing that tells. */
-async function provenRevision(services: Services, changes: ChangeSet, signal: AbortSignal): Promise<Revision | undefined> {
-  if (changes.proofKey === undefined) throw outcomeUnknown()
-  return (await services.store.get(changes.proofKey, signal))?.revision
+/** A transaction, and what tells afterwards whether it committed. */
+interface Provable extends Transaction {
+  /** A key that it alone writes, or to which it alone gives `proofValue`. Undefined where nothing tells. */
+  readonly proofKey: string | undefined
+  readonly proofValue?: Uint8Array
+}
+
+/** The revision at which the transaction committed, or undefined where it did not. Throws code 2 where it left nothing that tells. */
+async function provenRevision(services: Services, { proofKey, proofValue }: Provable, signal: AbortSignal): Promise<Revision | undefined> {
+  if (proofKey === undefined) throw outcomeUnknown()
+  const entry = await services.store.get(proofKey, signal)
+  return entry === undefined || (proofValue !== undefined && !Buffer.from(proofValue).equals(entry.value)) ? undefined : entry.revision
 }
 
 function outcomeUnknown(cause?: unknown): DomainError {
@@ -43,9 +51,9 @@ function outcomeUnknown(cause?: unknown): DomainError {
 
 /**
  * Commits, or finds out that a guard failed (undefined). A transaction without an answer is sent again as it is: its guards let it commit once at most, and
- * its outbox entry tells whether the first one did. So a caller never hears UNAVAILABLE for a write that happened.
+ * its proof tells whether the first one did. So a caller never hears UNAVAILABLE for a write that happened.
  */
-async function transact(services: Services, changes: ChangeSet): Promise<Revision | undefined> {
+async function transact(services: Services, changes: Provable): Promise<Revision | undefined> {
   const patience = new AbortController()
   const timer = setTimeout(() => patience.abort(new StoreError('unavailable', 'the store did not answer in time')), outcomeTimeoutMs)
   try {
@@ -55,7 +63,7 @@ async function transact(services: Services, changes: ChangeSet): Promise<Revisio
   }
 }
 
-async function transactUntil(services: Services, changes: ChangeSet, signal: AbortSignal): Promise<Revision | undefined> {
+async function transactUntil(services: Services, changes: Provable, signal: AbortSignal): Promise<Revision | undefined> {
   const transaction = { guards: changes.guards, writes: changes.writes }
   let unanswered = false
   for (let attempt = 1; ; attempt++) {
@@ -78,7 +86,7 @@ async function transactUntil(services: Services, changes: ChangeSet, signal: Abo
 }
 
 /** The revision at which an attempt committed though the last one was refused; the refusal where none did, code 2 where nothing tells. */
-async function provenOr(services: Services, changes: ChangeSet, last: { signal: AbortSignal; refusal: unknown; unanswered: boolean }): Promise<Revision> {
+async function provenOr(services: Services, changes: Provable, last: { signal: AbortSignal; refusal: unknown; unanswered: boolean }): Promise<Revision> {
   let revision: Revision | undefined
   try {
     revision = await provenRevision(services, changes, last.signal)
@@ -87,6 +95,15 @@ async function provenOr(services: Services, changes: ChangeSet, last: { signal: 
   }
   if (revision !== undefined) return revision
   throw last.unanswered ? outcomeUnknown(last.refusal) : fromStore(last.refusal)
+}
+
+/**
+ * Commits entries that are no records, the first with a value that nobody else gives it (a secret, or something sealed): so it is known whether they were written though the
+ * store's answer was lost. False where a guard failed. Throws code 2 `OUTCOME_UNKNOWN` where the store does not answer in time; code 8 and 14 where nothing was written.
+ */
+export async function commitEntries(services: Services, guards: readonly Guard[], puts: readonly [Put, ...Put[]]): Promise<boolean> {
+  const [{ key, value }] = puts
+  return (await transact(services, { guards, writes: puts, proofKey: key, proofValue: value })) !== undefined
 }
 
 /** Throws what a taken unique key means; returns where none of them is taken. */

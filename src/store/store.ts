@@ -26,7 +26,14 @@ export type Guard =
   | { readonly kind: 'quiet'; readonly prefix: string; readonly revision: Revision }
 
 /** One change of a transaction. A key may occur once (TypeError otherwise). */
-export type Write = { readonly kind: 'put'; readonly key: string; readonly value: Uint8Array } | { readonly kind: 'delete'; readonly key: string }
+export type Write = Put | { readonly kind: 'delete'; readonly key: string }
+
+/** Gives a key a value. */
+export interface Put {
+  readonly kind: 'put'
+  readonly key: string
+  readonly value: Uint8Array
+}
 
 /** Guards and writes that commit together or not at all. Limits: transaction-limits.ts. */
 export interface Transaction {

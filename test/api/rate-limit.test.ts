@@ -1,7 +1,9 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { addressKey, RateLimiter } from '../../src/api/rate-limit.ts'
 import { DomainError } from '../../src/core/errors.ts'
-import { makeOrganisation, startTestServer, type TestServer } from '../harness/test-server.ts'
+import { trustedUid } from '../../src/core/uid.ts'
+import { issueRefreshToken } from '../../src/resources/iam/refresh-tokens.ts'
+import { freshName, makeOrganisation, makePerson, ok, roleUid, startTestServer, type TestServer } from '../harness/test-server.ts'
 import { TestClock } from '../spec/test-clock.ts'
 
 function refused(work: () => void): DomainError | undefined {
@@ -110,4 +112,61 @@ describe('a server with rate limits', () => {
       expect((await door.call('GetGroup', { uid: group }, { token })).code).toBe(0)
     },
   )
+})
+
+describe.each(['rest', 'grpc'] as const)('clients B over %s code 8 is never answered after a write: whoever comes again', (transport) => {
+  const clock = new TestClock()
+  let server: TestServer
+  beforeAll(async () => {
+    const limits = { TAPROOT_RATE_LIMIT_REQUESTS_PER_SECOND: '1', TAPROOT_RATE_LIMIT_BURST: '10', TAPROOT_SELF_SERVICE_ROOT_GROUPS: 'false' }
+    server = await startTestServer({ env: { TAPROOT_RATE_LIMIT_ENABLED: 'true', ...limits }, clock })
+  })
+  afterAll(() => server.stop())
+
+  /** Runs `work` while somebody has used up their limit, with the token of their issuer and their uid. */
+  async function limited(work: (somebody: { uid: string; token: string }) => Promise<void>): Promise<void> {
+    const { devIssuer, config } = server
+    const subject = freshName('busy')
+    const person = await makePerson(server, { issuer: devIssuer.issuer, subject })
+    const token = await devIssuer.mintDevToken({ subject, audience: config.baseUrl, claims: {} })
+    await clock.hold(async () => {
+      const replies = await Promise.all(Array.from({ length: 11 }, () => server[transport].call('ListGroups', {}, { token: person.token })))
+      expect(replies.filter(({ code }) => code === 8)).toHaveLength(1)
+      await work({ uid: person.uid, token })
+    })
+    clock.advance(60_000)
+  }
+
+  test('with a refresh token gets its successor', async () => {
+    const { services } = server.running.engine
+    let refresh = ''
+    await limited(async ({ uid }) => {
+      const act = { issuer: server.devIssuer.issuer, subject: 'somebody', audience: server.config.baseUrl }
+      const claims = { act, narrowing: {}, issuedAtMs: services.clock.now() }
+      const grant = { person: trustedUid(uid), claims, provider: undefined, externalId: '', audiences: [] }
+      refresh = (await issueRefreshToken(services, grant, AbortSignal.timeout(10_000))).text
+      expect((await server[transport].call('ExchangeRefreshToken', {}, { token: refresh })).code).toBe(8)
+    })
+    ok(await server[transport].call('ExchangeRefreshToken', {}, { token: refresh }))
+  })
+
+  test('with the code of an invite for one joins', async () => {
+    const org = await makeOrganisation(server)
+    const groupInvite = { roleUid: roleUid('viewer'), ttl: '3600s', singleUse: true }
+    const { code } = ok(await server.rest.call('CreateGroupInvite', { parent: org.group, groupInvite }, { token: org.token }))
+    let bearer = ''
+    await limited(async ({ token }) => {
+      bearer = token
+      expect((await server[transport].call('Register', { code: String(code) }, { token })).code).toBe(8)
+    })
+    expect(ok(await server[transport].call('Register', { code: String(code) }, { token: bearer }))['group']).toBe(org.group)
+  })
+
+  test('with a token to exchange has left no trace', async () => {
+    await limited(async ({ uid, token }) => {
+      const seen = server.running.engine.replica.snapshot.get('Identity', trustedUid(uid))?.revision
+      expect((await server[transport].call('Exchange', {}, { token })).code).toBe(8)
+      expect(server.running.engine.replica.snapshot.get('Identity', trustedUid(uid))?.revision).toBe(seen)
+    })
+  })
 })

@@ -1,25 +1,9 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { expect, test, onTestFinished } from 'vitest'
-import { StoreError, type Store } from '../../src/store/store.ts'
+import { StoreError } from '../../src/store/store.ts'
 import { describeOnStores } from '../parts/require-part.ts'
-import { freshName, makeOrganisation, ok, startTestServer, type TestServer } from '../harness/test-server.ts'
-
-/** The next transaction goes through `fault` and all others to the real store. */
-function failNext(server: TestServer, fault: (real: Store, call: Parameters<Store['transact']>) => ReturnType<Store['transact']>): void {
-  // Services are handed around by reference.
-  const services = server.running.engine.services as { store: Store }
-  const real = services.store
-  const transact: Store['transact'] = (...call) => {
-    services.store = real
-    return fault(real, call)
-  }
-  services.store = new Proxy(real, {
-    get: (target, property) => {
-      const value: unknown = property === 'transact' ? transact : Reflect.get(target, property)
-      return typeof value === 'function' ? (value.bind(target) as unknown) : value
-    },
-  })
-}
+import { failNext } from '../harness/fail-next.ts'
+import { freshName, makeOrganisation, ok, startTestServer } from '../harness/test-server.ts'
 
 const full = new StoreError('exhausted', 'no room')
 

@@ -7,7 +7,9 @@ import type { Narrowing } from '../../src/core/narrowing.ts'
 import { encodeCapabilities, setOf } from '../../src/core/capability.ts'
 import { trustedUid } from '../../src/core/uid.ts'
 import { issueRefreshToken, refreshPrefix } from '../../src/resources/iam/refresh-tokens.ts'
+import { StoreError } from '../../src/store/store.ts'
 import type { Reply } from '../harness/doors.ts'
+import { failNext, misleading } from '../harness/fail-next.ts'
 import { freshName, makeOrganisation, roleUid, type Organisation } from '../harness/test-server.ts'
 import { expectFailure, itemsOf, specSuite, uidOf, type Spec } from './spec-suite.ts'
 
@@ -214,6 +216,27 @@ specSuite(
       expectFailure(await spec.call('ExchangeRefreshToken', {}, { token }), { code: 16, reason: 'REFRESH_TOKEN_ENDED' })
       expectFailure(await spec.call('ExchangeRefreshToken', {}, { token: second.refresh }), { code: 16, reason: 'REFRESH_TOKEN_ENDED' })
       expect(await families(person)).toBe(0)
+    })
+
+    test.each(misleading)('clients B, rules 8 a use by a transaction %s gives the successor, which works', async (_what, fault) => {
+      const { token, person } = await start()
+      failNext(spec.server, fault, refreshPrefix)
+      const { refresh } = await refreshed(spec, token)
+      await refreshed(spec, refresh)
+      expect(await families(person)).toBe(1)
+    })
+
+    test('a store without room refuses the use, and the token works once there is some', async () => {
+      const { token } = await start()
+      failNext(spec.server, () => Promise.reject(new StoreError('exhausted', 'no room')), refreshPrefix)
+      expectFailure(await spec.call('ExchangeRefreshToken', {}, { token }), { code: 8, reason: 'STORE_FULL' })
+      await refreshed(spec, token)
+    })
+
+    test.each(misleading)('a family that begins by a transaction %s is one that works', async (_what, fault) => {
+      const { person } = await start()
+      failNext(spec.server, fault, refreshPrefix)
+      await refreshed(spec, await refreshToken(spec, person))
     })
 
     test('what is no refresh token is told so', async () => {

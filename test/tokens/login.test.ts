@@ -177,6 +177,20 @@ specSuite(
       expect((await rolesOf(org, personUid(plain.issuer, name))).sort()).toEqual(['editor', 'viewer'])
     })
 
+    test.each<[string, Readonly<Record<string, string>>]>([
+      ['audience', { audience: 'https://elsewhere.example' }],
+      ['scope', { scope: 'openid' }],
+    ])('who wishes for a value of %s that can not be had is told so before they sign in, and keeps their invite', async (field, wish) => {
+      const org = await withProvider()
+      const groupInvite = { roleUid: roleUid('editor'), ttl: '60s', singleUse: true }
+      const invite = String((await spec.ok('CreateGroupInvite', { parent: org.group, groupInvite }, { token: org.token }))['code'])
+      const name = freshName('person')
+      const refused = await login(spec, name, { idp_id: org.provider, invite, ...wish })
+      expect([answerOf(refused, 'status_code'), answerOf(refused, 'error')]).toEqual(['400', expect.stringMatching(`^Invalid argument: ${field}: `)])
+      expect(spec.server.running.engine.replica.snapshot.get('Identity', personUid(plain.issuer, name))).toBeUndefined()
+      expect(answerOf(await login(spec, name, { idp_id: org.provider, invite }), 'error')).toBe('')
+    })
+
     test("rules 2.8 an invite for an address: the organisation's own provider is believed about it, a foreign one is not", async () => {
       const [org, other] = [await withProvider(), await withProvider()]
       const groupInvite = { roleUid: roleUid('editor'), ttl: '60s', email: 'ceo@acme.example' }

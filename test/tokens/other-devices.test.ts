@@ -4,6 +4,9 @@ import { decodeJwt } from 'jose'
 import * as oauth from 'openid-client'
 import { afterAll, expect, test } from 'vitest'
 import { personUid } from '../../src/authn/issuer-name.ts'
+import { pendingLoginPrefix } from '../../src/resources/iam/pending-logins.ts'
+import { StoreError } from '../../src/store/store.ts'
+import { failNext, misleading, type Fault } from '../harness/fail-next.ts'
 import { PersonWithBrowser, startLoginProvider, type Arrival } from '../parts/login-provider.ts'
 import { freshName, makeOrganisation, roleUid, type Organisation } from '../harness/test-server.ts'
 import { specSuite, uidOf } from '../spec/spec-suite.ts'
@@ -225,6 +228,43 @@ specSuite(
       expect(polls.filter(({ status }) => status === 200)).toHaveLength(1)
       expect(polls.filter(({ body }) => body['error'] === 'expired_token')).toHaveLength(4)
       expect((await poll(device)).body['error']).toBe('expired_token')
+    })
+
+    test.each(misleading)('a sign-in that begins, ends and is taken by a transaction %s gives the device its tokens, once', async (_what, fault) => {
+      const org = await withProvider()
+      const name = freshName('person')
+      failNext(spec.server, fault, pendingLoginPrefix)
+      const { user, device } = await beginDevice()
+      failNext(spec.server, fault, pendingLoginPrefix)
+      expect(await signIn(name, { user_code: user, idp_id: org.provider })).toMatchObject({ status: 200 })
+      failNext(spec.server, fault, pendingLoginPrefix)
+      expect(decodeJwt(String((await poll(device)).body['access_token']))).toMatchObject({ sub: personUid(idp.issuer, name) })
+      expect((await poll(device)).body['error']).toBe('expired_token')
+      expect(await signIn(name, { user_code: user, idp_id: org.provider })).toMatchObject({ status: 404 })
+    })
+
+    test('the answer that a sign-in has ended is lost while the device takes its tokens: the person hears that it is signed in', async () => {
+      const org = await withProvider()
+      const { user, device } = await beginDevice()
+      let taken: JsonObject = {}
+      const lost: Fault = async (real, call) => {
+        await real.transact(...call)
+        taken = (await poll(device)).body
+        throw new StoreError('unavailable', 'no answer')
+      }
+      failNext(spec.server, lost, pendingLoginPrefix)
+      expect(await signIn(freshName('person'), { user_code: user, idp_id: org.provider })).toMatchObject({ status: 200 })
+      expect(taken['access_token']).toBeDefined()
+    })
+
+    test.each(misleading)('what is left by a transaction %s is there for a headless client', async (_what, fault) => {
+      const org = await withProvider()
+      const { code, privateKey } = headlessKey()
+      const name = freshName('person')
+      failNext(spec.server, fault, pendingLoginPrefix)
+      expect(await signIn(name, { headless_code: code, idp_id: org.provider })).toMatchObject({ status: 200 })
+      const session = await spec.ok('GetHeadlessSession', { code }, {})
+      expect(decodeJwt(decrypted(session, privateKey))).toMatchObject({ sub: personUid(idp.issuer, name) })
     })
 
     test('one address can not fill the store with sign-ins, and is told when to come again', async () => {

@@ -164,6 +164,18 @@ specSuite(
       expect(await mappedSessions(org.provider)).toHaveLength(1)
     })
 
+    test('who wishes for what can not be had is not registered by the way', async () => {
+      const { provider } = await withProvider()
+      const name = freshName('person')
+      const token = await minted(name)
+      const wishes: Readonly<Record<string, string>> = { aud: 'https://elsewhere.example', scopes: 'openid', cap: 'nothing.known' }
+      for (const [field, wish] of Object.entries(wishes)) {
+        const request: JsonObject = { identityProvider: provider, [field]: [wish] }
+        expectFailure(await spec.call('Exchange', request, { token }), { code: 3, fields: [field] })
+      }
+      expect(await recordsOf(personUid(minting.issuer, name))).toEqual([])
+    })
+
     test('rules 2.2 the address of a person follows their token, and is believed of an issuer that the platform knows', async () => {
       const { provider } = await withProvider()
       const { baseUrl } = spec.server.config

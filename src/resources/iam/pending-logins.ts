@@ -2,7 +2,8 @@ import { createHash } from 'node:crypto'
 import { loginLifeMs } from '../../authn/login-state.ts'
 import { randomHex } from '../../core/runtime.ts'
 import type { Uid } from '../../core/uid.ts'
-import type { Entry, Guard, Write } from '../../store/store.ts'
+import type { Entry, Guard, Put } from '../../store/store.ts'
+import { commitEntries } from '../commit.ts'
 import type { Services } from '../services.ts'
 
 /** Sign-ins of devices and of headless clients. */
@@ -26,7 +27,7 @@ export type DeviceOutcome =
 /** A sign-in of a device as it stands. */
 export type DeviceLogin = { readonly wishes: DeviceWishes; readonly outcome: DeviceOutcome | undefined }
 
-/** How long tokens wait at least for a device whose code was used in the last moment, in milliseconds. */
+/** How long what became of a sign-in in the last moment is kept at least, in milliseconds: tokens wait for a device, and a transaction whose answer was lost is looked for. */
 const takeMs = 60_000
 
 /** Letters that are not taken for others, and make no words. */
@@ -45,7 +46,7 @@ function keyed(sort: 'device' | 'user-code' | 'headless', text: string): string 
   return `${pendingLoginPrefix}${sort}/${createHash('sha256').update(text).digest('hex')}`
 }
 
-function written(services: Services, key: string, content: { value: unknown; expireMs: number }): Write {
+function written(services: Services, key: string, content: { value: unknown; expireMs: number }): Put {
   const sealed = Buffer.from(services.keyring.seal(Buffer.from(JSON.stringify(content.value)), key)).toString('base64')
   const stored: Stored = { expireMs: content.expireMs, sealed }
   return { kind: 'put', key, value: Buffer.from(JSON.stringify(stored)) }
@@ -66,16 +67,23 @@ interface Found<Value> {
   readonly expireMs: number
 }
 
+/** In place of what works once, until its time is over: one that is gone would not tell who used it. */
+function used(services: Services, { entry, expireMs }: Found<unknown>): Put {
+  return written(services, entry.key, { value: null, expireMs: Math.max(expireMs, services.clock.now() + takeMs) })
+}
+
+/** What was written and not used. */
 async function found<Value>(services: Services, key: string, signal: AbortSignal): Promise<Found<Value> | undefined> {
   const entry = await services.store.get(key, signal)
   if (entry === undefined) return undefined
   const { expireMs, sealed } = storedIn(entry.value)
   if (services.clock.now() >= expireMs) return undefined
   // The key that it is sealed under says what it is.
-  return { entry, expireMs, value: JSON.parse(Buffer.from(services.keyring.open(Buffer.from(sealed, 'base64'), key)).toString('utf8')) as Value }
+  const value = JSON.parse(Buffer.from(services.keyring.open(Buffer.from(sealed, 'base64'), key)).toString('utf8')) as Value | null
+  return value === null ? undefined : { entry, expireMs, value }
 }
 
-/** Leaves what only the holder of the code's private key can read. False where something is there already: who else has the link can't put theirs in its place. Rejects with StoreError. */
+/** Leaves what only the holder of the code's private key can read. False where something is there already: who else has the link can't put theirs in its place. Rejects with StoreError; throws as commitEntries. */
 export async function leaveHeadlessSession(
   services: Services,
   session: { code: string; publicKey: string; encrypted: Uint8Array },
@@ -87,7 +95,7 @@ export async function leaveHeadlessSession(
   const guard: Guard = before === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: before.revision }
   const value = { publicKey: session.publicKey, encrypted: Buffer.from(session.encrypted).toString('base64') }
   const write = written(services, key, { value, expireMs: services.clock.now() + loginLifeMs })
-  return (await services.store.transact({ guards: [guard], writes: [write] }, signal)).committed
+  return commitEntries(services, [guard], [write])
 }
 
 /** What was left for this code; it stays until its time is over, since an answer may be lost. Rejects with StoreError. */
@@ -121,18 +129,19 @@ export function shownUserCode(code: string): string {
   return `${code.slice(0, 4)}-${code.slice(4)}`
 }
 
-/** Begins the sign-in of a device: the code that it keeps, and the one that it shows. Rejects with StoreError. */
+/** Begins the sign-in of a device: the code that it keeps, and the one that it shows. Throws as commitEntries, or the signal's reason. */
 export async function beginDeviceLogin(services: Services, wishes: DeviceWishes, signal: AbortSignal): Promise<{ deviceCode: string; userCode: string }> {
   const deviceCode = randomHex(services.random, 32)
   const device = keyed('device', deviceCode)
   const expireMs = services.clock.now() + loginLifeMs
   for (let tries = 0; tries < maxTries; tries += 1) {
+    signal.throwIfAborted()
     const userCode = newUserCode(services)
     const shown = keyed('user-code', userCode)
     const guards = [device, shown].map((key) => ({ kind: 'absent', key }) as const)
     const login: DeviceLogin = { wishes, outcome: undefined }
-    const writes = [written(services, device, { value: login, expireMs }), written(services, shown, { value: device, expireMs })]
-    if ((await services.store.transact({ guards, writes }, signal)).committed) return { deviceCode, userCode }
+    const puts = [written(services, device, { value: login, expireMs }), written(services, shown, { value: device, expireMs })] as const
+    if (await commitEntries(services, guards, puts)) return { deviceCode, userCode }
   }
   throw new Error('no user code is free')
 }
@@ -144,7 +153,7 @@ export async function deviceAsking(services: Services, userCode: string, signal:
   return device?.value.wishes
 }
 
-/** Ends the sign-in of the device that shows this code: it works once. False where it does not any more. Rejects with StoreError. */
+/** Ends the sign-in of the device that shows this code: it works once. False where it does not any more. Rejects with StoreError; throws as commitEntries. */
 export async function endDeviceLogin(
   services: Services,
   { userCode, outcome }: { userCode: string; outcome: DeviceOutcome },
@@ -155,16 +164,14 @@ export async function endDeviceLogin(
   if (shown === undefined || device === undefined) return false
   const guards = [shown.entry, device.entry].map(({ key, revision }) => ({ kind: 'unchanged', key, revision }) as const)
   const login: DeviceLogin = { ...device.value, outcome }
-  const writes: Write[] = [
-    { kind: 'delete', key: shown.entry.key },
-    written(services, device.entry.key, { value: login, expireMs: Math.max(device.expireMs, services.clock.now() + takeMs) }),
-  ]
-  return (await services.store.transact({ guards, writes }, signal)).committed
+  const ending = written(services, device.entry.key, { value: login, expireMs: Math.max(device.expireMs, services.clock.now() + takeMs) })
+  // The device may have taken its tokens already when it is looked whether this was written: the code is nobody's to write again.
+  return commitEntries(services, guards, [used(services, shown), ending])
 }
 
 /**
  * How the sign-in of the device with this code stands; tokens are told once. Undefined where there is none, or none of this client, where it says which it is. Rejects with
- * StoreError.
+ * StoreError; throws as commitEntries.
  */
 export async function takeDeviceLogin(
   services: Services,
@@ -175,6 +182,5 @@ export async function takeDeviceLogin(
   if (device === undefined || (of.clientId !== undefined && device.value.wishes.clientId !== of.clientId)) return undefined
   if (device.value.outcome?.kind !== 'done') return device.value
   const { key, revision } = device.entry
-  const taken = await services.store.transact({ guards: [{ kind: 'unchanged', key, revision }], writes: [{ kind: 'delete', key }] }, signal)
-  return taken.committed ? device.value : undefined
+  return (await commitEntries(services, [{ kind: 'unchanged', key, revision }], [used(services, device)])) ? device.value : undefined
 }

@@ -5,7 +5,8 @@ import { newRefreshToken, parseRefreshToken, refreshTokenText, type RefreshToken
 import { DomainError } from '../../core/errors.ts'
 import { isUid, type Uid } from '../../core/uid.ts'
 import { RefreshFamilySchema, type RefreshFamily } from '../../gen/taproot/store/v1/people_pb.ts'
-import type { Entry, Write } from '../../store/store.ts'
+import type { Entry, Put } from '../../store/store.ts'
+import { commitEntries } from '../commit.ts'
 import type { Services } from '../services.ts'
 import { admitsRefresh } from '../scim/scim-admission.ts'
 import { unchangedProvider } from './sign-in-providers.ts'
@@ -49,12 +50,12 @@ function expireMsOf(services: Services, endMs: number): number {
 }
 
 /** The stored form of the family whose one working token is `token`. */
-function familyWrite(token: RefreshToken, family: Omit<RefreshFamily, '$typeName' | '$unknown' | 'digest' | 'expireTimeMs'>, expireMs: number): Write {
+function familyWrite(token: RefreshToken, family: Omit<RefreshFamily, '$typeName' | '$unknown' | 'digest' | 'expireTimeMs'>, expireMs: number): Put {
   const value = create(RefreshFamilySchema, { ...family, digest: digestOf(token), expireTimeMs: BigInt(expireMs) })
   return { kind: 'put', key: familyKey(token), value: toBinary(RefreshFamilySchema, value) }
 }
 
-/** Begins a family. Rejects with StoreError. */
+/** Begins a family. Throws as commitEntries, or the signal's reason. */
 export async function issueRefreshToken(services: Services, grant: RefreshGrant, signal: AbortSignal): Promise<IssuedRefreshToken> {
   const endMs = services.clock.now() + services.settings.refresh.maxMs
   const expireMs = expireMsOf(services, endMs)
@@ -66,7 +67,8 @@ export async function issueRefreshToken(services: Services, grant: RefreshGrant,
     audiences: [...grant.audiences],
     endTimeMs: BigInt(endMs),
   }
-  await services.store.transact({ guards: [{ kind: 'absent', key: familyKey(token) }], writes: [familyWrite(token, family, expireMs)] }, signal)
+  signal.throwIfAborted()
+  await commitEntries(services, [{ kind: 'absent', key: familyKey(token) }], [familyWrite(token, family, expireMs)])
   return { text: refreshTokenText(token), expireMs }
 }
 
@@ -119,7 +121,7 @@ function grantIn(token: RefreshToken, { claims, provider, externalId, audiences 
 
 /**
  * Uses a refresh token up: it dies, and its successor is answered with what the family stands for (rules 8). One that was used before ends its family. Throws TokenError
- * `unreadable_refresh`; code 16 `REFRESH_TOKEN_ENDED`; what `before` throws; StoreError, after which the token may have been used up.
+ * `unreadable_refresh`; code 16 `REFRESH_TOKEN_ENDED`; what `before` throws; StoreError before the token is used; as commitEntries: after code 2 it may have been used up.
  */
 export async function useRefreshToken(
   services: Services,
@@ -138,8 +140,7 @@ export async function useRefreshToken(
   const expireMs = expireMsOf(services, Number(family.endTimeMs))
   const next = newRefreshToken(services.random, { person: token.person, expireMs, family: token.family })
   const guard = { kind: 'unchanged', key: entry.key, revision: entry.revision } as const
-  const outcome = await services.store.transact({ guards: [guard], writes: [familyWrite(next, family, expireMs)] }, signal)
-  if (!outcome.committed) {
+  if (!(await commitEntries(services, [guard], [familyWrite(next, family, expireMs)]))) {
     await endFamily(services, token, signal)
     throw ended()
   }

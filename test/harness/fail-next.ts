@@ -1,0 +1,51 @@
+import { StoreError, type Store } from '../../src/store/store.ts'
+import type { TestServer } from './test-server.ts'
+
+/** What becomes of a transaction on its way to the real store, or back. */
+export type Fault = (real: Store, call: Parameters<Store['transact']>) => ReturnType<Store['transact']>
+
+const away = new StoreError('unavailable', 'no answer')
+
+/** Faults after which the store says nothing, or what is not so, of a transaction that commits in the end. */
+export const misleading: readonly (readonly [string, Fault])[] = [
+  [
+    'whose answer is lost',
+    async (real, call) => {
+      await real.transact(...call)
+      throw away
+    },
+  ],
+  ['that does not arrive', () => Promise.reject(away)],
+  [
+    'that fills the store',
+    async (real, call) => {
+      await real.transact(...call)
+      throw new StoreError('exhausted', 'no room')
+    },
+  ],
+  [
+    'that fills the store, as one of a group, and is sent again',
+    async (real, call) => {
+      await real.transact(...call)
+      return real.transact(...call)
+    },
+  ],
+]
+
+/** The next transaction that writes a key below `prefix` goes through `fault` and all others to the real store. */
+export function failNext(server: TestServer, fault: Fault, prefix = ''): void {
+  // Services are handed around by reference.
+  const services = server.running.engine.services as { store: Store }
+  const real = services.store
+  const transact: Store['transact'] = (...call) => {
+    if (!call[0].writes.some(({ key }) => key.startsWith(prefix))) return real.transact(...call)
+    services.store = real
+    return fault(real, call)
+  }
+  services.store = new Proxy(real, {
+    get: (target, property) => {
+      const value: unknown = property === 'transact' ? transact : Reflect.get(target, property)
+      return typeof value === 'function' ? (value.bind(target) as unknown) : value
+    },
+  })
+}
