@@ -15,10 +15,11 @@ export interface Garbage {
   readonly blobs: readonly string[]
 }
 
-/** The digests of what an image or index is made of. */
+/** The digests of what an image, an index or something else is made of. What other types mention may be a manifest or a blob. */
 function partsOf(manifest: ManifestRecord): { manifests: string[]; blobs: string[] } {
-  const blobs = [...(manifest.config === undefined ? [] : [manifest.config]), ...manifest.layers].map(({ digest }) => digest)
-  return { manifests: manifest.children.map(({ digest }) => digest), blobs }
+  const { config, layers, children, mentions } = manifest
+  const blobs = [...(config === undefined ? [] : [config]), ...layers].map(({ digest }) => digest)
+  return { manifests: [...children.map(({ digest }) => digest), ...mentions], blobs: [...blobs, ...mentions] }
 }
 
 /** What refers to each manifest. */
@@ -70,7 +71,7 @@ export function firstToGo(content: Pick<RepoContent, 'manifests'>, gone: readonl
   for (const digest of gone) {
     const manifest = content.manifests.get(digest)
     if (manifest === undefined) continue
-    for (const { digest: child } of manifest.children) if (child !== digest) later.add(child)
+    for (const part of partsOf(manifest).manifests) if (part !== digest) later.add(part)
     if (left.has(manifest.subject) && manifest.subject !== digest) later.add(digest)
   }
   const first = gone.filter((digest) => !later.has(digest))
