@@ -15,11 +15,11 @@ export interface Garbage {
   readonly blobs: readonly string[]
 }
 
-/** The digests of what an image, an index or something else is made of. What other types mention may be a manifest or a blob. */
+/** The digests of what an image, an index or something else is made of. Children, and what other types mention, may be manifests or blobs. */
 function partsOf(manifest: ManifestRecord): { manifests: string[]; blobs: string[] } {
-  const { config, layers, children, mentions } = manifest
-  const blobs = [...(config === undefined ? [] : [config]), ...layers].map(({ digest }) => digest)
-  return { manifests: [...children.map(({ digest }) => digest), ...mentions], blobs: [...blobs, ...mentions] }
+  const either = [...manifest.children.map(({ digest }) => digest), ...manifest.mentions]
+  const blobs = [...(manifest.config === undefined ? [] : [manifest.config]), ...manifest.layers].map(({ digest }) => digest)
+  return { manifests: either, blobs: [...blobs, ...either] }
 }
 
 /** What refers to each manifest. */

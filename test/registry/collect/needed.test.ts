@@ -62,6 +62,11 @@ describe('what nothing needs', () => {
     ],
     ['what refers to something that goes, goes too', { manifests: { m: {}, s: { subject: 'm' } } }, { manifests: ['m', 's'], blobs: [] }],
     [
+      'blobs that a tagged index has as children stay',
+      { manifests: { i: { children: ['l', 'm'] }, m: { blobs: ['c'] } }, blobs: { l: 0, c: 0 }, named: ['i'] },
+      { manifests: [], blobs: [] },
+    ],
+    [
       'what a tagged manifest of another type mentions stays, be it a blob or a manifest',
       { manifests: { a: { mentions: ['b', 'm'] }, m: { blobs: ['c'] } }, blobs: { b: 0, c: 0 }, named: ['a'] },
       { manifests: [], blobs: [] },
@@ -95,7 +100,7 @@ describe('what nothing needs', () => {
     const digests = Array.from({ length: 12 }, (_, at) => `m${at}`)
     const blobs = Array.from({ length: 10 }, (_, at) => `b${at}`)
     const manifest = fc.record({
-      children: fc.subarray(digests, { maxLength: 3 }),
+      children: fc.subarray([...digests, ...blobs], { maxLength: 3 }),
       blobs: fc.subarray(blobs, { maxLength: 4 }),
       mentions: fc.subarray([...digests, ...blobs], { maxLength: 2 }),
       subject: fc.constantFrom('', '', ...digests),
@@ -119,7 +124,7 @@ describe('what nothing needs', () => {
             if (live.some(([other, { children, mentions }]) => kept.has(other) && [...children, ...mentions].includes(digest))) kept.add(digest)
           }
         }
-        const blobsKept = new Set(live.filter(([digest]) => kept.has(digest)).flatMap(([, one]) => [...one.blobs, ...one.mentions]))
+        const blobsKept = new Set(live.filter(([digest]) => kept.has(digest)).flatMap(([, one]) => [...one.blobs, ...one.children, ...one.mentions]))
         const garbage = garbageOf(content(source), young)
         const manifestsGone = Object.entries(source.manifests).filter(([digest, one]) => !kept.has(digest) && one.deleteMs <= young)
         expect(new Set(garbage.manifests)).toEqual(new Set(manifestsGone.map(([digest]) => digest)))

@@ -55,7 +55,7 @@ export type ManifestRecord = Message<"taproot.store.v1.ManifestRecord"> & {
   subject: string;
 
   /**
-   * The manifests of an index, in its order.
+   * The manifests of an index, in its order; a blob may stand in place of one.
    *
    * @generated from field: repeated taproot.store.v1.ChildManifest children = 7;
    */
