@@ -12,7 +12,7 @@ import { selfSigned } from '../authn/certificate.ts'
 import { makeOrganisation, makePerson, ok, roleUid, startTestServer, type TestServer } from '../harness/test-server.ts'
 import { registryAccount, startRegistry } from '../parts/registry.ts'
 import { describeWithPart, requirePart } from '../parts/require-part.ts'
-import { OciClient } from '../registry/oci/oci-client.ts'
+import { indexType, manifestOf, OciClient } from '../registry/oci/oci-client.ts'
 
 const page = await readFile(join(import.meta.dirname, '..', '..', 'docs', 'registry.md'), 'utf8')
 
@@ -78,6 +78,9 @@ describeWithPart('registry', 'docs/registry.md', () => {
     const { digest, bytes } = await client.pushImage(`${group}/app`, '1.0')
     expect((await client.send('GET', `/v2/${group}/app/manifests/1.0`)).body).toEqual(bytes)
     expect((await client.send('DELETE', `/v2/${group}/app/manifests/${digest}`)).status).toBe(202)
+    const blob = { mediaType: 'application/vnd.buildkit.cacheconfig.v0', digest: await client.putBlob(`${group}/app`, Buffer.from('{}')), size: 2 }
+    const index = manifestOf({ schemaVersion: 2, mediaType: indexType, manifests: [blob] })
+    expect((await client.putManifest(`${group}/app`, 'cache', index)).status).toBe(201)
   })
 })
 

@@ -188,6 +188,26 @@ specSuite(
       })
     })
 
+    test('a time between two milliseconds is between them: for a window, for what is updated since, for a restore', async () => {
+      const at = await place()
+      const tag = { repoUid: at.repo, tag: 'latest' }
+      const times: string[] = []
+      await spec.clock.hold(async () => {
+        for (const of of [1, 2, 3]) times.push(String((await put(at, 'latest', of))['updateTime']))
+      })
+      const [first = '', second = '', third = ''] = times
+      for (const beyond of ['0004Z', '0006Z']) {
+        const after = (time: string): string => time.replace('Z', beyond)
+        expect(await digests(at, { tag: 'latest', start: after(first) })).toEqual([digest(2), digest(3)])
+        expect(await digests(at, { tag: 'latest', end: after(second) })).toEqual([digest(1), digest(2)])
+        expect(await digests(at, { tag: 'latest', start: after(second), end: third })).toEqual([])
+        expect(await digests(at, { tag: 'latest', start: after(second), end: second.replace('Z', '0008Z') })).toEqual([])
+        expect(await names(at, { updatedSince: after(second) })).toEqual(['latest'])
+        expect(await names(at, { updatedSince: after(third) })).toEqual([])
+        expect(await spec.ok('RestoreTag', { ...tag, time: after(second) }, { token: at.token, validateOnly: true })).toMatchObject({ digest: digest(2) })
+      }
+    })
+
     test('history in the platform API comes in pages that go on where the last one ended', async () => {
       const at = await place()
       for (const of of [1, 2, 3, 4, 5]) await put(at, 'latest', of)

@@ -15,10 +15,11 @@ export interface Garbage {
   readonly blobs: readonly string[]
 }
 
-/** The digests of what an image or index is made of. */
+/** The digests of what an image, an index or something else is made of. Children, and what other types mention, may be manifests or blobs. */
 function partsOf(manifest: ManifestRecord): { manifests: string[]; blobs: string[] } {
+  const either = [...manifest.children.map(({ digest }) => digest), ...manifest.mentions]
   const blobs = [...(manifest.config === undefined ? [] : [manifest.config]), ...manifest.layers].map(({ digest }) => digest)
-  return { manifests: manifest.children.map(({ digest }) => digest), blobs }
+  return { manifests: either, blobs: [...blobs, ...either] }
 }
 
 /** What refers to each manifest. */
@@ -70,7 +71,7 @@ export function firstToGo(content: Pick<RepoContent, 'manifests'>, gone: readonl
   for (const digest of gone) {
     const manifest = content.manifests.get(digest)
     if (manifest === undefined) continue
-    for (const { digest: child } of manifest.children) if (child !== digest) later.add(child)
+    for (const part of partsOf(manifest).manifests) if (part !== digest) later.add(part)
     if (left.has(manifest.subject) && manifest.subject !== digest) later.add(digest)
   }
   const first = gone.filter((digest) => !later.has(digest))

@@ -25,16 +25,43 @@ export function optionalText(fields: JsonRecord, name: string, path: string): st
   throw invalidManifest(`${path}${name} must be a text`)
 }
 
-/** Annotations: texts under texts. Throws MANIFEST_INVALID where they are something else. */
-export function textMap(value: unknown, path: string): Record<string, string> {
+/** Annotations: texts under texts; undefined where they are something else. */
+export function textsIn(value: unknown): Record<string, string> | undefined {
   if (value === undefined || value === null) return {}
-  if (typeof value !== 'object' || Array.isArray(value)) throw invalidManifest(`${path} must be an object of texts`)
+  if (typeof value !== 'object' || Array.isArray(value)) return undefined
   const texts: [string, string][] = []
   for (const [name, text] of Object.entries(value as JsonRecord)) {
-    if (typeof text !== 'string') throw invalidManifest(`${path} must be an object of texts`)
+    if (typeof text !== 'string') return undefined
     texts.push([name.toWellFormed(), text.toWellFormed()])
   }
   return Object.fromEntries(texts)
+}
+
+/** As `textsIn`; throws MANIFEST_INVALID where they are something else. */
+export function textMap(value: unknown, path: string): Record<string, string> {
+  const texts = textsIn(value)
+  if (texts === undefined) throw invalidManifest(`${path} must be an object of texts`)
+  return texts
+}
+
+/** The digest in what looks like a descriptor: an object with a digest that is understood and a number of bytes. Undefined in anything else. */
+export function digestIn(value: unknown): Digest | undefined {
+  if (typeof value !== 'object' || value === null) return undefined
+  const { digest, size } = value as JsonRecord // a cast: a list has no such fields
+  return typeof digest === 'string' && isDigest(digest) && Number.isSafeInteger(size) && Number(size) >= 0 ? digest : undefined
+}
+
+/** The digests of all that look like descriptors, at any depth of a document of JSON. */
+export function digestsWithin(document: unknown): Set<Digest> {
+  const found = new Set<Digest>()
+  // Documents may be deeper than calls.
+  const open = [document]
+  for (let value = open.pop(); value !== undefined; value = open.pop()) {
+    const digest = digestIn(value)
+    if (digest !== undefined) found.add(digest)
+    for (const inner of Object.values(value as object)) if (typeof inner === 'object' && inner !== null) open.push(inner) // a cast: only objects and lists are open
+  }
+  return found
 }
 
 /** The descriptor that `value` is. Throws MANIFEST_INVALID with what it lacks. */

@@ -2,7 +2,7 @@ import { create, toBinary } from '@bufbuild/protobuf'
 import { algorithmOf, digestOf, isDigest, type Digest } from '../../core/digest.ts'
 import { ManifestRecordSchema, type BlobReference, type ChildManifest, type ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
 import { RegistryError } from '../registry-error.ts'
-import { descriptorIn, invalidManifest, optionalText, textMap, type Descriptor, type JsonRecord } from './descriptors.ts'
+import { descriptorIn, digestIn, digestsWithin, invalidManifest, optionalText, textMap, textsIn, type Descriptor, type JsonRecord } from './descriptors.ts'
 
 /** The most bytes that a manifest may have (OCI distribution specification, "Pushing manifests"). */
 export const maxManifestBytes = 4 * 1024 * 1024
@@ -13,8 +13,8 @@ export const maxRecordBytes = 512 * 1024
 /** The media type of an OCI image index: what referrers are answered in. */
 export const indexMediaType = 'application/vnd.oci.image.index.v1+json'
 
-/** How a manifest of some media type is read. `opaque`: it is JSON, and nothing in it counts as a reference. */
-type Form = 'image' | 'index' | 'opaque'
+/** How a manifest of a media type that is understood is read. */
+type Form = 'image' | 'index'
 
 const forms: Readonly<Record<string, Form>> = {
   'application/vnd.oci.image.manifest.v1+json': 'image',
@@ -108,10 +108,21 @@ function childOf(value: unknown, at: number): ChildManifest {
   return { $typeName: 'taproot.store.v1.ChildManifest', digest, size: BigInt(size), mediaType, architecture, os, variant }
 }
 
+/**
+ * Nobody knows what the fields of another media type mean: what looks like a descriptor is something that the manifest may need, and is kept for as long as it is, but
+ * need not be here. `subject`, `artifactType` and `annotations` mean what they do elsewhere, where they have that form. `record` is filled.
+ */
+function readOther(body: JsonRecord, record: ManifestRecord): void {
+  const { subject, ...rest } = body
+  record.subject = digestIn(subject) ?? ''
+  record.mentions = [...digestsWithin(record.subject === '' ? body : rest)]
+  if (typeof body['artifactType'] === 'string') record.artifactType = body['artifactType'].toWellFormed()
+  record.annotations = textsIn(body['annotations']) ?? {}
+}
+
 /** What the record of a form holds beyond what all have. `record` is filled. */
 function readReferences(form: Form, body: JsonRecord, record: ManifestRecord): Pick<ParsedManifest, 'imageConfig' | 'foreignLayers'> {
   const foreignLayers = new Set<string>()
-  if (form === 'opaque') return { imageConfig: undefined, foreignLayers }
   if (body['schemaVersion'] !== 2) throw invalidManifest('schemaVersion must be 2')
   // A document that can be read in two ways means different things to different clients.
   const other = form === 'image' ? ['manifests'] : ['config', 'layers']
@@ -144,8 +155,8 @@ function assertKeepable(record: ManifestRecord): void {
 }
 
 /**
- * Reads a manifest: an OCI image manifest or index, or one of Docker's second schema; JSON of any other media type (`application/json`, `application/<name>+json`) is taken as it is, without references.
- * Throws RegistryError: SIZE_INVALID (413), DIGEST_INVALID where the bytes are not those of the digest, MANIFEST_INVALID with what is wrong.
+ * Reads a manifest: an OCI image manifest or index, or one of Docker's second schema; JSON of any other media type (`application/json`, `application/<name>+json`) is
+ * taken as it is, and what its descriptors name is kept with it. Throws RegistryError: SIZE_INVALID (413), DIGEST_INVALID where the bytes are not those of the digest, MANIFEST_INVALID with what is wrong.
  */
 export function parseManifest(sent: SentManifest): ParsedManifest {
   const { bytes } = sent
@@ -158,7 +169,8 @@ export function parseManifest(sent: SentManifest): ParsedManifest {
   const mediaType = mediaTypeOf(sent.contentType, body)
   const form = Object.hasOwn(forms, mediaType) ? forms[mediaType] : undefined
   const record = create(ManifestRecordSchema, { mediaType, size: BigInt(bytes.length), upstreamDigest })
-  const references = readReferences(form ?? 'opaque', body, record)
+  if (form === undefined) readOther(body, record)
+  const references = form === undefined ? { imageConfig: undefined, foreignLayers: new Set<string>() } : readReferences(form, body, record)
   assertKeepable(record)
   return { digest, upstreamDigest, record, ...references }
 }

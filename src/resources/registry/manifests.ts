@@ -3,7 +3,7 @@ import { DomainError } from '../../core/errors.ts'
 import { algorithmOf, type Digest } from '../../core/digest.ts'
 import { randomHex } from '../../core/runtime.ts'
 import type { Uid } from '../../core/uid.ts'
-import { ManifestRecordSchema, type ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
+import { ManifestRecordSchema, type BlobRecord, type ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
 import type { Snapshot } from '../../snapshot/snapshot.ts'
 import { manifestsKey, recordKey } from '../../store/keys.ts'
 import type { Entry, Write } from '../../store/store.ts'
@@ -45,10 +45,15 @@ export interface ManifestPut extends ManifestName {
 /** Up to this many keys are read at once. */
 const readsAtOnce = 64
 
+/** A child of an index: a manifest, or a blob, as in the cache that BuildKit exports. */
+async function heldChild(services: Services, name: ManifestName, signal: AbortSignal): Promise<ManifestRecord | BlobRecord | undefined> {
+  return (await heldManifest(services, name, signal)) ?? heldBlob(services, name, signal)
+}
+
 /** The digests that the manifest names and the repo does not hold. */
 export async function missingReferences(services: Services, { repo, record }: Pick<ManifestPut, 'repo' | 'record'>, signal: AbortSignal): Promise<string[]> {
   const blobs = [...(record.config === undefined ? [] : [record.config]), ...record.layers].map(({ digest }) => ({ digest, held: heldBlob }))
-  const children = record.children.map(({ digest }) => ({ digest, held: heldManifest }))
+  const children = record.children.map(({ digest }) => ({ digest, held: heldChild }))
   const wanted = [...new Map([...blobs, ...children].map((one) => [one.digest, one])).values()]
   const missing: string[] = []
   for (let at = 0; at < wanted.length; at += readsAtOnce) {

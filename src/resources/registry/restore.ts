@@ -1,9 +1,10 @@
-import { timestampFromMs, timestampMs } from '@bufbuild/protobuf/wkt'
+import { timestampFromMs } from '@bufbuild/protobuf/wkt'
 import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
 import { DomainError } from '../../core/errors.ts'
 import type { Digest } from '../../core/digest.ts'
 import { hashQuery, sealCursor } from '../../core/page-token.ts'
 import type { Uid } from '../../core/uid.ts'
+import { isBefore, millisecondFrom, millisecondUpTo } from '../../core/whole-milliseconds.ts'
 import {
   ListTagHistoryResponseSchema,
   TagHistoryRecordSchema,
@@ -31,9 +32,10 @@ import { tagKind } from './tags.ts'
 export const listTagHistory: Handler = async (services, context, message) => {
   const { repoUid: repo, tag: name, start, end, pageSize, pageToken } = message as ListTagHistoryRequest
   if (name === '') throw DomainError.invalid('tag', 'is required')
-  const startMs = start === undefined ? 0 : timestampMs(start)
-  const endMs = end === undefined ? undefined : timestampMs(end)
-  if (endMs !== undefined && endMs <= startMs) throw DomainError.invalid('end', 'must be later than start')
+  const from = start ?? timestampFromMs(0)
+  if (end !== undefined && !isBefore(from, end)) throw DomainError.invalid('end', 'must be later than start')
+  const startMs = millisecondFrom(from)
+  const endMs = end === undefined ? undefined : millisecondFrom(end)
   const queryHash = hashQuery([context.method.rpc, repo, name, startMs, endMs ?? null, callerOf(context).identity])
   const { key, restarted } = await openPage(services, context, { text: pageToken, queryHash })
   // The place in a page token of ours is the time of the last record.
@@ -63,7 +65,7 @@ async function wantedDigest({ store }: Services, request: RestoreTagRequest, sig
     if (await everPointedTo(store, { ...tag, digest }, signal)) return digest
     throw notRestorable('DIGEST_NOT_IN_HISTORY', `the tag ${tag.name} never pointed to ${digest}`)
   }
-  const digest = await historyAt(store, { ...tag, timeMs: timestampMs(request.time) }, signal)
+  const digest = await historyAt(store, { ...tag, timeMs: millisecondUpTo(request.time) }, signal)
   if (digest !== undefined && digest !== '') return digest
   throw notRestorable('DIGEST_NOT_IN_HISTORY', `the tag ${tag.name} ${digest === '' ? 'was deleted' : 'was not there yet'} at that time`)
 }

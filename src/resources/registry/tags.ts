@@ -1,4 +1,4 @@
-import { timestampMs } from '@bufbuild/protobuf/wkt'
+import { millisecondUpTo } from '../../core/whole-milliseconds.ts'
 import { TagSchema, type ListTagsRequest, type Tag } from '../../gen/taproot/registry/v2/tags_pb.ts'
 import type { Order } from '../../snapshot/order.ts'
 import type { KindIndex, Resource, Row } from '../../snapshot/row.ts'
@@ -51,7 +51,7 @@ export const tagKind = defineKind<TagRecord>({
       return {
         // Who names a tag finds it, hidden or not.
         ...(name !== '' || letters.length === hiddenFamilies.length ? {} : { anyOf: { filter: 'family', values: combinations(letters) } }),
-        ...(updatedSince === undefined ? {} : { changedAfterMs: timestampMs(updatedSince) }),
+        ...(updatedSince === undefined ? {} : { changedAfterMs: millisecondUpTo(updatedSince) }),
       }
     },
   },

@@ -2,7 +2,7 @@ import { create } from '@bufbuild/protobuf'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { BlobRecordSchema, ManifestRecordSchema } from '../../../src/gen/taproot/store/v1/registry_pb.ts'
-import { garbageOf, type RepoContent } from '../../../src/registry/collect/needed.ts'
+import { firstToGo, garbageOf, type RepoContent } from '../../../src/registry/collect/needed.ts'
 
 const young = 1_000
 
@@ -10,15 +10,18 @@ const young = 1_000
 interface Drawn {
   readonly children?: readonly string[]
   readonly blobs?: readonly string[]
+  readonly mentions?: readonly string[]
   readonly subject?: string
   readonly createMs?: number
   readonly deleteMs?: number
 }
 
 function content(source: { manifests?: Record<string, Drawn>; blobs?: Record<string, number>; named?: readonly string[] }): RepoContent {
-  const manifests = Object.entries(source.manifests ?? {}).map(([digest, { children = [], blobs = [], subject = '', createMs = 0, deleteMs = 0 }]) => {
+  const manifests = Object.entries(source.manifests ?? {}).map(([digest, drawn]) => {
+    const { children = [], blobs = [], mentions = [], subject = '', createMs = 0, deleteMs = 0 } = drawn
     const record = create(ManifestRecordSchema, {
       subject,
+      mentions: [...mentions],
       createTimeMs: BigInt(createMs),
       deleteTimeMs: BigInt(deleteMs),
       children: children.map((child) => ({ digest: child })),
@@ -59,6 +62,21 @@ describe('what nothing needs', () => {
     ],
     ['what refers to something that goes, goes too', { manifests: { m: {}, s: { subject: 'm' } } }, { manifests: ['m', 's'], blobs: [] }],
     [
+      'blobs that a tagged index has as children stay',
+      { manifests: { i: { children: ['l', 'm'] }, m: { blobs: ['c'] } }, blobs: { l: 0, c: 0 }, named: ['i'] },
+      { manifests: [], blobs: [] },
+    ],
+    [
+      'what a tagged manifest of another type mentions stays, be it a blob or a manifest',
+      { manifests: { a: { mentions: ['b', 'm'] }, m: { blobs: ['c'] } }, blobs: { b: 0, c: 0 }, named: ['a'] },
+      { manifests: [], blobs: [] },
+    ],
+    [
+      'what a manifest of another type mentions goes with it',
+      { manifests: { a: { mentions: ['b', 'm'] }, m: { blobs: ['c'] } }, blobs: { b: 0, c: 0 } },
+      { manifests: ['a', 'm'], blobs: ['b', 'c'] },
+    ],
+    [
       'a deleted image goes though history names it',
       { manifests: { m: { blobs: ['c'], deleteMs: 1 } }, blobs: { c: 0 }, named: ['m'] },
       { manifests: ['m'], blobs: ['c'] },
@@ -82,8 +100,9 @@ describe('what nothing needs', () => {
     const digests = Array.from({ length: 12 }, (_, at) => `m${at}`)
     const blobs = Array.from({ length: 10 }, (_, at) => `b${at}`)
     const manifest = fc.record({
-      children: fc.subarray(digests, { maxLength: 3 }),
+      children: fc.subarray([...digests, ...blobs], { maxLength: 3 }),
       blobs: fc.subarray(blobs, { maxLength: 4 }),
+      mentions: fc.subarray([...digests, ...blobs], { maxLength: 2 }),
       subject: fc.constantFrom('', '', ...digests),
       createMs: fc.constantFrom(0, 0, 0, young + 1),
       deleteMs: fc.constantFrom(0, 0, 0, 1, young + 1),
@@ -102,10 +121,10 @@ describe('what nothing needs', () => {
           size = kept.size
           for (const [digest, one] of live) {
             if (kept.has(one.subject)) kept.add(digest)
-            if (live.some(([other, { children }]) => kept.has(other) && children.includes(digest))) kept.add(digest)
+            if (live.some(([other, { children, mentions }]) => kept.has(other) && [...children, ...mentions].includes(digest))) kept.add(digest)
           }
         }
-        const blobsKept = new Set(live.filter(([digest]) => kept.has(digest)).flatMap(([, one]) => one.blobs))
+        const blobsKept = new Set(live.filter(([digest]) => kept.has(digest)).flatMap(([, one]) => [...one.blobs, ...one.children, ...one.mentions]))
         const garbage = garbageOf(content(source), young)
         const manifestsGone = Object.entries(source.manifests).filter(([digest, one]) => !kept.has(digest) && one.deleteMs <= young)
         expect(new Set(garbage.manifests)).toEqual(new Set(manifestsGone.map(([digest]) => digest)))
@@ -115,4 +134,9 @@ describe('what nothing needs', () => {
       { numRuns: 2_000 },
     )
   })
+})
+
+test('what mentions something goes before it, and what refers to something too', () => {
+  const { manifests } = content({ manifests: { m: {}, a: { mentions: ['m', 'b'] }, s: { subject: 'a' } } })
+  expect(firstToGo({ manifests }, ['m', 'a', 's'])).toEqual(['a'])
 })

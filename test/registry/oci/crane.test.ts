@@ -143,9 +143,18 @@ function craneOver(startUpstream: () => Promise<DistributionRegistry | undefined
     test('renaming the group changes the path and nothing else', { timeout: 120_000 }, async () => {
       const { token } = organisation
       const group = ok(await server.rest.call('CreateGroup', { parent: organisation.group, group: { name: 'before' } }, { token }))
-      const digest = await push(`${host}/${name}/before/app:v1`)
+      for (const tag of ['v1', 'v1', 'v2']) await push(`${host}/${name}/before/app:${tag}`)
+      /** What is there below a group: tags, where they point to, and where they pointed to before. */
+      const told = async (at: string): Promise<unknown> => {
+        const tags = (await run('ls', `${host}/${name}/${at}/app`)).split('\n')
+        const digests = await Promise.all(tags.map((tag) => run('digest', `${host}/${name}/${at}/app:${tag}`)))
+        const histories = await Promise.all(tags.map((tag) => client.send('GET', `/v2/${name}/${at}/app/_service/history/${tag}`)))
+        return { tags, digests, histories: histories.map(({ body }) => JSON.parse(body.toString()) as { history: unknown[] }) } // a cast of what the spec says
+      }
+      const before = await told('before')
+      expect(before).toMatchObject({ tags: ['v1', 'v2'], histories: [{ history: [{}, {}] }, { history: [{}] }] })
       ok(await server.rest.call('UpdateGroup', { group: { uid: group['uid'] ?? '', name: 'after' } }, { token }))
-      expect(await run('digest', `${host}/${name}/after/app:v1`)).toBe(digest)
+      expect(await told('after')).toEqual(before)
       expect((await crane(['digest', `${host}/${name}/before/app:v1`], { env: { DOCKER_CONFIG: directory } })).code).toBe(1)
     })
 

@@ -8,6 +8,8 @@ const ociIndex = 'application/vnd.oci.image.index.v1+json'
 const docker = 'application/vnd.docker.distribution.manifest.v2+json'
 const dockerList = 'application/vnd.docker.distribution.manifest.list.v2+json'
 const imageConfig = 'application/vnd.oci.image.config.v1+json'
+/** Of a release candidate of OCI 1.1, as older oras and notation push it. */
+const artifact = 'application/vnd.oci.artifact.manifest.v1+json'
 
 function digestOfText(text: string): Digest {
   return digestOf(Buffer.from(text))
@@ -84,9 +86,40 @@ describe('what is read of a manifest', () => {
     expect(parse(image, { contentType: undefined }).record.mediaType).toBe(oci)
   })
 
-  test('JSON of another media type is taken without references', () => {
-    const parsed = parse({ mediaType: 'application/vnd.example.thing+json', layers: 'x' })
-    expect(referencesOf(parsed.record)).toEqual([])
+  test('JSON of another media type: what its descriptors name is mentioned, at any depth, and none of it must be here', () => {
+    const { record } = parse({
+      mediaType: artifact,
+      artifactType: 'application/vnd.example.signature',
+      subject: descriptor('subject', { mediaType: oci }),
+      blobs: [descriptor('one'), descriptor('two'), descriptor('one')],
+      more: { deep: [[{ within: descriptor('three', { mediaType: undefined }) }]] },
+      annotations: { 'org.example.a': '1' },
+    })
+    expect([...record.mentions].sort()).toEqual(['one', 'two', 'three'].map(digestOfText).sort())
+    expect(referencesOf(record)).toEqual([])
+    expect(record).toMatchObject({
+      subject: digestOfText('subject'),
+      artifactType: 'application/vnd.example.signature',
+      annotations: { 'org.example.a': '1' },
+    })
+  })
+
+  test('JSON of another media type is taken whatever its fields mean', () => {
+    const { record } = parse({
+      mediaType: 'application/vnd.example.thing+json',
+      layers: 'x',
+      subject: digestOfText('subject'),
+      artifactType: 1,
+      annotations: { a: 1 },
+      things: [null, descriptor('x', { size: -1 }), descriptor('x', { size: '1' }), descriptor('x', { digest: 'md5:00' }), { digest: digestOfText('x') }],
+    })
+    expect(record).toMatchObject({ mentions: [], subject: '', artifactType: '', annotations: {} })
+  })
+
+  test('a document of another media type may be as deep as it likes', () => {
+    const depth = 1_000_000
+    const text = `{"mediaType":"${artifact}","a":${'['.repeat(depth)}${JSON.stringify(descriptor('deep'))}${']'.repeat(depth)}}`
+    expect(parse(text, { contentType: artifact }).record.mentions).toEqual([digestOfText('deep')])
   })
 
   test('layers that clients keep back are told apart', () => {
@@ -167,6 +200,7 @@ describe('what is refused', () => {
   const large: [string, () => unknown][] = [
     ['3 MB of annotations', () => parse({ ...image, annotations: Object.fromEntries(Array.from({ length: 30 }, (_, at) => [`a${at}`, 'x'.repeat(100_000)])) })],
     ['20,000 layers', () => parse({ ...image, layers: Array.from({ length: 20_000 }, (_, at) => descriptor(String(at))) })],
+    ['20,000 descriptors of another type', () => parse({ mediaType: artifact, blobs: Array.from({ length: 20_000 }, (_, at) => descriptor(String(at))) })],
     ['20,000 children', () => parse({ ...index, manifests: Array.from({ length: 20_000 }, (_, at) => descriptor(String(at))) })],
   ]
   test.each(large)('more than can be kept of one manifest: %s', (_, work) => {

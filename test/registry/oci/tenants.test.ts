@@ -6,7 +6,7 @@ import { OutboxEventSchema, type OutboxEvent } from '../../../src/gen/taproot/st
 import { RegistryTrafficSchema } from '../../../src/gen/taproot/store/v1/registry_pb.ts'
 import { trustedUid } from '../../../src/core/uid.ts'
 import { outboxPrefix } from '../../../src/resources/outbox.ts'
-import { makeOrganisation } from '../../harness/test-server.ts'
+import { freshName, makeOrganisation, ok } from '../../harness/test-server.ts'
 import { locationOf, withQuery, type OciClient } from './oci-client.ts'
 import { describeOnUpstreams } from './oci-upstreams.ts'
 import { startTestHost, type TestHost } from './test-host.ts'
@@ -99,6 +99,29 @@ describeOnUpstreams('what belongs to others', (upstream) => {
     await client.putBlob(repository, Buffer.from('x'))
     for (const path of ['manifests/v1', `manifests/${manifest.digest}`, `blobs/${layer}`])
       expect((await client.send('GET', `/v2/${repository}/${path}`)).status).toBe(404)
+  })
+
+  test('a name that another tenant has by now shows nothing of who had it before, to either of them', async () => {
+    const [name, renamed] = [freshName('org'), freshName('org')]
+    const first = await makeOrganisation(host.server, name)
+    const before = host.as(first.owner)
+    const manifest = await before.pushImage(`${name}/app`, 'v1')
+    const layer = await before.putBlob(`${name}/app`, randomBytes(100))
+    ok(await host.server.rest.call('UpdateGroup', { group: { uid: first.group, name: renamed } }, { token: first.token }))
+    const second = await makeOrganisation(host.server, name)
+    const after = host.as(second.owner)
+    expect((await after.send('GET', `/v2/${name}/app/manifests/v1`)).codes).toEqual(['NAME_UNKNOWN'])
+    await after.putBlob(`${name}/app`, Buffer.from('x'))
+    const paths = ['manifests/v1', `manifests/${manifest.digest}`, `blobs/${layer}`]
+    for (const path of paths) {
+      expect([path, (await after.send('GET', `/v2/${name}/app/${path}`)).status]).toEqual([path, 404])
+      expect([path, (await after.send('GET', `/v2/${renamed}/app/${path}`)).status]).toEqual([path, 403])
+      expect([path, (await before.send('GET', `/v2/${name}/app/${path}`)).status]).toEqual([path, 403])
+      expect([path, (await before.send('GET', `/v2/${renamed}/app/${path}`)).status]).toEqual([path, 200])
+    }
+    expect(JSON.parse((await after.send('GET', `/v2/${name}/app/tags/list`)).body.toString())).toMatchObject({ tags: [] })
+    expect((await after.putManifest(`${name}/app`, 'v1', manifest)).codes).toEqual(['MANIFEST_BLOB_UNKNOWN'])
+    expect((await after.send('POST', `/v2/${name}/app/blobs/uploads/?mount=${layer}&from=${name}%2Fapp`)).status).toBe(202)
   })
 
   describe('what each role may', () => {

@@ -8,6 +8,7 @@ import { RegistryWorld, type Tenant } from './registry-world.ts'
 
 const each = 250
 const asked = 100
+const rounds = 3
 
 let world: RegistryWorld
 let mine: Tenant
@@ -65,15 +66,22 @@ async function medianOfTokens(): Promise<number> {
   return times.toSorted((one, other) => one - other)[asked / 2] ?? Infinity
 }
 
+/** The least of a few medians: what else the machine does comes and goes, clients that stand still stay. */
+async function leastMedian(): Promise<number> {
+  const medians: number[] = []
+  for (let round = 0; round < rounds; round++) medians.push(await medianOfTokens())
+  return Math.min(...medians)
+}
+
 test('500 clients that stand still in uploads and in blobs that they do not read do not delay tokens', { timeout: 120_000 }, async () => {
   const blob = await pushBlob(randomBytes(16_000_000))
   await medianOfTokens()
-  const alone = await medianOfTokens()
+  const alone = await leastMedian()
   for (let at = 0; at < each; at += 50) {
     await Promise.all(Array.from({ length: 50 }, () => stalledUpload()))
     await Promise.all(Array.from({ length: 50 }, () => begin(`GET ${blob} HTTP/1.1`, 'HTTP/1.1 200')))
   }
-  const among = await medianOfTokens()
+  const among = await leastMedian()
   expect(sockets.filter(({ closed, readableEnded }) => !closed && !readableEnded)).toHaveLength(2 * each)
-  expect(among).toBeLessThan(10 * alone)
+  expect(among).toBeLessThan(3 * alone)
 })
