@@ -1,4 +1,4 @@
-import { toBinary } from '@bufbuild/protobuf'
+import { fromBinary, toBinary } from '@bufbuild/protobuf'
 import type { Digest } from '../../core/digest.ts'
 import { randomHex } from '../../core/runtime.ts'
 import type { Uid } from '../../core/uid.ts'
@@ -32,7 +32,7 @@ const maxConflicts = 5
 const unneededPrefix = 'x/unneeded/'
 
 interface Due extends Garbage {
-  /** The digests that the history names: it only grows by moves, and these touch what they point to. */
+  /** The digests that the history names: it only grows by moves, and these touch the manifest that they point to. */
   readonly named: ReadonlySet<string>
 }
 
@@ -249,11 +249,9 @@ export class RepoCollection {
           { kind: 'absent', key: back },
           { kind: 'unchanged', key, revision },
         ]
-        const writes: Write[] = [
-          { kind: 'put', key: back, value },
-          { kind: 'delete', key },
-        ]
-        await store.transact({ guards, writes }, signal)
+        const { subject } = fromBinary(ManifestRecordSchema, value)
+        const referrer: Write[] = subject === '' ? [] : [{ kind: 'put', key: `${referrerKeyPrefix(this.#repo, subject)}${digest}`, value: new Uint8Array() }]
+        await store.transact({ guards, writes: [{ kind: 'put', key: back, value }, ...referrer, { kind: 'delete', key }] }, signal)
         continue
       }
       const refusal = isHeld ? undefined : await this.#refusalOf(sort, digest, signal)
