@@ -5,6 +5,7 @@ import type { BlobRecord, BlobReference } from '../../gen/taproot/store/v1/regis
 import { forgetBlob, heldBlob, type BlobName } from '../../resources/registry/blobs.ts'
 import { contentEpoch } from '../../resources/registry/content-epoch.ts'
 import { heldManifest, missingReferences, putManifest as recordManifest, removeManifest } from '../../resources/registry/manifests.ts'
+import { touchManifest } from '../../resources/registry/manifest-touch.ts'
 import { removeTag } from '../../resources/registry/tag-moves.ts'
 import { tagNamed, tagOf } from '../../resources/registry/tags.ts'
 import type { Services } from '../../resources/services.ts'
@@ -51,8 +52,11 @@ export async function getManifest(host: OciHost, exchange: Exchange, path: Manif
   const { digest, tag, deprecated } = resolve(host, repo, path.reference)
   const manifest = host.cache.at({ repo, digest }) ?? (await host.cache.get({ repo, digest }, exchange.signal))
   if (manifest === undefined) throw unknownManifest()
-  answerManifest(exchange, manifest, deprecated && tag !== undefined ? deprecationWarning(path.repository, tag) : undefined)
   const method = exchange.request.method === 'HEAD' ? 'HEAD' : 'GET'
+  // Whoever may push and is told that an index's image is here will not bring it. What a tag points to stays anyway.
+  if (method === 'HEAD' && tag === undefined && entry.may('push') && !(await touchManifest(host.services, { repo, digest }, exchange.signal)))
+    throw unknownManifest()
+  answerManifest(exchange, manifest, deprecated && tag !== undefined ? deprecationWarning(path.repository, tag) : undefined)
   host.pulled({ repo, repository: path.repository, digest, tag, type: 'manifest', method, ...whoPulls(host, exchange, entry) })
 }
 

@@ -1,13 +1,15 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Uid } from '../../../src/core/uid.ts'
 import { collectKey } from '../../../src/resources/registry/content-epoch.ts'
-import { manifestPrefix, referrerPrefix } from '../../../src/resources/registry/manifest-keys.ts'
+import { manifestKey, manifestPrefix, referrerPrefix } from '../../../src/resources/registry/manifest-keys.ts'
 import type { Write } from '../../../src/store/store.ts'
 import type { Reply } from '../../harness/doors.ts'
-import { descriptorOf, type TestManifest } from '../oci/oci-client.ts'
+import { descriptorOf, indexType, manifestOf, type TestManifest } from '../oci/oci-client.ts'
 import { startDiskUpstream } from '../oci/test-host.ts'
 import { graceMs, soon, startCollectingHost, type CollectingHost } from './collecting-host.ts'
 import { happeningBefore } from './interference.ts'
+
+const hourMs = 3_600_000
 
 /** Moments of a collection, by what is written next. */
 const moments = {
@@ -51,6 +53,52 @@ describe('what somebody comes to count on while garbage is collected', () => {
     expect(await pull(repository, 'rel')).toBe(200)
     await host.collectAfterGrace()
     expect(await pull(repository, image.digest)).toBe(200)
+  })
+
+  test('an image that a pusher was told of is there when the index comes, however old it is', async () => {
+    const { repository, repo, image } = await repoWithDue()
+    const reader = host.as(await host.member('registry.pull'))
+    expect((await reader.send('HEAD', `/v2/${repository}/manifests/${image.digest}`)).status).toBe(200)
+    expect(await host.collect({ dryRun: true })).toMatchObject({ manifests: 1 })
+    expect((await host.client.send('HEAD', `/v2/${repository}/manifests/${image.digest}`)).status).toBe(200)
+    host.clock.advance(graceMs - hourMs)
+    await host.collect()
+    const index = manifestOf({ schemaVersion: 2, mediaType: indexType, manifests: [descriptorOf(image)] })
+    expect((await host.client.putManifest(repository, 'index', index)).status).toBe(201)
+    host.clock.advance(2 * graceMs)
+    await host.collect()
+    expect(await pull(repository, image.digest)).toBe(200)
+    expect(await host.upstream.hasManifest(repo, image.digest, soon())).toBe(true)
+  })
+
+  test('an image that a pusher was told of between the look and the removal stays, and one that went first is not there', async () => {
+    const { repository, image } = await repoWithDue()
+    const told: number[] = []
+    const ask = async (): Promise<void> => void told.push((await host.client.send('HEAD', `/v2/${repository}/manifests/${image.digest}`)).status)
+    const moment = moments['between the look at the records and their removal'](host.repoOf(repository))
+    expect(await host.collect({}, happeningBefore(host.services, moment, ask))).toMatchObject({ manifests: 0, left: 0 })
+    expect(await pull(repository, image.digest)).toBe(200)
+    host.clock.advance(2 * graceMs)
+    host.intercepts.set('deleteManifest', (_given, work) => ask().then(work))
+    expect(await host.collect()).toMatchObject({ manifests: 1 })
+    expect(told).toEqual([200, 404])
+  })
+
+  test('a HEAD by tag, a GET and a second HEAD write nothing', async () => {
+    const { repository, repo, image } = await repoWithDue()
+    await host.tag(repo, 'latest', image.digest)
+    host.clock.advance(2 * hourMs)
+    const revision = async (): Promise<unknown> => (await host.services.store.get(manifestKey(repo, image.digest), soon()))?.revision
+    const path = `/v2/${repository}/manifests`
+    const before = await revision()
+    expect((await host.client.send('HEAD', `${path}/latest`)).status).toBe(200)
+    expect(await pull(repository, image.digest)).toBe(200)
+    expect(await revision()).toBe(before)
+    expect((await host.client.send('HEAD', `${path}/${image.digest}`)).status).toBe(200)
+    const touched = await revision()
+    expect(touched).not.toBe(before)
+    expect((await host.client.send('HEAD', `${path}/${image.digest}`)).status).toBe(200)
+    expect(await revision()).toBe(touched)
   })
 
   test('what comes back for a tag that nobody checked refers to its subject again', async () => {
