@@ -56,7 +56,8 @@ export async function collectGarbage(options: CollectGarbageOptions): Promise<vo
     const collected = await collector.collect(signal)
     const orphans = isEmbedded(upstream) ? await collector.collectOrphans(upstream, signal) : undefined
     process.stdout.write(words(collected, orphans, dryRun))
-    if (collected.left > 0) throw new Error(`${collected.left} of the repos were not done: the upstream failed, or somebody else removes bytes of theirs; run it again in a minute`)
+    if (collected.left > 0)
+      throw new Error(`${collected.left} of the repos were not done: the upstream failed, or somebody else removes bytes of theirs; run it again in a minute`)
   } finally {
     await fetch.close()
     await upstream?.close()

@@ -170,8 +170,7 @@ export class RepoCollection {
           const isDone = await this.#forget({ content, garbage: { manifests, blobs }, mark }, signal)
           conflicts = isDone ? 0 : conflicts + 1
           await this.#discard(mark, refusals, signal)
-          if (isDone)
-            sum = { ...sum, manifests: sum.manifests + manifests.length, blobs: sum.blobs + blobs.length, bytes: sum.bytes + bytesOf(content, blobs) }
+          if (isDone) sum = { ...sum, manifests: sum.manifests + manifests.length, blobs: sum.blobs + blobs.length, bytes: sum.bytes + bytesOf(content, blobs) }
           left = garbage.manifests.length + garbage.blobs.length > (isDone ? manifests.length + blobs.length : 0) && conflicts < maxConflicts
         },
         signal,
