@@ -96,7 +96,11 @@ export function planMove(planning: Planning, changes: ChangeSet, move: TagName &
   const record = changed(current, state)
   // The digest was checked when it was written.
   const previous = current.digest as Digest
-  if (isSame(record, current)) return { tag: current, previous }
+  if (isSame(record, current)) {
+    // What else the transaction writes counts on the tag: it may be gone by then.
+    changes.guard({ kind: 'unchanged', key: recordKey('Tag', row.uid), revision: row.revision })
+    return { tag: current, previous }
+  }
   const notBeforeMs = row.updateMs + 1
   const updateMs = record.digest === current.digest ? Math.max(nowMs, notBeforeMs) : point(planning, changes, { ...move, notBeforeMs })
   const written = { etag: newEtag(planning.services.random), createMs: row.createMs, updateMs, managedBy: row.managedBy }
