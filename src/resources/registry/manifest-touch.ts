@@ -5,11 +5,14 @@ import type { Services } from '../services.ts'
 import { touchEveryMs } from './blobs.ts'
 import { manifestIn, manifestKey, type ManifestName } from './manifest-keys.ts'
 
-/** Notes in a manifest's record that somebody has come to count on it: nothing removes it for as long as it would keep a new one. */
-export function touchOf({ key, value }: Entry, nowMs: number): Write {
+/**
+ * Notes in a manifest's record that somebody has come to count on it: nothing removes it for as long as it would keep a new one. Undefined where that was noted within
+ * the last `everyMs`: many may count on one manifest at once, and each write makes the others plan anew.
+ */
+export function touchOf({ key, value }: Entry, { nowMs, everyMs }: { nowMs: number; everyMs: number }): Write | undefined {
   const record = fromBinary(ManifestRecordSchema, value)
-  const createTimeMs = BigInt(Math.max(nowMs, Number(record.createTimeMs)))
-  return { kind: 'put', key, value: toBinary(ManifestRecordSchema, create(ManifestRecordSchema, { ...record, createTimeMs })) }
+  if (nowMs - Number(record.createTimeMs) < everyMs) return undefined
+  return { kind: 'put', key, value: toBinary(ManifestRecordSchema, create(ManifestRecordSchema, { ...record, createTimeMs: BigInt(nowMs) })) }
 }
 
 /**
@@ -20,11 +23,10 @@ export async function touchManifest({ store, clock }: Services, { repo, digest }
   const key = manifestKey(repo, digest)
   for (;;) {
     const entry = await store.get(key, signal)
-    const record = entry === undefined ? undefined : manifestIn(entry)
-    if (entry === undefined || record === undefined) return false
-    const nowMs = clock.now()
-    if (nowMs - Number(record.createTimeMs) < touchEveryMs) return true
-    const { committed } = await store.transact({ guards: [{ kind: 'unchanged', key, revision: entry.revision }], writes: [touchOf(entry, nowMs)] }, signal)
+    if (entry === undefined || manifestIn(entry) === undefined) return false
+    const touch = touchOf(entry, { nowMs: clock.now(), everyMs: touchEveryMs })
+    if (touch === undefined) return true
+    const { committed } = await store.transact({ guards: [{ kind: 'unchanged', key, revision: entry.revision }], writes: [touch] }, signal)
     // Else pushed, touched or deleted in between.
     if (committed) return true
   }

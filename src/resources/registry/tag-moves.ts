@@ -107,11 +107,15 @@ export function planMove(planning: Planning, changes: ChangeSet, move: TagName &
   return { tag: changes.update(tagKind, { row, record, facts: written }), previous }
 }
 
+/** How old a touch is, in milliseconds, before a move writes another one: well below the shortest grace period that can be set. */
+const touchEveryMs = 60_000
+
 /** Adds the move to the tag's history. A collection that looked before it finds the manifest touched: it stays, also where the tag has moved on by then. */
 function point({ nowMs }: Planning, changes: ChangeSet, move: TagName & { state: TagState; facts: MoveFacts; notBeforeMs: number }): number {
   const { state, facts, notBeforeMs } = move
   const { head, manifest } = facts
-  if (manifest !== undefined && manifest !== 'unchecked') changes.write(touchOf(manifest, nowMs))
+  const touch = manifest === undefined || manifest === 'unchecked' ? undefined : touchOf(manifest, { nowMs, everyMs: touchEveryMs })
+  if (touch !== undefined) changes.write(touch)
   return appendHistory(changes, move, { digest: state.digest, nowMs, notBeforeMs, after: head })
 }
 
