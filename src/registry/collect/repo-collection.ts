@@ -124,8 +124,10 @@ export class RepoCollection {
       ...over.map((key): Write => ({ kind: 'delete', key })),
     ]
     if (!dryRun) await this.#writeAll(writes, signal)
-    const garbage = garbageOf({ ...content, named }, youngAfterMs)
     const isDue = (sort: ContentSort, digest: string): boolean => (notes.get(this.#noteKey(sort, digest)) ?? nowMs) <= youngAfterMs
+    // What still has to wait needs what it is made of, for however long that was needed by nobody before it came.
+    const waiting = garbageOf({ ...content, named }, youngAfterMs).manifests.filter((digest) => !isDue('manifest', digest))
+    const garbage = garbageOf({ ...content, named: new Set([...named, ...waiting]) }, youngAfterMs)
     return {
       named,
       manifests: garbage.manifests.filter((digest) => isDue('manifest', digest)),

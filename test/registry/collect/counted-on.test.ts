@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import type { Digest } from '../../../src/core/digest.ts'
 import type { Uid } from '../../../src/core/uid.ts'
 import { collectKey } from '../../../src/resources/registry/content-epoch.ts'
 import { manifestKey, manifestPrefix, referrerPrefix } from '../../../src/resources/registry/manifest-keys.ts'
@@ -99,6 +100,21 @@ describe('what somebody comes to count on while garbage is collected', () => {
     expect(touched).not.toBe(before)
     expect((await host.client.send('HEAD', `${path}/${image.digest}`)).status).toBe(200)
     expect(await revision()).toBe(touched)
+  })
+
+  test('what nobody needed before an image came goes no sooner than the image', async () => {
+    const repository = host.freshRepository()
+    const image = await host.client.image(repository)
+    const repo = host.repoOf(repository)
+    await host.collect()
+    host.clock.advance(hourMs)
+    expect((await host.client.putManifest(repository, image.digest, image)).status).toBe(201)
+    // No collection came in between.
+    host.clock.advance(2 * graceMs)
+    expect(await host.collect()).toMatchObject({ manifests: 0, blobs: 0 })
+    await host.tag(repo, 'late', image.digest)
+    const { config } = JSON.parse(image.bytes.toString()) as { config: { digest: Digest } } // a cast: the client made it
+    expect((await host.client.send('GET', `/v2/${repository}/blobs/${config.digest}`)).status).toBe(200)
   })
 
   test('what comes back for a tag that nobody checked refers to its subject again', async () => {
