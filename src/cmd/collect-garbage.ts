@@ -21,6 +21,7 @@ function words(collected: Collected, orphans: { manifests: number; blobs: number
   const verb = dryRun ? 'would remove' : 'removed'
   const mib = (collected.bytes / 1024 / 1024).toFixed(1)
   const lines = [`${collected.repos} repos: ${verb} ${collected.manifests} manifests and ${collected.blobs} blobs (${mib} MiB)`]
+  if (collected.refused > 0) lines.push(`the upstream refuses to remove the bytes of ${collected.refused} manifests and blobs: does it allow deletes?`)
   if (collected.uploads > 0) lines.push(`uploads that were never finished: removed ${collected.uploads}`)
   if (orphans !== undefined) lines.push(`bytes that no record tells of: ${verb} ${orphans.manifests} manifests and ${orphans.blobs} blobs`)
   return `${lines.join('\n')}\n`
@@ -33,7 +34,7 @@ function assertStore({ store }: Config): void {
 
 /**
  * Collects garbage once and says what it did. On the embedded store it needs the server to be stopped, since one process at a time has the store. Throws
- * ConfigError, StoreError, UpstreamError.
+ * ConfigError, StoreError, UpstreamError; Error where repos were left.
  */
 export async function collectGarbage(options: CollectGarbageOptions): Promise<void> {
   const { config, warnings } = loadConfig({ file: options.config, env: process.env, role: options.role })
@@ -55,6 +56,8 @@ export async function collectGarbage(options: CollectGarbageOptions): Promise<vo
     const collected = await collector.collect(signal)
     const orphans = isEmbedded(upstream) ? await collector.collectOrphans(upstream, signal) : undefined
     process.stdout.write(words(collected, orphans, dryRun))
+    if (collected.left > 0)
+      throw new Error(`${collected.left} of the repos were not done: the upstream failed, or somebody else removes bytes of theirs; run it again in a minute`)
   } finally {
     await fetch.close()
     await upstream?.close()

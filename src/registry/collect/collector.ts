@@ -8,14 +8,16 @@ import type { Services } from '../../resources/services.ts'
 import { manifestsKey } from '../../store/keys.ts'
 import type { Write } from '../../store/store.ts'
 import type { DiskUpstream } from '../upstream/disk/disk-upstream.ts'
-import type { Upstream } from '../upstream/upstream.ts'
+import { UpstreamError, type Upstream } from '../upstream/upstream.ts'
 import { MarkLost } from './mark.ts'
-import { RepoCollection, type RepoCollected } from './repo-collection.ts'
+import { nothingCollected, RepoCollection, type RepoCollected } from './repo-collection.ts'
 import { entriesBelow, readContent, upstreamDigests } from './repo-content.ts'
 
 /** What a collection did, or would do: how many of each, and how many bytes of blobs. */
 export interface Collected extends RepoCollected {
   readonly repos: number
+  /** Repos among these that the upstream failed at, or that somebody else was at: the next collection goes on with them. */
+  readonly left: number
   /** Uploads that were never finished; 0 where that is left to the upstream. */
   readonly uploads: number
 }
@@ -50,7 +52,10 @@ export class Collector {
     this.#dryRun = options.dryRun === true
   }
 
-  /** All repos, and those that were deleted. Rejects with StoreError, UpstreamError, or the signal's reason; what was done until then stays done. */
+  /**
+   * All repos, and those that were deleted; one that the upstream fails at keeps nobody from the others. Rejects with StoreError, with UpstreamError where the upstream
+   * does not answer at all, or with the signal's reason; what was done until then stays done.
+   */
   async collect(signal: AbortSignal): Promise<Collected> {
     return this.#exclusively(signal, (own) => this.#collect(own))
   }
@@ -75,21 +80,29 @@ export class Collector {
   }
 
   async #collect(signal: AbortSignal): Promise<Collected> {
-    let sum = { repos: 0, manifests: 0, blobs: 0, bytes: 0 }
-    const add = (one: RepoCollected): void => {
-      sum = { repos: sum.repos + 1, manifests: sum.manifests + one.manifests, blobs: sum.blobs + one.blobs, bytes: sum.bytes + one.bytes }
+    let sum = { ...nothingCollected, repos: 0, left: 0 }
+    const add = (one: RepoCollected | undefined): void => {
+      const { manifests, blobs, bytes, refused } = one ?? nothingCollected
+      sum = {
+        repos: sum.repos + 1,
+        left: sum.left + (one === undefined ? 1 : 0),
+        manifests: sum.manifests + manifests,
+        blobs: sum.blobs + blobs,
+        bytes: sum.bytes + bytes,
+        refused: sum.refused + refused,
+      }
     }
     await this.#services.replica.barrier(signal)
     const repos = [...this.#services.replica.snapshot.table('Repo').rows()].map((row) => row.uid)
     for (const repo of repos) {
       signal.throwIfAborted()
-      add(await this.#unlessMarked(repo, () => this.collectRepo(repo, signal)))
+      add(await this.#orLeft(repo, () => this.collectRepo(repo, signal), signal))
     }
     const goneBeforeMs = this.#services.clock.now() - this.#graceMs
     for await (const { key, value } of entriesBelow(this.#services, removedRepoPrefix, signal)) {
       if (Number(Buffer.from(value).toString()) > goneBeforeMs) continue
       const repo = trustedUid(key.slice(removedRepoPrefix.length))
-      add(await this.#unlessMarked(repo, () => this.#collectRemoved(repo, signal)))
+      add(await this.#orLeft(repo, () => this.#collectRemoved(repo, signal), signal))
     }
     // Other registries have such a rule of their own.
     const uploads = !this.#dryRun && isEmbedded(this.#upstream) ? await this.#upstream.collectUploads(this.#graceMs) : 0
@@ -101,20 +114,25 @@ export class Collector {
     return new RepoCollection(this.#services, this.#upstream, repo).collect({ graceMs: this.#graceMs, dryRun: this.#dryRun }, signal)
   }
 
-  /** A mark that an earlier collection left stands for a minute: this repo's turn comes with the next one. */
-  async #unlessMarked(repo: Uid, work: () => Promise<RepoCollected>): Promise<RepoCollected> {
+  /**
+   * Resolves with undefined where the repo is left for the next collection: a mark that an earlier one left stands for a minute, and so does that of a removal whose
+   * outcome nobody knows. Rejects where the upstream does not answer at all: each repo more would only get such a mark.
+   */
+  async #orLeft(repo: Uid, work: () => Promise<RepoCollected>, signal: AbortSignal): Promise<RepoCollected | undefined> {
     try {
       return await work()
     } catch (error) {
-      if (!(error instanceof MarkLost)) throw error
+      if (!(error instanceof MarkLost || error instanceof UpstreamError)) throw error
       this.#services.log.warn('garbage of a repo is left for the next collection', { repo, error: error.message })
-      return { manifests: 0, blobs: 0, bytes: 0 }
+      if (error instanceof UpstreamError) await this.#upstream.ready(signal)
+      return undefined
     }
   }
 
   async #collectRemoved(repo: Uid, signal: AbortSignal): Promise<RepoCollected> {
     const done = await new RepoCollection(this.#services, this.#upstream, repo).collectAll({ dryRun: this.#dryRun }, signal)
-    if (this.#dryRun) return done
+    // Who is refused asks again, as long as the repo is known.
+    if (this.#dryRun || done.refused > 0) return done
     const writes = [removedRepoKey(repo), collectKey(repo), manifestsKey(repo)].map((key): Write => ({ kind: 'delete', key }))
     await this.#services.store.transact({ guards: [], writes }, signal)
     return done

@@ -1,4 +1,4 @@
-import { toBinary } from '@bufbuild/protobuf'
+import { fromBinary, toBinary } from '@bufbuild/protobuf'
 import type { Digest } from '../../core/digest.ts'
 import { randomHex } from '../../core/runtime.ts'
 import type { Uid } from '../../core/uid.ts'
@@ -8,8 +8,8 @@ import { discardNote, discardPrefix, type ContentSort } from '../../resources/re
 import { manifestKey, referrerKeyPrefix } from '../../resources/registry/manifest-keys.ts'
 import type { Services } from '../../resources/services.ts'
 import { manifestsKey } from '../../store/keys.ts'
-import type { Guard, Write } from '../../store/store.ts'
-import type { Upstream } from '../upstream/upstream.ts'
+import type { Entry, Guard, Write } from '../../store/store.ts'
+import { UpstreamError, type Upstream } from '../upstream/upstream.ts'
 import { underMark, type Mark } from './mark.ts'
 import { firstToGo, garbageOf, type Garbage } from './needed.ts'
 import { entriesBelow, readContent, readNamed, readTagged, upstreamDigests, type HeldContent } from './repo-content.ts'
@@ -19,6 +19,8 @@ export interface RepoCollected {
   readonly manifests: number
   readonly blobs: number
   readonly bytes: number
+  /** Of how many things the upstream refused to remove the bytes: of these too the record is gone, and the next collection asks again. */
+  readonly refused: number
 }
 
 /** Up to so many things go under one mark and in one transaction: each is four writes and a guard, and whoever puts bytes waits for the mark. */
@@ -30,11 +32,12 @@ const maxConflicts = 5
 const unneededPrefix = 'x/unneeded/'
 
 interface Due extends Garbage {
-  /** The digests that the history names: it only grows by moves, and these touch what they point to. */
+  /** The digests that the history names: it only grows by moves, and these touch the manifest that they point to. */
   readonly named: ReadonlySet<string>
 }
 
-const nothing: RepoCollected = { manifests: 0, blobs: 0, bytes: 0 }
+/** What a collection that did nothing came to. */
+export const nothingCollected: RepoCollected = { manifests: 0, blobs: 0, bytes: 0, refused: 0 }
 
 function bytesOf({ blobs }: Pick<HeldContent, 'blobs'>, digests: readonly string[]): number {
   return digests.reduce((sum, digest) => sum + Number(blobs.get(digest)?.size ?? 0n), 0)
@@ -63,9 +66,9 @@ export class RepoCollection {
     const content = await readContent(this.#services, this.#repo, signal)
     const tagged = await readTagged(this.#services, this.#repo, signal)
     const isClean = await this.#isClean(content, tagged, signal)
-    if (isClean) return nothing
+    if (isClean) return nothingCollected
     const due = await this.#due({ content, tagged, nowMs, youngAfterMs, dryRun }, signal)
-    if (dryRun) return { manifests: due.manifests.length, blobs: due.blobs.length, bytes: bytesOf(content, due.blobs) }
+    if (dryRun) return { manifests: due.manifests.length, blobs: due.blobs.length, bytes: bytesOf(content, due.blobs), refused: 0 }
     const find = async (): Promise<{ content: HeldContent; garbage: Garbage }> => {
       const now = await readContent(this.#services, this.#repo, signal)
       const named = new Set([...due.named, ...(await readTagged(this.#services, this.#repo, signal))])
@@ -83,7 +86,7 @@ export class RepoCollection {
       return { content, garbage: { manifests: [...content.manifests.keys()], blobs: [...content.blobs.keys()] } }
     }
     const { content, garbage } = await find()
-    if (dryRun) return { manifests: garbage.manifests.length, blobs: garbage.blobs.length, bytes: bytesOf(content, garbage.blobs) }
+    if (dryRun) return { manifests: garbage.manifests.length, blobs: garbage.blobs.length, bytes: bytesOf(content, garbage.blobs), refused: 0 }
     const done = await this.#removeAll(find, { isAny: garbage.manifests.length + garbage.blobs.length > 0 }, signal)
     await this.#writeAll(
       [...(await this.#notes(signal)).keys()].map((key) => ({ kind: 'delete', key })),
@@ -121,8 +124,10 @@ export class RepoCollection {
       ...over.map((key): Write => ({ kind: 'delete', key })),
     ]
     if (!dryRun) await this.#writeAll(writes, signal)
-    const garbage = garbageOf({ ...content, named }, youngAfterMs)
     const isDue = (sort: ContentSort, digest: string): boolean => (notes.get(this.#noteKey(sort, digest)) ?? nowMs) <= youngAfterMs
+    // What still has to wait needs what it is made of, for however long that was needed by nobody before it came.
+    const waiting = garbageOf({ ...content, named }, youngAfterMs).manifests.filter((digest) => !isDue('manifest', digest))
+    const garbage = garbageOf({ ...content, named: new Set([...named, ...waiting]) }, youngAfterMs)
     return {
       named,
       manifests: garbage.manifests.filter((digest) => isDue('manifest', digest)),
@@ -153,9 +158,10 @@ export class RepoCollection {
     { isAny }: { isAny: boolean },
     signal: AbortSignal,
   ): Promise<RepoCollected> {
-    let sum = nothing
+    let sum = nothingCollected
     let conflicts = 0
-    for (let left = isAny; left || (await this.#hasAny(discardPrefix, signal));) {
+    const refusals = new Map<string, UpstreamError>()
+    for (let left = isAny; left || (await this.#toDiscard(refusals, signal)).length > 0;) {
       await underMark(
         { services: this.#services, repo: this.#repo },
         async (mark) => {
@@ -165,14 +171,17 @@ export class RepoCollection {
           const blobs = garbage.manifests.length > 0 ? [] : garbage.blobs.slice(0, maxAtOnce)
           const isDone = await this.#forget({ content, garbage: { manifests, blobs }, mark }, signal)
           conflicts = isDone ? 0 : conflicts + 1
-          await this.#discard(mark, signal)
-          if (isDone) sum = { manifests: sum.manifests + manifests.length, blobs: sum.blobs + blobs.length, bytes: sum.bytes + bytesOf(content, blobs) }
+          await this.#discard(mark, refusals, signal)
+          if (isDone) sum = { ...sum, manifests: sum.manifests + manifests.length, blobs: sum.blobs + blobs.length, bytes: sum.bytes + bytesOf(content, blobs) }
           left = garbage.manifests.length + garbage.blobs.length > (isDone ? manifests.length + blobs.length : 0) && conflicts < maxConflicts
         },
         signal,
       )
     }
-    return sum
+    const [first] = refusals.values()
+    if (first !== undefined)
+      this.#services.log.warn('the upstream refuses to remove what nothing needs', { repo: this.#repo, refused: refusals.size, error: first.message })
+    return { ...sum, refused: refusals.size }
   }
 
   /** Removes records, with a note of their bytes each; false where somebody has come to count on one of them, and then none goes. */
@@ -208,34 +217,58 @@ export class RepoCollection {
     return outcome.committed
   }
 
-  /** Removes the bytes that notes tell of, except those that are held, be it under another digest. While the mark stands nobody records new ones. */
-  async #discard(mark: Mark, signal: AbortSignal): Promise<void> {
+  /** Notes of bytes, up to as many as go under one mark, except those whose key is among `refusals`. */
+  async #toDiscard(refusals: ReadonlyMap<string, unknown>, signal: AbortSignal): Promise<Entry[]> {
+    const found: Entry[] = []
+    for await (const entry of entriesBelow(this.#services, `${discardPrefix}${this.#repo}/`, signal)) {
+      if (!refusals.has(entry.key)) found.push(entry)
+      if (found.length === 2 * maxAtOnce) break
+    }
+    return found
+  }
+
+  /**
+   * Removes the bytes that notes tell of, except those that are held, be it under another digest. While the mark stands nobody records new ones. Where the upstream
+   * answers that it will not, nothing is on its way there: that is added to `refusals`, the note stays, and the others go on.
+   */
+  async #discard(mark: Mark, refusals: Map<string, UpstreamError>, signal: AbortSignal): Promise<void> {
     const { store } = this.#services
     const prefix = `${discardPrefix}${this.#repo}/`
-    const { entries } = await store.range({ prefix, limit: 2 * maxAtOnce }, signal)
+    const entries = await this.#toDiscard(refusals, signal)
     if (entries.length === 0) return
     const held = upstreamDigests(await readContent(this.#services, this.#repo, signal))
     // A tag that was made while its manifest went: none is made of one that is gone.
     const tagged = await readTagged(this.#services, this.#repo, signal)
     for (const { key, value, revision } of entries) {
-      const [sort = '', digest = ''] = key.slice(prefix.length).split('/')
+      // The notes are ours: they name a sort and a digest.
+      const [sort, digest] = key.slice(prefix.length).split('/') as [ContentSort, Digest]
       await mark.assertStanding(signal)
-      if (sort === 'manifest' && tagged.has(digest) && value.length > 0) {
+      const isHeld = held[sort].has(digest)
+      if (!isHeld && sort === 'manifest' && tagged.has(digest) && value.length > 0) {
         const back = manifestKey(this.#repo, digest)
         const guards: Guard[] = [
           { kind: 'absent', key: back },
           { kind: 'unchanged', key, revision },
         ]
-        const writes: Write[] = [
-          { kind: 'put', key: back, value },
-          { kind: 'delete', key },
-        ]
-        await store.transact({ guards, writes }, signal)
+        const { subject } = fromBinary(ManifestRecordSchema, value)
+        const referrer: Write[] = subject === '' ? [] : [{ kind: 'put', key: `${referrerKeyPrefix(this.#repo, subject)}${digest}`, value: new Uint8Array() }]
+        await store.transact({ guards, writes: [{ kind: 'put', key: back, value }, ...referrer, { kind: 'delete', key }] }, signal)
         continue
       }
-      // The notes are ours: they name a sort and a digest.
-      if (!held[sort as ContentSort].has(digest)) await this.#remove(sort as ContentSort, digest as Digest, signal)
-      await store.transact({ guards: [{ kind: 'unchanged', key, revision }], writes: [{ kind: 'delete', key }] }, signal)
+      const refusal = isHeld ? undefined : await this.#refusalOf(sort, digest, signal)
+      if (refusal === undefined) await store.transact({ guards: [{ kind: 'unchanged', key, revision }], writes: [{ kind: 'delete', key }] }, signal)
+      else refusals.set(key, refusal)
+    }
+  }
+
+  /** Removes bytes; resolves with the answer of an upstream that will not. Rejects where nothing is known of what it did. */
+  async #refusalOf(sort: ContentSort, digest: Digest, signal: AbortSignal): Promise<UpstreamError | undefined> {
+    try {
+      await this.#remove(sort, digest, signal)
+      return undefined
+    } catch (error) {
+      if (error instanceof UpstreamError && error.kind === 'refused') return error
+      throw error
     }
   }
 

@@ -4,7 +4,9 @@ import type { Uid } from '../../core/uid.ts'
 import type { BlobRecord, BlobReference } from '../../gen/taproot/store/v1/registry_pb.ts'
 import { forgetBlob, heldBlob, type BlobName } from '../../resources/registry/blobs.ts'
 import { contentEpoch } from '../../resources/registry/content-epoch.ts'
+import { discardUnrecorded } from '../../resources/registry/discards.ts'
 import { heldManifest, missingReferences, putManifest as recordManifest, removeManifest } from '../../resources/registry/manifests.ts'
+import { touchManifest } from '../../resources/registry/manifest-touch.ts'
 import { removeTag } from '../../resources/registry/tag-moves.ts'
 import { tagNamed, tagOf } from '../../resources/registry/tags.ts'
 import type { Services } from '../../resources/services.ts'
@@ -51,8 +53,11 @@ export async function getManifest(host: OciHost, exchange: Exchange, path: Manif
   const { digest, tag, deprecated } = resolve(host, repo, path.reference)
   const manifest = host.cache.at({ repo, digest }) ?? (await host.cache.get({ repo, digest }, exchange.signal))
   if (manifest === undefined) throw unknownManifest()
-  answerManifest(exchange, manifest, deprecated && tag !== undefined ? deprecationWarning(path.repository, tag) : undefined)
   const method = exchange.request.method === 'HEAD' ? 'HEAD' : 'GET'
+  // Whoever may push and is told that an index's image is here will not bring it. What a tag points to stays anyway.
+  if (method === 'HEAD' && tag === undefined && entry.may('push') && !(await touchManifest(host.services, { repo, digest }, exchange.signal)))
+    throw unknownManifest()
+  answerManifest(exchange, manifest, deprecated && tag !== undefined ? deprecationWarning(path.repository, tag) : undefined)
   host.pulled({ repo, repository: path.repository, digest, tag, type: 'manifest', method, ...whoPulls(host, exchange, entry) })
 }
 
@@ -121,11 +126,18 @@ async function keepManifest(
   record.architecture = await architectureOf(host, repo, { config: parsed.imageConfig, signal })
   const traffic = { ...trafficOf(host, exchange), repository: entry.repository, tag: tag ?? '', digest, type: 'manifest' }
   const mutation = mutationOf(entry, exchange, 'push')
-  await whileUncollected(async () => {
-    const epoch = await contentEpoch(host.services, repo, signal)
-    await putUpstream(host, repo, { parsed, bytes, signal })
-    await recordManifest(host.services, mutation, { repo, digest, record, traffic, epoch, ...(tag === undefined ? {} : { tag }) })
-  })
+  let isUpstream = false
+  try {
+    await whileUncollected(async () => {
+      const epoch = await contentEpoch(host.services, repo, signal)
+      await putUpstream(host, repo, { parsed, bytes, signal })
+      isUpstream = true
+      await recordManifest(host.services, mutation, { repo, digest, record, traffic, epoch, ...(tag === undefined ? {} : { tag }) })
+    })
+  } catch (error) {
+    if (isUpstream) await discardUnrecorded(host.services, { repo, digest: parsed.upstreamDigest })
+    throw error
+  }
 }
 
 /** What the upstream will not take is the client's fault where the repo lacks what it refers to, or the upstream knows less than we do. */

@@ -63,7 +63,7 @@ export async function recordBlob(services: Services, put: BlobPut, signal: Abort
 }
 
 /** How old a touch is, in milliseconds, before another one is written. */
-const touchEveryMs = 3_600_000
+export const touchEveryMs = 3_600_000
 
 /**
  * Notes that somebody who may push was told that the blob is here, and will count on it: nothing removes it for as long as it would keep a new one. Does nothing

@@ -18,6 +18,7 @@ import type { Context, Handler, HandlerAnswer, MutationContext, Services } from 
 import { assertValid } from '../validate.ts'
 import { assertEtag, emit, existingRow, planChild, rememberKey } from '../write.ts'
 import { manifestIn, manifestKey } from './manifest-keys.ts'
+import { touchOf } from './manifest-touch.ts'
 import { appendHistory, readHead, type Head, type TagName } from './tag-history.ts'
 import { tagKind, tagNamed, tagOf, tagsAt, type TagRecord } from './tags.ts'
 
@@ -86,7 +87,7 @@ export function planMove(planning: Planning, changes: ChangeSet, move: TagName &
   assertHeld(changes, move, facts)
   const row = tagNamed(planning.snapshot, repo, name)
   if (row === undefined) {
-    const atMs = appendHistory(changes, move, { digest: state.digest, nowMs, notBeforeMs: 0, after: facts.head })
+    const atMs = point(planning, changes, { ...move, notBeforeMs: 0 })
     changes.guard({ kind: 'exists', key: recordKey('Repo', repo) })
     const record = changed(create(TagSchema, { name }), state)
     return { tag: planChild(tagKind, planning, { changes, parent: repo, record, atMs }) as TagRecord, previous: undefined }
@@ -95,14 +96,27 @@ export function planMove(planning: Planning, changes: ChangeSet, move: TagName &
   const record = changed(current, state)
   // The digest was checked when it was written.
   const previous = current.digest as Digest
-  if (isSame(record, current)) return { tag: current, previous }
+  if (isSame(record, current)) {
+    // What else the transaction writes counts on the tag: it may be gone by then.
+    changes.guard({ kind: 'unchanged', key: recordKey('Tag', row.uid), revision: row.revision })
+    return { tag: current, previous }
+  }
   const notBeforeMs = row.updateMs + 1
-  const updateMs =
-    record.digest === current.digest
-      ? Math.max(nowMs, notBeforeMs)
-      : appendHistory(changes, move, { digest: state.digest, nowMs, notBeforeMs, after: facts.head })
+  const updateMs = record.digest === current.digest ? Math.max(nowMs, notBeforeMs) : point(planning, changes, { ...move, notBeforeMs })
   const written = { etag: newEtag(planning.services.random), createMs: row.createMs, updateMs, managedBy: row.managedBy }
   return { tag: changes.update(tagKind, { row, record, facts: written }), previous }
+}
+
+/** How old a touch is, in milliseconds, before a move writes another one: well below the shortest grace period that can be set. */
+const touchEveryMs = 60_000
+
+/** Adds the move to the tag's history. A collection that looked before it finds the manifest touched: it stays, also where the tag has moved on by then. */
+function point({ nowMs }: Planning, changes: ChangeSet, move: TagName & { state: TagState; facts: MoveFacts; notBeforeMs: number }): number {
+  const { state, facts, notBeforeMs } = move
+  const { head, manifest } = facts
+  const touch = manifest === undefined || manifest === 'unchecked' ? undefined : touchOf(manifest, { nowMs, everyMs: touchEveryMs })
+  if (touch !== undefined) changes.write(touch)
+  return appendHistory(changes, move, { digest: state.digest, nowMs, notBeforeMs, after: head })
 }
 
 /** Plans a tag's removal: its history keeps that it went. */

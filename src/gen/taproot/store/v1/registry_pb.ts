@@ -83,6 +83,8 @@ export type ManifestRecord = Message<"taproot.store.v1.ManifestRecord"> & {
   architecture: string;
 
   /**
+   * When it was put, or when somebody last came to count on it.
+   *
    * @generated from field: int64 create_time_ms = 11;
    */
   createTimeMs: bigint;

@@ -1,0 +1,75 @@
+import { expect, test } from 'vitest'
+import { trustedUid } from '../../../src/core/uid.ts'
+import { parseManifest } from '../../../src/registry/oci/manifest-parser.ts'
+import { callerOfToken } from '../../../src/resources/caller-of-token.ts'
+import { contentEpoch } from '../../../src/resources/registry/content-epoch.ts'
+import { putManifest } from '../../../src/resources/registry/manifests.ts'
+import { findRepository } from '../../../src/resources/registry/repo-paths.ts'
+import { readHistory } from '../../../src/resources/registry/tag-history.ts'
+import { tagNamed, tagOf } from '../../../src/resources/registry/tags.ts'
+import { apiOwnership, type Services } from '../../../src/resources/services.ts'
+import type { Row } from '../../../src/snapshot/row.ts'
+import { startDiskUpstream, startTestHost } from './test-host.ts'
+
+/** The object with one of its properties as it is given here. */
+function withProperty<T extends object>(target: T, name: keyof T, value: unknown): T {
+  return new Proxy(target, {
+    get(_target, property) {
+      if (property === name) return value
+      const own = Reflect.get(target, property) as unknown
+      return typeof own === 'function' ? (own.bind(target) as unknown) : own
+    },
+  })
+}
+
+/** The services of a replica that has not heard that a tag went, until it asks the store how far it is. */
+function notHavingHeard(services: Services, gone: Row): Services {
+  const { replica } = services
+  let isStale = true
+  const table = (kind: string): unknown => {
+    const real = replica.snapshot.table(kind)
+    return kind === 'Tag' && isStale ? withProperty(real, 'child', () => gone) : real
+  }
+  const barrier = async (signal: AbortSignal): Promise<void> => {
+    await replica.barrier(signal)
+    isStale = false
+  }
+  const stale = withProperty(withProperty(replica, 'snapshot', withProperty(replica.snapshot, 'table', table)), 'barrier', barrier)
+  return { ...services, replica: stale }
+}
+
+test('a push that finds its tag as it is to be, while another replica deletes both, makes both again', async () => {
+  const host = await startTestHost({ upstream: startDiskUpstream })
+  try {
+    const { services, client } = host
+    const signal = AbortSignal.timeout(20_000)
+    const repository = host.freshRepository()
+    const image = await client.pushImage(repository, 'latest')
+    const target = findRepository(services.replica.snapshot, repository)
+    if (target?.kind !== 'repo') throw new Error('the push made the repo')
+    const repo = target.uid
+    const row = tagNamed(services.replica.snapshot, repo, 'latest')
+    if (row === undefined) throw new Error('the push made the tag')
+    expect((await client.send('DELETE', `/v2/${repository}/manifests/${image.digest}`)).status).toBe(202)
+    const caller = callerOfToken(services, {
+      identityUid: trustedUid(host.owner),
+      operator: false,
+      act: { issuer: 'https://issuer.test', subject: 'owner', audience: 'test' },
+      narrowing: {},
+      issuedAtMs: services.clock.now() + 60_000,
+    })
+    const context = { caller, signal, validateOnly: false, ownership: apiOwnership, authorize: () => undefined }
+    const { digest, record } = parseManifest({ bytes: image.bytes, contentType: image.mediaType })
+    const epoch = await contentEpoch(services, repo, signal)
+    const traffic = { host: 'registry.test', remoteAddress: '127.0.0.1', userAgent: 'test' }
+    await putManifest(notHavingHeard(services, row), context, { repo, digest, record, tag: 'latest', epoch, traffic })
+    await services.replica.barrier(signal)
+    const made = tagNamed(services.replica.snapshot, repo, 'latest')
+    expect(made === undefined ? undefined : tagOf(made).digest).toBe(image.digest)
+    expect((await client.send('GET', `/v2/${repository}/manifests/latest`)).status).toBe(200)
+    const history = await readHistory(services, { repo, name: 'latest', limit: 10 }, signal)
+    expect(history?.records.map((move) => move.digest)).toEqual([image.digest, image.digest])
+  } finally {
+    await host.stop()
+  }
+})
