@@ -1,7 +1,7 @@
 import { isDigest, type Digest } from '../../core/digest.ts'
 import { DomainError } from '../../core/errors.ts'
 import type { Uid } from '../../core/uid.ts'
-import type { BlobRecord, BlobReference } from '../../gen/taproot/store/v1/registry_pb.ts'
+import type { BlobRecord, BlobReference, ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
 import { forgetBlob, heldBlob, type BlobName } from '../../resources/registry/blobs.ts'
 import { contentEpoch } from '../../resources/registry/content-epoch.ts'
 import { discardUnrecorded } from '../../resources/registry/discards.ts'
@@ -159,9 +159,13 @@ async function putUpstream(host: OciHost, repo: Uid, put: { parsed: ParsedManife
 async function missingReference(host: OciHost, repo: Uid, put: { parsed: ParsedManifest; signal: AbortSignal }): Promise<Digest | undefined> {
   const { parsed, signal } = put
   const { record } = parsed
-  const isHeld = record.children.length > 0 ? heldManifest : isThere
+  const isHeld = record.children.length > 0 ? isChild : isThere
   for (const digest of referencesOf(record)) if ((await isHeld(host.services, { repo, digest }, signal)) === undefined) return digest
   return undefined
+
+  async function isChild(services: Services, name: BlobName, among: AbortSignal): Promise<ManifestRecord | BlobRecord | undefined> {
+    return (await heldManifest(services, name, among)) ?? isThere(services, name, among)
+  }
 
   /** A blob that the upstream has lost is forgotten here too: so the client brings it again. */
   async function isThere(services: Services, name: BlobName, among: AbortSignal): Promise<BlobRecord | undefined> {

@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { Collector } from '../../../src/registry/collect/collector.ts'
+import { UpstreamError, type Upstream } from '../../../src/registry/upstream/upstream.ts'
 import { findRepository } from '../../../src/resources/registry/repo-paths.ts'
 import { TestClock } from '../../spec/test-clock.ts'
 import { indexType, manifestOf, type TestManifest } from './oci-client.ts'
@@ -14,8 +15,21 @@ const cacheType = 'application/vnd.buildkit.cacheconfig.v0'
 describeOnUpstreams("BuildKit's cache without an image manifest: an index of blobs", (upstream) => {
   const clock = new TestClock()
   let host: TestHost
+  let isRefusing = false
+
+  function wrap(source: Upstream): Upstream {
+    return new Proxy(source, {
+      get(target, name, receiver) {
+        const member: unknown = Reflect.get(target, name, receiver)
+        if (name === 'putManifest' && isRefusing) return () => Promise.reject(new UpstreamError('refused', 'no such manifests here'))
+        // Methods of the upstream look at its private fields.
+        return typeof member === 'function' ? member.bind(target) : member
+      },
+    })
+  }
+
   beforeAll(async () => {
-    host = await startTestHost({ upstream, clock })
+    host = await startTestHost({ upstream, clock, wrap })
   })
   afterAll(() => host?.stop())
 
@@ -64,5 +78,14 @@ describeOnUpstreams("BuildKit's cache without an image manifest: an index of blo
     await host.client.putBlob(other, Buffer.from('x'))
     const refused = await host.client.putManifest(other, 'cache', index)
     expect([refused.status, refused.codes]).toEqual([404, ['MANIFEST_BLOB_UNKNOWN']])
+  })
+
+  test('is told to be no manifest for the upstream where that refuses it', async () => {
+    const repository = host.freshRepository()
+    const { index } = await cacheIn(repository)
+    isRefusing = true
+    const refused = await host.client.putManifest(repository, 'cache', index)
+    isRefusing = false
+    expect([refused.status, refused.codes]).toEqual([400, ['MANIFEST_INVALID']])
   })
 })
