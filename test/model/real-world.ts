@@ -93,8 +93,12 @@ export class Real {
 
   /** Reads into the model what is there already. */
   async learn(kind: ModelKind): Promise<void> {
-    const body = ok(await this.server.rest.call(listRpcs[kind], { pageSize: 200 }, { token: this.operator.token }))
-    for (const item of body[plurals[kind]] as JsonObject[]) this.world.put(modelled(kind, item))
+    let pageToken = ''
+    do {
+      const body = ok(await this.server.rest.call(listRpcs[kind], { pageSize: 200, pageToken }, { token: this.operator.token }))
+      for (const item of body[plurals[kind]] as JsonObject[]) this.world.put(modelled(kind, item))
+      pageToken = String(body['nextPageToken'] ?? '')
+    } while (pageToken !== '')
   }
 }
 

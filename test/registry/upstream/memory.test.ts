@@ -24,7 +24,7 @@ test.for(['disk', 'http'] as const)('%s: a large blob goes both ways through lit
     place = registry.url
   }
   const script = join(import.meta.dirname, 'memory-child.ts')
-  const { stdout } = await promisify(execFile)(process.execPath, ['--disable-warning=ExperimentalWarning', script, kind, place, String(size)])
+  const { stdout } = await promisify(execFile)(process.execPath, ['--disable-warning=ExperimentalWarning', '--expose-gc', script, kind, place, String(size)])
   const measured = JSON.parse(stdout) as { size?: number; grownBytes: number } // a cast: what the child prints
   console.info(`${kind}: ${Math.round(measured.grownBytes / 1e6)} MB for ${size / 1024 / 1024} MiB`)
   expect(measured).toMatchObject({ size })
