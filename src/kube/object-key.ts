@@ -1,4 +1,5 @@
 import { objectKinds, type RecordKind } from './object-kinds.ts'
+import type { KubeObject } from './port/kube-api.ts'
 
 /** One object, as keys of the queue name it: `Group/<namespace>/<name>`. */
 export interface ObjectKey {
@@ -10,6 +11,11 @@ export interface ObjectKey {
 /** The text of a key. */
 export function keyText({ kind, namespace, name }: ObjectKey): string {
   return `${kind}/${namespace}/${name}`
+}
+
+/** The key of an object. */
+export function keyOfObject(kind: RecordKind, { metadata }: KubeObject): string {
+  return keyText({ kind, namespace: metadata.namespace ?? '', name: metadata.name })
 }
 
 /** Reads what `keyText` wrote. Throws TypeError for anything else. */

@@ -1,5 +1,4 @@
 import { randomBytes } from 'node:crypto'
-import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http'
@@ -14,7 +13,7 @@ import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
 import type { Store } from '../../src/store/store.ts'
 import { createSafeFetch } from '../../src/authn/safe-fetch.ts'
 import type { SafeFetch, SafeFetchOptions } from '../../src/authn/safe-fetch.ts'
-import { listenOnLoopback } from '../parts/loopback.ts'
+import { closeNow, listenOnLoopback } from '../parts/loopback.ts'
 
 /** A signal that never aborts. */
 export const { signal } = new AbortController()
@@ -63,11 +62,7 @@ export function testFetch(options: SafeFetchOptions = {}): SafeFetch {
 export async function listen(handler: RequestListener): Promise<string> {
   const server = createServer(handler)
   const port = await listenOnLoopback(server)
-  onTestFinished(async () => {
-    server.closeAllConnections()
-    server.close()
-    await once(server, 'close')
-  })
+  onTestFinished(() => closeNow(server))
   return `http://127.0.0.1:${port}`
 }
 

@@ -1,7 +1,6 @@
 import { createHash, createHmac, timingSafeEqual } from 'node:crypto'
-import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
-import { listenOnLoopback } from './loopback.ts'
+import { closeNow, listenOnLoopback } from './loopback.ts'
 
 /** An access key and whom it belongs to. */
 export interface AccessKey {
@@ -185,11 +184,7 @@ export async function startAwsSts(now: () => number): Promise<AwsSts> {
     keys,
     asked: [],
     broken: undefined,
-    async stop() {
-      server.closeAllConnections()
-      server.close()
-      await once(server, 'close')
-    },
+    stop: () => closeNow(server),
   }
   return sts
 }

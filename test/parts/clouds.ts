@@ -1,7 +1,6 @@
-import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { createRemoteJWKSet, decodeJwt, jwtVerify } from 'jose'
-import { listenOnLoopback } from './loopback.ts'
+import { closeNow, listenOnLoopback } from './loopback.ts'
 
 /** A request that a cloud was asked, and whether it gave a credential. */
 export interface Asked {
@@ -128,11 +127,7 @@ export async function startClouds(): Promise<Clouds> {
     trusts,
     asked,
     broken: undefined,
-    async stop() {
-      server.closeAllConnections()
-      server.close()
-      await once(server, 'close')
-    },
+    stop: () => closeNow(server),
   }
   return clouds
 }

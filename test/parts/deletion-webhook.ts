@@ -1,9 +1,8 @@
 import { generateKeyPairSync, randomBytes } from 'node:crypto'
-import { once } from 'node:events'
 import { createServer } from 'node:https'
 import { json } from 'node:stream/consumers'
 import { issueAuthority, issueLeaf } from '../../src/core/x509/certificate.ts'
-import { freePorts } from './free-port.ts'
+import { closeNow, listenOnLoopback } from './loopback.ts'
 
 /** An admission webhook that the API server asks before it deletes an object. */
 export interface DeletionWebhook {
@@ -36,15 +35,9 @@ export async function startDeletionWebhook(asked: (name: string) => Promise<void
       response.setHeader('content-type', 'application/json').end(JSON.stringify(answer))
     })()
   })
-  const [port = 0] = await freePorts(1)
-  server.listen(port, '127.0.0.1')
-  await once(server, 'listening')
+  const port = await listenOnLoopback(server)
   return {
     clientConfig: { url: `https://localhost:${port}/`, caBundle: Buffer.from(ca).toString('base64') },
-    async stop() {
-      server.closeAllConnections()
-      server.close()
-      await once(server, 'close')
-    },
+    stop: () => closeNow(server),
   }
 }

@@ -1,9 +1,8 @@
-import { once } from 'node:events'
 import { createServer, type RequestListener } from 'node:http'
 import Provider from 'oidc-provider'
 import { defaultTreeAdapter, parse, type DefaultTreeAdapterMap } from 'parse5'
 import { newKey } from '../tokens/issuers.ts'
-import { listenOnLoopback } from './loopback.ts'
+import { closeNow, listenOnLoopback } from './loopback.ts'
 
 /** What a provider says of a person besides their subject, which is the name that they sign in with. */
 export type PersonClaims = Readonly<Record<string, unknown>>
@@ -54,10 +53,7 @@ export async function startLoginProvider({ pkceRequired = false } = {}): Promise
         findAccount: (_context: unknown, id: string) => ({ accountId: id, claims: () => Promise.resolve({ sub: id, ...people.get(id) }) }),
       }).callback()
     },
-    async stop() {
-      server.closeAllConnections()
-      await once(server.close(), 'close')
-    },
+    stop: () => closeNow(server),
   }
 }
 

@@ -1,4 +1,5 @@
 import { once } from 'node:events'
+import type { Server as HttpServer } from 'node:http'
 import type { AddressInfo, Server } from 'node:net'
 
 /** Lets a server listen on a free port of loopback; resolves with the port once it does. */
@@ -7,4 +8,10 @@ export async function listenOnLoopback(server: Server): Promise<number> {
   await once(server, 'listening')
   // A listening TCP server has an AddressInfo.
   return (server.address() as AddressInfo).port
+}
+
+/** Closes a server and all its connections at once; resolves when it is closed. */
+export async function closeNow(server: Pick<HttpServer, 'close' | 'closeAllConnections' | 'once'> & Server): Promise<void> {
+  server.closeAllConnections()
+  await once(server.close(), 'close')
 }

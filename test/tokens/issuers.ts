@@ -1,8 +1,7 @@
-import { once } from 'node:events'
 import { createServer, type RequestListener } from 'node:http'
 import { exportJWK, generateKeyPair, importJWK, SignJWT, type CryptoKey, type JWK, type JWTPayload } from 'jose'
 import Provider from 'oidc-provider'
-import { listenOnLoopback } from '../parts/loopback.ts'
+import { closeNow, listenOnLoopback } from '../parts/loopback.ts'
 
 /** A server on loopback whose handler can be replaced. */
 interface Listening {
@@ -17,10 +16,7 @@ async function listen(): Promise<Listening> {
   const listening: Listening = {
     origin: `http://127.0.0.1:${port}`,
     handler: (_request, response) => void response.writeHead(404).end(),
-    async stop() {
-      server.closeAllConnections()
-      await once(server.close(), 'close')
-    },
+    stop: () => closeNow(server),
   }
   return listening
 }

@@ -6,7 +6,7 @@ import type { World } from '../world.ts'
 import { ownsRecord } from '../up/references.ts'
 import { decidedOf, mirrorOf, mirrorStatus, type MirrorObject } from './mirror-object.ts'
 import { decidesOthers, MirroredRows, mirroredKinds } from './mirrored-rows.ts'
-import { keyText, parseKey } from '../object-key.ts'
+import { keyOfObject, keyText, parseKey } from '../object-key.ts'
 
 /** Shows records that the API owns as objects that nobody can change (architecture 10). */
 export interface Mirror {
@@ -74,7 +74,7 @@ export function createMirror(world: World, onLeft: (left: number) => void): Mirr
     if (rows.left > 0) world.services.log.warn('records are not mirrored: there are more than kubernetes.mirror.limit', { left: rows.left })
     for (const { kind, name } of rows.names()) yield keyText({ kind, namespace, name })
     for (const kind of mirroredKinds) {
-      for (const object of world.objects[kind].byNamespace(namespace)) if (isMirror(object)) yield keyText({ kind, namespace, name: object.metadata.name })
+      for (const object of world.objects[kind].byNamespace(namespace)) if (isMirror(object)) yield keyOfObject(kind, object)
     }
   }
   return {
@@ -110,7 +110,7 @@ function watchMirror(world: World, rows: MirroredRows, { add, keys }: Told): () 
   const stops = mirroredKinds.map((kind) =>
     world.objects[kind].onChange((before, after) => {
       const object = after ?? before
-      if (object?.metadata.namespace === namespace) add(keyText({ kind, namespace, name: object.metadata.name }))
+      if (object?.metadata.namespace === namespace) add(keyOfObject(kind, object))
     }),
   )
   stops.push(replica.onReset(addAll))

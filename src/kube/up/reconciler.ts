@@ -2,6 +2,7 @@ import { isUid, parentOf, trustedUid } from '../../core/uid.ts'
 import { makesOwner, ownerBindings } from '../../resources/grant-rules.ts'
 import { parseManagedBy } from '../../resources/ownership.ts'
 import type { Row } from '../../snapshot/row.ts'
+import { keyOfObject, keyText, parseKey, type ObjectKey } from '../object-key.ts'
 import { recordKinds, rowOf, type RecordKind } from '../object-kinds.ts'
 import { asPlatformObject, finalizer, isMirror, type GrantSpec, type PlatformObject } from '../platform-object.ts'
 import type { KubeObject } from '../port/kube-api.ts'
@@ -16,7 +17,6 @@ import { Obstacles } from './obstacles.ts'
 import { planObject } from './plan.ts'
 import { ownsRecord } from './references.ts'
 import type { Verdict } from './verdict.ts'
-import { keyText, parseKey, type ObjectKey } from '../object-key.ts'
 
 /** How soon what waits for something is looked at again, in milliseconds, should nothing tell of it before. */
 const againAfterMs = 30_000
@@ -54,7 +54,7 @@ function isInConflict(verdict: Verdict | undefined): boolean {
 export function createReconciler(world: World, observer: ReconcileObserver, leads: () => boolean): Reconciler {
   const links = { dependents: new Dependents(), obstacles: new Obstacles() }
   function* keys(): Generator<string> {
-    for (const kind of recordKinds) for (const object of world.objects[kind].list()) yield keyOf(kind, object)
+    for (const kind of recordKinds) for (const object of world.objects[kind].list()) yield keyOfObject(kind, object)
     yield* abandonedOwners(world, { kinds: ['RoleBinding'] })
     yield* world.vanished.keys()
   }
@@ -113,10 +113,6 @@ function obstacleOf({ own, carried, namesake }: Facts): string | undefined {
   return own === undefined ? (carried?.record ?? namesake)?.uid : undefined
 }
 
-function keyOf(kind: RecordKind, { metadata }: KubeObject): string {
-  return keyText({ kind, namespace: metadata.namespace ?? '', name: metadata.name })
-}
-
 /** Whom an event means something to beside the object or record that it is of. */
 interface Links {
   readonly dependents: Dependents
@@ -141,7 +137,7 @@ function watchWorld(world: World, links: Links, told: Told): () => void {
     return world.objects[kind].onChange((before, after) => {
       dependents.change(kind, before, after)
       const object = after ?? before
-      if (object !== undefined) told.add(keyOf(kind, object))
+      if (object !== undefined) told.add(keyOfObject(kind, object))
     })
   })
   stops.push(world.grants.onChange(addAll))
@@ -157,7 +153,7 @@ function watchWorld(world: World, links: Links, told: Told): () => void {
 function addNamespace(world: World, { add }: Told, namespace: KubeObject | undefined): void {
   if (namespace === undefined) return
   const { name } = namespace.metadata
-  for (const kind of recordKinds) for (const object of world.objects[kind].byNamespace(name)) add(keyOf(kind, object))
+  for (const kind of recordKinds) for (const object of world.objects[kind].byNamespace(name)) add(keyOfObject(kind, object))
   for (const key of abandonedOwners(world, { kinds: ['RoleBinding'], namespace: name })) add(key)
 }
 

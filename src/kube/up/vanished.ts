@@ -2,7 +2,7 @@ import type { Informer } from '../runtime/informer.ts'
 import { recordKinds, type RecordKind } from '../object-kinds.ts'
 import { asPlatformObject, finalizer, type PlatformObject } from '../platform-object.ts'
 import type { KubeObject } from '../port/kube-api.ts'
-import { keyText } from '../object-key.ts'
+import { keyOfObject } from '../object-key.ts'
 
 /** How many are kept: a standby does nothing about them, and what the leader has dealt with is no more news for it. */
 const keptAtMost = 1_000
@@ -23,10 +23,8 @@ export class Vanished {
   constructor(objects: Readonly<Record<RecordKind, Informer>>) {
     for (const kind of recordKinds)
       objects[kind].onChange((before, after, by) => {
-        const { namespace = '', name } = (after ?? before)?.metadata ?? { name: '' }
-        const key = keyText({ kind, namespace, name })
-        if (after !== undefined) this.#objects.delete(key)
-        else if (before !== undefined && by === 'watch' && wasHeld(before)) this.#keep(key, asPlatformObject(before))
+        if (after !== undefined) this.#objects.delete(keyOfObject(kind, after))
+        else if (before !== undefined && by === 'watch' && wasHeld(before)) this.#keep(keyOfObject(kind, before), asPlatformObject(before))
       })
   }
 
@@ -37,8 +35,7 @@ export class Vanished {
 
   /** Keeps its new status, which nobody else can be told. Of no effect where it is forgotten. */
   note(kind: RecordKind, object: PlatformObject): void {
-    const { namespace, name } = object.metadata
-    const key = keyText({ kind, namespace, name })
+    const key = keyOfObject(kind, object)
     if (this.#objects.get(key)?.metadata.uid === object.metadata.uid) this.#objects.set(key, object)
   }
 

@@ -1,7 +1,6 @@
-import { once } from 'node:events'
 import { createServer } from 'node:http'
 import { exportJWK, generateKeyPair, SignJWT } from 'jose'
-import { listenOnLoopback } from '../../parts/loopback.ts'
+import { closeNow, listenOnLoopback } from '../../parts/loopback.ts'
 
 /** How long the issuer's own tokens are valid: longer than clocks jump. */
 const lifeSeconds = 24 * 3600
@@ -34,9 +33,6 @@ export async function startIssuer(): Promise<Issuer> {
       const claims = { iss: issuer, sub: subject, aud: audience, iat: nowSeconds - lifeSeconds, exp: nowSeconds + lifeSeconds }
       return new SignJWT(claims).setProtectedHeader({ alg: algorithm, kid }).sign(privateKey)
     },
-    async close() {
-      server.closeAllConnections()
-      await once(server.close(), 'close')
-    },
+    close: () => closeNow(server),
   }
 }

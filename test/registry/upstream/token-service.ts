@@ -1,12 +1,11 @@
 import { randomUUID } from 'node:crypto'
-import { once } from 'node:events'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { exportJWK, generateKeyPair, SignJWT } from 'jose'
 import { registryAccount } from '../../parts/registry.ts'
-import { listenOnLoopback } from '../../parts/loopback.ts'
+import { closeNow, listenOnLoopback } from '../../parts/loopback.ts'
 
 /** An issuer of registry tokens for one account (distribution token specification). */
 export interface TokenService {
@@ -51,8 +50,7 @@ export async function startTokenService(): Promise<TokenService> {
     given,
     answer: (status) => (instead = status),
     stop: async () => {
-      server.closeAllConnections()
-      await once(server.close(), 'close')
+      await closeNow(server)
       await rm(directory, { recursive: true, force: true })
     },
   }
