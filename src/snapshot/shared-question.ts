@@ -1,19 +1,14 @@
-/** Where so many shared a question the process is busy: then a question more costs others more time than a short wait does. */
+/** Where so many share a question the process is busy: then a question more costs others more time than a short wait does. */
 const crowd = 12
+/** How long a crowd is waited for, in milliseconds. */
 const crowdPauseMs = 1
-
-/** Lets the rest of what has arrived in this turn of the event loop be read first; in a crowd also what comes within a moment. */
-function gathering(isCrowd: boolean): Promise<void> {
-  const { promise, resolve } = Promise.withResolvers<void>()
-  if (isCrowd) setTimeout(resolve, crowdPauseMs)
-  else setImmediate(resolve)
-  return promise
-}
+/** How much of the largest number of callers is still expected after one question more. */
+const memory = 0.9
 
 /**
  * Asks one question for all who want an answer from after their own call. Those who call in one turn of the event loop share a question, and so do those who call
- * while another is under way: their question is sent when that one is answered (the read index of Raft, architecture 5). Under load a question waits a
- * millisecond for company: it costs as much as some ten requests, and without the wait it would be answered before many have come.
+ * while another is under way: their question is sent when that one is answered (the read index of Raft, architecture 5). Under load a question costs as much as some
+ * ten requests: it waits until as many have come as lately shared one, for a millisecond at most.
  */
 export class SharedQuestion<Answer, Result> {
   readonly #ask: () => Promise<Answer>
@@ -21,7 +16,9 @@ export class SharedQuestion<Answer, Result> {
   #running: Promise<Answer> | undefined
   #next: Promise<Result> | undefined
   #callers = 0
-  #lastCallers = 0
+  /** As many as lately shared a question. */
+  #expected = 0
+  #endWait: (() => void) | undefined
 
   /** `finish` makes the result of an answer; the next question does not wait for it. */
   constructor(ask: () => Promise<Answer>, finish: (answer: Answer) => Promise<Result>) {
@@ -32,15 +29,16 @@ export class SharedQuestion<Answer, Result> {
   /** The result of a question that is sent after this call; rejects as the question does. */
   result(): Promise<Result> {
     this.#callers += 1
+    if (this.#callers >= this.#expected) this.#endWait?.()
     return (this.#next ??= this.#askNext())
   }
 
   async #askNext(): Promise<Result> {
     const running = this.#running
     if (running !== undefined) await Promise.allSettled([running])
-    await gathering(this.#lastCallers + this.#callers >= crowd)
+    await this.#gathering()
     this.#next = undefined
-    this.#lastCallers = this.#callers
+    this.#expected = Math.max(this.#callers, this.#expected * memory)
     this.#callers = 0
     const asked = this.#ask()
     this.#running = asked
@@ -49,5 +47,24 @@ export class SharedQuestion<Answer, Result> {
     }
     asked.then(clear, clear)
     return this.#finish(await asked)
+  }
+
+  /** Lets the rest of what has arrived in this turn of the event loop be read first; in a crowd also what comes within a moment. */
+  async #gathering(): Promise<void> {
+    if (this.#expected >= crowd && this.#callers < this.#expected) await this.#crowded()
+    const { promise, resolve } = Promise.withResolvers<void>()
+    setImmediate(resolve)
+    await promise
+  }
+
+  #crowded(): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    const timer = setTimeout(resolve, crowdPauseMs)
+    this.#endWait = () => {
+      clearTimeout(timer)
+      this.#endWait = undefined
+      resolve()
+    }
+    return promise
   }
 }
