@@ -154,15 +154,17 @@ async function finish(host: OciHost, exchange: Exchange, open: OpenUpload & { di
   const { signal } = exchange
   const take = (chunk?: Chunk): Promise<{ size: number; digest: Digest }> =>
     host.upstream.finishUpload(repo, { state: upload.state, digest, ...(chunk === undefined ? {} : { chunk }) }, signal)
+  // One that is due is not taken from under the new bytes.
+  await touchBlob(host.services, { repo, digest }, signal)
   let epoch = await contentEpoch(host.services, repo, signal)
   const made = hasBody(exchange.request) ? await withChunk(host, exchange, { upload, take }) : await take()
   let isFresh = true
   await whileUncollected(async () => {
     if (!isFresh) {
       epoch = await contentEpoch(host.services, repo, signal)
-      // The upload is over: what a removal took is to be brought again.
+      // The upload is over: what an earlier removal had left behind, and was taken now, is to be brought again. Clients do so after a 503.
       if ((await host.upstream.statBlob(repo, made.digest, signal)) === undefined)
-        throw new RegistryError('BLOB_UPLOAD_UNKNOWN', 'there is no such upload any more')
+        throw new RegistryError('UNAVAILABLE', 'unused content of the repo was being removed; begin the upload anew')
     }
     isFresh = false
     await recordBlob(host.services, { repo, digest, size: made.size, upstreamDigest: made.digest, epoch }, signal)

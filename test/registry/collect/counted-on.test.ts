@@ -3,6 +3,7 @@ import type { Digest } from '../../../src/core/digest.ts'
 import type { Uid } from '../../../src/core/uid.ts'
 import { collectKey } from '../../../src/resources/registry/content-epoch.ts'
 import { manifestKey, manifestPrefix, referrerPrefix } from '../../../src/resources/registry/manifest-keys.ts'
+import { UpstreamError } from '../../../src/registry/upstream/upstream.ts'
 import type { Write } from '../../../src/store/store.ts'
 import type { Reply } from '../../harness/doors.ts'
 import { descriptorOf, indexType, manifestOf, type TestManifest } from '../oci/oci-client.ts'
@@ -131,5 +132,44 @@ describe('what somebody comes to count on while garbage is collected', () => {
     expect(await host.keysBelow(referrerPrefix, repo)).toHaveLength(1)
     const referrers = await host.client.send('GET', `/v2/${repository}/referrers/${subject.digest}`)
     expect(referrers.body.toString()).toContain(image.digest)
+  })
+
+  test('a blob that is due and is put again just then stays', async () => {
+    const { repository, repo } = await repoWithDue()
+    const bytes = Buffer.from(`put again in ${repository}`)
+    const digest = await host.client.putBlob(repository, bytes)
+    await host.collectAfterGrace()
+    await host.client.putBlob(repository, bytes)
+    await host.collect()
+    host.clock.advance(2 * graceMs)
+    host.intercepts.set('finishUpload', async (_given, work) => {
+      const made = await work()
+      await host.collect()
+      return made
+    })
+    await host.client.putBlob(repository, bytes).finally(() => host.intercepts.delete('finishUpload'))
+    expect((await host.client.send('GET', `/v2/${repository}/blobs/${digest}`)).body).toEqual(bytes)
+    expect(await host.upstream.statBlob(repo, digest, soon())).toBe(bytes.length)
+  })
+
+  test('a blob that an earlier removal left behind, put again while that goes on, is to be brought once more', async () => {
+    const { repository, repo } = await repoWithDue()
+    const bytes = Buffer.from(`left behind in ${repository}`)
+    const digest = await host.client.putBlob(repository, bytes)
+    await host.collect()
+    host.clock.advance(2 * graceMs)
+    host.intercepts.set('deleteBlob', () => Promise.reject(new UpstreamError('refused', 'not today')))
+    expect(await host.collect()).toMatchObject({ refused: 1 })
+    host.intercepts.delete('deleteBlob')
+    host.intercepts.set('finishUpload', async (_given, work) => {
+      const made = await work()
+      await host.collect()
+      return made
+    })
+    await expect(host.client.putBlob(repository, bytes)).rejects.toThrow('503')
+    host.intercepts.delete('finishUpload')
+    expect(await host.upstream.statBlob(repo, digest, soon())).toBeUndefined()
+    await host.client.putBlob(repository, bytes)
+    expect((await host.client.send('GET', `/v2/${repository}/blobs/${digest}`)).body).toEqual(bytes)
   })
 })

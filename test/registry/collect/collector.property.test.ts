@@ -1,0 +1,385 @@
+import { fromBinary } from '@bufbuild/protobuf'
+import fc from 'fast-check'
+import { setTimeout as delay } from 'node:timers/promises'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { digestOf, type Digest } from '../../../src/core/digest.ts'
+import type { Uid } from '../../../src/core/uid.ts'
+import { HistoryRecordSchema } from '../../../src/gen/taproot/store/v1/registry_pb.ts'
+import { Collector, isEmbedded } from '../../../src/registry/collect/collector.ts'
+import { heldBlob } from '../../../src/resources/registry/blobs.ts'
+import { heldManifest } from '../../../src/resources/registry/manifests.ts'
+import { historyPrefix } from '../../../src/resources/registry/tag-history.ts'
+import { tagNamed, tagOf } from '../../../src/resources/registry/tags.ts'
+import { trimTagHistory } from '../../../src/resources/trim/tag-history.ts'
+import type { Services } from '../../../src/resources/services.ts'
+import type { JsonObject } from '@bufbuild/protobuf'
+import type { Reply } from '../../harness/doors.ts'
+import { descriptorOf, imageType, indexType, locationOf, manifestOf, withQuery, type TestManifest } from '../oci/oci-client.ts'
+import { startHttpUpstream } from '../oci/oci-upstreams.ts'
+import { startDiskUpstream } from '../oci/test-host.ts'
+import { graceMs, soon, startCollectingHost, type CollectingHost } from './collecting-host.ts'
+
+const hourMs = 3_600_000
+/** A touch may be written up to an hour late. */
+const certainlyYoungMs = graceMs - 2 * hourMs
+/** What others did is taken for left behind after a minute. */
+const markForgottenMs = 2 * 60_000
+/** So far an action that begins within a collection may come before that goes on. */
+const headStartMs = 10
+
+const tags = ['a', 'b', 'c'] as const
+type TagText = (typeof tags)[number]
+
+/** What a person or a machine does; content is meant by its place in the pool. */
+type Action =
+  | { readonly kind: 'push'; readonly item: number; readonly tag: TagText | undefined; readonly looksFirst: boolean }
+  | { readonly kind: 'move' | 'restore'; readonly item: number; readonly tag: TagText }
+  | { readonly kind: 'untag'; readonly tag: TagText }
+  | { readonly kind: 'remove'; readonly item: number }
+  | { readonly kind: 'upload'; readonly step: 'start' | 'go on' | 'finish' }
+  | { readonly kind: 'trim' }
+
+/** What happens in a repo, one after the other; `within` begins an action while garbage is collected, `killed` ends a collection at some call of the store. */
+type Step =
+  | Action
+  | { readonly kind: 'wait'; readonly hours: number }
+  | { readonly kind: 'collect'; readonly at: number; readonly within?: Action; readonly killed?: boolean }
+
+/** Something that can be pushed, and what it is made of. */
+interface Item {
+  readonly manifest: TestManifest
+  readonly blobs: readonly Buffer[]
+  readonly children: readonly Item[]
+  readonly subject?: Item
+}
+
+const itemCount = 7
+
+/** Images that share a layer, one that shares nothing, indexes of them, one in the other, and what refers to an image. No other repo has the same. */
+function poolFor(name: string): Item[] {
+  const image = (config: string, layers: readonly string[], subject?: Item): Item => {
+    const [bytes = Buffer.alloc(0), ...parts] = [`${name} ${config}`, ...layers.map((layer) => `${name} ${layer}`)].map((text) => Buffer.from(text))
+    const part = (blob: Buffer, type: string): object => ({ mediaType: `application/vnd.oci.image.${type}`, digest: digestOf(blob), size: blob.length })
+    const manifest = manifestOf({
+      schemaVersion: 2,
+      mediaType: imageType,
+      config: part(bytes, 'config.v1+json'),
+      layers: parts.map((layer) => part(layer, 'layer.v1.tar')),
+      ...(subject === undefined ? {} : { subject: descriptorOf(subject.manifest), artifactType: 'application/example' }),
+    })
+    return { manifest, blobs: [bytes, ...parts], children: [], ...(subject === undefined ? {} : { subject }) }
+  }
+  const index = (...children: Item[]): Item => ({
+    manifest: manifestOf({ schemaVersion: 2, mediaType: indexType, manifests: children.map((child) => descriptorOf(child.manifest)) }),
+    blobs: [],
+    children,
+  })
+  const [first, second, third] = [image('{"0":0}', ['base', 'one']), image('{"1":1}', ['base', 'two']), image('{"2":2}', ['three'])]
+  const both = index(first, second)
+  const signature = image('{"3":3}', ['four'], third)
+  return [first, second, third, both, index(both, third), signature, image('{"4":4}', ['base'], signature)]
+}
+
+const action: fc.Arbitrary<Action> = fc.oneof(
+  {
+    weight: 6,
+    arbitrary: fc.record({
+      kind: fc.constant('push' as const),
+      item: fc.nat(itemCount - 1),
+      tag: fc.option(fc.constantFrom(...tags), { nil: undefined }),
+      looksFirst: fc.boolean(),
+    }),
+  },
+  {
+    weight: 3,
+    arbitrary: fc.record({ kind: fc.constantFrom('move' as const, 'restore' as const), item: fc.nat(itemCount - 1), tag: fc.constantFrom(...tags) }),
+  },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant('untag' as const), tag: fc.constantFrom(...tags) }) },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant('remove' as const), item: fc.nat(itemCount - 1) }) },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant('upload' as const), step: fc.constantFrom('start' as const, 'go on' as const, 'finish' as const) }) },
+  { weight: 1, arbitrary: fc.constant({ kind: 'trim' as const }) },
+)
+
+const step: fc.Arbitrary<Step> = fc.oneof(
+  { weight: 4, arbitrary: action },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant('wait' as const), hours: fc.constantFrom(1, 12, 23, 25, 60) }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('collect' as const), at: fc.constant(0) }) },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant('collect' as const), at: fc.nat(60), within: action }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('collect' as const), at: fc.nat(60), killed: fc.constant(true) }) },
+)
+
+/** A collection that was killed. */
+class Killed extends Error {}
+
+/** The services, with something before the call of the store that has this number. */
+function beforeCall(services: Services, at: number, happen: () => Promise<unknown>): Services {
+  let calls = 0
+  const counted = ['get', 'range', 'transact']
+  const store = new Proxy(services.store, {
+    get(target, property) {
+      // Casts: whatever the port has, by its name; what is counted returns promises.
+      const value = target[property as keyof typeof target] as unknown
+      if (typeof value !== 'function') return value
+      const work = (value as (...given: unknown[]) => Promise<unknown>).bind(target)
+      if (!counted.includes(String(property))) return work
+      return async (...given: unknown[]) => {
+        if (calls++ === at) await happen()
+        return work(...given)
+      }
+    },
+  })
+  return { ...services, store }
+}
+
+/** A repo under collection, and what was certainly counted on. */
+class Repo {
+  readonly #host: CollectingHost
+  readonly #repository: string
+  readonly #repo: Uid
+  readonly #pool: readonly Item[]
+  /** When a manifest or blob was put, or somebody who pushes was told of it; gone where it was deleted since. */
+  readonly #counted = new Map<Digest, number>()
+  /** Manifests that were deleted, and not put again. */
+  readonly #removed = new Set<string>()
+  #upload: { location: string; sent: string } | undefined
+
+  constructor(host: CollectingHost, repository: string) {
+    this.#host = host
+    this.#repository = repository
+    this.#repo = host.repoOf(repository)
+    this.#pool = poolFor(repository)
+  }
+
+  async take(next: Step): Promise<void> {
+    if (next.kind === 'wait') this.#host.clock.advance(next.hours * hourMs)
+    else if (next.kind === 'collect') await this.#collect(next)
+    else await this.#act(next)
+  }
+
+  /** Nothing that somebody needs is missing. */
+  async assertWhole(): Promise<void> {
+    const nowMs = this.#host.clock.now()
+    const isYoung = (digest: Digest): boolean => nowMs - (this.#counted.get(digest) ?? -Infinity) < certainlyYoungMs
+    const needed = this.#closure((digest) => isYoung(digest) && !this.#removed.has(digest), await this.#named())
+    for (const item of this.#pool) for (const blob of item.blobs) if (isYoung(digestOf(blob))) needed.blobs.add(digestOf(blob))
+    const has = await this.#holds()
+    expect([...needed.manifests].filter((digest) => !has.manifests.has(digest))).toEqual([])
+    expect([...needed.blobs].filter((digest) => !has.blobs.has(digest))).toEqual([])
+    for (const tag of tags) {
+      const digest = this.#tagged(tag)
+      const { status, headers } = await this.#send('GET', `manifests/${tag}`)
+      expect([tag, status, headers['docker-content-digest']]).toEqual([tag, digest === undefined ? 404 : 200, digest])
+    }
+  }
+
+  /** Once nobody has come for long enough there is what tags and history name, all that it takes, and nothing else. */
+  async assertClean(): Promise<void> {
+    for (let round = 0; round < 2; round++) {
+      this.#host.clock.advance(2 * graceMs)
+      await this.#host.collect()
+    }
+    const { upstream, services } = this.#host
+    if (isEmbedded(upstream)) await new Collector(services, upstream, { graceMs: -hourMs }).collectOrphans(upstream, soon())
+    const needed = this.#closure(() => false, await this.#named())
+    const { manifests, blobs } = await this.#holds()
+    expect({ manifests, blobs }).toEqual(needed)
+    const left = await this.#upstreamHas()
+    expect(left).toEqual(needed)
+  }
+
+  async #collect({ at, within, killed = false }: Step & { kind: 'collect' }): Promise<void> {
+    let running: Promise<unknown> = Promise.resolve()
+    const happen = async (): Promise<void> => {
+      if (killed) throw new Killed()
+      if (within === undefined) return
+      running = this.#act(within)
+      // Who brings bytes may have to wait for the collection.
+      await Promise.race([running, delay(headStartMs)])
+    }
+    try {
+      await this.#host.collect({}, beforeCall(this.#host.services, at, happen))
+    } catch (error) {
+      if (!(error instanceof Killed)) throw error
+      this.#host.clock.advance(markForgottenMs)
+    }
+    await running
+    await this.assertWhole()
+  }
+
+  async #act(next: Action): Promise<void> {
+    const item = 'item' in next ? this.#item(next.item) : undefined
+    if (next.kind === 'push' && item !== undefined) await this.#push(item, next)
+    else if (next.kind === 'move' && item !== undefined)
+      this.#tookBack(item, await this.#call('CreateTag', { parent: this.#repo, tag: { name: next.tag, digest: item.manifest.digest } }))
+    else if (next.kind === 'restore' && item !== undefined)
+      this.#tookBack(item, await this.#call('RestoreTag', { repoUid: this.#repo, tag: next.tag, digest: item.manifest.digest }))
+    else if (next.kind === 'untag') await this.#untag(next.tag)
+    else if (next.kind === 'remove' && item !== undefined) await this.#remove(item.manifest.digest)
+    else if (next.kind === 'upload') await this.#goOn(next.step)
+    else await trimTagHistory(this.#host.services.store, { maxAgeMs: graceMs, nowMs: this.#host.clock.now() }, soon())
+  }
+
+  #item(at: number): Item {
+    const item = this.#pool[at]
+    if (item === undefined) throw new RangeError('the pool is smaller')
+    return item
+  }
+
+  /** As clients do: blobs and children first, those left out that are said to be there. */
+  async #push(item: Item, { tag, looksFirst }: { tag: TagText | undefined; looksFirst: boolean }): Promise<void> {
+    for (const child of item.children) await this.#push(child, { tag: undefined, looksFirst })
+    for (const blob of item.blobs) {
+      const digest = digestOf(blob)
+      if (!looksFirst || (await this.#send('HEAD', `blobs/${digest}`)).status !== 200) await this.#host.client.putBlob(this.#repository, blob)
+      this.#counted.set(digest, this.#host.clock.now())
+    }
+    const { digest } = item.manifest
+    if (tag === undefined && looksFirst && (await this.#send('HEAD', `manifests/${digest}`)).status === 200) {
+      this.#counted.set(digest, this.#host.clock.now())
+      return
+    }
+    const answer = await this.#host.client.putManifest(this.#repository, tag ?? digest, item.manifest)
+    expect([answer.status, answer.body.toString()]).toEqual([201, ''])
+    this.#counted.set(digest, this.#host.clock.now())
+    this.#removed.delete(digest)
+  }
+
+  /** A tag was moved to the item, or that was refused because it is not there, or never was where the tag pointed. */
+  #tookBack({ manifest: { digest } }: Item, { code, message }: Reply): void {
+    expect([0, 9], message).toContain(code)
+    if (code !== 0) return
+    this.#counted.set(digest, this.#host.clock.now())
+    this.#removed.delete(digest)
+  }
+
+  async #untag(tag: TagText): Promise<void> {
+    const uid = tagNamed(this.#host.services.replica.snapshot, this.#repo, tag)?.uid
+    if (uid !== undefined) expect([0, 5]).toContain((await this.#call('DeleteTag', { uid })).code)
+  }
+
+  async #remove(digest: Digest): Promise<void> {
+    const { status } = await this.#send('DELETE', `manifests/${digest}`)
+    expect([202, 404]).toContain(status)
+    this.#removed.add(digest)
+    this.#counted.delete(digest)
+  }
+
+  /** One upload at a time, which goes on for as long as somebody comes back to it. */
+  async #goOn(to: 'start' | 'go on' | 'finish'): Promise<void> {
+    if (to === 'start' || this.#upload === undefined) {
+      const started = await this.#send('POST', 'blobs/uploads/')
+      expect(started.status).toBe(202)
+      this.#upload = { location: locationOf(started), sent: '' }
+      return
+    }
+    const { location, sent } = this.#upload
+    const { client, clock } = this.#host
+    if (to === 'go on') {
+      const answer = await client.send('PATCH', location, { body: 'more', headers: { 'content-type': 'application/octet-stream' } })
+      expect(answer.status).toBe(202)
+      this.#upload = { location: locationOf(answer), sent: `${sent}more` }
+      return
+    }
+    this.#upload = undefined
+    const digest = digestOf(Buffer.from(sent))
+    expect((await client.send('PUT', withQuery(location, `digest=${digest}`))).status).toBe(201)
+    this.#counted.set(digest, clock.now())
+  }
+
+  #tagged(tag: TagText): Digest | undefined {
+    const row = tagNamed(this.#host.services.replica.snapshot, this.#repo, tag)
+    // The host parsed it.
+    return row === undefined ? undefined : (tagOf(row).digest as Digest)
+  }
+
+  /** The digests of tags and history, those of deleted manifests left out. */
+  async #named(): Promise<Set<string>> {
+    await this.#host.services.replica.barrier()
+    const { entries } = await this.#host.services.store.range({ prefix: `${historyPrefix}${this.#repo}:`, limit: 10_000 }, soon())
+    const named = [...entries.map(({ value }) => fromBinary(HistoryRecordSchema, value).digest), ...tags.map((tag) => this.#tagged(tag) ?? '')]
+    return new Set(named.filter((digest) => digest !== '' && !this.#removed.has(digest)))
+  }
+
+  /** What these are made of, and what refers to any of it. */
+  #closure(isCounted: (digest: Digest) => boolean, named: ReadonlySet<string>): { manifests: Set<string>; blobs: Set<string> } {
+    const manifests = new Set<string>()
+    const blobs = new Set<string>()
+    const add = (item: Item): void => {
+      const { digest } = item.manifest
+      if (manifests.has(digest) || this.#removed.has(digest)) return
+      manifests.add(digest)
+      for (const blob of item.blobs) blobs.add(digestOf(blob))
+      for (const child of item.children) add(child)
+      for (const other of this.#pool) if (other.subject === item && this.#wasPushed(other)) add(other)
+    }
+    for (const item of this.#pool) if (named.has(item.manifest.digest) || isCounted(item.manifest.digest)) add(item)
+    return { manifests, blobs }
+  }
+
+  /** Where it went meanwhile nothing says whether it was needed: it is not, and the property asks for less. */
+  #wasPushed({ manifest }: Item): boolean {
+    return this.#counted.has(manifest.digest)
+  }
+
+  /** What the repo holds and the upstream has. */
+  async #holds(): Promise<{ manifests: Set<string>; blobs: Set<string> }> {
+    const { services, upstream } = this.#host
+    const repo = this.#repo
+    const manifests = new Set<string>()
+    const blobs = new Set<string>()
+    for (const { manifest, blobs: parts } of this.#pool) {
+      const { digest } = manifest
+      if ((await heldManifest(services, { repo, digest }, soon())) !== undefined && (await upstream.hasManifest(repo, digest, soon()))) manifests.add(digest)
+      for (const part of parts.map((bytes) => digestOf(bytes))) {
+        const isHeld = (await heldBlob(services, { repo, digest: part }, soon())) !== undefined
+        if (isHeld && (await upstream.statBlob(repo, part, soon())) !== undefined) blobs.add(part)
+      }
+    }
+    return { manifests, blobs }
+  }
+
+  async #upstreamHas(): Promise<{ manifests: Set<string>; blobs: Set<string> }> {
+    const { upstream } = this.#host
+    const manifests = new Set<string>()
+    const blobs = new Set<string>()
+    for (const { manifest, blobs: parts } of this.#pool) {
+      if (await upstream.hasManifest(this.#repo, manifest.digest, soon())) manifests.add(manifest.digest)
+      for (const part of parts.map((bytes) => digestOf(bytes))) if ((await upstream.statBlob(this.#repo, part, soon())) !== undefined) blobs.add(part)
+    }
+    return { manifests, blobs }
+  }
+
+  #send(method: string, path: string): ReturnType<CollectingHost['client']['send']> {
+    return this.#host.client.send(method, `/v2/${this.#repository}/${path}`)
+  }
+
+  async #call(method: string, message: JsonObject): Promise<Reply> {
+    const { server, owner } = this.#host
+    return server.rest.call(method, message, { token: await server.tokenFor(owner) })
+  }
+}
+
+describe.each([
+  ['disk', startDiskUpstream],
+  ['http', startHttpUpstream],
+] as const)('whatever happens in a repo over the upstream %s', (_name, upstream) => {
+  let host: CollectingHost
+  beforeAll(async () => {
+    host = await startCollectingHost(upstream)
+  })
+  afterAll(() => host.stop())
+
+  test('collections leave all that somebody needs, and in the end nothing else', { timeout: 300_000 }, async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.array(step, { minLength: 10, maxLength: 40 }), async (steps) => {
+        const repository = host.freshRepository()
+        await host.client.pushImage(repository, 'always')
+        const repo = new Repo(host, repository)
+        for (const next of steps) await repo.take(next)
+        await repo.assertWhole()
+        await repo.assertClean()
+      }),
+      { numRuns: Number(process.env['TAPROOT_COLLECT_RUNS'] ?? 25), endOnFailure: true },
+    )
+  })
+})
