@@ -5,10 +5,10 @@ import { create, toBinary } from '@bufbuild/protobuf'
 import { expect, onTestFinished, test } from 'vitest'
 import type { Digest } from '../../src/core/digest.ts'
 import { HistoryHeadSchema } from '../../src/gen/taproot/store/v1/registry_pb.ts'
-import { everPointedTo, historyHeadKey, historyWrites, readHistory } from '../../src/resources/registry/tag-history.ts'
+import { everPointedTo, historyAt, historyHeadKey, historyWrites, readHistory } from '../../src/resources/registry/tag-history.ts'
 import { Trimmer } from '../../src/resources/trim/trim.ts'
 import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
-import type { Store } from '../../src/store/store.ts'
+import type { RangeQuery, Store } from '../../src/store/store.ts'
 
 const tag = { repo: `${'a'.repeat(40)}/${'1'.repeat(16)}`, name: 'latest' }
 const { signal } = new AbortController()
@@ -55,6 +55,32 @@ test('a digest is found wherever in a long history it is, and no other', async (
   const store = await storeWithMoves()
   for (const index of [0, 512, 1_705, 2_999]) expect(await everPointedTo(store, { ...tag, digest: moves[index]?.digest as Digest }, signal)).toBe(true) // a cast: none of these is a deletion
   expect(await everPointedTo(store, { ...tag, digest: `sha256:${'f'.repeat(64)}` as Digest }, signal)).toBe(false)
+})
+
+test('what a long history says of a time, or of a digest of late, takes few of its records', async () => {
+  const store = await storeWithMoves()
+  const asked: RangeQuery[] = []
+  const range: Store['range'] = (query, among) => {
+    asked.push(query)
+    return store.range(query, among)
+  }
+  const watched = new Proxy(store, { get: (target, property) => (property === 'range' ? range : Reflect.get(target, property)) })
+  for (const index of [0, 1, 511, 512, 1_023, 1_500, 2_000, 2_001, 2_999]) {
+    const { timeMs, digest } = moves[index] ?? { timeMs: 0, digest: '' }
+    expect(await historyAt(watched, { ...tag, timeMs }, signal)).toBe(digest)
+    expect(await historyAt(watched, { ...tag, timeMs: timeMs + 1 }, signal)).toBe(digest)
+  }
+  expect(await historyAt(watched, { ...tag, timeMs: startMs - 1 }, signal)).toBeUndefined()
+  expect(await historyAt(watched, { ...tag, timeMs: Number.MAX_SAFE_INTEGER }, signal)).toBe(moves.at(-1)?.digest)
+  expect(await everPointedTo(watched, { ...tag, digest: moves[2_990]?.digest as Digest }, signal)).toBe(true) // a cast: no deletion
+  // A store may go over every key of a range to answer for the first of them.
+  const spans = await Promise.all(
+    asked.map(async ({ prefix, after, before }) => {
+      const bounds = { ...(after === undefined ? {} : { after }), ...(before === undefined ? {} : { before }) }
+      return (await store.range({ prefix, ...bounds, limit: 10_000 }, signal)).entries.length
+    }),
+  )
+  expect(Math.max(...spans)).toBeLessThanOrEqual(512)
 })
 
 test('what is trimmed leaves nothing behind', async () => {

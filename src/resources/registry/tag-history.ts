@@ -111,32 +111,50 @@ function moveOf(entry: Entry): Move {
 /** The last time that a key can have. */
 const maxTimeMs = 16 ** 12 - 1
 
+/** The keys of a tag's marks start with this. */
+function markPrefixOf(tag: TagName): string {
+  return historyMarkPrefix + historyPrefixOf(tag).slice(historyPrefix.length)
+}
+
 /** A mark that is about `limit` records after `fromMs`, or more; undefined where there are too few for one. */
 async function markAfter(store: Store, tag: TagName & { fromMs: number; limit: number }, signal: AbortSignal): Promise<number | undefined> {
   const { fromMs, limit } = tag
   const count = Math.ceil(limit / Number(markEvery)) + 1
   const after = fromMs <= 0 ? {} : { after: historyMarkKey(tag, Math.min(fromMs, maxTimeMs) - 1) }
-  const { entries } = await store.range({ prefix: historyMarkPrefix + historyPrefixOf(tag).slice(historyPrefix.length), ...after, limit: count }, signal)
+  const { entries } = await store.range({ prefix: markPrefixOf(tag), ...after, limit: count }, signal)
   const last = entries.at(-1)
   return entries.length < count || last === undefined ? undefined : historyTimeMs(last.key)
 }
 
-/** Up to `limit` records of a tag from `fromMs` on, deletions among them, and from where others may follow. */
-async function recordsFrom(
+/** A part of a tag's history, in milliseconds since 1970. */
+interface Span extends TagName {
+  /** Included. */
+  readonly fromMs: number
+  /** Excluded. */
+  readonly endMs: number
+}
+
+/** The first `limit` records in it, deletions among them, and from where others follow. */
+async function recordsIn(
   store: Store,
-  window: TagName & { fromMs: number; endMs: number; limit: number },
+  span: Span & { limit: number },
   signal: AbortSignal,
 ): Promise<{ entries: readonly Entry[]; nextMs: number | undefined }> {
-  const { fromMs, endMs, limit } = window
-  const markMs = await markAfter(store, window, signal)
-  const stopMs = markMs === undefined ? endMs : Math.min(endMs, markMs)
+  const { fromMs, endMs, limit } = span
   // Nothing but digits follows the prefix: what comes before a time is the last key below it.
-  const after = fromMs <= 0 ? {} : { after: historyKey(window, Math.min(fromMs, maxTimeMs) - 1) }
-  const before = stopMs > maxTimeMs ? {} : { before: historyKey(window, stopMs) }
-  const { entries, more } = await store.range({ prefix: historyPrefixOf(window), ...after, ...before, limit }, signal)
+  const after = fromMs <= 0 ? {} : { after: historyKey(span, Math.min(fromMs, maxTimeMs) - 1) }
+  const before = endMs > maxTimeMs ? {} : { before: historyKey(span, endMs) }
+  const { entries, more } = await store.range({ prefix: historyPrefixOf(span), ...after, ...before, limit }, signal)
   const last = entries.at(-1)
-  if (more && last !== undefined) return { entries, nextMs: historyTimeMs(last.key) + 1 }
-  return { entries, nextMs: stopMs < endMs ? stopMs : undefined }
+  return { entries, nextMs: more && last !== undefined ? historyTimeMs(last.key) + 1 : undefined }
+}
+
+/** Up to `limit` records from `fromMs` on, deletions among them, and from where others may follow. */
+async function recordsFrom(store: Store, window: Span & { limit: number }, signal: AbortSignal): ReturnType<typeof recordsIn> {
+  const markMs = await markAfter(store, window, signal)
+  const endMs = markMs === undefined ? window.endMs : Math.min(window.endMs, markMs)
+  const { entries, nextMs } = await recordsIn(store, { ...window, endMs }, signal)
+  return { entries, nextMs: nextMs ?? (endMs < window.endMs ? endMs : undefined) }
 }
 
 /**
@@ -160,41 +178,47 @@ export async function readHistory(
   return { records, more: false }
 }
 
-/** The first record in [`fromMs`, `toMs`], if any. */
-async function firstIn(store: Store, tag: TagName & { fromMs: number; toMs: number }, signal: AbortSignal): Promise<Entry | undefined> {
-  const { fromMs, toMs } = tag
-  const prefix = historyPrefixOf(tag)
-  const after = fromMs <= 0 ? {} : { after: historyKey(tag, fromMs - 1) }
-  const { entries } = await store.range({ prefix, ...after, before: historyKey(tag, toMs + 1), limit: 1 }, signal)
-  return entries[0]
+/** So many entries are read at a time where all are wanted. */
+const pageEntries = 1_000
+
+/** The times from which a tag's records are read part by part, oldest first: the beginning, and each mark. */
+async function partsOf(store: Store, tag: TagName, signal: AbortSignal): Promise<number[]> {
+  const parts = [0]
+  for (let after: string | undefined; ;) {
+    const { entries, more } = await store.range({ prefix: markPrefixOf(tag), ...(after === undefined ? {} : { after }), limit: pageEntries }, signal)
+    parts.push(...entries.map(({ key }) => historyTimeMs(key)))
+    after = entries.at(-1)?.key
+    if (!more || after === undefined) return parts
+  }
+}
+
+/** All moves of a part, oldest first, deletions among them. */
+async function movesIn(store: Store, span: Span, signal: AbortSignal): Promise<Move[]> {
+  const moves: Move[] = []
+  for (let fromMs: number | undefined = span.fromMs; fromMs !== undefined;) {
+    const { entries, nextMs } = await recordsIn(store, { ...span, fromMs, limit: pageEntries }, signal)
+    moves.push(...entries.map(moveOf))
+    fromMs = nextMs
+  }
+  return moves
 }
 
 /**
  * What the tag pointed to at a time: the newest record that is not later; `digest` is empty where it was deleted then, undefined where it was not there yet.
- * A search by halves: the store reads forward only.
  */
 export async function historyAt(store: Store, tag: TagName & { timeMs: number }, signal: AbortSignal): Promise<Digest | '' | undefined> {
-  const timeMs = Math.min(tag.timeMs, maxTimeMs - 1)
-  let best = await firstIn(store, { ...tag, fromMs: 0, toMs: timeMs }, signal)
-  if (best === undefined) return undefined
-  for (let low = historyTimeMs(best.key) + 1, high = timeMs; low <= high;) {
-    const middle = Math.floor((low + high) / 2)
-    const found = await firstIn(store, { ...tag, fromMs: middle, toMs: high }, signal)
-    if (found === undefined) high = middle - 1
-    else {
-      best = found
-      low = historyTimeMs(found.key) + 1
-    }
-  }
-  return moveOf(best).digest
+  const parts = await partsOf(store, tag, signal)
+  const fromMs = parts.findLast((partMs) => partMs <= tag.timeMs) ?? 0
+  return (await movesIn(store, { ...tag, fromMs, endMs: tag.timeMs + 1 }, signal)).at(-1)?.digest
 }
 
-/** True where the tag pointed to the digest at some time that its history still holds. */
+/** True where the tag pointed to the digest at some time that its history still holds. Looks at the newest records first: what is asked for is seldom old. */
 export async function everPointedTo(store: Store, tag: TagName & { digest: Digest }, signal: AbortSignal): Promise<boolean> {
-  for (let fromMs: number | undefined = 0; fromMs !== undefined;) {
-    const { entries, nextMs } = await recordsFrom(store, { ...tag, fromMs, endMs: Infinity, limit: 1000 }, signal)
-    if (entries.some((entry) => moveOf(entry).digest === tag.digest)) return true
-    fromMs = nextMs
+  let endMs = Infinity
+  for (const fromMs of (await partsOf(store, tag, signal)).toReversed()) {
+    const moves = await movesIn(store, { ...tag, fromMs, endMs }, signal)
+    if (moves.some(({ digest }) => digest === tag.digest)) return true
+    endMs = fromMs
   }
   return false
 }
