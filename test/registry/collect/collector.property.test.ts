@@ -236,7 +236,7 @@ class Repo {
     for (const child of item.children) await this.#push(child, { tag: undefined, looksFirst })
     for (const blob of item.blobs) {
       const digest = digestOf(blob)
-      if (!looksFirst || (await this.#send('HEAD', `blobs/${digest}`)).status !== 200) await this.#host.client.putBlob(this.#repository, blob)
+      if (!looksFirst || (await this.#send('HEAD', `blobs/${digest}`)).status !== 200) await this.#putBlob(blob)
       this.#counted.set(digest, this.#host.clock.now())
     }
     const { digest } = item.manifest
@@ -248,6 +248,15 @@ class Repo {
     expect([answer.status, answer.body.toString()]).toEqual([201, ''])
     this.#counted.set(digest, this.#host.clock.now())
     this.#removed.delete(digest)
+  }
+
+  /** As clients do: once more where what a killed collection had left behind was removed meanwhile. */
+  async #putBlob(bytes: Buffer): Promise<void> {
+    const { client } = this.#host
+    await client.putBlob(this.#repository, bytes).catch(async (error: unknown) => {
+      if (!String(error).includes('503')) throw error
+      await client.putBlob(this.#repository, bytes)
+    })
   }
 
   /** A tag was moved to the item, or that was refused because it is not there, or never was where the tag pointed. */
