@@ -3,6 +3,7 @@ import { originLabel, uidAnnotation } from '../../src/kube/platform-object.ts'
 import { objectTypes } from '../../src/kube/port/object-types.ts'
 import type { Group } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
 import { ok } from '../harness/test-server.ts'
+import { describeWithPart } from '../parts/require-part.ts'
 import { clusterId, patience, startControllerWorld, uidOf, type ControllerWorld } from './controller-world.ts'
 
 let world: ControllerWorld
@@ -11,18 +12,18 @@ const signal = AbortSignal.timeout(600_000)
 /** What is done before a write of the controller. */
 const meanwhile = new Map<string, () => Promise<void>>()
 
-beforeAll(async () => {
-  world = await startControllerWorld({
-    beforeWrite(call) {
-      const work = meanwhile.get(call)
-      meanwhile.delete(call)
-      return work?.()
-    },
-  })
-}, 120_000)
-afterAll(() => world.stop())
+describeWithPart('kube-apiserver', 'objects that people apply', () => {
+  beforeAll(async () => {
+    world = await startControllerWorld({
+      beforeWrite(call) {
+        const work = meanwhile.get(call)
+        meanwhile.delete(call)
+        return work?.()
+      },
+    })
+  }, 120_000)
+  afterAll(() => world.stop())
 
-describe('objects that people apply', () => {
   test('a group is made, followed and deleted with its object', async () => {
     const organisation = await world.organisation()
     const namespace = await world.namespace(organisation)

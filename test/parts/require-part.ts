@@ -64,8 +64,8 @@ export function describeUnless(reason: string | undefined, title: string, body: 
   }
 }
 
-/** One `describe` for each store, `<title> on sqlite` and `<title> on etcd`; the latter needs etcd, as `describeWithPart` says. */
-export function describeOnStores(title: string, body: (store: 'sqlite' | 'etcd') => void): void {
-  describe(`${title} on sqlite`, () => body('sqlite'))
-  describeWithPart('etcd', `${title} on etcd`, () => body('etcd'))
+/** One `describe` for each store, `<title> on sqlite` and `<title> on etcd`; the latter needs etcd, and both need `parts`, as `describeWithPart` says. */
+export function describeOnStores(title: string, body: (store: 'sqlite' | 'etcd') => void, parts: readonly PartName[] = []): void {
+  describeWithParts(parts, `${title} on sqlite`, () => body('sqlite'))
+  describeWithParts(['etcd', ...parts], `${title} on etcd`, () => body('etcd'))
 }
