@@ -34,6 +34,9 @@ const bindings = (start: number, ...uids: string[]): Operation =>
   at(start, { action: 'list', kind: 'RoleBinding', members: uids.map((uid) => ({ uid, value: `${uid}1`, etag: `etag ${uid}1`, identity: 'i' })) })
 const guarded = (uid: string, value: string): Partial<Operation> => ({ guard: `etag ${uid}${value}`, guardValue: `${uid}${value}` })
 
+/** Creations that got their answer when they were sent again, much later. */
+const late = Array.from({ length: 30 }, (_, index) => `late ${index}`)
+
 /** Histories that an order of their operations explains. */
 const valid: Readonly<Record<string, readonly Operation[]>> = {
   'nothing happened': [],
@@ -55,6 +58,12 @@ const valid: Readonly<Record<string, readonly Operation[]>> = {
   ],
   'a write without an answer takes no effect': [create(0, 'a'), update(10, 'a', 'a2', { outcome: 'unknown', return: null }), read(20, 'a', 'a1')],
   'a creation without an answer shows later, then stays': [unanswered(0, 'a'), list(10), list(20, seen('a', 'a1')), read(30, 'a', 'a1')],
+  'many creations are done long after a list that missed them': [
+    ...late.map((uid, index) => create(index, uid, { return: 95 + index })),
+    list(40),
+    ...late.map((uid) => read(130, uid, `${uid}1`)),
+    list(140, ...late.map((uid) => seen(uid, `${uid}1`))),
+  ],
   'a creation without an answer never shows': [unanswered(0, 'a'), list(10), list(20)],
   'a removal without an answer takes effect late': [
     create(0, 'a'),

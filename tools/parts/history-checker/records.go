@@ -117,8 +117,9 @@ func (r *record) boundCreation(lacked []*operation, live int64) {
 	}
 	after := r.create.call
 	miss := func(call, ret int64) {
+		// Later than whoever missed it: who looks for an order tries what was called first, and would try it with each set of such creations before it.
 		if ret < removable {
-			after = max(after, call)
+			after = max(after, call+1)
 		}
 	}
 	for _, e := range r.events {
