@@ -59,12 +59,13 @@ export class SharedQuestion<Answer, Result> {
 
   #crowded(): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<void>()
-    const timer = setTimeout(resolve, crowdPauseMs)
-    this.#endWait = () => {
+    const end = (): void => {
       clearTimeout(timer)
       this.#endWait = undefined
       resolve()
     }
+    const timer = setTimeout(end, crowdPauseMs)
+    this.#endWait = end
     return promise
   }
 }

@@ -91,3 +91,16 @@ test('what is trimmed leaves nothing behind', async () => {
   const found = await readHistory({ store }, { ...tag, limit: 1_000 }, signal)
   expect(found?.records).toEqual(moves.slice(-10).filter(({ digest }) => digest !== ''))
 })
+
+test('a tag that was deleted long ago leaves nothing behind, its marks neither', async () => {
+  const store = await storeWithMoves()
+  const timeMs = (moves.at(-1)?.timeMs ?? 0) + 1_000
+  const sequence = 3_072n
+  const head = create(HistoryHeadSchema, { lastTimeMs: BigInt(timeMs), digest: '', sequence })
+  const writes = historyWrites(tag, { timeMs, digest: '', sequence })
+  expect(writes).toHaveLength(2)
+  await store.transact({ guards: [], writes: [...writes, { kind: 'put', key: historyHeadKey(tag), value: toBinary(HistoryHeadSchema, head) }] }, signal)
+  const dayMs = 86_400_000
+  await new Trimmer(store, { history: { maxAgeMs: dayMs } }).trim(timeMs + 2 * dayMs, signal)
+  expect((await store.range({ prefix: 'x/history', limit: 10 }, signal)).entries).toEqual([])
+})

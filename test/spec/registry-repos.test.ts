@@ -27,7 +27,7 @@ function repoTools(spec: Spec) {
 specSuite('repos', (spec) => {
   const { create, update, get } = repoTools(spec)
 
-  test('spec 2.3, 4.1 a repo has uid, name, description, createTime, updateTime', async () => {
+  test('spec 2.3, 4.1, 4.3 a repo has uid, name, description, createTime, updateTime', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const made = await create(group, { name: 'nginx', description: 'The web server' }, token)
     expect(made).toMatchObject({
@@ -43,7 +43,7 @@ specSuite('repos', (spec) => {
     expect(await get(uidOf(made), token)).toEqual(made)
   })
 
-  test('spec 4.2 repos are found below a group, beside it, and by their exact name', async () => {
+  test('spec 4.2, 4.3 repos are found below a group, beside it, and by their exact name', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const sub = await subgroup(spec, group, token)
     const [top, deep] = [uidOf(await create(group, { name: 'nginx' }, token)), uidOf(await create(sub, { name: 'nginx' }, token))]

@@ -69,12 +69,13 @@ export class RepoCollection {
     if (isClean) return nothingCollected
     const due = await this.#due({ content, tagged, nowMs, youngAfterMs, dryRun }, signal)
     if (dryRun) return { manifests: due.manifests.length, blobs: due.blobs.length, bytes: bytesOf(content, due.blobs), refused: 0 }
+    const [dueManifests, dueBlobs] = [new Set(due.manifests), new Set(due.blobs)]
     const find = async (): Promise<{ content: HeldContent; garbage: Garbage }> => {
       const now = await readContent(this.#services, this.#repo, signal)
       const named = new Set([...due.named, ...(await readTagged(this.#services, this.#repo, signal))])
       const garbage = garbageOf({ ...now, named }, youngAfterMs)
-      const isDue = (digests: readonly string[], among: readonly string[]): string[] => digests.filter((digest) => among.includes(digest))
-      return { content: now, garbage: { manifests: isDue(garbage.manifests, due.manifests), blobs: isDue(garbage.blobs, due.blobs) } }
+      const manifests = garbage.manifests.filter((digest) => dueManifests.has(digest))
+      return { content: now, garbage: { manifests, blobs: garbage.blobs.filter((digest) => dueBlobs.has(digest)) } }
     }
     return this.#removeAll(find, { isAny: due.manifests.length + due.blobs.length > 0 }, signal)
   }

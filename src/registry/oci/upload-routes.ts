@@ -164,7 +164,7 @@ async function finish(host: OciHost, exchange: Exchange, open: OpenUpload & { di
       epoch = await contentEpoch(host.services, repo, signal)
       // The upload is over: what an earlier removal had left behind, and was taken now, is to be brought again. Clients do so after a 503.
       if ((await host.upstream.statBlob(repo, made.digest, signal)) === undefined)
-        throw new RegistryError('UNAVAILABLE', 'unused content of the repo was being removed; begin the upload anew')
+        throw new RegistryError('UNAVAILABLE', 'unused content of the repo was being removed; begin the upload anew', { headers: { 'Retry-After': '1' } })
     }
     isFresh = false
     await recordBlob(host.services, { repo, digest, size: made.size, upstreamDigest: made.digest, epoch }, signal)

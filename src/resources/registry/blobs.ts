@@ -62,8 +62,8 @@ export async function recordBlob(services: Services, put: BlobPut, signal: Abort
   throw new DomainError(10, 'the repo changed meanwhile; try again', { details: { retryAfterMs: 100 } })
 }
 
-/** How old a touch is, in milliseconds, before another one is written. */
-export const touchEveryMs = 3_600_000
+/** How old a touch is, in milliseconds, before another one is written: half of the shortest grace period that can be set. */
+export const touchEveryMs = 1_800_000
 
 /**
  * Notes that somebody who may push was told that the blob is here, and will count on it: nothing removes it for as long as it would keep a new one. Does nothing

@@ -65,6 +65,11 @@ export function historyWrites(tag: TagName, record: { timeMs: number; digest: Di
   return sequence % markEvery === 0n ? [write, { kind: 'put', key: historyMarkKey(tag, timeMs), value: new Uint8Array() }] : [write]
 }
 
+/** The keys that a record may have: its own, and that of a mark. */
+export function historyKeysAt(tag: TagName, timeMs: number): string[] {
+  return [historyKey(tag, timeMs), historyMarkKey(tag, timeMs)]
+}
+
 /** The keys of a record, by its entry: its own, and that of its mark where it has one. */
 export function historyKeysOf({ key, value }: Entry): string[] {
   const { sequence } = fromBinary(HistoryRecordSchema, value)
@@ -181,11 +186,12 @@ export async function readHistory(
 /** So many entries are read at a time where all are wanted. */
 const pageEntries = 1_000
 
-/** The times from which a tag's records are read part by part, oldest first: the beginning, and each mark. */
-async function partsOf(store: Store, tag: TagName, signal: AbortSignal): Promise<number[]> {
+/** The times from which a tag's records are read part by part, oldest first: the beginning, and each mark up to `untilMs`. */
+async function partsOf(store: Store, tag: TagName & { untilMs: number }, signal: AbortSignal): Promise<number[]> {
   const parts = [0]
+  const before = tag.untilMs >= maxTimeMs ? {} : { before: historyMarkKey(tag, tag.untilMs + 1) }
   for (let after: string | undefined; ;) {
-    const { entries, more } = await store.range({ prefix: markPrefixOf(tag), ...(after === undefined ? {} : { after }), limit: pageEntries }, signal)
+    const { entries, more } = await store.range({ prefix: markPrefixOf(tag), ...before, ...(after === undefined ? {} : { after }), limit: pageEntries }, signal)
     parts.push(...entries.map(({ key }) => historyTimeMs(key)))
     after = entries.at(-1)?.key
     if (!more || after === undefined) return parts
@@ -207,18 +213,23 @@ async function movesIn(store: Store, span: Span, signal: AbortSignal): Promise<M
  * What the tag pointed to at a time: the newest record that is not later; `digest` is empty where it was deleted then, undefined where it was not there yet.
  */
 export async function historyAt(store: Store, tag: TagName & { timeMs: number }, signal: AbortSignal): Promise<Digest | '' | undefined> {
-  const parts = await partsOf(store, tag, signal)
-  const fromMs = parts.findLast((partMs) => partMs <= tag.timeMs) ?? 0
+  const fromMs = (await partsOf(store, { ...tag, untilMs: tag.timeMs }, signal)).at(-1) ?? 0
   return (await movesIn(store, { ...tag, fromMs, endMs: tag.timeMs + 1 }, signal)).at(-1)?.digest
 }
 
-/** True where the tag pointed to the digest at some time that its history still holds. Looks at the newest records first: what is asked for is seldom old. */
+/** So many parts are read at once. */
+const partsAtOnce = 8
+
+/**
+ * True where the tag pointed to the digest at some time that its history still holds. Looks at the newest records first: what is asked for is seldom old. A digest that
+ * is not there takes all records.
+ */
 export async function everPointedTo(store: Store, tag: TagName & { digest: Digest }, signal: AbortSignal): Promise<boolean> {
-  let endMs = Infinity
-  for (const fromMs of (await partsOf(store, tag, signal)).toReversed()) {
-    const moves = await movesIn(store, { ...tag, fromMs, endMs }, signal)
-    if (moves.some(({ digest }) => digest === tag.digest)) return true
-    endMs = fromMs
+  const parts = await partsOf(store, { ...tag, untilMs: Infinity }, signal)
+  const spans = parts.map((fromMs, index) => ({ ...tag, fromMs, endMs: parts[index + 1] ?? Infinity })).toReversed()
+  for (let at = 0, atOnce = 1; at < spans.length; at += atOnce, atOnce = partsAtOnce) {
+    const found = await Promise.all(spans.slice(at, at + atOnce).map((span) => movesIn(store, span, signal)))
+    if (found.flat().some(({ digest }) => digest === tag.digest)) return true
   }
   return false
 }

@@ -3,7 +3,7 @@ import { HistoryHeadSchema, HistoryRecordSchema } from '../../gen/taproot/store/
 import { trustedUid } from '../../core/uid.ts'
 import { recordKey } from '../../store/keys.ts'
 import type { Entry, Store } from '../../store/store.ts'
-import { historyHeadPrefix, historyKeysOf, historyPrefix, historyTimeMs } from '../registry/tag-history.ts'
+import { historyHeadPrefix, historyKeysAt, historyKeysOf, historyPrefix, historyTimeMs } from '../registry/tag-history.ts'
 import { pagesOf } from './pages.ts'
 
 /**
@@ -61,17 +61,11 @@ async function trimEnd(store: Store, tag: Tag & Limits, signal: AbortSignal): Pr
   if (tag.lastTimeMs >= tag.beforeMs) return 0
   const { key, revision } = tag.head
   const name = key.slice(historyHeadPrefix.length)
-  const repo = recordKey('Repo', trustedUid(name.slice(0, name.indexOf(':'))))
-  if (!tag.isDeleted && (await store.get(repo, signal)) !== undefined) return 0
-  const record = `${historyPrefix}${name}/${tag.lastTimeMs.toString(16).padStart(12, '0')}`
+  const [repo = '', tagName = ''] = name.split(':')
+  if (!tag.isDeleted && (await store.get(recordKey('Repo', trustedUid(repo)), signal)) !== undefined) return 0
+  const gone = [key, ...historyKeysAt({ repo, name: tagName }, tag.lastTimeMs)]
   const { committed } = await store.transact(
-    {
-      guards: [{ kind: 'unchanged', key, revision }],
-      writes: [
-        { kind: 'delete', key },
-        { kind: 'delete', key: record },
-      ],
-    },
+    { guards: [{ kind: 'unchanged', key, revision }], writes: gone.map((each) => ({ kind: 'delete', key: each })) },
     signal,
   )
   return committed ? 1 : 0

@@ -21,6 +21,8 @@ export type Intercept = (given: readonly unknown[], work: () => Promise<unknown>
 /** A host, its clock, and collections of what it holds. */
 export interface CollectingHost extends TestHost {
   readonly clock: TestClock
+  /** Where an embedded upstream has its files. */
+  readonly directory: string | undefined
   /** What comes in between, by the method of the upstream. */
   readonly intercepts: Map<keyof Upstream, Intercept>
   /** Collects, as `services` have it. */
@@ -37,7 +39,7 @@ export interface CollectingHost extends TestHost {
 }
 
 /** Starts one over an upstream. */
-export async function startCollectingHost(upstream: () => Promise<TestUpstream>): Promise<CollectingHost> {
+export async function startCollectingHost(upstream: (clock: TestClock) => Promise<TestUpstream>): Promise<CollectingHost> {
   const clock = new TestClock()
   const intercepts = new Map<keyof Upstream, Intercept>()
   const wrap = (real: Upstream): Upstream =>
@@ -51,7 +53,13 @@ export async function startCollectingHost(upstream: () => Promise<TestUpstream>)
         return (...given: unknown[]) => intercepts.get(name)?.(given, () => work(...given)) ?? work(...given)
       },
     })
-  const host = await startTestHost({ upstream, clock, wrap })
+  let directory: string | undefined
+  const start = async (): Promise<TestUpstream> => {
+    const started = await upstream(clock)
+    directory = started.directory
+    return started
+  }
+  const host = await startTestHost({ upstream: start, clock, wrap })
   // The server asks the upstream of the host, not one of its own.
   Object.assign(host.services, { content: contentSource(host.upstream) })
   const { store } = host.services
@@ -59,6 +67,7 @@ export async function startCollectingHost(upstream: () => Promise<TestUpstream>)
     new Collector(services, host.upstream, { graceMs, ...options }).collect(soon())
   return {
     ...host,
+    directory,
     clock,
     intercepts,
     collect,

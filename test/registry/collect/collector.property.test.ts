@@ -1,5 +1,7 @@
 import { fromBinary } from '@bufbuild/protobuf'
 import fc from 'fast-check'
+import { readdir, stat, utimes } from 'node:fs/promises'
+import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { digestOf, type Digest } from '../../../src/core/digest.ts'
@@ -14,9 +16,9 @@ import { trimTagHistory } from '../../../src/resources/trim/tag-history.ts'
 import type { Services } from '../../../src/resources/services.ts'
 import type { JsonObject } from '@bufbuild/protobuf'
 import type { Reply } from '../../harness/doors.ts'
-import { descriptorOf, imageType, indexType, locationOf, manifestOf, withQuery, type TestManifest } from '../oci/oci-client.ts'
+import { descriptorOf, imageType, indexType, locationOf, manifestOf, withQuery, type Answer, type TestManifest } from '../oci/oci-client.ts'
 import { startHttpUpstream } from '../oci/oci-upstreams.ts'
-import { startDiskUpstream } from '../oci/test-host.ts'
+import { startDiskUpstreamAt } from '../oci/test-host.ts'
 import { graceMs, soon, startCollectingHost, type CollectingHost } from './collecting-host.ts'
 
 const hourMs = 3_600_000
@@ -133,8 +135,8 @@ function beforeCall(services: Services, at: number, happen: () => Promise<unknow
 
 /** Some of what can be pushed. */
 interface Digests {
-  readonly manifests: Set<string>
-  readonly blobs: Set<string>
+  readonly manifests: Set<Digest>
+  readonly blobs: Set<Digest>
 }
 
 /** A repo under collection, and what was certainly counted on. */
@@ -147,7 +149,9 @@ class Repo {
   readonly #counted = new Map<Digest, number>()
   /** Manifests that were deleted, and not put again. */
   readonly #removed = new Set<string>()
-  #upload: { location: string; sent: string } | undefined
+  /** Blobs that came in parts, with nothing that names them. */
+  readonly #uploaded = new Set<Digest>()
+  #upload: { location: string; sent: string; atMs: number } | undefined
 
   constructor(host: CollectingHost, repository: string) {
     this.#host = host
@@ -166,7 +170,7 @@ class Repo {
   async assertWhole(before: ReadonlySet<string>): Promise<void> {
     const isYoung = (digest: Digest): boolean => this.#isYoung(digest)
     const needed = this.#closure(isYoung, { named: await this.#named(), referring: before })
-    for (const item of this.#pool) for (const blob of item.blobs) if (isYoung(digestOf(blob))) needed.blobs.add(digestOf(blob))
+    for (const digest of this.#blobs()) if (isYoung(digest)) needed.blobs.add(digest)
     const has = await this.#holds()
     expect([...needed.manifests].filter((digest) => !has.manifests.has(digest))).toEqual([])
     expect([...needed.blobs].filter((digest) => !has.blobs.has(digest))).toEqual([])
@@ -209,6 +213,8 @@ class Repo {
       this.#host.clock.advance(markForgottenMs)
     }
     await running
+    // Not beside pushes: to this clock what they write is as old as the clock is ahead.
+    if (this.#upload !== undefined) await this.#host.collect()
     await this.assertWhole(manifests)
   }
 
@@ -254,7 +260,7 @@ class Repo {
   async #putBlob(bytes: Buffer): Promise<void> {
     const { client } = this.#host
     await client.putBlob(this.#repository, bytes).catch(async (error: unknown) => {
-      if (!String(error).includes('503')) throw error
+      if (!String(error).includes('not taken: 503')) throw error
       await client.putBlob(this.#repository, bytes)
     })
   }
@@ -279,26 +285,50 @@ class Repo {
     this.#counted.delete(digest)
   }
 
-  /** One upload at a time, which goes on for as long as somebody comes back to it. */
+  /** One upload at a time, which goes on for as long as somebody comes back to it within the grace period. */
   async #goOn(to: 'start' | 'go on' | 'finish'): Promise<void> {
-    if (to === 'start' || this.#upload === undefined) {
-      const started = await this.#send('POST', 'blobs/uploads/')
-      expect(started.status).toBe(202)
-      this.#upload = { location: locationOf(started), sent: '' }
-      return
-    }
-    const { location, sent } = this.#upload
-    const { client, clock } = this.#host
-    if (to === 'go on') {
-      const answer = await client.send('PATCH', location, { body: 'more', headers: { 'content-type': 'application/octet-stream' } })
-      expect(answer.status).toBe(202)
-      this.#upload = { location: locationOf(answer), sent: `${sent}more` }
-      return
-    }
+    const known = await this.#uploadTimes()
+    const before = this.#upload
     this.#upload = undefined
-    const digest = digestOf(Buffer.from(sent))
-    expect((await client.send('PUT', withQuery(location, `digest=${digest}`))).status).toBe(201)
-    this.#counted.set(digest, clock.now())
+    if (to === 'start' || before === undefined) this.#upload = this.#grown(await this.#send('POST', 'blobs/uploads/'), '')
+    else if (to === 'go on') this.#upload = await this.#append(before)
+    else await this.#finish(before)
+    for (const [file, timeMs] of await this.#uploadTimes()) {
+      const now = new Date(this.#host.clock.now())
+      if (known.get(file) !== timeMs) await utimes(file, now, now)
+    }
+  }
+
+  #grown(answer: Answer, sent: string): { location: string; sent: string; atMs: number } {
+    expect([answer.status, answer.body.toString()]).toEqual([202, ''])
+    return { location: locationOf(answer), sent, atMs: this.#host.clock.now() }
+  }
+
+  async #append(upload: { location: string; sent: string; atMs: number }): Promise<typeof upload | undefined> {
+    const answer = await this.#host.client.send('PATCH', upload.location, { body: 'more', headers: { 'content-type': 'application/octet-stream' } })
+    return this.#isForgotten(upload, answer) ? undefined : this.#grown(answer, `${upload.sent}more`)
+  }
+
+  async #finish(upload: { location: string; sent: string; atMs: number }): Promise<void> {
+    const digest = digestOf(Buffer.from(upload.sent))
+    const answer = await this.#host.client.send('PUT', withQuery(upload.location, `digest=${digest}`))
+    // What a killed collection had left behind was removed meanwhile: to be begun anew.
+    if (this.#isForgotten(upload, answer) || answer.status === 503) return
+    expect([answer.status, answer.body.toString()]).toEqual([201, ''])
+    this.#uploaded.add(digest)
+    this.#counted.set(digest, this.#host.clock.now())
+  }
+
+  /** True where nobody came back to it for the grace period, and it was dropped. */
+  #isForgotten({ atMs }: { atMs: number }, { status }: Answer): boolean {
+    return status === 404 && this.#host.clock.now() - atMs >= graceMs
+  }
+
+  /** When uploads of an embedded upstream were last written to, by file. */
+  async #uploadTimes(): Promise<Map<string, number>> {
+    const { directory } = this.#host
+    const files = directory === undefined ? [] : (await readdir(join(directory, 'uploads'))).map((name) => join(directory, 'uploads', name))
+    return new Map(await Promise.all(files.map(async (file) => [file, (await stat(file)).mtimeMs] as const)))
   }
 
   #tagged(tag: TagText): Digest | undefined {
@@ -327,8 +357,8 @@ class Repo {
 
   /** What these are made of, and those of `referring` that refer to any of it. */
   #closure(isCounted: (digest: Digest) => boolean, { named, referring }: { named: ReadonlySet<string>; referring: ReadonlySet<string> }): Digests {
-    const manifests = new Set<string>()
-    const blobs = new Set<string>()
+    const manifests = new Set<Digest>()
+    const blobs = new Set<Digest>()
     const add = (item: Item): void => {
       const { digest } = item.manifest
       if (manifests.has(digest) || this.#removed.has(digest)) return
@@ -341,31 +371,27 @@ class Repo {
     return { manifests, blobs }
   }
 
+  /** All that may have been put. */
+  #blobs(): Set<Digest> {
+    return new Set([...this.#pool.flatMap(({ blobs }) => blobs.map((bytes) => digestOf(bytes))), ...this.#uploaded])
+  }
+
   /** What the repo holds and the upstream has. */
   async #holds(): Promise<Digests> {
-    const { services, upstream } = this.#host
+    const { services } = this.#host
     const repo = this.#repo
-    const manifests = new Set<string>()
-    const blobs = new Set<string>()
-    for (const { manifest, blobs: parts } of this.#pool) {
-      const { digest } = manifest
-      if ((await heldManifest(services, { repo, digest }, soon())) !== undefined && (await upstream.hasManifest(repo, digest, soon()))) manifests.add(digest)
-      for (const part of parts.map((bytes) => digestOf(bytes))) {
-        const isHeld = (await heldBlob(services, { repo, digest: part }, soon())) !== undefined
-        if (isHeld && (await upstream.statBlob(repo, part, soon())) !== undefined) blobs.add(part)
-      }
-    }
-    return { manifests, blobs }
+    const there = await this.#upstreamHas()
+    for (const digest of there.manifests) if ((await heldManifest(services, { repo, digest }, soon())) === undefined) there.manifests.delete(digest)
+    for (const digest of there.blobs) if ((await heldBlob(services, { repo, digest }, soon())) === undefined) there.blobs.delete(digest)
+    return there
   }
 
   async #upstreamHas(): Promise<Digests> {
     const { upstream } = this.#host
-    const manifests = new Set<string>()
-    const blobs = new Set<string>()
-    for (const { manifest, blobs: parts } of this.#pool) {
-      if (await upstream.hasManifest(this.#repo, manifest.digest, soon())) manifests.add(manifest.digest)
-      for (const part of parts.map((bytes) => digestOf(bytes))) if ((await upstream.statBlob(this.#repo, part, soon())) !== undefined) blobs.add(part)
-    }
+    const manifests = new Set<Digest>()
+    const blobs = new Set<Digest>()
+    for (const { manifest } of this.#pool) if (await upstream.hasManifest(this.#repo, manifest.digest, soon())) manifests.add(manifest.digest)
+    for (const digest of this.#blobs()) if ((await upstream.statBlob(this.#repo, digest, soon())) !== undefined) blobs.add(digest)
     return { manifests, blobs }
   }
 
@@ -380,7 +406,7 @@ class Repo {
 }
 
 describe.each([
-  ['disk', startDiskUpstream],
+  ['disk', startDiskUpstreamAt],
   ['http', startHttpUpstream],
 ] as const)('whatever happens in a repo over the upstream %s', (_name, upstream) => {
   let host: CollectingHost

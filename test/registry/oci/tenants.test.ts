@@ -28,8 +28,8 @@ describeOnUpstreams('what belongs to others', (upstream) => {
 
   afterAll(() => host?.stop())
 
-  function uidOf(repository: string): string {
-    return host.services.replica.snapshot.table('Repo').child(host.group, repository.split('/')[1] ?? '')?.uid ?? ''
+  function uidOf(repository: string, group: string = host.group): string {
+    return host.services.replica.snapshot.table('Repo').child(group, repository.split('/')[1] ?? '')?.uid ?? ''
   }
 
   test('bytes that another tenant has are not here, however they are asked for', async () => {
@@ -120,6 +120,22 @@ describeOnUpstreams('what belongs to others', (upstream) => {
       expect([path, (await before.send('GET', `/v2/${renamed}/app/${path}`)).status]).toEqual([path, 200])
     }
     expect(JSON.parse((await after.send('GET', `/v2/${name}/app/tags/list`)).body.toString())).toMatchObject({ tags: [] })
+    expect((await after.putManifest(`${name}/app`, 'v1', manifest)).codes).toEqual(['MANIFEST_BLOB_UNKNOWN'])
+    expect((await after.send('POST', `/v2/${name}/app/blobs/uploads/?mount=${layer}&from=${name}%2Fapp`)).status).toBe(202)
+  })
+
+  test('a name that another tenant has after its repo and group were deleted shows nothing of them', async () => {
+    const name = freshName('org')
+    const first = await makeOrganisation(host.server, name)
+    const manifest = await host.as(first.owner).pushImage(`${name}/app`, 'v1')
+    const layer = await host.as(first.owner).putBlob(`${name}/app`, randomBytes(100))
+    ok(await host.server.rest.call('DeleteRepo', { uid: uidOf(`${name}/app`, first.group) }, { token: first.token }))
+    ok(await host.server.rest.call('UpdateGroup', { group: { uid: first.group, name: freshName('org') } }, { token: first.token }))
+    const second = await makeOrganisation(host.server, name)
+    const after = host.as(second.owner)
+    await after.putBlob(`${name}/app`, Buffer.from('x'))
+    for (const path of ['manifests/v1', `manifests/${manifest.digest}`, `blobs/${layer}`])
+      expect([path, (await after.send('GET', `/v2/${name}/app/${path}`)).status]).toEqual([path, 404])
     expect((await after.putManifest(`${name}/app`, 'v1', manifest)).codes).toEqual(['MANIFEST_BLOB_UNKNOWN'])
     expect((await after.send('POST', `/v2/${name}/app/blobs/uploads/?mount=${layer}&from=${name}%2Fapp`)).status).toBe(202)
   })

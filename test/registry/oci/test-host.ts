@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import { createKeyring } from '../../../src/authn/sealing.ts'
 import { readEncryptionKey } from '../../../src/cmd/read-encryption-key.ts'
 import { systemClock, systemRandom } from '../../../src/cmd/runtime.ts'
+import type { Clock } from '../../../src/core/runtime.ts'
 import type { Services } from '../../../src/resources/services.ts'
 import type { OciHandlerOptions } from '../../../src/registry/oci/oci-handler.ts'
 import { createOciHandler } from '../../../src/registry/oci/oci-handler.ts'
@@ -21,15 +22,23 @@ import { listenOnLoopback } from '../../parts/loopback.ts'
 /** An upstream that a test may use, and how it goes. */
 export interface TestUpstream {
   readonly upstream: Upstream
+  /** Where an embedded one has its files. */
+  readonly directory?: string
   stop(): Promise<void>
 }
 
 /** An embedded upstream in a directory of its own. */
-export async function startDiskUpstream(): Promise<TestUpstream> {
+export function startDiskUpstream(): Promise<TestUpstream> {
+  return startDiskUpstreamAt(systemClock)
+}
+
+/** The same with a clock by which it tells how old uploads are; files have the system's time. */
+export async function startDiskUpstreamAt(clock: Clock): Promise<TestUpstream & { readonly directory: string }> {
   const directory = await mkdtemp(join(tmpdir(), 'taproot-oci-'))
-  const upstream = await createDiskUpstream({ directory, clock: systemClock, random: systemRandom })
+  const upstream = await createDiskUpstream({ directory, clock, random: systemRandom })
   return {
     upstream,
+    directory,
     stop: async () => {
       await upstream.close()
       await rm(directory, { recursive: true, force: true })
