@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
-import { mkdtemp, rm, stat, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
@@ -10,7 +10,7 @@ import { crane } from '../../parts/crane.ts'
 import { startRegistry, type DistributionRegistry } from '../../parts/registry.ts'
 import { describeWithPart, requirePart } from '../../parts/require-part.ts'
 import { makeOrganisation, ok, startTestServer, type Organisation, type TestServer } from '../../harness/test-server.ts'
-import { descriptorOf, indexType, manifestOf, OciClient } from './oci-client.ts'
+import { descriptorOf, imageType, indexType, manifestOf, OciClient, type TestManifest } from './oci-client.ts'
 
 describeWithPart('crane', 'crane, with nothing but a token, over disk', () => craneOver(() => Promise.resolve(undefined)))
 
@@ -139,6 +139,19 @@ function craneOver(startUpstream: () => Promise<DistributionRegistry | undefined
     expect(found.manifests).toEqual([{ ...descriptorOf(referrer), artifactType: 'application/vnd.example.note' }])
   })
 
+  test('a referrer that crane attaches, without a tag that stands in for one', { timeout: 120_000 }, async () => {
+    const image = `${host}/${name}/signed`
+    const subject = await push(`${image}:v1`)
+    const { headers, body } = await client.send('GET', `/v2/${name}/signed/manifests/v1`)
+    const signature = imageOf({ digest: digestOf(body), bytes: body, mediaType: String(headers['content-type']) })
+    const layout = join(directory, 'layout')
+    await writeLayout(layout, signature)
+    await run('push', layout, `${image}@${signature.manifest.digest}`)
+    const found = JSON.parse((await client.send('GET', `/v2/${name}/signed/referrers/${subject}`)).body.toString()) as { manifests: { digest: string }[] } // a cast of an index
+    expect(found.manifests.map(({ digest }) => digest)).toEqual([signature.manifest.digest])
+    expect(await run('ls', image)).toBe('v1')
+  })
+
   describe('names', () => {
     test('renaming the group changes the path and nothing else', { timeout: 120_000 }, async () => {
       const { token } = organisation
@@ -166,4 +179,28 @@ function craneOver(startUpstream: () => Promise<DistributionRegistry | undefined
       expect(refused.code).toBe(1)
     })
   })
+}
+
+/** A small image that refers to another, and its blobs. */
+function imageOf(subject: TestManifest): { manifest: TestManifest; blobs: readonly Buffer[] } {
+  const config = Buffer.from(JSON.stringify({ architecture: 'amd64', os: 'linux', rootfs: { type: 'layers', diff_ids: [] } }))
+  const layer = randomBytes(100)
+  const part = (bytes: Buffer, kind: string): object => ({ mediaType: `application/vnd.oci.image.${kind}`, digest: digestOf(bytes), size: bytes.length })
+  const manifest = manifestOf({
+    schemaVersion: 2,
+    mediaType: imageType,
+    artifactType: 'application/vnd.example.signature',
+    config: part(config, 'config.v1+json'),
+    layers: [part(layer, 'layer.v1.tar')],
+    subject: descriptorOf(subject),
+  })
+  return { manifest, blobs: [config, layer, manifest.bytes] }
+}
+
+/** An OCI image layout of one image. */
+async function writeLayout(directory: string, { manifest, blobs }: ReturnType<typeof imageOf>): Promise<void> {
+  await mkdir(join(directory, 'blobs', 'sha256'), { recursive: true })
+  for (const bytes of blobs) await writeFile(join(directory, 'blobs', digestOf(bytes).replace(':', '/')), bytes)
+  await writeFile(join(directory, 'oci-layout'), JSON.stringify({ imageLayoutVersion: '1.0.0' }))
+  await writeFile(join(directory, 'index.json'), JSON.stringify({ schemaVersion: 2, mediaType: indexType, manifests: [descriptorOf(manifest)] }))
 }
