@@ -156,11 +156,7 @@ function sortedSequence(table: KindTable, rows: Iterable<Row>, by: { scope: View
 }
 
 /** One place's rows in order, where no view is needed: a range of the uid order, or a handful sorted here. */
-function sequenceAtHand(table: KindTable, scope: ScopedPart, order: Order): Sequence<Row> | undefined {
-  if (scope.place === 'self') {
-    const row = table.get(scope.uid)
-    return sortedSequence(table, row === undefined ? [] : [row], { scope: { place: 'all', uid: '', filters: scope.filters }, order })
-  }
+function sequenceAtHand(table: KindTable, scope: ViewScope, order: Order): Sequence<Row> | undefined {
   if (order === uidOrder && scope.filters.length === 0 && scope.place !== 'child') {
     if (scope.place === 'all') return wholeOf(table.byUid)
     return { tree: table.byUid, ...table.rangeWithin(trustedUid(scope.uid), scope.place === 'within') }
@@ -169,8 +165,14 @@ function sequenceAtHand(table: KindTable, scope: ScopedPart, order: Order): Sequ
   return few === undefined ? undefined : sortedSequence(table, few, { scope, order })
 }
 
-/** One place's rows in order, however many they are, without a view. */
-function sequenceSortedNow(table: KindTable, scope: ViewScope, order: Order): Sequence<Row> {
+/** One part's rows in order, however many they are, without a view. */
+function sequenceNow(table: KindTable, scope: ScopedPart, order: Order): Sequence<Row> {
+  if (!isViewScope(scope)) {
+    const row = table.get(scope.uid)
+    return sortedSequence(table, row === undefined ? [] : [row], { scope: { place: 'all', uid: '', filters: scope.filters }, order })
+  }
+  const atHand = sequenceAtHand(table, scope, order)
+  if (atHand !== undefined) return atHand
   if (scope.place === 'child') return sortedSequence(table, table.matching(parentFilter, scope.uid), { scope, order })
   const { from, to } = isSubtree(scope) ? table.rangeWithin(trustedUid(scope.uid), true) : { from: 0, to: table.byUid.size }
   return sortedSequence(table, table.byUid.items(from, to), { scope, order })
@@ -237,7 +239,7 @@ function isSameAs(one: ListSource, other: ListSource): boolean {
 /**
  * One page of a list: records, count and rights of one commit that is not older than the call. `read` turns it into an answer in that same commit's state, so
  * what it joins to the rows is of that commit too. Cost: O(k log n + page) for k visible groups, once the views it needs are there; where they are too many, or
- * are evicted as fast as they are made, it sorts what is visible. What it sorted because each group has few rows is kept in order as one view where it is asked for again.
+ * are evicted as fast as they are made, it sorts what is visible. Where it sorts any group's rows, all groups' are kept in order as one view when the list comes again.
  */
 export async function listRows<T>(current: () => ListSource, read: (result: ListResult) => T): Promise<T> {
   for (let attempt = 1; ; attempt++) {
@@ -255,29 +257,20 @@ export async function listRows<T>(current: () => ListSource, read: (result: List
     const kept = together === undefined ? undefined : table.views.kept(together, order)
     if (kept !== undefined) return read(pageOf([wholeOf(kept.tree)], query))
     const scopes = parts.flatMap((part) => alternatives(query).map((filters): ScopedPart => ({ ...part, filters })))
-    const atHand = new Map(scopes.map((scope) => [scope, sequenceAtHand(table, scope, order)]))
+    const atHand = new Map<ScopedPart, Sequence<Row> | undefined>(scopes.filter(isViewScope).map((scope) => [scope, sequenceAtHand(table, scope, order)]))
     const wanting = scopes.filter(isViewScope).filter((scope) => atHand.get(scope) === undefined)
-    if (wanting.length === 0 || wanting.length > maxViewsPerList || attempt > maxAttempts) {
-      const sorted = new Map<ScopedPart, Sequence<Row>>(wanting.map((scope) => [scope, sequenceSortedNow(table, scope, order)]))
-      const all = scopes.map((scope) => atHand.get(scope) ?? sorted.get(scope)).filter((sequence) => sequence !== undefined)
-      const areSorted = wanting.length === 0 && all.every(({ tree }) => tree !== table.byUid)
-      if (together !== undefined && areSorted) table.views.offer(together, order)
-      return read(pageOf(all, query))
-    }
-    const views = await Promise.all(wanting.map((scope) => table.views.view(scope, order)))
-    if (!isSameAs(source, current()) || views.some((view) => view.state !== 'ready')) continue
-    // From here on nothing is awaited: the views are complete, and what is no view is read anew, so that all is of one commit.
+    const waits = wanting.length > 0 && wanting.length <= maxViewsPerList && attempt <= maxAttempts
+    const views = waits ? await Promise.all(wanting.map((scope) => table.views.view(scope, order))) : []
+    if (waits && (!isSameAs(source, current()) || views.some((view) => view.state !== 'ready'))) continue
+    // From here on nothing is awaited: the views are complete, and after a wait what is no view is read anew, so that all is of one commit.
     const viewOf = new Map<ScopedPart, ReadyView | undefined>(wanting.map((scope, at) => [scope, views[at]]))
     const sequences = scopes.map((scope) => {
       const view = viewOf.get(scope)
-      return view === undefined ? sequenceAtHand(table, scope, order) : wholeOf(view.tree)
+      if (view !== undefined) return wholeOf(view.tree)
+      return (waits ? undefined : atHand.get(scope)) ?? sequenceNow(table, scope, order)
     })
-    if (!sequences.includes(undefined))
-      return read(
-        pageOf(
-          sequences.filter((sequence) => sequence !== undefined),
-          query,
-        ),
-      )
+    const keptTrees = new Set([table.byUid, ...views.map(({ tree }) => tree)])
+    if (together !== undefined && sequences.some(({ tree }) => !keptTrees.has(tree))) table.views.offer(together, order)
+    return read(pageOf(sequences, query))
   }
 }

@@ -142,7 +142,7 @@ export class Views {
     return view?.state === 'ready' ? view : undefined
   }
 
-  /** Takes a scope of several places, few rows all together, that a list has sorted by itself: where it comes again, a view is made. */
+  /** Takes a scope of several places of which a list has sorted some by itself: where it comes again, a view is made. */
   offer(scope: ViewScope, order: Order): void {
     const id = idOf(scope, order)
     // It is being filled.

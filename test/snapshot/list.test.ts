@@ -185,6 +185,13 @@ async function comparePages(world: World): Promise<void> {
   })
 }
 
+function putIdentities(world: World, parent: string, count: number): void {
+  for (let done = 0; done < count; done++) {
+    const uid = newUid(world.pick, parent)
+    world.put({ kind: 'Identity', uid, name: one(world.pick, names), createMs: world.pick(1000), updateMs: 2, filters: { relationship_type: '1' } })
+  }
+}
+
 describe('listRows', () => {
   test.each([
     ['a small tree', 12, 40, 150],
@@ -274,12 +281,7 @@ describe('listRows', () => {
     const world = new World(picker(13))
     const root = world.addGroup()
     const groups = Array.from({ length: 60 }, () => newUid(world.pick, root.uid)).sort()
-    for (const parent of groups) {
-      for (let count = 0; count < 40; count++) {
-        const uid = newUid(world.pick, parent)
-        world.put({ kind: 'Identity', uid, name: one(world.pick, names), createMs: world.pick(1000), updateMs: 2, filters: { relationship_type: '1' } })
-      }
-    }
+    for (const parent of groups) putIdentities(world, parent, 40)
     const reach = { everywhere: false, groups, roots: false }
     const query = queryOf({ kind: 'Identity', uidp: {}, filters: [], order: [{ field: 'createMs', descending: false }], reach }, { skip: 0, limit: 50 })
     const { views } = world.snapshot.table('Identity')
@@ -294,22 +296,33 @@ describe('listRows', () => {
     expect(views.kept(together, query.order)).toBe(view)
   })
 
+  test('few rows in some of the groups and many in others are one view when the list comes again', async () => {
+    const world = new World(picker(17))
+    const root = world.addGroup()
+    const groups = Array.from({ length: 20 }, () => newUid(world.pick, root.uid)).sort()
+    for (const [at, parent] of groups.entries()) putIdentities(world, parent, at % 4 === 0 ? 200 : 5)
+    const reach = { everywhere: false, groups, roots: false }
+    const naive: NaiveQuery = { kind: 'Identity', uidp: {}, filters: [], order: [{ field: 'createMs', descending: false }], reach }
+    const query = queryOf(naive, { skip: 30, limit: 50 })
+    const expected = naiveList(world.records.values(), naive).slice(30, 80)
+    const { views } = world.snapshot.table('Identity')
+    const [uid = ''] = groups
+    const together = { place: 'below', uid, uids: groups, filters: [] } as const
+    for (let times = 0; times < 2; times++) {
+      expect(views.kept(together, query.order), 'it comes with the second list').toBeUndefined()
+      expect(uidsOf(await listed(world, query))).toEqual(expected.map((record) => record.uid))
+    }
+    expect(views.kept(together, query.order)).toBeDefined()
+    expect(uidsOf(await listed(world, query))).toEqual(expected.map((record) => record.uid))
+  })
+
   test('many lists at once over many large places all end', { timeout: 60_000 }, async () => {
     const world = new World(picker(11))
     const root = world.addGroup()
     const groups = Array.from({ length: 140 }, () => newUid(world.pick, root.uid))
     for (const uid of groups) {
       world.put({ kind: 'Group', uid, name: one(world.pick, names), createMs: 1, updateMs: 2, filters: {} })
-      for (let count = 0; count < 30; count++) {
-        world.put({
-          kind: 'Identity',
-          uid: newUid(world.pick, uid),
-          name: one(world.pick, names),
-          createMs: world.pick(1000),
-          updateMs: 2,
-          filters: { relationship_type: '1' },
-        })
-      }
+      putIdentities(world, uid, 30)
     }
     const queries = Array.from({ length: 12 }, (_, at): NaiveQuery => {
       const order: NaiveTerm[] = [{ field: at % 2 === 0 ? 'createMs' : 'name', descending: at % 3 === 0 }]
