@@ -64,8 +64,13 @@ export function describeUnless(reason: string | undefined, title: string, body: 
   }
 }
 
-/** One `describe` for each store, `<title> on sqlite` and `<title> on etcd`; the latter needs etcd, and both need `parts`, as `describeWithPart` says. */
-export function describeOnStores(title: string, body: (store: 'sqlite' | 'etcd') => void, parts: readonly PartName[] = []): void {
-  describeWithParts(parts, `${title} on sqlite`, () => body('sqlite'))
-  describeWithParts(['etcd', ...parts], `${title} on etcd`, () => body('etcd'))
+/** One `describe` for each store, `<title> on sqlite` and `<title> on etcd`; the latter needs etcd. */
+export function describeOnStores(title: string, body: (store: 'sqlite' | 'etcd') => void): void {
+  describeOnStoresWithParts([], title, body)
+}
+
+/** As `describeOnStores`, for tests that need other parts too, as `describeWithParts` says. */
+export function describeOnStoresWithParts(names: readonly PartName[], title: string, body: (store: 'sqlite' | 'etcd') => void): void {
+  describeWithParts(names, `${title} on sqlite`, () => body('sqlite'))
+  describeWithParts(['etcd', ...names], `${title} on etcd`, () => body('etcd'))
 }

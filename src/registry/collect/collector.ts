@@ -6,12 +6,13 @@ import type { ContentSort } from '../../resources/registry/discards.ts'
 import { removedRepoKey, removedRepoPrefix } from '../../resources/registry/repos.ts'
 import type { Services } from '../../resources/services.ts'
 import { manifestsKey } from '../../store/keys.ts'
+import { entriesOf } from '../../store/pages.ts'
 import type { Write } from '../../store/store.ts'
 import type { DiskUpstream } from '../upstream/disk/disk-upstream.ts'
 import { UpstreamError, type Upstream } from '../upstream/upstream.ts'
 import { MarkLost } from './mark.ts'
 import { nothingCollected, RepoCollection, type RepoCollected } from './repo-collection.ts'
-import { entriesBelow, readContent, upstreamDigests } from './repo-content.ts'
+import { readContent, upstreamDigests } from './repo-content.ts'
 
 /** What a collection did, or would do: how many of each, and how many bytes of blobs. */
 export interface Collected extends RepoCollected {
@@ -99,7 +100,7 @@ export class Collector {
       add(await this.#orLeft(repo, () => this.collectRepo(repo, signal), signal))
     }
     const goneBeforeMs = this.#services.clock.now() - this.#graceMs
-    for await (const { key, value } of entriesBelow(this.#services, removedRepoPrefix, signal)) {
+    for await (const { key, value } of entriesOf(this.#services.store, { prefix: removedRepoPrefix }, signal)) {
       if (Number(Buffer.from(value).toString()) > goneBeforeMs) continue
       const repo = trustedUid(key.slice(removedRepoPrefix.length))
       add(await this.#orLeft(repo, () => this.#collectRemoved(repo, signal), signal))

@@ -8,11 +8,12 @@ import { discardNote, discardPrefix, type ContentSort } from '../../resources/re
 import { manifestKey, referrerKeyPrefix } from '../../resources/registry/manifest-keys.ts'
 import type { Services } from '../../resources/services.ts'
 import { manifestsKey } from '../../store/keys.ts'
+import { entriesOf } from '../../store/pages.ts'
 import type { Entry, Guard, Write } from '../../store/store.ts'
 import { UpstreamError, type Upstream } from '../upstream/upstream.ts'
 import { underMark, type Mark } from './mark.ts'
 import { firstToGo, garbageOf, type Garbage } from './needed.ts'
-import { entriesBelow, readContent, readNamed, readTagged, upstreamDigests, type HeldContent } from './repo-content.ts'
+import { readContent, readNamed, readTagged, upstreamDigests, type HeldContent } from './repo-content.ts'
 
 /** What was removed of one repo, or would be. */
 export interface RepoCollected {
@@ -143,7 +144,7 @@ export class RepoCollection {
   /** Since when things are needed by nobody, in milliseconds since 1970, by note key. */
   async #notes(signal: AbortSignal): Promise<Map<string, number>> {
     const notes = new Map<string, number>()
-    for await (const { key, value } of entriesBelow(this.#services, `${unneededPrefix}${this.#repo}/`, signal)) {
+    for await (const { key, value } of entriesOf(this.#services.store, { prefix: `${unneededPrefix}${this.#repo}/` }, signal)) {
       notes.set(key, Number(Buffer.from(value).toString()))
     }
     return notes
@@ -221,7 +222,7 @@ export class RepoCollection {
   /** Notes of bytes, up to as many as go under one mark, except those whose key is among `refusals`. */
   async #toDiscard(refusals: ReadonlyMap<string, unknown>, signal: AbortSignal): Promise<Entry[]> {
     const found: Entry[] = []
-    for await (const entry of entriesBelow(this.#services, `${discardPrefix}${this.#repo}/`, signal)) {
+    for await (const entry of entriesOf(this.#services.store, { prefix: `${discardPrefix}${this.#repo}/` }, signal)) {
       if (!refusals.has(entry.key)) found.push(entry)
       if (found.length === 2 * maxAtOnce) break
     }

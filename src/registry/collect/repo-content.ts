@@ -6,7 +6,8 @@ import { manifestPrefix } from '../../resources/registry/manifest-keys.ts'
 import { historyPrefix } from '../../resources/registry/tag-history.ts'
 import { tagOf } from '../../resources/registry/tags.ts'
 import type { Services } from '../../resources/services.ts'
-import type { Entry, Revision } from '../../store/store.ts'
+import { entriesOf } from '../../store/pages.ts'
+import type { Revision } from '../../store/store.ts'
 
 /** What a repo holds, with the commits that wrote it. */
 export interface HeldContent {
@@ -16,29 +17,16 @@ export interface HeldContent {
   readonly revisions: ReadonlyMap<string, Revision>
 }
 
-/** How many entries are read at a time. */
-const pageEntries = 1_000
-
-/** All entries below a prefix. */
-export async function* entriesBelow({ store }: Pick<Services, 'store'>, prefix: string, signal: AbortSignal): AsyncGenerator<Entry, void> {
-  for (let after: string | undefined; ;) {
-    const { entries, more } = await store.range({ prefix, ...(after === undefined ? {} : { after }), limit: pageEntries }, signal)
-    yield* entries
-    after = entries.at(-1)?.key
-    if (!more || after === undefined) return
-  }
-}
-
 /** Everything that the repo holds; deleted manifests too. */
 export async function readContent(services: Services, repo: Uid, signal: AbortSignal): Promise<HeldContent> {
   const manifests = new Map<string, ManifestRecord>()
   const blobs = new Map<string, BlobRecord>()
   const revisions = new Map<string, Revision>()
-  for await (const { key, value, revision } of entriesBelow(services, `${manifestPrefix}${repo}/`, signal)) {
+  for await (const { key, value, revision } of entriesOf(services.store, { prefix: `${manifestPrefix}${repo}/` }, signal)) {
     manifests.set(key.slice(manifestPrefix.length + repo.length + 1), fromBinary(ManifestRecordSchema, value))
     revisions.set(key, revision)
   }
-  for await (const { key, value, revision } of entriesBelow(services, `${blobPrefix}${repo}/`, signal)) {
+  for await (const { key, value, revision } of entriesOf(services.store, { prefix: `${blobPrefix}${repo}/` }, signal)) {
     blobs.set(key.slice(blobPrefix.length + repo.length + 1), fromBinary(BlobRecordSchema, value))
     revisions.set(key, revision)
   }
@@ -54,7 +42,8 @@ export async function readTagged({ replica }: Services, repo: Uid, signal: Abort
 /** The digests that the retained history of the repo's tags has. */
 export async function readNamed(services: Services, repo: Uid, signal: AbortSignal): Promise<Set<string>> {
   const named = new Set<string>()
-  for await (const { value } of entriesBelow(services, `${historyPrefix}${repo}:`, signal)) named.add(fromBinary(HistoryRecordSchema, value).digest)
+  for await (const { value } of entriesOf(services.store, { prefix: `${historyPrefix}${repo}:` }, signal))
+    named.add(fromBinary(HistoryRecordSchema, value).digest)
   return named
 }
 

@@ -1,6 +1,7 @@
 import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
 import type { Digest } from '../../core/digest.ts'
 import { HistoryHeadSchema, HistoryRecordSchema, type HistoryHead } from '../../gen/taproot/store/v1/registry_pb.ts'
+import { entriesOf } from '../../store/pages.ts'
 import type { Entry, Store, Write } from '../../store/store.ts'
 import type { ChangeSet } from '../change-set.ts'
 
@@ -190,12 +191,8 @@ const pageEntries = 1_000
 async function partsOf(store: Store, tag: TagName & { untilMs: number }, signal: AbortSignal): Promise<number[]> {
   const parts = [0]
   const before = tag.untilMs >= maxTimeMs ? {} : { before: historyMarkKey(tag, tag.untilMs + 1) }
-  for (let after: string | undefined; ;) {
-    const { entries, more } = await store.range({ prefix: markPrefixOf(tag), ...before, ...(after === undefined ? {} : { after }), limit: pageEntries }, signal)
-    parts.push(...entries.map(({ key }) => historyTimeMs(key)))
-    after = entries.at(-1)?.key
-    if (!more || after === undefined) return parts
-  }
+  for await (const { key } of entriesOf(store, { prefix: markPrefixOf(tag), ...before }, signal)) parts.push(historyTimeMs(key))
+  return parts
 }
 
 /** All moves of a part, oldest first, deletions among them. */

@@ -1,10 +1,11 @@
 import { fromBinary } from '@bufbuild/protobuf'
 import { RefreshFamilySchema } from '../../gen/taproot/store/v1/people_pb.ts'
+import { pagesOf } from '../../store/pages.ts'
 import type { Entry, Store } from '../../store/store.ts'
 import { accessRequestPrefix, accessWindowMs } from '../iam/access-requests.ts'
 import { pendingLoginEndMs, pendingLoginPrefix } from '../iam/pending-logins.ts'
 import { refreshPrefix } from '../iam/refresh-tokens.ts'
-import { pagesOf } from './pages.ts'
+import { trimBatch } from './batch.ts'
 
 /** Entries that say themselves when they have no use any more. */
 interface Expiring {
@@ -32,7 +33,7 @@ export const expiringSorts = Object.keys(sorts) as ExpiringSort[] // a cast: the
 export async function trimExpired(store: Store, sort: ExpiringSort, at: { nowMs: number; signal: AbortSignal }): Promise<number> {
   const { prefix, endMs }: Expiring = sorts[sort]
   let removed = 0
-  for await (const page of pagesOf(store, { prefix }, at.signal)) {
+  for await (const page of pagesOf(store, { prefix, limit: trimBatch }, at.signal)) {
     const old = page.filter((entry) => endMs(entry) <= at.nowMs)
     if (old.length === 0) continue
     // Guarded: one may be renewed at this moment. Those are left for the next time.

@@ -1,11 +1,12 @@
 import type { Store } from '../../store/store.ts'
 import { recordKey } from '../../store/keys.ts'
+import { pagesOf } from '../../store/pages.ts'
 import { firstSignInPrefix, providerOfFirstSignIn } from '../iam/people.ts'
-import { pagesOf } from './pages.ts'
+import { trimBatch } from './batch.ts'
 
 async function forget(store: Store, prefix: string, signal: AbortSignal): Promise<number> {
   let removed = 0
-  for await (const page of pagesOf(store, { prefix }, signal)) {
+  for await (const page of pagesOf(store, { prefix, limit: trimBatch }, signal)) {
     const outcome = await store.transact({ guards: [], writes: page.map(({ key }) => ({ kind: 'delete', key })) }, signal)
     if (outcome.committed) removed += page.length
   }

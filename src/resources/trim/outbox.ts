@@ -1,9 +1,10 @@
 import { fromBinary } from '@bufbuild/protobuf'
 import { rootOf, trustedUid } from '../../core/uid.ts'
 import { OutboxEventSchema } from '../../gen/taproot/store/v1/envelope_pb.ts'
+import { pagesOf } from '../../store/pages.ts'
 import type { Entry, Store, Transaction } from '../../store/store.ts'
 import { outboxKey, outboxPrefix, outboxTimeMs } from '../outbox.ts'
-import { pagesOf } from './pages.ts'
+import { trimBatch } from './batch.ts'
 
 /** How long and how many events are kept (architecture 9). */
 export interface OutboxRetention {
@@ -97,7 +98,7 @@ export class OutboxTrimmer {
   async trimOld(nowMs: number, signal: AbortSignal): Promise<number> {
     const endMs = nowMs - this.#retention.lifeMs
     let removed = 0
-    for await (const entries of pagesOf(this.#store, { prefix: outboxPrefix, before: outboxKey(endMs, '') }, signal)) {
+    for await (const entries of pagesOf(this.#store, { prefix: outboxPrefix, before: outboxKey(endMs, ''), limit: trimBatch }, signal)) {
       await this.#store.transact(removal(entries), signal)
       removed += entries.length
       for (const entry of entries) if (entry.key <= this.#counted) this.#account.count(entry, -1)
@@ -107,7 +108,7 @@ export class OutboxTrimmer {
   }
 
   async #countNew(nowMs: number, signal: AbortSignal): Promise<void> {
-    const range = { prefix: outboxPrefix, after: this.#counted, before: outboxKey(nowMs - settledMs, '') }
+    const range = { prefix: outboxPrefix, after: this.#counted, before: outboxKey(nowMs - settledMs, ''), limit: trimBatch }
     for await (const entries of pagesOf(this.#store, range, signal)) {
       for (const entry of entries) this.#account.count(entry, 1)
       this.#counted = entries.at(-1)?.key ?? this.#counted
@@ -120,7 +121,7 @@ export class OutboxTrimmer {
     const over = this.#account.over(this.#retention.bytesPerRoot)
     if (over.size === 0) return 0
     let removed = 0
-    const range = { prefix: outboxPrefix, after: outboxKey(this.#account.firstMs(over), ''), before: `${this.#counted}\0` }
+    const range = { prefix: outboxPrefix, after: outboxKey(this.#account.firstMs(over), ''), before: `${this.#counted}\0`, limit: trimBatch }
     for await (const entries of pagesOf(this.#store, range, signal)) {
       const excess = this.#takeExcess(entries, over)
       try {

@@ -2,9 +2,10 @@ import { fromBinary } from '@bufbuild/protobuf'
 import { HistoryHeadSchema, HistoryRecordSchema } from '../../gen/taproot/store/v1/registry_pb.ts'
 import { trustedUid } from '../../core/uid.ts'
 import { recordKey } from '../../store/keys.ts'
+import { pagesOf } from '../../store/pages.ts'
 import type { Entry, Store } from '../../store/store.ts'
 import { historyHeadPrefix, historyKeysAt, historyKeysOf, historyPrefix, historyTimeMs } from '../registry/tag-history.ts'
-import { pagesOf } from './pages.ts'
+import { trimBatch } from './batch.ts'
 
 /**
  * How long moves of each tag are kept after the tag has moved on, and how many moves; all where absent. What a tag points to now is always kept, and what it pointed to
@@ -40,7 +41,7 @@ async function trimTag(store: Store, tag: Tag & Limits, signal: AbortSignal): Pr
   const isTooMany = (entry: Entry): boolean => Number(fromBinary(HistoryRecordSchema, entry.value).sequence) <= tag.sequence - maxMoves
   let removed = 0
   let last: Entry | undefined
-  for await (const page of pagesOf(store, { prefix: `${historyPrefix}${tag.head.key.slice(historyHeadPrefix.length)}/` }, signal)) {
+  for await (const page of pagesOf(store, { prefix: `${historyPrefix}${tag.head.key.slice(historyHeadPrefix.length)}/`, limit: trimBatch }, signal)) {
     const gone: Entry[] = []
     for (const entry of page) {
       if (last !== undefined) {
@@ -77,7 +78,7 @@ export async function trimTagHistory(store: Store, retention: HistoryRetention &
   if (maxAgeMs === undefined && maxMoves === undefined) return 0
   const limits: Limits = { beforeMs: maxAgeMs === undefined ? -Infinity : nowMs - maxAgeMs, maxMoves: maxMoves ?? Infinity }
   let removed = 0
-  for await (const page of pagesOf(store, { prefix: historyHeadPrefix }, signal)) {
+  for await (const page of pagesOf(store, { prefix: historyHeadPrefix, limit: trimBatch }, signal)) {
     for (const head of page) removed += await trimTag(store, { ...tagIn(head), ...limits }, signal)
   }
   return removed
