@@ -24,8 +24,10 @@ const demoName = 'demo'
 const ownerSubject = 'demo-owner'
 /** How long the store may take to answer while starting, in milliseconds. */
 const startTimeoutMs = 10_000
-/** How often the token files are renewed, in milliseconds: half a token's life. */
-const renewEveryMs = 30 * 60_000
+/** The age at which the token files are renewed, in milliseconds: half a token's life. */
+const renewAfterMs = 30 * 60_000
+/** How often their age is looked at, in milliseconds: timers stand still while a machine sleeps, and its tokens go on ageing. */
+const renewCheckMs = 2_000
 
 /** The demo group and its owner. */
 interface Demo {
@@ -109,11 +111,19 @@ export async function startDemo(server: RunningServer, options: { config: Config
     for (const { name } of tokenFiles(options.config)) await rm(join(options.config.dataDir, name), { force: true })
     return { group: demo.group, owner: undefined, stop: () => undefined }
   }
+  const { clock, log } = server.engine.services
+  let writtenMs = clock.now()
   await writeTokens(server, demo, options)
   const timer = setInterval(() => {
-    writeTokens(server, demo, options).catch((error: unknown) =>
-      server.engine.services.log.error('the token files can not be renewed', { error: String(error) }),
-    )
-  }, renewEveryMs)
+    const nowMs = clock.now()
+    if (nowMs - writtenMs < renewAfterMs) return
+    const lastMs = writtenMs
+    writtenMs = nowMs
+    writeTokens(server, demo, options).catch((error: unknown) => {
+      // The next look tries again.
+      writtenMs = lastMs
+      log.error('the token files can not be renewed', { error: String(error) })
+    })
+  }, renewCheckMs)
   return { ...demo, stop: () => clearInterval(timer) }
 }
