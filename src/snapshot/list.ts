@@ -58,6 +58,8 @@ const changeOrder = orderOf([{ field: 'updateMs', descending: false }])
 const adHocRows = 64
 /** A list that needs more views than this sorts instead: it would evict the views of all others, and then its own. */
 const maxViewsPerList = 128
+/** A view of all groups of a caller repeats at most this many rows of groups that have views of their own, which callers of any reach share. */
+const maxRepeatedRows = 10_000
 /** So often a list waits for views anew because one was evicted, or the snapshot replaced, meanwhile; then it sorts. */
 const maxAttempts = 3
 
@@ -133,6 +135,10 @@ function isViewScope(scope: ScopedPart): scope is ViewScope {
 
 function wholeOf(tree: OrderTree<Row>): Sequence<Row> {
   return { tree, from: 0, to: tree.size }
+}
+
+function countOf(sequences: readonly (Sequence<Row> | undefined)[]): number {
+  return sequences.reduce((sum, sequence) => sum + (sequence === undefined ? 0 : sequence.to - sequence.from), 0)
 }
 
 function isSubtree(scope: Place): boolean {
@@ -239,7 +245,8 @@ function isSameAs(one: ListSource, other: ListSource): boolean {
 /**
  * One page of a list: records, count and rights of one commit that is not older than the call. `read` turns it into an answer in that same commit's state, so
  * what it joins to the rows is of that commit too. Cost: O(k log n + page) for k visible groups, once the views it needs are there; where they are too many, or
- * are evicted as fast as they are made, it sorts what is visible. Where it sorts any group's rows, all groups' are kept in order as one view when the list comes again.
+ * are evicted as fast as they are made, it sorts what is visible. Where it sorts some
+ * group's rows, all groups' are kept in order as one view when the list comes again, unless that repeats too much of what other callers share.
  */
 export async function listRows<T>(current: () => ListSource, read: (result: ListResult) => T): Promise<T> {
   for (let attempt = 1; ; attempt++) {
@@ -264,13 +271,18 @@ export async function listRows<T>(current: () => ListSource, read: (result: List
     if (waits && (!isSameAs(source, current()) || views.some((view) => view.state !== 'ready'))) continue
     // From here on nothing is awaited: the views are complete, and after a wait what is no view is read anew, so that all is of one commit.
     const viewOf = new Map<ScopedPart, ReadyView | undefined>(wanting.map((scope, at) => [scope, views[at]]))
-    const sequences = scopes.map((scope) => {
-      const view = viewOf.get(scope)
-      if (view !== undefined) return wholeOf(view.tree)
-      return (waits ? undefined : atHand.get(scope)) ?? sequenceNow(table, scope, order)
-    })
+    const sequenceOf = new Map(
+      scopes.map((scope): [ScopedPart, Sequence<Row>] => {
+        const view = viewOf.get(scope)
+        if (view !== undefined) return [scope, wholeOf(view.tree)]
+        return [scope, (waits ? undefined : atHand.get(scope)) ?? sequenceNow(table, scope, order)]
+      }),
+    )
+    const sequences = [...sequenceOf.values()]
     const keptTrees = new Set([table.byUid, ...views.map(({ tree }) => tree)])
-    if (together !== undefined && sequences.some(({ tree }) => !keptTrees.has(tree))) table.views.offer(together, order)
+    const sortsSome = sequences.some(({ tree }) => !keptTrees.has(tree))
+    const repeatedRows = countOf(wanting.map((scope) => sequenceOf.get(scope)))
+    if (together !== undefined && sortsSome && repeatedRows <= maxRepeatedRows) table.views.offer(together, order)
     return read(pageOf(sequences, query))
   }
 }

@@ -209,6 +209,7 @@ export class Views {
       if (done % missedPerLook === 0 && slices.isOver) await slices.pause()
     }
     view.missed.length = 0
+    if (view.state === 'dropped') return
     view.state = 'ready'
     this.#evict(view)
   }

@@ -237,6 +237,18 @@ describe('Views', () => {
     expect(views.kept(forgotten, order), 'offered anew after many others').toBeUndefined()
   })
 
+  test('a view that is dropped while it is filled never says that it is ready', async () => {
+    const tabled = new Tabled(picker(19), 80)
+    for (let count = 0; count < 6000; count++) tabled.add()
+    const { views } = tabled.table
+    const order = orders[0] ?? orderOf([])
+    const filters = [['relationship_type', '1']] as const
+    const filling = views.view({ place: 'within', uid: '', uids: tabled.groups.toSorted(), filters }, order)
+    const others = tabled.groups.slice(0, 70).map((uid): ViewScope => ({ place: 'below', uid, uids: [uid], filters }))
+    for (const scope of [...others, ...others]) views.offer(scope, order)
+    expect((await filling).state).toBe('dropped')
+  })
+
   test('of scopes that were offered once next to nothing is kept, however many places they have', async () => {
     const { table, pick } = new Tabled(picker(17), 1)
     const root = newUid(pick)
