@@ -1,7 +1,7 @@
 import { Etcd3 } from 'etcd3'
 import { randomBytes } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
-import { afterAll, afterEach, beforeAll, beforeEach, expect, onTestFinished, test } from 'vitest'
+import { afterAll, afterEach, beforeAll, beforeEach, expect, onTestFinished, test, vi } from 'vitest'
 import { createEtcdStore, type EtcdStoreOptions } from '../../src/store/etcd/etcd-store.ts'
 import { storeRevision, type Store } from '../../src/store/store.ts'
 import { startEtcd, type EtcdCluster } from '../parts/etcd.ts'
@@ -93,6 +93,27 @@ describeWithPart('etcd', 'the etcd store with a failing network', () => {
     expect(text((await store.get('r/a', soon()))?.value)).toBe('1')
     await within(3000, commit(store, put('r/a', '2')))
   })
+
+  test.each([3_600_000, -3_600_000])(
+    'a clock that is set by %d ms while a call waits for one member neither ends the call nor lengthens it',
+    async (stepMs) => {
+      // Dates stand still but for the steps; timers go on.
+      vi.useFakeTimers({ toFake: ['Date'] })
+      onTestFinished(() => void vi.useRealTimers())
+      const step = (): void => void vi.setSystemTime(Date.now() + stepMs)
+      const healthy = etcd.members[0]?.endpoint ?? ''
+      const store = open([endpoint, healthy])
+      await commit(store, put('r/a', '1'))
+      proxy.stall()
+      const asked = store.get('r/a', AbortSignal.timeout(20_000))
+      step()
+      expect((await within(10_000, asked))?.revision).toBeGreaterThan(0)
+      const stalled = open([endpoint])
+      const lost = failureOf(stalled.get('r/a', AbortSignal.timeout(20_000)))
+      step()
+      expect(await within(10_000, lost)).toBe('unavailable')
+    },
+  )
 
   test('a leader that is cut off loses its leadership before another wins it', { timeout: 40_000 }, async () => {
     const prefix = `/test-${randomBytes(8).toString('hex')}/`

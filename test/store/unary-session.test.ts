@@ -27,11 +27,11 @@ describe('the lean connection to etcd', () => {
       session.close()
       for (const socket of held) socket.destroy()
     })
-    expect(await session.connected(Date.now() + 300)).toBe(false)
+    expect(await session.connected(performance.now() + 300)).toBe(false)
     isSilent = false
-    const deadline = Date.now() + 10_000
+    const deadline = performance.now() + 10_000
     let isConnected = false
-    while (!isConnected && Date.now() < deadline) isConnected = await session.connected(deadline)
+    while (!isConnected && performance.now() < deadline) isConnected = await session.connected(deadline)
     expect(isConnected).toBe(true)
   })
 
@@ -42,8 +42,8 @@ describe('the lean connection to etcd', () => {
     })
     const session = new UnarySession(await listen(etcd), undefined)
     onTestFinished(() => session.close())
-    expect(await session.connected(Date.now() + 5_000)).toBe(true)
-    const { response } = session.call('/x', Buffer.from('a'), { token: undefined, deadline: Date.now() + 5_000 })
+    expect(await session.connected(performance.now() + 5_000)).toBe(true)
+    const { response } = session.call('/x', Buffer.from('a'), { token: undefined, deadline: performance.now() + 5_000 })
     await expect(response).rejects.toMatchObject({ code: 3, message: '100% wrong' })
   })
 })

@@ -92,14 +92,14 @@ export class EtcdConnection {
 
   /** One attempt per member, each with its share of the time that is left. */
   async #attempts<T>({ signal, repeatable }: CallOptions, attempt: (endpoint: EtcdEndpoint, deadline: number) => Promise<T>): Promise<T> {
-    const end = Date.now() + this.#requestTimeoutMs
+    const end = performance.now() + this.#requestTimeoutMs
     let failure: unknown
     for (let left = this.#endpoints.length; left > 0; left--) {
       this.#throwIfEnded(signal)
       const at = this.#current
       const endpoint = this.#endpoints[at % this.#endpoints.length]
       if (endpoint === undefined) break
-      const deadline = Date.now() + (end - Date.now()) / left
+      const deadline = performance.now() + (end - performance.now()) / left
       if (await this.#isConnected(endpoint, { deadline, signal, last: left === 1 })) {
         try {
           return await attempt(endpoint, deadline)
@@ -123,7 +123,7 @@ export class EtcdConnection {
 
   async #isConnected(endpoint: EtcdEndpoint, { deadline, signal, last }: { deadline: number; signal: AbortSignal; last: boolean }): Promise<boolean> {
     if (endpoint.isConnected()) return true
-    const waited = endpoint.connected(last ? Math.min(deadline, Date.now() + reconnectPatienceMs) : deadline, last)
+    const waited = endpoint.connected(last ? Math.min(deadline, performance.now() + reconnectPatienceMs) : deadline, last)
     return untilAborted(untilAborted(waited, signal), this.#closing.signal)
   }
 

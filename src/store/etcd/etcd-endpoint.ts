@@ -59,6 +59,11 @@ const channelOptions = {
   'grpc.max_reconnect_backoff_ms': 1000,
 }
 
+/** A deadline as `performance.now()` tells it, for a library that wants a date. */
+function dateOf(deadline: number): Date {
+  return new Date(Date.now() + deadline - performance.now())
+}
+
 type UnaryCallback = (error: ServiceError | null, response: unknown) => void
 type UnaryStub = (...call: [request: unknown, metadata: Metadata, options: { deadline: Date }, callback: UnaryCallback]) => { cancel(): void }
 type StreamStub = (metadata: Metadata) => unknown
@@ -101,7 +106,7 @@ export class EtcdEndpoint {
   }
 
   /**
-   * Resolves true once the channel is connected, false when connecting failed or took until `deadline` (milliseconds since 1970). With
+   * Resolves true once the channel is connected, false when connecting failed or took until `deadline` (as `performance.now()` tells it). With
    * `patient` a failed attempt is followed by others until the deadline. While this is false nothing has been sent.
    */
   async connected(deadline: number, patient: boolean): Promise<boolean> {
@@ -110,19 +115,19 @@ export class EtcdEndpoint {
       const state = channel.getConnectivityState(true)
       if (state === connectivityState.READY) {
         if (await this.#session.connected(deadline)) return true
-        if (!patient || Date.now() + reconnectEveryMs > deadline) return false
+        if (!patient || performance.now() + reconnectEveryMs > deadline) return false
         await delay(reconnectEveryMs)
         continue
       }
       if (state === connectivityState.SHUTDOWN || (state === connectivityState.TRANSIENT_FAILURE && !patient)) return false
       const changed = await new Promise<boolean>((resolve) => {
-        channel.watchConnectivityState(state, deadline, (error) => resolve(error === undefined))
+        channel.watchConnectivityState(state, dateOf(deadline), (error) => resolve(error === undefined))
       })
       if (!changed) return false
     }
   }
 
-  /** Sends one request. `deadline` is in milliseconds since 1970. */
+  /** Sends one request. `deadline` is as `performance.now()` tells it: no step of the clock ends a call or lengthens it. */
   call<M extends keyof UnaryCalls>(method: M, request: UnaryCalls[M]['request'], options: UnaryOptions): RunningCall<UnaryCalls[M]['response']> {
     const lean = directCall(method)
     if (lean !== undefined) {
@@ -133,7 +138,7 @@ export class EtcdEndpoint {
     const { promise, resolve, reject } = Promise.withResolvers<UnaryCalls[M]['response']>()
     // The stub's methods come from the .proto file at run time; UnaryCalls has their types.
     const stub = (client as Client & Record<M, UnaryStub>)[method].bind(client)
-    const call = stub(request, callMetadata(options.token), { deadline: new Date(options.deadline) }, (error, response) => {
+    const call = stub(request, callMetadata(options.token), { deadline: dateOf(options.deadline) }, (error, response) => {
       if (error === null) resolve(response as UnaryCalls[M]['response'])
       else reject(error)
     })

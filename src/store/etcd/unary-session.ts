@@ -28,7 +28,7 @@ export interface RunningCall<T> {
 /** What goes with one call. */
 export interface UnaryOptions {
   readonly token: string | undefined
-  /** In milliseconds since 1970. */
+  /** As `performance.now()` tells the time. */
   readonly deadline: number
 }
 
@@ -95,11 +95,11 @@ export class UnarySession {
     return this.#usable() !== undefined
   }
 
-  /** Resolves true once it is connected, false where connecting failed or took until `deadline` (milliseconds since 1970). */
+  /** Resolves true once it is connected, false where connecting failed or took until `deadline` (as `performance.now()` tells it). */
   async connected(deadline: number): Promise<boolean> {
     if (this.isConnected) return true
     const connecting = (this.#connecting ??= this.#connect())
-    const patience = AbortSignal.timeout(Math.max(0, Math.ceil(deadline - Date.now())))
+    const patience = AbortSignal.timeout(Math.max(0, Math.ceil(deadline - performance.now())))
     return untilAborted(connecting, patience).catch((error: unknown) => {
       if (patience.aborted) return false
       throw error
@@ -114,7 +114,7 @@ export class UnarySession {
       reject(new UnaryError(status.UNAVAILABLE, 'there is no connection'))
       return { response: promise, cancel: () => undefined }
     }
-    const leftMs = Math.max(1, Math.ceil(deadline - Date.now()))
+    const leftMs = Math.max(1, Math.ceil(deadline - performance.now()))
     const stream = session.request({
       ':method': 'POST',
       ':path': path,
