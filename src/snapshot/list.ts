@@ -5,7 +5,7 @@ import type { KindIndex, Row } from './row.ts'
 import { MergedSequence, type Sequence } from './sequence.ts'
 import type { Snapshot } from './snapshot.ts'
 import { parentFilter, type KindTable } from './table.ts'
-import { inScope, type ReadyView, type ViewScope } from './views.ts'
+import { inScope, type ViewScope } from './views.ts'
 
 /** Where a caller may see records: in these groups and below (none inside another), and root-level records where `roots`. */
 export interface Visibility {
@@ -60,8 +60,12 @@ const adHocRows = 64
 const maxViewsPerList = 128
 /** A view of all groups of a caller repeats at most this many rows of groups that have views of their own, which callers of any reach share. */
 const maxRepeatedRows = 10_000
-/** So often a list waits for views anew because one was evicted, or the snapshot replaced, meanwhile; then it sorts. */
-const maxAttempts = 3
+/** So often a list waits for views, of one order and another, or anew because some were evicted or the snapshot replaced meanwhile; then it sorts. */
+const maxAttempts = 4
+/** What changed lately is sorted by another order up to this many rows; of more, the rows in that order are looked through. */
+const maxSortedChanges = 1_000
+/** So many rows are looked through at a time. */
+const scannedRows = 500
 
 /** True where the visibility covers the record `uid`. */
 export function isVisible(visibility: Visibility, { seenAtUid }: Pick<KindIndex, 'seenAtUid'>, uid: string): boolean {
@@ -137,8 +141,8 @@ function wholeOf(tree: OrderTree<Row>): Sequence<Row> {
   return { tree, from: 0, to: tree.size }
 }
 
-function countOf(sequences: readonly (Sequence<Row> | undefined)[]): number {
-  return sequences.reduce((sum, sequence) => sum + (sequence === undefined ? 0 : sequence.to - sequence.from), 0)
+function countOf(sequences: readonly Sequence<Row>[]): number {
+  return sequences.reduce((sum, { from, to }) => sum + to - from, 0)
 }
 
 function isSubtree(scope: Place): boolean {
@@ -161,24 +165,25 @@ function sortedSequence(table: KindTable, rows: Iterable<Row>, by: { scope: View
   return wholeOf(OrderTree.fromSorted(held, by.order.compare))
 }
 
-/** One place's rows in order, where no view is needed: a range of the uid order, or a handful sorted here. */
-function sequenceAtHand(table: KindTable, scope: ViewScope, order: Order): Sequence<Row> | undefined {
-  if (order === uidOrder && scope.filters.length === 0 && scope.place !== 'child') {
-    if (scope.place === 'all') return wholeOf(table.byUid)
-    return { tree: table.byUid, ...table.rangeWithin(trustedUid(scope.uid), scope.place === 'within') }
-  }
-  const few = fewCandidates(table, scope)
-  return few === undefined ? undefined : sortedSequence(table, few, { scope, order })
+/** The part's range of the order by uid, where that is the order: nothing to sort, and no view needed. */
+function rangeOf(table: KindTable, scope: ScopedPart, order: Order): Sequence<Row> | undefined {
+  if (order !== uidOrder || scope.filters.length > 0 || scope.place === 'child' || scope.place === 'self') return undefined
+  if (scope.place === 'all') return wholeOf(table.byUid)
+  return { tree: table.byUid, ...table.rangeWithin(trustedUid(scope.uid), scope.place === 'within') }
 }
 
-/** One part's rows in order, however many they are, without a view. */
-function sequenceNow(table: KindTable, scope: ScopedPart, order: Order): Sequence<Row> {
-  if (!isViewScope(scope)) {
-    const row = table.get(scope.uid)
-    return sortedSequence(table, row === undefined ? [] : [row], { scope: { place: 'all', uid: '', filters: scope.filters }, order })
+/** The part's rows sorted here, where they are a handful. */
+function sortedIfFew(table: KindTable, scope: ScopedPart, order: Order): Sequence<Row> | undefined {
+  if (isViewScope(scope)) {
+    const few = fewCandidates(table, scope)
+    return few === undefined ? undefined : sortedSequence(table, few, { scope, order })
   }
-  const atHand = sequenceAtHand(table, scope, order)
-  if (atHand !== undefined) return atHand
+  const row = table.get(scope.uid)
+  return sortedSequence(table, row === undefined ? [] : [row], { scope: { place: 'all', uid: '', filters: scope.filters }, order })
+}
+
+/** The place's rows sorted here, however many they are. */
+function sortedNow(table: KindTable, scope: ViewScope, order: Order): Sequence<Row> {
   if (scope.place === 'child') return sortedSequence(table, table.matching(parentFilter, scope.uid), { scope, order })
   const { from, to } = isSubtree(scope) ? table.rangeWithin(trustedUid(scope.uid), true) : { from: 0, to: table.byUid.size }
   return sortedSequence(table, table.byUid.items(from, to), { scope, order })
@@ -200,36 +205,102 @@ function togetherOf(parts: readonly Part[], query: ListQuery): ViewScope | undef
   return { place: first.place, uid: uids[0] ?? first.uid, uids, filters }
 }
 
-/** The order in which a list's rows are looked for: what changed lately is the end of the order of changes. */
-function searchOrder({ order, changedAfterMs }: ListQuery): Order {
-  return changedAfterMs === undefined ? order : changeOrder
+/** A part's rows in order, and what they were had from: the table's own order, a view that callers of any reach share, or sorting them for this list. */
+interface FoundPart {
+  readonly from: 'table' | 'view' | 'sorting'
+  readonly sequence: Sequence<Row>
 }
 
-/** What of rows in their search order the list shows, in the list's order. What changed lately is sorted here: it is read by those who want the news. */
-function shownOf(sequences: readonly Sequence<Row>[], { order, changedAfterMs }: ListQuery): readonly Sequence<Row>[] {
-  if (changedAfterMs === undefined) return sequences
-  const changed = sequences.map(({ tree, from, to }) => ({
-    tree,
-    to,
-    from: Math.min(
-      to,
-      Math.max(
-        from,
-        tree.rankBy((row) => row.updateMs <= changedAfterMs),
-      ),
-    ),
-  }))
-  if (order === changeOrder) return changed
-  const rows = changed.flatMap(({ tree, from, to }) => tree.items(from, to)).sort(order.compare)
-  return [wholeOf(OrderTree.fromSorted(rows, order.compare))]
+/** A part that is there or quickly made; undefined where a view is wanted first. */
+function partAtHand(table: KindTable, scope: ScopedPart, order: Order): FoundPart | undefined {
+  const range = rangeOf(table, scope, order)
+  if (range !== undefined) return { from: 'table', sequence: range }
+  const view = isViewScope(scope) ? table.views.kept(scope, order) : undefined
+  if (view !== undefined) return { from: 'view', sequence: wholeOf(view.tree) }
+  const few = sortedIfFew(table, scope, order)
+  return few === undefined ? undefined : { from: 'sorting', sequence: few }
 }
 
-function pageOf(found: readonly Sequence<Row>[], query: ListQuery): ListResult {
-  const sequences = shownOf(found, query)
+/** What a list asks for in one order: its rows, or the views that it needs first. */
+type Found = { readonly sequences: readonly Sequence<Row>[] } | { readonly missing: readonly ViewScope[] }
+
+/**
+ * A list's rows in an order, from what there is now. Without `mayWait` nothing is missing: what has no view is sorted. Where it sorts some group's rows, all groups' are
+ * offered as one view, unless that repeats too much of what other callers share.
+ */
+function find(table: KindTable, query: ListQuery, { order, mayWait }: { order: Order; mayWait: boolean }): Found {
+  const parts = partsOf(table.index, query)
+  const together = togetherOf(parts, query)
+  const kept = together === undefined ? undefined : table.views.kept(together, order)
+  if (kept !== undefined) return { sequences: [wholeOf(kept.tree)] }
+  const scopes = parts.flatMap((part) => alternatives(query).map((filters): ScopedPart => ({ ...part, filters })))
+  const found = scopes.map((scope) => partAtHand(table, scope, order))
+  const missing = scopes.filter((_, at) => found[at] === undefined).filter(isViewScope)
+  const atHand = found.filter((part) => part !== undefined)
+  const sequencesFrom = (from: FoundPart['from']): Sequence<Row>[] => atHand.filter((part) => part.from === from).map(({ sequence }) => sequence)
+  const shared = sequencesFrom('view')
+  if (mayWait && missing.length > 0 && shared.length + missing.length <= maxViewsPerList) return { missing }
+  const many = missing.map((scope) => sortedNow(table, scope, order))
+  const sorted = sequencesFrom('sorting')
+  const repeatedRows = countOf([...shared, ...many])
+  if (together !== undefined && sorted.length + many.length > 0 && repeatedRows <= maxRepeatedRows) table.views.offer(together, order)
+  return { sequences: [...sequencesFrom('table'), ...shared, ...sorted, ...many] }
+}
+
+/** The last of rows in the order of changes: those that changed later than `changedAfterMs`. */
+function changedOf(sequences: readonly Sequence<Row>[], changedAfterMs: number): Sequence<Row>[] {
+  return sequences.map(({ tree, from, to }) => {
+    const first = tree.rankBy((row) => row.updateMs <= changedAfterMs)
+    return { tree, to, from: Math.min(to, Math.max(from, first)) }
+  })
+}
+
+/** The page's rows of those in order that changed later than `changedAfterMs`: for where these are so many that a page is soon full. */
+function changedPage(rows: MergedSequence<Row>, { changedAfterMs = 0, skip, limit, after }: ListQuery): Row[] {
+  const page: Row[] = []
+  let toSkip = skip
+  // The comparator looks only at what a SortKey has.
+  for (let last = after as Row | undefined; page.length < limit;) {
+    const next = rows.page({ after: last, skip: 0, limit: scannedRows })
+    const changed = next.filter((row) => row.updateMs > changedAfterMs)
+    page.push(...changed.slice(toSkip, toSkip + limit - page.length))
+    toSkip = Math.max(0, toSkip - changed.length)
+    last = next.at(-1)
+    if (last === undefined) break
+  }
+  return page
+}
+
+function pageOf(sequences: readonly Sequence<Row>[], query: ListQuery): ListResult {
   const merged = new MergedSequence<Row>(sequences, query.order.compare)
   // The comparator looks only at what a SortKey has.
   const after = query.after as Row | undefined
-  return { rows: merged.page({ skip: query.skip, limit: query.limit, ...(after === undefined ? {} : { after }) }), total: merged.count }
+  return { rows: merged.page({ skip: query.skip, limit: query.limit, after }), total: merged.count }
+}
+
+/** The page from what there is now, or what it needs first. */
+function look(table: KindTable, query: ListQuery, mayWait: boolean): ListResult | { readonly missing: readonly ViewScope[]; readonly order: Order } {
+  const { order, changedAfterMs } = query
+  const named = namedRows(table, query.uidp)
+  if (named !== undefined) {
+    const rows = named.filter((row) => matchesAll(table, query, row)).sort(order.compare)
+    return pageOf([wholeOf(OrderTree.fromSorted(rows, order.compare))], query)
+  }
+  // What changed lately is the end of the order of changes.
+  const first = changedAfterMs === undefined ? order : changeOrder
+  const found = find(table, query, { order: first, mayWait })
+  if ('missing' in found) return { ...found, order: first }
+  if (changedAfterMs === undefined) return pageOf(found.sequences, query)
+  const changed = changedOf(found.sequences, changedAfterMs)
+  if (order === changeOrder) return pageOf(changed, query)
+  const total = countOf(changed)
+  if (total <= maxSortedChanges) {
+    const rows = changed.flatMap(({ tree, from, to }) => tree.items(from, to)).sort(order.compare)
+    return pageOf([wholeOf(OrderTree.fromSorted(rows, order.compare))], query)
+  }
+  const inOrder = find(table, query, { order, mayWait })
+  if ('missing' in inOrder) return { ...inOrder, order }
+  return { rows: changedPage(new MergedSequence<Row>(inOrder.sequences, order.compare), query), total }
 }
 
 /** What a list is read from and what it asks for, both as of now. */
@@ -238,51 +309,18 @@ export interface ListSource {
   readonly query: ListQuery
 }
 
-function isSameAs(one: ListSource, other: ListSource): boolean {
-  return one.snapshot === other.snapshot && JSON.stringify(one.query.visibility) === JSON.stringify(other.query.visibility)
-}
-
 /**
  * One page of a list: records, count and rights of one commit that is not older than the call. `read` turns it into an answer in that same commit's state, so
  * what it joins to the rows is of that commit too. Cost: O(k log n + page) for k visible groups, once the views it needs are there; where they are too many, or
- * are evicted as fast as they are made, it sorts what is visible. Where it sorts some
- * group's rows, all groups' are kept in order as one view when the list comes again, unless that repeats too much of what other callers share.
+ * are evicted as fast as they are made, it sorts what is visible.
  */
 export async function listRows<T>(current: () => ListSource, read: (result: ListResult) => T): Promise<T> {
   for (let attempt = 1; ; attempt++) {
-    const source = current()
-    const { query } = source
-    const order = searchOrder(query)
-    const table = source.snapshot.table(query.kind)
-    const named = namedRows(table, query.uidp)
-    if (named !== undefined) {
-      const rows = named.filter((row) => matchesAll(table, query, row)).sort(order.compare)
-      return read(pageOf([wholeOf(OrderTree.fromSorted(rows, order.compare))], query))
-    }
-    const parts = partsOf(table.index, query)
-    const together = togetherOf(parts, query)
-    const kept = together === undefined ? undefined : table.views.kept(together, order)
-    if (kept !== undefined) return read(pageOf([wholeOf(kept.tree)], query))
-    const scopes = parts.flatMap((part) => alternatives(query).map((filters): ScopedPart => ({ ...part, filters })))
-    const atHand = new Map<ScopedPart, Sequence<Row> | undefined>(scopes.filter(isViewScope).map((scope) => [scope, sequenceAtHand(table, scope, order)]))
-    const wanting = scopes.filter(isViewScope).filter((scope) => atHand.get(scope) === undefined)
-    const waits = wanting.length > 0 && wanting.length <= maxViewsPerList && attempt <= maxAttempts
-    const views = waits ? await Promise.all(wanting.map((scope) => table.views.view(scope, order))) : []
-    if (waits && (!isSameAs(source, current()) || views.some((view) => view.state !== 'ready'))) continue
-    // From here on nothing is awaited: the views are complete, and after a wait what is no view is read anew, so that all is of one commit.
-    const viewOf = new Map<ScopedPart, ReadyView | undefined>(wanting.map((scope, at) => [scope, views[at]]))
-    const sequenceOf = new Map(
-      scopes.map((scope): [ScopedPart, Sequence<Row>] => {
-        const view = viewOf.get(scope)
-        if (view !== undefined) return [scope, wholeOf(view.tree)]
-        return [scope, (waits ? undefined : atHand.get(scope)) ?? sequenceNow(table, scope, order)]
-      }),
-    )
-    const sequences = [...sequenceOf.values()]
-    const keptTrees = new Set([table.byUid, ...views.map(({ tree }) => tree)])
-    const sortsSome = sequences.some(({ tree }) => !keptTrees.has(tree))
-    const repeatedRows = countOf(wanting.map((scope) => sequenceOf.get(scope)))
-    if (together !== undefined && sortsSome && repeatedRows <= maxRepeatedRows) table.views.offer(together, order)
-    return read(pageOf(sequences, query))
+    // A look is of one turn, and so of one commit.
+    const { snapshot, query } = current()
+    const table = snapshot.table(query.kind)
+    const result = look(table, query, attempt <= maxAttempts)
+    if ('rows' in result) return read(result)
+    await Promise.all(result.missing.map((scope) => table.views.view(scope, result.order)))
   }
 }

@@ -39,6 +39,8 @@ export interface NaiveQuery {
   readonly filters: readonly (readonly [string, string])[]
   readonly order: readonly NaiveTerm[]
   readonly reach: NaiveReach
+  /** Only what changed later, where it is set. */
+  readonly changedAfterMs?: number
 }
 
 function parentOf(uid: string): string {
@@ -83,6 +85,7 @@ export function compareBy(order: readonly NaiveTerm[]): (a: NaiveRecord, b: Naiv
 /** All pages of a list as one array: an array filtered and sorted (rules 1.3). */
 export function naiveList(records: Iterable<NaiveRecord>, query: NaiveQuery): NaiveRecord[] {
   return [...records]
+    .filter((record) => record.updateMs > (query.changedAfterMs ?? -Infinity))
     .filter((record) => record.kind === query.kind && seen(query.reach, record) && inUidp(query.uidp, record))
     .filter((record) => query.filters.every(([filter, value]) => (filter === 'name' ? record.name : record.filters[filter]) === value))
     .sort(compareBy(query.order))

@@ -129,7 +129,8 @@ class World {
     const kind = one(pick, kinds)
     const fields: readonly NaiveTerm['field'][] = ['uid', 'name', 'createMs', 'updateMs']
     const order = Array.from({ length: pick(3) }, () => ({ field: one(pick, fields), descending: pick(2) === 0 }))
-    return { kind, uidp: this.#uidp(kind), filters: this.#filters(kind), order, reach: this.#reach() }
+    const changedAfter = pick(4) === 0 ? { changedAfterMs: 1990 + pick(60) } : {}
+    return { kind, uidp: this.#uidp(kind), filters: this.#filters(kind), order, reach: this.#reach(), ...changedAfter }
   }
 }
 
@@ -143,6 +144,7 @@ function queryOf(naive: NaiveQuery, page: { after?: SortKey; skip: number; limit
     filters: naive.filters,
     visibility,
     order: orderOf(naive.order),
+    ...(naive.changedAfterMs === undefined ? {} : { changedAfterMs: naive.changedAfterMs }),
     ...page,
   }
 }
@@ -165,9 +167,8 @@ function throughToken(order: Order, place: Plain): SortKey {
   return key
 }
 
-async function comparePages(world: World): Promise<void> {
+async function comparePages(world: World, naive = world.query()): Promise<void> {
   const { pick } = world
-  const naive = world.query()
   const expected = naiveList(world.records.values(), naive)
   // A cursor is a place, not a record: it may be one that was never in this list, or is gone.
   const places = pick(4) === 0 ? [...world.records.values()] : expected
@@ -245,6 +246,20 @@ describe('listRows', () => {
       expect(expected, `seed ${seed}`).toContain(JSON.stringify(uidsOf(await listing)))
       // And once nothing changes any more, it is the newest.
       expect(JSON.stringify(uidsOf(await listed(world, queryOf(naive, { skip: 5, limit: 40 })))), `seed ${seed}`).toBe(expected.at(-1))
+    }
+  })
+
+  test('what changed lately is the filtered and sorted array, also where it is most of many records', async () => {
+    const world = new World(picker(23))
+    const made = Array.from({ length: 8 }, () => world.addGroup().uid).sort()
+    const groups = made.filter((uid) => !made.some((other) => uid.startsWith(`${other}/`)))
+    for (let count = 0; count < 6000; count++) world.addLeaf()
+    for (let count = 0; count < 120; count++) {
+      const everywhere = world.pick(2) === 0
+      const reach = { everywhere, groups: everywhere ? [] : groups, roots: everywhere }
+      const order = [{ field: one(world.pick, ['uid', 'name', 'createMs', 'updateMs'] as const), descending: world.pick(2) === 0 }]
+      await comparePages(world, { kind: 'Identity', uidp: {}, filters: [], order, reach, changedAfterMs: 1999 + world.pick(30) })
+      world.change()
     }
   })
 
