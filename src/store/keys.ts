@@ -75,9 +75,9 @@ export const scimPrefix = 'i/scim/'
 const spacesOfUids: ReadonlySet<string> = new Set(['sweep', 'owners', 'manifests', 'scim'])
 
 /**
- * The root uid (organisation, person or built-in role) whose data a watched key is part of; undefined for keys of the whole platform: names of root records and
- * `meta/`. All keys that one mutation reads or writes have one root, or none, but for the sweep mark of a person, which bindings of other roots look at: so the
- * key space can be divided by root (docs/scaling.md).
+ * The root uid (organisation, person or built-in role) whose data a watched key is part of; undefined for keys of the whole platform: names of root records, which
+ * record a Kubernetes object owns, and `meta/`. All watched keys that one transaction reads or writes have one root, or none, but for the sweep marks of
+ * persons and built-in roles, which bindings of other roots look at; what it writes below `x/` belongs where it goes. So the key space can be divided by root (docs/scaling.md).
  */
 export function rootOfKey(key: string): string | undefined {
   const [space, first = '', second = '', third = ''] = key.split('/')

@@ -1,6 +1,8 @@
-import { expect, onTestFinished, test } from 'vitest'
+import type { JsonObject } from '@bufbuild/protobuf'
+import { expect, onTestFinished, test, vi } from 'vitest'
+import { trustedUid } from '../../src/core/uid.ts'
 import { rootOfKey } from '../../src/store/keys.ts'
-import { freshName, makeOrganisation, ok, roleUid, startTestServer } from '../harness/test-server.ts'
+import { freshName, makeOrganisation, makePerson, ok, roleUid, startTestServer } from '../harness/test-server.ts'
 
 test('every watched key of an organisation says to which root it belongs; only names of roots and the platform keys belong to none', async () => {
   const server = await startTestServer()
@@ -25,6 +27,35 @@ test('every watched key of an organisation says to which root it belongs; only n
   expect([...roots.values()].filter((root) => root === group).length).toBeGreaterThan(6)
 })
 
+test('a transaction is about one root: of another it only asks whether a person or a built-in role is there', async () => {
+  const server = await startTestServer()
+  onTestFinished(() => server.stop())
+  const { store, replica } = server.running.engine
+  const { snapshot } = replica
+  const transact = vi.spyOn(store, 'transact')
+  const { group, owner, token } = await makeOrganisation(server)
+  const person = await makePerson(server, { issuer: server.devIssuer.issuer, subject: 'somebody' })
+  const call = async (method: string, request: JsonObject): Promise<string> => String(ok(await server.rest.call(method, request, { token }))['uid'])
+  const team = await call('CreateGroup', { parent: group, group: { name: 'team' } })
+  for (const identityUid of [owner, person.uid]) await call('CreateRoleBinding', { parent: team, roleBinding: { identityUid, roleUid: roleUid('viewer') } })
+  const repo = await call('CreateRepo', { parent: team, repo: { name: 'app' } })
+  await call('UpdateGroup', { group: { uid: team, name: 'crew' } })
+  await call('DeleteRepo', { uid: repo })
+  await call('DeleteGroup', { uid: team })
+  const transactions = transact.mock.calls.map(([transaction]) => transaction)
+  expect(transactions.length).toBeGreaterThan(8)
+  for (const { guards, writes } of transactions) {
+    const written = new Set(writes.map(({ key }) => rootOfKey(key)).filter((root) => root !== undefined))
+    expect(written.size, JSON.stringify(writes.map(({ key }) => key))).toBeLessThanOrEqual(1)
+    const [root] = written
+    const elsewhere = guards.map((guard) => ('key' in guard ? guard.key : guard.prefix)).filter((key) => ![root, undefined].includes(rootOfKey(key)))
+    for (const key of elsewhere) {
+      expect(key).toMatch(/^i\/sweep\/[0-9a-f]{40}$/)
+      expect(snapshot.get('Group', trustedUid(key.slice('i/sweep/'.length))), 'no other organisation').toBeUndefined()
+    }
+  }
+})
+
 test.each([
   ['r/Group/aaaa/bbbb', 'aaaa'],
   ['r/Group/aaaa', 'aaaa'],
@@ -35,6 +66,7 @@ test.each([
   ['i/sweep/aaaa/bbbb', 'aaaa'],
   ['i/owners/aaaa', 'aaaa'],
   ['i/scim/aaaa/bbbb', 'aaaa'],
+  ['i/managed/Group/default/acme', undefined],
   ['meta/signing-keys/1', undefined],
 ])('%s belongs to %s', (key, root) => {
   expect(rootOfKey(key)).toBe(root)
