@@ -1,5 +1,4 @@
 import { spawn, type ChildProcess } from 'node:child_process'
-import { once } from 'node:events'
 import { openSync, closeSync } from 'node:fs'
 
 /** How a program is started. */
@@ -45,7 +44,7 @@ export class Child {
       stdio: channel ? ['ignore', log, log, 'ipc'] : ['ignore', log, log],
     })
     closeSync(log)
-    // Messages to a process that has just been killed fail.
+    // A program that can't be started counts as one that died.
     child.on('error', () => undefined)
     this.#process = child
     this.#killed = false
@@ -64,9 +63,11 @@ export class Child {
     const child = this.#process
     if (child === undefined || !this.running) return
     this.#killed = true
-    const exited = once(child, 'exit')
+    // Not `events.once`: that rejects where anything else about the program fails meanwhile.
+    const { promise, resolve } = Promise.withResolvers<unknown>()
+    child.once('exit', resolve)
     child.kill('SIGKILL')
-    await exited
+    await promise
   }
 
   /** Suspends it. */
@@ -79,8 +80,8 @@ export class Child {
     this.#process?.kill('SIGCONT')
   }
 
-  /** Sends a message over the channel. */
+  /** Sends a message over the channel; one to a program that has just been killed is lost. */
   send(message: Readonly<Record<string, unknown>>): void {
-    if (this.running) this.#process?.send(message)
+    if (this.running) this.#process?.send(message, () => undefined)
   }
 }
