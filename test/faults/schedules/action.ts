@@ -39,6 +39,8 @@ export interface Action {
   readonly holdMs: readonly [number, number]
   /** Needs an installation with little room. */
   readonly littleRoom?: boolean
+  /** What is kept for some time only, events and idempotency keys, may be gone early: such a run can't tell where one is missing. */
+  readonly trims?: boolean
   /** Why this machine can't make it, in one line; undefined where it can. */
   missing?(): Promise<string | undefined>
   /** Makes the fault and returns what ends it. All choices come from `context.random`. */

@@ -12,8 +12,8 @@ export interface EpochsOptions {
   readonly installation: Installation
   readonly seed: number
   readonly clients: number
-  /** Wall clocks jump by days: what is kept for some time only may be gone. */
-  readonly clocksJump: boolean
+  /** What is kept for some time only may be gone early: no creation is repeated then, and missing events are no fault. */
+  readonly isTrimmed: boolean
   /** Something that must never be so. */
   readonly violation: (text: string) => void
 }
@@ -49,7 +49,7 @@ export class Epochs {
 
   /** Starts the workload with a fresh history. */
   begin(): void {
-    const { installation, seed, clients, clocksJump } = this.#options
+    const { installation, seed, clients, isTrimmed } = this.#options
     const history = new History()
     this.histories.push(history)
     this.#workload = startWorkload({
@@ -58,7 +58,7 @@ export class Epochs {
       seed: seed + 1_000_003 * (this.histories.length - 1),
       clients,
       history,
-      repeatsCreations: !clocksJump,
+      repeatsCreations: !isTrimmed,
     })
   }
 
@@ -86,7 +86,7 @@ export class Epochs {
     this.#endedAcknowledged += workload.acknowledged
     this.#workload = undefined
     await this.#attempt('audit', async () => {
-      const { faults } = await this.#withStore((store) => finalAudit({ store, history, isTrimmed: this.#options.clocksJump }))
+      const { faults } = await this.#withStore((store) => finalAudit({ store, history, isTrimmed: this.#options.isTrimmed }))
       for (const fault of faults) this.#options.violation(`audit: ${fault}`)
     })
     await this.#attempt('checker', async () => {

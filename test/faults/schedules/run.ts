@@ -8,7 +8,7 @@ import { actions, type ActionName } from './actions.ts'
 import { Epochs } from './epochs.ts'
 import { Locks } from './locks.ts'
 import { seededRandom, type SeededRandom } from './random.ts'
-import type { Schedule, Weights } from './schedule.ts'
+import { namesIn, type Schedule, type Weights } from './schedule.ts'
 
 /** How long all faults of a lane together may keep the workload from writing. */
 const progressMs = 120_000
@@ -84,14 +84,13 @@ export async function runSchedule(asked: RunOptions): Promise<RunReport> {
 /** The schedule without the faults that this machine can't make. */
 async function withoutMissing(schedule: Schedule): Promise<{ schedule: Schedule; leftOut: readonly string[] }> {
   const leftOut = new Map<string, string>()
-  const names = new Set(schedule.lanes.flatMap((lane) => Object.keys(lane)))
-  for (const [name, action] of Object.entries(actions)) {
-    const reason = names.has(name) ? await action.missing?.() : undefined
+  for (const name of namesIn(schedule.lanes)) {
+    const reason = await actions[name].missing?.()
     if (reason !== undefined) leftOut.set(name, reason)
   }
   const lanes = schedule.lanes.map((lane) => Object.fromEntries(Object.entries(lane).filter(([name]) => !leftOut.has(name))))
   const { roomBytes, ...rest } = schedule
-  const isSmall = roomBytes !== undefined && lanes.some((lane) => Object.keys(lane).some((name) => actions[name as ActionName].littleRoom))
+  const isSmall = roomBytes !== undefined && namesIn(lanes).some((name) => actions[name].littleRoom)
   return {
     schedule: { ...rest, ...(isSmall ? { roomBytes } : {}), lanes: lanes.filter((lane) => Object.keys(lane).length > 0) },
     leftOut: [...leftOut].map(([name, reason]) => `${name}: ${reason}`),
@@ -114,8 +113,8 @@ class Run {
     this.#options = options
     this.#installation = installation
     const { clients, lanes } = options.schedule
-    const clocksJump = lanes.some((lane) => 'clock jump' in lane)
-    this.#epochs = new Epochs({ installation, seed: options.seed, clients, clocksJump, violation: (text) => this.#violate(text) })
+    const isTrimmed = namesIn(lanes).some((name) => actions[name].trims)
+    this.#epochs = new Epochs({ installation, seed: options.seed, clients, isTrimmed, violation: (text) => this.#violate(text) })
   }
 
   async run(): Promise<Omit<RunReport, 'directory' | 'leftOut'>> {

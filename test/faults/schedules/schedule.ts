@@ -38,6 +38,12 @@ const peers: Weights = {
 const memberKills: Weights = { 'kill member': 5, 'kill leader': 3, 'kill majority': 1 }
 const processKills: Weights = { 'kill process': 6, 'kill all processes': 1, 'kill process while it starts': 1 }
 
+/** The faults that any of the lanes can make, each once. */
+export function namesIn(lanes: readonly Weights[]): ActionName[] {
+  // Tables of action names.
+  return [...new Set(lanes.flatMap((lane) => Object.keys(lane) as ActionName[]))]
+}
+
 /** Every schedule, by name. */
 export const schedules = {
   kills: {
@@ -75,7 +81,10 @@ export const schedules = {
   clocks: {
     summary: 'wall clocks of API processes jump by seconds to days, both ways, while processes are killed',
     kind: 'cluster',
-    lanes: [{ 'clock jump': 1 }, { 'kill process': 1, 'pause process': 1 }],
+    lanes: [
+      { 'clock jump': 1, 'clock jump by days': 1 },
+      { 'kill process': 1, 'pause process': 1 },
+    ],
     clients: 12,
     progressWrites: 10,
     briefSeconds: 45,
