@@ -83,6 +83,7 @@ function printReport(name: string, report: RunReport): void {
     `  ${checked} operations explained, ${unknown} of them without an answer; longest time without an acknowledged write ${(longestGapMs / 1000).toFixed(1)} s`,
   )
   for (const line of report.leftOut) print(`  left out: ${line}`)
+  if (report.notMade.length > 0) print(`  not made: ${report.notMade.join(', ')}`)
   for (const violation of violations.slice(0, 20)) print(`  WRONG ${violation}`)
   if (violations.length > 20) print(`  and ${violations.length - 20} more`)
   if (directory !== undefined) print(`  data, logs and histories: ${directory}`)

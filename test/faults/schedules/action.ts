@@ -43,6 +43,9 @@ export interface Action {
   readonly trims?: boolean
   /** Why this machine can't make it, in one line; undefined where it can. */
   missing?(): Promise<string | undefined>
-  /** Makes the fault and returns what ends it. All choices come from `context.random`. */
-  apply(context: ActionContext): Promise<Heal>
+  /**
+   * Makes the fault and returns what ends it; undefined where it could not be made now, as etcd did not do it: then nothing is left of it. All choices come
+   * from `context.random`.
+   */
+  apply(context: ActionContext): Promise<Heal | undefined>
 }

@@ -45,6 +45,19 @@ function isolate(context: ActionContext, member: Member): Heal {
   }
 }
 
+/** Has etcd move its leader; false where it did not: the leader changed before, or the target is behind. */
+async function hasMoved(leader: Member, target: Member): Promise<boolean> {
+  const status = await target.status()
+  if (status === undefined) return false
+  try {
+    await leader.call('maintenance/transfer-leadership', { targetID: status.memberId })
+    return true
+  } catch {
+    // What it says tells the two apart by words only.
+    return false
+  }
+}
+
 /** Faults of etcd members and of the network between them. A majority stays whole unless the name says otherwise. */
 export const memberActions = {
   'kill member': {
@@ -103,13 +116,12 @@ export const memberActions = {
     locks: ['members'],
     holdMs: [0, 200],
     async apply(context) {
-      const leader = await etcdOf(context.installation).leader()
-      const target = context.random.pick(etcdOf(context.installation).members.filter((member) => member !== leader))
-      const status = await target.status()
-      // It may have been moved on by a fault of the network; then there is nothing to move.
-      if (status !== undefined) await leader.call('maintenance/transfer-leadership', { targetID: status.memberId }).catch(() => undefined)
+      const etcd = etcdOf(context.installation)
+      const leader = await etcd.leader()
+      const target = context.random.pick(etcd.members.filter((member) => member !== leader))
+      if (!(await hasMoved(leader, target))) return undefined
       return async () => {
-        await etcdOf(context.installation).leader()
+        await etcd.leader()
       }
     },
   },

@@ -7,15 +7,26 @@ import { expectNoRoom } from './probes.ts'
 
 const needs = ['cluster'] as const
 
-/** Forgets etcd's history up to now. */
+/** Forgets etcd's history up to now. Throws where etcd does not do it. */
 async function compact(context: ActionContext): Promise<void> {
   const member = await etcdOf(context.installation).anyHealthy()
   const revision = (await member.status())?.revision
-  if (revision === undefined) return
+  if (revision === undefined) throw new Error(`etcd member ${member.name} does not answer`)
   // Another compaction may have come further.
   await member.call('kv/compaction', { revision, physical: true }).catch((error: unknown) => {
     if (!String(error).includes('compacted')) throw error
   })
+}
+
+/** As `compact`; false where etcd does not do it. */
+async function isCompacted(context: ActionContext): Promise<boolean> {
+  try {
+    await compact(context)
+    return true
+  } catch {
+    // Other lanes take members away meanwhile.
+    return false
+  }
 }
 
 /** Keys outside of Taproot's prefix that take etcd's room away. */
@@ -70,8 +81,7 @@ export const historyActions = {
     locks: ['history'],
     holdMs: [0, 500],
     async apply(context) {
-      await compact(context).catch(() => undefined)
-      return () => Promise.resolve()
+      return (await isCompacted(context)) ? () => Promise.resolve() : undefined
     },
   },
   'compact under a stalled watch': {
@@ -84,13 +94,17 @@ export const historyActions = {
       const members = etcdOf(context.installation).members.map((member) => member.name)
       for (const member of members) network.set(member, api.name, { state: 'stalled' })
       await context.progress(20)
-      await compact(context).catch(() => undefined)
-      // The watch has to be made anew, at a revision that is gone.
-      for (const member of members) network.setBoth(api.name, member, { state: 'cut' })
-      return async () => {
+      const heal = async (): Promise<void> => {
         for (const member of members) network.setBoth(api.name, member, { state: 'open' })
         await api.ready(context.signal)
       }
+      if (!(await isCompacted(context))) {
+        await heal()
+        return undefined
+      }
+      // The watch has to be made anew, at a revision that is gone.
+      for (const member of members) network.setBoth(api.name, member, { state: 'cut' })
+      return heal
     },
   },
   defragment: {

@@ -3,9 +3,10 @@ import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { startInstallation, type Installation } from '../cluster/installation.ts'
 import { until } from '../cluster/until.ts'
-import { allLocks, type ActionContext, type Victim } from './action.ts'
+import { allLocks, type ActionContext, type Heal, type Victim } from './action.ts'
 import { actions, type ActionName } from './actions.ts'
 import { Epochs } from './epochs.ts'
+import { FaultOrder } from './fault-order.ts'
 import { Locks } from './locks.ts'
 import { seededRandom, type SeededRandom } from './random.ts'
 import { namesIn, type Schedule, type Weights } from './schedule.ts'
@@ -25,6 +26,8 @@ export interface RunOptions {
   readonly durationMs: number
   /** Ends the run earlier, once so many kills were made. */
   readonly stopAfterKills?: number | undefined
+  /** Ends the run earlier, once each kind of fault was made. */
+  readonly stopAfterEachKind?: boolean
   /** Keeps data and logs also where all went well. */
   readonly keep?: boolean
   readonly signal: AbortSignal
@@ -48,6 +51,8 @@ export interface RunReport extends Progress {
   readonly violations: readonly string[]
   readonly killsOf: Readonly<Record<Victim, number>>
   readonly faultsOf: Readonly<Partial<Record<ActionName, number>>>
+  /** Kinds of faults that the schedule names and the run did not come to. */
+  readonly notMade: readonly ActionName[]
   /** Operations that the checker explained. */
   readonly checked: number
   /** Operations of which nobody knows whether they took effect. */
@@ -132,8 +137,7 @@ class Run {
       await this.#recover()
       await this.#epochs.end()
       if (this.#violations.length > 0) await this.#keepHistories()
-      const { checked, unknown, longestGapMs } = this.#epochs
-      return { ...this.#progress(), violations: this.#violations, killsOf: this.#killsOf, faultsOf: this.#faultsOf, checked, unknown, longestGapMs }
+      return this.#report()
     } finally {
       this.#over = true
       clearInterval(ticker)
@@ -151,23 +155,35 @@ class Run {
     return { seconds: (performance.now() - this.#startedAt) / 1000, operations, acknowledged, faults, kills: this.#kills }
   }
 
+  #report(): Omit<RunReport, 'directory' | 'leftOut'> {
+    const { checked, unknown, longestGapMs } = this.#epochs
+    const found = { violations: this.#violations, checked, unknown, longestGapMs }
+    return { ...this.#progress(), ...found, killsOf: this.#killsOf, faultsOf: this.#faultsOf, notMade: this.#notMade() }
+  }
+
+  #notMade(): ActionName[] {
+    return namesIn(this.#options.schedule.lanes).filter((name) => this.#faultsOf[name] === undefined)
+  }
+
   #violate(text: string): void {
     this.#violations.push(`${((performance.now() - this.#startedAt) / 1000).toFixed(1)} s: ${text}`)
   }
 
   /** True where no more faults are to be made. */
   #ended(): boolean {
-    const { durationMs, stopAfterKills = Infinity, signal } = this.#options
-    return signal.aborted || this.#violations.length > 0 || performance.now() - this.#startedAt >= durationMs || this.#kills >= stopAfterKills
+    const { durationMs, stopAfterKills = Infinity, stopAfterEachKind = false, signal } = this.#options
+    if (signal.aborted || this.#violations.length > 0 || performance.now() - this.#startedAt >= durationMs) return true
+    return this.#kills >= stopAfterKills || (stopAfterEachKind && this.#notMade().length === 0)
   }
 
   /** One fault after the other. What goes wrong in it is a violation: a fault that can't be healed, a workload that stands still. */
   async #lane(weights: Weights, index: number): Promise<void> {
     const random = seededRandom(`${this.#options.seed}/${index}`)
+    const order = new FaultOrder(weights, random)
     while (!this.#ended()) {
-      const name = chooseAction(random, weights)
+      const name = order.next()
       try {
-        await this.#fault(name, random)
+        if (await this.#fault(name, random)) order.made(name)
       } catch (error) {
         if (this.#options.signal.aborted) return
         this.#violate(`${name}: ${describe(error)}`)
@@ -193,20 +209,25 @@ class Run {
     }
   }
 
-  async #fault(name: ActionName, random: SeededRandom): Promise<void> {
+  /** Makes a fault and ends it; false where it could not be made. */
+  async #fault(name: ActionName, random: SeededRandom): Promise<boolean> {
     const { schedule, signal } = this.#options
     const { locks, holdMs, apply } = actions[name]
     const release = await this.#locks.acquire(locks)
+    let heal: Heal | undefined
     try {
-      if (this.#ended()) return
-      const heal = await apply(this.#context(random))
-      this.#faultsOf[name] = (this.#faultsOf[name] ?? 0) + 1
-      await delay(random.between(...holdMs), undefined, { signal })
-      await heal()
+      if (this.#ended()) return false
+      heal = await apply(this.#context(random))
+      if (heal !== undefined) {
+        this.#faultsOf[name] = (this.#faultsOf[name] ?? 0) + 1
+        await delay(random.between(...holdMs), undefined, { signal })
+        await heal()
+      }
     } finally {
       release()
     }
     await this.#progressed(schedule.progressWrites)
+    return heal !== undefined
   }
 
   #context(random: SeededRandom): ActionContext {
@@ -260,12 +281,4 @@ class Run {
 export function describe(error: unknown): string {
   if (!(error instanceof Error)) return String(error)
   return error.cause === undefined ? error.message : `${error.message}: ${describe(error.cause)}`
-}
-
-function chooseAction(random: SeededRandom, weights: Weights): ActionName {
-  // A table of action names.
-  const rows = Object.entries(weights) as [ActionName, number][]
-  let rest = random.fraction() * rows.reduce((sum, [, weight]) => sum + weight, 0)
-  for (const [name, weight] of rows) if ((rest -= weight) < 0) return name
-  throw new RangeError('a lane needs faults')
 }
