@@ -2,6 +2,7 @@ import { randomInt } from 'node:crypto'
 import { parseArgs } from 'node:util'
 import { describe, runSchedule, type Progress, type RunReport } from './schedules/run.ts'
 import { schedules, type Schedule, type ScheduleName } from './schedules/schedule.ts'
+import { runInTurn, type RunOrder, type Tally } from './schedules/turns.ts'
 
 const options = {
   schedule: { type: 'string', multiple: true },
@@ -15,12 +16,12 @@ const options = {
 const usage = `Usage: npm run faults -- [options]
 
 Starts real processes (two API processes on three etcd members, or one on SQLite), works on them while they are killed, suspended and cut off from one
-another, and checks that every answer was right. Without --schedule all schedules run, one after the other.
+another, and checks that every answer was right. Without --schedule all schedules run, one after the other. The last line counts kills and operations of all.
 
   --schedule <name>       run this schedule; may be repeated
   --seed <number>         what is done, and in which order; a new one by default, which is printed
-  --minutes <number>      how long each schedule runs; by default as long as is said below
-  --stop-after-kills <n>  end each schedule early, once it made so many kills
+  --minutes <number>      how long each schedule runs in a turn; by default as long as is said below
+  --stop-after-kills <n>  run the schedules in turn, again and again, each turn with the next seed, until they made so many kills together
   --keep                  keep data and logs also where all went well
   --help                  print this
 
@@ -91,9 +92,8 @@ function printReport(name: string, report: RunReport): void {
 }
 
 /** Runs one schedule and prints its report; undefined where it broke off. */
-async function runOne(name: ScheduleName, order: Order, signal: AbortSignal): Promise<RunReport | undefined> {
+async function runOne({ name, seed, stopAfterKills }: RunOrder, { minutes, keep }: Order, signal: AbortSignal): Promise<RunReport | undefined> {
   const schedule: Schedule = schedules[name]
-  const { seed, minutes, stopAfterKills, keep } = order
   const durationMs = minutes === undefined ? schedule.briefSeconds * 1000 : minutes * 60_000
   print(`${name}: ${schedule.summary}; seed ${seed}`)
   try {
@@ -108,9 +108,22 @@ async function runOne(name: ScheduleName, order: Order, signal: AbortSignal): Pr
 }
 
 /** The command that does the same again. */
-function repeatLine(name: ScheduleName, { seed, minutes, stopAfterKills }: Order): string {
-  const more = [minutes === undefined ? '' : ` --minutes ${minutes}`, stopAfterKills === undefined ? '' : ` --stop-after-kills ${stopAfterKills}`]
-  return `npm run faults -- --schedule ${name} --seed ${seed}${more.join('')}`
+function repeatLine({ name, seed }: RunOrder, { minutes }: Order): string {
+  return `npm run faults -- --schedule ${name} --seed ${seed}${minutes === undefined ? '' : ` --minutes ${minutes}`}`
+}
+
+/** What all runs have come to: the commands that repeat what failed, then one line of numbers. The exit code. */
+function printEnd(tally: Tally, order: Order): number {
+  const { runs, failed, kills, killsOf, killsIn, checked } = tally
+  const isShort = kills < (order.stopAfterKills ?? 0)
+  for (const each of failed) print(`repeat: ${repeatLine(each, order)}`)
+  if (isShort) print(`FAILED: ${kills} kills were made, ${order.stopAfterKills} were asked for`)
+  const byVictim = `${killsOf.member} members, ${killsOf.leader} leaders, ${killsOf.process} processes`
+  const bySchedule = [...killsIn].map(([name, count]) => `${name} ${count}`).join(', ')
+  print(
+    `${runs - failed.length} of ${runs} runs ok; ${kills} kills: ${byVictim}; by schedule: ${bySchedule}; ${checked} operations checked; seed ${order.seed}`,
+  )
+  return failed.length === 0 && !isShort ? 0 : 1
 }
 
 async function main(args: readonly string[]): Promise<number> {
@@ -125,24 +138,20 @@ async function main(args: readonly string[]): Promise<number> {
     process.stdout.write(usage)
     return 0
   }
+  const asked = order
   const stopping = new AbortController()
+  const { signal } = stopping
   const stop = (): void => {
-    if (!stopping.signal.aborted) print('stopping all processes ...')
+    if (!signal.aborted) print('stopping all processes ...')
     stopping.abort(new Error('stopped'))
   }
   process.on('SIGINT', stop)
   process.on('SIGTERM', stop)
-  const failed: ScheduleName[] = []
-  let kills = 0
-  for (const name of order.names) {
-    const report = await runOne(name, order, stopping.signal)
-    if (stopping.signal.aborted) return 130
-    kills += report?.kills ?? 0
-    if (report === undefined || report.violations.length > 0) failed.push(name)
+  const ended = ({ kills, runs }: Tally): void => {
+    if (asked.stopAfterKills !== undefined) print(`together: ${kills} of ${asked.stopAfterKills} kills in ${runs} runs`)
   }
-  print(`${order.names.length - failed.length} of ${order.names.length} schedules ok, ${kills} kills, seed ${order.seed}`)
-  for (const name of failed) print(`repeat: ${repeatLine(name, order)}`)
-  return failed.length === 0 ? 0 : 1
+  const tally = await runInTurn({ ...asked, signal, run: (run) => runOne(run, asked, signal), ended })
+  return signal.aborted ? 130 : printEnd(tally, asked)
 }
 
 process.exit(await main(process.argv.slice(2)))
