@@ -125,7 +125,7 @@ export const schedules = {
     ],
     clients: 12,
     progressWrites: 20,
-    briefSeconds: 90,
+    briefSeconds: 120,
   },
   everything: {
     summary: 'all that a cluster can meet, little room and a restored backup included',
@@ -139,7 +139,7 @@ export const schedules = {
     ],
     clients: 12,
     progressWrites: 10,
-    briefSeconds: 90,
+    briefSeconds: 120,
   },
   embedded: {
     summary: 'one process on SQLite is killed, also while it starts, suspended, and kept from writing by a limit on file sizes',
