@@ -24,6 +24,8 @@ export interface ServerKey {
   readonly reads?: 'linearizable' | 'bounded'
   /** With the certificate of the kube-apiserver beside it: both then do the same work for TLS. */
   readonly tls?: boolean
+  /** A replica beside the server of this URL. */
+  readonly baseUrl?: string
 }
 
 /** How much is measured. */
@@ -85,6 +87,7 @@ export class Environment {
       return this.startTaproot({
         store: { etcd: etcd.endpoint },
         ...(key.reads === undefined ? {} : { reads: key.reads }),
+        ...(key.baseUrl === undefined ? {} : { baseUrl: key.baseUrl }),
         ...(kube === undefined ? {} : { tls: kube.server }),
       })
     })

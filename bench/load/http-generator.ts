@@ -179,8 +179,10 @@ class Connection {
   }
 }
 
-async function connect(load: HttpLoad, source: RequestSource, memory: Buffer): Promise<Connection> {
-  const target = { host: '127.0.0.1', port: load.port, noDelay: true }
+/** The connection that is `at` in the order of all. */
+async function connect(load: HttpLoad, at: number, { source, memory }: { source: RequestSource; memory: Buffer }): Promise<Connection> {
+  const ports = [load.port, ...(load.otherPorts ?? [])]
+  const target = { host: '127.0.0.1', port: ports[at % ports.length] ?? load.port, noDelay: true }
   const callback = (length: number): boolean => {
     connection.received(memory.subarray(0, length))
     return true
@@ -203,10 +205,10 @@ export async function createHttpGenerator(load: HttpLoad): Promise<Generator> {
   const connections: Connection[] = []
   // Nothing of it is kept, so one is enough for all.
   const memory = Buffer.allocUnsafeSlow(readBytes)
-  for (let count = 0; count < load.connections; count++) connections.push(await connect(load, source, memory))
+  for (let count = 0; count < load.connections; count++) connections.push(await connect(load, count, { source, memory }))
   return {
     async prepare() {
-      for (const [at, connection] of connections.entries()) if (connection.closed) connections[at] = await connect(load, source, memory)
+      for (const [at, connection] of connections.entries()) if (connection.closed) connections[at] = await connect(load, at, { source, memory })
     },
     async round(milliseconds, tally) {
       const deadline = performance.now() + milliseconds

@@ -13,6 +13,8 @@ export interface HttpRequest {
 export interface HttpLoad {
   readonly kind: 'http'
   readonly port: number
+  /** Of other servers that share the connections in turn. */
+  readonly otherPorts?: readonly number[]
   readonly tls: boolean
   readonly connections: number
   readonly headers: Readonly<Record<string, string>>

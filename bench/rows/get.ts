@@ -3,7 +3,7 @@ import { GetIdentityRequestSchema } from '../../src/gen/taproot/iam/v2/identitie
 import { subjects } from '../data/generate.ts'
 import type { Environment } from '../environment.ts'
 import type { GrpcLoad } from '../load/load.ts'
-import { compare } from '../measure.ts'
+import { compare, type Comparison } from '../measure.ts'
 import { startBareGrpc, startBareKoa } from '../subjects/bare-server.ts'
 import { bareLoad, gets, taprootLoad } from './loads.ts'
 import { ratioRow, type Row, type RowGroup } from './row.ts'
@@ -11,9 +11,9 @@ import { ratioRow, type Row, type RowGroup } from './row.ts'
 const grpcPath = '/taproot.iam.v2.IdentitiesService/GetIdentity'
 const grpcConnections = 4
 
-async function overRest(environment: Environment): Promise<Row> {
+async function compareToKoa(environment: Environment, reads: 'linearizable' | 'bounded'): Promise<Comparison> {
   const { baseRecords: records, connections, rounds } = environment.scale
-  const server = await environment.taproot({ records })
+  const server = await environment.taproot({ records, ...(reads === 'bounded' ? { reads } : {}) })
   const { etcd, plan } = await environment.stored(records)
   const paths = plan.someIdentities.map((uid) => `/iam/v2/identities/${uid}`)
   const load = await taprootLoad(server, subjects.member, { connections, requests: gets(paths) })
@@ -22,12 +22,21 @@ async function overRest(environment: Environment): Promise<Row> {
   try {
     return await environment.withGenerators([load, bareLoad(koa, load)], async ([ours, theirs]) => {
       const first = { name: 'Taproot', generator: ours, pids: [server.pid, etcd.pid] }
-      const comparison = await compare(first, { name: 'bare Koa', generator: theirs, pids: [koa.pid] }, rounds)
-      return ratioRow({ id: 'get-rest', title: 'GET one record, REST, to a bare Koa route', goal: { atLeast: 0.6 } }, comparison)
+      return compare(first, { name: 'bare Koa', generator: theirs, pids: [koa.pid] }, rounds)
     })
   } finally {
     await koa.stop()
   }
+}
+
+async function overRest(environment: Environment): Promise<Row> {
+  const row = { id: 'get-rest', title: 'GET one record, REST, to a bare Koa route', goal: { atLeast: 0.6 } }
+  return ratioRow(row, await compareToKoa(environment, 'linearizable'))
+}
+
+async function boundedOverRest(environment: Environment): Promise<Row> {
+  const row = { id: 'get-rest-bounded', title: 'for comparison: GET with bounded reads, REST, to a bare Koa route' }
+  return ratioRow(row, await compareToKoa(environment, 'bounded'))
 }
 
 async function overGrpc(environment: Environment): Promise<Row> {
@@ -66,6 +75,7 @@ export const getRows: RowGroup = {
   needs: 'etcd',
   rows: [
     { id: 'get-rest', measure: overRest },
+    { id: 'get-rest-bounded', measure: boundedOverRest },
     { id: 'get-grpc', measure: overGrpc },
   ],
 }

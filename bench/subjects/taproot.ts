@@ -47,6 +47,8 @@ export interface TaprootOptions {
   readonly issuer: Issuer
   readonly encryptionKeyFile: string
   readonly reads?: 'linearizable' | 'bounded'
+  /** Of the replica that it serves beside, whose tokens it takes; its own otherwise. */
+  readonly baseUrl?: string
   /** PEM files. */
   readonly tls?: { readonly certFile: string; readonly keyFile: string }
 }
@@ -189,7 +191,7 @@ export async function startTaproot(options: TaprootOptions): Promise<Taproot> {
   const { tls } = options
   const { running, ports } = await startRole('api', (place) => ({
     ...settings(options, place),
-    TAPROOT_BASE_URL: urlOf(options, 'localhost', place.ports),
+    TAPROOT_BASE_URL: options.baseUrl ?? urlOf(options, 'localhost', place.ports),
     ...(tls === undefined ? {} : { TAPROOT_API_TLS_CERT_FILE: tls.certFile, TAPROOT_API_TLS_KEY_FILE: tls.keyFile }),
   }))
   const url = urlOf(options, '127.0.0.1', ports)

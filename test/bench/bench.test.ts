@@ -63,8 +63,8 @@ describeWithPart('etcd', 'npm run bench', () => {
     const ending = await bench('--only', 'get,create,checks', '--records', '1000', '--seconds', '0.3', '--rounds', '1', '--json', file)
     expect(ending.code, ending.stderr).toBe(0)
     const { rows } = JSON.parse(await readFile(file, 'utf8')) as { rows: readonly Result[] }
-    expect(rows.map((row) => row.id)).toEqual(['get-rest', 'get-grpc', 'create-etcd', 'create-sqlite', 'checks', 'tokens'])
-    for (const row of rows.slice(0, 4)) {
+    expect(rows.map((row) => row.id)).toEqual(['get-rest', 'get-rest-bounded', 'get-grpc', 'create-etcd', 'create-sqlite', 'checks', 'tokens'])
+    for (const row of rows.slice(0, 5)) {
       expect(row.measured.map((measured) => measured.perSecond > 0 && measured.p99 > 0)).toEqual([true, true])
       expect(row.value).toBeGreaterThan(0)
     }
