@@ -1,8 +1,10 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import type { Options, Reply } from '../../harness/doors.ts'
 import { reasonOf, type ApiCall, type CallResult } from './api-calls.ts'
+import { isExplained, missingOf, type Asked } from './explained-answers.ts'
 import type { History, HistoryKind, Operation, Outcome, Seen } from './history.ts'
 import { kindFacts, type Versions } from './known-records.ts'
+import { faultOfPage } from './list-page.ts'
 
 /** How one client reaches the API: by its own choice of doors, or by a fixed one. */
 export type Send = (call: ApiCall) => Promise<CallResult>
@@ -56,7 +58,9 @@ export interface Change {
 
 /** How often a creation with a key is sent before it is left for later. */
 const maxAttempts = 6
-/** Answers that say nothing about whether a write happened. */
+/** The most that a list shows on one page (spec 4.2). */
+const pageSize = 200
+/** Answers that say nothing about whether a write happened. Those that the server may not give are told as wrong besides. */
 const indeterminate: ReadonlySet<number> = new Set([1, 2, 4, 13, 14])
 
 interface Attempt {
@@ -80,7 +84,7 @@ export class RecordedCalls {
     let doubt: { readonly code?: number } | undefined
     for (let attempt = 0; attempt < maxAttempts; attempt += 1) {
       const attemptCall = history.now()
-      const result = await this.#send(createCall(creation))
+      const result = await this.#send(createCall(creation), { ...base(creation), isDoubted: doubt !== undefined })
       const ended = history.now()
       if (result.kind === 'answered' && !indeterminate.has(result.reply.code)) {
         const made = this.#concludeCreation(creation, { call, doubted: doubt !== undefined }, { call: attemptCall, ended, reply: result.reply })
@@ -99,7 +103,7 @@ export class RecordedCalls {
   async settle({ creation, operation }: Unsettled): Promise<boolean> {
     const { history } = this.#options
     const call = history.now()
-    const result = await this.#send(createCall(creation))
+    const result = await this.#send(createCall(creation), { ...base(creation), isDoubted: true })
     if (result.kind !== 'answered' || indeterminate.has(result.reply.code)) return false
     history.operations.splice(history.operations.indexOf(operation), 1)
     this.#concludeCreation(creation, { call: operation.call, doubted: true }, { call, ended: history.now(), reply: result.reply })
@@ -132,7 +136,7 @@ export class RecordedCalls {
   async read(target: { kind: HistoryKind; parent: string; uid: string }): Promise<Seen | 'absent' | undefined> {
     const { kind, parent, uid } = target
     const call = this.#options.history.now()
-    const result = await this.#send({ rpc: `Get${kind}`, request: { uid } })
+    const result = await this.#send({ rpc: `Get${kind}`, request: { uid } }, { action: 'read', kind, parent, uid })
     const ended = this.#options.history.now()
     if (result.kind !== 'answered') return undefined
     if (isAbout(result.reply, uid)) {
@@ -151,24 +155,30 @@ export class RecordedCalls {
     const { kind, parent, query, isForeign } = target
     const { list, plural } = kindFacts[kind]
     const call = this.#options.history.now()
-    const result = await this.#send({ rpc: list, request: { pageSize: 200, ...query } })
+    const result = await this.#send({ rpc: list, request: { pageSize, ...query } }, { action: 'list', kind, parent })
     const ended = this.#options.history.now()
     if (result.kind !== 'answered' || result.reply.code !== 0) return undefined
     const { body } = result.reply
     // Every list answer has one array, of its kind.
     const records = body[plural] as JsonObject[]
-    if (Number(body['totalCount']) !== records.length) {
-      // More than one page is no state that was there at one moment.
-      if (body['nextPageToken'] === '') this.#options.wrong(`${list} of ${parent} shows ${records.length} of ${String(body['totalCount'])} records`)
-      return undefined
-    }
+    const [total, hasNext] = [Number(body['totalCount']), (body['nextPageToken'] ?? '') !== '']
+    const fault = faultOfPage({ records, total, hasNext, pageSize, orderBy: orderOf(query) })
+    if (fault !== undefined) this.#options.wrong(`${list} of ${parent} ${fault}`)
+    // More than one page is no state that was there at one moment.
+    if (fault !== undefined || hasNext) return undefined
     const members = records.map((record) => this.#options.versions.seenOf(kind, record)).filter((seen) => !isForeign(seen))
     this.#record({ action: 'list', kind, parent, call, return: ended, outcome: 'ok', members })
     return members
   }
 
-  #send(call: ApiCall): Promise<CallResult> {
-    return this.#options.send(call)
+  /** Sends the call; an answer of the server that it may never give is told as wrong. */
+  async #send(call: ApiCall, asked: Asked): Promise<CallResult> {
+    const result = await this.#options.send(call)
+    if (result.kind === 'answered' && !isExplained(asked, result.reply)) {
+      const { code, message } = result.reply
+      this.#options.wrong(`${call.rpc} of ${asked.uid ?? `one in ${asked.parent}`} was answered by code ${code} ${reasonOf(result.reply)}: ${message}`)
+    }
+    return result
   }
 
   #record(fields: Omit<Operation, 'client'>): Operation {
@@ -188,7 +198,7 @@ export class RecordedCalls {
     apiCall: ApiCall,
   ): Promise<(Attempt & { readonly outcome: Outcome }) | { readonly outcome: Exclude<Outcome, 'ok'> } | undefined> {
     const call = this.#options.history.now()
-    const result = await this.#send(apiCall)
+    const result = await this.#send(apiCall, written)
     const ended = this.#options.history.now()
     if (result.kind === 'unsent') return undefined
     if (result.kind === 'unanswered' || indeterminate.has(result.reply.code)) {
@@ -214,7 +224,7 @@ export class RecordedCalls {
       if (!isAsMade) this.#recordRead(kind, parent, { seen, call: attempt.call, ended })
       return seen
     }
-    const missing = String(reply.details['ResourceInfo']?.['resourceName'] ?? '')
+    const missing = missingOf(reply)
     if (since.doubted && reply.code === 5 && missing.startsWith(`${parent}/`)) {
       // An earlier attempt made it, and somebody removed it since.
       this.#record({ ...made, outcome: 'ok', uid: missing })
@@ -240,6 +250,10 @@ function base({ kind, parent, value, tag, identity, name }: Creation): Pick<Oper
   return { action: 'create', kind, parent, value, ...marks }
 }
 
+function orderOf({ orderBy }: JsonObject): string | undefined {
+  return typeof orderBy === 'string' ? orderBy : undefined
+}
+
 function marksOf({ tag, identity }: Seen): Pick<Operation, 'tag' | 'identity'> {
   return { ...(tag === undefined ? {} : { tag }), ...(identity === undefined ? {} : { identity }) }
 }
@@ -254,7 +268,7 @@ function ifMatch(guard: Seen | undefined): Options {
 
 /** True for the answer that this very resource is not there. */
 function isAbout(reply: Reply, uid: string): boolean {
-  return reply.code === 5 && reply.details['ResourceInfo']?.['resourceName'] === uid
+  return reply.code === 5 && missingOf(reply) === uid
 }
 
 function outcomeOf(reply: Reply, written: { readonly uid: string; readonly guard?: string | undefined; readonly name?: string | undefined }): Outcome {
