@@ -4,41 +4,15 @@ import { describeWithPart } from '../../parts/require-part.ts'
 import { seededRandom } from '../schedules/random.ts'
 import { checkHistory } from './check-history.ts'
 import { damages } from './damaged-history.ts'
-import type { Operation, Seen } from './history.ts'
+import { absent, at, binding, bindings, create, guarded, list, read, remove, seen, unanswered, update } from './example-operations.ts'
+import type { Operation } from './history.ts'
+import { testHistories, type BrokenHistories, type ValidHistories } from './history-tables.ts'
 import { SimulatedHistory } from './simulated-history.ts'
-
-/** An operation from `at` to `at + 5`. */
-function at(start: number, fields: Partial<Operation> & Pick<Operation, 'action'>): Operation {
-  const isUnknown = fields.outcome === 'unknown'
-  return { client: 1, call: start, return: isUnknown ? null : start + 5, kind: 'Role', parent: 'g', outcome: 'ok', ...fields }
-}
-
-const seen = (uid: string, value: string): Seen => ({ uid, value, etag: `etag ${value}`, tag: `tag ${uid}` })
-const create = (start: number, uid: string, more: Partial<Operation> = {}): Operation =>
-  at(start, { action: 'create', uid, value: `${uid}1`, etag: `etag ${uid}1`, tag: `tag ${uid}`, name: `name ${uid}`, ...more })
-const unanswered = (start: number, uid: string, more: Partial<Operation> = {}): Operation => {
-  const { uid: _, etag: __, ...rest } = create(start, uid, { outcome: 'unknown', return: null, ...more })
-  return rest
-}
-const read = (start: number, uid: string, value: string): Operation => at(start, { action: 'read', ...seen(uid, value) })
-const absent = (start: number, uid: string): Operation => at(start, { action: 'read', uid, outcome: 'absent' })
-const update = (start: number, uid: string, value: string, more: Partial<Operation> = {}): Operation =>
-  at(start, { action: 'update', ...seen(uid, value), ...more })
-const remove = (start: number, uid: string, more: Partial<Operation> = {}): Operation => at(start, { action: 'delete', uid, ...more })
-const list = (start: number, ...members: Seen[]): Operation => at(start, { action: 'list', members })
-const binding = (start: number, uid: string, more: Partial<Operation> = {}): Operation => {
-  const { tag: _, ...rest } = create(start, uid, { kind: 'RoleBinding', identity: 'i', name: 'i viewer', ...more })
-  return rest
-}
-const bindings = (start: number, ...uids: string[]): Operation =>
-  at(start, { action: 'list', kind: 'RoleBinding', members: uids.map((uid) => ({ uid, value: `${uid}1`, etag: `etag ${uid}1`, identity: 'i' })) })
-const guarded = (uid: string, value: string): Partial<Operation> => ({ guard: `etag ${uid}${value}`, guardValue: `${uid}${value}` })
 
 /** Creations that got their answer when they were sent again, much later. */
 const late = Array.from({ length: 30 }, (_, index) => `late ${index}`)
 
-/** Histories that an order of their operations explains. */
-const valid: Readonly<Record<string, readonly Operation[]>> = {
+const valid: ValidHistories = {
   'nothing happened': [],
   'made, read, changed, listed, removed': [
     create(0, 'a'),
@@ -115,8 +89,7 @@ const valid: Readonly<Record<string, readonly Operation[]>> = {
   ],
 }
 
-/** Histories with a fault, and which part of them has it. */
-const broken: Readonly<Record<string, readonly [part: string, history: readonly Operation[]]>> = {
+const broken: BrokenHistories = {
   'a stale read': ['record Role a', [create(0, 'a'), update(10, 'a', 'a2'), read(20, 'a', 'a1')]],
   'a read that goes back in time': [
     'record Role a',
@@ -192,19 +165,7 @@ const broken: Readonly<Record<string, readonly [part: string, history: readonly 
 }
 
 describeWithPart('history-checker', 'the history checker', () => {
-  for (const [title, operations] of Object.entries(valid)) {
-    test(`takes: ${title}`, async () => {
-      expect(await checkHistory({ operations })).toMatchObject({ ok: true, checked: operations.length, failures: [], unknown: [] })
-    })
-  }
-
-  for (const [title, [partition, operations]] of Object.entries(broken)) {
-    test(`refuses: ${title}`, async () => {
-      const verdict = await checkHistory({ operations })
-      expect(verdict.ok).toBe(false)
-      expect(verdict.failures.map((failure) => failure.partition)).toContain(partition)
-    })
-  }
+  testHistories({ valid, broken })
 
   const histories = fc.record({ seed: fc.integer(), count: fc.integer({ min: 20, max: 250 }) })
   const simulated = ({ seed, count }: { seed: number; count: number }): readonly Operation[] =>

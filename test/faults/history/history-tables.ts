@@ -1,0 +1,26 @@
+import { expect, test } from 'vitest'
+import { checkHistory } from './check-history.ts'
+import type { Operation } from './history.ts'
+
+/** Histories that an order of their operations explains. */
+export type ValidHistories = Readonly<Record<string, readonly Operation[]>>
+
+/** Histories with a fault, and which part of them has it. */
+export type BrokenHistories = Readonly<Record<string, readonly [part: string, history: readonly Operation[]]>>
+
+/** Tests that the checker takes the ones and refuses the others. */
+export function testHistories({ valid, broken }: { valid: ValidHistories; broken: BrokenHistories }): void {
+  for (const [title, operations] of Object.entries(valid)) {
+    test(`takes: ${title}`, async () => {
+      expect(await checkHistory({ operations })).toMatchObject({ ok: true, checked: operations.length, failures: [], unknown: [] })
+    })
+  }
+
+  for (const [title, [partition, operations]] of Object.entries(broken)) {
+    test(`refuses: ${title}`, async () => {
+      const verdict = await checkHistory({ operations })
+      expect(verdict.ok).toBe(false)
+      expect(verdict.failures.map((failure) => failure.partition)).toContain(partition)
+    })
+  }
+}
