@@ -7,7 +7,10 @@ import { jsonLines, type Operation } from './history.ts'
 
 /** A part of the history that no order of its operations explains. */
 export interface Failure {
-  /** `record <kind> <uid>`, `members <kind> <group>`, `name <kind> <group>:<name>` or `tag <tag>`. */
+  /**
+   * `record <kind> <uid>`, `members <kind> <group>`, `lists <kind> <group>`, `name <kind> <group>:<name>`, `tag <tag>`, `makers <group> <identity>` or
+   * `refusal <kind> <uid>`.
+   */
   readonly partition: string
   /** How many operations it has. */
   readonly ops: number

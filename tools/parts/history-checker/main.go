@@ -1,6 +1,12 @@
 // Command history-checker decides whether a history of API calls can be explained by some order of its operations, each between its call and its
-// return: for each record, for the members of each group, and for each unique name. It reads JSON lines on its standard input and prints one JSON
-// verdict. It exits with 0 where it could read the history, whatever the verdict.
+// return. It reads JSON lines on its standard input and prints one JSON verdict. It exits with 0 where it could read the history, whatever the verdict.
+//
+// An order is searched for in each part of the history for itself: for each record, for the members of each group, and for each unique name. Orders of one
+// part are not held against those of another.
+//
+// Across parts nothing is searched for; what is sure of each record is held together, in polynomial time: that role bindings which no answer explains can
+// each have a creation without an answer of their own (makers.go), that all that a list shows was there at one moment and that lists agree on what came first (lists.go), and
+// that something can have been there for which a removal was refused (refusals.go).
 package main
 
 import (

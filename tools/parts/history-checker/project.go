@@ -5,6 +5,9 @@ import "fmt"
 // binding is the kind whose records go with others, and show no tag.
 const binding = "RoleBinding"
 
+// blockingKinds are those whose records keep their group from being removed.
+var blockingKinds = []string{"Group", "Identity", "Role"}
+
 // world is a history taken apart into what it says of each record, each group's members and each name.
 type world struct {
 	records  map[string]*record
@@ -41,9 +44,11 @@ func takeApart(history []*operation) *world {
 	for _, o := range history {
 		w.project(o, origin)
 	}
-	w.createBindings(history)
+	makers := findMakers(history)
+	made := w.createBindings(makers)
 	w.addRemovals(history)
 	lacked := w.lackedLists()
+	w.matchMakers(made, makers, lacked)
 	for _, key := range sortedKeys(w.records) {
 		r := w.records[key]
 		r.bound(lacked[r])
@@ -51,6 +56,9 @@ func takeApart(history []*operation) *world {
 			w.checkUnmade(r)
 		}
 	}
+	lives := w.lives()
+	w.checkLists(lives)
+	w.checkRefusals(history, lives)
 	w.claimNames(history, origin)
 	return w
 }
@@ -168,35 +176,6 @@ func (w *world) projectList(o *operation) {
 	}
 }
 
-// createBindings explains bindings that nobody got an answer for: bindings show no tag, so any creation without an answer for the same
-// identity in the same group may have made them.
-func (w *world) createBindings(history []*operation) {
-	makers := map[string]*event{}
-	makerKey := func(parent, identity string) string { return join(parent, identity) }
-	for _, o := range history {
-		if o.Action != "create" || o.Outcome != "unknown" || o.UID != "" || o.Kind != binding {
-			continue
-		}
-		key := makerKey(o.Parent, o.Identity)
-		maker := makers[key]
-		if maker == nil {
-			maker = &event{verb: creates, client: o.Client, call: o.Call, ret: forever, value: o.Value}
-			makers[key] = maker
-		}
-		maker.call = min(maker.call, o.Call)
-		if maker.value != o.Value {
-			maker.value = anyValue
-		}
-	}
-	for _, r := range w.records {
-		if maker := makers[makerKey(r.parent, r.identity)]; r.kind == binding && r.create == nil && maker != nil {
-			own := *maker
-			r.create = &own
-			r.events = append(r.events, r.create)
-		}
-	}
-}
-
 // addRemovals lets role bindings go with their identity and with their group. A group that could be deleted was empty otherwise.
 func (w *world) addRemovals(history []*operation) {
 	dependents := map[string][]*record{}
@@ -213,7 +192,7 @@ func (w *world) addRemovals(history []*operation) {
 		}
 		w.addRemoval(o, dependents[join(o.Kind, o.UID)])
 		if o.Kind == "Group" && o.Outcome == "ok" {
-			for _, kind := range []string{"Group", "Identity", "Role"} {
+			for _, kind := range blockingKinds {
 				key := place(kind, o.UID)
 				w.lists[key] = append(w.lists[key], &operation{Client: o.Client, Call: o.Call, Return: o.Return, Action: "list", Kind: kind, Parent: o.UID, Outcome: "ok"})
 			}

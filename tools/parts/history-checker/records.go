@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -29,11 +30,13 @@ var verbNames = [...]string{"create", "update", "delete", "vanish", "read", "pre
 
 // event is an operation as one record sees it. An unsure one may take effect at any time up to ret, or not at all.
 type event struct {
-	verb       verb
-	client     int
-	call, ret  int64
-	sure       bool
-	value      string
+	verb      verb
+	client    int
+	call, ret int64
+	sure      bool
+	value     string
+	// among: the values that a creation may have given, where it is one of several creations.
+	among      []string
 	etag       string
 	guard      string
 	guardValue string
@@ -146,8 +149,10 @@ func (r *record) boundUpdates() {
 		}
 		if e.etag != "" {
 			known[e.etag] = true
-		} else {
-			writers[e.value]++
+			continue
+		}
+		for _, value := range e.values() {
+			writers[value]++
 		}
 	}
 	// When a state that no known write explains was seen at the latest, by value.
@@ -172,7 +177,7 @@ func (r *record) boundUpdates() {
 			continue
 		}
 		latest, found := shown[e.value]
-		if found && writers[e.value] == 1 && writers[anyValue] == 0 {
+		if found && writers[e.value] == 1 {
 			e.ret = max(e.call, latest)
 		}
 		e.idle = !found && !stale
@@ -232,8 +237,13 @@ func (r *record) boundRemovals(lacked []*operation, live int64) {
 	}
 }
 
-// anyValue is what a record has that one of several creations made.
-const anyValue = ""
+// values are those that a write may have given.
+func (e *event) values() []string {
+	if len(e.among) > 0 {
+		return e.among
+	}
+	return []string{e.value}
+}
 
 const (
 	notYet = iota
@@ -245,6 +255,8 @@ const (
 type recordState struct {
 	phase int
 	value string
+	// among are the values of which it has one, one on a line; empty where value is known.
+	among string
 	// etag is empty after a write whose answer nobody got.
 	etag string
 }
@@ -254,9 +266,23 @@ func (s recordState) String() string {
 	case notYet:
 		return "not made yet"
 	case isThere:
+		if s.among != "" {
+			return fmt.Sprintf("value is one of %q", strings.Split(s.among, "\n"))
+		}
 		return fmt.Sprintf("value=%.80s etag=%s", s.value, s.etag)
 	}
 	return "gone"
+}
+
+func written(e *event) recordState {
+	return recordState{isThere, e.value, strings.Join(e.among, "\n"), e.etag}
+}
+
+func (s recordState) canHave(value string) bool {
+	if s.among == "" {
+		return s.value == value
+	}
+	return slices.Contains(strings.Split(s.among, "\n"), value)
 }
 
 func (s recordState) meets(e *event) bool {
@@ -267,7 +293,7 @@ func (s recordState) meets(e *event) bool {
 		return true
 	}
 	if s.etag == "" {
-		return s.value == anyValue || s.value == e.guardValue
+		return s.canHave(e.guardValue)
 	}
 	return s.etag == e.guard
 }
@@ -280,12 +306,12 @@ func (e *event) step(state any) (bool, any) {
 		if s.phase != notYet {
 			return !e.sure, s
 		}
-		return true, recordState{isThere, e.value, e.etag}
+		return true, written(e)
 	case updates:
 		if !s.meets(e) {
 			return !e.sure, s
 		}
-		return true, recordState{isThere, e.value, e.etag}
+		return true, written(e)
 	case deletes:
 		if !s.meets(e) {
 			return !e.sure, s
@@ -297,10 +323,10 @@ func (e *event) step(state any) (bool, any) {
 		}
 		return true, s
 	case reads:
-		if s.phase != isThere || s.value != anyValue && s.value != e.value || s.etag != "" && e.etag != "" && s.etag != e.etag {
+		if s.phase != isThere || !s.canHave(e.value) || s.etag != "" && e.etag != "" && s.etag != e.etag {
 			return false, s
 		}
-		s.value = e.value
+		s.value, s.among = e.value, ""
 		if s.etag == "" {
 			s.etag = e.etag
 		}

@@ -1,0 +1,147 @@
+import { describeWithPart } from '../../parts/require-part.ts'
+import {
+  absent,
+  at,
+  binding,
+  bound,
+  create,
+  group,
+  list,
+  longList,
+  lostBinding,
+  read,
+  refusedGroup,
+  refusedRole,
+  remove,
+  seen,
+  unanswered,
+  update,
+} from './example-operations.ts'
+import { testHistories, type BrokenHistories, type ValidHistories } from './history-tables.ts'
+
+const valid: ValidHistories = {
+  'two bindings by two creations that nobody got an answer for': [lostBinding(0, 'viewer'), lostBinding(5, 'editor'), bound(10, 'a viewer', 'b editor')],
+  'one of two bindings that nobody got an answer for, which was changed since': [
+    lostBinding(0, 'viewer'),
+    lostBinding(5, 'editor'),
+    at(10, { action: 'update', kind: 'RoleBinding', uid: 'a', value: 'owner', identity: 'i', name: 'i owner', etag: 'etag a owner' }),
+    bound(20, 'a owner'),
+  ],
+  'a binding without an answer that is gone before another one is made': [
+    lostBinding(0, 'viewer'),
+    bound(10, 'a viewer'),
+    remove(20, 'a', { kind: 'RoleBinding' }),
+    lostBinding(30, 'viewer'),
+    bound(40, 'b viewer'),
+  ],
+  'a list beside two writes shows neither, the first or both': [
+    create(0, 'a'),
+    create(0, 'b'),
+    longList(10, seen('a', 'a1'), seen('b', 'b1')),
+    longList(10, seen('a', 'a2'), seen('b', 'b1')),
+    longList(10, seen('a', 'a2'), seen('b', 'b2')),
+    update(20, 'a', 'a2'),
+    update(40, 'b', 'b2'),
+  ],
+  'a list beside two writes at once shows either': [
+    create(0, 'a'),
+    create(0, 'b'),
+    update(20, 'a', 'a2', { return: 90 }),
+    update(20, 'b', 'b2', { return: 90 }),
+    longList(10, seen('a', 'a1'), seen('b', 'b2')),
+    longList(10, seen('a', 'a1'), seen('b', 'b1')),
+  ],
+  'a list shows a later write, and an earlier one without an answer not yet': [
+    create(0, 'a'),
+    create(0, 'b'),
+    update(10, 'a', 'a2', { outcome: 'unknown', return: null }),
+    update(20, 'b', 'b2'),
+    list(30, seen('a', 'a1'), seen('b', 'b2')),
+    list(40, seen('a', 'a2'), seen('b', 'b2')),
+  ],
+  'a list beside a creation and a removal shows both or one': [
+    create(0, 'a'),
+    create(20, 'b'),
+    remove(40, 'a'),
+    longList(10, seen('a', 'a1')),
+    longList(10, seen('a', 'a1'), seen('b', 'b1')),
+    longList(10, seen('b', 'b1')),
+  ],
+  'a group with a member is kept': [group(0), create(10, 'a'), refusedGroup(20), remove(30, 'a'), remove(40, 'g', { kind: 'Group', parent: '/' })],
+  'a group is kept beside the removal of its only member': [group(0), create(10, 'a'), remove(20, 'a', { return: 90 }), refusedGroup(30), absent(95, 'a')],
+  'a group is kept beside the creation of its first member': [group(0), create(10, 'a', { return: 90 }), refusedGroup(20)],
+  'a group is kept for what nobody got an answer for': [group(0), unanswered(10, 'a'), refusedGroup(20)],
+  'a group is kept for a removal that nobody got an answer for': [
+    group(0),
+    create(10, 'a'),
+    remove(20, 'a', { outcome: 'unknown', return: null }),
+    refusedGroup(30),
+    list(40),
+  ],
+  'a role that is bound is kept': [group(0), create(0, 'viewer'), lostBinding(10, 'viewer'), refusedRole(20, 'viewer')],
+}
+
+const broken: BrokenHistories = {
+  'one creation without an answer that made two bindings': [
+    'makers g i',
+    [lostBinding(0, 'viewer'), bound(10, 'a viewer'), remove(20, 'a', { kind: 'RoleBinding' }), bound(30, 'b viewer')],
+  ],
+  'two creations without an answer that made three bindings': [
+    'makers g i',
+    [lostBinding(0, 'viewer'), lostBinding(1, 'editor'), lostBinding(2, 'owner'), bound(10, 'a viewer', 'b editor', 'c viewer')],
+  ],
+  'a binding that was there before its creation was asked for': [
+    'record RoleBinding b',
+    [lostBinding(0, 'viewer'), bound(10, 'a viewer', 'b editor'), lostBinding(30, 'editor')],
+  ],
+  'a binding with another role than was asked for': ['record RoleBinding a', [lostBinding(0, 'viewer'), lostBinding(1, 'editor'), bound(10, 'a owner')]],
+  'a binding with another role than the only one that was asked for': ['record RoleBinding a', [lostBinding(0, 'viewer'), bound(10, 'a owner')]],
+  'a torn list: a later write, and not an earlier one': [
+    'lists Role g',
+    [create(0, 'a'), create(0, 'b'), longList(10, seen('a', 'a1'), seen('b', 'b2')), update(20, 'a', 'a2'), update(40, 'b', 'b2')],
+  ],
+  'a torn list: a later write, and not an earlier creation': [
+    'lists Role g',
+    [create(0, 'b'), longList(10, seen('b', 'b2')), create(20, 'a'), update(40, 'b', 'b2')],
+  ],
+  'a torn list: a later write, and what was removed before it': [
+    'lists Role g',
+    [create(0, 'a'), create(0, 'b'), longList(10, seen('a', 'a1'), seen('b', 'b2')), remove(20, 'a'), update(40, 'b', 'b2')],
+  ],
+  'a torn list: a write that was read before, and not an earlier one without an answer that was read before it': [
+    'lists Role g',
+    [
+      create(0, 'a'),
+      create(0, 'b'),
+      longList(10, seen('a', 'a1'), seen('b', 'b2')),
+      update(20, 'a', 'a2', { outcome: 'unknown', return: null }),
+      read(30, 'a', 'a2'),
+      update(40, 'b', 'b2'),
+    ],
+  ],
+  'two lists that show two writes in different orders': [
+    'lists Role g',
+    [
+      create(0, 'a'),
+      create(0, 'b'),
+      update(20, 'a', 'a2', { return: 90 }),
+      update(20, 'b', 'b2', { return: 90 }),
+      longList(10, seen('a', 'a1'), seen('b', 'b2')),
+      longList(10, seen('a', 'a2'), seen('b', 'b1')),
+    ],
+  ],
+  'an empty group that is kept': ['refusal Group g', [group(0), refusedGroup(10)]],
+  'a group that is kept after its only member went': ['refusal Group g', [group(0), create(10, 'a'), remove(20, 'a'), refusedGroup(30)]],
+  'a group that is kept before its first member was asked for': ['refusal Group g', [group(0), refusedGroup(10), create(20, 'a')]],
+  'a group that is kept for its bindings': ['refusal Group g', [group(0), binding(10, 'b'), refusedGroup(20)]],
+  'a group that is kept for a removal without an answer that was seen before': [
+    'refusal Group g',
+    [group(0), create(10, 'a'), remove(20, 'a', { outcome: 'unknown', return: null }), absent(30, 'a'), refusedGroup(40)],
+  ],
+  'a group that is kept for a creation without an answer that never shows': ['refusal Group g', [group(0), unanswered(10, 'a'), refusedGroup(20), list(30)]],
+  'a role that nothing binds and that is kept': ['refusal Role viewer', [create(0, 'viewer'), lostBinding(10, 'editor'), refusedRole(20, 'viewer')]],
+}
+
+describeWithPart('history-checker', 'the history checker, of several records at once', () => {
+  testHistories({ valid, broken })
+})
