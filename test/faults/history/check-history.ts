@@ -8,8 +8,8 @@ import { jsonLines, type Operation } from './history.ts'
 /** A part of the history that no order of its operations explains. */
 export interface Failure {
   /**
-   * `record <kind> <uid>`, `members <kind> <group>`, `lists <kind> <group>`, `name <kind> <group>:<name>`, `tag <tag>`, `makers <group> <identity>` or
-   * `refusal <kind> <uid>`.
+   * `record <kind> <uid>`, `members <kind> <group>`, `lists <kind> <group>`, `name <kind> <group>:<name>`, `tag <tag>`, `makers <group> <identity>`,
+   * `refusal <kind> <uid>` or `rights <group> <identity>`.
    */
   readonly partition: string
   /** How many operations it has. */

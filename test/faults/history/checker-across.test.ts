@@ -16,6 +16,7 @@ import {
   seen,
   unanswered,
   update,
+  use,
 } from './example-operations.ts'
 import { testHistories, type BrokenHistories, type ValidHistories } from './history-tables.ts'
 
@@ -79,6 +80,28 @@ const valid: ValidHistories = {
     list(40),
   ],
   'a role that is bound is kept': [group(0), create(0, 'viewer'), lostBinding(10, 'viewer'), refusedRole(20, 'viewer')],
+  'an identity is let in while it is bound': [use(0, 'absent'), binding(10, 'b'), use(20, 'ok'), remove(30, 'b', { kind: 'RoleBinding' }), use(40, 'absent')],
+  'an identity is let in or not beside a creation and a removal': [
+    binding(10, 'b', { return: 40 }),
+    use(20, 'absent'),
+    use(30, 'ok'),
+    remove(50, 'b', { kind: 'RoleBinding', return: 90 }),
+    use(60, 'ok'),
+    use(70, 'absent'),
+  ],
+  'an identity is let in while one binding of two is there': [
+    binding(0, 'b'),
+    binding(10, 'c', { name: 'i editor' }),
+    remove(20, 'b', { kind: 'RoleBinding' }),
+    use(30, 'ok'),
+  ],
+  'an identity is let in no more after a removal without an answer': [
+    binding(0, 'b'),
+    remove(10, 'b', { kind: 'RoleBinding', outcome: 'unknown', return: null }),
+    use(20, 'ok'),
+    use(30, 'absent'),
+  ],
+  'an identity is let in by a creation that nobody got an answer for': [lostBinding(0, 'viewer'), use(10, 'absent'), use(20, 'ok')],
 }
 
 const broken: BrokenHistories = {
@@ -140,6 +163,14 @@ const broken: BrokenHistories = {
   ],
   'a group that is kept for a creation without an answer that never shows': ['refusal Group g', [group(0), unanswered(10, 'a'), refusedGroup(20), list(30)]],
   'a role that nothing binds and that is kept': ['refusal Role viewer', [create(0, 'viewer'), lostBinding(10, 'editor'), refusedRole(20, 'viewer')]],
+  'an identity that is let in after its binding went': ['rights g i', [binding(0, 'b'), remove(10, 'b', { kind: 'RoleBinding' }), use(20, 'ok')]],
+  'an identity that is not let in though it is bound': ['rights g i', [binding(0, 'b'), use(10, 'absent')]],
+  'an identity that is let in before it is bound': ['rights g i', [use(0, 'ok'), binding(10, 'b')]],
+  'an identity that is let in, and then not yet': ['rights g i', [binding(0, 'b', { return: 90 }), use(10, 'ok'), use(20, 'absent')]],
+  'an identity that is let in again after a removal without an answer': [
+    'rights g i',
+    [binding(0, 'b'), remove(10, 'b', { kind: 'RoleBinding', outcome: 'unknown', return: null }), use(20, 'absent'), use(30, 'ok')],
+  ],
 }
 
 describeWithPart('history-checker', 'the history checker, of several records at once', () => {

@@ -54,3 +54,5 @@ export const refusedRole = (start: number, uid: string): Operation => remove(sta
 export const longList = (start: number, ...members: Seen[]): Operation => ({ ...list(start, ...members), return: 100 })
 /** The state that a write demands: the one with this number. */
 export const guarded = (uid: string, value: string): Partial<Operation> => ({ guard: `etag ${uid}${value}`, guardValue: `${uid}${value}` })
+/** A call by the identity of all bindings, which is let in where it has one of them. */
+export const use = (start: number, outcome: 'ok' | 'absent'): Operation => at(start, { action: 'use', kind: 'RoleBinding', identity: 'i', outcome })

@@ -12,7 +12,7 @@ export type Asked = Pick<Operation, 'action' | 'kind' | 'parent' | 'uid' | 'name
 type Rule = (asked: Asked, reply: Reply) => boolean
 
 const always: Rule = () => true
-const isWrite: Rule = ({ action }) => action !== 'read' && action !== 'list'
+const isWrite: Rule = ({ action }) => action !== 'read' && action !== 'list' && action !== 'use'
 
 /** What a role binding names may be gone meanwhile (spec 2.6); nothing else that is asked for is invalid. */
 const namesWhatIsGone: Rule = (asked, reply) => {
@@ -22,11 +22,11 @@ const namesWhatIsGone: Rule = (asked, reply) => {
   return isBound && fields.length > 0 && fields.every((field) => /(?:^|\.)(?:identity|role)_uid$/.test(field))
 }
 
-/** The record itself is missing, of a creation its group, or what an earlier attempt made. A list is never missing. */
+/** The record itself is missing, of a creation or use its group, or what an earlier attempt made. A list is never missing. */
 const misses: Rule = ({ action, parent, uid, isDoubted = false }, reply) => {
   const missing = missingOf(reply)
   if (action === 'create') return missing === parent || (isDoubted && missing.startsWith(parent === '/' ? '' : `${parent}/`))
-  return action !== 'list' && missing === uid
+  return action !== 'list' && missing === (action === 'use' ? parent : uid)
 }
 
 /** What keeps records of a kind from being removed; the caller is an operator, whom the last owner does not stop. */
@@ -46,6 +46,8 @@ const rules: Readonly<Partial<Record<number, Rule>>> = {
   4: always,
   5: misses,
   6: ({ action, name }) => name !== undefined && (action === 'create' || action === 'update'),
+  // All others are an operator's.
+  7: ({ action }) => action === 'use',
   // Reads go on without room, and no rate is limited.
   8: (asked, reply) => isWrite(asked, reply) && reasonOf(reply) === 'STORE_FULL',
   9: inUse,

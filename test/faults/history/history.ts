@@ -26,13 +26,13 @@ export interface Seen {
 
 /**
  * One operation of one client, as one line of a history. Times are nanoseconds of one monotonic clock. A list shows all records of `kind` in `parent`, on one
- * page. Retries of a creation with one idempotency key are one operation, from the first call to the last answer.
+ * page. A use is a call by `identity`, which has no rights but by its role bindings in `parent`: `ok` where it was let in, `absent` where not. Retries of a creation with one idempotency key are one operation, from the first call to the last answer.
  */
 export interface Operation {
   readonly client: number
   readonly call: number
   readonly return: number | null
-  readonly action: 'create' | 'update' | 'read' | 'list' | 'delete'
+  readonly action: 'create' | 'update' | 'read' | 'list' | 'delete' | 'use'
   readonly kind: HistoryKind
   /** The uid of the group that the record lies in. */
   readonly parent: string

@@ -27,7 +27,7 @@ export function eventsOf(entries: readonly Entry[]): StoredEvent[] {
   })
 }
 
-const verbs = { create: 'created', update: 'updated', delete: 'deleted', read: undefined, list: undefined } as const
+const verbs = { create: 'created', update: 'updated', delete: 'deleted', read: undefined, list: undefined, use: undefined } as const
 
 /** What the events of one record are compared with. */
 interface Subject {

@@ -51,6 +51,7 @@ const acts = {
   update: (calls) => calls.update({ kind: 'Role', parent: group, uid, fields: {}, value: 'w' }),
   'update what was read': (calls) => calls.update({ kind: 'Role', parent: group, uid, fields: {}, value: 'w', guard }),
   read: (calls) => calls.read({ kind: 'Role', parent: group, uid }),
+  use: (calls) => calls.use({ parent: group, identity: uid }),
   list: (calls) => calls.list({ kind: 'Role', parent: group, query: {}, isForeign: () => false }),
   'remove a role': (calls) => calls.remove({ kind: 'Role', parent: group, uid }),
   'remove a group': (calls) => calls.remove({ kind: 'Group', parent: group, uid }),
@@ -59,7 +60,7 @@ const acts = {
 
 type ActName = keyof typeof acts
 const everything = Object.keys(acts) as ActName[]
-const writes = everything.filter((act) => act !== 'read' && act !== 'list')
+const writes = everything.filter((act) => act !== 'read' && act !== 'list' && act !== 'use')
 
 describe('an answer that a call may have is not wrong', () => {
   const rows: readonly (readonly [what: string, acts: readonly ActName[], answers: readonly CallResult[]])[] = [
@@ -77,6 +78,8 @@ describe('an answer that a call may have is not wrong', () => {
     ['the role is bound', ['remove a role'], [refused('ROLE_IN_USE', 'ROLE_IN_USE')]],
     ['the group is not empty', ['remove a group'], [refused('RESOURCE_NOT_EMPTY')]],
     ['the role to be bound is gone', ['create a binding'], [invalid('role_uid')]],
+    ['it has no right to', ['use'], [fault(7, 'PERMISSION_DENIED')]],
+    ['it may not know of it', ['use'], [missing(group)]],
     ['no answer came', everything, [{ kind: 'unanswered' }]],
     ['nothing listened', everything, [{ kind: 'unsent' }]],
   ]
@@ -93,9 +96,9 @@ describe('an answer that nothing explains is wrong', () => {
   const rows: readonly (readonly [what: string, acts: readonly ActName[], answers: readonly CallResult[]])[] = [
     ['an internal error', everything, [fault(13, 'INTERNAL')]],
     ['an outcome that is unknown for no reason', everything, [fault(2, 'UNKNOWN')]],
-    ['an unknown outcome of what writes nothing', ['read', 'list'], [fault(2, 'OUTCOME_UNKNOWN')]],
-    ['a refusal of an operator', everything, [fault(7, 'PERMISSION_DENIED')]],
-    ['nothing is written, and there is no room', ['read', 'list'], [fault(8, 'STORE_FULL')]],
+    ['an unknown outcome of what writes nothing', ['read', 'list', 'use'], [fault(2, 'OUTCOME_UNKNOWN')]],
+    ['a refusal of an operator', everything.filter((act) => act !== 'use'), [fault(7, 'PERMISSION_DENIED')]],
+    ['nothing is written, and there is no room', ['read', 'list', 'use'], [fault(8, 'STORE_FULL')]],
     ['what was asked for is invalid', everything, [invalid('name')]],
     ['the method is not there', everything, [fault(12, 'UNIMPLEMENTED')]],
     ['something else is missing', everything, [missing(`${group}/other`)]],

@@ -150,6 +150,20 @@ export class RecordedCalls {
     return seen
   }
 
+  /** Reads a group as `identity`, which has no rights but by its bindings there: whether it was let in, or undefined where there is no answer. */
+  async use({ parent, identity }: { parent: string; identity: string }): Promise<'ok' | 'absent' | undefined> {
+    const used = { action: 'use', kind: 'RoleBinding', parent, identity } as const
+    const call = this.#options.history.now()
+    const result = await this.#send({ rpc: 'GetGroup', request: { uid: parent } }, used)
+    const ended = this.#options.history.now()
+    if (result.kind !== 'answered') return undefined
+    const { reply } = result
+    if (reply.code !== 0 && reply.code !== 7 && !isAbout(reply, parent)) return undefined
+    const outcome = reply.code === 0 ? 'ok' : 'absent'
+    this.#record({ ...used, call, return: ended, outcome, ...(reply.code === 0 ? {} : { code: reply.code }) })
+    return outcome
+  }
+
   /** Lists the records of a kind in a group; undefined where there is no answer. What `isForeign` is left out. */
   async list(target: { kind: HistoryKind; parent: string; query: JsonObject; isForeign: (seen: Seen) => boolean }): Promise<readonly Seen[] | undefined> {
     const { kind, parent, query, isForeign } = target

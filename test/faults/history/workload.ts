@@ -3,7 +3,8 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { decodeJwt } from 'jose'
 import { seededRandom, type SeededRandom } from '../schedules/random.ts'
 import { ApiCalls } from './api-calls.ts'
-import type { History, Operation, Outcome } from './history.ts'
+import { createGuestKey, Guest } from './guest.ts'
+import type { History, HistoryKind, Operation, Outcome, Seen } from './history.ts'
 import { kinds, Place, Versions } from './known-records.ts'
 import { RecordedCalls, type Send, type Unsettled } from './recorded-calls.ts'
 import { isForeignTo, queryOf, WorkloadClient, type SharedWorld } from './workload-client.ts'
@@ -26,6 +27,8 @@ export interface WorkloadOptions {
    * True by default.
    */
   readonly repeatsCreations?: boolean
+  /** False where tokens may end at any time: then there is no guest, whose refusals tell of its rights. True by default. */
+  readonly hasGuest?: boolean
 }
 
 /** What a workload has come to. */
@@ -54,6 +57,7 @@ export interface Workload {
   settle(): Promise<void>
 }
 
+const defaultTimeoutMs = 5_000
 /** Places that are worked in at one time. */
 const openPlaces = 3
 const chiefs = 3
@@ -80,6 +84,8 @@ class RunningWorkload implements Workload {
   readonly #versions = new Versions()
   readonly #run = `r${randomBytes(4).toString('hex')}`
   readonly #unsettled: Unsettled[] = []
+  #guestCalls: ApiCalls | undefined
+  #guestPlace: Place | undefined
   readonly #playing: Promise<unknown>
   #world: SharedWorld | undefined
   #lastAcknowledgedAt = performance.now()
@@ -87,7 +93,7 @@ class RunningWorkload implements Workload {
 
   constructor(options: WorkloadOptions) {
     this.#options = options
-    const { endpoints, token, callTimeoutMs = 5_000 } = options
+    const { endpoints, token, callTimeoutMs = defaultTimeoutMs } = options
     this.#calls = new ApiCalls({ endpoints, token, timeoutMs: callTimeoutMs })
     this.#playing = this.#play()
     // Told by stop().
@@ -114,9 +120,11 @@ class RunningWorkload implements Workload {
     for (const unsettled of this.#unsettled.splice(0)) await insist(() => recorded.settle(unsettled))
     const world = this.#world
     if (world !== undefined) {
-      for (const place of [world.root, ...world.places, ...world.closed]) await this.#reread(world, place)
+      const guestPlaces = this.#guestPlace === undefined ? [] : [this.#guestPlace]
+      for (const place of [world.root, ...world.places, ...world.closed, ...guestPlaces]) await this.#reread(world, place)
     }
     this.#calls.close()
+    this.#guestCalls?.close()
     if (this.#wrong.length > 0) throw new Error(`wrong answers: ${this.#wrong.slice(0, 5).join('; ')}`)
   }
 
@@ -142,10 +150,13 @@ class RunningWorkload implements Workload {
     this.#world = world
     if (world === undefined) return
     const clients = Array.from({ length: this.#options.clients }, (_, number) => this.#client(world, number))
-    await Promise.all(clients.map(({ client, random }) => this.#keepActing(client, random)))
+    const guestRandom = seededRandom(`${this.#options.seed} guest`)
+    const guest = (this.#options.hasGuest ?? true) ? await this.#invite(world, guestRandom) : undefined
+    const guests = guest === undefined ? [] : [this.#keepActing(guest, guestRandom)]
+    await Promise.all([...guests, ...clients.map(({ client, random }) => this.#keepActing(client, random))])
   }
 
-  async #keepActing(client: WorkloadClient, random: SeededRandom): Promise<void> {
+  async #keepActing(client: Pick<WorkloadClient, 'act'>, random: SeededRandom): Promise<void> {
     try {
       while (!this.#stopping.signal.aborted) if (!(await client.act())) await this.#pause(random)
     } catch (error) {
@@ -184,6 +195,32 @@ class RunningWorkload implements Workload {
     return world.places.length === 0 ? undefined : world
   }
 
+  /** Makes somebody who has no right, in a group of its own; undefined where the workload was stopped before. */
+  async #invite({ root, unsettled }: SharedWorld, random: SeededRandom): Promise<Guest | undefined> {
+    const { clients, endpoints, callTimeoutMs: timeoutMs = defaultTimeoutMs } = this.#options
+    const host = this.#recordedCalls(clients + 1, (call) => this.#calls.callAny(random, call))
+    let attempts = 0
+    const make = (kind: HistoryKind, parent: string, more: Record<string, object> = {}): Promise<Seen | undefined> =>
+      this.#untilStopped(random, () => {
+        attempts += 1
+        const tag = `${this.#run}-guest-${attempts}`
+        const [name, value] = [`guest ${attempts}`, `${tag} 0`]
+        this.#versions.wrote(value, name)
+        const claim = kind === 'Group' ? { name } : {}
+        const creation = { kind, parent, fields: { name, description: value, ...more }, value, tag, idempotencyKey: tag, ...claim }
+        return host.create(creation, (left) => this.#unsettled.push(left))
+      })
+    const key = await createGuestKey()
+    const group = await make('Group', root.uid)
+    if (group === undefined) return undefined
+    const place = (this.#guestPlace = new Place(group.uid, 'guest'))
+    const identity = (await make('Identity', group.uid, { staticKeys: key.staticKeys }))?.uid
+    if (identity === undefined) return undefined
+    const calls = (this.#guestCalls = new ApiCalls({ endpoints, token: () => key.signIn({ endpoints, identity, random, timeoutMs }), timeoutMs }))
+    const guest = this.#recordedCalls(clients + 2, (call) => calls.callAny(random, call))
+    return new Guest({ run: this.#run, place, identity, random, host, guest, unsettled })
+  }
+
   /** Tries until something comes of it. */
   async #untilStopped<T>(random: SeededRandom, attempt: () => Promise<T | undefined | false>): Promise<T | undefined> {
     while (!this.#stopping.signal.aborted) {
@@ -211,7 +248,7 @@ class RunningWorkload implements Workload {
   #note({ action, outcome }: Operation): void {
     this.ended += 1
     this.#outcomes[outcome] += 1
-    if (outcome !== 'ok' || action === 'read' || action === 'list') return
+    if (outcome !== 'ok' || action === 'read' || action === 'list' || action === 'use') return
     this.acknowledged += 1
     this.#noteGap()
   }

@@ -41,6 +41,8 @@ export interface Action {
   readonly littleRoom?: boolean
   /** What is kept for some time only, events and idempotency keys, may be gone early: such a run can't tell where one is missing. */
   readonly trims?: boolean
+  /** Wall clocks jump: tokens end at any time. */
+  readonly jumps?: boolean
   /** Why this machine can't make it, in one line; undefined where it can. */
   missing?(): Promise<string | undefined>
   /**

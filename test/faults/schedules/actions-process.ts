@@ -41,6 +41,7 @@ function jumping(distancesMs: readonly number[]): Action {
   return {
     needs: anywhere,
     locks: ['clocks'],
+    jumps: true,
     holdMs: [500, 5_000],
     async apply(context) {
       const api = anyProcess(context)

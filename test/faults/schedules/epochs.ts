@@ -14,6 +14,8 @@ export interface EpochsOptions {
   readonly clients: number
   /** What is kept for some time only may be gone early: no creation is repeated then, and missing events are no fault. */
   readonly isTrimmed: boolean
+  /** Tokens may end at any time. */
+  readonly clocksJump: boolean
   /** Something that must never be so. */
   readonly violation: (text: string) => void
 }
@@ -49,7 +51,7 @@ export class Epochs {
 
   /** Starts the workload with a fresh history. */
   begin(): void {
-    const { installation, seed, clients, isTrimmed } = this.#options
+    const { installation, seed, clients, isTrimmed, clocksJump } = this.#options
     const history = new History()
     this.histories.push(history)
     this.#workload = startWorkload({
@@ -59,6 +61,7 @@ export class Epochs {
       clients,
       history,
       repeatsCreations: !isTrimmed,
+      hasGuest: !clocksJump,
     })
   }
 

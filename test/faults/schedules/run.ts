@@ -119,7 +119,8 @@ class Run {
     this.#installation = installation
     const { clients, lanes } = options.schedule
     const isTrimmed = namesIn(lanes).some((name) => actions[name].trims)
-    this.#epochs = new Epochs({ installation, seed: options.seed, clients, isTrimmed, violation: (text) => this.#violate(text) })
+    const clocksJump = namesIn(lanes).some((name) => actions[name].jumps)
+    this.#epochs = new Epochs({ installation, seed: options.seed, clients, isTrimmed, clocksJump, violation: (text) => this.#violate(text) })
   }
 
   async run(): Promise<Omit<RunReport, 'directory' | 'leftOut'>> {

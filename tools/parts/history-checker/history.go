@@ -52,7 +52,7 @@ func (o *operation) sure() bool {
 	return o.Outcome != "unknown"
 }
 
-var actions = map[string]bool{"create": true, "update": true, "read": true, "list": true, "delete": true}
+var actions = map[string]bool{"create": true, "update": true, "read": true, "list": true, "delete": true, "use": true}
 var outcomes = map[string]bool{"ok": true, "absent": true, "stale": true, "taken": true, "refused": true, "unknown": true}
 
 func (o *operation) check() error {
@@ -69,7 +69,9 @@ func (o *operation) check() error {
 		return errors.New("returned before it was called")
 	case o.UID == "" && (o.Action == "read" || o.Action == "update" || o.Action == "delete" || o.Action == "create" && o.Outcome == "ok"):
 		return errors.New("uid is needed")
-	case o.Outcome == "ok" && o.Action != "list" && o.Action != "delete" && o.Value == "":
+	case o.Action == "use" && (o.Identity == "" || o.Outcome != "ok" && o.Outcome != "absent"):
+		return errors.New("a use has an identity, and is ok or absent")
+	case o.Outcome == "ok" && o.Action != "list" && o.Action != "delete" && o.Action != "use" && o.Value == "":
 		return errors.New("value is needed")
 	}
 	return nil

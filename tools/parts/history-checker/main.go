@@ -1,7 +1,8 @@
 // Command history-checker decides whether a history of API calls can be explained by some order of its operations, each between its call and its
 // return. It reads JSON lines on its standard input and prints one JSON verdict. It exits with 0 where it could read the history, whatever the verdict.
 //
-// An order is searched for in each part of the history for itself: for each record, for the members of each group, and for each unique name. Orders of one
+// An order is searched for in each part of the history for itself: for each record, for the members of each group, for each unique name, and for the rights of each
+// identity that has no others than by its bindings in one group. Orders of one
 // part are not held against those of another.
 //
 // Across parts nothing is searched for; what is sure of each record is held together, in polynomial time: that role bindings which no answer explains can

@@ -13,6 +13,9 @@ type world struct {
 	records  map[string]*record
 	lists    map[string][]*operation
 	removals map[string][]removal
+	// uses are those of the rights of an identity in a group, and unseen the creations of its bindings there whose uid nobody knows.
+	uses     map[string][]*operation
+	unseen   map[string][]*operation
 	names    map[string]map[string][]*claim
 	failures []failure
 }
@@ -37,7 +40,10 @@ func (w *world) fail(partition string, ops int, info string) {
 
 // takeApart projects a history. What contradicts itself at first sight becomes a failure at once.
 func takeApart(history []*operation) *world {
-	w := &world{map[string]*record{}, map[string][]*operation{}, map[string][]removal{}, map[string]map[string][]*claim{}, nil}
+	w := &world{
+		records: map[string]*record{}, lists: map[string][]*operation{}, removals: map[string][]removal{},
+		uses: map[string][]*operation{}, names: map[string]map[string][]*claim{},
+	}
 	w.nameCreations(history)
 	w.findBindings(history)
 	origin := map[*operation]*event{}
@@ -45,6 +51,7 @@ func takeApart(history []*operation) *world {
 		w.project(o, origin)
 	}
 	makers := findMakers(history)
+	w.unseen = makers
 	made := w.createBindings(makers)
 	w.addRemovals(history)
 	lacked := w.lackedLists()
@@ -131,6 +138,9 @@ func (w *world) project(o *operation, origin map[*operation]*event) {
 	switch {
 	case o.Action == "list":
 		w.projectList(o)
+	case o.Action == "use":
+		key := join(o.Parent, o.Identity)
+		w.uses[key] = append(w.uses[key], o)
 	case o.Action == "create":
 		w.projectCreation(o, add, happened)
 	case o.Outcome == "absent":
@@ -325,5 +335,5 @@ func (w *world) partitions() []partition {
 			all = append(all, namePartition(key+":"+name, w.names[key][name]))
 		}
 	}
-	return all
+	return append(all, w.rightsPartitions()...)
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"sort"
 	"strings"
 )
@@ -243,102 +242,6 @@ func (e *event) values() []string {
 		return e.among
 	}
 	return []string{e.value}
-}
-
-const (
-	notYet = iota
-	isThere
-	isGone
-)
-
-// recordState is a register that is written once, changed while it is there, and removed for good.
-type recordState struct {
-	phase int
-	value string
-	// among are the values of which it has one, one on a line; empty where value is known.
-	among string
-	// etag is empty after a write whose answer nobody got.
-	etag string
-}
-
-func (s recordState) String() string {
-	switch s.phase {
-	case notYet:
-		return "not made yet"
-	case isThere:
-		if s.among != "" {
-			return fmt.Sprintf("value is one of %q", strings.Split(s.among, "\n"))
-		}
-		return fmt.Sprintf("value=%.80s etag=%s", s.value, s.etag)
-	}
-	return "gone"
-}
-
-func written(e *event) recordState {
-	return recordState{isThere, e.value, strings.Join(e.among, "\n"), e.etag}
-}
-
-func (s recordState) canHave(value string) bool {
-	if s.among == "" {
-		return s.value == value
-	}
-	return slices.Contains(strings.Split(s.among, "\n"), value)
-}
-
-func (s recordState) meets(e *event) bool {
-	if s.phase != isThere {
-		return false
-	}
-	if e.guard == "" {
-		return true
-	}
-	if s.etag == "" {
-		return s.canHave(e.guardValue)
-	}
-	return s.etag == e.guard
-}
-
-// step is the record's specification: whether the event is possible in this state, and the next state.
-func (e *event) step(state any) (bool, any) {
-	s := state.(recordState)
-	switch e.verb {
-	case creates:
-		if s.phase != notYet {
-			return !e.sure, s
-		}
-		return true, written(e)
-	case updates:
-		if !s.meets(e) {
-			return !e.sure, s
-		}
-		return true, written(e)
-	case deletes:
-		if !s.meets(e) {
-			return !e.sure, s
-		}
-		return true, recordState{phase: isGone}
-	case vanishes:
-		if s.phase == isThere {
-			return true, recordState{phase: isGone}
-		}
-		return true, s
-	case reads:
-		if s.phase != isThere || !s.canHave(e.value) || s.etag != "" && e.etag != "" && s.etag != e.etag {
-			return false, s
-		}
-		s.value, s.among = e.value, ""
-		if s.etag == "" {
-			s.etag = e.etag
-		}
-		return true, s
-	case isPresent:
-		return s.phase == isThere, s
-	case isAbsent:
-		return s.phase != isThere, s
-	case isStale:
-		return s.phase == isThere && (s.etag == "" || s.etag != e.guard), s
-	}
-	return false, s
 }
 
 // partition is the record's own history.
