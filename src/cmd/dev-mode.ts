@@ -26,6 +26,8 @@ const ownerSubject = 'demo-owner'
 const startTimeoutMs = 10_000
 /** The age at which the token files are renewed, in milliseconds: half a token's life. */
 const renewAfterMs = 30 * 60_000
+/** How long after a failure it is tried again, in milliseconds. */
+const renewAgainMs = 60_000
 /** How often their age is looked at, in milliseconds: timers stand still while a machine sleeps, and its tokens go on ageing. */
 const renewCheckMs = 2_000
 
@@ -117,11 +119,9 @@ export async function startDemo(server: RunningServer, options: { config: Config
   const timer = setInterval(() => {
     const nowMs = clock.now()
     if (nowMs - writtenMs < renewAfterMs) return
-    const lastMs = writtenMs
     writtenMs = nowMs
     writeTokens(server, demo, options).catch((error: unknown) => {
-      // The next look tries again.
-      writtenMs = lastMs
+      writtenMs = nowMs - renewAfterMs + renewAgainMs
       log.error('the token files can not be renewed', { error: String(error) })
     })
   }, renewCheckMs)

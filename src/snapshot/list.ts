@@ -62,10 +62,8 @@ const maxViewsPerList = 128
 const maxRepeatedRows = 10_000
 /** So often a list waits for views, of one order and another, or anew because some were evicted or the snapshot replaced meanwhile; then it sorts. */
 const maxAttempts = 4
-/** What changed lately is sorted by another order up to this many rows; of more, the rows in that order are looked through. */
-const maxSortedChanges = 1_000
-/** So many rows are looked through at a time. */
-const scannedRows = 500
+/** Of rows that come in any order so many more than are wanted are collected before they are sorted. */
+const sortedAtOnce = 500
 
 /** True where the visibility covers the record `uid`. */
 export function isVisible(visibility: Visibility, { seenAtUid }: Pick<KindIndex, 'seenAtUid'>, uid: string): boolean {
@@ -255,20 +253,23 @@ function changedOf(sequences: readonly Sequence<Row>[], changedAfterMs: number):
   })
 }
 
-/** The page's rows of those in order that changed later than `changedAfterMs`: for where these are so many that a page is soon full. */
-function changedPage(rows: MergedSequence<Row>, { changedAfterMs = 0, skip, limit, after }: ListQuery): Row[] {
-  const page: Row[] = []
-  let toSkip = skip
-  // The comparator looks only at what a SortKey has.
-  for (let last = after as Row | undefined; page.length < limit;) {
-    const next = rows.page({ after: last, skip: 0, limit: scannedRows })
-    const changed = next.filter((row) => row.updateMs > changedAfterMs)
-    page.push(...changed.slice(toSkip, toSkip + limit - page.length))
-    toSkip = Math.max(0, toSkip - changed.length)
-    last = next.at(-1)
-    if (last === undefined) break
+/** The page of rows that come in any order: the first `skip + limit` of those after `after` are kept in order, and no others, however many come. */
+function pageOfMany(rows: Iterable<Row>, { order, skip, limit, after }: ListQuery): Row[] {
+  const wanted = skip + limit
+  let kept: Row[] = []
+  let last: Row | undefined
+  const keepFirst = (): void => {
+    kept = kept.sort(order.compare).slice(0, wanted)
+    if (kept.length === wanted) last = kept.at(-1)
   }
-  return page
+  for (const row of rows) {
+    if (after !== undefined && order.compare(row, after) <= 0) continue
+    if (last !== undefined && order.compare(row, last) > 0) continue
+    kept.push(row)
+    if (kept.length >= 2 * wanted + sortedAtOnce) keepFirst()
+  }
+  keepFirst()
+  return kept.slice(skip)
 }
 
 function pageOf(sequences: readonly Sequence<Row>[], query: ListQuery): ListResult {
@@ -278,29 +279,34 @@ function pageOf(sequences: readonly Sequence<Row>[], query: ListQuery): ListResu
   return { rows: merged.page({ skip: query.skip, limit: query.limit, after }), total: merged.count }
 }
 
+/** A page, or the views that it needs first. */
+type Looked = ListResult | { readonly missing: readonly ViewScope[]; readonly order: Order }
+
+/** The page of a list that all its rows are on, whenever they changed. */
+function lookInOrder(table: KindTable, query: ListQuery, mayWait: boolean): Looked {
+  const { order } = query
+  const found = find(table, query, { order, mayWait })
+  return 'missing' in found ? { ...found, order } : pageOf(found.sequences, query)
+}
+
 /** The page from what there is now, or what it needs first. */
-function look(table: KindTable, query: ListQuery, mayWait: boolean): ListResult | { readonly missing: readonly ViewScope[]; readonly order: Order } {
+function look(table: KindTable, query: ListQuery, mayWait: boolean): Looked {
   const { order, changedAfterMs } = query
   const named = namedRows(table, query.uidp)
   if (named !== undefined) {
     const rows = named.filter((row) => matchesAll(table, query, row)).sort(order.compare)
     return pageOf([wholeOf(OrderTree.fromSorted(rows, order.compare))], query)
   }
+  if (changedAfterMs === undefined) return lookInOrder(table, query, mayWait)
   // What changed lately is the end of the order of changes.
-  const first = changedAfterMs === undefined ? order : changeOrder
-  const found = find(table, query, { order: first, mayWait })
-  if ('missing' in found) return { ...found, order: first }
-  if (changedAfterMs === undefined) return pageOf(found.sequences, query)
+  const found = find(table, query, { order: changeOrder, mayWait })
+  if ('missing' in found) return { ...found, order: changeOrder }
   const changed = changedOf(found.sequences, changedAfterMs)
   if (order === changeOrder) return pageOf(changed, query)
   const total = countOf(changed)
-  if (total <= maxSortedChanges) {
-    const rows = changed.flatMap(({ tree, from, to }) => tree.items(from, to)).sort(order.compare)
-    return pageOf([wholeOf(OrderTree.fromSorted(rows, order.compare))], query)
-  }
-  const inOrder = find(table, query, { order, mayWait })
-  if ('missing' in inOrder) return { ...inOrder, order }
-  return { rows: changedPage(new MergedSequence<Row>(inOrder.sequences, order.compare), query), total }
+  if (total === countOf(found.sequences)) return lookInOrder(table, query, mayWait)
+  const rows = changed.flatMap(({ tree, from, to }) => tree.items(from, to))
+  return { rows: pageOfMany(rows, query), total }
 }
 
 /** What a list is read from and what it asks for, both as of now. */

@@ -48,7 +48,7 @@ interface RowChange {
 
 /**
  * A view being filled or in use.
- * States: `filling` (its tree is empty; changes are put by) -> `ready`; `ready` -> `dropped` (evicted: no change reaches it any more).
+ * States: `filling` (its tree is empty; changes are put by) -> `ready`; either -> `dropped` (evicted: no change reaches it any more).
  */
 interface View {
   readonly scope: ViewScope
@@ -199,6 +199,7 @@ export class Views {
     for (let next = 0; next < source.length; next += sliceRows) {
       for (const row of source.slice(next, next + sliceRows)) if (inScope(this.#table, scope, row)) held.push(row)
       if (slices.isOver) await slices.pause()
+      if (view.state === 'dropped') return
     }
     view.tree = OrderTree.ofAscending(await sortInSlices(held, order.compare, slices), order.compare)
     // Faster than the table changes; the last of it and the new state are of one turn.

@@ -127,7 +127,7 @@ export class EtcdEndpoint {
     }
   }
 
-  /** Sends one request. `deadline` is as `performance.now()` tells it: no step of the clock ends a call or lengthens it. */
+  /** Sends one request. `deadline` is as `performance.now()` tells it: steps of the clock neither end nor lengthen a range or a transaction. */
   call<M extends keyof UnaryCalls>(method: M, request: UnaryCalls[M]['request'], options: UnaryOptions): RunningCall<UnaryCalls[M]['response']> {
     const lean = directCall(method)
     if (lean !== undefined) {
