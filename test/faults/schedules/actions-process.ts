@@ -191,8 +191,7 @@ export const processActions = {
       const { installation, signal } = context
       const { disk } = installation
       if (disk === undefined) throw new TypeError('this action needs a disk')
-      await disk.fill()
-      await expectNoRoom(context)
+      await expectNoRoom(context, () => disk.fill())
       return async () => {
         await disk.free()
         await Promise.all(installation.apis.map((api) => api.ready(signal)))

@@ -8,15 +8,21 @@ import type { ActionContext } from './action.ts'
 /** How long an effect that must come may take, on a busy machine. */
 const patienceMs = 30_000
 
-/** With a store that has no room left every process soon answers writes with code 8, and goes on answering reads. Throws where that does not come. */
-export async function expectNoRoom(context: ActionContext): Promise<void> {
+/**
+ * With a store that has no room left every process soon answers writes with code 8, and goes on answering reads. Throws where that does not come. `fill` takes
+ * what room came back meanwhile, as a store's log does when its process starts anew.
+ */
+export async function expectNoRoom(context: ActionContext, fill?: () => Promise<void>): Promise<void> {
   const { installation, signal } = context
   // Each time a fresh token: one of a process whose clock jumps is no good elsewhere.
   const codeOf = async (api: ApiProcess, rpc: string, request: JsonObject): Promise<number | undefined> =>
     (await replyOf(api, { rpc, request, token: await installation.token() }))?.code
   for (const api of installation.apis) {
     const group = (): JsonObject => ({ name: `room ${randomUUID()}`, description: 'x'.repeat(500) })
-    const refuses = async (): Promise<boolean> => (await codeOf(api, 'CreateGroup', { group: group() })) === 8
+    const refuses = async (): Promise<boolean> => {
+      await fill?.()
+      return (await codeOf(api, 'CreateGroup', { group: group() })) === 8
+    }
     await until(refuses, { withinMs: patienceMs, what: `${api.name} refuses writes for want of room`, signal })
     const reads = async (): Promise<boolean> => (await codeOf(api, 'ListGroups', { pageSize: 1 })) === 0
     await until(reads, { withinMs: patienceMs, what: `${api.name} answers reads though there is no room`, signal })
