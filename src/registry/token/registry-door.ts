@@ -4,7 +4,9 @@ import { TokenError } from '../../authn/token-error.ts'
 import { DomainError } from '../../core/errors.ts'
 import { callerOfToken } from '../../resources/caller-of-token.ts'
 import type { Caller, Services } from '../../resources/services.ts'
-import type { RegistryClaims, RegistryTokens, TokenBearer } from './registry-tokens.ts'
+import type { RegistryClaims } from './registry-claims.ts'
+import type { GrantBearer } from './registry-minter.ts'
+import type { RegistryTokens } from './registry-tokens.ts'
 
 /** How much one principal, or one address, may ask. Each throws DomainError code 8 where it is too much. */
 export interface RegistryLimits {
@@ -110,11 +112,11 @@ export function createRegistryDoor(options: RegistryDoorOptions): RegistryDoor {
   }
 }
 
-/** What a registry token says of its bearer: what a platform credential said, issued now. */
-export function bearerOf(services: Services, { identityUid, act, narrowing }: Authenticated): TokenBearer {
-  // Not before the identity: this replica's clock may be behind the one that made it.
-  const createMs = services.replica.snapshot.get('Identity', identityUid)?.createMs ?? 0
-  return { identityUid, act, narrowing, issuedAtMs: Math.max(services.clock.now(), createMs) }
+/** What a registry token says of its bearer: what a platform credential said. */
+export function bearerOf(services: Services, { identityUid, act, narrowing }: Authenticated): GrantBearer {
+  // This replica's clock may be behind the one that made the identity.
+  const notBeforeMs = services.replica.snapshot.get('Identity', identityUid)?.createMs ?? 0
+  return { identityUid, act, narrowing, notBeforeMs }
 }
 
 function isBasic(authorization: string | undefined): boolean {

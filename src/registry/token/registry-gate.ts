@@ -10,7 +10,7 @@ import { RegistryError } from '../registry-error.ts'
 import type { Challenger } from './challenge.ts'
 import { auditDenial } from './denial.ts'
 import type { Credential, RegistryDoor } from './registry-door.ts'
-import type { TokenAccess } from './registry-tokens.ts'
+import type { TokenAccess } from './registry-claims.ts'
 import { holds, isPublic, placeOf } from './rights.ts'
 import { assertInOrganization, type RepositoryScope } from './scope.ts'
 

@@ -1,7 +1,7 @@
 import { isRepositoryName } from '../../resources/registry/repo-paths.ts'
 import type { RegistryAction } from '../gate.ts'
 import { RegistryError } from '../registry-error.ts'
-import { isRegistryAction } from './registry-tokens.ts'
+import { isRegistryAction } from './registry-claims.ts'
 
 /** What a client asks to do with one repository. */
 export interface RepositoryScope {

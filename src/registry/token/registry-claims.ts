@@ -1,0 +1,67 @@
+import { readCallerClaims, readIdentity, writeCallerClaims, type CallerClaims } from '../../authn/caller-claims.ts'
+import type { DecodedToken } from '../../authn/decoded-token.ts'
+import type { TokenUse } from '../../authn/platform-token.ts'
+import { TokenError } from '../../authn/token-error.ts'
+import { isUid, type Uid } from '../../core/uid.ts'
+import type { RegistryAction } from '../gate.ts'
+
+/** What a registry token allows with one repository: it names the path AND what the path meant when it was issued. */
+export interface TokenAccess {
+  readonly path: string
+  readonly actions: readonly RegistryAction[]
+  /** The repo, or the group in which one of the path's last name may be made. */
+  readonly place: { readonly uid: Uid } | { readonly parent: Uid }
+}
+
+/** Whom a registry token was issued to. */
+export interface TokenBearer extends CallerClaims {
+  readonly identityUid: Uid
+}
+
+/** What a verified registry token says. */
+export interface RegistryClaims {
+  /** Undefined where nobody signed in. */
+  readonly bearer: TokenBearer | undefined
+  /** By path. */
+  readonly access: ReadonlyMap<string, TokenAccess>
+}
+
+/** `use`: no other door takes such a token. */
+export const registryUse: TokenUse = 'registry'
+/** `sub` where nobody signed in: no uid. */
+const anonymous = 'anonymous'
+
+/** The claims that say who may do what. */
+export function writeClaims(bearer: TokenBearer | undefined, access: readonly TokenAccess[]): Readonly<Record<string, unknown>> {
+  return {
+    sub: bearer?.identityUid ?? anonymous,
+    ...(bearer === undefined ? {} : writeCallerClaims(bearer)),
+    use: registryUse,
+    access: access.map(({ path, actions, place }) => ({ type: 'repository', name: path, actions, ...place })),
+  }
+}
+
+/** What the claims of such a token say. Throws TokenError `unreadable`. */
+export function readClaims(token: DecodedToken): RegistryClaims {
+  const { access } = token.claims
+  if (!Array.isArray(access)) throw new TokenError('unreadable')
+  const entries = access.map(readAccess)
+  return {
+    bearer: token.subject === anonymous ? undefined : { identityUid: readIdentity(token.subject), ...readCallerClaims(token.claims) },
+    access: new Map(entries.map((entry) => [entry.path, entry])),
+  }
+}
+
+/** We signed it: what has another form is of another version, and allows nothing. */
+function readAccess(entry: unknown): TokenAccess {
+  const { name, actions, uid, parent } = (typeof entry === 'object' && entry !== null ? entry : {}) as Record<string, unknown> // a cast of unknown JSON: each member is checked below
+  if (typeof name !== 'string' || !Array.isArray(actions)) throw new TokenError('unreadable')
+  const place = typeof uid === 'string' && isUid(uid) ? { uid } : typeof parent === 'string' && isUid(parent) ? { parent } : undefined
+  if (place === undefined) throw new TokenError('unreadable')
+  return { path: name, actions: actions.filter(isRegistryAction), place }
+}
+
+/** True for the actions that are known here. */
+export function isRegistryAction(action: unknown): action is RegistryAction {
+  return action === 'pull' || action === 'push' || action === 'delete'
+}

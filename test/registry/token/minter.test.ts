@@ -1,0 +1,72 @@
+import { expect, test } from 'vitest'
+import { createKeyring } from '../../../src/authn/sealing.ts'
+import { trustedUid } from '../../../src/core/uid.ts'
+import { createRegistryKeys } from '../../../src/registry/token/registry-keys.ts'
+import { createRegistryMinter, type TokenGrant } from '../../../src/registry/token/registry-minter.ts'
+import { freshStore, random, signal, testClock } from '../../authn/parts.ts'
+
+const identityUid = trustedUid('0123456789abcdef0123456789abcdef01234567')
+const act = { issuer: 'https://issuer.example', subject: 'test', audience: 'registry.example' }
+const access = [{ path: 'acme/app', actions: ['pull'], place: { uid: identityUid } }] as const
+
+async function parts() {
+  const [store, clock] = [await freshStore(), testClock()]
+  const keyring = await createKeyring({ store, keyEncryptionKey: Buffer.alloc(32, 7), random }, signal)
+  const keys = await createRegistryKeys({ store, keyring, clock, random }, signal)
+  const grant: TokenGrant & { bearer: object } = { bearer: { identityUid, act, narrowing: {}, notBeforeMs: clock.now() - 5_000 }, access }
+  return { clock, keys, grant, mint: createRegistryMinter({ issuer: 'https://taproot.example', service: 'registry.example', keys, clock, random }) }
+}
+
+test('a token is given again with the time at which it was made, for less than a second', async () => {
+  const { clock, grant, mint } = await parts()
+  const first = mint(grant)
+  clock.advance(999)
+  expect(mint(grant)).toEqual(first)
+  clock.advance(1)
+  const second = mint(grant)
+  expect(second.token).not.toBe(first.token)
+  expect(second.issuedAtMs).toBe(first.issuedAtMs + 1000)
+})
+
+test('asking for it does not make it last longer', async () => {
+  const { clock, grant, mint } = await parts()
+  const tokens = new Set<string>()
+  for (let asked = 0; asked < 30; asked++) {
+    tokens.add(mint(grant).token)
+    clock.advance(100)
+  }
+  expect(tokens.size).toBe(3)
+})
+
+test('none is given again to an identity that was made anew, or after the clock went back', async () => {
+  const { clock, grant, mint } = await parts()
+  const first = mint(grant)
+  clock.advance(500)
+  const ofHeir = mint({ ...grant, bearer: { ...grant.bearer, notBeforeMs: clock.now() } })
+  expect(ofHeir.token).not.toBe(first.token)
+  expect(ofHeir.issuedAtMs).toBe(clock.now())
+  clock.advance(-501)
+  expect(mint(grant)).toMatchObject({ issuedAtMs: first.issuedAtMs - 1 })
+})
+
+test('none is given again once the key is another', async () => {
+  const [{ clock, grant, keys }, { keys: later }] = [await parts(), await parts()]
+  let used = keys
+  const rotating = { ...keys, current: () => used.current() }
+  const mint = createRegistryMinter({ issuer: 'https://taproot.example', service: 'registry.example', keys: rotating, clock, random })
+  const { token } = mint(grant)
+  used = later
+  expect(mint(grant).token.split('.')[0]).toBe(later.current().header)
+  used = keys
+  expect(mint(grant).token).toBe(token)
+})
+
+test('the time of an identity that this clock has not reached is the time of its tokens', async () => {
+  const { clock, grant, mint } = await parts()
+  const notBeforeMs = clock.now() + 700
+  const ahead = { ...grant, bearer: { ...grant.bearer, notBeforeMs } }
+  const first = mint(ahead)
+  expect(first.issuedAtMs).toBe(notBeforeMs)
+  clock.advance(600)
+  expect(mint(ahead)).toEqual(first)
+})
