@@ -1,3 +1,4 @@
+import type { CredentialInput } from '../authn/authenticator.ts'
 import type { Uid } from '../core/uid.ts'
 import type { RepoTarget } from '../resources/registry/repo-paths.ts'
 import type { Caller } from '../resources/services.ts'
@@ -14,18 +15,20 @@ export const capabilitiesOfAction = {
   delete: ['manifest.delete', 'tag.delete'],
 } as const satisfies Readonly<Record<RegistryAction, readonly string[]>>
 
-/** A request to the registry host, as far as the gate looks at it. */
-export interface EntryRequest {
-  readonly authorization: string | undefined
-  /** Header `taproot-identity`. */
-  readonly identity: string | undefined
+/** What a request to the registry host says of who sent it. */
+export interface Presented extends CredentialInput {
   /** The client's address: refused credentials are counted by it, where requests are limited. */
   readonly remoteAddress?: string | undefined
+  /** Asked for only where something has to be waited for. */
+  readonly signal: AbortSignal
+}
+
+/** What is to be done. */
+export interface EntryRequest {
   /** `<organization>/<image...>`, as it stands in the path, decoded. */
   readonly repository: string
   /** All are needed. */
   readonly actions: readonly RegistryAction[]
-  readonly signal: AbortSignal
 }
 
 /** A request that was let in. */
@@ -46,7 +49,7 @@ export interface Entry {
  * right, NAME_UNKNOWN (404) where there is no such repository, NAME_INVALID (400) where none can have that name, UNAVAILABLE (503) where the store can't be asked.
  */
 export interface Gate {
-  enter(request: EntryRequest): Promise<Entry>
+  enter(presented: Presented, request: EntryRequest): Promise<Entry>
   /** For what belongs to no repository (`GET /v2/`): only that the credential is good. */
-  signedIn(request: Pick<EntryRequest, 'authorization' | 'identity' | 'remoteAddress' | 'signal'>): Promise<void>
+  signedIn(presented: Presented): Promise<void>
 }

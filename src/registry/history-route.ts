@@ -4,7 +4,6 @@ import type { Gate } from './gate.ts'
 import { parseInstant, perMillisecond } from './instant.ts'
 import type { Exchange } from './oci/exchange.ts'
 import type { HistoryRoute } from './oci/oci-handler.ts'
-import { credentialOf } from './oci/oci-host.ts'
 import { RegistryError } from './registry-error.ts'
 
 /** Records that one answer holds at most (spec 8). */
@@ -28,14 +27,7 @@ interface Window {
  */
 export function createHistoryRoute({ services, gate }: HistoryRouteOptions): HistoryRoute {
   return async (exchange, { repository, tag }) => {
-    const { target } = await gate.enter({
-      ...credentialOf(exchange),
-      repository,
-      actions: ['pull'],
-      get signal() {
-        return exchange.signal
-      },
-    })
+    const { target } = await gate.enter(exchange, { repository, actions: ['pull'] })
     if (target.kind === 'absent') throw new RegistryError('NAME_UNKNOWN', 'there is no such repository')
     const window = windowOf(exchange.query)
     const found = await readHistory(services, { repo: target.uid, name: tag, ...window, limit: historyPageSize }, exchange.signal)

@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { ClientAddress } from '../../core/client-address.ts'
 import { DomainError } from '../../core/errors.ts'
+import type { Presented } from '../gate.ts'
 import { endWhenIdle } from './idle-limit.ts'
 import { requestTarget } from './request-target.ts'
 
@@ -20,7 +21,7 @@ export interface ExchangeOptions {
 }
 
 /** One request and its answer. */
-export class Exchange {
+export class Exchange implements Presented {
   readonly request: IncomingMessage
   readonly response: ServerResponse
   readonly requestId: string
@@ -45,6 +46,15 @@ export class Exchange {
     const { path, search } = requestTarget(request)
     this.path = path
     this.#search = search
+  }
+
+  get authorization(): string | undefined {
+    return this.request.headers.authorization
+  }
+
+  /** Header `taproot-identity`. */
+  get identity(): string | undefined {
+    return this.header('taproot-identity')
   }
 
   get query(): URLSearchParams {

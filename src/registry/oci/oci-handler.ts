@@ -11,7 +11,7 @@ import { listReferrers, listTags } from './list-routes.ts'
 import { ManifestCache } from './manifest-cache.ts'
 import { deleteManifest, getManifest, putManifest } from './manifest-routes.ts'
 import { errorBody, isFault, toRegistryError } from './oci-errors.ts'
-import { credentialOf, type OciHost } from './oci-host.ts'
+import type { OciHost } from './oci-host.ts'
 import { parseOciPath, type OciPath, type OciPathKind } from './oci-path.ts'
 import { readBody } from './request-body.ts'
 import { appendUpload, cancelUpload, finishUpload, startUpload, uploadStatus } from './upload-routes.ts'
@@ -57,8 +57,7 @@ function routesOf(history: HistoryRoute): Routes {
 }
 
 async function answerBase(host: OciHost, exchange: Exchange): Promise<void> {
-  const { signal } = exchange
-  await host.gate.signedIn({ ...credentialOf(exchange), signal })
+  await host.gate.signedIn(exchange)
   exchange.send(200, ['Content-Type', 'application/json', 'Content-Length', 2], '{}')
 }
 

@@ -4,7 +4,7 @@ import type { Keyring } from '../../authn/sealing.ts'
 import { createRepoByPush } from '../../resources/registry/repo-by-push.ts'
 import type { Traffic } from '../../resources/registry/traffic.ts'
 import { apiOwnership, type MutationContext, type Services } from '../../resources/services.ts'
-import type { Entry, EntryRequest, Gate, RegistryAction } from '../gate.ts'
+import type { Entry, Gate, RegistryAction } from '../gate.ts'
 import { RegistryError } from '../registry-error.ts'
 import type { Upstream } from '../upstream/upstream.ts'
 import type { Exchange } from './exchange.ts'
@@ -33,22 +33,9 @@ export interface RepoEntry {
   readonly repo: Uid
 }
 
-/** What the gate looks at beside what is asked for. */
-export function credentialOf(exchange: Exchange): Pick<EntryRequest, 'authorization' | 'identity' | 'remoteAddress'> {
-  return {
-    authorization: exchange.header('authorization'),
-    identity: exchange.header('taproot-identity'),
-    remoteAddress: exchange.remoteAddress,
-  }
-}
-
-function enterBy(host: OciHost, exchange: Exchange, request: { repository: string; actions: readonly RegistryAction[] }): Promise<Entry> {
-  return host.gate.enter({ ...credentialOf(exchange), repository: request.repository, actions: request.actions, signal: exchange.signal })
-}
-
 /** Lets the caller in to a repo that is there. Throws what the gate throws. */
 export async function enterRepo(host: OciHost, exchange: Exchange, request: { repository: string; action: RegistryAction }): Promise<RepoEntry> {
-  const entry = await enterBy(host, exchange, { repository: request.repository, actions: [request.action] })
+  const entry = await host.gate.enter(exchange, { repository: request.repository, actions: [request.action] })
   if (entry.target.kind === 'absent') throw new RegistryError('NAME_UNKNOWN', 'there is no such repository')
   return { entry, repo: entry.target.uid }
 }
@@ -69,7 +56,7 @@ export function mutationOf(entry: Entry, exchange: Exchange, action: RegistryAct
 
 /** Lets the caller in to push, to a repo that may still have to be made: that only `create` does. */
 export async function enterToPush(host: OciHost, exchange: Exchange, repository: string): Promise<Entry> {
-  return enterBy(host, exchange, { repository, actions: ['push'] })
+  return host.gate.enter(exchange, { repository, actions: ['push'] })
 }
 
 /** The repo of an entry to push; a first push makes it. Throws what the gate throws, or DomainError. */

@@ -1,9 +1,10 @@
-import type { Authenticated, Authenticator, CredentialInput } from '../../authn/authenticator.ts'
+import type { Authenticated, Authenticator } from '../../authn/authenticator.ts'
 import { isOperator, type Operator } from '../../authn/principal.ts'
 import { TokenError } from '../../authn/token-error.ts'
 import { DomainError } from '../../core/errors.ts'
 import { callerOfToken } from '../../resources/caller-of-token.ts'
 import type { Caller, Services } from '../../resources/services.ts'
+import type { Presented } from '../gate.ts'
 import type { RegistryClaims } from './registry-claims.ts'
 import type { GrantBearer } from './registry-minter.ts'
 import type { RegistryTokens } from './registry-tokens.ts'
@@ -31,19 +32,12 @@ export interface RegistryDoorOptions {
 export type Credential =
   { readonly kind: 'none' } | { readonly kind: 'platform'; readonly token: Authenticated } | { readonly kind: 'registry'; readonly claims: RegistryClaims }
 
-/** A request's credential, and where it came from. */
-export interface DoorInput extends CredentialInput {
-  readonly remoteAddress?: string | undefined
-  /** Asked for only where something has to be waited for. */
-  readonly signal: AbortSignal
-}
-
 /** Verifies what comes with a request. When it resolves the snapshot holds what was acknowledged before the request came: one shared question to the store, nothing more. */
 export interface RegistryDoor {
   /** Access tokens and external tokens: what the token endpoint takes. Throws DomainError. */
-  platformCredential(input: DoorInput): Promise<Exclude<Credential, { kind: 'registry' }>>
+  platformCredential(input: Presented): Promise<Exclude<Credential, { kind: 'registry' }>>
   /** Those and registry tokens. Throws DomainError. */
-  credential(input: DoorInput): Promise<Credential>
+  credential(input: Presented): Promise<Credential>
   /** Who that is as of the current snapshot; undefined for nobody. Throws code 16 where the identity is gone. */
   callerOf(credential: Credential): Caller | undefined
 }
@@ -57,7 +51,7 @@ export function createRegistryDoor(options: RegistryDoorOptions): RegistryDoor {
     else await services.replica.barrier()
   }
 
-  async function platform(input: DoorInput): Promise<Exclude<Credential, { kind: 'registry' }>> {
+  async function platform(input: Presented): Promise<Exclude<Credential, { kind: 'registry' }>> {
     if (isEmpty(input.authorization)) {
       await barrier()
       return { kind: 'none' }
@@ -69,7 +63,7 @@ export function createRegistryDoor(options: RegistryDoorOptions): RegistryDoor {
     return { kind: 'platform', token }
   }
 
-  async function registry(authorization: string, input: DoorInput): Promise<RegistryClaims | undefined> {
+  async function registry(authorization: string, input: Presented): Promise<RegistryClaims | undefined> {
     const remembered = tokens.verifyRemembered(authorization)
     const claims = remembered ?? (await tokens.verify(authorization, input.signal))
     if (claims === undefined) return undefined
@@ -79,7 +73,7 @@ export function createRegistryDoor(options: RegistryDoorOptions): RegistryDoor {
   }
 
   /** Refused credentials are counted by address, as the API does. Requests below `/v2/` without one are not: every pull begins with one. */
-  async function counted<T>(input: DoorInput, work: () => Promise<T>): Promise<T> {
+  async function counted<T>(input: Presented, work: () => Promise<T>): Promise<T> {
     try {
       return await work()
     } catch (error) {

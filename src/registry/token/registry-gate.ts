@@ -5,7 +5,7 @@ import { isWithin, type Uid } from '../../core/uid.ts'
 import type { Log } from '../../core/log.ts'
 import { findRepository, isRepositoryName, nearestGroup, type RepoTarget } from '../../resources/registry/repo-paths.ts'
 import type { Caller, Services } from '../../resources/services.ts'
-import type { Entry, EntryRequest, Gate, RegistryAction } from '../gate.ts'
+import type { Entry, Gate, Presented, RegistryAction } from '../gate.ts'
 import { RegistryError } from '../registry-error.ts'
 import type { Challenger } from './challenge.ts'
 import { auditDenial } from './denial.ts'
@@ -36,26 +36,25 @@ interface Asked {
 export function createRegistryGate(options: RegistryGateOptions): Gate {
   const { door, challenger } = options
   return {
-    async enter(request) {
-      const { repository: path, actions } = request
+    async enter(presented, { repository: path, actions }) {
       if (!isRepositoryName(path)) throw new RegistryError('NAME_INVALID', 'the repository name must be lowercase components, separated by slashes')
       assertInOrganization(path)
       let caller: Caller | undefined
       try {
-        const credential = await door.credential(request)
+        const credential = await door.credential(presented)
         caller = door.callerOf(credential)
         return decide(options, { path, actions, credential, caller })
       } catch (error) {
-        throw refuse(options, request, { error, caller, scope: { path, actions } })
+        throw refuse(options, presented, { error, caller, scope: { path, actions } })
       }
     },
-    async signedIn(request) {
+    async signedIn(presented) {
       try {
-        const credential = await door.credential(request)
+        const credential = await door.credential(presented)
         if (credential.kind === 'none') throw challenger.unauthorized('sign in first')
         door.callerOf(credential)
       } catch (error) {
-        throw refuse(options, request, { error, caller: undefined, scope: undefined })
+        throw refuse(options, presented, { error, caller: undefined, scope: undefined })
       }
     },
   }
@@ -64,7 +63,7 @@ export function createRegistryGate(options: RegistryGateOptions): Gate {
 /** What a refused request is answered with; the audit log tells of it, unless it came without a credential. */
 function refuse(
   { challenger, auditLog }: RegistryGateOptions,
-  { authorization, remoteAddress }: Pick<EntryRequest, 'authorization' | 'remoteAddress'>,
+  { authorization, remoteAddress }: Presented,
   refused: { error: unknown; caller: Caller | undefined; scope: RepositoryScope | undefined },
 ): RegistryError {
   const { caller, scope } = refused

@@ -9,6 +9,7 @@ import { Exchange } from '../oci/exchange.ts'
 import { linger } from '../oci/linger.ts'
 import { errorBody, isFault } from '../oci/oci-errors.ts'
 import { RegistryError } from '../registry-error.ts'
+import type { Presented } from '../gate.ts'
 import type { Challenger } from './challenge.ts'
 import { auditDenial } from './denial.ts'
 import { bearerOf, type RegistryDoor } from './registry-door.ts'
@@ -55,13 +56,15 @@ export function createTokenEndpoint(options: TokenEndpointOptions): (request: In
   const noting: Noting = { ...options, note: createNotes(options) }
   return async (request, response) => {
     const exchange = new Exchange(request, response, options)
+    let asked: TokenRequest | undefined
     try {
-      const body = JSON.stringify(await answer(noting, exchange))
+      asked = await read(request)
+      const body = JSON.stringify(await answer(noting, exchange, asked))
       exchange.send(200, ['Content-Length', body.length, ...headers], body)
     } catch (thrown) {
       const error = options.challenger.refusal(thrown)
       const { remoteAddress } = exchange
-      if (request.headers.authorization !== undefined)
+      if ((asked ?? request.headers).authorization !== undefined)
         auditDenial(options.auditLog, { method: 'token', caller: undefined, subject: undefined, remoteAddress, error })
       if (isFault(error)) options.log.error('a token request failed', { requestId: exchange.requestId, error: String(error.cause ?? error) })
       const body = errorBody(error)
@@ -72,18 +75,10 @@ export function createTokenEndpoint(options: TokenEndpointOptions): (request: In
   }
 }
 
-async function answer(options: Noting, exchange: Exchange): Promise<TokenAnswer> {
+async function answer(options: Noting, exchange: Exchange, asked: TokenRequest): Promise<TokenAnswer> {
   const { door, tokens, services } = options
-  const { request } = exchange
-  const asked = await read(request)
   const { repositories, asked: isScoped } = parseScopes(asked.scopes)
-  const credential = await door.platformCredential({
-    ...asked.credential,
-    remoteAddress: exchange.remoteAddress,
-    get signal() {
-      return exchange.signal
-    },
-  })
+  const credential = await door.platformCredential(new Asking(exchange, asked))
   const caller = door.callerOf(credential)
   const access = repositories.flatMap((scope) => grant(options, caller, scope))
   if (credential.kind === 'none' && (!isScoped || access.length === 0 || access.length < repositories.length)) {
@@ -94,6 +89,29 @@ async function answer(options: Noting, exchange: Exchange): Promise<TokenAnswer>
   const { token, issuedAtMs } = tokens.mint({ bearer, access })
   if (token.length > maxTokenLength) throw new RegistryError('UNSUPPORTED', 'that is too much for one token: ask for fewer scopes', { status: 400 })
   return { token, access_token: token, expires_in: registryTokenSeconds, issued_at: new Date(issuedAtMs).toISOString() }
+}
+
+/** Who asks: a form has its credential in itself. */
+class Asking implements Presented {
+  readonly authorization: string | undefined
+  readonly #exchange: Exchange
+
+  constructor(exchange: Exchange, { authorization }: TokenRequest) {
+    this.#exchange = exchange
+    this.authorization = authorization
+  }
+
+  get identity(): string | undefined {
+    return this.#exchange.identity
+  }
+
+  get remoteAddress(): string {
+    return this.#exchange.remoteAddress
+  }
+
+  get signal(): AbortSignal {
+    return this.#exchange.signal
+  }
 }
 
 function read(request: IncomingMessage): TokenRequest | Promise<TokenRequest> {

@@ -1,12 +1,12 @@
 import type { IncomingMessage } from 'node:http'
-import type { CredentialInput } from '../../authn/authenticator.ts'
 import { readBody } from '../oci/request-body.ts'
 import { requestTarget } from '../oci/request-target.ts'
 import { RegistryError } from '../registry-error.ts'
 
 /** A request for a registry token, in either form of the protocol. */
 export interface TokenRequest {
-  readonly credential: CredentialInput
+  /** As it would stand in the header of that name. */
+  readonly authorization: string | undefined
   /** The `scope` parameters as they are. */
   readonly scopes: readonly string[]
 }
@@ -19,7 +19,7 @@ const idleMs = 10_000
 /** Reads a GET: the credential is in the header, the scopes in the query. `service`, `account`, `client_id` and `offline_token` change nothing. */
 export function readQuery(request: IncomingMessage): TokenRequest {
   const query = new URLSearchParams(requestTarget(request).search)
-  return { credential: headerCredential(request), scopes: query.getAll('scope') }
+  return { authorization: request.headers.authorization, scopes: query.getAll('scope') }
 }
 
 /**
@@ -30,13 +30,7 @@ export async function readForm(request: IncomingMessage): Promise<TokenRequest> 
   const type = request.headers['content-type']?.split(';', 1)[0]?.trim().toLowerCase()
   if (type !== 'application/x-www-form-urlencoded') throw badForm('the body must be application/x-www-form-urlencoded')
   const form = new URLSearchParams(Buffer.from(await readBody(request, { idleMs, maxBytes: maxFormBytes })).toString('utf8'))
-  const identity = headerCredential(request).identity
-  return { credential: { authorization: authorizationOf(form), identity }, scopes: form.getAll('scope') }
-}
-
-function headerCredential({ headers }: IncomingMessage): CredentialInput {
-  const identity = headers['taproot-identity']
-  return { authorization: headers.authorization, identity: typeof identity === 'string' ? identity : undefined }
+  return { authorization: authorizationOf(form), scopes: form.getAll('scope') }
 }
 
 /** The header that says the same. */

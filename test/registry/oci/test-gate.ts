@@ -16,7 +16,7 @@ export function createTestGate(services: Services): Gate {
     return callerOfToken(services, { identityUid: trustedUid(uid), operator: false, act, narrowing: {}, issuedAtMs: clock.now() + 60_000 })
   }
   return {
-    async enter({ authorization, repository, actions, signal }) {
+    async enter({ authorization, signal }, { repository, actions }) {
       const caller = callerOf(authorization)
       await replica.barrier(signal)
       const target = findRepository(replica.snapshot, repository)

@@ -60,14 +60,26 @@ test('a client that never sends its form is let go', { timeout: 30_000 }, async 
   expect(answer).toContain('408')
 })
 
+/** What the audit log has of the registry host. */
+function auditLines(): readonly unknown[] {
+  return world.server.logs.filter(({ fields }) => fields['audit'] === true && String(fields['method']).startsWith('registry/'))
+}
+
 test('denials are in the audit log, with who it was; requests without a credential are not', async () => {
-  const lines = (): readonly unknown[] => world.server.logs.filter(({ fields }) => fields['audit'] === true && String(fields['method']).startsWith('registry/'))
-  const before = lines().length
+  const before = auditLines().length
   const member = await world.member(mine.group)
   expect(await world.list(mine.path, member.authorization)).toMatchObject({ status: 403 })
   const denied = { outcome: 'denied', method: 'registry/pull', identity: member.uid, subject: mine.path, code: 7, reason: 'DENIED', remoteAddress: '127.0.0.1' }
-  expect(lines().slice(before)).toMatchObject([{ fields: denied }])
+  expect(auditLines().slice(before)).toMatchObject([{ fields: denied }])
   expect(await world.list(mine.path)).toMatchObject({ status: 401 })
-  expect(lines()).toHaveLength(before + 1)
+  expect(auditLines()).toHaveLength(before + 1)
   expect(JSON.stringify(world.server.logs)).not.toContain(member.authorization.slice(7))
+})
+
+test('a refused credential is in it also where it came in a form', async () => {
+  const before = auditLines().length
+  const form = new URLSearchParams({ grant_type: 'password', username: '_token', password: 'wrong', scope: `repository:${mine.path}:pull` })
+  const headers = { 'content-type': 'application/x-www-form-urlencoded' }
+  expect(await world.ask({ method: 'POST', path: '/token', headers, body: form.toString() })).toMatchObject({ status: 401 })
+  expect(auditLines().slice(before)).toMatchObject([{ fields: { outcome: 'denied', method: 'registry/token', code: 16, remoteAddress: '127.0.0.1' } }])
 })
