@@ -50,6 +50,10 @@ function millis(micros: number): string {
   return Number.isFinite(micros) ? `${(micros / 1000).toFixed(1)} ms` : '-'
 }
 
+function atOnce(connections: number): string {
+  return connections === 1 ? 'one at a time' : `${connections} at once`
+}
+
 /** Something between a client and the upstream, and the names of its processes. */
 interface Between {
   readonly name: string
@@ -67,8 +71,7 @@ async function overUpstream(environment: Environment, between: Between, alone: H
     return compare({ name, generator: first, pids, processes }, other, environment.scale.rounds)
   })
   const [ours, theirs] = comparison.measured
-  const atOnce = between.load.connections === 1 ? 'one at a time' : `${between.load.connections} at once`
-  return { comparison, note: `${atOnce}, each ${layerBytes / mib} MiB: ${noteOf(ours)}; ${noteOf(theirs)}` }
+  return { comparison, note: `${atOnce(between.load.connections)}, each ${layerBytes / mib} MiB: ${noteOf(ours)}; ${noteOf(theirs)}` }
 }
 
 function hostRow(id: string, direction: Direction, connections: number): RowSource {
@@ -79,24 +82,24 @@ function hostRow(id: string, direction: Direction, connections: number): RowSour
       const { ours: load, theirs } = await loadsOf[direction](environment, connections)
       const between = { name: 'Taproot', load, pids, processes: ['host', 'etcd', 'upstream'] }
       const { comparison, note } = await overUpstream(environment, between, theirs)
-      const title = `blobs ${direction}ed through the registry host to the upstream alone, ${connections === 1 ? 'one at a time' : `${connections} at once`}`
+      const title = `blobs ${direction}ed through the registry host to the upstream alone, ${atOnce(connections)}`
       return ratioRow({ id, title, goal: { atLeast: 0.8 }, note }, comparison)
     },
   }
 }
 
 /** How near anything in this runtime that stands in between can come. */
-function relayRow(id: string, direction: Direction): RowSource {
+function relayRow(id: string, direction: Direction, connections: number): RowSource {
   return {
     id,
     async measure(environment): Promise<Row> {
       const upstream = await environment.distribution()
-      const { theirs } = await loadsOf[direction](environment, together)
+      const { theirs } = await loadsOf[direction](environment, connections)
       const relay = await startBareRelay(upstream.port)
       try {
         const between = { name: 'bare relay', load: { ...theirs, port: relay.port }, pids: [relay.pid, upstream.pid], processes: ['relay', 'upstream'] }
         const { comparison, note } = await overUpstream(environment, between, theirs)
-        const title = `for comparison: blobs ${direction}ed through a bare relay of sockets to the upstream alone, ${together} at once`
+        const title = `for comparison: blobs ${direction}ed through a bare relay of sockets to the upstream alone, ${atOnce(connections)}`
         return ratioRow({ id, title, note }, comparison)
       } finally {
         await relay.stop()
@@ -106,11 +109,12 @@ function relayRow(id: string, direction: Direction): RowSource {
 }
 
 /** Blobs through the host, one and several at a time, and through a relay that does nothing else. */
-export const blobRows: readonly RowSource[] = [
-  hostRow('registry-blob-get-one', 'pull', 1),
-  hostRow('registry-blob-get', 'pull', together),
-  relayRow('registry-relay-get', 'pull'),
-  hostRow('registry-blob-put-one', 'push', 1),
-  hostRow('registry-blob-put', 'push', together),
-  relayRow('registry-relay-put', 'push'),
-]
+export const blobRows: readonly RowSource[] = (['pull', 'push'] as const).flatMap((direction) => {
+  const way = direction === 'pull' ? 'get' : 'put'
+  return [
+    hostRow(`registry-blob-${way}-one`, direction, 1),
+    relayRow(`registry-relay-${way}-one`, direction, 1),
+    hostRow(`registry-blob-${way}`, direction, together),
+    relayRow(`registry-relay-${way}`, direction, together),
+  ]
+})

@@ -7,7 +7,7 @@ import { blobRows } from './registry-blobs.ts'
 import { moveTimeMs, writeMoves } from './registry-history.ts'
 import { against, pulls } from './registry-loads.ts'
 import { registryWorld, type RegistryWorld } from './registry-world.ts'
-import { costRow, ratioRow, type Row, type RowGroup } from './row.ts'
+import { costRow, ratioRow, type Row, type RowGroup, type RowSource } from './row.ts'
 
 const pageSize = 1000
 
@@ -25,43 +25,57 @@ function shapeOf(token: string): Pick<SignLoad, 'header' | 'claims'> {
   return { header, claims: JSON.parse(Buffer.from(payload, 'base64url').toString('utf8')) as Record<string, unknown> }
 }
 
-async function tokenLoad(environment: Environment, world: RegistryWorld): Promise<HttpLoad> {
+/** What clients ask `/token` for: all for the same image, as machines that pull what is rolled out; or each for another one, as when everything is pushed anew. */
+const tokenScopes = { alike: 'repository:<path>:pull', each: 'repository:<path>-$N:pull,push' } as const
+
+async function tokenLoad(environment: Environment, world: RegistryWorld, asked: keyof typeof tokenScopes): Promise<HttpLoad> {
   const { baseRecords: records, connections } = environment.scale
   const { port } = await environment.registryHost(records)
-  const requests = gets([`/token?service=registry.example&scope=repository:${world.path}:pull`])
+  const requests = gets([`/token?service=registry.example&scope=${tokenScopes[asked].replace('<path>', world.path)}`])
   return { kind: 'http', tls: false, port, connections, headers: { authorization: world.basic }, requests }
 }
 
-async function measureToken(environment: Environment): Promise<Row> {
-  const world = await registryWorld(environment)
-  const ours = await tokenLoad(environment, world)
-  const server = await startBareSigner(shapeOf(await world.registryToken('pull')))
-  try {
-    return await environment.withGenerators([ours, { ...ours, port: server.port }], async ([first, second]) => {
-      const comparison = await compare(
-        { name: 'Taproot', generator: first, pids: world.hostPids },
-        { name: 'bare node:http', generator: second, pids: [server.pid] },
-        environment.scale.rounds,
-      )
-      return ratioRow({ id: 'registry-token', title: 'for comparison: /token to a bare server that signs the same JWT' }, comparison)
-    })
-  } finally {
-    await server.stop()
+/** Against a server that signs one token for each request. */
+function signerRow(id: string, asked: keyof typeof tokenScopes, title: string): RowSource {
+  return {
+    id,
+    async measure(environment) {
+      const world = await registryWorld(environment)
+      const ours = await tokenLoad(environment, world, asked)
+      const server = await startBareSigner(shapeOf(await world.registryToken('pull')))
+      try {
+        return await environment.withGenerators([ours, { ...ours, port: server.port }], async ([first, second]) => {
+          const comparison = await compare(
+            { name: 'Taproot', generator: first, pids: world.hostPids },
+            { name: 'bare node:http', generator: second, pids: [server.pid] },
+            environment.scale.rounds,
+          )
+          return ratioRow({ id, title }, comparison)
+        })
+      } finally {
+        await server.stop()
+      }
+    },
   }
 }
 
-async function measureTokenLoop(environment: Environment): Promise<Row> {
-  const world = await registryWorld(environment)
-  const loop: SignLoad = { kind: 'sign', ...shapeOf(await world.registryToken('pull')) }
-  return environment.withGenerators([await tokenLoad(environment, world), loop], async ([first, second]) => {
-    const comparison = await compare(
-      { name: 'Taproot', generator: first, pids: world.hostPids },
-      { name: 'bare loop', generator: second, pids: [], generatorWorks: true },
-      environment.scale.rounds,
-    )
-    const title = '/token to a loop that signs the same JWT, without a server'
-    return ratioRow({ id: 'registry-token-loop', title, goal: { atLeast: 0.7 } }, comparison)
-  })
+/** Against signing alone. */
+function loopRow(id: string, asked: keyof typeof tokenScopes, about: Pick<Row, 'title' | 'goal'>): RowSource {
+  return {
+    id,
+    async measure(environment) {
+      const world = await registryWorld(environment)
+      const loop: SignLoad = { kind: 'sign', ...shapeOf(await world.registryToken('pull')) }
+      return environment.withGenerators([await tokenLoad(environment, world, asked), loop], async ([first, second]) => {
+        const comparison = await compare(
+          { name: 'Taproot', generator: first, pids: world.hostPids },
+          { name: 'bare loop', generator: second, pids: [], generatorWorks: true },
+          environment.scale.rounds,
+        )
+        return ratioRow({ id, ...about }, comparison)
+      })
+    },
+  }
 }
 
 async function measureHistory(environment: Environment): Promise<Row> {
@@ -96,8 +110,10 @@ export const registryRows: RowGroup = {
   rows: [
     ...blobRows,
     { id: 'registry-manifest', measure: measureManifest },
-    { id: 'registry-token', measure: measureToken },
-    { id: 'registry-token-loop', measure: measureTokenLoop },
+    loopRow('registry-token-loop', 'alike', { title: '/token to a loop that signs the same JWT, without a server', goal: { atLeast: 0.7 } }),
+    loopRow('registry-token-loop-each', 'each', { title: 'for comparison: the same, where no two ask for the same image' }),
+    signerRow('registry-token', 'alike', 'for comparison: /token to a bare server that signs the same JWT'),
+    signerRow('registry-token-each', 'each', 'for comparison: the same, where no two ask for the same image'),
     { id: 'registry-history', measure: measureHistory },
   ],
 }
