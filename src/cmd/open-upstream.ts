@@ -15,7 +15,7 @@ export async function openUpstream(config: Config, { clock, random, log }: { clo
   const { upstream } = config.registry
   if (upstream?.directory !== undefined) return await openDisk(upstream.directory, { clock, random })
   if (upstream?.url === undefined) return undefined
-  const opened = openRegistry(upstream, upstream.url, clock)
+  const opened = openRegistry(config, { ...upstream, url: upstream.url }, clock)
   log.info('upstream', { url: new URL(upstream.url).origin })
   return opened
 }
@@ -28,10 +28,19 @@ async function openDisk(directory: string, { clock, random }: { clock: Clock; ra
   }
 }
 
-function openRegistry(upstream: UpstreamConfig, url: string, clock: Clock): Upstream {
-  const { prefix, username, passwordFile, caFile } = upstream
+function openRegistry(config: Config, upstream: UpstreamConfig & { readonly url: string }, clock: Clock): Upstream {
+  const { url, prefix, username, passwordFile, caFile, redirects } = upstream
   const read = (key: string, path: string): string => withSetting(`registry.upstream.${key}`, path, () => readFileSync(path, 'utf8'))
   const account = username === undefined || passwordFile === undefined ? {} : { username, password: read('passwordFile', passwordFile).trimEnd() }
-  const options = { url, ...(prefix === undefined ? {} : { prefix }), ...account, ...(caFile === undefined ? {} : { ca: read('caFile', caFile) }), clock }
+  // Who came over TLS is sent nowhere in the clear.
+  const passed = redirects === 'pass' ? { passRedirects: config.registry.scheme === 'https' ? ('https' as const) : ('any' as const) } : {}
+  const options = {
+    url,
+    ...(prefix === undefined ? {} : { prefix }),
+    ...account,
+    ...(caFile === undefined ? {} : { ca: read('caFile', caFile) }),
+    ...passed,
+    clock,
+  }
   return withSetting('registry.upstream.url', url, () => createHttpUpstream(options))
 }

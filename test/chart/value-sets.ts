@@ -23,7 +23,7 @@ const externalStore = {
 
 const externalUpstream = {
   enabled: false,
-  external: { url: 'https://harbor.example.com', prefix: 'taproot', username: 'robot$taproot', passwordSecret: 'harbor', caSecret: 'harbor-ca' },
+  external: { url: 'https://harbor.example.com', prefix: 'taproot', username: 'robot$taproot', passwordSecret: 'harbor', caSecret: 'harbor-ca', redirects: 'pass' },
 }
 
 const placement = {

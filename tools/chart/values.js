@@ -1,5 +1,5 @@
 // Every value of the chart: one row says its type, default and meaning. values.yaml, values.schema.json and the table in the chart's README follow from it.
-import { count, flag, given, list, object, section, text, texts } from './schema-node.js'
+import { count, flag, given, list, object, section, text, texts, word } from './schema-node.js'
 import { doors, draining, grpcDoors, image, persistence, replicated, scheduling, servicePort } from './workloads.js'
 
 const httpUrl = { pattern: '^https?://[^/?#\\s]+[^?#\\s]*$' }
@@ -80,6 +80,11 @@ const upstream = section("What keeps the images' bytes behind the registry host.
     username: text('User there.'),
     passwordSecret: existing("`password`: that user's", 'no password'),
     caSecret: existing('`ca.crt`: the authority that signed its certificate', "the system's authorities"),
+    redirects: word(
+      'Where it redirects blobs to its storage: `follow` reads them from there; `pass` sends clients there, which must reach it.',
+      ['follow', 'pass'],
+      'follow',
+    ),
   }),
 })
 

@@ -42,6 +42,7 @@ registry:
     {{- if .Values.upstream.external.caSecret }}
     caFile: /etc/taproot/secrets/upstream/ca.crt
     {{- end }}
+    redirects: {{ .Values.upstream.external.redirects }}
   {{- end }}
 store:
   kind: etcd

@@ -73,6 +73,7 @@ export interface UpstreamConfig {
   readonly username?: string
   readonly passwordFile?: string
   readonly caFile?: string
+  readonly redirects?: 'follow' | 'pass'
 }
 
 /** The registry host; `upstream` is always there in roles `registry` and `dev`. */

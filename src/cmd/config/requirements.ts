@@ -76,7 +76,7 @@ function samePorts(tree: Tree): string[] {
 function upstreamFaults(tree: Tree, role: Role): string[] {
   const [url, directory] = ['registry.upstream.url', 'registry.upstream.directory'].map((key) => ({ ...settingOf(key), value: effective(tree, key, role) }))
   if (url === undefined || directory === undefined) return []
-  const ofUrl = ['prefix', 'username', 'passwordFile', 'caFile'].map((name) => settingOf(`registry.upstream.${name}`))
+  const ofUrl = ['prefix', 'username', 'passwordFile', 'caFile', 'redirects'].map((name) => settingOf(`registry.upstream.${name}`))
   if (url.value !== undefined) {
     if (directory.value === undefined) return []
     return [`${directory.key} (${directory.variable}): expected no folder, because ${url.key} is set`]

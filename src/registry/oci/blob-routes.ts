@@ -37,13 +37,23 @@ export async function getBlob(host: OciHost, exchange: Exchange, path: BlobPath)
   const wanted = isHead ? whole : rangeOf(exchange, size, etag)
   if (wanted.kind === 'unsatisfiable') throw unsatisfiable(size)
   const headers: HeaderLines = [...common, 'Content-Type', 'application/octet-stream', ...extentOf(wanted, size)]
-  if (isHead) exchange.send(200, headers)
-  else {
-    const stream = await readBlob(host, exchange, { repo, digest: held.upstreamDigest as Digest, wanted, size }) // a cast: the record holds nothing else
-    host.pulled({ repo, repository, digest, tag: undefined, type: 'blob', method: 'GET', ...whoPulls(host, exchange, entry) })
-    exchange.open(wanted.kind === 'part' ? 206 : 200, headers)
-    await sendBlob(host, exchange, stream)
+  if (isHead) {
+    exchange.send(200, headers)
+    return
   }
+  const pulled = (): void => host.pulled({ repo, repository, digest, tag: undefined, type: 'blob', method: 'GET', ...whoPulls(host, exchange, entry) })
+  const upstreamDigest = held.upstreamDigest as Digest // a cast: the record holds nothing else
+  const location = await host.upstream.locateBlob(repo, upstreamDigest, exchange.signal)
+  if (location !== undefined) {
+    pulled()
+    // The client asks there for the range that it wants. The URL is a credential.
+    exchange.send(307, ['Docker-Content-Digest', digest, 'Location', location, 'Content-Length', 0, 'Cache-Control', 'no-store'])
+    return
+  }
+  const stream = await readBlob(host, exchange, { repo, digest: upstreamDigest, wanted, size })
+  pulled()
+  exchange.open(wanted.kind === 'part' ? 206 : 200, headers)
+  await sendBlob(host, exchange, stream)
 }
 
 const whole: RangeRequest = { kind: 'whole' }

@@ -88,6 +88,8 @@ export interface Upstream {
   statBlob(repo: Uid, digest: Digest, signal: AbortSignal): Promise<number | undefined>
   /** The bytes, from the whole or `range` of it (within the blob); undefined where it is not there. Aborting ends the stream. */
   readBlob(repo: Uid, source: { digest: Digest; range?: ByteRange }, signal: AbortSignal): Promise<BlobStream | undefined>
+  /** The URL where any client gets the blob by itself for a while, without a credential; undefined where it is to be read here, or is not there. */
+  locateBlob(repo: Uid, digest: Digest, signal: AbortSignal): Promise<string | undefined>
   /** Does nothing where it is not there. */
   deleteBlob(repo: Uid, digest: Digest, signal: AbortSignal): Promise<void>
   /** Makes a blob of `from` visible in `repo` without copying its bytes; false where the upstream can't or it is not there. */

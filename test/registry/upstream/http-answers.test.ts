@@ -180,6 +180,39 @@ describe('redirects', () => {
     expect(asked.length).toBeLessThan(6)
   })
 
+  describe('for clients', () => {
+    const located = async (location: string, options: Partial<HttpUpstreamOptions>): Promise<string | undefined> => {
+      const { url } = await scripted((request, response) => {
+        if (request.headers.authorization === undefined) return respond(request, response, [401, { 'www-authenticate': 'Basic realm="x"' }])
+        respond(request, response, [307, { location: location.replace('<registry>', url) }])
+      })
+      return connected(url, { username: 'user', password: 'secret', ...options }).locateBlob(repo, digest, never)
+    }
+    const storage = 'https://storage.example.com/bucket/blob?signature=1'
+    const inTheClear = storage.replace('https', 'http')
+
+    test.for([
+      ['are passed where that is wanted', storage, { passRedirects: 'https' }, storage],
+      ['are not where it is not', storage, {}, undefined],
+      ['go nowhere in the clear', inTheClear, { passRedirects: 'https' }, undefined],
+      ['but where that is taken into account', inTheClear, { passRedirects: 'any' }, inTheClear],
+      ['never lead to the registry itself', '<registry>/elsewhere', { passRedirects: 'any' }, undefined],
+      ['nor to a path of it', '/elsewhere', { passRedirects: 'any' }, undefined],
+    ] as const)('%s', async ([, location, options, expected]) => {
+      expect(await located(location, options)).toBe(expected)
+    })
+
+    test('are not there where the registry answers itself, of which no more than a byte is asked for', async () => {
+      const { url, requests } = await scripted((request, response) => respond(request, response, [206, { 'content-length': '1' }, 'x']))
+      expect(await connected(url, { passRedirects: 'any' }).locateBlob(repo, digest, never)).toBeUndefined()
+      expect(requests.map(({ headers }) => headers.range)).toEqual(['bytes=0-0'])
+    })
+
+    test('that lead nowhere are refused', async () => {
+      expect(await failureOf(located('http://', { passRedirects: 'any' }))).toBe('refused')
+    })
+  })
+
   test('of an upload are not followed', async () => {
     const { url, asked } = await scripted((request, response) => respond(request, response, [307, { location: '/v2/elsewhere' }]))
     expect(await failureOf(connected(url).startUpload(repo, never))).toBe('refused')

@@ -111,6 +111,10 @@ class FileUpstream implements DiskUpstream {
     })
   }
 
+  locateBlob(): Promise<undefined> {
+    return Promise.resolve(undefined)
+  }
+
   async deleteBlob(repo: Uid, digest: Digest, signal: AbortSignal): Promise<void> {
     await guarded(signal, () => rm(this.#layout.stored(repo, 'blob', digest), { force: true }))
   }

@@ -34,6 +34,8 @@ export interface HttpUpstreamOptions {
   readonly password?: string
   /** PEM: the authority of its certificate, in place of the system's. */
   readonly ca?: string
+  /** Whether clients are sent to the storage that the registry redirects blobs to, over TLS or also in the clear; where absent its bytes are read here. */
+  readonly passRedirects?: 'https' | 'any'
   readonly clock: Clock
   /** How long it may take; 30 s to begin an answer, 10 minutes to end an upload, 60 s between two pieces of a body. */
   readonly patience?: Partial<Patience>
@@ -51,14 +53,16 @@ class RegistryUpstream implements Upstream {
   readonly #client: RegistryClient
   readonly #uploads: HttpUploads
   readonly #prefix: string
+  readonly #passRedirects: HttpUpstreamOptions['passRedirects']
 
-  constructor({ url, prefix = '', username, password, ca, clock, patience }: HttpUpstreamOptions) {
+  constructor({ url, prefix = '', username, password, ca, passRedirects, clock, patience }: HttpUpstreamOptions) {
     const { origin, pathname, protocol } = new URL(url)
     if (pathname !== '/' || !/^https?:$/.test(protocol)) throw new TypeError('the URL of an upstream is http or https, without a path')
     const first = prefix.replace(/\/$/, '')
     if (first !== '' && !nameComponents.test(first)) throw new TypeError('the prefix of an upstream is the first part of the name of a repository')
     const account = username === undefined || password === undefined ? undefined : { username, password }
     const all = { ...defaultPatience, ...patience }
+    this.#passRedirects = passRedirects
     this.#prefix = first === '' ? '' : `${first}/`
     this.#client = new RegistryClient({ origin, account, ca, clock, patience: all })
     this.#uploads = new HttpUploads(this.#client, { nameOf: (repo) => this.#nameOf(repo), finishMs: all.finishMs })
@@ -124,6 +128,12 @@ class RegistryUpstream implements Upstream {
       answer.body.on('error', () => undefined).destroy()
       throw error
     }
+  }
+
+  async locateBlob(repo: Uid, digest: Digest, signal: AbortSignal): Promise<string | undefined> {
+    if (this.#passRedirects === undefined) return undefined
+    const target = await this.#client.locate({ path: `/v2/${this.#nameOf(repo)}/blobs/${digest}`, scopes: this.#scopes(repo, 'pull') }, signal)
+    return target !== undefined && (target.protocol === 'https:' || this.#passRedirects === 'any') ? target.href : undefined
   }
 
   async deleteBlob(repo: Uid, digest: Digest, signal: AbortSignal): Promise<void> {

@@ -91,15 +91,23 @@ export class RegistryClient {
     let answer = await this.send(asked, signal)
     let from = this.#options.origin
     for (let hop = 0; redirects.has(answer.statusCode); hop++) {
-      await dump(answer)
-      const location = headerOf(answer, 'location') ?? ''
-      if (hop === maxRedirects || !URL.canParse(location, from)) throw new UpstreamError('refused', 'the upstream redirects without end')
-      const target = new URL(location, from)
-      if (!isAsSafe(target, from)) throw new UpstreamError('refused', 'the upstream redirects to where nothing is encrypted')
-      from = target.href
-      answer = await this.#exchange({ ...asked, url: target, dispatcher: this.#storageAgent }, signal)
+      const url = await targetOf(answer, { from, hop })
+      from = url.href
+      answer = await this.#exchange({ ...asked, url, dispatcher: this.#storageAgent }, signal)
     }
     return answer
+  }
+
+  /** Where the registry sends those who GET this; undefined where it answers itself. Rejects as `send`. */
+  async locate({ path, scopes }: Pick<UpstreamRequest, 'path' | 'scopes'>, signal: AbortSignal): Promise<URL | undefined> {
+    // A storage's URL is good for every range; a registry that answers itself is not to send much.
+    const answer = await this.send({ method: 'GET', path, scopes, headers: { range: 'bytes=0-0' } }, signal)
+    if (redirects.has(answer.statusCode)) {
+      const target = await targetOf(answer, { from: this.#options.origin, hop: 0 })
+      return target.origin === this.#options.origin ? undefined : target
+    }
+    await dump(answer)
+    return undefined
   }
 
   /** The bytes of a blob by the shortest way that there is; undefined where it leads to none, and `read` has to tell why. */
@@ -193,6 +201,16 @@ interface Tried {
 }
 
 type Exchange = UpstreamRequest & { readonly url: URL; readonly dispatcher: Dispatcher }
+
+/** Where a redirect leads. */
+async function targetOf(answer: UpstreamAnswer, { from, hop }: { from: string; hop: number }): Promise<URL> {
+  await dump(answer)
+  const location = headerOf(answer, 'location') ?? ''
+  if (hop === maxRedirects || !URL.canParse(location, from)) throw new UpstreamError('refused', 'the upstream redirects without end')
+  const target = new URL(location, from)
+  if (!isAsSafe(target, from)) throw new UpstreamError('refused', 'the upstream redirects to where nothing is encrypted')
+  return target
+}
 
 /** A header of an answer, the first where there are several. */
 export function headerOf({ headers }: { readonly headers: Readonly<Record<string, string | string[] | undefined>> }, name: string): string | undefined {
