@@ -56,7 +56,7 @@ const changeOrder = orderOf([{ field: 'updateMs', descending: false }])
 
 /** Up to this many candidates are sorted on the spot; beyond, a view is made and kept. */
 const adHocRows = 64
-/** A list that needs more views than this sorts instead: it would evict the views of all others, and then its own. */
+/** A list that needs more views than this waits for one of all its groups, or sorts where it can't be one: it would evict the views of all others, and then its own. */
 const maxViewsPerList = 128
 /** A view of all groups of a caller repeats at most this many rows of groups that have views of their own, which callers of any reach share. */
 const maxRepeatedRows = 10_000
@@ -237,7 +237,10 @@ function find(table: KindTable, query: ListQuery, { order, mayWait }: { order: O
   const atHand = found.filter((part) => part !== undefined)
   const sequencesFrom = (from: FoundPart['from']): Sequence<Row>[] => atHand.filter((part) => part.from === from).map(({ sequence }) => sequence)
   const shared = sequencesFrom('view')
-  if (mayWait && missing.length > 0 && shared.length + missing.length <= maxViewsPerList) return { missing }
+  if (mayWait && missing.length > 0) {
+    if (shared.length + missing.length <= maxViewsPerList) return { missing }
+    if (together !== undefined) return { missing: [together] }
+  }
   const many = missing.map((scope) => sortedNow(table, scope, order))
   const sorted = sequencesFrom('sorting')
   const repeatedRows = countOf([...shared, ...many])
@@ -317,7 +320,7 @@ export interface ListSource {
 
 /**
  * One page of a list: records, count and rights of one commit that is not older than the call. `read` turns it into an answer in that same commit's state, so
- * what it joins to the rows is of that commit too. Cost: O(k log n + page) for k visible groups, once the views it needs are there; where they are too many, or
+ * what it joins to the rows is of that commit too. Cost: O(k log n + page) for k visible groups, once the views it needs are there; where they
  * are evicted as fast as they are made, it sorts what is visible.
  */
 export async function listRows<T>(current: () => ListSource, read: (result: ListResult) => T): Promise<T> {

@@ -3,9 +3,32 @@ import type { Compare } from './order-tree.ts'
 /** How long work may hold the event loop at a time, in milliseconds. */
 const sliceMs = 4
 
+/** Turns of the event loop, of which long pieces of work that go on at the same time get one each: together they hold it no longer than one. */
+export class Turns {
+  readonly #waiting: (() => void)[] = []
+  readonly #give = (): void => {
+    this.#waiting.shift()?.()
+    if (this.#waiting.length > 0) setImmediate(this.#give)
+  }
+
+  /** Resolves when it is the caller's turn; those who asked before come first. */
+  next(): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    this.#waiting.push(resolve)
+    if (this.#waiting.length === 1) setImmediate(this.#give)
+    return promise
+  }
+}
+
 /** Long work cut into slices, between which other work runs. */
 export class Slices {
+  readonly #turns: Turns
   #started = performance.now()
+
+  /** `turns` are those that it shares with other work; its own where absent. */
+  constructor(turns = new Turns()) {
+    this.#turns = turns
+  }
 
   /** True where it is time to let others run: `await slices.pause()`. Costs little, but is best asked once for many small steps. */
   get isOver(): boolean {
@@ -14,7 +37,7 @@ export class Slices {
 
   /** Resolves after others ran. */
   async pause(): Promise<void> {
-    await new Promise((resolve) => setImmediate(resolve))
+    await this.#turns.next()
     this.#started = performance.now()
   }
 }

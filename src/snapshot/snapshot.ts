@@ -5,7 +5,7 @@ import { DecodedRows } from './decoded-rows.ts'
 import { RecordSlabs } from './record-slabs.ts'
 import { RowMaker } from './row-maker.ts'
 import { filterReaders, type KindIndex, type Row } from './row.ts'
-import type { Slices } from './slices.ts'
+import { Turns, type Slices } from './slices.ts'
 import { KindTable } from './table.ts'
 
 /** Told of every row that came, changed or went; `kind` is the row's. */
@@ -32,7 +32,8 @@ export class Snapshot {
   readonly #fault: FaultListener
 
   constructor(options: { kinds: readonly KindIndex[]; builtIns: readonly Row[]; listener: RowListener; fault: FaultListener }) {
-    this.#tables = new Map(options.kinds.map((index) => [index.kind, new KindTable(index)]))
+    const turns = new Turns()
+    this.#tables = new Map(options.kinds.map((index) => [index.kind, new KindTable(index, turns)]))
     const decoded = new DecodedRows()
     const slabs = new RecordSlabs()
     const findUid = (uid: string, kind: string | undefined): string | undefined => this.#findUid(uid, kind)

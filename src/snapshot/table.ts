@@ -3,7 +3,7 @@ import { ChildIndex } from './child-index.ts'
 import { OrderTree } from './order-tree.ts'
 import { uidOrder } from './order.ts'
 import { filterReaders, type FilterReader, type KindIndex, type Row } from './row.ts'
-import { sortInSlices, type Slices } from './slices.ts'
+import { sortInSlices, Turns, type Slices } from './slices.ts'
 import { UidMap } from './uid-map.ts'
 import { Matches, ValueIndex } from './value-index.ts'
 import { Views } from './views.ts'
@@ -41,7 +41,8 @@ export class KindTable {
   #staged = emptyStages()
   #byUid = new OrderTree<Row>(uidOrder.compare)
 
-  constructor(index: KindIndex) {
+  /** `turns` are those in which views are filled; the table's own where absent. */
+  constructor(index: KindIndex, turns = new Turns()) {
     this.index = index
     const readers = filterReaders(index)
     const filters = Object.entries(index.filters).map(([name, source], at) => ({ name, isParent: 'parent' in source, read: readers[at] ?? parentOf }))
@@ -54,7 +55,7 @@ export class KindTable {
     ])
     this.#children = index.foundByPath === true ? new ChildIndex() : undefined
     this.#indexes = [...new Set(this.#byValue.values()), ...(this.#children === undefined ? [] : [this.#children])]
-    this.views = new Views(this)
+    this.views = new Views(this, turns)
   }
 
   /** All records in uid order. */

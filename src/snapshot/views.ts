@@ -3,7 +3,7 @@ import { isBelow, isWithin } from '../core/uid.ts'
 import { OrderTree } from './order-tree.ts'
 import type { Order } from './order.ts'
 import type { Row } from './row.ts'
-import { Slices, sortInSlices } from './slices.ts'
+import { Slices, sortInSlices, type Turns } from './slices.ts'
 import type { Matches } from './value-index.ts'
 
 /** Which records of a kind a view holds: those in one place, further cut by exact filters. */
@@ -61,6 +61,13 @@ interface View {
   state: 'filling' | 'ready' | 'dropped'
 }
 
+/** Rows among which all of a scope are. */
+interface Source {
+  readonly size: number
+  /** As of now, for as long as the table does not change. */
+  rows(): Row[]
+}
+
 /** What a list reads. */
 export type ReadyView = Readonly<Pick<View, 'tree' | 'state'>>
 
@@ -101,12 +108,15 @@ function idOf({ place, uid, uids = [uid], filters }: ViewScope, order: Order): s
 /** The ordered views of one kind, made on first use and kept current. */
 export class Views {
   readonly #table: ViewSource
+  readonly #turns: Turns
   readonly #views = new Map<string, View>()
   /** Ids of scopes that were offered once. */
   readonly #offered = new Set<string>()
 
-  constructor(table: ViewSource) {
+  /** Views that are filled at the same time, those of other tables too, share `turns`. */
+  constructor(table: ViewSource, turns: Turns) {
     this.#table = table
+    this.#turns = turns
   }
 
   /** Applies one change of the table to every view. */
@@ -153,8 +163,6 @@ export class Views {
       if (this.#offered.size > maxOffered) this.#offered.delete(oldest)
       return
     }
-    const together = [...this.#views].filter(([, view]) => view.scope.uids !== undefined)
-    for (const [oldest, view] of together.slice(0, Math.max(0, together.length + 1 - maxTogether))) this.#drop(oldest, view)
     this.#add(id, scope, order)
   }
 
@@ -168,6 +176,10 @@ export class Views {
   }
 
   #add(id: string, scope: ViewScope, order: Order): View {
+    if (scope.uids !== undefined) {
+      const together = [...this.#views].filter(([, view]) => view.scope.uids !== undefined)
+      for (const [oldest, view] of together.slice(0, Math.max(0, together.length + 1 - maxTogether))) this.#drop(oldest, view)
+    }
     const view = this.#fill(scope, order)
     this.#views.set(id, view)
     this.#evict(view)
@@ -181,20 +193,25 @@ export class Views {
 
   #fill(scope: ViewScope, order: Order): View {
     const source = this.#source(scope)
-    if (source.length > sliceRows) {
-      const view: View = { scope, order, tree: new OrderTree<Row>(order.compare), state: 'filling', missed: [], ready: this.#fillInSlices(() => view, source) }
+    if (source.size > sliceRows) {
+      const view: View = { scope, order, tree: new OrderTree<Row>(order.compare), state: 'filling', missed: [], ready: this.#fillInSlices(() => view) }
       return view
     }
-    const rows = source.filter((row) => inScope(this.#table, scope, row)).sort(order.compare)
+    const rows = source
+      .rows()
+      .filter((row) => inScope(this.#table, scope, row))
+      .sort(order.compare)
     return { scope, order, tree: OrderTree.ofAscending(rows, order.compare), state: 'ready', missed: [], ready: Promise.resolve() }
   }
 
-  /** What was in the table when the filling began, and then what changed since. */
-  async #fillInSlices(viewOf: () => View, source: readonly Row[]): Promise<void> {
-    const slices = new Slices()
+  /** What is in the table when its turn comes first, and then what changed since. */
+  async #fillInSlices(viewOf: () => View): Promise<void> {
+    const slices = new Slices(this.#turns)
     await slices.pause()
     const view = viewOf()
     const { scope, order } = view
+    const source = this.#source(scope).rows()
+    view.missed.length = 0
     const held: Row[] = []
     for (let next = 0; next < source.length; next += sliceRows) {
       for (const row of source.slice(next, next + sliceRows)) if (inScope(this.#table, scope, row)) held.push(row)
@@ -216,7 +233,7 @@ export class Views {
   }
 
   /** The smallest range at hand that holds all of `scope`. */
-  #source(scope: ViewScope): Row[] {
+  #source(scope: ViewScope): Source {
     const table = this.#table
     const filters = scope.place === 'child' ? [['parent', scope.uid] as const, ...scope.filters] : scope.filters
     const sets = filters.map(([filter, value]) => table.matching(filter, value)).sort((a, b) => a.size - b.size)
@@ -225,8 +242,9 @@ export class Views {
     const rangeOf = (uid: string): { from: number; to: number } => table.rangeWithin(uid as Row['uid'], scope.place === 'within')
     const ranges = isSubtree ? (scope.uids ?? [scope.uid]).map(rangeOf) : [{ from: 0, to: table.byUid.size }]
     const [fewest] = sets
-    if (fewest !== undefined && fewest.size <= ranges.reduce((sum, { from, to }) => sum + to - from, 0)) return [...fewest]
-    return ranges.flatMap(({ from, to }) => table.byUid.items(from, to))
+    const size = ranges.reduce((sum, { from, to }) => sum + to - from, 0)
+    if (fewest !== undefined && fewest.size <= size) return { size: fewest.size, rows: () => [...fewest] }
+    return { size, rows: () => ranges.flatMap(({ from, to }) => table.byUid.items(from, to)) }
   }
 
   /** Drops what was not used for longest, but never `kept`. */

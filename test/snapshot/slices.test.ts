@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { Slices, sortInSlices } from '../../src/snapshot/slices.ts'
+import { Slices, sortInSlices, Turns } from '../../src/snapshot/slices.ts'
 import { picker } from './rows.ts'
 
 interface Item {
@@ -43,5 +43,25 @@ describe('sortInSlices', () => {
     }
     expect((await sorted).length).toBe(items.length)
     expect(turns).toBeGreaterThan(5)
+  })
+})
+
+describe('Turns', () => {
+  test('of works that share them one goes on in each turn of the event loop, each as often as the others', async () => {
+    const turns = new Turns()
+    const done: number[] = []
+    const works = Array.from({ length: 20 }, async (_, work) => {
+      const slices = new Slices(turns)
+      for (let piece = 0; piece < 5; piece++) {
+        await slices.pause()
+        done.push(work)
+      }
+    })
+    for (let turn = 1; turn <= 100; turn++) {
+      await new Promise(setImmediate)
+      expect(done).toHaveLength(turn)
+    }
+    await Promise.all(works)
+    for (let round = 0; round < 5; round++) expect(done.slice(round * 20, round * 20 + 20)).toEqual(Array.from({ length: 20 }, (_, work) => work))
   })
 })
