@@ -22,11 +22,19 @@ export interface CallerClaims {
 }
 
 /** The claims that say it. */
-export function writeCallerClaims({ act, narrowing, issuedAtMs }: CallerClaims): Record<string, unknown> {
+export function writeCallerClaims({ issuedAtMs, ...facts }: CallerClaims): Record<string, unknown> {
+  return { ...writeIssueTime(issuedAtMs), ...writeCallerFacts(facts) }
+}
+
+/** The claims that say when a token of ours was issued. */
+export function writeIssueTime(issuedAtMs: number): { readonly iat: number; readonly iat_ms: number } {
+  return { iat: Math.floor(issuedAtMs / 1000), iat_ms: issuedAtMs }
+}
+
+/** The claims that say who its bearer is, and how far it goes. */
+export function writeCallerFacts({ act, narrowing }: Omit<CallerClaims, 'issuedAtMs'>): Record<string, unknown> {
   const upstream = { ...(act.email === undefined ? {} : { email: act.email }), ...act.profile }
   return {
-    iat: Math.floor(issuedAtMs / 1000),
-    iat_ms: issuedAtMs,
     act: { aud: act.audience, iss: act.issuer, sub: act.subject },
     ...(act.email === undefined ? {} : { email: act.email, email_verified: true }),
     ...(Object.keys(upstream).length === 0 ? {} : { upstream }),

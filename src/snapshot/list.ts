@@ -58,7 +58,7 @@ const changeOrder = orderOf([{ field: 'updateMs', descending: false }])
 const adHocRows = 64
 /** A list that needs more views than this waits for one of all its groups, or sorts where it can't be one: it would evict the views of all others, and then its own. */
 const maxViewsPerList = 128
-/** A view of all groups of a caller repeats at most this many rows of groups that have views of their own, which callers of any reach share. */
+/** A view of all groups of a caller, where they are few enough for views of their own, repeats at most this many rows of those that have one, which callers of any reach share. */
 const maxRepeatedRows = 10_000
 /** So often a list waits for views, of one order and another, or anew because some were evicted or the snapshot replaced meanwhile; then it sorts. */
 const maxAttempts = 4
@@ -239,7 +239,7 @@ function find(table: KindTable, query: ListQuery, { order, mayWait }: { order: O
   const shared = sequencesFrom('view')
   if (mayWait && missing.length > 0) {
     if (shared.length + missing.length <= maxViewsPerList) return { missing }
-    if (together !== undefined) return { missing: [together] }
+    if (together !== undefined && table.views.takes(together, order)) return { missing: [together] }
   }
   const many = missing.map((scope) => sortedNow(table, scope, order))
   const sorted = sequencesFrom('sorting')
@@ -320,8 +320,8 @@ export interface ListSource {
 
 /**
  * One page of a list: records, count and rights of one commit that is not older than the call. `read` turns it into an answer in that same commit's state, so
- * what it joins to the rows is of that commit too. Cost: O(k log n + page) for k visible groups, once the views it needs are there; where they
- * are evicted as fast as they are made, it sorts what is visible.
+ * what it joins to the rows is of that commit too. Cost: O(k log n + page) for k visible groups, once the views it needs are there; where they are too many for
+ * one of all to be made, or are evicted as fast as they are made, it sorts what is visible.
  */
 export async function listRows<T>(current: () => ListSource, read: (result: ListResult) => T): Promise<T> {
   for (let attempt = 1; ; attempt++) {

@@ -48,7 +48,7 @@ interface RowChange {
 
 /**
  * A view being filled or in use.
- * States: `filling` (its tree is empty; changes are put by) -> `ready`; either -> `dropped` (evicted: no change reaches it any more).
+ * States: `waiting` for its first turn -> `filling` (its tree is empty; changes are put by) -> `ready` -> `dropped` (evicted: no change reaches it any more).
  */
 interface View {
   readonly scope: ViewScope
@@ -58,7 +58,7 @@ interface View {
   /** What changed since the filling began. */
   readonly missed: RowChange[]
   tree: OrderTree<Row>
-  state: 'filling' | 'ready' | 'dropped'
+  state: 'waiting' | 'filling' | 'ready' | 'dropped'
 }
 
 /** Rows among which all of a scope are. */
@@ -66,6 +66,10 @@ interface Source {
   readonly size: number
   /** As of now, for as long as the table does not change. */
   rows(): Row[]
+}
+
+function isUnderWay({ state }: View): boolean {
+  return state === 'waiting' || state === 'filling'
 }
 
 /** What a list reads. */
@@ -123,7 +127,7 @@ export class Views {
   changed(old: Row | undefined, row: Row | undefined): void {
     for (const view of this.#views.values()) {
       if (view.state === 'filling') view.missed.push({ old, row })
-      else this.#apply(view, { old, row })
+      else if (view.state === 'ready') this.#apply(view, { old, row })
     }
   }
 
@@ -163,7 +167,7 @@ export class Views {
       if (this.#offered.size > maxOffered) this.#offered.delete(oldest)
       return
     }
-    this.#add(id, scope, order)
+    if (this.takes(scope, order)) this.#add(id, scope, order)
   }
 
   /** Last used comes last: the map's order is the order of eviction. */
@@ -176,14 +180,26 @@ export class Views {
   }
 
   #add(id: string, scope: ViewScope, order: Order): View {
-    if (scope.uids !== undefined) {
-      const together = [...this.#views].filter(([, view]) => view.scope.uids !== undefined)
-      for (const [oldest, view] of together.slice(0, Math.max(0, together.length + 1 - maxTogether))) this.#drop(oldest, view)
-    }
+    if (scope.uids !== undefined) this.#makeRoomForTogether()
     const view = this.#fill(scope, order)
     this.#views.set(id, view)
     this.#evict(view)
     return view
+  }
+
+  /** Those that are being filled stay: somebody waits for them. */
+  #makeRoomForTogether(): void {
+    const together = [...this.#views].filter(([, view]) => view.scope.uids !== undefined)
+    const excess = Math.max(0, together.length + 1 - maxTogether)
+    for (const [oldest, view] of together.filter(([, view]) => !isUnderWay(view)).slice(0, excess)) this.#drop(oldest, view)
+  }
+
+  /** Whether a view of several places is there, or would be made: not while as many as there may be are being filled. */
+  takes(scope: ViewScope, order: Order): boolean {
+    if (this.#views.has(idOf(scope, order))) return true
+    let underWay = 0
+    for (const view of this.#views.values()) if (view.scope.uids !== undefined && isUnderWay(view)) underWay += 1
+    return underWay < maxTogether
   }
 
   #drop(id: string, view: View): void {
@@ -194,7 +210,7 @@ export class Views {
   #fill(scope: ViewScope, order: Order): View {
     const source = this.#source(scope)
     if (source.size > sliceRows) {
-      const view: View = { scope, order, tree: new OrderTree<Row>(order.compare), state: 'filling', missed: [], ready: this.#fillInSlices(() => view) }
+      const view: View = { scope, order, tree: new OrderTree<Row>(order.compare), state: 'waiting', missed: [], ready: this.#fillInSlices(() => view) }
       return view
     }
     const rows = source
@@ -209,14 +225,13 @@ export class Views {
     const slices = new Slices(this.#turns)
     await slices.pause()
     const view = viewOf()
+    view.state = 'filling'
     const { scope, order } = view
     const source = this.#source(scope).rows()
-    view.missed.length = 0
     const held: Row[] = []
     for (let next = 0; next < source.length; next += sliceRows) {
       for (const row of source.slice(next, next + sliceRows)) if (inScope(this.#table, scope, row)) held.push(row)
       if (slices.isOver) await slices.pause()
-      if (view.state === 'dropped') return
     }
     view.tree = OrderTree.ofAscending(await sortInSlices(held, order.compare, slices), order.compare)
     // Faster than the table changes; the last of it and the new state are of one turn.
@@ -227,7 +242,6 @@ export class Views {
       if (done % missedPerLook === 0 && slices.isOver) await slices.pause()
     }
     view.missed.length = 0
-    if (view.state === 'dropped') return
     view.state = 'ready'
     this.#evict(view)
   }
@@ -253,7 +267,7 @@ export class Views {
     for (const view of this.#views.values()) entries += view.tree.size
     for (const [id, view] of this.#views) {
       if (this.#views.size <= maxViews && entries <= maxEntries) return
-      if (view.state === 'filling' || view === kept) continue
+      if (isUnderWay(view) || view === kept) continue
       entries -= view.tree.size
       this.#drop(id, view)
     }

@@ -237,16 +237,26 @@ describe('Views', () => {
     expect(views.kept(forgotten, order), 'offered anew after many others').toBeUndefined()
   })
 
-  test('a view that is dropped while it is filled never says that it is ready', async () => {
+  test('views that are being filled are not dropped for others: of several places 64 are taken at a time', async () => {
     const tabled = new Tabled(picker(19), 80)
     for (let count = 0; count < 6000; count++) tabled.add()
     const { views } = tabled.table
     const order = orders[0] ?? orderOf([])
-    const filters = [['relationship_type', '1']] as const
-    const filling = views.view({ place: 'within', uid: '', uids: tabled.groups.toSorted(), filters }, order)
-    const others = tabled.groups.slice(0, 70).map((uid): ViewScope => ({ place: 'below', uid, uids: [uid], filters }))
-    for (const scope of [...others, ...others]) views.offer(scope, order)
-    expect((await filling).state).toBe('dropped')
+    const [root = ''] = tabled.groups
+    const scopeOf = (at: number, filters: ViewScope['filters'] = []): ViewScope => ({ place: 'within', uid: root, uids: [root, `z${at}`], filters })
+    const filling = Array.from({ length: 63 }, (_, at) => views.view(scopeOf(at), order))
+    const small = await views.view(scopeOf(0, [['name', 'never']]), order)
+    expect(small.state).toBe('ready')
+    expect(views.takes(scopeOf(63), order)).toBe(true)
+    filling.push(views.view(scopeOf(63), order))
+    expect(small.state, 'nobody waits for it').toBe('dropped')
+    expect(views.takes(scopeOf(63), order), 'it is being filled').toBe(true)
+    expect(views.takes(scopeOf(64), order)).toBe(false)
+    for (let times = 0; times < 2; times++) views.offer(scopeOf(64), order)
+    expect(views.takes(scopeOf(64), order), 'offered in vain').toBe(false)
+    for (const view of await Promise.all(filling)) expect(view.state).toBe('ready')
+    expect(views.takes(scopeOf(64), order)).toBe(true)
+    expect((await views.view(scopeOf(64), order)).state).toBe('ready')
   })
 
   test('of scopes that were offered once next to nothing is kept, however many places they have', async () => {

@@ -1,4 +1,4 @@
-import { readCallerClaims, readIdentity, writeCallerClaims, type CallerClaims } from '../../authn/caller-claims.ts'
+import { readCallerClaims, readIdentity, writeCallerFacts, type CallerClaims } from '../../authn/caller-claims.ts'
 import type { DecodedToken } from '../../authn/decoded-token.ts'
 import type { TokenUse } from '../../authn/platform-token.ts'
 import { TokenError } from '../../authn/token-error.ts'
@@ -32,10 +32,10 @@ export const registryUse: TokenUse = 'registry'
 const anonymous = 'anonymous'
 
 /** The claims that say who may do what. */
-export function writeClaims(bearer: TokenBearer | undefined, access: readonly TokenAccess[]): Readonly<Record<string, unknown>> {
+export function writeClaims(bearer: Omit<TokenBearer, 'issuedAtMs'> | undefined, access: readonly TokenAccess[]): Readonly<Record<string, unknown>> {
   return {
     sub: bearer?.identityUid ?? anonymous,
-    ...(bearer === undefined ? {} : writeCallerClaims(bearer)),
+    ...(bearer === undefined ? {} : writeCallerFacts(bearer)),
     use: registryUse,
     access: access.map(({ path, actions, place }) => ({ type: 'repository', name: path, actions, ...place })),
   }

@@ -1,5 +1,6 @@
 import { Buffer } from 'node:buffer'
 import { sign } from 'node:crypto'
+import { writeIssueTime } from '../../authn/caller-claims.ts'
 import { RecentMap } from '../../core/recent-map.ts'
 import { randomHex, type Clock, type Random } from '../../core/runtime.ts'
 import { writeClaims, type TokenAccess, type TokenBearer } from './registry-claims.ts'
@@ -52,8 +53,8 @@ export function createRegistryMinter({ issuer, service, keys, clock, random }: R
   const lately = new RecentMap<string, MintedToken>(lateBytes, ({ token }) => 4 * token.length, { clock, ms: reuseMs })
 
   function make(key: RegistryKey, said: Readonly<Record<string, unknown>>, issuedAtMs: number): MintedToken {
-    const iat = Math.floor(issuedAtMs / 1000)
-    const payload = JSON.stringify({ ...said, iat, iat_ms: issuedAtMs, exp: iat + registryTokenSeconds, jti: randomHex(random, 16) })
+    const times = writeIssueTime(issuedAtMs)
+    const payload = JSON.stringify({ ...said, ...times, exp: times.iat + registryTokenSeconds, jti: randomHex(random, 16) })
     const text = `${key.header}.${Buffer.from(payload).toString('base64url')}`
     const signature = sign('sha256', Buffer.from(text), { key: key.privateKey, dsaEncoding: 'ieee-p1363' })
     return { token: `${text}.${signature.toString('base64url')}`, issuedAtMs }
@@ -63,9 +64,9 @@ export function createRegistryMinter({ issuer, service, keys, clock, random }: R
     const notBeforeMs = bearer?.notBeforeMs ?? 0
     const issuedAtMs = Math.max(clock.now(), notBeforeMs)
     const key = keys.current()
-    // Said as of when the identity was made: one that is made anew gets no token of the one before.
-    const said = { iss: issuer, aud: service, ...writeClaims(bearer && { ...bearer, issuedAtMs: notBeforeMs }, access) }
-    const name = `${key.kid} ${JSON.stringify(said)}`
+    const said = { iss: issuer, aud: service, ...writeClaims(bearer, access) }
+    // An identity that is made anew gets no token of the one before.
+    const name = `${key.kid} ${notBeforeMs} ${JSON.stringify(said)}`
     const known = lately.get(name)
     if (known !== undefined && known.issuedAtMs <= issuedAtMs && issuedAtMs - known.issuedAtMs < reuseMs) return known
     const made = make(key, said, issuedAtMs)

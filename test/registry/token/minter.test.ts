@@ -1,6 +1,10 @@
+import fc from 'fast-check'
+import { isDeepStrictEqual } from 'node:util'
 import { expect, test } from 'vitest'
 import { createKeyring } from '../../../src/authn/sealing.ts'
+import { setOf } from '../../../src/core/capability.ts'
 import { trustedUid } from '../../../src/core/uid.ts'
+import type { RegistryAction } from '../../../src/registry/gate.ts'
 import { createRegistryKeys } from '../../../src/registry/token/registry-keys.ts'
 import { createRegistryMinter, type TokenGrant } from '../../../src/registry/token/registry-minter.ts'
 import { freshStore, random, signal, testClock } from '../../authn/parts.ts'
@@ -69,4 +73,66 @@ test('the time of an identity that this clock has not reached is the time of its
   expect(first.issuedAtMs).toBe(notBeforeMs)
   clock.advance(600)
   expect(mint(ahead)).toEqual(first)
+})
+
+/** All that a grant may say, one thing each. */
+const said = (() => {
+  const uid = fc.constantFrom('0123456789abcdef0123456789abcdef01234567', '89abcdef0123456789abcdef0123456789abcdef').map(trustedUid)
+  const word = fc.constantFrom('one', 'two')
+  const maybe = <T>(value: fc.Arbitrary<T>): fc.Arbitrary<T | undefined> => fc.option(value, { nil: undefined })
+  return {
+    identityUid: uid,
+    notBeforeMs: fc.constantFrom(0, 1),
+    issuer: word,
+    subject: word,
+    audience: word,
+    email: maybe(word),
+    profile: maybe(word.map((name) => ({ name }))),
+    scopes: maybe(fc.array(uid, { maxLength: 1 })),
+    capabilities: maybe(fc.constantFrom(setOf(['repo.list']), setOf(['tag.list']), setOf([]))),
+    knownIn: maybe(fc.array(uid, { maxLength: 1 })),
+    roles: maybe(fc.array(fc.record({ group: uid, role: uid }, { noNullPrototype: true }), { maxLength: 1 })),
+    path: fc.constantFrom('acme/app', 'acme/other'),
+    actions: fc.subarray<RegistryAction>(['pull', 'push', 'delete']),
+    place: fc.oneof(
+      uid.map((repo) => ({ uid: repo })),
+      uid.map((parent) => ({ parent })),
+    ),
+    isSignedIn: fc.boolean(),
+    isGranted: fc.boolean(),
+  }
+})()
+
+/** The values of those that are there. */
+function present<T extends object>(values: T): { [K in keyof T]?: Exclude<T[K], undefined> } {
+  return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined)) as { [K in keyof T]?: Exclude<T[K], undefined> } // a cast: nothing else is left out
+}
+
+test('two grants that differ in one thing have two tokens; two that differ in nothing have one', async () => {
+  const { mint } = await parts()
+  const words = fc.record(said, { noNullPrototype: true })
+  type Said = typeof words extends fc.Arbitrary<infer T> ? T : never
+  const grantOf = ({ isSignedIn, isGranted, path, actions, place, identityUid: uid, notBeforeMs, issuer, subject, audience, ...more }: Said): TokenGrant => {
+    const { email, profile, ...narrowing } = more
+    const actor = { issuer, subject, audience, ...present({ email, profile }) }
+    return {
+      bearer: isSignedIn ? { identityUid: uid, act: actor, narrowing: present(narrowing), notBeforeMs } : undefined,
+      access: isGranted ? [{ path, actions, place }] : [],
+    }
+  }
+  const names = Object.keys(said) as (keyof Said)[]
+  fc.assert(
+    fc.property(words, words, fc.constantFrom(...names), (one, other, name) => {
+      const [first, second] = [grantOf(one), grantOf({ ...one, [name]: other[name] })]
+      expect(mint(first).token === mint(second).token).toBe(isDeepStrictEqual(first, second))
+    }),
+    { numRuns: 3000 },
+  )
+})
+
+test('no more tokens are remembered than there is room for', async () => {
+  const { grant, mint } = await parts()
+  const first = mint(grant)
+  for (let asked = 0; asked < 10_000; asked++) mint({ ...grant, access: [{ path: `acme/${asked}`, actions: ['pull'], place: { uid: identityUid } }] })
+  expect(mint(grant).token).not.toBe(first.token)
 })
