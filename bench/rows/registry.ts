@@ -110,9 +110,12 @@ export const registryRows: RowGroup = {
   rows: [
     ...blobRows,
     { id: 'registry-manifest', measure: measureManifest },
-    loopRow('registry-token-loop', 'alike', { title: '/token to a loop that signs the same JWT, without a server', goal: { atLeast: 0.7 } }),
+    loopRow('registry-token-loop', 'alike', {
+      title: '/token, all for one image, to a loop that signs the same JWT, without a server',
+      goal: { atLeast: 0.7 },
+    }),
     loopRow('registry-token-loop-each', 'each', { title: 'for comparison: the same, where no two ask for the same image' }),
-    signerRow('registry-token', 'alike', 'for comparison: /token to a bare server that signs the same JWT'),
+    signerRow('registry-token', 'alike', 'for comparison: /token, all for one image, to a bare server that signs the same JWT'),
     signerRow('registry-token-each', 'each', 'for comparison: the same, where no two ask for the same image'),
     { id: 'registry-history', measure: measureHistory },
   ],

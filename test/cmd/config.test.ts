@@ -91,7 +91,10 @@ describe('defaults', () => {
   })
 
   test('dev with an upstream registry has no folder of its own', () => {
-    expect(load({ env: { TAPROOT_REGISTRY_UPSTREAM_URL: 'https://registry.example' } }).config.registry.upstream).toEqual({ url: 'https://registry.example' })
+    expect(load({ env: { TAPROOT_REGISTRY_UPSTREAM_URL: 'https://registry.example' } }).config.registry.upstream).toEqual({
+      url: 'https://registry.example',
+      redirects: 'follow',
+    })
   })
 
   test('sections without a value are absent', () => {
@@ -238,11 +241,13 @@ describe('faults', () => {
       { yaml: 'registry: { upstream: { url: "https://registry.example", directory: /data } }' },
       ['registry.upstream.directory (TAPROOT_REGISTRY_UPSTREAM_DIRECTORY): expected no folder, because registry.upstream.url is set'],
     ],
-    [
-      'settings of a registry that is not there',
-      { yaml: 'registry: { upstream: { prefix: x } }' },
-      ['registry.upstream.url (TAPROOT_REGISTRY_UPSTREAM_URL) is missing: expected an http:// or https:// URL, because registry.upstream.prefix is set'],
-    ],
+    ...['prefix: x', 'caFile: /ca.crt', 'redirects: pass'].map((setting): readonly [string, Given, readonly string[]] => [
+      `settings of a registry that is not there: ${setting}`,
+      { yaml: `registry: { upstream: { ${setting} } }` },
+      [
+        `registry.upstream.url (TAPROOT_REGISTRY_UPSTREAM_URL) is missing: expected an http:// or https:// URL, because registry.upstream.${setting.split(':')[0]} is set`,
+      ],
+    ]),
     [
       'the registry host on etcd without a key',
       { role: 'registry', env: { ...onEtcd, TAPROOT_ENCRYPTION_KEY_FILE: '', TAPROOT_REGISTRY_UPSTREAM_URL: 'https://registry.example' } },
@@ -296,7 +301,7 @@ test('masking hides the credentials of URLs and keeps everything else', () => {
     env: { TAPROOT_REGISTRY_UPSTREAM_URL: 'https://ann:secret@registry.example:5000/x', TAPROOT_STORE_ETCD_ENDPOINTS: 'http://root:pw@10.0.0.1:2379' },
   })
   const masked = maskConfig(config)
-  expect(masked.registry.upstream).toEqual({ url: 'https://***@registry.example:5000/x' })
+  expect(masked.registry.upstream).toEqual({ url: 'https://***@registry.example:5000/x', redirects: 'follow' })
   expect(masked.store.etcd.endpoints).toEqual(['http://***@10.0.0.1:2379'])
   expect({ ...masked, registry: config.registry, store: config.store }).toEqual(config)
 })

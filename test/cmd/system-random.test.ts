@@ -7,7 +7,15 @@ test('gives as many bytes as are asked for, each once, and leaves those that it 
     expect(bytes).toHaveLength(count)
     return { bytes, hex: Buffer.from(bytes).toString('hex') }
   })
-  for (const { bytes, hex } of given) expect(Buffer.from(bytes).toString('hex')).toBe(hex)
+  const places = new Map<ArrayBufferLike, Set<number>>()
+  for (const { bytes, hex } of given) {
+    expect(Buffer.from(bytes).toString('hex')).toBe(hex)
+    const taken = places.get(bytes.buffer) ?? new Set()
+    places.set(bytes.buffer, taken)
+    const before = taken.size
+    for (let at = 0; at < bytes.length; at++) taken.add(bytes.byteOffset + at)
+    expect(taken.size - before, 'none was given before').toBe(bytes.length)
+  }
   const ids = given.filter(({ bytes }) => bytes.length === 16).map(({ hex }) => hex)
   expect(new Set(ids).size).toBe(ids.length)
 })

@@ -194,6 +194,30 @@ specSuite('tags', (spec) => {
     at.client.close()
   })
 
+  test('spec 8, 7.2 page tokens of repos, tags and histories live for three days; an expired one restarts from the beginning without an error', async () => {
+    const at = await registry()
+    for (const name of ['second', 'third']) await spec.ok('CreateRepo', { parent: at.group, repo: { name } }, { token: at.token })
+    for (const name of ['1.26', '1.27', 'latest']) await put(at, { name, digest: await at.image() })
+    for (let moves = 0; moves < 2; moves++) await put(at, { name: 'latest', digest: await at.image() })
+    const lists = [
+      ['ListRepos', 'repos', { uidp: { childrenOf: at.group } }],
+      ['ListTags', 'tags', { uidp: { childrenOf: at.repo } }],
+      ['ListTagHistory', 'history', { repoUid: at.repo, tag: 'latest' }],
+    ] as const
+    for (const [rpc, items, request] of lists) {
+      const ask = async (pageToken: string) => spec.call(rpc, { ...request, pageSize: 2, pageToken }, { token: await spec.server.tokenFor(at.owner) })
+      const first = await ask('')
+      const pageToken = String(first.body['nextPageToken'])
+      spec.clock.advance(3 * 24 * 3_600_000 - 3_600_000)
+      expect(itemsOf((await ask(pageToken)).body, items), `${rpc} goes on`).toHaveLength(1)
+      spec.clock.advance(2 * 3_600_000)
+      const expired = await ask(pageToken)
+      expect(expired.header('page-token-restarted')).toBe('true')
+      expect(itemsOf(expired.body, items), `${rpc} begins anew`).toEqual(itemsOf(first.body, items))
+    }
+    at.client.close()
+  })
+
   test('part D.5 a tag is restored to a digest of its history, by digest or by time, also when it was deleted', async () => {
     const at = await registry()
     const [one, two] = [await at.image(), await at.image()]

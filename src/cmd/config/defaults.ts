@@ -32,6 +32,10 @@ export const derivedDefaults = {
     words: 'in `dev` without `registry.upstream.url`: `<dataDir>/registry`',
     derive: (draft, role) => (role === 'dev' && draft.registry.upstream?.url === undefined ? join(draft.dataDir, 'registry') : undefined),
   },
+  'registry.upstream.redirects': {
+    words: '`follow`, with `registry.upstream.url`',
+    derive: (draft) => (draft.registry.upstream?.url === undefined ? undefined : 'follow'),
+  },
   'store.sqlite.path': { words: '`<dataDir>/taproot.db`', derive: (draft) => join(draft.dataDir, 'taproot.db') },
   'aws.audiences': { words: '`<baseUrl>`', derive: (draft) => [draft.baseUrl] },
   'tokens.audiences': { words: '`<baseUrl>`, `<registry.host>`', derive: (draft) => [draft.baseUrl, draft.registry.host] },

@@ -28,7 +28,7 @@ const upstream = section('What keeps the bytes. It must be reachable by Taproot 
   passwordFile: text("File that holds that user's password."),
   caFile: text("PEM file: the authority that signed its certificate. Default: the system's authorities."),
   redirects: text(
-    'What is done where it redirects blobs to its storage: `follow` (default) reads them from there, `pass` sends clients there, which must reach it. The bytes then do not go through Taproot; whoever got such a URL can use it until it expires.',
+    'What is done where it redirects blobs to its storage: `follow` reads them from there, `pass` sends clients there, which must reach it. The bytes then do not go through Taproot; whoever got such a URL can use it until it expires.',
     { enum: ['follow', 'pass'] },
   ),
 })

@@ -3,7 +3,7 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { digestOf, type Digest } from '../../../src/core/digest.ts'
 import { makeMember, makeOrganisation, startTestServer, type Organisation, type TestServer } from '../../harness/test-server.ts'
 import { crane } from '../../parts/crane.ts'
@@ -98,7 +98,14 @@ describeWithPart('registry', 'blobs over a distribution registry that redirects 
     await stop()
   })
 
-  describeWithPart('crane', '`pass`', () => {
+  test('`pass`: who comes over TLS is not sent where nothing is encrypted', async () => {
+    const { client, blob, digest, stop } = await hostOf({ TAPROOT_REGISTRY_UPSTREAM_REDIRECTS: 'pass', TAPROOT_REGISTRY_SCHEME: 'https' })
+    const answer = await client.send('GET', blob)
+    expect([answer.status, digestOf(answer.body)]).toEqual([200, digest])
+    await stop()
+  })
+
+  describe('`pass`', () => {
     let host: Awaited<ReturnType<typeof hostOf>>
 
     beforeAll(async () => {
@@ -140,7 +147,20 @@ describeWithPart('registry', 'blobs over a distribution registry that redirects 
       expect(await host.server.rest.call('GetArchitectures', asking, { token: host.organisation.token })).toMatchObject({ body: { architectures: ['amd64'] } })
     })
 
-    test('crane pulls and validates, and shows the storage no token', async () => {
+    test('tells of what was pulled there', async () => {
+      const told = async (): Promise<number> => {
+        const { entries } = await host.server.running.engine.store.range({ prefix: 'x/outbox/', limit: 10_000 }, AbortSignal.timeout(5_000))
+        return entries.filter(({ value }) => [host.digest, 'registry.pull'].every((text) => Buffer.from(value).includes(text))).length
+      }
+      const before = await told()
+      expect(await host.client.send('GET', host.blob)).toMatchObject({ status: 307 })
+      await expect.poll(told, { timeout: 20_000 }).toBeGreaterThan(before)
+    })
+  })
+
+  describeWithPart('crane', '`pass`, with crane', () => {
+    test('it pulls, and shows the storage no token', async () => {
+      const host = await hostOf({ TAPROOT_REGISTRY_UPSTREAM_REDIRECTS: 'pass' })
       storage.requests.length = 0
       const reference = `127.0.0.1:${host.server.config.registry.port}/${host.image}:v1`
       const env = { DOCKER_CONFIG: directory }
@@ -150,6 +170,7 @@ describeWithPart('registry', 'blobs over a distribution registry that redirects 
       expect(await crane(['pull', reference, join(directory, 'pulled.tar')], { env })).toMatchObject({ code: 0 })
       expect(asked(host.digest)).toHaveLength(1)
       for (const { headers } of storage.requests) expect(headers.authorization).toBeUndefined()
+      await host.stop()
     })
   })
 })

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { trustedUid } from '../../../src/core/uid.ts'
 import { registrySuite } from './registry-suite.ts'
-import { basic, bearer } from './registry-world.ts'
+import { basic, bearer, partOf } from './registry-world.ts'
 
 registrySuite('a registry token', (suite) => {
   const scope = (actions = 'pull'): string => `repository:${suite.mine.path}:${actions}`
@@ -29,6 +29,18 @@ registrySuite('a registry token', (suite) => {
     })
   })
 
+  test('says when it was made, also where it is given again', async () => {
+    suite.clock.advance(5_000)
+    const answers = await suite.clock.hold(async () => {
+      const first = await suite.world.requestToken([scope()], suite.mine.authorization)
+      return [first, await suite.world.requestToken([scope()], suite.mine.authorization)]
+    })
+    for (const { token, body } of answers) {
+      const { iat_ms: madeMs } = partOf(token, 1)
+      expect(JSON.parse(body)).toMatchObject({ token: answers[0]?.token, issued_at: new Date(Number(madeMs)).toISOString() })
+    }
+  })
+
   describe('is another', () => {
     test('for another identity, another person behind it, a narrower credential, other actions or another image', async () => {
       const { owner, authorization, group } = suite.mine
@@ -44,6 +56,19 @@ registrySuite('a registry token', (suite) => {
         () => suite.world.tokenFor(`repository:${suite.mine.name}/another:push`, authorization),
       )
       expect(new Set(tokens).size).toBe(tokens.length)
+    })
+
+    test('for another repo of the same name', async () => {
+      const path = `${suite.mine.name}/again`
+      const uidOf = async (): Promise<unknown> =>
+        suite.world.claimsOf(await suite.world.tokenFor(`repository:${path}:pull`, suite.mine.authorization)).access[0]?.uid
+      const first = await suite.world.repo(suite.mine.group, 'again')
+      await suite.clock.hold(async () => {
+        expect(await uidOf()).toBe(first)
+        await suite.world.operate('DeleteRepo', { uid: first })
+        const second = await suite.world.repo(suite.mine.group, 'again')
+        expect(await uidOf()).toBe(second)
+      })
     })
 
     test('as soon as the rights are others', async () => {

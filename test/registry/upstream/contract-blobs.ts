@@ -19,6 +19,12 @@ export function blobContract(running: () => UpstreamUnderTest): void {
     }
   })
 
+  test('a blob that is read here is nowhere else', async () => {
+    const { upstream } = running()
+    const repo = freshRepo()
+    expect(await upstream.locateBlob(repo, await putBlob(upstream, repo, freshBytes(10)), never)).toBeUndefined()
+  })
+
   test.for([0, 1000])('a blob of %i bytes named by SHA-512 is read, and deleted, under the digest that the upstream answers', async (size) => {
     const { upstream } = running()
     const repo = freshRepo()
@@ -57,6 +63,7 @@ export function blobContract(running: () => UpstreamUnderTest): void {
     ] as const) {
       expect(await upstream.statBlob(where, which, never)).toBeUndefined()
       expect(await upstream.readBlob(where, { digest: which }, never)).toBeUndefined()
+      expect(await upstream.locateBlob(where, which, never)).toBeUndefined()
       await upstream.deleteBlob(where, which, never)
     }
     expect(await upstream.statBlob(repo, digest, never)).toBe(10)

@@ -198,6 +198,7 @@ describe('redirects', () => {
       ['but where that is taken into account', inTheClear, { passRedirects: 'any' }, inTheClear],
       ['never lead to the registry itself', '<registry>/elsewhere', { passRedirects: 'any' }, undefined],
       ['nor to a path of it', '/elsewhere', { passRedirects: 'any' }, undefined],
+      ['nor to another name of it', `https://registry.example.com/v2/${repo}/blobs/${digest}`, { passRedirects: 'any' }, undefined],
     ] as const)('%s', async ([, location, options, expected]) => {
       expect(await located(location, options)).toBe(expected)
     })

@@ -98,13 +98,13 @@ export class RegistryClient {
     return answer
   }
 
-  /** Where the registry sends those who GET this; undefined where it answers itself. Rejects as `send`. */
+  /** Where the registry sends those who GET this; undefined where it answers itself, by whatever name of its own. Rejects as `send`. */
   async locate({ path, scopes }: Pick<UpstreamRequest, 'path' | 'scopes'>, signal: AbortSignal): Promise<URL | undefined> {
     // A storage's URL is good for every range; a registry that answers itself is not to send much.
     const answer = await this.send({ method: 'GET', path, scopes, headers: { range: 'bytes=0-0' } }, signal)
     if (redirects.has(answer.statusCode)) {
       const target = await targetOf(answer, { from: this.#options.origin, hop: 0 })
-      return target.origin === this.#options.origin ? undefined : target
+      return target.origin === this.#options.origin || target.pathname.startsWith('/v2/') ? undefined : target
     }
     await dump(answer)
     return undefined
