@@ -37,10 +37,12 @@ test('one principal that asks too much is told to come again; others are not', a
 })
 
 test('refused credentials are counted by address, which keeps nobody else out', async () => {
-  const statuses = await clock.hold(() =>
-    Promise.all(Array.from({ length: 40 }, async (_, at) => (await world.requestToken([], bearer(`nonsense-${at}`))).status)),
-  )
+  const [statuses, elsewhere] = await clock.hold(async () => [
+    await Promise.all(Array.from({ length: 40 }, async (_, at) => (await world.requestToken([], bearer(`nonsense-${at}`))).status)),
+    await world.ask({ path: '/token', authorization: bearer('nonsense'), from: '127.0.0.2' }),
+  ])
   expect(new Set(statuses)).toEqual(new Set([401, 429]))
+  expect(elsewhere).toMatchObject({ status: 401 })
   const calm = await world.member(mine.group, { role: 'registry.pull' })
   expect(await world.list(mine.path, calm.authorization)).toMatchObject({ status: 200 })
 })

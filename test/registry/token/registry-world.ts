@@ -29,6 +29,8 @@ export interface Asked {
   readonly authorization?: string | undefined
   readonly headers?: Readonly<Record<string, string>>
   readonly body?: string | Uint8Array
+  /** Of which address of this machine it comes; 127.0.0.1 where absent. */
+  readonly from?: string
 }
 
 /** One entry of a registry token's `access`. */
@@ -92,10 +94,10 @@ export class RegistryWorld {
   }
 
   /** Sends one request. */
-  async ask({ method = 'GET', path, authorization, headers, body }: Asked): Promise<Answer> {
+  async ask({ method = 'GET', path, authorization, headers, body, from = '127.0.0.1' }: Asked): Promise<Answer> {
     const sent = { ...headers, ...(authorization === undefined ? {} : { authorization }) }
     const { promise, resolve, reject } = Promise.withResolvers<Answer>()
-    const request = httpRequest({ host: '127.0.0.1', port: this.server.config.registry.port, method, path, headers: sent, agent: false }, (response) => {
+    const request = httpRequest({ host: '127.0.0.1', port: this.server.config.registry.port, method, path, headers: sent, agent: false, localAddress: from }, (response) => {
       text(response).then((answer) => {
         resolve({ status: response.statusCode ?? 0, headers: response.headers, body: answer, codes: codesOf(answer) })
       }, reject)
