@@ -97,11 +97,14 @@ export class RegistryWorld {
   async ask({ method = 'GET', path, authorization, headers, body, from = '127.0.0.1' }: Asked): Promise<Answer> {
     const sent = { ...headers, ...(authorization === undefined ? {} : { authorization }) }
     const { promise, resolve, reject } = Promise.withResolvers<Answer>()
-    const request = httpRequest({ host: '127.0.0.1', port: this.server.config.registry.port, method, path, headers: sent, agent: false, localAddress: from }, (response) => {
-      text(response).then((answer) => {
-        resolve({ status: response.statusCode ?? 0, headers: response.headers, body: answer, codes: codesOf(answer) })
-      }, reject)
-    })
+    const request = httpRequest(
+      { host: '127.0.0.1', port: this.server.config.registry.port, method, path, headers: sent, agent: false, localAddress: from },
+      (response) => {
+        text(response).then((answer) => {
+          resolve({ status: response.statusCode ?? 0, headers: response.headers, body: answer, codes: codesOf(answer) })
+        }, reject)
+      },
+    )
     request.on('error', reject)
     request.end(body)
     return await promise
