@@ -75,7 +75,9 @@ export class Exchange implements Presented {
   /** Answers with the headers that every answer has, and `body`, which a HEAD request does not get. */
   send(status: number, headers: HeaderLines = [], body?: string | Uint8Array): void {
     this.open(status, headers)
-    this.response.end(body)
+    // As many bytes as characters: plain ASCII, which is copied and not encoded.
+    if (typeof body === 'string' && Buffer.byteLength(body) === body.length) this.response.end(body, 'latin1')
+    else this.response.end(body)
   }
 
   /** Sends status and headers; the body follows. A client that takes nothing for too long is let go. */

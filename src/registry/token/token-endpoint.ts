@@ -14,7 +14,7 @@ import type { Challenger } from './challenge.ts'
 import { auditDenial } from './denial.ts'
 import { bearerOf, type RegistryDoor } from './registry-door.ts'
 import type { TokenAccess } from './registry-claims.ts'
-import { registryTokenSeconds } from './registry-minter.ts'
+import { registryTokenSeconds, type MintedToken } from './registry-minter.ts'
 import type { RegistryTokens } from './registry-tokens.ts'
 import { holds, isPublic } from './rights.ts'
 import { parseScopes, type RepositoryScope } from './scope.ts'
@@ -38,14 +38,6 @@ interface Noting extends TokenEndpointOptions {
   readonly note: (caller: Caller) => void
 }
 
-/** The answer to a token request, as JSON. */
-interface TokenAnswer {
-  readonly token: string
-  readonly access_token: string
-  readonly expires_in: number
-  readonly issued_at: string
-}
-
 const headers = ['Content-Type', 'application/json', 'Cache-Control', 'no-store', 'X-Content-Type-Options', 'nosniff']
 
 /**
@@ -54,12 +46,13 @@ const headers = ['Content-Type', 'application/json', 'Cache-Control', 'no-store'
  */
 export function createTokenEndpoint(options: TokenEndpointOptions): (request: IncomingMessage, response: ServerResponse) => Promise<void> {
   const noting: Noting = { ...options, note: createNotes(options) }
+  const bodyOf = createBodies()
   return async (request, response) => {
     const exchange = new Exchange(request, response, options)
     let asked: TokenRequest | undefined
     try {
       asked = await read(request)
-      const body = JSON.stringify(await answer(noting, exchange, asked))
+      const body = bodyOf(await answer(noting, exchange, asked))
       exchange.send(200, ['Content-Length', body.length, ...headers], body)
     } catch (thrown) {
       const error = options.challenger.refusal(thrown)
@@ -75,7 +68,7 @@ export function createTokenEndpoint(options: TokenEndpointOptions): (request: In
   }
 }
 
-async function answer(options: Noting, exchange: Exchange, asked: TokenRequest): Promise<TokenAnswer> {
+async function answer(options: Noting, exchange: Exchange, asked: TokenRequest): Promise<MintedToken> {
   const { door, tokens, services } = options
   const { repositories, asked: isScoped } = parseScopes(asked.scopes)
   const credential = await door.platformCredential(new Asking(exchange, asked))
@@ -86,9 +79,22 @@ async function answer(options: Noting, exchange: Exchange, asked: TokenRequest):
   }
   if (caller !== undefined) options.note(caller)
   const bearer = credential.kind === 'none' ? undefined : bearerOf(services, credential.token)
-  const { token, issuedAtMs } = tokens.mint({ bearer, access })
-  if (token.length > maxTokenLength) throw new RegistryError('UNSUPPORTED', 'that is too much for one token: ask for fewer scopes', { status: 400 })
-  return { token, access_token: token, expires_in: registryTokenSeconds, issued_at: new Date(issuedAtMs).toISOString() }
+  const minted = tokens.mint({ bearer, access })
+  if (minted.token.length > maxTokenLength) throw new RegistryError('UNSUPPORTED', 'that is too much for one token: ask for fewer scopes', { status: 400 })
+  return minted
+}
+
+/** Makes answers, as JSON in ASCII: that of a token which is given again once. */
+function createBodies(): (minted: MintedToken) => string {
+  const bodies = new WeakMap<MintedToken, string>()
+  return (minted) => {
+    const known = bodies.get(minted)
+    if (known !== undefined) return known
+    const { token, issuedAtMs } = minted
+    const body = JSON.stringify({ token, access_token: token, expires_in: registryTokenSeconds, issued_at: new Date(issuedAtMs).toISOString() })
+    bodies.set(minted, body)
+    return body
+  }
 }
 
 /** Who asks: a form has its credential in itself. */
