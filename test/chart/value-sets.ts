@@ -23,7 +23,14 @@ const externalStore = {
 
 const externalUpstream = {
   enabled: false,
-  external: { url: 'https://harbor.example.com', prefix: 'taproot', username: 'robot$taproot', passwordSecret: 'harbor', caSecret: 'harbor-ca', redirects: 'pass' },
+  external: {
+    url: 'https://harbor.example.com',
+    prefix: 'taproot',
+    username: 'robot$taproot',
+    passwordSecret: 'harbor',
+    caSecret: 'harbor-ca',
+    redirects: 'pass',
+  },
 }
 
 const placement = {
