@@ -5,11 +5,10 @@ import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { expect, onTestFinished, test } from 'vitest'
+import { largeBlobBytes as size } from '../harness/large-blob.ts'
 import { startRegistry } from '../parts/registry.ts'
 import { makeDevHome, startDev, type DevHome } from './dev-home.ts'
 
-/** 256 MiB, or what TAPROOT_BLOB_MIB says: 2048 for the size that the goal is about. */
-const size = Number(process.env['TAPROOT_BLOB_MIB'] ?? 256) * 1024 * 1024
 /** A process that has sent nothing yet has still to make the memory that any stream needs. */
 const warmUpSize = 128 * 1024 * 1024
 const allowedKb = 100_000

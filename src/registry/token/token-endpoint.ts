@@ -84,7 +84,7 @@ async function answer(options: Noting, exchange: Exchange, asked: TokenRequest):
   return minted
 }
 
-/** Makes answers, as JSON in ASCII: that of a token which is given again once. */
+/** Makes answers, as JSON in ASCII: one for each token, however often it is given. */
 function createBodies(): (minted: MintedToken) => string {
   const bodies = new WeakMap<MintedToken, string>()
   return (minted) => {

@@ -4,10 +4,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { expect, onTestFinished, test } from 'vitest'
+import { largeBlobBytes as size } from '../../harness/large-blob.ts'
 import { startRegistry } from '../../parts/registry.ts'
 
-/** 256 MiB, or what TAPROOT_BLOB_MIB says: 2048 for the size that the goal is about. */
-const size = Number(process.env['TAPROOT_BLOB_MIB'] ?? 256) * 1024 * 1024
 const allowedBytes = 100_000_000
 
 async function directory(): Promise<string> {
