@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { freePorts } from './free-port.ts'
 import { requirePart } from './require-part.ts'
+import { suspend } from './suspend.ts'
 
 const startPatienceMs = 30_000
 
@@ -19,8 +20,10 @@ export interface EtcdMember {
   readonly certificateFile: string
   /** Kills the process without warning and waits until it is gone. */
   kill(): Promise<void>
-  /** Suspends (SIGSTOP) or resumes (SIGCONT) the process. */
-  signal(name: 'SIGSTOP' | 'SIGCONT'): void
+  /** Suspends the process; resolves when it stands still. */
+  suspend(): Promise<void>
+  /** Ends that. */
+  resume(): void
   /** Starts the process again on its own data, after `kill`; resolves when it is healthy. */
   restart(): Promise<void>
   /** Calls a method of etcd's gateway, such as `maintenance/defragment`; throws where it fails. Without TLS only. */
@@ -187,8 +190,12 @@ class MemberProcess implements EtcdMember {
     await exited
   }
 
-  signal(name: 'SIGSTOP' | 'SIGCONT'): void {
-    this.#process?.kill(name)
+  async suspend(): Promise<void> {
+    await suspend(this.#process?.pid)
+  }
+
+  resume(): void {
+    this.#process?.kill('SIGCONT')
   }
 
   async restart(): Promise<void> {

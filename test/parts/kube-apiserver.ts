@@ -33,10 +33,6 @@ export interface KubeApiserver {
   kill(): Promise<void>
   /** Starts it again after `kill`, at the same address with the same keys; resolves when it is ready. */
   restart(): Promise<void>
-  /** Suspends it: connections stay open and nothing answers. */
-  pause(): void
-  /** Ends a pause. */
-  resume(): void
   /** Kills the process and removes its files; what it wrote to etcd stays. */
   stop(): Promise<void>
 }
@@ -97,8 +93,6 @@ export async function startKubeApiserver(options: KubeApiserverOptions): Promise
       // Its graceful end waits for watches: killed, as it has nothing that etcd has not.
       kill: () => server.kill(),
       restart: () => server.start(),
-      pause: () => server.pause(),
-      resume: () => server.resume(),
     }
   } catch (error) {
     await stop()

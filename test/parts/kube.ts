@@ -6,7 +6,7 @@ import { startKubeControllerManager } from './kube-controller-manager.ts'
 /** A Kubernetes without nodes: an etcd, an API server and, where asked for, the controllers of Kubernetes itself. */
 export interface Kube {
   readonly etcd: EtcdCluster
-  /** Also says how to `kill`, `restart`, `pause` and `resume` it. */
+  /** Also says how to `kill` and `restart` it. */
   readonly apiserver: KubeApiserver
   /** What a client needs, beside `kubeconfigFile`. */
   readonly access: { readonly server: string; readonly caPem: string; readonly token: string }

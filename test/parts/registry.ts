@@ -8,6 +8,7 @@ import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { freePorts } from './free-port.ts'
 import { requirePart } from './require-part.ts'
+import { suspend } from './suspend.ts'
 
 const startPatienceMs = 30_000
 
@@ -28,8 +29,10 @@ export interface DistributionRegistry {
   readonly output: string
   /** Kills the process without warning and waits until it is gone. */
   kill(): Promise<void>
-  /** Suspends (SIGSTOP) or resumes (SIGCONT) the process. */
-  signal(name: 'SIGSTOP' | 'SIGCONT'): void
+  /** Suspends the process; resolves when it stands still. */
+  suspend(): Promise<void>
+  /** Ends that. */
+  resume(): void
   /** Starts it again on its own data and port, after `kill`; resolves when it answers. */
   restart(): Promise<void>
   /** Stops it and removes its data, but not a `storageDir` that was given. */
@@ -135,8 +138,12 @@ class RegistryProcess implements DistributionRegistry {
     await exited
   }
 
-  signal(name: 'SIGSTOP' | 'SIGCONT'): void {
-    this.#process?.kill(name)
+  async suspend(): Promise<void> {
+    await suspend(this.#process?.pid)
+  }
+
+  resume(): void {
+    this.#process?.kill('SIGCONT')
   }
 
   async stop(): Promise<void> {

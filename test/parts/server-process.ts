@@ -80,14 +80,4 @@ export class ServerProcess {
     child.kill(signal)
     await exited
   }
-
-  /** Suspends it: its connections stay open and nothing answers. */
-  pause(): void {
-    this.#child?.kill('SIGSTOP')
-  }
-
-  /** Ends a pause. */
-  resume(): void {
-    this.#child?.kill('SIGCONT')
-  }
 }

@@ -206,14 +206,14 @@ describeWithPart('etcd', 'the etcd store on three members', () => {
     const watch = record(store, ['r/'], start)
     await watch.reached(await commit(store, put('r/a')))
     const [, second, third] = etcd.members
-    second?.signal('SIGSTOP')
-    third?.signal('SIGSTOP')
+    await second?.suspend()
+    await third?.suspend()
     try {
       expect(await within(4000, failureOf(store.get('r/a', soon())))).toBe('unavailable')
       expect(await within(noticedMs, failureOf(watch.ended))).toBe('unavailable')
     } finally {
-      second?.signal('SIGCONT')
-      third?.signal('SIGCONT')
+      second?.resume()
+      third?.resume()
     }
     await commitAtLast(store, 'r/b')
   })

@@ -178,8 +178,8 @@ const liars: Readonly<Record<string, () => View>> = {
   },
 }
 
-/** How many operations a wrong is looked for in at a time, and how often at most: most are rare. */
-const operationsAtATime = 200
+/** How many operations a wrong is looked for in at a time, and how often at most: of 200, a quarter showed no list that is old. */
+const operationsAtATime = 500
 const maxTimes = 6
 
 describeWithPart('history-checker', 'a server that does wrong is found out', () => {
@@ -193,12 +193,12 @@ describeWithPart('history-checker', 'a server that does wrong is found out', () 
     test(`one that ${what}`, { timeout: 2 * runMs }, async () => {
       const proxy = await startViewProxy(`http://127.0.0.1:${server.config.api.port}`, view())
       onTestFinished(() => proxy.close())
-      let refused: Verdict | undefined
-      for (let time = 0; time < maxTimes && refused === undefined; time += 1) {
-        const { verdict } = await run({ server, url: proxy.url, operations: operationsAtATime, seed: time, isHonest: false })
-        if (verdict.failures.length > 0) refused = verdict
+      const verdicts: Verdict[] = []
+      while (verdicts.length < maxTimes && !verdicts.some(({ failures }) => failures.length > 0)) {
+        const { verdict } = await run({ server, url: proxy.url, operations: operationsAtATime, seed: verdicts.length, isHonest: false })
+        verdicts.push(verdict)
       }
-      expect(refused).toMatchObject({ ok: false })
+      expect(verdicts.at(-1)).toMatchObject({ ok: false, unknown: [] })
     })
   }
 })

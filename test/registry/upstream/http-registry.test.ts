@@ -191,7 +191,7 @@ describeWithPart('registry', 'a distribution registry', () => {
     const repo = freshRepo()
     const digest = await putBlob(upstream, repo, freshBytes(10))
     const { state } = await upstream.startUpload(repo, never)
-    registry.signal('SIGSTOP')
+    await registry.suspend()
     const body = new Readable({ read: () => undefined })
     body.push(freshBytes(30_000_000))
     const calls = [
@@ -203,7 +203,7 @@ describeWithPart('registry', 'a distribution registry', () => {
       upstream.appendUpload(repo, { state, chunk: { body } }, never),
     ]
     expect(await Promise.all(calls.map(failureOf))).toEqual(calls.map(() => 'unavailable'))
-    registry.signal('SIGCONT')
+    registry.resume()
     expect(await upstream.statBlob(repo, digest, never)).toBe(10)
   })
 

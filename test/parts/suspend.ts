@@ -1,0 +1,33 @@
+import { execFile } from 'node:child_process'
+import { readdir, readFile } from 'node:fs/promises'
+import { kill, platform } from 'node:process'
+import { setTimeout as delay } from 'node:timers/promises'
+import { promisify } from 'node:util'
+
+const patienceMs = 10_000
+
+/**
+ * Suspends a process, and resolves when each of its threads stands still: `kill` alone returns before that, and on a busy machine some go on for as long as
+ * an answer takes. Rejects where they do not within 10 s, or the process ends. `kill(pid, 'SIGCONT')` lets it go on.
+ */
+export async function suspend(pid: number | undefined): Promise<void> {
+  if (pid === undefined) throw new Error('there is no process to suspend')
+  kill(pid, 'SIGSTOP')
+  const deadline = performance.now() + patienceMs
+  while (!(await threadStates(pid)).every((state) => state.toUpperCase() === 'T')) {
+    if (performance.now() > deadline) throw new Error(`process ${pid} goes on although it was suspended`)
+    await delay(2)
+  }
+}
+
+/** One letter each, as ps(1) has them; without /proc that of the process. */
+async function threadStates(pid: number): Promise<string[]> {
+  if (platform !== 'linux') return [(await promisify(execFile)('ps', ['-o', 'state=', '-p', String(pid)])).stdout.trim().charAt(0)]
+  const states: string[] = []
+  for (const thread of await readdir(`/proc/${pid}/task`)) {
+    const status = await readFile(`/proc/${pid}/task/${thread}/stat`, 'utf8').catch(() => undefined)
+    // After the name, which is in parentheses and may have some itself; a thread may have ended.
+    if (status !== undefined) states.push(status.charAt(status.lastIndexOf(')') + 2))
+  }
+  return states
+}
