@@ -4,6 +4,7 @@ import type { ClaimMatch } from '../../src/authn/claim-match.ts'
 import type { DecodedToken } from '../../src/authn/decoded-token.ts'
 import { defaultAudiences } from '../../src/authn/default-audiences.ts'
 import { normalizeIssuer, personUid } from '../../src/authn/issuer-name.ts'
+import { cpuTimeMs } from '../harness/cpu-time.ts'
 import { thrown } from './parts.ts'
 
 const defaults = defaultAudiences('https://console.example.com', 'registry.example.com')
@@ -85,9 +86,9 @@ describe('a pattern', () => {
   })
 
   test('can not hang the server', () => {
-    const startedMs = performance.now()
+    const startedMs = cpuTimeMs()
     for (const pattern of ['(a+)+$', '(a|a)*b', '(?:a?){400}a{400}', '(.*)(.*)(.*)(.*)[^a]']) matchesPattern(pattern, `${'a'.repeat(511)}!`)
-    expect(performance.now() - startedMs).toBeLessThan(1500)
+    expect(cpuTimeMs() - startedMs).toBeLessThan(1500)
   })
 
   test('of a caller is not tried on very long texts', () => {
@@ -114,17 +115,17 @@ describe('a pattern', () => {
     const durations = Array.from({ length: 10 }, (_value, round) => {
       // As long as all five are tried.
       const claims = Object.fromEntries(['1', '2', '3', '4', '5'].map((name, index) => [name, texts[round * 5 + index]]))
-      const startedMs = performance.now()
+      const startedMs = cpuTimeMs()
       matchClaims({ ...exact, claimPatterns }, token({ claims }), defaults)
-      return performance.now() - startedMs
+      return cpuTimeMs() - startedMs
     })
     expect(durations.toSorted((one, other) => one - other)[5]).toBeLessThan(60)
   })
 
   test('that would become huge is refused without being compiled', () => {
-    const startedMs = performance.now()
+    const startedMs = cpuTimeMs()
     expect(matchesPattern('\\pL{1,1000}'.repeat(80), 'a')).toBe(false)
-    expect(performance.now() - startedMs).toBeLessThan(50)
+    expect(cpuTimeMs() - startedMs).toBeLessThan(50)
   })
 
   test.each(['repo:[^/]{1,39}/[^:]{1,100}:ref:.*', Array.from({ length: 12 }, (_value, index) => `repo:acme/service-number-${String(index)}:.*`).join('|')])(

@@ -5,8 +5,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { freePorts } from './free-port.ts'
+import { pauseProcess } from './pause-process.ts'
 import { requirePart } from './require-part.ts'
-import { suspend } from './suspend.ts'
 
 const startPatienceMs = 30_000
 
@@ -20,8 +20,8 @@ export interface EtcdMember {
   readonly certificateFile: string
   /** Kills the process without warning and waits until it is gone. */
   kill(): Promise<void>
-  /** Suspends the process; resolves when it stands still. */
-  suspend(): Promise<void>
+  /** Pauses the process; resolves when it stands still. */
+  pause(): Promise<void>
   /** Ends that. */
   resume(): void
   /** Starts the process again on its own data, after `kill`; resolves when it is healthy. */
@@ -190,8 +190,8 @@ class MemberProcess implements EtcdMember {
     await exited
   }
 
-  async suspend(): Promise<void> {
-    await suspend(this.#process?.pid)
+  async pause(): Promise<void> {
+    await pauseProcess(this.#process?.pid)
   }
 
   resume(): void {

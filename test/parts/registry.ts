@@ -7,8 +7,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { freePorts } from './free-port.ts'
+import { pauseProcess } from './pause-process.ts'
 import { requirePart } from './require-part.ts'
-import { suspend } from './suspend.ts'
 
 const startPatienceMs = 30_000
 
@@ -29,8 +29,8 @@ export interface DistributionRegistry {
   readonly output: string
   /** Kills the process without warning and waits until it is gone. */
   kill(): Promise<void>
-  /** Suspends the process; resolves when it stands still. */
-  suspend(): Promise<void>
+  /** Pauses the process; resolves when it stands still. */
+  pause(): Promise<void>
   /** Ends that. */
   resume(): void
   /** Starts it again on its own data and port, after `kill`; resolves when it answers. */
@@ -138,8 +138,8 @@ class RegistryProcess implements DistributionRegistry {
     await exited
   }
 
-  async suspend(): Promise<void> {
-    await suspend(this.#process?.pid)
+  async pause(): Promise<void> {
+    await pauseProcess(this.#process?.pid)
   }
 
   resume(): void {

@@ -1,6 +1,6 @@
-import { performance } from 'node:perf_hooks'
 import { expect, test } from 'vitest'
 import { etagMatcher } from '../../src/api/scim/scim-request.ts'
+import { cpuTimeMs } from '../harness/cpu-time.ts'
 
 test.each([
   ['W/"a"', ['a']],
@@ -14,8 +14,8 @@ test.each([
 })
 
 test('a header of many spaces is read at once', () => {
-  const start = performance.now()
+  const start = cpuTimeMs()
   expect(etagMatcher(`x,${' '.repeat(30_000)}"x"y`)?.('x')).toBe(true)
   // In the square, or worse, of its length it would take minutes.
-  expect(performance.now() - start).toBeLessThan(1000)
+  expect(cpuTimeMs() - start).toBeLessThan(1000)
 })

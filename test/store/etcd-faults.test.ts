@@ -206,8 +206,8 @@ describeWithPart('etcd', 'the etcd store on three members', () => {
     const watch = record(store, ['r/'], start)
     await watch.reached(await commit(store, put('r/a')))
     const [, second, third] = etcd.members
-    await second?.suspend()
-    await third?.suspend()
+    await second?.pause()
+    await third?.pause()
     try {
       expect(await within(4000, failureOf(store.get('r/a', soon())))).toBe('unavailable')
       expect(await within(noticedMs, failureOf(watch.ended))).toBe('unavailable')

@@ -65,7 +65,7 @@ describeWithPart('registry', 'an upstream that goes away and comes back', () => 
   test('one that does not answer is 503 too', { timeout: 60_000 }, async () => {
     const repository = host.freshRepository()
     const blob = await client.putBlob(repository, randomBytes(1000))
-    await registry.suspend()
+    await registry.pause()
     try {
       const answer = await client.send('GET', `/v2/${repository}/blobs/${blob}`)
       expect([answer.status, answer.codes]).toEqual([503, ['UNAVAILABLE']])

@@ -191,7 +191,7 @@ describeWithPart('registry', 'a distribution registry', () => {
     const repo = freshRepo()
     const digest = await putBlob(upstream, repo, freshBytes(10))
     const { state } = await upstream.startUpload(repo, never)
-    await registry.suspend()
+    await registry.pause()
     const body = new Readable({ read: () => undefined })
     body.push(freshBytes(30_000_000))
     const calls = [

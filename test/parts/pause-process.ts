@@ -7,15 +7,15 @@ import { promisify } from 'node:util'
 const patienceMs = 10_000
 
 /**
- * Suspends a process, and resolves when each of its threads stands still: `kill` alone returns before that, and on a busy machine some go on for as long as
+ * Pauses a process, and resolves when each of its threads stands still: `kill` alone returns before that, and on a busy machine some go on for as long as
  * an answer takes. Rejects where they do not within 10 s, or the process ends. `kill(pid, 'SIGCONT')` lets it go on.
  */
-export async function suspend(pid: number | undefined): Promise<void> {
-  if (pid === undefined) throw new Error('there is no process to suspend')
+export async function pauseProcess(pid: number | undefined): Promise<void> {
+  if (pid === undefined) throw new Error('there is no process to pause')
   kill(pid, 'SIGSTOP')
   const deadline = performance.now() + patienceMs
   while (!(await threadStates(pid)).every((state) => state.toUpperCase() === 'T')) {
-    if (performance.now() > deadline) throw new Error(`process ${pid} goes on although it was suspended`)
+    if (performance.now() > deadline) throw new Error(`process ${pid} goes on although it was paused`)
     await delay(2)
   }
 }
