@@ -5,6 +5,7 @@ import { objectTypes } from './port/object-types.ts'
 import type { Informer } from './runtime/informer.ts'
 import type { WorkResult } from './runtime/work-queue.ts'
 import { managedByText } from '../resources/ownership.ts'
+import { dockerConfigSecret, expiresAnnotation, isSecretName } from '../core/pull-secret.ts'
 import type { Uid } from '../core/uid.ts'
 import type { Identity } from '../gen/taproot/iam/v2/identities_pb.ts'
 import type { Row } from '../snapshot/row.ts'
@@ -16,12 +17,8 @@ import { asPlatformObject, isMirror } from './platform-object.ts'
 export const pullSecretAnnotation = 'taproot.dev/pull-secret'
 /** Label of the Secrets that the controller keeps. */
 export const pullSecretLabel = 'taproot.dev/pull-secret'
-/** Annotations of such a Secret: until when its token is valid, and whose it is. */
-const expiresAnnotation = 'taproot.dev/expires'
+/** Annotation of such a Secret: whose token it has. */
 const identityAnnotation = 'taproot.dev/identity'
-
-/** What a Secret may be called. */
-const secretName = /^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$/
 
 /** A token for the registry host. */
 export interface PullToken {
@@ -92,8 +89,6 @@ function secretOf(
 ): ObjectDraft {
   const { namespace = '', name: accountName, uid } = account.metadata
   const { token, expiresAtMs } = minted
-  const entry = { username: '_token', password: token, auth: Buffer.from(`_token:${token}`).toString('base64') }
-  const config = JSON.stringify({ auths: { [options.registryHost]: entry } })
   return {
     metadata: {
       namespace,
@@ -103,8 +98,7 @@ function secretOf(
       // It goes with the account that asked for it.
       ownerReferences: [{ apiVersion: 'v1', kind: 'ServiceAccount', name: accountName, uid }],
     },
-    type: 'kubernetes.io/dockerconfigjson',
-    data: { '.dockerconfigjson': Buffer.from(config).toString('base64') },
+    ...dockerConfigSecret(options.registryHost, { username: '_token', password: token }),
   }
 }
 
@@ -146,7 +140,7 @@ export function createPullSecrets(options: PullSecretOptions): PullSecrets {
       const [, namespace = '', accountName = ''] = key.split('/')
       const account = accounts.get({ namespace, name: accountName })
       const name = account?.metadata.annotations?.[pullSecretAnnotation]
-      if (account === undefined || name === undefined || !secretName.test(name) || account.metadata.deletionTimestamp !== undefined) return undefined
+      if (account === undefined || name === undefined || !isSecretName(name) || account.metadata.deletionTimestamp !== undefined) return undefined
       const found = identityOf(world, { namespace, name: accountName })
       if (found === undefined) return undefined
       // Read each time, and never listed: so no right to see all Secrets is needed.

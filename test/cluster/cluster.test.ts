@@ -1,15 +1,10 @@
-import { mkdir, mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import packageJson from '../../package.json' with { type: 'json' }
-import { crane } from '../parts/crane.ts'
 import { requirePart } from '../parts/require-part.ts'
 import { describeWithCluster, startCluster, type Cluster } from './harness/cluster.ts'
-import { run } from './harness/command.ts'
 import { leftOf } from './harness/left-of.ts'
 import { orReport } from './harness/or-report.ts'
-import { writeProgramImage } from './harness/program-image.ts'
+import { pushProgramImage } from './harness/program-image.ts'
 import { buildTaprootImage } from './harness/taproot-image.ts'
 
 const ports = { api: 8080, ops: 9090, registry: 5000 }
@@ -104,15 +99,7 @@ describeWithCluster('a one-node cluster', () => {
     await cluster.kubectl(['apply', '-f', '-'], JSON.stringify({ apiVersion: 'v1', kind: 'List', items: registryObjects() }))
     await orReport(cluster, () => cluster.kubectl(['wait', 'pod/registry', '--for=condition=Ready', '--timeout=120s']))
     const address = `${await cluster.resolve('registry.default')}:${ports.registry}`
-    const home = await mkdtemp(join(tmpdir(), 'taproot-cluster-test-'))
-    try {
-      await writeProgramImage({ name: 'pause', programs: [requirePart('pause')] }, join(home, 'image.tar'))
-      await mkdir(join(home, 'image'))
-      await run('tar', ['--extract', `--file=${join(home, 'image.tar')}`, `--directory=${join(home, 'image')}`])
-      expect(await crane(['push', '--insecure', join(home, 'image'), `${address}/programs/pause:1`])).toMatchObject({ code: 0 })
-    } finally {
-      await rm(home, { recursive: true })
-    }
+    await pushProgramImage({ name: `${address}/programs/pause:1`, programs: [requirePart('pause')] })
     await cluster.addRegistry('registry.test', `http://${address}`)
     await cluster.kubectl(['run', 'pulled', '--image=registry.test/programs/pause:1', '--restart=Never', '--image-pull-policy=Always'])
     await orReport(cluster, () => cluster.kubectl(['wait', 'pod/pulled', '--for=condition=Ready', '--timeout=120s']))

@@ -1,14 +1,16 @@
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, beforeAll, expect, test } from 'vitest'
-import { crane } from '../parts/crane.ts'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { crane, type CraneOptions } from '../parts/crane.ts'
+import { requirePart } from '../parts/require-part.ts'
 import { until } from '../process/ops.ts'
 import { startCluster, describeWithCluster, type Cluster } from './harness/cluster.ts'
 import { cranePod, craneSecret, layerContent } from './harness/crane-pod.ts'
-import { startIngressProxy } from './harness/ingress.ts'
+import { startIngressProxy, type IngressProxy } from './harness/ingress.ts'
 import { ask, startLoad, type Answer, type Ask } from './harness/load.ts'
 import { orReport } from './harness/or-report.ts'
+import { pushProgramImage } from './harness/program-image.ts'
 import { shell } from './harness/shell.ts'
 import { awaitRelease, importImages, podsOf, putRelease, release, taprootImages, valuesToTry, type Values } from './harness/release.ts'
 
@@ -232,22 +234,65 @@ describeWithCluster('a release in a cluster', () => {
     }
   })
 
-  test('is reached through its Ingresses, by hosts that are not of the cluster', async () => {
-    const edge = await startIngressProxy(cluster, release)
-    const home = await mkdtemp(join(tmpdir(), 'taproot-install-test-'))
-    try {
-      const headers = { authorization: `Bearer ${at.operator}`, host: hosts.api }
-      expect(await record(ask({ url: `${edge.url}/iam/v2/groups/${at.group}`, headers }))).toMatchObject({ uid: at.group })
+  describe('through its Ingresses, by hosts that are not of the cluster', () => {
+    let edge: IngressProxy
+    let home = ''
+    beforeAll(async () => {
+      edge = await startIngressProxy(cluster, release)
+      home = await mkdtemp(join(tmpdir(), 'taproot-install-test-'))
       const config = { auths: { [hosts.registry]: { auth: await deployerLogin(hosts.registry) } } }
       await writeFile(join(home, 'config.json'), JSON.stringify(config))
-      const env = { DOCKER_CONFIG: home, HTTP_PROXY: edge.url, http_proxy: edge.url, NO_PROXY: '', no_proxy: '' }
+    })
+    afterAll(async () => {
+      await edge?.stop()
+      await rm(home, { recursive: true, force: true })
+    })
+
+    /** How crane gets there from the machine, signed in as the service account of the samples. */
+    const outside = (): CraneOptions => ({ env: { DOCKER_CONFIG: home, HTTP_PROXY: edge.url, http_proxy: edge.url, NO_PROXY: '', no_proxy: '' } })
+
+    test('records and images are reached', async () => {
+      const headers = { authorization: `Bearer ${at.operator}`, host: hosts.api }
+      expect(await record(ask({ url: `${edge.url}/iam/v2/groups/${at.group}`, headers }))).toMatchObject({ uid: at.group })
       const path = `${hosts.registry}/acme/web/shop`
-      expect(await crane(['--insecure', 'tag', `${path}:1`, 'again'], { env })).toMatchObject({ code: 0 })
-      const { stdout, stderr } = await crane(['--insecure', 'export', `${path}:again`, '-'], { env })
+      expect(await crane(['--insecure', 'tag', `${path}:1`, 'again'], outside())).toMatchObject({ code: 0 })
+      const { stdout, stderr } = await crane(['--insecure', 'export', `${path}:again`, '-'], outside())
       expect({ stdout, stderr }).toMatchObject({ stdout: expect.stringContaining(layerContent) })
-    } finally {
-      await edge.stop()
-      await rm(home, { recursive: true })
-    }
+    })
+
+    test('a cluster pulls with the Secret of a pull token, until it is revoked', async () => {
+      const name = `${hosts.registry}/acme/web/pause:1`
+      await pushProgramImage({ name, programs: [requirePart('pause')] }, outside())
+      await cluster.addRegistry(hosts.registry, `http://${hosts.registry}`)
+      await cluster.kubectl(['create', 'namespace', 'customer'])
+      const pull = (pod: string, secret?: string): Promise<string> => {
+        const container = { name: 'pause', image: name, imagePullPolicy: 'Always' }
+        const secrets = secret === undefined ? {} : { imagePullSecrets: [{ name: secret }] }
+        const spec = { ...secrets, automountServiceAccountToken: false, containers: [container] }
+        const object = { apiVersion: 'v1', kind: 'Pod', metadata: { name: pod }, spec }
+        return cluster.kubectl(['--namespace', 'customer', 'apply', '--filename', '-'], JSON.stringify(object))
+      }
+      const refused = (pod: string): Promise<void> =>
+        orReport(cluster, () =>
+          until(async () => /401 Unauthorized|403 Forbidden/.test(await cluster.kubectl(['--namespace', 'customer', 'describe', 'pod', pod])), 60_000),
+        )
+      await pull('stranger')
+      await refused('stranger')
+
+      const token = join(home, 'token')
+      await writeFile(token, at.operator)
+      const page = await readFile(join(root, 'docs', 'registry.md'), 'utf8')
+      const [, make = ''] = /```sh\n(taproot pull-token create [^\n]+ --secret [^\n]+)\n```/.exec(page) ?? []
+      const taproot = `${process.execPath} bin/taproot.js`
+      const here = `--url ${at.api} --registry ${hosts.registry} --token-file ${token}`
+      expect(await shell(cluster, make.replace('taproot', taproot).replace('--secret', `${here} --secret`))).toBe('secret/taproot-pull created\n')
+      await pull('customer', 'taproot-pull')
+      await orReport(cluster, () => cluster.kubectl(['--namespace', 'customer', 'wait', 'pod/customer', '--for=condition=Ready', '--timeout=60s']))
+
+      const [, uid = ''] = /^(\S+) +customer /m.exec(await shell(cluster, `${taproot} pull-token list --group acme/web ${here}`)) ?? []
+      expect(await shell(cluster, `${taproot} pull-token revoke ${uid} ${here}`)).toBe(`revoked ${uid}\n`)
+      await pull('revoked', 'taproot-pull')
+      await refused('revoked')
+    })
   })
 })

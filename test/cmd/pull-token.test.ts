@@ -1,7 +1,7 @@
 import { createServer, type Server } from 'node:http'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { createPlatformClient, type PlatformClient } from '../../src/cmd/client/platform-client.ts'
-import { createPullToken, listPullTokens, parseTtl, revokePullToken, type PullTokensOptions } from '../../src/cmd/pull-token/pull-tokens.ts'
+import { createPullToken, listPullTokens, parseTtl, revokePullToken, type PullToken, type PullTokensOptions } from '../../src/cmd/pull-token/pull-tokens.ts'
 import { systemClock, systemRandom } from '../../src/cmd/runtime.ts'
 import { freshName, makeMember, startTestServer } from '../harness/test-server.ts'
 import { freePorts } from '../parts/free-port.ts'
@@ -182,6 +182,23 @@ describe('taproot pull-token', () => {
     const again = await run('revoke', uid)
     expect(again).toMatchObject({ code: 1, stdout: '' })
     expect(again.stderr.trimEnd().split('\n')).toHaveLength(1)
+    const printed = await run('create', '--group', 'demo', '--secret', 'cluster.pull')
+    expect(printed).toMatchObject({ code: 0, stderr: '' })
+    const [one] = JSON.parse((await run('list', '--json')).stdout) as PullToken[]
+    const metadata = { name: 'cluster.pull', annotations: { 'taproot.dev/expires': one?.expirationTime } }
+    const secret = JSON.parse(printed.stdout) as { data: Record<string, string> }
+    expect(secret).toEqual({
+      apiVersion: 'v1',
+      kind: 'Secret',
+      metadata,
+      type: 'kubernetes.io/dockerconfigjson',
+      data: { '.dockerconfigjson': expect.any(String) },
+    })
+    const { auths } = JSON.parse(Buffer.from(secret.data['.dockerconfigjson'] ?? '', 'base64').toString()) as { auths: Record<string, Record<string, string>> }
+    const [[host = '', login = {}] = []] = Object.entries(auths)
+    expect(login).toEqual({ username: one?.uid, password: expect.any(String), auth: Buffer.from(`${one?.uid}:${login['password']}`).toString('base64') })
+    expect((await fetch(`http://${host}/token?service=${host}`, { headers: { authorization: `Basic ${login['auth']}` } })).status).toBe(200)
+
     expect(await run('create', '--group', 'demo', '--url', 'http://127.0.0.1:1')).toMatchObject({
       code: 2,
       stderr: expect.stringContaining('--registry') as unknown,

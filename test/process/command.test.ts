@@ -36,7 +36,7 @@ describe('taproot --help', () => {
     ['registry', ['--config']],
     ['token', ['--subject', '--audience', '--claim', '--config']],
     ['config', ['--role', '--config']],
-    ['pull-token create', ['--group', '--name', '--ttl', '--url', '--registry', '--token-file', '--json', '--config']],
+    ['pull-token create', ['--group', '--name', '--ttl', '--url', '--registry', '--token-file', '--json', '--secret', '--config']],
     ['pull-token list', ['--group', '--url', '--registry', '--token-file', '--json', '--config']],
     ['pull-token revoke', ['--url', '--registry', '--token-file', '--json', '--config']],
   ])('%s --help names its options', async (command, options) => {
@@ -59,6 +59,8 @@ describe('a command that can not be run', () => {
     ['secrets to make that are not said', ['init-secrets'], '--wanted'],
     ['secrets to make that are no JSON', ['init-secrets', '--wanted', 'all'], '--wanted'],
     ['secrets to make of a cluster that is not said', ['init-secrets', '--wanted', '{"namespace":"a","labels":{},"secrets":[]}'], '--kubeconfig'],
+    ['a Secret with a name that none has', ['pull-token', 'create', '--group', 'demo', '--secret', 'Pull_Me'], '--secret'],
+    ['a Secret in another format', ['pull-token', 'create', '--group', 'demo', '--secret', 'pull', '--json'], '--json'],
     ['an address without a registry', ['pull-token', 'list', '--url', 'http://127.0.0.1:1'], '--registry'],
     ['a file that is not there', ['dev', '--config', 'absent.yaml'], 'absent.yaml', 1],
   ])('%s: one line that names it, code 2 (1 where settings are at fault), nothing made', async (_, args, named, ending = 2) => {

@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { Command, Option } from 'commander'
+import { Command, InvalidArgumentError, Option } from 'commander'
+import { dockerConfigSecret, expiresAnnotation, isSecretName } from '../../core/pull-secret.ts'
 import { loadConfig } from '../config/load-config.ts'
 import { createPlatformClient } from '../client/platform-client.ts'
 import { alignedLine, columnWidths } from '../client/table.ts'
@@ -27,6 +28,13 @@ interface ClientOptions {
   readonly json?: true
 }
 
+interface NewOptions extends ClientOptions {
+  readonly group: string
+  readonly name?: string
+  readonly ttl: string
+  readonly secret?: string
+}
+
 /** `taproot pull-token create|list|revoke`. `configOption` is the option that names a configuration. */
 export function pullTokenCommand(configOption: () => Option): Command {
   const command = new Command('pull-token').description('make, list and revoke credentials that pull from the registry host').exitOverride(exitAfterParsing)
@@ -43,7 +51,12 @@ export function pullTokenCommand(configOption: () => Option): Command {
     .requiredOption('--group <group>', 'what it pulls from, with all below: a uid, or names such as demo/team')
     .option('--name <text>', 'what it is for')
     .addOption(new Option('--ttl <time>', `how long it is good: 90m, 720h, 30d; ${pullTokenTtl.maxHours}h at most`).default(`${pullTokenTtl.defaultHours}h`))
-    .action(async (options: ClientOptions & { group: string; name?: string; ttl: string }) => {
+    .addOption(
+      new Option('--secret <name>', 'print a Secret of this name, for kubectl apply and imagePullSecrets, and nothing else')
+        .argParser(parseSecretName)
+        .conflicts('json'),
+    )
+    .action(async (options: NewOptions) => {
       const ttlMs = parseTtl(options.ttl)
       const tokens = pullTokensOf(options)
       printNew(options, tokens, await createPullToken(tokens, { group: options.group, name: options.name, ttlMs }))
@@ -58,6 +71,11 @@ export function pullTokenCommand(configOption: () => Option): Command {
       process.stdout.write(options.json === true ? `${JSON.stringify({ uid })}\n` : `revoked ${uid}\n`)
     })
   return command
+}
+
+function parseSecretName(text: string): string {
+  if (!isSecretName(text)) throw new InvalidArgumentError('A Secret is named with lower-case letters, digits, "-" and ".".')
+  return text
 }
 
 /** Throws where it is not clear which registry host belongs to the API. */
@@ -79,7 +97,13 @@ function readToken(file: string): string {
   }
 }
 
-function printNew({ json }: ClientOptions, { registry }: PullTokensOptions, made: NewPullToken): void {
+function printNew({ json, secret }: NewOptions, { registry }: PullTokensOptions, made: NewPullToken): void {
+  if (secret !== undefined) {
+    const metadata = { name: secret, annotations: { [expiresAnnotation]: made.expirationTime } }
+    const login = dockerConfigSecret(registry, { username: made.uid, password: made.password })
+    process.stdout.write(`${JSON.stringify({ apiVersion: 'v1', kind: 'Secret', metadata, ...login }, undefined, 2)}\n`)
+    return
+  }
   const lines = [
     `Pull token ${made.name}, good until ${made.expirationTime}. The password is shown this once.`,
     `  user name  ${made.uid}`,

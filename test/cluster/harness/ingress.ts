@@ -1,9 +1,9 @@
 import { once } from 'node:events'
 import { createServer, request, type IncomingMessage, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import type { Cluster } from './cluster.ts'
+import { edgePort } from './servers.ts'
 
-/** What stands at the edge of a cluster: plain HTTP to its address goes where the Ingresses say, by the name of the host. */
+/** What stands at the edge of a cluster: plain HTTP to its address goes where the Ingresses say, by the name of the host. One at a time. */
 export interface IngressProxy {
   readonly url: string
   stop(): Promise<void>
@@ -33,10 +33,9 @@ export async function startIngressProxy(cluster: Cluster, namespace: string): Pr
     if (backend === undefined) answer.writeHead(404).end()
     else forward(backend, asked, answer)
   })
-  await once(server.listen(0, cluster.hostAddress), 'listening')
-  const { port } = server.address() as AddressInfo // a cast: it listens on TCP
+  await once(server.listen(edgePort, cluster.hostAddress), 'listening')
   return {
-    url: `http://${cluster.hostAddress}:${port}`,
+    url: `http://${cluster.hostAddress}:${edgePort}`,
     stop: async () => {
       server.closeAllConnections()
       await new Promise((resolve) => server.close(resolve))

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto'
 import { copyFile, mkdir, mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
+import { crane, type CraneOptions } from '../../parts/crane.ts'
 import { run } from './command.ts'
 
 /** An image of static programs and nothing else. */
@@ -19,7 +20,20 @@ const types = {
 }
 
 /** Writes the image to a file, as an OCI archive. */
-export async function writeProgramImage({ name, programs }: ProgramImage, file: string): Promise<void> {
+export function writeProgramImage(image: ProgramImage, file: string): Promise<void> {
+  return withLayout(image, async (layout) => void (await run('tar', ['--create', `--file=${file}`, `--directory=${layout}`, '.'])))
+}
+
+/** Pushes the image to the repository and tag of its name, in the clear. `options` are those of crane. */
+export function pushProgramImage(image: ProgramImage, options?: CraneOptions): Promise<void> {
+  return withLayout(image, async (layout) => {
+    const { code, stderr } = await crane(['push', '--insecure', layout, image.name], options)
+    if (code !== 0) throw new Error(`${image.name} was not pushed: ${stderr}`)
+  })
+}
+
+/** Lends the image as an OCI layout: a folder that is gone afterwards. */
+async function withLayout({ name, programs }: ProgramImage, use: (layout: string) => Promise<void>): Promise<void> {
   const home = await mkdtemp(join(tmpdir(), 'taproot-program-image-'))
   try {
     const [tree, layout] = [join(home, 'tree'), join(home, 'layout')]
@@ -49,7 +63,7 @@ export async function writeProgramImage({ name, programs }: ProgramImage, file: 
     const index = { schemaVersion: 2, manifests: [{ ...manifest, annotations: { 'io.containerd.image.name': name } }] }
     await writeFile(join(layout, 'index.json'), JSON.stringify(index))
     await writeFile(join(layout, 'oci-layout'), JSON.stringify({ imageLayoutVersion: '1.0.0' }))
-    await run('tar', ['--create', `--file=${file}`, `--directory=${layout}`, '.'])
+    await use(layout)
   } finally {
     await rm(home, { recursive: true, force: true })
   }

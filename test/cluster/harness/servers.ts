@@ -10,6 +10,8 @@ import { enterNetwork } from './network.ts'
 import type { Place } from './place.ts'
 import { canOverlay } from './storage.ts'
 
+/** Of the machine, on its address in the cluster: what stands at the edge. */
+export const edgePort = 8080
 /** The name of the one node. */
 export const nodeName = 'node'
 /** The domain of Services. */
@@ -112,7 +114,7 @@ export function containerdSocket(place: Place): string {
   return join(place.directory, 'containerd.sock')
 }
 
-/** Runs containers. */
+/** Runs containers. Images of hosts that are not of the cluster it asks the edge for. */
 export async function containerdIn(place: Place): Promise<ServerProcess> {
   const [file, networks] = [join(place.directory, 'containerd.toml'), join(place.directory, 'networks')]
   await mkdir(networks)
@@ -130,13 +132,14 @@ export async function containerdIn(place: Place): Promise<ServerProcess> {
   await writeFile(join(networks, 'pods.conflist'), JSON.stringify(pods))
   await writeFile(file, containerdSettings(place, { networks, snapshotter: (await canOverlay()) ? 'overlayfs' : 'native' }))
   const path = [dirname(requirePart('containerd-shim-runc-v2')), dirname(requirePart('runc')), process.env['PATH'] ?? ''].join(delimiter)
+  const outside = { HTTP_PROXY: `http://${place.hostAddress}:${edgePort}`, NO_PROXY: [place.nodeAddress, place.serviceRange, place.podRange].join(',') }
   const ctr = requirePart('ctr')
   const isReady = (): Promise<boolean> =>
     run(ctr, ['--address', containerdSocket(place), '--connect-timeout', '2s', 'version']).then(
       () => true,
       () => false,
     )
-  return serverIn(place, { name: 'containerd', flags: { config: file }, env: { PATH: path }, isReady })
+  return serverIn(place, { name: 'containerd', flags: { config: file }, env: { ...outside, PATH: path }, isReady })
 }
 
 /** Tells containerd, which looks at each pull, where images of a host are. */
