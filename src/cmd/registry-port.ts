@@ -67,6 +67,7 @@ export function createRegistryPort(options: RegistryPortOptions): RegistryPort {
     host: registry.host,
     scheme: registry.scheme,
     publicOrganization: registry.publicOrganization,
+    blobCacheBytes: registry.blobCacheMegabytes * 1_000_000,
     operators: config.bootstrap.operators,
     reads: config.reads,
     limits: limitsOf(options),

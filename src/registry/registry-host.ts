@@ -42,6 +42,8 @@ export interface RegistryHostOptions {
   readonly host: string
   readonly scheme: 'http' | 'https'
   readonly publicOrganization: string | undefined
+  /** How many bytes of blobs stay in memory at most. */
+  readonly blobCacheBytes: number
   readonly operators: readonly Operator[]
   readonly reads: 'linearizable' | 'bounded'
   readonly limits: RegistryLimits | undefined
@@ -86,6 +88,7 @@ export function createRegistryHost(options: RegistryHostOptions): RegistryHost {
     upstream,
     gate,
     sealer: options.keyring,
+    blobCacheBytes: options.blobCacheBytes,
     pulled: (pull) => pulls.add(pull),
     history: createHistoryRoute({ services, gate }),
     newRequestId,

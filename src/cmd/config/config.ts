@@ -84,6 +84,7 @@ export interface RegistryConfig {
   readonly tls?: ServerTlsConfig
   readonly publicOrganization?: string
   readonly upstream?: UpstreamConfig
+  readonly blobCacheMegabytes: number
   /** What of tag histories is kept; all of it where absent. */
   readonly history?: { readonly maxAgeDays?: number; readonly maxMoves?: number }
   readonly collect: { readonly graceHours: number }

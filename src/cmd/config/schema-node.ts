@@ -36,6 +36,11 @@ export interface NumberNode {
   readonly default?: number
 }
 
+/** Memory in whole megabytes (1,000,000 bytes each). */
+export function megabytes(description: string, defaultValue: number): NumberNode {
+  return { type: 'integer', description, minimum: 0, maximum: 1_000_000, default: defaultValue }
+}
+
 /** Yes or no. */
 export interface FlagNode {
   readonly type: 'boolean'

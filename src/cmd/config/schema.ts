@@ -1,6 +1,6 @@
 import { defaultNamespaces } from '../../api/aliases.ts'
 import type { Config } from './config.ts'
-import { count, flag, list, port, seconds, section, text, type NodeFor } from './schema-node.ts'
+import { count, flag, list, megabytes, port, seconds, section, text, type NodeFor } from './schema-node.ts'
 
 const certFiles = { certFile: text('PEM file: the certificate and its chain.'), keyFile: text('PEM file: the private key.') }
 const serverTls = section('TLS on the API port. Without it the API speaks plain HTTP/1.1 and cleartext HTTP/2.', certFiles, ['certFile', 'keyFile'])
@@ -104,6 +104,10 @@ export const configSchema = section('Configuration of Taproot.', {
     tls: registryTls,
     publicOrganization: text('Name of the root group whose repos anyone may pull.'),
     upstream,
+    blobCacheMegabytes: megabytes(
+      'Memory for blobs that are pulled again and again, in megabytes (1,000,000 bytes); each blob takes half of it at most. 0 for none.',
+      256,
+    ),
     history: section('What of the histories of tags is kept. Without any of these all of it is.', {
       maxAgeDays: count('How long a move is kept, in days. The newest of each tag always is.'),
       maxMoves: count('How many moves of each tag are kept: the newest.'),

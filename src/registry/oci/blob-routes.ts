@@ -1,16 +1,16 @@
 import type { Digest } from '../../core/digest.ts'
-import type { Uid } from '../../core/uid.ts'
 import { DomainError } from '../../core/errors.ts'
 import { forgetBlob, heldBlob, touchBlob } from '../../resources/registry/blobs.ts'
 import { RegistryError } from '../registry-error.ts'
 import type { BlobStream, ByteRange } from '../upstream/upstream.ts'
+import type { BlobName, LentBlob } from './blob-cache.ts'
 import { parseRange, type RangeRequest } from './byte-range.ts'
 import { contentHeaders } from './content-headers.ts'
 import type { Exchange, HeaderLines } from './exchange.ts'
 import { isUnchanged, whoPulls } from './manifest-routes.ts'
 import { enterRepo, type OciHost } from './oci-host.ts'
 import type { OciPath } from './oci-path.ts'
-import { sendBody } from './send-body.ts'
+import { sendBody, sendHotBlob } from './send-body.ts'
 
 type BlobPath = Extract<OciPath, { kind: 'blob' }>
 
@@ -50,10 +50,30 @@ export async function getBlob(host: OciHost, exchange: Exchange, path: BlobPath)
     exchange.send(307, ['Docker-Content-Digest', digest, 'Location', location, 'Content-Length', 0, 'Cache-Control', 'no-store'])
     return
   }
-  const stream = await readBlob(host, exchange, { repo, digest: upstreamDigest, wanted, size })
-  pulled()
-  exchange.open(wanted.kind === 'part' ? 206 : 200, headers)
-  await sendBlob(host, exchange, stream)
+  const range = wanted.kind === 'part' ? wanted.range : undefined
+  const name = { repo, digest: upstreamDigest, size }
+  const begin = (): void => {
+    pulled()
+    exchange.open(range === undefined ? 200 : 206, headers)
+  }
+  const lent = host.blobs.lend(name, range?.first)
+  if (lent === undefined) {
+    const { body } = await readBlob(host, { ...name, range }, exchange.signal)
+    begin()
+    await sendBlob(host, exchange, sendBody(exchange.response, body))
+  } else await sendLent(host, exchange, { lent, range: range ?? { first: 0, last: size - 1 }, begin })
+}
+
+async function sendLent(host: OciHost, exchange: Exchange, { lent, range, begin }: { lent: LentBlob; range: ByteRange; begin: () => void }): Promise<void> {
+  const { response, signal } = exchange
+  try {
+    // Where there is nothing to send, the status says so.
+    await lent.blob.bytes(range.first, range.last + 1, signal)
+    begin()
+    await sendBlob(host, exchange, sendHotBlob(response, lent.blob, { ...range, signal }))
+  } finally {
+    lent.giveBack()
+  }
 }
 
 const whole: RangeRequest = { kind: 'whole' }
@@ -74,26 +94,28 @@ function unsatisfiable(size: number): RegistryError {
   return new RegistryError('SIZE_INVALID', 'the range is not in the blob', { status: 416, headers: { 'Content-Range': `bytes */${size}` } })
 }
 
-async function readBlob(host: OciHost, exchange: Exchange, source: { repo: Uid; digest: Digest; wanted: RangeRequest; size: number }): Promise<BlobStream> {
-  const { repo, digest, wanted, size } = source
-  const range: { range?: ByteRange } = wanted.kind === 'part' ? { range: wanted.range } : {}
-  const stream = await host.upstream.readBlob(repo, { digest, ...range }, exchange.signal)
+/** Begins to read a blob that a repo holds, or a part of it. Rejects with RegistryError where the upstream lacks it, with UpstreamError, or with the signal's reason. */
+export async function readBlob(
+  { upstream, services }: Pick<OciHost, 'upstream' | 'services'>,
+  { repo, digest, size, range }: BlobName & { readonly range?: ByteRange | undefined },
+  signal: AbortSignal,
+): Promise<BlobStream> {
+  const stream = await upstream.readBlob(repo, { digest, ...(range && { range }) }, signal)
   if (stream === undefined || stream.size !== size) {
     stream?.body.destroy()
-    host.services.log.error('the upstream lacks a blob that a repo holds', { repo, digest, size, found: stream?.size })
+    services.log.error('the upstream lacks a blob that a repo holds', { repo, digest, size, found: stream?.size })
     throw unknownBlob()
   }
   return stream
 }
 
 /** Resolves when all is sent, or the client is gone. */
-async function sendBlob(host: OciHost, exchange: Exchange, { body }: BlobStream): Promise<void> {
-  const { response } = exchange
+async function sendBlob(host: OciHost, { response, signal, requestId }: Exchange, sending: Promise<void>): Promise<void> {
   try {
-    await sendBody(response, body)
+    await sending
   } catch (error) {
     // The status is sent: all that is left is to end the connection.
-    if (!exchange.signal.aborted) host.services.log.warn('a blob was not sent to its end', { requestId: exchange.requestId, error: String(error) })
+    if (!signal.aborted) host.services.log.warn('a blob was not sent to its end', { requestId, error: String(error) })
     response.destroy()
   }
 }

@@ -3,7 +3,8 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { ClientAddress } from '../../core/client-address.ts'
 import { DomainError } from '../../core/errors.ts'
 import { RegistryError } from '../registry-error.ts'
-import { deleteBlob, getBlob } from './blob-routes.ts'
+import { BlobCache } from './blob-cache.ts'
+import { deleteBlob, getBlob, readBlob } from './blob-routes.ts'
 import { Exchange } from './exchange.ts'
 import { defaultIdleMs } from './idle-limit.ts'
 import { linger } from './linger.ts'
@@ -23,12 +24,14 @@ export type HistoryRoute = (exchange: Exchange, path: { readonly repository: str
 export type Observe = (route: OciPathKind | 'none', method: string, answer: { readonly status: number; readonly seconds: number }) => void
 
 /** What the handler is made of. */
-export interface OciHandlerOptions extends Omit<OciHost, 'cache' | 'idleMs'> {
+export interface OciHandlerOptions extends Omit<OciHost, 'cache' | 'blobs' | 'idleMs'> {
   readonly history: HistoryRoute
   /** 60,000 where absent. */
   readonly idleMs?: number
   /** How many bytes of manifests stay in memory; 64 MiB where absent. */
   readonly manifestCacheBytes?: number
+  /** How many bytes of blobs stay in memory at most; none where absent. */
+  readonly blobCacheBytes?: number
   readonly observe?: Observe
   /** A fresh request id for requests that bring none. */
   readonly newRequestId?: () => string
@@ -73,7 +76,12 @@ export function createOciHandler(options: OciHandlerOptions): (request: Incoming
     maxBytes: options.manifestCacheBytes ?? 64 * 1024 * 1024,
     missing: (held) => services.log.error('the upstream lacks a manifest that a repo holds', { ...held }),
   })
-  const host: OciHost = { ...options, cache, idleMs: options.idleMs ?? defaultIdleMs }
+  const blobs = new BlobCache({
+    maxBytes: options.blobCacheBytes ?? 0,
+    clock: services.clock,
+    read: (name, signal) => readBlob(options, name, signal),
+  })
+  const host: OciHost = { ...options, cache, blobs, idleMs: options.idleMs ?? defaultIdleMs }
   const routes = routesOf(options.history)
   return (request, response) => {
     const startedMs = performance.now()

@@ -7,6 +7,7 @@ import { apiOwnership, type MutationContext, type Services } from '../../resourc
 import type { Entry, Gate, RegistryAction } from '../gate.ts'
 import { RegistryError } from '../registry-error.ts'
 import type { Upstream } from '../upstream/upstream.ts'
+import type { BlobCache } from './blob-cache.ts'
 import type { Exchange } from './exchange.ts'
 import type { ManifestCache } from './manifest-cache.ts'
 import type { Pull } from './pull-events.ts'
@@ -19,6 +20,7 @@ export interface OciHost {
   /** Seals the state of uploads, so that any replica can go on with them. */
   readonly sealer: Keyring
   readonly cache: ManifestCache
+  readonly blobs: BlobCache
   /** The name under which clients reach this host: the source of events. */
   readonly registryHost: string
   /** How long a client may send, or take, nothing of a body, in milliseconds. */

@@ -19,6 +19,9 @@ import { createTestGate } from './test-gate.ts'
 import { OciClient } from './oci-client.ts'
 import { listenOnLoopback } from '../../parts/loopback.ts'
 
+/** As in the product. */
+const defaultBlobCacheBytes = 256_000_000
+
 /** An upstream that a test may use, and how it goes. */
 export interface TestUpstream {
   readonly upstream: Upstream
@@ -101,6 +104,7 @@ export async function startTestHost(options: TestHostOptions): Promise<TestHost>
     sealer,
     registryHost,
     pulled: (pull) => pulls.add(pull),
+    blobCacheBytes: defaultBlobCacheBytes,
     history: async (exchange) => exchange.send(200, [], '{}'),
     ...options.handler,
   })
