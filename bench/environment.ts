@@ -104,15 +104,15 @@ export class Environment {
     return this.once('distribution', async () => this.#track(await startDistribution()))
   }
 
-  /** The registry host on a dataset, beside the API, over `distribution()`. */
-  registryHost(records: number): Promise<TaprootProcess> {
-    return this.once(`registry host ${records}`, async () => {
+  /** The registry host on a dataset, beside the API, over `distribution()`; with memory for blobs as by default, or another one. */
+  registryHost(records: number, blobCacheMegabytes?: number): Promise<TaprootProcess> {
+    return this.once(`registry host ${records} ${blobCacheMegabytes}`, async () => {
       const { etcd } = await this.stored(records)
       const { baseUrl } = await this.taproot({ records })
       const { url: upstreamUrl } = await this.distribution()
       this.progress('starting taproot registry')
       const shared = { issuer: await this.issuer(), encryptionKeyFile: await this.encryptionKeyFile(), store: { etcd: etcd.endpoint } }
-      return this.#track(await startRegistryHost({ ...shared, baseUrl, upstreamUrl }))
+      return this.#track(await startRegistryHost({ ...shared, baseUrl, upstreamUrl, ...(blobCacheMegabytes === undefined ? {} : { blobCacheMegabytes }) }))
     })
   }
 

@@ -74,19 +74,26 @@ async function overUpstream(environment: Environment, between: Between, alone: H
   return { comparison, note: `${atOnce(between.load.connections)}, each ${layerBytes / mib} MiB: ${noteOf(ours)}; ${noteOf(theirs)}` }
 }
 
-function hostRow(id: string, direction: Direction, connections: number): RowSource {
+function hostRow(id: string, direction: Direction, connections: number, what = `blobs ${direction}ed`): RowSource {
   return {
     id,
     async measure(environment): Promise<Row> {
-      const { hostPids: pids } = await registryWorld(environment)
-      const { ours: load, theirs } = await loadsOf[direction](environment, connections)
+      const { hostPids } = await registryWorld(environment)
+      const { ours, theirs } = await loadsOf[direction](environment, connections)
+      const passing = what === passed ? await environment.registryHost(environment.scale.baseRecords, 0) : undefined
+      const load = passing === undefined ? ours : { ...ours, port: passing.port }
+      const pids = passing === undefined ? hostPids : hostPids.with(0, passing.pid)
       const between = { name: 'Taproot', load, pids, processes: ['host', 'etcd', 'upstream'] }
       const { comparison, note } = await overUpstream(environment, between, theirs)
-      const title = `blobs ${direction}ed through the registry host to the upstream alone, ${atOnce(connections)}`
+      const title = `${what} through the registry host to the upstream alone, ${atOnce(connections)}`
       return ratioRow({ id, title, goal: { atLeast: 0.8 }, note }, comparison)
     },
   }
 }
+
+const hot = 'blobs pulled again and again'
+/** By a host without memory for blobs, as with blobs that nobody pulled before. */
+const passed = 'blobs pulled for the first time'
 
 /** How near anything in this runtime that stands in between can come. */
 function relayRow(id: string, direction: Direction, connections: number): RowSource {
@@ -109,12 +116,15 @@ function relayRow(id: string, direction: Direction, connections: number): RowSou
 }
 
 /** Blobs through the host, one and several at a time, and through a relay that does nothing else. */
-export const blobRows: readonly RowSource[] = (['pull', 'push'] as const).flatMap((direction) => {
-  const way = direction === 'pull' ? 'get' : 'put'
-  return [
-    hostRow(`registry-blob-${way}-one`, direction, 1),
-    relayRow(`registry-relay-${way}-one`, direction, 1),
-    hostRow(`registry-blob-${way}`, direction, together),
-    relayRow(`registry-relay-${way}`, direction, together),
-  ]
-})
+export const blobRows: readonly RowSource[] = [
+  hostRow('registry-blob-hot-one', 'pull', 1, hot),
+  hostRow('registry-blob-hot', 'pull', together, hot),
+  hostRow('registry-blob-get-one', 'pull', 1, passed),
+  relayRow('registry-relay-get-one', 'pull', 1),
+  hostRow('registry-blob-get', 'pull', together, passed),
+  relayRow('registry-relay-get', 'pull', together),
+  hostRow('registry-blob-put-one', 'push', 1),
+  relayRow('registry-relay-put-one', 'push', 1),
+  hostRow('registry-blob-put', 'push', together),
+  relayRow('registry-relay-put', 'push', together),
+]

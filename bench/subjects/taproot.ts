@@ -58,6 +58,7 @@ export interface RegistryHostOptions extends Omit<TaprootOptions, 'tls'> {
   /** Of the API whose tokens it takes. */
   readonly baseUrl: string
   readonly upstreamUrl: string
+  readonly blobCacheMegabytes?: number
 }
 
 const root = join(import.meta.dirname, '..', '..')
@@ -222,6 +223,7 @@ export async function startRegistryHost(options: RegistryHostOptions): Promise<T
     ...settings(options, place),
     TAPROOT_BASE_URL: options.baseUrl,
     TAPROOT_REGISTRY_UPSTREAM_URL: options.upstreamUrl,
+    ...(options.blobCacheMegabytes === undefined ? {} : { TAPROOT_REGISTRY_BLOB_CACHE_MEGABYTES: String(options.blobCacheMegabytes) }),
   }))
   return running
 }

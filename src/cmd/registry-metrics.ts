@@ -4,13 +4,14 @@ import type { RegistryHostOptions } from '../registry/registry-host.ts'
 
 const buckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 300]
 
-/** Registers `taproot_registry_requests_total` and `taproot_registry_request_duration_seconds` by route, method and status, and `taproot_registry_lost_pull_events_total`. */
-export function createRegistryMetrics(registry: Registry): Required<Pick<RegistryHostOptions, 'observe' | 'observeToken' | 'lostPulls'>> {
+/** Registers `taproot_registry_requests_total` and `taproot_registry_request_duration_seconds` by route, method and status, `taproot_registry_blobs_total` by source, and `taproot_registry_lost_pull_events_total`. */
+export function createRegistryMetrics(registry: Registry): Required<Pick<RegistryHostOptions, 'observe' | 'observeToken' | 'observeBlob' | 'lostPulls'>> {
   const registers = [registry]
   const labelNames = ['route', 'method', 'status'] as const
   const requests = new Counter({ name: 'taproot_registry_requests_total', help: 'Requests to the registry host', labelNames, registers })
   const help = 'Time from the request headers to the end of the answer'
   const durations = new Histogram({ name: 'taproot_registry_request_duration_seconds', help, labelNames: ['route', 'method'], buckets, registers })
+  const blobs = new Counter({ name: 'taproot_registry_blobs_total', help: 'Blobs that were pulled', labelNames: ['source'], registers })
   const lost = new Counter({ name: 'taproot_registry_lost_pull_events_total', help: 'Events of pulls that were not kept', registers })
   const methods = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE'])
   // Looked up by their labels once: that costs more than counting.
@@ -33,6 +34,7 @@ export function createRegistryMetrics(registry: Registry): Required<Pick<Registr
   return {
     observe: count,
     observeToken: ({ status, seconds }) => childOf('token', 'any', status)(seconds),
+    observeBlob: (source) => blobs.inc({ source }),
     lostPulls: (lostCount) => lost.inc(lostCount),
   }
 }

@@ -15,6 +15,7 @@ import { endWhenIdle } from './oci/idle-limit.ts'
 import { linger } from './oci/linger.ts'
 import { errorBody } from './oci/oci-errors.ts'
 import { createOciHandler, type Observe } from './oci/oci-handler.ts'
+import type { BlobSource } from './oci/oci-host.ts'
 import { PullEvents } from './oci/pull-events.ts'
 import { requestTarget } from './oci/request-target.ts'
 import { pullWriter } from './pull-writer.ts'
@@ -55,6 +56,8 @@ export interface RegistryHostOptions {
   readonly newRequestId: () => string
   /** Told of every answer below `/v2/`. */
   readonly observe?: Observe
+  /** Told where each blob that is pulled comes from. */
+  readonly observeBlob?: (source: BlobSource) => void
   /** Told how many tokens were issued or refused, by status. */
   readonly observeToken?: (answer: { readonly status: number; readonly seconds: number }) => void
   /** Told how many pull events were lost. */
@@ -93,7 +96,8 @@ export function createRegistryHost(options: RegistryHostOptions): RegistryHost {
     history: createHistoryRoute({ services, gate }),
     newRequestId,
     clientAddress,
-    ...(options.observe === undefined ? {} : { observe: options.observe }),
+    ...(options.observe && { observe: options.observe }),
+    ...(options.observeBlob && { observeBlob: options.observeBlob }),
   })
   return {
     gate,

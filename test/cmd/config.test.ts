@@ -101,6 +101,7 @@ describe('defaults', () => {
     const { config } = load({})
     expect(config.api).not.toHaveProperty('tls')
     expect(config.registry).toEqual({
+      blobCacheMegabytes: 256,
       port: 5000,
       host: 'localhost:5000',
       scheme: 'http',

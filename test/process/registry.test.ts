@@ -44,6 +44,9 @@ describe('taproot dev', () => {
     expect(pushed, pushed.stderr).toMatchObject({ code: 0 })
     const { repos } = ok(await home.rest.call('ListRepos', {}, { token: await readToken(home) })) as unknown as { repos: { name: string }[] }
     expect(repos.map(({ name }) => name)).toEqual(['app'])
+    for (let time = 0; time < 3; time++) expect(await craneAt(home, host, 'export', `${host}/demo/app:v1`, '-')).toMatchObject({ code: 0 })
+    const metrics = await (await fetch(`http://127.0.0.1:${home.env['TAPROOT_OPS_PORT']}/metrics`)).text()
+    for (const source of ['memory', 'upstream']) expect(metrics).toMatch(new RegExp(`^taproot_registry_blobs_total\\{source="${source}"\\} [1-9]`, 'm'))
     expect((await dev.end('SIGTERM')).code).toBe(0)
     const again = await startDev(home)
     expect(await craneAt(home, host, 'ls', `${host}/demo/app`)).toMatchObject({ code: 0, stdout: 'v1\n' })

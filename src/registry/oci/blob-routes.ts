@@ -8,7 +8,7 @@ import { parseRange, type RangeRequest } from './byte-range.ts'
 import { contentHeaders } from './content-headers.ts'
 import type { Exchange, HeaderLines } from './exchange.ts'
 import { isUnchanged, whoPulls } from './manifest-routes.ts'
-import { enterRepo, type OciHost } from './oci-host.ts'
+import { enterRepo, type BlobSource, type OciHost } from './oci-host.ts'
 import type { OciPath } from './oci-path.ts'
 import { sendBody, sendHotBlob } from './send-body.ts'
 
@@ -41,35 +41,42 @@ export async function getBlob(host: OciHost, exchange: Exchange, path: BlobPath)
     exchange.send(200, headers)
     return
   }
-  const pulled = (): void => host.pulled({ repo, repository, digest, tag: undefined, type: 'blob', method: 'GET', ...whoPulls(host, exchange, entry) })
+  const pulled = (source: BlobSource): void => {
+    host.observeBlob?.(source)
+    host.pulled({ repo, repository, digest, tag: undefined, type: 'blob', method: 'GET', ...whoPulls(host, exchange, entry) })
+  }
   const upstreamDigest = held.upstreamDigest as Digest // a cast: the record holds nothing else
   const location = await host.upstream.locateBlob(repo, upstreamDigest, exchange.signal)
   if (location !== undefined) {
-    pulled()
+    pulled('redirect')
     // The client asks there for the range that it wants. The URL is a credential.
     exchange.send(307, ['Docker-Content-Digest', digest, 'Location', location, 'Content-Length', 0, 'Cache-Control', 'no-store'])
     return
   }
   const range = wanted.kind === 'part' ? wanted.range : undefined
   const name = { repo, digest: upstreamDigest, size }
-  const begin = (): void => {
-    pulled()
+  const begin = (source: BlobSource): void => {
+    pulled(source)
     exchange.open(range === undefined ? 200 : 206, headers)
   }
   const lent = host.blobs.lend(name, range?.first)
   if (lent === undefined) {
     const { body } = await readBlob(host, { ...name, range }, exchange.signal)
-    begin()
+    begin('upstream')
     await sendBlob(host, exchange, sendBody(exchange.response, body))
   } else await sendLent(host, exchange, { lent, range: range ?? { first: 0, last: size - 1 }, begin })
 }
 
-async function sendLent(host: OciHost, exchange: Exchange, { lent, range, begin }: { lent: LentBlob; range: ByteRange; begin: () => void }): Promise<void> {
+async function sendLent(
+  host: OciHost,
+  exchange: Exchange,
+  { lent, range, begin }: { lent: LentBlob; range: ByteRange; begin: (source: BlobSource) => void },
+): Promise<void> {
   const { response, signal } = exchange
   try {
     // Where there is nothing to send, the status says so.
     await lent.blob.bytes(range.first, range.last + 1, signal)
-    begin()
+    begin('memory')
     await sendBlob(host, exchange, sendHotBlob(response, lent.blob, { ...range, signal }))
   } finally {
     lent.giveBack()

@@ -12,6 +12,9 @@ import type { Exchange } from './exchange.ts'
 import type { ManifestCache } from './manifest-cache.ts'
 import type { Pull } from './pull-events.ts'
 
+/** Where the bytes of a blob come from: this process, the upstream, or storage that the client is sent to. */
+export type BlobSource = 'memory' | 'upstream' | 'redirect'
+
 /** What the routes work with. */
 export interface OciHost {
   readonly services: Services
@@ -25,6 +28,8 @@ export interface OciHost {
   readonly registryHost: string
   /** How long a client may send, or take, nothing of a body, in milliseconds. */
   readonly idleMs: number
+  /** Told where each blob that is pulled comes from. */
+  readonly observeBlob?: (source: BlobSource) => void
   /** Notes that something was pulled. */
   pulled(pull: Pull): void
 }
