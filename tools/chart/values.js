@@ -149,7 +149,7 @@ export function valuesSchema(config) {
         ...replicated(120),
         ...draining(),
         ...doors({ port: servicePort('Port.', 80) }),
-        ...scheduling({ cpu: '100m', memory: '192Mi', memoryLimit: '1Gi' }),
+        ...scheduling({ cpu: '100m', memory: '512Mi', memoryLimit: '1Gi' }),
       }),
       controller: section('The controller of Kubernetes objects.', {
         enabled: flag('Whether there is one.', true),

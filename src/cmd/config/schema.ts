@@ -105,7 +105,7 @@ export const configSchema = section('Configuration of Taproot.', {
     publicOrganization: text('Name of the root group whose repos anyone may pull.'),
     upstream,
     blobCacheMegabytes: megabytes(
-      'Memory for blobs that are pulled again and again, in megabytes (1,000,000 bytes); each blob takes half of it at most. 0 for none.',
+      'Memory for blobs that are pulled again and again, in megabytes (1,000,000 bytes); each blob takes half of it at most. While blobs change, the process may have half as much again for a while. 0 for none.',
       256,
     ),
     history: section('What of the histories of tags is kept. Without any of these all of it is.', {

@@ -59,25 +59,37 @@ export async function getBlob(host: OciHost, exchange: Exchange, path: BlobPath)
     pulled(source)
     exchange.open(range === undefined ? 200 : 206, headers)
   }
-  const lent = host.blobs.lend(name, range?.first)
+  const lent = host.blobs.lend(name, range)
   if (lent === undefined) {
     const { body } = await readBlob(host, { ...name, range }, exchange.signal)
     begin('upstream')
     await sendBlob(host, exchange, sendBody(exchange.response, body))
-  } else await sendLent(host, exchange, { lent, range: range ?? { first: 0, last: size - 1 }, begin })
+  } else await sendLent(host, exchange, { name, lent, range: range ?? { first: 0, last: size - 1 }, begin })
 }
 
-async function sendLent(
-  host: OciHost,
-  exchange: Exchange,
-  { lent, range, begin }: { lent: LentBlob; range: ByteRange; begin: (source: BlobSource) => void },
-): Promise<void> {
+/** What is sent of a blob in memory. */
+interface Lent {
+  readonly name: BlobName
+  readonly lent: LentBlob
+  readonly range: ByteRange
+  /** Sends what stands before the bytes. */
+  readonly begin: (source: BlobSource) => void
+}
+
+async function sendLent(host: OciHost, exchange: Exchange, { name, lent, range, begin }: Lent): Promise<void> {
   const { response, signal } = exchange
+  const send = async (): Promise<void> => {
+    const next = await sendHotBlob(response, lent, { ...range, signal })
+    if (next === undefined) return
+    lent.giveBack()
+    const { body } = await readBlob(host, { ...name, range: { first: next, last: range.last } }, signal)
+    await sendBody(response, body)
+  }
   try {
     // Where there is nothing to send, the status says so.
     await lent.blob.bytes(range.first, range.last + 1, signal)
     begin('memory')
-    await sendBlob(host, exchange, sendHotBlob(response, lent.blob, { ...range, signal }))
+    await sendBlob(host, exchange, send())
   } finally {
     lent.giveBack()
   }

@@ -4,30 +4,37 @@ import { untilAborted } from '../../core/until-aborted.ts'
 import { release } from '../release.ts'
 import { UpstreamError, type BlobStream } from '../upstream/upstream.ts'
 
-/** Begins to read the whole blob, which has the size that was said. What it rejects with is what readers of the blob get. */
-export type ReadWhole = (signal: AbortSignal) => Promise<BlobStream>
+/** What a blob in memory is made of. */
+export interface HotBlobOptions {
+  readonly digest: Digest
+  /** As large as the blob. Nothing of it is given to anybody before it is written. */
+  readonly memory: Buffer
+  /** Begins to read the whole blob, which has the size that was said. What it rejects with is what readers of the blob get. */
+  readonly read: (signal: AbortSignal) => Promise<BlobStream>
+  /** Told where the blob could not be read. */
+  readonly failed: (error: unknown) => void
+}
 
 /** A blob in memory, or on its way there. The bytes are those of the digest, or reading them fails before the last of them. */
 export class HotBlob {
-  readonly #bytes: Buffer
+  readonly #memory: Buffer
   readonly #stop = new AbortController()
   #available = 0
   #failure: { readonly error: unknown } | undefined
   #progress = Promise.withResolvers<void>()
 
-  /** Begins to fill it. `failed` is told where that comes to nothing. */
-  constructor({ digest, size, read, failed }: { digest: Digest; size: number; read: ReadWhole; failed: () => void }) {
-    // Nothing of it is given to anybody before it is written.
-    this.#bytes = Buffer.allocUnsafeSlow(size)
-    this.#fill(digest, read).catch((error: unknown) => {
+  /** Begins to fill the memory. */
+  constructor(options: HotBlobOptions) {
+    this.#memory = options.memory
+    this.#fill(options).catch((error: unknown) => {
       this.#failure = { error }
       this.#progress.resolve()
-      failed()
+      options.failed(error)
     })
   }
 
   get size(): number {
-    return this.#bytes.length
+    return this.#memory.length
   }
 
   /** How many bytes are there so far. */
@@ -46,7 +53,7 @@ export class HotBlob {
       if (this.#failure !== undefined) throw this.#failure.error
       await untilAborted(this.#progress.promise, signal)
     }
-    return this.#bytes.subarray(first, Math.min(end, this.#available))
+    return this.#memory.subarray(first, Math.min(end, this.#available))
   }
 
   /** Fills it no further. */
@@ -54,30 +61,34 @@ export class HotBlob {
     this.#stop.abort(new UpstreamError('unavailable', 'nobody waits for the blob any more'))
   }
 
-  async #fill(digest: Digest, read: ReadWhole): Promise<void> {
+  async #fill({ digest, read }: HotBlobOptions): Promise<void> {
     const { signal } = this.#stop
     const { body } = await read(signal)
-    const hash = createHash(algorithmOf(digest))
-    let filled = 0
     const { promise, resolve, reject } = Promise.withResolvers<void>()
     const onAbort = (): void => reject(signal.reason as Error)
+    const hash = createHash(algorithmOf(digest))
+    let filled = 0
     signal.addEventListener('abort', onAbort, { once: true })
     body.on('end', resolve)
     body.on('error', reject)
-    body.on('close', () => reject(new UpstreamError('unavailable', 'a blob broke off')))
+    body.on('close', () => reject(brokenOff()))
     body.on('data', (piece: Uint8Array) => {
-      if (filled + piece.length > this.size) return reject(new UpstreamError('unavailable', 'the upstream sent more bytes than it promised'))
+      if (filled + piece.length > this.size) {
+        body.destroy(new UpstreamError('unavailable', 'the upstream sent more bytes than it promised'))
+        return
+      }
       hash.update(piece)
-      this.#bytes.set(piece, filled)
+      this.#memory.set(piece, filled)
       filled += piece.length
       release(piece)
       if (filled < this.size) this.#proceed(filled)
     })
+    if (signal.aborted) onAbort()
+    // It may have broken before anybody listened.
+    else if (body.closed) reject(body.errored ?? brokenOff())
     try {
-      if (signal.aborted) onAbort()
       await promise
     } finally {
-      signal.removeEventListener('abort', onAbort)
       body.destroy()
     }
     if (filled < this.size) throw new UpstreamError('unavailable', `${this.size - filled} bytes are missing of what the upstream promised`)
@@ -92,4 +103,8 @@ export class HotBlob {
     this.#progress = Promise.withResolvers<void>()
     resolve()
   }
+}
+
+function brokenOff(): UpstreamError {
+  return new UpstreamError('unavailable', 'a blob broke off')
 }

@@ -80,6 +80,7 @@ export function createOciHandler(options: OciHandlerOptions): (request: Incoming
     maxBytes: options.blobCacheBytes ?? 0,
     clock: services.clock,
     read: (name, signal) => readBlob(options, name, signal),
+    failed: ({ repo, digest }, error) => services.log.warn('a blob was not brought into memory', { repo, digest, error: String(error) }),
   })
   const host: OciHost = { ...options, cache, blobs, idleMs: options.idleMs ?? defaultIdleMs }
   const routes = routesOf(options.history)

@@ -3,7 +3,7 @@ import type { Readable } from 'node:stream'
 import { untilAborted } from '../../core/until-aborted.ts'
 import { release } from '../release.ts'
 import type { ByteRange } from '../upstream/upstream.ts'
-import type { HotBlob } from './hot-blob.ts'
+import type { LentBlob } from './blob-cache.ts'
 
 /**
  * Sends `body` as fast as the client takes it, and ends the response. What it reads belongs to it: pieces are given back once they are sent. Rejects with the
@@ -41,18 +41,21 @@ export async function sendBody(response: ServerResponse, body: Readable): Promis
 const hotPieceBytes = 1024 * 1024
 
 /**
- * Sends these bytes of a blob in memory as fast as the client takes them and they come, and ends the response; resolves when the system has all of them. Rejects with
- * what broke the blob, or with the reason of the signal, which says that the client went away.
+ * Sends these bytes of a blob in memory as fast as the client takes them and they come. Resolves once what it sent has left the memory: with the first byte that it
+ * did not send, since the memory is wanted for something else; or with undefined, the response ended, where it sent all. Rejects with what broke the blob, or with the
+ * reason of the signal, which says that the client went away.
  */
 export async function sendHotBlob(
   response: ServerResponse,
-  blob: HotBlob,
+  { blob, isRecalled }: LentBlob,
   { first, last, signal }: ByteRange & { readonly signal: AbortSignal },
-): Promise<void> {
+): Promise<number | undefined> {
   for (let at = first; at <= last;) {
+    if (isRecalled()) return at
     const piece = await blob.bytes(at, Math.min(at + hotPieceBytes, last + 1), signal)
     at += piece.length
     if (!response.write(piece)) await untilAborted(new Promise<void>((resolve) => void response.once('drain', resolve)), signal)
   }
   await untilAborted(new Promise<void>((resolve) => void response.end(resolve)), signal)
+  return undefined
 }

@@ -6,6 +6,7 @@ import { systemClock } from '../../../src/cmd/runtime.ts'
 import { digestOf, type Digest } from '../../../src/core/digest.ts'
 import type { Uid } from '../../../src/core/uid.ts'
 import { BlobCache, type BlobName, type LentBlob } from '../../../src/registry/oci/blob-cache.ts'
+import type { BlobStream } from '../../../src/registry/upstream/upstream.ts'
 
 const never = new AbortController().signal
 const repo = 'a'.repeat(40) as Uid // a cast: it looks like one
@@ -30,15 +31,28 @@ function known(number: number, size: number): Known {
 class Scene {
   nowMs = 1_000_000
   readonly bodies: { readonly digest: Digest; readonly body: PassThrough }[] = []
+  /** Of what could not be read while somebody waited. */
+  readonly failures: Digest[] = []
   readonly cache: BlobCache
+  /** When reads begin. */
+  reading: Promise<unknown> = Promise.resolve()
 
   constructor(maxBytes: number) {
-    const read = ({ digest, size }: BlobName) => {
+    const read = async ({ digest, size }: BlobName): Promise<BlobStream> => {
       const body = new PassThrough()
       this.bodies.push({ digest, body })
-      return Promise.resolve({ size, body })
+      await this.reading
+      return { size, body }
     }
-    this.cache = new BlobCache({ maxBytes, clock: { now: () => this.nowMs }, read })
+    this.cache = new BlobCache({ maxBytes, clock: { now: () => this.nowMs }, read, failed: ({ digest }) => this.failures.push(digest) })
+  }
+
+  /** Asks twice; what the second gets. */
+  bring({ name }: Known): LentBlob {
+    this.cache.lend(name)
+    const lent = this.cache.lend(name)
+    if (lent === undefined) throw new Error('there is no room')
+    return lent
   }
 
   /** Asks for all of it, and reads it where it is lent. */
@@ -73,7 +87,9 @@ test('two asks that are far apart are not of one time', async () => {
   const one = known(1, 300)
   expect(await scene.ask(one)).toBe('streamed')
   scene.nowMs += 3_600_000
-  expect([await scene.ask(one), await scene.ask(one)]).toEqual(['streamed', 'lent'])
+  expect(await scene.ask(one)).toBe('streamed')
+  scene.nowMs += 9 * 60_000
+  expect(await scene.ask(one)).toBe('lent')
 })
 
 test('none, and those that are larger than half of the memory, never come there', async () => {
@@ -116,90 +132,171 @@ test('what nobody asked for since the first ask for another one gives way to it,
   expect(scene.cache.bytes).toBe(900)
 })
 
-test('what is being read does not give way, and counts until it is given back', async () => {
+test('what is being read does not give way at once, and counts until it is given back', async () => {
   const scene = new Scene(1000)
   const [one, two, three] = [1, 2, 3].map((number) => known(number, 450)) as [Known, Known, Known]
   for (const each of [one, one, two, two]) await scene.ask(each)
-  const held = [one, two].map(({ name }) => scene.cache.lend(name))
-  expect([await scene.ask(three), await scene.ask(three)]).toEqual(['streamed', 'streamed'])
-  expect(await readAll(held[0]!, 450)).toEqual(one.content)
-  held[0]?.giveBack()
-  expect(await scene.ask(three)).toBe('lent')
-  held[1]?.giveBack()
+  const held = [one, two].map(({ name }) => scene.cache.lend(name)) as [LentBlob, LentBlob]
+  expect(await scene.ask(three)).toBe('streamed')
+  expect(held.map((each) => each.isRecalled())).toEqual([false, false])
+  expect(await scene.ask(three)).toBe('streamed')
+  expect(held.map((each) => each.isRecalled())).toEqual([true, false])
+  expect(await scene.ask(three), 'still').toBe('streamed')
+  expect(held.map((each) => each.isRecalled())).toEqual([true, false])
+  expect(await readAll(held[0], 450), 'it may take its time').toEqual(one.content)
   expect(scene.cache.bytes).toBe(900)
+  for (let time = 0; time < 2; time++) held[0].giveBack()
+  expect(scene.cache.bytes).toBe(450)
+  expect([await scene.ask(three), await scene.ask(two)]).toEqual(['lent', 'lent'])
+  held[1].giveBack()
+  expect(scene.cache.bytes).toBe(900)
+})
+
+test('nothing goes where that would not be enough', async () => {
+  const scene = new Scene(1000)
+  const [one, two, three] = [known(1, 100), [known(2, 450), known(3, 450)], known(4, 300)] as const
+  for (const each of [one, one, two[0], two[0], two[1], two[1]]) await scene.ask(each)
+  const held = two.map(({ name }) => scene.cache.lend(name))
+  expect([await scene.ask(three), await scene.ask(three)]).toEqual(['streamed', 'streamed'])
+  const before = scene.bodies.length
+  expect(await scene.ask(one)).toBe('lent')
+  expect(scene.bodies).toHaveLength(before)
+  for (const each of held) each?.giveBack()
+})
+
+test('parts neither bring a blob nor count as asks for it; one of what is there is lent', async () => {
+  const scene = new Scene(1000)
+  const { name, content } = known(1, 400)
+  for (const [first, last] of [
+    [0, 0],
+    [0, 398],
+    [1, 399],
+  ] as const)
+    for (let time = 0; time < 3; time++) expect(scene.cache.lend(name, { first, last })).toBeUndefined()
+  expect(scene.cache.lend(name)).toBeUndefined()
+  expect(scene.cache.lend(name, { first: 0, last: 0 })).toBeUndefined()
+  const all = scene.cache.lend(name, { first: 0, last: 399 })
+  expect(all).toBeDefined()
+  await expect.poll(() => scene.bodies.length).toBe(1)
+  expect(scene.cache.lend(name, { first: 100, last: 399 }), 'begins where nothing is yet').toBeUndefined()
+  scene.bodies[0]?.body.write(content.subarray(0, 150))
+  await expect.poll(() => all?.blob.available).toBe(150)
+  const part = scene.cache.lend(name, { first: 100, last: 399 })
+  expect(Buffer.from((await part?.blob.bytes(100, 400, never)) ?? [])).toEqual(content.subarray(100, 150))
+  part?.giveBack()
+  all?.giveBack()
 })
 
 test('who asks while it comes gets what is there, then the rest', async () => {
   const scene = new Scene(1000)
-  const { name, content } = known(1, 400)
-  scene.cache.lend(name)
-  const lent = [scene.cache.lend(name), scene.cache.lend(name)] as [LentBlob, LentBlob]
+  const one = known(1, 400)
+  const lent = [scene.bring(one), scene.cache.lend(one.name)] as [LentBlob, LentBlob]
   const reading = lent.map((each) => readAll(each, 400))
   await expect.poll(() => scene.bodies.length).toBe(1)
-  expect(scene.cache.lend(name, 100), 'what begins in a part that is not there yet').toBeUndefined()
-  scene.bodies[0]?.body.write(content.subarray(0, 150))
+  scene.bodies[0]?.body.write(one.content.subarray(0, 150))
   await expect.poll(() => lent[0].blob.available).toBe(150)
-  const part = scene.cache.lend(name, 100)
-  expect(Buffer.from((await part?.blob.bytes(100, 400, never)) ?? [])).toEqual(content.subarray(100, 150))
-  scene.bodies[0]?.body.end(content.subarray(150))
-  expect(await Promise.all(reading)).toEqual([content, content])
-  for (const each of [...lent, part]) each?.giveBack()
+  expect(Buffer.from(await lent[1].blob.bytes(0, 400, never))).toEqual(one.content.subarray(0, 150))
+  scene.bodies[0]?.body.end(one.content.subarray(150))
+  expect(await Promise.all(reading)).toEqual([one.content, one.content])
+  for (const each of lent) each.giveBack()
   expect(scene.cache.bytes).toBe(400)
 })
 
-const breaks: Readonly<Record<string, (body: PassThrough, content: Buffer) => void>> = {
-  'breaks off': (body, content) => {
-    body.write(content.subarray(0, 100))
-    body.destroy(new Error('gone'))
+const breaks: Readonly<Record<string, { spoil: (body: PassThrough, content: Buffer) => void; says: string }>> = {
+  'breaks off': {
+    spoil: (body, content) => {
+      body.write(content.subarray(0, 100))
+      body.destroy(new Error('its own reason'))
+    },
+    says: 'its own reason',
   },
-  'ends too early': (body, content) => void body.end(content.subarray(0, 399)),
-  'does not end': (body, content) => void body.end(Buffer.concat([content, content])),
-  'is not what the digest names': (body, content) => void body.end(Buffer.concat([content.subarray(0, 399), Buffer.of((content.at(-1) ?? 0) ^ 1)])),
+  'is closed without a reason': { spoil: (body) => void body.destroy(), says: 'broke off' },
+  'ends too early': { spoil: (body, content) => void body.end(content.subarray(0, 399)), says: '1 bytes are missing' },
+  'does not end': {
+    spoil: (body, content) => {
+      for (const piece of [content.subarray(0, 100), content, content.subarray(0, 50)]) body.write(piece)
+    },
+    says: 'more bytes',
+  },
+  'is not what the digest names': {
+    spoil: (body, content) => void body.end(Buffer.concat([content.subarray(0, 399), Buffer.of((content.at(-1) ?? 0) ^ 1)])),
+    says: 'other bytes',
+  },
 }
 
-test.each(Object.entries(breaks))('one that %s fails for all who read it before the last byte, and is not kept', async (_, spoil) => {
+test.each(Object.entries(breaks))('one that %s fails for all who read it before the last byte, and is not kept', async (_, { spoil, says }) => {
   const scene = new Scene(1000)
-  const { name, content } = known(1, 400)
-  scene.cache.lend(name)
-  const lent = [scene.cache.lend(name), scene.cache.lend(name)] as [LentBlob, LentBlob]
+  const one = known(1, 400)
+  const lent = [scene.bring(one), scene.cache.lend(one.name)] as [LentBlob, LentBlob]
   const reading = Promise.allSettled(lent.map((each) => readAll(each, 400)))
   await expect.poll(() => scene.bodies.length).toBe(1)
-  spoil(scene.bodies[0]!.body, content)
-  expect((await reading).map(({ status }) => status)).toEqual(['rejected', 'rejected'])
+  spoil(scene.bodies[0]!.body, one.content)
+  for (const outcome of await reading) expect(outcome).toMatchObject({ status: 'rejected', reason: { message: expect.stringContaining(says) as unknown } })
   expect(lent[0].blob.available).toBeLessThan(400)
+  expect(lent[0].isRecalled()).toBe(false)
+  expect(scene.failures).toEqual([one.name.digest])
+  expect(await scene.ask(one), 'while somebody still has the broken one').toBe('lent')
+  expect(scene.cache.bytes).toBe(800)
   for (const each of lent) each.giveBack()
-  expect(scene.cache.bytes).toBe(0)
-  expect(await scene.ask({ name, content })).toBe('lent')
+  expect(scene.cache.bytes).toBe(400)
 })
 
-test('where nobody waits any more it is not read to its end', async () => {
+test('one that was over before anybody listened fails', async () => {
+  for (const reason of [new Error('its own reason'), undefined]) {
+    const scene = new Scene(1000)
+    const opening = Promise.withResolvers<undefined>()
+    scene.reading = opening.promise
+    const lent = scene.bring(known(1, 400))
+    await expect.poll(() => scene.bodies.length).toBe(1)
+    const { body } = scene.bodies[0]!
+    body.on('error', () => undefined).destroy(reason)
+    await expect.poll(() => body.closed).toBe(true)
+    opening.resolve(undefined)
+    await expect(lent.blob.bytes(0, 400, never)).rejects.toThrow(reason?.message ?? 'broke off')
+    lent.giveBack()
+    expect(scene.cache.bytes).toBe(0)
+  }
+})
+
+test.each(['while it comes', 'before it begins'])('where nobody waits any more it is not read to its end: %s', async (when) => {
   const scene = new Scene(1000)
-  const { name, content } = known(1, 400)
-  scene.cache.lend(name)
-  const [first, second] = [scene.cache.lend(name), scene.cache.lend(name)]
+  const one = known(1, 400)
+  const opening = Promise.withResolvers<undefined>()
+  if (when === 'before it begins') scene.reading = opening.promise
+  const [first, second] = [scene.bring(one), scene.cache.lend(one.name)]
   await expect.poll(() => scene.bodies.length).toBe(1)
   const { body } = scene.bodies[0]!
-  body.write(content.subarray(0, 100))
-  first?.giveBack()
-  await expect.poll(() => second?.blob.available).toBe(100)
+  body.write(one.content.subarray(0, 100))
+  first.giveBack()
+  if (when === 'while it comes') await expect.poll(() => second?.blob.available).toBe(100)
   expect([body.destroyed, scene.cache.bytes]).toEqual([false, 400])
   second?.giveBack()
   expect(scene.cache.bytes).toBe(0)
+  opening.resolve(undefined)
   await expect.poll(() => body.destroyed).toBe(true)
-  expect(await scene.ask({ name, content })).toBe('lent')
+  scene.reading = Promise.resolve()
+  expect(await scene.ask(one)).toBe('lent')
+  expect([scene.cache.bytes, scene.failures]).toEqual([400, []])
 })
 
 test('a reader whose client is gone waits no more', async () => {
   const scene = new Scene(1000)
-  const { name } = known(1, 400)
-  scene.cache.lend(name)
-  const lent = scene.cache.lend(name)
+  const lent = scene.bring(known(1, 400))
   const leaving = new AbortController()
-  const reading = lent?.blob.bytes(0, 400, leaving.signal)
+  const reading = lent.blob.bytes(0, 400, leaving.signal)
   leaving.abort(new Error('left'))
   await expect(reading).rejects.toThrow('left')
-  lent?.giveBack()
+  lent.giveBack()
   expect(scene.cache.bytes).toBe(0)
+})
+
+test('where the system has no memory for it, it is passed on, and nothing else goes for it', async () => {
+  const scene = new Scene(2 ** 60)
+  const [one, huge] = [known(1, 300), known(2, 300)]
+  for (let time = 0; time < 2; time++) await scene.ask(one)
+  const name = { ...huge.name, size: 2 ** 52 }
+  for (let time = 0; time < 3; time++) expect(scene.cache.lend(name)).toBeUndefined()
+  expect(await scene.ask(one)).toBe('lent')
 })
 
 /** Readers of many blobs, whose upstream does what it is told to. */
@@ -214,7 +311,7 @@ class Crowd {
       this.#bodies.set(digest, [...(this.#bodies.get(digest) ?? []), body])
       return Promise.resolve({ size, body })
     }
-    this.cache = new BlobCache({ maxBytes, clock: systemClock, read })
+    this.cache = new BlobCache({ maxBytes, clock: systemClock, read, failed: () => undefined })
   }
 
   readonly steps = {
@@ -225,6 +322,17 @@ class Crowd {
     leave: (_: Known, which: number): void => this.#reading.splice(which, 1)[0]?.lent.giveBack(),
     break: ({ name }: Known): void => void this.#bodies.get(name.digest)?.at(-1)?.destroy(new Error('broken')),
     bring: ({ name, content }: Known): void => void this.#bodies.get(name.digest)?.at(-1)?.end(content),
+  }
+
+  /** How many bytes of these are in memory, and nobody reads them. */
+  held(all: readonly Known[]): number {
+    let held = 0
+    for (const { name } of all) {
+      const lent = this.cache.lend(name, { first: 0, last: 0 })
+      if (lent !== undefined) held += lent.blob.size
+      lent?.giveBack()
+    }
+    return held
   }
 
   /** Lets everything come, and everybody read to the end. */
@@ -249,9 +357,11 @@ test('whatever is asked for, left, broken or brought: never more than the memory
         crowd.steps[what](all[which]!, which)
         await new Promise((resolve) => setImmediate(resolve))
         expect(crowd.cache.bytes).toBeLessThanOrEqual(maxBytes)
+        expect(crowd.cache.bytes).toBeGreaterThanOrEqual(0)
       }
       await crowd.end(all)
-      expect(crowd.cache.bytes).toBeLessThanOrEqual(maxBytes)
+      // All of it is of blobs that are there.
+      expect(crowd.cache.bytes).toBe(crowd.held(all))
       for (const one of all.filter(({ name }) => name.size <= maxBytes / 2)) {
         for (const what of ['ask', 'ask', 'bring'] as const) crowd.steps[what](one)
         const lent = crowd.cache.lend(one.name)

@@ -34,12 +34,13 @@ describeOnUpstreams('blobs that are pulled again and again', (upstream) => {
     })
 
   beforeAll(async () => {
-    host = await startTestHost({ upstream, wrap: counted, handler: { blobCacheBytes: 20_000_000 } })
+    host = await startTestHost({ upstream, wrap: counted, handler: { blobCacheBytes: 80_000_000 } })
     client = host.client
   })
   afterEach(() => {
     reads = []
     spoil = undefined
+    isDown = false
   })
   afterAll(() => host?.stop())
 
@@ -148,8 +149,51 @@ describeOnUpstreams('blobs that are pulled again and again', (upstream) => {
     expect(reads).toHaveLength(2)
   })
 
+  test('are given up by who reads them slowly, when others are wanted; who reads them gets the rest all the same', async () => {
+    // More than the system takes for a client that reads nothing.
+    const [one, two] = [await pushed(36_000_000), await pushed(36_000_000)]
+    for (const { path } of [one, two]) for (let time = 0; time < 2; time++) await get(path)
+    const slow = [client.open('GET', one.path).end(), client.open('GET', two.path, { range: 'bytes=1000-35999999' }).end()]
+    const responses: IncomingMessage[] = []
+    // A cast of the event's arguments. Nobody reads them yet.
+    for (const each of slow) responses.push(...((await once(each, 'response')) as [IncomingMessage]))
+    const third = await pushed(36_000_000)
+    for (let time = 0; time < 3; time++) expect((await get(third.path)).body.equals(third.bytes)).toBe(true)
+    reads = []
+    const [first, second] = await Promise.all(responses.map((response) => readAnswer(response)))
+    expect(first?.body.equals(one.bytes)).toBe(true)
+    expect(second?.body.equals(two.bytes.subarray(1000))).toBe(true)
+    expect(reads).toEqual([one.digest])
+    for (let time = 0; time < 2; time++) expect((await get(third.path)).body.equals(third.bytes)).toBe(true)
+    expect(reads).toEqual([one.digest, third.digest])
+  })
+
+  test('are not held by who went away in the middle', async () => {
+    const gone = [await pushed(36_000_000), await pushed(36_000_000)]
+    for (const { path } of gone) for (let time = 0; time < 2; time++) await get(path)
+    for (const { path } of gone) {
+      const leaving = client.open('GET', path).end()
+      await once(leaving, 'response')
+      leaving.on('error', () => undefined).destroy()
+    }
+    const next = await pushed(36_000_000)
+    await expect
+      .poll(async () => {
+        reads = []
+        expect((await get(next.path)).body.equals(next.bytes)).toBe(true)
+        return reads
+      })
+      .toEqual([])
+  })
+
+  test('bring nothing into memory where only parts are asked for', async () => {
+    const { path, bytes } = await pushed(3_000_000)
+    for (let time = 0; time < 3; time++) expect((await get(path, { range: 'bytes=0-9' })).body).toEqual(bytes.subarray(0, 10))
+    expect(reads).toHaveLength(3)
+  })
+
   test('that are too large for it are read each time', async () => {
-    const { path, bytes } = await pushed(10_000_001)
+    const { path, bytes } = await pushed(40_000_001)
     for (let at = 0; at < 3; at++) expect((await get(path)).body.equals(bytes)).toBe(true)
     expect(reads).toHaveLength(3)
   })
