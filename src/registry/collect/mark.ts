@@ -1,7 +1,7 @@
 import type { Uid } from '../../core/uid.ts'
 import { collectKey, collectingSince, markOf } from '../../resources/registry/content-epoch.ts'
 import type { Services } from '../../resources/services.ts'
-import type { Guard } from '../../store/store.ts'
+import type { Guard, Revision } from '../../store/store.ts'
 
 /** A mark that stands, as its holder sees it. */
 export interface Mark {
@@ -31,20 +31,28 @@ export async function underMark(
 ): Promise<void> {
   const { store, clock } = services
   const key = collectKey(repo)
-  const before = await store.get(key, signal)
-  const sinceMs = clock.now()
-  if (before !== undefined && collectingSince(before, sinceMs) !== undefined) throw new MarkLost('bytes of this repo are being removed by somebody else')
-  const free: Guard = before === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: before.revision }
-  const set = await store.transact({ guards: [free], writes: [{ kind: 'put', key, value: markOf(sinceMs) }] }, signal)
-  if (!set.committed) throw new MarkLost('bytes of this repo are being removed by somebody else')
-  const guard = { kind: 'unchanged', key, revision: set.revision } as const
+  const { sinceMs, revision } = await setMark(services, key, signal)
+  const guard = { kind: 'unchanged', key, revision } as const
   await work({
     guard,
     async assertStanding(among) {
       among.throwIfAborted()
       const now = await store.get(key, among)
-      if (now?.revision !== set.revision || clock.now() - sinceMs > holdMs) throw new MarkLost('the mark does not stand any more')
+      if (now?.revision !== revision || clock.now() - sinceMs > holdMs) throw new MarkLost('the mark does not stand any more')
     },
   })
   await store.transact({ guards: [guard], writes: [{ kind: 'put', key, value: Buffer.from('idle') }] }, AbortSignal.timeout(resetTimeoutMs))
+}
+
+/** Sets a mark where none stands. */
+async function setMark({ store, clock }: Services, key: string, signal: AbortSignal): Promise<{ readonly sinceMs: number; readonly revision: Revision }> {
+  for (;;) {
+    const before = await store.get(key, signal)
+    const sinceMs = clock.now()
+    if (before !== undefined && collectingSince(before, sinceMs) !== undefined) throw new MarkLost('bytes of this repo are being removed by somebody else')
+    const free: Guard = before === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: before.revision }
+    const set = await store.transact({ guards: [free], writes: [{ kind: 'put', key, value: markOf(sinceMs) }] }, signal)
+    if (set.committed) return { sinceMs, revision: set.revision }
+    // It is another one's mark now, or somebody who puts bytes took one away that was left behind: then there is none.
+  }
 }

@@ -1,7 +1,8 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Digest } from '../../../src/core/digest.ts'
 import type { Uid } from '../../../src/core/uid.ts'
-import { collectKey } from '../../../src/resources/registry/content-epoch.ts'
+import { Collector } from '../../../src/registry/collect/collector.ts'
+import { collectKey, markOf } from '../../../src/resources/registry/content-epoch.ts'
 import { manifestKey, manifestPrefix, referrerPrefix } from '../../../src/resources/registry/manifest-keys.ts'
 import { UpstreamError } from '../../../src/registry/upstream/upstream.ts'
 import type { Write } from '../../../src/store/store.ts'
@@ -55,6 +56,18 @@ describe('what somebody comes to count on while garbage is collected', () => {
     expect(await pull(repository, 'rel')).toBe(200)
     await host.collectAfterGrace()
     expect(await pull(repository, image.digest)).toBe(200)
+  })
+
+  test('a pusher who takes away the mark of a collection that died does not end the next one', async () => {
+    const { repository, repo, image } = await repoWithDue()
+    const mark = { kind: 'put', key: collectKey(repo), value: markOf(host.clock.now()) } as const
+    await host.services.store.transact({ guards: [], writes: [mark] }, soon())
+    host.clock.advance(120_000)
+    const push = (): Promise<Digest> => host.client.putBlob(repository, Buffer.from('just before the next mark'))
+    const services = happeningBefore(host.services, moments['between the look at the history and the first mark'](repo), push)
+    expect(await new Collector(services, host.upstream, { graceMs }).collectRepo(repo, soon())).toMatchObject({ manifests: 1 })
+    expect(await pull(repository, image.digest)).toBe(404)
+    expect((await host.client.send('GET', `/v2/${repository}/blobs/${await push()}`)).status).toBe(200)
   })
 
   test('an image that a pusher was told of is there when the index comes, however old it is', async () => {
