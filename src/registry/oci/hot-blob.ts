@@ -93,7 +93,7 @@ export class HotBlob {
     }
     if (filled < this.size) throw new UpstreamError('unavailable', `${this.size - filled} bytes are missing of what the upstream promised`)
     if (digestOfHex(algorithmOf(digest), hash.digest('hex')) !== digest)
-      throw new UpstreamError('refused', 'the upstream gave other bytes than those of the digest')
+      throw new UpstreamError('corrupt', 'the upstream gave other bytes than those of the digest')
     this.#proceed(filled)
   }
 

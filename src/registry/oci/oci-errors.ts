@@ -17,6 +17,7 @@ const ofUpstream = {
   unavailable: { code: 'UNAVAILABLE', message: 'what keeps the contents can not be reached; try again', retryAfterSeconds: 5 },
   exhausted: { code: 'UNAVAILABLE', message: 'what keeps the contents has no room', retryAfterSeconds: 30 },
   digest_mismatch: { code: 'DIGEST_INVALID', message: 'the bytes are not those that the digest names' },
+  corrupt: { code: 'UNKNOWN', message: 'what keeps the contents has other bytes than the digest names' },
   upload_unknown: { code: 'BLOB_UPLOAD_UNKNOWN', message: 'there is no such upload' },
   range_invalid: { code: 'BLOB_UPLOAD_INVALID', status: 416, message: 'the chunk does not begin where the upload ends' },
   refused: { code: 'UNKNOWN', message: 'what keeps the contents refuses this' },

@@ -6,12 +6,13 @@ import type { Uid } from '../../core/uid.ts'
  * Why a call to the upstream failed:
  * - `unavailable`: no answer, or one that says to come again. Nothing is known of what it did.
  * - `exhausted`: there is no room for more bytes.
- * - `digest_mismatch`: the bytes are not those that the digest names. Nothing is visible under it.
+ * - `digest_mismatch`: the bytes that came are not those that the digest names. Nothing is visible under it.
+ * - `corrupt`: the bytes that it keeps are not those that the digest names.
  * - `upload_unknown`: there is no such upload: finished, cancelled, or forgotten.
  * - `range_invalid`: a chunk does not begin where the upload ends. Nothing of it was taken.
  * - `refused`: the upstream will not do it, now or later (its credentials, its settings).
  */
-export type UpstreamErrorKind = 'unavailable' | 'exhausted' | 'digest_mismatch' | 'upload_unknown' | 'range_invalid' | 'refused'
+export type UpstreamErrorKind = 'unavailable' | 'exhausted' | 'digest_mismatch' | 'corrupt' | 'upload_unknown' | 'range_invalid' | 'refused'
 
 /** The one error class of the upstream port. */
 export class UpstreamError extends Error {
@@ -75,7 +76,7 @@ export interface Upstream {
   /** Resolves where the upstream answers. */
   ready(signal: AbortSignal): Promise<void>
 
-  /** The bytes, checked against the digest (SHA-256); undefined where they are not there. */
+  /** The bytes, checked against the digest (SHA-256); undefined where they are not there. `corrupt`. */
   getManifest(repo: Uid, digest: Digest, signal: AbortSignal): Promise<ManifestBytes | undefined>
   /** True where the manifest is there. */
   hasManifest(repo: Uid, digest: Digest, signal: AbortSignal): Promise<boolean>

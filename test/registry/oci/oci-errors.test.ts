@@ -13,6 +13,7 @@ test.each<[string, unknown, number, string, string | undefined]>([
   ['an upstream that does not answer', new UpstreamError('unavailable', 'x'), 503, 'UNAVAILABLE', '5'],
   ['a full upstream', new UpstreamError('exhausted', 'x'), 503, 'UNAVAILABLE', '30'],
   ['other bytes than the digest names', new UpstreamError('digest_mismatch', 'x'), 400, 'DIGEST_INVALID', undefined],
+  ['an upstream that changed what it keeps', new UpstreamError('corrupt', 'x'), 500, 'UNKNOWN', undefined],
   ['an unknown upload', new UpstreamError('upload_unknown', 'x'), 404, 'BLOB_UPLOAD_UNKNOWN', undefined],
   ['a chunk out of order', new UpstreamError('range_invalid', 'x'), 416, 'BLOB_UPLOAD_INVALID', undefined],
   ['an upstream that refuses', new UpstreamError('refused', 'x'), 500, 'UNKNOWN', undefined],

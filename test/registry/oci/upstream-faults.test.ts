@@ -76,6 +76,33 @@ describeWithPart('registry', 'an upstream that goes away and comes back', () => 
   })
 })
 
+test('a manifest that the upstream has changed is its fault and not the client’s, and is in the log', async () => {
+  const host = await startTestHost({ upstream: startDiskUpstream, wrap: changingManifests })
+  try {
+    const repository = host.freshRepository()
+    const image = await host.client.pushImage(repository, 'v1')
+    const answer = await host.client.send('GET', `/v2/${repository}/manifests/${image.digest}`)
+    expect([answer.status, answer.codes]).toEqual([500, ['UNKNOWN']])
+    expect(answer.body.toString()).toContain('other bytes than the digest names')
+    const path = `/v2/${repository}/manifests/${image.digest}`
+    const line = host.server.logs.find(({ message }) => message === 'a request to the registry failed')
+    expect(line).toMatchObject({ level: 'error', fields: { path, error: 'UpstreamError: other bytes' } })
+  } finally {
+    await host.stop()
+  }
+})
+
+/** As a registry does whose storage decays. */
+function changingManifests(source: Upstream): Upstream {
+  return new Proxy(source, {
+    get(target, name) {
+      if (name === 'getManifest') return () => Promise.reject(new UpstreamError('corrupt', 'other bytes'))
+      const method = target[name as keyof Upstream] // a cast: nothing else is asked for
+      return (...call: unknown[]) => Reflect.apply(method, target, call) as unknown
+    },
+  })
+}
+
 /** What the upstream fails with next. */
 let failure: UpstreamErrorKind | undefined
 
@@ -95,6 +122,7 @@ test.each<[UpstreamErrorKind, number, string]>([
   ['unavailable', 503, 'UNAVAILABLE'],
   ['exhausted', 503, 'UNAVAILABLE'],
   ['refused', 500, 'UNKNOWN'],
+  ['corrupt', 500, 'UNKNOWN'],
   ['upload_unknown', 404, 'BLOB_UPLOAD_UNKNOWN'],
   ['digest_mismatch', 400, 'DIGEST_INVALID'],
 ])('an upstream that fails with %s is answered with %i %s, and nothing of it is visible', async (kind, status, code) => {

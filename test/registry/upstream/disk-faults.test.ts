@@ -218,7 +218,7 @@ test('files that lost bytes are told from whole ones', async () => {
   const file = join(directory, 'repos', repo, 'manifests', 'sha256', hexOf(manifest.digest))
   expect((await readFile(file)).toString()).toBe(`${manifest.mediaType}\n${Buffer.from(manifest.bytes).toString()}`)
   await truncate(file, 60)
-  expect(await failureOf(upstream.getManifest(repo, manifest.digest, never))).toBe('digest_mismatch')
+  expect(await failureOf(upstream.getManifest(repo, manifest.digest, never))).toBe('corrupt')
 
   const digest = await putBlob(upstream, repo, freshBytes(5_000_000))
   const found = await upstream.readBlob(repo, { digest }, never)

@@ -277,12 +277,7 @@ describe('an upload goes on where the registry says', () => {
 
 describe('an answer that can not be right', () => {
   test.for([
-    [
-      'a manifest with other bytes',
-      'digest_mismatch',
-      [200, { 'content-type': 'x/y' }, 'other'],
-      (upstream: Upstream) => upstream.getManifest(repo, digest, never),
-    ],
+    ['a manifest with other bytes', 'corrupt', [200, { 'content-type': 'x/y' }, 'other'], (upstream: Upstream) => upstream.getManifest(repo, digest, never)],
     [
       'a manifest put under another digest',
       'refused',

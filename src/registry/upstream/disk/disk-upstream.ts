@@ -71,7 +71,7 @@ class FileUpstream implements DiskUpstream {
     if (file === undefined) return undefined
     const end = file.indexOf(newline)
     const bytes = file.subarray(end + 1)
-    if (digestOf(bytes, algorithmOf(digest)) !== digest) throw new UpstreamError('digest_mismatch', 'the bytes of a manifest have changed on the disk')
+    if (digestOf(bytes, algorithmOf(digest)) !== digest) throw new UpstreamError('corrupt', 'the bytes of a manifest have changed on the disk')
     return { digest, mediaType: file.toString('latin1', 0, end), bytes }
   }
 

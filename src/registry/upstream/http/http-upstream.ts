@@ -78,7 +78,7 @@ class RegistryUpstream implements Upstream {
     const answer = await this.#ask(repo, { method: 'GET', path: `manifests/${digest}`, headers: { accept } }, signal)
     if (answer === undefined) return undefined
     const bytes = await bytesOf(answer, signal)
-    if (digestOf(bytes, algorithmOf(digest)) !== digest) throw new UpstreamError('digest_mismatch', 'the upstream gave other bytes than those of the digest')
+    if (digestOf(bytes, algorithmOf(digest)) !== digest) throw new UpstreamError('corrupt', 'the upstream gave other bytes than those of the digest')
     return { digest, mediaType: headerOf(answer, 'content-type') ?? '', bytes }
   }
 
