@@ -106,7 +106,7 @@ export class Collector {
       add(await this.#orLeft(repo, () => this.#collectRemoved(repo, signal), signal))
     }
     // Other registries have such a rule of their own.
-    const uploads = !this.#dryRun && isEmbedded(this.#upstream) ? await this.#upstream.collectUploads(this.#graceMs) : 0
+    const uploads = !this.#dryRun && isEmbedded(this.#upstream) ? await this.#upstream.collectUploads(this.#graceMs, signal) : 0
     return { ...sum, uploads }
   }
 

@@ -18,6 +18,8 @@ import { blobBytes, bodyOf, drain, failureOf, freshBytes, freshRepo, manifestOf,
 const kills = 100
 const lanes = 4
 
+const hour = 3_600_000
+
 const open = (directory: string, now = Date.now): Promise<DiskUpstream> => createDiskUpstream({ directory, clock: { now }, random: { bytes: randomBytes } })
 
 async function newDirectory(): Promise<string> {
@@ -63,7 +65,7 @@ async function killOnce(directory: string): Promise<number> {
   const acknowledged = said.split('\n').filter((line) => /^(blob|manifest) \S+ \S+$/.test(line))
   // The last line may be cut off.
   for (const line of said.endsWith('\n') ? acknowledged : acknowledged.slice(0, -1)) expect(left).toContain(line)
-  await upstream.collectUploads(0)
+  await upstream.collectUploads(0, never)
   for (const folder of ['uploads', 'temporary']) expect(await readdir(join(directory, folder))).toEqual([])
   return acknowledged.length
 }
@@ -148,15 +150,63 @@ test('uploads that nobody went on with are collected, others not', async () => {
   const repo = freshRepo()
   const [old, young] = [await upstream.startUpload(repo, never), await upstream.startUpload(repo, never)]
   await writeFile(join(directory, 'temporary', 'leftover'), 'x')
-  const hour = 3_600_000
   now += hour
-  for (const name of await readdir(join(directory, 'uploads'))) {
-    if (young.state.startsWith(name.split('.')[0] ?? '')) await utimes(join(directory, 'uploads', name), new Date(now), new Date(now))
-  }
-  expect(await upstream.collectUploads(hour / 2)).toBe(1)
+  const longer = await upstream.appendUpload(repo, { state: young.state, chunk: { body: bodyOf(freshBytes(10)) } }, never)
+  expect(await upstream.collectUploads(hour / 2, never)).toBe(1)
   expect(await failureOf(upstream.uploadStatus(repo, old.state, never))).toBe('upload_unknown')
-  expect(await upstream.uploadStatus(repo, young.state, never)).toEqual(young)
+  expect(await upstream.uploadStatus(repo, young.state, never)).toEqual(longer)
   expect(await readdir(join(directory, 'temporary'))).toEqual([])
+})
+
+test('what is being written is young, whatever time the disk says', async () => {
+  // Ahead of the file system's by more than an upload may rest.
+  const now = Date.now() + 72 * hour
+  const upstream = await open(await newDirectory(), () => now)
+  const repo = freshRepo()
+  const started = await upstream.startUpload(repo, never)
+  const longer = await upstream.appendUpload(repo, { state: (await upstream.startUpload(repo, never)).state, chunk: { body: bodyOf(freshBytes(10)) } }, never)
+  const brokenOff = await upstream.startUpload(repo, never)
+  const body = Readable.from(
+    (function* () {
+      yield freshBytes(10)
+      throw new Error('gone')
+    })(),
+  )
+  await expect(upstream.appendUpload(repo, { state: brokenOff.state, chunk: { body } }, never)).rejects.toThrow('gone')
+  expect(await upstream.collectUploads(hour, never)).toBe(0)
+  for (const { state } of [started, longer]) expect(await failureOf(upstream.uploadStatus(repo, state, never))).toBe('no failure')
+  expect(await upstream.uploadStatus(repo, brokenOff.state, never)).toMatchObject({ offset: 10 })
+
+  let isWriting = true
+  const collecting = (async () => {
+    while (isWriting) await upstream.collectUploads(hour, never)
+  })()
+  const manifests = Array.from({ length: 200 }, (_, n) => manifestOf({ mediaType: 'application/vnd.oci.image.manifest.v1+json', annotations: { n: String(n) } }))
+  const outcomes = await Promise.all(manifests.map((each) => failureOf(upstream.putManifest(repo, each, never))))
+  isWriting = false
+  await collecting
+  expect(new Set(outcomes)).toEqual(new Set(['no failure']))
+})
+
+test('an upload that is taken up while it is collected goes on whole, or is gone', async () => {
+  let now = Date.now()
+  const upstream = await open(await newDirectory(), () => now)
+  const repo = freshRepo()
+  const uploads = await Promise.all(Array.from({ length: 400 }, () => upstream.startUpload(repo, never)))
+  now += hour
+  const collecting = upstream.collectUploads(hour / 2, never)
+  const outcomes = new Set<string>()
+  await Promise.all(
+    Array.from({ length: 4 }, async () => {
+      for (let next = uploads.pop(); next !== undefined; next = uploads.pop()) {
+        const { state } = next
+        const added = await failureOf(upstream.appendUpload(repo, { state, chunk: { body: bodyOf(freshBytes(10)) } }, never))
+        outcomes.add(`${added}, ${await failureOf(upstream.uploadStatus(repo, state, never))}`)
+      }
+    }),
+  )
+  await collecting
+  expect(outcomes).toEqual(new Set(['no failure, no failure', 'upload_unknown, upload_unknown']))
 })
 
 test('what is stored is told: manifests and blobs of every repo, also of one inside another, a mount as new', async () => {

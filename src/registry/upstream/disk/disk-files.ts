@@ -1,4 +1,4 @@
-import { mkdir, open, rename, rm } from 'node:fs/promises'
+import { mkdir, open, rename, rm, stat } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { UpstreamError, type UpstreamErrorKind } from '../upstream.ts'
 
@@ -76,4 +76,12 @@ export async function moveInto(from: string, to: string): Promise<void> {
   await makeDirectory(directory)
   await rename(from, to)
   await syncDirectory(directory)
+}
+
+/** Removes a file that was last changed at `beforeMs` or earlier; true where it did. */
+export async function removeOlder(file: string, beforeMs: number): Promise<boolean> {
+  const found = await ifThere(stat(file))
+  if (found === undefined || found.mtimeMs > beforeMs) return false
+  await rm(file, { force: true })
+  return true
 }

@@ -8,7 +8,7 @@ import { randomHex, type Clock, type Random } from '../../../core/runtime.ts'
 import type { Uid } from '../../../core/uid.ts'
 import { piecesOf } from '../chunk-body.ts'
 import { UpstreamError, type Chunk, type Upload } from '../upstream.ts'
-import { diskError, ifThere, moveInto } from './disk-files.ts'
+import { diskError, ifThere, moveInto, removeOlder } from './disk-files.ts'
 import type { DiskLayout } from './disk-layout.ts'
 import { KeyedLock } from './keyed-lock.ts'
 
@@ -32,18 +32,21 @@ interface Place {
 /** The uploads of an embedded upstream: what arrived is in a file each, which becomes the blob. */
 export class DiskUploads {
   readonly #layout: DiskLayout
+  readonly #clock: Clock
   readonly #random: Random
   readonly #lock = new KeyedLock()
   readonly #hashes = new RecentMap<string, RunningHash>(maxHashes)
 
-  constructor(layout: DiskLayout, random: Random) {
+  constructor(layout: DiskLayout, { clock, random }: { clock: Clock; random: Random }) {
     this.#layout = layout
+    this.#clock = clock
     this.#random = random
   }
 
   async start(repo: Uid): Promise<Upload> {
     const id = randomHex(this.#random, 16)
     const handle = await open(this.#place(repo, `${id}.0`).file, 'wx', 0o600)
+    await this.#used(handle)
     await handle.close()
     return uploadAt(id, 0)
   }
@@ -60,6 +63,7 @@ export class DiskUploads {
       try {
         return uploadAt(place.id, await roomBack(handle, place, () => this.#write(handle, place, { ...source, algorithm: 'sha256' })))
       } finally {
+        await this.#used(handle)
         await handle.close()
       }
     })
@@ -95,18 +99,24 @@ export class DiskUploads {
   }
 
   /** Removes uploads to which nothing was added for `olderThanMs`, but for those that something is being added to. Resolves with how many there were. */
-  async collect(olderThanMs: number, clock: Clock): Promise<number> {
+  async collect(olderThanMs: number, signal: AbortSignal): Promise<number> {
     let removed = 0
     for (const name of await readdir(this.#layout.uploads)) {
       const [id = ''] = name.split('.')
       const file = join(this.#layout.uploads, name)
-      const found = this.#lock.holds(id) ? undefined : await ifThere(stat(file))
-      if (found === undefined || clock.now() - found.mtimeMs < olderThanMs) continue
-      await rm(file, { force: true })
+      // Whoever goes on with it now waits, and then finds it or not: nothing is added to a file that goes away.
+      const isRemoved = !this.#lock.holds(id) && (await this.#lock.run(id, signal, () => removeOlder(file, this.#clock.now() - olderThanMs)))
+      if (!isRemoved) continue
       this.#hashes.delete(id)
       removed += 1
     }
     return removed
+  }
+
+  /** Gives the file our own time, by which it is collected: a disk of the network has another. Where that fails, the disk's stands. */
+  async #used(handle: FileHandle): Promise<void> {
+    const now = new Date(this.#clock.now())
+    await handle.utimes(now, now).catch(() => undefined)
   }
 
   #place(repo: Uid, state: string): Place {

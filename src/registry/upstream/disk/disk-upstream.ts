@@ -7,7 +7,7 @@ import { isUid, trustedUid, type Uid } from '../../../core/uid.ts'
 import { BodyError, consuming } from '../chunk-body.ts'
 import { PassedBody } from '../passed-body.ts'
 import { UpstreamError, type BlobStream, type ByteRange, type ManifestBytes, type Upstream } from '../upstream.ts'
-import { codeOf, diskError, ifThere, makeDirectory, syncDirectory, writeWhole } from './disk-files.ts'
+import { codeOf, diskError, ifThere, makeDirectory, removeOlder, syncDirectory, writeWhole } from './disk-files.ts'
 import { DiskLayout, foldersOf, type StoredKind } from './disk-layout.ts'
 import { DiskUploads } from './disk-uploads.ts'
 
@@ -28,7 +28,7 @@ export interface DiskUpstream extends Upstream {
   /** Everything that is stored, in no order. What comes or goes meanwhile may be in it or not. */
   stored(): AsyncIterable<Stored>
   /** Removes uploads to which nothing was added for so long, and what processes that were killed left behind. Resolves with how many uploads there were. */
-  collectUploads(olderThanMs: number): Promise<number>
+  collectUploads(olderThanMs: number, signal: AbortSignal): Promise<number>
 }
 
 /** What an embedded upstream needs. */
@@ -54,12 +54,14 @@ class FileUpstream implements DiskUpstream {
   readonly #clock: Clock
   readonly #random: Random
   readonly #uploads: DiskUploads
+  /** The temporary files that are being written. */
+  readonly #writing = new Set<string>()
 
   constructor(layout: DiskLayout, { clock, random }: DiskUpstreamOptions) {
     this.#layout = layout
     this.#clock = clock
     this.#random = random
-    this.#uploads = new DiskUploads(layout, random)
+    this.#uploads = new DiskUploads(layout, { clock, random })
   }
 
   async ready(signal: AbortSignal): Promise<void> {
@@ -84,11 +86,16 @@ class FileUpstream implements DiskUpstream {
     if (digestOf(bytes, algorithmOf(digest)) !== digest) throw new UpstreamError('digest_mismatch', 'the bytes are not those of the digest')
     if (mediaType.includes('\n')) throw new UpstreamError('refused', 'a media type is one line')
     const path = this.#layout.stored(repo, 'manifest', digest)
-    const temporary = join(this.#layout.temporary, randomHex(this.#random, 16))
-    await guarded(signal, async () => {
-      await makeDirectory(dirname(path))
-      await writeWhole(path, temporary, Buffer.concat([Buffer.from(`${mediaType}\n`, 'latin1'), bytes]))
-    })
+    const name = randomHex(this.#random, 16)
+    this.#writing.add(name)
+    try {
+      await guarded(signal, async () => {
+        await makeDirectory(dirname(path))
+        await writeWhole(path, join(this.#layout.temporary, name), Buffer.concat([Buffer.from(`${mediaType}\n`, 'latin1'), bytes]))
+      })
+    } finally {
+      this.#writing.delete(name)
+    }
   }
 
   async deleteManifest(repo: Uid, digest: Digest, signal: AbortSignal): Promise<void> {
@@ -169,13 +176,14 @@ class FileUpstream implements DiskUpstream {
     for await (const root of entriesOf(this.#layout.repos)) yield* storedBelow(join(this.#layout.repos, root), root)
   }
 
-  async collectUploads(olderThanMs: number): Promise<number> {
-    for await (const name of entriesOf(this.#layout.temporary)) {
-      const file = join(this.#layout.temporary, name)
-      const found = await ifThere(stat(file))
-      if (found !== undefined && this.#clock.now() - found.mtimeMs >= olderThanMs) await rm(file, { force: true })
-    }
-    return this.#uploads.collect(olderThanMs, this.#clock)
+  async collectUploads(olderThanMs: number, signal: AbortSignal): Promise<number> {
+    return guarded(signal, async () => {
+      for await (const name of entriesOf(this.#layout.temporary)) {
+        signal.throwIfAborted()
+        if (!this.#writing.has(name)) await removeOlder(join(this.#layout.temporary, name), this.#clock.now() - olderThanMs)
+      }
+      return this.#uploads.collect(olderThanMs, signal)
+    })
   }
 
   async close(): Promise<void> {
