@@ -165,17 +165,20 @@ test('what is being written is young, whatever time the disk says', async () => 
   const repo = freshRepo()
   const started = await upstream.startUpload(repo, never)
   const longer = await upstream.appendUpload(repo, { state: (await upstream.startUpload(repo, never)).state, chunk: { body: bodyOf(freshBytes(10)) } }, never)
-  const brokenOff = await upstream.startUpload(repo, never)
-  const body = Readable.from(
-    (function* () {
-      yield freshBytes(10)
-      throw new Error('gone')
-    })(),
-  )
-  await expect(upstream.appendUpload(repo, { state: brokenOff.state, chunk: { body } }, never)).rejects.toThrow('gone')
+  const brokenBody = (): Readable =>
+    Readable.from(
+      (function* () {
+        yield freshBytes(10)
+        throw new Error('gone')
+      })(),
+    )
+  const [cut, cutAtTheEnd] = [await upstream.startUpload(repo, never), await upstream.startUpload(repo, never)]
+  await expect(upstream.appendUpload(repo, { state: cut.state, chunk: { body: brokenBody() } }, never)).rejects.toThrow('gone')
+  const end = { state: cutAtTheEnd.state, digest: digestOf(freshBytes(20)), chunk: { body: brokenBody() } }
+  await expect(upstream.finishUpload(repo, end, never)).rejects.toThrow('gone')
   expect(await upstream.collectUploads(hour, never)).toBe(0)
   for (const { state } of [started, longer]) expect(await failureOf(upstream.uploadStatus(repo, state, never))).toBe('no failure')
-  expect(await upstream.uploadStatus(repo, brokenOff.state, never)).toMatchObject({ offset: 10 })
+  for (const { state } of [cut, cutAtTheEnd]) expect(await upstream.uploadStatus(repo, state, never)).toMatchObject({ offset: 10 })
 
   let isWriting = true
   const collecting = (async () => {

@@ -63,7 +63,6 @@ export class DiskUploads {
       try {
         return uploadAt(place.id, await roomBack(handle, place, () => this.#write(handle, place, { ...source, algorithm: 'sha256' })))
       } finally {
-        await this.#used(handle)
         await handle.close()
       }
     })
@@ -157,7 +156,7 @@ export class DiskUploads {
         writing.catch(() => undefined)
       }
     } finally {
-      await writing
+      await writing.finally(() => this.#used(handle))
     }
     if (chunk.length !== undefined && size - place.offset !== chunk.length) throw new UpstreamError('refused', 'the chunk has another length than it said')
     if (running !== undefined) this.#hashes.set(place.id, { ...running, bytes: size })
