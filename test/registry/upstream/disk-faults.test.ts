@@ -184,7 +184,9 @@ test('what is being written is young, whatever time the disk says', async () => 
   const collecting = (async () => {
     while (isWriting) await upstream.collectUploads(hour, never)
   })()
-  const manifests = Array.from({ length: 200 }, (_, n) => manifestOf({ mediaType: 'application/vnd.oci.image.manifest.v1+json', annotations: { n: String(n) } }))
+  const manifests = Array.from({ length: 200 }, (_, n) =>
+    manifestOf({ mediaType: 'application/vnd.oci.image.manifest.v1+json', annotations: { n: String(n) } }),
+  )
   const outcomes = await Promise.all(manifests.map((each) => failureOf(upstream.putManifest(repo, each, never))))
   isWriting = false
   await collecting
