@@ -1,5 +1,4 @@
 import { trustedUid, type Uid } from '../../../src/core/uid.ts'
-import { contentSource } from '../../../src/cmd/content-source.ts'
 import { Collector, type CollectOptions, type Collected } from '../../../src/registry/collect/collector.ts'
 import type { Upstream } from '../../../src/registry/upstream/upstream.ts'
 import { findRepository } from '../../../src/resources/registry/repo-paths.ts'
@@ -60,8 +59,6 @@ export async function startCollectingHost(upstream: (clock: TestClock) => Promis
     return started
   }
   const host = await startTestHost({ upstream: start, clock, wrap })
-  // The server asks the upstream of the host, not one of its own.
-  Object.assign(host.services, { content: contentSource(host.upstream) })
   const { store } = host.services
   const collect: CollectingHost['collect'] = (options = {}, services = host.services) =>
     new Collector(services, host.upstream, { graceMs, ...options }).collect(soon())

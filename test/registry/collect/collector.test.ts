@@ -1,69 +1,38 @@
-import { setTimeout as delay } from 'node:timers/promises'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import type { Digest } from '../../../src/core/digest.ts'
 import { trustedUid, type Uid } from '../../../src/core/uid.ts'
-import { Collector, type CollectOptions } from '../../../src/registry/collect/collector.ts'
+import { Collector } from '../../../src/registry/collect/collector.ts'
 import { MarkLost } from '../../../src/registry/collect/mark.ts'
 import { callerOfToken } from '../../../src/resources/caller-of-token.ts'
 import { collectKey, markOf } from '../../../src/resources/registry/content-epoch.ts'
 import { apiOwnership } from '../../../src/resources/services.ts'
 import { removeManifest } from '../../../src/resources/registry/manifests.ts'
 import type { Write } from '../../../src/store/store.ts'
-import { contentSource } from '../../../src/cmd/content-source.ts'
-import { findRepository } from '../../../src/resources/registry/repo-paths.ts'
 import { tagNamed } from '../../../src/resources/registry/tags.ts'
-import { historyPrefix } from '../../../src/resources/registry/tag-history.ts'
 import type { DiskUpstream } from '../../../src/registry/upstream/disk/disk-upstream.ts'
 import { UpstreamError, type Upstream } from '../../../src/registry/upstream/upstream.ts'
 import type { Reply } from '../../harness/doors.ts'
 import { ok } from '../../harness/test-server.ts'
-import { TestClock } from '../../spec/test-clock.ts'
 import { digestOf } from '../../../src/core/digest.ts'
 import { descriptorOf, imageType, indexType, manifestOf, type TestManifest } from '../oci/oci-client.ts'
 import { startHttpUpstream } from '../oci/oci-upstreams.ts'
-import { startDiskUpstream, startTestHost, type TestHost } from '../oci/test-host.ts'
+import { startDiskUpstreamAt } from '../oci/test-host.ts'
+import { graceMs, soon, startCollectingHost, type CollectingHost } from './collecting-host.ts'
 import { happeningBefore } from './interference.ts'
 
 const configType = 'application/vnd.oci.image.config.v1+json'
 const hourMs = 3_600_000
-const graceMs = 24 * hourMs
-const soon = (): AbortSignal => AbortSignal.timeout(20_000)
 
 describe.each([
-  ['disk', startDiskUpstream],
+  ['disk', startDiskUpstreamAt],
   ['http', startHttpUpstream],
 ] as const)('garbage collection over the upstream %s', (name, upstream) => {
-  const clock = new TestClock()
-  let host: TestHost
-  /** What the upstream says instead of doing it, once. */
-  let fault: { method: 'deleteBlob' | 'deleteManifest'; error: Error } | undefined
-  const faulty = (real: Upstream): Upstream =>
-    new Proxy(real, {
-      get(target, property) {
-        // A cast: whatever the port has, by its name.
-        const value = target[property as keyof Upstream] as unknown
-        if (typeof value !== 'function') return value
-        if (fault?.method === property) {
-          const { error } = fault
-          fault = undefined
-          return () => Promise.reject(error)
-        }
-        return (value as (...given: unknown[]) => unknown).bind(target)
-      },
-    })
+  let host: CollectingHost
   beforeAll(async () => {
-    host = await startTestHost({ upstream, clock, wrap: faulty })
-    // The server asks the upstream of the host, not one of its own.
-    Object.assign(host.services, { content: contentSource(host.upstream) })
+    host = await startCollectingHost(upstream)
   })
   afterAll(() => host.stop())
 
-  const collect = async (more: Partial<CollectOptions> = {}) => new Collector(host.services, host.upstream, { graceMs, ...more }).collect(soon())
-  const repoOf = (repository: string): Uid => {
-    const target = findRepository(host.services.replica.snapshot, repository)
-    if (target?.kind !== 'repo') throw new Error(`no repo ${repository}`)
-    return target.uid
-  }
   const keysOf = async (repo: Uid): Promise<string[]> => {
     const { entries } = await host.services.store.range({ prefix: 'x/', limit: 10_000 }, soon())
     return entries.map(({ key }) => key).filter((key) => key.includes(repo) && !key.startsWith('x/outbox/'))
@@ -79,18 +48,14 @@ describe.each([
     const uid = tagNamed(host.services.replica.snapshot, repo, tag)?.uid ?? ''
     ok(await host.server.rest.call('DeleteTag', { uid }, { token: await host.server.tokenFor(host.owner) }))
   }
-  const forgetHistory = async (repo: Uid): Promise<void> => {
-    const { entries } = await host.services.store.range({ prefix: `${historyPrefix}${repo}:`, limit: 1000 }, soon())
-    await host.services.store.transact({ guards: [], writes: entries.map(({ key }) => ({ kind: 'delete', key })) }, soon())
-  }
 
   test('what a tag points to stays, and what it pointed to while its history is kept', async () => {
     const repository = host.freshRepository()
     const first = await host.client.pushImage(repository, 'latest', { annotations: { of: 'first' } })
     const second = await host.client.pushImage(repository, 'latest', { annotations: { of: 'second' } })
-    clock.advance(2 * graceMs)
-    await collect()
-    for (const image of [first, second]) expect(await isThere(repoOf(repository), image)).toEqual({ manifest: true, config: true })
+    host.clock.advance(2 * graceMs)
+    await host.collect()
+    for (const image of [first, second]) expect(await isThere(host.repoOf(repository), image)).toEqual({ manifest: true, config: true })
     expect(await pull(repository, 'latest')).toBe(200)
     expect(await pull(repository, first.digest)).toBe(200)
   })
@@ -98,15 +63,15 @@ describe.each([
   test('what no tag and no history names goes after the grace period, not before, and the next push brings it back', async () => {
     const repository = host.freshRepository()
     const image = await host.client.pushImage(repository, 'latest')
-    const repo = repoOf(repository)
+    const repo = host.repoOf(repository)
     await deleteTag(repo, 'latest')
-    await forgetHistory(repo)
-    await collect()
+    await host.forgetHistory(repo)
+    await host.collect()
     expect(await isThere(repo, image)).toEqual({ manifest: true, config: true })
-    clock.advance(2 * graceMs)
-    expect(await collect({ dryRun: true })).toMatchObject({ manifests: 1 })
+    host.clock.advance(2 * graceMs)
+    expect(await host.collect({ dryRun: true })).toMatchObject({ manifests: 1 })
     expect(await isThere(repo, image)).toEqual({ manifest: true, config: true })
-    const { manifests, blobs, bytes } = await collect()
+    const { manifests, blobs, bytes } = await host.collect()
     expect({ manifests, hasBlobs: blobs > 0, hasBytes: bytes > 0 }).toEqual({ manifests: 1, hasBlobs: true, hasBytes: true })
     expect(await isThere(repo, image)).toEqual({ manifest: false, config: false })
     expect(await pull(repository, image.digest)).toBe(404)
@@ -125,10 +90,8 @@ describe.each([
     const signature = await host.client.image(repository, { subject: descriptorOf(child), artifactType: 'application/example' })
     await host.client.putManifest(repository, signature.digest, signature)
     expect((await host.client.send('DELETE', `/v2/${repository}/manifests/${gone.digest}`)).status).toBe(202)
-    await collect()
-    clock.advance(2 * graceMs)
-    await collect()
-    const repo = repoOf(repository)
+    await host.collectAfterGrace()
+    const repo = host.repoOf(repository)
     expect(await host.upstream.hasManifest(repo, gone.digest, soon())).toBe(false)
     for (const kept of [child, index, signature]) expect(await pull(repository, kept.digest)).toBe(200)
     const referrers = await host.client.send('GET', `/v2/${repository}/referrers/${child.digest}`)
@@ -138,12 +101,12 @@ describe.each([
   test('a deleted repo leaves nothing but its history', async () => {
     const repository = host.freshRepository()
     const image = await host.client.pushImage(repository, 'latest')
-    const repo = repoOf(repository)
+    const repo = host.repoOf(repository)
     ok(await host.server.rest.call('DeleteRepo', { uid: repo }, { token: await host.server.tokenFor(host.owner) }))
-    await collect()
+    await host.collect()
     expect(await isThere(repo, image)).toEqual({ manifest: true, config: true })
-    clock.advance(2 * graceMs)
-    await collect()
+    host.clock.advance(2 * graceMs)
+    await host.collect()
     expect(await isThere(repo, image)).toEqual({ manifest: false, config: false })
     expect((await keysOf(repo)).map((key) => key.split('/')[1])).toEqual(['history-head', 'history'])
   })
@@ -152,30 +115,33 @@ describe.each([
     const repository = host.freshRepository()
     await host.client.pushImage(repository, 'latest')
     const blob = await host.client.putBlob(repository, Buffer.from(`blob of ${repository}`))
-    clock.advance(graceMs - hourMs)
+    host.clock.advance(graceMs - hourMs)
     expect((await host.client.send('HEAD', `/v2/${repository}/blobs/${blob}`)).status).toBe(200)
-    clock.advance(graceMs - hourMs)
-    await collect()
+    host.clock.advance(graceMs - hourMs)
+    await host.collect()
     expect((await host.client.send('HEAD', `/v2/${repository}/blobs/${blob}`)).status).toBe(200)
-    clock.advance(2 * graceMs)
-    await collect()
+    host.clock.advance(2 * graceMs)
+    await host.collect()
     expect((await host.client.send('HEAD', `/v2/${repository}/blobs/${blob}`)).status).toBe(404)
   })
 
   test('ended between record and bytes, the next collection removes the bytes; nobody is told of them meanwhile', async () => {
     const repository = host.freshRepository()
     await host.client.pushImage(repository, 'latest')
-    const repo = repoOf(repository)
+    const repo = host.repoOf(repository)
     const blob = await host.client.putBlob(repository, Buffer.from(`left of ${repository}`))
-    await collect()
-    clock.advance(2 * graceMs)
-    fault = { method: 'deleteBlob', error: new UpstreamError('unavailable', 'gone for now') }
-    expect(await collect()).toMatchObject({ left: 1 })
+    await host.collect()
+    host.clock.advance(2 * graceMs)
+    host.intercepts.set('deleteBlob', () => {
+      host.intercepts.clear()
+      return Promise.reject(new UpstreamError('unavailable', 'gone for now'))
+    })
+    expect(await host.collect()).toMatchObject({ left: 1 })
     expect((await host.client.send('HEAD', `/v2/${repository}/blobs/${blob}`)).status).toBe(404)
     expect(await host.upstream.statBlob(repo, blob, soon())).toBeGreaterThan(0)
     // What was on its way to the upstream is done by then.
-    clock.advance(2 * 60_000)
-    await collect()
+    host.clock.advance(2 * 60_000)
+    await host.collect()
     expect(await host.upstream.statBlob(repo, blob, soon())).toBeUndefined()
     expect((await keysOf(repo)).filter((key) => key.startsWith('x/discard/'))).toEqual([])
   })
@@ -186,16 +152,29 @@ describe.each([
     // So short that blobs may be gone before their manifest comes.
     const shortMs = 100
     const collecting = (async () => {
-      while (!stop.signal.aborted) await collect({ graceMs: shortMs })
+      while (!stop.signal.aborted) await host.collect({ graceMs: shortMs })
     })()
+    onTestFinished(async () => {
+      stop.abort()
+      await collecting.catch(() => undefined)
+    })
+    let begunAnew = 0
+    // So short a time takes uploads as well: they are begun anew.
+    const brought = (bytes: Buffer): Promise<Digest> =>
+      host.client.putBlob(repository, bytes).catch((error: unknown) => {
+        if (!/not taken: (404|503)/.test(String(error)) || ++begunAnew > 100) throw error
+        return brought(bytes)
+      })
+    // The first push makes the repo.
+    const isGone = async (digest: Digest): Promise<boolean> => (await host.upstream.statBlob(host.repoOf(repository), digest, soon())) === undefined
     const pushed: TestManifest[] = []
     let refused = 0
     for (let push = 0; push < 15; push++) {
       const config = Buffer.from(JSON.stringify({ architecture: 'amd64', os: 'linux', push }))
       // A client does what it is told: where a blob went in between it sends the blob again.
       for (let status = 404; status !== 201;) {
-        const digest = await host.client.putBlob(repository, config)
-        await delay(status === 404 && push % 2 === 0 ? 2 * shortMs : 0)
+        const digest = await brought(config)
+        if (status === 404 && push % 2 === 0) await expect.poll(() => isGone(digest)).toBe(true)
         const layers: unknown[] = []
         const image = manifestOf({ schemaVersion: 2, mediaType: imageType, config: { mediaType: configType, digest, size: config.length }, layers })
         status = (await host.client.putManifest(repository, `tag-${push}`, image)).status
@@ -208,28 +187,24 @@ describe.each([
     expect(refused).toBeGreaterThan(0)
     stop.abort()
     await collecting
-    await collect({ graceMs: shortMs })
+    await host.collect({ graceMs: shortMs })
     for (const [index, image] of pushed.entries()) {
       expect(await pull(repository, `tag-${index}`)).toBe(200)
-      expect(await isThere(repoOf(repository), image)).toEqual({ manifest: true, config: true })
+      expect(await isThere(host.repoOf(repository), image)).toEqual({ manifest: true, config: true })
     }
   })
 
-  const tag = async (repo: Uid, tagName: string, digest: string): Promise<void> => {
-    const request = { parent: repo, tag: { name: tagName, digest } }
-    ok(await host.server.rest.call('CreateTag', request, { token: await host.server.tokenFor(host.owner) }))
-  }
   const isManifestRemoval = (writes: readonly Write[]): boolean => writes.some(({ kind, key }) => kind === 'delete' && key.startsWith('x/manifest/'))
 
   test('an image that is tagged between the look and the removal stays, with its blobs', async () => {
     const repository = host.freshRepository()
     const image = await host.client.image(repository)
     await host.client.putManifest(repository, image.digest, image)
-    const repo = repoOf(repository)
-    await collect()
-    clock.advance(2 * graceMs)
-    const services = happeningBefore(host.services, isManifestRemoval, () => tag(repo, 'kept', image.digest))
-    await new Collector(services, host.upstream, { graceMs }).collect(soon())
+    const repo = host.repoOf(repository)
+    await host.collect()
+    host.clock.advance(2 * graceMs)
+    const services = happeningBefore(host.services, isManifestRemoval, () => host.tag(repo, 'kept', image.digest))
+    await host.collect({}, services)
     expect(await pull(repository, 'kept')).toBe(200)
     expect(await isThere(repo, image)).toEqual({ manifest: true, config: true })
   })
@@ -237,18 +212,18 @@ describe.each([
   test('a digest that is tagged while it is deleted is gone with all its tags', async () => {
     const repository = host.freshRepository()
     const image = await host.client.pushImage(repository, 'latest')
-    const repo = repoOf(repository)
+    const repo = host.repoOf(repository)
     const services = happeningBefore(
       host.services,
       (writes) => writes.some(({ key }) => key.startsWith('x/manifest/')),
-      () => tag(repo, 'other', image.digest),
+      () => host.tag(repo, 'other', image.digest),
     )
     const caller = callerOfToken(host.services, {
       identityUid: trustedUid(host.owner),
       operator: false,
       act: { issuer: 'https://issuer.test', subject: 'owner', audience: 'test' },
       narrowing: {},
-      issuedAtMs: clock.now() + 60_000,
+      issuedAtMs: host.clock.now() + 60_000,
     })
     const context = { caller, signal: soon(), validateOnly: false, ownership: apiOwnership, authorize: () => undefined }
     await removeManifest(services, context, { repo, digest: image.digest, host: 'registry.test' })
@@ -259,7 +234,7 @@ describe.each([
   test('a deleted digest comes back with the restore of its tag, until it is collected', async () => {
     const repository = host.freshRepository()
     const image = await host.client.pushImage(repository, 'latest')
-    const repo = repoOf(repository)
+    const repo = host.repoOf(repository)
     const remove = async (): Promise<void> => {
       expect((await host.client.send('DELETE', `/v2/${repository}/manifests/${image.digest}`)).status).toBe(202)
     }
@@ -272,26 +247,24 @@ describe.each([
     expect(await restore()).toMatchObject({ code: 0, body: { digest: image.digest } })
     expect(await pull(repository, 'latest')).toBe(200)
     await remove()
-    await collect()
-    clock.advance(2 * graceMs)
-    await collect()
+    await host.collectAfterGrace()
     expect(await restore()).toMatchObject({ code: 9, details: { ErrorInfo: { reason: 'DIGEST_NOT_FOUND' } } })
   })
 
   test('what was in use until lately is kept for the whole grace period from then on', async () => {
     const repository = host.freshRepository()
     const first = await host.client.pushImage(repository, 'latest', { annotations: { of: 'first' } })
-    clock.advance(10 * graceMs)
+    host.clock.advance(10 * graceMs)
     await host.client.pushImage(repository, 'latest', { annotations: { of: 'second' } })
-    const repo = repoOf(repository)
-    await forgetHistory(repo)
-    await collect()
+    const repo = host.repoOf(repository)
+    await host.forgetHistory(repo)
+    await host.collect()
     expect(await isThere(repo, first)).toEqual({ manifest: true, config: true })
-    clock.advance(graceMs - hourMs)
-    await collect()
+    host.clock.advance(graceMs - hourMs)
+    await host.collect()
     expect(await isThere(repo, first)).toEqual({ manifest: true, config: true })
-    clock.advance(2 * hourMs)
-    await collect()
+    host.clock.advance(2 * hourMs)
+    await host.collect()
     expect((await isThere(repo, first)).manifest).toBe(false)
   })
 
@@ -300,18 +273,16 @@ describe.each([
     const image = await host.client.image(repository)
     await host.client.putManifest(repository, image.digest, image)
     expect(await pull(repository, image.digest)).toBe(200)
-    await collect()
-    clock.advance(2 * graceMs)
-    await collect()
+    await host.collectAfterGrace()
     expect(await pull(repository, image.digest)).toBe(404)
   })
 
   test('a mark that a killed process left keeps nobody from pushing for longer than a minute', async () => {
     const repository = host.freshRepository()
     await host.client.pushImage(repository, 'latest')
-    const repo = repoOf(repository)
-    await host.services.store.transact({ guards: [], writes: [{ kind: 'put', key: collectKey(repo), value: markOf(clock.now()) }] }, soon())
-    clock.advance(61_000)
+    const repo = host.repoOf(repository)
+    await host.services.store.transact({ guards: [], writes: [{ kind: 'put', key: collectKey(repo), value: markOf(host.clock.now()) }] }, soon())
+    host.clock.advance(61_000)
     await host.client.pushImage(repository, 'next')
     expect(await pull(repository, 'next')).toBe(200)
   })
@@ -321,7 +292,7 @@ describe.each([
     const blobs = ['one', 'two'].map((text) => Buffer.from(`${text} of ${repository}`))
     const digests: Digest[] = []
     for (const bytes of blobs) digests.push(await host.client.putBlob(repository, bytes))
-    const repo = repoOf(repository)
+    const repo = host.repoOf(repository)
     for (const digest of digests) expect((await host.client.send('DELETE', `/v2/${repository}/blobs/${digest}`)).status).toBe(202)
     let sleeps = true
     const sleepy = new Proxy(host.upstream, {
@@ -333,7 +304,7 @@ describe.each([
           const outcome = await value.apply(target, given)
           if (sleeps) {
             sleeps = false
-            clock.advance(120_000)
+            host.clock.advance(120_000)
             await new Collector(host.services, host.upstream, { graceMs }).collectRepo(repo, soon())
             for (const bytes of blobs) await host.client.putBlob(repository, bytes)
           }
@@ -351,7 +322,7 @@ describe.each([
   test('bytes that no record tells of go after the grace period', async () => {
     const repository = host.freshRepository()
     const image = await host.client.pushImage(repository, 'latest')
-    const repo = repoOf(repository)
+    const repo = host.repoOf(repository)
     const bytes = Buffer.from(`{"orphan":"${repository}"}`)
     const orphan = digestOf(bytes)
     await host.upstream.putManifest(repo, { digest: orphan, mediaType: imageType, bytes }, soon())
@@ -361,7 +332,7 @@ describe.each([
     // Files have the machine's time, which the test's clock is days ahead of.
     await new Collector(host.services, host.upstream, { graceMs: 1000 * graceMs }).collectOrphans(disk, soon())
     expect(await host.upstream.hasManifest(repo, orphan, soon())).toBe(true)
-    clock.advance(2 * graceMs)
+    host.clock.advance(2 * graceMs)
     expect((await new Collector(host.services, host.upstream, { graceMs, dryRun: true }).collectOrphans(disk, soon())).manifests).toBeGreaterThan(0)
     await collector.collectOrphans(disk, soon())
     expect(await host.upstream.hasManifest(repo, orphan, soon())).toBe(false)

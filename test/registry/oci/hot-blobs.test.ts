@@ -118,11 +118,14 @@ describeOnUpstreams('blobs that are pulled again and again', (upstream) => {
   test('that break off while they come are cut off for all, and are right the next time', async () => {
     const { path, bytes } = await pushed(4_000_000)
     await get(path)
+    const haveAllBegun = Promise.withResolvers<void>()
     spoil = ({ size, body }) => {
       body.on('error', () => undefined).destroy()
-      return { size, body: Readable.from(brokenOff(bytes)) }
+      return { size, body: Readable.from(brokenOff(bytes, haveAllBegun.promise)) }
     }
-    const all = await Promise.allSettled(Array.from({ length: 5 }, () => get(path)))
+    const begun = (await Promise.all(Array.from({ length: 5 }, () => once(client.open('GET', path).end(), 'response')))) as [IncomingMessage][] // a cast of the event's arguments
+    haveAllBegun.resolve()
+    const all = await Promise.allSettled(begun.map(([response]) => readAnswer(response)))
     expect(all.map(({ status }) => status)).toEqual(all.map(() => 'rejected'))
     expect(reads).toHaveLength(2)
     spoil = undefined
@@ -249,8 +252,8 @@ function hold(response: ServerResponse): Held {
   }
 }
 
-async function* brokenOff(bytes: Buffer): AsyncGenerator<Buffer> {
+async function* brokenOff(bytes: Buffer, moment: Promise<void>): AsyncGenerator<Buffer> {
   yield bytes.subarray(0, 1_000_000)
-  await new Promise((resolve) => setImmediate(resolve))
+  await moment
   throw new UpstreamError('unavailable', 'made to break')
 }

@@ -4,6 +4,7 @@ import { createServer, type Server } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createKeyring } from '../../../src/authn/sealing.ts'
+import { contentSource } from '../../../src/cmd/content-source.ts'
 import { readEncryptionKey } from '../../../src/cmd/read-encryption-key.ts'
 import { systemClock, systemRandom } from '../../../src/cmd/runtime.ts'
 import type { Clock } from '../../../src/core/runtime.ts'
@@ -35,7 +36,7 @@ export function startDiskUpstream(): Promise<TestUpstream> {
   return startDiskUpstreamAt(systemClock)
 }
 
-/** The same with a clock by which it tells how old uploads are; files have the system's time. */
+/** The same with a clock by which it tells how old uploads are. */
 export async function startDiskUpstreamAt(clock: Clock): Promise<TestUpstream & { readonly directory: string }> {
   const directory = await mkdtemp(join(tmpdir(), 'taproot-oci-'))
   const upstream = await createDiskUpstream({ directory, clock, random: systemRandom })
@@ -87,11 +88,13 @@ export interface TestHostOptions extends TestServerOptions {
 
 /** Starts one; `stop` leaves nothing behind. */
 export async function startTestHost(options: TestHostOptions): Promise<TestHost> {
-  const server = await startTestServer(options)
+  // Without an upstream of its own: its collections would remove there what they are told of here.
+  const server = await startTestServer({ keepsContent: false, ...options })
   const { engine } = server.running
   const { services } = engine
   const { upstream: source, stop } = await options.upstream()
   const upstream = options.wrap?.(source) ?? source
+  Object.assign(services, { content: contentSource(upstream) })
   const keyEncryptionKey = await readEncryptionKey(server.config, services.random)
   const sealer = await createKeyring({ store: engine.store, keyEncryptionKey, random: services.random }, AbortSignal.timeout(5_000))
   let dropped = 0

@@ -43,12 +43,15 @@ export class DiskUploads {
     this.#random = random
   }
 
-  async start(repo: Uid): Promise<Upload> {
+  start(repo: Uid, signal: AbortSignal): Promise<Upload> {
     const id = randomHex(this.#random, 16)
-    const handle = await open(this.#place(repo, `${id}.0`).file, 'wx', 0o600)
-    await this.#used(handle)
-    await handle.close()
-    return uploadAt(id, 0)
+    const { file } = this.#place(repo, `${id}.0`)
+    return this.#lock.run(id, signal, async () => {
+      const handle = await open(file, 'wx', 0o600)
+      await this.#used(handle)
+      await handle.close()
+      return uploadAt(id, 0)
+    })
   }
 
   async status(repo: Uid, state: string): Promise<Upload> {

@@ -149,7 +149,7 @@ class FileUpstream implements DiskUpstream {
   }
 
   startUpload(...[repo, signal]: Parameters<Upstream['startUpload']>): ReturnType<Upstream['startUpload']> {
-    return guarded(signal, () => this.#uploads.start(repo))
+    return guarded(signal, () => this.#uploads.start(repo, signal))
   }
 
   uploadStatus(...[repo, state, signal]: Parameters<Upstream['uploadStatus']>): ReturnType<Upstream['uploadStatus']> {
