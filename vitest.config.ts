@@ -18,8 +18,8 @@ export default defineConfig({
   test: {
     environment: 'node',
     pool: 'forks',
-    // Files run servers of their own (etcd, a whole taproot): more of them at once than cores only makes all of them slow.
-    maxWorkers: Math.min(4, Math.max(2, availableParallelism())),
+    // Files run servers of their own (etcd, a whole taproot) and wait for them: one more at once than cores fills those, more make all of them slow.
+    maxWorkers: Math.min(4, availableParallelism() + 1),
     testTimeout: 30_000,
     // A busy machine may be slow; what never comes costs a red test this long.
     expect: { poll: { timeout: 20_000 } },
