@@ -331,9 +331,8 @@ specSuite(
       expectFailure(await spec.call('ExchangeRefreshToken', {}, { token: token === 'access' ? await spec.server.operatorToken() : token }), { code: 16 })
     })
 
-    // Last: what is signed in the moment of such a leap of the clock may be signed by a key that goes.
     test('configuration tokens.refresh: one that is not used for a week, or follows a sign-in of 30 days ago, has expired', async () => {
-      // Keys that are due are made before anything is signed in the time after it.
+      // What is signed in the moment of such a leap may be signed by a key that goes: those that are due then are made before.
       const leap = async (ms: number): Promise<void> => {
         spec.clock.advance(ms)
         await spec.server.running.engine.signingKeys.maintain(signal())
