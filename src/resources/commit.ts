@@ -1,9 +1,11 @@
+import { errorText } from '../core/error-text.ts'
 import { DomainError } from '../core/errors.ts'
 import { watchedPrefixes } from '../store/keys.ts'
 import { StoreError, type Guard, type Put, type Revision, type Transaction } from '../store/store.ts'
 import type { ChangeSet } from './change-set.ts'
-import { fromStore } from './faults.ts'
+import { fromStore, outcomeUnknown } from './faults.ts'
 import type { Planning } from './kind.ts'
+import type { Admission } from './quota/quotas.ts'
 import { callerOf, type MutationContext, type Services } from './services.ts'
 
 /** What a plan came to: the transaction, and what is answered once it committed. */
@@ -38,26 +40,33 @@ interface Provable extends Transaction {
   readonly proofValue?: Uint8Array
 }
 
-/** The revision at which the transaction committed, or undefined where it did not. Throws code 2 where it left nothing that tells. */
-async function provenRevision(services: Services, { proofKey, proofValue }: Provable, signal: AbortSignal): Promise<Revision | undefined> {
+/**
+ * The revision at which the transaction committed, or undefined where it did not and never will. `unanswered` is true where an attempt had no answer: it is
+ * fenced off first, else it could still commit after the read. Throws code 2 where there is no proof, and StoreError where the store does not answer.
+ */
+async function provenRevision(services: Services, { proofKey, proofValue }: Provable, { unanswered, signal }: Attempts): Promise<Revision | undefined> {
   if (proofKey === undefined) throw outcomeUnknown()
+  if (unanswered) await services.store.fence(signal)
   const entry = await services.store.get(proofKey, signal)
   return entry === undefined || (proofValue !== undefined && !Buffer.from(proofValue).equals(entry.value)) ? undefined : entry.revision
 }
 
-function outcomeUnknown(cause?: unknown): DomainError {
-  return new DomainError(2, 'the store did not answer: read the resource to learn whether the change was made', { reason: 'OUTCOME_UNKNOWN', cause })
+/** What is known of the attempts to commit one transaction. */
+interface Attempts {
+  readonly unanswered: boolean
+  /** Aborts when the outcome counts as unknown. */
+  readonly signal: AbortSignal
 }
 
 /**
  * Commits, or finds out that a guard failed (undefined). A transaction without an answer is sent again as it is: its guards let it commit once at most, and
- * its proof tells whether the first one did. So a caller never hears UNAVAILABLE for a write that happened.
+ * its proof tells whether the first one did. So a caller never hears UNAVAILABLE for a write that happened, and never a refusal of one that happens later.
  */
 async function transact(services: Services, changes: Provable): Promise<Revision | undefined> {
-  const patience = new AbortController()
-  const timer = setTimeout(() => patience.abort(new StoreError('unavailable', 'the store did not answer in time')), outcomeTimeoutMs)
+  const timeout = new AbortController()
+  const timer = setTimeout(() => timeout.abort(new StoreError('indeterminate', 'the store did not answer in time')), outcomeTimeoutMs)
   try {
-    return await transactUntil(services, changes, patience.signal)
+    return await transactUntil(services, changes, timeout.signal)
   } finally {
     clearTimeout(timer)
   }
@@ -71,30 +80,40 @@ async function transactUntil(services: Services, changes: Provable, signal: Abor
       const outcome = await services.store.transact(transaction, signal)
       if (outcome.committed) return outcome.revision
       // Also where all was answered: a transaction that fills the store is written, refused, and sent again where it was one of a group.
-      return unanswered || changes.proofKey !== undefined ? await provenRevision(services, changes, signal) : undefined
+      return unanswered || changes.proofKey !== undefined ? await settledRevision(services, changes, { unanswered, signal }) : undefined
     } catch (error) {
+      if (error instanceof DomainError) throw error
       const kind = error instanceof StoreError ? error.kind : undefined
-      // A refusal for want of room says nothing of this attempt, and no refusal says anything of an earlier one that had no answer.
-      const saysNothing = (kind === 'exhausted' && changes.proofKey !== undefined) || (kind !== 'unavailable' && unanswered)
-      if (saysNothing) return await provenOr(services, changes, { signal, refusal: error, unanswered })
-      if (kind !== 'unavailable' && !signal.aborted) throw fromStore(error)
-      if (signal.aborted) throw outcomeUnknown(error)
-      unanswered = true
+      unanswered ||= kind === 'indeterminate'
+      if (signal.aborted) throw unanswered ? outcomeUnknown(error) : fromStore(error)
+      if (kind !== 'unavailable' && kind !== 'indeterminate') return await provenOr(services, changes, { attempts: { unanswered, signal }, refusal: error })
       await backOff(services, attempt + 3)
     }
   }
 }
 
-/** The revision at which an attempt committed though the last one was refused; the refusal where none did, code 2 where nothing tells. */
-async function provenOr(services: Services, changes: Provable, last: { signal: AbortSignal; refusal: unknown; unanswered: boolean }): Promise<Revision> {
-  let revision: Revision | undefined
-  try {
-    revision = await provenRevision(services, changes, last.signal)
-  } catch (error) {
-    throw outcomeUnknown(error)
+/** As `provenRevision`, again and again while the store does not answer. Throws code 2 where it does not answer in time. */
+async function settledRevision(services: Services, changes: Provable, attempts: Attempts): Promise<Revision | undefined> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await provenRevision(services, changes, attempts)
+    } catch (error) {
+      if (error instanceof DomainError) throw error
+      if (attempts.signal.aborted || !(error instanceof StoreError && error.kind === 'unavailable')) throw outcomeUnknown(error)
+      await backOff(services, attempt + 3)
+    }
   }
-  if (revision !== undefined) return revision
-  throw last.unanswered ? outcomeUnknown(last.refusal) : fromStore(last.refusal)
+}
+
+/**
+ * The revision at which an attempt committed though the last one was refused; throws the refusal where none did, code 2 where nothing tells. A refusal for want of
+ * room says nothing of its own attempt: etcd writes the transaction that fills it.
+ */
+async function provenOr(services: Services, changes: Provable, { attempts, refusal }: { attempts: Attempts; refusal: unknown }): Promise<Revision> {
+  const mayBeWritten = refusal instanceof StoreError && refusal.kind === 'exhausted' && changes.proofKey !== undefined
+  const revision = attempts.unanswered || mayBeWritten ? await settledRevision(services, changes, attempts) : undefined
+  if (revision === undefined) throw fromStore(refusal)
+  return revision
 }
 
 /**
@@ -117,8 +136,8 @@ async function assertUnclaimed(services: Services, changes: ChangeSet, signal: A
 }
 
 /**
- * Plans and commits a mutation. The plan is made of one commit's state and guarded against every later one; where a guard fails, what is being swept is
- * finished, the caller's rights are looked at again and all is planned anew. Resolves when this replica's snapshot holds the commit. With `validateOnly`
+ * Plans and commits a mutation. The plan is made of one commit's state and guarded against every later one; where a guard fails, the sweeps that
+ * it waits for are finished, the caller's rights are looked at again and all is planned anew. Resolves when this replica's snapshot holds the commit. With `validateOnly`
  * everything but the commit happens.
  */
 export async function commit<T>(services: Services, context: MutationContext, plan: (planning: Planning) => Plan<T>): Promise<T> {
@@ -133,30 +152,65 @@ export interface PreparedMutation<P, T> {
 }
 
 /** As `commit`, with something to read before each planning. */
-export async function commitPrepared<P, T>(services: Services, context: MutationContext, { prepare, plan }: PreparedMutation<P, T>): Promise<T> {
+export async function commitPrepared<P, T>(services: Services, context: MutationContext, mutation: PreparedMutation<P, T>): Promise<T> {
+  const admission = services.quotas.begin(context.signal)
+  try {
+    return await commitAdmitted(services, context, { ...mutation, admission })
+  } finally {
+    admission.end()
+  }
+}
+
+async function commitAdmitted<P, T>(services: Services, context: MutationContext, mutation: PreparedMutation<P, T> & { admission: Admission }): Promise<T> {
   const { replica, sweeper } = services
   for (let attempt = 1; attempt <= maxAttempts; attempt++) {
     if (attempt > 1) await replica.barrier(context.signal)
+    const { changes, result } = await admittedPlan(services, context, mutation)
+    if (context.validateOnly) {
+      await assertUnclaimed(services, changes, context.signal)
+      return result
+    }
+    const revision = await transactAdmitted(services, changes, mutation.admission)
+    if (revision !== undefined) {
+      await settled(services, changes, revision)
+      return result
+    }
+    const swept = await sweeper.finishBlocking(changes.guards, context.signal)
+    if (!swept) await assertUnclaimed(services, changes, context.signal)
+    await backOff(services, attempt)
+  }
+  throw new DomainError(10, 'too many concurrent changes of the same resource; try again', { details: { retryAfterMs: 100 } })
+}
+
+/** A plan that the limits of its organisations let through now. Throws code 8 QUOTA_EXCEEDED. */
+async function admittedPlan<P, T>(
+  services: Services,
+  context: MutationContext,
+  { prepare, plan, admission }: PreparedMutation<P, T> & { admission: Admission },
+): Promise<Plan<T>> {
+  for (;;) {
     context.signal.throwIfAborted()
     context.authorize()
     const reading = prepare(context.signal)
     const prepared = reading instanceof Promise ? await reading : reading
     if (reading instanceof Promise) context.authorize()
-    const { changes, result } = plan(planningOf(services, context), prepared)
-    if (context.validateOnly) {
-      await assertUnclaimed(services, changes, context.signal)
-      return result
-    }
-    const revision = await transact(services, changes)
-    if (revision !== undefined) {
-      await settled(services, changes, revision)
-      return result
-    }
-    const swept = await sweeper.finish(context.signal)
-    if (!swept) await assertUnclaimed(services, changes, context.signal)
-    await backOff(services, attempt)
+    const planned = plan(planningOf(services, context), prepared)
+    const wait = admission.admit(planned.changes, context.validateOnly)
+    if (wait === undefined) return planned
+    await wait()
   }
-  throw new DomainError(10, 'too many concurrent changes of the same resource; try again', { details: { retryAfterMs: 100 } })
+}
+
+/** As `transact`; the limits are told what became of it. */
+async function transactAdmitted(services: Services, changes: ChangeSet, admission: Admission): Promise<Revision | undefined> {
+  try {
+    const revision = await transact(services, changes)
+    admission.settle(revision ?? 'refused')
+    return revision
+  } catch (error) {
+    admission.settle(error instanceof DomainError && error.code !== 2 ? 'refused' : 'unknown')
+    throw error
+  }
 }
 
 /**
@@ -168,6 +222,6 @@ async function settled(services: Services, changes: ChangeSet, revision: Revisio
   try {
     await services.replica.reached(revision)
   } catch (error) {
-    services.log.warn('committed, but the watch is late', { revision, error: String(error) })
+    services.log.warn('committed, but the watch is late', { revision, error: errorText(error) })
   }
 }

@@ -49,6 +49,11 @@ export function staleEtag(): DomainError {
 /** When a caller may try again after the store was full, in milliseconds. */
 const storeFullRetryMs = 30_000
 
+/** Code 2 for a change that was sent and not answered. Clients do not repeat it by themselves, as they do with code 14. */
+export function outcomeUnknown(cause?: unknown): DomainError {
+  return new DomainError(2, 'the store did not answer: read the resource to learn whether the change was made', { reason: 'OUTCOME_UNKNOWN', cause })
+}
+
 /** What a store failure means to a caller; anything else is returned as it is. */
 export function fromStore(error: unknown): unknown {
   if (!(error instanceof StoreError)) return error
@@ -61,6 +66,10 @@ export function fromStore(error: unknown): unknown {
         cause: error,
         details: { badRequest: [{ field: 'body', description: 'the resource is too large to be stored' }] },
       })
+    case 'indeterminate':
+      return outcomeUnknown(error)
+    case 'damaged':
+      return new DomainError(15, 'the store is damaged there', { reason: 'STORE_DAMAGED', cause: error })
     case 'unavailable':
     case 'compacted':
     case 'replaced':

@@ -1,6 +1,7 @@
-import { clearField, clone, create, toBinary, type DescMessage } from '@bufbuild/protobuf'
+import { clearField, clone, create, fromBinary, toBinary, type DescMessage } from '@bufbuild/protobuf'
 import { timestampFromMs } from '@bufbuild/protobuf/wkt'
 import { EnvelopeSchema, type Envelope } from '../gen/taproot/store/v1/envelope_pb.ts'
+import { assertChecksum, scanEnvelope, withChecksum } from '../snapshot/envelope-scan.ts'
 import type { Resource } from '../snapshot/row.ts'
 import { takeSecrets } from './secret-fields.ts'
 import type { SealedSecrets } from './secrets.ts'
@@ -53,7 +54,15 @@ export function envelopeOf(desc: DescMessage, record: Resource, facts: EnvelopeF
   })
 }
 
-/** The bytes of an envelope. */
+/** The bytes of an envelope, with a checksum of their own. */
 export function envelopeBytes(envelope: Envelope): Uint8Array {
-  return toBinary(EnvelopeSchema, envelope)
+  const { checksum: _checksum, ...bare } = envelope
+  return withChecksum(toBinary(EnvelopeSchema, bare))
+}
+
+/** The envelope in these bytes. Throws WireError where their checksum does not match. */
+export function readEnvelope(bytes: Uint8Array): Envelope {
+  const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+  assertChecksum(buffer, scanEnvelope(buffer, 0, buffer.length), { start: 0, end: buffer.length })
+  return fromBinary(EnvelopeSchema, bytes)
 }

@@ -1,3 +1,4 @@
+import { errorText } from '../core/error-text.ts'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Log } from '../core/log.ts'
 import { StoreError, type RangeQuery, type RangeResult, type Revision, type Store } from '../store/store.ts'
@@ -135,7 +136,7 @@ class Loading {
       } catch (error) {
         const isPassing = error instanceof StoreError && error.kind === 'unavailable'
         if (!isPassing || this.#signal.aborted || attempt === pageAttempts) throw error
-        this.#options.log.warn('a page could not be read and is asked for again', { ...this.#figures(), error: String(error) })
+        this.#options.log.warn('a page could not be read and is asked for again', { ...this.#figures(), error: errorText(error) })
         await delay(attempt * retryMs, undefined, { signal: this.#signal })
       }
     }

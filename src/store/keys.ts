@@ -58,6 +58,19 @@ export function ownersKey(root: Uid): string {
   return `i/owners/${root}`
 }
 
+/** Rewritten whenever the limits or the status of an organisation are set: creates guard it (docs/adr/0024). Never deleted while the organisation is there. */
+export function quotaKey(root: Uid): string {
+  return `${quotaPrefix}${root}`
+}
+
+/** How far away one limit of an organisation is: `near` or `far`. As `quotaKey`, for this limit alone. */
+export function limitKey(root: Uid, limit: string): string {
+  return `${quotaKey(root)}/${limit}`
+}
+
+/** The prefix of the states of limits. */
+export const quotaPrefix = 'i/quota/'
+
 /** Rewritten whenever a manifest of the repo is deleted: what was remembered of its manifests before counts no more. */
 export function manifestsKey(repo: Uid): string {
   return `i/manifests/${repo}`
@@ -71,8 +84,16 @@ export function scimKey(provider: Uid): string {
 /** The prefix of all SCIM credentials. */
 export const scimPrefix = 'i/scim/'
 
+/** Others bound a role to the person in the organisation `root`, which the person has not joined. */
+export function pendingKey(person: Uid, root: Uid): string {
+  return `${pendingPrefix}${person}/${root}`
+}
+
+/** The prefix of all keys that say so. */
+export const pendingPrefix = 'i/pending/'
+
 /** What a watched key is about where the rest of it is a uid: the whole key belongs to that uid's root. */
-const spacesOfUids: ReadonlySet<string> = new Set(['sweep', 'owners', 'manifests', 'scim'])
+const spacesOfUids: ReadonlySet<string> = new Set(['sweep', 'owners', 'manifests', 'scim', 'quota'])
 
 /**
  * The root uid (organisation, person or built-in role) whose data a watched key is part of; undefined for keys of the whole platform: names of root records, which
@@ -84,6 +105,8 @@ export function rootOfKey(key: string): string | undefined {
   if (space === 'r') return second
   if (space !== 'i') return undefined
   if (spacesOfUids.has(first)) return second
+  // A person may be bound in every organisation.
+  if (first === 'pending') return third
   // The holder's parent is before the colon: nothing where the holder is a root.
   if (first === 'name') return third.split(':', 1)[0] || undefined
   // The user is behind the colon: what is used may be a person, who is used everywhere.

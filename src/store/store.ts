@@ -91,15 +91,17 @@ export interface RangeQuery {
 
 /**
  * Why a store call failed:
- * - `unavailable`: no answer, or one that says to come again. A transaction that failed so may have committed.
+ * - `unavailable`: no answer, or one that says to come again. Nothing was written.
+ * - `indeterminate`: a transaction was sent and its outcome is unknown. It may have committed, and may still commit until `fence` resolves.
  * - `compacted`: the revision asked for is no longer kept. Reload.
  * - `replaced`: the store is another one than before or went back in time (a restored backup). Reload everything.
  * - `exhausted`: the store has no room (etcd quota, full disk). What is written is settled: nothing, but for the one transaction that fills an etcd, which etcd
  *   applies and answers so all the same. A read afterwards tells.
  * - `too_large`: the transaction is over the store's limits. Nothing was written.
+ * - `damaged`: what the store holds there can't be read, now or later. Nothing was written.
  * - `closed`: this adapter was closed.
  */
-export type StoreErrorKind = 'unavailable' | 'compacted' | 'replaced' | 'exhausted' | 'too_large' | 'closed'
+export type StoreErrorKind = 'unavailable' | 'damaged' | 'indeterminate' | 'compacted' | 'replaced' | 'exhausted' | 'too_large' | 'closed'
 
 /** The one error class of the store port; adapters translate their driver's errors into it by code. */
 export class StoreError extends Error {
@@ -126,8 +128,17 @@ export interface Store {
   get(key: string, signal: AbortSignal): Promise<Entry | undefined>
   /** Linearizable (or as of `revision`) read of a range of keys in byte order. */
   range(query: RangeQuery, signal: AbortSignal): Promise<RangeResult>
-  /** Commits all writes if every guard holds. Durable when it resolves. */
+  /**
+   * Commits all writes if every guard holds. Durable when it resolves. Rejects with `indeterminate` where the transaction may have reached the store. Also after
+   * the signal's reason the outcome is unknown.
+   */
   transact(transaction: Transaction, signal: AbortSignal): Promise<Committed | Conflict>
+  /**
+   * Makes the outcome final of every transaction of this process that rejected with `indeterminate` before: when this resolves, none of them can commit any
+   * more, and a read shows which did. Each later transaction does the same before it is sent. Transactions that only delete are exempt while the store is full.
+   * Rejects with StoreError, or the signal's reason, where that is not certain yet: call again.
+   */
+  fence(signal: AbortSignal): Promise<void>
   /**
    * Every commit after `after` that touches one of `prefixes`, in order, exactly once, as batches. The iteration ends only by throwing:
    * StoreError `unavailable` (resume from the last batch's revision), `compacted` or `replaced` (reload), `closed`; or the signal's reason.

@@ -1,5 +1,10 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { expect, test, onTestFinished } from 'vitest'
+import { digestOf } from '../../src/core/digest.ts'
+import { trustedUid } from '../../src/core/uid.ts'
+import { contentEpoch } from '../../src/resources/registry/content-epoch.ts'
+import { blobPrefix, forgetBlob, heldBlob, recordBlob } from '../../src/resources/registry/blobs.ts'
+import { fromStore } from '../../src/resources/faults.ts'
 import { StoreError } from '../../src/store/store.ts'
 import { describeOnStores } from '../parts/require-part.ts'
 import { failNext } from '../harness/fail-next.ts'
@@ -37,5 +42,34 @@ describeOnStores('a store that gets full', (store) => {
     expect(await server.rest.call('CreateGroup', { parent: group, group: { name } }, { token })).toMatchObject({ code: 8 })
     const { groups } = ok(await server.rest.call('ListGroups', { name }, { token })) as { groups: JsonObject[] }
     expect(groups).toEqual([])
+  })
+})
+
+describeOnStores('a store whose answer is lost', (store) => {
+  test('answers code 2, and not a code that clients repeat, for records that are written without a proof', async () => {
+    const server = await startTestServer({ store })
+    onTestFinished(() => server.stop())
+    const { group, token } = await makeOrganisation(server)
+    const repo = trustedUid(String(ok(await server.rest.call('CreateRepo', { parent: group, repo: { name: freshName('repo') } }, { token }))['uid']))
+    const { services } = server.running.engine
+    const signal = AbortSignal.timeout(10_000)
+    const digest = digestOf(Buffer.from('content'))
+    const put = { repo, digest, size: 7, upstreamDigest: digest, epoch: await contentEpoch(services, repo, signal) }
+    const loseAnswer = (): void =>
+      failNext(
+        server,
+        async (real, call) => {
+          await real.transact(...call)
+          throw new StoreError('indeterminate', 'no answer')
+        },
+        blobPrefix,
+      )
+    loseAnswer()
+    await expect(recordBlob(services, put, signal)).rejects.toMatchObject({ code: 2, reason: 'OUTCOME_UNKNOWN' })
+    expect(await heldBlob(services, put, signal)).toMatchObject({ size: 7n })
+    loseAnswer()
+    const failure = await forgetBlob(services, put, signal).catch(fromStore)
+    expect(failure).toMatchObject({ code: 2, reason: 'OUTCOME_UNKNOWN' })
+    expect(await heldBlob(services, put, signal)).toBeUndefined()
   })
 })

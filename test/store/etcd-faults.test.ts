@@ -7,7 +7,7 @@ import { storeRevision, type Store } from '../../src/store/store.ts'
 import { startEtcd, type EtcdCluster } from '../parts/etcd.ts'
 import { describeWithPart } from '../parts/require-part.ts'
 import { startTcpProxy, type TcpProxy } from '../parts/tcp-proxy.ts'
-import { commit, failureOf, put, record, silentLog, soon, text, until } from './store-harness.ts'
+import { commit, failureOf, put, record, remove, silentLog, soon, text, until } from './store-harness.ts'
 
 /** Within which a fault has to show: the watch's own bound of 7 s, and some for a busy machine. */
 const noticedMs = 12_000
@@ -51,7 +51,7 @@ describeWithPart('etcd', 'the etcd store with a failing network', () => {
   afterEach(() => proxy.close())
 
   test.each(['cut', 'stall'] as const)(
-    'a %s ends the watch and the calls with unavailable in time; afterwards all is well again',
+    'a %s ends the watch and the reads with unavailable and the write with indeterminate, in time; afterwards all is well again',
     { timeout: 60_000 },
     async (fault) => {
       const store = open([endpoint])
@@ -61,8 +61,8 @@ describeWithPart('etcd', 'the etcd store with a failing network', () => {
       await watch.reached(before)
 
       proxy[fault]()
-      const calls = [store.get('r/a', soon()), store.range({ prefix: 'r/', limit: 1 }, soon()), commit(store, put('r/lost')), store.revision(soon())]
-      expect(await within(4000, Promise.all(calls.map(failureOf)))).toEqual(calls.map(() => 'unavailable'))
+      const calls = [commit(store, put('r/lost')), store.get('r/a', soon()), store.range({ prefix: 'r/', limit: 1 }, soon()), store.revision(soon())]
+      expect(await within(4000, Promise.all(calls.map(failureOf)))).toEqual(['indeterminate', 'unavailable', 'unavailable', 'unavailable'])
       expect(await within(noticedMs, failureOf(watch.ended))).toBe('unavailable')
       expect(await within(4000, failureOf(record(store, ['r/'], before).ended))).toBe('unavailable')
 
@@ -250,16 +250,22 @@ describeWithPart('etcd', 'the etcd store and clusters of other kinds', () => {
     expect(reloaded.lines()).toEqual([`r/d=@${last}`])
   })
 
-  test('its quota used up, writes fail with exhausted and reads go on', { timeout: 60_000 }, async () => {
+  test('its quota used up, writes fail with exhausted, and reads and deletions go on', { timeout: 60_000 }, async () => {
     const etcd = await startEtcd({ flags: ['--quota-backend-bytes=8388608'] })
     onTestFinished(() => etcd.stop())
-    const store = open(etcd.endpoints)
+    const prefix = '/taproot/'
+    const store = open(etcd.endpoints, { prefix })
     await commit(store, put('r/a', 'kept'))
     const fill = async (): Promise<never> => {
       for (let count = 0; ; count++) await commit(store, put(`r/fill/${count}`, new Uint8Array(600 * 1024)))
     }
+    await commit(store, put('x/old'))
     expect(await failureOf(fill())).toBe('exhausted')
     expect(text((await store.get('r/a', soon()))?.value)).toBe('kept')
+    // A process that starts now makes room, too.
+    const fresh = open(etcd.endpoints, { prefix })
+    await commit(fresh, remove('x/old'))
+    expect(await fresh.get('x/old', soon())).toBeUndefined()
     expect(await store.revision(soon())).toBeGreaterThan(0)
   })
 

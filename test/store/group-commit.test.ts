@@ -146,3 +146,51 @@ test('a group is no larger than a transaction may be', async () => {
   for (let left = 0; left < 4; left++) await answer(done)
   expect(await Promise.all(all)).toHaveLength(maxTransactionOperations + 10)
 })
+
+const [one, two, three] = ['a', 'b', 'c'].map((digit) => digit.repeat(40)) as [string, string, string]
+
+test('the lines of organisations take turns: thousands of one organisation do not delay another', async () => {
+  const { sent, send, answer } = ledger()
+  const commits = new GroupCommit(send)
+  const crowd = Array.from({ length: 3000 }, (_, at) => commits.commit(put(`r/Tag/${one}/${at}`), signal))
+  await answer(done)
+  const late = [
+    commits.commit(put(`r/Group/${two}`), signal),
+    commits.commit(put(`x/manifest/${three}/sha256:1`), signal),
+    commits.commit(put('x/other'), signal),
+  ]
+  await answer(done)
+  await answer(done)
+  // The two groups under way when they came, and then theirs.
+  const group = keysOf(sent.find((transaction) => keysOf(transaction).includes(`r/Group/${two}`)))
+  expect(sent.indexOf(sent.find((transaction) => keysOf(transaction).includes(`r/Group/${two}`)) as Transaction)).toBeLessThan(5)
+  expect(group).toEqual(expect.arrayContaining([`r/Group/${two}`, `x/manifest/${three}/sha256:1`, 'x/other']))
+  expect(group).toHaveLength(maxTransactionOperations)
+  for (let left = 0; left < 40; left++) await answer(done)
+  expect(await Promise.all([...crowd, ...late])).toHaveLength(3003)
+})
+
+test('an organisation whose transactions exclude each other has one in each group, and leaves the rest to others', async () => {
+  const { sent, send, answer } = ledger()
+  const commits = new GroupCommit(send)
+  const hot = Array.from({ length: 6 }, () => commits.commit(put(`i/owners/${one}`), signal))
+  const others = Array.from({ length: 4 }, (_, at) => commits.commit(put(`r/Tag/${two}/${at}`), signal))
+  await answer(done)
+  expect(keysOf(sent[2]).sort()).toEqual([`i/owners/${one}`, ...[0, 1, 2, 3].map((at) => `r/Tag/${two}/${at}`)])
+  for (let left = 0; left < 8; left++) await answer(done)
+  expect(await Promise.all([...hot, ...others])).toHaveLength(10)
+  expect(sent.slice(3).map(keysOf)).toEqual(Array(3).fill([`i/owners/${one}`]))
+})
+
+test('what does not fit is first in the next group, however many others wait', async () => {
+  const { sent, send, answer } = ledger()
+  const commits = new GroupCommit(send)
+  const large = Array.from({ length: 5 }, (_, at): Transaction => ({
+    guards: [],
+    writes: Array.from({ length: 100 }, (_each, index) => ({ kind: 'put', key: `r/Tag/${String(at).repeat(40)}/${index}`, value: Buffer.alloc(0) })),
+  }))
+  const all = large.map((transaction) => commits.commit(transaction, signal))
+  for (let left = 0; left < 5; left++) await answer(done)
+  expect(sent.map((transaction) => keysOf(transaction)[0]?.[6])).toEqual(['0', '1', '2', '3', '4'])
+  await Promise.all(all)
+})

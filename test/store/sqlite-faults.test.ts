@@ -108,7 +108,7 @@ test(
     await until(() => said.includes('attached') || tracer.exitCode !== null)
     expect(said).toContain('attached')
 
-    expect(await failureOf(commit(store, put('r/lost?', '1')))).toBe('unavailable')
+    expect(await failureOf(commit(store, put('r/lost?', '1')))).toBe('indeterminate')
     // Nothing is answered from a file that is not known.
     expect(await failureOf(store.get('r/a', soon()))).toBe('unavailable')
     expect(await watchEnd).toBe('unavailable')

@@ -1,8 +1,10 @@
 import { once } from 'node:events'
 import { createServer as createHttp2Server, type ServerHttp2Stream } from 'node:http2'
-import { createServer, type AddressInfo, type Socket } from 'node:net'
-import { describe, expect, onTestFinished, test } from 'vitest'
+import { connect, createServer, type AddressInfo, type Socket } from 'node:net'
+import { Worker } from 'node:worker_threads'
+import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { UnarySession } from '../../src/store/etcd/unary-session.ts'
+import { uncaughtErrors } from '../harness/uncaught-errors.ts'
 
 async function listen(server: { listen(port: number, host: string): unknown; address(): unknown; close(): unknown }): Promise<string> {
   server.listen(0, '127.0.0.1')
@@ -12,7 +14,91 @@ async function listen(server: { listen(port: number, host: string): unknown; add
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`
 }
 
+/** An HTTP/2 server that counts its connections, and those that did not end. */
+async function countingServer(): Promise<{ url: string; taken: () => number; open: () => number }> {
+  const http2 = createHttp2Server()
+  let taken = 0
+  let open = 0
+  const server = createServer((socket) => {
+    taken += 1
+    open += 1
+    socket.on('close', () => (open -= 1))
+    http2.emit('connection', socket)
+  })
+  return { url: await listen(server), taken: () => taken, open: () => open }
+}
+
+/** The system has connected what was asked for in this turn; its event comes in a later one. */
+function begun(): Promise<void> {
+  return new Promise((resolve) => process.nextTick(resolve))
+}
+
+const deaf = `
+  const { createServer } = require('node:net')
+  const { parentPort, workerData } = require('node:worker_threads')
+  const server = createServer().listen({ port: 0, host: '127.0.0.1', backlog: 1 }, () => {
+    parentPort.postMessage(server.address().port)
+    setImmediate(() => Atomics.wait(workerData, 0, 0))
+  })`
+
+/** The address of a server that takes no connection, and has as many waiting as may wait: the system drops what comes further. */
+async function deafServer(): Promise<string> {
+  const gate = new Int32Array(new SharedArrayBuffer(4))
+  const worker = new Worker(deaf, { eval: true, workerData: gate })
+  onTestFinished(async () => {
+    Atomics.store(gate, 0, 1)
+    Atomics.notify(gate, 0)
+    await worker.terminate()
+  })
+  // It sends nothing but its port.
+  const [port] = (await once(worker, 'message')) as [number]
+  for (let waiting = 0; waiting < 2; waiting++) {
+    const socket = connect(port, '127.0.0.1')
+    onTestFinished(() => void socket.destroy())
+    await once(socket, 'connect')
+  }
+  return `http://127.0.0.1:${port}`
+}
+
 describe('the lean connection to etcd', () => {
+  test('one that connects in the moment in which it ran out of time ends, and the process goes on', async () => {
+    const errors = uncaughtErrors()
+    const server = await countingServer()
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    onTestFinished(() => void vi.useRealTimers())
+    const session = new UnarySession(server.url, undefined)
+    onTestFinished(() => session.close())
+    const connected = session.connected(performance.now() + 60_000)
+    await begun()
+    vi.advanceTimersByTime(60_000)
+    expect(await connected).toBe(false)
+    await vi.waitUntil(() => server.taken() === 1 && server.open() === 0)
+    expect(errors).toEqual([])
+  })
+
+  test('one whose first packet is lost ends in time, however often the system sends it again', async () => {
+    const url = await deafServer()
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    onTestFinished(() => void vi.useRealTimers())
+    const session = new UnarySession(url, undefined)
+    onTestFinished(() => session.close())
+    const connected = session.connected(performance.now() + 60_000)
+    vi.advanceTimersByTime(60_000)
+    expect(await connected).toBe(false)
+  })
+
+  test('closing ends a connection that is still being made', async () => {
+    const errors = uncaughtErrors()
+    const server = await countingServer()
+    const session = new UnarySession(server.url, undefined)
+    const connected = session.connected(performance.now() + 60_000)
+    await begun()
+    session.close()
+    expect(await connected).toBe(false)
+    await vi.waitUntil(() => server.taken() === 1 && server.open() === 0)
+    expect(errors).toEqual([])
+  })
+
   test('one that was taken and never answered does not keep later ones away', { timeout: 20_000 }, async () => {
     const etcd = createHttp2Server()
     const held: Socket[] = []

@@ -52,7 +52,8 @@ export class Connection {
   #dispatcher(options: RequestOptions): Dispatcher {
     if (this.#open !== undefined && isSame(this.#open.identity, options)) return this.#open.dispatcher
     // What is under way over the old connections, watches too, ends as it would have.
-    void this.#open?.dispatcher.close()
+    // One that was destroyed refuses to be closed.
+    this.#open?.dispatcher.close().catch(() => undefined)
     this.#open = { identity: options, dispatcher: this.#connect(options) }
     return this.#open.dispatcher
   }

@@ -1,3 +1,4 @@
+import { errorText } from '../../core/error-text.ts'
 import type { Log } from '../../core/log.ts'
 import { randomHex, type Clock, type Random } from '../../core/runtime.ts'
 import { KubeError, type KubeApi, type ObjectMeta, type ObjectType } from '../port/kube-api.ts'
@@ -181,7 +182,7 @@ class SeriesRecorder implements EventRecorder {
         series.dueAt = this.#timers.now() + Math.max(backoffMs(backoff, series.failures, random), error.retryAfterMs ?? 0)
         return
       }
-      log.debug('an event could not be written', { reason: series.event.reason, error: String(error) })
+      log.debug('an event could not be written', { reason: series.event.reason, error: errorText(error) })
       onDropped?.(series.unwritten)
       this.#forget(key, series)
     }

@@ -1,3 +1,4 @@
+import { errorText } from '../../core/error-text.ts'
 import type { Log } from '../../core/log.ts'
 import type { Random } from '../../core/runtime.ts'
 import {
@@ -260,7 +261,7 @@ class WatchingInformer implements Informer {
         listener(before, after, by)
       } catch (error) {
         // The others, and the cache, must not suffer from it.
-        this.#options.log.error('a listener of an informer threw', { kind: this.type.kind, error: String(error) })
+        this.#options.log.error('a listener of an informer threw', { kind: this.type.kind, error: errorText(error) })
       }
     }
   }
@@ -276,7 +277,7 @@ class WatchingInformer implements Informer {
     if (error.fault === 'expired' && failures === 1) return
     this.#become(absent ? { is: 'absent' } : { is: 'waiting', failures, error })
     const waitMs = Math.max(backoffMs(absent ? absentBackoff : backoff, failures, random), error.retryAfterMs ?? 0)
-    const fields = { kind: this.type.kind, fault: error.fault, error: error.message, afterMs: Math.round(waitMs) }
+    const fields = { kind: this.type.kind, fault: error.fault, error: errorText(error), afterMs: Math.round(waitMs) }
     if (absent) log.debug('a type is not there', fields)
     else log.warn('an informer failed and tries again', fields)
     await pause(this.#timers, waitMs, signal)

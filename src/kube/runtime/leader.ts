@@ -1,3 +1,4 @@
+import { errorText } from '../../core/error-text.ts'
 import type { Log } from '../../core/log.ts'
 import { fractionOf, type Clock, type Random } from '../../core/runtime.ts'
 import type { KubeApi } from '../port/kube-api.ts'
@@ -75,7 +76,7 @@ async function campaign(lock: LeaseLock, { timers, log, random }: Election, sign
       await pause(timers, Math.min(freeInMs <= 0 ? lookEveryMs : freeInMs, lookEveryMs * (1 - fractionOf(random) / 5)), signal)
     } catch (error) {
       if (signal.aborted) return undefined
-      log.warn('the lease of the leader could not be asked for', { error: String(error) })
+      log.warn('the lease of the leader could not be asked for', { error: errorText(error) })
       await pause(timers, lookEveryMs, signal)
     }
   }
@@ -121,7 +122,7 @@ class Term implements Leadership {
     try {
       if (this.held()) await work(this)
     } catch (error) {
-      if (!this.#over.signal.aborted) log.error('the work of the leader failed', { error: String(error) })
+      if (!this.#over.signal.aborted) log.error('the work of the leader failed', { error: errorText(error) })
     } finally {
       signal.removeEventListener('abort', giveUp)
       this.#over.abort(new Error('the work of the leader has ended'))
@@ -161,7 +162,7 @@ class Term implements Leadership {
         waitMs = renewEveryMs
       } catch (error) {
         if (ended.aborted) return
-        log.warn('the lease of the leader could not be renewed yet', { error: String(error) })
+        log.warn('the lease of the leader could not be renewed yet', { error: errorText(error) })
         waitMs = retryMs
       }
     }
@@ -172,7 +173,7 @@ class Term implements Leadership {
     try {
       await within(timers, { ms: attemptMs }, (signal) => this.#lock.release(signal))
     } catch (error) {
-      log.warn('the lease of the leader could not be given back and has to run out', { error: String(error) })
+      log.warn('the lease of the leader could not be given back and has to run out', { error: errorText(error) })
     }
   }
 }

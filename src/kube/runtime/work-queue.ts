@@ -1,3 +1,4 @@
+import { errorText } from '../../core/error-text.ts'
 import { once } from 'node:events'
 import { setImmediate } from 'node:timers/promises'
 import type { Log } from '../../core/log.ts'
@@ -171,7 +172,7 @@ class FairWorkQueue implements WorkQueue {
     const asked = error instanceof KubeError ? error.retryAfterMs : undefined
     const afterMs = Math.max(backoffMs(backoff, failures, random), asked ?? 0)
     observer?.retry(afterMs)
-    log.warn('work failed and is tried again', { key, failures, afterMs: Math.round(afterMs), error: String(error) })
+    log.warn('work failed and is tried again', { key, failures, afterMs: Math.round(afterMs), error: errorText(error) })
     this.addAfter(key, afterMs)
   }
 }

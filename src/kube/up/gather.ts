@@ -1,6 +1,6 @@
 import { emptySet, fromEnumNumbers, type CapabilitySet } from '../../core/capability.ts'
 import { DomainError } from '../../core/errors.ts'
-import { isUid, type Uid } from '../../core/uid.ts'
+import { isUid, trustedUid, type Uid } from '../../core/uid.ts'
 import { RoleSchema } from '../../gen/taproot/iam/v2/roles_pb.ts'
 import { bindableBy, bindableRole, noSuchRole } from '../../resources/iam/role-bindings.ts'
 import { managedByText } from '../../resources/ownership.ts'
@@ -70,7 +70,9 @@ function namesakeOf(
 ): Row | undefined {
   const table = snapshot.table(row.record)
   if (references.found && references.identity !== undefined)
-    return [...table.matching('identity', references.identity)].find((other) => other.parent === parent && table.valueOf(other, 'role') === references.role)
+    return [...table.matching('identity', references.identity, trustedUid(parent))].find(
+      (other) => other.parent === parent && table.valueOf(other, 'role') === references.role,
+    )
   const { name } = desired.record as { name?: string }
   if (name === undefined || name === '') return undefined
   if (row.record === 'Group' || row.record === 'Repo') return table.child(parent, name)

@@ -36,7 +36,8 @@ const tokenStatuses = new Set<number | undefined>([status.UNAUTHENTICATED, statu
 
 /**
  * Calls to the members of one cluster: one member at a time, the next one when it fails. Every call ends by its signal, by `close` (StoreError
- * `closed`) or by the request timeout. Rejects with StoreError. A call that may have reached a member is sent again only if `repeatable`.
+ * `closed`) or by the request timeout. Rejects with StoreError. A call that may have reached a member is sent again only if `repeatable`; else it rejects with
+ * `indeterminate`, also when the connection is closed meanwhile.
  */
 export class EtcdConnection {
   readonly identity = new ClusterIdentity()
@@ -104,9 +105,11 @@ export class EtcdConnection {
         try {
           return await attempt(endpoint, deadline)
         } catch (error) {
-          this.#throwIfEnded(signal)
+          signal.throwIfAborted()
+          // A write that was under way when the store was closed may commit all the same.
+          if (repeatable) this.#throwIfEnded(signal)
           failure = etcdError(error, !repeatable)
-          if (!(failure instanceof StoreError) || failure.kind !== 'unavailable') throw failure
+          if (!isUnanswered(failure)) throw failure
           // Calls that fail together say so once.
           if (this.#current === at)
             this.#options.log.warn('an etcd member failed a call', { endpoint: this.#options.endpoints[at % this.#endpoints.length], error })
@@ -116,7 +119,7 @@ export class EtcdConnection {
       // Others may have moved on already.
       if (this.#current === at) this.#current++
     }
-    this.#throwIfEnded(signal)
+    if (failure === undefined || repeatable) this.#throwIfEnded(signal)
     // What is thrown here came out of etcdError().
     throw failure === undefined ? new StoreError('unavailable', 'no etcd member can be reached') : (failure as Error)
   }
@@ -179,4 +182,8 @@ export class EtcdConnection {
     signal.throwIfAborted()
     this.#closing.signal.throwIfAborted()
   }
+}
+
+function isUnanswered(failure: unknown): boolean {
+  return failure instanceof StoreError && (failure.kind === 'unavailable' || failure.kind === 'indeterminate')
 }

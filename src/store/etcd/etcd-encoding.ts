@@ -49,11 +49,12 @@ export class EtcdEncoding {
     return { key: this.head, rangeEnd: endOf(ends.includes(undefined) ? undefined : ends.toSorted().at(-1)) }
   }
 
-  transaction({ guards, writes }: Transaction): TransactionRequest {
+  /** `fence` is what the adapter adds: its comparisons come first. */
+  transaction({ guards, writes }: Transaction, fence: TransactionRequest = {}): TransactionRequest {
     const success = writes.map((write) => this.#operation(write))
     const isWatched = writes.some((write) => watchedPrefixes.some((prefix) => write.key.startsWith(prefix)))
     if (isWatched) success.push({ request_put: { key: this.head, value: Buffer.from(`${this.#writer} ${++this.#commits}`) } })
-    return { compare: guards.map((guard) => this.#compare(guard)), success }
+    return { ...fence, compare: [...(fence.compare ?? []), ...guards.map((guard) => this.#compare(guard))], success }
   }
 
   entry({ key, value, mod_revision }: KeyValue): Entry {

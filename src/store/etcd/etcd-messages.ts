@@ -24,6 +24,8 @@ export interface Operation {
 export interface TransactionRequest {
   readonly compare?: readonly Compare[]
   readonly success?: readonly Operation[]
+  /** What runs instead where a comparison fails. */
+  readonly failure?: readonly Operation[]
 }
 
 /** What it reads of any answer's header. */
@@ -107,10 +109,11 @@ export function encodeRange(request: RangeRequest): Uint8Array {
 }
 
 /** A TxnRequest's bytes. */
-export function encodeTransaction({ compare = [], success = [] }: TransactionRequest): Uint8Array {
+export function encodeTransaction({ compare = [], success = [], failure = [] }: TransactionRequest): Uint8Array {
   const writer = new BinaryWriter()
   for (const one of compare) writeNested(writer, 1, (inner) => writeCompare(inner, one))
   for (const one of success) writeNested(writer, 2, (inner) => writeOperation(inner, one))
+  for (const one of failure) writeNested(writer, 3, (inner) => writeOperation(inner, one))
   return writer.finish()
 }
 

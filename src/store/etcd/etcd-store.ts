@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
+import { untilAborted } from '../../core/until-aborted.ts'
 import { watchedPrefixes } from '../keys.ts'
 import {
   StoreError,
@@ -12,6 +13,7 @@ import {
   type RangeResult,
   type Revision,
   type Store,
+  type StoreErrorKind,
   type Transaction,
 } from '../store.ts'
 import { checkRange, checkTransaction } from '../transaction-limits.ts'
@@ -19,7 +21,8 @@ import type { Head } from './cluster-identity.ts'
 import { EtcdConnection, type EtcdConnectionOptions } from './etcd-connection.ts'
 import { campaign } from './etcd-election.ts'
 import { EtcdEncoding } from './etcd-encoding.ts'
-import type { RangeResponse } from './etcd-messages.ts'
+import type { RangeResponse, TransactionRequest, TransactionResponse } from './etcd-messages.ts'
+import { comparing, WriterKey, type Writer } from './etcd-writer.ts'
 import { watchEvents, type WatchTarget } from './etcd-watch.ts'
 import { GroupCommit } from './group-commit.ts'
 
@@ -29,23 +32,28 @@ export interface EtcdStoreOptions extends EtcdConnectionOptions {
   readonly prefix?: string
 }
 
-/** How long closing waits for etcd to let go of what this process leads. */
+/** How long closing waits for etcd to end this process's leases. */
 const resignPatienceMs = 1_000
 
 /** Unwatched, so that candidates come and go unseen. */
 const electionPrefix = 'x/elect/'
 
 /**
- * The store on an etcd cluster. It connects on the first call and never gives up: calls fail with `unavailable` while no member with a leader answers. Every call takes at most `requestTimeoutMs`.
+ * The store on an etcd cluster. It connects on the first call and never gives up: calls fail with `unavailable` while no member with a leader answers. Every call takes at most
+ * `requestTimeoutMs`; a transaction up to three times that where earlier ones had no answer.
  */
 export function createEtcdStore(options: EtcdStoreOptions): Store {
   return new EtcdStore(options)
 }
 
+/** Failures after which a transaction can not commit later. */
+const settledKinds: ReadonlySet<StoreErrorKind> = new Set(['unavailable', 'exhausted', 'too_large'])
+
 class EtcdStore implements Store {
   readonly #options: EtcdStoreOptions
   readonly #connection: EtcdConnection
   readonly #encoding: EtcdEncoding
+  readonly #writer: WriterKey
   readonly #commits: GroupCommit
   readonly #leaderships = new Set<Leadership>()
   /** Which epoch of the cluster the watchers of these prefixes know of: one that began while none ran is told to the next one, once. */
@@ -54,8 +62,9 @@ class EtcdStore implements Store {
   constructor(options: EtcdStoreOptions) {
     this.#options = options
     this.#connection = new EtcdConnection(options)
-    this.#commits = new GroupCommit((transaction, signal) => this.#sendTransaction(transaction, signal))
     this.#encoding = new EtcdEncoding(options.prefix ?? '/taproot/')
+    this.#writer = new WriterKey({ connection: this.#connection, encoding: this.#encoding, log: options.log })
+    this.#commits = new GroupCommit((transaction, signal) => this.#sendTransaction(transaction, signal))
   }
 
   async get(key: string, signal: AbortSignal): Promise<Entry | undefined> {
@@ -79,13 +88,44 @@ class EtcdStore implements Store {
   async transact(transaction: Transaction, signal: AbortSignal): Promise<Committed | Conflict> {
     checkTransaction(transaction)
     // Only a look, which may be taken twice.
-    return transaction.writes.length === 0 ? this.#sendTransaction(transaction, signal) : this.#commits.commit(transaction, signal)
+    return transaction.writes.length === 0 ? this.#look(transaction, signal) : this.#commits.commit(transaction, signal)
+  }
+
+  async fence(signal: AbortSignal): Promise<void> {
+    await untilAborted(this.#writer.fence(), signal)
+  }
+
+  async #look(transaction: Transaction, signal: AbortSignal): Promise<Committed | Conflict> {
+    return outcomeOf(await this.#connection.call('txn', this.#encoding.transaction(transaction), { signal, repeatable: true }))
   }
 
   async #sendTransaction(transaction: Transaction, signal: AbortSignal): Promise<Committed | Conflict> {
-    const repeatable = transaction.writes.length === 0
-    const { succeeded, header } = await this.#connection.call('txn', this.#encoding.transaction(transaction), { signal, repeatable })
-    return succeeded ? { committed: true, revision: storeRevision(Number(header.revision)) } : { committed: false }
+    for (;;) {
+      const writer = await this.#writerFor(transaction)
+      const fence = writer === undefined ? {} : comparing(writer)
+      const answer = await this.#sendOnce(this.#encoding.transaction(transaction, fence), writer, signal)
+      // Else it failed only because the writer key was deleted.
+      if (answer.succeeded || writer === undefined || this.#writer.confirms(writer, answer)) return outcomeOf(answer)
+    }
+  }
+
+  /** A full etcd refuses a new writer key but takes deletions, which make room: they go without one. */
+  async #writerFor({ writes }: Transaction): Promise<Writer | undefined> {
+    try {
+      return await this.#writer.current()
+    } catch (error) {
+      if (error instanceof StoreError && error.kind === 'exhausted' && writes.every(({ kind }) => kind === 'delete')) return undefined
+      throw error
+    }
+  }
+
+  async #sendOnce(request: TransactionRequest, writer: Writer | undefined, signal: AbortSignal): Promise<TransactionResponse> {
+    try {
+      return await this.#connection.call('txn', request, { signal, repeatable: false })
+    } catch (error) {
+      if (writer !== undefined && !(error instanceof StoreError && settledKinds.has(error.kind))) this.#writer.doubt(writer)
+      throw error
+    }
   }
 
   async *watch(prefixes: readonly string[], after: Revision, signal: AbortSignal): AsyncGenerator<ChangeBatch, never> {
@@ -179,6 +219,10 @@ class EtcdStore implements Store {
   async #assertReached(revision: Revision, signal: AbortSignal): Promise<void> {
     if ((await this.#readHead(signal)).revision < revision) throw new StoreError('replaced', 'the store is older than the revision asked for')
   }
+}
+
+function outcomeOf({ succeeded, header }: TransactionResponse): Committed | Conflict {
+  return succeeded ? { committed: true, revision: storeRevision(Number(header.revision)) } : { committed: false }
 }
 
 function isWatched(prefix: string): boolean {

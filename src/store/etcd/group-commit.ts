@@ -1,3 +1,4 @@
+import { rootOfKey } from '../keys.ts'
 import { StoreError, type Committed, type Conflict, type Guard, type Transaction } from '../store.ts'
 import { maxTransactionBytes, maxTransactionOperations } from '../transaction-limits.ts'
 
@@ -14,17 +15,17 @@ interface Member {
 
 /** So many groups are under way at once: while one is being made durable the next is on its way. */
 const maxRunning = 2
-/** How far down the line members are looked for: those that do not fit stay, and are first in the next group. */
+/** So many members are looked at for one group: those that do not fit stay, and are first in the next one. */
 const maxLookedAt = 256
 
 /**
  * Commits transactions of concurrent callers together, as one of etcd's: one consensus round and one flush to disk for all of them. Only such as do not touch each
  * other share a group, so that in whatever order they were run one by one, the outcome would be the same. Where a guard of a group does not hold, its members
- * are committed one by one. A caller without company waits for nobody (docs/adr/0011).
+ * are committed one by one. A caller without company waits for nobody (docs/adr/0011). Each organisation has a line of its own, and the lines take turns.
  */
 export class GroupCommit {
   readonly #send: SendTransaction
-  #waiting: Member[] = []
+  readonly #waiting = new Lines()
   #running = 0
 
   /** `send` rejects when the store is closed. */
@@ -38,11 +39,11 @@ export class GroupCommit {
     const { promise, resolve, reject } = Promise.withResolvers<Committed | Conflict>()
     const member: Member = { transaction, signal, resolve, reject }
     const leave = (): void => {
-      this.#waiting = this.#waiting.filter((other) => other !== member)
+      this.#waiting.remove(member)
       reject(signal.reason)
     }
     signal.addEventListener('abort', leave, { once: true })
-    this.#waiting.push(member)
+    this.#waiting.add(member)
     this.#start()
     try {
       return await promise
@@ -52,12 +53,11 @@ export class GroupCommit {
   }
 
   #start(): void {
-    while (this.#running < maxRunning && this.#waiting.length > 0) {
+    while (this.#running < maxRunning && !this.#waiting.isEmpty) {
       const group = new Group()
-      const taken = new Set(this.#waiting.slice(0, maxLookedAt).filter((member) => group.take(member.transaction)))
-      this.#waiting = this.#waiting.filter((member) => !taken.has(member))
+      const taken = this.#waiting.take((member) => group.take(member.transaction))
       this.#running += 1
-      void this.#run([...taken], group)
+      void this.#run(taken, group)
     }
   }
 
@@ -91,6 +91,69 @@ export class GroupCommit {
       reject(error)
     }
   }
+}
+
+/** Those who wait, in one line for each root that their transactions write to. What belongs to no root shares a line. */
+class Lines {
+  /** In the order of their turns; none is empty. */
+  readonly #lines = new Map<string, Member[]>()
+
+  get isEmpty(): boolean {
+    return this.#lines.size === 0
+  }
+
+  add(member: Member): void {
+    const root = rootOfTransaction(member.transaction)
+    const line = this.#lines.get(root)
+    if (line === undefined) this.#lines.set(root, [member])
+    else line.push(member)
+  }
+
+  remove(member: Member): void {
+    const root = rootOfTransaction(member.transaction)
+    this.#replace(root, this.#lines.get(root)?.filter((other) => other !== member) ?? [])
+  }
+
+  /** Takes those that `fits` returns true for, one of each line in turn. A line whose first member was taken has its next turn after all others. */
+  take(fits: (member: Member) => boolean): Member[] {
+    const taken = new Set<Member>()
+    let turns = [...this.#lines].slice(0, maxLookedAt)
+    const served = new Set(turns)
+    for (let round = 0, looks = 0; turns.length > 0 && looks < maxLookedAt; round++) {
+      for (const [, line] of turns.slice(0, maxLookedAt - looks)) {
+        const member = line[round]
+        if (member !== undefined && fits(member)) taken.add(member)
+      }
+      looks += turns.length
+      turns = turns.filter(([, line]) => line.length > round + 1)
+    }
+    for (const [root, line] of served) {
+      const [first] = line
+      if (first !== undefined && taken.has(first)) this.#lines.delete(root)
+      this.#replace(
+        root,
+        line.filter((member) => !taken.has(member)),
+      )
+    }
+    return [...taken]
+  }
+
+  #replace(root: string, line: Member[]): void {
+    if (line.length === 0) this.#lines.delete(root)
+    else this.#lines.set(root, line)
+  }
+}
+
+/** A uid's first segment as a whole part of a key. */
+const rootInKey = /\/([0-9a-f]{40})(?:[/:]|$)/
+
+/** The root whose data the transaction writes; empty where it writes nothing of a root. */
+function rootOfTransaction({ writes }: Transaction): string {
+  for (const { key } of writes) {
+    const root = rootOfKey(key) ?? rootInKey.exec(key)?.[1]
+    if (root !== undefined) return root
+  }
+  return ''
 }
 
 /** No member may end what the others wait for. */

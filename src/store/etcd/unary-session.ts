@@ -1,5 +1,7 @@
 import { status } from '@grpc/grpc-js'
 import { connect, constants, type ClientHttp2Session, type ClientHttp2Stream, type IncomingHttpHeaders, type IncomingHttpStatusHeader } from 'node:http2'
+import { connect as connectTcp, isIP, type Socket } from 'node:net'
+import { connect as connectTls } from 'node:tls'
 import { untilAborted } from '../../core/until-aborted.ts'
 
 /** A call that failed, with its gRPC status. */
@@ -83,7 +85,7 @@ export class UnarySession {
   readonly #address: string
   readonly #tls: EtcdTls | undefined
   #session: ClientHttp2Session | undefined
-  #connecting: Promise<boolean> | undefined
+  #connecting: { readonly outcome: Promise<boolean>; end(): void } | undefined
 
   constructor(address: string, tls: EtcdTls | undefined) {
     this.#address = address
@@ -98,9 +100,9 @@ export class UnarySession {
   /** Resolves true once it is connected, false where connecting failed or took until `deadline` (as `performance.now()` tells it). */
   async connected(deadline: number): Promise<boolean> {
     if (this.isConnected) return true
-    const connecting = (this.#connecting ??= this.#connect())
+    const { outcome } = (this.#connecting ??= this.#connect())
     const patience = AbortSignal.timeout(Math.max(0, Math.ceil(deadline - performance.now())))
-    return untilAborted(connecting, patience).catch((error: unknown) => {
+    return untilAborted(outcome, patience).catch((error: unknown) => {
       if (patience.aborted) return false
       throw error
     })
@@ -150,7 +152,9 @@ export class UnarySession {
     }
   }
 
+  /** Ends the connection, also one that is still being made: then `connected` resolves false. */
   close(): void {
+    this.#connecting?.end()
     const session = this.#session
     if (session !== undefined) {
       this.#drop(session)
@@ -170,11 +174,19 @@ export class UnarySession {
     session.close()
   }
 
-  #connect(): Promise<boolean> {
+  #connect(): { outcome: Promise<boolean>; end(): void } {
     const { promise, resolve } = Promise.withResolvers<boolean>()
-    const isMine = (): boolean => this.#connecting === promise
-    const session = connect(this.#address, { ...this.#tls, settings: { enablePush: false, initialWindowSize: windowBytes } })
-    session.once('connect', () => session.setLocalWindowSize(windowBytes))
+    const isMine = (): boolean => this.#connecting?.outcome === promise
+    const socket = openSocket(this.#address, this.#tls)
+    const session = connect(this.#address, { createConnection: () => socket, settings: { enablePush: false, initialWindowSize: windowBytes } })
+    // A session that is destroyed alone waits until its socket has connected, and emits `connect` then.
+    const end = (): void => {
+      session.destroy()
+      socket.destroy()
+    }
+    session.once('connect', () => {
+      if (!session.destroyed) session.setLocalWindowSize(windowBytes)
+    })
     // The first word of an HTTP/2 server: what is between us and etcd may take connections for a member that is gone.
     session.once('remoteSettings', () => {
       clearTimeout(patience)
@@ -182,8 +194,8 @@ export class UnarySession {
       if (isMine()) this.#connecting = undefined
       resolve(true)
     })
-    // What is between us and etcd may take a connection and never say a word.
-    const patience = setTimeout(() => session.destroy(), connectPatienceMs)
+    // What is between us and etcd may lose what is sent, or take a connection and never say a word.
+    const patience = setTimeout(end, connectPatienceMs)
     const ended = (): void => {
       clearTimeout(patience)
       if (this.#session === session) this.#session = undefined
@@ -194,8 +206,16 @@ export class UnarySession {
     session.on('error', ended)
     session.on('goaway', ended)
     session.on('close', ended)
-    return promise
+    return { outcome: promise, end }
   }
+}
+
+/** A socket on its way to the other side, as `http2.connect` would make it. */
+function openSocket(address: string, tls: EtcdTls | undefined): Socket {
+  const { protocol, hostname, port } = new URL(address)
+  const host = hostname.replace(/^\[|\]$/g, '')
+  if (protocol !== 'https:') return connectTcp({ host, port: Number(port || 80) })
+  return connectTls({ host, port: Number(port || 443), ALPNProtocols: ['h2'], ...(isIP(host) === 0 ? { servername: host } : {}), ...tls })
 }
 
 /** Collects the answer on a stream and settles it once: with the message's bytes, or with what went wrong. */

@@ -1,19 +1,24 @@
+import { accessSync, constants } from 'node:fs'
+import { dirname } from 'node:path'
 import { StoreError, type StoreErrorKind } from '../store.ts'
 
 /**
- * SQLite's result codes (sqlite.org/rescode.html) that say something else than `unavailable`. Both are refused writes, before anything was flushed: SQLite has
- * rolled the transaction back. The second is a quota of the user, a limit on the size of files, or a file system that is read-only.
+ * SQLite's result codes (sqlite.org/rescode.html) that say something else than `unavailable`, extended or primary. The first two are refused writes, before anything was
+ * flushed: SQLite has rolled the transaction back. The second is a quota of the user, a limit on the size of files, or a file system that is read-only.
  */
 const kindByCode = new Map<number, StoreErrorKind>([
   [13 /* SQLITE_FULL */, 'exhausted'],
   [778 /* SQLITE_IOERR_WRITE */, 'exhausted'],
+  [11 /* SQLITE_CORRUPT */, 'damaged'],
+  [26 /* SQLITE_NOTADB */, 'damaged'],
 ])
 
-/** Why the file could not be opened, by primary result code. */
-const openFailureByCode = new Map<number, string>([
+/** Why the file could not be opened or used, by primary result code. */
+const reasonByCode = new Map<number, string>([
   [5 /* SQLITE_BUSY */, 'another process has it open'],
   [8 /* SQLITE_READONLY */, 'it is read-only'],
   [11 /* SQLITE_CORRUPT */, 'it is damaged'],
+  [13 /* SQLITE_FULL */, 'it has no room'],
   [14 /* SQLITE_CANTOPEN */, 'it can not be created or opened'],
   [26 /* SQLITE_NOTADB */, 'it is not an SQLite database'],
 ])
@@ -23,16 +28,42 @@ function resultCode(error: unknown): number | undefined {
   return error instanceof Error && 'errcode' in error && typeof error.errcode === 'number' ? error.errcode : undefined
 }
 
-/** What a failed statement means to the port. Errors that are not SQLite's are returned as they are. */
-export function sqliteError(error: unknown): unknown {
-  const code = resultCode(error)
-  if (code === undefined) return error
-  return new StoreError(kindByCode.get(code) ?? 'unavailable', 'the embedded store failed', error)
+function kindOf(code: number): StoreErrorKind {
+  return kindByCode.get(code) ?? kindByCode.get(code & 0xff) ?? 'unavailable'
 }
 
-/** What a failed open means: `unavailable`, with the reason in words. */
+/** The code of an error of the system, such as `EROFS`. */
+function systemCode(error: unknown): unknown {
+  return error instanceof Error && 'code' in error ? error.code : undefined
+}
+
+/** True where nothing can be written at `path`, because the file system of the nearest folder that exists is mounted read-only. */
+function isReadOnly(path: string): boolean {
+  const folder = dirname(path)
+  try {
+    accessSync(folder, constants.W_OK)
+    return false
+  } catch (error) {
+    const code = systemCode(error)
+    return code === 'EROFS' || (code === 'ENOENT' && folder !== path && isReadOnly(folder))
+  }
+}
+
+function reasonOf(path: string, error: unknown, otherwise: string): string {
+  if (systemCode(error) === 'EROFS' || isReadOnly(path)) return 'its file system is read-only'
+  return reasonByCode.get((resultCode(error) ?? 0) & 0xff) ?? otherwise
+}
+
+/** What a failed statement on the file at `path` means to the port, with the reason in words. Errors that are not SQLite's are returned as they are. */
+export function sqliteError(path: string, error: unknown): unknown {
+  const code = resultCode(error)
+  if (code === undefined) return error
+  return new StoreError(kindOf(code), `the embedded store ${path}: ${reasonOf(path, error, 'it failed')}`, error)
+}
+
+/** What a failed open means: `unavailable` or `damaged`, with the reason in words. */
 export function sqliteOpenError(path: string, error: unknown): StoreError {
   if (error instanceof StoreError) return error
-  const reason = openFailureByCode.get((resultCode(error) ?? 0) & 0xff) ?? 'it can not be opened'
-  return new StoreError('unavailable', `the embedded store ${path}: ${reason}`, error)
+  const kind = kindOf(resultCode(error) ?? 0) === 'damaged' ? 'damaged' : 'unavailable'
+  return new StoreError(kind, `the embedded store ${path}: ${reasonOf(path, error, 'it can not be opened')}`, error)
 }

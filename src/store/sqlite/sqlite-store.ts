@@ -56,7 +56,7 @@ const maxReopenMs = 5_000
 
 /**
  * States:
- * - usable (`#ended` undefined). -> broken where the disk fails a commit; a full disk is no failure, that commit alone is refused
+ * - usable (`#ended` undefined). -> broken where the disk fails a commit; a full disk or a damaged page is no failure, that commit alone is refused
  * - broken (`unavailable`): a flush failed, so that nobody knows what the disk holds, and a second flush would not tell. Nothing is answered, watches and
  *   leaderships have ended. -> usable once the file was closed, opened anew and all of it flushed again, which is tried again and again
  * - closed. Final.
@@ -100,6 +100,11 @@ class SqliteStore implements Store {
     const waiting: Waiting = { transaction, signal, done: Promise.withResolvers() }
     if (this.#queue.push(waiting) === 1) setImmediate(() => this.#commitQueue())
     return untilAborted(waiting.done.promise, signal)
+  }
+
+  /** After a failed commit the file is opened again before anything else is done: then it shows what the commit came to. */
+  async fence(signal: AbortSignal): Promise<void> {
+    this.#assertUsable(signal)
   }
 
   async *watch(prefixes: readonly string[], after: Revision, signal: AbortSignal): AsyncGenerator<ChangeBatch, never> {
@@ -153,7 +158,7 @@ class SqliteStore implements Store {
     try {
       return read()
     } catch (error) {
-      throw sqliteError(error)
+      throw sqliteError(this.#options.path, error)
     }
   }
 
@@ -189,14 +194,14 @@ class SqliteStore implements Store {
       if (commits.length > 0) this.#wakeWatches()
       for (const [index, waiting] of group.entries()) waiting.done.resolve(outcomes[index] ?? { committed: false })
     } catch (error) {
-      this.#commitFailed(group, sqliteError(error))
+      this.#commitFailed(group, sqliteError(this.#options.path, error))
     }
   }
 
-  /** One transaction too many for the disk must not fail the others of its group. */
+  /** One transaction that has no room, or meets a damaged page, must not fail the others of its group. */
   #commitFailed(group: readonly Waiting[], error: unknown): void {
-    const full = error instanceof StoreError && error.kind === 'exhausted'
-    if (full && group.length > 1) {
+    const refused = error instanceof StoreError && (error.kind === 'exhausted' || error.kind === 'damaged')
+    if (refused && group.length > 1) {
       for (const waiting of group) {
         // One of them may have met a disk that can't be trusted.
         if (this.#ended === undefined) this.#commitGroup([waiting])
@@ -204,8 +209,9 @@ class SqliteStore implements Store {
       }
       return
     }
-    for (const waiting of group) waiting.done.reject(error)
-    if (full || !(error instanceof StoreError)) return
+    const unknown = error instanceof StoreError && !refused ? new StoreError('indeterminate', 'the embedded store failed a commit', error) : error
+    for (const waiting of group) waiting.done.reject(unknown)
+    if (refused || !(error instanceof StoreError)) return
     this.#log.error('the embedded store failed a commit and is opened anew', { error })
     this.#end(new StoreError('unavailable', 'the embedded store failed a commit', error))
     this.#reopenAfter(firstReopenMs)

@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file taproot/store/v1/envelope.proto.
  */
 export const file_taproot_store_v1_envelope: GenFile = /*@__PURE__*/
-  fileDesc("Ch90YXByb290L3N0b3JlL3YxL2VudmVsb3BlLnByb3RvEhB0YXByb290LnN0b3JlLnYxIuMBCghFbnZlbG9wZRIOCgZmb3JtYXQYASABKA0SDgoGcmVjb3JkGAIgASgMEgwKBGV0YWcYAyABKAkSFgoOY3JlYXRlX3RpbWVfbXMYBCABKAMSFgoOdXBkYXRlX3RpbWVfbXMYBSABKAMSEgoKbWFuYWdlZF9ieRgGIAEoCRI2CgZzZWFsZWQYByADKAsyJi50YXByb290LnN0b3JlLnYxLkVudmVsb3BlLlNlYWxlZEVudHJ5Gi0KC1NlYWxlZEVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoDDoCOAEirAIKC091dGJveEV2ZW50EgoKAmlkGAEgASgJEgwKBHR5cGUYAiABKAkSDgoGc291cmNlGAMgASgJEg8KB3N1YmplY3QYBCABKAkSDQoFZ3JvdXAYBSABKAkSDwoHdGltZV9tcxgGIAEoAxIQCghpbnRlcm5hbBgHIAEoCBIRCglib2R5X3R5cGUYCCABKAkSDAoEYm9keRgJIAEoDBIVCg1hY3Rvcl9zdWJqZWN0GAogASgJEkQKDGFjdG9yX2NsYWltcxgLIAMoCzIuLnRhcHJvb3Quc3RvcmUudjEuT3V0Ym94RXZlbnQuQWN0b3JDbGFpbXNFbnRyeRoyChBBY3RvckNsYWltc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiRAoRSWRlbXBvdGVuY3lSZWNvcmQSEQoJYm9keV9oYXNoGAEgASgMEgsKA3VpZBgCIAEoCRIPCgd0aW1lX21zGAMgASgDYgZwcm90bzM");
+  fileDesc("Ch90YXByb290L3N0b3JlL3YxL2VudmVsb3BlLnByb3RvEhB0YXByb290LnN0b3JlLnYxIocCCghFbnZlbG9wZRIOCgZmb3JtYXQYASABKA0SDgoGcmVjb3JkGAIgASgMEgwKBGV0YWcYAyABKAkSFgoOY3JlYXRlX3RpbWVfbXMYBCABKAMSFgoOdXBkYXRlX3RpbWVfbXMYBSABKAMSEgoKbWFuYWdlZF9ieRgGIAEoCRI2CgZzZWFsZWQYByADKAsyJi50YXByb290LnN0b3JlLnYxLkVudmVsb3BlLlNlYWxlZEVudHJ5EhUKCGNoZWNrc3VtGAggASgHSACIAQEaLQoLU2VhbGVkRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgMOgI4AUILCglfY2hlY2tzdW0irAIKC091dGJveEV2ZW50EgoKAmlkGAEgASgJEgwKBHR5cGUYAiABKAkSDgoGc291cmNlGAMgASgJEg8KB3N1YmplY3QYBCABKAkSDQoFZ3JvdXAYBSABKAkSDwoHdGltZV9tcxgGIAEoAxIQCghpbnRlcm5hbBgHIAEoCBIRCglib2R5X3R5cGUYCCABKAkSDAoEYm9keRgJIAEoDBIVCg1hY3Rvcl9zdWJqZWN0GAogASgJEkQKDGFjdG9yX2NsYWltcxgLIAMoCzIuLnRhcHJvb3Quc3RvcmUudjEuT3V0Ym94RXZlbnQuQWN0b3JDbGFpbXNFbnRyeRoyChBBY3RvckNsYWltc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiRAoRSWRlbXBvdGVuY3lSZWNvcmQSEQoJYm9keV9oYXNoGAEgASgMEgsKA3VpZBgCIAEoCRIPCgd0aW1lX21zGAMgASgDYgZwcm90bzM");
 
 /**
  * What the store keeps under a record's key. Output-only fields that live here are left out of `record`.
@@ -60,6 +60,13 @@ export type Envelope = Message<"taproot.store.v1.Envelope"> & {
    * @generated from field: map<string, bytes> sealed = 7;
    */
   sealed: { [key: string]: Uint8Array };
+
+  /**
+   * CRC-32 (ISO 3309) of all bytes of the envelope before this field, which comes last. Envelopes of earlier versions have none, and earlier versions skip it.
+   *
+   * @generated from field: optional fixed32 checksum = 8;
+   */
+  checksum?: number | undefined;
 };
 
 /**

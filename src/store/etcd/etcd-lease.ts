@@ -1,0 +1,125 @@
+import { type ILeaseKeepAliveResponse } from 'etcd3'
+import { setTimeout as delay } from 'node:timers/promises'
+import type { Log } from '../../core/log.ts'
+import { StoreError } from '../store.ts'
+import type { EtcdConnection } from './etcd-connection.ts'
+import { etcdError } from './etcd-errors.ts'
+
+/** The holder stops relying on its lease this long before etcd may end it. */
+const marginMs = 1000
+const revokeTimeoutMs = 3000
+
+/** What a lease needs. */
+export interface LeaseOptions {
+  readonly connection: EtcdConnection
+  readonly log: Log
+  /** How long the lease outlives a holder that vanished. The holder renews it four times in this span. */
+  readonly ttlSeconds: number
+}
+
+/** An etcd lease. States: held (renewed all the time) -> ended, by `revoke`, or when it could not be renewed in time; `ended` then aborts. */
+export class Lease {
+  /** The lease's id in etcd. */
+  readonly id: string
+  readonly #options: LeaseOptions
+  readonly #ended = new AbortController()
+  #revoked: Promise<void> | undefined
+  #expiresAt: number
+  #expiry: NodeJS.Timeout | undefined
+
+  private constructor(id: string, options: LeaseOptions, expiresAt: number) {
+    this.id = id
+    this.#options = options
+    this.#expiresAt = expiresAt
+    this.#extend(expiresAt)
+    options.connection.closing.addEventListener('abort', this.#onClosing, { once: true })
+    void this.#renew()
+  }
+
+  /** Asks etcd for a lease. Its time counts from before the request, so it ends here before it ends in etcd. Rejects with StoreError, or the signal's reason. */
+  static async grant(options: LeaseOptions, signal: AbortSignal): Promise<Lease> {
+    const start = performance.now()
+    const { ID, TTL } = await options.connection.call('leaseGrant', { TTL: options.ttlSeconds }, { signal, repeatable: true })
+    return new Lease(ID, options, start + Number(TTL) * 1000)
+  }
+
+  get #renewEveryMs(): number {
+    return (this.#options.ttlSeconds * 1000) / 4
+  }
+
+  /** Aborts when the holder can no longer rely on the lease. */
+  get ended(): AbortSignal {
+    return this.#ended.signal
+  }
+
+  /** Ends the lease; resolves when etcd has removed it, at the latest when its time has run out. */
+  revoke(): Promise<void> {
+    return (this.#revoked ??= this.#revoke())
+  }
+
+  async #revoke(): Promise<void> {
+    this.#end('resigned')
+    const { connection, log } = this.#options
+    try {
+      await connection.call('leaseRevoke', { ID: this.id }, { signal: AbortSignal.timeout(revokeTimeoutMs), repeatable: true })
+    } catch (error) {
+      if (connection.closing.aborted) return
+      log.warn('a lease could not be revoked and has to run out', { error })
+      await delay(Math.max(0, this.#expiresAt - performance.now()), undefined, { ref: false })
+    }
+  }
+
+  #onClosing = (): void => this.#end(this.#options.connection.closing.reason)
+
+  #end(reason: unknown): void {
+    clearTimeout(this.#expiry)
+    this.#options.connection.closing.removeEventListener('abort', this.#onClosing)
+    this.#ended.abort(reason)
+  }
+
+  #extend(expiresAt: number): void {
+    this.#expiresAt = expiresAt
+    clearTimeout(this.#expiry)
+    this.#expiry = setTimeout(() => this.#end(new StoreError('unavailable', 'the lease ran out')), expiresAt - marginMs - performance.now())
+  }
+
+  async #renew(): Promise<void> {
+    while (!this.#ended.signal.aborted) {
+      try {
+        await delay(this.#renewEveryMs, undefined, { signal: this.#ended.signal, ref: false })
+        const start = performance.now()
+        const { TTL } = await this.#keepAlive()
+        if (Number(TTL) <= 0) return this.#end(new StoreError('unavailable', 'the lease is gone'))
+        if (!this.#ended.signal.aborted) this.#extend(start + Number(TTL) * 1000)
+      } catch (error) {
+        if (!this.#ended.signal.aborted) this.#options.log.warn('a lease could not be renewed yet', { error: etcdError(error) })
+      }
+    }
+  }
+
+  /** One stream per renewal, so that each goes to a member that answers. */
+  async #keepAlive(): Promise<ILeaseKeepAliveResponse> {
+    const { connection } = this.#options
+    const signal = AbortSignal.any([this.#ended.signal, AbortSignal.timeout(this.#renewEveryMs)])
+    const stream = await connection.open('leaseKeepAlive', signal)
+    const cancel = (): void => stream.cancel()
+    signal.addEventListener('abort', cancel, { once: true })
+    try {
+      const answer = new Promise<ILeaseKeepAliveResponse>((resolve, reject) => {
+        stream
+          .on('error', reject)
+          .once('data', resolve)
+          .once('end', () => reject(new StoreError('unavailable', 'etcd ended the stream')))
+        // In here, so that a stream that broke already rejects the same promise.
+        stream.write({ ID: this.id })
+      })
+      return await answer
+    } catch (error) {
+      connection.streamFailed()
+      throw error
+    } finally {
+      signal.removeEventListener('abort', cancel)
+      stream.cancel()
+    }
+  }
+}

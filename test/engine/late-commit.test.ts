@@ -1,0 +1,184 @@
+import { randomBytes } from 'node:crypto'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { JsonObject } from '@bufbuild/protobuf'
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
+import { createEtcdStore } from '../../src/store/etcd/etcd-store.ts'
+import type { Store } from '../../src/store/store.ts'
+import { EtcdCluster } from '../faults/cluster/etcd-cluster.ts'
+import type { Member } from '../faults/cluster/member.ts'
+import { Network } from '../faults/cluster/network.ts'
+import { until } from '../faults/cluster/until.ts'
+import type { Reply } from '../harness/doors.ts'
+import { freshName, makeOrganisation, ok, roleUid, startTestServer, type Organisation, type TestServer } from '../harness/test-server.ts'
+import { describeWithPart } from '../parts/require-part.ts'
+import { commit, failureOf, put, silentLog, soon, text } from '../store/store-harness.ts'
+
+/** How long a proposal may take from a member to its leader, in milliseconds. */
+const withinMs = 20_000
+
+/** One call that is sent by way of the follower, what happens while it is held up, and what undoes that. */
+interface Story {
+  /** Bytes that only the call's own transaction has. */
+  readonly marker: string
+  call(server: TestServer): Promise<Reply>
+  meanwhile(): Promise<void>
+  undo(): Promise<void>
+}
+
+describeWithPart('etcd', 'a transaction that a follower delivers to its leader late', () => {
+  const network = new Network()
+  let directory: string
+  let etcd: EtcdCluster
+  let follower: Member
+  let leader: Member
+  /** Uses the leader. */
+  let other: TestServer
+  let organisation: Organisation
+  let env: Record<string, string>
+
+  beforeAll(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'taproot-late-'))
+    etcd = await EtcdCluster.start({ directory: join(directory, 'etcd'), network, members: 3 })
+    leader = await etcd.leader()
+    follower = etcd.members.find((member) => member !== leader) ?? leader
+    const keyFile = join(directory, 'encryption.key')
+    await writeFile(keyFile, randomBytes(32).toString('hex'))
+    env = { TAPROOT_ENCRYPTION_KEY_FILE: keyFile }
+    other = await startTestServer({ store: 'etcd', etcd: { endpoints: [leader.clientUrl] }, env })
+    organisation = await makeOrganisation(other)
+  })
+
+  afterAll(async () => {
+    await other?.stop()
+    await etcd?.stop()
+    await network.close()
+    await rm(directory, { recursive: true, force: true })
+  })
+
+  function open(endpoints: readonly string[], prefix: string): Store {
+    const store = createEtcdStore({ endpoints, prefix, log: silentLog, requestTimeoutMs: 2000 })
+    onTestFinished(() => store.close())
+    return store
+  }
+
+  function hold(marker: string): void {
+    network.set(follower.name, leader.name, { holds: (message) => message.includes(marker) })
+    onTestFinished(() => network.set(follower.name, leader.name, { holds: undefined }))
+  }
+
+  function held(): Promise<void> {
+    return until(() => network.isHolding(follower.name, leader.name), { withinMs, what: 'the follower sends the transaction to its leader' })
+  }
+
+  /** The leader has the transaction once this resolves: a later write takes the same way. */
+  async function deliver(): Promise<void> {
+    expect(network.isHolding(follower.name, leader.name)).toBe(true)
+    network.set(follower.name, leader.name, { holds: undefined })
+    await commit(open([follower.clientUrl], `/probe-${freshName('x')}/`), put('r/probe'))
+  }
+
+  async function asOwner(rpc: string, request: JsonObject): Promise<JsonObject> {
+    return ok(await other.rest.call(rpc, request, { token: organisation.token }))
+  }
+
+  /** Tells the story; returns what the call was answered. */
+  async function tell({ marker, call, meanwhile, undo }: Story): Promise<Reply> {
+    const endpoints = [follower, leader].map(({ clientUrl }) => clientUrl)
+    const server = await startTestServer({ store: 'etcd', etcd: { endpoints }, env })
+    try {
+      hold(marker)
+      const answer = call(server)
+      await held()
+      await meanwhile()
+      const reply = await answer
+      await undo()
+      await deliver()
+      return reply
+    } finally {
+      await server.stop()
+    }
+  }
+
+  test('commits late where nothing fences it off', { timeout: 60_000 }, async () => {
+    const store = open([follower.clientUrl], `/plain-${freshName('x')}/`)
+    await commit(store, put('r/a'))
+    hold('late-value')
+    expect(await failureOf(commit(store, put('r/late', 'late-value')))).toBe('indeterminate')
+    expect(await store.get('r/late', soon())).toBeUndefined()
+    await deliver()
+    expect(text((await store.get('r/late', soon()))?.value)).toBe('late-value')
+  })
+
+  test.each([
+    { says: 'after a fence', fence: (store: Store) => store.fence(soon()) },
+    { says: 'after the next write of the same process', fence: (store: Store) => commit(store, put('r/next')) },
+  ])('never commits $says', { timeout: 60_000 }, async ({ fence }) => {
+    const store = open([follower.clientUrl], `/fenced-${freshName('x')}/`)
+    await commit(store, put('r/a'))
+    hold('fenced-value')
+    expect(await failureOf(commit(store, put('r/late', 'fenced-value')))).toBe('indeterminate')
+    await fence(store)
+    await deliver()
+    expect(await store.get('r/late', soon())).toBeUndefined()
+    await commit(store, put('r/late', 'again'))
+  })
+
+  test('a fence that etcd does not acknowledge rejects, and can be asked for again', { timeout: 60_000 }, async () => {
+    const store = open([follower.clientUrl], `/again-${freshName('x')}/`)
+    await commit(store, put('r/a'))
+    network.set(follower.name, leader.name, { holds: () => true })
+    onTestFinished(() => network.set(follower.name, leader.name, { holds: undefined }))
+    expect(await failureOf(commit(store, put('r/late', 'doubtful')))).toBe('indeterminate')
+    expect(await failureOf(store.fence(soon()))).toBe('unavailable')
+    network.set(follower.name, leader.name, { holds: undefined })
+    await store.fence(soon())
+    const outcome = (await store.get('r/late', soon()))?.revision
+    await commit(store, put('r/b'))
+    expect((await store.get('r/late', soon()))?.revision).toBe(outcome)
+  })
+
+  test('a create that was refused with code 6 never makes the record', { timeout: 60_000 }, async () => {
+    const name = freshName('late')
+    let uid = ''
+    const create = { parent: organisation.group, group: { name } }
+    const reply = await tell({
+      marker: name,
+      call: async (server) => server.rest.call('CreateGroup', create, { token: await server.tokenFor(organisation.owner) }),
+      meanwhile: async () => void (uid = String((await asOwner('CreateGroup', create))['uid'])),
+      undo: async () => void (await asOwner('DeleteGroup', { uid })),
+    })
+    expect(reply).toMatchObject({ code: 6 })
+    expect(await asOwner('ListGroups', { uidp: { childrenOf: organisation.group }, name })).toMatchObject({ totalCount: '0' })
+  })
+
+  test('a delete of a group that was refused with code 9 never deletes it', { timeout: 60_000 }, async () => {
+    const group = await asOwner('CreateGroup', { parent: organisation.group, group: { name: freshName('kept') } })
+    const uid = String(group['uid'])
+    let child = ''
+    const reply = await tell({
+      marker: uid,
+      call: async (server) => server.rest.call('DeleteGroup', { uid }, { token: await server.tokenFor(organisation.owner) }),
+      meanwhile: async () => void (child = String((await asOwner('CreateGroup', { parent: uid, group: { name: 'child' } }))['uid'])),
+      undo: async () => void (await asOwner('DeleteGroup', { uid: child })),
+    })
+    expect(reply).toMatchObject({ code: 9 })
+    expect(await asOwner('GetGroup', { uid })).toMatchObject({ uid })
+  })
+
+  test('a role binding that was refused with code 6 never gives its rights, once the other one is deleted', { timeout: 60_000 }, async () => {
+    const identity = { name: freshName('late'), claimMatch: { issuer: 'https://issuer.example', subject: freshName('subject') } }
+    const identityUid = String((await asOwner('CreateIdentity', { parent: organisation.group, identity }))['uid'])
+    const create = { parent: organisation.group, roleBinding: { identityUid, roleUid: roleUid('viewer') } }
+    let uid = ''
+    const reply = await tell({
+      marker: identityUid,
+      call: async (server) => server.rest.call('CreateRoleBinding', create, { token: await server.tokenFor(organisation.owner) }),
+      meanwhile: async () => void (uid = String((await asOwner('CreateRoleBinding', create))['uid'])),
+      undo: async () => void (await asOwner('DeleteRoleBinding', { uid })),
+    })
+    expect(reply).toMatchObject({ code: 6 })
+    expect(await asOwner('ListRoleBindings', { uidp: { childrenOf: organisation.group }, identity: identityUid })).toMatchObject({ totalCount: '0' })
+  })
+})
