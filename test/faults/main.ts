@@ -1,5 +1,8 @@
 import { randomInt } from 'node:crypto'
+import { rm } from 'node:fs/promises'
 import { parseArgs } from 'node:util'
+import { extractVersion } from './cluster/previous-version.ts'
+import { runInOwnNetwork } from './cluster/own-network.ts'
 import { describe, runSchedule, type Progress, type RunReport } from './schedules/run.ts'
 import { schedules, type Schedule, type ScheduleName } from './schedules/schedule.ts'
 import { runInTurn, type RunOrder, type Tally } from './schedules/turns.ts'
@@ -9,6 +12,7 @@ const options = {
   seed: { type: 'string' },
   minutes: { type: 'string' },
   'stop-after-kills': { type: 'string' },
+  previous: { type: 'string' },
   keep: { type: 'boolean', default: false },
   help: { type: 'boolean', default: false },
 } as const
@@ -22,6 +26,7 @@ another, and checks that every answer was right. Without --schedule all schedule
   --seed <number>         what is done, and in which order; a new one by default, which is printed
   --minutes <number>      how long each schedule runs in a turn; by default as long as is said below
   --stop-after-kills <n>  run the schedules in turn, again and again, each turn with the next seed, until they made so many kills together
+  --previous <revision>   the earlier version for the schedule versions, as a Git revision: a tag, a branch or a commit
   --keep                  keep data and logs also where all went well
   --help                  print this
 
@@ -38,6 +43,7 @@ interface Order {
   readonly seed: number
   readonly minutes: number | undefined
   readonly stopAfterKills: number | undefined
+  readonly previous: string | undefined
   readonly keep: boolean
 }
 
@@ -54,6 +60,7 @@ function parseOrder(args: readonly string[]): Order | undefined {
     seed: positive('seed', values.seed) ?? randomInt(1, 1_000_000),
     minutes: positive('minutes', values.minutes),
     stopAfterKills: positive('stop-after-kills', values['stop-after-kills']),
+    previous: values.previous,
     keep: values.keep,
   }
 }
@@ -108,8 +115,9 @@ async function runOne({ name, seed, stopAfterKills }: RunOrder, { minutes, keep 
 }
 
 /** The command that does the same again. */
-function repeatLine({ name, seed }: RunOrder, { minutes }: Order): string {
-  return `npm run faults -- --schedule ${name} --seed ${seed}${minutes === undefined ? '' : ` --minutes ${minutes}`}`
+function repeatLine({ name, seed }: RunOrder, { minutes, previous }: Order): string {
+  const more = [...(minutes === undefined ? [] : [`--minutes ${minutes}`]), ...(previous === undefined ? [] : [`--previous ${previous}`])]
+  return ['npm run faults --', `--schedule ${name} --seed ${seed}`, ...more].join(' ')
 }
 
 /** What all runs have come to: the commands that repeat what failed, then one line of numbers. The exit code. */
@@ -150,8 +158,10 @@ async function main(args: readonly string[]): Promise<number> {
   const ended = ({ kills, runs }: Tally): void => {
     if (asked.stopAfterKills !== undefined) print(`together: ${kills} of ${asked.stopAfterKills} kills in ${runs} runs`)
   }
+  const earlier = asked.previous === undefined ? undefined : await extractVersion(asked.previous)
   const tally = await runInTurn({ ...asked, signal, run: (run) => runOne(run, asked, signal), ended })
+  if (earlier !== undefined) await rm(earlier, { recursive: true, force: true })
   return signal.aborted ? 130 : printEnd(tally, asked)
 }
 
-process.exit(await main(process.argv.slice(2)))
+process.exit((await runInOwnNetwork()) ?? (await main(process.argv.slice(2))))

@@ -3,7 +3,7 @@ import { Child } from './child.ts'
 import { until } from './until.ts'
 
 const root = resolve(import.meta.dirname, '../../..')
-const program = join(root, 'src/cmd/taproot.ts')
+const programName = 'src/cmd/taproot.ts'
 const clock = join(import.meta.dirname, 'jumping-clock.ts')
 
 /** How long a process may take until it is ready, with a store that answers. */
@@ -24,20 +24,20 @@ export class ApiProcess {
   readonly logFile: string
   readonly #child: Child
   #offsetMs = 0
+  #source = root
 
   constructor({ name, directory, env, ports }: ApiOptions) {
     this.name = name
     this.ports = ports
     this.logFile = join(directory, `${name}.log`)
-    const command = [process.execPath, '--disable-warning=ExperimentalWarning', '--import', clock, program, 'api']
-    this.#child = new Child({ command, env, cwd: directory, logFile: this.logFile, channel: true })
+    this.#child = new Child({ command: [], env, cwd: directory, logFile: this.logFile, channel: true })
   }
 
   get running(): boolean {
     return this.#child.running
   }
 
-  /** True where it ended though nobody killed it. */
+  /** True once it ended though nothing killed it, also after it was started again. */
   get died(): boolean {
     return this.#child.died
   }
@@ -51,7 +51,13 @@ export class ApiProcess {
   }
 
   start(): void {
-    this.#child.start({ env: { FAULTS_CLOCK_OFFSET_MS: String(this.#offsetMs) } })
+    const command = [process.execPath, '--disable-warning=ExperimentalWarning', '--import', clock, join(this.#source, programName), 'api']
+    this.#child.start({ command, env: { FAULTS_CLOCK_OFFSET_MS: String(this.#offsetMs) } })
+  }
+
+  /** The next start runs the program of another version, or again that of this one. */
+  changeVersion(other: string): void {
+    this.#source = this.#source === root ? other : root
   }
 
   /** Starts it and waits until it is ready. */

@@ -1,5 +1,6 @@
 import { spawn, type ChildProcess } from 'node:child_process'
 import { openSync, closeSync } from 'node:fs'
+import { programEnvironment } from '../../parts/own-program.ts'
 
 /** How a program is started. */
 export interface ChildOptions {
@@ -17,6 +18,7 @@ export class Child {
   readonly #options: ChildOptions
   #process: ChildProcess | undefined
   #killed = false
+  #died = false
 
   constructor(options: ChildOptions) {
     this.#options = options
@@ -40,7 +42,7 @@ export class Child {
     const log = openSync(logFile, 'a')
     const child = spawn(program, args, {
       cwd,
-      env: { PATH: process.env['PATH'] ?? '', ...env, ...changes.env },
+      env: { ...programEnvironment(), ...env, ...changes.env },
       stdio: channel ? ['ignore', log, log, 'ipc'] : ['ignore', log, log],
     })
     closeSync(log)
@@ -50,12 +52,16 @@ export class Child {
     this.#killed = false
     const kill = (): void => void child.kill('SIGKILL')
     process.once('exit', kill)
-    child.once('exit', () => process.off('exit', kill))
+    child.once('exit', (_code, signal) => {
+      process.off('exit', kill)
+      // One that ended just before it was to be killed, ended by itself.
+      if (!this.#killed || signal !== 'SIGKILL') this.#died = true
+    })
   }
 
-  /** True where it ended though nobody killed it. */
+  /** True once it ended though nothing killed it, also after it was started again. */
   get died(): boolean {
-    return this.#process !== undefined && !this.running && !this.#killed
+    return this.#died
   }
 
   /** Kills it without warning and waits until it is gone. */

@@ -48,7 +48,10 @@ export class EtcdCluster {
     const program = programOf('etcd')
     // Peers name themselves by their id in every request. Which member has which id is known once all run.
     const names = new Map<string, string>()
-    const sender = (bytes: Buffer): string | undefined => names.get(/x-server-from: ([0-9a-f]+)/i.exec(bytes.toString('latin1', 0, 4096))?.[1] ?? '')
+    const sender = (bytes: Buffer): (() => string | undefined) | undefined => {
+      const id = /x-server-from: ([0-9a-f]+)/i.exec(bytes.toString('latin1', 0, 4096))?.[1]
+      return id === undefined ? undefined : () => names.get(id)
+    }
     const ports = await freePorts(3 * count)
     const nodes = await Promise.all(
       Array.from({ length: count }, async (_, index) => {

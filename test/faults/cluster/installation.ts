@@ -14,6 +14,7 @@ import { Disk } from './disk.ts'
 import { EtcdCluster } from './etcd-cluster.ts'
 import { startIssuer, type Issuer } from './issuer.ts'
 import { Network } from './network.ts'
+import { packetDropper } from './own-network.ts'
 import { until } from './until.ts'
 
 /** `cluster`: two API processes on three etcd members. `embedded`: one API process on an SQLite file. */
@@ -55,7 +56,7 @@ export interface Installation {
 /** Starts everything; resolves when every process is ready. On failure nothing is left running, and the directory is kept for its logs. */
 export async function startInstallation({ kind, roomBytes }: InstallationOptions): Promise<Installation> {
   const directory = await mkdtemp(join(tmpdir(), 'taproot-faults-'))
-  const network = new Network()
+  const network = new Network(packetDropper())
   // What was started, last first.
   const cleanups: (() => Promise<unknown>)[] = [() => network.close()]
   const stopAll = async (): Promise<void> => {
@@ -135,7 +136,7 @@ async function makeApis({ directory, network, etcd, disk, issuer, count }: ApiPa
         TAPROOT_DATA_DIR: dataDirectory,
         ...(etcd === undefined
           ? { TAPROOT_STORE_KIND: 'sqlite', TAPROOT_STORE_SQLITE_PATH: join(disk?.directory ?? directory, 'taproot.db') }
-          : { TAPROOT_STORE_KIND: 'etcd', TAPROOT_STORE_ETCD_ENDPOINTS: (await proxiedEndpoints(etcd, network, name)).join(',') }),
+          : { TAPROOT_STORE_KIND: 'etcd', TAPROOT_STORE_ETCD_ENDPOINTS: (await proxiedEndpoints({ etcd, network, from: name, first: index })).join(',') }),
       }
       return new ApiProcess({ name, directory, env, ports: { api, ops } })
     }),
@@ -143,9 +144,10 @@ async function makeApis({ directory, network, etcd, disk, issuer, count }: ApiPa
   return { apis, baseUrl }
 }
 
-/** The members' client URLs as one process sees them: each through a proxy of its own. */
-async function proxiedEndpoints(etcd: EtcdCluster, network: Network, from: string): Promise<string[]> {
-  const ports = await Promise.all(etcd.members.map((member) => network.proxy({ to: member.name, targetPort: Number(new URL(member.clientUrl).port), from })))
+/** The members' client URLs as one process sees them, each through a proxy of its own. Each process begins with another member. */
+async function proxiedEndpoints({ etcd, network, from, first }: { etcd: EtcdCluster; network: Network; from: string; first: number }): Promise<string[]> {
+  const inTurn = [...etcd.members.slice(first), ...etcd.members.slice(0, first)]
+  const ports = await Promise.all(inTurn.map((member) => network.proxy({ to: member.name, targetPort: Number(new URL(member.clientUrl).port), from })))
   return ports.map((port) => `http://127.0.0.1:${port}`)
 }
 

@@ -49,7 +49,7 @@ export class Member {
     return this.#child.running
   }
 
-  /** True where it ended though nobody killed it. */
+  /** True once it ended though nothing killed it, also after it was started again. */
   get died(): boolean {
     return this.#child.died
   }

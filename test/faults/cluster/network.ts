@@ -1,8 +1,12 @@
 import { once } from 'node:events'
 import { connect, createServer, type AddressInfo, type Socket } from 'node:net'
+import { asksForMessages, MessageSplitter } from './raft-messages.ts'
 
-/** What may happen to the bytes from one node to another. `stalled` keeps them back; `cut` breaks the connections and refuses new ones. */
-export type LinkState = 'open' | 'stalled' | 'cut'
+/**
+ * What may happen to the bytes from one node to another. `stalled` keeps them back, and the ends of connections too: all of it arrives in order once the link is
+ * open. `dropping` loses packets where they can be lost, those that begin a connection too, and is `stalled` elsewhere. `cut` breaks the connections and refuses new ones.
+ */
+export type LinkState = 'open' | 'stalled' | 'dropping' | 'cut'
 
 /** The way from one node to another. The way back is a link of its own. */
 export interface Link {
@@ -11,6 +15,8 @@ export interface Link {
   readonly delayMs: number
   /** How many bytes come through per second. */
   readonly bytesPerSecond: number
+  /** Keeps back the messages of etcd's peers that it is true for, while all others pass them. */
+  readonly holds?: ((message: Buffer) => boolean) | undefined
 }
 
 const openLink: Link = { state: 'open', delayMs: 0, bytesPerSecond: Infinity }
@@ -27,23 +33,47 @@ class Way {
   #queuedBytes = 0
   #lastDueMs = 0
   #ended = false
+  #broken = false
   #timer: NodeJS.Timeout | undefined
+  #messages: MessageSplitter | undefined
+  #held: Buffer[] = []
 
   constructor(source: Socket, sink: Socket, link: () => Link) {
     this.#source = source
     this.#sink = sink
     this.#link = link
-    source.on('data', (chunk: Buffer) => this.#take(chunk))
+    source.on('data', (chunk: Buffer) => {
+      for (const unit of this.#messages?.split(chunk) ?? [chunk]) this.#take(unit)
+    })
     source.on('end', () => {
       this.#ended = true
+      this.flush()
+    })
+    // Any end comes after what was sent before it.
+    source.on('close', (hadError) => {
+      this.#broken = hadError || !source.readableEnded
       this.flush()
     })
     sink.on('drain', () => this.flush())
     sink.on('close', () => clearTimeout(this.#timer))
   }
 
+  /** From now on messages of etcd's peers come this way. */
+  splitMessages(): void {
+    this.#messages = new MessageSplitter()
+  }
+
+  /** True while a message is kept back. */
+  get isHolding(): boolean {
+    return this.#held.length > 0
+  }
+
   #take(chunk: Buffer): void {
-    const { delayMs, bytesPerSecond } = this.#link()
+    const { delayMs, bytesPerSecond, holds } = this.#link()
+    if (this.#messages !== undefined && holds?.(chunk) === true) {
+      this.#held.push(chunk)
+      return
+    }
     const now = performance.now()
     this.#lastDueMs = Math.max(this.#lastDueMs, now + delayMs) + (chunk.length / bytesPerSecond) * 1000
     this.#queue.push({ chunk, dueMs: this.#lastDueMs })
@@ -55,7 +85,8 @@ class Way {
   /** Passes on what is due; called again when the link changes. */
   flush(): void {
     clearTimeout(this.#timer)
-    const { state, delayMs } = this.#link()
+    const { state, delayMs, holds } = this.#link()
+    if (holds === undefined) for (const message of this.#held.splice(0)) this.#take(message)
     if (state !== 'open' || this.#sink.destroyed) return
     // A link that is slow no more brings at once what it kept back.
     if (delayMs === 0) this.#lastDueMs = 0
@@ -70,7 +101,9 @@ class Way {
       this.#sink.write(head.chunk)
     }
     if (this.#queuedBytes <= keptBytes) this.#source.resume()
-    if (this.#ended && this.#queue.length === 0) this.#sink.end()
+    if (this.#queue.length > 0) return
+    if (this.#broken) this.#sink.destroy()
+    else if (this.#ended) this.#sink.end()
   }
 }
 
@@ -83,19 +116,20 @@ class Connection {
   constructor(client: Socket, upstream: Socket, links: { forth: () => Link; back: () => Link }) {
     this.#client = client
     this.#upstream = upstream
-    this.#ways = [new Way(client, upstream, links.forth), new Way(upstream, client, links.back)]
-    for (const [socket, other] of [
-      [client, upstream],
-      [upstream, client],
-    ] as const) {
+    const back = new Way(upstream, client, links.back)
+    this.#ways = [new Way(client, upstream, links.forth), back]
+    client.once('data', (request: Buffer) => {
+      if (asksForMessages(request)) back.splitMessages()
+    })
+    for (const socket of [client, upstream]) {
       socket.setNoDelay(true)
       // A reset is what the network is for.
       socket.on('error', () => socket.destroy())
-      // An orderly end comes through its way, after what was sent before it.
-      socket.on('close', (hadError) => {
-        if (hadError || !socket.readableEnded) other.destroy()
-      })
     }
+  }
+
+  get isGone(): boolean {
+    return this.#client.destroyed && this.#upstream.destroyed
   }
 
   /** Applies the present state of its links. */
@@ -104,26 +138,42 @@ class Connection {
     else for (const way of this.#ways) way.flush()
   }
 
+  /** True while it keeps back a message. */
+  get isHolding(): boolean {
+    return this.#ways.some((way) => way.isHolding)
+  }
+
   destroy(): void {
     this.#client.destroy()
     this.#upstream.destroy()
   }
 }
 
+/** Drops the packets to or from these ports of 127.0.0.1, and no others any more. */
+export type DropPackets = (packets: readonly ({ readonly to: number } | { readonly from: number })[]) => void
+
 /** A proxy's way in. */
 export interface ProxyOptions {
   /** The node behind it. */
   readonly to: string
   readonly targetPort: number
-  /** Who connects: a node's name, or how to tell it from the first bytes; undefined while they do not tell. */
-  readonly from: string | ((bytes: Buffer) => string | undefined)
+  /** Who connects: a node's name, or how to learn from the first bytes what gives its name. Both may be undefined for a while. */
+  readonly from: string | ((bytes: Buffer) => (() => string | undefined) | undefined)
 }
 
-/** Nodes that talk through proxies, each of whose links can be slow, stalled or cut. */
+/** Nodes that talk through proxies, each of whose links can be slow, stalled or cut, or lose what is sent. */
 export class Network {
   readonly #links = new Map<string, Link>()
   readonly #connections = new Map<Connection, { readonly from: () => string | undefined; readonly to: string }>()
   readonly #closers: (() => Promise<unknown>)[] = []
+  readonly #dropPackets: DropPackets | undefined
+  /** The proxies of one sender each: whose packets are theirs is known by the port. */
+  readonly #lossy: { readonly from: string; readonly to: string; readonly port: number }[] = []
+
+  /** Without `dropPackets` no link loses packets. */
+  constructor(dropPackets?: DropPackets) {
+    this.#dropPackets = dropPackets
+  }
 
   /** The link from one node to another. */
   link(from: string, to: string): Link {
@@ -142,6 +192,11 @@ export class Network {
     this.set(other, one, change)
   }
 
+  /** True while a message from one node to another is kept back by `holds`. The receiver opened the connection on which it comes. */
+  isHolding(from: string, to: string): boolean {
+    return [...this.#connections].some(([connection, ends]) => ends.to === from && ends.from() === to && connection.isHolding)
+  }
+
   /** Opens every link. */
   heal(): void {
     this.#links.clear()
@@ -150,27 +205,31 @@ export class Network {
 
   /** Starts a proxy on 127.0.0.1 and returns its port. */
   async proxy({ to, targetPort, from }: ProxyOptions): Promise<number> {
+    const isLossy = typeof from === 'string' && this.#dropPackets !== undefined
     const server = createServer({ allowHalfOpen: true }, (client) => {
-      let name = typeof from === 'string' ? from : undefined
-      const who = (): string | undefined => name
-      if (this.#isCut(name, to)) return void client.destroy()
+      let who: (() => string | undefined) | undefined = typeof from === 'string' ? () => from : undefined
+      const name = (): string | undefined => who?.()
+      if (this.#isCut(name(), to)) return void client.destroy()
       const upstream = connect({ port: targetPort, host: '127.0.0.1', allowHalfOpen: true })
       if (typeof from === 'function') {
         client.on('data', (chunk: Buffer) => {
-          if (name !== undefined) return
-          name = from(chunk)
-          if (this.#isCut(name, to)) connection.destroy()
+          if (who !== undefined) return
+          who = from(chunk)
+          if (this.#isCut(name(), to)) connection.destroy()
         })
       }
-      const connection = new Connection(client, upstream, { forth: () => this.#linkOf(name, to), back: () => this.#linkOf(to, name) })
-      this.#connections.set(connection, { from: who, to })
-      client.on('close', () => this.#connections.delete(connection))
+      const seen = (link: Link): Link => (isLossy && link.state === 'dropping' ? { ...link, state: 'open' } : link)
+      const connection = new Connection(client, upstream, { forth: () => seen(this.#linkOf(name(), to)), back: () => seen(this.#linkOf(to, name())) })
+      this.#connections.set(connection, { from: name, to })
+      for (const socket of [client, upstream]) socket.on('close', () => connection.isGone && this.#connections.delete(connection))
     })
     server.listen(0, '127.0.0.1')
     await once(server, 'listening')
     this.#closers.push(() => once(server.close(), 'close'))
     // A listening TCP server has an AddressInfo.
-    return (server.address() as AddressInfo).port
+    const { port } = server.address() as AddressInfo
+    if (isLossy) this.#lossy.push({ from, to, port })
+    return port
   }
 
   /** Breaks every connection and stops listening. */
@@ -189,6 +248,12 @@ export class Network {
   }
 
   #refresh(): void {
+    this.#dropPackets?.(
+      this.#lossy.flatMap(({ from, to, port }) => [
+        ...(this.link(from, to).state === 'dropping' ? [{ to: port }] : []),
+        ...(this.link(to, from).state === 'dropping' ? [{ from: port }] : []),
+      ]),
+    )
     for (const [connection, { from, to }] of this.#connections) connection.refresh(this.#isCut(from(), to))
   }
 }

@@ -21,6 +21,18 @@ import {
 import { testHistories, type BrokenHistories, type ValidHistories } from './history-tables.ts'
 
 const valid: ValidHistories = {
+  'rights after many bindings, all of which are read at once in the end, with a removal that nobody got an answer for': [
+    ...Array.from({ length: 64 }, (_, nth) => [
+      binding(20 * nth, `b${nth}`),
+      use(20 * nth + 7, 'ok'),
+      remove(20 * nth + 14, `b${nth}`, { kind: 'RoleBinding' }),
+    ]).flat(),
+    binding(5_000, 'c'),
+    use(5_010, 'ok'),
+    remove(5_020, 'c', { kind: 'RoleBinding', outcome: 'unknown', return: null }),
+    ...Array.from({ length: 64 }, (_, nth) => ({ ...absent(5_100, `b${nth}`), client: 1_000, kind: 'RoleBinding' as const })),
+    { ...read(5_100, 'c', 'c1'), client: 1_000, kind: 'RoleBinding' as const },
+  ],
   'two bindings by two creations that nobody got an answer for': [lostBinding(0, 'viewer'), lostBinding(5, 'editor'), bound(10, 'a viewer', 'b editor')],
   'one of two bindings that nobody got an answer for, which was changed since': [
     lostBinding(0, 'viewer'),

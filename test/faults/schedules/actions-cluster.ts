@@ -1,6 +1,8 @@
 import type { EtcdCluster } from '../cluster/etcd-cluster.ts'
 import type { Installation } from '../cluster/installation.ts'
 import type { Member } from '../cluster/member.ts'
+import { isProposal } from '../cluster/raft-messages.ts'
+import { until } from '../cluster/until.ts'
 import type { Action, ActionContext, Heal } from './action.ts'
 
 const needs = ['cluster'] as const
@@ -19,6 +21,13 @@ function othersOf({ installation }: ActionContext, member: Member): string[] {
   return etcdOf(installation)
     .members.filter((other) => other !== member)
     .map((other) => other.name)
+}
+
+/** The leader, and the members that forward proposals to it. */
+async function followersOf({ installation }: ActionContext): Promise<{ members: Member[]; leader: Member }> {
+  const etcd = etcdOf(installation)
+  const leader = await etcd.leader()
+  return { leader, members: etcd.members.filter((member) => member !== leader) }
 }
 
 async function restartMember(member: Member, signal: AbortSignal): Promise<void> {
@@ -56,6 +65,19 @@ async function hasMoved(leader: Member, target: Member): Promise<boolean> {
     // What it says tells the two apart by words only.
     return false
   }
+}
+
+/** How long a proposal is waited for that can be held up, in milliseconds. */
+const proposalMs = 2_000
+
+/** True once a proposal of one of the members is kept back from the leader; false where none came in time: the processes may all use the leader. */
+async function holdsOne({ installation, signal }: ActionContext, members: readonly Member[], leader: Member): Promise<boolean> {
+  const isHolding = (): boolean => members.some(({ name }) => installation.network.isHolding(name, leader.name))
+  const what = 'a follower has a proposal'
+  return until(isHolding, { withinMs: proposalMs, what, signal }).then(
+    () => true,
+    () => false,
+  )
 }
 
 /** Faults of etcd members and of the network between them. A majority stays whole unless the name says otherwise. */
@@ -165,6 +187,24 @@ export const memberActions = {
         network.set(member.name, other, { state: 'open' })
         await member.healthy(context.signal)
       }
+    },
+  },
+  'hold proposals': {
+    needs,
+    locks: ['members'],
+    holdMs: [2_000, 9_000],
+    async apply(context) {
+      const { network } = context.installation
+      const { members, leader } = await followersOf(context)
+      const set = (holds: typeof isProposal | undefined): void => members.forEach(({ name }) => network.set(name, leader.name, { holds }))
+      set(isProposal)
+      const heal = async (): Promise<void> => {
+        set(undefined)
+        await Promise.all(members.map((member) => member.healthy(context.signal)))
+      }
+      if (await holdsOne(context, members, leader)) return heal
+      await heal()
+      return undefined
     },
   },
   'slow peers': {

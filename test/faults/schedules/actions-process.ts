@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
+import { previousVersion } from '../cluster/previous-version.ts'
 import { limitFileSize, missingLimit, missingMount } from '../cluster/disk.ts'
 import type { ApiProcess } from '../cluster/api-process.ts'
 import type { Action, ActionContext } from './action.ts'
@@ -107,6 +108,21 @@ export const processActions = {
       await delay(context.random.between(0, 2_000))
       await api.kill()
       context.killed('process')
+      return () => api.restart(context.signal)
+    },
+  },
+  'change version': {
+    needs: cluster,
+    locks: ['processes'],
+    holdMs: [0, 300],
+    missing: () => Promise.resolve(previousVersion() === undefined ? 'there is no earlier version: name one with --previous' : undefined),
+    async apply(context) {
+      const other = previousVersion()
+      if (other === undefined) throw new TypeError('this action needs an earlier version')
+      const api = anyProcess(context)
+      await api.kill()
+      context.killed('process')
+      api.changeVersion(other)
       return () => api.restart(context.signal)
     },
   },

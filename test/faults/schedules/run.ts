@@ -111,6 +111,7 @@ class Run {
   readonly #killsOf: Record<Victim, number> = { member: 0, leader: 0, process: 0 }
   readonly #faultsOf: Partial<Record<ActionName, number>> = {}
   readonly #startedAt = performance.now()
+  readonly #dead = new Set<string>()
   /** No more faults are made: nobody has to watch for deaths. */
   #over = false
 
@@ -137,6 +138,7 @@ class Run {
       signal.throwIfAborted()
       await this.#recover()
       await this.#epochs.end()
+      this.#noteDeaths()
       if (this.#violations.length > 0) await this.#keepHistories()
       return this.#report()
     } finally {
@@ -251,11 +253,18 @@ class Run {
 
   /** A process that ends though nobody killed it is a fault of its own. */
   async #watchDeaths(): Promise<void> {
+    while (!this.#over && !this.#noteDeaths()) await delay(100)
+  }
+
+  /** True where a process has ended by itself. */
+  #noteDeaths(): boolean {
     const { apis, etcd } = this.#installation
-    while (!this.#over) {
-      for (const each of [...apis, ...(etcd?.members ?? [])]) if (each.died) return this.#violate(`${each.name} has ended by itself`)
-      await delay(100)
+    const dead = [...apis, ...(etcd?.members ?? [])].filter((each) => each.died && !this.#dead.has(each.name))
+    for (const { name } of dead) {
+      this.#dead.add(name)
+      this.#violate(`${name} has ended by itself`)
     }
+    return this.#dead.size > 0
   }
 
   /** With no fault left, everything serves again without help. */

@@ -78,6 +78,39 @@ export const schedules = {
     progressWrites: 20,
     briefSeconds: 60,
   },
+  'late-commit': {
+    summary: 'followers deliver transactions to their leader late, when callers have their answers',
+    kind: 'cluster',
+    lanes: [
+      { 'hold proposals': 6, 'move leader': 2, 'kill member': 1 },
+      { 'kill process': 1, 'cut process from member': 2 },
+    ],
+    clients: 12,
+    progressWrites: 20,
+    briefSeconds: 60,
+  },
+  versions: {
+    summary: 'API processes of this version and of an earlier one (--previous) take turns on one store',
+    kind: 'cluster',
+    lanes: [
+      { 'change version': 3, 'kill process': 1 },
+      { 'cut process from member': 1, compact: 1 },
+    ],
+    clients: 12,
+    progressWrites: 20,
+    briefSeconds: 60,
+  },
+  dropping: {
+    summary: 'packets between processes and members, and between members, are lost for seconds while connections stay as they are',
+    kind: 'cluster',
+    lanes: [
+      { 'drop between process and member': 2, 'drop between process and etcd': 3, 'drop between processes and etcd': 1 },
+      { 'drop between members': 2, 'drop around leader': 2, 'move leader': 1 },
+    ],
+    clients: 12,
+    progressWrites: 20,
+    briefSeconds: 90,
+  },
   clocks: {
     summary: 'wall clocks of API processes jump by seconds to days, both ways, while processes are killed',
     kind: 'cluster',

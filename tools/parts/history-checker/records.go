@@ -83,6 +83,17 @@ func (e *event) removes() bool {
 	return e.verb == deletes || e.verb == vanishes
 }
 
+// surelyGone is when a removal was acknowledged: from then on the record is gone for good.
+func (r *record) surelyGone() int64 {
+	gone := int64(forever)
+	for _, e := range r.events {
+		if e.sure && e.removes() {
+			gone = min(gone, e.ret)
+		}
+	}
+	return gone
+}
+
 // firstLive is when the record was seen at the latest.
 func (r *record) firstLive() int64 {
 	first := int64(forever)

@@ -29,7 +29,12 @@ func rightsPartition(of string, records []*record, uses []*operation, unseen []*
 	empty := set(make([]byte, (len(records)+7)/8))
 	p.initial = empty
 	for at, r := range records {
+		gone := r.surelyGone()
 		for _, e := range r.events {
+			// Says nothing that the removal does not say, and many of them at once have very many orders.
+			if e.verb == isAbsent && e.call > gone {
+				continue
+			}
 			step := memberStep(e, at, empty)
 			if e.verb == vanishes {
 				step = func(state any) (bool, any) { return true, state.(set).without(empty.with(at)) }
