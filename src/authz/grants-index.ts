@@ -3,8 +3,9 @@ import { allCapabilities, emptySet, fromEnumNumbers, type CapabilitySet } from '
 import { isWithin, parentOf, rootParent, trustedUid, type Uid } from '../core/uid.ts'
 import type { Replica } from '../snapshot/replica.ts'
 import type { Row } from '../snapshot/row.ts'
+import { Slices, Turns } from '../snapshot/slices.ts'
 import type { Snapshot } from '../snapshot/snapshot.ts'
-import { everywhere, mergeGrants, narrow, type Grant, type Reach } from './reach.ts'
+import { capabilitiesAt, everywhere, GrantMap, narrow, type Grant, type Reach } from './reach.ts'
 import type { Role } from '../gen/taproot/iam/v2/roles_pb.ts'
 
 /** Whose reach is asked for. */
@@ -46,9 +47,45 @@ export function bindingGrant(snapshot: Snapshot, row: Row): { readonly standing:
   return { standing: 'counts', group, capabilities: roleCapabilities(role) }
 }
 
+/** The roles that are bound to an identity: what each grants, nothing where it is gone; and the row that said so. */
+type BoundRoles = Map<string, { readonly row: Row | undefined; readonly capabilities: CapabilitySet }>
+
+function boundRole(snapshot: Snapshot, roles: BoundRoles, uid: string): CapabilitySet {
+  let role = roles.get(uid)
+  if (role === undefined) {
+    const row = snapshot.get('Role', uid)
+    role = { row, capabilities: row === undefined ? emptySet : roleCapabilities(row) }
+    roles.set(uid, role)
+  }
+  return role.capabilities
+}
+
+const rowsPerLook = 256
+
+/** As `bindingGrant` for all bindings of an identity, in steps. Each role is looked up once: most of many bindings have few roles. */
+function* grantsThrough(snapshot: Snapshot, identity: Uid, roles: BoundRoles): Generator<void, Grant[]> {
+  const bindings = snapshot.table('RoleBinding')
+  const home = parentOf(identity)
+  const merged = new GrantMap()
+  for (const [at, row] of [...bindings.matching('identity', identity)].entries()) {
+    if (at % rowsPerLook === rowsPerLook - 1) yield
+    const group = trustedUid(row.parent)
+    if (home !== rootParent && !isWithin(group, home)) continue
+    merged.add(group, boundRole(snapshot, roles, bindings.valueOf(row, 'role') ?? ''))
+  }
+  return merged.grants()
+}
+
+function allOf<T>(steps: Generator<void, T>): T {
+  for (;;) {
+    const step = steps.next()
+    if (step.done === true) return step.value
+  }
+}
+
 /** What one identity is granted as of `snapshot`: the roles bound to it, each at its group. */
 export function grantsOf(snapshot: Snapshot, identity: Uid): Grant[] {
-  return mergeGrants([...snapshot.table('RoleBinding').matching('identity', identity)].map((row) => bindingGrant(snapshot, row)))
+  return allOf(grantsThrough(snapshot, identity, new Map()))
 }
 
 /** What the roles of a session grant as of `snapshot`: the roles as they are now, none where a role is gone. */
@@ -61,34 +98,153 @@ export function sessionGrants(snapshot: Snapshot, roles: readonly SessionRole[])
 
 const operatorGrants: readonly Grant[] = [{ group: everywhere, capabilities: allCapabilities }]
 
+/** What an identity may do, as it was found out. */
+interface Known {
+  readonly reach: Reach
+  readonly roles: BoundRoles
+  /** By the narrowings of its tokens; none that has roles of its own. */
+  readonly narrowed: WeakMap<Narrowing, Reach>
+  /** The number of changes of roles after which its own were looked at. */
+  roleChanges: number
+}
+
+/** The grants of an identity with more bindings than this are found out in slices. */
+const manyBindings = 1_000
+/** So often that begins again because they changed meanwhile. */
+const maxPasses = 10
+const maxKnown = 100_000
+/** Of all identities together. */
+const maxGrants = 2_000_000
+
 /** The grants of every identity that asked lately, kept until a binding or role of theirs changes. */
 export class GrantsIndex {
   readonly #replica: Replica
-  readonly #known = new Map<string, readonly Grant[]>()
+  readonly #known = new Map<string, Known>()
+  readonly #turns = new Turns()
+  readonly #preparing = new Map<string, Promise<void>>()
+  /** Counts the changes of bindings of those whose grants are being found out. */
+  readonly #changes = new Map<string, number>()
+  #grants = 0
+  #roleChanges = 0
+  #resets = 0
 
   constructor(replica: Replica) {
     this.#replica = replica
-    replica.onReset(() => this.#known.clear())
-    replica.onRow((kind, old, row) => {
-      if (kind === 'Role') this.#known.clear()
-      if (kind !== 'RoleBinding') return
-      for (const changed of [old, row]) {
-        if (changed !== undefined) this.#known.delete(replica.snapshot.table(kind).valueOf(changed, 'identity') ?? '')
-      }
+    replica.onReset(() => {
+      this.#resets += 1
+      this.#clear()
     })
+    // Rights end with the commit, and not when the rows have left their orders.
+    replica.onHide((kind, rows) => {
+      if (kind === 'RoleBinding') for (const row of rows) this.#forget(row)
+    })
+    replica.onRow((kind, old, row) => {
+      if (kind === 'Role') this.#roleChanges += 1
+      if (kind !== 'RoleBinding') return
+      for (const changed of [old, row]) if (changed !== undefined) this.#forget(changed)
+    })
+  }
+
+  #forget(binding: Row): void {
+    const identity = this.#replica.snapshot.table('RoleBinding').valueOf(binding, 'identity') ?? ''
+    const changes = this.#changes.get(identity)
+    if (changes !== undefined) this.#changes.set(identity, changes + 1)
+    const known = this.#known.get(identity)
+    if (known === undefined) return
+    this.#known.delete(identity)
+    this.#grants -= known.reach.grants.length
+  }
+
+  #clear(): void {
+    this.#known.clear()
+    this.#grants = 0
+  }
+
+  /** What the identity is granted as of the current snapshot, for a token that nothing narrows. The same object until that changes. */
+  of(identity: Uid): Reach {
+    return this.#of(identity).reach
+  }
+
+  #of(identity: Uid): Known {
+    const known = this.#known.get(identity)
+    if (known !== undefined && this.#isCurrent(known)) return known
+    const roles: BoundRoles = new Map()
+    return this.#keep(identity, allOf(grantsThrough(this.#replica.snapshot, identity, roles)), roles)
+  }
+
+  /**
+   * Resolves when what the identity is granted is at hand, so that to ask for it takes no long turn: found out in slices where its bindings are many. Undefined where
+   * there is nothing to wait for. To call it is never needed.
+   */
+  prepare(identity: Uid): Promise<void> | undefined {
+    const known = this.#known.get(identity)
+    if (known !== undefined && this.#isCurrent(known)) return undefined
+    if (this.#replica.snapshot.table('RoleBinding').matching('identity', identity).size <= manyBindings) return undefined
+    let preparing = this.#preparing.get(identity)
+    if (preparing === undefined) {
+      preparing = this.#prepare(identity).finally(() => {
+        this.#preparing.delete(identity)
+        this.#changes.delete(identity)
+      })
+      this.#preparing.set(identity, preparing)
+    }
+    return preparing
+  }
+
+  async #prepare(identity: Uid): Promise<void> {
+    const slices = new Slices(this.#turns)
+    this.#changes.set(identity, 0)
+    for (let pass = 1; pass <= maxPasses; pass++) {
+      await slices.pause()
+      const version = this.#versionOf(identity)
+      const roles: BoundRoles = new Map()
+      const steps = grantsThrough(this.#replica.snapshot, identity, roles)
+      let step = steps.next()
+      for (; step.done !== true && version === this.#versionOf(identity); step = steps.next()) if (slices.isOver) await slices.pause()
+      if (step.done !== true || version !== this.#versionOf(identity)) continue
+      const { reach } = this.#keep(identity, step.value, roles)
+      await slices.pause()
+      // Made with the first question, and kept.
+      capabilitiesAt(reach, identity)
+      return
+    }
+  }
+
+  /** Another where something may have changed that the identity's grants are made of. */
+  #versionOf(identity: Uid): string {
+    return `${this.#changes.get(identity) ?? 0} ${this.#roleChanges} ${this.#resets}`
+  }
+
+  #keep(identity: Uid, grants: Grant[], roles: BoundRoles): Known {
+    const known = this.#known.get(identity)
+    if (known !== undefined) this.#grants -= known.reach.grants.length
+    if (this.#known.size >= maxKnown || this.#grants >= maxGrants) this.#clear()
+    const found: Known = { reach: { operator: false, grants }, roles, narrowed: new WeakMap(), roleChanges: this.#roleChanges }
+    this.#known.set(identity, found)
+    this.#grants += grants.length
+    return found
+  }
+
+  /** Roles of others change, too: only where some did, those of the identity are looked at. */
+  #isCurrent(known: Known): boolean {
+    if (known.roleChanges === this.#roleChanges) return true
+    const { snapshot } = this.#replica
+    for (const [uid, { row }] of known.roles) if (snapshot.get('Role', uid) !== row) return false
+    known.roleChanges = this.#roleChanges
+    return true
   }
 
   /** All that `subject` may do as of the current snapshot, cut by what its token was narrowed to. */
   reachOf(subject: Subject): Reach {
     if (subject.operator) return narrow({ operator: true, grants: operatorGrants }, subject.narrowing)
-    let grants = this.#known.get(subject.identity)
-    if (grants === undefined) {
-      if (this.#known.size >= 100_000) this.#known.clear()
-      grants = grantsOf(this.#replica.snapshot, subject.identity)
-      this.#known.set(subject.identity, grants)
+    const { reach, narrowed } = this.#of(subject.identity)
+    const { narrowing } = subject
+    if (narrowing.roles !== undefined) return narrow(reach, narrowing, sessionGrants(this.#replica.snapshot, narrowing.roles))
+    let found = narrowed.get(narrowing)
+    if (found === undefined) {
+      found = narrow(reach, narrowing)
+      narrowed.set(narrowing, found)
     }
-    const { roles } = subject.narrowing
-    const session = roles === undefined ? [] : sessionGrants(this.#replica.snapshot, roles)
-    return narrow({ operator: false, grants }, subject.narrowing, session)
+    return found
   }
 }

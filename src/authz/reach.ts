@@ -1,6 +1,6 @@
 import { containsAll, emptySet, intersect, isEmpty, missing, union, type CapabilitySet } from '../core/capability.ts'
 import type { Narrowing } from '../core/narrowing.ts'
-import { isWithin, lineage, type Uid } from '../core/uid.ts'
+import { isWithin, lineage, trustedUid, type Uid } from '../core/uid.ts'
 import type { Visibility } from '../snapshot/list.ts'
 
 /** Everywhere: the group of a grant that no group bounds. */
@@ -23,11 +23,48 @@ function covers(grant: Grant, uid: string): boolean {
   return grant.group === everywhere || isWithin(uid, grant.group)
 }
 
+/** Up to this many grants are looked at one by one, which is cheaper than to index them. */
+const fewGrants = 16
+
+/** What is made of a list of grants once: a list never changes. */
+interface Indexed {
+  /** Each group of the grants once, in uid order, with all that is held there. */
+  readonly held: readonly Grant[]
+  readonly heldAt: ReadonlyMap<string, CapabilitySet>
+  readonly visible: WeakMap<CapabilitySet, Visibility>
+}
+
+const indexes = new WeakMap<readonly Grant[], Indexed>()
+
+/** Cost: O(n log n) at first, O(n) for grants in uid order, as those of the store nearly are. */
+function indexOf({ grants }: Reach): Indexed {
+  let indexed = indexes.get(grants)
+  if (indexed === undefined) {
+    const held = heldByGroup(grants)
+    indexed = { held, heldAt: new Map(held.map(({ group, capabilities }) => [group, capabilities])), visible: new WeakMap() }
+    indexes.set(grants, indexed)
+  }
+  return indexed
+}
+
+/** What is held at `uid`; undefined without any grant there or above. Cost: that of few grants, or of the depth. */
+function heldAt(reach: Reach, uid: string): CapabilitySet | undefined {
+  if (reach.grants.length > fewGrants) {
+    const at = indexOf(reach).heldAt
+    for (const place of lineage(trustedUid(uid))) {
+      const held = at.get(place)
+      if (held !== undefined) return held
+    }
+    return at.get(everywhere)
+  }
+  let held: CapabilitySet | undefined
+  for (const grant of reach.grants) if (covers(grant, uid)) held = held === undefined ? grant.capabilities : union(held, grant.capabilities)
+  return held
+}
+
 /** All that the caller holds at `uid`: what was granted there and above. */
 export function capabilitiesAt(reach: Reach, uid: string): CapabilitySet {
-  let held = emptySet
-  for (const grant of reach.grants) if (covers(grant, uid)) held = union(held, grant.capabilities)
-  return held
+  return heldAt(reach, uid) ?? emptySet
 }
 
 /**
@@ -40,10 +77,7 @@ export type Decision = { readonly kind: 'allowed' } | { readonly kind: 'hidden' 
 
 /** Decides about one uid (spec 5.4, decisions "Order of checks"). */
 export function decide(reach: Reach, uid: string, needed: CapabilitySet): Decision {
-  let held: CapabilitySet | undefined
-  for (const grant of reach.grants) {
-    if (covers(grant, uid)) held = held === undefined ? grant.capabilities : union(held, grant.capabilities)
-  }
+  const held = heldAt(reach, uid)
   if (held === undefined) return { kind: 'hidden' }
   return containsAll(held, needed) ? { kind: 'allowed' } : { kind: 'denied', missing: missing(held, needed) }
 }
@@ -52,7 +86,6 @@ function compareGroups(one: Grant, other: Grant): number {
   return one.group === other.group ? 0 : one.group < other.group ? -1 : 1
 }
 
-/** Each group of the grants once, in uid order, with all that is held there. Cost: O(n log n), O(n) for grants in uid order, as those of the store are. */
 function heldByGroup(grants: readonly Grant[]): readonly Grant[] {
   const held: Grant[] = []
   /** What is held at the groups above, topmost first: in uid order all below a group follows it. */
@@ -74,27 +107,27 @@ function heldByGroup(grants: readonly Grant[]): readonly Grant[] {
   return held
 }
 
-/** `capabilitiesAt` for many places: what it costs depends on the number of grants once, and for each place on how deep it lies. */
-export function capabilitiesAtMany(reach: Reach): (uid: Uid) => CapabilitySet {
-  const held = new Map(heldByGroup(reach.grants).map(({ group, capabilities }) => [group, capabilities]))
-  return (uid) => {
-    for (const place of lineage(uid)) {
-      const here = held.get(place)
-      if (here !== undefined) return here
-    }
-    return held.get(everywhere) ?? emptySet
-  }
-}
-
 /** True where the caller holds all of `needed` in at least one group. */
 export function holdsAnywhere(reach: Reach, needed: CapabilitySet): boolean {
-  return heldByGroup(reach.grants).some(({ capabilities }) => containsAll(capabilities, needed))
+  const held = reach.grants.length > fewGrants ? indexOf(reach).held : heldByGroup(reach.grants)
+  return held.some(({ capabilities }) => containsAll(capabilities, needed))
 }
 
-/** Where a list may look: the topmost groups at which the caller holds all of `needed` (rules 1.3), in uid order. */
+/** Where a list may look: the topmost groups at which the caller holds all of `needed` (rules 1.3), in uid order. The same object for the same many grants and `needed`. */
 export function visibilityOf(reach: Reach, needed: CapabilitySet): Visibility {
+  if (reach.grants.length <= fewGrants) return topmostOf(heldByGroup(reach.grants), needed)
+  const { held, visible } = indexOf(reach)
+  let visibility = visible.get(needed)
+  if (visibility === undefined) {
+    visibility = topmostOf(held, needed)
+    visible.set(needed, visibility)
+  }
+  return visibility
+}
+
+function topmostOf(held: readonly Grant[], needed: CapabilitySet): Visibility {
   const topmost: Uid[] = []
-  for (const { group, capabilities } of heldByGroup(reach.grants)) {
+  for (const { group, capabilities } of held) {
     if (!containsAll(capabilities, needed)) continue
     if (group === everywhere) return { everywhere: true, groups: [], roots: true }
     const last = topmost.at(-1)
@@ -105,9 +138,28 @@ export function visibilityOf(reach: Reach, needed: CapabilitySet): Visibility {
 
 /** Grants on one group merged into one, empty ones left out. */
 export function mergeGrants(grants: readonly Grant[]): Grant[] {
-  const byGroup = new Map<Grant['group'], CapabilitySet>()
-  for (const { group, capabilities } of grants) byGroup.set(group, union(byGroup.get(group) ?? emptySet, capabilities))
-  return [...byGroup].filter(([, capabilities]) => !isEmpty(capabilities)).map(([group, capabilities]) => ({ group, capabilities }))
+  const merged = new GrantMap()
+  for (const { group, capabilities } of grants) merged.add(group, capabilities)
+  return merged.grants()
+}
+
+/** Collects grants, merging those on one group. */
+export class GrantMap {
+  readonly #byGroup = new Map<Grant['group'], CapabilitySet>()
+
+  add(group: Grant['group'], capabilities: CapabilitySet): void {
+    const held = this.#byGroup.get(group)
+    // Most groups come once: their set is shared with all others of the role.
+    if (held === undefined || held === capabilities) this.#byGroup.set(group, capabilities)
+    else this.#byGroup.set(group, union(held, capabilities))
+  }
+
+  /** Those that grant something, in the order in which their groups came. */
+  grants(): Grant[] {
+    const grants: Grant[] = []
+    for (const [group, capabilities] of this.#byGroup) if (!isEmpty(capabilities)) grants.push({ group, capabilities })
+    return grants
+  }
 }
 
 /** What was granted at `group` or above it, without what counts at a requested group above it already (rules 8). */
@@ -129,7 +181,8 @@ function placedIn(grants: readonly Grant[], groups: readonly Uid[]): readonly Gr
 
 /** What was granted at the groups or below them: what was granted above is not the groups' to vouch for. */
 function grantedWithin(grants: readonly Grant[], groups: readonly Uid[]): Grant[] {
-  return grants.filter((grant) => grant.group !== everywhere && groups.some((group) => isWithin(grant.group, group)))
+  const known = new Set<string>(groups)
+  return grants.filter(({ group }) => group !== everywhere && lineage(group).some((place) => known.has(place)))
 }
 
 /**

@@ -2,9 +2,9 @@ import type { Log } from '../core/log.ts'
 import { trustedUid, type Uid } from '../core/uid.ts'
 import { rowOfBytes } from '../snapshot/row-maker.ts'
 import type { Replica } from '../snapshot/replica.ts'
-import { belowPrefix, recordKey, sweepKey, usedByPrefix } from '../store/keys.ts'
+import { belowPrefix, parseRecordKey, pendingPrefix, recordKey, sweepKey, sweepPrefix, usedByPrefix } from '../store/keys.ts'
 import type { Entry, Guard, Store } from '../store/store.ts'
-import { ChangeSet, indexKeysOf, relationOf } from './change-set.ts'
+import { ChangeSet, indexKeysOf, ownersOf, relationOf } from './change-set.ts'
 import type { AnyKind } from './kind.ts'
 import type { Sweeper } from './services.ts'
 
@@ -35,7 +35,41 @@ export class StoreSweeper implements Sweeper {
     return marks.length > 0
   }
 
-  async #sweep(mark: { uid: Uid; kind: string }, signal: AbortSignal): Promise<void> {
+  async finishBlocking(guards: readonly Guard[], signal: AbortSignal): Promise<boolean> {
+    const marks = new Map<Uid, Mark>()
+    for (const guard of guards) {
+      // Without marks, which is nearly always, nothing is read.
+      if (this.#replica.snapshot.sweeps().length === 0) break
+      for (const mark of await this.#marksBehind(guard, signal)) marks.set(mark.uid, mark)
+    }
+    for (const mark of marks.values()) await this.#sweep(mark, signal)
+    return marks.size > 0
+  }
+
+  /** The marks that hide what makes `guard` fail: its own key is one, or the first record that stands there depends on a marked one. */
+  async #marksBehind(guard: Guard, signal: AbortSignal): Promise<readonly Mark[]> {
+    const { snapshot } = this.#replica
+    if (guard.kind === 'absent' && guard.key.startsWith(sweepPrefix)) return snapshot.sweeps().filter(({ uid }) => sweepKey(uid) === guard.key)
+    const entry = await this.#standsAt(guard, signal)
+    const holder = entry === undefined ? undefined : holderOf(entry)
+    const kind = this.#kinds.get(holder?.kind ?? '')
+    if (holder === undefined || kind === undefined || kind.index.removedWith.length === 0) return []
+    // What readers see is not hidden.
+    if (snapshot.get(holder.kind, holder.uid) !== undefined) return []
+    const record = await this.#store.get(recordKey(holder.kind, holder.uid), signal)
+    if (record === undefined) return []
+    const row = rowOfBytes(kind.index, { uid: holder.uid, bytes: record.value, revision: record.revision })
+    return snapshot.sweeps().filter((mark) => ownersOf(kind, row).some((owner) => owner.uid === mark.uid && owner.kind === mark.kind))
+  }
+
+  /** What is in the way of a guard that wants nothing to be there. */
+  async #standsAt(guard: Guard, signal: AbortSignal): Promise<Entry | undefined> {
+    if (guard.kind === 'absent') return this.#store.get(guard.key, signal)
+    if (guard.kind !== 'empty') return undefined
+    return (await this.#store.range({ prefix: guard.prefix, limit: 1 }, signal)).entries[0]
+  }
+
+  async #sweep(mark: Mark, signal: AbortSignal): Promise<void> {
     const key = sweepKey(mark.uid)
     const entry = this.#replica.snapshot.entry(key)
     if (entry === undefined) return
@@ -47,9 +81,20 @@ export class StoreSweeper implements Sweeper {
         if (rule.kind === mark.kind) removed += await this.#sweepKind(kind, { filter: rule.filter, uid: mark.uid, mark: marked }, signal)
       }
     }
+    if (mark.kind === 'Identity') await this.#forgetPending(mark.uid, marked, signal)
     const done = await this.#store.transact({ guards: [marked], writes: [{ kind: 'delete', key }] }, signal)
     if (done.committed) await this.#replica.reached(done.revision, signal)
     if (removed > 0) this.#log.info('swept', { kind: mark.kind, uid: mark.uid, removed })
+  }
+
+  /** Removes the keys of the organisations in which a person who is gone was pending. */
+  async #forgetPending(person: Uid, mark: Guard, signal: AbortSignal): Promise<void> {
+    for (;;) {
+      const { entries } = await this.#store.range({ prefix: `${pendingPrefix}${person}/`, limit: maxDeletes }, signal)
+      if (entries.length === 0) return
+      const { committed } = await this.#store.transact({ guards: [mark], writes: entries.map(({ key }) => ({ kind: 'delete', key })) }, signal)
+      if (!committed) return
+    }
   }
 
   async #sweepKind(kind: AnyKind, owner: { filter: string; uid: Uid; mark: Guard & { kind: 'unchanged' } }, signal: AbortSignal): Promise<number> {
@@ -95,14 +140,26 @@ export class StoreSweeper implements Sweeper {
     const prefix = usedByPrefix(relationOf(kind, owner.filter), owner.uid)
     const { entries } = await this.#store.range({ ...pageAfter(owner), prefix }, signal)
     const records = await Promise.all(
-      entries.map(async ({ key }) => {
+      entries.map(async ({ key, revision }) => {
         const entry = await this.#store.get(recordKey(kind.index.kind, trustedUid(key.slice(prefix.length))), signal)
-        if (entry === undefined) await this.#store.transact({ guards: [], writes: [{ kind: 'delete', key }] }, signal)
+        const guards = [{ kind: 'unchanged', key, revision }] as const
+        if (entry === undefined) await this.#store.transact({ guards, writes: [{ kind: 'delete', key }] }, signal)
         return entry
       }),
     )
     return { records: records.filter((entry) => entry !== undefined), last: entries.at(-1)?.key }
   }
+}
+
+/** A removed record whose dependents are still to be swept. */
+type Mark = ReturnType<Replica['snapshot']['sweeps']>[number]
+
+/** The record that a key is there for. */
+function holderOf({ key, value }: Entry): { kind: string; uid: Uid } | undefined {
+  const [space, first = '', second = ''] = key.split('/', 3)
+  if (space === 'r') return { kind: first, uid: trustedUid(parseRecordKey(key).uid) }
+  if (first === 'used') return { kind: second.split('.', 1)[0] ?? '', uid: trustedUid(key.slice(key.lastIndexOf(':') + 1)) }
+  return first === 'name' || first === 'managed' ? { kind: second, uid: trustedUid(Buffer.from(value).toString()) } : undefined
 }
 
 /** Whose dependents are looked for, by which relation, and after which key. */

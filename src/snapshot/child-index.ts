@@ -21,11 +21,14 @@ export class ChildIndex {
     this.#tree.delete(row)
   }
 
-  /** The row of this name among the children of `parent` (`/` for roots); the first in uid order where there are several. */
+  /** The row of this name among the children of `parent` (`/` for roots); the first in uid order where there are several. Hidden ones are passed over. */
   find(parent: string, name: string): Row | undefined {
     const rank = this.#tree.rankBy((row) => row.parent < parent || (row.parent === parent && row.name < name))
-    const row = this.#tree.at(rank)
-    return row?.parent === parent && row.name === name ? row : undefined
+    for (let at = rank; ; at++) {
+      const row = this.#tree.at(at)
+      if (row?.parent !== parent || row.name !== name) return undefined
+      if (!row.isHidden) return row
+    }
   }
 }
 

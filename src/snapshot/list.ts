@@ -1,11 +1,13 @@
 import { isBelow, isWithin, lineage, parentOf, rootParent, trustedUid, type Uid } from '../core/uid.ts'
 import { orderOf, uidOrder, type Order, type SortKey } from './order.ts'
+import type { Ranked } from './difference.ts'
 import { OrderTree } from './order-tree.ts'
 import type { KindIndex, Row } from './row.ts'
 import { MergedSequence, type Sequence } from './sequence.ts'
 import type { Snapshot } from './snapshot.ts'
 import { parentFilter, type KindTable } from './table.ts'
-import { inScope, type ViewScope } from './views.ts'
+import type { ViewScope } from './view.ts'
+import { inScope } from './views.ts'
 
 /** Where a caller may see records: in these groups and below (none inside another), and root-level records where `roots`. */
 export interface Visibility {
@@ -47,15 +49,17 @@ export interface ListResult {
   readonly total: number
 }
 
-type Place = Pick<ViewScope, 'place' | 'uid'>
-
-/** A part of a list: a place that a view can hold, or one group by itself. */
-type Part = Place | { readonly place: 'self'; readonly uid: string }
+/** A part of a list: a place that a view can hold. */
+type Place = Pick<ViewScope, 'place' | 'uid' | 'uids'>
 
 const changeOrder = orderOf([{ field: 'updateMs', descending: false }])
 
+/** Up to this many groups are looked at one by one. */
+const fewGroups = 16
 /** Up to this many candidates are sorted on the spot; beyond, a view is made and kept. */
 const adHocRows = 64
+/** A list of more places than this is read from views that hold several of them: to look at them one by one takes long. */
+const maxPlaces = 256
 /** A list that needs more views than this waits for one of all its groups, or sorts where it can't be one: it would evict the views of all others, and then its own. */
 const maxViewsPerList = 128
 /** A view of all groups of a caller, where they are few enough for views of their own, repeats at most this many rows of those that have one, which callers of any reach share. */
@@ -70,7 +74,21 @@ export function isVisible(visibility: Visibility, { seenAtUid }: Pick<KindIndex,
   if (visibility.everywhere) return true
   if (visibility.roots && !uid.includes('/')) return true
   const covers = seenAtUid === true ? isWithin : isBelow
-  return visibility.groups.some((group) => covers(uid, group))
+  const { groups } = visibility
+  if (groups.length <= fewGroups) return groups.some((group) => covers(uid, group))
+  return lineage(trustedUid(uid)).some((place) => (seenAtUid === true || place !== uid) && hasGroup(groups, place))
+}
+
+/** True where `uid` is among the groups, which are in uid order. */
+function hasGroup(groups: readonly string[], uid: string): boolean {
+  let low = 0
+  let high = groups.length
+  while (low < high) {
+    const middle = (low + high) >>> 1
+    if ((groups[middle] ?? '') < uid) low = middle + 1
+    else high = middle
+  }
+  return groups[low] === uid
 }
 
 /** The place that the uidp filter alone names; undefined where nothing can match. */
@@ -84,7 +102,7 @@ function basePlace(uidp: UidFilter): Place | undefined {
 }
 
 /** The part of `base` that lies in one visible group; undefined where none does. */
-function placeInGroup(base: Place, { seenAtUid }: KindIndex, group: Uid): Part | undefined {
+function placeInGroup(base: Place, { seenAtUid }: KindIndex, group: Uid): Place | undefined {
   const whole: Place = { place: seenAtUid === true ? 'within' : 'below', uid: group }
   if (base.place === 'all') return whole
   if (isWithin(base.uid, group)) return base
@@ -93,12 +111,42 @@ function placeInGroup(base: Place, { seenAtUid }: KindIndex, group: Uid): Part |
   return seenAtUid === true && parentOf(group) === base.uid ? { place: 'self', uid: group } : undefined
 }
 
+/** The places of lists by callers who see many groups: the same for as long as they see the same. */
+const placesOfMany = new WeakMap<readonly Uid[], Map<string, readonly Place[]>>()
+/** So many lists of one caller are remembered. */
+const maxRemembered = 32
+
 /** Disjoint places that together hold what the filter and the visibility leave. */
-function partsOf(index: KindIndex, query: ListQuery): Part[] {
+function partsOf(index: KindIndex, query: ListQuery): readonly Place[] {
   const base = basePlace(query.uidp)
   if (base === undefined) return []
   const { visibility } = query
   if (visibility.everywhere) return [base]
+  if (visibility.groups.length <= maxPlaces) return placesIn(base, index, visibility)
+  const known = placesOfMany.get(visibility.groups) ?? new Map<string, readonly Place[]>()
+  placesOfMany.set(visibility.groups, known)
+  const key = JSON.stringify([index.seenAtUid, visibility.roots, base.place, base.uid])
+  let places = known.get(key)
+  if (places === undefined) {
+    places = withSeveral(placesIn(base, index, visibility))
+    if (known.size >= maxRemembered) known.clear()
+    known.set(key, places)
+  }
+  return places
+}
+
+/** The same places, where they are many as few that are several. */
+function withSeveral(places: readonly Place[]): readonly Place[] {
+  if (places.length <= maxPlaces) return places
+  return [...Map.groupBy(places, ({ place }) => place).values()].flatMap((alike): readonly Place[] => {
+    const [first] = alike
+    if (first === undefined || alike.length === 1 || first.place === 'child') return alike
+    // Groups come in uid order.
+    return [{ place: first.place, uid: first.uid, uids: alike.map(({ uid }) => uid) }]
+  })
+}
+
+function placesIn(base: Place, index: KindIndex, visibility: Visibility): Place[] {
   const places = visibility.groups.map((group) => placeInGroup(base, index, group)).filter((place) => place !== undefined)
   if (visibility.roots && (base.place === 'all' || (base.place === 'child' && base.uid === rootParent))) {
     // A visible root group is reached as a group already.
@@ -128,14 +176,7 @@ function matchesAll(table: KindTable, query: ListQuery, row: Row): boolean {
   return isVisible(query.visibility, table.index, row.uid)
 }
 
-/** A part of a list with the list's exact filters. */
-type ScopedPart = Part & Pick<ViewScope, 'filters'>
-
-function isViewScope(scope: ScopedPart): scope is ViewScope {
-  return scope.place !== 'self'
-}
-
-function wholeOf(tree: OrderTree<Row>): Sequence<Row> {
+function wholeOf(tree: Ranked<Row>): Sequence<Row> {
   return { tree, from: 0, to: tree.size }
 }
 
@@ -149,6 +190,8 @@ function isSubtree(scope: Place): boolean {
 
 /** The smallest set at hand that holds all of `scope`, where it is small. */
 function fewCandidates(table: KindTable, scope: ViewScope): Iterable<Row> | undefined {
+  if (scope.uids !== undefined) return undefined
+  if (scope.place === 'self') return [table.get(scope.uid)].filter((row) => row !== undefined)
   if (isSubtree(scope)) {
     const { from, to } = table.rangeWithin(trustedUid(scope.uid), true)
     if (to - from <= adHocRows) return table.byUid.items(from, to)
@@ -164,25 +207,29 @@ function sortedSequence(table: KindTable, rows: Iterable<Row>, by: { scope: View
 }
 
 /** The part's range of the order by uid, where that is the order: nothing to sort, and no view needed. */
-function rangeOf(table: KindTable, scope: ScopedPart, order: Order): Sequence<Row> | undefined {
-  if (order !== uidOrder || scope.filters.length > 0 || scope.place === 'child' || scope.place === 'self') return undefined
+function rangeOf(table: KindTable, scope: ViewScope, order: Order): Sequence<Row> | undefined {
+  if (order !== uidOrder || scope.filters.length > 0 || scope.uids !== undefined || scope.place === 'child' || scope.place === 'self') return undefined
   if (scope.place === 'all') return wholeOf(table.byUid)
   return { tree: table.byUid, ...table.rangeWithin(trustedUid(scope.uid), scope.place === 'within') }
 }
 
 /** The part's rows sorted here, where they are a handful. */
-function sortedIfFew(table: KindTable, scope: ScopedPart, order: Order): Sequence<Row> | undefined {
-  if (isViewScope(scope)) {
-    const few = fewCandidates(table, scope)
-    return few === undefined ? undefined : sortedSequence(table, few, { scope, order })
-  }
-  const row = table.get(scope.uid)
-  return sortedSequence(table, row === undefined ? [] : [row], { scope: { place: 'all', uid: '', filters: scope.filters }, order })
+function sortedIfFew(table: KindTable, scope: ViewScope, order: Order): Sequence<Row> | undefined {
+  const few = fewCandidates(table, scope)
+  return few === undefined ? undefined : sortedSequence(table, few, { scope, order })
 }
 
 /** The place's rows sorted here, however many they are. */
 function sortedNow(table: KindTable, scope: ViewScope, order: Order): Sequence<Row> {
   if (scope.place === 'child') return sortedSequence(table, table.matching(parentFilter, scope.uid), { scope, order })
+  if (scope.uids !== undefined) {
+    const rows = scope.uids.flatMap((uid) => {
+      if (scope.place === 'self') return table.get(uid) ?? []
+      const { from, to } = table.rangeWithin(trustedUid(uid), true)
+      return table.byUid.items(from, to)
+    })
+    return sortedSequence(table, rows, { scope, order })
+  }
   const { from, to } = isSubtree(scope) ? table.rangeWithin(trustedUid(scope.uid), true) : { from: 0, to: table.byUid.size }
   return sortedSequence(table, table.byUid.items(from, to), { scope, order })
 }
@@ -194,11 +241,11 @@ function alternatives({ filters, anyOf }: ListQuery): ViewScope['filters'][] {
 }
 
 /** All parts of a list as one scope, where they are several subtrees under the same filters. */
-function togetherOf(parts: readonly Part[], query: ListQuery): ViewScope | undefined {
+function togetherOf(parts: readonly Place[], query: ListQuery): ViewScope | undefined {
   const [filters, ...others] = alternatives(query)
   const [first] = parts
   if (filters === undefined || others.length > 0 || first === undefined || parts.length === 1) return undefined
-  if (first.place === 'self' || !isSubtree(first) || parts.some(({ place }) => place !== first.place)) return undefined
+  if (!isSubtree(first) || parts.some(({ place, uids }) => place !== first.place || uids !== undefined)) return undefined
   const uids = parts.map(({ uid }) => uid).sort()
   return { place: first.place, uid: uids[0] ?? first.uid, uids, filters }
 }
@@ -210,10 +257,10 @@ interface FoundPart {
 }
 
 /** A part that is there or quickly made; undefined where a view is wanted first. */
-function partAtHand(table: KindTable, scope: ScopedPart, order: Order): FoundPart | undefined {
+function partAtHand(table: KindTable, scope: ViewScope, order: Order): FoundPart | undefined {
   const range = rangeOf(table, scope, order)
   if (range !== undefined) return { from: 'table', sequence: range }
-  const view = isViewScope(scope) ? table.views.kept(scope, order) : undefined
+  const view = scope.place === 'self' && scope.uids === undefined ? undefined : table.views.kept(scope, order)
   if (view !== undefined) return { from: 'view', sequence: wholeOf(view.tree) }
   const few = sortedIfFew(table, scope, order)
   return few === undefined ? undefined : { from: 'sorting', sequence: few }
@@ -231,14 +278,15 @@ function find(table: KindTable, query: ListQuery, { order, mayWait }: { order: O
   const together = togetherOf(parts, query)
   const kept = together === undefined ? undefined : table.views.kept(together, order)
   if (kept !== undefined) return { sequences: [wholeOf(kept.tree)] }
-  const scopes = parts.flatMap((part) => alternatives(query).map((filters): ScopedPart => ({ ...part, filters })))
+  const scopes = parts.flatMap((part) => alternatives(query).map((filters): ViewScope => ({ ...part, filters })))
   const found = scopes.map((scope) => partAtHand(table, scope, order))
-  const missing = scopes.filter((_, at) => found[at] === undefined).filter(isViewScope)
+  const missing = scopes.filter((_, at) => found[at] === undefined)
   const atHand = found.filter((part) => part !== undefined)
   const sequencesFrom = (from: FoundPart['from']): Sequence<Row>[] => atHand.filter((part) => part.from === from).map(({ sequence }) => sequence)
   const shared = sequencesFrom('view')
   if (mayWait && missing.length > 0) {
-    if (shared.length + missing.length <= maxViewsPerList) return { missing }
+    const isTaken = missing.every((scope) => scope.uids === undefined || table.views.takes(scope, order))
+    if (isTaken && shared.length + missing.length <= maxViewsPerList) return { missing }
     if (together !== undefined && table.views.takes(together, order)) return { missing: [together] }
   }
   const many = missing.map((scope) => sortedNow(table, scope, order))

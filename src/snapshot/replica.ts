@@ -1,9 +1,10 @@
+import { errorText } from '../core/error-text.ts'
 import type { Log } from '../core/log.ts'
 import { watchedPrefixes } from '../store/keys.ts'
 import { StoreError, storeRevision, type Change, type Revision, type Store } from '../store/store.ts'
 import { loadSnapshot } from './load.ts'
 import type { KindIndex, Row } from './row.ts'
-import { Snapshot, type RowListener } from './snapshot.ts'
+import { Snapshot, type HideListener, type RowListener } from './snapshot.ts'
 import { SharedQuestion } from './shared-question.ts'
 import { Waiters } from './waiters.ts'
 
@@ -55,6 +56,7 @@ export class Replica {
   readonly #stop = new AbortController()
   readonly #waiters = new Waiters()
   readonly #rowListeners = new Set<RowListener>()
+  readonly #hideListeners = new Set<HideListener>()
   readonly #resetListeners = new Set<() => void>()
   readonly #keyListeners = new Set<(key: string) => void>()
   #snapshot: Snapshot
@@ -91,6 +93,12 @@ export class Replica {
     return () => this.#rowListeners.delete(listener)
   }
 
+  /** Calls `listener` for rows that are hidden together, until the returned function is called. */
+  onHide(listener: HideListener): () => void {
+    this.#hideListeners.add(listener)
+    return () => this.#hideListeners.delete(listener)
+  }
+
   /** Calls `listener` when a reload replaced the whole snapshot, until the returned function is called. */
   onReset(listener: () => void): () => void {
     this.#resetListeners.add(listener)
@@ -103,7 +111,7 @@ export class Replica {
     return () => this.#keyListeners.delete(listener)
   }
 
-  /** Loads and starts to follow; resolves once live. Rejects where the first load fails for good (`signal` aborts). */
+  /** Loads and starts to follow; resolves once live. Rejects where the first load fails for good: the store is damaged, or `signal` aborts. */
   async start(signal: AbortSignal): Promise<void> {
     let backoff = firstBackoffMs
     for (;;) {
@@ -111,8 +119,8 @@ export class Replica {
         await this.#load(signal)
         break
       } catch (error) {
-        if (signal.aborted || (error instanceof StoreError && error.kind === 'closed')) throw error
-        this.#options.log.warn('the store can not be read yet', { error: String(error) })
+        if (signal.aborted || (error instanceof StoreError && (error.kind === 'closed' || error.kind === 'damaged'))) throw error
+        this.#options.log.warn('the store can not be read yet', { error: errorText(error) })
         await pause(backoff, signal)
         backoff = Math.min(backoff * 2, maxBackoffMs)
       }
@@ -157,14 +165,19 @@ export class Replica {
 
   #emptySnapshot(): Snapshot {
     const { kinds, builtIns, log } = this.#options
-    return new Snapshot({
+    const snapshot = new Snapshot({
       kinds,
       builtIns,
       listener: (kind, old, row) => {
-        for (const listener of this.#rowListeners) listener(kind, old, row)
+        // One that a reload replaced goes on to drop what it has hidden.
+        if (snapshot === this.#snapshot) for (const listener of this.#rowListeners) listener(kind, old, row)
       },
-      fault: ({ key, cause }) => log.error('a stored record can not be read', { key, error: String(cause) }),
+      onHide: (kind, rows) => {
+        if (snapshot === this.#snapshot) for (const listener of this.#hideListeners) listener(kind, rows)
+      },
+      fault: ({ key, cause }) => log.error('a stored record can not be read', { key, error: errorText(cause) }),
     })
+    return snapshot
   }
 
   /** Reads everything as of one commit into a new snapshot and puts it in place. */
@@ -201,7 +214,7 @@ export class Replica {
         await this.#watch(signal)
       } catch (error) {
         if (signal.aborted) return
-        this.#options.log.warn(stale ? 'the reload failed' : 'the watch ended', { error: String(error) })
+        this.#options.log.warn(stale ? 'the reload failed' : 'the watch ended', { error: errorText(error) })
         this.#state = { kind: 'broken', cause: error }
         this.#waiters.fail(new StoreError('unavailable', 'the watch on the store ended', error))
         stale ||= error instanceof StoreError && (error.kind === 'compacted' || error.kind === 'replaced')
@@ -236,7 +249,7 @@ export class Replica {
         this.#state = { kind: 'live' }
         log.info('the watch runs again', { revision: this.#revision })
       } catch (error) {
-        if (!signal.aborted) log.debug('not caught up yet', { error: String(error) })
+        if (!signal.aborted) log.debug('not caught up yet', { error: errorText(error) })
         await pause(firstBackoffMs, signal)
       }
     }

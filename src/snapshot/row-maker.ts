@@ -2,7 +2,7 @@ import { toBinary } from '@bufbuild/protobuf'
 import { rootParent, trustedUid, type Uid } from '../core/uid.ts'
 import { EnvelopeSchema, type Envelope } from '../gen/taproot/store/v1/envelope_pb.ts'
 import type { Revision } from '../store/store.ts'
-import { scanEnvelope } from './envelope-scan.ts'
+import { assertChecksum, scanEnvelope } from './envelope-scan.ts'
 import { compileScan, type Scan, type ScanTarget } from './record-scan.ts'
 import { Row, filterReaders, type FilterSource, type KindIndex, type RowHome } from './row.ts'
 
@@ -53,11 +53,12 @@ export class RowMaker {
     this.#scan = compileScan(index.desc, targets)
   }
 
-  /** The record's row. Throws WireError where the bytes are no envelope of this kind. */
+  /** The record's row. Throws WireError where the bytes are no envelope of this kind, or their checksum does not match. */
   make(source: RowSource): Row {
     const { bytes, revision } = source
     const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
     const parts = scanEnvelope(buffer, 0, buffer.length)
+    assertChecksum(buffer, parts, { start: 0, end: buffer.length })
     const scanned = this.#scan(buffer, parts.recordStart, parts.recordEnd)
     const uid = trustedUid(flat(source.uid))
     const parent = this.#parentOf(uid)

@@ -119,6 +119,8 @@ export class Row implements SlabItem, DecodedHolder {
   readonly values: readonly (string | undefined)[]
   /** The size of the stored envelope. */
   readonly length: number
+  /** True once a record that it goes with was removed: readers pass it over until its table has let it out of all orders. Set by the table. */
+  isHidden = false
   readonly #home: RowHome
   #slab = nowhere
   #offset = 0

@@ -1,9 +1,10 @@
-import type { Compare, OrderTree, Side } from './order-tree.ts'
+import type { Ranked } from './difference.ts'
+import type { Compare, Side } from './order-tree.ts'
 import { sink } from './slices.ts'
 
 /** The items of ranks `from` (included) to `to` (excluded) of a tree: `to - from` of them. Void as soon as the tree's version changes. */
 export interface Sequence<T> {
-  readonly tree: OrderTree<T>
+  readonly tree: Ranked<T>
   readonly from: number
   readonly to: number
 }
@@ -55,13 +56,13 @@ export class MergedSequence<T> {
 /** All slices of one tree, which is one sorted list again: positions in it are mapped to ranks in the tree. */
 class Run<T> {
   readonly count: number
-  readonly #tree: OrderTree<T>
+  readonly #tree: Ranked<T>
   readonly #version: number
   /** By slice, ascending: the rank it starts at, and how many items the slices before it have. The latter has the count at its end. */
   readonly #starts: number[] = []
   readonly #offsets: number[] = [0]
 
-  constructor(tree: OrderTree<T>, slices: readonly Sequence<T>[]) {
+  constructor(tree: Ranked<T>, slices: readonly Sequence<T>[]) {
     for (const { from, to } of slices) {
       if (!(from >= 0 && from <= to && to <= tree.size)) throw new RangeError(`no sequence from ${from} to ${to} in a tree of ${tree.size}`)
     }

@@ -1,44 +1,55 @@
 import { trustedUid, type Uid } from '../core/uid.ts'
-import { managedPrefix, parseRecordKey, scimPrefix, sweepPrefix } from '../store/keys.ts'
+import { managedPrefix, parseRecordKey, pendingPrefix, quotaPrefix, scimPrefix, sweepPrefix } from '../store/keys.ts'
 import type { Change, Entry, Revision } from '../store/store.ts'
 import { DecodedRows } from './decoded-rows.ts'
 import { RecordSlabs } from './record-slabs.ts'
 import { RowMaker } from './row-maker.ts'
 import { filterReaders, type KindIndex, type Row } from './row.ts'
-import { Turns, type Slices } from './slices.ts'
+import { Slices, Turns } from './slices.ts'
 import { KindTable } from './table.ts'
+import { UsageIndex, type Usage } from './usage.ts'
 
-/** Told of every row that came, changed or went; `kind` is the row's. */
+/** Told of every row that came, changed or went; `kind` is the row's. Of rows that are hidden it is told a little later, one by one. */
 export type RowListener = (kind: string, old: Row | undefined, row: Row | undefined) => void
 
 /** Index keys that readers need besides the records; the others only ever guard transactions. */
-export const keptPrefixes = ['i/owners/', 'i/manifests/', managedPrefix, scimPrefix, sweepPrefix, 'meta/'] as const
+export const keptPrefixes = ['i/owners/', 'i/manifests/', managedPrefix, pendingPrefix, quotaPrefix, scimPrefix, sweepPrefix, 'meta/'] as const
+
+/** Told of rows of one kind, in uid order, in the moment in which readers no longer find them. */
+export type HideListener = (kind: string, rows: readonly Row[]) => void
 
 const entriesPerLook = 64
+/** Up to so many rows that go with a removed record leave at once; more are hidden first. */
+const removedAtOnce = 50
+const rowsPerLook = 16
 
 /** Told when something that could not be read was left out. */
 export type FaultListener = (fault: { key: string; cause: unknown }) => void
 
 /**
  * The replica's view of the watched keys as of one commit. Changes are applied whole commits at a time and synchronously, so whoever reads
- * without awaiting sees one commit's state. What depends on a removed record is absent from the moment its sweep mark is there (architecture 4).
+ * without awaiting sees one commit's state. What depends on a removed record is absent from the moment its sweep mark is there (architecture 4). Where
+ * that is much, its rows are hidden in that moment, and leave the tables in slices between which other work runs (ADR 0005).
  */
 export class Snapshot {
   readonly #tables: ReadonlyMap<string, KindTable>
   readonly #makers: ReadonlyMap<string, RowMaker>
   readonly #kept = new Map<string, Entry>()
   readonly #marks = new Map<string, string>()
+  readonly #turns = new Turns()
+  readonly #usage = new UsageIndex()
   readonly #listener: RowListener
+  readonly #onHide: HideListener
   readonly #fault: FaultListener
 
-  constructor(options: { kinds: readonly KindIndex[]; builtIns: readonly Row[]; listener: RowListener; fault: FaultListener }) {
-    const turns = new Turns()
-    this.#tables = new Map(options.kinds.map((index) => [index.kind, new KindTable(index, turns)]))
+  constructor(options: { kinds: readonly KindIndex[]; builtIns: readonly Row[]; listener: RowListener; onHide: HideListener; fault: FaultListener }) {
+    this.#tables = new Map(options.kinds.map((index) => [index.kind, new KindTable(index, this.#turns)]))
     const decoded = new DecodedRows()
     const slabs = new RecordSlabs()
     const findUid = (uid: string, kind: string | undefined): string | undefined => this.#findUid(uid, kind)
     this.#makers = new Map(options.kinds.map((index) => [index.kind, new RowMaker({ index, decoded, slabs, filters: filterReaders(index) }, findUid)]))
     this.#listener = options.listener
+    this.#onHide = options.onHide
     this.#fault = options.fault
     for (const row of options.builtIns) this.table(row.kind).put(row)
   }
@@ -63,6 +74,11 @@ export class Snapshot {
   /** The record of `kind` under `uid`, if there is one that is not about to be swept. */
   get(kind: string, uid: string): Row | undefined {
     return this.#tables.get(kind)?.get(uid)
+  }
+
+  /** What the records of an organisation take as of this commit; undefined where it has none. */
+  usageOf(root: Uid): Usage | undefined {
+    return this.#usage.of(root)
   }
 
   /** The kept keys that start with `prefix`, in no order. Costs what all kept keys do. */
@@ -97,7 +113,10 @@ export class Snapshot {
       if (!entry.key.startsWith('r/')) this.apply([{ ...entry }])
       else {
         const { table, row } = this.#read(entry)
-        if (row !== undefined) table?.stage(row)
+        if (row !== undefined) {
+          table?.stage(row)
+          this.#usage.changed(undefined, row)
+        }
       }
       if (at % entriesPerLook === 0 && slices.isOver) await slices.pause()
     }
@@ -112,7 +131,11 @@ export class Snapshot {
     const { table, uid, row } = this.#read(change)
     if (table === undefined) return
     if (row === undefined) this.#drop(table, uid)
-    else this.#listener(table.index.kind, table.put(row), row)
+    else {
+      const old = table.put(row)
+      this.#usage.changed(old, row)
+      this.#listener(table.index.kind, old, row)
+    }
   }
 
   /** The table that the change is in, and the row that comes there; no row where the record goes, can't be read, or goes with one that was removed. */
@@ -147,7 +170,9 @@ export class Snapshot {
 
   #drop(table: KindTable, uid: string): void {
     const old = table.remove(uid)
-    if (old !== undefined) this.#listener(table.index.kind, old, undefined)
+    if (old === undefined) return
+    this.#usage.changed(old, undefined)
+    this.#listener(table.index.kind, old, undefined)
   }
 
   /** True where a record that `row` goes with was removed. */
@@ -173,8 +198,26 @@ export class Snapshot {
     for (const table of this.#tables.values()) {
       for (const rule of table.index.removedWith) {
         if (rule.kind !== kind) continue
-        for (const row of [...table.matching(rule.filter, uid)]) this.#drop(table, row.uid)
+        const rows = [...table.matching(rule.filter, uid)]
+        if (rows.length <= removedAtOnce) for (const row of rows) this.#drop(table, row.uid)
+        else this.#hide(table, rows)
       }
+    }
+  }
+
+  #hide(table: KindTable, rows: readonly Row[]): void {
+    table.hide(rows)
+    this.#onHide(table.index.kind, rows)
+    void this.#dropInSlices(table, rows)
+  }
+
+  async #dropInSlices(table: KindTable, rows: readonly Row[]): Promise<void> {
+    const slices = new Slices(this.#turns)
+    await slices.pause()
+    for (const [at, row] of rows.entries()) {
+      // A later commit may have removed or replaced it.
+      if (table.remove(row.uid, row) !== undefined) this.#listener(table.index.kind, row, undefined)
+      if (at % rowsPerLook === 0 && slices.isOver) await slices.pause()
     }
   }
 }

@@ -1,5 +1,6 @@
 import type { Uid } from '../core/uid.ts'
 import { ChildIndex } from './child-index.ts'
+import { Difference, type Ranked } from './difference.ts'
 import { OrderTree } from './order-tree.ts'
 import { uidOrder } from './order.ts'
 import { filterReaders, type FilterReader, type KindIndex, type Row } from './row.ts'
@@ -27,6 +28,13 @@ function emptyStages(): Row[][] {
 
 const noRows = new OrderTree<Row>(uidOrder.compare)
 
+/** To insert a row among the hidden ones costs about as much as to go over this many of them. */
+const rowsPerInsert = 16
+
+function isHidden(row: Row): boolean {
+  return row.isHidden
+}
+
 /** All records of one kind: by uid, in uid order with counts, by each exact filter, and in the views that lists asked for. */
 export class KindTable {
   readonly index: KindIndex
@@ -40,6 +48,9 @@ export class KindTable {
   /** By the first digit of the uid: what comes in the order of one digit's uids needs no sorting. */
   #staged = emptyStages()
   #byUid = new OrderTree<Row>(uidOrder.compare)
+  /** The hidden rows of #byUid, and what is left without them. */
+  #hidden = noRows
+  #visible = new Difference(this.#byUid, noRows, isHidden)
 
   /** `turns` are those in which views are filled; the table's own where absent. */
   constructor(index: KindIndex, turns = new Turns()) {
@@ -59,27 +70,33 @@ export class KindTable {
   }
 
   /** All records in uid order. */
-  get byUid(): OrderTree<Row> {
-    return this.#byUid
+  get byUid(): Ranked<Row> {
+    return this.#hidden.size === 0 ? this.#byUid : this.#visible
   }
 
   get size(): number {
-    return this.#rows.size
+    return this.#rows.size - this.#hidden.size
   }
 
   /** The record under `uid`, if there is one. */
   get(uid: string): Row | undefined {
-    return this.#rows.get(uid)
+    const row = this.#rows.get(uid)
+    return row?.isHidden === true ? undefined : row
   }
 
   /** All records, in no order. */
-  rows(): Iterable<Row> {
-    return this.#rows.values()
+  *rows(): Generator<Row> {
+    for (const row of this.#rows.values()) if (!row.isHidden) yield row
   }
 
-  /** The records whose `filter` has exactly this value. */
-  matching(filter: string, value: string): Matches {
-    return this.#byValue.get(filter)?.matching(value) ?? new Matches(noRows, 0, 0)
+  /** The records whose `filter` has exactly this value; where `below` is given those strictly below it. */
+  matching(filter: string, value: string, below?: Uid): Matches {
+    return this.#byValue.get(filter)?.matching(value, { hidden: this.#hidden, below }) ?? new Matches(noRows, { from: 0, to: 0 })
+  }
+
+  /** The records that have a value for `filter`, ordered by value and uid. */
+  having(filter: string): Matches {
+    return this.#byValue.get(filter)?.all(this.#hidden) ?? new Matches(noRows, { from: 0, to: 0 })
   }
 
   /** The record of this name right below `parent` (`/` for roots). Throws TypeError for a kind that is not found by path. */
@@ -115,10 +132,26 @@ export class KindTable {
     this.#staged = emptyStages()
     const sorted = await sortInSlices(rows, uidOrder.compare, slices)
     this.#byUid = OrderTree.ofAscending(sorted, uidOrder.compare)
+    this.#visible = new Difference(this.#byUid, this.#hidden, isHidden)
     for (const index of this.#indexes) await index.load(sorted, slices)
   }
 
-  /** Puts a row in place of the one with its uid. */
+  /**
+   * Hides rows of the table that are not hidden yet, in uid order: from now on no reader finds them, and each is to be removed. Cost: far less than to remove them.
+   */
+  hide(rows: readonly Row[]): void {
+    for (const row of rows) row.isHidden = true
+    if (rows.length * rowsPerInsert < this.#hidden.size) {
+      for (const row of rows) this.#hidden.insert(row)
+    } else {
+      const all = this.#hidden.size === 0 ? rows : [...this.#hidden.items(0, this.#hidden.size), ...rows].sort(uidOrder.compare)
+      this.#hidden = OrderTree.ofAscending(all, uidOrder.compare)
+      this.#visible = new Difference(this.#byUid, this.#hidden, isHidden)
+    }
+    this.views.hidden(rows)
+  }
+
+  /** Puts a row in place of the one with its uid, whether that is hidden or not. */
   put(row: Row): Row | undefined {
     const old = this.#rows.get(row.uid)
     // The map's key is the uid of the row that it came with, and lives as long as that.
@@ -126,20 +159,29 @@ export class KindTable {
     this.#rows.set(row)
     this.#byUid.insert(row)
     for (const index of this.#indexes) index.put(old, row)
-    this.views.changed(old, row)
+    this.#changed(old, row)
     if (old !== row) old?.release()
     return old
   }
 
-  /** Removes the row under `uid`. */
-  remove(uid: string): Row | undefined {
+  /** Removes the row under `uid`, whether it is hidden or not; where `only` is given, nothing but that very row. */
+  remove(uid: string, only?: Row): Row | undefined {
     const old = this.#rows.get(uid)
-    if (old === undefined) return undefined
+    if (old === undefined || (only !== undefined && old !== only)) return undefined
     this.#rows.delete(uid)
     this.#byUid.delete(old)
     for (const index of this.#indexes) index.remove(old)
-    this.views.changed(old, undefined)
+    this.#changed(old, undefined)
     old.release()
     return old
+  }
+
+  /** Views were told of a hidden row already. */
+  #changed(old: Row | undefined, row: Row | undefined): void {
+    if (old?.isHidden !== true) this.views.changed(old, row)
+    else {
+      this.#hidden.delete(old)
+      if (row !== undefined) this.views.changed(undefined, row)
+    }
   }
 }

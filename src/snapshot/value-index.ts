@@ -1,3 +1,4 @@
+import { isBelow } from '../core/uid.ts'
 import { OrderTree } from './order-tree.ts'
 import type { FilterReader, Row } from './row.ts'
 import { sortInSlices, type Slices } from './slices.ts'
@@ -7,20 +8,24 @@ import { hashOf } from './uid-map.ts'
 export class Matches implements Iterable<Row> {
   readonly #tree: OrderTree<Row>
   readonly #from: number
+  readonly #to: number
   readonly #version: number
   readonly size: number
 
-  constructor(tree: OrderTree<Row>, from: number, to: number) {
+  /** Of the rows of ranks `from` to `to`, so many are hidden. */
+  constructor(tree: OrderTree<Row>, { from, to, hidden = 0 }: { from: number; to: number; hidden?: number }) {
     this.#tree = tree
     this.#from = from
+    this.#to = to
     this.#version = tree.version
-    this.size = to - from
+    this.size = to - from - hidden
   }
 
   /** Walks the rows as of now: what is changed during the walk does not show. */
   [Symbol.iterator](): Iterator<Row> {
     if (this.#tree.version !== this.#version) throw new Error('the table changed since it was asked')
-    return this.#tree.items(this.#from, this.#from + this.size)[Symbol.iterator]()
+    const rows = this.#tree.items(this.#from, this.#to)
+    return (rows.length === this.size ? rows : rows.filter((row) => !row.isHidden))[Symbol.iterator]()
   }
 }
 
@@ -72,23 +77,56 @@ export class ValueIndex {
     if (this.#valueOf(row) !== undefined) this.#tree.delete(row)
   }
 
-  /** The rows with exactly this value. */
-  matching(value: string): Matches {
+  /**
+   * The rows with exactly this value (and strictly below a uid), but those of `hidden`, where that has all that are hidden. Cost: O(log n), and the fewer of the hidden
+   * and the value's rows.
+   */
+  matching(value: string, { hidden, below }: { hidden: OrderTree<Row>; below?: string | undefined }): Matches {
+    const tree = this.#tree
+    const { from, to } = below === undefined ? this.#rangeOf(value) : this.#rangeBelow(value, below)
+    if (hidden.size === 0 || from === to) return new Matches(tree, { from, to })
+    const isMatch = (row: Row): boolean => this.#valueOf(row) === value && (below === undefined || isBelow(row.uid, below))
+    const isFewer = to - from < hidden.size
+    const count = isFewer ? countWhere(tree.items(from, to), (row) => row.isHidden) : countWhere(hidden.items(0, hidden.size), isMatch)
+    return new Matches(tree, { from, to, hidden: count })
+  }
+
+  /** The rows that have a value, but those of `hidden`. */
+  all(hidden: OrderTree<Row>): Matches {
+    const count = countWhere(hidden.items(0, hidden.size), (row) => this.#valueOf(row) !== undefined)
+    return new Matches(this.#tree, { from: 0, to: this.#tree.size, hidden: count })
+  }
+
+  #rangeBelow(value: string, below: string): { from: number; to: number } {
+    const before = (end: string) => (row: Row) => {
+      const own = this.#valueOf(row) ?? ''
+      return own < value || (own === value && row.uid < end)
+    }
+    // '0' follows '/' in ASCII.
+    return { from: this.#tree.rankBy(before(`${below}/`)), to: this.#tree.rankBy(before(`${below}0`)) }
+  }
+
+  #rangeOf(value: string): { from: number; to: number } {
     const tree = this.#tree
     const valueOf = this.#valueOf
     const from = tree.rankBy((row) => (valueOf(row) ?? '') < value)
     let to = from
     for (const row of tree.items(from, from + stepRows)) {
-      if (valueOf(row) !== value) return new Matches(tree, from, to)
+      if (valueOf(row) !== value) return { from, to }
       to += 1
     }
-    if (to - from === stepRows) to = tree.rankBy((row) => (valueOf(row) ?? '') <= value)
-    return new Matches(tree, from, to)
+    return { from, to: to - from === stepRows ? tree.rankBy((row) => (valueOf(row) ?? '') <= value) : to }
   }
 
   #compare(a: Row, b: Row): number {
     return compareTexts(this.#valueOf(a) ?? '', this.#valueOf(b) ?? '') || compareTexts(a.uid, b.uid)
   }
+}
+
+function countWhere(rows: Iterable<Row>, holds: (row: Row) => boolean): number {
+  let count = 0
+  for (const row of rows) if (holds(row)) count += 1
+  return count
 }
 
 /** The rows by value, in the order that they came in; a value that only one row has, without a list. Many small maps: none takes long to grow. */

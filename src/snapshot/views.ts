@@ -1,79 +1,45 @@
 import { hash } from 'node:crypto'
-import { isBelow, isWithin } from '../core/uid.ts'
+import { isBelow, isWithin, rootParent } from '../core/uid.ts'
+import type { Ranked } from './difference.ts'
 import { OrderTree } from './order-tree.ts'
 import type { Order } from './order.ts'
 import type { Row } from './row.ts'
 import { Slices, sortInSlices, type Turns } from './slices.ts'
 import type { Matches } from './value-index.ts'
-
-/** Which records of a kind a view holds: those in one place, further cut by exact filters. */
-export interface ViewScope {
-  /** `all`; `within` = the uid itself and below; `below` = strictly below; `child` = directly below (`/` for roots). */
-  readonly place: 'all' | 'within' | 'below' | 'child'
-  /** Empty for `all`. */
-  readonly uid: string
-  /** Where `within` or `below` is about several uids: all of them, in order, none inside another; `uid` is the first. */
-  readonly uids?: readonly string[]
-  /** Exact filters, all of which must hold, sorted by name. */
-  readonly filters: readonly (readonly [filter: string, value: string])[]
-}
+import { isUnderWay, nextToGo, type Hidden, type ReadyView, type RowChange, type View, type ViewScope } from './view.ts'
 
 /** What views are filled from: the table that they belong to. */
 export interface ViewSource {
-  readonly byUid: OrderTree<Row>
+  readonly byUid: Ranked<Row>
+  get(uid: string): Row | undefined
   matching(filter: string, value: string): Matches
   valueOf(row: Row, filter: string): string | undefined
   rangeWithin(uid: Row['uid'], inclusive: boolean): { readonly from: number; readonly to: number }
 }
 
-/** How many entries the views of one kind may hold together, beyond which those longest unused are dropped. */
+/** How many entries the views of one kind may hold together. Beyond it, the organisation with the most drops the one that was unused for longest. */
 const maxEntries = 6_000_000
 /** How many views one kind may have: each costs every write a test. */
 const maxViews = 512
 /** A source of up to this many rows is sorted at once; a larger one in slices between which other work runs. */
 const sliceRows = 2_000
-const missedPerLook = 64
+const missedPerLook = 32
+const rowsPerLook = 256
 /** How many views of several places one kind may have: they are of use to callers of the same reach only. */
 const maxTogether = 64
 /** So many scopes that lists sorted by themselves are remembered, to see which come again. */
 const maxOffered = 512
-/** Ids of more characters than this are hashed: they name each place of their scope. */
-const maxIdLength = 256
-
-/** A change of the table: what was there before, and what is there now. */
-interface RowChange {
-  readonly old: Row | undefined
-  readonly row: Row | undefined
-}
-
-/**
- * A view being filled or in use.
- * States: `waiting` for its first turn -> `filling` (its tree is empty; changes are put by) -> `ready` -> `dropped` (evicted: no change reaches it any more).
- */
-interface View {
-  readonly scope: ViewScope
-  readonly order: Order
-  /** Resolves when it is no longer filling. */
-  readonly ready: Promise<void>
-  /** What changed since the filling began. */
-  readonly missed: RowChange[]
-  tree: OrderTree<Row>
-  state: 'waiting' | 'filling' | 'ready' | 'dropped'
-}
+/** Scopes of more places than this are looked through place by place, in slices. */
+const manyPlaces = 512
+const placesPerLook = 32
 
 /** Rows among which all of a scope are. */
 interface Source {
+  /** Infinity where it takes long to count. */
   readonly size: number
-  /** As of now, for as long as the table does not change. */
-  rows(): Row[]
+  /** In parts, each as of when it is read. */
+  parts(): Iterable<Iterable<Row>>
 }
-
-function isUnderWay({ state }: View): boolean {
-  return state === 'waiting' || state === 'filling'
-}
-
-/** What a list reads. */
-export type ReadyView = Readonly<Pick<View, 'tree' | 'state'>>
 
 /** The last of the scope's uids that is not after `uid`: the only one that it can be within. */
 function nearestUid({ uid: first, uids = [first] }: ViewScope, uid: string): string {
@@ -90,6 +56,9 @@ function nearestUid({ uid: first, uids = [first] }: ViewScope, uid: string): str
 /** True where `row` lies in `scope`. */
 export function inScope(table: ViewSource, scope: ViewScope, row: Row): boolean {
   switch (scope.place) {
+    case 'self':
+      if (row.uid !== nearestUid(scope, row.uid)) return false
+      break
     case 'within':
       if (!isWithin(row.uid, nearestUid(scope, row.uid))) return false
       break
@@ -104,9 +73,38 @@ export function inScope(table: ViewSource, scope: ViewScope, row: Row): boolean 
   return scope.filters.every(([filter, value]) => table.valueOf(row, filter) === value)
 }
 
-function idOf({ place, uid, uids = [uid], filters }: ViewScope, order: Order): string {
-  const id = JSON.stringify([place, uids, filters, order.id])
-  return id.length > maxIdLength ? hash('sha256', id, 'base64') : id
+/** Those of rows in uid order that may lie in the scope's place: all from its first uid to what is below its last. */
+function near(rows: readonly Row[], { place, uid, uids = [uid] }: ViewScope): Hidden {
+  if (place === 'all' || uid === rootParent) return { rows, from: 0, to: rows.length }
+  return { rows, from: firstFrom(rows, uid), to: firstFrom(rows, `${uids.at(-1) ?? uid}0`) }
+}
+
+/** Where the rows in uid order begin whose uids are not before `uid`. */
+function firstFrom(rows: readonly Row[], uid: string): number {
+  let low = 0
+  let high = rows.length
+  while (low < high) {
+    const middle = (low + high) >>> 1
+    if ((rows[middle]?.uid ?? '') < uid) low = middle + 1
+    else high = middle
+  }
+  return low
+}
+
+const hashes = new WeakMap<readonly string[], string>()
+
+/** Made once for a list of uids, which never changes. */
+function hashOf(uids: readonly string[]): string {
+  let known = hashes.get(uids)
+  if (known === undefined) {
+    known = hash('sha256', uids.join(' '), 'base64')
+    hashes.set(uids, known)
+  }
+  return known
+}
+
+function idOf({ place, uid, uids, filters }: ViewScope, order: Order): string {
+  return JSON.stringify([place, uids === undefined ? uid : [hashOf(uids)], filters, order.id])
 }
 
 /** The ordered views of one kind, made on first use and kept current. */
@@ -129,6 +127,24 @@ export class Views {
       if (view.state === 'filling') view.missed.push({ old, row })
       else if (view.state === 'ready') this.#apply(view, { old, row })
     }
+  }
+
+  /** Lets rows, in uid order, out of every view. The views that may hold some of them are not ready until that is done. */
+  hidden(rows: readonly Row[]): void {
+    for (const view of this.#views.values()) {
+      if (view.state !== 'filling' && view.state !== 'ready') continue
+      const leaving = near(rows, view.scope)
+      if (leaving.from === leaving.to) continue
+      view.missed.push(leaving)
+      if (view.state === 'ready') view.ready = this.#letOut(view)
+    }
+  }
+
+  async #letOut(view: View): Promise<void> {
+    view.state = 'filling'
+    const slices = new Slices(this.#turns)
+    await slices.pause()
+    await this.#catchUp(view, slices)
   }
 
   #apply({ scope, order, tree }: View, { old, row }: RowChange): void {
@@ -187,11 +203,13 @@ export class Views {
     return view
   }
 
-  /** Those that are being filled stay: somebody waits for them. */
   #makeRoomForTogether(): void {
-    const together = [...this.#views].filter(([, view]) => view.scope.uids !== undefined)
-    const excess = Math.max(0, together.length + 1 - maxTogether)
-    for (const [oldest, view] of together.filter(([, view]) => !isUnderWay(view)).slice(0, excess)) this.#drop(oldest, view)
+    for (;;) {
+      const together = [...this.#views].filter(([, view]) => view.scope.uids !== undefined)
+      const next = together.length < maxTogether ? undefined : nextToGo(together, () => 1)
+      if (next === undefined) return
+      this.#drop(...next)
+    }
   }
 
   /** Whether a view of several places is there, or would be made: not while as many as there may be are being filled. */
@@ -213,8 +231,8 @@ export class Views {
       const view: View = { scope, order, tree: new OrderTree<Row>(order.compare), state: 'waiting', missed: [], ready: this.#fillInSlices(() => view) }
       return view
     }
-    const rows = source
-      .rows()
+    const rows = [...source.parts()]
+      .flatMap((part) => [...part])
       .filter((row) => inScope(this.#table, scope, row))
       .sort(order.compare)
     return { scope, order, tree: OrderTree.ofAscending(rows, order.compare), state: 'ready', missed: [], ready: Promise.resolve() }
@@ -227,49 +245,88 @@ export class Views {
     const view = viewOf()
     view.state = 'filling'
     const { scope, order } = view
-    const source = this.#source(scope).rows()
     const held: Row[] = []
-    for (let next = 0; next < source.length; next += sliceRows) {
-      for (const row of source.slice(next, next + sliceRows)) if (inScope(this.#table, scope, row)) held.push(row)
-      if (slices.isOver) await slices.pause()
+    let [looked, places] = [0, 0]
+    // What is read later is newer, and what was missed until then is applied to it in vain.
+    for (const part of this.#source(scope).parts()) {
+      for (const row of part) {
+        if (inScope(this.#table, scope, row)) held.push(row)
+        looked += 1
+        if (looked % rowsPerLook === 0 && slices.isOver) await slices.pause()
+      }
+      places += 1
+      if (places % placesPerLook === 0 && slices.isOver) await slices.pause()
     }
     view.tree = OrderTree.ofAscending(await sortInSlices(held, order.compare, slices), order.compare)
-    // Faster than the table changes; the last of it and the new state are of one turn.
+    await this.#catchUp(view, slices)
+    this.#evict(view)
+  }
+
+  /** Applies what the view missed, in slices. Faster than the table changes; the last of it and the new state are of one turn. */
+  async #catchUp(view: View, slices: Slices): Promise<void> {
     let done = 0
-    for (const change of view.missed) {
-      this.#apply(view, change)
-      done += 1
-      if (done % missedPerLook === 0 && slices.isOver) await slices.pause()
+    for (const missed of view.missed) {
+      const { rows, from, to } = 'rows' in missed ? missed : { rows: [missed.old], from: 0, to: 1 }
+      const row = 'rows' in missed ? undefined : missed.row
+      for (let at = from; at < to; at++) {
+        this.#apply(view, { old: rows[at], row })
+        done += 1
+        if (done % missedPerLook === 0 && slices.isOver) await slices.pause()
+      }
     }
     view.missed.length = 0
     view.state = 'ready'
-    this.#evict(view)
   }
 
   /** The smallest range at hand that holds all of `scope`. */
   #source(scope: ViewScope): Source {
     const table = this.#table
     const filters = scope.place === 'child' ? [['parent', scope.uid] as const, ...scope.filters] : scope.filters
-    const sets = filters.map(([filter, value]) => table.matching(filter, value)).sort((a, b) => a.size - b.size)
-    const isSubtree = scope.place === 'within' || scope.place === 'below'
-    // A view's uids are some that the schema's shape was checked for.
-    const rangeOf = (uid: string): { from: number; to: number } => table.rangeWithin(uid as Row['uid'], scope.place === 'within')
-    const ranges = isSubtree ? (scope.uids ?? [scope.uid]).map(rangeOf) : [{ from: 0, to: table.byUid.size }]
-    const [fewest] = sets
-    const size = ranges.reduce((sum, { from, to }) => sum + to - from, 0)
-    if (fewest !== undefined && fewest.size <= size) return { size: fewest.size, rows: () => [...fewest] }
-    return { size, rows: () => ranges.flatMap(({ from, to }) => table.byUid.items(from, to)) }
+    const [fewest] = filters.map(([filter, value]) => table.matching(filter, value)).sort((a, b) => a.size - b.size)
+    const { uids = [scope.uid] } = scope
+    const hasMany = uids.length > manyPlaces
+    const ofPlaces: Source = {
+      size: hasMany ? Infinity : uids.reduce((sum, uid) => sum + this.#sizeOf(scope, uid), 0),
+      parts: () => this.#placesOf(scope, uids),
+    }
+    const isFewest = fewest !== undefined && (hasMany ? fewest.size <= uids.length : fewest.size <= ofPlaces.size)
+    // An array: the table may change before it is at its end.
+    return isFewest ? { size: fewest.size, parts: () => [[...fewest]] } : ofPlaces
   }
 
-  /** Drops what was not used for longest, but never `kept`. */
+  *#placesOf(scope: ViewScope, uids: readonly string[]): Generator<Row[]> {
+    const table = this.#table
+    for (const uid of uids) {
+      if (scope.place === 'self') yield [table.get(uid)].filter((row) => row !== undefined)
+      else {
+        const { from, to } = this.#rangeOf(scope, uid)
+        yield table.byUid.items(from, to)
+      }
+    }
+  }
+
+  #sizeOf(scope: ViewScope, uid: string): number {
+    if (scope.place === 'self') return 1
+    const { from, to } = this.#rangeOf(scope, uid)
+    return to - from
+  }
+
+  #rangeOf({ place }: ViewScope, uid: string): { from: number; to: number } {
+    // A view's uids are some that the schema's shape was checked for.
+    if (place === 'within' || place === 'below') return this.#table.rangeWithin(uid as Row['uid'], place === 'within')
+    return { from: 0, to: this.#table.byUid.size }
+  }
+
+  /** Drops views until few enough are left, but never `kept`. */
   #evict(kept: View): void {
     let entries = 0
     for (const view of this.#views.values()) entries += view.tree.size
-    for (const [id, view] of this.#views) {
-      if (this.#views.size <= maxViews && entries <= maxEntries) return
-      if (isUnderWay(view) || view === kept) continue
-      entries -= view.tree.size
-      this.#drop(id, view)
+    while (this.#views.size > maxViews || entries > maxEntries) {
+      const weigh = this.#views.size > maxViews ? (): number => 1 : (view: View): number => view.tree.size
+      const next = nextToGo([...this.#views], weigh, kept)
+      if (next === undefined) return
+      entries -= next[1].tree.size
+      this.#drop(...next)
     }
   }
 }

@@ -90,7 +90,8 @@ function kindAt(method: MethodRow): string | undefined {
 
 const placed = methods.flatMap((method) => {
   const kind = kindAt(method)
-  return kind === undefined || method.capabilities.length === 0 ? [] : [{ method, kind }]
+  // A method for operators needs more than its capabilities.
+  return kind === undefined || method.capabilities.length === 0 || method.operators ? [] : [{ method, kind }]
 })
 
 function messageAt(method: MethodRow, uid: string): Message {
@@ -99,7 +100,7 @@ function messageAt(method: MethodRow, uid: string): Message {
 
 /** What of the services decides about rights. */
 function servicesOf({ snapshot, grants }: LoadedWorld): Services {
-  return { replica: { snapshot }, grants } as unknown as Services
+  return { replica: { snapshot }, grants, clock: { now: () => 0 } } as unknown as Services
 }
 
 /** The caller as the pipeline makes it of a verified token. */

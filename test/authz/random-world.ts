@@ -16,7 +16,7 @@ import { kinds } from '../../src/resources/kinds.ts'
 import { envelopeBytes, envelopeOf } from '../../src/resources/record-codec.ts'
 import type { Replica } from '../../src/snapshot/replica.ts'
 import type { Resource } from '../../src/snapshot/row.ts'
-import type { RowListener, Snapshot } from '../../src/snapshot/snapshot.ts'
+import type { HideListener, RowListener, Snapshot } from '../../src/snapshot/snapshot.ts'
 import { recordKey } from '../../src/store/keys.ts'
 import { storeRevision } from '../../src/store/store.ts'
 import { emptySnapshot } from '../snapshot/rows.ts'
@@ -144,11 +144,16 @@ const descs = { Group: GroupSchema, Identity: IdentitySchema, Role: RoleSchema, 
 /** Loads a world as a replica would have it. */
 export function load(world: PlainWorld): LoadedWorld {
   let onRow: RowListener = () => undefined
-  const snapshot = emptySnapshot({ builtIns: builtInRoleRows, listener: (...change) => onRow(...change) })
+  let onHide: HideListener = () => undefined
+  const snapshot = emptySnapshot({ builtIns: builtInRoleRows, listener: (...change) => onRow(...change), onHide: (...hidden) => onHide(...hidden) })
   // What the index of grants uses of a replica.
-  const source: Pick<Replica, 'snapshot' | 'onReset' | 'onRow'> = {
+  const source: Pick<Replica, 'snapshot' | 'onReset' | 'onRow' | 'onHide'> = {
     snapshot,
     onReset: () => () => undefined,
+    onHide(listener) {
+      onHide = listener
+      return () => undefined
+    },
     onRow(listener) {
       onRow = listener
       return () => undefined

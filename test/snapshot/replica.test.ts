@@ -1,4 +1,3 @@
-import { randomBytes } from 'node:crypto'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -11,7 +10,7 @@ import { sweepKey } from '../../src/store/keys.ts'
 import { createEtcdStore } from '../../src/store/etcd/etcd-store.ts'
 import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
 import type { Revision, Store, Write } from '../../src/store/store.ts'
-import { startEtcd, type EtcdCluster } from '../parts/etcd.ts'
+import { shareEtcd, type EtcdSpace } from '../parts/etcd.ts'
 import { describeWithPart } from '../parts/require-part.ts'
 import { startTcpProxy, type TcpProxy } from '../parts/tcp-proxy.ts'
 import { commit, failureOf, put, silentLog, soon, until } from '../store/store-harness.ts'
@@ -176,24 +175,21 @@ describe('Replica on sqlite', () => {
 })
 
 describeWithPart('etcd', 'Replica on etcd behind a failing network', () => {
-  let etcd: EtcdCluster
+  let etcd: EtcdSpace
   let admin: Etcd3
   let proxy: TcpProxy
   let writer: Writer
   let replica: Replica
 
   beforeAll(async () => {
-    etcd = await startEtcd()
+    etcd = await shareEtcd()
     admin = new Etcd3({ hosts: [...etcd.endpoints] })
   })
-  afterAll(async () => {
-    admin.close()
-    await etcd.stop()
-  })
+  afterAll(() => admin.close())
   beforeEach(async () => {
-    proxy = await startTcpProxy(etcd.members[0]?.port ?? 0)
-    const prefix = `/test-${randomBytes(8).toString('hex')}/`
-    const open = (endpoint: string): Store => createEtcdStore({ endpoints: [endpoint], prefix, log: silentLog, requestTimeoutMs: 2000 })
+    proxy = await startTcpProxy(etcd.port)
+    const { prefix } = await shareEtcd()
+    const open = (endpoint: string): Store => createEtcdStore({ endpoints: [endpoint], prefix: `${prefix}/`, log: silentLog, requestTimeoutMs: 2000 })
     const near = open(etcd.endpoints[0] ?? '')
     const far = open(`http://127.0.0.1:${proxy.port}`)
     writer = new Writer(near)

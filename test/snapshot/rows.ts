@@ -8,7 +8,7 @@ import { kinds } from '../../src/resources/kinds.ts'
 import { envelopeBytes, envelopeOf } from '../../src/resources/record-codec.ts'
 import { rowOfBytes } from '../../src/snapshot/row-maker.ts'
 import type { KindIndex, Resource, Row } from '../../src/snapshot/row.ts'
-import { Snapshot, type FaultListener, type RowListener } from '../../src/snapshot/snapshot.ts'
+import { Snapshot, type FaultListener, type HideListener, type RowListener } from '../../src/snapshot/snapshot.ts'
 import { recordKey } from '../../src/store/keys.ts'
 import { storeRevision, type Change } from '../../src/store/store.ts'
 import type { NaiveRecord } from '../model/naive-list.ts'
@@ -60,11 +60,12 @@ export function rowOf(plain: Plain, revision = 1): Row {
 }
 
 /** An empty snapshot of this program's kinds. */
-export function emptySnapshot(options: { builtIns?: readonly Row[]; listener?: RowListener; fault?: FaultListener } = {}): Snapshot {
+export function emptySnapshot(options: { builtIns?: readonly Row[]; listener?: RowListener; onHide?: HideListener; fault?: FaultListener } = {}): Snapshot {
   return new Snapshot({
     kinds: indexes,
     builtIns: options.builtIns ?? [],
     listener: options.listener ?? (() => undefined),
+    onHide: options.onHide ?? (() => undefined),
     fault:
       options.fault ??
       (({ key, cause }) => {

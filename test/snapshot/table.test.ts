@@ -4,7 +4,8 @@ import { trustedUid } from '../../src/core/uid.ts'
 import { orderOf, type Order } from '../../src/snapshot/order.ts'
 import type { Row } from '../../src/snapshot/row.ts'
 import { KindTable } from '../../src/snapshot/table.ts'
-import { inScope, type ViewScope } from '../../src/snapshot/views.ts'
+import type { ViewScope } from '../../src/snapshot/view.ts'
+import { inScope } from '../../src/snapshot/views.ts'
 import { memoryInUse } from '../parts/memory-in-use.ts'
 import { indexOf, newUid, one, picker, rowOf, type Pick, type Plain } from './rows.ts'
 
@@ -208,6 +209,19 @@ describe('Views', () => {
     expect(anew).not.toBe(early)
     tabled.change()
     expect(uidsOf(first.tree.items(0, first.tree.size))).toEqual(tabled.naive(used, order))
+  })
+
+  test('very many views of one organisation drop none of another', async () => {
+    const tabled = new Tabled(picker(6), 40)
+    for (let count = 0; count < 300; count++) tabled.add()
+    const order = orders[0] ?? orderOf([])
+    const { views } = tabled.table
+    const [hostile = ''] = tabled.groups
+    const mine: ViewScope = { place: 'within', uid: newUid(tabled.pick), filters: [] }
+    const kept = await views.view(mine, order)
+    for (let at = 0; at < 700; at++) await views.view({ place: 'within', uid: hostile, filters: [['name', `never ${at}`]] }, order)
+    expect(kept.state).toBe('ready')
+    expect(await views.view(mine, order)).toBe(kept)
   })
 
   test('what lists sort by themselves is kept in order once it comes again: the latest 64 of them, through any changes', () => {

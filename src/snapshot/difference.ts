@@ -1,0 +1,78 @@
+import type { OrderTree, Side } from './order-tree.ts'
+
+/** A sorted set with ranks, to be read. A reader that holds ranks looks at `version` to see that they still hold. */
+export interface Ranked<T> {
+  readonly size: number
+  readonly version: number
+  rank(probe: T, side: Side): number
+  rankBy(holds: (item: T) => boolean): number
+  at(rank: number): T | undefined
+  items(from: number, to: number): T[]
+}
+
+/** Items that are read at least, where some of them may be left out. */
+const leastRead = 128
+
+/**
+ * The items of one tree that are not in another, which holds some of its items under the same order. Both may change meanwhile. A rank costs O(log n), an item
+ * O(log² n), a range one item and all items of the tree between its ends.
+ */
+export class Difference<T> implements Ranked<T> {
+  readonly #whole: OrderTree<T>
+  readonly #left: OrderTree<T>
+  readonly #isLeftOut: (item: T) => boolean
+
+  /** `isLeftOut` holds for the items of `left`, and for no other item of `whole`. */
+  constructor(whole: OrderTree<T>, left: OrderTree<T>, isLeftOut: (item: T) => boolean) {
+    this.#whole = whole
+    this.#left = left
+    this.#isLeftOut = isLeftOut
+  }
+
+  get size(): number {
+    return this.#whole.size - this.#left.size
+  }
+
+  get version(): number {
+    return this.#whole.version + this.#left.version
+  }
+
+  rank(probe: T, side: Side): number {
+    return this.#whole.rank(probe, side) - this.#left.rank(probe, side)
+  }
+
+  rankBy(holds: (item: T) => boolean): number {
+    return this.#whole.rankBy(holds) - this.#left.rankBy(holds)
+  }
+
+  at(rank: number): T | undefined {
+    return rank >= 0 && rank < this.size ? this.#whole.at(this.#placeOf(rank)) : undefined
+  }
+
+  items(from: number, to: number): T[] {
+    const first = Math.max(from, 0)
+    const wanted = Math.min(to, this.size) - first
+    const found: T[] = []
+    if (wanted <= 0) return found
+    for (let place = this.#placeOf(first); found.length < wanted;) {
+      const end = place + Math.max(leastRead, wanted - found.length)
+      for (const item of this.#whole.items(place, end)) if (!this.#isLeftOut(item) && found.length < wanted) found.push(item)
+      place = end
+    }
+    return found
+  }
+
+  /** The rank in the whole tree of the item that `rank` of the difference are before: the first place up to which more than `rank` are left. */
+  #placeOf(rank: number): number {
+    let low = rank
+    let high = rank + this.#left.size
+    while (low < high) {
+      const middle = (low + high) >>> 1
+      // In range: there are more than `rank` items beside those left out.
+      const item = this.#whole.at(middle) as T
+      if (middle + 1 - this.#left.rank(item, 'right') > rank) high = middle
+      else low = middle + 1
+    }
+    return low
+  }
+}

@@ -1,0 +1,148 @@
+import fc from 'fast-check'
+import { expect, test } from 'vitest'
+import { GrantsIndex, grantsOf } from '../../src/authz/grants-index.ts'
+import { decide, narrow, visibilityOf } from '../../src/authz/reach.ts'
+import { setOf } from '../../src/core/capability.ts'
+import { trustedUid, type Uid } from '../../src/core/uid.ts'
+import { HeldAnswers } from '../../src/api/held-answers.ts'
+import { WhoAmISchema } from '../../src/gen/taproot/auth/v1/auth_pb.ts'
+import { createJsonEncoders } from '../../src/api/json-encode.ts'
+import { answerBinary } from '../../src/api/grpc/answer-binary.ts'
+import { create, fromBinary } from '@bufbuild/protobuf'
+import type { Caller, Services } from '../../src/resources/services.ts'
+import { builtInRoleRows } from '../../src/resources/iam/roles.ts'
+import type { Replica } from '../../src/snapshot/replica.ts'
+import type { HideListener, RowListener } from '../../src/snapshot/snapshot.ts'
+import { sweepKey } from '../../src/store/keys.ts'
+import { storeRevision } from '../../src/store/store.ts'
+import { changeOf, emptySnapshot, newUid, one, picker, removalOf, type Pick as Chance, type Plain } from '../snapshot/rows.ts'
+
+const lists = setOf(['groups.list'])
+const builtIns = builtInRoleRows.map((row) => row.uid)
+
+/** A snapshot with what remembers rights over it. */
+class World {
+  readonly rowListeners: RowListener[] = []
+  readonly hideListeners: HideListener[] = []
+  readonly snapshot = emptySnapshot({
+    builtIns: builtInRoleRows,
+    listener: (...change) => this.rowListeners.forEach((listener) => listener(...change)),
+    onHide: (...hidden) => this.hideListeners.forEach((listener) => listener(...hidden)),
+  })
+  readonly pick: Chance
+  readonly root: Uid
+  readonly identity: Uid
+  readonly groups: Plain[] = []
+  readonly bindings: Plain[] = []
+  readonly grants: GrantsIndex
+  readonly answers: HeldAnswers
+
+  constructor(pick: Chance, count: number) {
+    this.pick = pick
+    this.root = newUid(pick)
+    this.identity = newUid(pick, this.root)
+    // What they use of a replica.
+    const source: Pick<Replica, 'snapshot' | 'onReset' | 'onRow' | 'onHide'> = {
+      snapshot: this.snapshot,
+      onReset: () => () => undefined,
+      onRow: (listener) => {
+        this.rowListeners.push(listener)
+        return () => undefined
+      },
+      onHide: (listener) => {
+        this.hideListeners.push(listener)
+        return () => undefined
+      },
+    }
+    const replica = source as Replica
+    this.grants = new GrantsIndex(replica)
+    this.answers = new HeldAnswers({ replica, grants: this.grants, clock: { now: () => 0 } } as Services)
+    this.put({ kind: 'Group', uid: this.root, name: 'root', createMs: 1, updateMs: 1, filters: {} })
+    for (let at = 0; at < count; at++) this.bind(this.addGroup())
+  }
+
+  put(plain: Plain): void {
+    this.snapshot.apply([changeOf(plain)])
+  }
+
+  addGroup(): Plain {
+    const parent = this.groups.length > 0 && this.pick(4) === 0 ? one(this.pick, this.groups.slice(0, 20)).uid : this.root
+    const group = { kind: 'Group', uid: newUid(this.pick, parent), name: 'a', createMs: 1, updateMs: 1, filters: {} }
+    this.groups.push(group)
+    this.put(group)
+    return group
+  }
+
+  bind({ uid }: Plain): void {
+    const filters = { identity: this.identity, role: one(this.pick, builtIns), group: uid }
+    const binding = { kind: 'RoleBinding', uid: newUid(this.pick, uid), name: '', createMs: 1, updateMs: 1, filters }
+    this.bindings.push(binding)
+    this.put(binding)
+  }
+
+  /** Changes something that the rights may depend on, or not. */
+  change(): void {
+    const { pick } = this
+    const group = one(pick, this.groups)
+    const binding = one(pick, this.bindings)
+    const act = pick(7)
+    if (act === 0) this.put({ ...group, name: `name ${pick(1000)}` })
+    else if (act === 1) this.bind(group)
+    else if (act === 2) this.snapshot.apply([removalOf(binding)])
+    else if (act === 3) this.put({ ...binding, filters: { ...binding.filters, role: one(pick, builtIns) } })
+    else if (act === 4) this.put({ kind: 'Group', uid: this.root, name: `root ${pick(1000)}`, createMs: 1, updateMs: 1, filters: {} })
+    else if (act === 5) this.snapshot.apply([{ key: sweepKey(trustedUid(group.uid)), value: Buffer.from('Group'), revision: storeRevision(1) }])
+    else this.put({ ...binding, uid: newUid(pick, group.uid), filters: { ...binding.filters, identity: newUid(pick, this.root) } })
+  }
+
+  caller(): Caller {
+    const narrowing = {}
+    const { identity } = this
+    return { identity, operator: false, actor: {}, narrowing, reach: () => this.grants.reachOf({ identity, operator: false, narrowing }) }
+  }
+}
+
+const encode = createJsonEncoders()(WhoAmISchema)
+
+/** What an answer says, in either form. */
+async function heldIn(world: World, answers: HeldAnswers, form: 'http' | 'grpc'): Promise<unknown> {
+  const answer = await answers.of(form, world.caller())
+  if ('items' in answer) return JSON.parse(encode(create(WhoAmISchema, { capabilities: answer.items })))['capabilities']
+  if (form === 'http') return JSON.parse(`[${Buffer.concat(answer.joined).toString()}]`)
+  const page = { field: WhoAmISchema.field.capabilities, items: [], joined: answer.joined }
+  const bytes = answerBinary(WhoAmISchema, { message: create(WhoAmISchema), page })
+  return JSON.parse(encode(fromBinary(WhoAmISchema, bytes)))['capabilities']
+}
+
+test('what is remembered of rights and of who-am-I is what is found out afresh, across any changes and while it is made', { timeout: 60_000 }, async () => {
+  await fc.assert(
+    fc.asyncProperty(fc.integer(), async (seed) => {
+      const world = new World(picker(seed), 160)
+      const { pick, snapshot, identity, grants } = world
+      const narrowing = { scopes: [trustedUid(one(pick, world.groups).uid)] }
+      for (let round = 0; round < 30; round++) {
+        const form = pick(2) === 0 ? 'http' : 'grpc'
+        const asked = heldIn(world, world.answers, form)
+        // Changes that come while an answer is made, or right after.
+        for (let changes = pick(4); changes > 0; changes--) {
+          if (pick(2) === 0) await new Promise((resolve) => setImmediate(resolve))
+          world.change()
+          const fresh = { operator: false, grants: grantsOf(snapshot, identity) }
+          expect(grants.of(identity)).toEqual(fresh)
+          expect(grants.reachOf({ identity, operator: false, narrowing })).toEqual(narrow(fresh, narrowing))
+          const { uid } = one(pick, world.groups)
+          expect(decide(grants.of(identity), uid, lists)).toEqual(decide(fresh, uid, lists))
+          expect(visibilityOf(grants.of(identity), lists)).toEqual(visibilityOf(fresh, lists))
+        }
+        await asked
+        const fresh = new HeldAnswers({
+          replica: { snapshot, onReset: () => undefined, onRow: () => undefined, onHide: () => undefined },
+          grants,
+          clock: { now: () => 0 },
+        } as unknown as Services)
+        expect(await heldIn(world, world.answers, form)).toEqual(await heldIn(world, fresh, form))
+      }
+    }),
+    { numRuns: 6 },
+  )
+})
