@@ -36,7 +36,8 @@ export function writeCallerFacts({ act, narrowing }: Omit<CallerClaims, 'issuedA
   const upstream = { ...(act.email === undefined ? {} : { email: act.email }), ...act.profile }
   return {
     act: { aud: act.audience, iss: act.issuer, sub: act.subject },
-    ...(act.email === undefined ? {} : { email: act.email, email_verified: true }),
+    ...(act.email === undefined ? {} : { email: act.email }),
+    ...(act.emailVerified === undefined ? {} : { email_verified: true }),
     ...(Object.keys(upstream).length === 0 ? {} : { upstream }),
     ...(narrowing.scopes === undefined ? {} : { scp: narrowing.scopes }),
     ...(narrowing.capabilities === undefined ? {} : { cpn: encodeCapabilities(narrowing.capabilities) }),
@@ -68,10 +69,11 @@ function membersOf(claim: unknown): Claims {
   return (typeof claim === 'object' && claim !== null ? claim : {}) as Claims // a cast of unknown JSON: each member is checked where it is read
 }
 
-function actorOf({ act, email, upstream }: Claims): Actor {
+function actorOf({ act, email, email_verified: verified, upstream }: Claims): Actor {
   const { aud, iss, sub } = membersOf(act)
   if (typeof aud !== 'string' || typeof iss !== 'string' || typeof sub !== 'string') throw new TokenError('unreadable')
-  return { issuer: iss, subject: sub, audience: aud, ...(typeof email === 'string' ? { email } : {}), ...profileIn(membersOf(upstream)) }
+  const address = typeof email === 'string' ? { email, ...(verified === true ? ({ emailVerified: true } as const) : {}) } : {}
+  return { issuer: iss, subject: sub, audience: aud, ...address, ...profileIn(membersOf(upstream)) }
 }
 
 /** A list of uids, or TokenError. */

@@ -1,6 +1,5 @@
-import { RE2JS } from 're2js'
 import { DomainError } from '../core/errors.ts'
-import { createBoundedMap } from './bounded-map.ts'
+import { boundedPattern, maxPatternsWeight, patternFault, patternWeight } from './bounded-pattern.ts'
 import type { Claims, DecodedToken } from './decoded-token.ts'
 import { normalizeIssuer } from './issuer-name.ts'
 
@@ -16,15 +15,9 @@ export interface ClaimMatch {
   readonly claimPatterns?: Readonly<Record<string, string>>
 }
 
-/** The longest pattern, in characters. */
-export const maxPatternLength = 1024
-
 /** The longest text that a pattern is tried on, in characters. */
 const longestInput = 512
 const longestSubject = 1024
-
-/** Compiled size, in instructions. */
-const maxInstructions = 500
 
 /**
  * What all patterns together may cost for one token, in instructions times characters; small patterns count as of `leastSize`. RE2 is linear in the text but not cheap:
@@ -38,12 +31,24 @@ interface Effort {
   left: number
 }
 
-const compiled = createBoundedMap<RE2JS | 'refused'>(1000)
-
-/** Throws code 3 on `field` where `pattern` is no RE2 expression or too large a one; for use when an identity is written. */
-export function checkPattern(pattern: string, field: string): void {
-  if (pattern.length > maxPatternLength) throw DomainError.invalid(field, `must be at most ${String(maxPatternLength)} characters`)
-  if (compile(pattern) === undefined) throw DomainError.invalid(field, 'must be a regular expression in RE2 syntax, of moderate size')
+/**
+ * Throws code 3 on the field of the first pattern that is no RE2 expression, is beyond a limit of one pattern, or brings the patterns beyond what they may weigh
+ * together; for use when an identity is written. By field, the patterns of one identity.
+ */
+export function checkPatterns(patterns: readonly (readonly [field: string, pattern: string])[]): void {
+  let weight = 0
+  for (const [field, pattern] of patterns) {
+    const own = patternWeight(pattern)
+    weight += own
+    // Before it is compiled; what is too much alone is refused for that, and not compiled either.
+    if (weight > maxPatternsWeight && own <= maxPatternsWeight)
+      throw DomainError.invalid(
+        field,
+        `is too much with the patterns before it: they may be ${maxPatternsWeight} characters together, repetitions written out, a Unicode class such as \\pL counting as 100`,
+      )
+    const fault = patternFault(pattern)
+    if (fault !== undefined) throw DomainError.invalid(field, fault)
+  }
 }
 
 /** True where the whole of `text` matches; never where the pattern does not compile or `text` is over 512 characters. */
@@ -94,9 +99,9 @@ function matchesOne(exact: string | undefined, pattern: string | undefined, cand
 /** No match where there is no text, or where trying would cost more than is left. */
 function tryPattern(pattern: string, { text, longest, effort }: Candidate): boolean {
   if (text === undefined || text.length > longest) return false
-  const expression = compile(pattern)
+  const expression = boundedPattern(pattern)
   if (expression === undefined) return false
-  const cost = Math.max(leastSize, expression.programSize()) * text.length
+  const cost = Math.max(leastSize, expression.size) * text.length
   if (cost > effort.left) return false
   effort.left -= cost
   return expression.matches(text)
@@ -107,29 +112,4 @@ function claimText(claims: Claims, name: string): string | undefined {
   const value = Object.hasOwn(claims, name) ? claims[name] : undefined
   if (typeof value === 'string') return value
   return typeof value === 'number' || typeof value === 'boolean' ? JSON.stringify(value) : undefined
-}
-
-function compile(pattern: string): RE2JS | undefined {
-  if (pattern.length > maxPatternLength) return undefined
-  const known = compiled.get(pattern)
-  const result = known ?? compileAnew(pattern) ?? 'refused'
-  if (known === undefined) compiled.set(pattern, result)
-  return result === 'refused' ? undefined : result
-}
-
-function compileAnew(pattern: string): RE2JS | undefined {
-  if (repetitions(pattern) > maxInstructions) return undefined
-  try {
-    const fresh = RE2JS.compile(pattern)
-    return fresh.programSize() > maxInstructions ? undefined : fresh
-  } catch {
-    // Not an expression: told by the absence of a result.
-    return undefined
-  }
-}
-
-/** The counts of `{n}` and `{n,m}` added up: each costs that many instructions, so that what would become too large is not compiled at all. */
-function repetitions(pattern: string): number {
-  const counts = pattern.matchAll(/\{(\d+)(?:,(\d*))?\}/g)
-  return counts.reduce((sum, [, least, most]) => sum + Math.max(Number(least), Number(most ?? 0)), 0)
 }

@@ -10,6 +10,7 @@ import type { AwsSignIn } from './aws-sign-in.ts'
 import { hasRoomFor, maxListedGroups, maxListedLength } from './caller-claims.ts'
 import { decodeToken, maxTokenLength } from './decoded-token.ts'
 import { urlForms } from './default-audiences.ts'
+import type { Actor } from './principal.ts'
 import { sessionRoles, type ExternalSignIn, type SignedIn } from './external-sign-in.ts'
 import type { AccessGrant, PlatformTokens } from './platform-token.ts'
 import { tokenFailure } from './token-error.ts'
@@ -69,12 +70,16 @@ export interface TokenIssueOptions {
   readonly audiences: readonly string[]
   /** The audience where none is asked for. */
   readonly defaultAudience: string
+  /** Whether the configuration trusts the issuer about e-mail addresses now: a refresh token lives longer than a configuration. None where absent. */
+  trusts?(issuer: string): boolean
   /** What the identity holds, by group uid: informational, for the token's `cap`. */
   heldBy?(identity: Uid, narrowing: Narrowing): ReadonlyMap<Uid, CapabilitySet>
 }
 
 /** See TokenIssue. */
 export function createTokenIssue(options: TokenIssueOptions): TokenIssue {
+  const trustedActor = ({ emailVerified, ...act }: Actor): Actor =>
+    emailVerified === true && options.trusts?.(act.issuer) === true ? { ...act, emailVerified } : act
   const chosen = (wishes: TokenWishes, bounds: TokenBounds): Pick<AccessGrant, 'audiences' | 'narrowing'> => ({
     audiences: chooseAudiences(options, wishes.aud, bounds),
     narrowing: chooseNarrowing(wishes, bounds),
@@ -90,7 +95,7 @@ export function createTokenIssue(options: TokenIssueOptions): TokenIssue {
       const { token, expiresAtMs } = await options.tokens.mint({
         identityUid: holder.identityUid,
         audiences,
-        act: holder.act,
+        act: trustedActor(holder.act),
         narrowing,
         ...(holder.createTimeMs === undefined ? {} : { notBeforeMs: holder.createTimeMs }),
         ...(held === undefined ? {} : { held }),

@@ -1,7 +1,7 @@
 import type { Narrowing, SessionRole } from '../core/narrowing.ts'
 import { DomainError } from '../core/errors.ts'
 import type { Clock } from '../core/runtime.ts'
-import { isUid, type Uid } from '../core/uid.ts'
+import { isUid, rootOf, type Uid } from '../core/uid.ts'
 import type { AwsMatch } from './aws-match.ts'
 import { matchClaims } from './claim-match.ts'
 import type { ClaimMatch } from './claim-match.ts'
@@ -114,8 +114,8 @@ export interface ExternalSignInOptions {
   /** The identity providers that name this issuer. None where absent. */
   providersOf?(issuer: string, signal: AbortSignal): Found<readonly ProviderFacts[]>
   readonly admits?: TrustInput['admits']
-  /** The groups that the person is bound in. None where absent. */
-  boundIn?(person: Uid): readonly Uid[]
+  /** True where the person is bound in the group or below. Never where absent. */
+  isBoundWithin?(person: Uid, group: Uid): boolean
   /** The roles that the provider's mappings give to members of these groups. None where absent. */
   rolesOf?(provider: ProviderFacts, groups: readonly string[]): readonly MappedRole[]
 }
@@ -142,11 +142,12 @@ export function createExternalSignIn(options: ExternalSignInOptions): ExternalSi
     const providers = (await options.providersOf?.(token.issuer, signal)) ?? []
     const operatorIssuers = options.operators.map((operator) => normalizeIssuer(operator.issuer))
     const named = [...operatorIssuers, ...(providers.length === 0 ? [] : [token.issuer])]
-    await options.verifier.verifyByIssuer(token, { named }, signal)
-    const isKnownIssuer = options.issuerKeys.isConfigured(token.issuer) || operatorIssuers.includes(normalizeIssuer(token.issuer))
+    const tenants = [...new Set(providers.map(({ uid }) => rootOf(uid)))]
+    await options.verifier.verifyByIssuer(token, { named, tenants }, signal)
+    const isKnownIssuer = isConfiguredIssuer(options, token.issuer)
     const input = { platform: options.audiences, isKnownIssuer, providers, provider: as.identityProvider, admits: options.admits }
     const { audience, ...trust } = trustOf(token, input)
-    return { uid: personUid(token.issuer, token.subject), act: actorOf(token, audience), ...trust }
+    return { uid: personUid(token.issuer, token.subject), act: actorOf(token, audience, isKnownIssuer), ...trust }
   }
 
   function mappedBy(provider: ProviderFacts, token: DecodedToken): Pick<SignedIn, 'mapped'> {
@@ -162,7 +163,7 @@ export function createExternalSignIn(options: ExternalSignInOptions): ExternalSi
       const isThemselves = as.identity === personUid(token.issuer, token.subject)
       if (!isEmpty(as.identity) && !isThemselves) return await asIdentity(options, { token, identity: as.identity }, signal)
       const { uid, act, via, ...vouched } = await personOf(token, as, signal)
-      const knownIn = vouched.knownIn && countingIn(vouched.knownIn, () => options.boundIn?.(uid) ?? [])
+      const knownIn = vouched.knownIn && countingIn(vouched.knownIn, (group) => options.isBoundWithin?.(uid, group) ?? false)
       const person = await options.personOf?.(uid, signal)
       const operator = knownIn === undefined && isOperator(options.operators, uid, act)
       if (person === undefined && !operator) {
@@ -201,9 +202,11 @@ async function asIdentity(options: ExternalSignInOptions, { token, identity }: A
   // Above all groups there are people only: nobody assumes another person.
   const isPerson = !identity.includes('/')
   const facts = isUid(identity) && !isPerson ? await options.identityOf(identity, signal) : undefined
-  const audience = facts === undefined ? undefined : await acceptedAudience(options, { token, relationship: facts.relationship }, signal)
+  const audience = facts === undefined ? undefined : await acceptedAudience(options, { token, facts }, signal)
   if (facts === undefined || audience === undefined) throw await refusal(options, token, signal)
-  return { identityUid: facts.uid, createTimeMs: facts.createTimeMs, operator: false, act: actorOf(token, audience), token, narrowing: {} }
+  // Keys of the identity's own say nothing for the issuer that it names.
+  const isVouched = facts.relationship.kind === 'claimMatch' && isConfiguredIssuer(options, token.issuer)
+  return { identityUid: facts.uid, createTimeMs: facts.createTimeMs, operator: false, act: actorOf(token, audience, isVouched), token, narrowing: {} }
 }
 
 /**
@@ -228,14 +231,15 @@ async function verifies(verification: Promise<void>): Promise<boolean> {
 
 interface AcceptInput {
   readonly token: DecodedToken
-  readonly relationship: Relationship
+  readonly facts: IdentityFacts
 }
 
-/** Verifies the token for a relationship and says which of its audiences was accepted; undefined where it does not match or verify. */
-async function acceptedAudience(options: ExternalSignInOptions, { token, relationship }: AcceptInput, signal: AbortSignal): Promise<string | undefined> {
+/** Verifies the token for an identity and says which of its audiences was accepted; undefined where it does not match or verify. */
+async function acceptedAudience(options: ExternalSignInOptions, { token, facts }: AcceptInput, signal: AbortSignal): Promise<string | undefined> {
+  const { uid, relationship } = facts
   switch (relationship.kind) {
     case 'claimMatch':
-      return await acceptClaims(options, { token, match: relationship.match }, signal)
+      return await acceptClaims(options, { token, match: relationship.match, tenant: rootOf(uid) }, signal)
     case 'staticKeys':
       return await acceptStatic(options, token, relationship.keys)
     // AWS signs requests, no tokens: see AwsSignIn. A service principal is nobody's to assume.
@@ -249,14 +253,17 @@ async function acceptedAudience(options: ExternalSignInOptions, { token, relatio
 interface ClaimsInput {
   readonly token: DecodedToken
   readonly match: ClaimMatch
+  /** The organisation of the identity. */
+  readonly tenant: Uid
 }
 
 /** An issuer pattern opens only configured issuers: a pattern must not make us call whoever wrote a token. */
-async function acceptClaims(options: ExternalSignInOptions, { token, match }: ClaimsInput, signal: AbortSignal): Promise<string | undefined> {
+async function acceptClaims(options: ExternalSignInOptions, { token, match, tenant }: ClaimsInput, signal: AbortSignal): Promise<string | undefined> {
   const { issuer } = match
   const reachable = issuer === undefined ? options.issuerKeys.isConfigured(token.issuer) : normalizeIssuer(issuer) === normalizeIssuer(token.issuer)
   if (!reachable) return undefined
-  if (!(await verifies(options.verifier.verifyByIssuer(token, { named: issuer === undefined ? [] : [issuer] }, signal)))) return undefined
+  const scope = { named: issuer === undefined ? [] : [issuer], tenants: [tenant] }
+  if (!(await verifies(options.verifier.verifyByIssuer(token, scope, signal)))) return undefined
   return matchClaims(match, token, options.audiences)
 }
 
@@ -280,8 +287,14 @@ function staticKeySet(text: string): ReturnType<typeof parseStaticKeys> {
   }
 }
 
-function actorOf(token: DecodedToken, audience: string): Actor {
+/** True where the configuration names the issuer, for people or for operators. */
+export function isConfiguredIssuer({ issuerKeys, operators }: Pick<ExternalSignInOptions, 'issuerKeys' | 'operators'>, issuer: string): boolean {
+  return issuerKeys.isConfigured(issuer) || operators.some((operator) => isSameIssuer(operator.issuer, issuer))
+}
+
+function actorOf(token: DecodedToken, audience: string, isTrusted: boolean): Actor {
   const { email, email_verified: verified } = token.claims
   const isVerified = typeof email === 'string' && email !== '' && (verified === true || verified === 'true')
-  return { issuer: normalizeIssuer(token.issuer), subject: token.subject, audience, ...(isVerified ? { email } : {}), ...profileIn(token.claims) }
+  const address = isVerified ? { email, ...(isTrusted ? ({ emailVerified: true } as const) : {}) } : {}
+  return { issuer: normalizeIssuer(token.issuer), subject: token.subject, audience, ...address, ...profileIn(token.claims) }
 }

@@ -1,7 +1,6 @@
 import type { Clock } from '../core/runtime.ts'
+import { TenantSlots } from '../core/tenant-slots.ts'
 import { untilAborted } from '../core/until-aborted.ts'
-import { createBoundedMap } from './bounded-map.ts'
-import type { BoundedMap } from './bounded-map.ts'
 import { createIssuerSource } from './issuer-source.ts'
 import type { ConfiguredIssuer } from './issuer-source.ts'
 import { normalizeIssuer } from './issuer-name.ts'
@@ -13,6 +12,8 @@ import { TokenError } from './token-error.ts'
 export interface IssuerScope {
   /** Issuers that the identity in question, or a provider, names exactly. */
   readonly named: readonly string[]
+  /** The organisations of what names them, whose shares of memory and fetches are used. One share for all calls without. */
+  readonly tenants?: readonly string[]
 }
 
 /** The keys of external issuers, by discovery. Only issuers that configuration or `scope.named` names are ever contacted. */
@@ -35,13 +36,18 @@ export interface IssuerKeysOptions {
   readonly fetch: SafeFetch
   readonly clock: Clock
   readonly configured: readonly ConfiguredIssuer[]
+  /** Issuers that configuration names for its operators alone: no tenant's share, and no pattern's match. */
+  readonly kept?: readonly string[]
   /** Issuers inside this process: their keys are asked for, never fetched. */
   readonly local?: ReadonlyMap<string, () => KeySet>
   /** For discovery and keys together; 5000 by default. */
   readonly timeoutMs?: number
-  /** Issuers remembered at most besides the configured ones; 1000 by default. */
+  /**
+   * Issuers remembered at most besides the configured ones, counted for each organisation that uses them; 1000 by default. Where there are more, the organisation
+   * with the most forgets the one that it used longest ago.
+   */
   readonly limit?: number
-  /** Issuers fetched from at once at most besides the configured ones, further ones count as unavailable; 100 by default, `limit` at most. */
+  /** Issuers fetched from at once besides the configured ones, further ones count as unavailable: 10 of an organisation, 100 in all by default (see TenantSlots). */
   readonly flightLimit?: number
 }
 
@@ -65,6 +71,66 @@ function emptyState(): IssuerState {
   return { keys: undefined, fetchedAtMs: -Infinity, triedAtMs: -Infinity, failure: undefined, flight: undefined }
 }
 
+/** The most organisations that one use of an issuer is noted for. */
+const maxNoted = 100
+
+/**
+ * The issuers that tenants name, each held for the organisations that use it. One that several organisations hold stays until the last of them has forgotten it:
+ * no organisation makes another one forget what it uses, as long as it holds more than the other.
+ */
+class NamedIssuers {
+  readonly #limit: number
+  readonly #states = new Map<string, { readonly state: IssuerState; holders: number }>()
+  /** The issuers of each organisation. Of both the one that was used last comes last. */
+  readonly #shares = new Map<string, Set<string>>()
+  #held = 0
+
+  constructor(limit: number) {
+    this.#limit = limit
+  }
+
+  get(issuer: string): IssuerState | undefined {
+    return this.#states.get(issuer)?.state
+  }
+
+  /** Notes that `tenants` use the issuer, and keeps its state for them. */
+  use(issuer: string, state: IssuerState, tenants: readonly string[]): void {
+    for (const tenant of tenants.slice(0, maxNoted)) {
+      const share = this.#shares.get(tenant) ?? new Set<string>()
+      this.#shares.delete(tenant)
+      this.#shares.set(tenant, share)
+      if (!share.delete(issuer)) this.#hold(issuer, state)
+      share.add(issuer)
+    }
+    while (this.#held > this.#limit) this.#forgetOne()
+  }
+
+  #hold(issuer: string, state: IssuerState): void {
+    const entry = this.#states.get(issuer) ?? { state, holders: 0 }
+    entry.holders += 1
+    this.#states.set(issuer, entry)
+    this.#held += 1
+  }
+
+  #forgetOne(): void {
+    let [largest] = this.#shares
+    for (const share of this.#shares) if (share[1].size > (largest?.[1].size ?? 0)) largest = share
+    if (largest === undefined) return
+    const [tenant, issuers] = largest
+    const [oldest = ''] = issuers
+    issuers.delete(oldest)
+    if (issuers.size === 0) this.#shares.delete(tenant)
+    this.#held -= 1
+    const entry = this.#states.get(oldest)
+    if (entry === undefined) return
+    entry.holders -= 1
+    if (entry.holders === 0) this.#states.delete(oldest)
+  }
+}
+
+/** What calls without an organisation share. */
+const noTenant = ['']
+
 /** See IssuerKeys. */
 export function createIssuerKeys(options: IssuerKeysOptions): IssuerKeys {
   return new FetchedIssuerKeys(options)
@@ -72,7 +138,6 @@ export function createIssuerKeys(options: IssuerKeysOptions): IssuerKeys {
 
 class FetchedIssuerKeys implements IssuerKeys {
   readonly #clock: Clock
-  readonly #flightLimit: number
   readonly #timeoutMs: number
   readonly #configured: ReadonlyMap<string, ConfiguredIssuer>
   readonly #local: ReadonlyMap<string, () => KeySet>
@@ -80,21 +145,22 @@ class FetchedIssuerKeys implements IssuerKeys {
   /** Nobody but configuration adds to these, so they are neither forgotten nor counted. */
   readonly #configuredStates: ReadonlyMap<string, IssuerState>
   /** Issuers that tenants name. */
-  readonly #namedStates: BoundedMap<IssuerState>
+  readonly #named: NamedIssuers
+  readonly #namedSlots: TenantSlots
   readonly #flights = new Set<Promise<void>>()
-  #namedFlights = 0
   readonly #closing = new AbortController()
 
   constructor(options: IssuerKeysOptions) {
     this.#clock = options.clock
-    const limit = options.limit ?? 1000
-    this.#flightLimit = Math.min(limit, options.flightLimit ?? 100)
+    const all = options.flightLimit ?? 100
+    this.#namedSlots = new TenantSlots({ each: Math.min(10, all), all })
+    this.#named = new NamedIssuers(options.limit ?? 1000)
     this.#timeoutMs = options.timeoutMs ?? 5000
     this.#configured = new Map(options.configured.map((row) => [normalizeIssuer(row.issuer), row]))
     this.#local = options.local ?? new Map<string, () => KeySet>()
     this.#fetchKeys = createIssuerSource(options.fetch)
-    this.#configuredStates = new Map([...this.#configured.keys()].map((issuer) => [issuer, emptyState()]))
-    this.#namedStates = createBoundedMap(limit)
+    const apart = [...this.#configured.keys(), ...(options.kept ?? []).map(normalizeIssuer)]
+    this.#configuredStates = new Map(apart.map((issuer) => [issuer, emptyState()]))
   }
 
   isConfigured(name: string): boolean {
@@ -106,11 +172,11 @@ class FetchedIssuerKeys implements IssuerKeys {
     const issuer = this.#allowed(name, scope)
     const local = this.#local.get(issuer)
     if (local !== undefined) return local()
-    const state = this.#stateOf(issuer)
+    const state = this.#stateOf(issuer, scope)
     const now = this.#clock.now()
     if (state.keys !== undefined && now - state.fetchedAtMs < freshMs) return state.keys
     const failedLately = state.failure !== undefined && now - state.triedAtMs < retryMs
-    if (!failedLately) await untilAborted(this.#fly(issuer, state), signal)
+    if (!failedLately) await untilAborted(this.#fly(issuer, state, scope), signal)
     return this.#usable(state)
   }
 
@@ -118,10 +184,10 @@ class FetchedIssuerKeys implements IssuerKeys {
     const issuer = this.#allowed(name, scope)
     const local = this.#local.get(issuer)
     if (local !== undefined) return local()
-    const state = this.#stateOf(issuer)
+    const state = this.#stateOf(issuer, scope)
     const triedLately = this.#clock.now() - state.triedAtMs < retryMs
     const nothingNewer = state.keys === undefined || state.keys.id === seen.id
-    if (nothingNewer && !triedLately) await untilAborted(this.#fly(issuer, state), signal)
+    if (nothingNewer && !triedLately) await untilAborted(this.#fly(issuer, state, scope), signal)
     return this.#usable(state)
   }
 
@@ -137,22 +203,27 @@ class FetchedIssuerKeys implements IssuerKeys {
   }
 
   /** An issuer that was never fetched from is not remembered yet: being asked for pushes no other one out. */
-  #stateOf(issuer: string): IssuerState {
-    return this.#configuredStates.get(issuer) ?? this.#namedStates.get(issuer) ?? emptyState()
+  #stateOf(issuer: string, { tenants = noTenant }: IssuerScope): IssuerState {
+    const configured = this.#configuredStates.get(issuer)
+    if (configured !== undefined) return configured
+    const named = this.#named.get(issuer)
+    if (named === undefined) return emptyState()
+    this.#named.use(issuer, named, tenants)
+    return named
   }
 
-  /** Starts a fetch or joins the one that runs; does nothing where too many of the named issuers' run. Never rejects. */
-  #fly(issuer: string, state: IssuerState): Promise<void> {
+  /** Starts a fetch or joins the one that runs; does nothing where too many run for the organisations. Never rejects. */
+  #fly(issuer: string, state: IssuerState, { tenants = noTenant }: IssuerScope): Promise<void> {
     if (state.flight !== undefined) return state.flight
     const named = !this.#configuredStates.has(issuer)
+    const giveBack = named ? this.#namedSlots.take(tenants) : undefined
     if (named) {
-      if (this.#namedFlights >= this.#flightLimit) return Promise.resolve()
-      this.#namedFlights += 1
-      this.#namedStates.set(issuer, state)
+      if (giveBack === undefined) return Promise.resolve()
+      this.#named.use(issuer, state, tenants)
     }
     const flight = this.#fetchInto(issuer, state).finally(() => {
       this.#flights.delete(flight)
-      if (named) this.#namedFlights -= 1
+      giveBack?.()
     })
     this.#flights.add(flight)
     state.flight = flight

@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto'
+import { createHash, createPublicKey } from 'node:crypto'
 import { createLocalJWKSet, errors } from 'jose'
 import type { CompactJWSHeaderParameters, CryptoKey, FlattenedJWSInput, JWK } from 'jose'
 
@@ -43,6 +43,39 @@ export function isUsableKey(key: JWK): boolean {
   if (members === undefined || (key.use !== undefined && key.use !== 'sig')) return false
   if (!members.every((member) => typeof key[member] === 'string' && key[member] !== '')) return false
   return key.kty !== 'RSA' || ((key.n?.length ?? 0) <= longestMember.n && (key.e?.length ?? 0) <= longestMember.e)
+}
+
+/** The algorithms that each kind of public key verifies, by its `kty` and curve. */
+const algorithmsOf: Readonly<Record<string, readonly string[]>> = {
+  RSA: ['RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512'],
+  'EC P-256': ['ES256'],
+  'EC P-384': ['ES384'],
+  'EC P-521': ['ES512'],
+  'OKP Ed25519': ['EdDSA', 'Ed25519'],
+}
+
+/** RSA keys of fewer bits verify nothing (RFC 7518, 3.3). */
+const leastRsaBits = 2048
+
+/** Why a usable key can never verify a token; undefined where it can. Repeats nothing of the key. */
+export function uselessness(key: JWK): string | undefined {
+  const algorithms = algorithmsOf[key.kty === 'RSA' ? 'RSA' : `${String(key.kty)} ${String(key.crv)}`]
+  if (algorithms === undefined) return 'a key on a curve that no accepted algorithm has'
+  if (key.alg !== undefined && !algorithms.includes(key.alg)) return 'a key whose alg is not accepted, or is of another kind of key'
+  if (key.key_ops !== undefined && !(Array.isArray(key.key_ops) && key.key_ops.includes('verify'))) return 'a key whose key_ops lack verify'
+  const bits = rsaBits(key)
+  if (bits === undefined) return 'a key whose numbers are no public key'
+  return key.kty === 'RSA' && bits < leastRsaBits ? `an RSA key of less than ${String(leastRsaBits)} bits` : undefined
+}
+
+/** The length of an RSA key, 0 for other kinds; undefined where the key is none. */
+function rsaBits(key: JWK): number | undefined {
+  try {
+    return createPublicKey({ key: publicPart(key), format: 'jwk' }).asymmetricKeyDetails?.modulusLength ?? 0
+  } catch {
+    // What the library says may repeat the key.
+    return undefined
+  }
 }
 
 /** The members `keys` of a JWKS document: objects with a `kty`, at most `limit`. Throws KeySetError. */

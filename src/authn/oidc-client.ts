@@ -17,13 +17,14 @@ import {
   type ServerMetadata,
 } from 'openid-client'
 import { DomainError } from '../core/errors.ts'
+import { TenantSlots } from '../core/tenant-slots.ts'
 import { untilAborted } from '../core/until-aborted.ts'
 import { policyOf, type ConfiguredIssuer } from './issuer-source.ts'
 import { normalizeIssuer } from './issuer-name.ts'
 import { FetchError, type FetchFault, type FetchPolicy, type SafeFetch } from './safe-fetch.ts'
 
-/** Requests for tokens that wait at once, at most: at one issuer, and at all of them. As many issuers are asked for their documents at once. */
-const maxPending = { issuer: 10, all: 100 }
+/** Requests that wait at once, at most: issuers that are asked for their documents; for tokens, by organisation and by issuer of an organisation. */
+const maxPending = { documents: { each: 10, all: 100 }, tokens: { each: 30, all: 100 }, tokensOfIssuer: { each: 10, all: 1000 } }
 
 function tooMany(): DomainError {
   return new DomainError(14, 'too many sign-ins wait for their identity provider; try again')
@@ -31,6 +32,8 @@ function tooMany(): DomainError {
 
 /** A client of ours at an OpenID provider. */
 export interface OidcClient {
+  /** The organisation that the provider belongs to. */
+  readonly tenant: string
   readonly issuer: string
   readonly clientId: string
   /** Undefined for a public client, which needs PKCE. */
@@ -75,14 +78,19 @@ export function createOidcLogin(fetch: SafeFetch, configured: readonly Configure
     return server
   }
 
+  const asking = new TenantSlots(maxPending.documents)
   const flights = new Map<string, Promise<ServerMetadata>>()
   /** The issuer's document. Anybody may begin a sign-in at one that does not answer: each is asked once at a time, however many wait for it. */
   async function discovered(client: OidcClient, signal: AbortSignal): Promise<ServerMetadata> {
     const { issuer } = client
     const running = flights.get(issuer)
     if (running !== undefined) return untilAborted(running, signal)
-    if (flights.size >= maxPending.all) throw tooMany()
-    const flight = ask(client).finally(() => flights.delete(issuer))
+    const giveBack = asking.take([client.tenant])
+    if (giveBack === undefined) throw tooMany()
+    const flight = ask(client).finally(() => {
+      flights.delete(issuer)
+      giveBack()
+    })
     flights.set(issuer, flight)
     return untilAborted(flight, signal)
   }
@@ -112,29 +120,25 @@ export function createOidcLogin(fetch: SafeFetch, configured: readonly Configure
         const verifier = checks.verifier === undefined ? {} : { pkceCodeVerifier: checks.verifier }
         const expected = { expectedNonce: checks.nonce, expectedState: state, idTokenExpected: true, ...verifier }
         const configuration = await configure(client, signal)
-        const grant = await bounded(client.issuer, () => authorizationCodeGrant(configuration, url, expected))
+        const grant = await bounded(client, () => authorizationCodeGrant(configuration, url, expected))
         if (grant.id_token === undefined) throw new DomainError(9, 'the identity provider sent no id token')
         return grant.id_token
       }),
   }
 }
 
-/** Whoever comes back asks for a token, though their code be none: no more than so many wait at once, and one issuer's leave room for those of others. */
-function createBound(): <T>(issuer: string, work: () => Promise<T>) => Promise<T> {
-  let pending = 0
-  const pendingAt = new Map<string, number>()
-  return async (issuer, work) => {
-    const here = pendingAt.get(issuer) ?? 0
-    if (pending >= maxPending.all || here >= maxPending.issuer) throw tooMany()
-    pending += 1
-    pendingAt.set(issuer, here + 1)
+/** Anyone who comes back asks for a token, also without a valid code: one issuer leaves room for others, and one organisation for others. */
+function createBound(): <T>(client: OidcClient, work: () => Promise<T>) => Promise<T> {
+  const [ofTenants, ofIssuers] = [new TenantSlots(maxPending.tokens), new TenantSlots(maxPending.tokensOfIssuer)]
+  return async ({ tenant, issuer }, work) => {
+    const giveIssuerBack = ofIssuers.take([`${tenant} ${issuer}`])
+    const giveTenantBack = giveIssuerBack && ofTenants.take([tenant])
     try {
+      if (giveTenantBack === undefined) throw tooMany()
       return await work()
     } finally {
-      pending -= 1
-      const left = (pendingAt.get(issuer) ?? 0) - 1
-      if (left > 0) pendingAt.set(issuer, left)
-      else pendingAt.delete(issuer)
+      giveTenantBack?.()
+      giveIssuerBack?.()
     }
   }
 }

@@ -7,8 +7,10 @@ export interface Actor {
   readonly subject: string
   /** The one of its audiences that was accepted. */
   readonly audience: string
-  /** Only where the upstream issuer says that it is verified. */
+  /** Only where the upstream issuer says that it is verified. Any tenant's issuer may say so of any address. */
   readonly email?: string
+  /** True where the configuration trusts the issuer to say so. */
+  readonly emailVerified?: true
   /** Absent where the issuer says nothing of it. */
   readonly profile?: Profile
 }

@@ -17,15 +17,22 @@ const refusedRanges: readonly (readonly [address: string, prefix: number, family
   ['203.0.113.0', 24, 'ipv4'], // documentation
   ['224.0.0.0', 4, 'ipv4'], // multicast
   ['240.0.0.0', 4, 'ipv4'], // reserved, broadcast
-  ['::', 96, 'ipv6'], // unspecified, loopback, IPv4-compatible
-  ['64:ff9b::', 96, 'ipv6'], // NAT64
-  ['64:ff9b:1::', 48, 'ipv6'], // local NAT64
-  ['100::', 64, 'ipv6'], // discard
+  ['168.63.129.16', 32, 'ipv4'], // metadata of Azure, at a public address
+  ['100::', 8, 'ipv6'], // discard, reserved
+  ['200::', 7, 'ipv6'], // reserved
+  ['400::', 6, 'ipv6'], // reserved
+  ['800::', 5, 'ipv6'], // reserved
+  ['1000::', 4, 'ipv6'], // reserved
   ['2001::', 23, 'ipv6'], // protocol assignments, Teredo
   ['2001:db8::', 32, 'ipv6'], // documentation
   ['2002::', 16, 'ipv6'], // 6to4
   ['3fff::', 20, 'ipv6'], // documentation
-  ['5f00::', 16, 'ipv6'], // segment routing
+  ['4000::', 2, 'ipv6'], // reserved, segment routing
+  ['8000::', 2, 'ipv6'], // reserved
+  ['c000::', 3, 'ipv6'], // reserved
+  ['e000::', 4, 'ipv6'], // reserved
+  ['f000::', 5, 'ipv6'], // reserved
+  ['f800::', 6, 'ipv6'], // reserved
   ['fc00::', 7, 'ipv6'], // unique local
   ['fe80::', 10, 'ipv6'], // link-local
   ['fec0::', 10, 'ipv6'], // site-local
@@ -34,6 +41,18 @@ const refusedRanges: readonly (readonly [address: string, prefix: number, family
 
 const refused = new BlockList()
 for (const [address, prefix, family] of refusedRanges) refused.addSubnet(address, prefix, family)
+// All of ::/8 but ::ffff:0:0/96, IPv4 in IPv6, which is judged as IPv4: unspecified, loopback, IPv4-compatible, IPv4-translated (::ffff:0:0:0/96), NAT64 (64:ff9b::).
+refused.addRange('::', '::fffe:ffff:ffff', 'ipv6')
+refused.addRange('::1:0:0:0', 'ff:ffff:ffff:ffff:ffff:ffff:ffff:ffff', 'ipv6')
+
+/** Names of services that hand out a machine's credentials, wherever they lead. */
+const metadataHosts =
+  /^(?:metadata|instance-data|(?:.+\.)?(?:metadata\.google\.internal|metadata\.goog|instance-data\.ec2\.internal|metadata\.tencentyun\.com|metadata\.platformequinix\.com|metadata\.packet\.net))\.?$/i
+
+/** True where `host` is the name of a cloud's metadata service. */
+export function isMetadataHost(host: string): boolean {
+  return metadataHosts.test(host)
+}
 
 /** True where `address` is a public unicast IP address. IPv4-mapped IPv6 addresses are judged as the IPv4 address inside. */
 export function isPublicAddress(address: string): boolean {

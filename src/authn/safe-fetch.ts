@@ -3,7 +3,7 @@ import { isIP } from 'node:net'
 import type { LookupFunction } from 'node:net'
 import { Agent, buildConnector, errors, request } from 'undici'
 import type { Dispatcher } from 'undici'
-import { isPublicAddress } from './safe-address.ts'
+import { isMetadataHost, isPublicAddress } from './safe-address.ts'
 
 /**
  * Why a fetch failed:
@@ -202,7 +202,8 @@ function createAgent(limits: { readonly lookup: LookupFunction; readonly timeout
     connect(options, callback) {
       // No name is looked up for a literal address, so it is judged here.
       const host = options.hostname.replace(/^\[|\]$/g, '')
-      if (policy.allowPrivate !== true && isIP(host) !== 0 && !isPublicAddress(host)) callback(new RefusedAddress('literal address'), null)
+      const isRefused = isIP(host) === 0 ? isMetadataHost(host) : !isPublicAddress(host)
+      if (policy.allowPrivate !== true && isRefused) callback(new RefusedAddress('literal address or metadata host'), null)
       else connect(options, callback)
     },
   })

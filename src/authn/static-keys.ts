@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto'
 import { createBoundedMap } from './bounded-map.ts'
-import { createKeySet, isSecretKey, isUsableKey, KeySetError, readKeys } from './key-set.ts'
+import { createKeySet, isSecretKey, isUsableKey, KeySetError, readKeys, uselessness } from './key-set.ts'
 import type { KeySet } from './key-set.ts'
 
 /** Keys that one identity may have at most. */
@@ -27,6 +27,14 @@ export function parseStaticKeys(text: string): KeySet {
   const set = createKeySet(keys)
   parsed.set(digest, set)
   return set
+}
+
+/** As parseStaticKeys, for keys that are written: throws KeySetError also where one of them can never verify a token. */
+export function assertVerifying(text: string): void {
+  const fault = parseStaticKeys(text)
+    .keys.map(uselessness)
+    .find((found) => found !== undefined)
+  if (fault !== undefined) throw new KeySetError(`it has ${fault}`)
 }
 
 function parseJson(text: string): unknown {

@@ -1,5 +1,5 @@
 import { DomainError } from '../core/errors.ts'
-import { lineage, parseUid, type Uid } from '../core/uid.ts'
+import { parseUid, type Uid } from '../core/uid.ts'
 import { hasRoomFor } from './caller-claims.ts'
 import type { DecodedToken } from './decoded-token.ts'
 import { tokenTooLarge } from './token-error.ts'
@@ -76,10 +76,9 @@ function notProvisioned(): DomainError {
  * As few groups as an access token has room for: where more vouch for a person, or their uids are long, those that the person is bound in, or below. So no number of
  * tenants that name an issuer keeps its people out, nor how deep they do it. Throws code 9 `TOKEN_TOO_LARGE` where those are too many, too.
  */
-export function countingIn(knownIn: readonly Uid[], boundIn: () => readonly Uid[]): readonly Uid[] {
+export function countingIn(knownIn: readonly Uid[], isBoundWithin: (group: Uid) => boolean): readonly Uid[] {
   if (hasRoomFor(knownIn)) return knownIn
-  const held = new Set(boundIn().flatMap((group) => [...lineage(group)]))
-  const counting = knownIn.filter((group) => held.has(group))
+  const counting = knownIn.filter(isBoundWithin)
   if (!hasRoomFor(counting)) throw tokenTooLarge('too many identity providers stand for this token: name one with `identity_provider`')
   return counting
 }

@@ -1,12 +1,12 @@
 import { randomBytes } from 'node:crypto'
 import type { JWTPayload } from 'jose'
-import { trustedUid } from '../../src/core/uid.ts'
+import { isWithin, trustedUid } from '../../src/core/uid.ts'
 import type { Uid } from '../../src/core/uid.ts'
 import { createAuthenticator } from '../../src/authn/authenticator.ts'
 import { defaultAudiences } from '../../src/authn/default-audiences.ts'
 import { createExchange, createTokenIssue } from '../../src/authn/exchange.ts'
 import type { ExchangeInput } from '../../src/authn/exchange.ts'
-import { createExternalSignIn } from '../../src/authn/external-sign-in.ts'
+import { createExternalSignIn, isConfiguredIssuer } from '../../src/authn/external-sign-in.ts'
 import type { Relationship } from '../../src/authn/external-sign-in.ts'
 import type { ProviderFacts } from '../../src/authn/vouching.ts'
 import { createIssuerKeys } from '../../src/authn/issuer-keys.ts'
@@ -58,12 +58,17 @@ export async function ground({ reachForeign = false, timeoutMs = 20_000 } = {}) 
     },
     personOf: (asked: Uid) => (people.has(asked) ? { createTimeMs } : undefined),
     providersOf: (issuer) => (issuer === foreign.issuer || issuer === local.issuer ? providers.filter((provider) => provider.issuer === issuer) : []),
-    boundIn: (person) => bound.get(person) ?? [],
+    isBoundWithin: (person, group) => (bound.get(person) ?? []).some((uid) => isWithin(uid, group)),
     rolesOf: (provider, groups) => (groups.includes('dev') ? [{ group: provider.group, role: uid, externalGroup: 'dev' }] : []),
   })
   const exchange = createExchange(
     { external: signIn, aws: () => Promise.reject(new Error('no AWS here')) },
-    createTokenIssue({ tokens, audiences: [baseUrl, registry], defaultAudience: baseUrl }),
+    createTokenIssue({
+      tokens,
+      audiences: [baseUrl, registry],
+      defaultAudience: baseUrl,
+      trusts: (issuer) => isConfiguredIssuer({ issuerKeys, operators }, issuer),
+    }),
   )
   const authenticator = createAuthenticator({ tokens, signIn, ownIssuer: baseUrl, audiences: [baseUrl, `${baseUrl}/`], operators, clock })
   const seconds = Math.floor(clock.now() / 1000)

@@ -20,7 +20,7 @@ describe('an exchange that names an identity', () => {
     expect(caller).toMatchObject({
       identityUid: uid,
       operator: false,
-      act: { issuer: local.issuer, subject: 'alice', audience: baseUrl, email: 'a@b.c' },
+      act: { issuer: local.issuer, subject: 'alice', audience: baseUrl, email: 'a@b.c', emailVerified: true },
       narrowing: {},
     })
   })
@@ -28,6 +28,24 @@ describe('an exchange that names an identity', () => {
   test('keeps an unverified e-mail to itself', async () => {
     const { token, ask } = await ground()
     expect(decodeJwt((await ask(await token({ email: 'a@b.c' }), { identity: uid })).token)).not.toHaveProperty('email')
+  })
+
+  test('says that an address is verified only on the word of an issuer that the configuration trusts', async () => {
+    const { token, ask, foreign, local, identities, authenticator, claims } = await ground({ reachForeign: true })
+    const address = { email: 'ceo@victim.example', email_verified: true }
+    const said = async (text: string): Promise<unknown[]> => {
+      const claimed = decodeJwt((await ask(text, { identity: uid })).token)
+      const { act } = await authenticator.authenticate({ authorization: `Bearer ${text}`, identity: uid }, signal)
+      return [claimed['email'], claimed['email_verified'], act.emailVerified]
+    }
+    expect(await said(await token(address))).toEqual(['ceo@victim.example', true, true])
+    identities.set(uid, { kind: 'claimMatch', match: { issuer: foreign.issuer, subject: 'alice' } })
+    expect(await said(await token({ ...address, iss: foreign.issuer }))).toEqual(['ceo@victim.example', undefined, undefined])
+    // Keys of a tenant's own, under the name of an issuer that is trusted.
+    const own = await testKey('ES256')
+    const keys = { issuer: local.issuer, subject: 'alice', issuerKeys: JSON.stringify({ keys: [own.jwk] }), audiences: [] }
+    identities.set(uid, { kind: 'staticKeys', keys })
+    expect(await said(await sign(own, claims(address)))).toEqual(['ceo@victim.example', undefined, undefined])
   })
 
   test('gives one answer for every mismatch, unknown identities included', async () => {

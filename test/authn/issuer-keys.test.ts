@@ -149,17 +149,28 @@ describe("an issuer's keys", () => {
 
   describe('of issuers that tenants name', () => {
     /** Several issuers, of which only the first is configured; the others' private addresses are let through. */
-    async function crowd(count: number, options: Partial<IssuerKeysOptions> = {}) {
+    async function crowd(
+      count: number,
+      { keptOf, ...options }: Partial<IssuerKeysOptions> & { keptOf?: (issuers: readonly string[]) => readonly string[] } = {},
+    ) {
       const key = await testKey()
       const [mine, ...others] = await Promise.all(Array.from({ length: count + 1 }, () => localIssuer([key])))
       if (mine === undefined) throw new Error('no issuer')
       const clock = testClock()
       const fetch = testFetch()
       const open: SafeFetch = { ...fetch, json: (request, aborted) => fetch.json({ ...request, allowPrivate: true }, aborted) }
-      const keys = createIssuerKeys({ fetch: open, clock, configured: [{ issuer: mine.issuer, allowPrivate: true }], limit: 2, ...options })
+      const keys = createIssuerKeys({
+        fetch: open,
+        clock,
+        configured: [{ issuer: mine.issuer, allowPrivate: true }],
+        limit: 2,
+        kept: keptOf?.(others.map(({ issuer }) => issuer)) ?? [],
+        ...options,
+      })
       onTestFinished(() => keys.close())
       const ask = async (issuer: string): Promise<string> => failure(keys.keysFor(issuer, { named: [issuer] }, signal))
-      return { keys, clock, mine, others, ask }
+      const askFor = async (tenant: string, issuer = ''): Promise<string> => failure(keys.keysFor(issuer, { named: [issuer], tenants: [tenant] }, signal))
+      return { keys, clock, mine, others, ask, askFor }
     }
 
     test('are bounded in number', async () => {
@@ -186,6 +197,60 @@ describe("an issuer's keys", () => {
       expect(three?.seen).toEqual([])
       expect(await ask(mine.issuer)).toBe('no failure')
       expect(waiting).toHaveLength(2)
+    })
+
+    test('one organisation pushes out its own, however many it names', async () => {
+      const { others, askFor } = await crowd(6, { limit: 4 })
+      const [mine, ...hostile] = others.map(({ issuer }) => issuer)
+      expect(await askFor('mine', mine)).toBe('no failure')
+      for (const issuer of [...hostile, ...hostile.slice(0, 1)]) await askFor('hostile', issuer)
+      expect(await askFor('mine', mine)).toBe('no failure')
+      // One of the hostile organisation's own was pushed out.
+      expect(others.map((other) => other.seen.length)).toEqual([2, 4, 2, 2, 2, 2])
+    })
+
+    test('of equal organisations the one that used its issuer longest ago gives way', async () => {
+      const { others, askFor } = await crowd(3, { limit: 2 })
+      const [one, two, three] = others.map(({ issuer }) => issuer)
+      await askFor('one', one)
+      await askFor('two', two)
+      await askFor('one', one)
+      await askFor('three', three)
+      await askFor('one', one)
+      await askFor('two', two)
+      expect(others.map((other) => other.seen.length)).toEqual([2, 4, 2])
+    })
+
+    test('an issuer of several organisations stays for each of them', async () => {
+      const { others, askFor } = await crowd(4, { limit: 3 })
+      const [common, ...hostile] = others.map(({ issuer }) => issuer)
+      await askFor('hostile', common)
+      await askFor('mine', common)
+      for (const issuer of hostile) await askFor('hostile', issuer)
+      await askFor('mine', common)
+      expect(others[0]?.seen).toHaveLength(2)
+    })
+
+    test('slow issuers of one organisation keep no other one from a fetch', async () => {
+      const { others, askFor } = await crowd(4, { limit: 100, flightLimit: 2, timeoutMs: 60_000 })
+      const [mine, ...hostile] = others
+      for (const other of hostile) other.behave = () => true
+      const waiting = hostile.map(({ issuer }) => askFor('hostile', issuer))
+      expect(await askFor('mine', mine?.issuer)).toBe('no failure')
+      expect(await Promise.race(waiting)).toBe('issuer_unavailable')
+      // An organisation that names the other one's issuer, too, takes no turn of it.
+      expect(await askFor('hostile', mine?.issuer)).toBe('no failure')
+    })
+
+    test('an issuer that an operator is known by is apart', async () => {
+      const { others, keys, ask, askFor } = await crowd(4, { limit: 2, keptOf: (issuers) => issuers.slice(0, 1) })
+      const [operators, ...hostile] = others.map(({ issuer }) => issuer)
+      await ask(operators ?? '')
+      for (const issuer of hostile) await askFor('hostile', issuer)
+      await ask(operators ?? '')
+      expect(others[0]?.seen).toHaveLength(2)
+      // No pattern matches it: configuration names it for its operators alone.
+      expect(keys.isConfigured(operators ?? '')).toBe(false)
     })
 
     test('are served from memory where no fetch can start now', async () => {

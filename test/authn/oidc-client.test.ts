@@ -37,8 +37,8 @@ function loginAt(...issuers: readonly string[]): OidcLogin {
   )
 }
 
-function clientOf(issuer: string): OidcClient {
-  return { issuer, clientId: 'taproot', clientSecret: 'a secret', pkce: false, additionalScopes: [] }
+function clientOf(issuer: string, tenant = 'some'): OidcClient {
+  return { issuer, tenant, clientId: 'taproot', clientSecret: 'a secret', pkce: false, additionalScopes: [] }
 }
 
 const checks = { nonce: 'a nonce' }
@@ -93,4 +93,28 @@ test('an issuer that gives no tokens keeps nobody from signing in elsewhere, how
   leaving.abort('gone')
   expect(await elsewhere).toBe('gone')
   await Promise.all(back)
+})
+
+test('very many issuers of one organisation keep no other one from signing in, neither as they begin nor as they come back', async () => {
+  const mute = await serve(() => () => undefined)
+  let waiting = 0
+  const stingy = await Promise.all(Array.from({ length: 12 }, () => documented(() => void (waiting += 1))))
+  const { promise: reached, resolve: reach } = Promise.withResolvers<string>()
+  const other = await documented(() => reach('reached'))
+  const hostile = [...Array.from({ length: strangers }, (_, at) => `${mute}/${at}`), ...stingy]
+  const login = loginAt(...hostile, other)
+  const leaving = new AbortController()
+  const request = { state: 'a state', redirectUri: 'http://localhost/back', checks }
+  const answer = { url: new URL('http://localhost/back?code=x&state=y'), state: 'y', checks }
+  let refused = 0
+  const refuse = ({ code }: { code?: number }): void => void (refused += code === 14 ? 1 : 0)
+  const back = stingy.flatMap((issuer) => Array.from({ length: 10 }, () => login.idToken(clientOf(issuer, 'hostile'), answer, leaving.signal).catch(refuse)))
+  await vi.waitFor(() => expect(waiting + refused).toBe(back.length), { timeout: 20_000 })
+  const begun = hostile.map((issuer) => login.authorizationUrl(clientOf(issuer, 'hostile'), request, leaving.signal).catch(refuse))
+  const url = await login.authorizationUrl(clientOf(other, 'other'), request, signal()).catch((error: unknown) => error)
+  expect(url).toBeInstanceOf(URL)
+  const elsewhere = login.idToken(clientOf(other, 'other'), answer, leaving.signal).catch((error: unknown) => error)
+  expect(await Promise.race([reached, elsewhere])).toBe('reached')
+  leaving.abort('gone')
+  await Promise.all([...back, ...begun, elsewhere])
 })

@@ -59,7 +59,11 @@ describe('an access token', () => {
 
   test('has the claims that clients read', async () => {
     const { tokens, keys, clock } = await ground()
-    const { token, expiresAtMs } = await tokens.mint({ ...grant, act: { ...act, email: 'a@b.c' }, held: new Map([[group, setOf(['groups.list'])]]) })
+    const { token, expiresAtMs } = await tokens.mint({
+      ...grant,
+      act: { ...act, email: 'a@b.c', emailVerified: true },
+      held: new Map([[group, setOf(['groups.list'])]]),
+    })
     const { payload, protectedHeader } = await jwtVerify(token, createLocalJWKSet({ keys: [...jwksDocument(keys.keySet()).keys] }), {
       currentDate: new Date(clock.now()),
     })

@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import { createServer } from 'node:https'
-import type { AddressInfo } from 'node:net'
+import type { AddressInfo, LookupFunction } from 'node:net'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { isPublicAddress } from '../../src/authn/safe-address.ts'
 import { selfSigned } from './certificate.ts'
@@ -10,6 +10,8 @@ const refused = [
   '127.0.0.1', '127.255.255.254', '0.0.0.0', '10.1.2.3', '172.16.0.1', '172.31.255.255', '192.168.1.1', '169.254.169.254', '100.64.0.1', '100.127.255.255',
   '192.0.0.8', '192.0.2.1', '198.18.0.1', '203.0.113.9', '224.0.0.1', '239.255.255.255', '240.0.0.1', '255.255.255.255',
   '::', '::1', '::ffff:127.0.0.1', '::ffff:10.0.0.1', '::ffff:a9fe:a9fe', '::127.0.0.1', '64:ff9b::7f00:1', '2002:7f00:1::', '2001::1', 'fc00::1', 'fd12::1', 'fe80::1', 'fe80::1%eth0', 'ff02::1',
+  '::ffff:0:127.0.0.1', '::ffff:0:a00:1', '::ffff:0:0:1', '::1:0:0', '1::1', '100::1', '200::1', '4000::1', '8000::1', '64:ff9b:1::7f00:1', '64:ff9b::8.8.8.8', '2002:808:808::',
+  '168.63.129.16', '100.100.100.200', '192.0.0.192', 'fd00:ec2::254', '::ffff:168.63.129.16',
   'localhost', '', '127.1', '0x7f000001',
 ] // prettier-ignore
 
@@ -19,6 +21,20 @@ test.each(refused)('%s is no public address', (address) => {
 
 test.each(['1.1.1.1', '8.8.8.8', '172.15.0.1', '172.32.0.1', '100.63.0.1', '2606:4700::1111', '::ffff:8.8.8.8'])('%s is a public address', (address) => {
   expect(isPublicAddress(address)).toBe(true)
+})
+
+test.each([
+  'metadata.google.internal',
+  'METADATA.google.internal.',
+  'metadata.goog',
+  'metadata',
+  'instance-data',
+  'instance-data.ec2.internal',
+  'metadata.tencentyun.com',
+])('the metadata host %s is refused, whatever its name leads to', async (host) => {
+  const lookup: LookupFunction = (_host, options, callback) =>
+    options.all === true ? callback(null, [{ address: '8.8.8.8', family: 4 }]) : callback(null, '8.8.8.8', 4)
+  expect(await failure(testFetch({ lookup, timeoutMs: 500 }).json({ url: `https://${host}/` }, signal))).toBe('refused_address')
 })
 
 describe('a fetch of a URL that a tenant named', () => {

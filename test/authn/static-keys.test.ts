@@ -1,7 +1,8 @@
-import { generateKeyPair, exportJWK } from 'jose'
+import { generateKeyPairSync } from 'node:crypto'
+import { generateKeyPair, exportJWK, type JWK } from 'jose'
 import { describe, expect, test } from 'vitest'
 import { KeySetError } from '../../src/authn/key-set.ts'
-import { parseStaticKeys } from '../../src/authn/static-keys.ts'
+import { assertVerifying, parseStaticKeys } from '../../src/authn/static-keys.ts'
 import { testKey } from './parts.ts'
 
 const jwks = (...keys: unknown[]): string => JSON.stringify({ keys })
@@ -47,5 +48,30 @@ describe('a JWKS of static keys', () => {
     ['too much text', `${jwks({ kty: 'OKP', crv: 'Ed25519', x: 'AA' })}${' '.repeat(65_536)}`],
   ])('is refused with %s', (_name, text) => {
     expect(() => parseStaticKeys(text)).toThrow(KeySetError)
+  })
+})
+
+describe('a key that can never verify a token', () => {
+  const point = { crv: 'P-256', x: 'f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU', y: 'x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0' }
+  const smallRsa = async (): Promise<JWK> => generateKeyPairSync('rsa', { modulusLength: 1024 }).publicKey.export({ format: 'jwk' })
+  test.each<[string, JWK | (() => Promise<JWK>)]>([
+    ['an RSA key of 1024 bits', smallRsa],
+    ['a curve that no algorithm has', { kty: 'EC', ...point, crv: 'secp256k1' }],
+    ['a point that is not on its curve', { kty: 'EC', ...point, y: point.x }],
+    ['a key to agree on others', { kty: 'OKP', crv: 'X25519', x: 'hSDwCYkwp1R0i33ctD73Wg2_Og0mOBr066SpjqqbTmo' }],
+    ['a point of another length', { kty: 'OKP', crv: 'Ed25519', x: 'AA' }],
+    ['an algorithm that is not accepted', { kty: 'EC', ...point, alg: 'ES256K' }],
+    ['an algorithm of another kind of key', { kty: 'EC', ...point, alg: 'RS256' }],
+    ['an algorithm of another curve', { kty: 'EC', ...point, alg: 'ES384' }],
+    ['a symmetric algorithm', { kty: 'EC', ...point, alg: 'HS256' }],
+    ['operations without verify', { kty: 'EC', ...point, key_ops: ['encrypt'] }],
+  ])('is told: %s', async (_name, key) => {
+    const jwk = typeof key === 'function' ? await key() : key
+    expect(() => assertVerifying(jwks(jwk))).toThrow(KeySetError)
+  })
+
+  test.each(['RS256', 'PS512', 'ES256', 'ES384', 'ES512', 'EdDSA'])('is none of %s', async (algorithm) => {
+    const { jwk } = await testKey(algorithm)
+    assertVerifying(jwks(jwk, { ...jwk, alg: undefined, kid: 'without' }))
   })
 })
