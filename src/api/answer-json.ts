@@ -2,8 +2,8 @@ import type { DescMessage } from '@bufbuild/protobuf'
 import type { Answer } from './call.ts'
 import type { JsonEncoder, JsonEncoders } from './json-encode.ts'
 
-/** The JSON text of an answer. */
-export type AnswerJson = (answer: Answer) => string
+/** The JSON text of an answer, or its bytes in pieces. */
+export type AnswerJson = (answer: Answer) => string | readonly Uint8Array[]
 
 /** Encodes answers of one message type. What was encoded of a record before is taken as it is; a page is a join of such texts. */
 export function createAnswerJson(desc: DescMessage, encoders: JsonEncoders): AnswerJson {
@@ -16,10 +16,11 @@ export function createAnswerJson(desc: DescMessage, encoders: JsonEncoders): Ans
   }
 }
 
-function pageText({ field, items }: NonNullable<Answer['page']>, frame: string, encodeItem: JsonEncoder): string {
+function pageText({ field, items, joined }: NonNullable<Answer['page']>, frame: string, encodeItem: JsonEncoder): string | readonly Uint8Array[] {
   const opening = `${JSON.stringify(field.jsonName)}:[`
   // Nothing else looks like the field's key: within texts, quotes are escaped.
   const start = frame.indexOf(`${opening}]`) + opening.length
+  if (joined !== undefined) return [Buffer.from(frame.slice(0, start)), ...joined, Buffer.from(frame.slice(start))]
   let text = frame.slice(0, start)
   let separator = ''
   for (const item of items) {

@@ -24,8 +24,11 @@ export interface Call {
   readonly signal: AbortSignal
   /** Throws the signal's reason where it has aborted; cheaper than asking the signal, which is made when first asked for. */
   throwIfEnded(): void
-  /** Reads and decodes the request; throws DomainError code 3 where it can't be read. Called once, after the token's signature was checked. */
-  decode(): Promise<Decoded>
+  /**
+   * Reads and decodes the request; throws DomainError code 3 where it can't be read. Called once, after the token's signature was checked. `arrived` is called
+   * once it has arrived, right before it is decoded.
+   */
+  decode(arrived?: () => void): Promise<Decoded>
 }
 
 /** What a handler answers. */

@@ -2,20 +2,14 @@ import { create } from '@bufbuild/protobuf'
 import { timestampFromMs } from '@bufbuild/protobuf/wkt'
 import type { Exchange, ExchangeInput } from '../authn/exchange.ts'
 import type { Profile } from '../authn/principal.ts'
-import { roleCapabilities } from '../authz/grants-index.ts'
-import { capabilitiesAtMany } from '../authz/reach.ts'
-import { intersect, isEmpty, namesOf } from '../core/capability.ts'
-import { trustedUid, type Uid } from '../core/uid.ts'
-import { WhoAmI_HeldSchema, WhoAmI_ProfileSchema, WhoAmISchema, type WhoAmI_Held, type WhoAmI_Profile } from '../gen/taproot/auth/v1/auth_pb.ts'
-import type { Group } from '../gen/taproot/iam/v2/groups_pb.ts'
-import type { Role } from '../gen/taproot/iam/v2/roles_pb.ts'
+import type { Uid } from '../core/uid.ts'
+import { WhoAmI_ProfileSchema, WhoAmISchema, type WhoAmI_Profile } from '../gen/taproot/auth/v1/auth_pb.ts'
 import { RawTokenSchema, type ExchangeRequest } from '../gen/taproot/oidc/v1/security_token_service_pb.ts'
-import { bindingOf } from '../resources/grant-rules.ts'
-import { groupKind } from '../resources/iam/groups.ts'
-import { rendered } from '../resources/shown.ts'
+import { callerOfToken } from '../resources/caller-of-token.ts'
 import type { Call } from './call.ts'
+import { HeldAnswers, heldField } from './held-answers.ts'
 import { headlessSessionDoor, noteExchanged, refreshDoor, registerByToken, registerDoor, type PeopleDoorOptions } from './people-doors.ts'
-import type { DoorHandler, Session } from './pipeline.ts'
+import type { DoorHandler } from './pipeline.ts'
 
 /** What the doors are made of. */
 export interface DoorOptions extends PeopleDoorOptions {
@@ -60,46 +54,34 @@ function inputOf({ headers }: Call, { aud, identity, scopes, scope, cap, identit
   return { authorization: headers.authorization, aud, identity, scopes: [...scopes, scope], cap, identityProvider }
 }
 
-/** What the caller holds, binding by binding, cut like their token. */
-function heldBy({ services }: DoorOptions, { caller }: Session): WhoAmI_Held[] {
-  const heldAt = capabilitiesAtMany(caller.reach())
-  const { snapshot } = services.replica
-  return [...snapshot.table('RoleBinding').matching('identity', caller.identity)].flatMap((row) => {
-    const role = snapshot.get('Role', bindingOf(row).roleUid)
-    const group = snapshot.get('Group', row.parent)
-    if (role === undefined || group === undefined) return []
-    const held = intersect(roleCapabilities(role), heldAt(trustedUid(row.parent)))
-    // The rows of a kind hold that kind's messages.
-    const shown = {
-      group: rendered(groupKind, snapshot, group.message) as unknown as Group,
-      role: role.message as unknown as Role,
-      capabilities: [...namesOf(held)],
-    }
-    return isEmpty(held) ? [] : [create(WhoAmI_HeldSchema, shown)]
-  })
-}
-
 function profileOf({ name = '', picture = '', given_name: givenName = '', family_name: familyName = '' }: Profile): WhoAmI_Profile {
   return create(WhoAmI_ProfileSchema, { name, picture, givenName, familyName })
 }
 
 /** Who the caller is. */
 function whoAmIDoor(options: DoorOptions): DoorHandler {
-  return (_call, _message, session) => {
+  // It follows the replica from the first call on.
+  let answers: HeldAnswers | undefined
+  return async (call, _message, session) => {
     if (session === undefined) throw new TypeError('Validate needs a caller')
     const { token, caller } = session
-    const { email = '', profile } = token.act
+    answers ??= new HeldAnswers(options.services)
+    const held = await answers.of(call.transport, caller)
+    // Time may have passed: as of the answer's commit the identity must still be there.
+    callerOfToken(options.services, token)
+    const { email = '', emailVerified = false, profile } = token.act
     const message = create(WhoAmISchema, {
       issuer: options.ownIssuer,
       subject: caller.identity,
       audience: [options.ownIssuer],
       expiry: timestampFromMs(token.expiresAtMs),
       issuedAt: timestampFromMs(token.issuedAtMs),
-      capabilities: heldBy(options, session),
+      capabilities: 'items' in held ? held.items : [],
       email,
+      emailVerified,
       ...(profile === undefined ? {} : { profile: profileOf(profile) }),
     })
-    return Promise.resolve({ message })
+    return 'joined' in held ? { message, page: { field: heldField, items: [], joined: held.joined } } : { message }
   }
 }
 

@@ -1,4 +1,4 @@
-import { DomainError } from '../core/errors.ts'
+import { DomainError, maxViolations } from '../core/errors.ts'
 import type { FieldViolation, PreconditionViolation, ResourceInfo } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import { errorDomainSuffix } from '../core/schema.ts'
@@ -21,9 +21,6 @@ export type ErrorDetail =
   | ({ readonly type: 'ResourceInfo' } & ResourceInfo)
   | { readonly type: 'RetryInfo'; readonly retryAfterMs: number }
 
-/** More failing fields than this are not listed, so that the gRPC trailer stays small enough for every client. */
-const listedViolations = 40
-
 /** Every text in `value` as well-formed Unicode: a text that was cut may end in half a character, which neither protobuf nor HTTP/2 can carry. */
 function wellFormed<T>(value: T): T {
   // Details hold texts, numbers, lists and plain objects; each keeps its shape.
@@ -44,8 +41,8 @@ export function errorDetails(error: DomainError, context: ErrorContext): ErrorDe
       metadata: { ...metadata, requestId: context.requestId },
     },
   ]
-  if (badRequest !== undefined) list.push({ type: 'BadRequest', fieldViolations: badRequest.slice(0, listedViolations) })
-  if (precondition !== undefined) list.push({ type: 'PreconditionFailure', violations: precondition.slice(0, listedViolations) })
+  if (badRequest !== undefined) list.push({ type: 'BadRequest', fieldViolations: badRequest.slice(0, maxViolations) })
+  if (precondition !== undefined) list.push({ type: 'PreconditionFailure', violations: precondition.slice(0, maxViolations) })
   if (resource !== undefined) list.push({ type: 'ResourceInfo', ...resource })
   if (retryAfterMs !== undefined) list.push({ type: 'RetryInfo', retryAfterMs })
   return list

@@ -16,12 +16,11 @@ type Value = (value: unknown) => string
 /** `"key":value`, or '' where the field is left out. */
 type Member = (message: Readonly<Record<string, unknown>>) => string
 
-/** Left out while empty, besides secret and input-only fields: there is nothing to say then (rules C10, C21). By name, or by name in one message. */
-const omittedEmpty: ReadonlySet<string> = new Set(['next_page_token', 'managed_by', 'taproot.iam.v2.RoleBindingIdentity.email'])
+/** Left out while empty, besides secret and input-only fields: there is nothing to say then. */
+const omittedEmpty: ReadonlySet<string> = new Set(['next_page_token', 'managed_by'])
 
 function omitEmpty(field: DescField): boolean {
-  const named = omittedEmpty.has(field.name) || omittedEmpty.has(`${field.parent.typeName}.${field.name}`)
-  return named || getOption(field, secret) || fieldAccess(field).inputOnly
+  return omittedEmpty.has(field.name) || getOption(field, secret) || fieldAccess(field).inputOnly
 }
 
 /**

@@ -1,3 +1,4 @@
+import { errorText } from '../core/error-text.ts'
 import type { LoginEnd } from '../authn/login-state.ts'
 import type { Uid } from '../core/uid.ts'
 import { fromStore } from '../resources/faults.ts'
@@ -39,7 +40,7 @@ export async function toldTo(services: Services, { end, request }: { end: LoginE
     const { requestId, signal } = request
     const error = toDomainError(fromStore(thrown), { requestId, method: request.path, signal, log: services.log })
     const { code, reason } = error
-    if (code !== 13) services.log.info('a login failed', { requestId, code, reason, error: String(error.cause ?? error.message) })
+    if (code !== 13) services.log.info('a login failed', { requestId, code, reason, error: errorText(error) })
     const status = error.httpStatus ?? httpStatusOfCode[code]
     if (end.kind === 'redirect') return sendBack(end.redirect, { error: error.message, status_code: String(status) })
     return loginPage(status, `You are not signed in: ${error.message}`, `Request ${requestId}`)

@@ -1,6 +1,8 @@
 import type { DescField, Message } from '@bufbuild/protobuf'
 import { ProxyTracerProvider, context as traceContext, propagation, SpanStatusCode, trace } from '@opentelemetry/api'
 import type { Authenticated, Authenticator } from '../authn/authenticator.ts'
+import { parseAuthorization } from '../authn/authorization-header.ts'
+import { tokenFailure } from '../authn/token-error.ts'
 import { DomainError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import type { MethodRow } from '../core/method.ts'
@@ -73,6 +75,13 @@ async function barrier(options: PipelineOptions, call: Call): Promise<void> {
   const { replica } = options.services
   if (options.reads === 'bounded' && !call.method.mutation) replica.assertLive()
   else await replica.barrier()
+}
+
+/** Step "barrier", and what the caller may do as of then: of one with very many role bindings that takes several turns. */
+async function upToDate(options: PipelineOptions, call: Call, token: Authenticated): Promise<void> {
+  await barrier(options, call)
+  const preparing = options.services.grants.prepare(token.identityUid)
+  if (preparing !== undefined) await preparing
 }
 
 /** What a handler sees of a call. A class for the sake of its getter: the signal is not made where nobody looks at it. */
@@ -186,6 +195,16 @@ async function verify(options: PipelineOptions, call: Call): Promise<Authenticat
   }
 }
 
+/** Step "verify", where the handler verifies the credential: nothing of the request is read unless there is one. Throws code 16. */
+function assertPresented({ method, headers }: Call): void {
+  if (method.scope !== 'external') return
+  try {
+    parseAuthorization(headers.authorization)
+  } catch (error) {
+    throw tokenFailure(error, 'exchange')
+  }
+}
+
 /** All steps in their order (architecture 6): verify, rate limit, decode, barrier, identity, authorize, validate, handler. */
 async function run(options: PipelineOptions, plan: Plan, { call, progress }: { call: Call; progress: Progress }): Promise<Answer> {
   const { services } = options
@@ -194,12 +213,15 @@ async function run(options: PipelineOptions, plan: Plan, { call, progress }: { c
   if (door === undefined && handler === undefined) throw unimplemented(method)
   const token = plan.takesToken ? await verify(options, call) : undefined
   // Who is known is counted as such; who is not by address, before any work is done for them.
-  if (token !== undefined) options.rateLimiter?.take(token.identityUid)
-  else options.addressLimiter?.take(addressKey(call.remoteAddress))
+  const limiter = token === undefined ? options.addressLimiter : options.rateLimiter
+  const key = token?.identityUid ?? addressKey(call.remoteAddress)
+  limiter?.take(key)
+  assertPresented(call)
   assertForce(call)
-  const decoded = await call.decode()
+  const decoded = await call.decode(() => limiter?.resume(key))
   if (token !== undefined) {
-    await barrier(options, call)
+    await upToDate(options, call, token)
+    limiter?.resume(key)
     // Step "identity".
     progress.caller = callerOfToken(services, token)
   }

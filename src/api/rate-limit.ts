@@ -1,10 +1,15 @@
 import { DomainError } from '../core/errors.ts'
 import type { Clock } from '../core/runtime.ts'
+import type { LoopMeter } from './loop-meter.ts'
 
 /** How much a principal may ask. */
 export interface RateLimit {
   readonly requestsPerSecond: number
   readonly burst: number
+  /** For how long its requests may hold the event loop, milliseconds in a second in the long run. Unlimited where absent. */
+  readonly workMillisecondsPerSecond?: number
+  /** The same, milliseconds at once. */
+  readonly workBurstMilliseconds?: number
 }
 
 interface Bucket {
@@ -15,49 +20,81 @@ interface Bucket {
 /** Keys remembered at most: the one seen longest ago is forgotten first. */
 const maxBuckets = 100_000
 
-/** A token bucket per key. `take` throws code 8 with RetryInfo where the key's bucket is empty (decisions "Rate limits"). */
-export class RateLimiter {
-  readonly #limit: RateLimit
+/** A token bucket per key. */
+class TokenBuckets {
+  readonly #perSecond: number
+  readonly #burst: number
   readonly #clock: Clock
   // In the order of their last use.
   readonly #buckets = new Map<string, Bucket>()
 
-  constructor(limit: RateLimit, clock: Clock) {
-    this.#limit = limit
+  constructor({ perSecond, burst }: { readonly perSecond: number; readonly burst: number }, clock: Clock) {
+    this.#perSecond = perSecond
+    this.#burst = burst
     this.#clock = clock
   }
 
-  /** Takes one token of `key`. */
-  take(key: string): void {
-    const bucket = this.#filled(key)
-    this.#buckets.delete(key)
-    this.#buckets.set(key, bucket)
-    if (this.#buckets.size > maxBuckets) this.#forgetOldest()
-    this.#assertNotEmpty(bucket)
-    bucket.tokens -= 1
+  /** Throws code 8 with RetryInfo where the key's bucket has fewer tokens. */
+  assertHas(key: string, tokens: number, message: string): void {
+    const lacking = tokens - this.#used(key).tokens
+    if (lacking <= 0) return
+    const retryAfterMs = Math.ceil((lacking * 1000) / this.#perSecond)
+    throw new DomainError(8, message, { reason: 'RATE_LIMITED', details: { retryAfterMs } })
   }
 
-  #assertNotEmpty(bucket: Bucket): void {
-    if (bucket.tokens >= 1) return
-    const retryAfterMs = Math.ceil(((1 - bucket.tokens) * 1000) / this.#limit.requestsPerSecond)
-    throw new DomainError(8, 'too many requests', { reason: 'RATE_LIMITED', details: { retryAfterMs } })
+  /** Takes tokens, also those that are not there yet. */
+  spend(key: string, tokens: number): void {
+    this.#used(key).tokens -= tokens
   }
 
   /** The key's bucket with what has come in since it was looked at last. */
-  #filled(key: string): Bucket {
-    const { requestsPerSecond, burst } = this.#limit
+  #used(key: string): Bucket {
     const now = this.#clock.now()
-    const bucket = this.#buckets.get(key) ?? { tokens: burst, filledAtMs: now }
+    const bucket = this.#buckets.get(key) ?? { tokens: this.#burst, filledAtMs: now }
     // A clock that was set back must not empty a bucket.
     const elapsedMs = Math.max(0, now - bucket.filledAtMs)
-    bucket.tokens = Math.min(burst, bucket.tokens + (elapsedMs * requestsPerSecond) / 1000)
+    bucket.tokens = Math.min(this.#burst, bucket.tokens + (elapsedMs * this.#perSecond) / 1000)
     bucket.filledAtMs = now
+    this.#buckets.delete(key)
+    this.#buckets.set(key, bucket)
+    if (this.#buckets.size > maxBuckets) this.#forgetOldest()
     return bucket
   }
 
   #forgetOldest(): void {
     const [oldest] = this.#buckets.keys()
     if (oldest !== undefined) this.#buckets.delete(oldest)
+  }
+}
+
+/**
+ * Limits the requests of each key, and the time for which they hold the event loop. Both methods throw code 8 `RATE_LIMITED` with RetryInfo (decisions "Rate limits").
+ * From `take`, or `resume`, until the next wait the loop's time counts as the key's; what is done in one go may overdraw the bucket, and then the next request waits.
+ */
+export class RateLimiter {
+  readonly #requests: TokenBuckets
+  readonly #work: { readonly buckets: TokenBuckets; readonly meter: LoopMeter } | undefined
+
+  /** Without a meter, or a budget for work, only requests are counted. */
+  constructor(limit: RateLimit, clock: Clock, meter?: LoopMeter) {
+    this.#requests = new TokenBuckets({ perSecond: limit.requestsPerSecond, burst: limit.burst }, clock)
+    const { workMillisecondsPerSecond: perSecond, workBurstMilliseconds: burst } = limit
+    if (meter !== undefined && perSecond !== undefined && burst !== undefined) this.#work = { buckets: new TokenBuckets({ perSecond, burst }, clock), meter }
+  }
+
+  /** Counts a request of `key`, whose work begins. */
+  take(key: string): void {
+    this.#requests.assertHas(key, 1, 'too many requests')
+    this.#work?.buckets.assertHas(key, 1, 'too much work: the requests took too long together')
+    this.#requests.spend(key, 1)
+    this.resume(key)
+  }
+
+  /** A request of `key` goes on after something was waited for. */
+  resume(key: string): void {
+    if (this.#work === undefined) return
+    const { buckets, meter } = this.#work
+    meter.enter((ms) => buckets.spend(key, ms))
   }
 }
 

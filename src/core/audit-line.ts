@@ -9,6 +9,10 @@ export interface AuditLine {
   readonly requestId?: string | undefined
   readonly identity?: string | undefined
   readonly operator?: boolean | undefined
+  /** Whose token stood behind the call, as that token says: keys that a tenant chose may sign any issuer and subject. Only `identity` is the platform's word. */
+  readonly claimedIssuer?: string | undefined
+  readonly claimedSubject?: string | undefined
+  /** The Kubernetes object that acts, which the platform read itself. */
   readonly actorIssuer?: string | undefined
   readonly actorSubject?: string | undefined
   /** What was changed, or what access was denied to. */
@@ -30,6 +34,6 @@ export function writeAuditLine(log: Log, line: AuditLine): void {
 /** What a line says of who called. */
 export function auditedCaller(
   caller: { readonly identity: string; readonly operator: boolean; readonly actor: Readonly<Record<string, string>> } | undefined,
-): Pick<AuditLine, 'identity' | 'operator' | 'actorIssuer' | 'actorSubject'> {
-  return { identity: caller?.identity, operator: caller?.operator, actorIssuer: caller?.actor['iss'], actorSubject: caller?.actor['sub'] }
+): Pick<AuditLine, 'identity' | 'operator' | 'claimedIssuer' | 'claimedSubject'> {
+  return { identity: caller?.identity, operator: caller?.operator, claimedIssuer: caller?.actor['iss'], claimedSubject: caller?.actor['sub'] }
 }

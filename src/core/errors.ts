@@ -27,6 +27,9 @@ export interface FieldViolation {
   readonly description: string
 }
 
+/** So many violations are looked for and listed at most: a client corrects one after the other, and a gRPC trailer has little room. */
+export const maxViolations = 20
+
 /** One reason in the state for which a request can't go on. */
 export interface PreconditionViolation {
   readonly type: string

@@ -12,6 +12,9 @@ export type MethodScope = 'public' | 'scoped' | 'unscoped' | 'external'
 /** What the method does to its resource; `custom` has a handler of its own. */
 export type MethodVerb = 'get' | 'list' | 'create' | 'update' | 'delete' | 'custom'
 
+/** The largest request, in bytes, where the caller is not known before it is read: public methods, and forms that hold their credential. */
+export const maxOpenRequestBytes = 8 * 1024
+
 /** One REST route: `google.api.http`, e.g. {verb: 'PATCH', template: '/iam/v2/groups/{group.uid=**}', body: 'group'}. */
 export interface HttpBinding {
   readonly verb: 'GET' | 'POST' | 'PATCH' | 'DELETE' | 'PUT'
@@ -36,6 +39,8 @@ export interface MethodRow {
   readonly scope: MethodScope
   /** Dotted names, e.g. `groups.create`; all are needed. */
   readonly capabilities: readonly string[]
+  /** Only operators may call it, whatever others hold. */
+  readonly operators: boolean
   /** Path (proto names) of the request field that names the scope, e.g. ['group', 'uid']; empty where the method has none. */
   readonly scopePath: readonly string[]
   /** The resource's kind, e.g. `Group`, where the method is about one. */
@@ -44,6 +49,8 @@ export interface MethodRow {
   readonly event: MethodEvent | undefined
   /** True where the method changes state. */
   readonly mutation: boolean
+  /** The largest request, in bytes: the body over REST, also once decompressed; the message over gRPC. */
+  readonly maxRequestBytes: number
 }
 
 /** What a mutation's event is and which group it belongs to (rules 9). */

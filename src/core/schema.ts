@@ -16,7 +16,7 @@ import type { HttpRule } from '../gen/google/api/http_pb.ts'
 import { iam_scope, resource as resourceOption } from '../gen/taproot/api/v1/annotations_pb.ts'
 import { EventGroup, rule as ruleOption, Scope, type Event, type Rule } from '../gen/taproot/api/v1/rule_pb.ts'
 import { capabilityByEnumNumber } from './capability.ts'
-import type { HttpBinding, MethodEvent, MethodRow, MethodScope, MethodVerb } from './method.ts'
+import { maxOpenRequestBytes, type HttpBinding, type MethodEvent, type MethodRow, type MethodScope, type MethodVerb } from './method.ts'
 
 /** One kind of resource, read from the annotations of its message. */
 export interface ResourceRow {
@@ -68,6 +68,14 @@ const eventGroups = {
 const sortFieldNames: Readonly<Record<string, string>> = { created_at: 'create_time', updated_at: 'update_time', group: 'uid' }
 
 const httpVerbs = { get: 'GET', put: 'PUT', post: 'POST', delete: 'DELETE', patch: 'PATCH' } as const
+
+/** The largest request by verb, in KiB: lists take filters of 1,000 uids. A rule with `max_request_kib` wins. */
+const requestKib = { get: 8, list: 256, create: 64, update: 64, delete: 8, custom: 64 } as const satisfies Record<MethodVerb, number>
+
+function maxRequestBytesOf(rule: Rule, { verb, scope }: Pick<MethodRow, 'verb' | 'scope'>): number {
+  if (rule.maxRequestKib !== 0) return rule.maxRequestKib * 1024
+  return scope === 'public' || scope === 'external' ? maxOpenRequestBytes : requestKib[verb] * 1024
+}
 
 /** Looks a member up in a table whose keys may not cover the open enum that it comes from. */
 function lookup<T>(table: Readonly<Record<number, T>>, value: number, where: { toString(): string }): T {
@@ -198,8 +206,10 @@ function methodRow(service: DescService, method: DescMethod): MethodRow {
   const scopePath = scope === 'scoped' ? scopePathOf(method.input) : []
   if (scope === 'scoped' && (scopePath.length === 0 || rule.capabilities.length === 0))
     throw new Error(`schema: ${method}: scoped without a scope field or capabilities`)
+  if (rule.operators && scope !== 'scoped') throw new Error(`schema: ${method}: for operators without a scope`)
   const mutation = method.idempotency !== MethodOptions_IdempotencyLevel.NO_SIDE_EFFECTS
   if (rule.event !== undefined && !mutation) throw new Error(`schema: ${method}: emits an event without side effects`)
+  const verb = verbOf(method, row)
   return {
     service: service.typeName,
     rpc: method.name,
@@ -208,13 +218,15 @@ function methodRow(service: DescService, method: DescMethod): MethodRow {
     input: method.input,
     output: method.output,
     http: httpBindings(method, getOption(method, httpOption)),
-    verb: verbOf(method, row),
+    verb,
     scope,
     capabilities: capabilitiesOf(method, rule),
+    operators: rule.operators,
     scopePath,
     kind: row?.kind,
     event: eventOf(method, rule.event),
     mutation,
+    maxRequestBytes: maxRequestBytesOf(rule, { verb, scope }),
   }
 }
 

@@ -67,9 +67,11 @@ function leave(socket: Duplex): void {
   socket.once('close', () => clearTimeout(timer))
 }
 
-/** True for a request in HTTP/1.1 that says not to which host it goes: it must be refused (RFC 9112, 3.2). */
-export function lacksHost({ httpVersion, headers }: IncomingMessage): boolean {
-  return httpVersion === '1.1' && headers.host === undefined
+/** True for a request that does not say to which host it goes, in HTTP/1.1, or says it twice: it must be refused (RFC 9112, 3.2). */
+export function lacksOneHost({ httpVersion, rawHeaders }: IncomingMessage): boolean {
+  let hosts = 0
+  for (let at = 0; at < rawHeaders.length; at += 2) if (rawHeaders[at]?.length === 4 && rawHeaders[at]?.toLowerCase() === 'host') hosts += 1
+  return hosts > 1 || (hosts === 0 && httpVersion === '1.1')
 }
 
 /** True where a request says that it has a body. */

@@ -1,9 +1,10 @@
 import { createValidator, type Violation } from '@bufbuild/protovalidate'
 import { getOption, isFieldSet, ScalarType, type DescField, type DescMessage, type DescOneof, type Message } from '@bufbuild/protobuf'
 import { reflect, type ReflectMessage } from '@bufbuild/protobuf/reflect'
-import { DomainError, type FieldViolation } from '../core/errors.ts'
+import { DomainError, maxViolations, type FieldViolation } from '../core/errors.ts'
 import { iam_scope } from '../gen/taproot/api/v1/annotations_pb.ts'
 import { fieldAccess } from '../core/field-behavior.ts'
+import { lengthViolation } from '../core/list-limit.ts'
 
 const validator = createValidator()
 
@@ -19,36 +20,47 @@ function pathOf(violation: Violation): string {
   return text
 }
 
-/** The message fields of a set message that are themselves messages, with their paths. */
-function* nested(message: ReflectMessage, path: string): Generator<[ReflectMessage, string]> {
+/** The message fields of a set message that are themselves messages, with their paths and the field's name. */
+function* nested(message: ReflectMessage, path: string): Generator<[ReflectMessage, string, string]> {
   for (const field of message.desc.fields) {
     if (!message.isSet(field) || fieldAccess(field).outputOnly) continue
-    if (field.fieldKind === 'message') yield [message.get(field), `${path}${field.name}`]
+    if (field.fieldKind === 'message') yield [message.get(field), `${path}${field.name}`, field.name]
     if (field.fieldKind === 'list' && field.listKind === 'message') {
       let at = 0
       // A list of messages holds messages.
-      for (const item of message.get(field)) yield [item as ReflectMessage, `${path}${field.name}[${at++}]`]
+      for (const item of message.get(field)) yield [item as ReflectMessage, `${path}${field.name}[${at++}]`, field.name]
     }
     if (field.fieldKind === 'map' && field.mapKind === 'message') {
       // A map to messages holds messages.
-      for (const [key, item] of message.get(field)) yield [item as ReflectMessage, `${path}${field.name}[${JSON.stringify(String(key))}]`]
+      for (const [key, item] of message.get(field)) yield [item as ReflectMessage, `${path}${field.name}[${JSON.stringify(String(key))}]`, field.name]
     }
   }
 }
 
+/** Every list and map that is too long, at any depth above them: what is in one of those is not looked at. */
+function* lengthViolations(message: ReflectMessage, path = ''): Generator<FieldViolation> {
+  const long = new Set<string>()
+  for (const field of message.desc.fields) {
+    if ((field.fieldKind !== 'list' && field.fieldKind !== 'map') || fieldAccess(field).outputOnly) continue
+    const violation = lengthViolation(field, message.get(field).size, `${path}${field.name}`)
+    if (violation === undefined) continue
+    long.add(field.name)
+    yield violation
+  }
+  for (const [inner, at, field] of nested(message, path)) if (!long.has(field)) yield* lengthViolations(inner, `${at}.`)
+}
+
 /** Every required field that is empty, at any depth. */
-function missingFields(message: ReflectMessage, path = ''): FieldViolation[] {
-  const found: FieldViolation[] = []
+function* missingFields(message: ReflectMessage, path = ''): Generator<FieldViolation> {
   for (const field of message.desc.fields) {
     if (!fieldAccess(field).required || message.isSet(field)) continue
     // A flag has no empty value; the scope of a request inside another one may be left to the outer one.
     const mayBeUnset = (field.fieldKind === 'scalar' && field.scalar === ScalarType.BOOL) || (path !== '' && getOption(field, iam_scope))
-    if (!mayBeUnset) found.push({ field: `${path}${field.name}`, description: 'is required' })
+    if (!mayBeUnset) yield { field: `${path}${field.name}`, description: 'is required' }
   }
   for (const [inner, at] of nested(message, path)) {
-    if (!inner.desc.typeName.startsWith('google.protobuf.')) found.push(...missingFields(inner, `${at}.`))
+    if (!inner.desc.typeName.startsWith('google.protobuf.')) yield* missingFields(inner, `${at}.`)
   }
-  return found
 }
 
 /** The number of all options of buf.validate. */
@@ -89,22 +101,26 @@ function positionOf(desc: DescMessage, path: string): number {
 }
 
 /**
- * What of the schema's constraints `message` breaks, in the schema's order, one violation per field; empty where nothing. Fields are named relative to
+ * What of the schema's constraints `message` breaks, in the schema's order, one violation per field, 20 at most; empty where nothing. Where lists are too long only that
+ * is said, and their items are not looked at. Fields are named relative to
  * `message` in schema spelling, e.g. `claim_match.issuer` (rules 1.6).
  */
 export function violationsOf(desc: DescMessage, message: Message): FieldViolation[] {
   if (isPlainlyValid(desc, message)) return []
+  const reflected = reflect(desc, message)
+  const long = [...lengthViolations(reflected).take(maxViolations)]
+  if (long.length > 0) return long
   const byField = new Map<string, FieldViolation>()
-  for (const violation of missingFields(reflect(desc, message))) byField.set(violation.field, violation)
+  for (const violation of missingFields(reflected).take(maxViolations)) byField.set(violation.field, violation)
   const result = validator.validate(desc, message)
   if (result.kind === 'error') throw result.error
   if (result.kind === 'invalid') {
-    for (const violation of result.violations) {
+    for (const violation of result.violations.slice(0, 2 * maxViolations)) {
       const field = pathOf(violation)
       if (!byField.has(field)) byField.set(field, { field, description: violation.message })
     }
   }
-  return [...byField.values()].sort((a, b) => positionOf(desc, a.field) - positionOf(desc, b.field))
+  return [...byField.values()].sort((a, b) => positionOf(desc, a.field) - positionOf(desc, b.field)).slice(0, maxViolations)
 }
 
 /** Throws code 3 with every violation listed. */

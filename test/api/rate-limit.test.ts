@@ -1,9 +1,12 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { LoopMeter } from '../../src/api/loop-meter.ts'
 import { addressKey, RateLimiter } from '../../src/api/rate-limit.ts'
 import { DomainError } from '../../src/core/errors.ts'
 import { trustedUid } from '../../src/core/uid.ts'
 import { issueRefreshToken } from '../../src/resources/iam/refresh-tokens.ts'
-import { freshName, makeOrganisation, makePerson, ok, roleUid, startTestServer, type TestServer } from '../harness/test-server.ts'
+import { freshName, makeOrganisation, makePerson, ok, roleUid, startTestServer, type Organisation, type TestServer } from '../harness/test-server.ts'
+import type { Reply } from '../harness/doors.ts'
 import { TestClock } from '../spec/test-clock.ts'
 
 function refused(work: () => void): DomainError | undefined {
@@ -31,6 +34,117 @@ describe('a token bucket', () => {
     now += 60_000
     for (let count = 0; count < 3; count++) limiter.take('a')
     expect(refused(() => limiter.take('a'))?.code).toBe(8)
+  })
+})
+
+describe('a budget of work', () => {
+  /** Processor time that the test makes up. */
+  const measured = (): { limiter: RateLimiter; meter: LoopMeter; work: (ms: number) => void; pass: (ms: number) => void } => {
+    let [loopMs, now] = [0, 1_000]
+    const meter = new LoopMeter(() => loopMs)
+    const limit = { requestsPerSecond: 1000, burst: 1000, workMillisecondsPerSecond: 100, workBurstMilliseconds: 50 }
+    const limiter = new RateLimiter(limit, { now: () => now }, meter)
+    return { limiter, meter, work: (ms) => void (loopMs += ms), pass: (ms) => void (now += ms) }
+  }
+
+  test('lets one key go as far as its burst, once beyond it, and on when time has passed', async () => {
+    const { limiter, work, pass } = measured()
+    limiter.take('a')
+    work(150)
+    await nextTurn()
+    expect(refused(() => limiter.take('a'))).toMatchObject({ code: 8, reason: 'RATE_LIMITED', details: { retryAfterMs: 1010 } })
+    expect(refused(() => limiter.take('b'))).toBeUndefined()
+    pass(1010)
+    expect(refused(() => limiter.take('a'))).toBeUndefined()
+  })
+
+  test('counts what runs before the next wait, promises that are settled too, and nothing that comes later', async () => {
+    const { limiter, work } = measured()
+    const request = async (): Promise<void> => {
+      limiter.take('a')
+      work(20)
+      for (let step = 0; step < 5; step++) await Promise.resolve()
+      work(20)
+      await nextTurn()
+      // Of nobody: what was waited for may be another's.
+      work(1000)
+      limiter.resume('a')
+      work(20)
+    }
+    await request()
+    await nextTurn()
+    expect(refused(() => limiter.take('a'))).toMatchObject({ details: { retryAfterMs: 110 } })
+  })
+
+  test('counts for each of several requests what it does itself', async () => {
+    const { limiter, work } = measured()
+    const request = async (key: string, ms: number): Promise<void> => {
+      await Promise.resolve()
+      limiter.take(key)
+      work(ms)
+    }
+    await Promise.all([request('a', 10), request('b', 60), request('c', 10)])
+    await nextTurn()
+    expect(['a', 'b', 'c'].map((key) => refused(() => limiter.take(key))?.code)).toEqual([undefined, 8, undefined])
+  })
+})
+
+describe('a server with a budget of work', () => {
+  const clock = new TestClock()
+  let server: TestServer
+  beforeAll(async () => {
+    const limits = { TAPROOT_RATE_LIMIT_WORK_BURST_MILLISECONDS: '100', TAPROOT_RATE_LIMIT_ADDRESS_WORK_BURST_MILLISECONDS: '2' }
+    server = await startTestServer({ env: { TAPROOT_RATE_LIMIT_ENABLED: 'true', ...limits }, clock })
+  })
+  afterAll(() => server.stop())
+
+  /** Repeats a request until it is refused for the time that all took; 150 at most, fewer than the limit of requests. */
+  async function untilRefused(ask: () => Promise<Reply>): Promise<Reply | undefined> {
+    for (let asked = 0; asked < 150; asked++) {
+      const reply = await ask()
+      if (reply.code === 8) return reply
+    }
+    return undefined
+  }
+
+  test.each(['rest', 'grpc'] as const)(
+    'over %s answers 429 with RetryInfo to a principal whose requests were too dear, and serves the next',
+    async (transport) => {
+      const door = server[transport]
+      const organisation = (): Promise<Organisation> => {
+        clock.advance(60_000)
+        return makeOrganisation(server)
+      }
+      const [busy, calm] = [await organisation(), await organisation()]
+      await clock.hold(async () => {
+        let asked = 0
+        // Patterns that are not known yet: each is compiled.
+        const reply = await untilRefused(() => {
+          asked += 1
+          const claimPatterns = Object.fromEntries(
+            Array.from({ length: 6 }, (_, index) => [`c${index}`, `${transport}${asked}${'[^\\pL]x'.repeat(10)}${index}`]),
+          )
+          const identity = { name: 'dear', claimMatch: { issuer: 'https://issuer.example', subject: 'x', claimPatterns } }
+          return door.call('CreateIdentity', { parent: busy.group, identity }, { token: busy.token, validateOnly: true })
+        })
+        expect(reply?.message).toBe('too much work: the requests took too long together')
+        expect(reply?.details['RetryInfo']).toBeDefined()
+        if (transport === 'rest') expect([reply?.httpStatus, Number(reply?.header('retry-after')) >= 1]).toEqual([429, true])
+        expect((await door.call('ListGroups', {}, { token: calm.token })).code).toBe(0)
+      })
+      clock.advance(60_000)
+      expect((await door.call('ListGroups', {}, { token: busy.token })).code).toBe(0)
+    },
+  )
+
+  test('answers 429 to an address whose requests without a credential were too dear, and serves who has one', async () => {
+    clock.advance(60_000)
+    const { token } = await makeOrganisation(server)
+    await clock.hold(async () => {
+      const reply = await untilRefused(() => server.rest.call('Auth/Register', { code: 'x'.repeat(4000) }, { token: 'garbage' }))
+      expect(reply?.message).toBe('too much work: the requests took too long together')
+      expect((await server.rest.call('ListGroups', {}, { token })).code).toBe(0)
+    })
   })
 })
 

@@ -10,6 +10,7 @@ import { DomainError } from '../../src/core/errors.ts'
 import { methods, registry } from '../../src/core/schema.ts'
 import { GetGroupRequestSchema, GroupSchema, UpdateGroupRequestSchema } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
 import { serve } from './transport/harness.ts'
+import { framed, openCall } from './transport/open-call.ts'
 import type { GrpcResult, Served } from './transport/harness.ts'
 
 const getGroup = '/taproot.iam.v2.GroupsService/GetGroup'
@@ -120,7 +121,7 @@ describe('calls', () => {
   test.each([
     ['bytes that are no message', Uint8Array.of(0xff, 0xff), {}, 'body'],
     ['a bad validate-only', request, { 'validate-only': 'perhaps' }, 'validate_only'],
-    ['a message over 1 MiB', toBinary(GetGroupRequestSchema, create(GetGroupRequestSchema, { uid: 'x'.repeat(1024 * 1024) })), {}, 'body'],
+    ['a message over the limit of its method', toBinary(GetGroupRequestSchema, create(GetGroupRequestSchema, { uid: 'x'.repeat(8 * 1024) })), {}, 'body'],
   ])('%s: code 3', async (_, bytes, metadata, field) => {
     const result = await served.unary(getGroup, bytes, { metadata })
     expect(result.code).toBe(3)
@@ -322,6 +323,19 @@ describe('reflection and health', () => {
       expect([...described].map(({ typeName }) => typeName)).toContain(symbol)
     },
   )
+
+  test.each([
+    '/grpc.health.v1.Health/Check',
+    '/grpc.health.v1.Health/Watch',
+    '/grpc.reflection.v1.ServerReflection/ServerReflectionInfo',
+    '/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo',
+  ])('a message to %s that is no protobuf is code 3 with details, and the server goes on', async (path) => {
+    const ending = await openCall(served.url, path, framed(Buffer.from([0x0a, 0xff, 0xff])), { headers: { 'x-request-id': 'garbage' }, end: true })
+    expect(ending).toMatchObject({
+      code: 3,
+      details: [{ reason: 'INVALID_ARGUMENT', metadata: { requestId: 'garbage' } }, { fieldViolations: [{ field: 'body' }] }],
+    })
+  })
 
   test('an unknown symbol is NOT_FOUND', async () => {
     expect((await reflect('v1', { fileContainingSymbol: 'nope.Nope' })).errorResponse?.errorCode).toBe(5)

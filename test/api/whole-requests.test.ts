@@ -43,7 +43,7 @@ describe('a request over HTTP/1.1', () => {
   test('without a host is refused in the form of every error', async () => {
     const { port } = await served()
     const [answer] = await exchanged(port, `GET /ping/v2/ping HTTP/1.1\r\n${close}\r\n`)
-    expect(answer).toMatchObject({ status: 400, body: { code: 3, message: 'Invalid argument: headers: must name the host' } })
+    expect(answer).toMatchObject({ status: 400, body: { code: 3, message: 'Invalid argument: headers: must name the host, once' } })
     expect(answer?.body['details']).toMatchObject([{ metadata: { requestId: answer?.requestId } }, {}])
   })
 
@@ -77,7 +77,7 @@ describe('a request over HTTP/1.1', () => {
   })
 
   test.each([
-    ['can not be decompressed', 'Content-Encoding: br\r\nContent-Type: application/json', 400],
+    ['is larger than it may be once decompressed', 'Content-Encoding: br\r\nContent-Type: application/json', 413],
     ['is in an unknown encoding', 'Content-Encoding: x\r\nContent-Type: application/json', 415],
     ['is of another type', 'Content-Type: text/plain', 415],
   ])('whose large body %s does not end the connection', async (_what, headers, status) => {

@@ -145,6 +145,7 @@ export async function startBrokenTarget(sabotage: Sabotage): Promise<Target> {
     changes: () => Promise.resolve(changes === true ? since('changes').map((id) => ({ key: `r/Group/${id}`, how: 'added' as const })) : []),
     memory: () => memoryInUse(),
     faults: () => Promise.resolve(logs === true ? since('logs').map((requestId) => ({ requestId, text: 'unexpected' })) : []),
+    work: () => Promise.resolve({ totalMs: 0, longestTurnMs: 0 }),
     running: () => chosen.length === 0 || (target.running?.() ?? true),
     async stop() {
       await port.close(0)

@@ -11,6 +11,7 @@ import { breachLines } from './report.ts'
 import { sampleCorpus } from './sample-corpus.ts'
 import { Run, type RunResult } from './run.ts'
 import { startTarget } from './target.ts'
+import { campaignLength } from '../soak/factor.ts'
 
 const seed = 20_261
 /** No bound on speed, but one on standing still: machines differ. */
@@ -29,7 +30,7 @@ function expectNoBreach({ breaches }: RunResult, store: string): void {
 
 describeOnStores('a server under malformed and odd requests', (store) => {
   test('refuses what is wrong in the form of every error, changes nothing by it, and goes on', { timeout: 300_000 }, async () => {
-    const result = await run(store, 1000)
+    const result = await run(store, campaignLength({ short: 400, full: 1000 }))
     expectNoBreach(result, store)
     expect(Object.keys(result.tally.of('rest/api'))).toEqual(expect.arrayContaining(['200', '400', '401', '404', '415']))
     expect(Object.keys(result.tally.of('grpc'))).toEqual(expect.arrayContaining(['code 0', 'code 3', 'code 5', 'code 16']))
@@ -63,7 +64,7 @@ describe('what is sent', () => {
   })
 
   test('is every mutation of every table, and about every method of the schema', { timeout: 300_000 }, () => {
-    const made = Array.from({ length: 6000 }, (_, index) => {
+    const made = Array.from({ length: 10_000 }, (_, index) => {
       const { mutations, what, transport } = makeRequest({ seed, number: index + 1, corpus: sampleCorpus, only: undefined })
       return { mutations, what: `${transport} ${what}` }
     })

@@ -6,6 +6,7 @@ export type Question =
   | { readonly ask: 'state'; readonly settle: boolean }
   | { readonly ask: 'memory' }
   | { readonly ask: 'faults' }
+  | { readonly ask: 'work' }
   | { readonly ask: 'stop' }
 
 /** A request that the server takes, from the walk. */
@@ -21,6 +22,8 @@ export interface Corpus {
   readonly examples: readonly Example[]
   /** Access tokens of callers that differ in what they may do. */
   readonly tokens: readonly string[]
+  /** An access token of a caller without any right. */
+  readonly outsider: string
   /** Uids of real records, of this tenant and of another one. */
   readonly uids: readonly string[]
   readonly registry: RegistryCorpus
@@ -89,4 +92,12 @@ export interface Ports {
   readonly api: number
   readonly ops: number
   readonly registry: number
+}
+
+/** What the thread of the server did. */
+export interface Work {
+  /** Its processor time so far, in milliseconds. */
+  readonly totalMs: number
+  /** The most of it in one turn of the event loop, and a few milliseconds more, since this was asked last. */
+  readonly longestTurnMs: number
 }

@@ -4,6 +4,7 @@ import type { Corpus } from './protocol.ts'
 export const sampleCorpus: Corpus = {
   examples: [],
   tokens: ['token'],
+  outsider: 'token',
   uids: ['a'.repeat(40)],
   registry: { path: 'a/b', host: 'localhost:1', authorizations: ['Bearer x'] },
   login: {

@@ -4,6 +4,7 @@
 import { inspect } from 'node:util'
 import type { Clock } from '../../src/core/runtime.ts'
 import { RegistryWorld } from '../registry/token/registry-world.ts'
+import { cpuTimeMs } from '../harness/cpu-time.ts'
 import { fillHistory } from '../harness/fill-history.ts'
 import { makeMember, startTestServer, type LogLine, type TestServer } from '../harness/test-server.ts'
 import { answerQuestions, chosenSettings } from '../parts/asked-process.ts'
@@ -13,7 +14,7 @@ import { makeDirectory } from '../scim/directory.ts'
 import { cases } from '../walk/cases.ts'
 import { accessOf, methodNamed } from '../walk/method-case.ts'
 import { makeWorld, swept, trustedIssuer, walkTerms, type World } from '../walk/world.ts'
-import type { Corpus, Example, LoggedFault, Ports, Question } from './protocol.ts'
+import type { Corpus, Example, LoggedFault, Ports, Question, Work } from './protocol.ts'
 import { LoginCorpusMaker } from './login-corpus.ts'
 import { StateLook } from './state-look.ts'
 
@@ -37,6 +38,7 @@ async function corpusOf(server: TestServer, logins: LoginCorpusMaker): Promise<C
   const tenant = await registry.tenant()
   const examples = await examplesOf(world)
   const viewer = await makeMember(server, world.group, { role: 'viewer' })
+  const outsider = await makeMember(server, world.group)
   const directory = await makeDirectory(server)
   const ids = await Promise.all(Array.from({ length: 10 }, (_, index) => directory.add({ active: index % 3 !== 0 })))
   const { snapshot } = server.running.engine.replica
@@ -46,6 +48,7 @@ async function corpusOf(server: TestServer, logins: LoginCorpusMaker): Promise<C
   return {
     examples,
     tokens: [await server.operatorToken(), world.token, world.other.token, viewer.token],
+    outsider: outsider.token,
     uids,
     login: await logins.corpus(world),
     scim: { provider: directory.provider, token: directory.scimToken, ids },
@@ -86,8 +89,28 @@ async function answer({ server, look, logins }: Subject, question: Exclude<Quest
       return await memoryInUse()
     case 'faults':
       return takeFaults(server)
+    case 'work':
+      return takeWork()
   }
 }
+
+let [lastMs, longestTurnMs] = [cpuTimeMs(), 0]
+
+/** Looks how much processor time went by since the last look: a turn of the loop is between two looks at the least. */
+function lookAtWork(): void {
+  const totalMs = cpuTimeMs()
+  longestTurnMs = Math.max(longestTurnMs, totalMs - lastMs)
+  lastMs = totalMs
+}
+
+function takeWork(): Work {
+  lookAtWork()
+  const work = { totalMs: lastMs, longestTurnMs }
+  longestTurnMs = 0
+  return work
+}
+
+setInterval(lookAtWork, 5).unref()
 
 const clock: Clock = { now: () => Date.now() }
 const idp = await startLoginProvider()

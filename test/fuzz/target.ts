@@ -1,7 +1,7 @@
 import { join } from 'node:path'
 import { AskedProcess } from '../parts/asked-process.ts'
 import type { MemoryInUse } from '../parts/memory-in-use.ts'
-import type { Corpus, LoggedFault, Ports, Question, StateChange } from './protocol.ts'
+import type { Corpus, LoggedFault, Ports, Question, StateChange, Work } from './protocol.ts'
 
 /** What is fuzzed: its ports, and what its process says of itself. */
 export interface Target {
@@ -14,6 +14,8 @@ export interface Target {
   memory(): Promise<MemoryInUse>
   /** What the server logged since this was asked last that it never should, also on standard error. */
   faults(): Promise<readonly LoggedFault[]>
+  /** What its thread did. */
+  work(): Promise<Work>
   /** False where the process has ended. */
   running(): boolean
   stop(): Promise<void>
@@ -50,6 +52,10 @@ class ServerTarget implements Target {
     const logged = await this.#process.ask<LoggedFault[]>({ ask: 'faults' })
     const said = this.#process.takeOutput().replaceAll(notOurs, '').trim()
     return said === '' ? logged : [...logged, { requestId: '', text: `standard output or error: ${said}` }]
+  }
+
+  work(): Promise<Work> {
+    return this.#process.ask({ ask: 'work' })
   }
 
   running(): boolean {

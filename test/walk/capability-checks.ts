@@ -194,6 +194,18 @@ const scoped = {
   },
 } satisfies Record<Aspect, Check> & Record<string, Check>
 
+const operators = {
+  allowed: async (subject) => answersAnyone(subject, await subject.world.server.operatorToken()),
+  async denied(subject) {
+    const request = await subject.row.request(subject.world)
+    const scope = placeIn(subject.method, request)
+    const { token } = await makeMember(subject.world.server, scope, { role: 'owner' })
+    expect(await refused(subject, request, { token })).toMatchObject({ code: 7, details: { ErrorInfo: { metadata: { scope } } } })
+  },
+  'no token': noToken,
+  'other tenant': async (subject) => expectHidden(subject, await subject.row.request(subject.world), subject.world.other.token),
+} satisfies Record<Aspect, Check>
+
 /** Makes a record in the root group, in the subgroup and in the other organisation. */
 async function fill({ world, row, name }: Subject): Promise<ListCase> {
   if (row.list === undefined) throw new Error(`${name} needs \`list\``)
@@ -359,6 +371,7 @@ const open = {
 /** Who may call, by how the method decides; the four aspects for each do not compile away. */
 export const capabilityChecks: Readonly<Record<Access, Readonly<Record<Aspect, Check> & Record<string, Check>>>> = {
   scoped,
+  operators,
   list,
   signedIn,
   external,

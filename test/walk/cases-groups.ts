@@ -1,8 +1,8 @@
 import type { JsonObject } from '@bufbuild/protobuf'
-import { freshName, ok } from '../harness/test-server.ts'
+import { freshName, makeOrganisation, makePerson, ok } from '../harness/test-server.ts'
 import { inCreate, inUpdate, long, type BadField } from './bad-fields.ts'
-import type { MethodCase } from './method-case.ts'
-import { made, personToken, type World } from './world.ts'
+import type { BadInput, MethodCase } from './method-case.ts'
+import { made, personToken, trustedIssuer, type World } from './world.ts'
 
 const badGroup: readonly BadField[] = [
   { what: 'no name', breaks: ['name:required'], clear: ['name'] },
@@ -42,6 +42,14 @@ async function prepareVerified(world: World): Promise<string> {
 
 /** A person whose verified e-mail address lies in that domain. */
 const callerOfDomain = (world: World): Promise<string> => personToken(world, `somebody@${domains.get(world) ?? ''}`)
+
+const operator = ({ server }: World): Promise<string> => server.operatorToken()
+
+const belowTheRoot: BadInput = { what: 'a group that is no root', request: (valid, { subgroup }) => ({ ...valid, uid: subgroup }), fields: ['uid'] }
+
+function limited(resourceLimits: JsonObject): (valid: JsonObject) => JsonObject {
+  return (valid) => ({ ...valid, resourceLimits })
+}
 
 /** GroupsService. */
 export const groupCases: Readonly<Record<string, MethodCase>> = {
@@ -110,6 +118,21 @@ export const groupCases: Readonly<Record<string, MethodCase>> = {
       { what: 'a group of another domain', request: (_, world) => ({ groupUid: world.other.group }), code: 5 },
     ],
   },
+  'GroupsService/JoinGroup': {
+    request: (world) => ({ uid: world.group }),
+    caller: async (world) => {
+      const { uid, token } = await makePerson(world.server, { issuer: trustedIssuer, subject: freshName('person') })
+      await made(world, 'CreateRoleBinding', { parent: world.group, roleBinding: { identityUid: uid, roleUid: world.plainRole } })
+      return token
+    },
+    outsider: { code: 5 },
+    badInputs: [
+      { what: 'no group', only: 'grpc', breaks: ['uid:required'], request: () => ({}), fields: ['uid'] },
+      { what: 'no group in the path', only: 'rest', raw: { path: '/iam/v2/groups/:join', body: '{}' }, fields: ['uid'] },
+      { what: 'a group that is no uid', request: () => ({ uid: 'not-a-uid' }), code: 5 },
+      { what: 'a group in which nothing is bound to the caller', request: (_, world) => ({ uid: world.other.group }), code: 5 },
+    ],
+  },
   'GroupsService/CheckEligibility': {
     request: async (world) => {
       await prepareVerified(world)
@@ -118,5 +141,34 @@ export const groupCases: Readonly<Record<string, MethodCase>> = {
     caller: callerOfDomain,
     outsider: { code: 0, body: { eligible: false } },
     badInputs: [],
+  },
+  'GroupsService/GetGroupUsage': { request: ({ group: uid }) => ({ uid }), badInputs: [belowTheRoot] },
+  'GroupsService/SetGroupLimits': {
+    request: ({ group: uid }) => ({ uid, resourceLimits: { clusters: 3 } }),
+    caller: operator,
+    badInputs: [
+      belowTheRoot,
+      { what: 'an unknown limit', request: limited({ colours: 1 }), fields: ['resource_limits'] },
+      { what: 'a negative limit', breaks: ['resource_limits{value}:int32.gte'], request: limited({ groups: -1 }), fields: ['resource_limits'] },
+      { what: 'a name that is too long', breaks: ['resource_limits{key}:string.max_len'], request: limited({ [long(65)]: 1 }), fields: ['resource_limits'] },
+      {
+        what: 'more limits than 64',
+        breaks: ['resource_limits:map.max_pairs'],
+        request: limited(Object.fromEntries(Array.from({ length: 65 }, (_, at) => [`limit${at}`, 1]))),
+        fields: ['resource_limits'],
+      },
+      { what: 'a limit beyond 32 bits', only: 'rest', request: limited({ groups: 2 ** 31 }), fields: ['resource_limits'] },
+      { what: 'a stale If-Match', options: { ifMatch: '0123456789abcdef' }, code: 10 },
+    ],
+  },
+  'GroupsService/SuspendGroup': {
+    request: async ({ server }) => ({ uid: (await makeOrganisation(server)).group }),
+    caller: operator,
+    badInputs: [belowTheRoot, { what: 'a stale If-Match', options: { ifMatch: '0123456789abcdef' }, code: 10 }],
+  },
+  'GroupsService/ResumeGroup': {
+    request: ({ group: uid }) => ({ uid }),
+    caller: operator,
+    badInputs: [belowTheRoot, { what: 'a stale If-Match', options: { ifMatch: '0123456789abcdef' }, code: 10 }],
   },
 }

@@ -79,5 +79,34 @@ const readmeCases: Readonly<Record<string, MethodCase>> = {
   },
 }
 
+/** A repo of the other tenant that is synced with one of the walk's, by an operator. */
+async function mirrored(world: World): Promise<{ source: string; mirror: string }> {
+  const source = await newRepo(world)
+  const repo = { name: freshName('mirror'), syncConfig: { source } }
+  return { source, mirror: await made(world, 'CreateRepo', { parent: world.other.group, repo }) }
+}
+
+/** Who mirrors a repo. */
+const mirrorCases: Readonly<Record<string, MethodCase>> = {
+  'ReposService/ListMirrors': { request: async (world) => ({ parent: (await mirrored(world)).source, orderBy: 'uid desc', pageSize: 200 }), badInputs: [] },
+  'ReposService/EndMirror': {
+    request: async (world) => {
+      const { source, mirror } = await mirrored(world)
+      return { parent: source, mirrorUid: mirror }
+    },
+    badInputs: [
+      { what: 'no mirror', breaks: ['mirror_uid:required'], request: ({ parent = '' }) => ({ parent }), fields: ['mirror_uid'] },
+      {
+        what: 'a mirror whose uid is too long',
+        breaks: ['mirror_uid:string.max_len'],
+        request: (valid) => ({ ...valid, mirrorUid: long(256) }),
+        fields: ['mirror_uid'],
+      },
+      { what: 'a repo that is no mirror', request: async (valid, world) => ({ ...valid, mirrorUid: await newRepo(world) }), code: 5 },
+      { what: 'a mirror of another repo', request: async (valid, world) => ({ ...valid, mirrorUid: (await mirrored(world)).mirror }), code: 5 },
+    ],
+  },
+}
+
 /** The registry domain. */
-export const registryCases: Readonly<Record<string, MethodCase>> = { ...repoCases, ...readmeCases }
+export const registryCases: Readonly<Record<string, MethodCase>> = { ...repoCases, ...readmeCases, ...mirrorCases }

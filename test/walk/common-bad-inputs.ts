@@ -1,33 +1,37 @@
 import type { JsonObject } from '@bufbuild/protobuf'
+import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire'
 import type { MethodRow } from '../../src/core/method.ts'
 import { long, longUid } from './bad-fields.ts'
 import { camelCase, movedTo, placeIn, placeOf, type BadInput, type MethodCase } from './method-case.ts'
 
-const overOneMiB = 1024 * 1024 + 1
-
-/** A message whose only field is unknown to every type, and larger than a request may be: field 2000, a text. */
-function hugeMessage(): Uint8Array {
-  const length = [(overOneMiB & 0x7f) | 0x80, ((overOneMiB >> 7) & 0x7f) | 0x80, overOneMiB >> 14]
-  return Buffer.concat([Buffer.from([0x82, 0x7d, ...length]), Buffer.alloc(overOneMiB, 'a')])
+/** A message of `length` bytes and a few more, whose only field is unknown to every type: field 2000, a text. */
+function hugeMessage(length: number): Uint8Array {
+  return new BinaryWriter().tag(2000, WireType.LengthDelimited).string(long(length)).finish()
 }
 
 /** What every method refuses. */
-const everywhere: readonly BadInput[] = [
-  { what: 'validateOnly that is neither true nor false', only: 'rest', raw: { query: { validateOnly: 'maybe' } }, fields: ['validate_only'] },
-  { what: 'validate-only that is neither true nor false', only: 'grpc', raw: { metadata: { 'validate-only': 'maybe' } }, fields: ['validate_only'] },
-  // Field 1 announces more bytes than there are.
-  { what: 'bytes that are no message', only: 'grpc', raw: { bytes: Uint8Array.of(0x0a, 0x7f, 0x61) }, fields: ['body'] },
-  { what: 'a message over 1 MiB', only: 'grpc', raw: { bytes: hugeMessage() }, fields: ['body'] },
-]
+function everywhere({ maxRequestBytes }: MethodRow): readonly BadInput[] {
+  return [
+    { what: 'validateOnly that is neither true nor false', only: 'rest', raw: { query: { validateOnly: 'maybe' } }, fields: ['validate_only'] },
+    { what: 'validate-only that is neither true nor false', only: 'grpc', raw: { metadata: { 'validate-only': 'maybe' } }, fields: ['validate_only'] },
+    // Field 1 announces more bytes than there are.
+    { what: 'bytes that are no message', only: 'grpc', raw: { bytes: Uint8Array.of(0x0a, 0x7f, 0x61) }, fields: ['body'] },
+    { what: 'a message over its limit', only: 'grpc', raw: { bytes: hugeMessage(maxRequestBytes) }, fields: ['body'] },
+  ]
+}
 
 /** What every method with a REST body refuses. */
-const bodies: readonly BadInput[] = [
-  { what: 'malformed JSON', only: 'rest', raw: { body: '{"name":' }, fields: ['body'], httpStatus: 400 },
-  { what: 'a list for a body', only: 'rest', raw: { body: '[]' }, fields: ['body'], httpStatus: 400 },
-  { what: 'a text for a body', only: 'rest', raw: { body: '"text"' }, fields: ['body'], httpStatus: 400 },
-  { what: 'another content type', only: 'rest', raw: { body: 'name: x', contentType: 'application/yaml' }, fields: ['body'], httpStatus: 415 },
-  { what: 'a body over 1 MiB', only: 'rest', raw: { body: JSON.stringify({ description: long(overOneMiB) }) }, fields: ['body'], httpStatus: 413 },
-]
+function bodies({ maxRequestBytes }: MethodRow): readonly BadInput[] {
+  const tooLarge = JSON.stringify({ description: long(maxRequestBytes) })
+  return [
+    { what: 'malformed JSON', only: 'rest', raw: { body: '{"name":' }, fields: ['body'], httpStatus: 400 },
+    { what: 'a list for a body', only: 'rest', raw: { body: '[]' }, fields: ['body'], httpStatus: 400 },
+    { what: 'a text for a body', only: 'rest', raw: { body: '"text"' }, fields: ['body'], httpStatus: 400 },
+    { what: 'another content type', only: 'rest', raw: { body: 'name: x', contentType: 'application/yaml' }, fields: ['body'], httpStatus: 415 },
+    { what: 'a body over its limit', only: 'rest', raw: { body: tooLarge }, fields: ['body'], httpStatus: 413 },
+    { what: 'a body that nests too deep', only: 'rest', raw: { body: `{"x":${'['.repeat(64)}${']'.repeat(64)}}` }, fields: ['body'], httpStatus: 400 },
+  ]
+}
 
 function withField(name: string, value: JsonObject[string]): (valid: JsonObject) => JsonObject {
   return (valid) => ({ ...valid, [name]: value })
@@ -144,8 +148,8 @@ const deletes: readonly BadInput[] = [{ what: 'a stale If-Match', options: { ifM
 export function badInputsOf(method: MethodRow, row: MethodCase): readonly BadInput[] {
   const hasBody = method.http[0]?.body !== ''
   return [
-    ...everywhere,
-    ...(hasBody ? bodies : []),
+    ...everywhere(method),
+    ...(hasBody ? bodies(method) : []),
     // ListAccess is of no kind, and pages as lists do.
     ...(method.input.fields.some(({ name }) => name === 'order_by') ? lists : []),
     ...(method.verb === 'list' && method.input.fields.some(({ name }) => name === 'uidp') ? placedLists : []),

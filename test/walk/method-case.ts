@@ -83,17 +83,19 @@ export interface MethodCase {
 
 /** How a method decides who may call it:
  * - `scoped`: by capabilities at a place that the request names
+ * - `operators`: by capabilities at a place that the request names, and only for operators
  * - `list`: by capabilities, record by record
  * - `signedIn`: any caller with a valid token
  * - `external`: by a token of another issuer
  * - `public`: anyone
  */
-export type Access = 'scoped' | 'list' | 'signedIn' | 'external' | 'public'
+export type Access = 'scoped' | 'operators' | 'list' | 'signedIn' | 'external' | 'public'
 
 /** See Access. */
 export function accessOf(method: MethodRow): Access {
   if (method.scope === 'public' || method.scope === 'external') return method.scope
   if (method.capabilities.length === 0) return 'signedIn'
+  if (method.operators) return 'operators'
   return method.scope === 'unscoped' && method.verb === 'list' ? 'list' : 'scoped'
 }
 

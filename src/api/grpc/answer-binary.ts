@@ -9,6 +9,7 @@ export function answerBinary(desc: DescMessage, answer: Answer): Buffer {
   if (page?.field.message === undefined) return bufferOf(toBinary(desc, message))
   const item = page.field.message
   const writer = new BinaryWriter()
+  for (const piece of page.joined ?? []) writer.raw(piece)
   for (const one of page.items) writer.tag(page.field.number, WireType.LengthDelimited).bytes((one.binary ??= toBinary(item, one.message)))
   // The order of fields has no meaning.
   writer.raw(toBinary(desc, { ...message, [page.field.localName]: [] }))

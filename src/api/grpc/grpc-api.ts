@@ -3,14 +3,14 @@ import { Server, ServerCredentials, logVerbosity, setLogVerbosity } from '@grpc/
 import type { FileDescriptorProto } from '@bufbuild/protobuf/wkt'
 import type { ClientAddress } from '../../core/client-address.ts'
 import type { Log } from '../../core/log.ts'
-import type { MethodRow } from '../../core/method.ts'
+import { maxOpenRequestBytes, type MethodRow } from '../../core/method.ts'
 import { grpcPaths } from '../aliases.ts'
 import type { Dispatch } from '../call.ts'
 import type { CallMetrics } from '../metrics.ts'
 import type { Door } from '../one-port.ts'
 import { createHealth } from './health.ts'
 import { addReflection } from './reflection.ts'
-import { maxMessageBytes, unaryCalls } from './unary-calls.ts'
+import { unaryCalls } from './unary-calls.ts'
 
 /** What the gRPC side is made of. */
 export interface GrpcApiOptions {
@@ -59,7 +59,8 @@ export function createGrpcApi(options: GrpcApiOptions): GrpcApi {
   // The library's lines hold what clients sent, tokens too.
   setLogVerbosity(logVerbosity.NONE)
   const server = new Server({
-    'grpc.max_receive_message_length': maxMessageBytes,
+    // Of health and reflection; the methods have their own.
+    'grpc.max_receive_message_length': maxOpenRequestBytes,
     'grpc.max_send_message_length': 100 * 1024 * 1024,
     'grpc.max_concurrent_streams': 100,
     'grpc.max_connection_idle_ms': limits.idleMs,

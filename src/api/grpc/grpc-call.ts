@@ -1,12 +1,11 @@
 import type { Metadata, ServerInterceptingCallInterface } from '@grpc/grpc-js'
-import { fromBinary } from '@bufbuild/protobuf'
-import type { Message } from '@bufbuild/protobuf'
 import type { ClientAddress } from '../../core/client-address.ts'
 import { DomainError } from '../../core/errors.ts'
 import type { MethodRow } from '../../core/method.ts'
 import type { Call, Decoded } from '../call.ts'
 import { parseCallHeaders } from '../call-headers.ts'
 import type { CallHeaders } from '../call-headers.ts'
+import { decodeBounded } from './bounded-message.ts'
 
 /** What a call is made with. */
 export interface GrpcCallOptions {
@@ -85,9 +84,11 @@ export class GrpcCall implements Call {
     })
   }
 
-  async decode(): Promise<Decoded> {
+  async decode(arrived?: () => void): Promise<Decoded> {
     if (!booleanTexts.has(this.#validateOnlyText)) throw DomainError.invalid('validate_only', 'must be true or false')
-    return { message: parse(this.method, await this.#arrived()) }
+    const bytes = await this.#arrived()
+    arrived?.()
+    return { message: decodeBounded(this.method.input, bytes) }
   }
 
   /** A message has arrived: the one that was asked for, or one too many. */
@@ -148,11 +149,3 @@ function addressOf(peer: string): string {
 
 const falseTexts: ReadonlySet<string> = new Set(['false', '0', ''])
 const booleanTexts: ReadonlySet<string> = new Set(['true', '1', ...falseTexts])
-
-function parse(row: MethodRow, bytes: Buffer): Message {
-  try {
-    return fromBinary(row.input, bytes)
-  } catch (error) {
-    throw DomainError.invalid('body', `is not a valid ${row.input.typeName}`, { cause: error })
-  }
-}

@@ -7,16 +7,14 @@ import type { Log } from '../../core/log.ts'
 import type { MethodRow } from '../../core/method.ts'
 import type { Answer, Dispatch } from '../call.ts'
 import { callName } from '../call-name.ts'
-import { toDomainError } from '../errors-details.ts'
+import { parseCallHeaders } from '../call-headers.ts'
+import { platformDomain, toDomainError } from '../errors-details.ts'
 import type { CallMetrics } from '../metrics.ts'
 import { answerBinary } from './answer-binary.ts'
 import { AnsweredCall } from './answered-call.ts'
-import { GrpcCall } from './grpc-call.ts'
+import { GrpcCall, metadataText } from './grpc-call.ts'
 import { grpcStatus } from './grpc-status.ts'
 import { UnknownCall } from './unknown-call.ts'
-
-/** The largest request message, in bytes; over it code 3, as over REST. */
-export const maxMessageBytes = 1024 * 1024
 
 /** What unary calls are served with. */
 export interface UnaryCallOptions {
@@ -42,13 +40,36 @@ export function unaryCalls(rows: ReadonlyMap<string, MethodRow>, options: UnaryC
   return (method, call) => {
     const { path } = method
     const row = rows.get(path)
-    const answered = row !== undefined ? new UnaryCall(row, call, options) : options.hasHandler(path) ? call : new UnknownCall(path, call, options.newRequestId)
+    const others = (): ServerInterceptingCallInterface =>
+      options.hasHandler(path) ? withReadable(call, options) : new UnknownCall(path, call, options.newRequestId)
+    const answered = row === undefined ? others() : new UnaryCall(row, call, options)
     // The library calls nothing but what the interface has.
     return answered as ServerInterceptingCall
   }
 }
 
 const ignore = (): void => undefined
+
+/** A call of the library's own handlers, health and reflection. A message that they can't read is the client's fault: code 3 in place of the library's 13. */
+function withReadable<Call extends ServerInterceptingCallInterface>(call: Call, { newRequestId }: UnaryCallOptions): Call {
+  const start = call.start.bind(call)
+  const sendStatus = call.sendStatus.bind(call)
+  let requestId = ''
+  call.start = (listener) => {
+    start({
+      ...listener,
+      onReceiveMetadata(metadata) {
+        requestId = parseCallHeaders((name) => metadataText(metadata, name), newRequestId).requestId
+        listener.onReceiveMetadata(metadata)
+      },
+    })
+  }
+  call.sendStatus = (status) => {
+    const isUnreadable = Number(status.code) === 13 && status.details?.startsWith('Error deserializing request') === true
+    sendStatus(isUnreadable ? grpcStatus(DomainError.invalid('body', 'is not a readable message'), { requestId, domain: platformDomain }) : status)
+  }
+  return call
+}
 
 /** One call of a method of ours. */
 class UnaryCall extends AnsweredCall {
@@ -64,10 +85,11 @@ class UnaryCall extends AnsweredCall {
   start(): void {
     const { base } = this
     const sendStatus = base.sendStatus.bind(base)
+    limitMessage(base, this.#row.maxRequestBytes)
     let call: GrpcCall | undefined
     // The library ends some calls by itself (message too large, bad timeout, deadline), with codes of its own and without details.
     base.sendStatus = (status) => {
-      const error = libraryError(Number(status.code), status.details ?? '')
+      const error = libraryError(this.#row, Number(status.code), status.details ?? '')
       call?.abort(error)
       sendStatus(grpcStatus(error, { requestId: call?.headers.requestId ?? this.#options.newRequestId(), domain: this.#row.domain }))
     }
@@ -119,8 +141,21 @@ function answerMetadata(requestId: string, answer: Answer): Metadata {
   return metadata
 }
 
-function libraryError(code: number, details: string): DomainError {
-  if (/^Received message (?:larger|that decompresses)/.test(details)) return DomainError.invalid('body', `must not be larger than ${maxMessageBytes} bytes`)
+/** Where the library keeps the limit of a call's message; private to it. */
+interface MessageLimits {
+  maxReceiveMessageSize: number
+  readonly decoder: { maxReadMessageLength: number }
+}
+
+/** Bounds what is read of one call, also once decompressed: the library has one limit for all methods. */
+function limitMessage(base: ServerInterceptingCallInterface, maxBytes: number): void {
+  const limits = base as unknown as MessageLimits // see MessageLimits
+  limits.maxReceiveMessageSize = maxBytes
+  limits.decoder.maxReadMessageLength = maxBytes
+}
+
+function libraryError({ maxRequestBytes }: MethodRow, code: number, details: string): DomainError {
+  if (/^Received message (?:larger|that decompresses)/.test(details)) return DomainError.invalid('body', `must not be larger than ${maxRequestBytes} bytes`)
   if (details.startsWith('Failed to decompress')) return DomainError.invalid('body', 'can not be decompressed')
   if (details.startsWith('Invalid grpc-timeout')) return DomainError.invalid('grpc-timeout', 'is not a timeout')
   // The library's codes are gRPC's; 0 never comes here.

@@ -1,31 +1,30 @@
 import { HttpMethodEnum, koaBody } from 'koa-body'
 import type { JsonObject, JsonValue } from '@bufbuild/protobuf'
 import type { ParameterizedContext } from 'koa'
+import { JsonBoundsError, parseBoundedJson } from '../../core/bounded-json.ts'
 import { DomainError } from '../../core/errors.ts'
 import { dropBody } from '../../core/unreadable-request.ts'
 import { isJsonObject } from './json-shape.ts'
 
-/** The largest request body, in bytes (decisions "HTTP status of gRPC codes"). */
-export const maxBodyBytes = 1024 * 1024
-
 /** How long a body that is dropped may take, in milliseconds: longer than the server lets a whole request take. */
 const skipPatienceMs = 120_000
 
-/** How deep objects and lists may nest in a body. */
-const maxDepth = 64
+type BodyReader = ReturnType<typeof koaBody>
 
-const off = { json: false, urlencoded: false, text: false, multipart: false }
+/** One reader for each limit: to make one costs more than to read most bodies. */
+const readers = new Map<number, BodyReader>()
 
-const parseJson = koaBody({ ...off, json: true, jsonLimit: maxBodyBytes, jsonTypes: ['application/json', 'application/*+json'] })
-
-/** A form is read as text: its query string is parsed where that of the address is. It may have become a GET (wire-v1 1.4). */
-const parseForm = koaBody({
-  ...off,
-  parsedMethods: [HttpMethodEnum.POST, HttpMethodEnum.GET],
-  text: true,
-  textLimit: maxBodyBytes,
-  textTypes: ['application/x-www-form-urlencoded'],
-})
+/** Bodies are read as text: parsing comes after the bounds were checked. A form may have become a GET (wire-v1 1.4). */
+function readerFor(maxBytes: number): BodyReader {
+  let reader = readers.get(maxBytes)
+  if (reader === undefined) {
+    const { GET, POST, PUT, PATCH, DELETE } = HttpMethodEnum
+    const off = { json: false, urlencoded: false, multipart: false }
+    reader = koaBody({ ...off, text: true, textLimit: maxBytes, textTypes: ['*/*'], parsedMethods: [GET, POST, PUT, PATCH, DELETE] })
+    readers.set(maxBytes, reader)
+  }
+  return reader
+}
 
 /** True where the request says that its body is a form. */
 export function isForm(context: ParameterizedContext): boolean {
@@ -33,60 +32,81 @@ export function isForm(context: ParameterizedContext): boolean {
 }
 
 /**
- * Reads a JSON object. No body at all is the empty object, a body without content type is taken for JSON. Code 3 with HTTP 400 on
- * malformed JSON or anything but an object, 415 on another content type, 413 above 1 MiB.
+ * Reads the text of a JSON body, which is empty where there is none; a body without content type is taken for JSON. Throws as `readText`, and HTTP 415 for another
+ * content type.
  */
-export async function readJsonBody(context: ParameterizedContext): Promise<JsonObject> {
+export async function readJsonText(context: ParameterizedContext, maxBytes: number): Promise<string> {
   const { headers } = context.req
   const isEmpty = headers['content-length'] === '0' || (headers['content-length'] === undefined && headers['transfer-encoding'] === undefined)
-  if (isEmpty) return {}
+  if (isEmpty) return ''
   if (headers['content-type'] === undefined || headers['content-type'] === '') headers['content-type'] = 'application/json'
   if (!context.is('application/json', 'application/*+json')) throw wrongType('the content type must be application/json')
-  await parse(parseJson, context)
-  const value = (context.request as { readonly body?: JsonValue }).body
+  return readText(context, maxBytes)
+}
+
+/** Parses a JSON body; an empty one is the empty object. Code 3 with HTTP 400 on malformed JSON, on anything but an object, and beyond the bounds of requests. */
+export function parseJsonBody(text: string): JsonObject {
+  const value = text === '' ? {} : parsed(text)
   if (!isJsonObject(value)) throw DomainError.invalid('body', 'must be a JSON object')
-  if (!isShallow(value)) throw DomainError.invalid('body', `must not nest deeper than ${maxDepth} levels`)
   return value
 }
 
+function parsed(text: string): JsonValue {
+  try {
+    // What was parsed is JSON.
+    return parseBoundedJson(text) as JsonValue
+  } catch (error) {
+    throw DomainError.invalid('body', error instanceof JsonBoundsError ? error.message : 'is not valid JSON')
+  }
+}
+
 /** Drops a body that the method does not take; the same size limit as for JSON. A request that breaks off before its end has no effect. */
-export async function skipBody({ req }: ParameterizedContext): Promise<void> {
-  const outcome = await dropBody(req, { maxBytes: maxBodyBytes, patienceMs: skipPatienceMs })
-  if (outcome === 'tooLarge') throw tooLarge(maxBodyBytes)
+export async function skipBody({ req }: ParameterizedContext, maxBytes: number): Promise<void> {
+  const outcome = await dropBody(req, { maxBytes, patienceMs: skipPatienceMs })
+  if (outcome === 'tooLarge') throw tooLarge(maxBytes)
   if (outcome === 'cutOff') throw new DomainError(1, 'the client went away')
 }
 
 /** Reads a form; the same size limit as for JSON. */
-export async function readForm(context: ParameterizedContext): Promise<URLSearchParams> {
-  await parse(parseForm, context)
-  const { body } = context.request as { readonly body?: unknown }
-  return new URLSearchParams(typeof body === 'string' ? body : '')
+export async function readForm(context: ParameterizedContext, maxBytes: number): Promise<URLSearchParams> {
+  return new URLSearchParams(await readText(context, maxBytes))
 }
 
-/** Reads a body of any type as text; the same size limit as for JSON unless another is given. */
-export async function readText(context: ParameterizedContext, maxBytes = maxBodyBytes): Promise<string> {
-  context.req.headers['content-type'] ??= 'application/octet-stream'
-  await parse(koaBody({ ...off, text: true, textLimit: maxBytes, textTypes: ['*/*'] }), context, maxBytes)
+/** Reads a body of any type as text. Code 3 with HTTP 413 above `maxBytes`, also once decompressed, 415 on an unknown encoding. */
+export async function readText(context: ParameterizedContext, maxBytes: number): Promise<string> {
+  const { req } = context
+  req.headers['content-type'] ??= 'application/octet-stream'
+  const excess = Promise.withResolvers<never>()
+  let length = 0
+  // The reader counts what it decompressed: that may be nothing, however much arrives.
+  const count = (chunk: Buffer): void => {
+    length += chunk.length
+    if (length > maxBytes) excess.reject(tooLarge(maxBytes))
+  }
+  const isEncoded = !['identity', undefined].includes(req.headers['content-encoding'])
+  try {
+    const read = readerFor(maxBytes)(context, async () => {})
+    if (isEncoded) req.on('data', count)
+    await (isEncoded ? Promise.race([read, excess.promise]) : read)
+  } catch (error) {
+    throw translate(error, context, maxBytes)
+  } finally {
+    req.off('data', count)
+  }
   const { body } = context.request as { readonly body?: unknown }
   return typeof body === 'string' ? body : ''
 }
 
-async function parse(parser: typeof parseJson, context: ParameterizedContext, maxBytes = maxBodyBytes): Promise<void> {
-  try {
-    await parser(context, async () => {})
-  } catch (error) {
-    throw translate(error, context, maxBytes)
-  }
-}
-
-/** Body parser errors carry an HTTP status (raw-body, inflation) or none (JSON syntax). */
+/** Body reader errors carry an HTTP status (raw-body, inflation) or none (zlib). */
 function translate(error: unknown, context: ParameterizedContext, maxBytes: number): DomainError {
   const status = (error as { readonly status?: unknown }).status
   // Lets the client finish sending, so that it reads the answer instead of a reset, and the connection goes on.
+  context.req.unpipe()
   context.req.resume()
+  if (error instanceof DomainError) return error
   if (status === 413) return tooLarge(maxBytes)
   if (status === 415) return wrongType('the content encoding must be identity, gzip, deflate or br')
-  return DomainError.invalid('body', 'is not valid JSON')
+  return DomainError.invalid('body', 'can not be read')
 }
 
 function tooLarge(maxBytes: number): DomainError {
@@ -95,16 +115,4 @@ function tooLarge(maxBytes: number): DomainError {
 
 function wrongType(description: string): DomainError {
   return DomainError.invalid('body', description, { httpStatus: 415 })
-}
-
-/** Walks with a list of its own: the call stack must not depend on a client's nesting. */
-function isShallow(value: JsonValue): boolean {
-  let level: JsonValue[] = [value]
-  for (let depth = 0; level.length > 0; depth++) {
-    if (depth > maxDepth) return false
-    level = level.flatMap((item) =>
-      typeof item === 'object' && item !== null ? Object.values(item).filter((child) => typeof child === 'object' && child !== null) : [],
-    )
-  }
-  return true
 }

@@ -5,7 +5,7 @@ import type { ClientAddress } from '../../core/client-address.ts'
 import { DomainError } from '../../core/errors.ts'
 import type { Log } from '../../core/log.ts'
 import type { MethodRow } from '../../core/method.ts'
-import { lacksHost } from '../../core/unreadable-request.ts'
+import { lacksOneHost } from '../../core/unreadable-request.ts'
 import { httpBindings } from '../aliases.ts'
 import { parseCallHeaders } from '../call-headers.ts'
 import { platformDomain, toDomainError } from '../errors-details.ts'
@@ -68,7 +68,7 @@ function frame(options: HttpApiOptions, index: RouteIndex<HttpContext>): Middlew
     context.state = state
     try {
       assertFewHeaders(req)
-      if (lacksHost(req)) throw DomainError.invalid('headers', 'must name the host')
+      if (lacksOneHost(req)) throw DomainError.invalid('headers', 'must name the host, once')
       if (!isPath(req.url)) throw DomainError.invalid('path', 'must start with /')
       const path = context.path
       const found = index.find(req.method ?? '', path)

@@ -1,3 +1,4 @@
+import { pipeline, Readable } from 'node:stream'
 import type { ParameterizedContext } from 'koa'
 import type { Code } from '../../core/errors.ts'
 import type { CallHeaders } from '../call-headers.ts'
@@ -25,7 +26,7 @@ export interface HttpAnswer {
   readonly status: number
   /** Beside those that every answer has. They win over the latter. */
   readonly headers: Readonly<Record<string, string>>
-  readonly body: string | Uint8Array
+  readonly body: string | Uint8Array | readonly Uint8Array[]
 }
 
 /** The header of a JSON body. */
@@ -42,12 +43,21 @@ export function send(context: HttpContext, { status, headers, body }: HttpAnswer
   const all: (string | number)[] = ['X-Request-Id', state.headers.requestId]
   for (const name in commonHeaders) if (headers[name] === undefined) all.push(name, commonHeaders[name] ?? '')
   for (const name in headers) all.push(name, headers[name] ?? '')
-  const length = typeof body === 'string' ? Buffer.byteLength(body) : body.byteLength
+  const length = lengthOf(body)
   if (status !== 204) all.push('Content-Length', length)
   res.writeHead(status, all)
   // As many bytes as characters: plain ASCII, which is copied and not encoded.
   if (typeof body === 'string') res.end(body, length === body.length ? 'latin1' : 'utf8')
-  else res.end(body)
+  else if (body instanceof Uint8Array) res.end(body)
+  // Together pieces may be large: each is written when the one before is on its way. The response ends with an error where its connection does.
+  else pipeline(Readable.from(body), res, ignore)
+}
+
+function ignore(): void {}
+
+function lengthOf(body: HttpAnswer['body']): number {
+  if (typeof body === 'string') return Buffer.byteLength(body)
+  return body instanceof Uint8Array ? body.byteLength : body.reduce((sum, piece) => sum + piece.byteLength, 0)
 }
 
 /** A header's text; of a repeated one the first. */

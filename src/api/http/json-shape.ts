@@ -2,8 +2,9 @@ import { ScalarType, fromJson } from '@bufbuild/protobuf'
 import type { DescEnum, DescField, DescMessage, JsonObject, JsonValue } from '@bufbuild/protobuf'
 import { base64Decode } from '@bufbuild/protobuf/wire'
 import { capabilityByName } from '../../core/capability.ts'
-import type { FieldViolation } from '../../core/errors.ts'
+import { maxViolations, type FieldViolation } from '../../core/errors.ts'
 import { fieldAccess } from '../../core/field-behavior.ts'
+import { lengthViolation } from '../../core/list-limit.ts'
 import { CapabilitySchema } from '../../gen/taproot/common/v2/capability_pb.ts'
 
 /** How a body is read. */
@@ -38,8 +39,8 @@ export function fieldOfKey(desc: DescMessage, key: string): DescField | undefine
 const fieldsByKey = new WeakMap<DescMessage, Map<string, DescField>>()
 
 /**
- * Checks a JSON object against a message type and brings its keys into one spelling. Every fault is listed with its path in proto
- * names; nulls are dropped (null is "not set"), so is what has a fault.
+ * Checks a JSON object against a message type and brings its keys into one spelling. The first 20 faults are listed with their paths in proto
+ * names, and nothing is read beyond; nulls are dropped (null is "not set"), so is what has a fault.
  */
 export function shapeJson(desc: DescMessage, value: JsonObject, options: ShapeOptions): Shaped {
   const shaping = new Shaping(options)
@@ -68,6 +69,11 @@ class Shaping {
     const out: JsonObject = {}
     const oneofs = new Map<string, string>()
     for (const [key, item] of Object.entries(value)) {
+      if (this.#isFull) break
+      if (key === '__proto__') {
+        this.#fault(`${prefix}${key}`, 'is not allowed')
+        continue
+      }
       const field = fieldOfKey(desc, key)
       const path = `${prefix}${field?.name ?? key.slice(0, 100)}`
       if (field === undefined) {
@@ -94,6 +100,10 @@ class Shaping {
     return fault === undefined ? value : this.#fault(path, fault)
   }
 
+  get #isFull(): boolean {
+    return this.violations.length >= maxViolations
+  }
+
   #note(field: DescField, value: JsonValue, path: string): void {
     const nested = field.fieldKind === 'message' && !isLeafMessage(field.message) && isJsonObject(value) && Object.keys(value).length > 0
     if (!nested) this.present.push(path)
@@ -116,19 +126,30 @@ class Shaping {
 
   #list(field: DescField, value: JsonValue, path: string): JsonValue | undefined {
     if (!Array.isArray(value)) return this.#fault(path, 'must be a list')
+    const excess = lengthViolation(field, value.length, path)
+    if (excess !== undefined) return this.#fault(excess.field, excess.description)
     const noted = this.present.length
-    const items = value.map((item, index) => this.singular(field, item, `${path}[${index}]`))
+    const items: JsonValue[] = []
+    for (const [index, item] of value.entries()) {
+      if (this.#isFull) break
+      const shaped = this.singular(field, item, `${path}[${index}]`)
+      if (shaped !== undefined) items.push(shaped)
+    }
     this.present.length = noted
-    return items.filter((item) => item !== undefined)
+    return items
   }
 
   #map(field: DescField & { fieldKind: 'map' }, value: JsonValue, path: string): JsonValue | undefined {
     if (!isJsonObject(value)) return this.#fault(path, 'must be an object')
+    const pairs = Object.entries(value)
+    const excess = lengthViolation(field, pairs.length, path)
+    if (excess !== undefined) return this.#fault(excess.field, excess.description)
     const noted = this.present.length
     const out: JsonObject = {}
-    for (const [key, item] of Object.entries(value)) {
+    for (const [key, item] of pairs) {
+      if (this.#isFull) break
       const fault = key === '__proto__' ? 'has a key that is not allowed' : mapKeyFault(field.mapKey, key)
-      const shaped = fault === undefined ? this.singular(field, item, `${path}.${key.slice(0, 100)}`) : this.#fault(path, fault)
+      const shaped = fault === undefined ? this.singular(field, item, `${path}[${JSON.stringify(key.slice(0, 100))}]`) : this.#fault(path, fault)
       if (shaped !== undefined) out[key] = shaped
     }
     this.present.length = noted

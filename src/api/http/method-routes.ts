@@ -5,7 +5,7 @@ import { callName } from '../call-name.ts'
 import { createAnswerJson, type AnswerJson } from '../answer-json.ts'
 import type { JsonEncoders } from '../json-encode.ts'
 import type { CallMetrics } from '../metrics.ts'
-import { isForm, readForm, readJsonBody, skipBody } from './body.ts'
+import { isForm, parseJsonBody, readForm, readJsonText, skipBody } from './body.ts'
 import { decodeRequest, readValidateOnly } from './decode-request.ts'
 import { jsonType, send } from './http-context.ts'
 import type { HttpAnswer, HttpContext } from './http-context.ts'
@@ -82,31 +82,38 @@ class HttpCall implements Call {
     this.#matched.context.state.call.throwIfEnded()
   }
 
-  decode(): Promise<Decoded> {
-    return decode(this.#bound, { ...this.#matched, query: this.#query })
+  decode(arrived?: () => void): Promise<Decoded> {
+    return decode(this.#bound, { ...this.#matched, query: this.#query }, arrived)
   }
 }
 
-async function decode({ row, binding }: BoundMethod, { context, match, query }: Matched & { readonly query: URLSearchParams }): Promise<Decoded> {
+async function decode(
+  { row, binding }: BoundMethod,
+  { context, match, query }: Matched & { readonly query: URLSearchParams },
+  arrived?: () => void,
+): Promise<Decoded> {
   const hasBody = binding.body !== ''
-  const form = hasBody ? undefined : await readQueryForm(context)
-  if (row.mutation && !hasBody && form === undefined) await skipBody(context)
+  const { maxRequestBytes } = row
+  const form = hasBody ? undefined : await readQueryForm(context, maxRequestBytes)
+  if (row.mutation && !hasBody && form === undefined) await skipBody(context, maxRequestBytes)
+  const text = hasBody ? await readJsonText(context, maxRequestBytes) : undefined
+  arrived?.()
   return decodeRequest({
     input: row.input,
     verb: binding.verb,
     bodyField: binding.body,
     query: form === undefined ? query : new URLSearchParams([...query, ...form]),
-    body: hasBody ? await readJsonBody(context) : undefined,
+    body: text === undefined ? undefined : parseJsonBody(text),
     variables: match.template.variables.map((variable, index) => ({ ...variable, value: decodeSegment(match.captures[index] ?? '') })),
   })
 }
 
 /** A form on a binding without body is part of the query (rules 8, wire-v1 1.4). */
-async function readQueryForm(context: HttpContext): Promise<URLSearchParams | undefined> {
+async function readQueryForm(context: HttpContext, maxBytes: number): Promise<URLSearchParams | undefined> {
   // Without a body there is nothing to look at; most calls have none.
   const { headers } = context.req
   if (headers['content-type'] === undefined) return undefined
-  return isForm(context) ? readForm(context) : undefined
+  return isForm(context) ? readForm(context, maxBytes) : undefined
 }
 
 function contentOf(answer: Answer, encode: AnswerJson | undefined): Pick<HttpAnswer, 'headers' | 'body'> {

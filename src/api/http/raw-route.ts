@@ -12,7 +12,7 @@ export interface RawRequest {
   readonly signal: AbortSignal
   /** A header by its lower-case name. */
   header(name: string): string | undefined
-  /** The body's text, at most `maxBytes`, 1 MiB where that is not said (else code 3, HTTP 413). */
+  /** The body's text, at most `maxBytes`, 8 KiB where that is not said (else code 3, HTTP 413). */
   text(maxBytes?: number): Promise<string>
 }
 

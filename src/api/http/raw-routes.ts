@@ -1,3 +1,4 @@
+import { maxOpenRequestBytes } from '../../core/method.ts'
 import { readText } from './body.ts'
 import { headerText, send } from './http-context.ts'
 import type { HttpContext } from './http-context.ts'
@@ -28,6 +29,6 @@ function createRawRequest(context: HttpContext, match: RouteMatch): RawRequest {
     remoteAddress: state.remoteAddress,
     signal: state.call.signal,
     header: (name) => headerText(req.headers[name]),
-    text: (maxBytes) => readText(context, maxBytes),
+    text: (maxBytes = maxOpenRequestBytes) => readText(context, maxBytes),
   }
 }

@@ -1,3 +1,4 @@
+import { JsonBoundsError, parseBoundedJson } from '../../core/bounded-json.ts'
 import { DomainError } from '../../core/errors.ts'
 import { isUid } from '../../core/uid.ts'
 import { projectionOf } from '../../resources/scim/scim-answers.ts'
@@ -45,9 +46,9 @@ export async function readBody(request: RawRequest, urn: string): Promise<Readon
   const text = await request.text(maxUserBytes)
   let body: unknown
   try {
-    body = JSON.parse(text)
-  } catch {
-    throw scimFault('invalidSyntax', 'the body is not valid JSON')
+    body = parseBoundedJson(text)
+  } catch (error) {
+    throw scimFault('invalidSyntax', error instanceof JsonBoundsError ? `the body ${error.message}` : 'the body is not valid JSON')
   }
   if (!isObject(body)) throw scimFault('invalidSyntax', 'the body must be a JSON object')
   assertSchema(body, urn)

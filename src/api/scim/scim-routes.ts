@@ -22,6 +22,8 @@ export interface ScimOptions {
   readonly limits?: {
     /** Of one provider. */
     readonly requests: Take
+    /** A request of one provider goes on after its body arrived. */
+    readonly resume: (key: string) => void
     /** Of one organisation from one address (rules 2.7). */
     readonly writes: Take
     /** Refused ones, of one address. */
@@ -44,9 +46,23 @@ async function enter(options: ScimOptions, request: RawRequest, { provider }: Sc
   }
 }
 
-function limit({ limits }: ScimOptions, { provider }: ScimSession, write: { address: string } | undefined): void {
-  limits?.requests(`scim ${provider}`)
-  if (write !== undefined) limits?.writes(`scim ${rootOf(provider)} ${addressKey(write.address)}`)
+const keyOf = ({ provider }: ScimSession): string => `scim ${provider}`
+
+/** The request, whose work counts for the provider again once its body has arrived. */
+function metered({ limits }: ScimOptions, session: ScimSession, request: RawRequest): RawRequest {
+  return {
+    ...request,
+    async text(maxBytes) {
+      const text = await request.text(maxBytes)
+      limits?.resume(keyOf(session))
+      return text
+    },
+  }
+}
+
+function limit({ limits }: ScimOptions, session: ScimSession, write: { address: string } | undefined): void {
+  limits?.requests(keyOf(session))
+  if (write !== undefined) limits?.writes(`scim ${rootOf(session.provider)} ${addressKey(write.address)}`)
 }
 
 /** Does what is asked, unless too much was; of a write the audit log tells, whatever comes of it. */
@@ -84,7 +100,7 @@ async function serve(options: ScimOptions, request: RawRequest, verb: RawRoute['
     const session = await enter(options, request, place)
     const endpoint = endpointOf(place.segments, verb)
     const id = place.segments.length === 2 ? (place.segments[1] ?? '') : ''
-    return (await perform(options, endpoint, { session, request, id })).answer
+    return (await perform(options, endpoint, { session, request: metered(options, session, request), id })).answer
   } catch (thrown) {
     throw fromStore(thrown)
   }

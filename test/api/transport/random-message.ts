@@ -3,6 +3,7 @@ import type { DescField, DescMessage, Message } from '@bufbuild/protobuf'
 import { reflect } from '@bufbuild/protobuf/reflect'
 import type { ReflectMessage } from '@bufbuild/protobuf/reflect'
 import fc from 'fast-check'
+import { maxItemsOf } from '../../../src/core/list-limit.ts'
 
 const text = fc.oneof(fc.string({ unit: 'grapheme', maxLength: 12 }), fc.constantFrom('', '"\\\u2028\n\u0000', 'ü€😀', '__proto__x'))
 const int64 = fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n })
@@ -41,7 +42,7 @@ function fieldOf(field: DescField, depth: number): fc.Arbitrary<Setter> {
   if (depth === 0 && field.message !== undefined) return fc.constant(undefined)
   const value = singular(field, depth - 1)
   if (field.fieldKind === 'list') {
-    return fc.array(value, { maxLength: 3 }).map((items) => (message) => {
+    return fc.array(value, { maxLength: Math.min(3, maxItemsOf(field)) }).map((items) => (message) => {
       const list = message.get(field)
       for (const item of items) list.add(item)
     })

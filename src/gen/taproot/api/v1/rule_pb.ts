@@ -14,7 +14,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file taproot/api/v1/rule.proto.
  */
 export const file_taproot_api_v1_rule: GenFile = /*@__PURE__*/
-  fileDesc("Chl0YXByb290L2FwaS92MS9ydWxlLnByb3RvEg50YXByb290LmFwaS52MSKVAQoEUnVsZRIkCgVzY29wZRgBIAEoDjIVLnRhcHJvb3QuYXBpLnYxLlNjb3BlEjMKDGNhcGFiaWxpdGllcxgCIAMoDjIdLnRhcHJvb3QuY29tbW9uLnYyLkNhcGFiaWxpdHkSJAoFZXZlbnQYAyABKAsyFS50YXByb290LmFwaS52MS5FdmVudBIMCgRraW5kGAQgASgJIlIKBUV2ZW50EgwKBHR5cGUYASABKAkSKQoFZ3JvdXAYAiABKA4yGi50YXByb290LmFwaS52MS5FdmVudEdyb3VwEhAKCGludGVybmFsGAMgASgIKmoKBVNjb3BlEhUKEVNDT1BFX1VOU1BFQ0lGSUVEEAASEAoMU0NPUEVfUFVCTElDEAESEAoMU0NPUEVfU0NPUEVEEAISEgoOU0NPUEVfVU5TQ09QRUQQAxISCg5TQ09QRV9FWFRFUk5BTBAEKoMBCgpFdmVudEdyb3VwEhsKF0VWRU5UX0dST1VQX1VOU1BFQ0lGSUVEEAASFgoSRVZFTlRfR1JPVVBfUEFSRU5UEAESFAoQRVZFTlRfR1JPVVBfU0VMRhACEhQKEEVWRU5UX0dST1VQX1JPT1QQAxIUChBFVkVOVF9HUk9VUF9OT05FEAQ6SgoEcnVsZRIeLmdvb2dsZS5wcm90b2J1Zi5NZXRob2RPcHRpb25zGPWMAyABKAsyFC50YXByb290LmFwaS52MS5SdWxlUgRydWxlYgZwcm90bzM", [file_google_protobuf_descriptor, file_taproot_common_v2_capability]);
+  fileDesc("Chl0YXByb290L2FwaS92MS9ydWxlLnByb3RvEg50YXByb290LmFwaS52MSLBAQoEUnVsZRIkCgVzY29wZRgBIAEoDjIVLnRhcHJvb3QuYXBpLnYxLlNjb3BlEjMKDGNhcGFiaWxpdGllcxgCIAMoDjIdLnRhcHJvb3QuY29tbW9uLnYyLkNhcGFiaWxpdHkSJAoFZXZlbnQYAyABKAsyFS50YXByb290LmFwaS52MS5FdmVudBIMCgRraW5kGAQgASgJEhcKD21heF9yZXF1ZXN0X2tpYhgFIAEoDRIRCglvcGVyYXRvcnMYBiABKAgiUgoFRXZlbnQSDAoEdHlwZRgBIAEoCRIpCgVncm91cBgCIAEoDjIaLnRhcHJvb3QuYXBpLnYxLkV2ZW50R3JvdXASEAoIaW50ZXJuYWwYAyABKAgqagoFU2NvcGUSFQoRU0NPUEVfVU5TUEVDSUZJRUQQABIQCgxTQ09QRV9QVUJMSUMQARIQCgxTQ09QRV9TQ09QRUQQAhISCg5TQ09QRV9VTlNDT1BFRBADEhIKDlNDT1BFX0VYVEVSTkFMEAQqgwEKCkV2ZW50R3JvdXASGwoXRVZFTlRfR1JPVVBfVU5TUEVDSUZJRUQQABIWChJFVkVOVF9HUk9VUF9QQVJFTlQQARIUChBFVkVOVF9HUk9VUF9TRUxGEAISFAoQRVZFTlRfR1JPVVBfUk9PVBADEhQKEEVWRU5UX0dST1VQX05PTkUQBDpKCgRydWxlEh4uZ29vZ2xlLnByb3RvYnVmLk1ldGhvZE9wdGlvbnMY9YwDIAEoCzIULnRhcHJvb3QuYXBpLnYxLlJ1bGVSBHJ1bGViBnByb3RvMw", [file_google_protobuf_descriptor, file_taproot_common_v2_capability]);
 
 /**
  * Who may call a method and what it emits.
@@ -47,6 +47,20 @@ export type Rule = Message<"taproot.api.v1.Rule"> & {
    * @generated from field: string kind = 4;
    */
   kind: string;
+
+  /**
+   * The largest request, in KiB, where the default for the verb is too small (`requestKib` in src/core/schema.ts).
+   *
+   * @generated from field: uint32 max_request_kib = 5;
+   */
+  maxRequestKib: number;
+
+  /**
+   * Only operators may, who hold the capabilities everywhere.
+   *
+   * @generated from field: bool operators = 6;
+   */
+  operators: boolean;
 };
 
 /**
