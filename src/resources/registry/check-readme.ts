@@ -1,75 +1,91 @@
-import { Worker } from 'node:worker_threads'
+import { DomainError } from '../../core/errors.ts'
 import { untilAborted } from '../../core/until-aborted.ts'
+import { ReadmeThread } from './readme-thread.ts'
 
-/** How long a readme may take to be rendered, in milliseconds; an ordinary one takes milliseconds, the worst of the largest size a few seconds. */
-const maxRenderMs = 10_000
-/** How long the thread stays when there is nothing to do, in milliseconds. */
-const idleMs = 30_000
+/** Processor time that one readme may cost, in milliseconds: ordinary ones of the largest size cost a fifth of it. */
+const maxCpuMs = 2_000
+/** Readmes of one tenant that wait at most. */
+const maxWaiting = 16
+/** When a refused caller may try again, in milliseconds. */
+const retryAfterMs = 1_000
+/** In this time half of what a tenant has used is forgotten, in milliseconds. */
+const halfLifeMs = 60_000
 
-/** The thread, where there is one, and the end of its idle time. It keeps no process alive. */
-let thread: { readonly worker: Worker; idle?: NodeJS.Timeout } | undefined
-
-function discard(worker: Worker): void {
-  if (thread?.worker === worker) {
-    clearTimeout(thread.idle)
-    thread = undefined
-  }
-  void worker.terminate()
+/** A readme to check, and the tenants that answer for what it costs: the organisation of its repo and that of its caller. */
+export interface ReadmeToCheck {
+  readonly content: string
+  readonly tenants: readonly string[]
 }
 
-function takeThread(): Worker {
-  clearTimeout(thread?.idle)
-  thread ??= { worker: new Worker(new URL('readme-worker.ts', import.meta.url), { resourceLimits: { maxOldGenerationSizeMb: 512 } }) }
-  thread.worker.ref()
-  return thread.worker
+interface Waiting extends ReadmeToCheck {
+  readonly signal: AbortSignal
+  readonly done: PromiseWithResolvers<string | undefined>
 }
 
-function release(worker: Worker): void {
-  if (thread?.worker !== worker) return
-  worker.unref()
-  thread.idle = setTimeout(() => discard(worker), idleMs).unref()
+interface Usage {
+  readonly ms: number
+  readonly atMs: number
 }
-
-function check(content: string): Promise<string | undefined> {
-  const { promise, resolve, reject } = Promise.withResolvers<string | undefined>()
-  const worker = takeThread()
-  const end = (isGood: boolean): void => {
-    clearTimeout(timer)
-    worker.off('message', onMessage)
-    if (isGood) {
-      worker.off('error', onError)
-      release(worker)
-    } else {
-      // Its listener for errors stays: a thread that is stopped may fail once more.
-      discard(worker)
-    }
-  }
-  const onMessage = (fault: string | undefined): void => {
-    end(true)
-    resolve(fault)
-  }
-  const onError = (error: Error & { code?: string }): void => {
-    end(false)
-    if (error.code === 'ERR_WORKER_OUT_OF_MEMORY') resolve('takes too much memory to be rendered')
-    else reject(error)
-  }
-  worker.on('message', onMessage).on('error', onError)
-  const timer = setTimeout(() => {
-    end(false)
-    resolve('takes too long to be rendered')
-  }, maxRenderMs)
-  worker.postMessage(content)
-  return promise
-}
-
-let last: Promise<unknown> = Promise.resolve()
 
 /**
- * What is wrong with a readme, or undefined. Readmes are rendered one after the other in a thread of their own: text that somebody made to be slow to render, or to
- * fill the memory, holds up other readmes for a moment and nothing else. Rejects with the signal's reason.
+ * One thread that tenants share by the processor time that they used lately. Next is the readme whose tenants used least, of equals the one that waits longest.
+ * The use of a readme counts for each of its tenants, so neither more organisations nor more identities give anyone a larger share.
  */
-export function checkReadme(content: string, signal: AbortSignal): Promise<string | undefined> {
-  const turn = last.then(() => (signal.aborted ? undefined : check(content)))
-  last = turn.catch(() => undefined)
-  return untilAborted(turn, signal)
+class ReadmeTurns {
+  readonly #thread = new ReadmeThread(maxCpuMs)
+  readonly #used = new Map<string, Usage>()
+  #waiting: Waiting[] = []
+  #running = false
+
+  check(readme: ReadmeToCheck, signal: AbortSignal): Promise<string | undefined> {
+    signal.throwIfAborted()
+    this.#waiting = this.#waiting.filter((waiting) => !waiting.signal.aborted)
+    for (const tenant of readme.tenants) {
+      if (this.#waiting.filter(({ tenants }) => tenants.includes(tenant)).length < maxWaiting) continue
+      throw new DomainError(8, 'too many readmes of this organisation wait to be checked', { reason: 'TOO_MANY_WAITING', details: { retryAfterMs } })
+    }
+    const waiting: Waiting = { ...readme, signal, done: Promise.withResolvers() }
+    this.#waiting.push(waiting)
+    if (!this.#running) void this.#run()
+    return untilAborted(waiting.done.promise, signal)
+  }
+
+  /** Renders until nothing waits. Never rejects. */
+  async #run(): Promise<void> {
+    this.#running = true
+    for (let next = this.#take(); next !== undefined; next = this.#take()) {
+      try {
+        const { fault, cpuMs } = await this.#thread.render(next.content)
+        for (const tenant of next.tenants) this.#used.set(tenant, { ms: this.#usedBy(tenant) + cpuMs, atMs: performance.now() })
+        next.done.resolve(fault)
+      } catch (error) {
+        next.done.reject(error)
+      }
+    }
+    this.#running = false
+  }
+
+  #take(): Waiting | undefined {
+    for (const tenant of this.#used.keys()) if (this.#usedBy(tenant) < 1) this.#used.delete(tenant)
+    const waiting = this.#waiting.filter(({ signal }) => !signal.aborted)
+    const costs = waiting.map(({ tenants }) => Math.max(...tenants.map((tenant) => this.#usedBy(tenant))))
+    const [next] = waiting.splice(costs.indexOf(Math.min(...costs)), 1)
+    this.#waiting = waiting
+    return next
+  }
+
+  #usedBy(tenant: string): number {
+    const used = this.#used.get(tenant)
+    return used === undefined ? 0 : used.ms * 2 ** ((used.atMs - performance.now()) / halfLifeMs)
+  }
+}
+
+const turns = new ReadmeTurns()
+
+/**
+ * What is wrong with a readme, or undefined. Readmes are rendered one after the other in a thread of their own, and one that costs more than 2 s of processor
+ * time is refused: a hostile readme delays another tenant's by that much at most. Throws code 8 `TOO_MANY_WAITING`; rejects with the signal's reason.
+ */
+export async function checkReadme(readme: ReadmeToCheck, signal: AbortSignal): Promise<string | undefined> {
+  return await turns.check(readme, signal)
 }

@@ -4,7 +4,7 @@ import type { Element, Nodes } from 'hast'
 import { fromParse5 } from 'hast-util-from-parse5'
 import { defaultSchema, sanitize, type Schema } from 'hast-util-sanitize'
 import MarkdownIt from 'markdown-it'
-import { parse } from 'parse5'
+import { defaultTreeAdapter, parse, type DefaultTreeAdapterMap, type TreeAdapter } from 'parse5'
 
 const markdown = new MarkdownIt({ html: true })
 // Links of any sort become links: the policy below judges them, not the renderer.
@@ -20,6 +20,25 @@ const policy: Schema = {
   allowComments: true,
   clobber: [],
   required: {},
+}
+
+/** Elements of one readme. Text of the largest size makes one of two characters at most; only tags that are never closed, and come again in each paragraph, make more. */
+const maxElements = 300_000
+
+/** The HTML makes more elements than a page should have. */
+class TooManyElements extends Error {}
+
+/** Builds the tree, and throws TooManyElements at the first element over the limit. */
+function countingAdapter(): TreeAdapter<DefaultTreeAdapterMap> {
+  let elements = 0
+  return {
+    ...defaultTreeAdapter,
+    createElement(...args) {
+      elements += 1
+      if (elements > maxElements) throw new TooManyElements()
+      return defaultTreeAdapter.createElement(...args)
+    },
+  }
 }
 
 function childrenOf(node: Nodes): readonly Nodes[] {
@@ -53,7 +72,7 @@ function hasElement(node: Nodes, id: string): boolean {
 function shownIn(html: string): Nodes | undefined {
   // No text holds its own digest.
   const next = createHash('sha256').update(html).digest('hex')
-  const page = fromParse5(parse(`<!doctype html><html><head></head><body>${html}<hr id="${next}">`))
+  const page = fromParse5(parse(`<!doctype html><html><head></head><body>${html}<hr id="${next}">`, { treeAdapter: countingAdapter() }))
   const root = childrenOf(page).find((node): node is Element => node.type === 'element')
   const [head, body] = root?.children.filter((node): node is Element => node.type === 'element') ?? []
   const isUntouched = [root, head, body].every((element) => Object.keys(element?.properties ?? {}).length === 0) && head?.children.length === 0
@@ -69,6 +88,7 @@ export function readmeFault(content: string): string | undefined {
     return isSame(sanitize(shown, policy), shown) ? undefined : 'holds HTML that is not allowed: scripts, forms, frames, styles, event handlers, unusual links'
   } catch (error) {
     if (error instanceof RangeError) return 'is nested too deep'
+    if (error instanceof TooManyElements) return 'makes too many elements: close the tags that it opens'
     throw error
   }
 }

@@ -1,5 +1,22 @@
 import { parentPort } from 'node:worker_threads'
 import { readmeFault } from './readme-fault.ts'
 
-/** A thread of its own for readmes: gets their content, one at a time, from checkReadme and answers with what is wrong with each. */
-parentPort?.on('message', (content: string) => parentPort?.postMessage(readmeFault(content)))
+/** What the thread answers for one readme: the processor time at which it begins, in milliseconds, then the fault. */
+export type ReadmeAnswer = { readonly beganAtMs: number } | { readonly fault: string | undefined; readonly endedAtMs: number }
+
+/** Processor time of this thread so far, in milliseconds. */
+function spentMs(): number {
+  const { user, system } = process.threadCpuUsage()
+  return (user + system) / 1000
+}
+
+function answer(message: ReadmeAnswer): void {
+  parentPort?.postMessage(message)
+}
+
+/** A thread of its own for readmes: it gets their content, one at a time, from a ReadmeThread. */
+parentPort?.on('message', (content: string) => {
+  answer({ beganAtMs: spentMs() })
+  const fault = readmeFault(content)
+  answer({ fault, endedAtMs: spentMs() })
+})

@@ -1,8 +1,8 @@
 import { create, fromBinary } from '@bufbuild/protobuf'
 import { DomainError } from '../../core/errors.ts'
 import { applyMask, maskAllowsEtag } from '../../core/field-mask.ts'
+import { rootOf } from '../../core/uid.ts'
 import { RepoReadmeSchema, type Repo, type RepoReadme, type UpdateRepoReadmeRequest } from '../../gen/taproot/registry/v2/repos_pb.ts'
-import { EnvelopeSchema } from '../../gen/taproot/store/v1/envelope_pb.ts'
 import type { Resource, Row } from '../../snapshot/row.ts'
 import { recordKey } from '../../store/keys.ts'
 import type { Revision } from '../../store/store.ts'
@@ -10,12 +10,13 @@ import { ChangeSet, newEtag } from '../change-set.ts'
 import { commitPrepared, type Plan } from '../commit.ts'
 import { fromStore, notFound } from '../faults.ts'
 import type { Planning } from '../kind.ts'
-import { envelopeBytes, envelopeOf, stamped, type EnvelopeFacts } from '../record-codec.ts'
-import type { Context, Handler, HandlerAnswer, Services } from '../services.ts'
+import { envelopeBytes, envelopeOf, readEnvelope, stamped, type EnvelopeFacts } from '../record-codec.ts'
+import { callerOf, type Context, type Handler, type HandlerAnswer, type Services } from '../services.ts'
+import { recordsOf } from '../shown.ts'
 import { assertValid } from '../validate.ts'
 import { assertEtag, emit, pathsOf, writableCopy } from '../write.ts'
 import { checkReadme } from './check-readme.ts'
-import { originOf } from './repo-rules.ts'
+import { originOf } from './synced-repos.ts'
 
 type ReadmeRecord = RepoReadme & Resource
 
@@ -44,14 +45,14 @@ interface Stored {
 /** Reads the readme that `repo` shows: for a synced one that of its source. */
 async function readReadme(services: Services, row: Row, signal: AbortSignal): Promise<Stored> {
   // A row of kind Repo holds a Repo.
-  const origin = originOf(services.replica.snapshot, row.message as unknown as Repo)
+  const origin = originOf(recordsOf(services), row.message as unknown as Repo)
   let entry
   try {
     entry = origin === undefined ? undefined : await services.store.get(readmeKey(origin.uid), signal)
   } catch (error) {
     throw fromStore(error)
   }
-  const envelope = entry === undefined ? undefined : fromBinary(EnvelopeSchema, entry.value)
+  const envelope = entry === undefined ? undefined : readEnvelope(entry.value)
   const facts: EnvelopeFacts =
     envelope === undefined
       ? { etag: unwrittenEtag, createMs: row.createMs, updateMs: row.createMs, managedBy: '' }
@@ -78,7 +79,7 @@ function isSynced(row: Row): boolean {
   return (row.message as unknown as Repo).syncConfig !== undefined
 }
 
-/** The readme as the request wants it. Throws code 10, 3. */
+/** The readme as the request wants it. Throws code 10, 3, 8. */
 async function wanted(context: Context, request: UpdateRepoReadmeRequest, at: { row: Row; stored: Stored }): Promise<ReadmeRecord> {
   const { record: current } = at.stored
   const { updateMask: mask } = request
@@ -89,7 +90,8 @@ async function wanted(context: Context, request: UpdateRepoReadmeRequest, at: { 
   assertValid(RepoReadmeSchema, writableCopy(RepoReadmeSchema, next))
   if (next.content === current.content) return next
   if (isSynced(at.row)) throw DomainError.invalid('content', 'is inherited from the source of the sync')
-  const fault = next.content === '' ? undefined : await checkReadme(next.content, context.signal)
+  const tenants = [rootOf(at.row.uid), rootOf(callerOf(context).identity)]
+  const fault = next.content === '' ? undefined : await checkReadme({ content: next.content, tenants }, context.signal)
   if (fault !== undefined) throw DomainError.invalid('content', fault)
   return next
 }

@@ -1,0 +1,114 @@
+import { Worker } from 'node:worker_threads'
+import type { ReadmeAnswer } from './readme-worker.ts'
+
+/** How long the thread stays when there is nothing to do, in milliseconds. */
+const idleMs = 30_000
+/** How often the processor time of a readme is looked at, in milliseconds. */
+const lookEveryMs = 50
+/** A thread whose processor time can't be read any more is stopped after so long, in milliseconds. */
+const maxWallMs = 60_000
+
+const tooExpensive = 'costs too much to be rendered: make it shorter or simpler'
+
+/** What became of one readme. */
+export interface RenderedReadme {
+  /** What is wrong with it. */
+  readonly fault: string | undefined
+  /** The processor time that it cost, in milliseconds; `maxCpuMs` where the thread was stopped. */
+  readonly cpuMs: number
+}
+
+/**
+ * The thread that renders readmes, one at a time. It starts with the first readme, ends when it is idle, and keeps no process alive. A readme that costs more
+ * than `maxCpuMs` of processor time, or too much memory, ends the thread; the next readme gets a new one.
+ */
+export class ReadmeThread {
+  readonly #maxCpuMs: number
+  #worker: Worker | undefined
+  #idle: NodeJS.Timeout | undefined
+
+  constructor(maxCpuMs: number) {
+    this.#maxCpuMs = maxCpuMs
+  }
+
+  /** Renders one readme; the one before must have settled. Rejects where the thread fails. */
+  render(content: string): Promise<RenderedReadme> {
+    const { promise, resolve, reject } = Promise.withResolvers<RenderedReadme>()
+    const worker = this.#take()
+    let beganAtMs: number | undefined
+    const stop = (isGood: boolean): void => {
+      clearInterval(looks)
+      clearTimeout(deadline)
+      worker.off('message', onMessage).off('error', onError)
+      if (isGood) this.#release(worker)
+      else this.#discard(worker)
+    }
+    const refuse = (fault: string): void => {
+      stop(false)
+      resolve({ fault, cpuMs: this.#maxCpuMs })
+    }
+    const onMessage = (answer: ReadmeAnswer): void => {
+      if ('beganAtMs' in answer) {
+        beganAtMs = answer.beganAtMs
+        return
+      }
+      const cpuMs = answer.endedAtMs - (beganAtMs ?? answer.endedAtMs)
+      stop(true)
+      resolve({ fault: cpuMs > this.#maxCpuMs ? tooExpensive : answer.fault, cpuMs })
+    }
+    const onError = (error: Error & { code?: string }): void => {
+      if (error.code === 'ERR_WORKER_OUT_OF_MEMORY') refuse('takes too much memory to be rendered')
+      else {
+        stop(false)
+        reject(error)
+      }
+    }
+    worker.on('message', onMessage).on('error', onError)
+    const look = async (): Promise<void> => {
+      const spentMs = await cpuTimeOf(worker)
+      if (spentMs !== undefined && beganAtMs !== undefined && spentMs - beganAtMs > this.#maxCpuMs) refuse(tooExpensive)
+    }
+    const looks = setInterval(() => void look(), lookEveryMs)
+    const deadline = setTimeout(() => refuse(tooExpensive), maxWallMs)
+    worker.postMessage(content)
+    return promise
+  }
+
+  #take(): Worker {
+    clearTimeout(this.#idle)
+    this.#worker ??= this.#create()
+    this.#worker.ref()
+    return this.#worker
+  }
+
+  #create(): Worker {
+    const worker = new Worker(new URL('readme-worker.ts', import.meta.url), { resourceLimits: { maxOldGenerationSizeMb: 512 } })
+    // It may fail at any time, also when idle or being stopped. The next readme gets a new one.
+    return worker.on('error', () => this.#discard(worker))
+  }
+
+  #release(worker: Worker): void {
+    if (this.#worker !== worker) return
+    worker.unref()
+    this.#idle = setTimeout(() => this.#discard(worker), idleMs).unref()
+  }
+
+  #discard(worker: Worker): void {
+    if (this.#worker === worker) {
+      clearTimeout(this.#idle)
+      this.#worker = undefined
+    }
+    void worker.terminate()
+  }
+}
+
+/** The thread's processor time so far, in milliseconds; undefined once it has ended. */
+async function cpuTimeOf(worker: Worker): Promise<number | undefined> {
+  try {
+    const { user, system } = await worker.cpuUsage()
+    return (user + system) / 1000
+  } catch {
+    // It ended meanwhile, which its own events tell.
+    return undefined
+  }
+}
