@@ -2,10 +2,12 @@ import { isUid, trustedUid, type Uid } from '../core/uid.ts'
 import { DomainError } from '../core/errors.ts'
 import { randomHex } from '../core/runtime.ts'
 import { nameOf, type Resource, type Row } from '../snapshot/row.ts'
+import { countedFor } from '../snapshot/usage.ts'
 import { managedKey, nameKey, recordKey, sweepKey, usedByKey } from '../store/keys.ts'
 import type { Guard, Write } from '../store/store.ts'
 import { alreadyExists, ownedAlready } from './faults.ts'
 import type { AnyKind, Claim, Extra, Reference } from './kind.ts'
+import type { Growth } from './quota/limits.ts'
 import { sealedSecrets } from './secrets.ts'
 import { envelopeBytes, envelopeOf, stamped, type EnvelopeFacts } from './record-codec.ts'
 
@@ -36,10 +38,12 @@ export function indexKeysOf(kind: AnyKind, uid: Uid, record: Resource): string[]
 }
 
 /** The records that take this one along when they are removed: once one of them is marked, this one counts as absent and is not to be changed. */
-function ownersOf(kind: AnyKind, row: Row): Uid[] {
+export function ownersOf(kind: AnyKind, row: Row): { kind: string; uid: Uid }[] {
   const filters = Object.keys(kind.index.filters)
-  const values = kind.index.removedWith.map(({ filter }) => (filter === 'parent' ? row.parent : row.filterValues[filters.indexOf(filter)]))
-  return values.filter((value): value is Uid => value !== undefined && isUid(value))
+  return kind.index.removedWith.flatMap((rule) => {
+    const uid = rule.filter === 'parent' ? row.parent : (row.filterValues[filters.indexOf(rule.filter)] ?? '')
+    return isUid(uid) ? [{ kind: rule.kind, uid }] : []
+  })
 }
 
 /** The largest record that is stored, in bytes (architecture 4). */
@@ -51,6 +55,10 @@ export class ChangeSet {
   readonly #writes = new Map<string, Write>()
   /** The unique keys that are to be taken, and by whom. */
   readonly claims: (Claim & { readonly uid: Uid })[] = []
+  /** False where the limits of organisations do not count: for what operators set. */
+  isMetered = true
+  /** What it adds to organisations. */
+  readonly growth: Growth[] = []
   /** True where a unique key that somebody else has just taken means to plan again, and not that the caller is refused. */
   isUpsert = false
   /** A key that this change set alone writes: whether it is there tells afterwards whether this very change set committed. */
@@ -68,6 +76,11 @@ export class ChangeSet {
     this.#guards.set(`${guard.kind}:${'prefix' in guard ? guard.prefix : guard.key}`, guard)
   }
 
+  /** Takes the guard back that `key` is absent: another one holds as much. */
+  unguard(key: string): void {
+    this.#guards.delete(`absent:${key}`)
+  }
+
   write(write: Write): void {
     this.#writes.set(write.key, write)
   }
@@ -82,7 +95,7 @@ export class ChangeSet {
     const { uid, record, facts } = source
     const key = recordKey(kind.index.kind, uid)
     this.guard({ kind: 'absent', key })
-    this.#put(kind, source)
+    this.#grow(kind, uid, { records: 1, bytes: this.#put(kind, source) })
     for (const claim of claimsOf(kind, { uid, record, managedBy: facts.managedBy })) this.#claim(claim, uid)
     for (const reference of kind.references?.(record) ?? []) this.#refer(kind, reference, uid)
     record.uid = uid
@@ -94,9 +107,10 @@ export class ChangeSet {
     const { row, record, facts } = source
     const key = recordKey(kind.index.kind, row.uid)
     this.guard({ kind: 'unchanged', key, revision: row.revision })
-    for (const owner of ownersOf(kind, row)) this.guard({ kind: 'absent', key: sweepKey(owner) })
+    for (const { uid } of ownersOf(kind, row)) this.guard({ kind: 'absent', key: sweepKey(uid) })
     const { etag, createMs, updateMs, managedBy, sealed = sealedSecrets(kind, row) } = facts
-    this.#put(kind, { uid: row.uid, record, facts: { etag, createMs, updateMs, managedBy, sealed } })
+    const length = this.#put(kind, { uid: row.uid, record, facts: { etag, createMs, updateMs, managedBy, sealed } })
+    this.#grow(kind, row.uid, { records: 0, bytes: length - row.length })
     const heldClaims = new Set(claimsOf(kind, { uid: row.uid, record: row.message, managedBy: row.managedBy }).map((claim) => claim.key))
     for (const claim of claimsOf(kind, { uid: row.uid, record, managedBy: facts.managedBy })) if (!heldClaims.delete(claim.key)) this.#claim(claim, row.uid)
     const heldUses = new Set((kind.references?.(row.message) ?? []).map((reference) => usedKey(kind, reference, row.uid)))
@@ -113,12 +127,20 @@ export class ChangeSet {
     this.guard({ kind: 'unchanged', key, revision: row.revision })
     this.write({ kind: 'delete', key })
     for (const gone of indexKeysOf(kind, row.uid, row.message)) this.write({ kind: 'delete', key: gone })
+    this.#grow(kind, row.uid, { records: -1, bytes: -row.length })
   }
 
-  #put(kind: AnyKind, source: { uid: Uid; record: Resource; facts: EnvelopeFacts }): void {
+  #grow(kind: AnyKind, uid: Uid, by: Pick<Growth, 'records' | 'bytes'>): void {
+    const root = countedFor(kind.index.kind, uid)
+    if (root !== undefined) this.growth.push({ root, kind: kind.index.kind, ...by })
+  }
+
+  /** Returns the size of what is stored, in bytes. */
+  #put(kind: AnyKind, source: { uid: Uid; record: Resource; facts: EnvelopeFacts }): number {
     const value = envelopeBytes(envelopeOf(kind.desc, source.record, source.facts))
     if (value.length > maxRecordBytes) throw DomainError.invalid('body', `the resource is larger than ${maxRecordBytes} bytes`)
     this.write({ kind: 'put', key: recordKey(kind.index.kind, source.uid), value })
+    return value.length
   }
 
   #claim(claim: Claim, uid: Uid): void {

@@ -20,7 +20,7 @@ import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
 import { trustedUid } from '../../src/core/uid.ts'
 import { recordKey } from '../../src/store/keys.ts'
 import type { RangeQuery, Store, Transaction, Write } from '../../src/store/store.ts'
-import { startEtcd } from '../parts/etcd.ts'
+import { shareEtcd } from '../parts/etcd.ts'
 import { describeOnStores } from '../parts/require-part.ts'
 import { bytes, commit, silentLog, soon } from '../store/store-harness.ts'
 
@@ -31,9 +31,8 @@ const retention = { lifeMs: 72 * hourMs, bytesPerRoot: 2 * mibi }
 
 async function openStore(kind: 'sqlite' | 'etcd'): Promise<Store> {
   if (kind === 'etcd') {
-    const etcd = await startEtcd()
-    onTestFinished(() => etcd.stop())
-    const store = createEtcdStore({ endpoints: etcd.endpoints, log: silentLog })
+    const { endpoints, prefix } = await shareEtcd()
+    const store = createEtcdStore({ endpoints, prefix: `${prefix}/`, log: silentLog })
     onTestFinished(() => store.close())
     return store
   }
@@ -55,6 +54,7 @@ function noting(store: Store): { store: Store; ranges: RangeQuery[]; transaction
       get: (key, signal) => store.get(key, signal),
       range: (query, signal) => (ranges.push(query), store.range(query, signal)),
       transact: (transaction, signal) => (transactions.push(transaction), store.transact(transaction, signal)),
+      fence: (signal) => store.fence(signal),
       watch: (prefixes, after, signal) => store.watch(prefixes, after, signal),
       revision: (signal) => store.revision(signal),
       elect: (name, signal) => store.elect(name, signal),

@@ -4,22 +4,27 @@ import { isSuspended } from '../../authz/suspended.ts'
 import { personUid } from '../../authn/issuer-name.ts'
 import { containsAll, setOf } from '../../core/capability.ts'
 import { DomainError } from '../../core/errors.ts'
-import { isUid, rootParent, trustedUid, type Uid } from '../../core/uid.ts'
+import { isUid, isWithin, rootOf, rootParent, trustedUid, type Uid } from '../../core/uid.ts'
 import {
   CheckEligibilityResponseSchema,
+  JoinGroupResponseSchema,
   LookupGroupResponseSchema,
   RequestGroupAccessResponseSchema,
   type CreateGroupRequest,
   type Group,
+  type JoinGroupRequest,
   type RequestGroupAccessRequest,
 } from '../../gen/taproot/iam/v2/groups_pb.ts'
 import type { Row } from '../../snapshot/row.ts'
 import type { Snapshot } from '../../snapshot/snapshot.ts'
 import { assertNotSuspended } from '../authorize.ts'
+import { ChangeSet } from '../change-set.ts'
+import { commit, type Plan } from '../commit.ts'
 import { denied, notFound } from '../faults.ts'
+import { boundAround, isPending, leavesOut, planJoined } from '../membership.ts'
 import { rendered } from '../shown.ts'
 import { callerOf, type Caller, type Context, type Handler, type Services } from '../services.ts'
-import { createRecord } from '../write.ts'
+import { createRecord, emit } from '../write.ts'
 import { accessRequestPrefix, accessWindowMs } from './access-requests.ts'
 import { groupKind, planFirstOwner, verifiedRoot } from './groups.ts'
 
@@ -57,11 +62,15 @@ function namedGroups(snapshot: Snapshot, text: string): Row[] {
   return [...new Set([...byName, ...bySegment])]
 }
 
-/** The group that the request's parent means, where the caller may create groups in it. Throws code 5, 7 or 3 (ambiguous). */
+/**
+ * The group that the request's parent means, where the caller may create groups in it. A name means no group of an organisation that the caller did not join: others could make
+ * it ambiguous. Throws code 5, 7 or 3 (ambiguous).
+ */
 function resolveParent(services: Services, caller: Caller, text: string): Uid {
   const reach = caller.reach()
   const { snapshot } = services.replica
-  const candidates = isUid(text) ? [text] : namedGroups(snapshot, text).map((row) => row.uid)
+  const isLeftOut = leavesOut(snapshot, caller)
+  const candidates = isUid(text) ? [text] : namedGroups(snapshot, text).flatMap(({ uid }) => (isLeftOut(uid) ? [] : [uid]))
   const visible = candidates.filter((uid) => decide(reach, uid, needed).kind !== 'hidden')
   const [uid, another] = visible
   if (uid === undefined) throw notFound('Group', text, { concealed: candidates.length > 0 })
@@ -125,7 +134,7 @@ export const lookupGroup: Handler = (services, context) => {
   const row = groupOfDomain(services, context)
   if (row === undefined) return Promise.reject(notFound('Group', ''))
   return Promise.resolve({
-    message: create(LookupGroupResponseSchema, { group: rendered(groupKind, services.replica.snapshot, row.message) as unknown as Group }),
+    message: create(LookupGroupResponseSchema, { group: rendered(groupKind, services, row.message) as unknown as Group }),
   })
 }
 
@@ -152,4 +161,37 @@ export const requestGroupAccess: Handler = async (services, context, message) =>
   if (!outcome.committed) throw new DomainError(8, 'access was requested lately', { details: { retryAfterMs: accessWindowMs } })
   services.log.info('group access requested', { group: groupUid, identity: caller.identity, email: caller.actor.email })
   return answer
+}
+
+/**
+ * Throws code 5 where no role is bound to the caller at the group, above it or below it, in a place that their sign-in counts in; code 7 where the token was narrowed, or
+ * the organisation is suspended.
+ */
+function assertMayJoin({ replica: { snapshot } }: Services, caller: Caller, uid: string): void {
+  const { scopes, capabilities, knownIn } = caller.narrowing
+  const bound = isUid(uid) ? boundAround(snapshot, caller.identity, uid) : []
+  const counting = knownIn === undefined ? bound : bound.filter((group) => knownIn.some((known) => isWithin(group, known)))
+  if (!isUid(uid) || counting.length === 0 || snapshot.get('Group', uid) === undefined) throw notFound('Group', uid)
+  if (scopes !== undefined || capabilities !== undefined) throw denied([], uid)
+  assertNotSuspended(snapshot, caller.reach(), uid)
+}
+
+/** JoinGroup: the caller belongs to the organisation from then on. One that they belong to already is no change, and no event. */
+export const joinGroup: Handler = async (services, context, message) => {
+  const { uid } = message as JoinGroupRequest
+  if (uid === '') throw DomainError.invalid('uid', 'is required')
+  const caller = callerOf(context)
+  const joining = context.authorizedBy(() => assertMayJoin(services, caller, uid))
+  joining.authorize()
+  const root = rootOf(trustedUid(uid))
+  const answer = create(JoinGroupResponseSchema, { organizationUid: root })
+  await commit(services, joining, (planning): Plan<undefined> => {
+    const changes = new ChangeSet()
+    if (isPending(planning.snapshot, caller.identity, root)) {
+      changes.add(planJoined(planning, caller.identity, root))
+      emit(planning, joining, { changes, subject: root, body: { desc: JoinGroupResponseSchema, message: answer } })
+    }
+    return { changes, result: undefined }
+  })
+  return { message: answer, subject: root }
 }

@@ -6,12 +6,13 @@ import { GroupSchema, OrgKind, OrgStatus, type Group } from '../../gen/taproot/i
 import { RoleBindingSchema } from '../../gen/taproot/iam/v2/role_bindings_pb.ts'
 import type { KindIndex, Resource, Row } from '../../snapshot/row.ts'
 import type { Snapshot } from '../../snapshot/snapshot.ts'
-import { belowPrefix, ownersKey, recordKey, sweepKey } from '../../store/keys.ts'
+import { belowPrefix, limitKey, ownersKey, quotaKey, recordKey, sweepKey } from '../../store/keys.ts'
 import type { Guard, Write } from '../../store/store.ts'
 import type { ChangeSet } from '../change-set.ts'
 import { denied } from '../faults.ts'
 import { ownerRoleUid, ownersChanged } from '../grant-rules.ts'
 import { defineKind, type Draft, type Extra, type Planning, type Records } from '../kind.ts'
+import { limitNames } from '../quota/limits.ts'
 import { planChild } from '../write.ts'
 import { roleBindingKind } from './role-bindings.ts'
 
@@ -67,7 +68,11 @@ function assertEmpty(snapshot: Snapshot, uid: Uid): Guard[] {
 function removal(planning: Planning, row: Row): Extra {
   const guards = assertEmpty(planning.snapshot, row.uid)
   const writes: Write[] = [{ kind: 'put', key: sweepKey(row.uid), value: Buffer.from(index.kind) }]
-  if (row.parent === rootParent) writes.push({ kind: 'delete', key: ownersKey(row.uid) })
+  if (row.parent === rootParent) {
+    writes.push({ kind: 'delete', key: ownersKey(row.uid) })
+    const quotaKeys = [quotaKey(row.uid), ...limitNames.map((limit) => limitKey(row.uid, limit))]
+    for (const key of quotaKeys) if (planning.snapshot.entry(key) !== undefined) writes.push({ kind: 'delete', key })
+  }
   return { guards, writes }
 }
 
@@ -107,7 +112,10 @@ export const groupKind = defineKind<GroupRecord>({
   create(planning, draft) {
     settleStanding(planning, draft)
     assertMaySetStanding(planning, draft.record, create(GroupSchema))
-    draft.record.status = draft.parent === rootParent ? OrgStatus.READY : OrgStatus.UNSPECIFIED
+    const isRoot = draft.parent === rootParent
+    draft.record.status = isRoot ? OrgStatus.READY : OrgStatus.UNSPECIFIED
+    const { operators, selfService } = planning.services.settings.limits
+    draft.record.resourceLimits = isRoot ? { ...(planning.reach.operator ? operators : selfService) } : {}
     return undefined
   },
   update(planning, draft, current) {

@@ -4,8 +4,9 @@ import type { Digest } from '../../core/digest.ts'
 import type { Uid } from '../../core/uid.ts'
 import { BlobRecordSchema, type BlobRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
 import { recordKey } from '../../store/keys.ts'
-import type { Write } from '../../store/store.ts'
+import type { Guard, Write } from '../../store/store.ts'
 import { fromStore, notFound } from '../faults.ts'
+import { contentChange, contentRoom } from '../quota/content.ts'
 import type { Services } from '../services.ts'
 import { guardEpoch, type Epoch } from './content-epoch.ts'
 import { discardNote } from './discards.ts'
@@ -40,26 +41,43 @@ export interface BlobPut extends BlobName {
   readonly epoch: Epoch
 }
 
-/** Records that the repo holds the blob. Throws code 10 CONTENT_COLLECTED where bytes were removed since `epoch` (put them again), code 5 where the repo is gone. */
+/** A transaction that another one of the same organisation came before is made again this often. */
+const maxAttempts = 12
+
+/**
+ * Records that the repo holds the blob, and counts its size for the organisation. Throws code 10 CONTENT_COLLECTED where bytes were removed since `epoch` (put them again),
+ * code 5 where the repo is gone, code 8 QUOTA_EXCEEDED where the organisation may hold no more.
+ */
 export async function recordBlob(services: Services, put: BlobPut, signal: AbortSignal): Promise<void> {
-  const { repo, digest, size, upstreamDigest } = put
-  const record = create(BlobRecordSchema, { size: BigInt(size), upstreamDigest, touchTimeMs: BigInt(services.clock.now()) })
-  const guard = await guardEpoch(services, put, signal)
-  const outcome = await services.store
-    .transact(
-      {
-        guards: [guard, { kind: 'exists', key: recordKey('Repo', repo) }],
-        writes: [{ kind: 'put', key: blobKey(repo, digest), value: toBinary(BlobRecordSchema, record) }],
-      },
-      signal,
-    )
-    .catch((error: unknown) => {
-      throw fromStore(error)
-    })
-  if (outcome.committed) return
-  await guardEpoch(services, put, signal)
-  if ((await services.store.get(recordKey('Repo', repo), signal)) === undefined) throw notFound('Repo', repo)
+  const { repo } = put
+  for (let attempt = 1; attempt <= maxAttempts; attempt++) {
+    const guard = await guardEpoch(services, put, signal)
+    const { guards, writes } = await recording(services, put, signal)
+    const outcome = await services.store
+      .transact({ guards: [guard, { kind: 'exists', key: recordKey('Repo', repo) }, ...guards], writes }, signal)
+      .catch((error: unknown) => {
+        throw fromStore(error)
+      })
+    if (outcome.committed) return
+    await guardEpoch(services, put, signal)
+    if ((await services.store.get(recordKey('Repo', repo), signal)) === undefined) throw notFound('Repo', repo)
+  }
   throw new DomainError(10, 'the repo changed meanwhile; try again', { details: { retryAfterMs: 100 } })
+}
+
+/** What records the blob. One that is counted already is not counted again. */
+async function recording(services: Services, put: BlobPut, signal: AbortSignal): Promise<{ guards: Guard[]; writes: Write[] }> {
+  const { repo, digest, size, upstreamDigest } = put
+  const key = blobKey(repo, digest)
+  const entry = await services.store.get(key, signal)
+  const isCounted = entry !== undefined && fromBinary(BlobRecordSchema, entry.value).counted
+  const record = create(BlobRecordSchema, { size: BigInt(size), upstreamDigest, touchTimeMs: BigInt(services.clock.now()), counted: true })
+  const write: Write = { kind: 'put', key, value: toBinary(BlobRecordSchema, record) }
+  const guard: Guard = entry === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: entry.revision }
+  if (isCounted) return { guards: [guard], writes: [write] }
+  await contentRoom(services, { repo, bytes: size }, signal)
+  const counting = await contentChange(services, { repo, bytes: size }, signal)
+  return { guards: [guard, ...counting.guards], writes: [write, ...counting.writes] }
 }
 
 /** How old a touch is, in milliseconds, before another one is written: half of the shortest grace period that can be set. */
@@ -88,8 +106,10 @@ export async function forgetBlob(services: Services, { repo, digest }: BlobName,
   const entry = await services.store.get(key, signal)
   if (entry === undefined) throw notFound('Blob', `${repo}@${digest}`)
   const record = fromBinary(BlobRecordSchema, entry.value)
-  const writes: Write[] = [{ kind: 'delete', key }, discardNote(repo, 'blob', { digest: record.upstreamDigest })]
-  const { committed } = await services.store.transact({ guards: [{ kind: 'unchanged', key, revision: entry.revision }], writes }, signal)
+  const counting = record.counted ? await contentChange(services, { repo, bytes: -Number(record.size) }, signal) : { guards: [], writes: [] }
+  const guards: Guard[] = [{ kind: 'unchanged', key, revision: entry.revision }, ...counting.guards]
+  const writes: Write[] = [{ kind: 'delete', key }, discardNote(repo, 'blob', { digest: record.upstreamDigest }), ...counting.writes]
+  const { committed } = await services.store.transact({ guards, writes }, signal)
   // Touched, or forgotten by somebody else, in between.
   return committed ? record : forgetBlob(services, { repo, digest }, signal)
 }

@@ -1,3 +1,4 @@
+import { errorText } from '../../core/error-text.ts'
 import type { Uid } from '../../core/uid.ts'
 import type { Write } from '../../store/store.ts'
 import type { Services } from '../services.ts'
@@ -16,15 +17,15 @@ export function discardNote(repo: string, sort: ContentSort, bytes: { digest: st
 }
 
 /**
- * Leaves a manifest's bytes, put upstream by somebody who could not record them, to the next collection: that removes them unless they are held by then, be it by
+ * Leaves bytes, put upstream by somebody who could not record them, to the next collection: that removes them unless they are held by then, be it by
  * another push of the same. Only logs where that fails too.
  */
-export async function discardUnrecorded(services: Services, { repo, digest }: { repo: Uid; digest: string }): Promise<void> {
-  const note = discardNote(repo, 'manifest', { digest })
+export async function discardUnrecorded(services: Services, { repo, sort, digest }: { repo: Uid; sort: ContentSort; digest: string }): Promise<void> {
+  const note = discardNote(repo, sort, { digest })
   try {
     // Whoever gave up already is no reason to leave them. A note that is there may have a record.
     await services.store.transact({ guards: [{ kind: 'absent', key: note.key }], writes: [note] }, AbortSignal.timeout(noteTimeoutMs))
   } catch (error) {
-    services.log.warn('a manifest that was not recorded is left upstream', { repo, digest, error: String(error) })
+    services.log.warn(`a ${sort} that was not recorded is left upstream`, { repo, digest, error: errorText(error) })
   }
 }

@@ -5,6 +5,7 @@ import type { Entry, Store } from '../../store/store.ts'
 import { accessRequestPrefix, accessWindowMs } from '../iam/access-requests.ts'
 import { pendingLoginEndMs, pendingLoginPrefix } from '../iam/pending-logins.ts'
 import { refreshPrefix } from '../iam/refresh-tokens.ts'
+import { uploadLifeMs, uploadPrefix } from '../quota/content.ts'
 import { trimBatch } from './batch.ts'
 
 /** Entries that say themselves when they have no use any more. */
@@ -21,6 +22,8 @@ const sorts = {
   refreshTokens: { prefix: refreshPrefix, endMs: ({ value }) => Number(fromBinary(RefreshFamilySchema, value).expireTimeMs) },
   /** Sign-ins of devices and of headless clients. */
   pendingLogins: { prefix: pendingLoginPrefix, endMs: pendingLoginEndMs },
+  /** Uploads that nobody ended: they count as open no more. */
+  openUploads: { prefix: uploadPrefix, endMs: ({ value }) => Number(Buffer.from(value).toString()) + uploadLifeMs },
 } as const satisfies Readonly<Record<string, Expiring>>
 
 /** What expires. */

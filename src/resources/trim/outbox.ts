@@ -22,12 +22,14 @@ function removal(entries: readonly Entry[]): Transaction {
   return { guards: [], writes: entries.map(({ key }) => ({ kind: 'delete', key })) }
 }
 
-function rootOfEvent({ value }: Entry): string {
+/** The root group that an event belongs to; empty where it belongs to none. */
+export function rootOfEvent({ value }: Entry): string {
   const { group } = fromBinary(OutboxEventSchema, value)
   return group === '' ? '' : rootOf(trustedUid(group))
 }
 
-function bytesOf({ key, value }: Entry): number {
+/** What an event takes, in bytes. */
+export function bytesOf({ key, value }: Entry): number {
   return key.length + value.length
 }
 

@@ -40,10 +40,10 @@ export class Trimmer {
     const idempotency = await trimIdempotency(this.#store, nowMs, signal)
     const expired: Partial<Record<ExpiringSort, number>> = {}
     for (const sort of expiringSorts) expired[sort] = await trimExpired(this.#store, sort, { nowMs, signal })
-    const { accessRequests = 0, refreshTokens = 0, pendingLogins = 0 } = expired
+    const { accessRequests = 0, refreshTokens = 0, pendingLogins = 0, openUploads = 0 } = expired
     const firstSignIns = await trimFirstSignIns(this.#store, signal)
     const outboxOld = await this.#outbox.trimOld(nowMs, signal)
     const tagHistory = await trimTagHistory(this.#store, { ...this.#history, nowMs }, signal)
-    return { outboxOld, outboxOverSize: 0, idempotency, accessRequests, refreshTokens, pendingLogins, firstSignIns, tagHistory }
+    return { outboxOld, outboxOverSize: 0, idempotency, accessRequests, refreshTokens, pendingLogins, openUploads, firstSignIns, tagHistory }
   }
 }

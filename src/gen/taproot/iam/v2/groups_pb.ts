@@ -19,7 +19,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file taproot/iam/v2/groups.proto.
  */
 export const file_taproot_iam_v2_groups: GenFile = /*@__PURE__*/
-  fileDesc("Cht0YXByb290L2lhbS92Mi9ncm91cHMucHJvdG8SDnRhcHJvb3QuaWFtLnYyItYECgVHcm91cBIUCgN1aWQYASABKAlCB+BBA5DnGAESLwoEbmFtZRgCIAEoCUIh4EECukgb2AEBchYyFF5bYS16MC05IC5fLV17Myw2M30kEiAKC2Rlc2NyaXB0aW9uGAMgASgJQgvgQQG6SAVyAxiABBJHCg9yZXNvdXJjZV9saW1pdHMYBCADKAsyKS50YXByb290LmlhbS52Mi5Hcm91cC5SZXNvdXJjZUxpbWl0c0VudHJ5QgPgQQMSFQoIdmVyaWZpZWQYBSABKAhCA+BBARI0CgtjcmVhdGVfdGltZRgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxI0Cgt1cGRhdGVfdGltZRgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxIyCgRraW5kGAggASgOMhcudGFwcm9vdC5pYW0udjIuT3JnS2luZEIL4EEBukgFggECEAESLgoGc3RhdHVzGAkgASgOMhkudGFwcm9vdC5pYW0udjIuT3JnU3RhdHVzQgPgQQMSFwoEZXRhZxjoByABKAlCCLpIBXIDGP8BEhgKCm1hbmFnZWRfYnkY6wcgASgJQgPgQQMaNQoTUmVzb3VyY2VMaW1pdHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAU6AjgBOkqK5xhGCgZncm91cHMSBmdyb3VwcxoBLxoFR3JvdXAiA3VpZCIEbmFtZSIKY3JlYXRlZF9hdCIKdXBkYXRlZF9hdCoHdWlkIGFzYyInCg9HZXRHcm91cFJlcXVlc3QSFAoDdWlkGAEgASgJQgfgQQKQ5xgBIioKEkRlbGV0ZUdyb3VwUmVxdWVzdBIUCgN1aWQYASABKAlCB+BBApDnGAEi2QEKEUxpc3RHcm91cHNSZXF1ZXN0EjAKBHVpZHAYASABKAsyHS50YXByb290LmNvbW1vbi52Mi5VSURQRmlsdGVyQgPgQQESGQoEbmFtZRgCIAEoCUIL4EEBukgFcgMY/wESHQoJcGFnZV9zaXplGAMgASgFQgrgQQG6SAQaAigAEh8KCnBhZ2VfdG9rZW4YBCABKAlCC+BBAbpIBXIDGIAgEh0KCG9yZGVyX2J5GAUgASgJQgvgQQG6SAVyAxj/ARIYCgRza2lwGAYgASgFQgrgQQG6SAQaAigAIo8BChJMaXN0R3JvdXBzUmVzcG9uc2USJQoGZ3JvdXBzGAEgAygLMhUudGFwcm9vdC5pYW0udjIuR3JvdXASFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEhgKC3RvdGFsX2NvdW50GAMgASgDSACIAQESDwoHc2tpcHBlZBgEIAEoBUIOCgxfdG90YWxfY291bnQiXAoSQ3JlYXRlR3JvdXBSZXF1ZXN0EhsKBnBhcmVudBgBIAEoCUIL4EEBukgFcgMY/wESKQoFZ3JvdXAYAiABKAsyFS50YXByb290LmlhbS52Mi5Hcm91cEID4EECInkKElVwZGF0ZUdyb3VwUmVxdWVzdBItCgVncm91cBgBIAEoCzIVLnRhcHJvb3QuaWFtLnYyLkdyb3VwQgfgQQKQ5xgBEjQKC3VwZGF0ZV9tYXNrGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLkZpZWxkTWFza0ID4EEBIhQKEkxvb2t1cEdyb3VwUmVxdWVzdCI7ChNMb29rdXBHcm91cFJlc3BvbnNlEiQKBWdyb3VwGAEgASgLMhUudGFwcm9vdC5pYW0udjIuR3JvdXAiMwoZUmVxdWVzdEdyb3VwQWNjZXNzUmVxdWVzdBIWCglncm91cF91aWQYASABKAlCA+BBAiIcChpSZXF1ZXN0R3JvdXBBY2Nlc3NSZXNwb25zZSIZChdDaGVja0VsaWdpYmlsaXR5UmVxdWVzdCIsChhDaGVja0VsaWdpYmlsaXR5UmVzcG9uc2USEAoIZWxpZ2libGUYASABKAgqlAEKB09yZ0tpbmQSGAoUT1JHX0tJTkRfVU5TUEVDSUZJRUQQABIUChBPUkdfS0lORF9TVEFSVEVSEAESFQoRT1JHX0tJTkRfQ1VTVE9NRVIQAhIQCgxPUkdfS0lORF9ERVYQAxISCg5PUkdfS0lORF9JTkZSQRAEEhwKGE9SR19LSU5EX0FXU19NQVJLRVRQTEFDRRAFKnQKCU9yZ1N0YXR1cxIaChZPUkdfU1RBVFVTX1VOU1BFQ0lGSUVEEAASGwoXT1JHX1NUQVRVU19JTklUSUFMSVpJTkcQARIUChBPUkdfU1RBVFVTX1JFQURZEAISGAoUT1JHX1NUQVRVU19TVVNQRU5ERUQQAzLNCQoNR3JvdXBzU2VydmljZRJ2CghHZXRHcm91cBIfLnRhcHJvb3QuaWFtLnYyLkdldEdyb3VwUmVxdWVzdBoVLnRhcHJvb3QuaWFtLnYyLkdyb3VwIjKQAgGq5xgMCAISAWciBUdyb3VwgtPkkwIZEhcvaWFtL3YyL2dyb3Vwcy97dWlkPSoqfRKXAQoLRGVsZXRlR3JvdXASIi50YXByb290LmlhbS52Mi5EZWxldGVHcm91cFJlcXVlc3QaFi5nb29nbGUucHJvdG9idWYuRW1wdHkiTJACAqrnGCYIAhIBaBoYChRpYW0uZ3JvdXAuZGVsZXRlZC52MRABIgVHcm91cILT5JMCGSoXL2lhbS92Mi9ncm91cHMve3VpZD0qKn0SfgoKTGlzdEdyb3VwcxIhLnRhcHJvb3QuaWFtLnYyLkxpc3RHcm91cHNSZXF1ZXN0GiIudGFwcm9vdC5pYW0udjIuTGlzdEdyb3Vwc1Jlc3BvbnNlIimQAgGq5xgMCAMSAWciBUdyb3VwgtPkkwIQEg4vaWFtL3YyL2dyb3VwcxKdAQoLQ3JlYXRlR3JvdXASIi50YXByb290LmlhbS52Mi5DcmVhdGVHcm91cFJlcXVlc3QaFS50YXByb290LmlhbS52Mi5Hcm91cCJTqucYJggDEgFlGhgKFGlhbS5ncm91cC5jcmVhdGVkLnYxEAIiBUdyb3VwgtPkkwIjOgVncm91cCIaL2lhbS92Mi9ncm91cHMve3BhcmVudD0qKn0SowEKC1VwZGF0ZUdyb3VwEiIudGFwcm9vdC5pYW0udjIuVXBkYXRlR3JvdXBSZXF1ZXN0GhUudGFwcm9vdC5pYW0udjIuR3JvdXAiWZACAqrnGCYIAhIBZhoYChRpYW0uZ3JvdXAudXBkYXRlZC52MRACIgVHcm91cILT5JMCJjoFZ3JvdXAyHS9pYW0vdjIvZ3JvdXBzL3tncm91cC51aWQ9Kip9EooBCgtMb29rdXBHcm91cBIiLnRhcHJvb3QuaWFtLnYyLkxvb2t1cEdyb3VwUmVxdWVzdBojLnRhcHJvb3QuaWFtLnYyLkxvb2t1cEdyb3VwUmVzcG9uc2UiMpACAarnGAkIAyIFR3JvdXCC0+STAhwSGi9pYW0vdjIvZ3JvdXBzOmxvb2t1cEdyb3VwErUBChJSZXF1ZXN0R3JvdXBBY2Nlc3MSKS50YXByb290LmlhbS52Mi5SZXF1ZXN0R3JvdXBBY2Nlc3NSZXF1ZXN0GioudGFwcm9vdC5pYW0udjIuUmVxdWVzdEdyb3VwQWNjZXNzUmVzcG9uc2UiSKrnGAkIAyIFR3JvdXCC0+STAjU6ASoiMC9pYW0vdjIvZ3JvdXBzL3tncm91cF91aWQ9Kip9OnJlcXVlc3RHcm91cEFjY2VzcxKeAQoQQ2hlY2tFbGlnaWJpbGl0eRInLnRhcHJvb3QuaWFtLnYyLkNoZWNrRWxpZ2liaWxpdHlSZXF1ZXN0GigudGFwcm9vdC5pYW0udjIuQ2hlY2tFbGlnaWJpbGl0eVJlc3BvbnNlIjeQAgGq5xgJCAMiBUdyb3VwgtPkkwIhEh8vaWFtL3YyL2dyb3VwczpjaGVja0VsaWdpYmlsaXR5YgZwcm90bzM", [file_buf_validate_validate, file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_empty, file_google_protobuf_field_mask, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_common_v2_uidp_filter]);
+  fileDesc("Cht0YXByb290L2lhbS92Mi9ncm91cHMucHJvdG8SDnRhcHJvb3QuaWFtLnYyItYECgVHcm91cBIUCgN1aWQYASABKAlCB+BBA5DnGAESLwoEbmFtZRgCIAEoCUIh4EECukgb2AEBchYyFF5bYS16MC05IC5fLV17Myw2M30kEiAKC2Rlc2NyaXB0aW9uGAMgASgJQgvgQQG6SAVyAxiABBJHCg9yZXNvdXJjZV9saW1pdHMYBCADKAsyKS50YXByb290LmlhbS52Mi5Hcm91cC5SZXNvdXJjZUxpbWl0c0VudHJ5QgPgQQMSFQoIdmVyaWZpZWQYBSABKAhCA+BBARI0CgtjcmVhdGVfdGltZRgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxI0Cgt1cGRhdGVfdGltZRgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxIyCgRraW5kGAggASgOMhcudGFwcm9vdC5pYW0udjIuT3JnS2luZEIL4EEBukgFggECEAESLgoGc3RhdHVzGAkgASgOMhkudGFwcm9vdC5pYW0udjIuT3JnU3RhdHVzQgPgQQMSFwoEZXRhZxjoByABKAlCCLpIBXIDGP8BEhgKCm1hbmFnZWRfYnkY6wcgASgJQgPgQQMaNQoTUmVzb3VyY2VMaW1pdHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAU6AjgBOkqK5xhGCgZncm91cHMSBmdyb3VwcxoBLxoFR3JvdXAiA3VpZCIEbmFtZSIKY3JlYXRlZF9hdCIKdXBkYXRlZF9hdCoHdWlkIGFzYyInCg9HZXRHcm91cFJlcXVlc3QSFAoDdWlkGAEgASgJQgfgQQKQ5xgBIioKEkRlbGV0ZUdyb3VwUmVxdWVzdBIUCgN1aWQYASABKAlCB+BBApDnGAEi2QEKEUxpc3RHcm91cHNSZXF1ZXN0EjAKBHVpZHAYASABKAsyHS50YXByb290LmNvbW1vbi52Mi5VSURQRmlsdGVyQgPgQQESGQoEbmFtZRgCIAEoCUIL4EEBukgFcgMY/wESHQoJcGFnZV9zaXplGAMgASgFQgrgQQG6SAQaAigAEh8KCnBhZ2VfdG9rZW4YBCABKAlCC+BBAbpIBXIDGIAgEh0KCG9yZGVyX2J5GAUgASgJQgvgQQG6SAVyAxj/ARIYCgRza2lwGAYgASgFQgrgQQG6SAQaAigAIo8BChJMaXN0R3JvdXBzUmVzcG9uc2USJQoGZ3JvdXBzGAEgAygLMhUudGFwcm9vdC5pYW0udjIuR3JvdXASFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEhgKC3RvdGFsX2NvdW50GAMgASgDSACIAQESDwoHc2tpcHBlZBgEIAEoBUIOCgxfdG90YWxfY291bnQiXAoSQ3JlYXRlR3JvdXBSZXF1ZXN0EhsKBnBhcmVudBgBIAEoCUIL4EEBukgFcgMY/wESKQoFZ3JvdXAYAiABKAsyFS50YXByb290LmlhbS52Mi5Hcm91cEID4EECInkKElVwZGF0ZUdyb3VwUmVxdWVzdBItCgVncm91cBgBIAEoCzIVLnRhcHJvb3QuaWFtLnYyLkdyb3VwQgfgQQKQ5xgBEjQKC3VwZGF0ZV9tYXNrGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLkZpZWxkTWFza0ID4EEBIhQKEkxvb2t1cEdyb3VwUmVxdWVzdCI7ChNMb29rdXBHcm91cFJlc3BvbnNlEiQKBWdyb3VwGAEgASgLMhUudGFwcm9vdC5pYW0udjIuR3JvdXAiMwoZUmVxdWVzdEdyb3VwQWNjZXNzUmVxdWVzdBIWCglncm91cF91aWQYASABKAlCA+BBAiIcChpSZXF1ZXN0R3JvdXBBY2Nlc3NSZXNwb25zZSIsChRHZXRHcm91cFVzYWdlUmVxdWVzdBIUCgN1aWQYASABKAlCB+BBApDnGAEi8AEKCkdyb3VwVXNhZ2USNAoFdXNhZ2UYASADKAsyJS50YXByb290LmlhbS52Mi5Hcm91cFVzYWdlLlVzYWdlRW50cnkSRwoPcmVzb3VyY2VfbGltaXRzGAIgAygLMi4udGFwcm9vdC5pYW0udjIuR3JvdXBVc2FnZS5SZXNvdXJjZUxpbWl0c0VudHJ5GiwKClVzYWdlRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgDOgI4ARo1ChNSZXNvdXJjZUxpbWl0c0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoBToCOAEi0QEKFVNldEdyb3VwTGltaXRzUmVxdWVzdBIUCgN1aWQYASABKAlCB+BBApDnGAESawoPcmVzb3VyY2VfbGltaXRzGAIgAygLMjkudGFwcm9vdC5pYW0udjIuU2V0R3JvdXBMaW1pdHNSZXF1ZXN0LlJlc291cmNlTGltaXRzRW50cnlCF+BBAbpIEZoBDhBAIgRyAhhAKgQaAigAGjUKE1Jlc291cmNlTGltaXRzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgFOgI4ASIrChNTdXNwZW5kR3JvdXBSZXF1ZXN0EhQKA3VpZBgBIAEoCUIH4EECkOcYASIqChJSZXN1bWVHcm91cFJlcXVlc3QSFAoDdWlkGAEgASgJQgfgQQKQ5xgBIiQKEEpvaW5Hcm91cFJlcXVlc3QSEAoDdWlkGAEgASgJQgPgQQIiLQoRSm9pbkdyb3VwUmVzcG9uc2USGAoQb3JnYW5pemF0aW9uX3VpZBgBIAEoCSIZChdDaGVja0VsaWdpYmlsaXR5UmVxdWVzdCIsChhDaGVja0VsaWdpYmlsaXR5UmVzcG9uc2USEAoIZWxpZ2libGUYASABKAgqlAEKB09yZ0tpbmQSGAoUT1JHX0tJTkRfVU5TUEVDSUZJRUQQABIUChBPUkdfS0lORF9TVEFSVEVSEAESFQoRT1JHX0tJTkRfQ1VTVE9NRVIQAhIQCgxPUkdfS0lORF9ERVYQAxISCg5PUkdfS0lORF9JTkZSQRAEEhwKGE9SR19LSU5EX0FXU19NQVJLRVRQTEFDRRAFKnQKCU9yZ1N0YXR1cxIaChZPUkdfU1RBVFVTX1VOU1BFQ0lGSUVEEAASGwoXT1JHX1NUQVRVU19JTklUSUFMSVpJTkcQARIUChBPUkdfU1RBVFVTX1JFQURZEAISGAoUT1JHX1NUQVRVU19TVVNQRU5ERUQQAzL7DwoNR3JvdXBzU2VydmljZRJ2CghHZXRHcm91cBIfLnRhcHJvb3QuaWFtLnYyLkdldEdyb3VwUmVxdWVzdBoVLnRhcHJvb3QuaWFtLnYyLkdyb3VwIjKQAgGq5xgMCAISAWciBUdyb3VwgtPkkwIZEhcvaWFtL3YyL2dyb3Vwcy97dWlkPSoqfRKXAQoLRGVsZXRlR3JvdXASIi50YXByb290LmlhbS52Mi5EZWxldGVHcm91cFJlcXVlc3QaFi5nb29nbGUucHJvdG9idWYuRW1wdHkiTJACAqrnGCYIAhIBaBoYChRpYW0uZ3JvdXAuZGVsZXRlZC52MRABIgVHcm91cILT5JMCGSoXL2lhbS92Mi9ncm91cHMve3VpZD0qKn0SfgoKTGlzdEdyb3VwcxIhLnRhcHJvb3QuaWFtLnYyLkxpc3RHcm91cHNSZXF1ZXN0GiIudGFwcm9vdC5pYW0udjIuTGlzdEdyb3Vwc1Jlc3BvbnNlIimQAgGq5xgMCAMSAWciBUdyb3VwgtPkkwIQEg4vaWFtL3YyL2dyb3VwcxKdAQoLQ3JlYXRlR3JvdXASIi50YXByb290LmlhbS52Mi5DcmVhdGVHcm91cFJlcXVlc3QaFS50YXByb290LmlhbS52Mi5Hcm91cCJTqucYJggDEgFlGhgKFGlhbS5ncm91cC5jcmVhdGVkLnYxEAIiBUdyb3VwgtPkkwIjOgVncm91cCIaL2lhbS92Mi9ncm91cHMve3BhcmVudD0qKn0SowEKC1VwZGF0ZUdyb3VwEiIudGFwcm9vdC5pYW0udjIuVXBkYXRlR3JvdXBSZXF1ZXN0GhUudGFwcm9vdC5pYW0udjIuR3JvdXAiWZACAqrnGCYIAhIBZhoYChRpYW0uZ3JvdXAudXBkYXRlZC52MRACIgVHcm91cILT5JMCJjoFZ3JvdXAyHS9pYW0vdjIvZ3JvdXBzL3tncm91cC51aWQ9Kip9EooBCgtMb29rdXBHcm91cBIiLnRhcHJvb3QuaWFtLnYyLkxvb2t1cEdyb3VwUmVxdWVzdBojLnRhcHJvb3QuaWFtLnYyLkxvb2t1cEdyb3VwUmVzcG9uc2UiMpACAarnGAkIAyIFR3JvdXCC0+STAhwSGi9pYW0vdjIvZ3JvdXBzOmxvb2t1cEdyb3VwErUBChJSZXF1ZXN0R3JvdXBBY2Nlc3MSKS50YXByb290LmlhbS52Mi5SZXF1ZXN0R3JvdXBBY2Nlc3NSZXF1ZXN0GioudGFwcm9vdC5pYW0udjIuUmVxdWVzdEdyb3VwQWNjZXNzUmVzcG9uc2UiSKrnGAkIAyIFR3JvdXCC0+STAjU6ASoiMC9pYW0vdjIvZ3JvdXBzL3tncm91cF91aWQ9Kip9OnJlcXVlc3RHcm91cEFjY2VzcxKiAQoJSm9pbkdyb3VwEiAudGFwcm9vdC5pYW0udjIuSm9pbkdyb3VwUmVxdWVzdBohLnRhcHJvb3QuaWFtLnYyLkpvaW5Hcm91cFJlc3BvbnNlIlCQAgKq5xgiCAMaFwoTaWFtLmdyb3VwLmpvaW5lZC52MRACIgVHcm91cILT5JMCIToBKiIcL2lhbS92Mi9ncm91cHMve3VpZD0qKn06am9pbhKeAQoQQ2hlY2tFbGlnaWJpbGl0eRInLnRhcHJvb3QuaWFtLnYyLkNoZWNrRWxpZ2liaWxpdHlSZXF1ZXN0GigudGFwcm9vdC5pYW0udjIuQ2hlY2tFbGlnaWJpbGl0eVJlc3BvbnNlIjeQAgGq5xgJCAMiBUdyb3VwgtPkkwIhEh8vaWFtL3YyL2dyb3VwczpjaGVja0VsaWdpYmlsaXR5EosBCg1HZXRHcm91cFVzYWdlEiQudGFwcm9vdC5pYW0udjIuR2V0R3JvdXBVc2FnZVJlcXVlc3QaGi50YXByb290LmlhbS52Mi5Hcm91cFVzYWdlIjiQAgGq5xgMCAISAWciBUdyb3VwgtPkkwIfEh0vaWFtL3YyL2dyb3Vwcy97dWlkPSoqfTp1c2FnZRKrAQoOU2V0R3JvdXBMaW1pdHMSJS50YXByb290LmlhbS52Mi5TZXRHcm91cExpbWl0c1JlcXVlc3QaFS50YXByb290LmlhbS52Mi5Hcm91cCJbkAICqucYKAgCEgFmGhgKFGlhbS5ncm91cC51cGRhdGVkLnYxEAIiBUdyb3VwMAGC0+STAiY6ASoiIS9pYW0vdjIvZ3JvdXBzL3t1aWQ9Kip9OnNldExpbWl0cxKlAQoMU3VzcGVuZEdyb3VwEiMudGFwcm9vdC5pYW0udjIuU3VzcGVuZEdyb3VwUmVxdWVzdBoVLnRhcHJvb3QuaWFtLnYyLkdyb3VwIlmQAgKq5xgoCAISAWYaGAoUaWFtLmdyb3VwLnVwZGF0ZWQudjEQAiIFR3JvdXAwAYLT5JMCJDoBKiIfL2lhbS92Mi9ncm91cHMve3VpZD0qKn06c3VzcGVuZBKiAQoLUmVzdW1lR3JvdXASIi50YXByb290LmlhbS52Mi5SZXN1bWVHcm91cFJlcXVlc3QaFS50YXByb290LmlhbS52Mi5Hcm91cCJYkAICqucYKAgCEgFmGhgKFGlhbS5ncm91cC51cGRhdGVkLnYxEAIiBUdyb3VwMAGC0+STAiM6ASoiHi9pYW0vdjIvZ3JvdXBzL3t1aWQ9Kip9OnJlc3VtZWIGcHJvdG8z", [file_buf_validate_validate, file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_empty, file_google_protobuf_field_mask, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_common_v2_uidp_filter]);
 
 /**
  * A node of the tree. Its name is unique among its siblings; that of a root across the installation.
@@ -47,7 +47,7 @@ export type Group = Message<"taproot.iam.v2.Group"> & {
   description: string;
 
   /**
-   * Most children by kind: `idps`, `clusters`, `repositories`.
+   * Limits of an organisation by name, e.g. `idps`, `repositories`, `record_mib`. A name that is absent has no limit. Set by SetGroupLimits.
    *
    * @generated from field: map<string, int32> resource_limits = 4;
    */
@@ -339,6 +339,155 @@ export const RequestGroupAccessResponseSchema: GenMessage<RequestGroupAccessResp
   messageDesc(file_taproot_iam_v2_groups, 10);
 
 /**
+ * @generated from message taproot.iam.v2.GetGroupUsageRequest
+ */
+export type GetGroupUsageRequest = Message<"taproot.iam.v2.GetGroupUsageRequest"> & {
+  /**
+   * A root group.
+   *
+   * @generated from field: string uid = 1;
+   */
+  uid: string;
+};
+
+/**
+ * Describes the message taproot.iam.v2.GetGroupUsageRequest.
+ * Use `create(GetGroupUsageRequestSchema)` to create a new message.
+ */
+export const GetGroupUsageRequestSchema: GenMessage<GetGroupUsageRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_iam_v2_groups, 11);
+
+/**
+ * What an organisation uses.
+ *
+ * @generated from message taproot.iam.v2.GroupUsage
+ */
+export type GroupUsage = Message<"taproot.iam.v2.GroupUsage"> & {
+  /**
+   * By the names of `resource_limits`, in their units, MiB rounded up.
+   *
+   * @generated from field: map<string, int64> usage = 1;
+   */
+  usage: { [key: string]: bigint };
+
+  /**
+   * The limits that are set.
+   *
+   * @generated from field: map<string, int32> resource_limits = 2;
+   */
+  resourceLimits: { [key: string]: number };
+};
+
+/**
+ * Describes the message taproot.iam.v2.GroupUsage.
+ * Use `create(GroupUsageSchema)` to create a new message.
+ */
+export const GroupUsageSchema: GenMessage<GroupUsage> = /*@__PURE__*/
+  messageDesc(file_taproot_iam_v2_groups, 12);
+
+/**
+ * @generated from message taproot.iam.v2.SetGroupLimitsRequest
+ */
+export type SetGroupLimitsRequest = Message<"taproot.iam.v2.SetGroupLimitsRequest"> & {
+  /**
+   * A root group.
+   *
+   * @generated from field: string uid = 1;
+   */
+  uid: string;
+
+  /**
+   * All limits by name. One that is left out is none; 0 allows nothing.
+   *
+   * @generated from field: map<string, int32> resource_limits = 2;
+   */
+  resourceLimits: { [key: string]: number };
+};
+
+/**
+ * Describes the message taproot.iam.v2.SetGroupLimitsRequest.
+ * Use `create(SetGroupLimitsRequestSchema)` to create a new message.
+ */
+export const SetGroupLimitsRequestSchema: GenMessage<SetGroupLimitsRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_iam_v2_groups, 13);
+
+/**
+ * @generated from message taproot.iam.v2.SuspendGroupRequest
+ */
+export type SuspendGroupRequest = Message<"taproot.iam.v2.SuspendGroupRequest"> & {
+  /**
+   * A root group.
+   *
+   * @generated from field: string uid = 1;
+   */
+  uid: string;
+};
+
+/**
+ * Describes the message taproot.iam.v2.SuspendGroupRequest.
+ * Use `create(SuspendGroupRequestSchema)` to create a new message.
+ */
+export const SuspendGroupRequestSchema: GenMessage<SuspendGroupRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_iam_v2_groups, 14);
+
+/**
+ * @generated from message taproot.iam.v2.ResumeGroupRequest
+ */
+export type ResumeGroupRequest = Message<"taproot.iam.v2.ResumeGroupRequest"> & {
+  /**
+   * A root group.
+   *
+   * @generated from field: string uid = 1;
+   */
+  uid: string;
+};
+
+/**
+ * Describes the message taproot.iam.v2.ResumeGroupRequest.
+ * Use `create(ResumeGroupRequestSchema)` to create a new message.
+ */
+export const ResumeGroupRequestSchema: GenMessage<ResumeGroupRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_iam_v2_groups, 15);
+
+/**
+ * @generated from message taproot.iam.v2.JoinGroupRequest
+ */
+export type JoinGroupRequest = Message<"taproot.iam.v2.JoinGroupRequest"> & {
+  /**
+   * The group of a role binding of the caller, or one above or below it.
+   *
+   * @generated from field: string uid = 1;
+   */
+  uid: string;
+};
+
+/**
+ * Describes the message taproot.iam.v2.JoinGroupRequest.
+ * Use `create(JoinGroupRequestSchema)` to create a new message.
+ */
+export const JoinGroupRequestSchema: GenMessage<JoinGroupRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_iam_v2_groups, 16);
+
+/**
+ * @generated from message taproot.iam.v2.JoinGroupResponse
+ */
+export type JoinGroupResponse = Message<"taproot.iam.v2.JoinGroupResponse"> & {
+  /**
+   * The root group of the organisation that the caller joined.
+   *
+   * @generated from field: string organization_uid = 1;
+   */
+  organizationUid: string;
+};
+
+/**
+ * Describes the message taproot.iam.v2.JoinGroupResponse.
+ * Use `create(JoinGroupResponseSchema)` to create a new message.
+ */
+export const JoinGroupResponseSchema: GenMessage<JoinGroupResponse> = /*@__PURE__*/
+  messageDesc(file_taproot_iam_v2_groups, 17);
+
+/**
  * @generated from message taproot.iam.v2.CheckEligibilityRequest
  */
 export type CheckEligibilityRequest = Message<"taproot.iam.v2.CheckEligibilityRequest"> & {
@@ -349,7 +498,7 @@ export type CheckEligibilityRequest = Message<"taproot.iam.v2.CheckEligibilityRe
  * Use `create(CheckEligibilityRequestSchema)` to create a new message.
  */
 export const CheckEligibilityRequestSchema: GenMessage<CheckEligibilityRequest> = /*@__PURE__*/
-  messageDesc(file_taproot_iam_v2_groups, 11);
+  messageDesc(file_taproot_iam_v2_groups, 18);
 
 /**
  * @generated from message taproot.iam.v2.CheckEligibilityResponse
@@ -366,7 +515,7 @@ export type CheckEligibilityResponse = Message<"taproot.iam.v2.CheckEligibilityR
  * Use `create(CheckEligibilityResponseSchema)` to create a new message.
  */
 export const CheckEligibilityResponseSchema: GenMessage<CheckEligibilityResponse> = /*@__PURE__*/
-  messageDesc(file_taproot_iam_v2_groups, 12);
+  messageDesc(file_taproot_iam_v2_groups, 19);
 
 /**
  * What kind of customer a root group is.
@@ -535,6 +684,16 @@ export const GroupsService: GenService<{
     output: typeof RequestGroupAccessResponseSchema;
   },
   /**
+   * The caller, who has a role binding in the group's organisation, wants to belong there: unscoped lists show it from then on.
+   *
+   * @generated from rpc taproot.iam.v2.GroupsService.JoinGroup
+   */
+  joinGroup: {
+    methodKind: "unary";
+    input: typeof JoinGroupRequestSchema;
+    output: typeof JoinGroupResponseSchema;
+  },
+  /**
    * Whether LookupGroup is open to the caller; says nothing about a match.
    *
    * @generated from rpc taproot.iam.v2.GroupsService.CheckEligibility
@@ -543,6 +702,46 @@ export const GroupsService: GenService<{
     methodKind: "unary";
     input: typeof CheckEligibilityRequestSchema;
     output: typeof CheckEligibilityResponseSchema;
+  },
+  /**
+   * What an organisation uses, and its limits.
+   *
+   * @generated from rpc taproot.iam.v2.GroupsService.GetGroupUsage
+   */
+  getGroupUsage: {
+    methodKind: "unary";
+    input: typeof GetGroupUsageRequestSchema;
+    output: typeof GroupUsageSchema;
+  },
+  /**
+   * Sets the limits of an organisation, in place of those it has. For operators.
+   *
+   * @generated from rpc taproot.iam.v2.GroupsService.SetGroupLimits
+   */
+  setGroupLimits: {
+    methodKind: "unary";
+    input: typeof SetGroupLimitsRequestSchema;
+    output: typeof GroupSchema;
+  },
+  /**
+   * Closes an organisation to everyone but operators. For operators.
+   *
+   * @generated from rpc taproot.iam.v2.GroupsService.SuspendGroup
+   */
+  suspendGroup: {
+    methodKind: "unary";
+    input: typeof SuspendGroupRequestSchema;
+    output: typeof GroupSchema;
+  },
+  /**
+   * Opens a suspended organisation again. For operators.
+   *
+   * @generated from rpc taproot.iam.v2.GroupsService.ResumeGroup
+   */
+  resumeGroup: {
+    methodKind: "unary";
+    input: typeof ResumeGroupRequestSchema;
+    output: typeof GroupSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_taproot_iam_v2_groups, 0);

@@ -1,0 +1,116 @@
+import { randomBytes } from 'node:crypto'
+import { Readable } from 'node:stream'
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
+import { digestOf } from '../../../src/core/digest.ts'
+import { rootOf } from '../../../src/core/uid.ts'
+import { contentUse } from '../../../src/resources/quota/content.ts'
+import { blobKey } from '../../../src/resources/registry/blobs.ts'
+import { ok } from '../../harness/test-server.ts'
+import { describeOnStores } from '../../parts/require-part.ts'
+import { soon, startCollectingHost, type CollectingHost } from '../collect/collecting-host.ts'
+import { locationOf, withQuery, type Answer } from './oci-client.ts'
+import { startDiskUpstreamAt } from './test-host.ts'
+
+const mebibyte = 2 ** 20
+
+/** No client sends this again. */
+function expectDenied(answer: Answer): void {
+  expect([answer.status, answer.codes, answer.headers['retry-after']]).toEqual([403, ['DENIED'], undefined])
+}
+
+describeOnStores('limits at the registry host', (store) => {
+  let host: CollectingHost
+  beforeAll(async () => {
+    host = await startCollectingHost(startDiskUpstreamAt, store)
+  })
+  afterAll(() => host?.stop())
+
+  const limit = async (resourceLimits: Record<string, number>): Promise<void> =>
+    void ok(await host.server.rest.call('SetGroupLimits', { uid: host.group, resourceLimits }, { token: await host.server.operatorToken() }))
+  const usage = async (): Promise<Record<string, string>> => {
+    const body = ok(await host.server.rest.call('GetGroupUsage', { uid: host.group }, { token: await host.server.operatorToken() }))
+    return body['usage'] as Record<string, string> // numbers of 64 bits are texts in JSON
+  }
+  const use = (repository: string): Promise<number> => contentUse(host.services.store, rootOf(host.repoOf(repository)), soon())
+  /** A PUT of a whole blob, of which the answer may be that it is refused. */
+  const put = async (repository: string, bytes: Buffer, body: Buffer | Readable = bytes): Promise<Answer> => {
+    const started = await host.client.send('POST', `/v2/${repository}/blobs/uploads/`)
+    return started.status === 202 ? host.client.send('PUT', withQuery(locationOf(started), `digest=${digestOf(bytes)}`), { body }) : started
+  }
+  beforeEach(() => limit({}))
+
+  test('a push that would make one repo too many, or one tag too many, is denied', async () => {
+    const repository = host.freshRepository()
+    await host.client.pushImage(repository, 'v1')
+    const { repositories, tags } = await usage()
+    await limit({ repositories: Number(repositories), tags: Number(tags) })
+    expectDenied(await host.client.send('POST', `/v2/${host.freshRepository()}/blobs/uploads/`))
+    const manifest = await host.client.image(repository)
+    expectDenied(await host.client.putManifest(repository, 'v2', manifest))
+    // A tag that is there moves.
+    expect((await host.client.putManifest(repository, 'v1', manifest)).status).toBe(201)
+  })
+
+  test('blobs are counted once each, whoever pushes them at once, and no more when they are gone', async () => {
+    const repository = host.freshRepository()
+    await put(repository, randomBytes(10))
+    const before = await use(repository)
+    const blobs = Array.from({ length: 12 }, (_, at) => randomBytes(1000 + at))
+    const answers = await Promise.all([...blobs, ...blobs].map((bytes) => put(repository, bytes)))
+    expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([201]))
+    const sizes = blobs.reduce((sum, { length }) => sum + length, 0)
+    expect(await use(repository)).toBe(before + sizes)
+    const [first] = blobs as [Buffer]
+    expect((await host.client.send('DELETE', `/v2/${repository}/blobs/${digestOf(first)}`)).status).toBe(202)
+    expect(await use(repository)).toBe(before + sizes - first.length)
+    // Nothing needs the others: they are collected, with whatever else was left here.
+    await host.collect()
+    await host.collectAfterGrace()
+    expect(await host.services.store.get(blobKey(host.repoOf(repository), digestOf(blobs[1] as Buffer)), soon())).toBeUndefined()
+    expect(await use(repository)).toBeLessThanOrEqual(before)
+  })
+
+  test('content beyond the limit is denied: before its bytes are read where their number is said, else as soon as there are too many', async () => {
+    const repository = host.freshRepository()
+    await put(repository, randomBytes(10))
+    const used = await use(repository)
+    await limit({ content_mib: 1 })
+    const fits = randomBytes(mebibyte - used - 100)
+    expect((await put(repository, fits)).status).toBe(201)
+    const more = randomBytes(200)
+    expectDenied(await put(repository, more))
+    expectDenied(await put(repository, more, Readable.from([more.subarray(0, 90), more.subarray(90)])))
+    const started = await host.client.send('POST', `/v2/${repository}/blobs/uploads/`)
+    expectDenied(await host.client.send('PATCH', locationOf(started), { body: more }))
+    expect(await use(repository)).toBe(mebibyte - 100)
+    expect(await usage()).toMatchObject({ content_mib: '1' })
+    // What is there already takes no room again.
+    expect((await put(repository, randomBytes(100))).status).toBe(201)
+    expectDenied(await host.client.send('POST', `/v2/${repository}/blobs/uploads/`))
+    await host.client.send('DELETE', `/v2/${repository}/blobs/${digestOf(fits)}`)
+    expect((await put(repository, more)).status).toBe(201)
+  })
+
+  test('uploads that are open are limited; one that ends makes room, and one that nobody ends does after a day', async () => {
+    const repository = host.freshRepository()
+    await put(repository, randomBytes(10))
+    await limit({ uploads: 2 })
+    const start = (): Promise<Answer> => host.client.send('POST', `/v2/${repository}/blobs/uploads/`)
+    const [one, two] = [locationOf(await start()), locationOf(await start())]
+    expectDenied(await start())
+    expect(await usage()).toMatchObject({ uploads: '2' })
+    const bytes = randomBytes(50)
+    expect((await host.client.send('PUT', withQuery(one, `digest=${digestOf(bytes)}`), { body: bytes })).status).toBe(201)
+    const three = locationOf(await start())
+    expectDenied(await start())
+    expect((await host.client.send('DELETE', two)).status).toBe(204)
+    const four = locationOf(await start())
+    // Bytes that are not what the digest says end an upload too.
+    expect((await host.client.send('PUT', withQuery(three, `digest=${digestOf(bytes)}`), { body: randomBytes(50) })).codes).toEqual(['DIGEST_INVALID'])
+    expect((await start()).status).toBe(202)
+    expectDenied(await start())
+    host.clock.advance(24 * 3_600_000 + 1)
+    expect((await start()).status).toBe(202)
+    expect(four).toContain(repository)
+  })
+})

@@ -1,0 +1,299 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { randomBytes } from 'node:crypto'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setImmediate as turn } from 'node:timers/promises'
+import { create } from '@bufbuild/protobuf'
+import fc from 'fast-check'
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
+import { DomainError } from '../../src/core/errors.ts'
+import { trustedUid, type Uid } from '../../src/core/uid.ts'
+import { createReplica } from '../../src/cmd/engine.ts'
+import { GroupSchema, SetGroupLimitsRequestSchema, type Group } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
+import { ChangeSet } from '../../src/resources/change-set.ts'
+import { commit } from '../../src/resources/commit.ts'
+import { groupKind } from '../../src/resources/iam/groups.ts'
+import { setGroupLimits } from '../../src/resources/iam/organisation-verbs.ts'
+import { storedKinds } from '../../src/resources/kinds.ts'
+import { outboxKey } from '../../src/resources/outbox.ts'
+import { Quotas } from '../../src/resources/quota/quotas.ts'
+import { apiOwnership, innerContext, type Caller, type Context, type Services } from '../../src/resources/services.ts'
+import { StoreSweeper } from '../../src/resources/sweeper.ts'
+import { rowOfBytes } from '../../src/snapshot/row-maker.ts'
+import type { Resource } from '../../src/snapshot/row.ts'
+import { belowPrefix, parseRecordKey, recordKey, watchedPrefixes } from '../../src/store/keys.ts'
+import { createEtcdStore } from '../../src/store/etcd/etcd-store.ts'
+import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
+import { StoreError, type Change, type ChangeBatch, type Store } from '../../src/store/store.ts'
+import { methodOf } from '../harness/doors.ts'
+import { startEtcd, type EtcdCluster } from '../parts/etcd.ts'
+import { describeOnStores } from '../parts/require-part.ts'
+import { picker } from '../snapshot/rows.ts'
+import { silentLog } from '../store/store-harness.ts'
+
+/** What a world is: the limit, what each process may have under way, how far the watches lag, and what is done. */
+interface Shape {
+  readonly limit: number
+  readonly share: number
+  /** In turns of the event loop, for each process. */
+  readonly lag: readonly [number, number]
+  readonly seed: number
+}
+
+const shapes: fc.Arbitrary<Shape> = fc.record({
+  limit: fc.integer({ min: 4, max: 90 }),
+  share: fc.integer({ min: 1, max: 8 }),
+  lag: fc.tuple(fc.integer({ min: 0, max: 30 }), fc.integer({ min: 0, max: 3 })),
+  seed: fc.integer(),
+})
+
+/** The store behind a watch that lags, where the answer to a transaction is lost now and then. */
+function laggingStore(store: Store, lag: number, pick: (below: number) => number): Store {
+  const watch: Store['watch'] = async function* (...call) {
+    for await (const batch of store.watch(...call)) {
+      for (let left = pick(lag + 1); left > 0; left--) await turn()
+      yield batch
+    }
+    throw new StoreError('unavailable', 'the watch ended')
+  }
+  const transact: Store['transact'] = async (...call) => {
+    const outcome = await store.transact(...call)
+    if (pick(40) === 0) throw new StoreError('indeterminate', 'no answer')
+    return outcome
+  }
+  return withOwn(store, { watch, transact })
+}
+
+/** The store with some methods of its own. */
+function withOwn(store: Store, own: Partial<Store>): Store {
+  return new Proxy(store, {
+    get: (target, property) => {
+      const value: unknown = Reflect.get(property in own ? own : target, property)
+      return typeof value === 'function' ? (value.bind(target) as unknown) : value
+    },
+  })
+}
+
+interface Process {
+  readonly services: Services
+  readonly context: Context
+  close(): Promise<void>
+}
+
+async function startProcess(store: Store, quotas: { share: number; processes: number }): Promise<Process> {
+  const replica = createReplica(store, silentLog)
+  await replica.start(AbortSignal.timeout(10_000))
+  const services = {
+    store,
+    replica,
+    quotas: new Quotas({ store, replica, processes: quotas.processes, share: { records: quotas.share, bytes: 2 ** 20 } }),
+    sweeper: new StoreSweeper({ store, replica, kinds: storedKinds, log: silentLog }),
+    clock: { now: () => 1_800_000_000_000 },
+    random: { bytes: (count: number) => randomBytes(count) },
+    log: silentLog,
+    settings: { ownIssuer: 'https://platform.example' },
+  } as unknown as Services
+  const caller = { identity: trustedUid('a'.repeat(40)), operator: true, actor: {}, reach: () => ({ operator: true, grants: [] }) } as unknown as Caller
+  const signal = AbortSignal.timeout(60_000)
+  const context = innerContext({
+    method: methodOf('SetGroupLimits'),
+    requestId: 'test',
+    signal,
+    validateOnly: false,
+    ownership: apiOwnership,
+    authorize: () => undefined,
+    caller,
+  })
+  return { services, context, close: () => replica.close() }
+}
+
+function proven(changes: ChangeSet): ChangeSet {
+  const key = outboxKey(1_800_000_000_000, randomBytes(8).toString('hex'))
+  changes.write({ kind: 'put', key, value: new Uint8Array() })
+  changes.guard({ kind: 'absent', key })
+  changes.proofKey = key
+  return changes
+}
+
+const facts = { createMs: 1, updateMs: 1, managedBy: '' }
+
+function group(changes: ChangeSet, uid: Uid): void {
+  const record = create(GroupSchema, { name: uid.slice(-16) }) as unknown as Resource
+  changes.create(groupKind, { uid, record, facts: { ...facts, etag: randomBytes(8).toString('hex') } })
+}
+
+/** Makes one more group in the organisation, by the path that all mutations take. */
+function makeOne({ services, context }: Process, root: Uid): Promise<undefined> {
+  return commit(services, context, () => {
+    const changes = new ChangeSet()
+    changes.guard({ kind: 'exists', key: recordKey('Group', root) })
+    group(changes, trustedUid(`${root}/${randomBytes(8).toString('hex')}`))
+    return { changes: proven(changes), result: undefined }
+  })
+}
+
+function removeOne({ services, context }: Process, root: Uid): Promise<undefined> {
+  return commit(services, context, ({ snapshot }) => {
+    const changes = new ChangeSet()
+    const [row] = snapshot.table('Group').matching('parent', root)
+    if (row !== undefined) changes.remove(groupKind, row)
+    return { changes: proven(changes), result: undefined }
+  })
+}
+
+async function setLimit({ services, context }: Process, root: Uid, groups: number): Promise<void> {
+  await setGroupLimits(services, context, create(SetGroupLimitsRequestSchema, { uid: root, resourceLimits: { groups } }))
+}
+
+/** Follows the store itself: how many there are, what the limit is, and each commit that broke it. */
+class Observer {
+  count = 0
+  limit = Number.POSITIVE_INFINITY
+  revision = 0
+  readonly breaches: string[] = []
+  readonly #root: Uid
+  readonly #there = new Set<string>()
+
+  constructor(root: Uid) {
+    this.#root = root
+  }
+
+  see({ changes, revision: upTo }: ChangeBatch): void {
+    const byRevision = Map.groupBy(changes, ({ revision }) => revision)
+    for (const [revision, commits] of byRevision) this.#commit(revision, commits)
+    this.revision = upTo
+  }
+
+  #commit(revision: number, changes: readonly Change[]): void {
+    const before = this.#there.size
+    for (const { key, value } of changes) {
+      if (!key.startsWith(recordKey('Group', this.#root))) continue
+      if (value === undefined) this.#there.delete(key)
+      else this.#there.add(key)
+      const { uid } = parseRecordKey(key)
+      if (uid !== this.#root || value === undefined) continue
+      const { message } = rowOfBytes(groupKind.index, { uid, bytes: value, revision: revision as never })
+      this.limit = (message as unknown as Group).resourceLimits['groups'] ?? Number.POSITIVE_INFINITY
+    }
+    this.count = this.#there.size
+    if (this.count > before && this.count > this.limit) this.breaches.push(`${revision}: ${this.count} of ${this.limit}`)
+  }
+}
+
+/** What a refused create may say. */
+async function refusal(work: Promise<unknown>): Promise<string | undefined> {
+  try {
+    await work
+    return undefined
+  } catch (error) {
+    if (error instanceof DomainError) return error.reason
+    throw error
+  }
+}
+
+/** Plays the shape over two processes; returns what the store itself saw. */
+async function play(stores: readonly [Store, Store], shape: Shape): Promise<{ observer: Observer; refusals: Set<string | undefined> }> {
+  const root = trustedUid(randomBytes(20).toString('hex'))
+  const pick = picker(shape.seed)
+  const changes = new ChangeSet()
+  group(changes, root)
+  const outcome = await stores[0].transact(changes, AbortSignal.timeout(5_000))
+  if (!outcome.committed) throw new Error('the organisation was not made')
+  const observer = new Observer(root)
+  const end = new AbortController()
+  const revisionBefore = (outcome.revision - 1) as typeof outcome.revision
+  const watching = (async () => {
+    for await (const batch of stores[0].watch(watchedPrefixes, revisionBefore, end.signal)) observer.see(batch)
+  })()
+  const started = await Promise.all(
+    stores.map((store, at) => startProcess(laggingStore(store, shape.lag[at] ?? 0, pick), { share: shape.share, processes: stores.length })),
+  )
+  const [first, second] = started as [Process, Process] // one for each store
+  const at = (): Process => (pick(2) === 0 ? first : second)
+  await setLimit(at(), root, shape.limit)
+  const refusals = new Set<string | undefined>()
+  const client = async (): Promise<void> => {
+    for (let step = 0; step < 14; step++) {
+      const what = pick(20)
+      if (what === 0) await refusal(setLimit(at(), root, Math.max(1, shape.limit - pick(10) + 3)))
+      else if (what < 4) refusals.add(await refusal(removeOne(at(), root)))
+      else refusals.add(await refusal(makeOne(at(), root)))
+    }
+  }
+  await Promise.all(Array.from({ length: 16 }, client))
+  // Whatever came before, as many fit in the end as the limit says.
+  await setLimit(at(), root, shape.limit)
+  for (let last: string | undefined; last === undefined;) {
+    last = await refusal(makeOne(at(), root))
+    refusals.add(last)
+  }
+  const revision = await stores[0].revision(AbortSignal.timeout(5_000))
+  while (observer.revision < revision) await turn()
+  end.abort(new Error('over'))
+  await watching.catch(() => undefined)
+  for (const process of started) await process.close()
+  return { observer, refusals }
+}
+
+describeOnStores('limits over two processes', (kind) => {
+  let etcd: EtcdCluster | undefined
+  let directory: string
+  let stores: readonly [Store, Store]
+  beforeAll(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'taproot-quotas-'))
+    etcd = kind === 'etcd' ? await startEtcd() : undefined
+    const open = (): Store =>
+      etcd === undefined
+        ? createSqliteStore({ path: join(directory, 'store.db'), log: silentLog })
+        : createEtcdStore({ endpoints: etcd.endpoints, log: silentLog })
+    const first = open()
+    // One process has the embedded store: two caches of it stand for two processes.
+    stores = [first, etcd === undefined ? first : open()]
+  })
+  afterAll(async () => {
+    for (const store of new Set(stores)) await store.close()
+    await etcd?.stop()
+    await rm(directory, { recursive: true, force: true })
+  })
+
+  test('are never exceeded by a commit, whatever lags, is lost, is deleted or is set meanwhile, and are reached', { timeout: 60_000 }, async () => {
+    const property = fc.asyncProperty(shapes, async (shape) => {
+      const { observer, refusals } = await play(stores, shape)
+      expect(observer.breaches).toEqual([])
+      expect(observer.count).toBeGreaterThanOrEqual(observer.limit)
+      expect([...refusals].filter((reason) => reason !== undefined && reason !== 'ABORTED')).toEqual(['QUOTA_EXCEEDED'])
+    })
+    await fc.assert(property, { numRuns: 5, endOnFailure: true })
+  })
+
+  test('a process whose watch stands still commits what it may have under way, and no more', { timeout: 30_000 }, async () => {
+    const [store] = stores
+    const root = trustedUid(randomBytes(20).toString('hex'))
+    const changes = new ChangeSet()
+    group(changes, root)
+    await store.transact(changes, AbortSignal.timeout(5_000))
+    let gate = Promise.withResolvers<void>()
+    gate.resolve()
+    const watch: Store['watch'] = async function* (...call) {
+      for await (const batch of store.watch(...call)) {
+        await gate.promise
+        yield batch
+      }
+      throw new StoreError('unavailable', 'the watch ended')
+    }
+    const process = await startProcess(withOwn(store, { watch }), { share: 3, processes: 1 })
+    onTestFinished(() => process.close())
+    await setLimit(process, root, 1_000)
+    const stored = async (): Promise<number> => {
+      const { entries } = await store.range({ prefix: belowPrefix('Group', root), limit: 100 }, AbortSignal.timeout(5_000))
+      return entries.length
+    }
+    gate = Promise.withResolvers()
+    const creates = Array.from({ length: 10 }, () => makeOne(process, root))
+    while ((await stored()) < 3) await turn()
+    for (let look = 0; look < 50; look++) expect(await stored()).toBe(3)
+    gate.resolve()
+    await Promise.all(creates)
+    expect(await stored()).toBe(10)
+  })
+})
