@@ -50,7 +50,7 @@ async function makeByPush(services: Services, context: MutationContext, place: P
       const changes = new ChangeSet()
       const record = planCreate(kind, planning, { changes, parent, draft })
       const uid = record.uid as Uid
-      const body = { desc, message: rendered(kind, planning.snapshot, record) }
+      const body = { desc, message: rendered(kind, services, record) }
       const write = outboxWrite(services.random, { event, source: host, subject: uid, body, caller: planning.caller, nowMs: planning.nowMs })
       changes.write(write)
       changes.guard({ kind: 'absent', key: write.key })

@@ -4,9 +4,20 @@ import { sweepKey } from '../../store/keys.ts'
 import { defineKind, type Extra, type Planning } from '../kind.ts'
 import { assertOverlay } from './overlay-rules.ts'
 import { readmeKey } from './readme.ts'
-import { assertReachable, settleSync, shownRepo, type RepoRecord } from './repo-rules.ts'
+import { assertReachable, type RepoRecord } from './repo-rules.ts'
+import { settleSync, shownRepo } from './synced-repos.ts'
 
-const index: KindIndex = { kind: 'Repo', desc: RepoSchema, name: 'name', foundByPath: true, filters: {}, removedWith: [] }
+/** The filter that finds the repos which are synced with a repo, by its uid. */
+export const sourceFilter = 'source'
+
+const index: KindIndex = {
+  kind: 'Repo',
+  desc: RepoSchema,
+  name: 'name',
+  foundByPath: true,
+  filters: { [sourceFilter]: { field: 'sync_config.source', of: 'Repo' } },
+  removedWith: [],
+}
 
 /** Deleted repos whose bytes are still upstream. */
 export const removedRepoPrefix = 'x/removed-repo/'

@@ -1,0 +1,168 @@
+import { clone, create } from '@bufbuild/protobuf'
+import { timestampMs } from '@bufbuild/protobuf/wkt'
+import { hashQuery } from '../../core/page-token.ts'
+import { methods, resources, type ResourceRow } from '../../core/schema.ts'
+import { rootOf, trustedUid } from '../../core/uid.ts'
+import {
+  EndMirrorResponseSchema,
+  ListMirrorsResponseSchema,
+  MirrorSchema,
+  RepoSchema,
+  type EndMirrorRequest,
+  type ListMirrorsRequest,
+  type Mirror,
+  type Repo,
+} from '../../gen/taproot/registry/v2/repos_pb.ts'
+import { listRows, type ListQuery, type ListResult } from '../../snapshot/list.ts'
+import { parseOrder } from '../../snapshot/order.ts'
+import type { Resource, Row } from '../../snapshot/row.ts'
+import { Slices } from '../../snapshot/slices.ts'
+import { ChangeSet, newEtag } from '../change-set.ts'
+import { commit, type Plan } from '../commit.ts'
+import { notFound } from '../faults.ts'
+import type { Facts, Planning } from '../kind.ts'
+import { continuationOf, nextToken, pageLimit } from '../read.ts'
+import { apiOwnership, callerOf, innerContext, type Context, type Handler, type HandlerAnswer, type Services } from '../services.ts'
+import { factsOf } from '../shown.ts'
+import { bodyOf, emit } from '../write.ts'
+import { repoKind, sourceFilter } from './repos.ts'
+import { isInForce } from './sync-rights.ts'
+
+const kind = 'Mirror'
+
+function mirrorSchema(): ResourceRow {
+  const row = resources.get(kind)
+  if (row === undefined) throw new TypeError(`${kind} is no resource of the schema`)
+  return row
+}
+
+const schema = mirrorSchema()
+
+function repoOf(row: Row): Repo {
+  // A row of kind Repo holds a Repo.
+  return row.message as unknown as Repo
+}
+
+function mirrorOf(facts: Facts, row: Row): Mirror {
+  const { syncConfig: sync } = repoOf(row)
+  const organization = rootOf(row.uid)
+  return create(MirrorSchema, {
+    uid: row.uid,
+    organizationUid: organization,
+    organizationName: facts.snapshot.get('Group', organization)?.name ?? '',
+    identityUid: sync?.identityUid ?? '',
+    ...(sync?.expirationTime && { expirationTime: sync.expirationTime }),
+    active: sync !== undefined && isInForce(facts, row.uid, sync),
+  })
+}
+
+/** ListMirrors: the repos that are synced with a repo, whichever organisation they are in. A mirror of a mirror is the mirror's. */
+export const listMirrors: Handler = async (services, context, message) => {
+  const { parent, orderBy, pageToken, pageSize, skip } = message as ListMirrorsRequest
+  const order = parseOrder(orderBy.trim() === '' ? schema.defaultOrder : orderBy, schema)
+  const queryHash = hashQuery([context.method.rpc, parent, order.id, callerOf(context).identity])
+  const { after, restarted } = await continuationOf(services, context, { text: pageToken, queryHash, order })
+  const limit = pageLimit(pageSize)
+  const query = (): ListQuery => {
+    // Time may have passed: the right to ask is looked at again.
+    context.authorize()
+    return {
+      kind: repoKind.index.kind,
+      uidp: { descendantsOf: '', childrenOf: '', ancestorsOf: '', inRoot: false, ids: [] },
+      filters: [[sourceFilter, parent]],
+      visibility: { everywhere: true, groups: [], roots: true },
+      order,
+      ...(after === undefined ? {} : { after }),
+      skip,
+      // One more than the page tells whether another follows.
+      limit: limit + 1,
+    }
+  }
+  const answer = ({ rows, total }: ListResult): HandlerAnswer => {
+    const page = rows.slice(0, limit)
+    const last = page.at(-1)
+    const facts = factsOf(services)
+    return {
+      message: create(ListMirrorsResponseSchema, {
+        mirrors: page.map((row) => mirrorOf(facts, row)),
+        nextPageToken: rows.length > limit && last !== undefined ? nextToken(services, { order, row: last, queryHash }) : '',
+        totalCount: BigInt(total),
+        skipped: skip,
+      }),
+      subject: parent,
+    }
+  }
+  const answered = await listRows(() => ({ snapshot: services.replica.snapshot, query: query() }), answer)
+  return { ...answered, ...(restarted ? { pageTokenRestarted: true } : {}) }
+}
+
+/** Takes the sync out of the repo in `row`, also where a Kubernetes object owns the record, with the event that the repo was changed. */
+function planEnd(planning: Planning, context: Context, row: Row): Plan<true> {
+  const record = clone(RepoSchema, repoOf(row))
+  delete record.syncConfig
+  const changes = new ChangeSet()
+  const { createMs, managedBy } = row
+  const facts = { etag: newEtag(planning.services.random), createMs, updateMs: Math.max(planning.nowMs, row.updateMs + 1), managedBy }
+  // A repo has what every resource has.
+  const changed = changes.update(repoKind, { row, record: record as unknown as Resource, facts })
+  emit(planning, context, { changes, subject: row.uid, body: bodyOf(repoKind, planning, changed) })
+  return { changes, result: true }
+}
+
+/** EndMirror: ends the sync of a repo with the one that the caller may change. Code 5 where it is no mirror of that, or no longer one. */
+export const endMirror: Handler = async (services, context, message) => {
+  const { parent, mirrorUid } = message as EndMirrorRequest
+  await commit(services, context, (planning) => {
+    const row = planning.snapshot.get(repoKind.index.kind, mirrorUid)
+    if (row === undefined || repoOf(row).syncConfig?.source !== parent) throw notFound(kind, mirrorUid, { concealed: row !== undefined })
+    return planEnd(planning, context, row)
+  })
+  return { message: create(EndMirrorResponseSchema), subject: mirrorUid }
+}
+
+/** The platform itself as the caller of an update of a repo. */
+function ownContext(services: Services, signal: AbortSignal): Context {
+  const method = methods.find((row) => row.kind === repoKind.index.kind && row.verb === 'update')
+  if (method === undefined) throw new TypeError('repos have no update')
+  return innerContext({
+    method,
+    caller: {
+      identity: trustedUid(''),
+      operator: true,
+      actor: { iss: services.settings.ownIssuer },
+      narrowing: {},
+      reach: () => ({ operator: true, grants: [] }),
+    },
+    requestId: 'expired-syncs',
+    signal,
+    validateOnly: false,
+    ownership: apiOwnership,
+    authorize: () => undefined,
+  })
+}
+
+function isExpired(row: Row, nowMs: number): boolean {
+  const end = repoOf(row).syncConfig?.expirationTime
+  return end !== undefined && nowMs >= timestampMs(end)
+}
+
+/** Takes syncs that have expired out of their repos, each in a transaction of its own. Returns how many. Rejects with DomainError, or the signal's reason. */
+export async function endExpiredSyncs(services: Services, signal: AbortSignal): Promise<number> {
+  const { replica, clock } = services
+  const context = ownContext(services, signal)
+  const slices = new Slices()
+  let ended = 0
+  for (const { uid } of [...replica.snapshot.table(repoKind.index.kind).having(sourceFilter)]) {
+    signal.throwIfAborted()
+    if (slices.isOver) await slices.pause()
+    const row = replica.snapshot.get(repoKind.index.kind, uid)
+    if (row === undefined || !isExpired(row, clock.now())) continue
+    const isEnded = await commit(services, context, (planning): Plan<boolean> => {
+      const current = planning.snapshot.get(repoKind.index.kind, uid)
+      if (current === undefined || !isExpired(current, planning.nowMs)) return { changes: new ChangeSet(), result: false }
+      return planEnd(planning, context, current)
+    })
+    ended += Number(isEnded)
+  }
+  return ended
+}
