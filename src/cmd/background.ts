@@ -1,5 +1,9 @@
+import { errorText } from '../core/error-text.ts'
 import type { Clock } from '../core/runtime.ts'
+import { forgetPending } from '../resources/membership.ts'
+import { endExpiredSyncs } from '../resources/registry/mirrors.ts'
 import { Trimmer, trimmedSorts, type TrimCounts, type Trimmed } from '../resources/trim/trim.ts'
+import { countUse } from '../resources/trim/usage.ts'
 import { sweepPrefix } from '../store/keys.ts'
 import { StoreError, type Leadership } from '../store/store.ts'
 import type { Engine } from './engine.ts'
@@ -8,6 +12,8 @@ import type { Engine } from './engine.ts'
 const maintainEveryMs = 10 * 60_000
 /** How often bytes that nothing needs are looked for, in milliseconds. */
 const collectEveryMs = 60 * 60_000
+/** How often the leader counts what organisations have beside records, in milliseconds: it reads all of that. */
+const countEveryMs = 60 * 60_000
 /** How often the clock is looked at meanwhile, in milliseconds: it may jump, and the machine may have been asleep. */
 const lookEveryMs = 5_000
 /** How long failed work waits: at first, and at most, in milliseconds. */
@@ -22,7 +28,7 @@ const leaseLifeMs = 15_000
 export interface BackgroundObserver {
   leading(leads: boolean): void
   trimmed(what: Trimmed, count: number): void
-  /** `work` is `keys`, `leader`, `sweep`, `trim` or `collect`. */
+  /** `work` is `keys`, `leader`, `sweep`, `trim`, `syncs` or `collect`. */
   failed(work: string): void
 }
 
@@ -90,7 +96,7 @@ async function keepDoing({ engine, observer }: Background, { name, work, everyMs
     } catch (error) {
       if (signal.aborted) return
       observer?.failed(name)
-      log.warn('background work failed and is tried again', { work: name, afterMs: backoffMs, error: String(error) })
+      log.warn('background work failed and is tried again', { work: name, afterMs: backoffMs, error: errorText(error) })
       await idle(backoffMs, called, signal)
       backoffMs = Math.min(2 * backoffMs, maxBackoffMs)
     }
@@ -110,7 +116,7 @@ function report({ engine, observer }: Background, counts: TrimCounts): void {
   if (trimmedSorts.some((what) => counts[what] > 0)) engine.services.log.info('trimmed', counts)
 }
 
-/** What the one leader does: sweeps as soon as marks appear, trims and collects now and then. Ends with `signal`. */
+/** What the one leader does: sweeps as soon as marks appear, trims, ends syncs and collects now and then. Ends with `signal`. */
 async function lead(background: Background, signal: AbortSignal): Promise<void> {
   const { engine } = background
   const { store, replica, services } = engine
@@ -127,11 +133,21 @@ async function lead(background: Background, signal: AbortSignal): Promise<void> 
     const collected = await engine.collector?.collect(signal)
     if (collected !== undefined && collected.manifests + collected.blobs > 0) services.log.info('removed what nothing needs', { ...collected })
   }
-  const trim = async (): Promise<void> => report(background, await trimmer.trim(clock.now(), signal))
+  const count = async (): Promise<void> => void (await countUse(store, signal))
+  const endSyncs = async (): Promise<void> => {
+    const ended = await endExpiredSyncs(services, signal)
+    if (ended > 0) services.log.info('ended syncs that have expired', { ended })
+  }
+  const trim = async (): Promise<void> => {
+    report(background, await trimmer.trim(clock.now(), signal))
+    await forgetPending(services, signal)
+  }
   try {
     await Promise.all([
       keepDoing(background, { name: 'sweep', work: sweep, everyMs: maintainEveryMs, alarm: marked }, signal),
       keepDoing(background, { name: 'trim', work: trim, everyMs: maintainEveryMs, alarm: new Alarm() }, signal),
+      keepDoing(background, { name: 'count', work: count, everyMs: countEveryMs, alarm: new Alarm() }, signal),
+      keepDoing(background, { name: 'syncs', work: endSyncs, everyMs: maintainEveryMs, alarm: new Alarm() }, signal),
       keepDoing(background, { name: 'collect', work: collect, everyMs: collectEveryMs, alarm: new Alarm() }, signal),
     ])
   } finally {

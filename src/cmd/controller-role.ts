@@ -1,3 +1,4 @@
+import { errorText } from '../core/error-text.ts'
 import { readFileSync } from 'node:fs'
 import { hostname } from 'node:os'
 import { setTimeout as delay } from 'node:timers/promises'
@@ -58,7 +59,7 @@ async function clusterId({ config, log }: ControllerRoleOptions, api: KubeClient
       log.warn('the cluster has no namespace kube-system yet')
     } catch (error) {
       if (!(error instanceof KubeError) || signal.aborted) throw error
-      log.warn('the Kubernetes API server does not answer while starting', { fault: error.fault, error: error.message })
+      log.warn('the Kubernetes API server does not answer while starting', { fault: error.fault, error: errorText(error) })
     }
     await delay(retryMs, undefined, { signal })
   }

@@ -1,3 +1,4 @@
+import { errorText } from '../core/error-text.ts'
 import { mkdir, rename, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { create } from '@bufbuild/protobuf'
@@ -122,7 +123,7 @@ export async function startDemo(server: RunningServer, options: { config: Config
     writtenMs = nowMs
     writeTokens(server, demo, options).catch((error: unknown) => {
       writtenMs = nowMs - renewAfterMs + renewAgainMs
-      log.error('the token files can not be renewed', { error: String(error) })
+      log.error('the token files can not be renewed', { error: errorText(error) })
     })
   }, renewCheckMs)
   return { ...demo, stop: () => clearInterval(timer) }

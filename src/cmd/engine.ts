@@ -1,5 +1,7 @@
+import { errorText } from '../core/error-text.ts'
 import { setTimeout as delay } from 'node:timers/promises'
 import { createAccountChecks } from '../authn/account-checks.ts'
+import { personUid } from '../authn/issuer-name.ts'
 import { createPageKeys } from '../authn/page-keys.ts'
 import { createPkceLook } from '../authn/pkce-look.ts'
 import type { RotatingKeys } from '../authn/rotating-keys.ts'
@@ -14,13 +16,14 @@ import { Collector } from '../registry/collect/collector.ts'
 import { createRegistryKeys, type RegistryKeys } from '../registry/token/registry-keys.ts'
 import type { Upstream } from '../registry/upstream/upstream.ts'
 import { builtInRoleRows } from '../resources/iam/roles.ts'
+import { Quotas } from '../resources/quota/quotas.ts'
 import { storedKinds } from '../resources/kinds.ts'
 import type { Services } from '../resources/services.ts'
 import { StoreSweeper } from '../resources/sweeper.ts'
 import type { HistoryRetention } from '../resources/trim/tag-history.ts'
 import { Replica } from '../snapshot/replica.ts'
 import { StoreError, type Store } from '../store/store.ts'
-import type { Config } from './config/config.ts'
+import type { Config, LimitConfig } from './config/config.ts'
 import { contentSource } from './content-source.ts'
 import { readEncryptionKey } from './read-encryption-key.ts'
 import { assertStoreFormat } from './store-format.ts'
@@ -67,14 +70,14 @@ export function createReplica(store: Store, log: Log): Replica {
 /** How long a start waits before it asks a store again that did not answer, in milliseconds. */
 const retryMs = 500
 
-/** Does a step of the start, again and again while the store does not answer: a store that is late is no reason to end. */
+/** Does a step of the start, again and again while the store does not answer: a store that is late is no reason to end. Each step reads before it writes. */
 async function untilAvailable<T>(step: () => Promise<T>, log: Log, signal: AbortSignal): Promise<T> {
   for (;;) {
     try {
       return await step()
     } catch (error) {
-      if (!(error instanceof StoreError && error.kind === 'unavailable') || signal.aborted) throw error
-      log.warn('the store does not answer while starting', { error: error.message })
+      if (!(error instanceof StoreError && (error.kind === 'unavailable' || error.kind === 'indeterminate')) || signal.aborted) throw error
+      log.warn('the store does not answer while starting', { error: errorText(error) })
       await delay(retryMs, undefined, { signal }).catch(() => signal.throwIfAborted())
     }
   }
@@ -98,6 +101,7 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
     replica,
     grants,
     sweeper: new StoreSweeper({ store, replica, kinds: storedKinds, log }),
+    quotas: new Quotas({ store, replica }),
     clock,
     random,
     log,
@@ -106,9 +110,11 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
     deniesPkce: createPkceLook(fetch, config.issuers),
     settings: {
       selfServiceRootGroups: config.selfService.rootGroups,
+      limits: { operators: limitsFrom(config.limits.organizations), selfService: limitsFrom(config.limits.selfService) },
       ownIssuer: config.baseUrl,
       terms: new Set(config.terms.map(({ id }) => id)),
       trustedIssuers: new Set(config.issuers.map((row) => row.issuer)),
+      operators: new Set(config.bootstrap.operators.map(({ issuer, subject }) => personUid(issuer, subject))),
       refresh: { idleMs: config.tokens.refresh.idleHours * hourMs, maxMs: config.tokens.refresh.maxHours * hourMs },
       privateIssuers: new Set(config.issuers.filter((row) => row.allowPrivate === true).map((row) => row.issuer)),
       registry: {
@@ -122,6 +128,10 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
   }
   const collector = upstream === undefined ? undefined : new Collector(services, upstream, { graceMs: config.registry.collect.graceHours * hourMs })
   return { store, replica, signingKeys, pageKeys, registryKeys, keyring, history: historyRetention(config), collector, services }
+}
+
+function limitsFrom(rows: readonly LimitConfig[]): Readonly<Record<string, number>> {
+  return Object.fromEntries(rows.map(({ limit, max }) => [limit, max]))
 }
 
 function historyRetention({ registry }: Config): HistoryRetention {

@@ -4,6 +4,7 @@ import { createServer, type RequestListener, type Server, type ServerOptions, ty
 import { createServer as createTlsServer } from 'node:https'
 import type { Registry } from 'prom-client'
 import { createConnectionLimit } from '../api/connection-limit.ts'
+import type { LoopMeter } from '../api/loop-meter.ts'
 import { addressKey, RateLimiter } from '../api/rate-limit.ts'
 import { createClientAddress, createNetworks } from '../core/client-address.ts'
 import type { Log } from '../core/log.ts'
@@ -28,6 +29,7 @@ export interface RegistryPortOptions {
   readonly log: Log
   readonly auditLog: Log
   readonly metrics: Registry
+  readonly meter: LoopMeter
 }
 
 /** The registry host behind its port. */
@@ -106,9 +108,9 @@ function createHttpServer({ registry: { tls } }: Config, listener: RequestListen
 }
 
 /** As the API limits its callers; the doors count apart. */
-function limitsOf({ config, engine }: RegistryPortOptions): RegistryLimits | undefined {
+function limitsOf({ config, engine, meter }: RegistryPortOptions): RegistryLimits | undefined {
   if (!config.rateLimit.enabled) return undefined
   const { clock } = engine.services
-  const [principals, addresses] = [new RateLimiter(config.rateLimit, clock), new RateLimiter(config.rateLimit.address, clock)]
+  const [principals, addresses] = [new RateLimiter(config.rateLimit, clock, meter), new RateLimiter(config.rateLimit.address, clock, meter)]
   return { principal: (uid) => principals.take(uid), address: (address) => addresses.take(addressKey(address)) }
 }

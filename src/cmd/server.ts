@@ -11,6 +11,7 @@ import { createHttpDoor } from '../api/http/http-door.ts'
 import type { RawRoute } from '../api/http/raw-route.ts'
 import { createJsonEncoders } from '../api/json-encode.ts'
 import { createCallMetrics } from '../api/metrics.ts'
+import { LoopMeter } from '../api/loop-meter.ts'
 import { createOnePort, type OnePort } from '../api/one-port.ts'
 import { createOpsHandler, type ReadyCheck } from '../api/ops.ts'
 import { loginRoutes } from '../api/login-routes.ts'
@@ -62,8 +63,8 @@ export interface ServerOptions {
   readonly clock?: Clock
 }
 
-/** Metrics of the process and of the replica. */
-function createMetrics(replica: Replica): { registry: Registry; signatureChecks: Counter } {
+/** Metrics of the process and of the replica, and what measures for whom it works. */
+function createMetrics(replica: Replica): { registry: Registry; onSignatureCheck: () => void; meter: LoopMeter } {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry })
   const live: Gauge = new Gauge({
@@ -86,7 +87,8 @@ function createMetrics(replica: Replica): { registry: Registry; signatureChecks:
     help: 'Token signatures that were really checked',
     registers: [registry],
   })
-  return { registry, signatureChecks }
+  // One meter for both ports: they share the loop.
+  return { registry, onSignatureCheck: () => signatureChecks.inc(), meter: new LoopMeter() }
 }
 
 function readTls(tls: NonNullable<Config['api']['tls']>): { cert: Buffer; key: Buffer } {
@@ -94,6 +96,11 @@ function readTls(tls: NonNullable<Config['api']['tls']>): { cert: Buffer; key: B
     cert: withSetting('api.tls.certFile', tls.certFile, () => readFileSync(tls.certFile)),
     key: withSetting('api.tls.keyFile', tls.keyFile, () => readFileSync(tls.keyFile)),
   }
+}
+
+interface ApiOptions extends ServerOptions {
+  readonly registry: Registry
+  readonly meter: LoopMeter
 }
 
 interface ApiPort {
@@ -104,11 +111,12 @@ interface ApiPort {
   close(): Promise<void>
 }
 
-function createApiPort(options: ServerOptions & { readonly registry: Registry }, engine: Engine, signIn: SignIn): ApiPort {
+function createApiPort(options: ApiOptions, engine: Engine, signIn: SignIn): ApiPort {
   const { config, log, auditLog, registry, devIssuer } = options
   const { services, signingKeys } = engine
   const { exchange, tokenIssue, oidc } = signIn
-  const limiter = (limit: RateLimitConfig): RateLimiter | undefined => (config.rateLimit.enabled ? new RateLimiter(limit, services.clock) : undefined)
+  const limiter = (limit: RateLimitConfig): RateLimiter | undefined =>
+    config.rateLimit.enabled ? new RateLimiter(limit, services.clock, options.meter) : undefined
   const limiters = { rateLimiter: limiter(config.rateLimit), addressLimiter: limiter(config.rateLimit.address) }
   const trusted = createNetworks(config.trustedProxies)
   const admit = (principal: string): void => limiters.rateLimiter?.take(principal)
@@ -155,7 +163,14 @@ function scimLimits(
 ): Pick<ScimOptions, 'limits'> {
   if (!rateLimit.enabled) return {}
   const writes = new RateLimiter(rateLimit.scim, clock)
-  return { limits: { requests: (key) => rateLimiter?.take(key), writes: (key) => writes.take(key), refused: (key) => addressLimiter?.take(key) } }
+  return {
+    limits: {
+      requests: (key) => rateLimiter?.take(key),
+      resume: (key) => rateLimiter?.resume(key),
+      writes: (key) => writes.take(key),
+      refused: (key) => addressLimiter?.take(key),
+    },
+  }
 }
 
 /** Keeps what gRPC health answers in step with the replica; not serving once `signal` aborts. */
@@ -178,7 +193,7 @@ interface Served {
 }
 
 /** The API's port: not open yet. */
-function serveApi(options: ServerOptions & { readonly registry: Registry }, engine: Engine, signIn: SignIn): Served & Pick<ApiPort, 'grpc' | 'routes'> {
+function serveApi(options: ApiOptions, engine: Engine, signIn: SignIn): Served & Pick<ApiPort, 'grpc' | 'routes'> {
   const { listen, api: settings } = options.config
   const api = createApiPort(options, engine, signIn)
   const address = { host: listen, port: settings.port }
@@ -260,7 +275,7 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     cleanups.add(() => store.close())
     const replica = createReplica(store, log)
     cleanups.add(() => replica.close())
-    const { registry, signatureChecks } = createMetrics(replica)
+    const { registry, onSignatureCheck, meter } = createMetrics(replica)
     let listening = false
     const checks = readyChecks(replica, serves, () => listening && !leaving.signal.aborted)
     cleanups.add(await openOps(config, createOpsHandler({ checks, registry })))
@@ -271,16 +286,17 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     cleanups.add(() => fetch.close())
     const engine = await startEngine({ config, store, replica, upstream, servesRegistry, fetch, log, clock, random: systemRandom }, signal)
     const { registryKeys: keys, signingKeys } = engine
-    const signIn = createSignIn({ config, replica, signingKeys, fetch, clock, random: systemRandom, devIssuer, onSignatureCheck: () => signatureChecks.inc() })
+    const { grants } = engine.services
+    const signIn = createSignIn({ config, replica, grants, signingKeys, fetch, clock, random: systemRandom, log, devIssuer, onSignatureCheck })
     cleanups.add(() => signIn.close())
-    const background = runBackground(engine, stopping.signal, {
-      observer: createBackgroundMetrics(registry),
-      leads: serves.some((role) => role !== 'controller'),
-    })
+    const leads = serves.some((role) => role !== 'controller')
+    const background = runBackground(engine, stopping.signal, { observer: createBackgroundMetrics(registry), leads })
     cleanups.add(() => background)
-    const api = serves.includes('api') ? serveApi({ ...options, registry }, engine, signIn) : undefined
+    const api = serves.includes('api') ? serveApi({ ...options, registry, meter }, engine, signIn) : undefined
     const host =
-      keys === undefined || upstream === undefined ? undefined : serveRegistry({ config, engine, signIn, upstream, keys, log, auditLog, metrics: registry })
+      keys === undefined || upstream === undefined
+        ? undefined
+        : serveRegistry({ config, engine, signIn, upstream, keys, log, auditLog, metrics: registry, meter })
     for (const served of [api, host]) {
       if (served === undefined) continue
       cleanups.add(() => served.close())

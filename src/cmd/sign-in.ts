@@ -7,17 +7,27 @@ import type { ClaimMatch } from '../authn/claim-match.ts'
 import { defaultAudiences, urlForms } from '../authn/default-audiences.ts'
 import type { DevIssuer } from '../authn/dev-issuer.ts'
 import { createExchange, createTokenIssue, type Exchange, type TokenIssue } from '../authn/exchange.ts'
-import { createExternalSignIn, type ExternalSignIn, type ExternalSignInOptions, type IdentityFacts, type Relationship } from '../authn/external-sign-in.ts'
+import {
+  createExternalSignIn,
+  isConfiguredIssuer,
+  type ExternalSignIn,
+  type ExternalSignInOptions,
+  type IdentityFacts,
+  type Relationship,
+} from '../authn/external-sign-in.ts'
 import { createIssuerKeys } from '../authn/issuer-keys.ts'
 import { createOidcLogin, type OidcLogin } from '../authn/oidc-client.ts'
 import { createPlatformTokens, type PlatformTokens } from '../authn/platform-token.ts'
+import { patternFault } from '../authn/bounded-pattern.ts'
 import type { SafeFetch } from '../authn/safe-fetch.ts'
 import { createSignatureChecks, type SignatureChecks } from '../authn/signature-checks.ts'
 import type { SigningKeys } from '../authn/signing-keys.ts'
 import { createTokenVerifier } from '../authn/token-verifier.ts'
-import { grantsOf, sessionGrants } from '../authz/grants-index.ts'
-import { everywhere, narrow } from '../authz/reach.ts'
+import type { GrantsIndex } from '../authz/grants-index.ts'
+import { everywhere } from '../authz/reach.ts'
 import { timestampMs } from '@bufbuild/protobuf/wkt'
+import type { Log } from '../core/log.ts'
+import { RecentMap } from '../core/recent-map.ts'
 import type { Clock, Random } from '../core/runtime.ts'
 import { trustedUid, type Uid } from '../core/uid.ts'
 import type { Identity, Identity_AWSIdentity, Identity_ClaimMatch } from '../gen/taproot/iam/v2/identities_pb.ts'
@@ -31,11 +41,13 @@ import type { Config } from './config/config.ts'
 export interface SignInOptions {
   readonly config: Config
   readonly replica: Replica
+  readonly grants: GrantsIndex
   readonly signingKeys: SigningKeys
   /** For what tenants name; stays open. */
   readonly fetch: SafeFetch
   readonly clock: Clock
   readonly random: Random
+  readonly log: Log
   /** Served inside this process, role `dev` only. */
   readonly devIssuer: DevIssuer | undefined
   /** Told of each signature that is really checked. */
@@ -96,16 +108,44 @@ function relationshipOf(identity: Identity): Relationship {
   }
 }
 
-function factsOf(row: Row): IdentityFacts {
-  // A row of kind Identity holds an Identity.
-  return { uid: row.uid, createTimeMs: row.createMs, relationship: relationshipOf(row.message as unknown as Identity) }
+/** The patterns of an identity. */
+function patternsOf(relationship: Relationship): readonly string[] {
+  if (relationship.kind === 'claimMatch') {
+    const { issuerPattern = '', subjectPattern = '', audiencePattern = '', claimPatterns = {} } = relationship.match
+    return [issuerPattern, subjectPattern, audiencePattern, ...Object.values(claimPatterns)]
+  }
+  return relationship.kind === 'aws' ? [relationship.match.arnPattern ?? '', relationship.match.userIdPattern ?? ''] : []
+}
+
+/** Versions of records that were warned of. */
+const maxWarned = 10_000
+
+/** Reads how identities sign in. Warns once of each that was stored with a pattern which is beyond the limits by now: it matches nothing. */
+function createFacts(log: Log): (row: Row) => IdentityFacts {
+  const warned = new RecentMap<string, true>(maxWarned)
+  return (row) => {
+    // A row of kind Identity holds an Identity.
+    const relationship = relationshipOf(row.message as unknown as Identity)
+    const faults = patternsOf(relationship).flatMap((pattern) => patternFault(pattern) ?? [])
+    const version = `${row.uid} ${row.etag}`
+    if (faults.length > 0 && warned.get(version) === undefined) {
+      warned.set(version, true)
+      log.warn('an identity can not sign in: one of its patterns is beyond the limits and matches nothing', { identity: row.uid, fault: faults[0] })
+    }
+    return { uid: row.uid, createTimeMs: row.createMs, relationship }
+  }
+}
+
+/** How the facts of an identity are read of its record. */
+interface FactsReader {
+  readonly factsOf: (row: Row) => IdentityFacts
 }
 
 /** Signs in over the replica's identities, each read once `before` has resolved. */
 function signInOver(
   replica: Replica,
   before: (signal: AbortSignal) => Promise<void> | undefined,
-  shared: Omit<ExternalSignInOptions, 'identityOf' | 'personOf' | 'providersOf' | 'boundIn' | 'rolesOf' | 'admits'>,
+  { factsOf, ...shared }: Omit<ExternalSignInOptions, 'identityOf' | 'personOf' | 'providersOf' | 'isBoundWithin' | 'rolesOf' | 'admits'> & FactsReader,
 ): ExternalSignIn {
   const identityAt = async (uid: Uid, signal: AbortSignal): Promise<Row | undefined> => {
     await before(signal)
@@ -126,7 +166,7 @@ function signInOver(
       return providersOf(replica.snapshot, issuer)
     },
     admits: ({ uid }, token) => admitsPerson(replica.snapshot, uid, externalIdOf(replica.snapshot, uid, token)),
-    boundIn: (person) => [...replica.snapshot.table('RoleBinding').matching('identity', person)].map((row) => trustedUid(row.parent)),
+    isBoundWithin: (person, group) => replica.snapshot.table('RoleBinding').matching('identity', person, group).size > 0,
     rolesOf: ({ uid }, groups) => mappedRoles(replica.snapshot, uid, groups),
   })
 }
@@ -136,7 +176,7 @@ function bindingPrefixes({ compat }: Config): string[] {
   return [...new Set(['taproot', ...compat.namespaces.map((namespace) => namespace.split('.')[0]?.toLowerCase() ?? '')])]
 }
 
-function awsSignIn({ config, replica, clock }: SignInOptions, fetch: SafeFetch): AwsSignIn {
+function awsSignIn({ config, replica, clock, fetch }: SignInOptions, { factsOf }: FactsReader): AwsSignIn {
   const { hosts, endpoint, audiences } = config.aws
   return createAwsSignIn({
     hosts,
@@ -159,22 +199,24 @@ export function createSignIn(options: SignInOptions): SignIn {
   const { baseUrl } = config
   const checks = createSignatureChecks({ clock, onCheck: options.onSignatureCheck })
   const local = devIssuer === undefined ? {} : { local: new Map([[devIssuer.issuer, () => devIssuer.keySet]]) }
-  const issuerKeys = createIssuerKeys({ fetch, clock, configured: config.issuers, ...local })
+  const kept = config.bootstrap.operators.map(({ issuer }) => issuer)
+  const issuerKeys = createIssuerKeys({ fetch, clock, configured: config.issuers, kept, ...local })
   const tokens = createPlatformTokens({ issuer: baseUrl, keys: signingKeys, checks, clock, random })
   const verifier = createTokenVerifier({ issuerKeys, checks, clock })
   const ownIssuer = baseUrl
   const { operators } = config.bootstrap
   const audiences = defaultAudiences(baseUrl, config.registry.host)
-  const shared = { verifier, issuerKeys, clock, ownIssuer, audiences, operators }
+  const factsOf = createFacts(options.log)
+  const shared = { verifier, issuerKeys, clock, ownIssuer, audiences, operators, factsOf }
   // The identity as of now: whoever signs in right after it was made must find it.
   const signIn = signInOver(replica, (signal) => replica.barrier(signal), shared)
   const tokenIssue = createTokenIssue({
     tokens,
     audiences: config.tokens.audiences,
     defaultAudience: baseUrl,
+    trusts: (issuer) => isConfiguredIssuer(shared, issuer),
     heldBy(identity, narrowing) {
-      const { snapshot } = replica
-      const { grants } = narrow({ operator: false, grants: grantsOf(snapshot, identity) }, narrowing, sessionGrants(snapshot, narrowing.roles ?? []))
+      const { grants } = options.grants.reachOf({ identity, operator: false, narrowing })
       return new Map(grants.filter((grant) => grant.group !== everywhere).map((grant) => [trustedUid(grant.group), grant.capabilities]))
     },
   })
@@ -192,7 +234,7 @@ export function createSignIn(options: SignInOptions): SignIn {
     }),
     checks,
     signIn,
-    exchange: createExchange({ external: signIn, aws: awsSignIn(options, fetch) }, tokenIssue),
+    exchange: createExchange({ external: signIn, aws: awsSignIn(options, { factsOf }) }, tokenIssue),
     tokenIssue,
     oidc: createOidcLogin(fetch, config.issuers),
     tokens,

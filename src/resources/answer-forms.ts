@@ -12,4 +12,6 @@ export interface Shown {
 export interface ShownPage {
   readonly field: DescField
   readonly items: readonly Shown[]
+  /** In place of the items: what the call's transport makes of them, joined, in pieces. */
+  readonly joined?: readonly Uint8Array[]
 }

@@ -108,6 +108,7 @@ export function authorizeCall(snapshot: Snapshot, reach: Reach, call: { method: 
   const decision = decide(reach, target.uid, plan.needed)
   if (decision.kind === 'hidden') throw noTarget(target, { concealed: true })
   if (decision.kind === 'denied') throw denied(decision.missing, target.uid)
+  if (method.operators && !reach.operator) throw denied([], target.uid)
   assertNotSuspended(snapshot, reach, target.uid)
   if (!isThere(snapshot, target)) throw noTarget(target)
 }

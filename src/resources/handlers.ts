@@ -3,12 +3,13 @@ import { methods } from '../core/schema.ts'
 import { batchDeleteMappings } from './iam/external-group-role-mappings.ts'
 import { listAccess } from './iam/access.ts'
 import { explain } from './iam/explain.ts'
-import { checkEligibility, createGroup, lookupGroup, requestGroupAccess } from './iam/group-verbs.ts'
+import { checkEligibility, createGroup, joinGroup, lookupGroup, requestGroupAccess } from './iam/group-verbs.ts'
 import { deleteSelf } from './iam/people.ts'
 import { checkAccountAssociation } from './iam/account-associations.ts'
 import { createGroupInvite } from './iam/group-invites.ts'
 import { lookupIdentity } from './iam/identities.ts'
 import { createIdentityProvider, updateIdentityProvider } from './iam/identity-providers.ts'
+import { getGroupUsage, resumeGroup, setGroupLimits, suspendGroup } from './iam/organisation-verbs.ts'
 import { generateScimToken, regenerateScimToken, revokeScimToken, setScimEnabled } from './iam/scim-verbs.ts'
 import { batchCreateRoleBindings } from './iam/role-bindings.ts'
 import { acceptTerms } from './iam/terms.ts'
@@ -18,6 +19,7 @@ import { ping } from './ping/ping.ts'
 import { getHandler, listHandler } from './read.ts'
 import { getRepoReadme, updateRepoReadme } from './registry/readme.ts'
 import { getArchitectures, getSize } from './registry/images.ts'
+import { endMirror, listMirrors } from './registry/mirrors.ts'
 import { listTagHistory, restoreTag } from './registry/restore.ts'
 import { createTag, deleteTag } from './registry/tag-moves.ts'
 import type { Handler } from './services.ts'
@@ -42,6 +44,11 @@ const own: Readonly<Record<string, Handler>> = {
   'taproot.iam.v2.GroupsService/LookupGroup': lookupGroup,
   'taproot.iam.v2.GroupsService/RequestGroupAccess': requestGroupAccess,
   'taproot.iam.v2.GroupsService/CheckEligibility': checkEligibility,
+  'taproot.iam.v2.GroupsService/GetGroupUsage': getGroupUsage,
+  'taproot.iam.v2.GroupsService/SetGroupLimits': setGroupLimits,
+  'taproot.iam.v2.GroupsService/SuspendGroup': suspendGroup,
+  'taproot.iam.v2.GroupsService/ResumeGroup': resumeGroup,
+  'taproot.iam.v2.GroupsService/JoinGroup': joinGroup,
   'taproot.iam.v2.GroupInvitesService/CreateGroupInvite': createGroupInvite,
   'taproot.iam.v2.IdentitiesService/LookupIdentity': lookupIdentity,
   'taproot.iam.v2.RoleBindingsService/BatchCreateRoleBindings': batchCreateRoleBindings,
@@ -56,6 +63,8 @@ const own: Readonly<Record<string, Handler>> = {
   'taproot.ping.v2.PingService/Ping': ping,
   'taproot.registry.v2.ReposService/GetRepoReadme': getRepoReadme,
   'taproot.registry.v2.ReposService/UpdateRepoReadme': updateRepoReadme,
+  'taproot.registry.v2.ReposService/ListMirrors': listMirrors,
+  'taproot.registry.v2.ReposService/EndMirror': endMirror,
   'taproot.registry.v2.ImagesService/GetArchitectures': getArchitectures,
   'taproot.registry.v2.ImagesService/GetSize': getSize,
   'taproot.registry.v2.TagHistoryService/ListTagHistory': listTagHistory,

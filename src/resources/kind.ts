@@ -1,4 +1,5 @@
 import type { DescMessage, Message } from '@bufbuild/protobuf'
+import type { GrantsIndex } from '../authz/grants-index.ts'
 import type { Reach } from '../authz/reach.ts'
 import type { DomainError } from '../core/errors.ts'
 import type { Uid } from '../core/uid.ts'
@@ -43,13 +44,18 @@ export interface Planning {
   readonly nowMs: number
 }
 
-/** Where rendering finds the records that it joins in. */
-export type Records = Pick<Snapshot, 'get' | 'entry'>
-
-/** What showing a record by itself may depend on besides records. */
-export interface Alone {
-  readonly nowMs: number
+/** What showing a record may depend on besides single records, as of now. */
+export interface Facts {
+  readonly snapshot: Snapshot
+  readonly grants: GrantsIndex
   readonly settings: ResourceSettings
+  readonly nowMs: number
+}
+
+/** Where rendering finds what it joins in. What it looks at is noted: a rendered record is shown again while all of that is as it was. */
+export interface Records extends Pick<Snapshot, 'get' | 'entry'> {
+  /** Answers a question about more than one record. Readers ask it again each time, so it must be cheap. */
+  ask(question: (facts: Facts) => boolean): boolean
 }
 
 /** A mutation under planning. `record` may be changed by the rules: what they leave in it is stored. */
@@ -59,6 +65,8 @@ export interface Draft<R extends Resource> {
   readonly record: R
   /** What becomes of its secrets, which are not in `record`. */
   readonly secrets: Secrets
+  /** The mask paths of an update, in either spelling; absent for a create. */
+  readonly paths?: readonly string[]
 }
 
 /**
@@ -86,7 +94,7 @@ export interface Kind<R extends Resource = Resource> {
   /** What events of creations and changes carry of a record that is shown so, where that is less. Returns a new message. */
   told?(shown: R): R
   /** What is shown of a record by itself, in answers of Get and of writes, where that is more than in lists and depends on the time. Returns a new message. */
-  renderAlone?(records: Records, shown: R, facts: Alone): R
+  renderAlone?(records: Records, shown: R, facts: Facts): R
   /** True where the event of a deletion carries nothing (rules 9). */
   readonly goesUntold?: true
 }

@@ -1,3 +1,4 @@
+import { errorText } from '../core/error-text.ts'
 import { clone } from '@bufbuild/protobuf'
 import { timestampFromMs, timestampMs } from '@bufbuild/protobuf/wkt'
 import type { Uid } from '../core/uid.ts'
@@ -35,6 +36,6 @@ export async function noteSignIn(services: Services, uid: Uid, person?: Omit<Per
   try {
     await services.store.transact({ guards: changes.guards, writes: changes.writes }, AbortSignal.timeout(2_000))
   } catch (error) {
-    services.log.warn('lastSeenTime was not written', { uid, error: String(error) })
+    services.log.warn('lastSeenTime was not written', { uid, error: errorText(error) })
   }
 }

@@ -101,7 +101,7 @@ export async function updateManaged(
   if (row?.managedBy === caller.managedBy) {
     const { desc } = kindNamed(kind)
     const planned = recordOf(await handler(services, contextOf(caller, method, { adopts, validateOnly: true }), message))
-    const current = rendered(kindNamed(kind), services.replica.snapshot, row.message)
+    const current = rendered(kindNamed(kind), services, row.message)
     if (equals(desc, bareOf(desc, planned), bareOf(desc, current))) return { record: row.message, written: false }
   }
   return { record: recordOf(await handler(services, contextOf(caller, method, { adopts }), message)), written: true }

@@ -6,12 +6,15 @@ import { setOf, type CapabilitySet } from '../core/capability.ts'
 import { DomainError } from '../core/errors.ts'
 import { hashQuery, openCursor, pageTokenKeyId, pageTokenLifeMs, sealCursor, type Cursor, type CursorKey } from '../core/page-token.ts'
 import { resources, type ResourceRow } from '../core/schema.ts'
+import { isWithin, rootOf, rootParent, type Uid } from '../core/uid.ts'
 import type { UIDPFilter } from '../gen/taproot/common/v2/uidp_filter_pb.ts'
 import { listRows, type ListQuery, type ListResult, type UidFilter, type Visibility } from '../snapshot/list.ts'
 import { cursorKeyOf, parseOrder, sortKeyOf, type Order, type SortKey } from '../snapshot/order.ts'
 import type { Resource, Row } from '../snapshot/row.ts'
+import { Slices } from '../snapshot/slices.ts'
 import type { Snapshot } from '../snapshot/snapshot.ts'
 import { notFound } from './faults.ts'
+import { leavesOut } from './membership.ts'
 import { renderedAlone, shownOf } from './shown.ts'
 import type { AnyKind } from './kind.ts'
 import { callerOf, type Context, type Handler, type HandlerAnswer, type Services } from './services.ts'
@@ -30,7 +33,7 @@ export function getHandler(kind: AnyKind): Handler {
     const row = snapshot.get(kind.index.kind, uid)
     if (row === undefined) return Promise.reject(notFound(kind.index.kind, uid))
     if (kind.renderAlone !== undefined) return Promise.resolve(recordAnswer(kind, services, row.message))
-    const shown = shownOf(kind, snapshot, row)
+    const shown = shownOf(kind, services, row)
     return Promise.resolve({ message: shown.message, shown, etag: shown.message.etag })
   }
 }
@@ -112,11 +115,45 @@ export function pageLimit(pageSize: number): number {
   return Math.min(pageSize === 0 ? defaultPageSize : pageSize, maxPageSize)
 }
 
-/** Where the caller may see records of the kind: not in a suspended organisation. Built-in roles are seen by whoever may list roles anywhere. */
-function visibility(kind: AnyKind, reader: { snapshot: Snapshot; context: Context }, needed: CapabilitySet): Visibility {
-  const all = visibilityOf(callerOf(reader.context).reach(), needed)
-  const seen = { ...all, groups: all.groups.filter((group) => !isSuspended(reader.snapshot, group)) }
-  return kind.index.kind === 'Role' && seen.groups.length > 0 ? { ...seen, roots: true } : seen
+/** Where the caller may see records of the kind: not in a suspended organisation, and without `uidp` in none that they did not join. Built-in roles are seen by whoever may list roles anywhere. */
+function visibility(kind: AnyKind, { snapshot, context, uidp }: { snapshot: Snapshot; context: Context; uidp: UidFilter }, needed: CapabilitySet): Visibility {
+  const caller = callerOf(context)
+  const open = without(visibilityOf(caller.reach(), needed), (group) => isSuspended(snapshot, group))
+  const seen = isScoped(uidp) ? open : without(open, leavesOut(snapshot, caller))
+  return kind.index.kind === 'Role' && open.groups.length > 0 ? { ...seen, roots: true } : seen
+}
+
+/** True where a list names a place, or records: then it shows what is there also in an organisation that the caller did not join. */
+function isScoped({ descendantsOf, childrenOf, ancestorsOf, ids }: UidFilter): boolean {
+  return [descendantsOf, childrenOf, ancestorsOf].some((uid) => uid !== '' && uid !== rootParent) || ids.length > 0
+}
+
+/** More grants than these are indexed in a turn before the list's: what is made of them is kept until they change. */
+const manyGrants = 1_000
+
+async function prepared(context: Context, needed: CapabilitySet): Promise<void> {
+  const caller = callerOf(context)
+  if (caller.reach().grants.length <= manyGrants) return
+  const slices = new Slices()
+  await slices.pause()
+  visibilityOf(caller.reach(), needed)
+  await slices.pause()
+}
+
+/**
+ * Without the organisations for whose groups `isOut` holds. The same object where there are none: what was made of the groups of a caller who sees many is kept
+ * by it.
+ */
+function without(visibility: Visibility, isOut: (group: Uid) => boolean): Visibility {
+  const out = new Set<string>()
+  let root = ''
+  for (const group of visibility.groups) {
+    // Groups come in uid order.
+    if (isWithin(group, root)) continue
+    root = rootOf(group)
+    if (isOut(group)) out.add(root)
+  }
+  return out.size === 0 ? visibility : { ...visibility, groups: visibility.groups.filter((group) => !out.has(rootOf(group))) }
 }
 
 function resourceRow(kind: AnyKind): ResourceRow {
@@ -146,7 +183,7 @@ export function listHandler(kind: AnyKind): Handler {
         kind: kind.index.kind,
         uidp,
         filters,
-        visibility: visibility(kind, { snapshot: services.replica.snapshot, context }, seen),
+        visibility: visibility(kind, { snapshot: services.replica.snapshot, context, uidp }, seen),
         ...more,
         order,
         ...(after === undefined ? {} : { after }),
@@ -155,11 +192,12 @@ export function listHandler(kind: AnyKind): Handler {
         limit: limit + 1,
       }
     }
+    await prepared(context, seen)
     const answer = ({ rows, total }: ListResult): ListAnswer => {
       const page = rows.slice(0, limit)
       const last = page.at(-1)
       const next = rows.length > limit && last !== undefined ? nextToken(services, { order, row: last, queryHash }) : ''
-      return envelope(services.replica.snapshot, { kind, context, resource }, { page, total, next, skip: request.skip })
+      return envelope(services, { kind, context, resource }, { page, total, next, skip: request.skip })
     }
     const answered = await listRows(() => ({ snapshot: services.replica.snapshot, query: query() }), answer)
     return { ...answered, ...(restarted ? { pageTokenRestarted: true } : {}) }
@@ -175,7 +213,7 @@ export function nextToken(services: Services, place: { order: Order; row: Row; q
 type ListAnswer = Required<Pick<HandlerAnswer, 'message' | 'page'>>
 
 function envelope(
-  snapshot: Snapshot,
+  services: Services,
   of: { kind: AnyKind; context: Context; resource: ResourceRow },
   result: { page: readonly Row[]; total: number; next: string; skip: number },
 ): ListAnswer {
@@ -184,7 +222,7 @@ function envelope(
   const message = create(of.context.method.output, {})
   // The schema gives every list response these fields (test/core/schema.test.ts).
   const fields = message as Message & { nextPageToken: string; totalCount: bigint; skipped: number } & Record<string, unknown>
-  const items = result.page.map((row) => shownOf(of.kind, snapshot, row))
+  const items = result.page.map((row) => shownOf(of.kind, services, row))
   fields[plural.localName] = items.map((item) => item.message)
   fields.nextPageToken = result.next
   fields.totalCount = BigInt(result.total)
@@ -194,6 +232,6 @@ function envelope(
 
 /** The answer for a record by itself. */
 export function recordAnswer(kind: AnyKind, services: Services, record: Resource): HandlerAnswer {
-  const message = renderedAlone(kind, services.replica.snapshot, { record, nowMs: services.clock.now(), settings: services.settings })
+  const message = renderedAlone(kind, services, record)
   return { message, etag: record.etag, subject: record.uid }
 }

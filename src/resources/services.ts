@@ -12,8 +12,9 @@ import type { PageKey } from '../core/page-token.ts'
 import type { Clock, Random } from '../core/runtime.ts'
 import type { Uid } from '../core/uid.ts'
 import type { Replica } from '../snapshot/replica.ts'
-import type { Store } from '../store/store.ts'
+import type { Guard, Store } from '../store/store.ts'
 import type { Shown, ShownPage } from './answer-forms.ts'
+import type { Quotas } from './quota/quotas.ts'
 
 /** Page-token keys: the one to seal with, and those that still open. */
 export interface PageKeys {
@@ -26,6 +27,8 @@ export interface PageKeys {
 export interface Sweeper {
   /** Sweeps everything that is marked now. Returns whether there was anything. */
   finish(signal: AbortSignal): Promise<boolean>
+  /** Sweeps what makes these guards of a refused transaction fail, and nothing else. Returns whether there was anything. */
+  finishBlocking(guards: readonly Guard[], signal: AbortSignal): Promise<boolean>
 }
 
 /** What keeps the bytes of repos, as far as records need it. Rejects with DomainError code 14 where it does not answer. */
@@ -38,10 +41,14 @@ export interface ContentSource {
 export interface ResourceSettings {
   /** Any signed-in person may create a root group and becomes its owner. */
   readonly selfServiceRootGroups: boolean
+  /** The limits that new root groups get: those that operators make, and those that others make for themselves. */
+  readonly limits: { readonly operators: Readonly<Record<string, number>>; readonly selfService: Readonly<Record<string, number>> }
   /** Our own token issuer, which no identity may name. */
   readonly ownIssuer: string
   /** Issuers whose e-mail claims are believed, for group look-up by domain. */
   readonly trustedIssuers: ReadonlySet<string>
+  /** The persons who are operators by configuration. */
+  readonly operators: ReadonlySet<Uid>
   /** How long refresh tokens live, in milliseconds: unused, and with all that follow. */
   readonly refresh: { readonly idleMs: number; readonly maxMs: number }
   /** Issuers that may have private addresses, and http. */
@@ -68,6 +75,7 @@ export interface Services {
   readonly replica: Replica
   readonly grants: GrantsIndex
   readonly sweeper: Sweeper
+  readonly quotas: Quotas
   readonly clock: Clock
   readonly random: Random
   readonly log: Log

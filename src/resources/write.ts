@@ -55,7 +55,7 @@ export function newUid(services: Services, parent: string): Uid {
 
 /** What an event carries of a record that was made or changed. */
 export function bodyOf(kind: AnyKind, planning: Planning, record: Resource): EventBody {
-  const shown = rendered(kind, planning.snapshot, record)
+  const shown = rendered(kind, planning.services, record)
   return { desc: kind.desc, message: kind.told?.(shown) ?? shown }
 }
 
@@ -125,7 +125,10 @@ function earlierAnswer(kind: AnyKind, services: Services, earlier: readonly stri
 
 /** Remembers the key in the transaction that it belongs to. */
 export function rememberKey(memory: Idempotent | undefined, changes: ChangeSet, made: { uids: readonly string[]; nowMs: number }): void {
-  if (memory !== undefined) changes.add(memory.remember(made.uids, made.nowMs))
+  if (memory === undefined) return
+  changes.add(memory.remember(made.uids, made.nowMs))
+  // That key lets the change set commit once at most, as the event's does: the largest batch of role bindings has no room for both guards.
+  if (changes.proofKey !== undefined) changes.unguard(changes.proofKey)
 }
 
 /** A create whose parent is known. */
@@ -199,7 +202,7 @@ export function updateHandler(kind: AnyKind): Handler {
       assertValid(kind.desc, writableCopy(kind.desc, next))
       const secrets = changedSecrets(kind, { row, record: next, paths })
       const changes = new ChangeSet()
-      const extra = kind.update?.(planning, { uid: row.uid, parent: row.parent, record: next, secrets }, row.message)
+      const extra = kind.update?.(planning, { uid: row.uid, parent: row.parent, record: next, secrets, paths }, row.message)
       const sealed = sealSecrets(services.keyring, row, secrets)
       // Time moves forward with every write, also where the clock does not (rules 1.4).
       const facts = { etag: newEtag(services.random), createMs: row.createMs, updateMs: Math.max(planning.nowMs, row.updateMs + 1), managedBy, sealed }

@@ -30,10 +30,22 @@ export interface AccountChecksConfig {
   readonly azure: { readonly client?: string; readonly endpoint: string; readonly scope: string }
 }
 
+/** A limit of an organisation. */
+export interface LimitConfig {
+  readonly limit: string
+  readonly max: number
+}
+
 /** A token bucket. */
 export interface RateLimitConfig {
   readonly requestsPerSecond: number
   readonly burst: number
+}
+
+/** Also for how long requests may hold the process. */
+export interface WorkLimitConfig extends RateLimitConfig {
+  readonly workMillisecondsPerSecond: number
+  readonly workBurstMilliseconds: number
 }
 
 /** Where signed AWS requests are verified; no host: nowhere. */
@@ -120,8 +132,10 @@ export interface Config {
   readonly encryption: { readonly keyFile?: string }
   readonly login: { readonly redirects: readonly string[] }
   readonly selfService: { readonly rootGroups: boolean }
-  /** Per principal, and per address for requests that nobody is known for. */
-  readonly rateLimit: RateLimitConfig & { readonly enabled: boolean; readonly address: RateLimitConfig; readonly scim: RateLimitConfig }
+  /** What new organisations get; a limit is named once. */
+  readonly limits: { readonly selfService: readonly LimitConfig[]; readonly organizations: readonly LimitConfig[] }
+  /** Per principal, and per address for requests without a known caller. */
+  readonly rateLimit: WorkLimitConfig & { readonly enabled: boolean; readonly address: WorkLimitConfig; readonly scim: RateLimitConfig }
   /** How many connections each port takes. */
   readonly connections: { readonly max: number; readonly perAddress: number }
   /** Networks of proxies whose `X-Forwarded-For` is believed. */

@@ -37,7 +37,7 @@ export function checkRequirements(tree: Tree, role: Role): string[] {
     ...samePorts(tree),
     ...upstreamFaults(tree, role),
     ...issuerFaults(tree),
-    ...termsFaults(tree),
+    ...repeatedRows(tree),
   ]
 }
 
@@ -105,13 +105,22 @@ function issuerFaults(tree: Tree): string[] {
   })
 }
 
-/** A document is listed once. */
-function termsFaults(tree: Tree): string[] {
-  const rows = valueAt(tree, ['terms'])
-  if (!Array.isArray(rows)) return []
-  const ids = rows.filter(isTree).map(({ id }) => id)
-  const twice = new Set(ids.filter((id, at) => ids.indexOf(id) !== at))
-  return [...twice].map((id) => `terms (${settingOf('terms').variable}): ${String(id)} is listed twice`)
+/** Lists whose rows have a name each, and where it is. */
+const namedRows = [
+  ['terms', 'id'],
+  ['limits.selfService', 'limit'],
+  ['limits.organizations', 'limit'],
+] as const
+
+function repeatedRows(tree: Tree): string[] {
+  return namedRows.flatMap(([key, name]) => {
+    const { path, variable } = settingOf(key)
+    const rows = valueAt(tree, path)
+    if (!Array.isArray(rows)) return []
+    const names = rows.filter(isTree).map((row) => row[name])
+    const twice = new Set(names.filter((one, at) => names.indexOf(one) !== at))
+    return [...twice].map((one) => `${key} (${variable}): ${String(one)} is listed twice`)
+  })
 }
 
 function effective(tree: Tree, key: string, role: Role): unknown {

@@ -1,4 +1,5 @@
 import { defaultNamespaces } from '../../api/aliases.ts'
+import { limitNames } from '../../resources/quota/limits.ts'
 import type { Config } from './config.ts'
 import { count, flag, list, megabytes, port, seconds, section, text, type NodeFor } from './schema-node.ts'
 
@@ -55,6 +56,33 @@ const terms = section(
   { id: text('Its name in the API.'), label: text('Its title.'), url: text('Where it can be read.', { format: 'http-url' }) },
   ['id', 'label', 'url'],
 )
+
+const limit = section(
+  'One limit.',
+  {
+    limit: text('Its name.', { enum: limitNames }),
+    max: { type: 'integer', description: 'The most that there may be.', minimum: 0, maximum: 2_147_483_647 },
+  },
+  ['limit', 'max'],
+)
+
+/** Bounded for everything that a stranger can make many of. */
+const selfServiceLimits = Object.entries({
+  content_mib: 51_200,
+  external_group_role_mappings: 1_000,
+  group_invites: 200,
+  groups: 500,
+  identities: 2_000,
+  idps: 20,
+  record_mib: 128,
+  repositories: 1_000,
+  role_bindings: 10_000,
+  roles: 200,
+  scim_users: 10_000,
+  subscriptions: 100,
+  tags: 50_000,
+  uploads: 100,
+}).map(([name, max]) => ({ limit: name, max }))
 
 const accountChecks = section("Checks of groups' accounts at cloud providers. A provider that is not configured is answered with `not configured`.", {
   amazon: section('Amazon: `AssumeRoleWithWebIdentity` with a token of our issuer, whose subject is the uid of the group.', {
@@ -163,15 +191,26 @@ export const configSchema = section('Configuration of Taproot.', {
     ),
   }),
   selfService: section('What any signed-in person may do.', { rootGroups: flag('Create root groups, becoming their owner.', false) }),
+  limits: section('What an organisation may have at most: `resourceLimits` of its root group when it is made. Operators change them by `setLimits`.', {
+    selfService: list('Limits of organisations that people make for themselves. A list here replaces the whole default.', limit, selfServiceLimits),
+    organizations: list('Limits of organisations that operators make.', limit, []),
+  }),
   rateLimit: section('Token buckets. Each replica has its own.', {
     enabled: flag('Whether requests are limited.', true),
     requestsPerSecond: count('Requests that a principal may send per second in the long run.', 100),
     burst: count('Requests that a principal may send at once.', 200),
+    workMillisecondsPerSecond: count('For how long the requests of a principal may hold a process, in milliseconds of each second in the long run.', 250),
+    workBurstMilliseconds: count(
+      'The same at once, in milliseconds. What is dear for a process is refused only after that: an ordinary request takes one or two.',
+      2500,
+    ),
     address: section(
       'Per address (IPv6: per /64), for refused credentials and for requests that need none: token exchange, registering, signing in by a browser or on a device, ping, `/token` without a credential.',
       {
         requestsPerSecond: count('Such requests that may come from an address per second in the long run.', 100),
         burst: count('Such requests that may come from an address at once.', 200),
+        workMillisecondsPerSecond: count('For how long they may hold a process, in milliseconds of each second in the long run.', 250),
+        workBurstMilliseconds: count('The same at once, in milliseconds.', 2500),
       },
     ),
     scim: section('Per organisation and address, for changes of users over SCIM.', {

@@ -7,9 +7,8 @@ import { trustedUid } from '../../core/uid.ts'
 import { AccessSchema, ListAccessResponseSchema, type Access, type ListAccessRequest } from '../../gen/taproot/iam/v2/access_pb.ts'
 import { parseOrder } from '../../snapshot/order.ts'
 import type { Row } from '../../snapshot/row.ts'
-import type { Snapshot } from '../../snapshot/snapshot.ts'
 import { continuationOf, nextToken, pageLimit } from '../read.ts'
-import { callerOf, type Handler } from '../services.ts'
+import { callerOf, type Handler, type Services } from '../services.ts'
 import { capabilityNamed, shownBinding } from './explain.ts'
 
 function bindingSchema(): ResourceRow {
@@ -20,11 +19,11 @@ function bindingSchema(): ResourceRow {
 
 const sortable = bindingSchema()
 
-function accessOf(snapshot: Snapshot, row: Row): Access {
-  const { uid, identity, group, role, createTime } = shownBinding(snapshot, row)
+function accessOf(services: Services, row: Row): Access {
+  const { uid, identity, group, role, createTime } = shownBinding(services, row)
   return create(AccessSchema, {
     uid,
-    registered: snapshot.get('Identity', identity?.uid ?? '') !== undefined,
+    registered: services.replica.snapshot.get('Identity', identity?.uid ?? '') !== undefined,
     ...(identity && { identity }),
     ...(group && { group }),
     ...(role && { role }),
@@ -54,7 +53,7 @@ export const listAccess: Handler = async (services, context, message) => {
   const last = page.at(-1)
   const hasMore = last !== undefined && rest.length > request.skip + limit
   const answer = create(ListAccessResponseSchema, {
-    access: page.map((row) => accessOf(snapshot, row)),
+    access: page.map((row) => accessOf(services, row)),
     nextPageToken: hasMore ? nextToken(services, { order, row: last, queryHash }) : '',
     totalCount: BigInt(found.length),
     skipped: request.skip,

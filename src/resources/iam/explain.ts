@@ -3,7 +3,7 @@ import { BindingSight, explain as explainGrant, type Effect, type Explanation } 
 import { decide, type Reach } from '../../authz/reach.ts'
 import { capabilityByName, setOf, type Capability } from '../../core/capability.ts'
 import { DomainError } from '../../core/errors.ts'
-import { trustedUid, type Uid } from '../../core/uid.ts'
+import { rootOf, trustedUid, type Uid } from '../../core/uid.ts'
 import {
   BindingEffect,
   ExplainedBindingSchema,
@@ -16,7 +16,8 @@ import type { RoleBinding } from '../../gen/taproot/iam/v2/role_bindings_pb.ts'
 import type { Row } from '../../snapshot/row.ts'
 import type { Snapshot } from '../../snapshot/snapshot.ts'
 import { notFound } from '../faults.ts'
-import { callerOf, type Handler } from '../services.ts'
+import { isMember, isPerson } from '../membership.ts'
+import { callerOf, type Handler, type Services } from '../services.ts'
 import { shownOf } from '../shown.ts'
 import { renderIdentity, roleBindingKind } from './role-bindings.ts'
 
@@ -40,15 +41,22 @@ export function capabilityNamed(name: string): Capability {
 }
 
 /** A binding as ListRoleBindings shows it. */
-export function shownBinding(snapshot: Snapshot, row: Row): RoleBinding {
+export function shownBinding(services: Services, row: Row): RoleBinding {
   // A row of kind RoleBinding is shown as one.
-  return shownOf(roleBindingKind, snapshot, row).message as unknown as RoleBinding
+  return shownOf(roleBindingKind, services, row).message as unknown as RoleBinding
 }
 
 /** True where the asker may read the identity, or a binding of it. */
 function isKnown(snapshot: Snapshot, asker: { reach: Reach; sight: BindingSight }, identity: Uid): boolean {
   if (snapshot.get('Identity', identity) !== undefined && decide(asker.reach, identity, readsIdentities).kind === 'allowed') return true
   return [...snapshot.table('RoleBinding').matching('identity', identity)].some((row) => asker.sight.shows(row))
+}
+
+/** True where the asker may see who the identity is: they may read it, or a binding of it in an organisation that it belongs to. */
+function isSeen(snapshot: Snapshot, asker: { reach: Reach; sight: BindingSight }, identity: Uid): boolean {
+  if (!isPerson(identity) || decide(asker.reach, identity, readsIdentities).kind === 'allowed') return true
+  const bindings = [...snapshot.table('RoleBinding').matching('identity', identity)]
+  return bindings.some((row) => asker.sight.shows(row) && isMember(snapshot, identity, rootOf(row.uid)))
 }
 
 /** In the order in which a call would meet them (decisions "Order of checks"). */
@@ -59,8 +67,8 @@ function obstacleOf({ registered, decision, suspended }: Explanation): Obstacle 
   return suspended ? Obstacle.ORGANIZATION_SUSPENDED : Obstacle.UNSPECIFIED
 }
 
-function explainedBinding(snapshot: Snapshot, { row, effect }: Explanation['chain'][number]): ExplainedBinding {
-  const { uid, group, role } = shownBinding(snapshot, row)
+function explainedBinding(services: Services, { row, effect }: Explanation['chain'][number]): ExplainedBinding {
+  const { uid, group, role } = shownBinding(services, row)
   return create(ExplainedBindingSchema, { uid, effect: effects[effect], ...(group && { group }), ...(role && { role }) })
 }
 
@@ -86,8 +94,8 @@ export const explain: Handler = (services, context, message) => {
     obstacle,
     capability: capability.name,
     resource,
-    identity: renderIdentity(snapshot, identity),
-    bindings: shown.slice(0, maxBindings).map((link) => explainedBinding(snapshot, link)),
+    identity: renderIdentity(snapshot, identity, isSeen(snapshot, { reach, sight }, identity)),
+    bindings: shown.slice(0, maxBindings).map((link) => explainedBinding(services, link)),
     inherited: found.chain.some(({ row, effect }) => effect === 'grants' && !sight.shows(row)),
     withheldGroups: [...sight.split(resource).withheld],
   })

@@ -112,7 +112,7 @@ async function deleteBatch(services: Services, context: Context, batch: { parent
       nextOwner(planning, index.kind, row)
       changes.remove(externalGroupRoleMappingKind, row)
     }
-    const mappings = rows.map((row) => rendered(externalGroupRoleMappingKind, snapshot, row.message) as unknown as ExternalGroupRoleMapping)
+    const mappings = rows.map((row) => rendered(externalGroupRoleMappingKind, services, row.message) as unknown as ExternalGroupRoleMapping)
     if (rows.length > 0) {
       const message = create(BatchDeleteExternalGroupRoleMappingsResponseSchema, { parent, externalGroupRoleMappings: mappings })
       changes.guard({ kind: 'exists', key: recordKey('IdentityProvider', parent) })

@@ -1,10 +1,9 @@
 import { create, equals } from '@bufbuild/protobuf'
 import { timestampFromMs, timestampMs } from '@bufbuild/protobuf/wkt'
-import { checkPattern, matchesPattern } from '../../authn/claim-match.ts'
+import { checkPatterns, matchesPattern } from '../../authn/claim-match.ts'
 import { isSameIssuer, personUid } from '../../authn/issuer-name.ts'
 import { KeySetError } from '../../authn/key-set.ts'
-import { parseStaticKeys } from '../../authn/static-keys.ts'
-import { grantsOf } from '../../authz/grants-index.ts'
+import { assertVerifying } from '../../authn/static-keys.ts'
 import { DomainError } from '../../core/errors.ts'
 import { trustedUid, type Uid } from '../../core/uid.ts'
 import {
@@ -21,6 +20,7 @@ import type { KindIndex, Resource, Row } from '../../snapshot/row.ts'
 import { sweepKey, usedByPrefix } from '../../store/keys.ts'
 import { assertCanGrant, bindingOf, makesOwner, mergeExtras, ownersLeave } from '../grant-rules.ts'
 import { defineKind, type Draft, type Extra, type Planning } from '../kind.ts'
+import { isPerson } from '../membership.ts'
 import type { Handler } from '../services.ts'
 
 type IdentityRecord = Identity & Resource
@@ -50,19 +50,19 @@ function refuseOwnIssuer(planning: Planning, issuer: string, field: string): voi
 function checkClaimMatch(planning: Planning, match: Identity_ClaimMatch): void {
   const { iss, sub, aud } = match
   if (iss.case === 'issuer') refuseOwnIssuer(planning, iss.value, 'claim_match.issuer')
-  if (iss.case === 'issuerPattern') {
-    checkPattern(iss.value, 'claim_match.issuer_pattern')
-    if (matchesPattern(iss.value, planning.services.settings.ownIssuer))
-      throw DomainError.invalid('claim_match.issuer_pattern', 'must not match the issuer of this platform')
-  }
-  if (sub.case === 'subjectPattern') checkPattern(sub.value, 'claim_match.subject_pattern')
-  if (aud.case === 'audiencePattern') checkPattern(aud.value, 'claim_match.audience_pattern')
-  for (const [claim, pattern] of Object.entries(match.claimPatterns)) checkPattern(pattern, `claim_match.claim_patterns[${JSON.stringify(claim)}]`)
+  checkPatterns([
+    ...(iss.case === 'issuerPattern' ? [['claim_match.issuer_pattern', iss.value] as const] : []),
+    ...(sub.case === 'subjectPattern' ? [['claim_match.subject_pattern', sub.value] as const] : []),
+    ...(aud.case === 'audiencePattern' ? [['claim_match.audience_pattern', aud.value] as const] : []),
+    ...Object.entries(match.claimPatterns).map(([claim, pattern]) => [`claim_match.claim_patterns[${JSON.stringify(claim)}]`, pattern] as const),
+  ])
+  if (iss.case === 'issuerPattern' && matchesPattern(iss.value, planning.services.settings.ownIssuer))
+    throw DomainError.invalid('claim_match.issuer_pattern', 'must not match the issuer of this platform')
 }
 
 function checkKeys(jwks: string): void {
   try {
-    parseStaticKeys(jwks)
+    assertVerifying(jwks)
   } catch (error) {
     if (!(error instanceof KeySetError)) throw error
     throw DomainError.invalid('static_keys.issuer_keys', error.message, { cause: error })
@@ -81,8 +81,10 @@ function checkStaticKeys(planning: Planning, keys: Identity_StaticKeys, createMs
 function checkAws(aws: Identity_AWSIdentity): void {
   if (aws.awsArn.case === undefined) throw DomainError.invalid('aws_identity.arn', 'arn or arn_pattern is required')
   if (aws.awsUserId.case === undefined) throw DomainError.invalid('aws_identity.user_id', 'user_id or user_id_pattern is required')
-  if (aws.awsArn.case === 'arnPattern') checkPattern(aws.awsArn.value, 'aws_identity.arn_pattern')
-  if (aws.awsUserId.case === 'userIdPattern') checkPattern(aws.awsUserId.value, 'aws_identity.user_id_pattern')
+  checkPatterns([
+    ...(aws.awsArn.case === 'arnPattern' ? [['aws_identity.arn_pattern', aws.awsArn.value] as const] : []),
+    ...(aws.awsUserId.case === 'userIdPattern' ? [['aws_identity.user_id_pattern', aws.awsUserId.value] as const] : []),
+  ])
 }
 
 function checkRelationship(planning: Planning, record: Identity, createMs: number): void {
@@ -103,7 +105,7 @@ function checkRelationship(planning: Planning, record: Identity, createMs: numbe
 
 /** Who changes how an identity signs in can then act as it: so they must hold all that it confers (architecture 7). */
 function assertHoldsWhatItConfers(planning: Planning, draft: Draft<IdentityRecord>): void {
-  for (const grant of grantsOf(planning.snapshot, draft.uid)) assertCanGrant(planning, grant.group, grant.capabilities)
+  for (const grant of planning.services.grants.of(draft.uid).grants) assertCanGrant(planning, grant.group, grant.capabilities)
 }
 
 function sameRelationship(one: Identity, other: Identity): boolean {
@@ -113,7 +115,9 @@ function sameRelationship(one: Identity, other: Identity): boolean {
 
 /** The root groups that the bindings make their identity an owner of: several for a person. */
 function ownedBy(bindings: readonly Row[]): Set<Uid> {
-  return new Set(bindings.filter((binding) => makesOwner(binding.parent, bindingOf(binding).roleUid)).map((binding) => trustedUid(binding.parent)))
+  // What a binding says is decoded for each: only where its group is a root.
+  const atRoots = bindings.filter((binding) => !binding.parent.includes('/'))
+  return new Set(atRoots.filter((binding) => makesOwner(binding.parent, bindingOf(binding).roleUid)).map((binding) => trustedUid(binding.parent)))
 }
 
 /** What goes with an identity: its bindings. Every root group that it owns must keep another owner. */
@@ -122,7 +126,8 @@ function removal(planning: Planning, row: Row): Extra {
   const owners = [...ownedBy(bindings)].map((root) => ownersLeave(planning, root, (binding) => bindingOf(binding).identityUid === row.uid))
   // Nor is it given a role meanwhile, which might be that of an owner.
   const unbound: Extra = { guards: [{ kind: 'quiet', prefix: usedByPrefix('RoleBinding.identity', row.uid), revision: planning.services.replica.revision }] }
-  const mark: Extra = bindings.length === 0 ? {} : { writes: [{ kind: 'put', key: sweepKey(row.uid), value: Buffer.from(index.kind) }] }
+  // A person may be pending in organisations: the sweep finds these.
+  const mark: Extra = bindings.length === 0 && !isPerson(row.uid) ? {} : { writes: [{ kind: 'put', key: sweepKey(row.uid), value: Buffer.from(index.kind) }] }
   return mergeExtras(unbound, mark, ...owners)
 }
 

@@ -18,6 +18,7 @@ import { ChangeSet } from '../change-set.ts'
 import { commitPrepared, type Plan } from '../commit.ts'
 import type { Planning } from '../kind.ts'
 import { denied, notFound } from '../faults.ts'
+import { isPending, planJoined } from '../membership.ts'
 import { apiOwnership, callerOf, innerContext, type Context, type Handler, type Services } from '../services.ts'
 import { deleteHandler, emit, planChild } from '../write.ts'
 import { findInvite, inviteTerms, planRedeem } from './group-invites.ts'
@@ -226,6 +227,20 @@ function planInvite(planning: Planning, changes: ChangeSet, { person, code = '' 
 }
 
 /**
+ * The person joins the organisation of the invite, and the one whose provider they sign in by: there bindings that others made
+ * count as theirs from then on. Returns the organisation that they joined by the sign-in alone.
+ */
+function planMembership(planning: Planning, changes: ChangeSet, { registration, given }: { registration: Registration; given: Uid | '' }): Uid | '' {
+  const { snapshot } = planning
+  const { uid: person } = registration.person
+  if (given !== '') changes.add(planJoined(planning, person, rootOf(given)))
+  const roots = givingProviders(snapshot, registration).map(({ group }) => rootOf(group))
+  const joining = roots.find((root) => isPending(snapshot, person, root))
+  if (given === '' && joining !== undefined) changes.add(planJoined(planning, person, joining))
+  return given === '' ? (joining ?? '') : ''
+}
+
+/**
  * Makes a person known: their identity where it is new, the role of the invite whose code they bring, and at the first sign-in by a provider its default role, in one
  * transaction with the event. Does nothing for whom all that is done. Throws code 5 and 7 as planInvite, code 3 on `identity_id`, code 7 `NOT_INVITED` where nobody expects them.
  */
@@ -239,7 +254,8 @@ export async function registerPerson(services: Services, registration: Registrat
       const changes = new ChangeSet()
       planPerson(planning, changes, registration)
       const joined = planFirstSignIns(planning, changes, { person, first })
-      const group = planInvite(planning, changes, registration) || joined
+      const given = planInvite(planning, changes, registration) || joined
+      const group = planMembership(planning, changes, { registration, given }) || given
       const result: Registered = { identity: person.uid, group }
       if (group !== '') emit(planning, context, { changes, subject: group, body: { desc: SessionSchema, message: create(SessionSchema, result) } })
       return { changes, result }

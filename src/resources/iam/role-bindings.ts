@@ -3,7 +3,7 @@ import { decide } from '../../authz/reach.ts'
 import { roleCapabilities } from '../../authz/grants-index.ts'
 import { emptySet } from '../../core/capability.ts'
 import { DomainError, type FieldViolation } from '../../core/errors.ts'
-import { isUid, isWithin, parentOf, rootParent, type Uid } from '../../core/uid.ts'
+import { isUid, isWithin, parentOf, rootOf, rootParent, trustedUid, type Uid } from '../../core/uid.ts'
 import type { Group } from '../../gen/taproot/iam/v2/groups_pb.ts'
 import type { Identity } from '../../gen/taproot/iam/v2/identities_pb.ts'
 import {
@@ -21,13 +21,14 @@ import type { KindIndex, Resource, Row } from '../../snapshot/row.ts'
 import type { Snapshot } from '../../snapshot/snapshot.ts'
 import { nameKey, recordKey } from '../../store/keys.ts'
 import { ChangeSet } from '../change-set.ts'
-import { commit, type Plan } from '../commit.ts'
-import { alreadyExists } from '../faults.ts'
-import { assertCanGrant, bindingOf, isBuiltInRole, makesOwner, ownersChanged, ownersLeave } from '../grant-rules.ts'
+import { commitPrepared, type Plan } from '../commit.ts'
+import { alreadyExists, fromStore } from '../faults.ts'
+import { assertCanGrant, bindingOf, isBuiltInRole, makesOwner, mergeExtras, ownersChanged, ownersLeave } from '../grant-rules.ts'
 import { onceByKey, type Idempotent } from '../idempotency.ts'
-import { defineKind, type Draft, type Planning, type Records } from '../kind.ts'
+import { defineKind, type Draft, type Extra, type Planning, type Records } from '../kind.ts'
+import { invite, isMember, isPerson, planBound, planUnbound } from '../membership.ts'
 import { rendered } from '../shown.ts'
-import type { Handler } from '../services.ts'
+import type { Handler, Services } from '../services.ts'
 import { emit, planChild, planCreate, rememberKey } from '../write.ts'
 
 type BindingRecord = RoleBinding & Resource
@@ -103,21 +104,19 @@ function check(planning: Planning, draft: Draft<BindingRecord>, current?: RoleBi
   if (role !== undefined) assertCanGrant(planning, parent, roleCapabilities(role))
 }
 
-/** The identity of a binding as it is now; only its uid where nobody has registered under it. */
-export function renderIdentity(records: Records, uid: string): RoleBindingIdentity {
+/**
+ * The identity of a binding as it is now; only its uid where no person has registered under it. Where the identity may not be seen, its name is the subject of its
+ * tokens, which the caller who bound it knows.
+ */
+export function renderIdentity(records: Pick<Records, 'get'>, uid: string, isSeen: boolean): RoleBindingIdentity {
   const row = records.get('Identity', uid)
   if (row === undefined) return create(RoleBindingIdentitySchema, { uid })
   // A row of kind Identity holds an Identity.
-  const identity = row.message as unknown as Identity
-  const match = identity.relationship.case === 'claimMatch' ? identity.relationship.value : undefined
-  return create(RoleBindingIdentitySchema, {
-    uid,
-    name: identity.name,
-    description: identity.description,
-    issuer: match?.iss.case === 'issuer' ? match.iss.value : '',
-    subject: match?.sub.case === 'subject' ? match.sub.value : '',
-    email: identity.email,
-  })
+  const { name, description, email, relationship } = row.message as unknown as Identity
+  const match = relationship.case === 'claimMatch' ? relationship.value : undefined
+  const issuer = match?.iss.case === 'issuer' ? match.iss.value : ''
+  const subject = match?.sub.case === 'subject' ? match.sub.value : ''
+  return create(RoleBindingIdentitySchema, { uid, issuer, subject, ...(isSeen ? { name, description, email } : { name: subject }) })
 }
 
 /** The binding with identity, group and role joined in, and the input fields left out (rules 2.6). */
@@ -127,12 +126,29 @@ function render(records: Records, record: BindingRecord): BindingRecord {
   // The rows of a kind hold that kind's messages.
   const group = records.get('Group', groupUid)?.message as Group | undefined
   const role = records.get('Role', record.roleUid)?.message as Role | undefined
-  shown.identity = renderIdentity(records, record.identityUid)
+  const { identityUid: identity } = record
+  const isSeen = !isPerson(identity) || records.ask(({ snapshot }) => isMember(snapshot, identity, rootOf(record.uid as Uid)))
+  shown.identity = renderIdentity(records, identity, isSeen)
   shown.group = create(RoleBindingGroupSchema, { uid: groupUid, name: group?.name ?? '', description: group?.description ?? '' })
   shown.role = create(RoleBindingRoleSchema, { uid: record.roleUid, name: role?.name ?? '', description: role?.description ?? '' })
   shown.identityUid = ''
   shown.roleUid = ''
   return shown as BindingRecord
+}
+
+/** What becomes of the owners of a root group by a change of a binding. */
+function ownersAfter(planning: Planning, { uid, parent, record }: Draft<BindingRecord>, current: RoleBinding): Extra | undefined {
+  const group = parent as Uid // bindings lie in groups
+  const staysOwner = makesOwner(group, record.roleUid)
+  if (!makesOwner(group, current.roleUid)) return staysOwner ? ownersChanged(planning, group) : undefined
+  return staysOwner ? ownersChanged(planning, group) : ownersLeave(planning, group, (row) => row.uid === uid)
+}
+
+/** Who is bound first, and who last, by a change of a binding. */
+function membersAfter(planning: Planning, { uid, parent, record }: Draft<BindingRecord>, current: RoleBinding): Extra | undefined {
+  const { identityUid: identity } = record
+  if (identity === current.identityUid) return undefined
+  return mergeExtras(planBound(planning, { identity, group: parent as Uid }), planUnbound(planning, { identity: current.identityUid, uid }))
 }
 
 /** The unique key of a binding. */
@@ -157,16 +173,23 @@ export const roleBindingKind = defineKind<BindingRecord>({
   ],
   create(planning, draft) {
     check(planning, draft)
-    return makesOwner(draft.parent, draft.record.roleUid) ? ownersChanged(planning, draft.parent as Uid) : undefined
+    const group = draft.parent as Uid // bindings lie in groups
+    const bound = planBound(planning, { identity: draft.record.identityUid, group })
+    return makesOwner(group, draft.record.roleUid) ? mergeExtras(bound, ownersChanged(planning, group)) : bound
   },
   update(planning, draft, current) {
     check(planning, draft, current)
-    const staysOwner = makesOwner(draft.parent, draft.record.roleUid)
-    if (!makesOwner(draft.parent, current.roleUid)) return staysOwner ? ownersChanged(planning, draft.parent as Uid) : undefined
-    return staysOwner ? ownersChanged(planning, draft.parent as Uid) : ownersLeave(planning, draft.parent as Uid, (row) => row.uid === draft.uid)
+    return mergeExtras(ownersAfter(planning, draft, current), membersAfter(planning, draft, current))
   },
   remove(planning, row) {
-    return makesOwner(row.parent, bindingOf(row).roleUid) ? ownersLeave(planning, row.parent as Uid, (other) => other.uid === row.uid) : undefined
+    const { identityUid: identity, roleUid } = bindingOf(row)
+    const unbound = planUnbound(planning, { identity, uid: row.uid })
+    return makesOwner(row.parent, roleUid)
+      ? mergeExtras(
+          unbound,
+          ownersLeave(planning, row.parent as Uid, (other) => other.uid === row.uid),
+        )
+      : unbound
   },
   render,
 })
@@ -182,7 +205,7 @@ export function planBinding(planning: Planning, changes: ChangeSet, { group, ide
   if (changes.claims.some(({ key }) => key === claim)) return true
   changes.guard({ kind: 'exists', key: recordKey('Group', group) })
   const bindings = snapshot.table(index.kind)
-  const held = [...bindings.matching('identity', identity)].find((row) => row.parent === group && bindings.valueOf(row, 'role') === role)
+  const held = [...bindings.matching('identity', identity, group)].find((row) => row.parent === group && bindings.valueOf(row, 'role') === role)
   if (held !== undefined) {
     changes.guard({ kind: 'unchanged', key: recordKey(index.kind, held.uid), revision: held.revision })
     return true
@@ -219,12 +242,20 @@ function onItem<T>(at: number, work: () => T): T {
   }
 }
 
+async function invited(services: Services, { persons, group }: { persons: readonly string[]; group: string }, signal: AbortSignal): Promise<void> {
+  try {
+    await invite(services, { persons: [...new Set(persons)].map(trustedUid), root: rootOf(trustedUid(group)) }, signal)
+  } catch (error) {
+    throw fromStore(error)
+  }
+}
+
 /** BatchCreateRoleBindings: all or none, answered in the order of the request, one event (rules 2.6). */
 export const batchCreateRoleBindings: Handler = async (services, context, message) => {
   const request = message as BatchCreateRoleBindingsRequest
   const items = batchItems(request)
   const answer = (records: readonly Resource[]) => {
-    const shown = records.map((record) => rendered(roleBindingKind, services.replica.snapshot, record) as unknown as RoleBinding)
+    const shown = records.map((record) => rendered(roleBindingKind, services, record) as unknown as RoleBinding)
     return create(BatchCreateRoleBindingsResponseSchema, { roleBindings: shown })
   }
   const plan = (planning: Planning, memory: Idempotent | undefined): Plan<Resource[]> => {
@@ -236,12 +267,19 @@ export const batchCreateRoleBindings: Handler = async (services, context, messag
       seen.add(pair)
       return onItem(at, () => planCreate(roleBindingKind, planning, { changes, parent: request.parent, draft: item as unknown as Resource }))
     })
+    // Their uids are random, and the unique key of each is guarded. The largest batch has no room for both guards.
+    for (const { uid } of records) changes.unguard(recordKey(index.kind, trustedUid(uid)))
     emit(planning, context, { changes, subject: request.parent, body: { desc: BatchCreateRoleBindingsResponseSchema, message: answer(records) } })
     rememberKey(memory, changes, { uids: records.map((record) => record.uid), nowMs: planning.nowMs })
     return { changes, result: records }
   }
   const call = { context, message, parent: request.parent }
-  const outcome = await onceByKey(services, call, (memory) => commit(services, context, (planning) => plan(planning, memory)))
+  const persons = items.map(({ identityUid }) => identityUid).filter((uid) => isUid(uid) && isPerson(uid))
+  // Only once the caller is known to be allowed to bind here; a dry run leaves nothing.
+  const prepare = async (signal: AbortSignal): Promise<void> => {
+    if (!context.validateOnly) await invited(services, { persons, group: request.parent }, signal)
+  }
+  const outcome = await onceByKey(services, call, (memory) => commitPrepared(services, context, { prepare, plan: (planning) => plan(planning, memory) }))
   if (outcome.kind === 'made') return { message: answer(outcome.made), subject: request.parent }
   const rows = outcome.uids.map((uid) => services.replica.snapshot.get(index.kind, uid)).filter((row) => row !== undefined)
   return { message: answer(rows.map((row) => row.message)), subject: request.parent }

@@ -3,7 +3,7 @@ import type { ProviderFacts } from '../../authn/vouching.ts'
 import { normalizeIssuer } from '../../authn/issuer-name.ts'
 import type { OidcClient } from '../../authn/oidc-client.ts'
 import { isSuspended } from '../../authz/suspended.ts'
-import { isUid, trustedUid, type Uid } from '../../core/uid.ts'
+import { isUid, rootOf, trustedUid, type Uid } from '../../core/uid.ts'
 import type { IdentityProvider } from '../../gen/taproot/iam/v2/identity_providers_pb.ts'
 import type { Row } from '../../snapshot/row.ts'
 import type { Snapshot } from '../../snapshot/snapshot.ts'
@@ -62,5 +62,5 @@ export function oidcClientOf(services: Pick<Services, 'keyring' | 'replica'>, pr
   const oidc = row && oidcOf(providerIn(row))
   if (row === undefined || oidc === undefined) return undefined
   const { issuer, clientId, pkceEnabled, additionalScopes } = oidc
-  return { issuer, clientId, pkce: pkceEnabled, additionalScopes, clientSecret: openSecret(services.keyring, row, clientSecretPath) }
+  return { tenant: rootOf(row.uid), issuer, clientId, pkce: pkceEnabled, additionalScopes, clientSecret: openSecret(services.keyring, row, clientSecretPath) }
 }
