@@ -6,7 +6,7 @@ import type { Keyring } from '../authn/sealing.ts'
 import type { SignatureChecks } from '../authn/signature-checks.ts'
 import type { ClientAddress } from '../core/client-address.ts'
 import type { Log } from '../core/log.ts'
-import { createUnreadableAnswer, lacksHost, type UnreadableKind } from '../core/unreadable-request.ts'
+import { createUnreadableAnswer, lacksOneHost, type UnreadableKind } from '../core/unreadable-request.ts'
 import type { Services } from '../resources/services.ts'
 import type { Gate } from './gate.ts'
 import { createHistoryRoute } from './history-route.ts'
@@ -103,8 +103,8 @@ export function createRegistryHost(options: RegistryHostOptions): RegistryHost {
     gate,
     listener(request, response) {
       const { path } = requestTarget(request)
-      if (lacksHost(request)) refuse(new Exchange(request, response, { newRequestId, clientAddress }), withoutHost)
-      else if (path === '/token') void timed(options, response, token(request, response))
+      if (lacksOneHost(request)) refuse(new Exchange(request, response, { newRequestId, clientAddress }), withoutHost)
+      else if (path === '/token') timed(options, response, token(request, response)).catch((error: unknown) => notAnswered(options, response, error))
       else if (path === '/healthz') answerHealth(request, response)
       else oci(request, response)
     },
@@ -113,7 +113,7 @@ export function createRegistryHost(options: RegistryHostOptions): RegistryHost {
   }
 }
 
-const withoutHost = new RegistryError('UNSUPPORTED', 'the request must name the host', { status: 400 })
+const withoutHost = new RegistryError('UNSUPPORTED', 'the request must name the host, once', { status: 400 })
 const unreadable = {
   malformed: new RegistryError('UNSUPPORTED', 'the request is not readable HTTP/1.1'),
   tooLarge: new RegistryError('UNSUPPORTED', 'the headers are too large'),
@@ -130,6 +130,12 @@ async function timed({ observeToken }: RegistryHostOptions, response: ServerResp
   const startedMs = performance.now()
   await work
   observeToken?.({ status: response.statusCode, seconds: (performance.now() - startedMs) / 1000 })
+}
+
+/** What nothing catches would end the process, and with it all other requests. */
+function notAnswered({ log }: RegistryHostOptions, response: ServerResponse, error: unknown): void {
+  log.error('a token request was not answered', { error: String(error) })
+  if (!response.writableEnded) response.destroy()
 }
 
 /** That this is the registry host and that it runs; whether it is ready is asked at the ops port. */

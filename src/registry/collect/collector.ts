@@ -1,3 +1,4 @@
+import { errorText } from '../../core/error-text.ts'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Digest } from '../../core/digest.ts'
 import { trustedUid, type Uid } from '../../core/uid.ts'
@@ -124,7 +125,7 @@ export class Collector {
       return await work()
     } catch (error) {
       if (!(error instanceof MarkLost || error instanceof UpstreamError)) throw error
-      this.#services.log.warn('garbage of a repo is left for the next collection', { repo, error: error.message })
+      this.#services.log.warn('garbage of a repo is left for the next collection', { repo, error: errorText(error) })
       if (error instanceof UpstreamError) await this.#upstream.ready(signal)
       return undefined
     }

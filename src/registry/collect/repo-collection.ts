@@ -6,6 +6,7 @@ import { ManifestRecordSchema } from '../../gen/taproot/store/v1/registry_pb.ts'
 import { blobKey } from '../../resources/registry/blobs.ts'
 import { discardNote, discardPrefix, type ContentSort } from '../../resources/registry/discards.ts'
 import { manifestKey, referrerKeyPrefix } from '../../resources/registry/manifest-keys.ts'
+import { contentChange } from '../../resources/quota/content.ts'
 import type { Services } from '../../resources/services.ts'
 import { manifestsKey } from '../../store/keys.ts'
 import { entriesOf } from '../../store/pages.ts'
@@ -211,6 +212,9 @@ export class RepoCollection {
       forget(blobKey(repo, digest), 'blob', digest)
       add(discardNote(repo, 'blob', { digest: content.blobs.get(digest)?.upstreamDigest || digest }))
     }
+    const counting = await contentChange(this.#services, { repo, bytes: -countedBytes(content, garbage.blobs) }, signal)
+    guards.push(...counting.guards)
+    counting.writes.forEach(add)
     if (writes.size === 0) return true
     // Caches of manifests look at this key.
     if (garbage.manifests.length > 0) add({ kind: 'put', key: manifestsKey(repo), value: Buffer.from(randomHex(this.#services.random, 8)) })
@@ -295,4 +299,9 @@ export class RepoCollection {
     if (sort === 'manifest') await this.#upstream.deleteManifest(this.#repo, digest, signal)
     else await this.#upstream.deleteBlob(this.#repo, digest, signal)
   }
+}
+
+/** What the blobs add to what their organisation is counted to hold. */
+function countedBytes({ blobs }: HeldContent, digests: readonly string[]): number {
+  return digests.reduce((sum, digest) => sum + (blobs.get(digest)?.counted === true ? Number(blobs.get(digest)?.size) : 0), 0)
 }

@@ -1,3 +1,4 @@
+import { errorText } from '../../core/error-text.ts'
 import type { Digest } from '../../core/digest.ts'
 import { DomainError } from '../../core/errors.ts'
 import { forgetBlob, heldBlob, touchBlob } from '../../resources/registry/blobs.ts'
@@ -134,7 +135,7 @@ async function sendBlob(host: OciHost, { response, signal, requestId }: Exchange
     await sending
   } catch (error) {
     // The status is sent: all that is left is to end the connection.
-    if (!signal.aborted) host.services.log.warn('a blob was not sent to its end', { requestId, error: String(error) })
+    if (!signal.aborted) host.services.log.warn('a blob was not sent to its end', { requestId, error: errorText(error) })
     response.destroy()
   }
 }

@@ -1,4 +1,5 @@
 import { create, toBinary } from '@bufbuild/protobuf'
+import { JsonBoundsError, parseBoundedJson, type JsonBounds } from '../../core/bounded-json.ts'
 import { algorithmOf, digestOf, isDigest, type Digest } from '../../core/digest.ts'
 import { ManifestRecordSchema, type BlobReference, type ChildManifest, type ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
 import { RegistryError } from '../registry-error.ts'
@@ -9,6 +10,9 @@ export const maxManifestBytes = 4 * 1024 * 1024
 
 /** The most bytes of a manifest's record: a part of what one transaction of the store takes. */
 export const maxRecordBytes = 512 * 1024
+
+/** What a manifest may hold: of descriptors more than its record has room for. */
+const manifestBounds: JsonBounds = { maxDepth: 64, maxValues: 65_536 }
 
 /** The media type of an OCI image index: what referrers are answered in. */
 export const indexMediaType = 'application/vnd.oci.image.index.v1+json'
@@ -80,9 +84,9 @@ function mediaTypeOf(contentType: string | undefined, body: JsonRecord): string 
 function bodyOf(bytes: Uint8Array): JsonRecord {
   let value: unknown
   try {
-    value = JSON.parse(new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes))
+    value = parseBoundedJson(new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes), manifestBounds)
   } catch (error) {
-    throw invalidManifest('the manifest is not JSON', error)
+    throw invalidManifest(error instanceof JsonBoundsError ? `the manifest ${error.message}` : 'the manifest is not JSON', error)
   }
   if (typeof value !== 'object' || value === null || Array.isArray(value)) throw invalidManifest('the manifest is not a JSON object')
   return value as JsonRecord // a cast: what is no array and not null is an object of JSON

@@ -1,3 +1,4 @@
+import { errorText } from '../../core/error-text.ts'
 import { isDigest, type Digest } from '../../core/digest.ts'
 import { DomainError } from '../../core/errors.ts'
 import type { Uid } from '../../core/uid.ts'
@@ -135,7 +136,7 @@ async function keepManifest(
       await recordManifest(host.services, mutation, { repo, digest, record, traffic, epoch, ...(tag === undefined ? {} : { tag }) })
     })
   } catch (error) {
-    if (isUpstream) await discardUnrecorded(host.services, { repo, digest: parsed.upstreamDigest })
+    if (isUpstream) await discardUnrecorded(host.services, { repo, sort: 'manifest', digest: parsed.upstreamDigest })
     throw error
   }
 }
@@ -150,7 +151,7 @@ async function putUpstream(host: OciHost, repo: Uid, put: { parsed: ParsedManife
     if (!(error instanceof UpstreamError && error.kind === 'refused')) throw error
     const missing = await missingReference(host, repo, put)
     if (missing !== undefined) throw unknownBlob(missing)
-    host.services.log.warn('the upstream refused a manifest', { repo, digest: parsed.digest, mediaType, error: error.message })
+    host.services.log.warn('the upstream refused a manifest', { repo, digest: parsed.digest, mediaType, error: errorText(error) })
     throw new RegistryError('MANIFEST_INVALID', `what keeps the contents does not take this manifest of media type ${mediaType}`, { cause: error })
   }
 }

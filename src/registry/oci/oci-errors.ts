@@ -49,6 +49,8 @@ const ofDomain = {
 const ofReason: Readonly<Record<string, Row>> = {
   MANIFEST_BLOB_UNKNOWN: { code: 'MANIFEST_BLOB_UNKNOWN' },
   NAME_INVALID: { code: 'NAME_INVALID' },
+  // Waiting does not help: clients must not send it again, as they do a 429.
+  QUOTA_EXCEEDED: { code: 'DENIED' },
   STORE_FULL: { code: 'UNAVAILABLE', status: 503 },
 }
 

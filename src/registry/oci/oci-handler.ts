@@ -1,3 +1,4 @@
+import { errorText } from '../../core/error-text.ts'
 import { randomUUID } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { ClientAddress } from '../../core/client-address.ts'
@@ -80,16 +81,20 @@ export function createOciHandler(options: OciHandlerOptions): (request: Incoming
     maxBytes: options.blobCacheBytes ?? 0,
     clock: services.clock,
     read: (name, signal) => readBlob(options, name, signal),
-    failed: ({ repo, digest }, error) => services.log.warn('a blob was not brought into memory', { repo, digest, error: String(error) }),
+    failed: ({ repo, digest }, error) => services.log.warn('a blob was not brought into memory', { repo, digest, error: errorText(error) }),
   })
   const host: OciHost = { ...options, cache, blobs, idleMs: options.idleMs ?? defaultIdleMs }
   const routes = routesOf(options.history)
   return (request, response) => {
     const startedMs = performance.now()
     const exchange = new Exchange(request, response, { newRequestId, idleMs: host.idleMs, clientAddress: options.clientAddress })
-    void answer(host, routes, exchange).then((route) => {
-      observe?.(route, request.method ?? '', { status: response.statusCode, seconds: (performance.now() - startedMs) / 1000 })
-    })
+    answer(host, routes, exchange)
+      .then((route) => observe?.(route, request.method ?? '', { status: response.statusCode, seconds: (performance.now() - startedMs) / 1000 }))
+      .catch((error: unknown) => {
+        // What nothing catches would end the process, and with it all other requests.
+        services.log.error('a request to the registry was not answered', { requestId: exchange.requestId, error: String(error) })
+        if (!response.writableEnded) response.destroy()
+      })
   }
 }
 

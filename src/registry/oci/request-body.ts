@@ -9,6 +9,8 @@ export interface BodyOptions {
   readonly idleMs: number
   /** How many bytes there must be, where that is known. */
   readonly length?: number
+  /** How many bytes there may be at most, and what is told of more. */
+  readonly most?: { readonly bytes: number; readonly failure: () => RegistryError }
 }
 
 /**
@@ -24,6 +26,8 @@ export class RequestBody extends Readable {
 
   constructor(request: IncomingMessage, options: BodyOptions) {
     super()
+    // It may break before its reader listens, who is told all the same: else a client that goes away would end the process.
+    this.on('error', () => undefined)
     this.#request = request
     this.#options = options
     request.on('data', this.#onData)
@@ -62,6 +66,11 @@ export class RequestBody extends Readable {
     this.#received += chunk.length
     if (this.#options.length !== undefined && this.#received > this.#options.length) {
       this.#fail(new RegistryError('SIZE_INVALID', 'the body is longer than the request says', { status: 400 }))
+      return
+    }
+    const { most } = this.#options
+    if (most !== undefined && this.#received > most.bytes) {
+      this.#fail(most.failure())
       return
     }
     if (this.push(giveAway(chunk))) {

@@ -1,7 +1,11 @@
+import { errorText } from '../../core/error-text.ts'
 import { parseDigest, type Digest } from '../../core/digest.ts'
+import { DomainError } from '../../core/errors.ts'
 import type { Uid } from '../../core/uid.ts'
+import { contentRoom, countUpload, uncountUpload } from '../../resources/quota/content.ts'
 import { heldBlob, recordBlob, touchBlob } from '../../resources/registry/blobs.ts'
 import { contentEpoch } from '../../resources/registry/content-epoch.ts'
+import { discardUnrecorded } from '../../resources/registry/discards.ts'
 import { isRepositoryName } from '../../resources/registry/repo-paths.ts'
 import type { Entry } from '../gate.ts'
 import { RegistryError } from '../registry-error.ts'
@@ -61,7 +65,12 @@ export async function startUpload(host: OciHost, exchange: Exchange, { repositor
     return
   }
   const name = nameOf(pushed, newUploadId(host.services.random))
-  const upload = await host.upstream.startUpload(repo, exchange.signal)
+  await contentRoom(host.services, { repo, bytes: 1 }, exchange.signal)
+  if (digest === undefined) await countUpload(host.services, name, exchange.signal)
+  const upload = await host.upstream.startUpload(repo, exchange.signal).catch(async (error: unknown) => {
+    if (digest === undefined) await uncountUpload(host.services, name, exchange.signal)
+    throw error
+  })
   if (digest === undefined) {
     exchange.send(202, [...placeOf(host, { name, repository, upload }), 'Content-Length', 0])
     return
@@ -71,7 +80,7 @@ export async function startUpload(host: OciHost, exchange: Exchange, { repositor
   } catch (error) {
     // Nobody was told where it could go on.
     await host.upstream.cancelUpload(repo, upload.state, AbortSignal.timeout(cancelPatienceMs)).catch((cause: unknown) => {
-      host.services.log.warn('an upload was left behind', { repo, error: String(cause) })
+      host.services.log.warn('an upload was left behind', { repo, error: errorText(cause) })
     })
     throw error
   }
@@ -105,8 +114,8 @@ async function enterUpload(host: OciHost, exchange: Exchange, path: UploadPath):
 }
 
 /** The bytes of a request as a chunk. Throws where what it says of itself makes no sense. */
-function chunkOf(host: OciHost, exchange: Exchange, upload: Upload): { chunk: Chunk; body: RequestBody } {
-  const { request } = exchange
+async function chunkOf(host: OciHost, exchange: Exchange, { repo, upload }: { repo: Uid; upload: Upload }): Promise<{ chunk: Chunk; body: RequestBody }> {
+  const { request, signal } = exchange
   const header = exchange.header('content-range')
   const range = header === undefined ? undefined : parseContentRange(header)
   if (header !== undefined && range === undefined) throw new RegistryError('BLOB_UPLOAD_INVALID', 'Content-Range must be <first>-<last>', { status: 416 })
@@ -114,13 +123,17 @@ function chunkOf(host: OciHost, exchange: Exchange, upload: Upload): { chunk: Ch
   const length = range === undefined ? said : range.last - range.first + 1
   if (said !== undefined && said !== length) throw new RegistryError('SIZE_INVALID', 'Content-Length is not what Content-Range says', { status: 400 })
   const known = length === undefined ? {} : { length }
-  const body = new RequestBody(request, { idleMs: host.idleMs, ...known })
+  // Before any byte is read; of what has no length no more is read than there is room for.
+  const room = await contentRoom(host.services, { repo, bytes: upload.offset + (length ?? 0) }, signal)
+  const most =
+    room === undefined ? {} : { most: { bytes: room - upload.offset, failure: () => new RegistryError('DENIED', 'the organisation may hold no more content') } }
+  const body = new RequestBody(request, { idleMs: host.idleMs, ...known, ...most })
   return { chunk: { body, offset: range?.first ?? upload.offset, ...known }, body }
 }
 
 /** Hands the request's bytes on. Where that fails because of the client, that is what is told. */
-async function withChunk<T>(host: OciHost, exchange: Exchange, use: { upload: Upload; take: (chunk: Chunk) => Promise<T> }): Promise<T> {
-  const { chunk, body } = chunkOf(host, exchange, use.upload)
+async function withChunk<T>(host: OciHost, exchange: Exchange, use: { repo: Uid; upload: Upload; take: (chunk: Chunk) => Promise<T> }): Promise<T> {
+  const { chunk, body } = await chunkOf(host, exchange, use)
   try {
     return await use.take(chunk)
   } catch (error) {
@@ -135,7 +148,7 @@ export async function appendUpload(host: OciHost, exchange: Exchange, path: Uplo
   const open = await enterUpload(host, exchange, path)
   const { name, upload } = open
   const take = (chunk: Chunk): Promise<Upload> => host.upstream.appendUpload(name.repo, { state: upload.state, chunk }, exchange.signal)
-  const longer = await goOn(host, exchange, { open, work: withChunk(host, exchange, { upload, take }) })
+  const longer = await goOn(host, exchange, { open, work: withChunk(host, exchange, { repo: name.repo, upload, take }) })
   exchange.send(202, [...placeOf(host, { ...open, upload: longer }), 'Content-Length', 0])
 }
 
@@ -143,8 +156,23 @@ export async function appendUpload(host: OciHost, exchange: Exchange, path: Uplo
 export async function finishUpload(host: OciHost, exchange: Exchange, path: UploadPath): Promise<void> {
   const open = await enterUpload(host, exchange, path)
   const digest = digestParameter(exchange, 'digest')
-  await goOn(host, exchange, { open, work: finish(host, exchange, { ...open, digest }) })
+  try {
+    await goOn(host, exchange, { open, work: finish(host, exchange, { ...open, digest }) })
+  } catch (error) {
+    if (endsUpload(error)) await uncountUpload(host.services, open.name, exchange.signal)
+    throw error
+  }
+  await uncountUpload(host.services, open.name, exchange.signal)
   answerBlob(exchange, open.repository, digest)
+}
+
+/** True where nobody can go on with the upload that failed so. */
+function endsUpload(error: unknown): boolean {
+  return isQuota(error) || (error instanceof UpstreamError && (error.kind === 'digest_mismatch' || error.kind === 'upload_unknown'))
+}
+
+function isQuota(error: unknown): boolean {
+  return error instanceof DomainError && error.reason === 'QUOTA_EXCEEDED'
 }
 
 /** Makes the whole visible upstream, then says that the repo holds it. */
@@ -157,7 +185,7 @@ async function finish(host: OciHost, exchange: Exchange, open: OpenUpload & { di
   // One that is due is not taken from under the new bytes.
   await touchBlob(host.services, { repo, digest }, signal)
   let epoch = await contentEpoch(host.services, repo, signal)
-  const made = hasBody(exchange.request) ? await withChunk(host, exchange, { upload, take }) : await take()
+  const made = hasBody(exchange.request) ? await withChunk(host, exchange, { repo, upload, take }) : await take()
   let isFresh = true
   await whileUncollected(async () => {
     if (!isFresh) {
@@ -168,6 +196,10 @@ async function finish(host: OciHost, exchange: Exchange, open: OpenUpload & { di
     }
     isFresh = false
     await recordBlob(host.services, { repo, digest, size: made.size, upstreamDigest: made.digest, epoch }, signal)
+  }).catch(async (error: unknown) => {
+    // Its bytes are upstream, and nothing says so.
+    if (isQuota(error)) await discardUnrecorded(host.services, { repo, sort: 'blob', digest: made.digest })
+    throw error
   })
 }
 
@@ -196,5 +228,6 @@ export async function uploadStatus(host: OciHost, exchange: Exchange, path: Uplo
 export async function cancelUpload(host: OciHost, exchange: Exchange, path: UploadPath): Promise<void> {
   const { name, upload } = await enterUpload(host, exchange, path)
   await host.upstream.cancelUpload(name.repo, upload.state, exchange.signal)
+  await uncountUpload(host.services, name, exchange.signal)
   exchange.send(204)
 }

@@ -1,3 +1,4 @@
+import { errorText } from '../../core/error-text.ts'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { maxTokenLength } from '../../authn/decoded-token.ts'
 import type { ClientAddress } from '../../core/client-address.ts'
@@ -146,7 +147,7 @@ function createNotes({ services, log }: TokenEndpointOptions): (caller: Caller) 
     if (running.has(identity)) return
     running.add(identity)
     noteSignIn(services, identity)
-      .catch((error: unknown) => log.warn('lastSeenTime was not written', { uid: identity, error: String(error) }))
+      .catch((error: unknown) => log.warn('lastSeenTime was not written', { uid: identity, error: errorText(error) }))
       .finally(() => running.delete(identity))
   }
 }

@@ -1,4 +1,5 @@
 import type { IncomingMessage } from 'node:http'
+import { maxOpenRequestBytes } from '../../core/method.ts'
 import { readBody } from '../oci/request-body.ts'
 import { requestTarget } from '../oci/request-target.ts'
 import { RegistryError } from '../registry-error.ts'
@@ -11,8 +12,6 @@ export interface TokenRequest {
   readonly scopes: readonly string[]
 }
 
-/** The longest form, in bytes: credentials are tokens of 16 KiB at most. */
-const maxFormBytes = 64 * 1024
 /** How long a client may send nothing of its form, in milliseconds. */
 const idleMs = 10_000
 
@@ -24,12 +23,12 @@ export function readQuery(request: IncomingMessage): TokenRequest {
 
 /**
  * Reads a POST in the OAuth2 form: `grant_type=password` with `username` and `password`, or `refresh_token` with an access token or external token as `refresh_token`. Throws
- * RegistryError: 400 for another form, 413 for one over 64 KiB, 408 for one that does not come.
+ * RegistryError: 400 for another form, 413 for one over 8 KiB, 408 for one that does not come.
  */
 export async function readForm(request: IncomingMessage): Promise<TokenRequest> {
   const type = request.headers['content-type']?.split(';', 1)[0]?.trim().toLowerCase()
   if (type !== 'application/x-www-form-urlencoded') throw badForm('the body must be application/x-www-form-urlencoded')
-  const form = new URLSearchParams(Buffer.from(await readBody(request, { idleMs, maxBytes: maxFormBytes })).toString('utf8'))
+  const form = new URLSearchParams(Buffer.from(await readBody(request, { idleMs, maxBytes: maxOpenRequestBytes })).toString('utf8'))
   return { authorization: authorizationOf(form), scopes: form.getAll('scope') }
 }
 

@@ -38,7 +38,7 @@ export interface CollectingHost extends TestHost {
 }
 
 /** Starts one over an upstream. */
-export async function startCollectingHost(upstream: (clock: TestClock) => Promise<TestUpstream>): Promise<CollectingHost> {
+export async function startCollectingHost(upstream: (clock: TestClock) => Promise<TestUpstream>, kind: 'sqlite' | 'etcd' = 'sqlite'): Promise<CollectingHost> {
   const clock = new TestClock()
   const intercepts = new Map<keyof Upstream, Intercept>()
   const wrap = (real: Upstream): Upstream =>
@@ -58,7 +58,7 @@ export async function startCollectingHost(upstream: (clock: TestClock) => Promis
     directory = started.directory
     return started
   }
-  const host = await startTestHost({ upstream: start, clock, wrap })
+  const host = await startTestHost({ upstream: start, clock, wrap, store: kind })
   const { store } = host.services
   const collect: CollectingHost['collect'] = (options = {}, services = host.services) =>
     new Collector(services, host.upstream, { graceMs, ...options }).collect(soon())

@@ -21,6 +21,7 @@ import { startHttpUpstream } from '../oci/oci-upstreams.ts'
 import { startDiskUpstreamAt } from '../oci/test-host.ts'
 import { graceMs, soon, startCollectingHost, type CollectingHost } from './collecting-host.ts'
 import { poolFor, step, tags, type Action, type Item, type Step, type TagText } from './random-steps.ts'
+import { campaignLength } from '../../soak/factor.ts'
 
 const hourMs = 3_600_000
 /** A touch may be written up to an hour late. */
@@ -344,7 +345,7 @@ describe.each([
         for (const next of steps) await repo.take(next)
         await repo.assertClean()
       }),
-      { numRuns: Number(process.env['TAPROOT_COLLECT_RUNS'] ?? 25), endOnFailure: true },
+      { numRuns: Number(process.env['TAPROOT_COLLECT_RUNS'] ?? campaignLength({ short: 8, full: 25 })), endOnFailure: true },
     )
   })
 })

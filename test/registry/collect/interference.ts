@@ -13,5 +13,5 @@ export function happeningBefore(services: Services, matches: (writes: readonly W
     return store.transact(transaction, signal)
   }
   const rest = { get: store.get.bind(store), range: store.range.bind(store), watch: store.watch.bind(store), revision: store.revision.bind(store) }
-  return { ...services, store: { ...rest, transact, elect: store.elect.bind(store), close: store.close.bind(store) } }
+  return { ...services, store: { ...rest, transact, fence: store.fence.bind(store), elect: store.elect.bind(store), close: store.close.bind(store) } }
 }

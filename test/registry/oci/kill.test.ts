@@ -4,13 +4,13 @@ import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { digestOf } from '../../../src/core/digest.ts'
-import { startEtcd } from '../../parts/etcd.ts'
+import { etcdSettings, shareEtcd } from '../../parts/etcd.ts'
 import { startRegistry } from '../../parts/registry.ts'
 import { makeDevHome, startDev, type DevHome } from '../../process/dev-home.ts'
-import { soakFactor, timeoutUnlessSoaking } from '../../soak/factor.ts'
+import { campaignLength, timeoutUnlessSoaking } from '../../soak/factor.ts'
 import { OciClient, type TestManifest } from './oci-client.ts'
 
-const kills = 15 * soakFactor
+const kills = campaignLength({ short: 4, full: 15 })
 /** Most pushes that are acknowledged in a round before its kill, and how long it comes after that at most, in milliseconds: anywhere in the next ones. */
 const mostPushes = 4
 const killWithinMs = 150
@@ -100,15 +100,9 @@ async function embedded(): Promise<Setting> {
 
 /** On etcd, over a distribution registry that is killed as well. */
 async function ofParts(): Promise<Setting> {
-  const [etcd, registry] = await Promise.all([startEtcd(), startRegistry()])
-  onTestFinished(async () => {
-    await Promise.all([etcd.stop(), registry.stop()])
-  })
-  const home = await makeDevHome({
-    TAPROOT_STORE_KIND: 'etcd',
-    TAPROOT_STORE_ETCD_ENDPOINTS: etcd.endpoints.join(','),
-    TAPROOT_REGISTRY_UPSTREAM_URL: registry.url,
-  })
+  const [etcd, registry] = await Promise.all([shareEtcd(), startRegistry()])
+  onTestFinished(() => registry.stop())
+  const home = await makeDevHome({ ...etcdSettings(etcd), TAPROOT_REGISTRY_UPSTREAM_URL: registry.url })
   return { home, killToo: () => registry.kill(), bringBack: () => registry.restart() }
 }
 

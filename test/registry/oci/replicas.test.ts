@@ -2,19 +2,22 @@ import { randomBytes } from 'node:crypto'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { digestOf } from '../../../src/core/digest.ts'
 import { readHead, readHistory } from '../../../src/resources/registry/tag-history.ts'
-import { startEtcd, type EtcdCluster } from '../../parts/etcd.ts'
+import { shareEtcd } from '../../parts/etcd.ts'
 import { describeWithPart } from '../../parts/require-part.ts'
 import { locationOf, withQuery, type TestManifest } from './oci-client.ts'
 import { startDiskUpstream, startTestHost, type TestHost, type TestUpstream } from './test-host.ts'
+import { campaignLength } from '../../soak/factor.ts'
+
+/** Of each of the four that push the same tag. */
+const pushes = campaignLength({ short: 60, full: 250 })
 
 describeWithPart('etcd', 'two registry hosts over one store', () => {
-  let etcd: EtcdCluster
   let source: TestUpstream
   let one: TestHost
   let other: TestHost
 
   beforeAll(async () => {
-    etcd = await startEtcd()
+    const etcd = await shareEtcd()
     source = await startDiskUpstream()
     // Both hosts use it; it is stopped once.
     const upstream = async (): Promise<TestUpstream> => ({ upstream: source.upstream, stop: () => Promise.resolve() })
@@ -33,7 +36,6 @@ describeWithPart('etcd', 'two registry hosts over one store', () => {
     await other?.stop()
     await one?.stop()
     await source?.stop()
-    await etcd?.stop()
   })
 
   function uidOf(repository: string): string {
@@ -71,7 +73,7 @@ describeWithPart('etcd', 'two registry hosts over one store', () => {
     }
   })
 
-  test('one tag pushed 1,000 times from both: history, tag and what a pull sees agree', { timeout: 300_000 }, async () => {
+  test(`one tag pushed ${4 * pushes} times from both: history, tag and what a pull sees agree`, { timeout: 300_000 }, async () => {
     const repository = one.freshRepository()
     const manifests = await manifestsOf(one, repository, 8)
     const repo = uidOf(repository)
@@ -108,9 +110,9 @@ describeWithPart('etcd', 'two registry hosts over one store', () => {
         }
       }
     }
-    const pushed = Promise.all([push(one, 250, 0), push(one, 250, 2), push(other, 250, 4), push(other, 250, 6)]).finally(() => (pushing = false))
+    const pushed = Promise.all([push(one, pushes, 0), push(one, pushes, 2), push(other, pushes, 4), push(other, pushes, 6)]).finally(() => (pushing = false))
     await Promise.all([pushed, watching])
-    expect(pulls).toBeGreaterThan(100)
+    expect(pulls).toBeGreaterThan(campaignLength({ short: 20, full: 100 }))
     const signal = AbortSignal.timeout(10_000)
     const history = await readHistory(one.services, { repo, name: 'v1', limit: 2_000 }, signal)
     const records = history?.records ?? []

@@ -13,9 +13,10 @@ import { createDiskUpstream, type DiskUpstream, type Stored } from '../../../src
 import { UpstreamError } from '../../../src/registry/upstream/upstream.ts'
 import { smallFileSystem } from '../../parts/small-file-system.ts'
 import { blobBytes, bodyOf, drain, failureOf, freshBytes, freshRepo, manifestOf, never, putBlob } from './content.ts'
+import { campaignLength } from '../../soak/factor.ts'
 
 /** Kills, over all lanes. */
-const kills = 100
+const kills = campaignLength({ short: 20, full: 100 })
 const lanes = 4
 
 const hour = 3_600_000
