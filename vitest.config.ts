@@ -1,18 +1,49 @@
-import { execFileSync } from 'node:child_process'
+import { spawnSync } from 'node:child_process'
 import { availableParallelism } from 'node:os'
+import { join } from 'node:path'
 import { defineConfig } from 'vitest/config'
 import { CountReporter } from './test/reporter.ts'
 
-/** In CI it follows from the program and its tests: each change tries other values, and what failed on one fails on it again. Elsewhere each run tries other values, unless TAPROOT_SEED says which. */
-function propertySeed(): number | undefined {
-  const { TAPROOT_SEED, CI } = process.env
+/** Follows from the program and its tests as they are committed; 0 outside a git repository. TAPROOT_SEED chooses another. */
+function treeSeed(): number {
+  const { TAPROOT_SEED } = process.env
   if (TAPROOT_SEED !== undefined) return Number(TAPROOT_SEED) | 0
-  if (CI === undefined) return undefined
-  const trees = execFileSync('git', ['rev-parse', 'HEAD:src', 'HEAD:test'], { encoding: 'utf8' }).trim().split('\n')
+  const { status, stdout } = spawnSync('git', ['rev-parse', 'HEAD:src', 'HEAD:test'], { encoding: 'utf8' })
+  const trees = status === 0 ? stdout.trim().split('\n') : []
   return trees.reduce((seed, tree) => seed ^ Number.parseInt(tree.slice(0, 8), 16), 0)
 }
 
+/** In CI it follows from the source tree: each change tries other values, and what failed on one fails on it again. Elsewhere each run tries other values, unless TAPROOT_SEED says which. */
+function propertySeed(): number | undefined {
+  const { TAPROOT_SEED, CI } = process.env
+  return TAPROOT_SEED === undefined && CI === undefined ? undefined : treeSeed()
+}
+
 const clusterTests = 'test/cluster/**/*.test.ts'
+
+/**
+ * Those of them in `.ci/run`: the image, and the way of a user from the installation to an image that a pod pulls. What follows on it (upgrades, recovery, keys) and
+ * what the cluster itself does for tests run in the full tier.
+ */
+const shortClusterTests = ['test/cluster/image.test.ts', 'test/cluster/install.test.ts']
+const { TAPROOT_TESTS, TAPROOT_SOAK, TAPROOT_SPEC_ALL } = process.env
+const isFullTier = TAPROOT_TESTS === 'full'
+
+/** Files that need a worker of their own, and why. All others share workers: what they change outside themselves, they restore. */
+const isolatedTests = {
+  'test/api/transport-grpc-limits.test.ts': 'replaces console.error',
+  'test/authz/many-bindings.test.ts': 'measures turns, which collections of a large heap make longer',
+  'test/authn/secret-file.test.ts': 'replaces a method of every file handle',
+  'test/cost/cost.test.ts': 'measures turns and the heap',
+  'test/fuzz/broken.test.ts': 'measures the heap',
+  'test/fuzz/fuzz.test.ts': 'measures the heap',
+  'test/kube/scale.test.ts': 'measures the heap',
+  'test/scim/fuzz.test.ts': 'looks at the prototype of every object',
+  'test/snapshot/row.test.ts': 'measures the heap',
+  'test/snapshot/shared-question.test.ts': 'replaces timers',
+  'test/snapshot/table.test.ts': 'measures the heap',
+  'test/store/etcd-faults.test.ts': 'replaces the clock',
+}
 
 export default defineConfig({
   test: {
@@ -20,20 +51,40 @@ export default defineConfig({
     pool: 'forks',
     // Files run servers of their own (etcd, a whole taproot) and wait for them: one more at once than cores fills those, more make all of them slow.
     maxWorkers: Math.min(4, availableParallelism() + 1),
+    // Workers, and the programs that tests start: see test/parts/own-program.ts.
+    env: { NODE_COMPILE_CACHE: join(import.meta.dirname, 'node_modules', '.cache', 'node-compile-cache') },
     testTimeout: 30_000,
     // A busy machine may be slow; what never comes costs a red test this long.
     expect: { poll: { timeout: 20_000 } },
     hookTimeout: 120_000,
     teardownTimeout: 30_000,
-    setupFiles: ['test/harness/seed-properties.ts'],
-    provide: { propertySeed: propertySeed() },
-    reporters: ['default', new CountReporter()],
+    setupFiles: ['test/harness/file-cost.ts', 'test/harness/unchanged-globals.ts', 'test/harness/seed-properties.ts'],
+    provide: { propertySeed: propertySeed(), combinationSeed: treeSeed() },
+    reporters: ['default', new CountReporter({ hasBudgets: !isFullTier && TAPROOT_SOAK === undefined && TAPROOT_SPEC_ALL === undefined })],
     projects: [
-      { extends: true, test: { name: 'main', include: ['test/**/*.test.ts'], exclude: [clusterTests] } },
+      { extends: true, test: { name: 'isolated', include: Object.keys(isolatedTests) } },
+      // Many files, one after the other in each worker: modules load once for each worker, and its servers go on from file to file (test/parts).
+      {
+        extends: true,
+        test: {
+          name: 'main',
+          include: ['test/**/*.test.ts'],
+          exclude: [clusterTests, ...Object.keys(isolatedTests)],
+          isolate: false,
+          sequence: { groupOrder: 1 },
+        },
+      },
       // A whole Kubernetes in each file: one after the other, after all others.
       {
         extends: true,
-        test: { name: 'cluster', include: [clusterTests], fileParallelism: false, sequence: { groupOrder: 1 }, testTimeout: 300_000, hookTimeout: 900_000 },
+        test: {
+          name: 'cluster',
+          include: isFullTier ? [clusterTests] : shortClusterTests,
+          fileParallelism: false,
+          sequence: { groupOrder: 2 },
+          testTimeout: 300_000,
+          hookTimeout: 900_000,
+        },
       },
     ],
   },

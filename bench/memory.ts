@@ -102,6 +102,7 @@ export function inProcess(count: number): Source {
       return { entries, more: within(keys[from + page.length]), revision }
     },
     transact: unsupported,
+    fence: unsupported,
     watch: async function* (_prefixes, _after, signal) {
       await new Promise((_resolve, reject) => signal.addEventListener('abort', () => reject(signal.reason)))
       yield unsupported()

@@ -1,10 +1,16 @@
+import { relative } from 'node:path'
+import { overBudget, slowness, type FileCost } from './budgets.ts'
+import type {} from './harness/file-cost.ts'
 import type {} from './parts/require-part.ts'
 import type { Reporter, TestCase, TestModule, TestRunEndReason } from 'vitest/node'
 
 /** What a run came to. */
 export interface Counts {
   readonly passed: number
-  /** Failed tests, plus one for each file or suite that could not load or whose hooks failed, plus one for errors outside of tests. */
+  /**
+   * Failed tests, plus one for each file or suite that could not load or whose hooks failed, plus one for errors outside of tests, plus one for each file and
+   * folder over its budget.
+   */
   readonly failed: number
   readonly skipped: number
 }
@@ -17,23 +23,38 @@ export function formatCounts(counts: Counts): string {
 
 /**
  * Prints the counts as the process ends, after all that others print, and makes the exit code agree with them; before them, one line for
- * each part that this machine lacks. A run that executed no test counts as failed, so that a wrong filter or an empty tree is never green,
+ * each part that this machine lacks, and one for each file or folder that took more processor time than test/budgets.ts allows, which fails the run. A run that executed no test counts as failed, so that a wrong filter or an empty tree is never green,
  * unless what was to run needs a part that is missing.
  */
 export class CountReporter implements Reporter {
   #counts: Counts = { passed: 0, failed: 0, skipped: 0 }
   #missing: ReadonlySet<string> = new Set()
+  #overBudget: readonly string[] = []
   #complete = false
   #watching = false
+  #root = ''
+  /** False where tests run more often or longer than in `npm test`. */
+  readonly #hasBudgets: boolean
 
-  onInit(vitest: { readonly config: { readonly watch: boolean } }): void {
+  constructor(options: { readonly hasBudgets: boolean }) {
+    this.#hasBudgets = options.hasBudgets
+  }
+
+  onInit(vitest: { readonly config: { readonly watch: boolean; readonly root: string } }): void {
     this.#watching = vitest.config.watch
+    this.#root = vitest.config.root
     process.once('exit', () => this.#end())
   }
 
   onTestRunEnd(modules: readonly TestModule[], unhandledErrors: readonly unknown[], reason: TestRunEndReason): void {
     this.#counts = countTests(modules, unhandledErrors.length)
     this.#missing = missingParts(modules)
+    this.#overBudget = this.#hasBudgets
+      ? overBudget(
+          modules.flatMap((module) => costOf(module, this.#root)),
+          slowness(),
+        )
+      : []
     this.#complete = reason !== 'interrupted'
   }
 
@@ -42,11 +63,19 @@ export class CountReporter implements Reporter {
     const { passed, failed, skipped } = this.#counts
     const skippedForPart = skipped > 0 && this.#missing.size > 0
     const sound = this.#complete && (passed + failed > 0 || skippedForPart)
-    const counts = sound ? this.#counts : { passed, failed: Math.max(failed, 1), skipped }
+    const counted = { passed, failed: failed + this.#overBudget.length, skipped }
+    const counts = sound ? counted : { ...counted, failed: Math.max(counted.failed, 1) }
     if (counts.failed > 0 && (process.exitCode ?? 0) === 0) process.exitCode = 1
     for (const reason of this.#missing) process.stdout.write(`missing: ${reason}; its tests are skipped\n`)
+    for (const line of this.#overBudget) process.stdout.write(`over budget: ${line}\n`)
     process.stdout.write(`${formatCounts(counts)}\n`)
   }
+}
+
+/** What a file took; nothing where that is not known, and of files that run a whole cluster. */
+function costOf(module: TestModule, root: string): FileCost[] {
+  const { cpuSeconds } = module.meta()
+  return cpuSeconds === undefined || module.project.name === 'cluster' ? [] : [{ file: relative(root, module.moduleId), cpuSeconds }]
 }
 
 function countTests(modules: readonly TestModule[], unhandledErrors: number): Counts {

@@ -4,7 +4,8 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
-import { describeWithPart } from '../parts/require-part.ts'
+import { fullTierDescribe, isFullTier } from '../harness/tier.ts'
+import { describeWithPart, requirePart } from '../parts/require-part.ts'
 
 const program = resolve(import.meta.dirname, '../../bench/main.ts')
 
@@ -40,8 +41,14 @@ it('npm run bench --help lists rows and options; names that are no rows are refu
   expect(wrong.stderr).toContain('no rows are named gett')
 })
 
-describeWithPart('registry', 'npm run bench --only registry', () => {
+/** The rows that the full tier measures, and of them those that `npm test` does. */
+const measuredRows = isFullTier
+  ? { groups: 'get,create,checks', ids: ['get-rest', 'get-rest-bounded', 'get-grpc', 'create-etcd', 'create-sqlite', 'checks', 'tokens'], ratios: 5 }
+  : { groups: 'get-rest,create-sqlite', ids: ['get-rest', 'create-sqlite'], ratios: 2 }
+
+fullTierDescribe('npm run bench --only registry', () => {
   it('measures the registry host against its upstream, and against bare signing', { timeout: 480_000 }, async () => {
+    requirePart('registry')
     const directory = await mkdtemp(join(tmpdir(), 'taproot-bench-test-'))
     onTestFinished(() => rm(directory, { recursive: true, force: true }))
     const file = join(directory, 'results.json')
@@ -61,11 +68,11 @@ describeWithPart('etcd', 'npm run bench', () => {
     const directory = await mkdtemp(join(tmpdir(), 'taproot-bench-test-'))
     onTestFinished(() => rm(directory, { recursive: true, force: true }))
     const file = join(directory, 'results.json')
-    const ending = await bench('--only', 'get,create,checks', '--records', '1000', '--seconds', '0.3', '--rounds', '1', '--json', file)
+    const ending = await bench('--only', measuredRows.groups, '--records', '1000', '--seconds', '0.3', '--rounds', '1', '--json', file)
     expect(ending.code, ending.stderr).toBe(0)
     const { rows } = JSON.parse(await readFile(file, 'utf8')) as { rows: readonly Result[] }
-    expect(rows.map((row) => row.id)).toEqual(['get-rest', 'get-rest-bounded', 'get-grpc', 'create-etcd', 'create-sqlite', 'checks', 'tokens'])
-    for (const row of rows.slice(0, 5)) {
+    expect(rows.map((row) => row.id)).toEqual(measuredRows.ids)
+    for (const row of rows.slice(0, measuredRows.ratios)) {
       expect(row.measured.map((measured) => measured.perSecond > 0 && measured.p99 > 0)).toEqual([true, true])
       expect(row.value).toBeGreaterThan(0)
     }

@@ -61,7 +61,7 @@ describeWithPart('kube-apiserver', 'the service account of the release is an ope
     const upstream = await startRegistry()
     try {
       const env = { ...(await settings()), TAPROOT_REGISTRY_UPSTREAM_URL: upstream.url }
-      const { homes, baseUrl } = await makeApiHomes(2, { etcdEndpoints: kube.etcd.endpoints, env })
+      const { homes, baseUrl } = await makeApiHomes(2, { etcd: kube.etcd, env })
       const [home, registryHome] = homes
       if (home === undefined || registryHome === undefined) throw new Error('two homes')
       await startApi(home)

@@ -72,7 +72,7 @@ describeWithPart('kube-apiserver', "the controller's rights", () => {
       TAPROOT_KUBERNETES_LEASE_NAMESPACE: 'platform',
       TAPROOT_KUBERNETES_MIRROR_NAMESPACE: 'platform',
     }
-    const made = await makeApiHomes(2, { etcdEndpoints: kube.etcd.endpoints, env })
+    const made = await makeApiHomes(2, { etcd: kube.etcd, env })
     const [first, second] = made.homes
     if (first === undefined || second === undefined) throw new Error('two homes')
     home = first

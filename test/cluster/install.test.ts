@@ -1,7 +1,8 @@
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { fullTierDescribe, fullTierTest } from '../harness/tier.ts'
 import { crane, type CraneOptions } from '../parts/crane.ts'
 import { requirePart } from '../parts/require-part.ts'
 import { until } from '../process/ops.ts'
@@ -140,7 +141,7 @@ describeWithCluster('a release in a cluster', () => {
     expect(Object.values(answered).filter((count) => count > 10)).toHaveLength(5)
   }
 
-  test('answers every request while it goes to another image and to three pods each', async () => {
+  fullTierTest('answers every request while it goes to another image and to three pods each', async () => {
     await underLoad(async () => {
       await put('upgrade', { image: { repository: taprootImages[1], tag, pullPolicy: 'Never' } })
       await ready()
@@ -151,7 +152,7 @@ describeWithCluster('a release in a cluster', () => {
     expect(await Promise.all(counts)).toEqual([3, 3])
   })
 
-  test('answers every request while its pods are deleted one by one', async () => {
+  fullTierTest('answers every request while its pods are deleted one by one', async () => {
     const [apis = [], registries = []] = await Promise.all(served.map((component) => podsOf(cluster, component)))
     await underLoad(async () => {
       for (const [index, pod] of apis.entries()) {
@@ -161,7 +162,7 @@ describeWithCluster('a release in a cluster', () => {
     })
   })
 
-  test('goes, and its definitions, objects and data stay; installed again, with hosts of its own, it goes on with them', async () => {
+  fullTierTest('goes, and its definitions, objects and data stay; installed again, with hosts of its own, it goes on with them', async () => {
     const web = await uidOf('platformgroup/web')
     await cluster.helm(['uninstall', release, '--namespace', release, '--wait', '--timeout', '2m'])
     expect(await podsOf(cluster, 'api')).toEqual([])
@@ -179,7 +180,7 @@ describeWithCluster('a release in a cluster', () => {
     expect(await record(ask(api(`/iam/v2/groups/${web}`)))).toMatchObject({ uid: web, description: 'Another' })
   })
 
-  test('is put back from a backup of its etcd, and its objects after that, by the commands of docs/recovery.md', async () => {
+  fullTierTest('is put back from a backup of its etcd, and its objects after that, by the commands of docs/recovery.md', async () => {
     const home = await mkdtemp(join(tmpdir(), 'taproot-recovery-test-'))
     try {
       const snapshot = join(home, 'taproot.db')
@@ -219,7 +220,7 @@ describeWithCluster('a release in a cluster', () => {
     }
   })
 
-  test('gets another encryption key by the commands of docs/recovery.md', async () => {
+  fullTierTest('gets another encryption key by the commands of docs/recovery.md', async () => {
     const home = await mkdtemp(join(tmpdir(), 'taproot-key-test-'))
     try {
       const page = await readFile(join(root, 'docs', 'recovery.md'), 'utf8')
@@ -234,7 +235,7 @@ describeWithCluster('a release in a cluster', () => {
     }
   })
 
-  describe('through its Ingresses, by hosts that are not of the cluster', () => {
+  fullTierDescribe('through its Ingresses, by hosts that are not of the cluster', () => {
     let edge: IngressProxy
     let home = ''
     beforeAll(async () => {

@@ -7,6 +7,7 @@ import { ok } from '../harness/test-server.ts'
 import { makeDevHome, readToken, startDev, type DevHome } from '../process/dev-home.ts'
 import { OciClient } from '../registry/oci/oci-client.ts'
 import { basic } from '../registry/token/registry-world.ts'
+import { programEnvironment } from '../parts/own-program.ts'
 
 const root = join(import.meta.dirname, '..', '..')
 const page = await readFile(join(root, 'docs', 'registry.md'), 'utf8')
@@ -32,7 +33,7 @@ async function makeReader(): Promise<{ home: DevHome; client: OciClient; run: (c
     API: `http://localhost:${home.apiPort}`,
   }
   const run = async (commands: string, env: Record<string, string> = {}): Promise<string> => {
-    const options = { cwd: home.cwd, env: { PATH: process.env['PATH'] ?? '', ...home.env, ...variables, ...env } }
+    const options = { cwd: home.cwd, env: { ...programEnvironment(), ...home.env, ...variables, ...env } }
     return (await promisify(execFile)('bash', ['-ec', `${taproot}\n${commands}`], options)).stdout
   }
   return { home, client, run }

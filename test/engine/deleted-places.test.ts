@@ -2,9 +2,9 @@ import { expect, test } from 'vitest'
 import { makeOrganisation, roleUid } from '../harness/test-server.ts'
 import { expectSoundStore } from '../model/store-invariants.ts'
 import { subgroup } from '../spec/spec-kinds.ts'
-import { specSuite } from '../spec/spec-suite.ts'
+import { specSuiteEverywhere } from '../spec/spec-suite.ts'
 
-specSuite(
+specSuiteEverywhere(
   'what is made in a group while it is deleted',
   (spec) => {
     test('decisions "Deleting" either keeps the group or is refused, and acceptances go with it: nothing is left under a group that is gone', async () => {

@@ -28,7 +28,7 @@ function losingOneAnswer(store: Store, meanwhile: () => Promise<unknown>): Store
           lost = true
           await target.transact(...call)
           await meanwhile()
-          throw new StoreError('unavailable', 'the answer got lost')
+          throw new StoreError('indeterminate', 'the answer got lost')
         }
       }
       const value: unknown = Reflect.get(target, name)

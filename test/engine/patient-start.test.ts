@@ -17,6 +17,7 @@ function stalling(store: Store, stalls: () => boolean): Store {
     get: (key, signal) => maybe(() => store.get(key, signal)),
     range: (query, signal) => maybe(() => store.range(query, signal)),
     transact: (transaction, signal) => maybe(() => store.transact(transaction, signal)),
+    fence: (signal) => store.fence(signal),
     watch: (prefixes, after, signal) => store.watch(prefixes, after, signal),
     revision: (signal) => store.revision(signal),
     elect: (name, signal) => store.elect(name, signal),

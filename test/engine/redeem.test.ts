@@ -5,9 +5,9 @@ import { trustedUid, type Uid } from '../../src/core/uid.ts'
 import { registerPerson } from '../../src/resources/iam/people.ts'
 import { makeOrganisation, roleUid } from '../harness/test-server.ts'
 import { identityUnder, subgroup } from '../spec/spec-kinds.ts'
-import { itemsOf, specSuite, uidOf } from '../spec/spec-suite.ts'
+import { itemsOf, specSuiteEverywhere, uidOf } from '../spec/spec-suite.ts'
 
-specSuite(
+specSuiteEverywhere(
   'redeeming an invite',
   (spec) => {
     const person = (): Uid => personUid('https://login.example', randomBytes(8).toString('hex'))

@@ -15,7 +15,7 @@ describeOnStores('a creation whose answer the store lost', (store) => {
     failNext(server, async (real, call) => {
       await real.transact(...call)
       for (const { uid } of await found()) ok(await server.rest.call('DeleteIdentity', { uid: String(uid) }, { token }))
-      throw new StoreError('unavailable', 'the answer got lost')
+      throw new StoreError('indeterminate', 'the answer got lost')
     })
     const identity = { name, claimMatch: { issuer: 'https://issuer.example', subject: 'nobody' } }
     ok(await server.rest.call('CreateIdentity', { parent: group, identity }, { token }))

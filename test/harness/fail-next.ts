@@ -4,7 +4,7 @@ import type { TestServer } from './test-server.ts'
 /** What becomes of a transaction on its way to the real store, or back. */
 export type Fault = (real: Store, call: Parameters<Store['transact']>) => ReturnType<Store['transact']>
 
-const away = new StoreError('unavailable', 'no answer')
+const away = new StoreError('indeterminate', 'no answer')
 
 /** Faults after which the store says nothing, or what is not so, of a transaction that commits in the end. */
 export const misleading: readonly (readonly [string, Fault])[] = [

@@ -18,7 +18,7 @@ import { ChangeSet, newEtag } from '../../src/resources/change-set.ts'
 import { identityKind } from '../../src/resources/iam/identities.ts'
 import type { Resource } from '../../src/snapshot/row.ts'
 import { freePorts } from '../parts/free-port.ts'
-import { startEtcd, type EtcdCluster } from '../parts/etcd.ts'
+import { etcdSettings, shareEtcd, type EtcdSpace } from '../parts/etcd.ts'
 import { grpcDoor, restDoor, type Door, type Reply } from './doors.ts'
 
 /** A line that the server logged. */
@@ -46,13 +46,12 @@ export interface TestServer {
 /** What a test server is started with. */
 export interface TestServerOptions {
   readonly store?: 'sqlite' | 'etcd'
-  /** Started if absent and needed. */
-  readonly etcd?: EtcdCluster
+  /** The one of the worker if absent and needed. */
+  readonly etcd?: Pick<EtcdSpace, 'endpoints'> & Partial<EtcdSpace>
   /** Kept over restarts; made and removed if absent. */
   readonly dataDir?: string
   /** `TAPROOT_*` settings over the defaults. */
   readonly env?: Readonly<Record<string, string>>
-  readonly prefix?: string
   /** False where nothing keeps bytes: tags then name digests that nobody checks (decisions "Tag create on an existing name"). */
   readonly keepsContent?: boolean
   /** What the server and the development issuer take for the time; the machine's by default. */
@@ -77,7 +76,7 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
   const clock = options.clock ?? systemClock
   const dataDir = options.dataDir ?? (await mkdtemp(join(tmpdir(), 'taproot-test-')))
   const [apiPort = 0, opsPort = 0, registryPort = 0] = await freePorts(3)
-  const etcd = options.store === 'etcd' ? (options.etcd ?? (await startEtcd())) : undefined
+  const etcd = options.etcd ?? (options.store === 'etcd' ? await shareEtcd() : undefined)
   const baseUrl = `http://localhost:${apiPort}`
   const operator = { issuer: `${baseUrl}/dev/issuer`, subject: 'operator' }
   const env: Record<string, string> = {
@@ -86,9 +85,7 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     TAPROOT_OPS_PORT: String(opsPort),
     TAPROOT_REGISTRY_PORT: String(registryPort),
     TAPROOT_BOOTSTRAP_OPERATORS: JSON.stringify([operator]),
-    ...(etcd === undefined
-      ? {}
-      : { TAPROOT_STORE_KIND: 'etcd', TAPROOT_STORE_ETCD_ENDPOINTS: etcd.endpoints.join(','), TAPROOT_STORE_ETCD_PREFIX: options.prefix ?? '/taproot' }),
+    ...(etcd && etcdSettings(etcd)),
     ...options.env,
   }
   const config = withContent(loadConfig({ env, role: 'dev' }).config, options.keepsContent ?? true)
@@ -121,7 +118,6 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
       rest.close()
       grpc.close()
       await running.stop()
-      if (options.etcd === undefined) await etcd?.stop()
       if (options.dataDir === undefined) await rm(dataDir, { recursive: true, force: true })
     },
   }

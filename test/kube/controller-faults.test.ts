@@ -16,7 +16,7 @@ import type { Resource } from '../../src/snapshot/row.ts'
 import { ok, startTestServer, type Organisation } from '../harness/test-server.ts'
 import { startEtcd } from '../parts/etcd.ts'
 import { describeWithPart } from '../parts/require-part.ts'
-import { soakFactor, timeoutUnlessSoaking } from '../soak/factor.ts'
+import { campaignLength, timeoutUnlessSoaking } from '../soak/factor.ts'
 import { startTcpProxy } from '../parts/tcp-proxy.ts'
 import { sharedKey } from './key-file.ts'
 import { clusterId, startControllerWorld, uidOf, type ControllerWorld, type WorldOptions } from './controller-world.ts'
@@ -27,14 +27,14 @@ const longPatience = { timeout: 90_000, interval: 100 }
 const objects = 20
 const names = Array.from({ length: objects }, (_, index) => `group-${index}`)
 /** How long what is down stays down, in milliseconds. */
-const outageMs = 6_000 * soakFactor
+const outageMs = campaignLength({ short: 2_000, full: 6_000 })
 
 let world: ControllerWorld
 let organisation: Organisation
 let namespace: string
 
 async function begin(options: WorldOptions = {}): Promise<void> {
-  world = await startControllerWorld(options)
+  world = await startControllerWorld({ kube: {}, ...options })
   organisation = await world.organisation()
   namespace = await world.namespace(organisation)
 }

@@ -5,17 +5,17 @@ import { expect, onTestFinished, test, vi } from 'vitest'
 import type { Group } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
 import type { PlatformObject } from '../../src/kube/platform-object.ts'
 import { objectTypes } from '../../src/kube/port/object-types.ts'
-import { startEtcd } from '../parts/etcd.ts'
+import { etcdSettings, shareEtcd } from '../parts/etcd.ts'
 import { freePorts } from '../parts/free-port.ts'
 import { describeWithPart } from '../parts/require-part.ts'
 import { freshDirectory, isReady, startProcess, type TaprootProcess } from '../process/taproot-process.ts'
-import { soakFactor, timeoutUnlessSoaking } from '../soak/factor.ts'
+import { campaignLength, timeoutUnlessSoaking } from '../soak/factor.ts'
 import { sharedKey } from './key-file.ts'
 import { clusterId, startControllerWorld, type ControllerWorld } from './controller-world.ts'
 
 const signal = AbortSignal.timeout(7_200_000)
-const kills = 10 * soakFactor
-const objects = 50 * soakFactor
+const kills = campaignLength({ short: 3, full: 10 })
+const objects = campaignLength({ short: 20, full: 50 })
 /** How many of them are there at any time, or one less. */
 const kept = objects / 5
 const longPatience = { timeout: 120_000, interval: 200 }
@@ -31,8 +31,7 @@ interface Installation {
 async function install(): Promise<Installation> {
   const cwd = await freshDirectory()
   const key = await sharedKey()
-  const etcd = await startEtcd()
-  onTestFinished(() => etcd.stop())
+  const etcd = await shareEtcd()
   const world = await startControllerWorld({ store: 'etcd', etcd, env: key })
   onTestFinished(() => world.stop())
   await world.stopControllers()
@@ -45,8 +44,7 @@ async function install(): Promise<Installation> {
         TAPROOT_DATA_DIR: join(cwd, 'controller'),
         TAPROOT_LISTEN: '127.0.0.1',
         TAPROOT_OPS_PORT: String(opsPort),
-        TAPROOT_STORE_KIND: 'etcd',
-        TAPROOT_STORE_ETCD_ENDPOINTS: etcd.endpoints.join(','),
+        ...etcdSettings(etcd),
         ...key,
         TAPROOT_KUBERNETES_KUBECONFIG: world.objects.kube.kubeconfigFile,
         TAPROOT_KUBERNETES_CLUSTER_ID: clusterId,

@@ -13,7 +13,7 @@ import type { Timers } from '../../src/kube/runtime/timers.ts'
 import type { WorkQueueObserver } from '../../src/kube/runtime/work-queue.ts'
 import type { Row } from '../../src/snapshot/row.ts'
 import { freshName, makeOrganisation, startTestServer, type Organisation, type TestServer, type TestServerOptions } from '../harness/test-server.ts'
-import type { EtcdCluster } from '../parts/etcd.ts'
+import type { EtcdSpace } from '../parts/etcd.ts'
 import type { KubeOptions } from '../parts/kube.ts'
 import { soakFactor } from '../soak/factor.ts'
 import { startTcpProxy, type TcpProxy } from '../parts/tcp-proxy.ts'
@@ -134,10 +134,10 @@ function callOf(method: string, [type, target]: readonly unknown[]): string {
 /** What a world is made of. */
 export interface WorldOptions {
   readonly store?: TestServerOptions['store']
-  /** The etcd of the store; started where absent and needed. */
-  readonly etcd?: EtcdCluster
+  /** The etcd of the store; that of the worker where absent and needed. */
+  readonly etcd?: EtcdSpace
   readonly mirror?: Partial<MirrorSettings>
-  /** What more the Kubernetes API has. */
+  /** A Kubernetes API of its own, and what more it has; that of the worker where absent. */
   readonly kube?: KubeOptions
   /** `TAPROOT_*` settings of the server. */
   readonly env?: Readonly<Record<string, string>>

@@ -10,6 +10,7 @@ import { replaced, valueAt } from './constraint-cases.ts'
 import { placeName, schemaOf, schemasIn, type Place } from './definitions.ts'
 import { fullSpecs } from './full-objects.ts'
 import { objectOf, pathOf, startObjectApi, type ObjectApi } from './object-api.ts'
+import { campaignLength } from '../soak/factor.ts'
 
 type Spec = Readonly<Record<string, unknown>>
 
@@ -119,7 +120,7 @@ describeWithPart('kube-apiserver', 'objects and records', () => {
       seen[accepted ? 'accepted' : 'refused']++
       expect({ accepted, causes }).toMatchObject({ accepted: isRecord(desc, jsonOf(spec, 'an-object')) })
     })
-    await fc.assert(property, { numRuns: 800 })
-    expect(Math.min(seen.accepted, seen.refused)).toBeGreaterThan(100)
+    await fc.assert(property, { numRuns: campaignLength({ short: 300, full: 800 }) })
+    expect(Math.min(seen.accepted, seen.refused)).toBeGreaterThan(campaignLength({ short: 30, full: 100 }))
   })
 })

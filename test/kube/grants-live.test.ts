@@ -12,14 +12,14 @@ import { parseManagedBy } from '../../src/resources/ownership.ts'
 import type { Row } from '../../src/snapshot/row.ts'
 import { freshName, ok, roleUid } from '../harness/test-server.ts'
 import { describeWithPart } from '../parts/require-part.ts'
-import { soakFactor, timeoutUnlessSoaking } from '../soak/factor.ts'
+import { campaignLength, timeoutUnlessSoaking } from '../soak/factor.ts'
 import { startControllerWorld, type ControllerWorld, type TestType } from './controller-world.ts'
 import { populate, type Population } from './population.ts'
 import { recordKinds, rowOf } from '../../src/kube/object-kinds.ts'
 
 const signal = AbortSignal.timeout(3_600_000)
 const patience = { timeout: 30_000, interval: 100 }
-const runs = 5 * soakFactor
+const runs = campaignLength({ short: 2, full: 5 })
 const capabilities = ['CAP_IAM_GROUPS_LIST', 'CAP_IAM_GROUPS_DELETE', 'CAP_IAM_ROLES_LIST']
 
 /** One thing that somebody does. */

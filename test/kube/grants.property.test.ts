@@ -18,11 +18,11 @@ import { GrantsByNamespace } from '../../src/kube/up/grants-by-namespace.ts'
 import type { World } from '../../src/kube/world.ts'
 import type { Row } from '../../src/snapshot/row.ts'
 import { startTestServer, type TestServer } from '../harness/test-server.ts'
-import { soakFactor, timeoutUnlessSoaking } from '../soak/factor.ts'
+import { campaignLength, timeoutUnlessSoaking } from '../soak/factor.ts'
 import { ownedRecords, populate, type Population } from './population.ts'
 
 const signal = AbortSignal.timeout(3_600_000)
-const runs = 50_000 * soakFactor
+const runs = campaignLength({ short: 10_000, full: 50_000 })
 const clusterId = 'cluster-1'
 const namespaces = ['one', 'two'] as const
 const capabilityNumbers = {

@@ -48,7 +48,7 @@ describeWithPart('kube-apiserver', 'kubectl with crds/', () => {
   let kubectl: ObjectApi['kube']['kubectl']
 
   beforeAll(async () => {
-    api = await startObjectApi()
+    api = await startObjectApi({})
     kubectl = api.kube.kubectl
     await kubectl(['apply', ...samples.flatMap((path) => ['-f', path])])
     const patch = (resource: string, value: object): Promise<string> =>

@@ -36,7 +36,7 @@ describeWithPart('kube-apiserver', 'mirrors', () => {
   let api: ObjectApi
 
   beforeAll(async () => {
-    api = await startObjectApi()
+    api = await startObjectApi({})
     await allowEverything(api, controller, ...strangers.filter((user) => user !== undefined))
     await applyMirrorPolicy(api)
   })

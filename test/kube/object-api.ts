@@ -1,5 +1,5 @@
 import { Agent, request } from 'undici'
-import { startKube, type Kube, type KubeOptions } from '../parts/kube.ts'
+import { shareKube, startKube, type Kube, type KubeOptions } from '../parts/kube.ts'
 import { definitionOf, definitions, documentsOf } from './definitions.ts'
 
 /** An answer of the API server. */
@@ -46,9 +46,30 @@ function causesOf(body: Readonly<Record<string, unknown>>): readonly string[] {
   return details?.causes?.map((cause) => `${cause.field ?? ''}: ${cause.message ?? ''}`) ?? [message]
 }
 
-/** Starts a Kubernetes API and applies crds/; resolves when every kind is served. Nobody but administrators may do anything until `allowEverything`. */
-export async function startObjectApi(options: KubeOptions = {}): Promise<ObjectApi> {
+async function applyDefinitions({ kubectl }: Kube): Promise<void> {
+  await kubectl(['apply', '--server-side', '-f', 'crds'])
+  const names = [...definitions.values()].map(({ metadata }) => `crd/${metadata.name}`)
+  await kubectl(['wait', '--for=condition=Established', '--timeout=60s', ...names])
+}
+
+/** A Kubernetes API of its own, with crds/. */
+async function startOwn(options: KubeOptions): Promise<Kube> {
   const kube = await startKube(options)
+  try {
+    await applyDefinitions(kube)
+  } catch (error) {
+    await kube.stop()
+    throw error
+  }
+  return kube
+}
+
+/**
+ * A Kubernetes API with crds/; resolves when every kind is served. Nobody but administrators may do anything until `allowEverything`. With options, also with none
+ * in them, it is one of its own: for tests that kill it, or change its policies or definitions. Else it is that of the worker.
+ */
+export async function startObjectApi(options?: KubeOptions): Promise<ObjectApi> {
+  const kube = await (options === undefined ? shareKube(applyDefinitions) : startOwn(options))
   const { server, caPem, token } = kube.access
   const agent = new Agent({ connect: { ca: caPem } })
   const send: ObjectApi['send'] = async (method, { path, body, contentType = 'application/json', as }) => {
@@ -66,9 +87,6 @@ export async function startObjectApi(options: KubeOptions = {}): Promise<ObjectA
     await kube.stop()
   }
   try {
-    await kube.kubectl(['apply', '--server-side', '-f', 'crds'])
-    const names = [...definitions.values()].map(({ metadata }) => `crd/${metadata.name}`)
-    await kube.kubectl(['wait', '--for=condition=Established', '--timeout=60s', ...names])
     await Promise.all([...definitions.keys()].map((kind) => served(() => send('GET', { path: pathOf(kind) }))))
   } catch (error) {
     await stop()

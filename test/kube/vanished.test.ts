@@ -40,6 +40,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'an object that the API server rem
     })
     world = await startControllerWorld({
       store,
+      kube: {},
       // With what the chart lets it do, and no more.
       controllerToken: giveRights,
       // The finalizer comes once the deletion is under way.

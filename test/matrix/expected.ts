@@ -29,12 +29,13 @@ export function may({ standing, only }: CallerRow, place: RealPlace, needs: read
  * The code that a call must be answered with (decisions "Order of checks"): 16 without a token; 5 without any reach there; 7 with reach and without the capabilities,
  * whether or not anything is there; 5 where it is not there; 7 where the caller lacks what is conferred; 0.
  */
-export function expectedCode({ needs, confers }: Pick<ScopedRow, 'needs' | 'confers'>, caller: CallerRow, place: Place): number {
+export function expectedCode({ needs, confers, operators }: Pick<ScopedRow, 'needs' | 'confers' | 'operators'>, caller: CallerRow, place: Place): number {
   if (caller.anonymous === true) return 16
   if (place === 'missing') return 5
   const there: RealPlace = place === 'missing in own' ? 'own' : place
   if (caller.standing[there] === '-') return 5
   if (!may(caller, there, needs)) return 7
+  if (operators === true && caller.standing[there] !== 'everything') return 7
   if (place === 'missing in own') return 5
   if (confers === undefined) return 0
   const root: RealPlace = there === 'other' ? 'other' : 'ancestor'

@@ -12,6 +12,10 @@ export interface ScopedRow {
   readonly request: (uid: string, things: Things) => JsonObject
   /** Where the caller must hold what the request confers (`conferredRole`), where it confers something (rules 1.5). */
   readonly confers?: 'there' | 'at the root'
+  /** Whoever else has what it needs is refused. */
+  readonly operators?: true
+  /** Code 3 for whatever is no root, where it would be served else. */
+  readonly onlyRoots?: true
 }
 
 type Request = ScopedRow['request']
@@ -33,6 +37,10 @@ function conferring(what: ScopedRow, confers: ScopedRow['confers'] = 'there'): S
   return { ...what, confers: confers ?? 'there' }
 }
 
+function ofOperators(what: ScopedRow): ScopedRow {
+  return { ...what, operators: true, onlyRoots: true }
+}
+
 const claimMatch = { issuer: 'https://issuer.example', subject: 'somebody' }
 const oidc = { issuer: 'https://login.idp.example', clientId: 'platform', clientSecret: 'a secret' }
 const account = { amazon: { account: '123456789012' } }
@@ -48,6 +56,10 @@ export const scopedMethods: Readonly<Record<string, ScopedRow>> = {
   'GroupsService/CreateGroup': row('groups.create', 'place', below('group', { name: 'made by the matrix' })),
   'GroupsService/UpdateGroup': row('groups.update', 'place', changed('group')),
   'GroupsService/DeleteGroup': row('groups.delete', 'group'),
+  'GroupsService/GetGroupUsage': { ...row('groups.list', 'place'), onlyRoots: true },
+  'GroupsService/SetGroupLimits': ofOperators(row('groups.update', 'place', (uid) => ({ uid, resourceLimits: { clusters: 1 } }))),
+  'GroupsService/SuspendGroup': ofOperators(row('groups.update', 'place')),
+  'GroupsService/ResumeGroup': ofOperators(row('groups.update', 'place')),
 
   'IdentitiesService/GetIdentity': row('identity.list', 'identity'),
   'IdentitiesService/CreateIdentity': row('identity.create', 'place', below('identity', { name: 'made', claimMatch })),
@@ -129,6 +141,8 @@ export const scopedMethods: Readonly<Record<string, ScopedRow>> = {
   'ReposService/DeleteRepo': row('repo.delete', 'repo'),
   'ReposService/GetRepoReadme': row('repo.list', 'repo'),
   'ReposService/UpdateRepoReadme': row('repo.update', 'repo', changed('repoReadme', { content: '# Read me' })),
+  'ReposService/ListMirrors': row('repo.update', 'repo', (parent) => ({ parent })),
+  'ReposService/EndMirror': row('repo.update', 'repo', (parent, { mirror: mirrorUid }) => ({ parent, mirrorUid })),
   'TagsService/GetTag': row('tag.list', 'tag'),
   'TagsService/CreateTag': row('tag.create', 'repo', (parent, { digest }) => ({ parent, tag: { name: 'made', digest } })),
   'TagsService/DeleteTag': row('tag.delete', 'tag'),
@@ -180,6 +194,12 @@ export const signedInMethods: Readonly<Record<string, PlainRow>> = {
   'IdentitiesService/LookupIdentity': { request: () => claimMatch, code: 0, because: 'rules 2.2: never 404' },
   'GroupsService/LookupGroup': { request: () => ({}), code: 5, because: 'rules 2.1: every failure is the same' },
   'GroupsService/RequestGroupAccess': { request: ({ place }) => ({ groupUid: place }), about: 'place', code: 5, because: 'rules 2.1' },
+  'GroupsService/JoinGroup': {
+    request: ({ person: uid }) => ({ uid }),
+    about: 'person',
+    code: 5,
+    because: 'decisions: a role binding is needed there; what it finds is in test/spec/joining.test.ts',
+  },
   'GroupsService/CheckEligibility': { request: () => ({}), code: 0, because: 'rules 2.1: never 404' },
   'Auth/Validate': { request: () => ({}), code: 0, because: 'rules 8: who am I' },
   'Auth/Delete': { request: ({ person: id }) => ({ id }), about: 'person', code: 5, because: 'rules 8: only a root identity, only one’s own' },

@@ -197,6 +197,15 @@ export const references: readonly ReferenceRow[] = [
   { field: 'registry.v2.SyncConfig.source', names: 'repo', request: synced, ...source },
   { field: 'registry.v2.SyncConfig.source', names: 'repoPath', request: synced, missing: () => `${freshName('nobody')}/repo`, ...source },
   {
+    field: 'registry.v2.EndMirrorRequest.mirror_uid',
+    method: 'ReposService/EndMirror',
+    names: 'mirror',
+    request: (mirrorUid, own) => ({ parent: own.repo, mirrorUid }),
+    root: [0, 5, 5, 5, 5, 5],
+    subgroup: [0, 5, 5, 5, 5, 5],
+    because: 'a mirror is ended by who may change its source',
+  },
+  {
     field: 'registry.v2.Tag.digest',
     method: 'TagsService/CreateTag',
     request: (digest, own) => ({ parent: own.repo, tag: { name: freshName('tag'), digest } }),
@@ -246,6 +255,8 @@ export const noReferences: readonly string[] = [
   ...['iam.v2.AccountAssociation.GitHub.*', 'iam.v2.IdentityProvider.OIDC.*', 'iam.v2.LookupIdentityRequest.*'],
   // What somebody else's provider calls a group of theirs; an address; a random id.
   ...['iam.v2.ExternalGroupRoleMapping.external_group_id', 'iam.v2.GroupInvite.email', 'iam.v2.ListGroupInvitesRequest.key_id'],
+  // Names of limits, and numbers.
+  'iam.v2.SetGroupLimitsRequest.resource_limits',
   // A public key.
   'auth.v1.GetHeadlessSessionRequest.code',
   // Names of the platform's own: audiences, capabilities.

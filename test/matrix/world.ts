@@ -31,6 +31,8 @@ export interface Things {
   readonly tag: string
   /** An image that the repo holds, and that its tag pointed to before. */
   readonly digest: string
+  /** A repo that is synced with the other one. */
+  readonly mirror: string
   /** The repo as an image reference names it. */
   readonly repoPath: string
   readonly placeName: string
@@ -73,9 +75,10 @@ export function makeGroup(server: TestServer, parent: string, name = freshName('
 }
 
 /** A repo with a tag that was moved once. */
-async function makeImage(server: TestServer, place: string, owner: string): Promise<Pick<Things, 'repo' | 'tag' | 'digest' | 'repoPath'>> {
+async function makeImage(server: TestServer, place: string, owner: string): Promise<Pick<Things, 'repo' | 'mirror' | 'tag' | 'digest' | 'repoPath'>> {
   const name = freshName('repo')
   const repo = await uidOf(server, 'CreateRepo', { parent: place, repo: { name } })
+  const mirror = await uidOf(server, 'CreateRepo', { parent: place, repo: { name: freshName('mirror'), syncConfig: { source: repo } } })
   const { host, port } = server.config.registry
   const act = { issuer: 'https://issuer.example', subject: 'matrix', audience: host }
   const { token } = await server.running.signIn.tokens.mint({ identityUid: trustedUid(owner), audiences: [host], act, narrowing: {} })
@@ -86,7 +89,7 @@ async function makeImage(server: TestServer, place: string, owner: string): Prom
   client.close()
   const { tags } = await made(server, 'ListTags', { uidp: { childrenOf: repo } })
   const [tag] = tags as JsonObject[] // a list answer
-  return { repo, tag: String(tag?.['uid']), digest, repoPath: `${names}/${name}` }
+  return { repo, mirror, tag: String(tag?.['uid']), digest, repoPath: `${names}/${name}` }
 }
 
 /** The names of a group and of those above it. */
@@ -150,10 +153,13 @@ interface Member {
   readonly token: string
 }
 
-/** A person, owner of all three groups. */
+/** A person, owner of all three groups, who joined them. */
 async function ownerOfAll(server: TestServer, groups: readonly string[]): Promise<string> {
-  const { uid } = await makePerson(server, { issuer: trustedIssuer, subject: freshName('person') })
-  for (const parent of groups) await made(server, 'CreateRoleBinding', { parent, roleBinding: { identityUid: uid, roleUid: roleUid('owner') } })
+  const { uid, token } = await makePerson(server, { issuer: trustedIssuer, subject: freshName('person') })
+  for (const parent of groups) {
+    await made(server, 'CreateRoleBinding', { parent, roleBinding: { identityUid: uid, roleUid: roleUid('owner') } })
+    ok(await server.rest.call('JoinGroup', { uid: parent }, { token }))
+  }
   return uid
 }
 

@@ -2,14 +2,14 @@ import fc from 'fast-check'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { describeOnStores } from '../parts/require-part.ts'
 import { picker } from '../snapshot/rows.ts'
-import { soakFactor, timeoutUnlessSoaking } from '../soak/factor.ts'
+import { campaignLength, soakFactor, timeoutUnlessSoaking } from '../soak/factor.ts'
 import type { NaiveWorld } from './naive-world.ts'
 import { change } from './random-changes.ts'
 import { getOne, listSome } from './random-reads.ts'
 import { start, type Real } from './real-world.ts'
 
 /** How long the random calls go on for each store, in milliseconds; where that is too short for the fewest that prove something, on until there are so many. */
-const budgetMs = 14_000 * soakFactor
+const budgetMs = campaignLength({ short: 3_000, full: 14_000 })
 const fewest = { calls: 300, pages: 100 }
 
 /** One random thing to do; its seed decides everything about it. */
@@ -54,7 +54,10 @@ describeOnStores('random calls', (store) => {
       const weighted = [step('change'), step('change'), step('change'), step('list'), step('list'), step('get')]
       const run = (steps: Iterable<fc.AsyncCommand<NaiveWorld, Real>>): Promise<void> => fc.asyncModelRun(() => ({ model: real.world, real }), steps)
       // Each run goes on from the world that the run before left, so a failing run is not tried again in parts.
-      await fc.assert(fc.asyncProperty(fc.commands(weighted, { maxCommands: 60, size: 'max' }), run), { numRuns: 300 * soakFactor, endOnFailure: true })
+      await fc.assert(fc.asyncProperty(fc.commands(weighted, { maxCommands: 60, size: 'max' }), run), {
+        numRuns: 300 * soakFactor,
+        endOnFailure: true,
+      })
       // A run that did hardly anything proves nothing.
       expect(real.calls).toBeGreaterThan(fewest.calls)
       expect(real.pages).toBeGreaterThan(fewest.pages)

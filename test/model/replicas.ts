@@ -6,7 +6,7 @@ import type { JsonObject } from '@bufbuild/protobuf'
 import type { Store } from '../../src/store/store.ts'
 import type { Options, Reply } from '../harness/doors.ts'
 import { freshName, ok, startTestServer, type TestServer, type TestServerOptions } from '../harness/test-server.ts'
-import { startEtcd } from '../parts/etcd.ts'
+import { shareEtcd } from '../parts/etcd.ts'
 
 /** Someone who calls any replica over any transport, in turn. */
 export interface Client {
@@ -31,7 +31,7 @@ export async function startReplicas(kind: 'sqlite' | 'etcd', options: Pick<TestS
   const keyFile = join(directory, 'encryption.key')
   await writeFile(keyFile, `${randomBytes(32).toString('hex')}\n`)
   const env = { TAPROOT_ENCRYPTION_KEY_FILE: keyFile }
-  const etcd = kind === 'etcd' ? await startEtcd() : undefined
+  const etcd = kind === 'etcd' ? await shareEtcd() : undefined
   const servers = [await startTestServer({ ...options, store: kind, env, ...(etcd === undefined ? {} : { etcd }) })]
   if (etcd !== undefined) servers.push(await startTestServer({ ...options, store: kind, env, etcd }))
   const [first] = servers
@@ -58,7 +58,6 @@ export async function startReplicas(kind: 'sqlite' | 'etcd', options: Pick<TestS
     clientOf: (identity) => clientFor((server) => server.tokenFor(identity)),
     async stop() {
       for (const server of servers) await server.stop()
-      await etcd?.stop()
       await rm(directory, { recursive: true, force: true })
     },
   }

@@ -5,7 +5,7 @@ import type { Clock } from '../../src/core/runtime.ts'
 import { freshName, makeMember, makeOrganisation, ok, roleUid, startTestServer, type TestServer } from '../harness/test-server.ts'
 import { describeOnStores } from '../parts/require-part.ts'
 import { askScim } from '../scim/directory.ts'
-import { soakFactor, timeoutUnlessSoaking } from '../soak/factor.ts'
+import { campaignLength, timeoutUnlessSoaking } from '../soak/factor.ts'
 
 const hourMs = 3_600_000
 const yearMs = 365 * 24 * hourMs
@@ -266,9 +266,10 @@ describeOnStores('random calls of the SCIM token verbs', (store) => {
         const { model, real } = await start(seen)
         await fc.asyncModelRun(() => ({ model, real }), [first, new Step('enable', false, enable(true, false)), ...steps])
       }),
-      { numRuns: 40 * soakFactor, endOnFailure: true, examples: [tour] },
+      { numRuns: campaignLength({ short: 16, full: 40 }), endOnFailure: true, examples: [tour] },
     )
-    for (const state of ['LIVE', 'ROTATING', 'EXPIRED', 'REVOKED']) expect([state, (seen.get(state) ?? 0) > 10]).toEqual([state, true])
+    for (const state of ['LIVE', 'ROTATING', 'EXPIRED', 'REVOKED'])
+      expect([state, (seen.get(state) ?? 0) > campaignLength({ short: 3, full: 10 })]).toEqual([state, true])
     // Both tokens of a rotation, one of both, the newest alone; and none though there are some.
     const accepted = ['LIVE, on, 1 of 1', 'LIVE, on, 1 of 2', 'ROTATING, on, 2 of 2', 'ROTATING, on, 1 of 2']
     const refused = ['EXPIRED, on, 0 of 2', 'REVOKED, on, 0 of 2', 'LIVE, off, 0 of 2']

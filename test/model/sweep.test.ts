@@ -30,6 +30,7 @@ function held(store: Store): { store: Store; waiting: (() => void)[] } {
     get: (key, signal) => store.get(key, signal),
     range: (query, signal) => store.range(query, signal),
     transact,
+    fence: (signal) => store.fence(signal),
     watch: (prefixes, after, signal) => store.watch(prefixes, after, signal),
     revision: (signal) => store.revision(signal),
     elect: (name, signal) => store.elect(name, signal),

@@ -1,12 +1,15 @@
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
+import { randomBytes } from 'node:crypto'
+import { rmSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { freePorts } from './free-port.ts'
 import { pauseProcess } from './pause-process.ts'
 import { requirePart } from './require-part.ts'
+import { onWorkerEnd } from './worker-end.ts'
 
 const startPatienceMs = 30_000
 
@@ -30,10 +33,20 @@ export interface EtcdMember {
   call(method: string, body?: Readonly<Record<string, unknown>>): Promise<Readonly<Record<string, unknown>>>
 }
 
-/** A running cluster. */
-export interface EtcdCluster {
-  readonly members: readonly EtcdMember[]
+/** An etcd, or the part of one, that a test may write to. */
+export interface EtcdSpace {
   readonly endpoints: readonly string[]
+  /** The port of the first endpoint. */
+  readonly port: number
+  /** Begins the keys of a test, without a slash at its end: `/taproot` where the test has the etcd for itself. */
+  readonly prefix: string
+  /** Ends the use of it. */
+  stop(): Promise<void>
+}
+
+/** A running cluster. */
+export interface EtcdCluster extends EtcdSpace {
+  readonly members: readonly EtcdMember[]
   /** Puts a new, empty member in the place of one, which is killed; resolves when it has caught up. The others must be healthy. */
   replace(index: number): Promise<void>
   /** Stops every member and removes the data. */
@@ -50,6 +63,33 @@ export interface EtcdOptions {
   readonly tls?: boolean
   /** The cluster's token: other token, other cluster id. */
   readonly token?: string
+}
+
+/** The settings of a server that keeps its data there. */
+export function etcdSettings({ endpoints, prefix = '/taproot' }: Pick<EtcdSpace, 'endpoints'> & Partial<EtcdSpace>): Record<string, string> {
+  return { TAPROOT_STORE_KIND: 'etcd', TAPROOT_STORE_ETCD_ENDPOINTS: endpoints.join(','), TAPROOT_STORE_ETCD_PREFIX: prefix }
+}
+
+let shared: Promise<EtcdCluster> | undefined
+
+/**
+ * A key space of its own in the etcd of this worker, which starts with the first use and goes on until the worker ends. A test that stops, pauses or fills its
+ * etcd, or counts revisions or keys outside the prefix, starts its own.
+ */
+export async function shareEtcd(): Promise<EtcdSpace> {
+  shared ??= startEtcd().then((etcd) => (endWithWorker(etcd), etcd))
+  const { endpoints, port } = await shared
+  return { endpoints, port, prefix: `/test-${randomBytes(8).toString('hex')}`, stop: () => Promise.resolve() }
+}
+
+/** Ends it, and removes its data, as the worker ends. */
+export function endWithWorker({ members }: Pick<EtcdCluster, 'members'>): void {
+  onWorkerEnd(() => {
+    for (const member of members) {
+      void member.kill()
+      rmSync(dirname(member.dataDirectory), { recursive: true, force: true })
+    }
+  })
 }
 
 /** Starts a real etcd on free loopback ports with data of its own; resolves when every member is healthy. */
@@ -90,6 +130,8 @@ export async function startEtcd(options: EtcdOptions = {}): Promise<EtcdCluster>
   return {
     members: processes,
     endpoints: processes.map((member) => member.endpoint),
+    port: nodes[0]?.port ?? 0,
+    prefix: '/taproot',
     replace: async (index) => {
       const [member, helper] = [processes[index], processes[(index + 1) % count]]
       if (member === undefined || helper === undefined) throw new Error(`no member ${index}`)

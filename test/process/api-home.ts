@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { restDoor, type Door } from '../harness/doors.ts'
+import { etcdSettings, type EtcdSpace } from '../parts/etcd.ts'
 import { freePorts } from '../parts/free-port.ts'
 import { freshDirectory, isReady, startProcess, type TaprootProcess } from './taproot-process.ts'
 
@@ -16,13 +17,13 @@ export interface ApiHome {
 
 /** What the processes of one installation share. */
 export interface Installation {
-  readonly etcdEndpoints: readonly string[]
+  readonly etcd: Pick<EtcdSpace, 'endpoints' | 'prefix'>
   /** Settings for every process. */
   readonly env?: Readonly<Record<string, string>>
 }
 
 /** Homes of `count` processes that serve one installation under the base URL of the first, with one encryption key. */
-export async function makeApiHomes(count: number, { etcdEndpoints, env = {} }: Installation): Promise<{ homes: readonly ApiHome[]; baseUrl: string }> {
+export async function makeApiHomes(count: number, { etcd, env = {} }: Installation): Promise<{ homes: readonly ApiHome[]; baseUrl: string }> {
   const cwd = await freshDirectory()
   const keyFile = join(cwd, 'encryption.key')
   await writeFile(keyFile, randomBytes(32).toString('hex'))
@@ -38,8 +39,7 @@ export async function makeApiHomes(count: number, { etcdEndpoints, env = {} }: I
       TAPROOT_OPS_PORT: String(opsPort),
       TAPROOT_REGISTRY_PORT: String(registryPort),
       TAPROOT_REGISTRY_HOST: 'registry.example',
-      TAPROOT_STORE_KIND: 'etcd',
-      TAPROOT_STORE_ETCD_ENDPOINTS: etcdEndpoints.join(','),
+      ...etcdSettings(etcd),
       TAPROOT_ENCRYPTION_KEY_FILE: keyFile,
       TAPROOT_RATE_LIMIT_ENABLED: 'false',
       ...env,

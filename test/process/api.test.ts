@@ -6,18 +6,12 @@ import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { expect, onTestFinished, test } from 'vitest'
 import { grpcDoor } from '../harness/doors.ts'
-import { startEtcd, type EtcdCluster } from '../parts/etcd.ts'
+import { shareEtcd, startEtcd, type EtcdSpace } from '../parts/etcd.ts'
 import { makeApiHomes, startApi, type ApiHome } from './api-home.ts'
 import { isReady, runProcess, startProcess } from './taproot-process.ts'
 
-async function etcdForTest(): Promise<EtcdCluster> {
-  const etcd = await startEtcd()
-  onTestFinished(() => etcd.stop())
-  return etcd
-}
-
-async function oneHome(etcdEndpoints: readonly string[]): Promise<ApiHome> {
-  const [home] = (await makeApiHomes(1, { etcdEndpoints })).homes
+async function oneHome(etcd?: EtcdSpace): Promise<ApiHome> {
+  const [home] = (await makeApiHomes(1, { etcd: etcd ?? (await shareEtcd()) })).homes
   if (home === undefined) throw new Error('one home')
   return home
 }
@@ -36,8 +30,7 @@ async function until(condition: () => Promise<boolean>): Promise<void> {
 }
 
 test('taproot api is ready only when it serves, and not while it stops; SIGTERM lets running calls end and is code 0', async () => {
-  const etcd = await etcdForTest()
-  const home = await oneHome(etcd.endpoints)
+  const home = await oneHome()
   const api = await startApi(home)
   // Ready: so the API answers, here that there is no token.
   expect((await home.rest.call('ListGroups', {})).code).toBe(16)
@@ -56,8 +49,7 @@ test('taproot api is ready only when it serves, and not while it stops; SIGTERM 
 })
 
 test('taproot api that is to drain serves on, not ready any more, and gives connections up after an answer', async () => {
-  const etcd = await etcdForTest()
-  const home = await oneHome(etcd.endpoints)
+  const home = await oneHome()
   const api = await startApi({ ...home, env: { ...home.env, TAPROOT_STOP_DRAIN_SECONDS: '5' } })
   const agent = new Agent({ keepAlive: true, maxSockets: 1 })
   const ask = async (): Promise<IncomingMessage> => {
@@ -84,9 +76,10 @@ test('taproot api that is to drain serves on, not ready any more, and gives conn
 })
 
 test('taproot api without its etcd is alive, says that it is not ready, and gets ready by itself', async () => {
-  const etcd = await etcdForTest()
+  const etcd = await startEtcd()
+  onTestFinished(() => etcd.stop())
   await etcd.members[0]?.kill()
-  const home = await oneHome(etcd.endpoints)
+  const home = await oneHome(etcd)
   const api = startProcess({ args: ['api'], env: home.env, cwd: home.cwd })
   await api.until(async () => (await ops(home, '/healthz').catch(() => undefined))?.status === 200)
   const notReady = await ops(home, '/readyz')
@@ -98,7 +91,7 @@ test('taproot api without its etcd is alive, says that it is not ready, and gets
 })
 
 test('taproot api that never saw its etcd stops on SIGTERM within 5 s with code 0', async () => {
-  const [home] = (await makeApiHomes(1, { etcdEndpoints: ['http://127.0.0.1:1'] })).homes
+  const [home] = (await makeApiHomes(1, { etcd: { endpoints: ['http://127.0.0.1:1'], prefix: '/taproot' } })).homes
   if (home === undefined) throw new Error('one home')
   const api = startProcess({ args: ['api'], env: home.env, cwd: home.cwd })
   await api.until(async () => (await ops(home, '/healthz').catch(() => undefined))?.status === 200)
@@ -108,8 +101,7 @@ test('taproot api that never saw its etcd stops on SIGTERM within 5 s with code 
 })
 
 test.each(['api.port', 'ops.port'])('a busy %s is one line that names the setting, and code 1', async (setting) => {
-  const etcd = await etcdForTest()
-  const home = await oneHome(etcd.endpoints)
+  const home = await oneHome()
   const busy = createServer().listen(0, '127.0.0.1')
   onTestFinished(() => void busy.close())
   await once(busy, 'listening')
@@ -126,8 +118,7 @@ test.each([
   ['that is not there', undefined],
   ['that is too short', 'short'],
 ])('an encryption key file %s is one line, and code 1', async (_, content) => {
-  const etcd = await etcdForTest()
-  const home = await oneHome(etcd.endpoints)
+  const home = await oneHome()
   const keyFile = join(home.cwd, 'other.key')
   if (content !== undefined) await writeFile(keyFile, content)
   const env = { ...home.env, TAPROOT_LOG_LEVEL: 'error', TAPROOT_ENCRYPTION_KEY_FILE: keyFile }
@@ -137,8 +128,7 @@ test.each([
 })
 
 test('another encryption key than the one that the store was made with is refused', async () => {
-  const etcd = await etcdForTest()
-  const home = await oneHome(etcd.endpoints)
+  const home = await oneHome()
   await (await startApi(home)).end('SIGTERM')
   const keyFile = join(home.cwd, 'other.key')
   await writeFile(keyFile, 'ab'.repeat(32))

@@ -119,7 +119,7 @@ describe('taproot config', () => {
       registry: { upstream: { url: 'https://***@registry.internal' } },
       store: { etcd: { endpoints: ['https://***@etcd-0:2379', 'https://etcd-1:2379'] } },
     })
-    expect(stdout).not.toMatch(/hunter2|swordfish|robot|user/)
+    expect(stdout).not.toMatch(/hunter2|swordfish|robot|user:/)
   })
 
   test('what it prints is a configuration file', async () => {

@@ -8,7 +8,7 @@ import { promisify } from 'node:util'
 import { decodeJwt } from 'jose'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { ok } from '../harness/test-server.ts'
-import { startEtcd } from '../parts/etcd.ts'
+import { etcdSettings, shareEtcd } from '../parts/etcd.ts'
 import { makeDevHome, readToken, startDev } from './dev-home.ts'
 import { runProcess } from './taproot-process.ts'
 
@@ -132,9 +132,7 @@ describe('taproot dev', () => {
   })
 
   test('the same on etcd: what it made is found by the next start', async () => {
-    const etcd = await startEtcd()
-    onTestFinished(() => etcd.stop())
-    const home = await makeDevHome({ TAPROOT_STORE_KIND: 'etcd', TAPROOT_STORE_ETCD_ENDPOINTS: etcd.endpoints.join(',') })
+    const home = await makeDevHome(etcdSettings(await shareEtcd()))
     const first = await startDev(home)
     const demo = ok(await home.rest.call('ListGroups', {}, { token: await readToken(home) }))
     expect((await first.end('SIGINT')).code).toBe(0)

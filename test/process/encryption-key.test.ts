@@ -3,7 +3,7 @@ import { readdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { makeOrganisation, startTestServer, type TestServer } from '../harness/test-server.ts'
-import { startEtcd } from '../parts/etcd.ts'
+import { etcdSettings, shareEtcd } from '../parts/etcd.ts'
 import { describeWithPart } from '../parts/require-part.ts'
 import { freshDirectory, runProcess, type Ending } from './taproot-process.ts'
 
@@ -13,8 +13,7 @@ describeWithPart('etcd', 'taproot encryption-key', () => {
     { timeout: 120_000 },
     async () => {
       const cwd = await freshDirectory()
-      const etcd = await startEtcd()
-      onTestFinished(() => etcd.stop())
+      const etcd = await shareEtcd()
       const envOf = (key: string): Record<string, string> => ({ TAPROOT_ENCRYPTION_KEY_FILE: join(cwd, key) })
       for (const key of ['old', 'new']) await writeFile(join(cwd, key), randomBytes(32).toString('base64'))
       const start = async (key: string): Promise<TestServer> => {
@@ -23,7 +22,7 @@ describeWithPart('etcd', 'taproot encryption-key', () => {
         return server
       }
       const run = (key: string, ...args: string[]): Promise<Ending> => {
-        const env = { TAPROOT_STORE_KIND: 'etcd', TAPROOT_STORE_ETCD_ENDPOINTS: etcd.endpoints.join(','), ...envOf(key) }
+        const env = { ...etcdSettings(etcd), ...envOf(key) }
         return runProcess({ args: ['encryption-key', ...args], env, cwd })
       }
       const running = await start('old')

@@ -1,20 +1,20 @@
 import { randomInt } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
 import { decodeJwt } from 'jose'
-import { expect, onTestFinished, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { localIssuer, sign, testKey } from '../authn/parts.ts'
 import { ok } from '../harness/test-server.ts'
-import { startEtcd } from '../parts/etcd.ts'
-import { soakFactor, timeoutUnlessSoaking } from '../soak/factor.ts'
+import { shareEtcd } from '../parts/etcd.ts'
+import { campaignLength, timeoutUnlessSoaking } from '../soak/factor.ts'
 import { differences, Writer, type WriterTarget } from './acknowledged.ts'
 import { makeApiHomes, startApi, type ApiHome } from './api-home.ts'
 import { makeDevHome, readToken, startDev, type DevHome } from './dev-home.ts'
 import { startProcess, type TaprootProcess } from './taproot-process.ts'
 
 /** Issue: "kill -9 of `npm start` 20 times during writes loses nothing that was acknowledged". */
-const kills = 20 * soakFactor
-const firstStarts = 5 * soakFactor
-const pairKills = 6 * soakFactor
+const kills = campaignLength({ short: 5, full: 20 })
+const firstStarts = campaignLength({ short: 2, full: 5 })
+const pairKills = campaignLength({ short: 2, full: 6 })
 const writersPerProcess = 4
 /** Longest time of writing before a kill, in milliseconds. */
 const writingMs = 400
@@ -83,8 +83,7 @@ async function killWhileStarting(home: DevHome): Promise<void> {
 
 /** Two processes of role `api` on one store, and a token that both accept, of an operator who signed in with a token of an issuer outside. */
 async function startPair(): Promise<{ homes: readonly ApiHome[]; processes: TaprootProcess[]; token: string }> {
-  const etcd = await startEtcd()
-  onTestFinished(() => etcd.stop())
+  const etcd = await shareEtcd()
   const key = await testKey()
   const { issuer } = await localIssuer([key])
   const env = {
@@ -92,7 +91,7 @@ async function startPair(): Promise<{ homes: readonly ApiHome[]; processes: Tapr
     TAPROOT_BOOTSTRAP_OPERATORS: JSON.stringify([{ issuer, subject: 'admin' }]),
     TAPROOT_LOG_LEVEL: 'error',
   }
-  const { homes, baseUrl } = await makeApiHomes(2, { etcdEndpoints: etcd.endpoints, env })
+  const { homes, baseUrl } = await makeApiHomes(2, { etcd, env })
   const processes = await Promise.all(homes.map(startApi))
   const nowSeconds = Math.floor(Date.now() / 1000)
   const external = await sign(key, { iss: issuer, sub: 'admin', aud: baseUrl, iat: nowSeconds, exp: nowSeconds + 3600 })

@@ -7,7 +7,7 @@ import { describe, expect, onTestFinished, test } from 'vitest'
 import { selfSigned } from '../authn/certificate.ts'
 import { ok } from '../harness/test-server.ts'
 import { crane, type CraneResult } from '../parts/crane.ts'
-import { startEtcd } from '../parts/etcd.ts'
+import { etcdSettings, shareEtcd } from '../parts/etcd.ts'
 import { freePorts } from '../parts/free-port.ts'
 import { startRegistry } from '../parts/registry.ts'
 import { makeDevHome, readToken, startDev, type DevHome } from './dev-home.ts'
@@ -74,8 +74,6 @@ describe('taproot dev', () => {
 
 describe('taproot registry', () => {
   test('serves the registry host on the store and an upstream registry, and goes on without the API process', async () => {
-    const etcd = await startEtcd()
-    onTestFinished(() => etcd.stop())
     const upstream = await startRegistry()
     onTestFinished(() => upstream.stop())
     const [port = 0, opsPort = 0, apiPort = 0] = await freePorts(3)
@@ -83,8 +81,7 @@ describe('taproot registry', () => {
     const keyFile = join(await freshDirectory(), 'key')
     await writeFile(keyFile, randomBytes(32).toString('hex'))
     const shared = {
-      TAPROOT_STORE_KIND: 'etcd',
-      TAPROOT_STORE_ETCD_ENDPOINTS: etcd.endpoints.join(','),
+      ...etcdSettings(await shareEtcd()),
       TAPROOT_ENCRYPTION_KEY_FILE: keyFile,
       TAPROOT_REGISTRY_HOST: host,
       TAPROOT_REGISTRY_UPSTREAM_URL: upstream.url,

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { onTestFinished } from 'vitest'
+import { programEnvironment } from '../parts/own-program.ts'
 
 /** The command as `npm start` and `npm run taproot` run it. */
 const program = resolve(import.meta.dirname, '../../src/cmd/taproot.ts')
@@ -36,7 +37,7 @@ export class TaprootProcess {
   constructor({ args, env = {}, cwd }: ProcessOptions) {
     const child = spawn(process.execPath, ['--disable-warning=ExperimentalWarning', program, ...args], {
       cwd,
-      env: { PATH: process.env['PATH'] ?? '', ...env },
+      env: { ...programEnvironment(), ...env },
       stdio: ['ignore', 'pipe', 'pipe'],
     })
     child.stdout.on('data', (chunk) => (this.#stdout += String(chunk)))

@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { startTestServer, type TestServer } from '../harness/test-server.ts'
 import { describeOnStores } from '../parts/require-part.ts'
-import { soakFactor, timeoutUnlessSoaking } from '../soak/factor.ts'
+import { campaignLength, timeoutUnlessSoaking } from '../soak/factor.ts'
 import { enterpriseUrn, makeDirectory, patchUrn, userUrn, type Directory } from './directory.ts'
 
 /** Names of attributes and what comes near them. */
@@ -172,7 +172,7 @@ describeOnStores('SCIM with anything', (store) => {
           if (reply.status < 400) taken += 1
           if (method === 'POST' && reply.status === 201) expect((await directory.ask('DELETE', `Users/${String(reply.body['id'])}`)).status).toBe(204)
         }),
-        { numRuns: 150 * soakFactor },
+        { numRuns: campaignLength({ short: 100, full: 150 }) },
       )
       expect(taken).toBeGreaterThan(10)
       expect(await list(directory)).toEqual(others)
@@ -195,7 +195,7 @@ describeOnStores('SCIM with anything', (store) => {
         const path = await directory.ask('GET', `Users/${encodeURIComponent(attributes.toWellFormed())}`)
         expect([200, 400, 404].includes(path.status)).toBe(true)
       }),
-      { numRuns: 150 * soakFactor },
+      { numRuns: campaignLength({ short: 120, full: 150 }) },
     )
     expect(found).toBeGreaterThan(0)
     expect(await list(directory)).toEqual(others)

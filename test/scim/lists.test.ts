@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { specSuite } from '../spec/spec-suite.ts'
+import { specSuiteEverywhere } from '../spec/spec-suite.ts'
 import { enterpriseUrn, expectScimError, makeDirectory, namesOf, userUrn, type Directory } from './directory.ts'
 
 const people = [
@@ -18,13 +18,13 @@ const people = [
 ]
 const [ann = '', bob = '', carl = ''] = people.map(({ userName }) => userName)
 
-async function populated(spec: Parameters<Parameters<typeof specSuite>[1]>[0]): Promise<Directory> {
+async function populated(spec: Parameters<Parameters<typeof specSuiteEverywhere>[1]>[0]): Promise<Directory> {
   const directory = await makeDirectory(spec.server)
   for (const person of people) await directory.add(person)
   return directory
 }
 
-specSuite(
+specSuiteEverywhere(
   'SCIM lists',
   (spec) => {
     test('RFC 7644 3.4.2.2 filters find what they say', { timeout: 30_000 }, async () => {

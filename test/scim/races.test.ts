@@ -3,13 +3,12 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { freshName, ok, startTestServer, type TestServer } from '../harness/test-server.ts'
-import { startEtcd, type EtcdCluster } from '../parts/etcd.ts'
+import { shareEtcd } from '../parts/etcd.ts'
 import { describeOnStores } from '../parts/require-part.ts'
 import { askScim, makeDirectory, namesOf, patchOf, type Directory, type ScimReply } from './directory.ts'
 
 describeOnStores('SCIM users under races', (store) => {
   const servers: TestServer[] = []
-  let etcd: EtcdCluster | undefined
   let dataDir = ''
   let directory: Directory
   /** The addresses of the provider's SCIM server at each replica. */
@@ -17,7 +16,7 @@ describeOnStores('SCIM users under races', (store) => {
 
   beforeAll(async () => {
     dataDir = await mkdtemp(join(tmpdir(), 'taproot-scim-'))
-    etcd = store === 'etcd' ? await startEtcd() : undefined
+    const etcd = store === 'etcd' ? await shareEtcd() : undefined
     const options = { store, dataDir, ...(etcd === undefined ? {} : { etcd }) }
     for (let replica = 0; replica < (store === 'etcd' ? 2 : 1); replica++) servers.push(await startTestServer(options))
     const [first] = servers
@@ -27,7 +26,6 @@ describeOnStores('SCIM users under races', (store) => {
   })
   afterAll(async () => {
     for (const server of servers) await server.stop()
-    await etcd?.stop()
     await rm(dataDir, { recursive: true, force: true })
   })
 

@@ -1,8 +1,17 @@
+import { isFullTier } from '../harness/tier.ts'
+
+const { TAPROOT_SOAK } = process.env
+
 /**
- * How many times longer than usual the model tests and the kill tests go on: `TAPROOT_SOAK`, a whole number, 1 without it. Throws where it is something
+ * How many times longer than in the full tier the campaigns go on: `TAPROOT_SOAK`, a whole number, 1 without it. Throws where it is something
  * else.
  */
-export const soakFactor = readFactor(process.env['TAPROOT_SOAK'])
+export const soakFactor = readFactor(TAPROOT_SOAK)
+
+/** How long a campaign goes on, in whatever it counts: `short` in `npm test`, `full` in the full tier, TAPROOT_SOAK times `full` where that is set. */
+export function campaignLength({ short, full }: { readonly short: number; readonly full: number }): number {
+  return isFullTier || TAPROOT_SOAK !== undefined ? full * soakFactor : short
+}
 
 /** A test's time-out in milliseconds, as vitest takes it: none while soaking, since what is long then is meant to be. */
 export function timeoutUnlessSoaking(milliseconds: number): number {

@@ -4,7 +4,7 @@ import { trustedUid } from '../../src/core/uid.ts'
 import type { Reply } from '../harness/doors.ts'
 import { freshName, makeMember, makeOrganisation, roleUid } from '../harness/test-server.ts'
 import { create, identityUnder, specKinds, subgroup, type SpecKind } from './spec-kinds.ts'
-import { expectFailure, itemsOf, specSuite, uidOf } from './spec-suite.ts'
+import { expectFailure, itemsOf, specSuiteEverywhere, uidOf } from './spec-suite.ts'
 
 const everyKind = specKinds.map((kind) => [kind] as const)
 
@@ -21,7 +21,7 @@ function createIn(kind: SpecKind, parent: string): [rpc: string, request: JsonOb
   return [`Create${kind.kind}`, { parent, [kind.field]: {} }]
 }
 
-specSuite('errors', (spec) => {
+specSuiteEverywhere('errors', (spec) => {
   test.each(everyKind)('spec 7.2 every access to a missing $kind is 404 with ResourceInfo', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     for (const uid of [`${group}/0000000000000000`, `${group}/0000000000000000/0000000000000000`]) {
@@ -120,7 +120,7 @@ specSuite('errors', (spec) => {
   })
 })
 
-specSuite('order of checks', (spec) => {
+specSuiteEverywhere('order of checks', (spec) => {
   test.each(everyKind)('decisions "Order of checks" $kind: without a token everything is code 16', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     const uid = uidOf(await create(spec, kind, { group }, { token }))

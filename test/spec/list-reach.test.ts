@@ -3,9 +3,9 @@ import { expect, test } from 'vitest'
 import { trustedUid } from '../../src/core/uid.ts'
 import { freshName, makeMember, makeOrganisation, roleUid } from '../harness/test-server.ts'
 import { create, identityUnder, specKinds, subgroup } from './spec-kinds.ts'
-import { itemsOf, specSuite, uidOf } from './spec-suite.ts'
+import { itemsOf, specSuiteEverywhere, uidOf } from './spec-suite.ts'
 
-specSuite('list filters and reach', (spec) => {
+specSuiteEverywhere('list filters and reach', (spec) => {
   /** group > sub > deep, and a sibling of sub. */
   const tree = async () => {
     const organisation = await makeOrganisation(spec.server)

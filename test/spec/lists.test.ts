@@ -3,7 +3,7 @@ import { expect, test } from 'vitest'
 import type { Options } from '../harness/doors.ts'
 import { makeOrganisation, ok, type Organisation, type TestServer } from '../harness/test-server.ts'
 import { claimMatch, create, identityUnder, specKinds, subgroup } from './spec-kinds.ts'
-import { expectFailure, itemsOf, specSuite, uidOf, type Spec } from './spec-suite.ts'
+import { expectFailure, itemsOf, specSuiteEverywhere, uidOf, type Spec } from './spec-suite.ts'
 
 const bulkSize = 205
 
@@ -55,7 +55,7 @@ function sorted(records: readonly JsonObject[], terms: readonly (readonly [key: 
   return [...records].sort(compare).map(uidOf)
 }
 
-specSuite('list parameters', (spec) => {
+specSuiteEverywhere('list parameters', (spec) => {
   const list = (request: JsonObject, options: Options) => spec.ok('ListIdentities', request, options)
   const refused = (request: JsonObject, options: Options) => spec.call('ListIdentities', request, options)
 

@@ -2,11 +2,11 @@ import type { JsonObject } from '@bufbuild/protobuf'
 import { expect, test } from 'vitest'
 import { makeMember, makeOrganisation, type Organisation } from '../harness/test-server.ts'
 import { identityUnder } from './spec-kinds.ts'
-import { expectFailure, itemsOf, specSuite, uidOf } from './spec-suite.ts'
+import { expectFailure, itemsOf, specSuiteEverywhere, uidOf } from './spec-suite.ts'
 
 const dayMs = 24 * 3_600_000
 
-specSuite('page token life', (spec) => {
+specSuiteEverywhere('page token life', (spec) => {
   const first = async (token: string, request: JsonObject): Promise<string> =>
     String((await spec.ok('ListIdentities', { pageSize: 2, ...request }, { token }))['nextPageToken'])
   const refused = (token: string, request: JsonObject) => spec.call('ListIdentities', { pageSize: 2, ...request }, { token })

@@ -92,7 +92,7 @@ specSuite(
       expect(decodeJwt(String(token))['upstream']).toEqual(upstream)
       const profile = { name: 'Some Body', picture: 'https://pictures.example/some', givenName: 'Some' }
       for (const bearer of [String(token), await somebody.token(claims)])
-        expect(await spec.ok('Auth/Validate', {}, { token: bearer })).toMatchObject({ email: 'some@example.org', profile })
+        expect(await spec.ok('Auth/Validate', {}, { token: bearer })).toMatchObject({ email: 'some@example.org', emailVerified: true, profile })
     })
 
     test('rules 2.2 an e-mail that the issuer did not verify is kept as such', async () => {
@@ -143,7 +143,8 @@ specSuite(
       const somebody = new Somebody(spec)
       const token = await somebody.signedIn(first, 'owner')
       await somebody.bind(second, 'owner')
-      const others = itemsOf(await spec.ok('ListRoleBindings', { group: second.group, identity: second.owner }, { token }), 'roleBindings')
+      const held = { uidp: { childrenOf: second.group }, identity: second.owner }
+      const others = itemsOf(await spec.ok('ListRoleBindings', held, { token }), 'roleBindings')
       for (const other of others) await spec.ok('DeleteRoleBinding', { uid: uidOf(other) }, { token })
       expectFailure(await spec.call('Auth/Delete', { id: somebody.uid }, { token }), { code: 9, reason: 'LAST_OWNER', violations: ['LAST_OWNER'] })
       await spec.ok('GetGroup', { uid: first.group }, { token })

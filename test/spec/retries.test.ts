@@ -3,12 +3,12 @@ import { expect, test } from 'vitest'
 import type { Options } from '../harness/doors.ts'
 import { freshName, makeMember, makeOrganisation, roleUid } from '../harness/test-server.ts'
 import { claimMatch, create, identityUnder, specKinds, subgroup, type SpecKind } from './spec-kinds.ts'
-import { etagOf, expectFailure, itemsOf, specSuite, uidOf } from './spec-suite.ts'
+import { etagOf, expectFailure, itemsOf, specSuiteEverywhere, uidOf } from './spec-suite.ts'
 
 const everyKind = specKinds.map((kind) => [kind] as const)
 const reused = { code: 3, reason: /^(INVALID_ARGUMENT|IDEMPOTENCY_KEY_REUSED)$/ } as const
 
-specSuite('retries with an Idempotency-Key', (spec) => {
+specSuiteEverywhere('retries with an Idempotency-Key', (spec) => {
   const post = (kind: SpecKind, parent: string, draft: JsonObject, options: Options) =>
     spec.call(`Create${kind.kind}`, { parent, [kind.field]: draft }, options)
   const count = async (kind: SpecKind, parent: string, token: string): Promise<unknown> =>
@@ -135,7 +135,7 @@ specSuite('retries with an Idempotency-Key', (spec) => {
   })
 })
 
-specSuite('dry runs', (spec) => {
+specSuiteEverywhere('dry runs', (spec) => {
   /** All that a change could show in: every list of the organisation. */
   const stateOf = async (group: string, token: string): Promise<JsonObject[]> => {
     const state = [await spec.ok('GetGroup', { uid: group }, { token })]

@@ -75,19 +75,24 @@ specSuite('roles', (spec) => {
     expect(other['capabilities']).toEqual(sorted['capabilities'])
   })
 
-  const badCapabilities: [string, string | number][] = [
+  const refuses = (rows: readonly [what: string, capability: string | number][]): void =>
+    test.each(rows)('rules 2.5, C28 a capability that is %s is code 3 on capabilities', async (_, capability) => {
+      const { group, token } = await makeOrganisation(spec.server)
+      const role = { name: freshName('role'), capabilities: ['CAP_IAM_GROUPS_LIST', capability] }
+      expectFailure(await spec.call('CreateRole', { parent: group, role }, { token }), { code: 3, fields: [/^capabilities/] })
+    })
+  refuses([
     ['internal only', 'CAP_INTERNAL'],
     ['unspecified', 'CAP_UNSPECIFIED'],
     ['no capability at all', 99_999],
-  ]
+  ])
   // Names that the schema does not have can't be sent over gRPC.
-  if (spec.transport === 'rest') badCapabilities.push(['deprecated', 'policy.list'], ['unknown', 'vuln.list'])
-
-  test.each(badCapabilities)('rules 2.5, C28 a capability that is %s is code 3 on capabilities', async (_, capability) => {
-    const { group, token } = await makeOrganisation(spec.server)
-    const role = { name: freshName('role'), capabilities: ['CAP_IAM_GROUPS_LIST', capability] }
-    expectFailure(await spec.call('CreateRole', { parent: group, role }, { token }), { code: 3, fields: [/^capabilities/] })
-  })
+  spec.only('rest', () =>
+    refuses([
+      ['deprecated', 'policy.list'],
+      ['unknown', 'vuln.list'],
+    ]),
+  )
 
   test('rules 2.5 an update that omits capabilities leaves them; an explicit empty list is code 3', async () => {
     const { group, token } = await makeOrganisation(spec.server)
@@ -154,10 +159,10 @@ specSuite('roles', (spec) => {
     expect(await spec.ok('ListRoles', {}, { token })).toMatchObject({ roles: [], totalCount: '0' })
   })
 
-  if (spec.transport === 'rest') {
+  spec.only('rest', () => {
     test('rules 1.2, C29 capabilities are also accepted as numbers and dotted names', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       expect(await custom(group, token, { capabilities: ['groups.list', 'identity.list'] })).toMatchObject({ capabilities })
     })
-  }
+  })
 })

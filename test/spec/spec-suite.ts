@@ -2,6 +2,7 @@ import type { JsonObject, JsonValue } from '@bufbuild/protobuf'
 import { afterAll, beforeAll, describe, expect } from 'vitest'
 import type { Door, Options, Reply } from '../harness/doors.ts'
 import { ok, startTestServer, type TestServer } from '../harness/test-server.ts'
+import { keepChosen, namesAdded } from '../harness/tier.ts'
 import { describeOnStores } from '../parts/require-part.ts'
 import { TestClock } from './test-clock.ts'
 
@@ -12,6 +13,8 @@ export interface Spec {
   readonly clock: TestClock
   readonly server: TestServer
   readonly door: Door
+  /** Registers tests that exist over this transport alone. */
+  only(transport: Spec['transport'], register: () => void): void
   /** Calls over the transport under test. */
   call(rpc: string, request: JsonObject, options?: Options): Promise<Reply>
   /** The body of a call that must succeed. */
@@ -26,13 +29,20 @@ export interface SuiteOptions {
   readonly keepsContent?: boolean
   /** Both by default. */
   readonly transports?: readonly Spec['transport'][]
+  /** True where each test runs on every store and over every transport: tests of transports, errors, lists and retries. */
+  readonly everywhere?: boolean
 }
 
-/** Runs `body` over {sqlite, etcd} x {rest, grpc}, with one whole server per store. */
+const stores = ['sqlite', 'etcd'] as const
+
+/**
+ * Runs each test of `body` on one of {sqlite, etcd} x {rest, grpc}, another one once the source tree changes; on all of them with `everywhere`, in the full tier
+ * and with TAPROOT_SPEC_ALL=1. There is one whole server per store.
+ */
 export function specSuite(
   title: string,
   body: (spec: Spec) => void,
-  { env = {}, keepsContent = true, transports = ['rest', 'grpc'] }: SuiteOptions = {},
+  { env = {}, keepsContent = true, transports = ['rest', 'grpc'], everywhere = false }: SuiteOptions = {},
 ): void {
   describeOnStores(title, (store) => {
     const clock = new TestClock()
@@ -46,6 +56,7 @@ export function specSuite(
     })
     afterAll(() => running?.stop())
     describe.each(transports)('over %s', (transport) => {
+      const ofOneTransport = new Set<string>()
       body({
         store,
         transport,
@@ -56,11 +67,22 @@ export function specSuite(
         get door() {
           return server()[transport]
         },
+        only(wanted, register) {
+          if (wanted === transport) for (const name of namesAdded(register)) ofOneTransport.add(name)
+        },
         call: (rpc, request, options) => server()[transport].call(rpc, request, options),
         ok: async (rpc, request, options) => ok(await server()[transport].call(rpc, request, options)),
       })
+      if (everywhere) return
+      const waysOf = (name: string): string[] => (ofOneTransport.has(name) ? [transport] : transports).flatMap((over) => stores.map((on) => `${on} ${over}`))
+      keepChosen({ suite: title, way: `${store} ${transport}`, waysOf })
     })
   })
+}
+
+/** A suite whose tests each run on every store and over every transport: of transports, errors, lists and retries. */
+export function specSuiteEverywhere(title: string, body: (spec: Spec) => void, options: SuiteOptions = {}): void {
+  specSuite(title, body, { ...options, everywhere: true })
 }
 
 /** decisions "HTTP status of gRPC codes" */

@@ -2,6 +2,7 @@ import type { JsonObject } from '@bufbuild/protobuf'
 import { afterAll, expect, test } from 'vitest'
 import { personUid } from '../../src/authn/issuer-name.ts'
 import { accessRequestPrefix } from '../../src/resources/iam/access-requests.ts'
+import { failNext } from '../harness/fail-next.ts'
 import { reinstate, suspend } from '../harness/suspend.ts'
 import { freshName, makeOrganisation, makePerson, roleUid, type Organisation } from '../harness/test-server.ts'
 import { signWith, startOidcProvider } from '../tokens/issuers.ts'
@@ -108,6 +109,21 @@ specSuite(
       expectFailure(await spec.call('Register', { code }, { token: await tokenOf(name, [other]) }), { code: 5 })
       await reinstate(spec.server, org.group)
       expect(await spec.ok('Register', { code }, { token: await platform(name) })).toMatchObject({ group: org.group })
+    })
+
+    test('rules 2.1 nothing is made in it by a call that was planned before', async () => {
+      const { group, token } = await makeOrganisation(spec.server)
+      failNext(
+        spec.server,
+        async (real, call) => {
+          await suspend(spec.server, group)
+          return real.transact(...call)
+        },
+        `r/Role/${group}/`,
+      )
+      const role = { name: 'late', capabilities: ['CAP_REPO_LIST'] }
+      expectFailure(await spec.call('CreateRole', { parent: group, role }, { token }), closed)
+      expect(spec.server.running.engine.replica.snapshot.table('Role').matching('parent', group).size).toBe(0)
     })
 
     test('rules 2.1 it is not to be found by its domain, and takes no requests for access', async () => {

@@ -151,6 +151,15 @@ specSuite(
         expectFailure(await spec.call(exchange, {}, { token: await sign() }), { code: 7 })
       })
 
+      test('the audit log marks the issuer and subject of a token as claimed: the keys of an identity may sign any', async () => {
+        const { identity, sign } = await withKeys()
+        const { token } = await spec.ok(exchange, { identity }, { token: await sign() })
+        expectFailure(await spec.call('CreateGroup', { parent: identity.slice(0, 40), group: { name: 'denied' } }, { token: String(token) }), { code: 5 })
+        const line = spec.server.logs.find(({ fields }) => fields['audit'] === true && fields['identity'] === identity)?.fields
+        expect(line).toMatchObject({ outcome: 'denied', claimedIssuer: issuer, claimedSubject: 'job' })
+        expect(Object.keys(line ?? {})).not.toContain('actorIssuer')
+      })
+
       test('rules 2.4 an audience of its own is the only one', async () => {
         const { identity, sign } = await withKeys({ audiences: ['mine'] })
         await spec.ok(exchange, { identity }, { token: await sign({ aud: 'mine' }) })

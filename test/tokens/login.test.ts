@@ -267,7 +267,7 @@ specSuite(
       expect(answerOf(await login(spec, name, { idp_id: org.provider, skip_registration: 'true' }), 'status_code')).toBe('403')
       expect(linesOf().at(-1)).toMatchObject({ method: 'login/browser', outcome: 'denied', code: 7 })
       await login(spec, name, { idp_id: org.provider })
-      expect(linesOf().at(-1)).toMatchObject({ method: 'login/browser', outcome: 'done', identity: personUid(plain.issuer, name), actorSubject: name })
+      expect(linesOf().at(-1)).toMatchObject({ method: 'login/browser', outcome: 'done', identity: personUid(plain.issuer, name), claimedSubject: name })
     })
 
     test('RFC 9700 4.4 an answer of one provider is not taken for that of another (mix-up)', async () => {

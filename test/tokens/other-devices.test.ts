@@ -250,7 +250,7 @@ specSuite(
       const lost: Fault = async (real, call) => {
         await real.transact(...call)
         taken = (await poll(device)).body
-        throw new StoreError('unavailable', 'no answer')
+        throw new StoreError('indeterminate', 'no answer')
       }
       failNext(spec.server, lost, pendingLoginPrefix)
       expect(await signIn(freshName('person'), { user_code: user, idp_id: org.provider })).toMatchObject({ status: 200 })

@@ -176,6 +176,37 @@ specSuite(
       expect(await recordsOf(personUid(minting.issuer, name))).toEqual([])
     })
 
+    test('who signs in by the provider of an organisation joins it, also where others bound them before', async () => {
+      const [{ group, provider, token }, name] = [await withProvider(), freshName('person')]
+      const uid = personUid(minting.issuer, name)
+      await spec.ok('CreateRoleBinding', { parent: group, roleBinding: { identityUid: uid, roleUid: roleUid('editor') } }, { token })
+      const forPlatform = await minted(name, { aud: spec.server.config.baseUrl })
+      await spec.ok('Register', {}, { token: forPlatform })
+      const listed = async (): Promise<string[]> => {
+        const bearer = await exchanged(forPlatform, {})
+        return itemsOf(await spec.ok('ListGroups', {}, { token: bearer }), 'groups').map(uidOf)
+      }
+      expect(await listed()).toEqual([])
+      // A token for the platform says who a person is, and not that they belong anywhere.
+      await exchanged(forPlatform, { identityProvider: provider })
+      expect(await listed()).toEqual([])
+      await exchanged(await minted(name), { identityProvider: provider })
+      expect(await listed()).toEqual([group])
+    })
+
+    test('who has signed in by the provider before joins again after they were unbound', async () => {
+      const [{ group, provider, token }, name] = [await withProvider(), freshName('person')]
+      const uid = personUid(minting.issuer, name)
+      await exchanged(await minted(name), { identityProvider: provider })
+      const { roleBindings } = await spec.ok('ListRoleBindings', { identity: uid }, { token })
+      await spec.ok('DeleteRoleBinding', { uid: uidOf((roleBindings as JsonObject[])[0] ?? {}) }, { token }) // a list answer
+      await spec.ok('CreateRoleBinding', { parent: group, roleBinding: { identityUid: uid, roleUid: roleUid('viewer') } }, { token })
+      const listed = async (bearer: string) => itemsOf(await spec.ok('ListGroups', {}, { token: bearer }), 'groups').map(uidOf)
+      expect(await listed(await spec.server.tokenFor(uid))).toEqual([])
+      await exchanged(await minted(name), { identityProvider: provider })
+      expect(await listed(await spec.server.tokenFor(uid))).toEqual([group])
+    })
+
     test('rules 2.2 the address of a person follows their token, and is believed of an issuer that the platform knows', async () => {
       const { provider } = await withProvider()
       const { baseUrl } = spec.server.config

@@ -13,12 +13,13 @@ import { describeWithPart, requirePart } from '../../parts/require-part.ts'
 import { freshDirectory, runProcess, type Ending } from '../../process/taproot-process.ts'
 import { RegistryWorld, type Tenant } from '../../registry/token/registry-world.ts'
 import { makeGroups } from './client-world.ts'
+import { programEnvironment } from '../../parts/own-program.ts'
 
 const plugin = resolve(import.meta.dirname, '../../../bin/kubectl-taproot.js')
 
 /** Runs kubectl's plugin as kubectl does: by its file, with nothing else on the way. */
 async function runPlugin(args: readonly string[], env: Readonly<Record<string, string>>): Promise<Ending> {
-  const child = spawn(plugin, args, { cwd: await freshDirectory(), env: { PATH: process.env['PATH'] ?? '', ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
+  const child = spawn(plugin, args, { cwd: await freshDirectory(), env: { ...programEnvironment(), ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
   const [stdout, stderr] = [text(child.stdout), text(child.stderr)]
   const [code] = (await once(child, 'close')) as [number | null] // a cast of the event's arguments
   return { code, stdout: await stdout, stderr: await stderr }
@@ -124,7 +125,7 @@ describe('the client commands against a server', { timeout: 120_000 }, () => {
     await makeGroups(server, mine.group, 1_000)
     const program = resolve(import.meta.dirname, '../../../src/cmd/taproot.ts')
     const child = spawn('sh', ['-c', `"$0" --disable-warning=ExperimentalWarning "$1" get groups -o json | head -1; echo "ended"`, process.execPath, program], {
-      env: { PATH: process.env['PATH'] ?? '', ...env },
+      env: { ...programEnvironment(), ...env },
       stdio: ['ignore', 'pipe', 'pipe'],
     })
     const [stdout, stderr] = [text(child.stdout), text(child.stderr)]

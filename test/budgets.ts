@@ -1,0 +1,113 @@
+/** Processor time that a test file may take, in seconds: of its worker, and of the processes that it started. */
+export const fileSeconds = 15
+
+/** Files that may take more, with the reason. */
+export const exceptions: Readonly<Record<string, { readonly seconds: number; readonly why: string }>> = {
+  'test/bench/bench.test.ts': { seconds: 25, why: 'each row of the bench starts servers and a load of its own' },
+  'test/chart/api-server.test.ts': { seconds: 35, why: 'helm, kubectl and an API server for each set of values' },
+  'test/chart/removed-rights.test.ts': { seconds: 20, why: 'a whole world under an API server that writes an audit log' },
+  'test/cmd/client/command.test.ts': { seconds: 35, why: 'each command is a process, as a user starts it' },
+  'test/docs/walkthrough.test.ts': { seconds: 35, why: 'runs every command of README.md' },
+  'test/faults/faults.test.ts': { seconds: 40, why: 'three installations of real processes under faults' },
+  'test/faults/history/checker.test.ts': { seconds: 25, why: 'decides histories that have very many orders' },
+  'test/faults/history/workload.test.ts': { seconds: 25, why: 'a workload and its check for each way in which a server can do wrong' },
+  'test/fuzz/broken.test.ts': { seconds: 25, why: 'thousands of requests until a leak shows' },
+  'test/fuzz/fuzz.test.ts': { seconds: 35, why: 'thousands of requests, two servers' },
+  'test/kube/controller-faults.test.ts': { seconds: 45, why: 'an API server for each test, which is killed' },
+  'test/kube/controller-kills.test.ts': { seconds: 40, why: 'three installations, whose controllers are processes that are killed' },
+  'test/kube/informer.test.ts': { seconds: 25, why: 'an API server that is killed again and again' },
+  'test/kube/leader.test.ts': { seconds: 25, why: 'candidates that are processes, some of them suspended' },
+  'test/kube/semantics-ownership.test.ts': { seconds: 20, why: 'two worlds' },
+  'test/kube/semantics-removal.test.ts': { seconds: 22, why: 'the controllers of Kubernetes remove namespaces and definitions' },
+  'test/matrix/matrix.test.ts': { seconds: 30, why: 'every method for every caller at every place' },
+  'test/process/command.test.ts': { seconds: 28, why: 'each command is a process' },
+  'test/process/dev.test.ts': { seconds: 25, why: 'a server process for each test, and more' },
+  'test/process/kill.test.ts': { seconds: 30, why: 'server processes that are killed and started again' },
+  'test/process/large-blob.test.ts': { seconds: 28, why: 'a blob of 256 MiB both ways through a process' },
+  'test/registry/oci/kill.test.ts': { seconds: 25, why: 'server processes that are killed and started again' },
+  'test/walk/capability.test.ts': { seconds: 30, why: 'every method for every caller' },
+}
+
+/** Processor time that all files of a folder of test/ may take together, in seconds. */
+export const folderSeconds: Readonly<Record<string, number>> = {
+  api: 25,
+  authn: 16,
+  authz: 40,
+  bench: 28,
+  chart: 115,
+  cmd: 55,
+  core: 10,
+  cost: 30,
+  docs: 55,
+  engine: 20,
+  faults: 80,
+  fuzz: 60,
+  kube: 240,
+  matrix: 50,
+  model: 65,
+  process: 170,
+  registry: 170,
+  resources: 24,
+  scim: 55,
+  server: 10,
+  snapshot: 45,
+  soak: 3,
+  spec: 95,
+  store: 25,
+  tokens: 40,
+  trim: 6,
+  walk: 50,
+}
+
+/** What a file took. */
+export interface FileCost {
+  /** `test/<folder>/...` */
+  readonly file: string
+  readonly cpuSeconds: number
+}
+
+/** What `referenceWork` takes on the machine that the budgets are made for, in milliseconds of processor time. */
+const referenceMs = 65
+
+/** By how much processor time differs from run to run: what else the machine does takes its caches. */
+const spread = 1.3
+
+/** Work like that of the tests: objects, sorting, JSON. */
+function referenceWork(): void {
+  for (let round = 0; round < 40; round++) {
+    const rows = Array.from({ length: 2_000 }, (_, at) => ({ uid: ((at * 2_654_435_761) % 2 ** 32).toString(16), name: `row ${at}` }))
+    rows.sort((one, other) => (one.uid < other.uid ? -1 : 1))
+    JSON.parse(JSON.stringify(rows))
+  }
+}
+
+/** How many times longer work may take here than on the machine that the budgets are made for. Machines of one kind differ by a factor of three. */
+export function slowness(): number {
+  const times = Array.from({ length: 3 }, () => {
+    const start = process.cpuUsage()
+    referenceWork()
+    const { user, system } = process.cpuUsage(start)
+    return (user + system) / 1000
+  })
+  return Math.max(1, Math.min(...times) / referenceMs) * spread
+}
+
+const text = (seconds: number): string => `${seconds.toFixed(1)} s`
+
+/** One line for each file and each folder that took more than it may on a machine that is `factor` times slower than the one that the budgets are made for. */
+export function overBudget(costs: readonly FileCost[], factor: number): readonly string[] {
+  const files = costs.flatMap(({ file, cpuSeconds }) => {
+    const budget = (exceptions[file]?.seconds ?? fileSeconds) * factor
+    return cpuSeconds > budget ? [`${file} took ${text(cpuSeconds)} of processor time; it may take ${text(budget)}`] : []
+  })
+  const folders = Map.groupBy(costs, ({ file }) => file.split('/')[1] ?? '')
+  return [
+    ...files,
+    ...[...folders].flatMap(([folder, inside]) => {
+      const [took, seconds] = [inside.reduce((sum, { cpuSeconds }) => sum + cpuSeconds, 0), folderSeconds[folder]]
+      if (seconds === undefined) return [`test/${folder} has no budget: add it to test/budgets.ts`]
+      const budget = seconds * factor
+      return took > budget ? [`test/${folder} took ${text(took)} of processor time; it may take ${text(budget)}`] : []
+    }),
+  ]
+}

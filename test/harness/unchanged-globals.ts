@@ -1,0 +1,30 @@
+import { getEventListeners } from 'node:events'
+import { afterAll } from 'vitest'
+
+const dispatcher = Symbol.for('undici.globalDispatcher.1')
+// It is made with the first request.
+await fetch('data:,').then((answer) => answer.text())
+
+/** What files of one worker share, by name: a file that leaves one of these changed changes what the next file does. */
+function sharedState(): Readonly<Record<string, unknown>> {
+  const listeners = (names: readonly string[]): string => names.map((name) => getEventListeners(process, name).length).join()
+  return {
+    environment: JSON.stringify(Object.entries(process.env).toSorted()),
+    'working directory': process.cwd(),
+    clock: Date,
+    timers: setTimeout,
+    intervals: setInterval,
+    fetch: globalThis.fetch,
+    'dispatcher of fetch': (globalThis as Record<symbol, unknown>)[dispatcher],
+    // Servers that are shared end with SIGTERM: they listen for it.
+    'listeners for signals': listeners(['SIGINT', 'SIGHUP']),
+    'listeners for errors': listeners(['uncaughtException', 'unhandledRejection', 'warning']),
+  }
+}
+
+const before = sharedState()
+afterAll(() => {
+  const now = sharedState()
+  const changed = Object.keys(before).filter((name) => now[name] !== before[name])
+  if (changed.length > 0) throw new Error(`this file left changed: ${changed.join(', ')}. Restore it, or give the file a worker of its own (vitest.config.ts)`)
+})
