@@ -1,5 +1,6 @@
 import { errorText } from '../core/error-text.ts'
 import type { Clock } from '../core/runtime.ts'
+import { forgetHeldNames } from '../resources/iam/held-names.ts'
 import { forgetPending } from '../resources/membership.ts'
 import { endExpiredSyncs } from '../resources/registry/mirrors.ts'
 import { Trimmer, trimmedSorts, type TrimCounts, type Trimmed } from '../resources/trim/trim.ts'
@@ -141,6 +142,7 @@ async function lead(background: Background, signal: AbortSignal): Promise<void> 
   const trim = async (): Promise<void> => {
     report(background, await trimmer.trim(clock.now(), signal))
     await forgetPending(services, signal)
+    await forgetHeldNames(services, signal)
   }
   try {
     await Promise.all([

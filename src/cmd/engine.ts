@@ -111,6 +111,7 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
     settings: {
       selfServiceRootGroups: config.selfService.rootGroups,
       limits: { operators: limitsFrom(config.limits.organizations), selfService: limitsFrom(config.limits.selfService) },
+      nameHoldMs: config.organizations.nameHoldDays * 24 * hourMs,
       ownIssuer: config.baseUrl,
       terms: new Set(config.terms.map(({ id }) => id)),
       trustedIssuers: new Set(config.issuers.map((row) => row.issuer)),

@@ -9,7 +9,7 @@ import { checkAccountAssociation } from './iam/account-associations.ts'
 import { createGroupInvite } from './iam/group-invites.ts'
 import { lookupIdentity } from './iam/identities.ts'
 import { createIdentityProvider, updateIdentityProvider } from './iam/identity-providers.ts'
-import { getGroupUsage, resumeGroup, setGroupLimits, suspendGroup } from './iam/organisation-verbs.ts'
+import { getGroupUsage, releaseGroupName, resumeGroup, setGroupLimits, suspendGroup } from './iam/organisation-verbs.ts'
 import { generateScimToken, regenerateScimToken, revokeScimToken, setScimEnabled } from './iam/scim-verbs.ts'
 import { batchCreateRoleBindings } from './iam/role-bindings.ts'
 import { acceptTerms } from './iam/terms.ts'
@@ -47,6 +47,7 @@ const own: Readonly<Record<string, Handler>> = {
   'taproot.iam.v2.GroupsService/GetGroupUsage': getGroupUsage,
   'taproot.iam.v2.GroupsService/SetGroupLimits': setGroupLimits,
   'taproot.iam.v2.GroupsService/SuspendGroup': suspendGroup,
+  'taproot.iam.v2.GroupsService/ReleaseGroupName': releaseGroupName,
   'taproot.iam.v2.GroupsService/ResumeGroup': resumeGroup,
   'taproot.iam.v2.GroupsService/JoinGroup': joinGroup,
   'taproot.iam.v2.GroupInvitesService/CreateGroupInvite': createGroupInvite,

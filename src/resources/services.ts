@@ -43,6 +43,8 @@ export interface ResourceSettings {
   readonly selfServiceRootGroups: boolean
   /** The limits that new root groups get: those that operators make, and those that others make for themselves. */
   readonly limits: { readonly operators: Readonly<Record<string, number>>; readonly selfService: Readonly<Record<string, number>> }
+  /** How long the name of a renamed or deleted root group is reserved for its former owners, in milliseconds. */
+  readonly nameHoldMs: number
   /** Our own token issuer, which no identity may name. */
   readonly ownIssuer: string
   /** Issuers whose e-mail claims are believed, for group look-up by domain. */

@@ -92,6 +92,14 @@ export function pendingKey(person: Uid, root: Uid): string {
 /** The prefix of all keys that say so. */
 export const pendingPrefix = 'i/pending/'
 
+/** A root group gave up this name, which is reserved for its former owners: HeldName bytes. */
+export function heldNameKey(name: string): string {
+  return `${heldNamePrefix}${encodeURIComponent(name)}`
+}
+
+/** The prefix of all reserved names. */
+export const heldNamePrefix = 'i/held/'
+
 /** What a watched key is about where the rest of it is a uid: the whole key belongs to that uid's root. */
 const spacesOfUids: ReadonlySet<string> = new Set(['sweep', 'owners', 'manifests', 'scim', 'quota'])
 

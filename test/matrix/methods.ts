@@ -184,6 +184,8 @@ export interface PlainRow {
   /** About the group of a place, or something in it, where the request names one. */
   readonly request: (things: Things) => JsonObject
   readonly code: number
+  /** What operators are answered, if that differs. */
+  readonly operators?: number
   /** What is in the request. */
   readonly about?: keyof Things
   readonly because: string
@@ -200,6 +202,7 @@ export const signedInMethods: Readonly<Record<string, PlainRow>> = {
     code: 5,
     because: 'decisions: a role binding is needed there; what it finds is in test/spec/joining.test.ts',
   },
+  'GroupsService/ReleaseGroupName': { request: () => ({ name: 'free' }), code: 7, operators: 5, because: 'only operators release a reserved name' },
   'GroupsService/CheckEligibility': { request: () => ({}), code: 0, because: 'rules 2.1: never 404' },
   'Auth/Validate': { request: () => ({}), code: 0, because: 'rules 8: who am I' },
   'Auth/Delete': { request: ({ person: id }) => ({ id }), about: 'person', code: 5, because: 'rules 8: only a root identity, only one’s own' },

@@ -133,6 +133,23 @@ export const groupCases: Readonly<Record<string, MethodCase>> = {
       { what: 'a group in which nothing is bound to the caller', request: (_, world) => ({ uid: world.other.group }), code: 5 },
     ],
   },
+  'GroupsService/ReleaseGroupName': {
+    request: async ({ server }) => {
+      const { group } = await makeOrganisation(server)
+      const token = await server.operatorToken()
+      const { name } = ok(await server.rest.call('GetGroup', { uid: group }, { token }))
+      // Leaves the name that it was made with.
+      ok(await server.rest.call('UpdateGroup', { group: { uid: group, name: freshName('renamed') } }, { token }))
+      return { name: String(name) }
+    },
+    caller: operator,
+    outsider: { code: 7 },
+    badInputs: [
+      { what: 'no name', breaks: ['name:required'], request: () => ({}), fields: ['name'] },
+      { what: 'a name that is too long', breaks: ['name:string.max_len'], request: () => ({ name: long(256) }), fields: ['name'] },
+      { what: 'a name that is not reserved', request: () => ({ name: freshName('free') }), code: 5 },
+    ],
+  },
   'GroupsService/CheckEligibility': {
     request: async (world) => {
       await prepareVerified(world)

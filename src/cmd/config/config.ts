@@ -132,6 +132,7 @@ export interface Config {
   readonly encryption: { readonly keyFile?: string }
   readonly login: { readonly redirects: readonly string[] }
   readonly selfService: { readonly rootGroups: boolean }
+  readonly organizations: { readonly nameHoldDays: number }
   /** What new organisations get; a limit is named once. */
   readonly limits: { readonly selfService: readonly LimitConfig[]; readonly organizations: readonly LimitConfig[] }
   /** Per principal, and per address for requests without a known caller. */

@@ -86,6 +86,11 @@ export function port(description: string, defaultValue: number): NumberNode {
   return { type: 'integer', description, minimum: 1, maximum: 65_535, default: defaultValue }
 }
 
+/** A whole number of days, or 0. */
+export function days(description: string, defaultValue: number): NumberNode {
+  return { type: 'integer', description, minimum: 0, maximum: 36_500, default: defaultValue }
+}
+
 /** A whole number of at least 1. */
 export function count(description: string, defaultValue?: number): NumberNode {
   return { type: 'integer', description, minimum: 1, maximum: 1_000_000, ...(defaultValue === undefined ? {} : { default: defaultValue }) }

@@ -1,7 +1,7 @@
 import { defaultNamespaces } from '../../api/aliases.ts'
 import { limitNames } from '../../resources/quota/limits.ts'
 import type { Config } from './config.ts'
-import { count, flag, list, megabytes, port, seconds, section, text, type NodeFor } from './schema-node.ts'
+import { count, days, flag, list, megabytes, port, seconds, section, text, type NodeFor } from './schema-node.ts'
 
 const certFiles = { certFile: text('PEM file: the certificate and its chain.'), keyFile: text('PEM file: the private key.') }
 const serverTls = section('TLS on the API port. Without it the API speaks plain HTTP/1.1 and cleartext HTTP/2.', certFiles, ['certFile', 'keyFile'])
@@ -191,6 +191,12 @@ export const configSchema = section('Configuration of Taproot.', {
     ),
   }),
   selfService: section('What any signed-in person may do.', { rootGroups: flag('Create root groups, becoming their owner.', false) }),
+  organizations: section('Organisations.', {
+    nameHoldDays: days(
+      'How many days the name of a deleted or renamed organisation is reserved for its former owners. 0: everyone can take the name at once.',
+      30,
+    ),
+  }),
   limits: section('What an organisation may have at most: `resourceLimits` of its root group when it is made. Operators change them by `setLimits`.', {
     selfService: list('Limits of organisations that people make for themselves. A list here replaces the whole default.', limit, selfServiceLimits),
     organizations: list('Limits of organisations that operators make.', limit, []),

@@ -52,6 +52,7 @@ export function verdictOf(error: DomainError, isDeletion: boolean): Verdict | un
   const message = `${codeNames[error.code]}: ${error.message}`
   if (error.reason === 'NOT_OWNED') return stalled('InConflict', message, 'InConflict')
   if (error.reason === 'OWNED_ALREADY') return undefined
+  if (error.reason === 'NAME_HELD') return waiting('NameReserved', message)
   if (error.reason === 'QUOTA_EXCEEDED') return waiting('QuotaExceeded', message)
   if (error.reason === 'ORGANIZATION_SUSPENDED') return waiting('OrganizationSuspended', message)
   switch (error.code) {

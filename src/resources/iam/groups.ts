@@ -4,16 +4,17 @@ import { resources, type ResourceRow } from '../../core/schema.ts'
 import { rootOf, rootParent, type Uid } from '../../core/uid.ts'
 import { GroupSchema, OrgKind, OrgStatus, type Group } from '../../gen/taproot/iam/v2/groups_pb.ts'
 import { RoleBindingSchema } from '../../gen/taproot/iam/v2/role_bindings_pb.ts'
-import type { KindIndex, Resource, Row } from '../../snapshot/row.ts'
+import { nameOf, type KindIndex, type Resource, type Row } from '../../snapshot/row.ts'
 import type { Snapshot } from '../../snapshot/snapshot.ts'
 import { belowPrefix, limitKey, ownersKey, quotaKey, recordKey, sweepKey } from '../../store/keys.ts'
 import type { Guard, Write } from '../../store/store.ts'
 import type { ChangeSet } from '../change-set.ts'
 import { denied } from '../faults.ts'
-import { ownerRoleUid, ownersChanged } from '../grant-rules.ts'
+import { mergeExtras, ownerRoleUid, ownersChanged } from '../grant-rules.ts'
 import { defineKind, type Draft, type Extra, type Planning, type Records } from '../kind.ts'
 import { limitNames } from '../quota/limits.ts'
 import { planChild } from '../write.ts'
+import { planNameReleased, planNameTaken } from './held-names.ts'
 import { roleBindingKind } from './role-bindings.ts'
 
 type GroupRecord = Group & Resource
@@ -72,6 +73,8 @@ function removal(planning: Planning, row: Row): Extra {
     writes.push({ kind: 'delete', key: ownersKey(row.uid) })
     const quotaKeys = [quotaKey(row.uid), ...limitNames.map((limit) => limitKey(row.uid, limit))]
     for (const key of quotaKeys) if (planning.snapshot.entry(key) !== undefined) writes.push({ kind: 'delete', key })
+    const released = planNameReleased(planning, { uid: row.uid, name: nameOf(index, row.message) })
+    writes.push(...(released.writes ?? []))
   }
   return { guards, writes }
 }
@@ -116,7 +119,7 @@ export const groupKind = defineKind<GroupRecord>({
     draft.record.status = isRoot ? OrgStatus.READY : OrgStatus.UNSPECIFIED
     const { operators, selfService } = planning.services.settings.limits
     draft.record.resourceLimits = isRoot ? { ...(planning.reach.operator ? operators : selfService) } : {}
-    return undefined
+    return isRoot ? planNameTaken(planning, { uid: draft.uid, name: draft.record.name }) : undefined
   },
   update(planning, draft, current) {
     settleStanding(planning, draft)
@@ -124,7 +127,9 @@ export const groupKind = defineKind<GroupRecord>({
     if (current.verified && draft.record.name !== current.name) {
       throw DomainError.precondition([{ type: 'VERIFIED_NAME', subject: draft.uid, description: 'the name of a verified group can not be changed' }])
     }
-    return undefined
+    if (draft.parent !== rootParent || draft.record.name === current.name) return undefined
+    const uid = draft.uid
+    return mergeExtras(planNameTaken(planning, { uid, name: draft.record.name }), planNameReleased(planning, { uid, name: current.name }))
   },
   remove: removal,
   render,

@@ -1,12 +1,15 @@
 import { clone, create } from '@bufbuild/protobuf'
+import { EmptySchema } from '@bufbuild/protobuf/wkt'
 import { DomainError } from '../../core/errors.ts'
 import { rootParent } from '../../core/uid.ts'
 import {
   GroupSchema,
   GroupUsageSchema,
   OrgStatus,
+  ReleaseGroupNameRequestSchema,
   type GetGroupUsageRequest,
   type Group,
+  type ReleaseGroupNameRequest,
   type ResumeGroupRequest,
   type SetGroupLimitsRequest,
   type SuspendGroupRequest,
@@ -15,14 +18,16 @@ import type { Resource, Row } from '../../snapshot/row.ts'
 import { quotaKey } from '../../store/keys.ts'
 import { ChangeSet, newEtag } from '../change-set.ts'
 import { commit, type Plan } from '../commit.ts'
+import { denied, notFound } from '../faults.ts'
 import type { Planning } from '../kind.ts'
 import { contentUse, openUploads } from '../quota/content.ts'
 import { contentLimit, countedLimits, limitNames, limitsOf, recordUse, unitOf, uploadsLimit } from '../quota/limits.ts'
 import { recordAnswer } from '../read.ts'
-import type { Context, Handler, HandlerAnswer, Services } from '../services.ts'
+import { callerOf, type Context, type Handler, type HandlerAnswer, type Services } from '../services.ts'
 import { countedUse } from '../trim/usage.ts'
 import { assertEtag, bodyOf, emit, existingRow } from '../write.ts'
 import { groupKind } from './groups.ts'
+import { planNameFreed } from './held-names.ts'
 
 /** The root group under `uid`. Throws code 5, and code 3 for a subgroup. */
 function organisationRow(planning: Pick<Planning, 'snapshot'>, uid: string): Row {
@@ -71,6 +76,25 @@ export const suspendGroup: Handler = (services, context, message) =>
 /** ResumeGroup: the organisation is open to its members again. */
 export const resumeGroup: Handler = (services, context, message) =>
   changeOrganisation(services, context, { uid: (message as ResumeGroupRequest).uid, change: (group) => (group.status = OrgStatus.READY) })
+
+/** ReleaseGroupName: everyone can take a reserved name at once. Code 5 if it is not reserved. */
+export const releaseGroupName: Handler = async (services, context, message) => {
+  const { name } = message as ReleaseGroupNameRequest
+  const rooted = context.authorizedBy(() => {
+    if (!callerOf(context).reach().operator) throw denied([], rootParent)
+  })
+  rooted.authorize()
+  if (name === '') throw DomainError.invalid('name', 'is required')
+  const subject = await commit(services, rooted, (planning): Plan<string> => {
+    const freed = planNameFreed(planning, name)
+    if (freed === undefined) throw notFound('Group', name)
+    const changes = new ChangeSet()
+    changes.add(freed.extra)
+    emit(planning, context, { changes, subject: freed.groupUid, body: { desc: ReleaseGroupNameRequestSchema, message } })
+    return { changes, result: freed.groupUid }
+  })
+  return { message: create(EmptySchema), subject }
+}
 
 /** GetGroupUsage: what an organisation uses of all that is counted, and its limits. */
 export const getGroupUsage: Handler = async (services, { signal }, message) => {

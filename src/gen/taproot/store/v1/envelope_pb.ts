@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file taproot/store/v1/envelope.proto.
  */
 export const file_taproot_store_v1_envelope: GenFile = /*@__PURE__*/
-  fileDesc("Ch90YXByb290L3N0b3JlL3YxL2VudmVsb3BlLnByb3RvEhB0YXByb290LnN0b3JlLnYxIocCCghFbnZlbG9wZRIOCgZmb3JtYXQYASABKA0SDgoGcmVjb3JkGAIgASgMEgwKBGV0YWcYAyABKAkSFgoOY3JlYXRlX3RpbWVfbXMYBCABKAMSFgoOdXBkYXRlX3RpbWVfbXMYBSABKAMSEgoKbWFuYWdlZF9ieRgGIAEoCRI2CgZzZWFsZWQYByADKAsyJi50YXByb290LnN0b3JlLnYxLkVudmVsb3BlLlNlYWxlZEVudHJ5EhUKCGNoZWNrc3VtGAggASgHSACIAQEaLQoLU2VhbGVkRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgMOgI4AUILCglfY2hlY2tzdW0irAIKC091dGJveEV2ZW50EgoKAmlkGAEgASgJEgwKBHR5cGUYAiABKAkSDgoGc291cmNlGAMgASgJEg8KB3N1YmplY3QYBCABKAkSDQoFZ3JvdXAYBSABKAkSDwoHdGltZV9tcxgGIAEoAxIQCghpbnRlcm5hbBgHIAEoCBIRCglib2R5X3R5cGUYCCABKAkSDAoEYm9keRgJIAEoDBIVCg1hY3Rvcl9zdWJqZWN0GAogASgJEkQKDGFjdG9yX2NsYWltcxgLIAMoCzIuLnRhcHJvb3Quc3RvcmUudjEuT3V0Ym94RXZlbnQuQWN0b3JDbGFpbXNFbnRyeRoyChBBY3RvckNsYWltc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiRAoRSWRlbXBvdGVuY3lSZWNvcmQSEQoJYm9keV9oYXNoGAEgASgMEgsKA3VpZBgCIAEoCRIPCgd0aW1lX21zGAMgASgDYgZwcm90bzM");
+  fileDesc("Ch90YXByb290L3N0b3JlL3YxL2VudmVsb3BlLnByb3RvEhB0YXByb290LnN0b3JlLnYxIocCCghFbnZlbG9wZRIOCgZmb3JtYXQYASABKA0SDgoGcmVjb3JkGAIgASgMEgwKBGV0YWcYAyABKAkSFgoOY3JlYXRlX3RpbWVfbXMYBCABKAMSFgoOdXBkYXRlX3RpbWVfbXMYBSABKAMSEgoKbWFuYWdlZF9ieRgGIAEoCRI2CgZzZWFsZWQYByADKAsyJi50YXByb290LnN0b3JlLnYxLkVudmVsb3BlLlNlYWxlZEVudHJ5EhUKCGNoZWNrc3VtGAggASgHSACIAQEaLQoLU2VhbGVkRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgMOgI4AUILCglfY2hlY2tzdW0irAIKC091dGJveEV2ZW50EgoKAmlkGAEgASgJEgwKBHR5cGUYAiABKAkSDgoGc291cmNlGAMgASgJEg8KB3N1YmplY3QYBCABKAkSDQoFZ3JvdXAYBSABKAkSDwoHdGltZV9tcxgGIAEoAxIQCghpbnRlcm5hbBgHIAEoCBIRCglib2R5X3R5cGUYCCABKAkSDAoEYm9keRgJIAEoDBIVCg1hY3Rvcl9zdWJqZWN0GAogASgJEkQKDGFjdG9yX2NsYWltcxgLIAMoCzIuLnRhcHJvb3Quc3RvcmUudjEuT3V0Ym94RXZlbnQuQWN0b3JDbGFpbXNFbnRyeRoyChBBY3RvckNsYWltc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiXQoISGVsZE5hbWUSFwoPcmVsZWFzZV90aW1lX21zGAEgASgDEhEKCWdyb3VwX3VpZBgCIAEoCRISCgpvd25lcl91aWRzGAMgAygJEhEKCW5hbWVzcGFjZRgEIAEoCSJEChFJZGVtcG90ZW5jeVJlY29yZBIRCglib2R5X2hhc2gYASABKAwSCwoDdWlkGAIgASgJEg8KB3RpbWVfbXMYAyABKANiBnByb3RvMw");
 
 /**
  * What the store keeps under a record's key. Output-only fields that live here are left out of `record`.
@@ -152,6 +152,48 @@ export const OutboxEventSchema: GenMessage<OutboxEvent> = /*@__PURE__*/
   messageDesc(file_taproot_store_v1_envelope, 1);
 
 /**
+ * Reserves a name that a root group gave up.
+ *
+ * @generated from message taproot.store.v1.HeldName
+ */
+export type HeldName = Message<"taproot.store.v1.HeldName"> & {
+  /**
+   * When the group was renamed or deleted, in milliseconds since 1970.
+   *
+   * @generated from field: int64 release_time_ms = 1;
+   */
+  releaseTimeMs: bigint;
+
+  /**
+   * The group. It can take the name again.
+   *
+   * @generated from field: string group_uid = 2;
+   */
+  groupUid: string;
+
+  /**
+   * Identities that can take the name: the one that released it, and owners of the group, 100 in all.
+   *
+   * @generated from field: repeated string owner_uids = 3;
+   */
+  ownerUids: string[];
+
+  /**
+   * `<cluster id>/<namespace>` of the Kubernetes object that released it; empty where the API did.
+   *
+   * @generated from field: string namespace = 4;
+   */
+  namespace: string;
+};
+
+/**
+ * Describes the message taproot.store.v1.HeldName.
+ * Use `create(HeldNameSchema)` to create a new message.
+ */
+export const HeldNameSchema: GenMessage<HeldName> = /*@__PURE__*/
+  messageDesc(file_taproot_store_v1_envelope, 2);
+
+/**
  * What an idempotency key was used for.
  *
  * @generated from message taproot.store.v1.IdempotencyRecord
@@ -182,5 +224,5 @@ export type IdempotencyRecord = Message<"taproot.store.v1.IdempotencyRecord"> & 
  * Use `create(IdempotencyRecordSchema)` to create a new message.
  */
 export const IdempotencyRecordSchema: GenMessage<IdempotencyRecord> = /*@__PURE__*/
-  messageDesc(file_taproot_store_v1_envelope, 2);
+  messageDesc(file_taproot_store_v1_envelope, 3);
 

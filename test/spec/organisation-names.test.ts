@@ -1,0 +1,124 @@
+import type { JsonObject } from '@bufbuild/protobuf'
+import { expect, test } from 'vitest'
+import { forgetHeldNames } from '../../src/resources/iam/held-names.ts'
+import { heldNameKey } from '../../src/store/keys.ts'
+import type { Reply } from '../harness/doors.ts'
+import { failNext } from '../harness/fail-next.ts'
+import { freshName, makePerson } from '../harness/test-server.ts'
+import { expectFailure, specSuite, uidOf, type Spec } from './spec-suite.ts'
+
+const dayMs = 24 * 3_600_000
+const held = { code: 6, reason: 'NAME_HELD' }
+
+type Person = Awaited<ReturnType<typeof makePerson>>
+
+specSuite(
+  'names of organisations',
+  (spec) => {
+    const person = (): Promise<Person> => makePerson(spec.server, { issuer: 'https://people.example', subject: freshName('person') })
+    const create = (name: string, { token }: Pick<Person, 'token'>, validateOnly = false): Promise<Reply> =>
+      spec.call('CreateGroup', { group: { name } }, { token, validateOnly })
+    const created = async (name: string, by: Pick<Person, 'token'>): Promise<string> =>
+      uidOf(await spec.ok('CreateGroup', { group: { name } }, { token: by.token }))
+    const rename = (uid: string, name: string, { token }: Pick<Person, 'token'>): Promise<Reply> =>
+      spec.call('UpdateGroup', { group: { uid, name } }, { token })
+    const operator = async (): Promise<Pick<Person, 'token'>> => ({ token: await spec.server.operatorToken() })
+    const remove = (uid: string, { token }: Pick<Person, 'token'>): Promise<JsonObject> => spec.ok('DeleteGroup', { uid }, { token })
+
+    test('the name of a deleted organisation is reserved for 30 days: nobody else can take it, operators included', async () => {
+      const [owner, other, name] = [await person(), await person(), freshName('acme')]
+      await remove(await created(name, owner), owner)
+      const refused = await create(name, other)
+      expectFailure(refused, held)
+      expect(refused.message).toContain('operator')
+      expect(refused.details['ErrorInfo']?.['metadata']).toMatchObject({ name, until: expect.stringMatching(/Z$/) as unknown })
+      expectFailure(await create(name, other, true), held)
+      expectFailure(await create(name, await operator()), held)
+      spec.clock.advance(30 * dayMs - 60_000)
+      expectFailure(await create(name, await person()), held)
+      spec.clock.advance(60_000)
+      expect((await create(name, await person())).code).toBe(0)
+    })
+
+    test('the former owner can take it again, and then it is reserved no more', async () => {
+      const [owner, name] = [await person(), freshName('acme')]
+      await remove(await created(name, owner), owner)
+      const again = await created(name, owner)
+      expect(spec.server.running.engine.services.replica.snapshot.entry(heldNameKey(name))).toBeUndefined()
+      expect((await create(name, await person())).code).toBe(6)
+      await remove(again, owner)
+      expectFailure(await create(name, await person()), held)
+    })
+
+    test('a create that was planned before the name was ever used is refused if the name was used and released meanwhile', async () => {
+      const [owner, other, name] = [await person(), await person(), freshName('acme')]
+      failNext(spec.server, async (real, call) => {
+        await remove(await created(name, owner), owner)
+        return real.transact(...call)
+      })
+      expectFailure(await create(name, other), held)
+    })
+
+    test('a renamed organisation can take its old name back; others can not take it by a rename either', async () => {
+      const [owner, other, name, next] = [await person(), await person(), freshName('acme'), freshName('acme')]
+      const uid = await created(name, owner)
+      const another = await created(freshName('root'), other)
+      expect((await rename(uid, next, owner)).code).toBe(0)
+      expectFailure(await rename(another, name, other), held)
+      expectFailure(await create(name, other), held)
+      expect((await rename(uid, name, owner)).code).toBe(0)
+      expectFailure(await rename(another, next, other), held)
+    })
+
+    test('operators make a reserved name available to everyone', async () => {
+      const [owner, other, name] = [await person(), await person(), freshName('acme')]
+      await remove(await created(name, owner), owner)
+      expectFailure(await spec.call('ReleaseGroupName', { name }, { token: other.token }), { code: 7 })
+      const { token } = await operator()
+      await spec.ok('ReleaseGroupName', { name }, { token, validateOnly: true })
+      expectFailure(await create(name, other), held)
+      await spec.ok('ReleaseGroupName', { name }, { token })
+      expectFailure(await spec.call('ReleaseGroupName', { name }, { token }), { code: 5 })
+      expect((await create(name, other)).code).toBe(0)
+    })
+
+    test('names of subgroups are free at once', async () => {
+      const owner = await person()
+      const parent = await created(freshName('root'), owner)
+      const child = async (): Promise<string> => uidOf(await spec.ok('CreateGroup', { parent, group: { name: 'team' } }, { token: owner.token }))
+      await remove(await child(), owner)
+      await child()
+    })
+
+    test('reservations that have ended are removed', async () => {
+      const [owner, name, later] = [await person(), freshName('acme'), freshName('acme')]
+      await remove(await created(name, owner), owner)
+      spec.clock.advance(20 * dayMs)
+      const next = await person()
+      await remove(await created(later, next), next)
+      spec.clock.advance(10 * dayMs)
+      const { services } = spec.server.running.engine
+      await forgetHeldNames(services, AbortSignal.timeout(10_000))
+      await services.replica.barrier()
+      expect([name, later].map((each) => services.replica.snapshot.entry(heldNameKey(each)) !== undefined)).toEqual([false, true])
+    })
+  },
+  { env: { TAPROOT_SELF_SERVICE_ROOT_GROUPS: 'true' } },
+)
+
+specSuite(
+  'names of organisations, not reserved',
+  (spec: Spec) => {
+    test('with nameHoldDays 0 everyone can take a released name at once', async () => {
+      const name = freshName('acme')
+      const token = await spec.server.operatorToken()
+      const make = async (): Promise<string> => {
+        const maker = await makePerson(spec.server, { issuer: 'https://people.example', subject: freshName('person') })
+        return uidOf(await spec.ok('CreateGroup', { group: { name } }, { token: maker.token }))
+      }
+      await spec.ok('DeleteGroup', { uid: await make() }, { token })
+      await make()
+    })
+  },
+  { env: { TAPROOT_SELF_SERVICE_ROOT_GROUPS: 'true', TAPROOT_ORGANIZATIONS_NAME_HOLD_DAYS: '0' } },
+)
