@@ -42,9 +42,13 @@ function install({ name, directory, requirements, path, interpreter }) {
   rmSync(environment, { recursive: true, force: true })
   const made = python(['-m', 'venv', environment])
   if (made.status !== 0) return failure(name, made)
-  const args = ['-m', 'pip', 'install', '--require-hashes', '--only-binary', ':all:', '--no-input', '--disable-pip-version-check', '-q', '-r', requirements]
-  const installed = spawnSync(interpreter, args, { encoding: 'utf8', maxBuffer: 64 * 1024 * 1024 })
+  const pip = (args) =>
+    spawnSync(interpreter, ['-m', 'pip', '--no-input', '--disable-pip-version-check', ...args], { encoding: 'utf8', maxBuffer: 64 * 1024 * 1024 })
+  // The file names every package. Without --no-deps older versions of pip look for the newest version of a package that another one wants with an extra.
+  const installed = pip(['install', '--no-deps', '--require-hashes', '--only-binary', ':all:', '-q', '-r', requirements])
   if (installed.status !== 0) return failure(name, installed)
+  const complete = pip(['check'])
+  if (complete.status !== 0) return failure(name, complete)
   const unfinished = `${path}.${pid}`
   writeFileSync(unfinished, `#!/bin/sh\nexec '${interpreter.replaceAll("'", "'\\''")}' "$@"\n`)
   chmodSync(unfinished, 0o755)
