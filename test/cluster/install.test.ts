@@ -7,142 +7,78 @@ import { crane, type CraneOptions } from '../parts/crane.ts'
 import { requirePart } from '../parts/require-part.ts'
 import { until } from '../process/ops.ts'
 import { startCluster, describeWithCluster, type Cluster } from './harness/cluster.ts'
-import { cranePod, craneSecret, layerContent } from './harness/crane-pod.ts'
+import { layerContent } from './harness/crane-pod.ts'
 import { startIngressProxy, type IngressProxy } from './harness/ingress.ts'
-import { ask, startLoad, type Answer, type Ask } from './harness/load.ts'
+import { ask } from './harness/load.ts'
 import { orReport } from './harness/or-report.ts'
 import { pushProgramImage } from './harness/program-image.ts'
+import { image, ReleaseUser, served } from './harness/release-user.ts'
 import { shell } from './harness/shell.ts'
 import { awaitRelease, importImages, podsOf, putRelease, release, taprootImages, valuesToTry, type Values } from './harness/release.ts'
 
 const root = join(import.meta.dirname, '..', '..')
 const samples = join(root, 'deploy', 'samples')
-const registryHost = 'taproot-registry.taproot.svc.cluster.local'
-const image = `${registryHost}/acme/web/shop:1`
 /** Once it has hosts of its own. */
 const hosts = { api: 'platform.example.com', registry: 'registry.example.com' }
 const readyWithinMs = 120_000
-const served = ['api', 'registry'] as const
 
 describeWithCluster('a release in a cluster', () => {
   let cluster: Cluster
   let tag = ''
   let notes = ''
-  /** Of what each test leaves for the next. */
-  const at = { api: '', registry: '', group: '', operator: '', deployer: '' }
+  /** What each test leaves for the next. */
+  let user: ReleaseUser
   beforeAll(async () => {
     cluster = await startCluster()
+    user = new ReleaseUser(cluster)
     tag = await importImages(cluster)
     await cluster.addVolumes(2)
   })
   afterAll(() => cluster?.stop())
 
-  const put = (command: 'install' | 'upgrade', more: Values = {}): Promise<string> => putRelease(cluster, command, valuesToTry(tag, more))
+  const put = (command: 'install' | 'upgrade', more: Values = {}): Promise<string> => putRelease(cluster, command, { values: valuesToTry(tag, more) })
   const ready = (): Promise<void> => orReport(cluster, () => awaitRelease(cluster))
   const larger = (): Values => ({ image: { repository: taprootImages[1], tag, pullPolicy: 'Never' }, api: { replicas: 3 }, registry: { replicas: 3 } })
-  const findDoors = async (): Promise<void> => {
-    for (const component of served) at[component] = `http://${await cluster.resolve(`taproot-${component}.${release}`)}`
-  }
-  const api = (path: string, more: Partial<Ask> = {}): Ask => ({
-    url: `${at.api}${path}`,
-    headers: { authorization: `Bearer ${at.operator}`, 'content-type': 'application/json' },
-    ...more,
-  })
-  const record = async (answer: Promise<Answer>): Promise<Record<string, unknown>> => {
-    const { status, text } = await answer
-    expect({ status, text }).toMatchObject({ status: 200 })
-    return JSON.parse(text) as Record<string, unknown> // a cast: every record is an object
-  }
-  const uidOf = (object: string): Promise<string> => cluster.kubectl(['--namespace', 'acme', 'get', object, '--output', 'jsonpath={.status.uid}'])
-  /** By the command that the notes print. */
-  const operatorToken = async (): Promise<string> => {
-    const [, command = ''] = /TOKEN=\$\(kubectl (.+)\)/.exec(notes) ?? []
-    return (await cluster.kubectl(command.split(' '))).trim()
-  }
-  const allReady = (): Promise<string> =>
-    orReport(cluster, () => cluster.kubectl(['--namespace', 'acme', 'wait', 'platform', '--all', '--for=condition=Ready', '--timeout=60s']))
 
   test('is ready within two minutes, each role in pods of its own, and passes its tests', async () => {
     const start = performance.now()
     notes = await put('install')
     await ready()
     expect(performance.now() - start).toBeLessThan(readyWithinMs)
-    await findDoors()
+    await user.signIn(notes)
     const pods = await Promise.all(['api', 'registry', 'controller'].map((component) => podsOf(cluster, component)))
     expect(pods).toEqual(['api', 'registry', 'controller'].map((component) => [expect.stringMatching(`^taproot-${component}-`)]))
     expect(await orReport(cluster, () => cluster.helm(['test', release, '--namespace', release]))).toMatch(/(Phase: +Succeeded[^]*){2}/)
   })
 
   test('lets its operator make the first root group, as its notes say', async () => {
-    const [, body = '', path = ''] = /-d '(.+)' \$API(\S+)/.exec(notes) ?? []
-    at.operator = await operatorToken()
-    at.group = String((await record(ask(api(path, { method: 'POST', body })))).uid)
-    const { groups } = await record(ask(api('/iam/v2/groups')))
-    expect(groups).toMatchObject([{ uid: at.group }])
+    await user.makeOrganisation(notes)
+    const { groups } = await user.record(ask(user.request('/iam/v2/groups')))
+    expect(groups).toMatchObject([{ uid: user.group }])
   })
 
   test('keeps what objects say, and shows what the API holds', async () => {
     await cluster.kubectl(['apply', '--filename', samples])
-    await allReady()
-    expect(await record(ask(api(`/iam/v2/groups/${await uidOf('platformgroup/web')}`)))).toMatchObject({ name: 'web', description: 'The shop and its images' })
+    await user.allReady()
+    expect(await user.record(ask(user.request(`/iam/v2/groups/${await user.uidOf('platformgroup/web')}`)))).toMatchObject({
+      name: 'web',
+      description: 'The shop and its images',
+    })
     const mirrors = (): Promise<string> =>
       cluster.kubectl(['--namespace', release, 'get', 'platformgroups', '--selector', 'taproot.dev/origin=api', '--output', 'jsonpath={.items[*].status.uid}'])
-    await until(async () => (await mirrors()).split(' ').includes(at.group), 60_000)
+    await until(async () => (await mirrors()).split(' ').includes(user.group), 60_000)
     expect(await cluster.kubectl(['get', 'platform', '--all-namespaces'])).toMatch(
-      new RegExp(`^taproot +platformgroup.taproot.dev/pg-\\w+ +True +True +${at.group} `, 'm'),
+      new RegExp(`^taproot +platformgroup.taproot.dev/pg-\\w+ +True +True +${user.group} `, 'm'),
     )
   })
 
-  /** How the service account of the samples signs in at the registry host: its identity and a token of its own, in base64. */
-  const deployerLogin = async (audience: string): Promise<string> => {
-    const token = await cluster.kubectl(['--namespace', 'acme', 'create', 'token', 'deployer', '--audience', audience])
-    return Buffer.from(`${await uidOf('platformidentity/deployer')}:${token.trim()}`).toString('base64')
-  }
-  const runCrane = async (name: string, args: readonly string[]): Promise<string> => {
-    await cluster.kubectl(['apply', '--filename', '-'], JSON.stringify(cranePod(name, args)))
-    const wait = ['--namespace', 'acme', 'wait', `pod/${name}`, '--for=jsonpath={.status.phase}=Succeeded', '--timeout=60s']
-    await orReport(cluster, () => cluster.kubectl(wait))
-    return cluster.kubectl(['--namespace', 'acme', 'logs', name])
-  }
-
   test('takes an image from a service account that an object lets in, and gives it back', async () => {
-    at.deployer = await deployerLogin(registryHost)
-    await cluster.kubectl(['apply', '--filename', '-'], JSON.stringify(await craneSecret(registryHost, at.deployer)))
-    await runCrane('pushes', ['append', '--oci-empty-base', '--new_layer=/crane/layer.tar', `--new_tag=${image}`])
-    expect(await runCrane('pulls', ['export', image, '-'])).toContain(layerContent)
+    await user.pushImage()
+    expect(await user.runCrane('pulls', ['export', image, '-'])).toContain(layerContent)
   })
 
-  /** Takes the step while requests of all kinds come in by the Services; none of them may fail. */
-  const underLoad = async (step: () => Promise<void>): Promise<void> => {
-    const tokens = {
-      url: `${at.registry}/token?service=${registryHost}&scope=repository:acme/web/shop:pull,push`,
-      headers: { authorization: `Basic ${at.deployer}` },
-    }
-    const authorization = `Bearer ${String((await record(ask(tokens))).token)}`
-    const manifest = { url: `${at.registry}/v2/acme/web/shop/manifests/1`, headers: { authorization } }
-    const { type, text } = await ask(manifest)
-    const load = startLoad({
-      'read a group': () => api(`/iam/v2/groups/${at.group}`),
-      'change a group': (count) => api(`/iam/v2/groups/${at.group}`, { method: 'PATCH', body: JSON.stringify({ description: `change ${count}` }) }),
-      'sign in': () => tokens,
-      pull: () => manifest,
-      push: (count) => ({
-        url: `${at.registry}/v2/acme/web/shop/manifests/load-${count}`,
-        method: 'PUT',
-        headers: { authorization, 'content-type': type },
-        body: text,
-      }),
-    })
-    const { failed, answered } = await step().then(load.stop, async (error: unknown) => {
-      await load.stop()
-      throw error
-    })
-    expect(failed).toEqual([])
-    expect(Object.values(answered).filter((count) => count > 10)).toHaveLength(5)
-  }
-
   fullTierTest('answers every request while it goes to another image and to three pods each', async () => {
-    await underLoad(async () => {
+    await user.underLoad(async () => {
       await put('upgrade', { image: { repository: taprootImages[1], tag, pullPolicy: 'Never' } })
       await ready()
       await put('upgrade', larger())
@@ -154,7 +90,7 @@ describeWithCluster('a release in a cluster', () => {
 
   fullTierTest('answers every request while its pods are deleted one by one', async () => {
     const [apis = [], registries = []] = await Promise.all(served.map((component) => podsOf(cluster, component)))
-    await underLoad(async () => {
+    await user.underLoad(async () => {
       for (const [index, pod] of apis.entries()) {
         await cluster.kubectl(['--namespace', release, 'delete', 'pod', pod, registries[index] ?? '', '--timeout=120s'])
         await ready()
@@ -163,7 +99,7 @@ describeWithCluster('a release in a cluster', () => {
   })
 
   fullTierTest('goes, and its definitions, objects and data stay; installed again, with hosts of its own, it goes on with them', async () => {
-    const web = await uidOf('platformgroup/web')
+    const web = await user.uidOf('platformgroup/web')
     await cluster.helm(['uninstall', release, '--namespace', release, '--wait', '--timeout', '2m'])
     expect(await podsOf(cluster, 'api')).toEqual([])
     expect((await cluster.kubectl(['get', 'crds', '--output', 'name'])).match(/taproot\.dev$/gm)).toHaveLength(6)
@@ -172,12 +108,11 @@ describeWithCluster('a release in a cluster', () => {
     const ingress = { enabled: true, className: 'edge' }
     notes = await put('install', { baseUrl: `http://${hosts.api}`, api: { ingress }, registry: { host: hosts.registry, ingress } })
     await ready()
-    await findDoors()
-    at.operator = await operatorToken()
-    expect(await record(ask(api(`/iam/v2/groups/${at.group}`)))).toMatchObject({ uid: at.group })
+    await user.signIn(notes)
+    expect(await user.record(ask(user.request(`/iam/v2/groups/${user.group}`)))).toMatchObject({ uid: user.group })
     await cluster.kubectl(['--namespace', 'acme', 'patch', 'platformgroup', 'web', '--type=merge', '--patch', '{"spec":{"description":"Another"}}'])
-    await allReady()
-    expect(await record(ask(api(`/iam/v2/groups/${web}`)))).toMatchObject({ uid: web, description: 'Another' })
+    await user.allReady()
+    expect(await user.record(ask(user.request(`/iam/v2/groups/${web}`)))).toMatchObject({ uid: web, description: 'Another' })
   })
 
   fullTierTest('is put back from a backup of its etcd, and its objects after that, by the commands of docs/recovery.md', async () => {
@@ -192,29 +127,29 @@ describeWithCluster('a release in a cluster', () => {
         spec: { parentRef: { name: 'web' } },
       }
       await cluster.kubectl(['apply', '--filename', '-'], JSON.stringify(late))
-      await allReady()
-      const [web, lost] = [await uidOf('platformgroup/web'), await uidOf('platformgroup/late')]
+      await user.allReady()
+      const [web, lost] = [await user.uidOf('platformgroup/web'), await user.uidOf('platformgroup/late')]
       await cluster.kubectl(['--namespace', 'acme', 'patch', 'platformgroup', 'web', '--type=merge', '--patch', '{"spec":{"description":"Later"}}'])
-      await allReady()
+      await user.allReady()
 
       const cut = join(home, 'cut.db')
       await writeFile(cut, (await readFile(snapshot)).subarray(0, -4096))
       const refused = await shell(cluster, `deploy/recovery/restore-etcd.sh ${release} ${release} ${cut} 2>&1 || true`)
       expect(refused).toContain(`${cut} can not be restored; nothing was changed`)
-      expect(await record(ask(api(`/iam/v2/groups/${lost}`)))).toMatchObject({ uid: lost })
+      expect(await user.record(ask(user.request(`/iam/v2/groups/${lost}`)))).toMatchObject({ uid: lost })
 
       await orReport(cluster, () => shell(cluster, `deploy/recovery/restore-etcd.sh ${release} ${release} ${snapshot}`))
       await ready()
       await orReport(cluster, () =>
         cluster.kubectl(['--namespace', 'acme', 'wait', 'platformgroup/late', '--for=jsonpath={.status.conditions[0].reason}=ExternalLost', '--timeout=60s']),
       )
-      expect(await ask(api(`/iam/v2/groups/${lost}`))).toMatchObject({ status: 404 })
+      expect(await ask(user.request(`/iam/v2/groups/${lost}`))).toMatchObject({ status: 404 })
       const page = await readFile(join(root, 'docs', 'recovery.md'), 'utf8')
       const [, anew = ''] = /```sh\n(kubectl get platform -A[^`]+)```/.exec(page) ?? []
       expect(await shell(cluster, anew)).toMatch(/platformgroup\S* annotated/)
-      await allReady()
-      expect(await uidOf('platformgroup/late')).not.toBe(lost)
-      expect(await record(ask(api(`/iam/v2/groups/${web}`)))).toMatchObject({ uid: web, description: 'Later' })
+      await user.allReady()
+      expect(await user.uidOf('platformgroup/late')).not.toBe(lost)
+      expect(await user.record(ask(user.request(`/iam/v2/groups/${web}`)))).toMatchObject({ uid: web, description: 'Later' })
     } finally {
       await rm(home, { recursive: true })
     }
@@ -229,7 +164,7 @@ describeWithCluster('a release in a cluster', () => {
       const commands = `cd ${home}\n${keep}\n${replace.replace('charts/taproot', join(root, 'charts', 'taproot'))}`
       expect(await orReport(cluster, () => shell(cluster, commands))).toMatch(/added: 2 keys[^]*retired: 1 key /)
       await ready()
-      expect(await record(ask(api(`/iam/v2/groups/${at.group}`)))).toMatchObject({ uid: at.group })
+      expect(await user.record(ask(user.request(`/iam/v2/groups/${user.group}`)))).toMatchObject({ uid: user.group })
     } finally {
       await rm(home, { recursive: true })
     }
@@ -241,7 +176,7 @@ describeWithCluster('a release in a cluster', () => {
     beforeAll(async () => {
       edge = await startIngressProxy(cluster, release)
       home = await mkdtemp(join(tmpdir(), 'taproot-install-test-'))
-      const config = { auths: { [hosts.registry]: { auth: await deployerLogin(hosts.registry) } } }
+      const config = { auths: { [hosts.registry]: { auth: await user.deployerLogin(hosts.registry) } } }
       await writeFile(join(home, 'config.json'), JSON.stringify(config))
     })
     afterAll(async () => {
@@ -253,8 +188,8 @@ describeWithCluster('a release in a cluster', () => {
     const outside = (): CraneOptions => ({ env: { DOCKER_CONFIG: home, HTTP_PROXY: edge.url, http_proxy: edge.url, NO_PROXY: '', no_proxy: '' } })
 
     test('records and images are reached', async () => {
-      const headers = { authorization: `Bearer ${at.operator}`, host: hosts.api }
-      expect(await record(ask({ url: `${edge.url}/iam/v2/groups/${at.group}`, headers }))).toMatchObject({ uid: at.group })
+      const headers = { authorization: `Bearer ${user.operator}`, host: hosts.api }
+      expect(await user.record(ask({ url: `${edge.url}/iam/v2/groups/${user.group}`, headers }))).toMatchObject({ uid: user.group })
       const path = `${hosts.registry}/acme/web/shop`
       expect(await crane(['--insecure', 'tag', `${path}:1`, 'again'], outside())).toMatchObject({ code: 0 })
       const { stdout, stderr } = await crane(['--insecure', 'export', `${path}:again`, '-'], outside())
@@ -281,11 +216,11 @@ describeWithCluster('a release in a cluster', () => {
       await refused('stranger')
 
       const token = join(home, 'token')
-      await writeFile(token, at.operator)
+      await writeFile(token, user.operator)
       const page = await readFile(join(root, 'docs', 'registry.md'), 'utf8')
       const [, make = ''] = /```sh\n(taproot pull-token create [^\n]+ --secret [^\n]+)\n```/.exec(page) ?? []
       const taproot = `${process.execPath} bin/taproot.js`
-      const here = `--url ${at.api} --registry ${hosts.registry} --token-file ${token}`
+      const here = `--url ${user.urls.api} --registry ${hosts.registry} --token-file ${token}`
       expect(await shell(cluster, make.replace('taproot', taproot).replace('--secret', `${here} --secret`))).toBe('secret/taproot-pull created\n')
       await pull('customer', 'taproot-pull')
       await orReport(cluster, () => cluster.kubectl(['--namespace', 'customer', 'wait', 'pod/customer', '--for=condition=Ready', '--timeout=60s']))

@@ -5,7 +5,7 @@ import { requirePart } from '../../parts/require-part.ts'
 import type { Cluster } from './cluster.ts'
 import { buildTaprootImage } from './taproot-image.ts'
 
-const chart = join(import.meta.dirname, '..', '..', '..', 'charts', 'taproot')
+const ownChart = join(import.meta.dirname, '..', '..', '..', 'charts', 'taproot')
 
 /** Its name, and that of its namespace. */
 export const release = 'taproot'
@@ -31,8 +31,12 @@ export function valuesToTry(tag: string, more: Values = {}): Values {
   return { image: { repository: taprootImages[0], tag, pullPolicy: 'Never' }, etcd: bundled('etcd'), upstream: bundled('registry'), ...more }
 }
 
-/** Installs or upgrades the release; the notes that it printed. Does not wait for pods. */
-export async function putRelease(cluster: Cluster, command: 'install' | 'upgrade', values: Values): Promise<string> {
+/** Installs or upgrades the release by a chart, that of this checkout by default. Returns the notes that it printed. Does not wait for pods. */
+export async function putRelease(
+  cluster: Cluster,
+  command: 'install' | 'upgrade',
+  { values, chart = ownChart }: { values: Values; chart?: string },
+): Promise<string> {
   const directory = await mkdtemp(join(tmpdir(), 'taproot-release-'))
   try {
     const file = join(directory, 'values.yaml')

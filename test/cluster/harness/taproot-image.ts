@@ -7,10 +7,10 @@ import { requirePart } from '../../parts/require-part.ts'
 import { run } from './command.ts'
 import { canOverlay } from './storage.ts'
 
-const root = join(import.meta.dirname, '..', '..', '..')
-const cache = join(root, 'node_modules', '.cache', 'taproot-image')
+const checkout = join(import.meta.dirname, '..', '..', '..')
+const cache = join(checkout, 'node_modules', '.cache', 'taproot-image')
 /** What the image is made from, as .dockerignore says. */
-const sources = ['Dockerfile', '.dockerignore', 'LICENSE', '.npmrc', 'package.json', 'package-lock.json', 'bin', 'src']
+export const imageSources = ['Dockerfile', '.dockerignore', 'LICENSE', '.npmrc', 'package.json', 'package-lock.json', 'bin', 'src']
 /** Where a build finds the certificate authorities that this machine needs. */
 const authoritiesInBuild = '/extra-ca.pem'
 
@@ -23,22 +23,24 @@ export interface TaprootImage {
   readonly tag: string
 }
 
-/** Builds the image of this checkout from the Dockerfile, unless that was done since the last change of what is in it. Takes root. */
-export async function buildTaprootImage(): Promise<TaprootImage> {
+/** Builds the image of a source tree from its Dockerfile, unless that was done since the last change of what is in it. Takes root. */
+export async function buildTaprootImage(root: string = checkout): Promise<TaprootImage> {
   const base = requirePart('base-image')
-  const tag = await hashOf(base)
-  const archive = join(cache, `${tag}.tar`)
+  const tag = await hashOf(root, base)
+  // Only the newest image of this checkout is kept, and the newest one of another tree.
+  const directory = join(cache, root === checkout ? 'own' : 'other')
+  const archive = join(directory, `${tag}.tar`)
   if (!existsSync(archive)) {
-    await rm(cache, { recursive: true, force: true })
-    await mkdir(cache, { recursive: true })
-    await build({ base, tag, archive })
+    await rm(directory, { recursive: true, force: true })
+    await mkdir(directory, { recursive: true })
+    await build({ root, base, tag, archive })
   }
   return { archive, repository: 'taproot.test/taproot', tag }
 }
 
-async function hashOf(base: string): Promise<string> {
+async function hashOf(root: string, base: string): Promise<string> {
   const hash = createHash('sha256').update(base)
-  for (const source of sources) {
+  for (const source of imageSources) {
     for (const file of await filesOf(join(root, source))) hash.update(`${relative(root, file)}\0`).update(await readFile(file))
   }
   return hash.digest('hex').slice(0, 16)
@@ -53,7 +55,7 @@ async function filesOf(path: string): Promise<string[]> {
     .sort()
 }
 
-async function build({ base, tag, archive }: { base: string; tag: string; archive: string }): Promise<void> {
+async function build({ root, base, tag, archive }: { root: string; base: string; tag: string; archive: string }): Promise<void> {
   const { version } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8')) as { version: string } // a cast: our own file
   const home = await mkdtemp(join(tmpdir(), 'taproot-image-'))
   try {
