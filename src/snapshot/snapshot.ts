@@ -1,5 +1,5 @@
 import { trustedUid, type Uid } from '../core/uid.ts'
-import { heldNamePrefix, managedPrefix, parseRecordKey, pendingPrefix, quotaPrefix, scimPrefix, sweepPrefix } from '../store/keys.ts'
+import { heldNamePrefix, managedPrefix, parseRecordKey, pendingPrefix, quotaPrefix, releasedNamesPrefix, scimPrefix, sweepPrefix } from '../store/keys.ts'
 import type { Change, Entry, Revision } from '../store/store.ts'
 import { DecodedRows } from './decoded-rows.ts'
 import { RecordSlabs } from './record-slabs.ts'
@@ -13,7 +13,18 @@ import { UsageIndex, type Usage } from './usage.ts'
 export type RowListener = (kind: string, old: Row | undefined, row: Row | undefined) => void
 
 /** Index keys that readers need besides the records; the others only ever guard transactions. */
-export const keptPrefixes = [heldNamePrefix, 'i/owners/', 'i/manifests/', managedPrefix, pendingPrefix, quotaPrefix, scimPrefix, sweepPrefix, 'meta/'] as const
+export const keptPrefixes = [
+  heldNamePrefix,
+  releasedNamesPrefix,
+  'i/owners/',
+  'i/manifests/',
+  managedPrefix,
+  pendingPrefix,
+  quotaPrefix,
+  scimPrefix,
+  sweepPrefix,
+  'meta/',
+] as const
 
 /** Told of rows of one kind, in uid order, in the moment in which readers no longer find them. */
 export type HideListener = (kind: string, rows: readonly Row[]) => void

@@ -100,8 +100,16 @@ export function heldNameKey(name: string): string {
 /** The prefix of all reserved names. */
 export const heldNamePrefix = 'i/held/'
 
+/** The names that the root group has reserved by renames, oldest first: JSON. */
+export function releasedNamesKey(root: Uid): string {
+  return `${releasedNamesPrefix}${root}`
+}
+
+/** The prefix of all keys that say so. */
+export const releasedNamesPrefix = 'i/released/'
+
 /** What a watched key is about where the rest of it is a uid: the whole key belongs to that uid's root. */
-const spacesOfUids: ReadonlySet<string> = new Set(['sweep', 'owners', 'manifests', 'scim', 'quota'])
+const spacesOfUids: ReadonlySet<string> = new Set(['sweep', 'owners', 'manifests', 'released', 'scim', 'quota'])
 
 /**
  * The root uid (organisation, person or built-in role) whose data a watched key is part of; undefined for keys of the whole platform: names of root records, which

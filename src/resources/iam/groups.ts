@@ -14,7 +14,7 @@ import { mergeExtras, ownerRoleUid, ownersChanged } from '../grant-rules.ts'
 import { defineKind, type Draft, type Extra, type Planning, type Records } from '../kind.ts'
 import { limitNames } from '../quota/limits.ts'
 import { planChild } from '../write.ts'
-import { planNameReleased, planNameTaken } from './held-names.ts'
+import { planDeleted, planNameTaken, planRenamed } from './held-names.ts'
 import { roleBindingKind } from './role-bindings.ts'
 
 type GroupRecord = Group & Resource
@@ -73,7 +73,7 @@ function removal(planning: Planning, row: Row): Extra {
     writes.push({ kind: 'delete', key: ownersKey(row.uid) })
     const quotaKeys = [quotaKey(row.uid), ...limitNames.map((limit) => limitKey(row.uid, limit))]
     for (const key of quotaKeys) if (planning.snapshot.entry(key) !== undefined) writes.push({ kind: 'delete', key })
-    const released = planNameReleased(planning, { uid: row.uid, name: nameOf(index, row.message) })
+    const released = planDeleted(planning, { uid: row.uid, name: nameOf(index, row.message), createMs: row.createMs })
     writes.push(...(released.writes ?? []))
   }
   return { guards, writes }
@@ -107,6 +107,10 @@ function render(records: Records, record: GroupRecord): GroupRecord {
   return shown
 }
 
+function createMsOf({ snapshot, nowMs }: Planning, uid: Uid): number {
+  return snapshot.get(index.kind, uid)?.createMs ?? nowMs
+}
+
 /** Groups: the tree. A root group is an organisation. */
 export const groupKind = defineKind<GroupRecord>({
   index,
@@ -129,7 +133,10 @@ export const groupKind = defineKind<GroupRecord>({
     }
     if (draft.parent !== rootParent || draft.record.name === current.name) return undefined
     const uid = draft.uid
-    return mergeExtras(planNameTaken(planning, { uid, name: draft.record.name }), planNameReleased(planning, { uid, name: current.name }))
+    return mergeExtras(
+      planNameTaken(planning, { uid, name: draft.record.name }),
+      planRenamed(planning, { uid, name: current.name, createMs: createMsOf(planning, uid) }, draft.record.name),
+    )
   },
   remove: removal,
   render,

@@ -3,8 +3,8 @@ import { DomainError } from '../../core/errors.ts'
 import type { Uid } from '../../core/uid.ts'
 import { HeldNameSchema, type HeldName } from '../../gen/taproot/store/v1/envelope_pb.ts'
 import type { Snapshot } from '../../snapshot/snapshot.ts'
-import { heldNameKey, heldNamePrefix } from '../../store/keys.ts'
-import type { Entry, Guard } from '../../store/store.ts'
+import { heldNameKey, heldNamePrefix, releasedNamesKey } from '../../store/keys.ts'
+import type { Entry, Guard, Write } from '../../store/store.ts'
 import { bindingOf, ownerBindings } from '../grant-rules.ts'
 import type { Extra, Planning } from '../kind.ts'
 import type { Ownership, Services } from '../services.ts'
@@ -17,6 +17,10 @@ import { parseManagedBy } from '../ownership.ts'
 
 /** Owners that an entry names at most. */
 const maxOwners = 100
+/** Names that one group reserves by renames at most. */
+const maxNamesOfGroup = 5
+/** A group that is younger reserves no name, in milliseconds: else groups that come and go would fill the store. */
+const youngMs = 3_600_000
 
 /** The namespace of a Kubernetes object, `<cluster id>/<namespace>`; empty for a call of the API. */
 function namespaceOf(ownership: Ownership): string {
@@ -28,12 +32,55 @@ function ownersOf(snapshot: Snapshot, root: Uid): string[] {
   return ownerBindings(snapshot, root).map((row) => bindingOf(row).identityUid)
 }
 
-/** Reserves the name that the root group `uid` gives up. The former owners are the group, its owners, and the caller. */
-export function planNameReleased({ snapshot, caller, ownership, nowMs }: Planning, { uid, name }: { uid: Uid; name: string }): Extra {
+/** What gives up a name: a root group with the name that it has, and when it was made. */
+interface Releasing {
+  readonly uid: Uid
+  readonly name: string
+  readonly createMs: number
+}
+
+function heldName({ snapshot, caller, ownership, nowMs }: Planning, { uid, name }: Releasing): Write {
   const namespace = namespaceOf(ownership)
   const owners = [...new Set([...(namespace === '' ? [caller.identity] : []), ...ownersOf(snapshot, uid)])].slice(0, maxOwners)
   const held = create(HeldNameSchema, { releaseTimeMs: BigInt(nowMs), groupUid: uid, ownerUids: owners, namespace })
-  return { writes: [{ kind: 'put', key: heldNameKey(name), value: toBinary(HeldNameSchema, held) }] }
+  return { kind: 'put', key: heldNameKey(name), value: toBinary(HeldNameSchema, held) }
+}
+
+/** False for a group that nobody can have come to rely on. */
+function reservesNames({ nowMs }: Planning, { createMs }: Releasing): boolean {
+  return nowMs - createMs >= youngMs
+}
+
+function releasedNames(snapshot: Snapshot, root: Uid): string[] {
+  const entry = snapshot.entry(releasedNamesKey(root))
+  // Only planRenamed writes these.
+  return entry === undefined ? [] : (JSON.parse(Buffer.from(entry.value).toString()) as string[])
+}
+
+/**
+ * Reserves the name that a root group gives up as it is renamed. The former owners are the group, its owners, and the caller. A group has reserved five names at most: the
+ * oldest one is free then. The caller changes the group's record in the same transaction.
+ */
+export function planRenamed(planning: Planning, releasing: Releasing, next: string): Extra {
+  const { snapshot } = planning
+  const { uid, name } = releasing
+  if (!reservesNames(planning, releasing)) return {}
+  const names = [...releasedNames(snapshot, uid).filter((other) => other !== name && other !== next), name]
+  const freed = names.splice(0, Math.max(0, names.length - maxNamesOfGroup)).flatMap((other): { guard: Guard; write: Write }[] => {
+    const key = heldNameKey(other)
+    const entry = snapshot.entry(key)
+    if (entry === undefined || fromBinary(HeldNameSchema, entry.value).groupUid !== uid) return []
+    return [{ guard: { kind: 'unchanged', key, revision: entry.revision }, write: { kind: 'delete', key } }]
+  })
+  const list: Write = { kind: 'put', key: releasedNamesKey(uid), value: Buffer.from(JSON.stringify(names)) }
+  return { guards: freed.map(({ guard }) => guard), writes: [heldName(planning, releasing), list, ...freed.map(({ write }) => write)] }
+}
+
+/** Reserves the name of a root group that is deleted. */
+export function planDeleted(planning: Planning, releasing: Releasing): Extra {
+  const key = releasedNamesKey(releasing.uid)
+  const forgotten: Write[] = planning.snapshot.entry(key) === undefined ? [] : [{ kind: 'delete', key }]
+  return { writes: [...(reservesNames(planning, releasing) ? [heldName(planning, releasing)] : []), ...forgotten] }
 }
 
 function isFormerOwner(held: HeldName, { caller, ownership }: Planning, uid: string): boolean {
