@@ -85,7 +85,7 @@ export class RateLimiter {
   /** Counts a request of `key`, whose work begins. */
   take(key: string): void {
     this.#requests.assertHas(key, 1, 'too many requests')
-    this.#work?.buckets.assertHas(key, 1, 'too much work: the requests took too long together')
+    this.#work?.buckets.assertHas(key, 1, 'too much processing time; wait for Retry-After')
     this.#requests.spend(key, 1)
     this.resume(key)
   }

@@ -44,7 +44,7 @@ export function checkPatterns(patterns: readonly (readonly [field: string, patte
     if (weight > maxPatternsWeight && own <= maxPatternsWeight)
       throw DomainError.invalid(
         field,
-        `is too much with the patterns before it: they may be ${maxPatternsWeight} characters together, repetitions written out, a Unicode class such as \\pL counting as 100`,
+        `is too long together with the patterns before it: at most ${maxPatternsWeight} characters, with repetitions written out and 100 for each Unicode class such as \\pL`,
       )
     const fault = patternFault(pattern)
     if (fault !== undefined) throw DomainError.invalid(field, fault)

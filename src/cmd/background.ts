@@ -29,7 +29,7 @@ const leaseLifeMs = 15_000
 export interface BackgroundObserver {
   leading(leads: boolean): void
   trimmed(what: Trimmed, count: number): void
-  /** `work` is `keys`, `leader`, `sweep`, `trim`, `syncs` or `collect`. */
+  /** `work` is `keys`, `leader`, `sweep`, `trim`, `count`, `syncs` or `collect`. */
   failed(work: string): void
 }
 

@@ -60,7 +60,7 @@ interface Attempts {
 
 /**
  * Commits, or finds out that a guard failed (undefined). A transaction without an answer is sent again as it is: its guards let it commit once at most, and
- * its proof tells whether the first one did. So a caller never hears UNAVAILABLE for a write that happened, and never a refusal of one that happens later.
+ * its proof tells whether the first one did. So the answer is never UNAVAILABLE for a committed write, nor a refusal of one that commits later.
  */
 async function transact(services: Services, changes: Provable): Promise<Revision | undefined> {
   const timeout = new AbortController()

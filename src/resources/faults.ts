@@ -51,7 +51,10 @@ const storeFullRetryMs = 30_000
 
 /** Code 2 for a change that was sent and not answered. Clients do not repeat it by themselves, as they do with code 14. */
 export function outcomeUnknown(cause?: unknown): DomainError {
-  return new DomainError(2, 'the store did not answer: read the resource to learn whether the change was made', { reason: 'OUTCOME_UNKNOWN', cause })
+  return new DomainError(2, 'The store did not answer, and the change may still happen. Read the resource before you repeat it', {
+    reason: 'OUTCOME_UNKNOWN',
+    cause,
+  })
 }
 
 /** What a store failure means to a caller; anything else is returned as it is. */
@@ -69,7 +72,7 @@ export function fromStore(error: unknown): unknown {
     case 'indeterminate':
       return outcomeUnknown(error)
     case 'damaged':
-      return new DomainError(15, 'the store is damaged there', { reason: 'STORE_DAMAGED', cause: error })
+      return new DomainError(15, 'A stored record is damaged. Ask the operator to restore a backup', { reason: 'STORE_DAMAGED', cause: error })
     case 'unavailable':
     case 'compacted':
     case 'replaced':

@@ -115,7 +115,7 @@ export function pageLimit(pageSize: number): number {
   return Math.min(pageSize === 0 ? defaultPageSize : pageSize, maxPageSize)
 }
 
-/** Where the caller may see records of the kind: not in a suspended organisation, and without `uidp` in none that they did not join. Built-in roles are seen by whoever may list roles anywhere. */
+/** Where the caller may see records of the kind: not in a suspended organisation, and without `uidp` in none that they did not join. Built-in roles are visible to callers who may list roles in any group. */
 function visibility(kind: AnyKind, { snapshot, context, uidp }: { snapshot: Snapshot; context: Context; uidp: UidFilter }, needed: CapabilitySet): Visibility {
   const caller = callerOf(context)
   const open = without(visibilityOf(caller.reach(), needed), (group) => isSuspended(snapshot, group))

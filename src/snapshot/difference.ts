@@ -62,7 +62,7 @@ export class Difference<T> implements Ranked<T> {
     return found
   }
 
-  /** The rank in the whole tree of the item that `rank` of the difference are before: the first place up to which more than `rank` are left. */
+  /** Maps a rank among the visible rows to a rank in the whole tree. */
   #placeOf(rank: number): number {
     let low = rank
     let high = rank + this.#left.size

@@ -43,7 +43,7 @@ describe('a request over HTTP/1.1', () => {
   test('without a host is refused in the form of every error', async () => {
     const { port } = await served()
     const [answer] = await exchanged(port, `GET /ping/v2/ping HTTP/1.1\r\n${close}\r\n`)
-    expect(answer).toMatchObject({ status: 400, body: { code: 3, message: 'Invalid argument: headers: must name the host, once' } })
+    expect(answer).toMatchObject({ status: 400, body: { code: 3, message: 'Invalid argument: headers: send exactly one Host header' } })
     expect(answer?.body['details']).toMatchObject([{ metadata: { requestId: answer?.requestId } }, {}])
   })
 

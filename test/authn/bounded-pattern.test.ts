@@ -47,7 +47,7 @@ describe('a pattern is refused with its field and the limit', () => {
   test('too much together', () => {
     const patterns = Array.from({ length: 50 }, (_, index) => [`claim_match.claim_patterns["c${index}"]`, 'a'.repeat(400)] as const)
     expect(refusalOf(patterns)).toMatch(
-      /^Invalid argument: claim_match\.claim_patterns\["c20"\]: is too much with the patterns before it: they may be 8192 characters/,
+      /^Invalid argument: claim_match\.claim_patterns\["c20"\]: is too long together with the patterns before it: at most 8192 characters/,
     )
   })
 

@@ -3,6 +3,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { JsonObject } from '@bufbuild/protobuf'
+import { Etcd3 } from 'etcd3'
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
 import { createEtcdStore } from '../../src/store/etcd/etcd-store.ts'
 import type { Store } from '../../src/store/store.ts'
@@ -13,10 +14,11 @@ import { until } from '../faults/cluster/until.ts'
 import type { Reply } from '../harness/doors.ts'
 import { freshName, makeOrganisation, ok, roleUid, startTestServer, type Organisation, type TestServer } from '../harness/test-server.ts'
 import { describeWithPart } from '../parts/require-part.ts'
-import { commit, failureOf, put, silentLog, soon, text } from '../store/store-harness.ts'
+import { commit, failureOf, put, silentLog, soon } from '../store/store-harness.ts'
 
 /** How long a proposal may take from a member to its leader, in milliseconds. */
 const withinMs = 20_000
+const settles = { withinMs, what: 'the writer key is deleted' }
 
 /** One call that is sent by way of the follower, what happens while it is held up, and what undoes that. */
 interface Story {
@@ -40,7 +42,7 @@ describeWithPart('etcd', 'a transaction that a follower delivers to its leader l
 
   beforeAll(async () => {
     directory = await mkdtemp(join(tmpdir(), 'taproot-late-'))
-    etcd = await EtcdCluster.start({ directory: join(directory, 'etcd'), network, members: 3 })
+    etcd = await EtcdCluster.start({ directory: join(directory, 'etcd'), network, members: 3, isPatient: true })
     leader = await etcd.leader()
     follower = etcd.members.find((member) => member !== leader) ?? leader
     const keyFile = join(directory, 'encryption.key')
@@ -61,6 +63,17 @@ describeWithPart('etcd', 'a transaction that a follower delivers to its leader l
     const store = createEtcdStore({ endpoints, prefix, log: silentLog, requestTimeoutMs: 2000 })
     onTestFinished(() => store.close())
     return store
+  }
+
+  /** The keys of writers in the store of this prefix. */
+  async function writerKeys(prefix: string): Promise<{ hasLease: boolean }[]> {
+    const client = new Etcd3({ hosts: [leader.clientUrl] })
+    try {
+      const { kvs } = await client.getAll().prefix(`${prefix}!fence/`).exec()
+      return kvs.map(({ lease }) => ({ hasLease: lease !== '0' }))
+    } finally {
+      client.close()
+    }
   }
 
   function hold(marker: string): void {
@@ -101,25 +114,34 @@ describeWithPart('etcd', 'a transaction that a follower delivers to its leader l
     }
   }
 
-  test('commits late where nothing fences it off', { timeout: 60_000 }, async () => {
-    const store = open([follower.clientUrl], `/plain-${freshName('x')}/`)
-    await commit(store, put('r/a'))
+  test('commits late where nothing fences it off: a client of etcd alone', { timeout: 60_000 }, async () => {
+    const [client, key] = [new Etcd3({ hosts: [follower.clientUrl] }), freshName('plain')]
+    const reader = new Etcd3({ hosts: [leader.clientUrl] })
+    onTestFinished(() => [client, reader].forEach((each) => each.close()))
     hold('late-value')
-    expect(await failureOf(commit(store, put('r/late', 'late-value')))).toBe('indeterminate')
-    expect(await store.get('r/late', soon())).toBeUndefined()
+    const answer = client.put(key).value('late-value').exec()
+    await held()
+    expect(await reader.get(key).string()).toBeNull()
     await deliver()
-    expect(text((await store.get('r/late', soon()))?.value)).toBe('late-value')
+    await answer
+    expect(await reader.get(key).string()).toBe('late-value')
   })
 
   test.each([
     { says: 'after a fence', fence: (store: Store) => store.fence(soon()) },
     { says: 'after the next write of the same process', fence: (store: Store) => commit(store, put('r/next')) },
+    {
+      says: 'though its caller asks for nothing more',
+      fence: (_: Store, prefix: string) => until(async () => (await writerKeys(prefix)).length === 0, settles),
+    },
   ])('never commits $says', { timeout: 60_000 }, async ({ fence }) => {
-    const store = open([follower.clientUrl], `/fenced-${freshName('x')}/`)
+    const prefix = `/fenced-${freshName('x')}/`
+    const store = open([follower.clientUrl], prefix)
     await commit(store, put('r/a'))
+    expect(await writerKeys(prefix)).toEqual([{ hasLease: true }])
     hold('fenced-value')
     expect(await failureOf(commit(store, put('r/late', 'fenced-value')))).toBe('indeterminate')
-    await fence(store)
+    await fence(store, prefix)
     await deliver()
     expect(await store.get('r/late', soon())).toBeUndefined()
     await commit(store, put('r/late', 'again'))

@@ -68,7 +68,7 @@ function frame(options: HttpApiOptions, index: RouteIndex<HttpContext>): Middlew
     context.state = state
     try {
       assertFewHeaders(req)
-      if (lacksOneHost(req)) throw DomainError.invalid('headers', 'must name the host, once')
+      if (lacksOneHost(req)) throw DomainError.invalid('headers', 'send exactly one Host header')
       if (!isPath(req.url)) throw DomainError.invalid('path', 'must start with /')
       const path = context.path
       const found = index.find(req.method ?? '', path)

@@ -34,7 +34,7 @@ function defaultOf({ key, node }: Pick<Setting, 'key' | 'node'>): string {
 
 function code(value: unknown): string {
   if (Array.isArray(value)) return value.length === 0 ? 'empty' : value.map(code).join(', ')
-  return `\`${String(value)}\``
+  return `\`${typeof value === 'object' ? JSON.stringify(value) : String(value)}\``
 }
 
 function meaningOf(node: SchemaNode): string {

@@ -26,7 +26,7 @@ export class RequestBody extends Readable {
 
   constructor(request: IncomingMessage, options: BodyOptions) {
     super()
-    // It may break before its reader listens, who is told all the same: else a client that goes away would end the process.
+    // Without this listener, an error before the reader attaches ends the process.
     this.on('error', () => undefined)
     this.#request = request
     this.#options = options

@@ -52,7 +52,7 @@ const far = 'far'
 /** Code 8 for a reached limit; the metadata names it, with what is used of it. No retry helps. */
 export function quotaExceeded(root: Uid, found: { limit: string; max: number; use: number; amount: number }): DomainError {
   const { limit, max, use, amount } = found
-  return new DomainError(8, `the organisation's limit "${limit}" is reached: ${use} of ${max} in use, ${amount} more asked for`, {
+  return new DomainError(8, `Limit "${limit}" reached: ${use} of ${max} used, ${amount} requested. Delete records, or ask an operator for more`, {
     reason: 'QUOTA_EXCEEDED',
     details: { metadata: { limit, max: String(max), use: String(use), requested: String(amount), scope: root } },
   })

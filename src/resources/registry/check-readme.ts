@@ -42,7 +42,10 @@ class ReadmeTurns {
     this.#waiting = this.#waiting.filter((waiting) => !waiting.signal.aborted)
     for (const tenant of readme.tenants) {
       if (this.#waiting.filter(({ tenants }) => tenants.includes(tenant)).length < maxWaiting) continue
-      throw new DomainError(8, 'too many readmes of this organisation wait to be checked', { reason: 'TOO_MANY_WAITING', details: { retryAfterMs } })
+      throw new DomainError(8, '16 readmes of this organisation are already waiting; try again later', {
+        reason: 'TOO_MANY_WAITING',
+        details: { retryAfterMs },
+      })
     }
     const waiting: Waiting = { ...readme, signal, done: Promise.withResolvers() }
     this.#waiting.push(waiting)

@@ -17,13 +17,13 @@ export function discardNote(repo: string, sort: ContentSort, bytes: { digest: st
 }
 
 /**
- * Leaves bytes, put upstream by somebody who could not record them, to the next collection: that removes them unless they are held by then, be it by
- * another push of the same. Only logs where that fails too.
+ * Schedules unrecorded bytes for the next collection, also if the caller aborted. The collection removes them unless a record holds them by then. Only logs
+ * where that fails.
  */
 export async function discardUnrecorded(services: Services, { repo, sort, digest }: { repo: Uid; sort: ContentSort; digest: string }): Promise<void> {
   const note = discardNote(repo, sort, { digest })
   try {
-    // Whoever gave up already is no reason to leave them. A note that is there may have a record.
+    // A note that is there may have a record.
     await services.store.transact({ guards: [{ kind: 'absent', key: note.key }], writes: [note] }, AbortSignal.timeout(noteTimeoutMs))
   } catch (error) {
     services.log.warn(`a ${sort} that was not recorded is left upstream`, { repo, digest, error: errorText(error) })

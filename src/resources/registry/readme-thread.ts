@@ -36,10 +36,12 @@ export class ReadmeThread {
     const { promise, resolve, reject } = Promise.withResolvers<RenderedReadme>()
     const worker = this.#take()
     let beganAtMs: number | undefined
+    let isSettled = false
     const stop = (isGood: boolean): void => {
+      isSettled = true
       clearInterval(looks)
       clearTimeout(deadline)
-      worker.off('message', onMessage).off('error', onError)
+      worker.off('message', onMessage).off('error', onError).off('exit', onExit)
       if (isGood) this.#release(worker)
       else this.#discard(worker)
     }
@@ -63,9 +65,15 @@ export class ReadmeThread {
         reject(error)
       }
     }
-    worker.on('message', onMessage).on('error', onError)
+    const onExit = (code: number): void => {
+      stop(false)
+      reject(new Error(`the thread that renders readmes ended with code ${code}`))
+    }
+    worker.on('message', onMessage).on('error', onError).on('exit', onExit)
     const look = async (): Promise<void> => {
       const spentMs = await cpuTimeOf(worker)
+      // The thread may render the next readme by now.
+      if (isSettled) return
       if (spentMs !== undefined && beganAtMs !== undefined && spentMs - beganAtMs > this.#maxCpuMs) refuse(tooExpensive)
     }
     const looks = setInterval(() => void look(), lookEveryMs)

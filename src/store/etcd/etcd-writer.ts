@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto'
+import { setTimeout as delay } from 'node:timers/promises'
 import { CompareResult, CompareTarget } from 'etcd3'
 import type { Log } from '../../core/log.ts'
 import { StoreError } from '../store.ts'
@@ -9,6 +10,9 @@ import type { Compare, Operation, TransactionResponse } from './etcd-messages.ts
 
 /** Sorts before the keys of the port and the head key, so that no range and no watch shows it. */
 const writerPrefix = '!fence/'
+/** How long the deletion of a key waits after etcd did not acknowledge it: at first, and at most, in milliseconds. */
+const firstPauseMs = 100
+const maxPauseMs = 5_000
 /** How long the key of a process that vanished stays in etcd. */
 const ttlSeconds = 60
 
@@ -40,6 +44,7 @@ export class WriterKey {
   #writer: Writer | undefined
   /** A transaction that compared `#writer` had no answer. */
   #inDoubt = false
+  #isSettling = false
   #making: Promise<Writer> | undefined
   #fencing: Promise<void> | undefined
 
@@ -56,10 +61,29 @@ export class WriterKey {
     return this.#writer ?? (this.#making ??= this.#make().finally(() => (this.#making = undefined)))
   }
 
-  /** A transaction that compared `writer` had no answer: it may commit at any time until `fence` resolves. */
+  /**
+   * A transaction that compared `writer` had no answer: it may commit at any time until `fence` resolves. The key is deleted in the background, again and again
+   * until etcd acknowledges it: the outcome of a transaction whose caller does nothing more gets settled too.
+   */
   doubt(writer: Writer): void {
     // A key that was replaced has fenced it off already.
-    if (writer === this.#writer) this.#inDoubt = true
+    if (writer !== this.#writer) return
+    this.#inDoubt = true
+    if (!this.#isSettling) void this.#settle()
+  }
+
+  /** Never rejects. Ends when nothing is in doubt any more, or the connection is closed: then the lease ends the key. */
+  async #settle(): Promise<void> {
+    this.#isSettling = true
+    const { closing } = this.#options.connection
+    for (let pauseMs = firstPauseMs; this.#inDoubt && !closing.aborted; pauseMs = Math.min(2 * pauseMs, maxPauseMs)) {
+      const isDone = await this.fence().then(
+        () => true,
+        () => false,
+      )
+      if (!isDone) await delay(pauseMs, undefined, { ref: false, signal: closing }).catch(() => undefined)
+    }
+    this.#isSettling = false
   }
 
   /**
