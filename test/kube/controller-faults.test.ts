@@ -19,6 +19,7 @@ import { describeWithPart } from '../parts/require-part.ts'
 import { campaignLength, timeoutUnlessSoaking } from '../soak/factor.ts'
 import { startTcpProxy } from '../parts/tcp-proxy.ts'
 import { sharedKey } from './key-file.ts'
+import { compact } from './kube-bench.ts'
 import { clusterId, startControllerWorld, uidOf, type ControllerWorld, type WorldOptions } from './controller-world.ts'
 
 const signal = AbortSignal.timeout(3_600_000)
@@ -120,6 +121,25 @@ describeWithPart('etcd', 'the controller, when things fail', () => {
       world.network.resume()
       await allAre('unseen', names.slice(5))
       expect(world.server.logs.slice(before).filter(({ level }) => level === 'error')).toEqual([])
+    },
+    timeoutUnlessSoaking(240_000),
+  )
+
+  test(
+    'the Kubernetes API server forgets its history while it is down: an object is ready within 3 seconds of its return',
+    async () => {
+      await begin()
+      await apply('before')
+      await allAre('', ['before'])
+      const { kube } = world.objects
+      await kube.apiserver.kill()
+      await compact(kube)
+      await delay(campaignLength({ short: 7_000, full: 60_000 }))
+      await kube.apiserver.restart()
+      const returnedAt = performance.now()
+      await apply('after')
+      await allAre('', ['after', 'before'])
+      expect(performance.now() - returnedAt).toBeLessThan(3_000)
     },
     timeoutUnlessSoaking(240_000),
   )

@@ -1,41 +1,10 @@
-import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
-import { KubeError, type KubeApi, type KubeObject, type ObjectType, type WatchEvent } from '../../src/kube/port/kube-api.ts'
-import { createInformer, type Informer, type InformerOptions } from '../../src/kube/runtime/informer.ts'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import type { KubeApi, KubeObject, ObjectType } from '../../src/kube/port/kube-api.ts'
 import { startKube, type Kube } from '../parts/kube.ts'
 import { describeWithPart } from '../parts/require-part.ts'
-import { silentLog } from '../store/store-harness.ts'
 import { until } from '../process/ops.ts'
-import { FakeTimers, settled } from './fake-timers.ts'
+import { at, scripted, watching } from './informer-bench.ts'
 import { clientOf, compact, configMap, configMaps, freshNamespace, proxyTo, random, signal, valueOf } from './kube-bench.ts'
-
-interface Bench {
-  readonly informer: Informer
-  /** What listeners were told: `+name=value`, `~name=value`, `-name`. */
-  readonly told: string[]
-  /** How many objects each list had. */
-  readonly lists: number[]
-  /** The states that were entered. */
-  readonly states: string[]
-}
-
-/** A running informer; stopped and awaited after the test. */
-function watching(options: Pick<InformerOptions, 'api' | 'type'> & Partial<InformerOptions>): Bench {
-  const [told, lists, states]: [string[], number[], string[]] = [[], [], []]
-  const observer = { state: (_: ObjectType, state: { is: string }) => states.push(state.is), listed: (_: ObjectType, objects: number) => lists.push(objects) }
-  const informer = createInformer({ log: silentLog, random, observer, ...options })
-  informer.onChange((before, after) => {
-    const name = (after ?? before)?.metadata.name
-    if (after === undefined) told.push(`-${name}`)
-    else told.push(`${before === undefined ? '+' : '~'}${name}=${valueOf(after)}`)
-  })
-  const stopping = new AbortController()
-  const running = informer.run(stopping.signal)
-  onTestFinished(() => {
-    stopping.abort()
-    return running
-  })
-  return { informer, told, lists, states }
-}
 
 describeWithPart('kube-apiserver', 'an informer', () => {
   let kube: Kube
@@ -253,34 +222,6 @@ describeWithPart('kube-apiserver', 'an informer', () => {
   })
 })
 
-/** An object at a version. */
-function at(resourceVersion: string, name: string, value = resourceVersion): KubeObject {
-  return { ...configMap(name, { value }), metadata: { name, namespace: 'default', uid: `uid-${name}`, resourceVersion } }
-}
-
-/** A server that answers what the test says: one list after the other, one watch after the other, each of which then ends, or fails, or goes on in silence. */
-function scripted(lists: readonly (readonly KubeObject[] | KubeError)[], watches: readonly (readonly (WatchEvent | KubeError | 'end')[])[]) {
-  const [remainingLists, remainingWatches, asked] = [[...lists], [...watches], [] as string[]]
-  const list: KubeApi['list'] = () => {
-    const items = remainingLists.shift() ?? []
-    if (items instanceof KubeError) return Promise.reject(items)
-    return Promise.resolve({
-      items,
-      resourceVersion: items.reduce((latest, { metadata }) => String(Math.max(Number(latest), Number(metadata.resourceVersion))), '1'),
-    })
-  }
-  const watch: KubeApi['watch'] = async function* (_type, { resourceVersion }, until) {
-    asked.push(resourceVersion)
-    for (const step of remainingWatches.shift() ?? []) {
-      if (step === 'end') return
-      if (step instanceof KubeError) throw step
-      yield step
-    }
-    await new Promise((_, reject) => until.addEventListener('abort', () => reject(until.reason as Error)))
-  }
-  return { list, watch, asked }
-}
-
 test('an informer drops what is older than what it has', async () => {
   const api = scripted(
     [[at('10', 'a')]],
@@ -316,27 +257,6 @@ test('an informer lists anew from a server that has gone back to a backup, and t
   expect(told).toEqual(['+a=90', '+b=100', '-b', '~a=50'])
   await until(() => api.asked.length === 2)
   expect(api.asked).toEqual(['100', '50'])
-})
-
-test('an informer tries again what fails, later each time and not earlier than it is asked to, and at once again after something was told', async () => {
-  const timers = new FakeTimers()
-  const failure = new KubeError('unavailable', 'down')
-  const told: WatchEvent = { type: 'bookmark', resourceVersion: '5' }
-  const api = scripted(
-    [failure, failure, new KubeError('throttled', 'slow', { retryAfterMs: 20_000 }), [at('3', 'a')]],
-    [[failure], [told, failure], ['end'], [{ ...told, resourceVersion: '6' }, 'end'], []],
-  )
-  const full = { bytes: (count: number) => new Uint8Array(count).fill(255) }
-  const { informer } = watching({ api, type: configMaps, timers, random: full })
-  const waits: number[] = []
-  for (let i = 0; i < 6; i++) {
-    await settled()
-    waits.push(Math.round(timers.nextInMs ?? 0))
-    await timers.pass(timers.nextInMs ?? 0)
-  }
-  expect(waits).toEqual([500, 1000, 20_000, 4000, 500, 1000])
-  expect(informer.state).toEqual({ is: 'watching', resourceVersion: '6' })
-  expect(api.asked).toEqual(['3', '3', '5', '5', '6'])
 })
 
 /** The custom resource definition of a type that holds anything. */

@@ -37,9 +37,11 @@ function faultOf(code: number, status: StatusAnswer | undefined): KubeFault {
 /** The error of an answer; `body` is its text, a Status or, from whatever stands in between, anything. */
 export function answeredError(code: number, body: string, retryAfter?: string): KubeError {
   const status = parseStatus(body)
+  const fault = faultOf(code, status)
   const seconds = status?.details?.retryAfterSeconds ?? (retryAfter === undefined ? Number.NaN : Number(retryAfter))
-  return new KubeError(faultOf(code, status), status?.message ?? `the API server answered ${code}`, {
-    ...(seconds > 0 && { retryAfterMs: seconds * 1000 }),
+  // A server that starts asks for 5 s and needs less. Only one that is too busy knows how long.
+  return new KubeError(fault, status?.message ?? `the API server answered ${code}`, {
+    ...(fault === 'throttled' && seconds > 0 && { retryAfterMs: seconds * 1000 }),
   })
 }
 

@@ -4,6 +4,7 @@ import type { Random } from '../../core/runtime.ts'
 import {
   KubeError,
   type KubeApi,
+  type KubeFault,
   type KubeObject,
   type ListPage,
   type ObjectMeta,
@@ -18,8 +19,19 @@ import { isLater } from './resource-version.ts'
 import { pause, systemTimers, type Timers } from './timers.ts'
 
 const pageLimit = 500
-const backoff: Backoff = { firstMs: 500, maxMs: 30_000 }
-const absentBackoff: Backoff = { firstMs: 1_000, maxMs: 10_000 }
+const refused: Backoff = { firstMs: 500, maxMs: 30_000 }
+/** How long an informer waits after each fault. An outage ends at any moment, so what does not answer is asked again soon. */
+const backoffs = {
+  unavailable: { firstMs: 250, maxMs: 1_000 },
+  not_found: { firstMs: 1_000, maxMs: 10_000 },
+  expired: refused,
+  throttled: refused,
+  unauthorized: refused,
+  forbidden: refused,
+  conflict: refused,
+  already_exists: refused,
+  invalid: refused,
+} as const satisfies Record<KubeFault, Backoff>
 /** A watch that ends earlier without having told anything has failed. */
 const shortWatchMs = 1_000
 
@@ -117,8 +129,8 @@ class WatchingInformer implements Informer {
   #state: InformerState = { is: 'new' }
   /** The cache has every change up to this version. Undefined: list anew. */
   #position: string | undefined
-  /** In a row, without anything told in between. */
-  #failures = 0
+  /** Failures in a row with the same fault. A watch event ends the row. */
+  #failing: { readonly fault: KubeFault; readonly times: number } | undefined
   /** What was observed while a list is being read. */
   #observed: KubeObject[] = []
 
@@ -234,7 +246,7 @@ class WatchingInformer implements Informer {
     if (this.#position !== undefined && isLater(this.#position, resourceVersion))
       throw new KubeError('expired', 'the API server has gone back to an earlier version')
     this.#position = resourceVersion
-    this.#failures = 0
+    this.#failing = undefined
     this.#become({ is: 'watching', resourceVersion })
     if (event.type === 'deleted') this.#drop(event.object)
     else if (event.type !== 'bookmark') this.#take(event.object)
@@ -266,20 +278,22 @@ class WatchingInformer implements Informer {
     }
   }
 
-  /** Notes a failure and waits as long as it asks for. An expired version costs no wait the first time. */
+  /** Notes a failure and waits as its fault asks for. An expired version costs no wait, except where the new one expires too. */
   async #failed(failure: unknown, signal: AbortSignal): Promise<void> {
     if (signal.aborted) return
     const { log, random } = this.#options
     const error = failure instanceof KubeError ? failure : new KubeError('unavailable', 'the API server was not understood', { cause: failure })
-    const failures = ++this.#failures
-    const absent = error.fault === 'not_found'
-    if (absent || error.fault === 'expired') this.#position = undefined
-    if (error.fault === 'expired' && failures === 1) return
+    const { fault } = error
+    const failures = this.#failing?.fault === fault ? this.#failing.times + 1 : 1
+    this.#failing = { fault, times: failures }
+    const absent = fault === 'not_found'
+    if (absent || fault === 'expired') this.#position = undefined
+    if (fault === 'expired' && failures === 1) return
     this.#become(absent ? { is: 'absent' } : { is: 'waiting', failures, error })
-    const waitMs = Math.max(backoffMs(absent ? absentBackoff : backoff, failures, random), error.retryAfterMs ?? 0)
-    const fields = { kind: this.type.kind, fault: error.fault, error: errorText(error), afterMs: Math.round(waitMs) }
+    const waitMs = Math.max(backoffMs(backoffs[fault], failures, random), error.retryAfterMs ?? 0)
+    const fields = { kind: this.type.kind, fault, failures, error: errorText(error), afterMs: Math.round(waitMs) }
     if (absent) log.debug('a type is not there', fields)
-    else log.warn('an informer failed and tries again', fields)
+    else if (isPowerOfTwo(failures)) log.warn('an informer failed and tries again', fields)
     await pause(this.#timers, waitMs, signal)
   }
 
@@ -288,6 +302,11 @@ class WatchingInformer implements Informer {
     this.#state = state
     if (changed) this.#options.observer?.state(this.type, state)
   }
+}
+
+/** True for 1, 2, 4, 8 and so on: an outage of hours is logged a few times, not thousands. */
+function isPowerOfTwo(count: number): boolean {
+  return Number.isInteger(Math.log2(count))
 }
 
 function keyOf({ namespace = '', name }: ObjectRef): string {
