@@ -1,6 +1,6 @@
 import { createServer } from 'node:net'
 import type { AddressInfo, Server, Socket } from 'node:net'
-import { createServer as createTlsServer } from 'node:tls'
+import { createServer as createTlsServer, Server as TlsServer } from 'node:tls'
 import type { TlsOptions } from 'node:tls'
 
 /** Serves connections that someone else accepted. */
@@ -33,12 +33,16 @@ export interface OnePortOptions {
 export interface OnePort {
   /** Resolves once listening; rejects with the system's error (EADDRINUSE, EACCES) where it can't. Port 0 takes a free one. */
   listen(host: string, port: number): Promise<AddressInfo>
+  /** New connections get this certificate. Throws where it can't be used, or where the port speaks no TLS. */
+  setTls(tls: TlsOptions): void
   /** Goes on serving, but gives connections up after a call. Returns at once. */
   linger(): void
   /** Stops accepting, lets running calls end, destroys what is left after `graceMs`; resolves by then at the latest. Never rejects. */
   close(graceMs: number): Promise<void>
 }
 
+/** TLS before 1.2 is not spoken. */
+const protocols = { minVersion: 'TLSv1.2' } as const satisfies TlsOptions
 const preface = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n')
 
 /** Builds the port; nothing is opened before `listen`. */
@@ -55,6 +59,10 @@ export function createOnePort(options: OnePortOptions): OnePort {
   let closing: Promise<void> | undefined
   return {
     listen: (host, port) => listen(server, host, port),
+    setTls(tls) {
+      if (!(server instanceof TlsServer)) throw new TypeError('the port speaks no TLS')
+      server.setSecureContext({ ...protocols, ...tls })
+    },
     linger() {
       for (const door of [options.http, options.grpc]) door.linger()
     },
@@ -77,7 +85,7 @@ function createListener(options: OnePortOptions, track: (socket: Socket) => void
   }
   const server = createTlsServer({
     allowHalfOpen: true,
-    minVersion: 'TLSv1.2',
+    ...protocols,
     ...options.tls,
     ALPNCallback: chooseProtocol,
     handshakeTimeout: options.sniffTimeoutMs ?? 10_000,

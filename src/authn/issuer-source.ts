@@ -1,4 +1,3 @@
-import { readFile } from 'node:fs/promises'
 import { createKeySet, isSecretKey, isUsableKey, KeySetError, readKeys } from './key-set.ts'
 import type { KeySet } from './key-set.ts'
 import { FetchError } from './safe-fetch.ts'
@@ -10,10 +9,10 @@ export interface ConfiguredIssuer {
   readonly issuer: string
   /** Where its keys are; by discovery where absent. */
   readonly jwksUri?: string
-  /** File with PEM certificates to trust for it; read at each fetch. */
-  readonly caFile?: string
-  /** File with a bearer token to send to it (a Kubernetes API server's keys), to its own origin and to `jwksUri` only; read at each fetch. */
-  readonly tokenFile?: string
+  /** PEM certificates to trust for it; asked for at each fetch. */
+  readonly ca?: () => string
+  /** A bearer token to send to it (a Kubernetes API server's keys), to its own origin and to `jwksUri` only; asked for at each fetch. */
+  readonly token?: () => string
   /** Its addresses may be private, and http. */
   readonly allowPrivate?: boolean
 }
@@ -28,7 +27,7 @@ const maxIssuerKeys = 100
 export function createIssuerSource(fetch: SafeFetch): (row: ConfiguredIssuer, signal: AbortSignal) => Promise<KeySet> {
   return async (row, signal) => {
     try {
-      const { policy, headers } = await accessTo(row)
+      const { policy, headers } = accessTo(row)
       const json = (url: string): Promise<unknown> => fetch.json({ url, ...policy, ...(mayHaveToken(row, url) ? { headers } : {}) }, signal)
       const keys = readKeys(await json(row.jwksUri ?? (await discover(row.issuer, json))), maxIssuerKeys)
       if (keys.some(isSecretKey)) throw new KeySetError('it shows a secret key')
@@ -41,9 +40,9 @@ export function createIssuerSource(fetch: SafeFetch): (row: ConfiguredIssuer, si
   }
 }
 
-/** An issuer's discovery document, which must name that very issuer. Throws TokenError `issuer_keys`, FetchError, or the error of a configured file. */
+/** An issuer's discovery document, which must name that very issuer. Throws TokenError `issuer_keys` or FetchError. */
 export async function readDiscovery(fetch: SafeFetch, row: ConfiguredIssuer, signal: AbortSignal): Promise<Readonly<Record<string, unknown>>> {
-  const { policy, headers } = await accessTo(row)
+  const { policy, headers } = accessTo(row)
   return await documentOf(row.issuer, (url) => fetch.json({ url, ...policy, headers }, signal))
 }
 
@@ -67,9 +66,9 @@ function mayHaveToken(row: ConfiguredIssuer, url: string): boolean {
   return url === row.jwksUri || URL.parse(url)?.origin === URL.parse(row.issuer)?.origin
 }
 
-/** How the issuer may be reached. Rejects where its certificate file can't be read. */
-export async function policyOf(row: ConfiguredIssuer): Promise<FetchPolicy> {
-  return (await accessTo(row)).policy
+/** How the issuer may be reached. */
+export function policyOf(row: ConfiguredIssuer): FetchPolicy {
+  return accessTo(row).policy
 }
 
 interface Access {
@@ -77,9 +76,8 @@ interface Access {
   readonly headers: Readonly<Record<string, string>>
 }
 
-async function accessTo(row: ConfiguredIssuer): Promise<Access> {
-  const ca = row.caFile === undefined ? undefined : await readFile(row.caFile, 'utf8')
-  const token = row.tokenFile === undefined ? undefined : (await readFile(row.tokenFile, 'utf8')).trim()
+function accessTo(row: ConfiguredIssuer): Access {
+  const [ca, token] = [row.ca?.(), row.token?.()]
   return {
     policy: { allowPrivate: row.allowPrivate === true, ...(ca === undefined ? {} : { ca }) },
     headers: token === undefined ? {} : { authorization: `Bearer ${token}` },

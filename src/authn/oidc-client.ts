@@ -66,10 +66,10 @@ export interface OidcLogin {
 /** See OidcLogin. `configured` says which issuers may be at private addresses, and whom to trust there. */
 export function createOidcLogin(fetch: SafeFetch, configured: readonly ConfiguredIssuer[]): OidcLogin {
   const rows = new Map(configured.map((row) => [normalizeIssuer(row.issuer), row]))
-  const policyAt = (issuer: string): Promise<FetchPolicy> => policyOf(rows.get(normalizeIssuer(issuer)) ?? { issuer })
+  const policyAt = (issuer: string): FetchPolicy => policyOf(rows.get(normalizeIssuer(issuer)) ?? { issuer })
 
   async function ask({ issuer, clientId }: OidcClient): Promise<ServerMetadata> {
-    const policy = await policyAt(issuer)
+    const policy = policyAt(issuer)
     // Nobody who waits for it ends it: a request has its own time.
     const options = { [customFetch]: fetchWith(fetch, policy, new AbortController().signal), execute: executeOf(policy) }
     const server = (await discovery(new URL(issuer), clientId, {}, None(), options)).serverMetadata()
@@ -96,7 +96,7 @@ export function createOidcLogin(fetch: SafeFetch, configured: readonly Configure
   }
 
   async function configure(client: OidcClient, signal: AbortSignal): Promise<Configuration> {
-    const policy = await policyAt(client.issuer)
+    const policy = policyAt(client.issuer)
     const server = await discovered(client, signal)
     const configuration = new Configuration(server, client.clientId, {}, authenticationOf(client, server))
     configuration[customFetch] = fetchWith(fetch, policy, signal)

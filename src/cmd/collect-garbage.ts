@@ -4,6 +4,7 @@ import { Collector, isEmbedded, type Collected } from '../registry/collect/colle
 import type { Config } from './config/config.ts'
 import { loadConfig } from './config/load-config.ts'
 import { createReplica, startEngine } from './engine.ts'
+import { ReloadedFiles } from './files/reloaded-files.ts'
 import { createLogs } from './logger.ts'
 import { openStore } from './open-store.ts'
 import { openUpstream } from './open-upstream.ts'
@@ -41,16 +42,17 @@ export async function collectGarbage(options: CollectGarbageOptions): Promise<vo
   for (const warning of warnings) process.stderr.write(`taproot: warning: ${warning}\n`)
   assertStore(config)
   const { log } = createLogs('error', undefined)
+  const files = new ReloadedFiles(log)
   const stop = new AbortController()
   for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => stop.abort(new Error('stopped')))
   const { signal } = stop
-  const store = await openStore(config, log, signal)
+  const store = await openStore(config, { log, files }, signal)
   const replica = createReplica(store, log)
-  const upstream = await openUpstream(config, { clock: systemClock, random: systemRandom, log })
+  const upstream = await openUpstream(config, { clock: systemClock, random: systemRandom, log, files })
   const fetch = createSafeFetch()
   try {
     if (upstream === undefined) throw new Error('no upstream is configured (registry.upstream): there is nothing to collect')
-    const { services } = await startEngine({ config, store, replica, upstream, fetch, log, clock: systemClock, random: systemRandom }, signal)
+    const { services } = await startEngine({ config, store, replica, upstream, fetch, issuers: [], log, clock: systemClock, random: systemRandom }, signal)
     const dryRun = options.dryRun === true
     const collector = new Collector(services, upstream, { graceMs: (options.graceHours ?? config.registry.collect.graceHours) * 3_600_000, dryRun })
     const collected = await collector.collect(signal)

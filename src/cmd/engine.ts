@@ -2,6 +2,7 @@ import { errorText } from '../core/error-text.ts'
 import { setTimeout as delay } from 'node:timers/promises'
 import { createAccountChecks } from '../authn/account-checks.ts'
 import { personUid } from '../authn/issuer-name.ts'
+import type { ConfiguredIssuer } from '../authn/issuer-source.ts'
 import { createPageKeys } from '../authn/page-keys.ts'
 import { createPkceLook } from '../authn/pkce-look.ts'
 import type { RotatingKeys } from '../authn/rotating-keys.ts'
@@ -57,6 +58,8 @@ export interface EngineOptions {
   readonly servesRegistry?: boolean
   /** For what tenants name, and for providers of accounts. */
   readonly fetch: SafeFetch
+  /** Issuers that configuration names. */
+  readonly issuers: readonly ConfiguredIssuer[]
   readonly log: Log
   readonly clock: Clock
   readonly random: Random
@@ -107,7 +110,7 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
     log,
     pageKeys: { current: () => pageKeys.current(), find: (id, callSignal) => pageKeys.lookup(id, callSignal) },
     keyring,
-    deniesPkce: createPkceLook(fetch, config.issuers),
+    deniesPkce: createPkceLook(fetch, options.issuers),
     settings: {
       selfServiceRootGroups: config.selfService.rootGroups,
       limits: { operators: limitsFrom(config.limits.organizations), selfService: limitsFrom(config.limits.selfService) },

@@ -1,11 +1,11 @@
-import { readFileSync } from 'node:fs'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Log } from '../core/log.ts'
-import { createEtcdStore } from '../store/etcd/etcd-store.ts'
+import { createEtcdStore, type EtcdStoreOptions } from '../store/etcd/etcd-store.ts'
 import { createSqliteStore } from '../store/sqlite/sqlite-store.ts'
 import { StoreError, type Store } from '../store/store.ts'
 import type { Config } from './config/config.ts'
-import { withSetting } from './setting-error.ts'
+import type { SettingFile } from './files/file-group.ts'
+import type { ReloadedFiles } from './files/reloaded-files.ts'
 
 /** How long a store that another process is just letting go of is waited for, in milliseconds. */
 const lockPatienceMs = 3_000
@@ -15,8 +15,8 @@ const lockRetryMs = 100
  * Opens the configured store. Rejects with StoreError where another process has it and keeps it, with SettingError where a certificate or password can't be
  * read, or with the signal's reason.
  */
-export async function openStore(config: Config, log: Log, signal: AbortSignal): Promise<Store> {
-  if (config.store.kind === 'etcd') return openEtcd(config, log)
+export async function openStore(config: Config, { log, files }: { log: Log; files: ReloadedFiles }, signal: AbortSignal): Promise<Store> {
+  if (config.store.kind === 'etcd') return openEtcd(config, log, files)
   const deadline = performance.now() + lockPatienceMs
   for (;;) {
     try {
@@ -29,27 +29,25 @@ export async function openStore(config: Config, log: Log, signal: AbortSignal): 
   }
 }
 
-function openEtcd(config: Config, log: Log): Store {
+function openEtcd(config: Config, log: Log, files: ReloadedFiles): Store {
   const { endpoints, prefix, tls, username, passwordFile } = config.store.etcd
   log.info('connecting', { endpoints })
-  const password = passwordFile === undefined ? undefined : readSetting('store.etcd.passwordFile', passwordFile).toString('utf8').trimEnd()
+  const password = passwordFile === undefined ? undefined : files.read({ text: { setting: 'store.etcd.passwordFile', path: passwordFile, kind: 'text' } })
   return createEtcdStore({
     endpoints,
     prefix: `${prefix}/`,
     log,
-    ...(tls === undefined ? {} : { tls: readTls(tls) }),
-    ...(username === undefined || password === undefined ? {} : { username, password }),
+    ...(tls === undefined ? {} : openTls(tls, files)),
+    ...(username === undefined || password === undefined ? {} : { username, password: () => password.current.text.toString('utf8').trimEnd() }),
   })
 }
 
-function readSetting(key: string, path: string): Buffer {
-  return withSetting(key, path, () => readFileSync(path))
-}
-
-function readTls(tls: NonNullable<Config['store']['etcd']['tls']>): { ca?: Buffer; cert?: Buffer; key?: Buffer } {
-  return {
-    ...(tls.caFile === undefined ? {} : { ca: readSetting('store.etcd.tls.caFile', tls.caFile) }),
-    ...(tls.certFile === undefined ? {} : { cert: readSetting('store.etcd.tls.certFile', tls.certFile) }),
-    ...(tls.keyFile === undefined ? {} : { key: readSetting('store.etcd.tls.keyFile', tls.keyFile) }),
-  }
+/** The certificates of the etcd client: all that are configured, replaced together. */
+function openTls({ caFile, certFile, keyFile }: NonNullable<Config['store']['etcd']['tls']>, files: ReloadedFiles): Pick<EtcdStoreOptions, 'tls'> {
+  const named: Record<string, SettingFile> = {}
+  if (caFile !== undefined) named['ca'] = { setting: 'store.etcd.tls.caFile', path: caFile, kind: 'authorities' }
+  if (certFile !== undefined) named['cert'] = { setting: 'store.etcd.tls.certFile', path: certFile, kind: 'certificate' }
+  if (keyFile !== undefined) named['key'] = { setting: 'store.etcd.tls.keyFile', path: keyFile, kind: 'key' }
+  const tls = files.read(named)
+  return { tls: () => tls.current }
 }

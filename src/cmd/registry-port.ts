@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
-import { readFileSync } from 'node:fs'
 import { createServer, type RequestListener, type Server, type ServerOptions, type ServerResponse } from 'node:http'
 import { createServer as createTlsServer } from 'node:https'
+import type { SecureContextOptions } from 'node:tls'
 import type { Registry } from 'prom-client'
 import { createConnectionLimit } from '../api/connection-limit.ts'
 import type { LoopMeter } from '../api/loop-meter.ts'
@@ -15,13 +15,15 @@ import type { Upstream } from '../registry/upstream/upstream.ts'
 import type { Config } from './config/config.ts'
 import type { Engine } from './engine.ts'
 import { closeHttp, listenHttp } from './open-port.ts'
+import { openServerTls, type ServerTls } from './files/open-files.ts'
+import type { ReloadedFiles } from './files/reloaded-files.ts'
 import { createRegistryMetrics } from './registry-metrics.ts'
-import { withSetting } from './setting-error.ts'
 import type { SignIn } from './sign-in.ts'
 
 /** What the registry port is made of. */
 export interface RegistryPortOptions {
   readonly config: Config
+  readonly files: ReloadedFiles
   readonly engine: Engine
   readonly signIn: SignIn
   readonly upstream: Upstream
@@ -79,7 +81,7 @@ export function createRegistryPort(options: RegistryPortOptions): RegistryPort {
     newRequestId: randomUUID,
     ...createRegistryMetrics(metrics),
   })
-  const server = createHttpServer(config, host.listener)
+  const server = createHttpServer(openServerTls(options.files, 'registry', registry.tls), host.listener)
   server.on('clientError', host.unreadable)
   // An expectation that nobody knows may be ignored (RFC 9110, 10.1.1).
   server.on('checkExpectation', (request, response) => server.emit('request', request, response))
@@ -100,11 +102,12 @@ export function createRegistryPort(options: RegistryPortOptions): RegistryPort {
   }
 }
 
-function createHttpServer({ registry: { tls } }: Config, listener: RequestListener): Server {
+function createHttpServer(tls: ServerTls | undefined, listener: RequestListener): Server {
   if (tls === undefined) return createServer(serverOptions, listener)
-  const cert = withSetting('registry.tls.certFile', tls.certFile, () => readFileSync(tls.certFile))
-  const key = withSetting('registry.tls.keyFile', tls.keyFile, () => readFileSync(tls.keyFile))
-  return createTlsServer({ ...serverOptions, cert, key, minVersion: 'TLSv1.2' }, listener)
+  const secure = ({ cert, key }: ServerTls['current']): SecureContextOptions => ({ cert, key, minVersion: 'TLSv1.2' })
+  const server = createTlsServer({ ...serverOptions, ...secure(tls.current) }, listener)
+  tls.onChange((contents) => server.setSecureContext(secure(contents)))
+  return server
 }
 
 /** As the API limits its callers; the doors count apart. */

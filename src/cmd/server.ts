@@ -1,6 +1,5 @@
 import { randomUUID } from 'node:crypto'
 import { createServer } from 'node:http'
-import { readFileSync } from 'node:fs'
 import { setTimeout as delay } from 'node:timers/promises'
 import { Counter, Gauge, Registry, collectDefaultMetrics } from 'prom-client'
 import { createConnectionLimit } from '../api/connection-limit.ts'
@@ -26,7 +25,8 @@ import type { Clock } from '../core/runtime.ts'
 import { fileDescriptors, methods } from '../core/schema.ts'
 import type { Replica } from '../snapshot/replica.ts'
 import type { Config, RateLimitConfig } from './config/config.ts'
-import { withSetting } from './setting-error.ts'
+import { openIssuers, openServerTls } from './files/open-files.ts'
+import { ReloadedFiles } from './files/reloaded-files.ts'
 import { runBackground } from './background.ts'
 import { createBackgroundMetrics } from './background-metrics.ts'
 import type { startControllerRole } from './controller-role.ts'
@@ -61,6 +61,8 @@ export interface ServerOptions {
   readonly serves?: readonly ('api' | 'registry' | 'controller')[]
   /** The machine's time by default. */
   readonly clock?: Clock
+  /** How often the files of certificates, keys and passwords are read again, in milliseconds; every 10 s where absent. */
+  readonly filesEveryMs?: number
 }
 
 /** Metrics of the process and of the replica, and what measures for whom it works. */
@@ -91,15 +93,9 @@ function createMetrics(replica: Replica): { registry: Registry; onSignatureCheck
   return { registry, onSignatureCheck: () => signatureChecks.inc(), meter: new LoopMeter() }
 }
 
-function readTls(tls: NonNullable<Config['api']['tls']>): { cert: Buffer; key: Buffer } {
-  return {
-    cert: withSetting('api.tls.certFile', tls.certFile, () => readFileSync(tls.certFile)),
-    key: withSetting('api.tls.keyFile', tls.keyFile, () => readFileSync(tls.keyFile)),
-  }
-}
-
 interface ApiOptions extends ServerOptions {
   readonly registry: Registry
+  readonly files: ReloadedFiles
   readonly meter: LoopMeter
 }
 
@@ -132,23 +128,21 @@ function createApiPort(options: ApiOptions, engine: Engine, signIn: SignIn): Api
   const preview = config.compat.namespaces.length > 0
   const http = createHttpDoor(createHttpApi({ ...shared, encoders: createJsonEncoders(), routes, errorForms: [scimErrorForm], preview }))
   const grpc = createGrpcApi({ ...shared, namespaces: config.compat.namespaces, fileDescriptors })
-  const {
-    api: { tls },
-    stop,
-  } = config
+  const tls = openServerTls(options.files, 'api', config.api.tls)
   const port = createOnePort({
     http,
     grpc,
     maxConnections: config.connections.max,
     admit: createConnectionLimit(config.connections, trusted),
-    ...(tls === undefined ? {} : { tls: readTls(tls) }),
+    ...(tls === undefined ? {} : { tls: tls.current }),
   })
+  tls?.onChange((contents) => port.setTls(contents))
   return {
     port,
     grpc,
     routes,
     async close() {
-      await port.close(stop.graceSeconds * 1000)
+      await port.close(config.stop.graceSeconds * 1000)
       http.stop()
       grpc.stop()
     },
@@ -222,6 +216,9 @@ async function drain(ports: readonly Served[], leaving: AbortController, seconds
   await delay(seconds * 1000)
 }
 
+/** Kubernetes brings a new Secret to a pod within about a minute: so often is enough. */
+const defaultFilesEveryMs = 10_000
+
 /** Stops what was started, last first. */
 class Cleanups {
   readonly #steps: (() => Promise<unknown>)[] = []
@@ -232,6 +229,23 @@ class Cleanups {
 
   async run(): Promise<void> {
     for (const step of this.#steps.splice(0)) await step()
+  }
+}
+
+/** The files of certificates, keys and passwords, read again from now on. */
+function followFiles({ log, filesEveryMs = defaultFilesEveryMs }: ServerOptions): ReloadedFiles {
+  const files = new ReloadedFiles(log)
+  files.follow(filesEveryMs)
+  return files
+}
+
+/** Opens what is served, one after the other; each is in `ports` once it is open. */
+async function openPorts(candidates: readonly (Served | undefined)[], ports: Served[], cleanups: Cleanups): Promise<void> {
+  for (const served of candidates) {
+    if (served === undefined) continue
+    cleanups.add(() => served.close())
+    await served.open()
+    ports.push(served)
   }
 }
 
@@ -271,38 +285,37 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
   try {
     // A fault that needs no store to be seen is told without one.
     const endpoint = serves.includes('controller') ? controllerEndpoint(config.kubernetes.kubeconfig, process.env) : undefined
-    const store = await openStore(config, log, signal)
+    const files = followFiles(options)
+    cleanups.add(() => files.close())
+    const store = await openStore(config, { log, files }, signal)
     cleanups.add(() => store.close())
     const replica = createReplica(store, log)
     cleanups.add(() => replica.close())
     const { registry, onSignatureCheck, meter } = createMetrics(replica)
+    files.registerMetrics(registry, clock)
     let listening = false
     const checks = readyChecks(replica, serves, () => listening && !leaving.signal.aborted)
     cleanups.add(await openOps(config, createOpsHandler({ checks, registry })))
-    const upstream = await openUpstream(config, { clock, random: systemRandom, log })
+    const upstream = await openUpstream(config, { clock, random: systemRandom, log, files })
     cleanups.add(() => upstream?.close() ?? Promise.resolve())
     const servesRegistry = serves.includes('registry') && upstream !== undefined
     const fetch = createSafeFetch()
     cleanups.add(() => fetch.close())
-    const engine = await startEngine({ config, store, replica, upstream, servesRegistry, fetch, log, clock, random: systemRandom }, signal)
+    const issuers = openIssuers(config, files)
+    const engine = await startEngine({ config, store, replica, upstream, servesRegistry, fetch, issuers, log, clock, random: systemRandom }, signal)
     const { registryKeys: keys, signingKeys } = engine
     const { grants } = engine.services
-    const signIn = createSignIn({ config, replica, grants, signingKeys, fetch, clock, random: systemRandom, log, devIssuer, onSignatureCheck })
+    const signIn = createSignIn({ config, replica, grants, signingKeys, fetch, issuers, clock, random: systemRandom, log, devIssuer, onSignatureCheck })
     cleanups.add(() => signIn.close())
     const leads = serves.some((role) => role !== 'controller')
     const background = runBackground(engine, stopping.signal, { observer: createBackgroundMetrics(registry), leads })
     cleanups.add(() => background)
-    const api = serves.includes('api') ? serveApi({ ...options, registry, meter }, engine, signIn) : undefined
+    const api = serves.includes('api') ? serveApi({ ...options, registry, files, meter }, engine, signIn) : undefined
     const host =
       keys === undefined || upstream === undefined
         ? undefined
-        : serveRegistry({ config, engine, signIn, upstream, keys, log, auditLog, metrics: registry, meter })
-    for (const served of [api, host]) {
-      if (served === undefined) continue
-      cleanups.add(() => served.close())
-      await served.open()
-      ports.push(served)
-    }
+        : serveRegistry({ config, files, engine, signIn, upstream, keys, log, auditLog, metrics: registry, meter })
+    await openPorts([api, host], ports, cleanups)
     if (endpoint !== undefined) {
       const controller = await startController({ config, endpoint, engine, tokens: signIn.tokens, registry, log, auditLog, clock }, stopping.signal)
       cleanups.add(() => controller.ended)

@@ -15,6 +15,7 @@ import {
   type IdentityFacts,
   type Relationship,
 } from '../authn/external-sign-in.ts'
+import type { ConfiguredIssuer } from '../authn/issuer-source.ts'
 import { createIssuerKeys } from '../authn/issuer-keys.ts'
 import { createOidcLogin, type OidcLogin } from '../authn/oidc-client.ts'
 import { createPlatformTokens, type PlatformTokens } from '../authn/platform-token.ts'
@@ -45,6 +46,8 @@ export interface SignInOptions {
   readonly signingKeys: SigningKeys
   /** For what tenants name; stays open. */
   readonly fetch: SafeFetch
+  /** Issuers that configuration names. */
+  readonly issuers: readonly ConfiguredIssuer[]
   readonly clock: Clock
   readonly random: Random
   readonly log: Log
@@ -200,7 +203,7 @@ export function createSignIn(options: SignInOptions): SignIn {
   const checks = createSignatureChecks({ clock, onCheck: options.onSignatureCheck })
   const local = devIssuer === undefined ? {} : { local: new Map([[devIssuer.issuer, () => devIssuer.keySet]]) }
   const kept = config.bootstrap.operators.map(({ issuer }) => issuer)
-  const issuerKeys = createIssuerKeys({ fetch, clock, configured: config.issuers, kept, ...local })
+  const issuerKeys = createIssuerKeys({ fetch, clock, configured: options.issuers, kept, ...local })
   const tokens = createPlatformTokens({ issuer: baseUrl, keys: signingKeys, checks, clock, random })
   const verifier = createTokenVerifier({ issuerKeys, checks, clock })
   const ownIssuer = baseUrl
@@ -236,7 +239,7 @@ export function createSignIn(options: SignInOptions): SignIn {
     signIn,
     exchange: createExchange({ external: signIn, aws: awsSignIn(options, { factsOf }) }, tokenIssue),
     tokenIssue,
-    oidc: createOidcLogin(fetch, config.issuers),
+    oidc: createOidcLogin(fetch, options.issuers),
     tokens,
     close: () => issuerKeys.close(),
   }

@@ -1,13 +1,11 @@
 import { randomBytes } from 'node:crypto'
-import { writeFile } from 'node:fs/promises'
 import type { ServerResponse } from 'node:http'
-import { join } from 'node:path'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { createIssuerKeys } from '../../src/authn/issuer-keys.ts'
 import type { IssuerKeysOptions } from '../../src/authn/issuer-keys.ts'
 import { createKeySet } from '../../src/authn/key-set.ts'
 import type { SafeFetch } from '../../src/authn/safe-fetch.ts'
-import { failure, localIssuer, signal, temporaryDirectory, testClock, testFetch, testKey } from './parts.ts'
+import { failure, localIssuer, signal, testClock, testFetch, testKey } from './parts.ts'
 
 const nobody = { named: [] }
 const hourMs = 3_600_000
@@ -104,8 +102,6 @@ describe("an issuer's keys", () => {
   })
 
   test('come from a configured address with its bearer token', async () => {
-    const tokenFile = join(await temporaryDirectory(), 'token')
-    await writeFile(tokenFile, 'abc\n')
     const key = await testKey()
     const local = await localIssuer([key])
     let bearer: string | undefined
@@ -113,7 +109,7 @@ describe("an issuer's keys", () => {
       bearer = request.headers.authorization
       return false
     }
-    const row = { issuer: 'https://kubernetes.default.svc', jwksUri: `${local.issuer}/jwks.json`, tokenFile, allowPrivate: true }
+    const row = { issuer: 'https://kubernetes.default.svc', jwksUri: `${local.issuer}/jwks.json`, token: () => 'abc', allowPrivate: true }
     const keys = createIssuerKeys({ fetch: testFetch(), clock: testClock(), configured: [row] })
     expect(kids(await keys.keysFor(row.issuer, nobody, signal))).toEqual([key.kid])
     expect([bearer, local.seen]).toEqual(['Bearer abc', ['/jwks.json']])
@@ -123,8 +119,6 @@ describe("an issuer's keys", () => {
     ['on the same origin get', 'own', ['Bearer abc', 'Bearer abc']],
     ['elsewhere do not get', 'other', ['Bearer abc', undefined]],
   ])('that discovery places %s the bearer token', async (_name, place, expected) => {
-    const tokenFile = join(await temporaryDirectory(), 'token')
-    await writeFile(tokenFile, 'abc\n')
     const key = await testKey()
     const bearers: (string | undefined)[] = []
     const [own, other] = [await localIssuer([key]), await localIssuer([key])]
@@ -135,7 +129,7 @@ describe("an issuer's keys", () => {
         return request.url !== '/jwks.json' && response.end(JSON.stringify({ issuer: own.issuer, jwks_uri: jwksUri })) !== undefined
       }
     }
-    const keys = createIssuerKeys({ fetch: testFetch(), clock: testClock(), configured: [{ issuer: own.issuer, tokenFile, allowPrivate: true }] })
+    const keys = createIssuerKeys({ fetch: testFetch(), clock: testClock(), configured: [{ issuer: own.issuer, token: () => 'abc', allowPrivate: true }] })
     expect(kids(await keys.keysFor(own.issuer, nobody, signal))).toEqual([key.kid])
     expect(bearers).toEqual(expected)
   })

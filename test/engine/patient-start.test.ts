@@ -49,7 +49,10 @@ test('a store that does not answer for a moment while a server starts does not e
   }
   const fetch = createSafeFetch()
   onTestFinished(() => fetch.close())
-  const engine = await startEngine({ config, store, replica, upstream: undefined, fetch, log: silentLog, clock: systemClock, random: systemRandom }, soon())
+  const engine = await startEngine(
+    { config, store, replica, upstream: undefined, fetch, issuers: [], log: silentLog, clock: systemClock, random: systemRandom },
+    soon(),
+  )
   expect(engine.signingKeys.current().kid).toMatch(/./)
   expect(stalls).toBeGreaterThan(1)
 })

@@ -56,6 +56,8 @@ export interface TestServerOptions {
   readonly keepsContent?: boolean
   /** What the server and the development issuer take for the time; the machine's by default. */
   readonly clock?: Clock
+  /** How often files are read again; every 10 s by default. */
+  readonly filesEveryMs?: number
 }
 
 /** The uid of a built-in role. */
@@ -97,7 +99,10 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
       logs.push({ level, message, fields })
     }
   const log = { debug: logAt('debug'), info: logAt('info'), warn: logAt('warn'), error: logAt('error') }
-  const running = await startServer({ config, log, auditLog: log, devIssuer, clock }, new AbortController().signal)
+  const running = await startServer(
+    { config, log, auditLog: log, devIssuer, clock, ...(options.filesEveryMs === undefined ? {} : { filesEveryMs: options.filesEveryMs }) },
+    new AbortController().signal,
+  )
   const rest = restDoor(`http://127.0.0.1:${apiPort}`)
   const grpc = grpcDoor(`127.0.0.1:${apiPort}`)
   const mint = async (identityUid: string, subject: string, narrowing: Narrowing = {}): Promise<string> => {

@@ -59,8 +59,8 @@ export interface EtcdOptions {
   readonly members?: number
   /** More flags for every member, e.g. `--quota-backend-bytes=16777216`. */
   readonly flags?: readonly string[]
-  /** Clients have to use TLS; each member makes a certificate of its own, `certificateFile`. */
-  readonly tls?: boolean
+  /** Clients have to use TLS: each member makes a certificate of its own, `certificateFile`, or all have the one of these files, and clients need one too. */
+  readonly tls?: boolean | { readonly certFile: string; readonly keyFile: string; readonly clientCaFile: string }
   /** The cluster's token: other token, other cluster id. */
   readonly token?: string
 }
@@ -104,11 +104,11 @@ export async function startEtcd(options: EtcdOptions = {}): Promise<EtcdCluster>
   })
   const initialCluster = nodes.map(({ name, peerPort }) => `${name}=http://127.0.0.1:${peerPort}`).join(',')
   const processes = nodes.map(({ name, port, peerPort, healthPort }) => {
-    const client = `${tls ? 'https' : 'http'}://127.0.0.1:${port}`
+    const client = `${tls !== false ? 'https' : 'http'}://127.0.0.1:${port}`
     const health = `http://127.0.0.1:${healthPort}`
     const dataDirectory = join(directory, name)
     const peer = `http://127.0.0.1:${peerPort}`
-    const member = ['--name', name, '--data-dir', dataDirectory, '--listen-metrics-urls', health, ...(tls ? ['--auto-tls'] : [])]
+    const member = ['--name', name, '--data-dir', dataDirectory, '--listen-metrics-urls', health, ...tlsFlags(tls)]
     const addresses = ['--listen-client-urls', client, '--advertise-client-urls', client, '--listen-peer-urls', peer, '--initial-advertise-peer-urls', peer]
     const cluster = ['--initial-cluster', initialCluster, '--initial-cluster-token', token]
     const certificateFile = join(dataDirectory, 'fixtures', 'client', 'cert.pem')
@@ -149,6 +149,11 @@ export async function startEtcd(options: EtcdOptions = {}): Promise<EtcdCluster>
       await rm(directory, { recursive: true, force: true })
     },
   }
+}
+
+function tlsFlags(tls: NonNullable<EtcdOptions['tls']>): string[] {
+  if (typeof tls === 'boolean') return tls ? ['--auto-tls'] : []
+  return ['--cert-file', tls.certFile, '--key-file', tls.keyFile, '--client-cert-auth', '--trusted-ca-file', tls.clientCaFile]
 }
 
 /** A member as `cluster/member/list` has it. */

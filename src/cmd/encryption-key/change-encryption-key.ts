@@ -3,6 +3,7 @@ import { buffer } from 'node:stream/consumers'
 import { changeKeyEncryption, parseKeyEncryptionKey } from '../../authn/sealing.ts'
 import type { Role } from '../config/config.ts'
 import { loadConfig } from '../config/load-config.ts'
+import { ReloadedFiles } from '../files/reloaded-files.ts'
 import { createLogs } from '../logger.ts'
 import { openStore } from '../open-store.ts'
 import { findEncryptionKey, ownKeyFile } from '../read-encryption-key.ts'
@@ -45,7 +46,8 @@ async function change({ config: file, role }: EncryptionKeyOptions, what: Parame
   const keyEncryptionKey = await findEncryptionKey(config)
   if (keyEncryptionKey === undefined) throw new Error(`there is no key at ${ownKeyFile(config)}: ${likeTheServer}`)
   const signal = AbortSignal.timeout(patienceMs)
-  const store = await openStore(config, createLogs('error', undefined).log, signal)
+  const { log } = createLogs('error', undefined)
+  const store = await openStore(config, { log, files: new ReloadedFiles(log) }, signal)
   try {
     return await changeKeyEncryption({ store, keyEncryptionKey, random: systemRandom }, what, signal)
   } finally {

@@ -11,9 +11,11 @@ import type { EtcdTls } from './unary-session.ts'
 export interface EtcdConnectionOptions {
   /** `http://host:port` or `https://host:port` of the members; the first is used while it answers. */
   readonly endpoints: readonly string[]
-  readonly tls?: EtcdTls
+  /** Asked for at each new connection. */
+  readonly tls?: () => EtcdTls
   readonly username?: string
-  readonly password?: string
+  /** Asked for at each new token. */
+  readonly password?: () => string
   /** How long a call may take in all; 5000 by default. */
   readonly requestTimeoutMs?: number
   readonly log: Log
@@ -165,9 +167,11 @@ export class EtcdConnection {
   }
 
   async #authenticate(endpoint: EtcdEndpoint, deadline: number): Promise<string | undefined> {
-    const { username, password = '' } = this.#options
+    const { username, password } = this.#options
     if (username === undefined) return undefined
-    this.#token ??= endpoint.call('authenticate', { name: username, password }, { token: undefined, deadline }).response.then(({ token }) => token)
+    this.#token ??= endpoint
+      .call('authenticate', { name: username, password: password?.() ?? '' }, { token: undefined, deadline })
+      .response.then(({ token }) => token)
     const token = this.#token
     try {
       return await token

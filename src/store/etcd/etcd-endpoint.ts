@@ -1,7 +1,6 @@
-import { connectivityState, credentials, Metadata, type ChannelCredentials, type Client, type ClientDuplexStream, type ServiceError } from '@grpc/grpc-js'
+import { connectivityState, credentials, Metadata, type Client, type ClientDuplexStream, type ServiceError } from '@grpc/grpc-js'
 import { isIP } from 'node:net'
 import { setTimeout as delay } from 'node:timers/promises'
-import { checkServerIdentity as verifyIdentity, type PeerCertificate } from 'node:tls'
 import type {
   IAuthenticateRequest,
   IAuthenticateResponse,
@@ -26,6 +25,7 @@ import {
   type TransactionRequest,
   type TransactionResponse,
 } from './etcd-messages.ts'
+import { TlsCredentials } from './tls-credentials.ts'
 import { UnarySession, type EtcdTls, type RunningCall, type UnaryOptions } from './unary-session.ts'
 
 /** The unary calls that the adapter makes, with their messages. */
@@ -90,14 +90,15 @@ export class EtcdEndpoint {
   readonly #host: Host
   readonly #session: UnarySession
 
-  constructor(endpoint: string, tls: EtcdTls | undefined) {
+  /** `tls` is asked for at each connection. */
+  constructor(endpoint: string, tls: (() => EtcdTls) | undefined) {
     const { hostname, protocol } = new URL(endpoint)
     const address = hostname.replace(/^\[|\]$/g, '')
     const secure = protocol === 'https:'
     // grpc-js would send an address as the server's name, which TLS forbids and Node refuses. etcd takes no notice of the name.
     const nameOption = secure && isIP(address) !== 0 ? { 'grpc.ssl_target_name_override': 'etcd' } : {}
     this.#session = new UnarySession(endpoint, secure ? tls : undefined)
-    this.#host = new Host(endpoint, secure ? tlsCredentials(address, tls) : credentials.createInsecure(), { ...channelOptions, ...nameOption })
+    this.#host = new Host(endpoint, secure ? new TlsCredentials(address, tls) : credentials.createInsecure(), { ...channelOptions, ...nameOption })
   }
 
   /** True where a call would be sent at once. */
@@ -164,10 +165,4 @@ export function callMetadata(token: string | undefined): Metadata {
   metadata.set('hasleader', 'true')
   if (token !== undefined) metadata.set('token', token)
   return metadata
-}
-
-function tlsCredentials(address: string, tls: EtcdTls | undefined): ChannelCredentials {
-  // Against the address itself, whatever name was sent.
-  const checkServerIdentity = (_name: string, certificate: PeerCertificate): Error | undefined => verifyIdentity(address, certificate)
-  return credentials.createSsl(tls?.ca ?? null, tls?.key ?? null, tls?.cert ?? null, { checkServerIdentity })
 }

@@ -83,11 +83,12 @@ function unescaped(text: string): string {
  */
 export class UnarySession {
   readonly #address: string
-  readonly #tls: EtcdTls | undefined
+  readonly #tls: (() => EtcdTls) | undefined
   #session: ClientHttp2Session | undefined
   #connecting: { readonly outcome: Promise<boolean>; end(): void } | undefined
 
-  constructor(address: string, tls: EtcdTls | undefined) {
+  /** `tls` is asked for at each connection. */
+  constructor(address: string, tls: (() => EtcdTls) | undefined) {
     this.#address = address
     this.#tls = tls
   }
@@ -177,7 +178,7 @@ export class UnarySession {
   #connect(): { outcome: Promise<boolean>; end(): void } {
     const { promise, resolve } = Promise.withResolvers<boolean>()
     const isMine = (): boolean => this.#connecting?.outcome === promise
-    const socket = openSocket(this.#address, this.#tls)
+    const socket = openSocket(this.#address, this.#tls?.())
     const session = connect(this.#address, { createConnection: () => socket, settings: { enablePush: false, initialWindowSize: windowBytes } })
     // A session that is destroyed alone waits until its socket has connected, and emits `connect` then.
     const end = (): void => {

@@ -162,7 +162,7 @@ describe('redirects', () => {
       if (request.headers.authorization === undefined) return respond(request, response, [401, { 'www-authenticate': 'Basic realm="x"' }])
       respond(request, response, [307, { location: `${storage.url}/bucket/blob?signature=1` }])
     })
-    const upstream = connected(registry.url, { username: 'user', password: 'secret' })
+    const upstream = connected(registry.url, { username: 'user', password: () => 'secret' })
     const found = await upstream.readBlob(repo, { digest, range: { first: 10, last: 19 } }, never)
     expect((await drain(found!.body)).toString()).toBe('x'.repeat(10))
     expect(await upstream.statBlob(repo, digest, never)).toBe(1000)
@@ -186,7 +186,7 @@ describe('redirects', () => {
         if (request.headers.authorization === undefined) return respond(request, response, [401, { 'www-authenticate': 'Basic realm="x"' }])
         respond(request, response, [307, { location: location.replace('<registry>', url) }])
       })
-      return connected(url, { username: 'user', password: 'secret', ...options }).locateBlob(repo, digest, never)
+      return connected(url, { username: 'user', password: () => 'secret', ...options }).locateBlob(repo, digest, never)
     }
     const storage = 'https://storage.example.com/bucket/blob?signature=1'
     const inTheClear = storage.replace('https', 'http')

@@ -1,5 +1,6 @@
 import { execFileSync, spawnSync } from 'node:child_process'
-import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { readFileSync } from 'node:fs'
+import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
@@ -13,6 +14,7 @@ import { startTcpProxy } from '../../parts/tcp-proxy.ts'
 import { blobBytes, bodyOf, drain, failureOf, freshBytes, freshImage, freshRepo, never, putBlob } from './content.ts'
 import { startTokenService, type TokenService } from './token-service.ts'
 
+const account = { ...registryAccount, password: () => registryAccount.password }
 const quick = { headersMs: 2_000, finishMs: 2_000, stallMs: 2_000 }
 
 async function running(options: RegistryOptions = {}): Promise<DistributionRegistry> {
@@ -38,9 +40,9 @@ describeWithPart('registry', 'a distribution registry', () => {
     const { url } = await running({ auth: 'basic' })
     const repo = freshRepo()
     const bytes = freshBytes(10)
-    expect(await putBlob(connected(url, registryAccount), repo, bytes)).toBe(digestOf(bytes))
-    for (const account of [{}, { ...registryAccount, password: 'other' }]) {
-      const upstream = connected(url, account)
+    expect(await putBlob(connected(url, account), repo, bytes)).toBe(digestOf(bytes))
+    for (const wrong of [{}, { ...account, password: () => 'other' }]) {
+      const upstream = connected(url, wrong)
       expect(await failureOf(upstream.ready(never))).toBe('refused')
       expect(await failureOf(upstream.statBlob(repo, digestOf(bytes), never))).toBe('refused')
       expect(await failureOf(upstream.startUpload(repo, never))).toBe('refused')
@@ -50,7 +52,7 @@ describeWithPart('registry', 'a distribution registry', () => {
   test('a token is fetched once for each repo and kind of access, also by many at once', async () => {
     const service = await tokenService()
     const { url } = await running({ auth: service.auth })
-    const upstream = connected(url, registryAccount)
+    const upstream = connected(url, account)
     const repo = freshRepo()
     await upstream.ready(never)
     const digest = await putBlob(upstream, repo, freshBytes(10))
@@ -64,7 +66,7 @@ describeWithPart('registry', 'a distribution registry', () => {
     const service = await tokenService()
     const { url } = await running({ auth: service.auth })
     let now = Date.now()
-    const upstream = connected(url, { ...registryAccount, clock: { now: () => now } })
+    const upstream = connected(url, { ...account, clock: { now: () => now } })
     const repo = freshRepo()
     for (const seconds of [0, 40, 20]) {
       now += seconds * 1000
@@ -76,9 +78,9 @@ describeWithPart('registry', 'a distribution registry', () => {
   test('an issuer that refuses the account, or is down, is told apart; it heals', async () => {
     const service = await tokenService()
     const { url } = await running({ auth: service.auth })
-    expect(await failureOf(connected(url, { username: 'x', password: 'y' }).ready(never))).toBe('refused')
+    expect(await failureOf(connected(url, { username: 'x', password: () => 'y' }).ready(never))).toBe('refused')
     expect(await failureOf(connected(url).ready(never))).toBe('refused')
-    const upstream = connected(url, registryAccount)
+    const upstream = connected(url, account)
     service.answer(503)
     expect(await failureOf(upstream.ready(never))).toBe('unavailable')
     service.answer(undefined)
@@ -89,10 +91,10 @@ describeWithPart('registry', 'a distribution registry', () => {
     const service = await tokenService()
     const { url } = await running({ auth: service.auth })
     const repo = freshRepo()
-    const { state } = await connected(url, registryAccount).startUpload(repo, never)
+    const { state } = await connected(url, account).startUpload(repo, never)
     const bytes = freshBytes(2_000_000)
     const chunk = { body: bodyOf(bytes), length: bytes.length }
-    const result = connected(url, registryAccount).finishUpload(repo, { state, digest: digestOf(bytes), chunk }, never)
+    const result = connected(url, account).finishUpload(repo, { state, digest: digestOf(bytes), chunk }, never)
     expect(await result).toMatchObject({ size: bytes.length })
   })
 
@@ -107,7 +109,7 @@ describeWithPart('registry', 'a distribution registry', () => {
     const { url } = await running({ tls })
     const repo = freshRepo()
     const bytes = freshBytes(1000)
-    const upstream = connected(url, { ca: await readFile(tls.certFile, 'utf8') })
+    const upstream = connected(url, { ca: () => readFileSync(tls.certFile, 'utf8') })
     expect(await blobBytes(upstream, repo, await putBlob(upstream, repo, bytes))).toEqual(bytes)
     expect(await failureOf(connected(url).ready(never))).toBe('unavailable')
   })

@@ -11,7 +11,7 @@ describeWithPart('registry', 'a distribution registry keeps the contract', () =>
   describe('where it wants tokens, below a prefix', () => {
     upstreamContract(async () => {
       const service = await startTokenService()
-      const running = await startOver({ auth: service.auth }, { ...registryAccount, prefix: 'taproot/content' })
+      const running = await startOver({ auth: service.auth }, { ...registryAccount, password: () => registryAccount.password, prefix: 'taproot/content' })
       const stop = async () => {
         await running.stop()
         await service.stop()

@@ -31,9 +31,10 @@ export interface HttpUpstreamOptions {
   readonly prefix?: string
   /** The account; anonymous where absent. */
   readonly username?: string
-  readonly password?: string
-  /** PEM: the authority of its certificate, in place of the system's. */
-  readonly ca?: string
+  /** Asked for at each use. */
+  readonly password?: () => string
+  /** PEM: the authority of its certificate, in place of the system's; asked for at each connection. */
+  readonly ca?: () => string
   /** Whether clients are sent to the storage that the registry redirects blobs to, over TLS or also in the clear; where absent its bytes are read here. */
   readonly passRedirects?: 'https' | 'any'
   readonly clock: Clock
@@ -60,7 +61,7 @@ class RegistryUpstream implements Upstream {
     if (pathname !== '/' || !/^https?:$/.test(protocol)) throw new TypeError('the URL of an upstream is http or https, without a path')
     const first = prefix.replace(/\/$/, '')
     if (first !== '' && !nameComponents.test(first)) throw new TypeError('the prefix of an upstream is the first part of the name of a repository')
-    const account = username === undefined || password === undefined ? undefined : { username, password }
+    const account = username === undefined || password === undefined ? undefined : () => ({ username, password: password() })
     const all = { ...defaultPatience, ...patience }
     this.#passRedirects = passRedirects
     this.#prefix = first === '' ? '' : `${first}/`

@@ -22,9 +22,9 @@ const redirects = new Set([301, 302, 303, 307, 308])
 export interface RegistryClientOptions {
   /** `https://host[:port]` */
   readonly origin: string
-  readonly account: Account | undefined
-  /** PEM: the authority of its certificate, in place of the system's. */
-  readonly ca: string | undefined
+  readonly account: (() => Account) | undefined
+  /** PEM: the authority of its certificate, in place of the system's; asked for at each connection. */
+  readonly ca: (() => string) | undefined
   readonly clock: Clock
   readonly patience: Patience
 }
@@ -61,8 +61,10 @@ export class RegistryClient {
   constructor(options: RegistryClientOptions) {
     this.#options = options
     const { ca, account, clock } = options
-    this.#agent = new Agent({ connect: createWideConnector({ timeout: connectTimeoutMs, ...(ca !== undefined && { ca }) }) })
-    this.#storageAgent = new Agent({ connect: createWideConnector({ timeout: connectTimeoutMs, ...(ca !== undefined && { ca: [...rootCertificates, ca] }) }) })
+    const connecting = (authorities: (pem: string) => string[]): Agent =>
+      new Agent({ connect: createWideConnector({ timeout: connectTimeoutMs }, ca && (() => authorities(ca()))) })
+    this.#agent = connecting((pem) => [pem])
+    this.#storageAgent = connecting((pem) => [...rootCertificates, pem])
     this.#blobLines = options.origin.startsWith('http:') ? new BlobLines(options.origin, options.patience) : undefined
     this.#credentials = new RegistryCredentials(account, { clock, fetchToken: (url, authorization) => this.#fetchToken(url, authorization) })
   }

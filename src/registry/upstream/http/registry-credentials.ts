@@ -32,13 +32,14 @@ export type FetchToken = (url: string, authorization: string | undefined) => Pro
  * for is learned from its first 401.
  */
 export class RegistryCredentials {
-  readonly #account: Account | undefined
+  readonly #account: (() => Account) | undefined
   readonly #fetchToken: FetchToken
   readonly #clock: Clock
   readonly #tokens = new RecentMap<string, { readonly token: Promise<Token> }>(maxTokens)
   #challenge: Challenge | undefined
 
-  constructor(account: Account | undefined, { fetchToken, clock }: { fetchToken: FetchToken; clock: Clock }) {
+  /** `account` is asked for at each use. */
+  constructor(account: (() => Account) | undefined, { fetchToken, clock }: { fetchToken: FetchToken; clock: Clock }) {
     this.#account = account
     this.#fetchToken = fetchToken
     this.#clock = clock
@@ -82,14 +83,16 @@ export class RegistryCredentials {
   }
 
   #basic(): string | undefined {
-    return this.#account && `Basic ${Buffer.from(`${this.#account.username}:${this.#account.password}`).toString('base64')}`
+    const account = this.#account?.()
+    return account && `Basic ${Buffer.from(`${account.username}:${account.password}`).toString('base64')}`
   }
 
   async #fetch(challenge: Challenge & { scheme: 'bearer' }, scopes: readonly string[]): Promise<Token> {
     const url = new URL(challenge.realm)
     if (challenge.service !== undefined) url.searchParams.set('service', challenge.service)
     for (const scope of scopes) url.searchParams.append('scope', scope)
-    if (this.#account !== undefined) url.searchParams.set('account', this.#account.username)
+    const account = this.#account?.()
+    if (account !== undefined) url.searchParams.set('account', account.username)
     const startedAt = this.#clock.now()
     const answer = (await this.#fetchToken(url.href, this.#basic())) as { token?: unknown; access_token?: unknown; expires_in?: unknown } | null // a cast of the issuer's JSON
     const value = answer?.token ?? answer?.access_token

@@ -32,9 +32,24 @@ function gathering(socket: Socket): Socket {
   return socket
 }
 
-/** Connects as undici does by itself, and handles the bytes of blobs with less work: in the clear it reads and writes them in large pieces. */
-export function createWideConnector(options: buildConnector.BuildOptions): buildConnector.connector {
-  const connectTls = buildConnector(options)
+/** Connects over TLS with the authorities of the moment: sessions that began with others are not resumed. */
+function tlsConnector(options: buildConnector.BuildOptions, authorities: (() => string[]) | undefined): buildConnector.connector {
+  if (authorities === undefined) return buildConnector(options)
+  let made: { readonly text: string; readonly connect: buildConnector.connector } | undefined
+  return (target, callback) => {
+    const ca = authorities()
+    const text = ca.join('\n')
+    if (made?.text !== text) made = { text, connect: buildConnector({ ...options, ca }) }
+    made.connect(target, callback)
+  }
+}
+
+/**
+ * Connects as undici does by itself, and handles the bytes of blobs with less work: in the clear it reads and writes them in large pieces. `authorities` are asked
+ * for at each connection; the system's where absent.
+ */
+export function createWideConnector(options: buildConnector.BuildOptions, authorities?: () => string[]): buildConnector.connector {
+  const connectTls = tlsConnector(options, authorities)
   return (target, callback) => {
     let socket: Socket | undefined
     const connected: buildConnector.Callback = (...[error, made]) => {
