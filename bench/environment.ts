@@ -28,6 +28,13 @@ export interface ServerKey {
   readonly baseUrl?: string
 }
 
+/** Which registry host is meant. */
+export interface HostKind {
+  readonly blobCacheMegabytes?: number
+  /** True for the folder upstream. */
+  readonly overFolder?: boolean
+}
+
 /** How much is measured. */
 export interface Scale {
   /** Records for what is measured at one size, and the small size of what is measured at two. */
@@ -104,15 +111,16 @@ export class Environment {
     return this.once('distribution', async () => this.#track(await startDistribution()))
   }
 
-  /** The registry host on a dataset, beside the API, over `distribution()`; with memory for blobs as by default, or another one. */
-  registryHost(records: number, blobCacheMegabytes?: number): Promise<TaprootProcess> {
-    return this.once(`registry host ${records} ${blobCacheMegabytes}`, async () => {
+  /** The registry host on a dataset, next to the API, over `distribution()` or a folder; with memory for blobs as by default, or another one. */
+  registryHost(records: number, kind: HostKind = {}): Promise<TaprootProcess> {
+    return this.once(`registry host ${records} ${JSON.stringify(kind)}`, async () => {
       const { etcd } = await this.stored(records)
       const { baseUrl } = await this.taproot({ records })
-      const { url: upstreamUrl } = await this.distribution()
+      const { overFolder = false, ...memory } = kind
+      const upstream = overFolder ? { folder: join(await this.directory(), 'folder-upstream') } : { url: (await this.distribution()).url }
       this.progress('starting taproot registry')
       const shared = { issuer: await this.issuer(), encryptionKeyFile: await this.encryptionKeyFile(), store: { etcd: etcd.endpoint } }
-      return this.#track(await startRegistryHost({ ...shared, baseUrl, upstreamUrl, ...(blobCacheMegabytes === undefined ? {} : { blobCacheMegabytes }) }))
+      return this.#track(await startRegistryHost({ ...shared, baseUrl, upstream, ...memory }))
     })
   }
 

@@ -80,13 +80,29 @@ function hostRow(id: string, direction: Direction, connections: number, what = `
     async measure(environment): Promise<Row> {
       const { hostPids } = await registryWorld(environment)
       const { ours, theirs } = await loadsOf[direction](environment, connections)
-      const passing = what === passed ? await environment.registryHost(environment.scale.baseRecords, 0) : undefined
+      const passing = what === passed ? await environment.registryHost(environment.scale.baseRecords, { blobCacheMegabytes: 0 }) : undefined
       const load = passing === undefined ? ours : { ...ours, port: passing.port }
       const pids = passing === undefined ? hostPids : hostPids.with(0, passing.pid)
       const between = { name: 'Taproot', load, pids, processes: ['host', 'etcd', 'upstream'] }
       const { comparison, note } = await overUpstream(environment, between, theirs)
       const title = `${what} through the registry host to the upstream alone, ${atOnce(connections)}`
       return ratioRow({ id, title, goal: { atLeast: 0.8 }, note }, comparison)
+    },
+  }
+}
+
+/** The host that keeps the bytes in a folder, which flushes each blob and its directory before it answers. */
+function folderRow(id: string, connections: number): RowSource {
+  return {
+    id,
+    async measure(environment): Promise<Row> {
+      const { etcd } = await environment.stored(environment.scale.baseRecords)
+      const { ours, theirs } = await pushLoads(environment, connections)
+      const { port, pid } = await environment.registryHost(environment.scale.baseRecords, { overFolder: true })
+      const alone = { name: 'Taproot', load: { ...ours, port }, pids: [pid, etcd.pid], processes: ['host', 'etcd'] }
+      const { comparison, note } = await overUpstream(environment, alone, theirs)
+      const title = `blobs pushed to the registry host over a folder to distribution, ${atOnce(connections)}`
+      return ratioRow({ id, title, goal: { atLeast: 0.9 }, note }, comparison)
     },
   }
 }
@@ -115,7 +131,7 @@ function relayRow(id: string, direction: Direction, connections: number): RowSou
   }
 }
 
-/** Blobs through the host, one and several at a time, and through a relay that does nothing else. */
+/** Blobs through the host, one and several at a time, through a relay that does nothing else, and into a folder. */
 export const blobRows: readonly RowSource[] = [
   hostRow('registry-blob-hot-one', 'pull', 1, hot),
   hostRow('registry-blob-hot', 'pull', together, hot),
@@ -127,4 +143,6 @@ export const blobRows: readonly RowSource[] = [
   relayRow('registry-relay-put-one', 'push', 1),
   hostRow('registry-blob-put', 'push', together),
   relayRow('registry-relay-put', 'push', together),
+  folderRow('registry-folder-put-one', 1),
+  folderRow('registry-folder-put', together),
 ]

@@ -57,7 +57,7 @@ export interface TaprootOptions {
 export interface RegistryHostOptions extends Omit<TaprootOptions, 'tls'> {
   /** Of the API whose tokens it takes. */
   readonly baseUrl: string
-  readonly upstreamUrl: string
+  readonly upstream: { readonly url: string } | { readonly folder: string }
   readonly blobCacheMegabytes?: number
 }
 
@@ -222,7 +222,9 @@ export async function startRegistryHost(options: RegistryHostOptions): Promise<T
   const { running } = await startRole('registry', (place) => ({
     ...settings(options, place),
     TAPROOT_BASE_URL: options.baseUrl,
-    TAPROOT_REGISTRY_UPSTREAM_URL: options.upstreamUrl,
+    ...('url' in options.upstream
+      ? { TAPROOT_REGISTRY_UPSTREAM_URL: options.upstream.url }
+      : { TAPROOT_REGISTRY_UPSTREAM_DIRECTORY: options.upstream.folder }),
     ...(options.blobCacheMegabytes === undefined ? {} : { TAPROOT_REGISTRY_BLOB_CACHE_MEGABYTES: String(options.blobCacheMegabytes) }),
   }))
   return running

@@ -57,7 +57,8 @@ fullTierDescribe('npm run bench --only registry', () => {
     const { rows } = JSON.parse(await readFile(file, 'utf8')) as { rows: readonly Result[] }
     const passed = ['get', 'put'].flatMap((way) => ['-one', ''].flatMap((end) => [`registry-blob-${way}${end}`, `registry-relay-${way}${end}`]))
     const tokens = ['loop', 'loop-each', 'alike', 'each'].map((row) => `registry-token-${row}`.replace('-alike', ''))
-    expect(rows.map((row) => row.id)).toEqual(['registry-blob-hot-one', 'registry-blob-hot', ...passed, 'registry-manifest', ...tokens, 'registry-history'])
+    const blobs = ['registry-blob-hot-one', 'registry-blob-hot', ...passed, 'registry-folder-put-one', 'registry-folder-put']
+    expect(rows.map((row) => row.id)).toEqual([...blobs, 'registry-manifest', ...tokens, 'registry-history'])
     for (const row of rows) expect(row.measured.map((measured) => measured.perSecond > 0 && measured.p99 > 0)).toEqual([true, true])
     expect(ending.stdout).toMatch(/4 at once, each 64 MiB: Taproot [\d,]+ MiB\/s, CPU per blob: client .*; distribution [\d,]+ MiB\/s/)
   })

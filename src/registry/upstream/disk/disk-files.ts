@@ -1,4 +1,4 @@
-import { mkdir, open, rename, rm, stat } from 'node:fs/promises'
+import { mkdir, open, rm, stat } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { UpstreamError, type UpstreamErrorKind } from '../upstream.ts'
 
@@ -53,29 +53,20 @@ export async function makeDirectory(directory: string): Promise<void> {
   for (let made = directory; made.length >= first.length; made = dirname(made)) await syncDirectory(dirname(made))
 }
 
-/** Writes a file whole: it has the old bytes or the new ones, whatever happens, and lasts once this resolves. `temporary` is a path of its own in the file system. */
-export async function writeWhole(path: string, temporary: string, bytes: Uint8Array): Promise<void> {
+/** Writes a new file, whose bytes are on the disk when this resolves. A file that could not be written is removed. */
+export async function writeFlushed(path: string, parts: readonly Uint8Array[]): Promise<void> {
   try {
-    const handle = await open(temporary, 'wx', 0o600)
+    const handle = await open(path, 'wx', 0o600)
     try {
-      await handle.writeFile(bytes)
+      for (const part of parts) await handle.appendFile(part)
       await handle.sync()
     } finally {
       await handle.close()
     }
-    await moveInto(temporary, path)
   } catch (error) {
-    await rm(temporary, { force: true })
+    await rm(path, { force: true })
     throw error
   }
-}
-
-/** Gives a file, whose bytes are on the disk already, its final name, durably; what was there under it is replaced. */
-export async function moveInto(from: string, to: string): Promise<void> {
-  const directory = dirname(to)
-  await makeDirectory(directory)
-  await rename(from, to)
-  await syncDirectory(directory)
 }
 
 /** Removes a file that was last changed at `beforeMs` or earlier; true where it did. */

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto'
-import { join } from 'node:path'
+import { join, resolve } from 'node:path'
 import { algorithmOf, hexOf, isDigest, type Digest } from '../../../core/digest.ts'
 import { isUid, type Uid } from '../../../core/uid.ts'
 
@@ -13,6 +13,7 @@ const uploadId = /^[0-9a-f]{32}$/
 
 /** Where things are below the directory of an embedded upstream. Nothing but uids, digests and ids of the right shape becomes part of a path. */
 export class DiskLayout {
+  readonly root: string
   /** Everything that is stored, by repo. */
   readonly repos: string
   readonly uploads: string
@@ -20,9 +21,10 @@ export class DiskLayout {
   readonly temporary: string
 
   constructor(directory: string) {
-    this.repos = join(directory, 'repos')
-    this.uploads = join(directory, 'uploads')
-    this.temporary = join(directory, 'temporary')
+    this.root = resolve(directory)
+    this.repos = join(this.root, 'repos')
+    this.uploads = join(this.root, 'uploads')
+    this.temporary = join(this.root, 'temporary')
   }
 
   /** `<dir>/repos/<uid>/{blobs,manifests}/<algorithm>/<hex>` */

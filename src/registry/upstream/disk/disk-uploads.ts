@@ -8,9 +8,11 @@ import { randomHex, type Clock, type Random } from '../../../core/runtime.ts'
 import type { Uid } from '../../../core/uid.ts'
 import { piecesOf } from '../chunk-body.ts'
 import { UpstreamError, type Chunk, type Upload } from '../upstream.ts'
-import { diskError, ifThere, moveInto, removeOlder } from './disk-files.ts'
+import { diskError, ifThere, removeOlder } from './disk-files.ts'
 import type { DiskLayout } from './disk-layout.ts'
+import type { DurableDirectories } from './durable-directories.ts'
 import { KeyedLock } from './keyed-lock.ts'
+import { PieceWriter } from './piece-writer.ts'
 
 /** Uploads whose hash is kept while nothing arrives; the files of others are read again when they end. */
 const maxHashes = 1000
@@ -32,13 +34,15 @@ interface Place {
 /** The uploads of an embedded upstream: what arrived is in a file each, which becomes the blob. */
 export class DiskUploads {
   readonly #layout: DiskLayout
+  readonly #directories: DurableDirectories
   readonly #clock: Clock
   readonly #random: Random
   readonly #lock = new KeyedLock()
   readonly #hashes = new RecentMap<string, RunningHash>(maxHashes)
 
-  constructor(layout: DiskLayout, { clock, random }: { clock: Clock; random: Random }) {
+  constructor({ layout, directories }: { layout: DiskLayout; directories: DurableDirectories }, { clock, random }: { clock: Clock; random: Random }) {
     this.#layout = layout
+    this.#directories = directories
     this.#clock = clock
     this.#random = random
   }
@@ -82,7 +86,7 @@ export class DiskUploads {
         if ((await this.#digest(place, { algorithm, size, signal })) !== digest)
           throw new UpstreamError('digest_mismatch', 'the bytes are not those of the digest')
         await roomBack(handle, place, () => handle.sync())
-        await moveInto(place.file, this.#layout.stored(repo, 'blob', digest))
+        await this.#directories.moveInto(place.file, this.#layout.stored(repo, 'blob', digest))
         this.#hashes.delete(place.id)
         return { size, digest }
       } catch (error) {
@@ -142,24 +146,20 @@ export class DiskUploads {
     }
   }
 
-  /** Appends a body and resolves with the size it makes. One write is under way while the next piece is hashed. */
+  /** Appends a body and resolves with the size it makes. Each piece is hashed while those before it are written. */
   async #write(handle: FileHandle, place: Place, source: { chunk: Chunk; signal: AbortSignal; algorithm: DigestAlgorithm }): Promise<number> {
     const { chunk, signal } = source
     const running = this.#running(place, source.algorithm)
     let size = place.offset
-    let writing: Promise<void> = Promise.resolve()
+    const writer = new PieceWriter(handle, size)
     try {
       for await (const piece of piecesOf(chunk.body, signal)) {
         running?.hash.update(piece)
-        const at = size
         size += piece.length
-        await writing
-        writing = writeAll(handle, piece, at)
-        // Awaited with the next piece, or below.
-        writing.catch(() => undefined)
+        await writer.add(piece)
       }
     } finally {
-      await writing.finally(() => this.#used(handle))
+      await writer.end().finally(() => this.#used(handle))
     }
     if (chunk.length !== undefined && size - place.offset !== chunk.length) throw new UpstreamError('refused', 'the chunk has another length than it said')
     if (running !== undefined) this.#hashes.set(place.id, { ...running, bytes: size })
@@ -211,8 +211,4 @@ async function sizeOf(file: string): Promise<number> {
   const found = await ifThere(stat(file))
   if (found === undefined) throw unknownUpload()
   return found.size
-}
-
-async function writeAll(handle: FileHandle, piece: Uint8Array, position: number): Promise<void> {
-  for (let done = 0; done < piece.length;) done += (await handle.write(piece, done, piece.length - done, position + done)).bytesWritten
 }

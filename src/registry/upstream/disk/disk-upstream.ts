@@ -7,9 +7,10 @@ import { isUid, trustedUid, type Uid } from '../../../core/uid.ts'
 import { BodyError, consuming } from '../chunk-body.ts'
 import { PassedBody } from '../passed-body.ts'
 import { UpstreamError, type BlobStream, type ByteRange, type ManifestBytes, type Upstream } from '../upstream.ts'
-import { codeOf, diskError, ifThere, makeDirectory, removeOlder, syncDirectory, writeWhole } from './disk-files.ts'
+import { codeOf, diskError, ifThere, makeDirectory, removeOlder, writeFlushed } from './disk-files.ts'
 import { DiskLayout, foldersOf, type StoredKind } from './disk-layout.ts'
 import { DiskUploads } from './disk-uploads.ts'
+import { DurableDirectories } from './durable-directories.ts'
 
 const readSize = 256 * 1024
 const newline = 0x0a
@@ -51,6 +52,7 @@ export async function createDiskUpstream(options: DiskUpstreamOptions): Promise<
 
 class FileUpstream implements DiskUpstream {
   readonly #layout: DiskLayout
+  readonly #directories: DurableDirectories
   readonly #clock: Clock
   readonly #random: Random
   readonly #uploads: DiskUploads
@@ -59,9 +61,10 @@ class FileUpstream implements DiskUpstream {
 
   constructor(layout: DiskLayout, { clock, random }: DiskUpstreamOptions) {
     this.#layout = layout
+    this.#directories = new DurableDirectories(layout.root)
     this.#clock = clock
     this.#random = random
-    this.#uploads = new DiskUploads(layout, { clock, random })
+    this.#uploads = new DiskUploads({ layout, directories: this.#directories }, { clock, random })
   }
 
   async ready(signal: AbortSignal): Promise<void> {
@@ -87,11 +90,15 @@ class FileUpstream implements DiskUpstream {
     if (mediaType.includes('\n')) throw new UpstreamError('refused', 'a media type is one line')
     const path = this.#layout.stored(repo, 'manifest', digest)
     const name = randomHex(this.#random, 16)
+    const temporary = join(this.#layout.temporary, name)
     this.#writing.add(name)
     try {
       await guarded(signal, async () => {
-        await makeDirectory(dirname(path))
-        await writeWhole(path, join(this.#layout.temporary, name), Buffer.concat([Buffer.from(`${mediaType}\n`, 'latin1'), bytes]))
+        await writeFlushed(temporary, [Buffer.from(`${mediaType}\n`, 'latin1'), bytes])
+        await this.#directories.moveInto(temporary, path).catch(async (error: unknown) => {
+          await rm(temporary, { force: true })
+          throw error
+        })
       })
     } finally {
       this.#writing.delete(name)
@@ -131,7 +138,7 @@ class FileUpstream implements DiskUpstream {
     return guarded(signal, async () => {
       const from = this.#layout.stored(source.from, 'blob', source.digest)
       if ((await ifThere(stat(from))) === undefined) return false
-      await makeDirectory(dirname(path))
+      await this.#directories.make(dirname(path))
       try {
         await link(from, path)
       } catch (error) {
@@ -141,9 +148,10 @@ class FileUpstream implements DiskUpstream {
         if (code !== 'EEXIST') throw error
         // For a collector it has just come.
         const now = new Date(this.#clock.now())
-        return (await ifThere(utimes(path, now, now).then(() => true))) ?? false
+        if ((await ifThere(utimes(path, now, now).then(() => true))) === undefined) return false
       }
-      await syncDirectory(dirname(path))
+      // Also where another call has made the link: it may not be on the disk yet.
+      await this.#directories.flush(dirname(path))
       return true
     })
   }
