@@ -21,7 +21,7 @@ interface Bucket {
 const maxBuckets = 100_000
 
 /** A token bucket per key. */
-class TokenBuckets {
+export class TokenBuckets {
   readonly #perSecond: number
   readonly #burst: number
   readonly #clock: Clock

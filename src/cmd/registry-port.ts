@@ -5,11 +5,13 @@ import type { SecureContextOptions } from 'node:tls'
 import type { Registry } from 'prom-client'
 import { createConnectionLimit } from '../api/connection-limit.ts'
 import type { LoopMeter } from '../api/loop-meter.ts'
+import { FairTurns } from '../api/fair-turns.ts'
 import { addressKey, RateLimiter } from '../api/rate-limit.ts'
+import { ReadLimiter } from '../api/read-limit.ts'
 import { createClientAddress, createNetworks } from '../core/client-address.ts'
 import type { Log } from '../core/log.ts'
 import { createRegistryHost, type RegistryHost } from '../registry/registry-host.ts'
-import type { RegistryLimits } from '../registry/token/registry-door.ts'
+import type { LimitKey, RegistryLimits } from '../registry/token/request-counts.ts'
 import type { RegistryKeys } from '../registry/token/registry-keys.ts'
 import type { Upstream } from '../registry/upstream/upstream.ts'
 import type { Config } from './config/config.ts'
@@ -86,7 +88,7 @@ export function createRegistryPort(options: RegistryPortOptions): RegistryPort {
   // An expectation that nobody knows may be ignored (RFC 9110, 10.1.1).
   server.on('checkExpectation', (request, response) => server.emit('request', request, response))
   server.maxConnections = config.connections.max
-  server.on('connection', createConnectionLimit(config.connections, trusted))
+  server.on('connection', createConnectionLimit({ ...config.connections, perAddress: config.connections.registryPerAddress }, trusted))
   let lingering = false
   server.prependListener('request', (_request, response: ServerResponse) => {
     if (lingering) response.shouldKeepAlive = false
@@ -110,10 +112,26 @@ function createHttpServer(tls: ServerTls | undefined, listener: RequestListener)
   return server
 }
 
-/** As the API limits its callers; the doors count apart. */
+const bytesPerMegabyte = 1_000_000
+
+/** Limits of their own for reads; the others are as at the API, but counted apart. */
 function limitsOf({ config, engine, meter }: RegistryPortOptions): RegistryLimits | undefined {
-  if (!config.rateLimit.enabled) return undefined
+  const { enabled, address: addressLimit, reads, ...principalLimit } = config.rateLimit
+  if (!enabled) return undefined
   const { clock } = engine.services
-  const [principals, addresses] = [new RateLimiter(config.rateLimit, clock, meter), new RateLimiter(config.rateLimit.address, clock, meter)]
-  return { principal: (uid) => principals.take(uid), address: (address) => addresses.take(addressKey(address)) }
+  const [principals, addresses] = [new RateLimiter(principalLimit, clock, meter), new RateLimiter(addressLimit, clock, meter)]
+  const { concurrent, megabytesPerSecond, burstMegabytes } = reads
+  const limit = { concurrent, bytesPerSecond: megabytesPerSecond * bytesPerMegabyte, burstBytes: burstMegabytes * bytesPerMegabyte }
+  const [readers, turns] = [new ReadLimiter(limit, clock), new FairTurns()]
+  const keyOf = (key: LimitKey): string => ('principal' in key ? key.principal : addressKey(key.address))
+  return {
+    write: (uid) => principals.take(uid),
+    refusal: (address) => addresses.take(addressKey(address)),
+    read(key) {
+      // The time of the loop is shared by turns: it counts for no request that entered before.
+      meter.enter(() => {})
+      return readers.begin(keyOf(key))
+    },
+    turn: (key) => turns.take(keyOf(key)),
+  }
 }

@@ -21,13 +21,15 @@ export interface Presented extends CredentialInput {
   readonly remoteAddress?: string | undefined
   /** Asked for only where something has to be waited for. */
   readonly signal: AbortSignal
+  /** Calls `listener` once when the answer is over, with the bytes that were sent for it. Absent: the request is over at once. */
+  onceAnswered?(listener: (sentBytes: number) => void): void
 }
 
 /** What is to be done. */
 export interface EntryRequest {
   /** `<organization>/<image...>`, as it stands in the path, decoded. */
   readonly repository: string
-  /** All are needed. */
+  /** All are needed. A request that needs only `pull` is a read: it has the limits of reads. */
   readonly actions: readonly RegistryAction[]
 }
 

@@ -48,6 +48,13 @@ export interface WorkLimitConfig extends RateLimitConfig {
   readonly workBurstMilliseconds: number
 }
 
+/** What the reads of a principal, or address, at the registry host may take. */
+export interface ReadLimitConfig {
+  readonly concurrent: number
+  readonly megabytesPerSecond: number
+  readonly burstMegabytes: number
+}
+
 /** Where signed AWS requests are verified; no host: nowhere. */
 export interface AwsConfig {
   readonly hosts: readonly string[]
@@ -136,9 +143,14 @@ export interface Config {
   /** What new organisations get; a limit is named once. */
   readonly limits: { readonly selfService: readonly LimitConfig[]; readonly organizations: readonly LimitConfig[] }
   /** Per principal, and per address for requests without a known caller. */
-  readonly rateLimit: WorkLimitConfig & { readonly enabled: boolean; readonly address: WorkLimitConfig; readonly scim: RateLimitConfig }
+  readonly rateLimit: WorkLimitConfig & {
+    readonly enabled: boolean
+    readonly address: WorkLimitConfig
+    readonly scim: RateLimitConfig
+    readonly reads: ReadLimitConfig
+  }
   /** How many connections each port takes. */
-  readonly connections: { readonly max: number; readonly perAddress: number }
+  readonly connections: { readonly max: number; readonly perAddress: number; readonly registryPerAddress: number }
   /** Networks of proxies whose `X-Forwarded-For` is believed. */
   readonly trustedProxies: readonly string[]
   readonly tokens: { readonly audiences: readonly string[]; readonly refresh: { readonly idleHours: number; readonly maxHours: number } }

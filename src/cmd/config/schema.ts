@@ -211,12 +211,20 @@ export const configSchema = section('Configuration of Taproot.', {
       2500,
     ),
     address: section(
-      'Per address (IPv6: per /64), for refused credentials and for requests that need none: token exchange, registering, signing in by a browser or on a device, ping, `/token` without a credential.',
+      'Per address (IPv6: per /64), for refused credentials and for requests that need none: token exchange, registering, signing in by a browser or on a device, ping.',
       {
         requestsPerSecond: count('Such requests that may come from an address per second in the long run.', 100),
         burst: count('Such requests that may come from an address at once.', 200),
         workMillisecondsPerSecond: count('For how long they may hold a process, in milliseconds of each second in the long run.', 250),
         workBurstMilliseconds: count('The same at once, in milliseconds.', 2500),
+      },
+    ),
+    reads: section(
+      'Reads at the registry host (GET and HEAD below `/v2/`, and `/token`): these limits replace the ones above, per principal and per address. Reads of many principals take turns.',
+      {
+        concurrent: count('Reads that may be under way at once.', 4000),
+        megabytesPerSecond: count('Megabytes (1,000,000 bytes) of answers per second in the long run.', 2500),
+        burstMegabytes: count('Megabytes of answers at once.', 250_000),
       },
     ),
     scim: section('Per organisation and address, for changes of users over SCIM.', {
@@ -226,7 +234,8 @@ export const configSchema = section('Configuration of Taproot.', {
   }),
   connections: section('Connections that the API port, and the registry port, take.', {
     max: count('At once; more are closed as they come.', 10_000),
-    perAddress: count('From one address (IPv6: one /64) at once, unless it is that of a trusted proxy.', 1000),
+    perAddress: count('From one address (IPv6: one /64) at once at the API port, unless it is that of a trusted proxy.', 1000),
+    registryPerAddress: count('The same at the registry port: a cluster behind one address opens several for each node.', 4000),
   }),
   trustedProxies: list(
     'Addresses of the proxies in front. Whose request it is, for limits and the audit log, is then told by the last entry of `X-Forwarded-For` that is not one of them; from anybody else that header is not believed.',

@@ -72,6 +72,14 @@ export class Exchange implements Presented {
     return typeof value === 'string' ? value : undefined
   }
 
+  /** Calls `listener` once when the answer is over, whole or not, with the bytes that the connection sent since now. */
+  onceAnswered(listener: (sentBytes: number) => void): void {
+    const { socket } = this.request
+    const before = socket.bytesWritten
+    if (this.response.closed) listener(0)
+    else this.response.once('close', () => listener(socket.bytesWritten - before))
+  }
+
   /** Answers with the headers that every answer has, and `body`, which a HEAD request does not get. */
   send(status: number, headers: HeaderLines = [], body?: string | Uint8Array): void {
     this.open(status, headers)

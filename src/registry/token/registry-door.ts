@@ -5,15 +5,10 @@ import { DomainError } from '../../core/errors.ts'
 import { callerOfToken } from '../../resources/caller-of-token.ts'
 import type { Caller, Services } from '../../resources/services.ts'
 import type { Presented } from '../gate.ts'
+import { createCounts, type RegistryLimits, type RequestSort } from './request-counts.ts'
 import type { RegistryClaims } from './registry-claims.ts'
 import type { GrantBearer } from './registry-minter.ts'
 import type { RegistryTokens } from './registry-tokens.ts'
-
-/** How much one principal, or one address, may ask. Each throws DomainError code 8 where it is too much. */
-export interface RegistryLimits {
-  principal(uid: string): void
-  address(address: string): void
-}
 
 /** What the registry host's doors are made of. */
 export interface RegistryDoorOptions {
@@ -34,69 +29,59 @@ export type Credential =
 
 /** Verifies what comes with a request. When it resolves the snapshot holds what was acknowledged before the request came: one shared question to the store, nothing more. */
 export interface RegistryDoor {
-  /** Access tokens and external tokens: what the token endpoint takes. Throws DomainError. */
+  /** Access tokens and external tokens: what the token endpoint takes. The request counts as a read. Throws DomainError. */
   platformCredential(input: Presented): Promise<Exclude<Credential, { kind: 'registry' }>>
   /** Those and registry tokens. Throws DomainError. */
-  credential(input: Presented): Promise<Credential>
+  credential(input: Presented, sort: RequestSort): Promise<Credential>
+  /** Counts a request without a credential that needs one. Throws DomainError code 8. */
+  refused(input: Presented): void
   /** Who that is as of the current snapshot; undefined for nobody. Throws code 16 where the identity is gone. */
   callerOf(credential: Credential): Caller | undefined
 }
 
 /** See RegistryDoor. */
 export function createRegistryDoor(options: RegistryDoorOptions): RegistryDoor {
-  const { services, authenticator, tokens, operators, reads, limits } = options
+  const { services, authenticator, tokens, operators, reads } = options
+  const counts = createCounts(options.limits)
 
   async function barrier(): Promise<void> {
     if (reads === 'bounded') services.replica.assertLive()
     else await services.replica.barrier()
   }
 
-  async function platform(input: Presented): Promise<Exclude<Credential, { kind: 'registry' }>> {
+  async function platform(input: Presented, sort: RequestSort): Promise<Exclude<Credential, { kind: 'registry' }>> {
     if (isEmpty(input.authorization)) {
+      if (sort === 'read') await counts.turn(input)
       await barrier()
       return { kind: 'none' }
     }
     const remembered = authenticator.authenticateRemembered(input)
     await barrier()
     const token = remembered ?? (await authenticator.authenticate(input, input.signal))
-    limits?.principal(token.identityUid)
+    await counts.ofPrincipal(input, token.identityUid, sort)
     return { kind: 'platform', token }
   }
 
-  async function registry(authorization: string, input: Presented): Promise<RegistryClaims | undefined> {
+  async function registry(authorization: string, input: Presented, sort: RequestSort): Promise<RegistryClaims | undefined> {
     const remembered = tokens.verifyRemembered(authorization)
     const claims = remembered ?? (await tokens.verify(authorization, input.signal))
     if (claims === undefined) return undefined
-    if (claims.bearer !== undefined) limits?.principal(claims.bearer.identityUid)
+    if (claims.bearer !== undefined) await counts.ofPrincipal(input, claims.bearer.identityUid, sort)
     await barrier()
     return claims
   }
 
-  /** Refused credentials are counted by address, as the API does. Requests below `/v2/` without one are not: every pull begins with one. */
-  async function counted<T>(input: Presented, work: () => Promise<T>): Promise<T> {
-    try {
-      return await work()
-    } catch (error) {
-      if (error instanceof DomainError && (error.code === 16 || error.code === 7) && input.remoteAddress !== undefined) limits?.address(input.remoteAddress)
-      throw isBasic(input.authorization) ? aboutPassword(error) : error
-    }
-  }
-
   return {
-    platformCredential(input) {
-      // A token for anybody is made for whoever asks.
-      const { remoteAddress } = input
-      return counted(input, () => {
-        if (isEmpty(input.authorization) && remoteAddress !== undefined) limits?.address(remoteAddress)
-        return platform(input)
-      })
-    },
-    credential: (input) =>
-      counted(input, async () => {
-        const { authorization = '' } = input
-        const claims = isEmpty(authorization) ? undefined : await registry(authorization, input)
-        return claims === undefined ? await platform(input) : { kind: 'registry', claims }
-      }),
+    refused: (input) => counts.refused(input),
+    platformCredential: (input) => explained(input, () => counts.byAddress(input, 'read', () => platform(input, 'read'))),
+    credential: (input, sort) =>
+      explained(input, () =>
+        counts.byAddress(input, sort, async () => {
+          const { authorization = '' } = input
+          const claims = isEmpty(authorization) ? undefined : await registry(authorization, input, sort)
+          return claims === undefined ? await platform(input, sort) : { kind: 'registry', claims }
+        }),
+      ),
     callerOf(credential) {
       if (credential.kind === 'none') return undefined
       if (credential.kind === 'platform') return callerOfToken(services, credential.token)
@@ -111,6 +96,15 @@ export function bearerOf(services: Services, { identityUid, act, narrowing }: Au
   // This replica's clock may be behind the one that made the identity.
   const notBeforeMs = services.replica.snapshot.get('Identity', identityUid)?.createMs ?? 0
   return { identityUid, act, narrowing, notBeforeMs }
+}
+
+/** Runs `work`; what it throws is said in the words of what the client typed. */
+async function explained<T>(input: Presented, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work()
+  } catch (error) {
+    throw isBasic(input.authorization) ? aboutPassword(error) : error
+  }
 }
 
 function isBasic(authorization: string | undefined): boolean {

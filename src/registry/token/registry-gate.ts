@@ -41,7 +41,7 @@ export function createRegistryGate(options: RegistryGateOptions): Gate {
       assertInOrganization(path)
       let caller: Caller | undefined
       try {
-        const credential = await door.credential(presented)
+        const credential = await door.credential(presented, actions.every((action) => action === 'pull') ? 'read' : 'write')
         caller = door.callerOf(credential)
         return decide(options, { path, actions, credential, caller })
       } catch (error) {
@@ -50,7 +50,7 @@ export function createRegistryGate(options: RegistryGateOptions): Gate {
     },
     async signedIn(presented) {
       try {
-        const credential = await door.credential(presented)
+        const credential = await door.credential(presented, 'read')
         if (credential.kind === 'none') throw challenger.unauthorized('sign in first')
         door.callerOf(credential)
       } catch (error) {

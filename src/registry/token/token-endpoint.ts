@@ -76,6 +76,7 @@ async function answer(options: Noting, exchange: Exchange, asked: TokenRequest):
   const caller = door.callerOf(credential)
   const access = repositories.flatMap((scope) => grant(options, caller, scope))
   if (credential.kind === 'none' && (!isScoped || access.length === 0 || access.length < repositories.length)) {
+    door.refused(exchange)
     throw options.challenger.unauthorized('sign in first', repositories[0])
   }
   if (caller !== undefined) options.note(caller)
@@ -118,6 +119,10 @@ class Asking implements Presented {
 
   get signal(): AbortSignal {
     return this.#exchange.signal
+  }
+
+  onceAnswered(listener: (sentBytes: number) => void): void {
+    this.#exchange.onceAnswered(listener)
   }
 }
 

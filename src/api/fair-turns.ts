@@ -1,0 +1,52 @@
+/** Requests that begin in one turn of the event loop at most. */
+const startsPerTurn = 64
+
+/**
+ * Shares the event loop among keys without a refusal. While there is room, a request begins at once. Otherwise it waits, and each turn of the loop begins one request
+ * of each waiting key after the other: however many requests one key has, the next request of another key waits for one round at most.
+ */
+export class FairTurns {
+  readonly #startsPerTurn: number
+  /** Requests that wait, in order, by key. The key that is first in the map is the next one. */
+  readonly #waiting = new Map<string, (() => void)[]>()
+  #started = 0
+  #willTurn = false
+
+  constructor(starts = startsPerTurn) {
+    this.#startsPerTurn = starts
+  }
+
+  /** Resolves when a request of `key` may begin; undefined where that is now. */
+  take(key: string): Promise<void> | undefined {
+    this.#turnLater()
+    if (this.#started < this.#startsPerTurn && this.#waiting.size === 0) {
+      this.#started++
+      return undefined
+    }
+    const { promise, resolve } = Promise.withResolvers<void>()
+    const queue = this.#waiting.get(key)
+    if (queue === undefined) this.#waiting.set(key, [resolve])
+    else queue.push(resolve)
+    return promise
+  }
+
+  #turnLater(): void {
+    if (this.#willTurn) return
+    this.#willTurn = true
+    setImmediate(this.#turn)
+  }
+
+  readonly #turn = (): void => {
+    this.#willTurn = false
+    for (this.#started = 0; this.#started < this.#startsPerTurn; this.#started++) {
+      const [next] = this.#waiting
+      if (next === undefined) return
+      const [key, queue] = next
+      const begin = queue.shift()
+      this.#waiting.delete(key)
+      if (queue.length > 0) this.#waiting.set(key, queue)
+      begin?.()
+    }
+    this.#turnLater()
+  }
+}
