@@ -51,6 +51,18 @@ async function exchange(identity: string, request: JsonObject = {}): Promise<str
   return String(ok(await server.grpc.call('SecurityTokenService/Exchange', { identity, ...request }, { token: await external() }))['token'])
 }
 
+describe('a parameter under the name of RFC 8693', () => {
+  test.each([
+    ['in the query', (parameters: string) => ({ query: `?${parameters}` })],
+    ['in a form', (body: string) => ({ body, type: 'application/x-www-form-urlencoded' })],
+  ])('%s is code 3 and names `aud`: without it the token would be for another audience', async (_, options) => {
+    const parameters = `identity=${await makeIdentity()}&audience=https://registry.example`
+    const { status, body } = await post(await external(), options(parameters))
+    const violation = { field: 'audience', description: 'is no parameter: use aud' }
+    expect({ status, body }).toMatchObject({ status: 400, body: { code: 3, details: [{}, { fieldViolations: [violation] }] } })
+  })
+})
+
 describe('the answer', () => {
   test.each([
     ['GET with a query', async (identity: string) => ok(await server.rest.call('SecurityTokenService/Exchange', { identity }, { token: await external() }))],

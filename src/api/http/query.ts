@@ -1,6 +1,7 @@
 import { ScalarType } from '@bufbuild/protobuf'
 import type { DescField, DescMessage, JsonObject, JsonValue } from '@bufbuild/protobuf'
 import type { FieldViolation } from '../../core/errors.ts'
+import { misnamedField } from './misnamed-fields.ts'
 import { fieldOfKey, isJsonObject, isLeafMessage, shapeValue } from './json-shape.ts'
 
 /** What a query string says of a request. */
@@ -18,6 +19,8 @@ export function readQuery(desc: DescMessage, query: URLSearchParams, bodyField: 
   const json: JsonObject = {}
   const violations: FieldViolation[] = []
   for (const [key, text] of query) {
+    const wrong = misnamedField(desc, key)
+    if (wrong !== undefined) violations.push(wrong)
     const found = text === '' ? undefined : resolve(desc, key.split('.'))
     if (found === undefined || found.path[0]?.name === bodyField) continue
     const { path, field } = found

@@ -76,8 +76,9 @@ function mediaTypeOf(contentType: string | undefined, body: JsonRecord): string 
   const mediaType = header ?? own
   if (mediaType === '') throw invalidManifest('the manifest has no mediaType and the request no Content-Type')
   if (!mediaTypePattern.test(mediaType.toLowerCase())) throw invalidManifest('the media type is none')
+  if (refusedTypes.has(mediaType.toLowerCase()) || body['schemaVersion'] === 1)
+    throw invalidManifest('manifests of Docker schema 1 are not taken: push the image again')
   if (!isJsonType.test(mediaType)) throw invalidManifest(`the media type ${mediaType} is none of JSON: application/json or application/<name>+json`)
-  if (refusedTypes.has(mediaType)) throw invalidManifest('manifests of Docker schema 1 are not taken')
   return mediaType
 }
 

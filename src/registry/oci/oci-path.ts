@@ -22,6 +22,8 @@ export type OciPathKind = OciPath['kind']
 
 const tagName = /^[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}$/
 const uploadId = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
+/** The colon of a digest in the last segment, as clients that encode path segments send it. */
+const encodedColon = /(?<=\/sha(?:256|512))%3a(?=[0-9a-f]+$)/i
 const canonical = /^[A-Za-z0-9._:/+=-]*$/
 
 /** True where the text can be a tag (spec 3.3 of the rules, OCI distribution specification "Pulling manifests"). */
@@ -82,10 +84,11 @@ const routes: Readonly<Record<string, (before: readonly string[], last: string) 
 }
 
 /**
- * What the path (as it stands in the request line, without the query) asks for: an allow-list, so that nothing reaches a store or an upstream but what was
+ * What the path (as it stands in the request line, without the query) asks for, where only the colon of a digest may be encoded: an allow-list, so that nothing reaches a store or an upstream but what was
  * parsed. Throws RegistryError: NAME_INVALID or DIGEST_INVALID (400), UNSUPPORTED (404, for `_catalog` 405) for anything else.
  */
-export function parseOciPath(path: string): OciPath {
+export function parseOciPath(sentPath: string): OciPath {
+  const path = sentPath.replace(encodedColon, ':')
   if (path === '/v2/' || path === '/v2') return { kind: 'base' }
   if (!path.startsWith('/v2/')) throw unknownRoute()
   if (!canonical.test(path)) throw notCanonical()

@@ -190,6 +190,15 @@ describe('what is refused', () => {
     expect(refusalOf(work)).toMatch(new RegExp(`^${refusal}: `))
   })
 
+  const schema1 = 'application/vnd.docker.distribution.manifest.v1'
+  test.each([`${schema1}+prettyjws`, `${schema1}+json`, `${schema1}+PrettyJWS`, 'application/json', docker])(
+    'Docker schema 1, sent as %s: the message names it',
+    (contentType) => {
+      const body = { schemaVersion: 1, name: 'org/app', tag: 'v1', architecture: 'amd64', fsLayers: [], history: [], signatures: [] }
+      expect(refusalOf(() => parse(body, { contentType }))).toBe('400 MANIFEST_INVALID: manifests of Docker schema 1 are not taken: push the image again')
+    },
+  )
+
   test('what is wrong is said', () => {
     expect(refusalOf(() => parse({ ...image, layers: [descriptor('x'), descriptor('y', { size: '1' })] }))).toContain(
       'layers[1].size must be a number of bytes',
