@@ -60,3 +60,46 @@ export function parseBoundedJson(text: string, bounds: JsonBounds = requestBound
   assertBounded(text, bounds)
   return JSON.parse(text)
 }
+
+/** The first key that an object of the text has twice, however it is escaped; undefined where there is none. The text must be JSON: parsers differ in which of the two counts. */
+export function repeatedKey(text: string): string | undefined {
+  // A set of keys for each open object, undefined for each open list.
+  const open: (Set<string> | undefined)[] = []
+  let isKey = false
+  for (let at = 0; at < text.length; at += 1) {
+    switch (text.charCodeAt(at)) {
+      case 0x22: {
+        const end = endOfString(text, at)
+        const keys = isKey ? open.at(-1) : undefined
+        if (keys !== undefined) {
+          const key = keyIn(text.slice(at, end + 1))
+          if (keys.has(key)) return key
+          keys.add(key)
+          isKey = false
+        }
+        at = end
+        break
+      }
+      case 0x7b: // {
+        open.push(new Set())
+        isKey = true
+        break
+      case 0x5b: // [
+        open.push(undefined)
+        isKey = false
+        break
+      case 0x5d: // ]
+      case 0x7d: // }
+        open.pop()
+        isKey = false
+        break
+      case 0x2c: // ,
+        isKey = open.at(-1) !== undefined
+    }
+  }
+  return undefined
+}
+
+function keyIn(quoted: string): string {
+  return quoted.includes('\\') ? (JSON.parse(quoted) as string) : quoted.slice(1, -1) // a cast: a quoted text is a text
+}

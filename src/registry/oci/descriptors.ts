@@ -17,6 +17,31 @@ export function invalidManifest(what: string, cause?: unknown): RegistryError {
   return new RegistryError('MANIFEST_INVALID', what, { cause })
 }
 
+/** The keys of a document by what it is (OCI image specification). */
+const keysOf = {
+  manifest: ['schemaVersion', 'mediaType', 'artifactType', 'config', 'layers', 'manifests', 'subject', 'annotations'],
+  descriptor: ['mediaType', 'digest', 'size', 'urls', 'annotations', 'data', 'artifactType', 'platform'],
+  platform: ['architecture', 'os', 'os.version', 'os.features', 'variant'],
+} as const
+
+/** What an object of a manifest is. */
+type KeyedObject = keyof typeof keysOf
+
+/** Upper and lower case are one; so are the few letters that Go's JSON takes for `k` and `s`. */
+const folded = (key: string): string => key.toUpperCase().toLowerCase()
+
+const known = Object.fromEntries(Object.entries(keysOf).map(([sort, keys]) => [sort, new Map(keys.map((key) => [folded(key), key]))])) as unknown as Readonly<
+  Record<KeyedObject, ReadonlyMap<string, string>>
+> // a cast: it has the keys of `keysOf`
+
+/** Throws MANIFEST_INVALID for a key that differs from a known one only in case: some clients take it for that one, others ignore it. `path` leads to the object. */
+export function assertPlainKeys(fields: JsonRecord, sort: KeyedObject, path = ''): void {
+  for (const key of Object.keys(fields)) {
+    const right = known[sort].get(folded(key))
+    if (right !== undefined && right !== key) throw invalidManifest(`${path}${key} must be spelled ${right}: clients read the key in different ways`)
+  }
+}
+
 /** The text under `name`; empty where there is none. Throws MANIFEST_INVALID where it is something else; `path` leads to it. */
 export function optionalText(fields: JsonRecord, name: string, path: string): string {
   const value = fields[name]
@@ -68,6 +93,7 @@ export function digestsWithin(document: unknown): Set<Digest> {
 export function descriptorIn(value: unknown, path: string): Descriptor {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) throw invalidManifest(`${path} must be a descriptor`)
   const fields = value as JsonRecord // a cast: what is no array and not null is an object of JSON
+  assertPlainKeys(fields, 'descriptor', `${path}.`)
   const { digest, size, mediaType } = fields
   if (typeof mediaType !== 'string' || mediaType === '') throw invalidManifest(`${path}.mediaType must be a text`)
   if (typeof digest !== 'string' || !isDigest(digest)) throw invalidManifest(`${path}.digest must be a sha256 or sha512 digest`)

@@ -1,9 +1,20 @@
 import { create, toBinary } from '@bufbuild/protobuf'
-import { JsonBoundsError, parseBoundedJson, type JsonBounds } from '../../core/bounded-json.ts'
+import { JsonBoundsError, parseBoundedJson, repeatedKey, type JsonBounds } from '../../core/bounded-json.ts'
 import { algorithmOf, digestOf, isDigest, type Digest } from '../../core/digest.ts'
 import { ManifestRecordSchema, type BlobReference, type ChildManifest, type ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
 import { RegistryError } from '../registry-error.ts'
-import { descriptorIn, digestIn, digestsWithin, invalidManifest, optionalText, textMap, textsIn, type Descriptor, type JsonRecord } from './descriptors.ts'
+import {
+  assertPlainKeys,
+  descriptorIn,
+  digestIn,
+  digestsWithin,
+  invalidManifest,
+  optionalText,
+  textMap,
+  textsIn,
+  type Descriptor,
+  type JsonRecord,
+} from './descriptors.ts'
 
 /** The most bytes that a manifest may have (OCI distribution specification, "Pushing manifests"). */
 export const maxManifestBytes = 4 * 1024 * 1024
@@ -83,9 +94,21 @@ function mediaTypeOf(contentType: string | undefined, body: JsonRecord): string 
 }
 
 function bodyOf(bytes: Uint8Array): JsonRecord {
+  return objectIn(textOf(bytes))
+}
+
+function textOf(bytes: Uint8Array): string {
+  try {
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes)
+  } catch (error) {
+    throw invalidManifest('the manifest is not JSON', error)
+  }
+}
+
+function objectIn(text: string): JsonRecord {
   let value: unknown
   try {
-    value = parseBoundedJson(new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes), manifestBounds)
+    value = parseBoundedJson(text, manifestBounds)
   } catch (error) {
     throw invalidManifest(error instanceof JsonBoundsError ? `the manifest ${error.message}` : 'the manifest is not JSON', error)
   }
@@ -108,6 +131,7 @@ function childOf(value: unknown, at: number): ChildManifest {
   const { digest, size, mediaType, fields } = descriptorIn(value, field)
   const platform = fields['platform'] ?? {}
   if (typeof platform !== 'object' || Array.isArray(platform)) throw invalidManifest(`${field}.platform must be an object`)
+  assertPlainKeys(platform as JsonRecord, 'platform', `${field}.platform.`) // a cast: it is no array and not null
   const text = (name: string): string => optionalText(platform as JsonRecord, name, `${field}.platform.`)
   const [architecture, os, variant] = [text('architecture'), text('os'), text('variant')]
   return { $typeName: 'taproot.store.v1.ChildManifest', digest, size: BigInt(size), mediaType, architecture, os, variant }
@@ -170,7 +194,11 @@ export function parseManifest(sent: SentManifest): ParsedManifest {
   const digest = sent.digest === undefined || algorithmOf(sent.digest) === 'sha256' ? upstreamDigest : digestOf(bytes, algorithmOf(sent.digest))
   if (sent.digest !== undefined && sent.digest !== digest)
     throw new RegistryError('DIGEST_INVALID', 'the manifest is not the one that the digest names', { detail: { digest: sent.digest } })
-  const body = bodyOf(bytes)
+  const text = textOf(bytes)
+  const body = objectIn(text)
+  const doubled = repeatedKey(text)
+  if (doubled !== undefined) throw invalidManifest(`the manifest has the key ${JSON.stringify(doubled)} twice in one object`)
+  assertPlainKeys(body, 'manifest')
   const mediaType = mediaTypeOf(sent.contentType, body)
   const form = Object.hasOwn(forms, mediaType) ? forms[mediaType] : undefined
   const record = create(ManifestRecordSchema, { mediaType, size: BigInt(bytes.length), upstreamDigest })

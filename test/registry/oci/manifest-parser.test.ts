@@ -190,6 +190,31 @@ describe('what is refused', () => {
     expect(refusalOf(work)).toMatch(new RegExp(`^${refusal}: `))
   })
 
+  const twice = (text: string, key: string): string => text.replace(/\{/, `{"${key}":null,`)
+  const ambiguous: [string, () => unknown, string][] = [
+    ['a key twice', () => parse(twice(JSON.stringify(image), 'layers'), { contentType: oci }), 'the key "layers" twice'],
+    ['a key twice, once escaped', () => parse(twice(JSON.stringify(image), '\\u006cayers'), { contentType: oci }), 'the key "layers" twice'],
+    ['an annotation twice', () => parse('{"mediaType":"application/json","annotations":{"a":"1","b":"]{","a":"2"}}', {}), 'the key "a" twice'],
+    [
+      'a layer with a digest twice',
+      () => parse(JSON.stringify(image).replace('"size":3', '"size":3,"digest":"x"'), { contentType: oci }),
+      'the key "digest" twice',
+    ],
+    ['another case of layers', () => parse({ ...image, Layers: [] }), 'Layers must be spelled layers'],
+    ['another case in another type', () => parse({ mediaType: 'application/json', subJect: {} }), 'subJect must be spelled subject'],
+    ['another case in a descriptor', () => parse({ ...image, layers: [descriptor('x', { DIGEST: 'y' })] }), 'layers[0].DIGEST must be spelled digest'],
+    ['a letter that folds to s', () => parse({ ...image, ſubject: {} }), 'must be spelled subject'],
+    ['another case in a platform', () => parse({ ...index, manifests: [descriptor('x', { platform: { OS: 'linux' } })] }), 'platform.OS must be spelled os'],
+  ]
+  test.each(ambiguous)('%s, which clients read in different ways', (_, work, sentence) => {
+    expect(refusalOf(work)).toMatch(/^400 MANIFEST_INVALID: /)
+    expect(refusalOf(work)).toContain(sentence)
+  })
+
+  test('annotations have keys in any case, and one key in several objects is no double', () => {
+    expect(refusalOf(() => parse({ ...image, annotations: { Digest: 'a', digest: 'b', Layers: 'c' } }))).toBe('taken')
+  })
+
   const schema1 = 'application/vnd.docker.distribution.manifest.v1'
   test.each([`${schema1}+prettyjws`, `${schema1}+json`, `${schema1}+PrettyJWS`, 'application/json', docker])(
     'Docker schema 1, sent as %s: the message names it',
