@@ -31,6 +31,8 @@ export interface EntryRequest {
   readonly repository: string
   /** All are needed. A request that needs only `pull` is a read: it has the limits of reads. */
   readonly actions: readonly RegistryAction[]
+  /** The repository that a mount takes a blob from: a challenge names `pull` there too. Rights there are asked for by `pullable`. */
+  readonly mountFrom?: string | undefined
 }
 
 /** A request that was let in. */

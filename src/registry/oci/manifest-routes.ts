@@ -87,7 +87,7 @@ function answerManifest(exchange: Exchange, manifest: CachedManifest, warning: s
 
 /** PUT of a manifest by tag or digest: the bytes go upstream first, then one transaction makes it, and the tag, visible. */
 export async function putManifest(host: OciHost, exchange: Exchange, path: ManifestPath): Promise<void> {
-  const entry = await enterToPush(host, exchange, path.repository)
+  const entry = await enterToPush(host, exchange, path)
   const { reference } = path
   if (reference.kind === 'malformed')
     throw new RegistryError('MANIFEST_INVALID', 'a tag is 1 to 128 letters, digits, `_`, `.` and `-`, and begins with none of the latter two')

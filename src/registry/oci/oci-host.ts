@@ -62,8 +62,12 @@ export function mutationOf(entry: Entry, exchange: Exchange, action: RegistryAct
 }
 
 /** Lets the caller in to push, to a repo that may still have to be made: that only `create` does. */
-export async function enterToPush(host: OciHost, exchange: Exchange, repository: string): Promise<Entry> {
-  return host.gate.enter(exchange, { repository, actions: ['push'] })
+export async function enterToPush(
+  host: OciHost,
+  exchange: Exchange,
+  { repository, mountFrom }: { repository: string; mountFrom?: string | undefined },
+): Promise<Entry> {
+  return host.gate.enter(exchange, { repository, actions: ['push'], mountFrom })
 }
 
 /** The repo of an entry to push; a first push makes it. Throws what the gate throws, or DomainError. */

@@ -58,7 +58,8 @@ export async function startUpload(host: OciHost, exchange: Exchange, { repositor
   const { query } = exchange
   const mount = parseDigest(query.get('mount') ?? '')
   const digest = query.has('digest') && !query.has('mount') ? digestParameter(exchange, 'digest') : undefined
-  const pushed = await repoOfPush(host, exchange, await enterToPush(host, exchange, repository))
+  const mountFrom = mount === undefined ? undefined : (query.get('from') ?? undefined)
+  const pushed = await repoOfPush(host, exchange, await enterToPush(host, exchange, { repository, mountFrom }))
   const { entry, repo } = pushed
   if (mount !== undefined && (await mounted(host, exchange, { entry, repo, digest: mount }))) {
     answerBlob(exchange, repository, mount)

@@ -5,28 +5,29 @@ import { formatScope, type RepositoryScope } from './scope.ts'
 /** How clients are told where tokens are (distribution token protocol). */
 export interface Challenger {
   /** The `WWW-Authenticate` value; `error` as RFC 6750 3.1 names it. */
-  header(scope?: RepositoryScope, error?: 'invalid_token' | 'insufficient_scope'): string
+  header(scopes?: readonly RepositoryScope[], error?: 'invalid_token' | 'insufficient_scope'): string
   /** 401: there is no credential, or one that does not do. */
-  unauthorized(message: string, scope?: RepositoryScope, error?: 'insufficient_scope'): RegistryError
+  unauthorized(message: string, scopes?: readonly RepositoryScope[], error?: 'insufficient_scope'): RegistryError
   /** What any error is answered as at a door that takes credentials: one that says 401 carries the challenge. */
-  refusal(error: unknown, scope?: RepositoryScope): RegistryError
+  refusal(error: unknown, scopes?: readonly RepositoryScope[]): RegistryError
 }
 
 /** Names the registry host's token endpoint in challenges. */
 export function createChallenger({ scheme, host }: { readonly scheme: 'http' | 'https'; readonly host: string }): Challenger {
   // A host name and a repository's name have no quotes to escape.
   const base = `Bearer realm="${scheme}://${host}/token",service="${host}"`
-  const header: Challenger['header'] = (scope, error) => {
-    const named = scope === undefined || scope.actions.length === 0 ? '' : `,scope="${formatScope(scope)}"`
+  const header: Challenger['header'] = (scopes = [], error) => {
+    const texts = scopes.filter(({ actions }) => actions.length > 0).map(formatScope)
+    const named = texts.length === 0 ? '' : `,scope="${texts.join(' ')}"`
     return `${base}${named}${error === undefined ? '' : `,error="${error}"`}`
   }
   return {
     header,
-    unauthorized: (message, scope, error) => new RegistryError('UNAUTHORIZED', message, { headers: { 'WWW-Authenticate': header(scope, error) } }),
-    refusal(error, scope) {
+    unauthorized: (message, scopes, error) => new RegistryError('UNAUTHORIZED', message, { headers: { 'WWW-Authenticate': header(scopes, error) } }),
+    refusal(error, scopes) {
       const found = toRegistryError(error)
       if (found.status !== 401 || found.headers['WWW-Authenticate'] !== undefined) return found
-      return new RegistryError(found.code, found.message, { headers: { ...found.headers, 'WWW-Authenticate': header(scope, 'invalid_token') }, cause: error })
+      return new RegistryError(found.code, found.message, { headers: { ...found.headers, 'WWW-Authenticate': header(scopes, 'invalid_token') }, cause: error })
     },
   }
 }

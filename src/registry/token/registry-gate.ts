@@ -28,6 +28,8 @@ export interface RegistryGateOptions {
 interface Asked {
   readonly path: string
   readonly actions: readonly RegistryAction[]
+  /** What a challenge names. */
+  readonly scopes: readonly RepositoryScope[]
   readonly credential: Credential
   readonly caller: Caller | undefined
 }
@@ -36,16 +38,17 @@ interface Asked {
 export function createRegistryGate(options: RegistryGateOptions): Gate {
   const { door, challenger } = options
   return {
-    async enter(presented, { repository: path, actions }) {
+    async enter(presented, { repository: path, actions, mountFrom }) {
       if (!isRepositoryName(path)) throw new RegistryError('NAME_INVALID', 'the repository name must be lowercase components, separated by slashes')
       assertInOrganization(path)
+      const scopes = scopesOf({ path, actions }, mountFrom)
       let caller: Caller | undefined
       try {
         const credential = await door.credential(presented, actions.every((action) => action === 'pull') ? 'read' : 'write')
         caller = door.callerOf(credential)
-        return decide(options, { path, actions, credential, caller })
+        return decide(options, { path, actions, scopes, credential, caller })
       } catch (error) {
-        throw refuse(options, presented, { error, caller, scope: { path, actions } })
+        throw refuse(options, presented, { error, caller, scopes })
       }
     },
     async signedIn(presented) {
@@ -54,20 +57,31 @@ export function createRegistryGate(options: RegistryGateOptions): Gate {
         if (credential.kind === 'none') throw challenger.unauthorized('sign in first')
         door.callerOf(credential)
       } catch (error) {
-        throw refuse(options, presented, { error, caller: undefined, scope: undefined })
+        throw refuse(options, presented, { error, caller: undefined, scopes: [] })
       }
     },
   }
+}
+
+/** What a client must ask a token for. A mount needs `pull` where the blob comes from. */
+function scopesOf({ path, actions }: RepositoryScope, mountFrom: string | undefined): readonly RepositoryScope[] {
+  if (mountFrom === undefined || !isRepositoryName(mountFrom) || !mountFrom.includes('/')) return [{ path, actions }]
+  if (mountFrom === path) return [{ path, actions: [...new Set<RegistryAction>(['pull', ...actions])] }]
+  return [
+    { path, actions },
+    { path: mountFrom, actions: ['pull'] },
+  ]
 }
 
 /** What a refused request is answered with; the audit log tells of it, unless it came without a credential. */
 function refuse(
   { challenger, auditLog }: RegistryGateOptions,
   { authorization, remoteAddress }: Presented,
-  refused: { error: unknown; caller: Caller | undefined; scope: RepositoryScope | undefined },
+  refused: { error: unknown; caller: Caller | undefined; scopes: readonly RepositoryScope[] },
 ): RegistryError {
-  const { caller, scope } = refused
-  const error = challenger.refusal(refused.error, scope)
+  const { caller, scopes } = refused
+  const error = challenger.refusal(refused.error, scopes)
+  const [scope] = scopes
   if (authorization !== undefined) auditDenial(auditLog, { method: scope?.actions.join() ?? 'sign-in', caller, subject: scope?.path, remoteAddress, error })
   return error
 }
@@ -86,7 +100,7 @@ function decide(options: RegistryGateOptions, asked: Asked): Entry {
   const lacking = actions.filter((action) => !allowed(action))
   if (lacking.length > 0) throw refused(options, asked, target)
   if (access !== undefined && !actions.every((action) => access.actions.includes(action))) {
-    throw options.challenger.unauthorized('the token is for other actions', { path, actions }, 'insufficient_scope')
+    throw options.challenger.unauthorized('the token is for other actions', asked.scopes, 'insufficient_scope')
   }
   if (target.kind === 'absent' && !actions.includes('push')) throw new RegistryError('NAME_UNKNOWN', 'there is no such repository')
   return {
@@ -123,14 +137,14 @@ function hasReach(caller: Caller, uid: Uid): boolean {
 }
 
 /** Nothing is at the path: said to those who have reach where it leads, and to nobody else, to whom it looks like another's. */
-function unknown({ services, challenger }: RegistryGateOptions, { path, actions, caller }: Asked): RegistryError {
-  if (caller === undefined) return challenger.unauthorized('sign in first', { path, actions })
+function unknown({ services, challenger }: RegistryGateOptions, { path, scopes, caller }: Asked): RegistryError {
+  if (caller === undefined) return challenger.unauthorized('sign in first', scopes)
   const nearest = nearestGroup(services.replica.snapshot, path)
   return nearest !== undefined && hasReach(caller, nearest) ? new RegistryError('NAME_UNKNOWN', 'there is no such repository') : denied('permission denied')
 }
 
-function refused({ services, challenger }: RegistryGateOptions, { path, actions, caller }: Asked, target: RepoTarget): RegistryError {
-  if (caller === undefined) return challenger.unauthorized('sign in first', { path, actions })
+function refused({ services, challenger }: RegistryGateOptions, { scopes, caller }: Asked, target: RepoTarget): RegistryError {
+  if (caller === undefined) return challenger.unauthorized('sign in first', scopes)
   const place = placeOf(target)
   return denied(isSuspended(services.replica.snapshot, place) && hasReach(caller, place) ? 'the organisation is suspended' : 'permission denied')
 }

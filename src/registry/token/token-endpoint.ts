@@ -77,7 +77,7 @@ async function answer(options: Noting, exchange: Exchange, asked: TokenRequest):
   const access = repositories.flatMap((scope) => grant(options, caller, scope))
   if (credential.kind === 'none' && (!isScoped || access.length === 0 || access.length < repositories.length)) {
     door.refused(exchange)
-    throw options.challenger.unauthorized('sign in first', repositories[0])
+    throw options.challenger.unauthorized('sign in first', repositories.slice(0, 1))
   }
   if (caller !== undefined) options.note(caller)
   const bearer = credential.kind === 'none' ? undefined : bearerOf(services, credential.token)

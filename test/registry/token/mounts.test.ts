@@ -40,6 +40,24 @@ registrySuite('mounts between repositories, by the real gate', (suite) => {
     expect(await mount(digest, source, both)).toBe(201)
   })
 
+  test('without a credential, or with a token for less, the challenge names `pull` where the blob comes from', async () => {
+    const { world, mine, theirs } = suite
+    const digest = digestOf(Buffer.from('mounted'))
+    const challenge = async (query: string, authorization?: string): Promise<string | undefined> => {
+      const { status, headers } = await world.upload(mine.path, authorization, query)
+      expect(status).toBe(401)
+      return /scope="([^"]*)"/.exec(String(headers['www-authenticate']))?.[1]
+    }
+    const push = `repository:${mine.path}:push`
+    const pullOnly = bearer(await world.tokenFor(`repository:${mine.path}:pull`, mine.authorization))
+    const both = `${push} repository:${theirs.path}:pull`
+    expect(await challenge(`?mount=${digest}&from=${theirs.path}`)).toBe(both)
+    expect(await challenge(`?mount=${digest}&from=${theirs.path}`, pullOnly)).toBe(both)
+    expect(await challenge(`?mount=${digest}&from=${mine.path}`)).toBe(`repository:${mine.path}:pull,push`)
+    for (const from of ['../x/y', 'x"y/z', 'alone', '']) expect(await challenge(`?mount=${digest}&from=${encodeURIComponent(from)}`)).toBe(push)
+    expect(await challenge(`?from=${theirs.path}`)).toBe(push)
+  })
+
   test('from another tenant in every spelling: nothing, with any credential', async () => {
     const { world, mine, theirs } = suite
     const digest = await blob(theirs.path, theirs.authorization)
