@@ -22,6 +22,11 @@ function partsOf(manifest: ManifestRecord): { manifests: string[]; blobs: string
   return { manifests: either, blobs: [...blobs, ...either] }
 }
 
+/** True where a manifest that is held needs the blob. */
+export function needsBlob(manifest: ManifestRecord, digest: string): boolean {
+  return manifest.deleteTimeMs === 0n && partsOf(manifest).blobs.includes(digest)
+}
+
 /** What refers to each manifest. */
 function referrersBySubject(manifests: RepoContent['manifests']): ReadonlyMap<string, string[]> {
   const referrers = new Map<string, string[]>()

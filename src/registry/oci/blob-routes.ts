@@ -1,7 +1,8 @@
 import { errorText } from '../../core/error-text.ts'
 import type { Digest } from '../../core/digest.ts'
 import { DomainError } from '../../core/errors.ts'
-import { forgetBlob, heldBlob, touchBlob } from '../../resources/registry/blobs.ts'
+import { heldBlob, touchBlob } from '../../resources/registry/blobs.ts'
+import { removeBlob } from '../collect/blob-removal.ts'
 import { RegistryError } from '../registry-error.ts'
 import type { BlobStream, ByteRange } from '../upstream/upstream.ts'
 import type { BlobName, LentBlob } from './blob-cache.ts'
@@ -17,6 +18,13 @@ type BlobPath = Extract<OciPath, { kind: 'blob' }>
 
 function unknownBlob(): RegistryError {
   return new RegistryError('BLOB_UNKNOWN', 'there is no such blob')
+}
+
+function neededBlob(digest: string): RegistryError {
+  return new RegistryError('UNSUPPORTED', `the manifest ${digest} needs the blob: delete that manifest first`, {
+    headers: { Allow: 'GET, HEAD' },
+    detail: { digest },
+  })
 }
 
 /** GET and HEAD of a blob, whole or one range of it. */
@@ -140,12 +148,13 @@ async function sendBlob(host: OciHost, { response, signal, requestId }: Exchange
   }
 }
 
-/** DELETE of a blob: the repo does not hold it any more. Manifests that need it stay. */
+/** DELETE of a blob: the repo does not hold it any more. One that a manifest needs is refused: its pulls would fail. */
 export async function deleteBlob(host: OciHost, exchange: Exchange, path: BlobPath): Promise<void> {
   const { repository, digest } = path
   const { repo } = await enterRepo(host, exchange, { repository, action: 'delete' })
   try {
-    await forgetBlob(host.services, { repo, digest }, exchange.signal)
+    const needing = await removeBlob(host.services, { repo, digest }, exchange.signal)
+    if (needing !== undefined) throw neededBlob(needing)
   } catch (error) {
     if (error instanceof DomainError && error.code === 5) throw unknownBlob()
     throw error

@@ -100,16 +100,31 @@ export async function touchBlob(services: Services, { repo, digest }: BlobName, 
   return committed || (await services.store.get(key, signal)) !== undefined
 }
 
-/** Forgets the blob: from then on the repo does not hold it. Throws code 5 where it did not. Its bytes are removed with the next garbage. */
-export async function forgetBlob(services: Services, { repo, digest }: BlobName, signal: AbortSignal): Promise<BlobRecord> {
+/** What must stand while a blob is forgotten. */
+export interface Standing {
+  readonly guard: Guard
+  /** Throws where it does not stand any more. */
+  assertStanding(signal: AbortSignal): Promise<void>
+}
+
+/**
+ * Forgets the blob: from then on the repo does not hold it. Throws code 5 where it did not, and what `standing` throws. Its bytes are removed with the next garbage.
+ */
+export async function forgetBlob(
+  services: Services,
+  { repo, digest, standing }: BlobName & { readonly standing?: Standing },
+  signal: AbortSignal,
+): Promise<BlobRecord> {
   const key = blobKey(repo, digest)
   const entry = await services.store.get(key, signal)
   if (entry === undefined) throw notFound('Blob', `${repo}@${digest}`)
   const record = fromBinary(BlobRecordSchema, entry.value)
   const counting = record.counted ? await contentChange(services, { repo, bytes: -Number(record.size) }, signal) : { guards: [], writes: [] }
-  const guards: Guard[] = [{ kind: 'unchanged', key, revision: entry.revision }, ...counting.guards]
+  const guards: Guard[] = [{ kind: 'unchanged', key, revision: entry.revision }, ...counting.guards, ...(standing === undefined ? [] : [standing.guard])]
   const writes: Write[] = [{ kind: 'delete', key }, discardNote(repo, 'blob', { digest: record.upstreamDigest }), ...counting.writes]
   const { committed } = await services.store.transact({ guards, writes }, signal)
-  // Touched, or forgotten by somebody else, in between.
-  return committed ? record : forgetBlob(services, { repo, digest }, signal)
+  if (committed) return record
+  await standing?.assertStanding(signal)
+  // Touched, or forgotten by another request, in between.
+  return forgetBlob(services, { repo, digest, ...(standing && { standing }) }, signal)
 }
