@@ -27,6 +27,8 @@ export interface RepoCollected {
 
 /** Up to so many things go under one mark and in one transaction: each is four writes and a guard, and whoever puts bytes waits for the mark. */
 const maxAtOnce = 24
+/** So many bytes of records go in one transaction at most, but one record always. */
+const maxNoteBytes = 1024 * 1024
 /** So often in a row somebody else may come to need what was to go, before the rest is left for the next time. */
 const maxConflicts = 5
 
@@ -170,7 +172,7 @@ export class RepoCollection {
         async (mark) => {
           // Anew under the mark: what was needed no longer a moment ago may be needed again.
           const { content, garbage } = await find()
-          const manifests = firstToGo(content, garbage.manifests).slice(0, maxAtOnce)
+          const manifests = fitting(content, firstToGo(content, garbage.manifests)).slice(0, maxAtOnce)
           const blobs = garbage.manifests.length > 0 ? [] : garbage.blobs.slice(0, maxAtOnce)
           const isDone = await this.#forget({ content, garbage: { manifests, blobs }, mark }, signal)
           conflicts = isDone ? 0 : conflicts + 1
@@ -299,6 +301,17 @@ export class RepoCollection {
     if (sort === 'manifest') await this.#upstream.deleteManifest(this.#repo, digest, signal)
     else await this.#upstream.deleteBlob(this.#repo, digest, signal)
   }
+}
+
+/** The first of the manifests whose records fit in the notes of one transaction. */
+function fitting({ manifests }: HeldContent, digests: readonly string[]): readonly string[] {
+  let bytes = 0
+  const end = digests.findIndex((digest, at) => {
+    const record = manifests.get(digest)
+    bytes += record === undefined ? 0 : toBinary(ManifestRecordSchema, record).length
+    return at > 0 && bytes > maxNoteBytes
+  })
+  return end < 0 ? digests : digests.slice(0, end)
 }
 
 /** What the blobs add to what their organisation is counted to hold. */

@@ -5,7 +5,7 @@ import { referrersOf } from '../../resources/registry/manifests.ts'
 import { tagNames } from '../../resources/registry/tags.ts'
 import { RegistryError } from '../registry-error.ts'
 import type { Exchange, HeaderLines } from './exchange.ts'
-import { indexMediaType } from './manifest-parser.ts'
+import { annotationsOf, indexMediaType } from './manifest-parser.ts'
 import { enterRepo, type OciHost } from './oci-host.ts'
 import { isTagName, type OciPath } from './oci-path.ts'
 import { nextLink, parsePageLimit } from './paging.ts'
@@ -86,7 +86,13 @@ async function referrersPage(
     for (const [at, { digest, record }] of found.items.entries()) {
       after = digest
       if (artifactType !== undefined && record.artifactType !== artifactType) continue
-      const descriptor = descriptorOf(digest, record)
+      const annotations = await annotationsOf(record, async () => {
+        const held = await (host.cache.at({ repo, digest }) ?? host.cache.get({ repo, digest }, signal))
+        // Also what is read, and left out, makes the page longer.
+        bytes += held?.bytes.length ?? 0
+        return held?.bytes
+      })
+      const descriptor = descriptorOf(digest, record, annotations)
       manifests.push(descriptor)
       bytes += JSON.stringify(descriptor).length
       const isLast = !found.more && at === found.items.length - 1
@@ -98,8 +104,8 @@ async function referrersPage(
   return { manifests, next: after }
 }
 
-function descriptorOf(digest: string, record: ManifestRecord): object {
-  const { mediaType, artifactType, annotations } = record
+function descriptorOf(digest: string, record: ManifestRecord, annotations: Readonly<Record<string, string>>): object {
+  const { mediaType, artifactType } = record
   return {
     mediaType,
     digest,

@@ -1,7 +1,13 @@
 import { create, toBinary } from '@bufbuild/protobuf'
 import { JsonBoundsError, parseBoundedJson, repeatedKey, type JsonBounds } from '../../core/bounded-json.ts'
 import { algorithmOf, digestOf, isDigest, type Digest } from '../../core/digest.ts'
-import { ManifestRecordSchema, type BlobReference, type ChildManifest, type ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
+import {
+  ChildManifestSchema,
+  ManifestRecordSchema,
+  type BlobReference,
+  type ChildManifest,
+  type ManifestRecord,
+} from '../../gen/taproot/store/v1/registry_pb.ts'
 import { RegistryError } from '../registry-error.ts'
 import {
   assertPlainKeys,
@@ -19,11 +25,14 @@ import {
 /** The most bytes that a manifest may have (OCI distribution specification, "Pushing manifests"). */
 export const maxManifestBytes = 4 * 1024 * 1024
 
-/** The most bytes of a manifest's record: a part of what one transaction of the store takes. */
-export const maxRecordBytes = 512 * 1024
+/** The most bytes of a manifest's record: the larger part of what one transaction of the store takes. */
+export const maxRecordBytes = 1024 * 1024
+
+/** Annotations up to this many bytes are in the record too, for lists of referrers; larger ones are in the bytes of the manifest alone. */
+const maxKeptAnnotationBytes = 256 * 1024
 
 /** What a manifest may hold: of descriptors more than its record has room for. */
-const manifestBounds: JsonBounds = { maxDepth: 64, maxValues: 65_536 }
+const manifestBounds: JsonBounds = { maxDepth: 64, maxValues: 262_144 }
 
 /** The media type of an OCI image index: what referrers are answered in. */
 export const indexMediaType = 'application/vnd.oci.image.index.v1+json'
@@ -126,15 +135,28 @@ function reference({ digest, size }: Descriptor): BlobReference {
   return { $typeName: 'taproot.store.v1.BlobReference', digest, size: BigInt(size) }
 }
 
+/** Of a child its digest and architecture are kept; the rest is in the bytes. */
 function childOf(value: unknown, at: number): ChildManifest {
   const field = `manifests[${at}]`
-  const { digest, size, mediaType, fields } = descriptorIn(value, field)
+  const { digest, fields } = descriptorIn(value, field)
   const platform = fields['platform'] ?? {}
   if (typeof platform !== 'object' || Array.isArray(platform)) throw invalidManifest(`${field}.platform must be an object`)
   assertPlainKeys(platform as JsonRecord, 'platform', `${field}.platform.`) // a cast: it is no array and not null
   const text = (name: string): string => optionalText(platform as JsonRecord, name, `${field}.platform.`)
-  const [architecture, os, variant] = [text('architecture'), text('os'), text('variant')]
-  return { $typeName: 'taproot.store.v1.ChildManifest', digest, size: BigInt(size), mediaType, architecture, os, variant }
+  for (const name of ['os', 'variant']) text(name)
+  return create(ChildManifestSchema, { digest, architecture: text('architecture') })
+}
+
+/** The annotations that the record keeps. */
+function keptAnnotations(annotations: Record<string, string>): Record<string, string> {
+  return Buffer.byteLength(JSON.stringify(annotations)) > maxKeptAnnotationBytes ? {} : annotations
+}
+
+/** The annotations of a manifest that is held: those in its record, or in its bytes where the record keeps none of so large a manifest. */
+export async function annotationsOf(record: ManifestRecord, read: () => Promise<Uint8Array | undefined>): Promise<Readonly<Record<string, string>>> {
+  if (Object.keys(record.annotations).length > 0 || Number(record.size) <= maxKeptAnnotationBytes) return record.annotations
+  const bytes = await read()
+  return bytes === undefined ? {} : (textsIn(bodyOf(bytes)['annotations']) ?? {})
 }
 
 /**
@@ -146,7 +168,7 @@ function readOther(body: JsonRecord, record: ManifestRecord): void {
   record.subject = digestIn(subject) ?? ''
   record.mentions = [...digestsWithin(record.subject === '' ? body : rest)]
   if (typeof body['artifactType'] === 'string') record.artifactType = body['artifactType'].toWellFormed()
-  record.annotations = textsIn(body['annotations']) ?? {}
+  record.annotations = keptAnnotations(textsIn(body['annotations']) ?? {})
 }
 
 /** What the record of a form holds beyond what all have. `record` is filled. */
@@ -157,7 +179,7 @@ function readReferences(form: Form, body: JsonRecord, record: ManifestRecord): P
   const other = form === 'image' ? ['manifests'] : ['config', 'layers']
   for (const field of other) if (body[field] !== undefined) throw invalidManifest(`a manifest of media type ${record.mediaType} has no ${field}`)
   record.artifactType = optionalText(body, 'artifactType', '')
-  record.annotations = textMap(body['annotations'], 'annotations')
+  record.annotations = keptAnnotations(textMap(body['annotations'], 'annotations'))
   if (body['subject'] !== undefined && body['subject'] !== null) record.subject = descriptorIn(body['subject'], 'subject').digest
   if (form === 'index') {
     record.children = listIn(body, 'manifests').map(childOf)
@@ -178,9 +200,7 @@ function readReferences(form: Form, body: JsonRecord, record: ManifestRecord): P
 function assertKeepable(record: ManifestRecord): void {
   const { length } = toBinary(ManifestRecordSchema, record)
   if (length <= maxRecordBytes) return
-  throw invalidManifest(
-    `the manifest's annotations, and the digests and platforms of its descriptors, are ${length} bytes together: ${maxRecordBytes} at most are kept`,
-  )
+  throw invalidManifest(`the digests that the manifest names, and its annotations, are ${length} bytes together: ${maxRecordBytes} at most can be kept`)
 }
 
 /**

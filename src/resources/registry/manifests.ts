@@ -3,7 +3,7 @@ import { DomainError } from '../../core/errors.ts'
 import { algorithmOf, type Digest } from '../../core/digest.ts'
 import { randomHex } from '../../core/runtime.ts'
 import type { Uid } from '../../core/uid.ts'
-import { ManifestRecordSchema, type BlobRecord, type ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
+import { ManifestRecordSchema, type ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
 import type { Snapshot } from '../../snapshot/snapshot.ts'
 import { manifestsKey, recordKey } from '../../store/keys.ts'
 import type { Entry, Write } from '../../store/store.ts'
@@ -12,7 +12,8 @@ import { commitPrepared, type Plan } from '../commit.ts'
 import { notFound } from '../faults.ts'
 import type { Extra } from '../kind.ts'
 import type { MutationContext, Services } from '../services.ts'
-import { heldBlob } from './blobs.ts'
+import { blobKey } from './blobs.ts'
+import { heldAmong } from './held-among.ts'
 import { manifestIn, manifestKey, referrerKeyPrefix, type ManifestName } from './manifest-keys.ts'
 import { guardEpoch, type Epoch } from './content-epoch.ts'
 import { readHead } from './tag-history.ts'
@@ -45,24 +46,15 @@ export interface ManifestPut extends ManifestName {
 /** Up to this many keys are read at once. */
 const readsAtOnce = 64
 
-/** A child of an index: a manifest, or a blob, as in the cache that BuildKit exports. */
-async function heldChild(services: Services, name: ManifestName, signal: AbortSignal): Promise<ManifestRecord | BlobRecord | undefined> {
-  return (await heldManifest(services, name, signal)) ?? heldBlob(services, name, signal)
-}
-
-/** The digests that the manifest names and the repo does not hold. */
-export async function missingReferences(services: Services, { repo, record }: Pick<ManifestPut, 'repo' | 'record'>, signal: AbortSignal): Promise<string[]> {
-  const blobs = [...(record.config === undefined ? [] : [record.config]), ...record.layers].map(({ digest }) => ({ digest, held: heldBlob }))
-  const children = record.children.map(({ digest }) => ({ digest, held: heldChild }))
-  const wanted = [...new Map([...blobs, ...children].map((one) => [one.digest, one])).values()]
-  const missing: string[] = []
-  for (let at = 0; at < wanted.length; at += readsAtOnce) {
-    const part = wanted.slice(at, at + readsAtOnce)
-    // The host parsed them as digests.
-    const held = await Promise.all(part.map((one) => one.held(services, { repo, digest: one.digest as Digest }, signal)))
-    missing.push(...part.filter((_one, index) => held[index] === undefined).map(({ digest }) => digest))
-  }
-  return missing
+/** The digests that the manifest names and the repo does not hold. A child of an index is a manifest, or a blob, as in the cache that BuildKit exports. */
+export async function missingReferences({ store }: Services, { repo, record }: Pick<ManifestPut, 'repo' | 'record'>, signal: AbortSignal): Promise<string[]> {
+  const children = new Set(record.children.map(({ digest }) => digest))
+  const blobs = new Set([...(record.config === undefined ? [] : [record.config]), ...record.layers].map(({ digest }) => digest))
+  const manifests = { prefix: manifestKey(repo, ''), digests: [...children], isHeld: (entry: Entry) => manifestIn(entry) !== undefined }
+  const heldManifests = await heldAmong(store, manifests, signal)
+  const wanted = [...new Set([...blobs, ...children])].filter((digest) => !heldManifests.has(digest))
+  const heldBlobs = await heldAmong(store, { prefix: blobKey(repo, ''), digests: wanted, isHeld: () => true }, signal)
+  return wanted.filter((digest) => !heldBlobs.has(digest))
 }
 
 function missingError(missing: readonly string[]): DomainError {

@@ -43,6 +43,8 @@ export type ManifestRecord = Message<"taproot.store.v1.ManifestRecord"> & {
   artifactType: string;
 
   /**
+   * None where they are large: then they are in the bytes alone.
+   *
    * @generated from field: map<string, string> annotations = 5;
    */
   annotations: { [key: string]: string };
@@ -112,7 +114,7 @@ export const ManifestRecordSchema: GenMessage<ManifestRecord> = /*@__PURE__*/
   messageDesc(file_taproot_store_v1_registry, 0);
 
 /**
- * A manifest in an index.
+ * A manifest in an index. Digest and architecture are needed; older versions wrote the other fields too.
  *
  * @generated from message taproot.store.v1.ChildManifest
  */
