@@ -69,6 +69,10 @@ export class RowMaker {
 
   #filterValue(source: Exclude<FilterSource, { readonly parent: true }>, targets: ScanTarget[]): FilterValue {
     if ('uid' in source) return (uid) => flat(source.uid(uid))
+    if ('fields' in source) {
+      const slots = source.fields.map((field) => slotOf(targets, { field }))
+      return (_uid, scanned) => this.#intern(source.from(slots.map((slot) => scanned[slot] ?? '')))
+    }
     const at = slotOf(targets, source)
     const { of, as } = source
     return (_uid, scanned) => {

@@ -23,10 +23,13 @@ export type Resource = Message & ResourceFields
 
 /**
  * Where an exact filter's value comes from: a field of the record by its proto name (`of`: it is the uid of a record of that kind; `as`: what the filter makes
- * of the field's text), the member of a oneof that is set, the record's uid, or its parent's uid.
+ * of the field's text), the texts of several fields, the member of a oneof that is set, the record's uid, or its parent's uid.
  */
 export type FilterSource =
-  (ScanTarget & { readonly of?: string; readonly as?: (text: string) => string }) | { readonly uid: (uid: Uid) => string } | { readonly parent: true }
+  | (ScanTarget & { readonly of?: string; readonly as?: (text: string) => string })
+  | { readonly fields: readonly string[]; readonly from: (texts: readonly string[]) => string }
+  | { readonly uid: (uid: Uid) => string }
+  | { readonly parent: true }
 
 /** What a kind tells the snapshot about its records. */
 export interface KindIndex {

@@ -147,6 +147,25 @@ specSuite('tags', (spec) => {
     at.client.close()
   })
 
+  test('spec 4.5 a deprecated tag is listed and counted whatever family it belongs to, and hidden again once it is current', async () => {
+    const at = await registry()
+    const digest = await at.image()
+    const hidden = [`sha256-${'0'.repeat(8)}`, '1.27-20260101', '1.27-r0']
+    await put(at, { name: '1.27', digest })
+    for (const name of hidden) await put(at, { name, digest })
+    const listed = async (request: JsonObject = {}): Promise<unknown> => {
+      const page = await spec.ok('ListTags', { uidp: { childrenOf: at.repo }, ...request }, { token: at.token })
+      return [namesOf(itemsOf(page, 'tags')).sort(), page['totalCount']]
+    }
+    expect(await listed()).toEqual([['1.27'], '1'])
+    for (const name of hidden) await put(at, { name, digest, deprecated: true })
+    expect(await listed()).toEqual([['1.27', ...hidden].sort(), '4'])
+    expect(await listed({ includeDates: true, orderBy: 'name desc', pageSize: 200 })).toEqual([['1.27', ...hidden].sort(), '4'])
+    await put(at, { name: '1.27-r0', digest, deprecated: false })
+    expect(await listed()).toEqual([['1.27', ...hidden.slice(0, 2)].sort(), '3'])
+    at.client.close()
+  })
+
   test('rules 3.3 digest finds what points to it, updated_since what changed strictly later', async () => {
     const at = await registry()
     const [one, two] = [await at.image(), await at.image()]

@@ -8,15 +8,16 @@ import { defineKind } from '../kind.ts'
 /** A tag as it is stored. */
 export type TagRecord = Tag & Resource
 
-/** The families that lists leave out unless they are asked for, each with the letter that stands for it (rules 3.3). */
+/** The families whose current tags lists leave out unless they are asked for, each with the letter that stands for it (rules 3.3). */
 const hiddenFamilies = [
   { letter: 'r', include: 'includeReferrers', pattern: /^sha256-/ },
   { letter: 'd', include: 'includeDates', pattern: /-20\d{6}(\d{4}|\d{6})?$/ },
   { letter: 'e', include: 'includeEpochs', pattern: /-r[0-9]+$/ },
 ] as const satisfies readonly { letter: string; include: keyof ListTagsRequest; pattern: RegExp }[]
 
-/** The hidden families that a tag's name belongs to, a letter each; empty for an ordinary name. */
-export function familyOf(name: string): string {
+/** The hidden families that a tag belongs to, a letter each. Empty for an ordinary name, and for a deprecated tag: clients list all tags and select those (spec 4.5). */
+function familyOf([name = '', deprecated]: readonly string[]): string {
+  if (deprecated === 'true') return ''
   return hiddenFamilies
     .filter(({ pattern }) => pattern.test(name))
     .map(({ letter }) => letter)
@@ -33,7 +34,7 @@ const index: KindIndex = {
   desc: TagSchema,
   name: 'name',
   foundByPath: true,
-  filters: { digest: { field: 'digest' }, family: { field: 'name', as: familyOf } },
+  filters: { digest: { field: 'digest' }, family: { fields: ['name', 'deprecated'], from: familyOf } },
   removedWith: [{ kind: 'Repo', filter: 'parent' }],
 }
 

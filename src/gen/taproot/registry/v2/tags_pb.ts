@@ -284,7 +284,7 @@ export const TagsService: GenService<{
     output: typeof TagSchema;
   },
   /**
-   * Tags within reach, without referrers, dated and epoch tags unless asked for.
+   * Tags within reach, without current referrers, dated and epoch tags unless asked for. Deprecated tags are always among them.
    *
    * @generated from rpc taproot.registry.v2.TagsService.ListTags
    */
