@@ -137,7 +137,6 @@ export const ruleCases: readonly RuleCase[] = [
       { before: { parentRef: { name: 'web' } }, spec: {} },
     ],
   },
-  nameCase('PlatformGroup', 'ab'),
   nameCase('PlatformGroup', 'a'.repeat(64)),
   {
     kind: 'PlatformIdentity',

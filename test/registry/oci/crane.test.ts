@@ -173,8 +173,10 @@ function craneOver(startUpstream: () => Promise<DistributionRegistry | undefined
 
     test('a copy below groups that are not there makes them, and a root group is never made', { timeout: 120_000 }, async () => {
       const digest = await push(`${host}/${name}/source:v1`)
-      await run('copy', `${host}/${name}/source:v1`, `${host}/${name}/moved/tools/app:v1`)
-      expect(await run('digest', `${host}/${name}/moved/tools/app:v1`)).toBe(digest)
+      for (const path of ['moved/tools/app', 'qa/app', 'x/y']) {
+        await run('copy', `${host}/${name}/source:v1`, `${host}/${name}/${path}:v1`)
+        expect(await run('digest', `${host}/${name}/${path}:v1`)).toBe(digest)
+      }
       const refused = await crane(['copy', `${host}/${name}/source:v1`, `${host}/nobody-has-this/app:v1`], { env: { DOCKER_CONFIG: directory } })
       expect(refused.code).toBe(1)
     })
