@@ -15,6 +15,16 @@ export function personUid(issuer: string, subject: string): Uid {
   return trustedUid(digest.slice(0, 40))
 }
 
+/** What is wrong with an issuer whose keys are to be fetched; undefined where it can be one. */
+export function issuerFault(issuer: string, mayBeHttp: boolean): string | undefined {
+  const url = URL.parse(normalizeIssuer(issuer))
+  const isWeb = url !== null && (url.protocol === 'https:' || url.protocol === 'http:')
+  if (!isWeb) return 'must be an https URL, such as https://issuer.example'
+  if (url.username !== '' || url.password !== '' || /[?#]/.test(issuer)) return 'must be a URL without user, query and fragment'
+  if (issuer.includes('/.well-known/')) return 'must be the issuer, not its discovery document'
+  return url.protocol === 'https:' || mayBeHttp ? undefined : 'must be an https URL'
+}
+
 /** True where both name the same issuer but for a trailing slash. */
 export function isSameIssuer(one: string, other: string): boolean {
   return one.replace(/\/+$/, '') === other.replace(/\/+$/, '')

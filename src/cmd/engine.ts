@@ -1,6 +1,7 @@
 import { errorText } from '../core/error-text.ts'
 import { setTimeout as delay } from 'node:timers/promises'
 import { createAccountChecks } from '../authn/account-checks.ts'
+import type { DevIssuer } from '../authn/dev-issuer.ts'
 import { personUid } from '../authn/issuer-name.ts'
 import type { ConfiguredIssuer } from '../authn/issuer-source.ts'
 import { createPageKeys } from '../authn/page-keys.ts'
@@ -56,6 +57,8 @@ export interface EngineOptions {
   readonly upstream: Upstream | undefined
   /** False where absent. */
   readonly servesRegistry?: boolean
+  /** The one of role `dev`. */
+  readonly devIssuer?: DevIssuer | undefined
   /** For what tenants name, and for providers of accounts. */
   readonly fetch: SafeFetch
   /** Issuers that configuration names. */
@@ -120,6 +123,7 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
       trustedIssuers: new Set(config.issuers.map((row) => row.issuer)),
       operators: new Set(config.bootstrap.operators.map(({ issuer, subject }) => personUid(issuer, subject))),
       refresh: { idleMs: config.tokens.refresh.idleHours * hourMs, maxMs: config.tokens.refresh.maxHours * hourMs },
+      development: options.devIssuer !== undefined,
       privateIssuers: new Set(config.issuers.filter((row) => row.allowPrivate === true).map((row) => row.issuer)),
       registry: {
         host: config.registry.host,

@@ -53,6 +53,8 @@ export interface ResourceSettings {
   readonly operators: ReadonlySet<Uid>
   /** How long refresh tokens live, in milliseconds: unused, and with all that follow. */
   readonly refresh: { readonly idleMs: number; readonly maxMs: number }
+  /** Role `dev`: issuers that identities name may be http. */
+  readonly development: boolean
   /** Issuers that may have private addresses, and http. */
   readonly privateIssuers: ReadonlySet<string>
   /** The ids of the documents that groups may accept. */

@@ -58,6 +58,8 @@ export interface TestServerOptions {
   readonly clock?: Clock
   /** How often files are read again; every 10 s by default. */
   readonly filesEveryMs?: number
+  /** True for a server that knows no development issuer, as role `api`. */
+  readonly production?: boolean
 }
 
 /** The uid of a built-in role. */
@@ -99,8 +101,9 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
       logs.push({ level, message, fields })
     }
   const log = { debug: logAt('debug'), info: logAt('info'), warn: logAt('warn'), error: logAt('error') }
+  const developed = options.production === true ? undefined : devIssuer
   const running = await startServer(
-    { config, log, auditLog: log, devIssuer, clock, ...(options.filesEveryMs === undefined ? {} : { filesEveryMs: options.filesEveryMs }) },
+    { config, log, auditLog: log, devIssuer: developed, clock, ...(options.filesEveryMs === undefined ? {} : { filesEveryMs: options.filesEveryMs }) },
     new AbortController().signal,
   )
   const rest = restDoor(`http://127.0.0.1:${apiPort}`)

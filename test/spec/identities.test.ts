@@ -2,7 +2,8 @@ import { createHash } from 'node:crypto'
 import type { JsonObject } from '@bufbuild/protobuf'
 import { exportJWK, generateKeyPair } from 'jose'
 import { expect, test } from 'vitest'
-import { freshName, makeMember, makeOrganisation } from '../harness/test-server.ts'
+import type { Reply } from '../harness/doors.ts'
+import { freshName, makeMember, makeOrganisation, ok, startTestServer } from '../harness/test-server.ts'
 import { expectFailure, fieldViolations, itemsOf, specSuite, uidOf } from './spec-suite.ts'
 import { claimMatch, identityUnder } from './spec-kinds.ts'
 
@@ -42,7 +43,7 @@ specSuite('identities', (spec) => {
 
   test('spec 7.2 create with an empty body is code 3 and lists name, then the missing relationship', async () => {
     const reply = await refused({})
-    expectFailure(reply, { code: 3, fields: ['name', 'relationship'] })
+    expectFailure(reply, { code: 3, fields: ['name', 'claim_match'] })
     expect(reply.details['ErrorInfo']?.['@type']).toBe('type.googleapis.com/google.rpc.ErrorInfo')
     expect(reply.details['BadRequest']?.['@type']).toBe('type.googleapis.com/google.rpc.BadRequest')
   })
@@ -116,6 +117,23 @@ specSuite('identities', (spec) => {
     expect((await create({ name: 'patterns', claimMatch: match }))['claimMatch']).toEqual(match)
   })
 
+  test.each([
+    ['no URL', 'token.actions.githubusercontent.com'],
+    ['another scheme', 'ftp://issuer.example'],
+    ['a user', 'https://user@issuer.example'],
+    ['a query', 'https://issuer.example/?tenant=a'],
+    ['the discovery document', 'https://issuer.example/.well-known/openid-configuration'],
+  ])('decisions "Words of errors" an issuer to match that is %s can never be verified: code 3', async (_what, issuer) => {
+    const found = await refused({ name: 'never', claimMatch: { issuer, subject: 's' } })
+    expectFailure(found, { code: 3, fields: ['claim_match.issuer'] })
+  })
+
+  test('rules 2.2 the bare name of Google, and http in development, are issuers to match', async () => {
+    for (const issuer of ['accounts.google.com', 'http://localhost:8081/realm']) {
+      expect(await create({ name: 'matched', claimMatch: { issuer, subject: 's' } })).toMatchObject({ claimMatch: { issuer, subject: 's' } })
+    }
+  })
+
   test('architecture 7 no identity may name our own issuer', async () => {
     const issuer = spec.server.config.baseUrl
     expectFailure(await refused({ name: 'self', claimMatch: { issuer, subject: 's' } }), { code: 3, fields: ['claim_match.issuer'] })
@@ -165,7 +183,7 @@ specSuite('identities', (spec) => {
     const { group, token } = await makeOrganisation(spec.server)
     const made = await identityUnder(spec, group, token)
     const reply = await spec.call('UpdateIdentity', { identity: { uid: uidOf(made) }, updateMask: '*' }, { token })
-    expectFailure(reply, { code: 3, fields: ['name', 'relationship'] })
+    expectFailure(reply, { code: 3, fields: ['name', 'claim_match'] })
     expect(await spec.ok('GetIdentity', { uid: uidOf(made) }, { token })).toEqual(made)
   })
 
@@ -208,7 +226,7 @@ specSuite('identities', (spec) => {
     test('rules 2.3 both forms of one claim at once are code 3', async () => {
       const both = await refused({ name: 'both', claimMatch: { issuer: 'https://issuer.example', issuerPattern: '.*', subject: 's' } })
       expectFailure(both, { code: 3 })
-      expect(fieldViolations(both)[0]?.field).toMatch(/claim_match/)
+      expect(fieldViolations(both)[0]?.field).toMatch(spec.transport === 'rest' ? /^claimMatch\.issuerPattern$/ : /^claim_match\.issuer_pattern$/)
     })
 
     test('rules 2.2 two relationships at once are code 3', async () => {
@@ -216,4 +234,24 @@ specSuite('identities', (spec) => {
       expectFailure(await refused({ name: 'both', claimMatch: claimMatch(), awsIdentity }), { code: 3 })
     })
   })
+})
+
+test('outside of development an issuer to match is an https URL, unless the configuration lets it be private', async () => {
+  const allowed = 'http://issuer.internal'
+  const server = await startTestServer({
+    store: 'sqlite',
+    production: true,
+    env: { TAPROOT_ISSUERS: JSON.stringify([{ issuer: allowed, allowPrivate: true }]) },
+  })
+  try {
+    const { group, token } = await makeOrganisation(server)
+    const create = async (issuer: string): Promise<Reply> =>
+      server.rest.call('CreateIdentity', { parent: group, identity: { name: 'matched', claimMatch: { issuer, subject: 's' } } }, { token })
+    for (const issuer of ['https://issuer.example', allowed]) expect(ok(await create(issuer))).toMatchObject({ claimMatch: { issuer } })
+    const plain = await create('http://issuer.example')
+    expectFailure(plain, { code: 3, fields: ['claim_match.issuer'] })
+    expect(plain.message).toBe('Invalid argument: claimMatch.issuer: must be an https URL')
+  } finally {
+    await server.stop()
+  }
 })

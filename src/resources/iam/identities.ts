@@ -1,7 +1,7 @@
 import { create, equals } from '@bufbuild/protobuf'
 import { timestampFromMs, timestampMs } from '@bufbuild/protobuf/wkt'
 import { checkPatterns, matchesPattern } from '../../authn/claim-match.ts'
-import { isSameIssuer, personUid } from '../../authn/issuer-name.ts'
+import { isSameIssuer, issuerFault, personUid } from '../../authn/issuer-name.ts'
 import { KeySetError } from '../../authn/key-set.ts'
 import { assertVerifying } from '../../authn/static-keys.ts'
 import { DomainError } from '../../core/errors.ts'
@@ -47,9 +47,18 @@ function refuseOwnIssuer(planning: Planning, issuer: string, field: string): voi
   if (isSameIssuer(issuer, planning.services.settings.ownIssuer)) throw DomainError.invalid(field, 'must not be the issuer of this platform')
 }
 
-function checkClaimMatch(planning: Planning, match: Identity_ClaimMatch): void {
+/** An issuer that the record had before stays, whatever rule came since. */
+function checkIssuer(planning: Planning, issuer: string, current: Identity | undefined): void {
+  const { development, privateIssuers } = planning.services.settings
+  refuseOwnIssuer(planning, issuer, 'claim_match.issuer')
+  const before = current?.relationship.case === 'claimMatch' ? current.relationship.value.iss.value : undefined
+  const fault = before === issuer ? undefined : issuerFault(issuer, development || privateIssuers.has(issuer))
+  if (fault !== undefined) throw DomainError.invalid('claim_match.issuer', fault)
+}
+
+function checkClaimMatch(planning: Planning, match: Identity_ClaimMatch, current: Identity | undefined): void {
   const { iss, sub, aud } = match
-  if (iss.case === 'issuer') refuseOwnIssuer(planning, iss.value, 'claim_match.issuer')
+  if (iss.case === 'issuer') checkIssuer(planning, iss.value, current)
   checkPatterns([
     ...(iss.case === 'issuerPattern' ? [['claim_match.issuer_pattern', iss.value] as const] : []),
     ...(sub.case === 'subjectPattern' ? [['claim_match.subject_pattern', sub.value] as const] : []),
@@ -79,19 +88,20 @@ function checkStaticKeys(planning: Planning, keys: Identity_StaticKeys, createMs
 }
 
 function checkAws(aws: Identity_AWSIdentity): void {
-  if (aws.awsArn.case === undefined) throw DomainError.invalid('aws_identity.arn', 'arn or arn_pattern is required')
-  if (aws.awsUserId.case === undefined) throw DomainError.invalid('aws_identity.user_id', 'user_id or user_id_pattern is required')
+  if (aws.awsArn.case === undefined) throw DomainError.invalid('aws_identity.arn', 'one of `arn`, `arn_pattern` is required')
+  if (aws.awsUserId.case === undefined) throw DomainError.invalid('aws_identity.user_id', 'one of `user_id`, `user_id_pattern` is required')
   checkPatterns([
     ...(aws.awsArn.case === 'arnPattern' ? [['aws_identity.arn_pattern', aws.awsArn.value] as const] : []),
     ...(aws.awsUserId.case === 'userIdPattern' ? [['aws_identity.user_id_pattern', aws.awsUserId.value] as const] : []),
   ])
 }
 
-function checkRelationship(planning: Planning, record: Identity, createMs: number): void {
+function checkRelationship(planning: Planning, record: Identity, current: Identity | undefined): void {
   const { relationship } = record
+  const createMs = current?.createTime === undefined ? planning.nowMs : timestampMs(current.createTime)
   switch (relationship.case) {
     case 'claimMatch':
-      return checkClaimMatch(planning, relationship.value)
+      return checkClaimMatch(planning, relationship.value, current)
     case 'staticKeys':
       return checkStaticKeys(planning, relationship.value, createMs)
     case 'awsIdentity':
@@ -99,7 +109,7 @@ function checkRelationship(planning: Planning, record: Identity, createMs: numbe
     case 'servicePrincipal':
       throw DomainError.invalid('service_principal', 'is no known service principal')
     case undefined:
-      throw DomainError.invalid('relationship', 'one of claim_match, static_keys, aws_identity, service_principal is required')
+      throw DomainError.invalid('claim_match', 'one of `claim_match`, `static_keys`, `aws_identity` is required')
   }
 }
 
@@ -137,7 +147,7 @@ export const identityKind = defineKind<IdentityRecord>({
   desc: IdentitySchema,
   uniqueName: false,
   create(planning, draft) {
-    checkRelationship(planning, draft.record, planning.nowMs)
+    checkRelationship(planning, draft.record, undefined)
     draft.record.lastSeenTime = timestampFromMs(planning.nowMs)
     return undefined
   },
@@ -145,7 +155,7 @@ export const identityKind = defineKind<IdentityRecord>({
     // Who takes an identity over can change how it signs in later on.
     const isAdopted = planning.ownership.kind === 'object' && current.managedBy === ''
     if (isAdopted || !sameRelationship(draft.record, current)) assertHoldsWhatItConfers(planning, draft)
-    checkRelationship(planning, draft.record, current.createTime === undefined ? planning.nowMs : timestampMs(current.createTime))
+    checkRelationship(planning, draft.record, current)
     return undefined
   },
   remove: removal,
