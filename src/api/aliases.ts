@@ -3,7 +3,7 @@ import type { HttpBinding, MethodRow } from '../core/method.ts'
 /** The namespaces of public clients of this API family that are served beside ours unless `compat.namespaces` says otherwise. */
 export const defaultNamespaces = ['chainguard.platform'] as const
 
-/** v1 packages whose name keeps the version; all others drop it (wire-v1 1.1). */
+/** v1 packages whose name keeps the version; all others drop it (docs/spec/conventions.md#versions). */
 const versionedV1Domains: ReadonlySet<string> = new Set(['vulnerabilities'])
 
 /**
@@ -23,7 +23,7 @@ export function grpcPaths(row: MethodRow, namespaces: readonly string[]): string
   return [row.service, ...serviceAliases(row.service, namespaces)].map((service) => `/${service}/${row.rpc}`)
 }
 
-/** The row's REST bindings; with `preview` also those under the earlier segment `/v2beta1/` (spec 9.2). */
+/** The row's REST bindings; with `preview` also those under the earlier segment `/v2beta1/` (docs/spec/conventions.md#versions). */
 export function httpBindings(row: MethodRow, preview: boolean): HttpBinding[] {
   if (!preview) return [...row.http]
   return row.http.flatMap((binding) => {

@@ -8,7 +8,7 @@ export interface Decoded {
   readonly message: Message
   /**
    * REST PATCH without `updateMask`: the paths (proto names, nested keys as leaf paths, maps and lists whole) of the keys present in the body
-   * (spec 4.4). Undefined elsewhere.
+   * (docs/spec/conventions.md#update-masks). Undefined elsewhere.
    */
   readonly present?: readonly string[]
 }

@@ -18,13 +18,13 @@ export interface DoorOptions extends PeopleDoorOptions {
   readonly ownIssuer: string
 }
 
-/** Token exchange: a token that an identity's claim match accepts, for an access token of ours (rules 8). A dry run gives none, and tells of nobody. */
+/** Token exchange: a token that an identity's claim match accepts, for an access token of ours (docs/spec/tokens.md#token-exchange). A dry run gives none, and tells of nobody. */
 function exchangeDoor(options: DoorOptions): DoorHandler {
   const { services, exchange, tokenIssue, admit } = options
   return async (call, message) => {
     const request = message as ExchangeRequest
     const input = inputOf(call, request)
-    // Whom an organisation's provider brings becomes known at the first sign-in (rules 2.7).
+    // Whom an organisation's provider brings becomes known at the first sign-in (docs/spec/identities.md#registration).
     const registers = request.identityProvider !== '' && request.identity === ''
     if (registers) {
       const { requestId, authorization } = call.headers

@@ -13,7 +13,7 @@ export interface ErrorContext {
   readonly domain: string
 }
 
-/** One typed detail, under the short name of its google.rpc message; the same list is sent by both transports (spec 7.1). */
+/** One typed detail, under the short name of its google.rpc message; the same list is sent by both transports (docs/spec/errors.md#error-shape). */
 export type ErrorDetail =
   | { readonly type: 'ErrorInfo'; readonly reason: string; readonly domain: string; readonly metadata: Readonly<Record<string, string>> }
   | { readonly type: 'BadRequest'; readonly fieldViolations: readonly FieldViolation[] }

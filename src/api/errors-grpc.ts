@@ -23,7 +23,7 @@ export interface GrpcError {
 }
 
 /**
- * The gRPC status of an error, with the same details as over REST (spec 7.1). Details that would make it longer than common clients
+ * The gRPC status of an error, with the same details as over REST (docs/spec/errors.md#error-shape). Details that would make it longer than common clients
  * accept are left out, last ones first; ErrorInfo is always there.
  */
 export function grpcError(error: DomainError, context: ErrorContext): GrpcError {

@@ -3,7 +3,7 @@ import type { Code } from '../core/errors.ts'
 import { errorDetails } from './errors-details.ts'
 import type { ErrorContext, ErrorDetail } from './errors-details.ts'
 
-/** HTTP status of every gRPC code (decisions "HTTP status of gRPC codes"). */
+/** HTTP status of every gRPC code (docs/spec/errors.md#http-statuses). */
 export const httpStatusOfCode = {
   1: 500,
   2: 500,
@@ -27,7 +27,7 @@ export const httpStatusOfCode = {
 export interface HttpError {
   readonly status: number
   readonly headers: Readonly<Record<string, string>>
-  /** `{code, message, details}` (spec 7.1), to be sent as JSON. */
+  /** `{code, message, details}` (docs/spec/errors.md#error-shape), to be sent as JSON. */
   readonly body: { readonly code: Code; readonly message: string; readonly details: readonly Readonly<Record<string, unknown>>[] }
 }
 

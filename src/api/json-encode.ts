@@ -24,7 +24,7 @@ function omitEmpty(field: DescField): boolean {
 }
 
 /**
- * Compiles encoders to proto3 JSON with the spec's exceptions (spec 2.1, rules 1.2): scalars, enums, lists and maps are always
+ * Compiles encoders to proto3 JSON with the spec's exceptions (docs/spec/resources.md#json-form): scalars, enums, lists and maps are always
  * there; unset messages, unset oneof members and unset `optional` fields are left out; timestamps have exactly three fraction digits
  * and Z. An encoder is made once per message type and kept.
  */

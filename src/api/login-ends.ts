@@ -24,7 +24,7 @@ export function callbackUrl(baseUrl: string, provider: Uid): string {
 /** Where a form of ours is sent in which a person says that another device's sign-in is theirs. */
 export const confirmPath = '/oauth/confirm'
 
-/** Sends the browser back to who asked, with the values in its query replaced (clients G). */
+/** Sends the browser back to who asked, with the values in its query replaced (docs/spec/tokens.md#browser-sign-in). */
 export function sendBack(redirect: string, values: Readonly<Record<string, string>>): RawAnswer {
   const url = new URL(redirect)
   for (const name of ['token', 'refresh_token', 'error', 'status_code']) url.searchParams.delete(name)

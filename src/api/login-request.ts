@@ -5,7 +5,7 @@ import type { Random } from '../core/runtime.ts'
 import { isUid, type Uid } from '../core/uid.ts'
 import { userCodeOf } from '../resources/iam/pending-logins.ts'
 
-/** What `GET /oauth` asks for (clients G). */
+/** What `GET /oauth` asks for (docs/spec/tokens.md#browser-sign-in). */
 export interface LoginRequest {
   /** Its end is checked. */
   readonly wishes: LoginWishes

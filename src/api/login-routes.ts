@@ -149,7 +149,7 @@ async function audited(options: LoginOptions, { request, login }: Returning, wor
   }
 }
 
-/** A refresh token for whom it may be had: not for a session that mapped groups gave roles (rules 2.8), nor for an assumed identity. */
+/** A refresh token for whom it may be had: not for a session that mapped groups gave roles (docs/spec/tokens.md#refresh-tokens), nor for an assumed identity. */
 async function refreshTokenFor(
   services: Services,
   { login, made, idToken }: { login: PendingLogin; made: Exchanged; idToken: string },
@@ -244,7 +244,7 @@ async function check({ services }: LoginOptions, request: RawRequest): Promise<R
   return { status: 200, headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(found) }
 }
 
-/** Login by a browser with an organisation's identity provider, for what runs beside the browser (clients G) and for other devices. */
+/** Login by a browser with an organisation's identity provider, for what runs beside the browser (docs/spec/tokens.md#browser-sign-in) and for other devices. */
 export function loginRoutes(options: LoginOptions): RawRoute[] {
   const route = (method: RawRoute['method'], path: string, step: (options: LoginOptions, request: RawRequest) => Promise<RawAnswer>): RawRoute => ({
     method,

@@ -29,7 +29,7 @@ export interface OnePortOptions {
   readonly admit?: (socket: Socket) => boolean
 }
 
-/** A listening port that serves HTTP/1.1 and HTTP/2 (architecture 2, clients B and I). */
+/** A listening port that serves HTTP/1.1 and HTTP/2 (docs/spec/conventions.md#transports). */
 export interface OnePort {
   /** Resolves once listening; rejects with the system's error (EADDRINUSE, EACCES) where it can't. Port 0 takes a free one. */
   listen(host: string, port: number): Promise<AddressInfo>

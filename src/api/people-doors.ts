@@ -26,7 +26,7 @@ export interface PeopleDoorOptions {
   readonly signIn: ExternalSignIn
   readonly tokenIssue: TokenIssue
   /**
-   * Counts a request of whom a door has found behind a credential. Throws code 8, so it comes before anything is written: clients repeat what was answered so (clients B).
+   * Counts a request of whom a door has found behind a credential. Throws code 8, so it comes before anything is written: clients repeat what was answered so (docs/spec/limits.md#rate-limits).
    * Absent where requests are not limited.
    */
   readonly admit?: (principal: Uid) => void
@@ -93,7 +93,7 @@ export async function verifiedPerson(
   }
 }
 
-/** Auth.Register: the person of the bearer becomes known (rules 2.8, wire-v1 5). */
+/** Auth.Register: the person of the bearer becomes known (docs/spec/identities.md#registration). */
 export function registerDoor(options: PeopleDoorOptions): DoorHandler {
   return async (call, message) => {
     const { identityId, code } = message as RegisterRequest
@@ -104,7 +104,7 @@ export function registerDoor(options: PeopleDoorOptions): DoorHandler {
   }
 }
 
-/** Auth.GetHeadlessSession: what a browser left for the holder of the key (clients G). Throws code 5 where nothing was left, or not lately. */
+/** Auth.GetHeadlessSession: what a browser left for the holder of the key (docs/spec/tokens.md#device-sign-in). Throws code 5 where nothing was left, or not lately. */
 export function headlessSessionDoor({ services }: Pick<PeopleDoorOptions, 'services'>): DoorHandler {
   return async (call, message) => {
     const { code } = message as GetHeadlessSessionRequest
@@ -129,7 +129,7 @@ interface Refreshed {
   readonly next: IssuedRefreshToken
 }
 
-/** Uses a refresh token up for an access token and a successor (rules 8). Throws code 16; code 8 and as TokenIssue before the token is used. */
+/** Uses a refresh token up for an access token and a successor (docs/spec/tokens.md#refresh-tokens). Throws code 16; code 8 and as TokenIssue before the token is used. */
 export async function refreshed(
   { services, tokenIssue, admit }: Pick<PeopleDoorOptions, 'services' | 'tokenIssue' | 'admit'>,
   { text, wishes }: { text: string; wishes: TokenWishes },
@@ -149,7 +149,7 @@ export async function refreshed(
   return { person: grant.person, access: await tokenIssue.issue(holderOf(grant), wishes), next }
 }
 
-/** ExchangeRefreshToken: the bearer is used up, the answer carries an access token and its successor (rules 8). */
+/** ExchangeRefreshToken: the bearer is used up, the answer carries an access token and its successor (docs/spec/tokens.md#refresh-tokens). */
 export function refreshDoor(options: PeopleDoorOptions): DoorHandler {
   return async (call, message) => {
     const request = message as ExchangeRefreshTokenRequest

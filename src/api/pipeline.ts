@@ -42,7 +42,7 @@ export interface PipelineOptions {
   readonly authenticator: Authenticator
   /** Token exchange and who-am-I, by `<service>/<rpc>`. */
   readonly doors: ReadonlyMap<string, DoorHandler>
-  /** `bounded` leaves out the question to the store before each read (architecture 5). */
+  /** `bounded` leaves out the question to the store before each read (docs/spec/storage.md#consistent-reads). */
   readonly reads: 'linearizable' | 'bounded'
   /** Undefined where requests are not limited. */
   readonly rateLimiter: RateLimiter | undefined
@@ -205,7 +205,7 @@ function assertPresented({ method, headers }: Call): void {
   }
 }
 
-/** All steps in their order (architecture 6): verify, rate limit, decode, barrier, identity, authorize, validate, handler. */
+/** All steps in their order (docs/spec/conventions.md#order-of-checks): verify, rate limit, decode, barrier, identity, authorize, validate, handler. */
 async function run(options: PipelineOptions, plan: Plan, { call, progress }: { call: Call; progress: Progress }): Promise<Answer> {
   const { services } = options
   const { method } = call

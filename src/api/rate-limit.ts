@@ -68,7 +68,7 @@ export class TokenBuckets {
 }
 
 /**
- * Limits the requests of each key, and the time for which they hold the event loop. Both methods throw code 8 `RATE_LIMITED` with RetryInfo (decisions "Rate limits").
+ * Limits the requests of each key, and the time for which they hold the event loop. Both methods throw code 8 `RATE_LIMITED` with RetryInfo (docs/spec/limits.md#rate-limits).
  * From `take`, or `resume`, until the next wait the loop's time counts as the key's; what is done in one go may overdraw the bucket, and then the next request waits.
  */
 export class RateLimiter {

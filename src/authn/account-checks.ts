@@ -131,7 +131,7 @@ function exchangeFor(settings: AccountCheckSettings, account: CloudAccount, grou
   }
 }
 
-/** No door of ours takes a token of this use (architecture 7). */
+/** No door of ours takes a token of this use (docs/spec/tokens.md#token-uses). */
 const use = 'account_check'
 /** How long the token lives, in seconds: for one exchange, by a provider whose clock is not ours. */
 const tokenSeconds = 300

@@ -3,7 +3,7 @@ import type { DecodedToken } from './decoded-token.ts'
 import type { ExternalSignIn } from './external-sign-in.ts'
 
 /**
- * Signing in at a door of its own: an external token must name one of `audiences` itself, whatever else its identity accepts (architecture 8), else code 7. Everything that is
+ * Signing in at a door of its own: an external token must name one of `audiences` itself, whatever else its identity accepts (docs/spec/tokens.md#direct-use), else code 7. Everything that is
  * wrong with the credential otherwise is code 16: here a token is a password, and that a wrong one is refused says nothing about the identity.
  */
 export function signInFor(audiences: readonly string[], inner: ExternalSignIn): ExternalSignIn {

@@ -85,7 +85,7 @@ export function createAuthenticator(options: AuthenticatorOptions): Authenticato
 
   async function byExternalToken(token: DecodedToken, identity: string | undefined, signal: AbortSignal): Promise<Authenticated> {
     const { identityUid, operator, act, createTimeMs, narrowing } = await options.signIn.signIn(token, { identity }, signal)
-    // The exchange happens now, with the identity as it is now. Roles of mapped groups are a session's alone (rules 2.8): here none begins.
+    // The exchange happens now, with the identity as it is now. Roles of mapped groups are a session's alone (docs/spec/identities.md#mapped-sessions): here none begins.
     const issuedAtMs = Math.max(options.clock.now(), createTimeMs ?? 0)
     return { identityUid, operator, act, narrowing, issuedAtMs, expiresAtMs: token.expiresAtMs }
   }

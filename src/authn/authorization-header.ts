@@ -8,7 +8,7 @@ export interface Credential {
   readonly identity?: string
 }
 
-/** The Basic user name that goes with an access token of ours (clients G). */
+/** The Basic user name that goes with an access token of ours (docs/spec/tokens.md#credentials). */
 export const tokenUserName = '_token'
 
 /**

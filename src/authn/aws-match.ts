@@ -1,7 +1,7 @@
 import type { AwsCaller } from './aws-caller.ts'
 import { matchesPattern } from './claim-match.ts'
 
-/** What an AWS identity asks of a caller (rules 2.4): the account, and each of ARN and user id as it is or as a pattern that it matches in full. */
+/** What an AWS identity asks of a caller (docs/spec/identities.md#aws-identities): the account, and each of ARN and user id as it is or as a pattern that it matches in full. */
 export interface AwsMatch {
   readonly account: string
   readonly arn?: string

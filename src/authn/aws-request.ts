@@ -1,6 +1,6 @@
 import { DomainError } from '../core/errors.ts'
 
-/** A signed AWS `GetCallerIdentity` request, whose form is in order (rules 2.4). Only AWS can say whether its signature is good. */
+/** A signed AWS `GetCallerIdentity` request, whose form is in order (docs/spec/identities.md#aws-request-checks). Only AWS can say whether its signature is good. */
 export interface AwsRequest {
   /** The host that the request is signed for: one of those that were allowed. */
   readonly host: string
@@ -43,12 +43,12 @@ const connectionHeaders: ReadonlySet<string> = new Set([
   'upgrade',
 ])
 
-/** Code 7 in the form of every bad token (rules 8). None of the sentences repeats anything of the request, or depends on the records. */
+/** Code 7 in the form of every bad token (docs/spec/identities.md#aws-request-checks). None of the sentences repeats anything of the request, or depends on the records. */
 export function awsRefusal(sentence: string): DomainError {
   return new DomainError(7, `verifying token: ${sentence}`)
 }
 
-/** The text of an HTTP request out of a bearer in either base64 alphabet (C26), with or without padding; undefined where it is none: a JWT, for one. */
+/** The text of an HTTP request out of a bearer in either base64 alphabet (docs/spec/identities.md#aws-identities), with or without padding; undefined where it is none: a JWT, for one. */
 export function awsRequestText(bearer: string): string | undefined {
   if (!/^[A-Za-z0-9+/_-]+={0,2}$/.test(bearer)) return undefined
   const text = Buffer.from(bearer, 'base64').toString('latin1')

@@ -3,7 +3,7 @@ import { boundedPattern, maxPatternsWeight, patternFault, patternWeight } from '
 import type { Claims, DecodedToken } from './decoded-token.ts'
 import { normalizeIssuer } from './issuer-name.ts'
 
-/** What an identity asks of a token (rules 2.3). Of each pair at most one is set; absent audience means the platform's own. */
+/** What an identity asks of a token (docs/spec/identities.md#claim-matching). Of each pair at most one is set; absent audience means the platform's own. */
 export interface ClaimMatch {
   readonly issuer?: string
   readonly issuerPattern?: string

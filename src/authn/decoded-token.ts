@@ -5,10 +5,10 @@ import { TokenError } from './token-error.ts'
 /** The longest token that is looked at, in characters. */
 export const maxTokenLength = 16 * 1024
 
-/** How far clocks may be apart, in milliseconds (decisions "Access token life"). */
+/** How far clocks may be apart, in milliseconds (docs/spec/tokens.md#credentials). */
 export const leewayMs = 60_000
 
-/** Signature algorithms of external tokens: asymmetric ones only (architecture 7). */
+/** Signature algorithms of external tokens: asymmetric ones only (docs/spec/tokens.md#issuer-keys). */
 export const acceptedAlgorithms = ['RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512', 'ES256', 'ES384', 'ES512', 'EdDSA', 'Ed25519'] as const
 
 const algorithmSet: ReadonlySet<string> = new Set(acceptedAlgorithms)

@@ -1,4 +1,4 @@
-/** The audiences that mean this platform where an identity names none: base URL with and without final slash, its bare host, the registry host (architecture 7). */
+/** The audiences that mean this platform where an identity names none: base URL with and without final slash, its bare host, the registry host (docs/spec/tokens.md#default-audiences). */
 export function defaultAudiences(baseUrl: string, registryHost: string): readonly string[] {
   return [...urlForms(baseUrl), new URL(baseUrl).host, registryHost]
 }

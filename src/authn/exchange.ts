@@ -15,7 +15,7 @@ import { sessionRoles, type ExternalSignIn, type SignedIn } from './external-sig
 import type { AccessGrant, PlatformTokens } from './platform-token.ts'
 import { tokenFailure } from './token-error.ts'
 
-/** What is asked of an exchange (rules 8); repeated keys as lists, `scope` already in `scopes`. */
+/** What is asked of an exchange (docs/spec/tokens.md#token-exchange); repeated keys as lists, `scope` already in `scopes`. */
 export interface ExchangeInput {
   /** The raw `authorization` header or metadata: the upstream token, or a signed AWS request. */
   readonly authorization: string | undefined
@@ -54,7 +54,7 @@ export type TokenWishes = Pick<ExchangeInput, 'aud' | 'scopes' | 'cap'>
 
 /**
  * Makes access tokens for those who have signed in. Both throw DomainError code 3 on `aud`, `scopes` or `cap`; code 7 `AUDIENCE_NOT_GRANTED` and `SCOPE_NOT_GRANTED` where
- * more is wished than the sign-in was for; code 9 `TOKEN_TOO_LARGE` where a door would refuse the token. `cap` is only ever intersected (rules 8).
+ * more is wished than the sign-in was for; code 9 `TOKEN_TOO_LARGE` where a door would refuse the token. `cap` is only ever intersected (docs/spec/tokens.md#narrowing).
  */
 export interface TokenIssue {
   /** Only looks whether the wishes can be met, by any sign-in where no holder is given. */

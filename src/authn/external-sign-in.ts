@@ -17,7 +17,7 @@ import { TokenError, tokenTooLarge } from './token-error.ts'
 import type { TokenVerifier } from './token-verifier.ts'
 import { countingIn, trustOf, type ProviderFacts, type Trust, type TrustInput } from './vouching.ts'
 
-/** Static keys of an identity (rules 2.4). */
+/** Static keys of an identity (docs/spec/identities.md#static-keys). */
 export interface StaticKeys {
   readonly issuer: string
   readonly subject: string
@@ -62,7 +62,7 @@ export interface MappedRole extends SessionRole {
   readonly externalGroup: string
 }
 
-/** What a provider's mapped groups gave to a session (rules 2.8). */
+/** What a provider's mapped groups gave to a session (docs/spec/identities.md#mapped-sessions). */
 export interface MappedSession {
   readonly provider: Uid
   readonly roles: readonly MappedRole[]
@@ -210,7 +210,7 @@ async function asIdentity(options: ExternalSignInOptions, { token, identity }: A
 }
 
 /**
- * One answer for an unknown identity, for every claim that differs (rules 8), and for keys of the identity's own that do not verify the token: which of them it was would
+ * One answer for an unknown identity, for every claim that differs (docs/spec/tokens.md#exchange-errors), and for keys of the identity's own that do not verify the token: which of them it was would
  * tell whether the identity exists, and what it trusts. What is wrong with a configured issuer's token is said (thrown as TokenError), since no identity has part in that.
  */
 async function refusal(options: ExternalSignInOptions, token: DecodedToken, signal: AbortSignal): Promise<DomainError> {

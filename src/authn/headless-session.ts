@@ -1,7 +1,7 @@
 import { createCipheriv, createPublicKey, diffieHellman, generateKeyPairSync, type KeyObject } from 'node:crypto'
 import type { Random } from '../core/runtime.ts'
 
-/** A token that only the holder of one private key can read (clients G). */
+/** A token that only the holder of one private key can read (docs/spec/tokens.md#device-sign-in). */
 export interface HeadlessSession {
   /** Text of our half of the key agreement: base64url of an X25519 public key. */
   readonly publicKey: string

@@ -2,12 +2,12 @@ import { createHash } from 'node:crypto'
 import { trustedUid } from '../core/uid.ts'
 import type { Uid } from '../core/uid.ts'
 
-/** An issuer as it is compared and stored: a bare `accounts.google.com` gets its scheme, nothing else is changed (rules 2.2). */
+/** An issuer as it is compared and stored: a bare `accounts.google.com` gets its scheme, nothing else is changed (docs/spec/identities.md#claim-matching). */
 export function normalizeIssuer(issuer: string): string {
   return issuer === 'accounts.google.com' ? 'https://accounts.google.com' : issuer
 }
 
-/** The uid of the person whom `issuer` calls `subject`: 40 hex digits of SHA-256(normalized issuer, NUL, subject) (rules 2.2). */
+/** The uid of the person whom `issuer` calls `subject`: 40 hex digits of SHA-256(normalized issuer, NUL, subject) (docs/spec/identities.md#uids-of-people). */
 export function personUid(issuer: string, subject: string): Uid {
   const digest = createHash('sha256')
     .update(`${normalizeIssuer(issuer)}\u0000${subject}`)

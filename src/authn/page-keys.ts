@@ -11,7 +11,7 @@ export const pageKeySchedule = { rotateEveryMs: 7 * 24 * hourMs, publishAheadMs:
 
 /**
  * The keys of page tokens from the store; makes the first in a fresh one. An id that `lookup` does not find is a retired key's: its tokens have expired
- * (architecture 6). Throws SealingError or StoreError.
+ * (docs/spec/conventions.md#page-tokens). Throws SealingError or StoreError.
  */
 export async function createPageKeys(options: RotatingKeysOptions & { readonly random: Random }, signal: AbortSignal): Promise<RotatingKeys<PageKey>> {
   const { random } = options

@@ -15,7 +15,7 @@ import { signingAlgorithm } from './signing-keys.ts'
 import type { SigningKeys } from './signing-keys.ts'
 import { TokenError, tokenTooLarge } from './token-error.ts'
 
-/** What a token of ours is for. Every verifier accepts exactly one use (architecture 7). */
+/** What a token of ours is for. Every verifier accepts exactly one use (docs/spec/tokens.md#token-uses). */
 export type TokenUse = 'access' | 'registry'
 
 /** What an access token is to say. */
@@ -71,7 +71,7 @@ export interface PlatformTokensOptions {
   readonly random: Random
 }
 
-/** How long an access token lives, in seconds (decisions "Access token life"). */
+/** How long an access token lives, in seconds (docs/spec/tokens.md#access-tokens). */
 export const accessTokenSeconds = 3600
 
 const maxHeldGroups = 50

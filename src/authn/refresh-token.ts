@@ -2,7 +2,7 @@ import { isUid, type Uid } from '../core/uid.ts'
 import { randomHex, type Random } from '../core/runtime.ts'
 import { TokenError } from './token-error.ts'
 
-/** What a refresh token says. Clients read `exp` of it and nothing else (clients F). */
+/** What a refresh token says. Clients read `exp` of it and nothing else (docs/spec/tokens.md#refresh-tokens). */
 export interface RefreshToken {
   /** Seconds since 1970. */
   readonly exp: number
@@ -19,7 +19,7 @@ export function newRefreshToken(random: Random, of: { person: Uid; expireMs: num
   return { exp: Math.floor(expireMs / 1000), person, family, secret: randomHex(random, 32) }
 }
 
-/** Its text: standard base64 of JSON (rules 8). */
+/** Its text: standard base64 of JSON (docs/spec/tokens.md#refresh-tokens). */
 export function refreshTokenText({ exp, person, family, secret }: RefreshToken): string {
   return Buffer.from(JSON.stringify({ exp, sub: person, fam: family, sec: secret })).toString('base64')
 }

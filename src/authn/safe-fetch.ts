@@ -63,7 +63,7 @@ export interface FetchResponse {
 }
 
 /**
- * The client for every URL that a tenant names (architecture 7): https, public addresses only (checked when connecting, so that a name can't change
+ * The client for every URL that a tenant names (docs/spec/tokens.md#tenant-urls): https, public addresses only (checked when connecting, so that a name can't change
  * in between), no redirects, bounded size and time.
  */
 export interface SafeFetch {

@@ -9,7 +9,7 @@ import { TokenError } from './token-error.ts'
 
 /**
  * Checks signatures and remembers the good ones, under the token's hash AND the set of keys that it was checked with, for five minutes at most.
- * Nothing but the signature is remembered: times, issuer, audience and rights are looked at anew each time (architecture 7).
+ * Nothing but the signature is remembered: times, issuer, audience and rights are looked at anew each time (docs/spec/tokens.md#issuer-keys).
  */
 export interface SignatureChecks {
   /** Resolves where one of `keys` signed the token. Throws TokenError `unknown_key` or `signature`. Concurrent checks of one token share one. */

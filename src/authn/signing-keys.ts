@@ -6,7 +6,7 @@ import { createLiveKeySet } from './live-key-set.ts'
 import { createRotatingKeys } from './rotating-keys.ts'
 import type { KeyKind, RotatingKeys, RotatingKeysOptions } from './rotating-keys.ts'
 
-/** The one algorithm of our own tokens (rules 8). */
+/** The one algorithm of our own tokens (docs/spec/tokens.md#access-tokens). */
 export const signingAlgorithm = 'RS256'
 
 /** A key that signs our access tokens. */

@@ -19,9 +19,9 @@ export type TokenFault =
 
 interface FaultRow {
   readonly sentence: string
-  /** The code at the token exchange (rules 8). */
+  /** The code at the token exchange (docs/spec/tokens.md#exchange-errors). */
   readonly exchange: Code
-  /** The code where the token is used directly as a credential (rules 1.6). */
+  /** The code where the token is used directly as a credential (docs/spec/tokens.md#credentials). */
   readonly direct: Code
 }
 
@@ -52,7 +52,7 @@ export class TokenError extends Error {
 }
 
 /**
- * Translates a TokenError for the door it was met at; anything else is returned as it is. Bad and expired tokens say `verifying token: ...` (rules 8);
+ * Translates a TokenError for the door it was met at; anything else is returned as it is. Bad and expired tokens say `verifying token: ...` (docs/spec/tokens.md#exchange-errors);
  * only a fault that may pass by itself is code 14, since clients repeat that one.
  */
 export function tokenFailure(error: unknown, door: 'exchange' | 'direct'): unknown {

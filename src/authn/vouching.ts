@@ -25,7 +25,7 @@ export interface TrustInput {
   readonly providers: readonly ProviderFacts[]
   /** The provider that the person says they came by; empty counts as absent. */
   readonly provider: string | undefined
-  /** Whether the provider's directory lets the person of the token in (rules 2.7). Everybody where absent. */
+  /** Whether the provider's directory lets the person of the token in (docs/spec/scim.md#admission). Everybody where absent. */
   readonly admits: ((provider: ProviderFacts, token: DecodedToken) => boolean) | undefined
 }
 
@@ -42,7 +42,7 @@ export interface Trust {
 /**
  * Where a verified token of a person counts. Everywhere only where the configuration names its issuer and it is meant for the platform. Else an identity provider
  * stands for it, and it counts in that provider's group alone: its issuer may be the group's own, and a token for the group's client may have been obtained by
- * whoever runs that client (architecture 7). A token for the platform was made for no client: it tells who somebody is, and not that they belong anywhere. Throws
+ * whoever runs that client (docs/spec/identities.md#trust-domain). A token for the platform was made for no client: it tells who somebody is, and not that they belong anywhere. Throws
  * code 3 on `identity_provider`; code 7 where no one stands for it, `NOT_PROVISIONED` where directories say no.
  */
 export function trustOf(token: DecodedToken, { platform, isKnownIssuer, providers, provider = '', admits }: TrustInput): Trust {

@@ -31,7 +31,7 @@ export function roleCapabilities(role: Row): CapabilitySet {
 /**
  * Whether a binding counts:
  * - `counts`: it gives its identity what its role grants
- * - `confined`: it lies outside of the group that its identity was made under, which reaches only that and what is below (spec 5.5)
+ * - `confined`: it lies outside of the group that its identity was made under, which reaches only that and what is below (docs/spec/iam.md#reach)
  * - `role_missing`: its role is gone
  */
 type Standing = 'counts' | 'confined' | 'role_missing'

@@ -75,7 +75,7 @@ export function capabilitiesAt(reach: Reach, uid: string): CapabilitySet {
  */
 export type Decision = { readonly kind: 'allowed' } | { readonly kind: 'hidden' } | { readonly kind: 'denied'; readonly missing: readonly string[] }
 
-/** Decides about one uid (spec 5.4, decisions "Order of checks"). */
+/** Decides about one uid (docs/spec/conventions.md#order-of-checks). */
 export function decide(reach: Reach, uid: string, needed: CapabilitySet): Decision {
   const held = heldAt(reach, uid)
   if (held === undefined) return { kind: 'hidden' }
@@ -113,7 +113,7 @@ export function holdsAnywhere(reach: Reach, needed: CapabilitySet): boolean {
   return held.some(({ capabilities }) => containsAll(capabilities, needed))
 }
 
-/** Where a list may look: the topmost groups at which the caller holds all of `needed` (rules 1.3), in uid order. The same object for the same many grants and `needed`. */
+/** Where a list may look: the topmost groups at which the caller holds all of `needed` (docs/spec/conventions.md#list-reach), in uid order. The same object for the same many grants and `needed`. */
 export function visibilityOf(reach: Reach, needed: CapabilitySet): Visibility {
   if (reach.grants.length <= fewGrants) return topmostOf(heldByGroup(reach.grants), needed)
   const { held, visible } = indexOf(reach)
@@ -162,7 +162,7 @@ export class GrantMap {
   }
 }
 
-/** What was granted at `group` or above it, without what counts at a requested group above it already (rules 8). */
+/** What was granted at `group` or above it, without what counts at a requested group above it already (docs/spec/tokens.md#narrowing). */
 function placedAt(granted: ReadonlyMap<string, CapabilitySet>, group: Uid, scopes: ReadonlySet<string>): Grant {
   let capabilities = emptySet
   for (const place of [...lineage(group), everywhere]) {
@@ -187,7 +187,7 @@ function grantedWithin(grants: readonly Grant[], groups: readonly Uid[]): Grant[
 
 /**
  * The reach cut to what an exchange asked for: at each requested group what was granted there or above it, and of that only the requested
- * capabilities (rules 8). It can never widen. `session` is what the narrowing's roles grant: not cut to the groups that vouch for the person, since who mapped
+ * capabilities (docs/spec/tokens.md#narrowing). It can never widen. `session` is what the narrowing's roles grant: not cut to the groups that vouch for the person, since who mapped
  * them held them where they are.
  */
 export function narrow(reach: Reach, narrowing: Narrowing, session: readonly Grant[] = []): Reach {

@@ -108,7 +108,7 @@ export function setOf(names: Iterable<string>): CapabilitySet {
   )
 }
 
-/** The set of these enum numbers; unknown and retired ones are left out, so they grant nothing (rules 1.5). */
+/** The set of these enum numbers; unknown and retired ones are left out, so they grant nothing (docs/spec/iam.md#capabilities). */
 export function fromEnumNumbers(numbers: Iterable<number>): CapabilitySet {
   return setOfBits(Array.from(numbers, (number) => byNumber.get(number)).flatMap((entry) => (entry === undefined ? [] : [entry.bit])))
 }
@@ -174,7 +174,7 @@ export function missing(set: CapabilitySet, wanted: CapabilitySet): readonly str
   return capabilities.filter(({ bit }) => hasBit(wanted, bit) && !hasBit(set, bit)).map(({ name }) => name)
 }
 
-/** A claim is never shorter than this many bits (rules 8). */
+/** A claim is never shorter than this many bits (docs/spec/tokens.md#capability-claim). */
 const minClaimBits = 50
 
 /** The longest claim read, in bits: room for capabilities of later versions, which grant nothing here. */
@@ -182,7 +182,7 @@ const maxClaimBits = 1024
 
 /**
  * The set as it stands in an access token's `cap` claim: URL-safe base64, padded, of the length in bits (8 bytes, big-endian) and as many
- * 64-bit big-endian words as that length needs; bit i is bit i%64 of word i/64 (rules 8).
+ * 64-bit big-endian words as that length needs; bit i is bit i%64 of word i/64 (docs/spec/tokens.md#capability-claim).
  */
 export function encodeCapabilities(set: CapabilitySet): string {
   const bits = membersOf(set).map(({ bit }) => bit)

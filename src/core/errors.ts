@@ -1,4 +1,4 @@
-/** The gRPC status codes that a domain error may have, with their names (spec 7.1). */
+/** The gRPC status codes that a domain error may have, with their names (docs/spec/errors.md#error-shape). */
 export const codeNames = {
   1: 'CANCELLED',
   2: 'UNKNOWN',
@@ -45,7 +45,7 @@ export interface ResourceInfo {
   readonly description: string
 }
 
-/** What a domain error says besides code and message; ErrorInfo is on every error (spec 7.1). */
+/** What a domain error says besides code and message; ErrorInfo is on every error (docs/spec/errors.md#error-info). */
 export interface ErrorDetails {
   readonly badRequest?: readonly FieldViolation[]
   readonly precondition?: readonly PreconditionViolation[]

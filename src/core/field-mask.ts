@@ -18,7 +18,7 @@ function fieldNamed(desc: DescMessage, segment: string): DescField | undefined {
 
 /**
  * The mask's paths as lists of fields. A path may be snake or camel case; a wildcard must stand alone.
- * Throws code 3 on `updateMask` for a path that is none (spec 4.4, rules 1.4).
+ * Throws code 3 on `updateMask` for a path that is none (docs/spec/conventions.md#update-masks).
  */
 function resolvePaths(desc: DescMessage, paths: readonly string[]): DescField[][] {
   return paths.map((path) => {
@@ -65,7 +65,7 @@ function replaceAll(target: ReflectMessage, source: ReflectMessage): void {
   for (const field of target.desc.fields) if (isWritable(field)) copyField(target, source, field)
 }
 
-/** The fields of `message` that are set, as mask paths: the mask that gRPC implies where none is given (rules 1.4, C9). */
+/** The fields of `message` that are set, as mask paths: the mask that gRPC implies where none is given (docs/spec/conventions.md#update-masks). */
 export function populatedPaths(desc: DescMessage, message: Message): string[] {
   const reflected = reflect(desc, message)
   return desc.fields.filter((field) => reflected.isSet(field) && isWritable(field)).map((field) => field.name)
@@ -93,7 +93,7 @@ export function isNamed(paths: readonly string[], path: string): boolean {
   return paths.some((named) => snake(named) === path)
 }
 
-/** True where a mask lets the body's etag count as a precondition: it names the etag or everything (decisions "etag"). */
+/** True where a mask lets the body's etag count as a precondition: it names the etag or everything (docs/spec/conventions.md#etag-preconditions). */
 export function maskAllowsEtag(paths: readonly string[] | undefined): boolean {
   return paths === undefined || paths.includes('*') || paths.includes('etag')
 }

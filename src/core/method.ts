@@ -53,7 +53,7 @@ export interface MethodRow {
   readonly maxRequestBytes: number
 }
 
-/** What a mutation's event is and which group it belongs to (rules 9). */
+/** What a mutation's event is and which group it belongs to (docs/spec/events.md#event-group). */
 export interface MethodEvent {
   readonly type: string
   readonly group: 'parent' | 'self' | 'root' | 'none'

@@ -1,7 +1,7 @@
 import { intersect, type CapabilitySet } from './capability.ts'
 import { isWithin, type Uid } from './uid.ts'
 
-/** A role that a sign-in gave for as long as its token lives: the provider's mappings of the groups that the person is in (rules 2.8). */
+/** A role that a sign-in gave for as long as its token lives: the provider's mappings of the groups that the person is in (docs/spec/identities.md#mapped-sessions). */
 export interface SessionRole {
   readonly group: Uid
   readonly role: Uid
@@ -11,7 +11,7 @@ export interface SessionRole {
 export interface Narrowing {
   readonly scopes?: readonly Uid[]
   readonly capabilities?: CapabilitySet
-  /** The groups whose identity providers vouch for the person: only what was granted there or below counts, and nobody is an operator (architecture 7). */
+  /** The groups whose identity providers vouch for the person: only what was granted there or below counts, and nobody is an operator (docs/spec/identities.md#trust-domain). */
   readonly knownIn?: readonly Uid[]
   /** The only member that adds: what it adds is cut by `scopes` and `capabilities`. */
   readonly roles?: readonly SessionRole[]

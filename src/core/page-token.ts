@@ -19,7 +19,7 @@ export interface PageKey {
   readonly secret: Uint8Array
 }
 
-/** Page tokens live three days (spec 8). */
+/** Page tokens live three days (docs/spec/conventions.md#page-tokens). */
 export const pageTokenLifeMs = 3 * 24 * 3600 * 1000
 
 /** A short stable hash of what a page token is bound to. */

@@ -5,7 +5,7 @@ import { trustedUid, type Uid } from './uid.ts'
 
 /** A role that every installation has and nobody can change. */
 export interface BuiltInRole {
-  /** First 40 hex digits of SHA-256 of `taproot:role:<name>` (decisions "uid"). */
+  /** First 40 hex digits of SHA-256 of `taproot:role:<name>` (docs/spec/resources.md#fixed-uids). */
   readonly uid: Uid
   readonly name: string
   readonly description: string

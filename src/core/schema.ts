@@ -47,7 +47,7 @@ export interface ResourceRow {
   readonly embedded: boolean
 }
 
-/** The product's name in resource types and error domains: `<domain>.taproot.dev` (decisions "Names"). */
+/** The product's name in resource types and error domains: `<domain>.taproot.dev` (docs/spec/resources.md#kinds). */
 export const errorDomainSuffix = 'taproot.dev'
 
 const scopeNames = {

@@ -4,13 +4,13 @@ declare const uidBrand: unique symbol
 
 /**
  * A resource's identifier: 40 lowercase hex digits, then any number of `/` + 16 lowercase hex digits. A root has no `/`;
- * a child is its parent's uid + `/` + a segment of its own, so the ancestor test is a prefix test (decisions "uid").
+ * a child is its parent's uid + `/` + a segment of its own, so the ancestor test is a prefix test (docs/spec/resources.md#uid-hierarchy).
  */
 export type Uid = string & { readonly [uidBrand]: true }
 
 const uidPattern = /^[0-9a-f]{40}(?:\/[0-9a-f]{16})*$/
 
-/** The longest uid accepted, in characters: the registry host's upstream repositories allow 255 (architecture 8). */
+/** The longest uid accepted, in characters: the registry host's upstream repositories allow 255 (docs/spec/resources.md#uid-shape). */
 export const maxUidLength = 255
 
 /** The parent of a root record, as `children_of` and events spell it. */

@@ -6,7 +6,7 @@ import type { Exchange } from './oci/exchange.ts'
 import type { HistoryRoute } from './oci/oci-handler.ts'
 import { RegistryError } from './registry-error.ts'
 
-/** Records that one answer holds at most (spec 8). */
+/** Records that one answer holds at most (docs/spec/registry.md#history-endpoint). */
 export const historyPageSize = 1000
 
 /** What the history route is made of. */
@@ -22,7 +22,7 @@ interface Window {
 }
 
 /**
- * `GET /v2/<organization>/<image>/_service/history/<tag>` (spec 4.7): what the tag pointed to, oldest first, in [start, end). A full page that others follow names the next one in
+ * `GET /v2/<organization>/<image>/_service/history/<tag>` (docs/spec/registry.md#history-endpoint): what the tag pointed to, oldest first, in [start, end). A full page that others follow names the next one in
  * `Link`. Needs `pull`. Throws RegistryError: NAME_UNKNOWN or MANIFEST_UNKNOWN (404), 400 for a time that can't be read or an end that is not after the start.
  */
 export function createHistoryRoute({ services, gate }: HistoryRouteOptions): HistoryRoute {

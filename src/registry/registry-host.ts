@@ -75,7 +75,7 @@ export interface RegistryHost {
   close(): Promise<void>
 }
 
-/** Puts `/token`, `/v2/` and `/healthz` together (architecture 8). */
+/** Puts `/token`, `/v2/` and `/healthz` together (docs/spec/registry.md#registry-paths). */
 export function createRegistryHost(options: RegistryHostOptions): RegistryHost {
   const { services, upstream, log, auditLog, newRequestId } = options
   const { clock, random } = services

@@ -38,7 +38,7 @@ function membersOf(desc: DescMessage, [name, ...rest]: readonly string[]): strin
 }
 
 function planTarget(method: MethodRow): TargetPlan | undefined {
-  // Roles are read by uid without a scope: built-in ones belong to no group (rules 2.5).
+  // Roles are read by uid without a scope: built-in ones belong to no group (docs/spec/iam.md#built-in-roles).
   const path = method.scopePath.length > 0 ? method.scopePath : method.verb === 'get' ? ['uid'] : []
   const field = path.at(-1)
   if (field === undefined) return undefined
@@ -65,13 +65,13 @@ function textAt(message: Message, members: readonly string[]): string {
   return typeof value === 'string' ? value : ''
 }
 
-/** Throws code 7 where the organisation is suspended: it is closed to its members (rules 2.1). */
+/** Throws code 7 where the organisation is suspended: it is closed to its members (docs/spec/iam.md#suspended-organisations). */
 export function assertNotSuspended(snapshot: Snapshot, reach: Reach, uid: Uid): void {
   if (reach.operator || !isSuspended(snapshot, uid)) return
   throw new DomainError(7, 'the organisation is suspended', { reason: 'ORGANIZATION_SUSPENDED', details: { metadata: { scope: rootOf(uid) } } })
 }
 
-/** Built-in roles are read by whoever may list roles anywhere, and changed by nobody (rules 2.5). */
+/** Built-in roles are read by whoever may list roles anywhere, and changed by nobody (docs/spec/iam.md#built-in-roles). */
 function assertBuiltInRole(method: MethodRow, reach: Reach, uid: string): void {
   if (!holdsAnywhere(reach, setOf(['roles.list']))) throw notFound('Role', uid, { concealed: true })
   if (method.mutation) throw denied(method.capabilities, uid)
@@ -91,7 +91,7 @@ function isThere(snapshot: Snapshot, { kind, uid }: Target): boolean {
 
 /**
  * Decides whether the caller may make this call at all, as of `snapshot`: no reach at the target is code 5, reach without the capability code 7, then a
- * target that is not there code 5 (decisions "Order of checks").
+ * target that is not there code 5 (docs/spec/conventions.md#order-of-checks).
  */
 export function authorizeCall(snapshot: Snapshot, reach: Reach, call: { method: MethodRow; message: Message }): void {
   const { method, message } = call

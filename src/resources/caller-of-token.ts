@@ -4,7 +4,7 @@ import type { Caller, Services } from './services.ts'
 
 /**
  * The caller that a verified token names, as of the current snapshot. Throws code 16 where the identity is not there, or is not the one that the token was issued to
- * (architecture 4: tokens issued before it are 401).
+ * (docs/spec/storage.md#deletion-marks: tokens issued before it are 401).
  */
 export function callerOfToken(services: Services, facts: Omit<Authenticated, 'expiresAtMs'>): Caller {
   const { identityUid: identity, narrowing } = facts

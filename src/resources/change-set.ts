@@ -46,7 +46,7 @@ export function ownersOf(kind: AnyKind, row: Row): { kind: string; uid: Uid }[] 
   })
 }
 
-/** The largest record that is stored, in bytes (architecture 4). */
+/** The largest record that is stored, in bytes (docs/spec/storage.md#record-size). */
 const maxRecordBytes = 600 * 1024
 
 /** One transaction in the making: records with their unique and reverse keys, and whatever else belongs to the same mutation. */

@@ -62,7 +62,7 @@ export function fromStore(error: unknown): unknown {
   if (!(error instanceof StoreError)) return error
   switch (error.kind) {
     case 'exhausted':
-      // Not 14, which clients repeat at once (rules 7): room comes when an operator, or trimming, has made some.
+      // Not 14, which clients repeat at once (docs/spec/errors.md#retries): room comes when an operator, or trimming, has made some.
       return new DomainError(8, 'the store has no room for writes', { reason: 'STORE_FULL', cause: error, details: { retryAfterMs: storeFullRetryMs } })
     case 'too_large':
       return new DomainError(3, 'Invalid argument: body: the resource is too large to be stored', {

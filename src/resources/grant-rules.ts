@@ -27,7 +27,7 @@ export function isBuiltInRole(uid: string): boolean {
   return builtInUids.has(uid)
 }
 
-/** Nobody grants what they do not hold at that place: throws code 7 (architecture 7, rules 1.5). */
+/** Nobody grants what they do not hold at that place: throws code 7 (docs/spec/iam.md#no-escalation). */
 export function assertCanGrant(planning: Planning, group: string, capabilities: CapabilitySet): void {
   const held = capabilitiesAt(planning.reach, group)
   if (!containsAll(held, capabilities)) throw denied(missing(held, capabilities), group)

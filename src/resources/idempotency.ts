@@ -7,7 +7,7 @@ import type { Entry, Guard, Write } from '../store/store.ts'
 import { secretFields } from './secret-fields.ts'
 import { callerOf, type Context, type Services } from './services.ts'
 
-/** How long a key is remembered, in milliseconds (decisions "Retries"). */
+/** How long a key is remembered, in milliseconds (docs/spec/conventions.md#idempotency-keys). */
 export const idempotencyLifeMs = 24 * 3600 * 1000
 
 /** Entries by the hour they were made in, so that old ones are found and trimmed. */

@@ -76,7 +76,7 @@ export interface Draft<R extends Resource> {
 export interface Kind<R extends Resource = Resource> {
   readonly index: KindIndex
   readonly desc: DescMessage
-  /** True where names are unique among the children of one parent (decisions "Duplicate names"). */
+  /** True where names are unique among the children of one parent (docs/spec/resources.md#unique-names). */
   readonly uniqueName: boolean
   /** Further unique keys. */
   claims?(uid: Uid, record: R): readonly Claim[]
@@ -95,7 +95,7 @@ export interface Kind<R extends Resource = Resource> {
   told?(shown: R): R
   /** What is shown of a record by itself, in answers of Get and of writes, where that is more than in lists and depends on the time. Returns a new message. */
   renderAlone?(records: Records, shown: R, facts: Facts): R
-  /** True where the event of a deletion carries nothing (rules 9). */
+  /** True where the event of a deletion carries nothing (docs/spec/events.md#event-bodies). */
   readonly goesUntold?: true
 }
 

@@ -9,7 +9,7 @@ import { identityKind } from './iam/identities.ts'
 import { addressesAfter, type Person } from './iam/people.ts'
 import type { Services } from './services.ts'
 
-/** How old `lastSeenTime` may get before a sign-in writes it again, in milliseconds (decisions "lastSeenTime"). */
+/** How old `lastSeenTime` may get before a sign-in writes it again, in milliseconds (docs/spec/identities.md#last-seen-time). */
 const lastSeenEveryMs = 3_600_000
 
 /**

@@ -11,14 +11,14 @@ const typePrefix = 'dev.taproot.api.'
 /** Event types of the registry host start so. */
 const trafficTypePrefix = 'dev.taproot.registry.'
 
-/** The uid that an event belongs to, per the schema's annotation (rules 9). */
+/** The uid that an event belongs to, per the schema's annotation (docs/spec/events.md#event-group). */
 function groupOf(event: MethodEvent, subject: string): string {
   const uid = trustedUid(subject)
   const of = { self: () => subject, parent: () => parentOf(uid), root: () => rootOf(uid), none: () => '' } satisfies Record<MethodEvent['group'], () => string>
   return of[event.group]()
 }
 
-/** Keys of outbox entries sort by time; readers order by commit revision, and trimming goes by key (architecture 9). */
+/** Keys of outbox entries sort by time; readers order by commit revision, and trimming goes by key (docs/spec/events.md#outbox). */
 export const outboxPrefix = 'x/outbox/'
 
 /** An outbox key that is greater than all made before `timeMs`. */

@@ -101,7 +101,7 @@ export async function openPage(
   const id = pageTokenKeyId(token.text)
   if (id === undefined) throw invalidPageToken()
   const key = await services.pageKeys.find(id, context.signal)
-  // The key of an expired token may be retired: it counts as expired (architecture 6).
+  // The key of an expired token may be retired: it counts as expired (docs/spec/conventions.md#page-tokens).
   if (key === undefined) return { key: undefined, restarted: true }
   const cursor: Cursor | undefined = openCursor(token.text, key)
   if (cursor === undefined) throw invalidPageToken()
@@ -110,7 +110,7 @@ export async function openPage(
   return { key: cursor.key, restarted: false }
 }
 
-/** The number of results on a page, as a list request asks for it (decisions "page_size"). */
+/** The number of results on a page, as a list request asks for it (docs/spec/conventions.md#page-size). */
 export function pageLimit(pageSize: number): number {
   return Math.min(pageSize === 0 ? defaultPageSize : pageSize, maxPageSize)
 }
@@ -162,7 +162,7 @@ function resourceRow(kind: AnyKind): ResourceRow {
   return row
 }
 
-/** Answers List: one page of what the caller may see (spec 4.2). */
+/** Answers List: one page of what the caller may see (docs/spec/conventions.md#lists). */
 export function listHandler(kind: AnyKind): Handler {
   const resource = resourceRow(kind)
   let needed: CapabilitySet | undefined

@@ -34,7 +34,7 @@ export function newSecrets(kind: { readonly desc: DescMessage }, record: Resourc
 
 /**
  * Takes the secrets out of the record that is to replace `row`. Nobody can send back what nobody reads: an empty one keeps what is stored, unless a path of the mask
- * names it (rules 2.7). A wildcard names none.
+ * names it (docs/spec/identities.md#client-secrets). A wildcard names none.
  */
 export function changedSecrets(kind: { readonly desc: DescMessage }, change: { row: Row; record: Resource; paths: readonly string[] }): Secrets {
   const stored = sealedSecrets(kind, change.row)

@@ -14,7 +14,7 @@ const pageEntries = 100
 
 /**
  * Removes what depended on removed records: they count as absent from the moment the mark is there, this frees their keys. Resumable and idempotent, so any
- * replica may sweep at any time; the leader does it as soon as a mark appears (architecture 4).
+ * replica may sweep at any time; the leader does it as soon as a mark appears (docs/spec/storage.md#deletion-marks).
  */
 export class StoreSweeper implements Sweeper {
   readonly #store: Store

@@ -103,7 +103,7 @@ function positionOf(desc: DescMessage, path: string): number {
 /**
  * What of the schema's constraints `message` breaks, in the schema's order, one violation per field, 20 at most; empty where nothing. Where lists are too long only that
  * is said, and their items are not looked at. Fields are named relative to
- * `message` in schema spelling, e.g. `claim_match.issuer` (rules 1.6).
+ * `message` in schema spelling, e.g. `claim_match.issuer` (docs/spec/errors.md#field-violations).
  */
 export function violationsOf(desc: DescMessage, message: Message): FieldViolation[] {
   if (isPlainlyValid(desc, message)) return []

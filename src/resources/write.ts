@@ -34,7 +34,7 @@ export function resourceIn(kind: AnyKind, context: Context, message: Message): R
   return ((message as unknown as Record<string, unknown>)[field.localName] as Resource | undefined) ?? (create(kind.desc) as Resource)
 }
 
-/** A copy with what only the server writes cleared: clients may send it, it does not count (rules 1.2). */
+/** A copy with what only the server writes cleared: clients may send it, it does not count (docs/spec/resources.md#output-only-fields). */
 export function writableCopy(desc: DescMessage, record: Resource): Resource {
   const copy = clone(desc, record) as Resource
   const fields = copy as unknown as Record<string, unknown>
@@ -174,7 +174,7 @@ export function assertEtag(row: Pick<Row, 'etag'>, expected: string | undefined)
   if (expected !== undefined && expected !== '' && expected !== '*' && expected !== row.etag) throw staleEtag()
 }
 
-/** The paths that an update changes (spec 4.4): the mask; else the keys of a REST body; else what a gRPC message has set. */
+/** The paths that an update changes (docs/spec/conventions.md#update-masks): the mask; else the keys of a REST body; else what a gRPC message has set. */
 export function pathsOf(kind: Pick<AnyKind, 'desc'>, context: Context, request: { patch: Resource; mask: FieldMask | undefined }): readonly string[] {
   if (request.mask !== undefined && request.mask.paths.length > 0) return request.mask.paths
   return context.present ?? populatedPaths(kind.desc, request.patch)
@@ -187,7 +187,7 @@ export function existingRow(kind: AnyKind, planning: Pick<Planning, 'snapshot'>,
   return row
 }
 
-/** Answers Update: changes what the mask names, checks the whole result (spec 4.4). */
+/** Answers Update: changes what the mask names, checks the whole result (docs/spec/conventions.md#update). */
 export function updateHandler(kind: AnyKind): Handler {
   return async (services, context, message) => {
     const { updateMask: mask } = message as Message & { updateMask?: FieldMask }
@@ -204,7 +204,7 @@ export function updateHandler(kind: AnyKind): Handler {
       const changes = new ChangeSet()
       const extra = kind.update?.(planning, { uid: row.uid, parent: row.parent, record: next, secrets, paths }, row.message)
       const sealed = sealSecrets(services.keyring, row, secrets)
-      // Time moves forward with every write, also where the clock does not (rules 1.4).
+      // Time moves forward with every write, also where the clock does not (docs/spec/resources.md#times).
       const facts = { etag: newEtag(services.random), createMs: row.createMs, updateMs: Math.max(planning.nowMs, row.updateMs + 1), managedBy, sealed }
       const record = changes.update(kind, { row, record: next, facts })
       changes.add(extra)

@@ -16,7 +16,7 @@ export interface Visibility {
   readonly roots: boolean
 }
 
-/** The `uidp` filter of a list; what is set is ANDed (rules 1.3). An empty text is not set. */
+/** The `uidp` filter of a list; what is set is ANDed (docs/spec/conventions.md#list-filters). An empty text is not set. */
 export interface UidFilter {
   readonly descendantsOf: string
   readonly childrenOf: string

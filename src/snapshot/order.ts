@@ -11,7 +11,7 @@ export interface OrderTerm {
   readonly descending: boolean
 }
 
-/** A total order of rows: its terms, with `uid asc` as the last word (decisions "Sortable"). */
+/** A total order of rows: its terms, with `uid asc` as the last word (docs/spec/conventions.md#ordering). */
 export interface Order {
   readonly terms: readonly OrderTerm[]
   /** Canonical text, equal for equal orders. */

@@ -49,7 +49,7 @@ async function pause(ms: number, signal: AbortSignal): Promise<void> {
 
 /**
  * Feeds a Snapshot from the store: one range at start, one watch after it, a reload where the watch can't be resumed. `barrier` makes reads
- * linearizable: it resolves once the snapshot holds every commit that was acknowledged before the call (architecture 5).
+ * linearizable: it resolves once the snapshot holds every commit that was acknowledged before the call (docs/spec/storage.md#consistent-reads).
  */
 export class Replica {
   readonly #options: Required<ReplicaOptions>

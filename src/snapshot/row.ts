@@ -9,7 +9,7 @@ import { scanEnvelope, type EnvelopeParts } from './envelope-scan.ts'
 import type { ScanTarget } from './record-scan.ts'
 import { Slab, type RecordSlabs, type SlabItem } from './record-slabs.ts'
 
-/** What every resource message has (spec 2.1, architecture 6). */
+/** What every resource message has (docs/spec/resources.md#common-fields). */
 export interface ResourceFields {
   uid: string
   etag: string

@@ -7,7 +7,7 @@ const memory = 0.9
 
 /**
  * Asks one question for all who want an answer from after their own call. Those who call in one turn of the event loop share a question, and so do those who call
- * while another is under way: their question is sent when that one is answered (the read index of Raft, architecture 5). Under load a question costs as much as some
+ * while another is under way: their question is sent when that one is answered (the read index of Raft, docs/spec/storage.md#consistent-reads). Under load a question costs as much as some
  * ten requests: it waits until as many have come as lately shared one, for a millisecond at most.
  */
 export class SharedQuestion<Answer, Result> {

@@ -39,7 +39,7 @@ export type FaultListener = (fault: { key: string; cause: unknown }) => void
 
 /**
  * The replica's view of the watched keys as of one commit. Changes are applied whole commits at a time and synchronously, so whoever reads
- * without awaiting sees one commit's state. What depends on a removed record is absent from the moment its sweep mark is there (architecture 4). Where
+ * without awaiting sees one commit's state. What depends on a removed record is absent from the moment its sweep mark is there (docs/spec/storage.md#deletion-marks). Where
  * that is much, its rows are hidden in that moment, and leave the tables in slices between which other work runs (ADR 0005).
  */
 export class Snapshot {

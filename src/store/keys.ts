@@ -1,7 +1,7 @@
 import type { Uid } from '../core/uid.ts'
 
 /**
- * The key space (architecture 4). Everything starts with the configured prefix, by default `/taproot`, which the adapters add; here keys
+ * The key space (docs/spec/storage.md#keys). Everything starts with the configured prefix, by default `/taproot`, which the adapters add; here keys
  * start below it. `r/`, `i/` and `meta/` are watched and mirrored in memory; `x/` never is.
  */
 export const watchedPrefixes = ['i/', 'meta/', 'r/'] as const

@@ -14,7 +14,7 @@ type BodyReader = ReturnType<typeof koaBody>
 /** One reader for each limit: to make one costs more than to read most bodies. */
 const readers = new Map<number, BodyReader>()
 
-/** Bodies are read as text: parsing comes after the bounds were checked. A form may have become a GET (wire-v1 1.4). */
+/** Bodies are read as text: parsing comes after the bounds were checked. A form may have become a GET (docs/spec/conventions.md#request-bodies). */
 function readerFor(maxBytes: number): BodyReader {
   let reader = readers.get(maxBytes)
   if (reader === undefined) {

@@ -22,7 +22,7 @@ export interface RequestParts {
   readonly variables: readonly (TemplateVariable & { readonly value: string })[]
 }
 
-/** Keys that a PATCH body may always carry and that never become part of its mask (rules 1.4). */
+/** Keys that a PATCH body may always carry and that never become part of its mask (docs/spec/conventions.md#update-masks). */
 const neverMasked: ReadonlySet<string> = new Set(['uid', 'etag'])
 
 /**

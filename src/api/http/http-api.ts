@@ -39,7 +39,7 @@ export interface HttpApiOptions extends MethodRouteOptions {
 
 /**
  * Builds the REST side as a node:http request listener: every binding of the method table, then the extra routes. Every answer carries
- * `X-Request-Id`; every error is `{code, message, details}` (spec 7.1), but for what has a form of its own. `Request-Timeout: <seconds>` sets a deadline.
+ * `X-Request-Id`; every error is `{code, message, details}` (docs/spec/errors.md#error-shape), but for what has a form of its own. `Request-Timeout: <seconds>` sets a deadline.
  */
 export function createHttpApi(options: HttpApiOptions): RequestListener {
   const bindings = options.methods.flatMap((row) => httpBindings(row, options.preview ?? false).map((binding) => ({ row, binding })))
@@ -113,7 +113,7 @@ async function unrouted(context: HttpContext, index: RouteIndex<HttpContext>): P
   const { path } = context
   const get = index.find('GET', path)
   if (context.method === 'POST' && get !== undefined && isForm(context)) {
-    // wire-v1 1.4: a form posted to a path that only has GET is that GET, the form being its query.
+    // docs/spec/conventions.md#request-bodies: a form posted to a path that only has GET is that GET, the form being its query.
     context.method = 'GET'
     await get.route.handle(context, get.match)
     return

@@ -9,7 +9,7 @@ import { CapabilitySchema } from '../../gen/taproot/common/v2/capability_pb.ts'
 
 /** How a body is read. */
 export interface ShapeOptions {
-  /** True where every key must be known: a PATCH whose mask is derived from its keys (rules 1.2). Else unknown keys are dropped. */
+  /** True where every key must be known: a PATCH whose mask is derived from its keys (docs/spec/conventions.md#request-bodies). Else unknown keys are dropped. */
   readonly strict: boolean
 }
 
@@ -115,7 +115,7 @@ class Shaping {
     return this.singular(field, value, path)
   }
 
-  /** What a client sends for an output-only field does not count, so nothing about it is a fault (rules 1.2). */
+  /** What a client sends for an output-only field does not count, so nothing about it is a fault (docs/spec/resources.md#output-only-fields). */
   #ignorable(field: DescField, value: JsonValue, path: string): JsonValue | undefined {
     const faults = this.violations.length
     const shaped = this.#field(field, value, path)
@@ -175,7 +175,7 @@ class Shaping {
     if (typeof value === 'number' && Number.isInteger(value) && Math.abs(value) < 2 ** 31) return value
     if (typeof value === 'string') {
       if (desc.values.some(({ name }) => name === value)) return value
-      // Capabilities go by their dotted names too (rules C29).
+      // Capabilities go by their dotted names too (docs/spec/resources.md#json-form).
       const alias = desc.typeName === CapabilitySchema.typeName ? capabilityByName(value) : undefined
       if (alias !== undefined) return alias.number
     }

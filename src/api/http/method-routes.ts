@@ -108,7 +108,7 @@ async function decode(
   })
 }
 
-/** A form on a binding without body is part of the query (rules 8, wire-v1 1.4). */
+/** A form on a binding without body is part of the query (docs/spec/conventions.md#request-bodies). */
 async function readQueryForm(context: HttpContext, maxBytes: number): Promise<URLSearchParams | undefined> {
   // Without a body there is nothing to look at; most calls have none.
   const { headers } = context.req

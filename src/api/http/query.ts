@@ -13,7 +13,7 @@ export interface QueryFields {
 
 /**
  * Reads query parameters into fields of a request: names in snake_case or lowerCamel, dotted where nested, repeated keys for lists.
- * Unknown keys and those of the field that the body fills are ignored, and an empty value counts as absent (rules 1.2, 1.3); of a repeated single value the last one counts.
+ * Unknown keys and those of the field that the body fills are ignored, and an empty value counts as absent (docs/spec/conventions.md#query-parameters); of a repeated single value the last one counts.
  */
 export function readQuery(desc: DescMessage, query: URLSearchParams, bodyField: string): QueryFields {
   const json: JsonObject = {}
@@ -76,7 +76,7 @@ function parseText(field: DescField, text: string): Parsed {
   return shapeValue(field, text)
 }
 
-/** The one repeated message that a query can carry: `imageRefs=<repo>[:<tag>[,<tag>]]` (rules C19). */
+/** The one repeated message that a query can carry: `imageRefs=<repo>[:<tag>[,<tag>]]`. */
 function isImageRefs(field: DescField): boolean {
   return field.fieldKind === 'list' && field.message?.name === 'ImageRef'
 }

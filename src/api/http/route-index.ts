@@ -33,7 +33,7 @@ const keyLength = 3
 /**
  * Groups routes by their literal prefix. Within a group more specific templates win: a literal path, then the one with most literal text behind its
  * variable, then the greedy one. A `{x=**}` at the end also matches nothing for POST, and for other verbs where no route has the bare path as its
- * literal path (wire-v1 1.2).
+ * literal path (docs/spec/conventions.md#paths).
  */
 export function createRouteIndex<Context>(routes: readonly Route<Context>[]): RouteIndex<Context> {
   const literal = new Set(routes.map((route) => route.template))

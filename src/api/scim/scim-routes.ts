@@ -24,7 +24,7 @@ export interface ScimOptions {
     readonly requests: Take
     /** A request of one provider goes on after its body arrived. */
     readonly resume: (key: string) => void
-    /** Of one organisation from one address (rules 2.7). */
+    /** Of one organisation from one address (docs/spec/scim.md#scim-write-limits). */
     readonly writes: Take
     /** Refused ones, of one address. */
     readonly refused: Take
@@ -109,7 +109,7 @@ async function serve(options: ScimOptions, request: RawRequest, verb: RawRoute['
 const verbs = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE'] as const
 const below = '/scim/v2'
 
-/** The SCIM 2.0 server of each identity provider (RFC 7643, RFC 7644, rules 2.7), at the address that `scimEndpoint` tells. */
+/** The SCIM 2.0 server of each identity provider (RFC 7643, RFC 7644, docs/spec/scim.md#scim-server), at the address that `scimEndpoint` tells. */
 export function scimRoutes(options: ScimOptions): RawRoute[] {
   return verbs.map((verb) => ({ method: verb, path: `${below}/{path=**}`, handler: (request) => serve(options, request, verb) }))
 }

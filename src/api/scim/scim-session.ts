@@ -22,7 +22,7 @@ const nobody = trustedUid('0'.repeat(40))
 /** Read anew where a provider has no credentials: as much work as where it has. */
 const noState = toBinary(ScimStateSchema, create(ScimStateSchema, { etag: '0'.repeat(16), enabled: true, digest: new Uint8Array(32).fill(1) }))
 
-/** One answer for a token that does not work, SCIM that is off, and a provider that is missing or another's (rules 2.7). */
+/** One answer for a token that does not work, SCIM that is off, and a provider that is missing or another's (docs/spec/scim.md#scim-server). */
 function refused(): DomainError {
   return new DomainError(16, 'the bearer is no SCIM token that works here')
 }

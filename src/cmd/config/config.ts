@@ -1,7 +1,7 @@
 /** The roles of the command that take a configuration; their defaults differ. */
 export type Role = 'api' | 'registry' | 'controller' | 'dev'
 
-/** An operator: holds everything everywhere (architecture 7). */
+/** An operator: holds everything everywhere (docs/spec/iam.md#operators). */
 export interface OperatorConfig {
   readonly issuer: string
   readonly subject: string

@@ -27,7 +27,7 @@ export interface ConfigSources {
 }
 
 /**
- * Reads the configuration: environment over file over defaults (decisions "Configuration"). Throws ConfigError with all faults at once.
+ * Reads the configuration: environment over file over defaults. Throws ConfigError with all faults at once.
  * `warnings` are lines about variables that mean nothing to us.
  */
 export function loadConfig({ file, env, role }: ConfigSources): { readonly config: Config; readonly warnings: readonly string[] } {

@@ -6,7 +6,7 @@ import type { PlatformClient } from '../client/platform-client.ts'
 import { UsageError } from '../usage-error.ts'
 import { findGroup } from '../client/places.ts'
 
-/** A pull token: an identity with static keys and a binding to `registry.pull` (rules 10). */
+/** A pull token: an identity with static keys and a binding to `registry.pull` (docs/spec/registry.md#pull-tokens). */
 export interface PullToken {
   /** The identity: the user name. */
   readonly uid: string
@@ -39,7 +39,7 @@ export interface PullTokensOptions {
 }
 
 const hourMs = 3_600_000
-/** How long a pull token is good where nothing is said, and at most (rules 10). */
+/** How long a pull token is good where nothing is said, and at most (docs/spec/registry.md#pull-tokens). */
 export const pullTokenTtl = { defaultHours: 720, maxHours: 8760 } as const
 
 const roleName = 'registry.pull'

@@ -14,7 +14,7 @@ export interface MirrorObject {
   readonly spec: JsonObject
 }
 
-/** The name of the object that shows the record `uid`: `pg-<20 hex digits>` (architecture 10). */
+/** The name of the object that shows the record `uid`: `pg-<20 hex digits>` (docs/spec/kubernetes.md#mirror-objects). */
 export function mirrorName({ shortName }: Pick<ObjectKind, 'shortName'>, uid: string): string {
   return `${shortName}-${createHash('sha256').update(uid).digest('hex').slice(0, 20)}`
 }

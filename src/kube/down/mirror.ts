@@ -8,7 +8,7 @@ import { decidedOf, mirrorOf, mirrorStatus, type MirrorObject } from './mirror-o
 import { decidesOthers, MirroredRows, mirroredKinds } from './mirrored-rows.ts'
 import { keyOfObject, keyText, parseKey } from '../object-key.ts'
 
-/** Shows records that the API owns as objects that nobody can change (architecture 10). */
+/** Shows records that the API owns as objects that nobody can change (docs/spec/kubernetes.md#mirror-objects). */
 export interface Mirror {
   /** Brings one object to its record, makes it, or removes it. */
   reconcile(key: string, signal: AbortSignal): Promise<undefined>

@@ -40,7 +40,7 @@ export function isEmbedded(upstream: Upstream): upstream is DiskUpstream {
   return 'collectUploads' in upstream
 }
 
-/** Removes what nothing needs any more (architecture 8). One at a time on a store, be it the leader's or the command's: others wait. */
+/** Removes what nothing needs any more (docs/spec/registry.md#garbage-collection). One at a time on a store, be it the leader's or the command's: others wait. */
 export class Collector {
   readonly #services: Services
   readonly #upstream: Upstream

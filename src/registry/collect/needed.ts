@@ -40,7 +40,7 @@ function referrersBySubject(manifests: RepoContent['manifests']): ReadonlyMap<st
 }
 
 /**
- * What nothing needs (architecture 8). Needed are manifests that a tag or its history names, or that were put after `youngAfterMs`; what these are made of; what
+ * What nothing needs (docs/spec/registry.md#garbage-collection). Needed are manifests that a tag or its history names, or that were put after `youngAfterMs`; what these are made of; what
  * refers to any of them; and blobs that were put, or counted on, after `youngAfterMs`. A deleted manifest is needed by nobody, and goes once it was deleted before
  * that time.
  */

@@ -18,7 +18,7 @@ import { parseOciPath, type OciPath, type OciPathKind } from './oci-path.ts'
 import { readBody } from './request-body.ts'
 import { appendUpload, cancelUpload, finishUpload, startUpload, uploadStatus } from './upload-routes.ts'
 
-/** Answers `GET /v2/<repository>/_service/history/<tag>` (spec 4.7); what it throws is answered like every error. */
+/** Answers `GET /v2/<repository>/_service/history/<tag>` (docs/spec/registry.md#history-endpoint); what it throws is answered like every error. */
 export type HistoryRoute = (exchange: Exchange, path: { readonly repository: string; readonly tag: string }) => Promise<void>
 
 /** Told of every answer: kind of path (`none` where there is no such), method, status, seconds. */

@@ -26,7 +26,7 @@ const uploadId = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
 const encodedColon = /(?<=\/sha(?:256|512))%3a(?=[0-9a-f]+$)/i
 const canonical = /^[A-Za-z0-9._:/+=-]*$/
 
-/** True where the text can be a tag (spec 3.3 of the rules, OCI distribution specification "Pulling manifests"). */
+/** True where the text can be a tag (docs/spec/registry.md#tag-names; OCI distribution specification "Pulling manifests"). */
 export function isTagName(text: string): boolean {
   return tagName.test(text)
 }

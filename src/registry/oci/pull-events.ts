@@ -44,7 +44,7 @@ const flushPatienceMs = 10_000
 
 /**
  * Events of pulls: kept in memory for a moment and written in batches, so that a pull waits for nobody. There may be too many of them, and what was not
- * written when the process ends is gone (architecture 9): what is lost is counted.
+ * written when the process ends is gone (docs/spec/events.md#registry-traffic): what is lost is counted.
  */
 export class PullEvents {
   readonly #options: Required<PullEventsOptions>

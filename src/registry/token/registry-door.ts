@@ -17,7 +17,7 @@ export interface RegistryDoorOptions {
   readonly authenticator: Authenticator
   readonly tokens: RegistryTokens
   readonly operators: readonly Operator[]
-  /** `bounded` leaves out the question to the store (architecture 5). */
+  /** `bounded` leaves out the question to the store (docs/spec/storage.md#consistent-reads). */
   readonly reads: 'linearizable' | 'bounded'
   /** Undefined where requests are not limited. */
   readonly limits: RegistryLimits | undefined

@@ -36,7 +36,7 @@ export interface RegistryMinterOptions {
   readonly random: Random
 }
 
-/** How long a registry token lives, in seconds (decisions "Access token life"). */
+/** How long a registry token lives, in seconds (docs/spec/registry.md#registry-token-endpoint). */
 export const registryTokenSeconds = 600
 
 /**

@@ -8,7 +8,7 @@ import { readClaims, registryUse, type RegistryClaims } from './registry-claims.
 import { registryAlgorithm } from './registry-keys.ts'
 import { createRegistryMinter, type MintedToken, type RegistryMinterOptions, type TokenGrant } from './registry-minter.ts'
 
-/** Mints and verifies the tokens of the registry host (`use` is `registry`): no other door takes them, and this verifier takes nothing else (architecture 7). */
+/** Mints and verifies the tokens of the registry host (`use` is `registry`): no other door takes them, and this verifier takes nothing else (docs/spec/tokens.md#token-uses). */
 export interface RegistryTokens {
   /** A new token, or one of a moment ago that says the same. */
   mint(grant: TokenGrant): MintedToken

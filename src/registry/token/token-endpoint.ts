@@ -42,7 +42,7 @@ interface Noting extends TokenEndpointOptions {
 const headers = ['Content-Type', 'application/json', 'Cache-Control', 'no-store', 'X-Content-Type-Options', 'nosniff']
 
 /**
- * `/token`, the distribution token protocol (decisions "/token"): GET, and POST in the OAuth2 form. Grants of what is asked for what the caller may do now, which may be nothing: that is
+ * `/token`, the distribution token protocol (docs/spec/registry.md#registry-token-endpoint): GET, and POST in the OAuth2 form. Grants of what is asked for what the caller may do now, which may be nothing: that is
  * said when the token is used. Without a scope only the credential is checked.
  */
 export function createTokenEndpoint(options: TokenEndpointOptions): (request: IncomingMessage, response: ServerResponse) => Promise<void> {

@@ -68,7 +68,7 @@ export interface Chunk {
 }
 
 /**
- * What keeps the bytes (architecture 8). A repository of it is a repo's uid, never reused. What a repo holds is not asked here: our own records say that, so
+ * What keeps the bytes (docs/spec/registry.md#content-ownership). A repository of it is a repo's uid, never reused. What a repo holds is not asked here: our own records say that, so
  * an upstream that shares bytes between repositories tells nobody about them. Every method rejects with UpstreamError, with the signal's reason, or with the error of a chunk's body.
  * Two adapters pass one contract suite: test/registry/upstream/contract.ts.
  */

@@ -37,7 +37,7 @@ function principalOf(row: Row | undefined): string | undefined {
 }
 
 /**
- * Each of our services that is to act for the group is bound to an identity that lies directly in it and stands for that very service (rules 2.8). Missing, foreign and
+ * Each of our services that is to act for the group is bound to an identity that lies directly in it and stands for that very service (docs/spec/iam.md#account-associations). Missing, foreign and
  * unfit ones get the same answer.
  */
 function bindServices(planning: Planning, { uid, record }: Draft<AssociationRecord>): Extra | undefined {
@@ -56,7 +56,7 @@ function bindServices(planning: Planning, { uid, record }: Draft<AssociationReco
   return { guards }
 }
 
-/** Account associations: a group's accounts at cloud providers. One per group, and its uid is the group's (rules 1.1, 2.8). */
+/** Account associations: a group's accounts at cloud providers. One per group, and its uid is the group's (docs/spec/iam.md#account-associations). */
 export const accountAssociationKind = defineKind<AssociationRecord>({
   index,
   desc: AccountAssociationSchema,
@@ -87,7 +87,7 @@ const answers = {
   refused: { status: CheckStatus.NOT_READY, reason: 'error exchanging credentials' },
 } as const satisfies Record<AccountCheck['kind'], { status: CheckStatus; reason: string }>
 
-/** CheckAccountAssociation: tries an exchange of credentials with one provider. What is not ready is told so, and is no error (rules 2.8). */
+/** CheckAccountAssociation: tries an exchange of credentials with one provider. What is not ready is told so, and is no error (docs/spec/iam.md#account-checks). */
 export const checkAccountAssociation: Handler = async (services, context, message) => {
   const { uid, providerType } = message as CheckAccountAssociationRequest
   const row = services.replica.snapshot.get(index.kind, uid)

@@ -27,7 +27,7 @@ export interface Conferral {
 
 /**
  * Throws code 3 where the role cannot be conferred there: it is missing, out of the caller's reach or out of place, which all look the same; code 7 where the caller does
- * not hold what it grants (architecture 7). Returns the guard that it is there.
+ * not hold what it grants (docs/spec/iam.md#no-escalation). Returns the guard that it is there.
  */
 export function assertCanConfer(planning: Planning, { role, at, field }: Conferral): Extra {
   const row = bindableBy(planning, role, at)
@@ -36,7 +36,7 @@ export function assertCanConfer(planning: Planning, { role, at, field }: Conferr
   return isBuiltInRole(role) ? {} : { guards: [{ kind: 'exists', key: recordKey('Role', row.uid) }] }
 }
 
-/** What a role grants that something names: nothing once it is deleted (rules 2.5), or where it could not be bound. */
+/** What a role grants that something names: nothing once it is deleted (docs/spec/identities.md#default-roles), or where it could not be bound. */
 function grantedBy(snapshot: Snapshot, role: string, at: string): CapabilitySet {
   const row = bindableRole(snapshot, role, at)
   return row === undefined ? emptySet : roleCapabilities(row)
@@ -44,7 +44,7 @@ function grantedBy(snapshot: Snapshot, role: string, at: string): CapabilitySet 
 
 /**
  * Who changes how people sign in through a provider can sign in as anyone it knows: so they must hold its default role where the provider lies, and every role of its
- * mappings at their scope (architecture 7). Throws code 7.
+ * mappings at their scope (docs/spec/iam.md#no-escalation). Throws code 7.
  */
 export function assertHoldsWhatProviderConfers(planning: Planning, provider: { readonly uid: Uid; readonly defaultRole: string }): void {
   const { snapshot } = planning

@@ -59,7 +59,7 @@ function isSeen(snapshot: Snapshot, asker: { reach: Reach; sight: BindingSight }
   return bindings.some((row) => asker.sight.shows(row) && isMember(snapshot, identity, rootOf(row.uid)))
 }
 
-/** In the order in which a call would meet them (decisions "Order of checks"). */
+/** In the order in which a call would meet them (docs/spec/iam.md#explain-and-access). */
 function obstacleOf({ registered, decision, suspended }: Explanation): Obstacle {
   if (!registered) return Obstacle.NOT_REGISTERED
   if (decision.kind === 'hidden') return Obstacle.NO_REACH

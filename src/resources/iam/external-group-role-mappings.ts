@@ -29,7 +29,7 @@ const index: KindIndex = {
   removedWith: [{ kind: 'IdentityProvider', filter: 'parent' }],
 }
 
-/** All three are needed, though the contract marks them optional; the scope is the organisation, for now (rules 2.8). */
+/** All three are needed, though the contract marks them optional; the scope is the organisation, for now (docs/spec/identities.md#group-mappings). */
 function assertComplete({ uid, record }: Draft<MappingRecord>): void {
   const violations: FieldViolation[] = []
   if (record.externalGroupId === '') violations.push({ field: 'external_group_id', description: 'is required' })
@@ -39,7 +39,7 @@ function assertComplete({ uid, record }: Draft<MappingRecord>): void {
   if (violations.length > 0) throw DomainError.invalidFields(violations)
 }
 
-/** External group role mappings: a group at an identity provider confers a role for the length of a session (rules 2.8). They never change. */
+/** External group role mappings: a group at an identity provider confers a role for the length of a session (docs/spec/identities.md#group-mappings). They never change. */
 export const externalGroupRoleMappingKind = defineKind<MappingRecord>({
   index,
   desc: ExternalGroupRoleMappingSchema,
@@ -92,7 +92,7 @@ export function mappingsFor(snapshot: Snapshot, provider: Uid, groups: readonly 
 /** So many mappings go in one transaction: each takes two writes of the 127 that a store takes. */
 const batchSize = 60
 
-/** The uids to delete, each once. Throws code 3 for one that is not of this provider: then nothing is deleted (rules 2.8). */
+/** The uids to delete, each once. Throws code 3 for one that is not of this provider: then nothing is deleted (docs/spec/identities.md#mapping-batches). */
 function namedMappings({ parent, names }: BatchDeleteExternalGroupRoleMappingsRequest): Uid[] {
   const violations: FieldViolation[] = []
   for (const [at, name] of names.entries()) {
@@ -123,7 +123,7 @@ async function deleteBatch(services: Services, context: Context, batch: { parent
 }
 
 /**
- * BatchDeleteExternalGroupRoleMappings: those that are gone are skipped (rules 2.8). A long list is deleted in several transactions, each with an event of its own; where
+ * BatchDeleteExternalGroupRoleMappings: those that are gone are skipped (docs/spec/identities.md#mapping-batches). A long list is deleted in several transactions, each with an event of its own; where
  * one fails, those before it are done, and the same call again goes on.
  */
 export const batchDeleteMappings: Handler = async (services, context, message) => {

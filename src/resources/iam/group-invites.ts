@@ -37,7 +37,7 @@ function newCode({ random }: Pick<Services, 'random'>): string {
   return Buffer.from(random.bytes(32)).toString('base64url')
 }
 
-/** The inviter must hold what the role grants: who redeems the code gets it without being asked for anything (rules 1.5). */
+/** The inviter must hold what the role grants: who redeems the code gets it without being asked for anything (docs/spec/iam.md#no-escalation). */
 function settle(planning: Planning, { record, parent }: Draft<InviteRecord>, code: string): undefined {
   const role = bindableBy(planning, record.roleUid, parent)
   if (role === undefined) throw DomainError.invalid('role_uid', noSuchRole)
@@ -75,7 +75,7 @@ const rules: Kind<InviteRecord> = {
 }
 
 /**
- * Group invites: codes by which people join a group with a role (rules 2.8). What is stored has the code's SHA-256 digest in the place of the code: that finds the
+ * Group invites: codes by which people join a group with a role (docs/spec/iam.md#group-invites). What is stored has the code's SHA-256 digest in the place of the code: that finds the
  * invite, and nobody gets from it to the code, which is 32 random bytes.
  *
  * What the inviter may confer is settled when the invite is made. A role that is widened later widens what its open invites confer as it widens its bindings: whoever

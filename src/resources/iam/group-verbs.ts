@@ -54,7 +54,7 @@ const freeMail: ReadonlySet<string> = new Set([
   'yandex.ru',
 ])
 
-/** The groups that a parent text other than a whole uid may mean: by name, or by the end of the uid (rules 2.1). */
+/** The groups that a parent text other than a whole uid may mean: by name, or by the end of the uid (docs/spec/iam.md#groups). */
 function namedGroups(snapshot: Snapshot, text: string): Row[] {
   const groups = snapshot.table('Group')
   const byName = [...groups.matching('name', text)]
@@ -129,7 +129,7 @@ function groupOfDomain(services: Services, context: Context): Row | undefined {
   return row === undefined || isSuspended(snapshot, row.uid) ? undefined : row
 }
 
-/** LookupGroup: every failure is the same NOT_FOUND, on purpose (rules 2.1). */
+/** LookupGroup: every failure is the same NOT_FOUND, on purpose (docs/spec/iam.md#group-lookup). */
 export const lookupGroup: Handler = (services, context) => {
   const row = groupOfDomain(services, context)
   if (row === undefined) return Promise.reject(notFound('Group', ''))

@@ -29,14 +29,14 @@ const index: KindIndex = {
   removedWith: [],
 }
 
-/** The verified organisation of this name (rules 2.1); undefined where there is none. */
+/** The verified organisation of this name (docs/spec/iam.md#verified-groups); undefined where there is none. */
 export function verifiedRoot(snapshot: Snapshot, name: string): Row | undefined {
   const row = snapshot.table('Group').child(rootParent, name)
   // A row of kind Group holds a Group.
   return row !== undefined && (row.message as unknown as Group).verified ? row : undefined
 }
 
-/** The kinds whose records keep a group from being deleted: all that lie in groups but its own role bindings (decisions "Deleting"). */
+/** The kinds whose records keep a group from being deleted: all that lie in groups but its own role bindings (docs/spec/conventions.md#deletion-order). */
 const blockingKinds: readonly ResourceRow[] = [...resources.values()].filter(
   (row) => row.parents.includes('Group') && row.kind !== 'RoleBinding' && !row.catalogue && !row.embedded,
 )
@@ -79,7 +79,7 @@ function removal(planning: Planning, row: Row): Extra {
   return { guards, writes }
 }
 
-/** `verified` and `kind` are the operators' to set (rules 2.1). */
+/** `verified` and `kind` are the operators' to set (docs/spec/iam.md#verified-groups). */
 function assertMaySetStanding(planning: Planning, record: Group, current: Group): void {
   if (!planning.reach.operator && (record.verified !== current.verified || record.kind !== current.kind)) throw denied([], record.uid)
 }
@@ -96,7 +96,7 @@ function settleStanding(planning: Planning, draft: Draft<GroupRecord>): void {
   if (record.verified && record.kind === OrgKind.UNSPECIFIED) throw DomainError.invalid('kind', 'is required for a verified group')
 }
 
-/** Kind and status are those of the root (rules 2.1). */
+/** Kind and status are those of the root (docs/spec/iam.md#verified-groups). */
 function render(records: Records, record: GroupRecord): GroupRecord {
   if (!record.uid.includes('/')) return record
   // A row of kind Group holds a Group.
@@ -142,7 +142,7 @@ export const groupKind = defineKind<GroupRecord>({
   render,
 })
 
-/** Makes the caller the owner of the root group that the same transaction creates (rules 2.1). */
+/** Makes the caller the owner of the root group that the same transaction creates (docs/spec/iam.md#root-groups). */
 export function planFirstOwner(planning: Planning, changes: ChangeSet, root: Uid): void {
   const draft = create(RoleBindingSchema, { identityUid: planning.caller.identity, roleUid: ownerRoleUid })
   planChild(roleBindingKind, planning, { changes, parent: root, record: draft as unknown as Resource })

@@ -40,7 +40,7 @@ const index: KindIndex = {
   removedWith: [],
 }
 
-/** Default and longest life of static keys, counted from the identity's creation, in milliseconds (rules 2.4). */
+/** Default and longest life of static keys, counted from the identity's creation, in milliseconds (docs/spec/identities.md#static-keys). */
 const staticKeysLifeMs = 365 * 24 * 3600 * 1000
 
 function refuseOwnIssuer(planning: Planning, issuer: string, field: string): void {
@@ -113,7 +113,7 @@ function checkRelationship(planning: Planning, record: Identity, current: Identi
   }
 }
 
-/** Who changes how an identity signs in can then act as it: so they must hold all that it confers (architecture 7). */
+/** Who changes how an identity signs in can then act as it: so they must hold all that it confers (docs/spec/iam.md#no-escalation). */
 function assertHoldsWhatItConfers(planning: Planning, draft: Draft<IdentityRecord>): void {
   for (const grant of planning.services.grants.of(draft.uid).grants) assertCanGrant(planning, grant.group, grant.capabilities)
 }
@@ -141,7 +141,7 @@ function removal(planning: Planning, row: Row): Extra {
   return mergeExtras(unbound, mark, ...owners)
 }
 
-/** Identities: who may sign in, and how their tokens are recognised (spec 5.3). */
+/** Identities: who may sign in, and how their tokens are recognised (docs/spec/identities.md#relationships). */
 export const identityKind = defineKind<IdentityRecord>({
   index,
   desc: IdentitySchema,
@@ -161,7 +161,7 @@ export const identityKind = defineKind<IdentityRecord>({
   remove: removal,
 })
 
-/** LookupIdentity: the uid that the pair has, or will have once that person registers; never 404 (rules 2.2). */
+/** LookupIdentity: the uid that the pair has, or will have once that person registers; never 404 (docs/spec/identities.md#identity-lookup). */
 export const lookupIdentity: Handler = (_services, _context, message) => {
   const { issuer, subject } = message as LookupIdentityRequest
   return Promise.resolve({ message: create(LookupIdentityResponseSchema, { uid: personUid(issuer, subject) }) })

@@ -39,7 +39,7 @@ export function oidcOf(record: IdentityProvider): IdentityProvider_OIDC | undefi
   return record.configuration.case === 'oidc' ? record.configuration.value : undefined
 }
 
-/** An issuer is an https URL, unless the configuration lets it be at a private address, and never this platform's own (architecture 7). */
+/** An issuer is an https URL, unless the configuration lets it be at a private address, and never this platform's own (docs/spec/identities.md#identity-providers). */
 function assertIssuer({ ownIssuer, privateIssuers }: ResourceSettings, issuer: string): void {
   const url = URL.parse(issuer)
   const isPlain = url !== null && url.username === '' && url.password === '' && !/[?#]/.test(issuer)
@@ -49,7 +49,7 @@ function assertIssuer({ ownIssuer, privateIssuers }: ResourceSettings, issuer: s
   if (isSameIssuer(url.href, new URL(ownIssuer).href)) throw DomainError.invalid('oidc.issuer', 'must not be the issuer of this platform')
 }
 
-/** The rule is chosen once: later it may be restated or left out (rules 2.7). */
+/** The rule is chosen once: later it may be restated or left out (docs/spec/identities.md#correlation-rules). */
 function settleCorrelationRule(oidc: IdentityProvider_OIDC, current: IdentityProvider_OIDC | undefined): void {
   const fixed = current?.correlationRule
   if (oidc.correlationRule === CorrelationRule.UNSPECIFIED) oidc.correlationRule = fixed ?? CorrelationRule.SUB_EQUALS_EXTERNAL_ID
@@ -77,7 +77,7 @@ function changesSignIn({ record, secrets }: Draft<ProviderRecord>, current: Iden
   return fate !== 'kept' || oidc === undefined || before === undefined || !equals(IdentityProvider_OIDCSchema, oidc, before)
 }
 
-/** Mappings are swept behind the mark, the SCIM credentials go at once (rules 2.7). */
+/** Mappings are swept behind the mark, the SCIM credentials go at once (docs/spec/conventions.md#deletion-order). */
 function removal(_planning: Planning, row: Row): Extra {
   return {
     writes: [
@@ -87,7 +87,7 @@ function removal(_planning: Planning, row: Row): Extra {
   }
 }
 
-/** Identity providers: where the people of a group sign in (rules 2.7). */
+/** Identity providers: where the people of a group sign in (docs/spec/identities.md#identity-providers). */
 export const identityProviderKind = defineKind<ProviderRecord>({
   index,
   desc: IdentityProviderSchema,
@@ -119,7 +119,7 @@ export const identityProviderKind = defineKind<ProviderRecord>({
   },
 })
 
-/** Throws code 3 where the issuer's own document says that it has no PKCE (rules 2.7). An issuer that does not answer says nothing. */
+/** Throws code 3 where the issuer's own document says that it has no PKCE (docs/spec/identities.md#identity-providers). An issuer that does not answer says nothing. */
 async function assertPkce(services: Services, context: Context, oidc: IdentityProvider_OIDC): Promise<void> {
   assertIssuer(services.settings, oidc.issuer)
   if (await services.deniesPkce(oidc.issuer, context.signal)) {

@@ -4,7 +4,7 @@ import { MappedSessionSchema } from '../../gen/taproot/auth/v1/auth_pb.ts'
 import { outboxWrite } from '../outbox.ts'
 import type { Services } from '../services.ts'
 
-/** The event of a sign-in whose groups gave it roles (rules 2.8; its type is ours). It belongs to the provider's organisation. */
+/** The event of a sign-in whose groups gave it roles (docs/spec/identities.md#mapped-sessions; its type is ours). It belongs to the provider's organisation. */
 const event = { type: 'auth.session.mapped.v1', group: 'root', internal: false } as const
 
 /** Tells of a sign-in that the mappings of its groups gave roles to; does nothing for others. Rejects with StoreError: nobody gets such roles in secret. */

@@ -27,7 +27,7 @@ import { endRefreshTokens } from './refresh-tokens.ts'
 import { planBinding } from './role-bindings.ts'
 import { defaultRoleOf, unchangedProvider } from './sign-in-providers.ts'
 
-/** Somebody whose token was verified, and who is no identity of a group (architecture 7). */
+/** Somebody whose token was verified, and who is no identity of a group (docs/spec/identities.md#registration). */
 export interface Person {
   /** Derived from issuer and subject. */
   readonly uid: Uid
@@ -82,7 +82,7 @@ export function providerOfFirstSignIn(key: string): Uid {
 
 const maxNameLength = 255
 
-/** A name that an identity may have (decisions "Identity name"), as near to what the token says as can be. */
+/** A name that an identity may have (docs/spec/identities.md#records-of-people), as near to what the token says as can be. */
 function nameOf({ name, act }: Person): string {
   const wished = name ?? act.email?.split('@')[0] ?? act.subject
   const cleaned = wished
@@ -97,7 +97,7 @@ function nameOf({ name, act }: Person): string {
 export type Addresses = Pick<Identity, 'email' | 'emailUnverified'>
 
 /**
- * What it says once they have signed in (rules 2.2): what their token says. Only an issuer that the platform knows is believed what address somebody has: others see it
+ * What it says once they have signed in (docs/spec/identities.md#records-of-people): what their token says. Only an issuer that the platform knows is believed what address somebody has: others see it
  * beside the name. A sign-in that counts in some groups alone changes nothing of an address that was believed.
  */
 export function addressesAfter({ act, knownIn, emailUnverified }: Omit<Person, 'name'>, { email: believed, emailUnverified: before }: Addresses): Addresses {
@@ -140,7 +140,7 @@ function contextOf({ person, requestId, signal, validateOnly }: Registration): C
 /** Throws code 7 where nobody asked for this person: else anybody with a token of a known issuer could fill the store. A suspended organisation asks for nobody. */
 function assertExpected({ snapshot, services, reach }: Planning, { person, via, code = '' }: Registration): void {
   if (via.some(({ group }) => !isSuspended(snapshot, group)) || code !== '' || services.settings.selfServiceRootGroups) return
-  // Somebody bound a role to them before they came (rules 2.2, LookupIdentity).
+  // Somebody bound a role to them before they came (docs/spec/identities.md#registration, LookupIdentity).
   if (snapshot.table('RoleBinding').matching('identity', person.uid).size > 0) return
   for (const { group } of via) assertNotSuspended(snapshot, reach, group)
   throw new DomainError(7, 'nobody expects this person: an invite, a role binding or an identity provider is needed to register', { reason: 'NOT_INVITED' })
@@ -263,7 +263,7 @@ export async function registerPerson(services: Services, registration: Registrat
   })
 }
 
-/** Auth.Delete: a person removes their own identity, with its bindings and refresh tokens; every organisation that they own must keep another owner (rules 8). */
+/** Auth.Delete: a person removes their own identity, with its bindings and refresh tokens; every organisation that they own must keep another owner (docs/spec/identities.md#registration). */
 export const deleteSelf: Handler = async (services, context, message) => {
   const { id } = message as DeleteRequest
   const caller = callerOf(context)

@@ -120,7 +120,7 @@ function grantIn(token: RefreshToken, { claims, provider, externalId, audiences 
 }
 
 /**
- * Uses a refresh token up: it dies, and its successor is answered with what the family stands for (rules 8). One that was used before ends its family. Throws TokenError
+ * Uses a refresh token up: it dies, and its successor is answered with what the family stands for (docs/spec/tokens.md#refresh-tokens). One that was used before ends its family. Throws TokenError
  * `unreadable_refresh`; code 16 `REFRESH_TOKEN_ENDED`; what `before` throws; StoreError before the token is used; as commitEntries: after code 2 it may have been used up.
  */
 export async function useRefreshToken(

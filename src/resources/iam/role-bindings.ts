@@ -47,7 +47,7 @@ const index: KindIndex = {
   ],
 }
 
-/** True where the identity may act on `group` at all: it lies at or above it, or is a person (spec 5.5). */
+/** True where the identity may act on `group` at all: it lies at or above it, or is a person (docs/spec/iam.md#role-bindings). */
 function mayBeBound(snapshot: Snapshot, identity: string, group: string): boolean {
   if (!isUid(identity)) return false
   const home = parentOf(identity)
@@ -81,7 +81,7 @@ function mayBeNamed(planning: Planning, identity: string): boolean {
   return !identity.includes('/') || identity === planning.caller.identity || isSeen(planning, identity)
 }
 
-/** Missing, foreign, out of the caller's sight and out of place get the same answer (architecture 7). What the binding says already is in its caller's sight. */
+/** Missing, foreign, out of the caller's sight and out of place get the same answer (docs/spec/iam.md#references-in-bodies). What the binding says already is in its caller's sight. */
 function referenceViolations(planning: Planning, { record, parent: group }: Draft<BindingRecord>, current?: RoleBinding): FieldViolation[] {
   const { snapshot } = planning
   const { identityUid: identity, roleUid: role } = record
@@ -119,7 +119,7 @@ export function renderIdentity(records: Pick<Records, 'get'>, uid: string, isSee
   return create(RoleBindingIdentitySchema, { uid, issuer, subject, ...(isSeen ? { name, description, email } : { name: subject }) })
 }
 
-/** The binding with identity, group and role joined in, and the input fields left out (rules 2.6). */
+/** The binding with identity, group and role joined in, and the input fields left out (docs/spec/iam.md#role-binding-fields). */
 function render(records: Records, record: BindingRecord): BindingRecord {
   const shown = clone(RoleBindingSchema, record)
   const groupUid = parentOf(record.uid as Uid)
@@ -156,7 +156,7 @@ function bindingClaim(group: string, identity: string, role: string): string {
   return nameKey(index.kind, group, `${identity} ${role}`)
 }
 
-/** Role bindings: an identity has a role on a group and below (spec 5.4). */
+/** Role bindings: an identity has a role on a group and below (docs/spec/iam.md#role-bindings). */
 export const roleBindingKind = defineKind<BindingRecord>({
   index,
   desc: RoleBindingSchema,
@@ -216,7 +216,7 @@ export function planBinding(planning: Planning, changes: ChangeSet, { group, ide
   return true
 }
 
-/** The items of a batch as plain bindings: the role may be said once for all (rules 2.6). */
+/** The items of a batch as plain bindings: the role may be said once for all (docs/spec/iam.md#role-binding-batches). */
 function batchItems(request: BatchCreateRoleBindingsRequest): RoleBinding[] {
   const violations: FieldViolation[] = []
   const items = request.requests.map((item, at) => {
@@ -250,7 +250,7 @@ async function invited(services: Services, { persons, group }: { persons: readon
   }
 }
 
-/** BatchCreateRoleBindings: all or none, answered in the order of the request, one event (rules 2.6). */
+/** BatchCreateRoleBindings: all or none, answered in the order of the request, one event (docs/spec/iam.md#role-binding-batches). */
 export const batchCreateRoleBindings: Handler = async (services, context, message) => {
   const request = message as BatchCreateRoleBindingsRequest
   const items = batchItems(request)

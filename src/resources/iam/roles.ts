@@ -38,7 +38,7 @@ export const builtInRoleRows: readonly Row[] = builtInRoles.map((role) => {
   return rowOfEnvelope(index, { uid: role.uid, envelope: envelopeOf(RoleSchema, record as unknown as Resource, facts), revision: storeRevision(0) })
 })
 
-/** Puts the capabilities in order, without doubles; throws code 3 for what no customer's role may hold (rules 2.5). */
+/** Puts the capabilities in order, without doubles; throws code 3 for what no customer's role may hold (docs/spec/iam.md#custom-roles). */
 function settleCapabilities(record: Role): void {
   const bad = record.capabilities.filter((number) => {
     const capability = capabilityByEnumNumber(number)

@@ -4,7 +4,7 @@ import { IdentityProvider_SCIM_CredentialState as CredentialState } from '../../
 import { ScimStateSchema, type ScimState } from '../../gen/taproot/store/v1/scim_pb.ts'
 
 /**
- * The life of a provider's SCIM tokens (rules 2.7). There is one newest token, and for the length of an overlap the one before it.
+ * The life of a provider's SCIM tokens (docs/spec/scim.md#scim-tokens). There is one newest token, and for the length of an overlap the one before it.
  *
  * | state       | means                                                       | left by                                          |
  * | ----------- | ----------------------------------------------------------- | ------------------------------------------------ |

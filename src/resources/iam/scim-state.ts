@@ -32,12 +32,12 @@ export function timeMember<Name extends string>(name: Name, ms: number | undefin
   return (ms === undefined ? {} : { [name]: timestampFromMs(ms) }) as { readonly [member in Name]?: Timestamp }
 }
 
-/** Where the provider's SCIM server is (rules 2.7). */
+/** Where the provider's SCIM server is (docs/spec/scim.md#scim-server). */
 export function scimEndpoint(ownIssuer: string, provider: Uid): string {
   return `${ownIssuer.replace(/\/+$/, '')}/scim/v2/${provider}`
 }
 
-/** What a list shows of the credentials: nothing of their status (rules 2.7). */
+/** What a list shows of the credentials: nothing of their status (docs/spec/scim.md#credential-states). */
 export function scimSummary(state: ScimState | undefined): IdentityProvider_SCIM {
   return create(IdentityProvider_SCIMSchema, { enabled: state?.enabled ?? false, etag: state?.etag ?? '' })
 }

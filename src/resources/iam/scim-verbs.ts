@@ -30,7 +30,7 @@ import { defaultOverlapMs, generated, overlapEndMs, regenerated, revoked, revoke
 import { scimEndpoint, scimStateOf, scimUnchanged, scimWrite, timeMember } from './scim-state.ts'
 
 const tokenBytes = 32
-/** Owner bindings that an organisation needs before SCIM may manage its people (rules 2.7). */
+/** Owner bindings that an organisation needs before SCIM may manage its people (docs/spec/scim.md#enabling). */
 const minOwners = 2
 
 /** What a verb comes to. */
@@ -63,7 +63,7 @@ async function changeScim(services: Services, context: Context, change: { provid
   })
 }
 
-/** Who makes a token that works, or lets it work, lets people in with all that the provider confers (architecture 7). */
+/** Who makes a token that works, or lets it work, lets people in with all that the provider confers (docs/spec/iam.md#no-escalation). */
 function assertMayLetIn({ planning, row }: Subject): void {
   // A row of kind IdentityProvider holds one.
   const { defaultRole } = row.message as unknown as IdentityProvider
@@ -83,7 +83,7 @@ function inYears(nowMs: number, years: number): number {
   return date.setUTCFullYear(date.getUTCFullYear() + years)
 }
 
-/** When the new token is to expire: in a year, in two at most; undefined for never (rules 2.7). */
+/** When the new token is to expire: in a year, in two at most; undefined for never (docs/spec/scim.md#scim-tokens). */
 function expiryOf({ expireTime, neverExpires }: Pick<GenerateScimTokenRequest, 'expireTime' | 'neverExpires'>, nowMs: number): number | undefined {
   if (expireTime === undefined) return neverExpires ? undefined : inYears(nowMs, 1)
   if (neverExpires) throw DomainError.invalid('expire_time', 'must be absent where never_expires is set')

@@ -28,7 +28,7 @@ export function providersOf(snapshot: Snapshot, issuer: string): ProviderFacts[]
   })
 }
 
-/** The roles that the provider's mappings give to a member of these groups (rules 2.8); none in a suspended organisation. */
+/** The roles that the provider's mappings give to a member of these groups (docs/spec/identities.md#mapped-sessions); none in a suspended organisation. */
 export function mappedRoles(snapshot: Snapshot, provider: Uid, groups: readonly string[]): MappedRole[] {
   if (isSuspended(snapshot, provider)) return []
   return mappingsFor(snapshot, provider, groups).flatMap(({ scope, roleUid, externalGroupId: externalGroup }) =>

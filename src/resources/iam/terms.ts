@@ -27,7 +27,7 @@ const index: KindIndex = {
 }
 
 /**
- * Acceptances of terms (rules 2.9): which group accepted which document, who did, and when. They lie below the group, under uids that are never shown, are never
+ * Acceptances of terms (docs/spec/iam.md#terms): which group accepted which document, who did, and when. They lie below the group, under uids that are never shown, are never
  * changed, and go with the group.
  */
 export const termsAcceptanceKind = defineKind<AcceptanceRecord>({

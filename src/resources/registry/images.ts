@@ -31,7 +31,7 @@ function imagesOf(digest: string, record: ManifestRecord): { architecture: strin
   return images.filter(({ architecture }) => architecture !== '' && architecture !== noArchitecture)
 }
 
-/** GetArchitectures: in the order of the index, attestations left out (rules 3.2). */
+/** GetArchitectures: in the order of the index, attestations left out (docs/spec/registry.md#images). */
 export const getArchitectures: Handler = async (services, context, message) => {
   const request = message as GetArchitecturesRequest
   const record = await imageAt(services, context, request)
@@ -39,7 +39,7 @@ export const getArchitectures: Handler = async (services, context, message) => {
   return { message: create(ArchitecturesSchema, { architectures }) }
 }
 
-/** GetSize: the bytes of the image of one architecture, its layers and its config (rules 3.2). */
+/** GetSize: the bytes of the image of one architecture, its layers and its config (docs/spec/registry.md#images). */
 export const getSize: Handler = async (services, context, message) => {
   const request = message as GetSizeRequest
   const wanted = request.architecture === '' ? defaultArchitecture : request.architecture

@@ -4,9 +4,9 @@ import { isPublicAddress } from '../../authn/safe-address.ts'
 import { DomainError, type FieldViolation } from '../../core/errors.ts'
 import type { CustomOverlay, CustomOverlay_Certificates, CustomOverlay_ImageContents } from '../../gen/taproot/registry/v2/repos_pb.ts'
 
-/** All keys of a repo together, in bytes (rules 11). */
+/** All keys of a repo together, in bytes (docs/spec/registry.md#custom-overlays). */
 const maxKeyringBytes = 512 * 1024
-/** All certificates of a repo together, in bytes (rules 11). */
+/** All certificates of a repo together, in bytes (docs/spec/registry.md#custom-overlays). */
 const maxCertificateBytes = 50 * 1024
 
 /** Ends of host names that only a private network has. */
@@ -89,7 +89,7 @@ function* certificateFaults({ additional }: CustomOverlay_Certificates): Generat
   if (bytesOf(additional) > maxCertificateBytes) yield { field, description: `must be at most ${maxCertificateBytes} bytes in all` }
 }
 
-/** Throws code 3 with every fault of an overlay that the schema can't say (rules 3.1). */
+/** Throws code 3 with every fault of an overlay that the schema can't say (docs/spec/registry.md#custom-overlays). */
 export function assertOverlay(overlay: CustomOverlay | undefined): void {
   if (overlay === undefined) return
   const faults: FieldViolation[] = []

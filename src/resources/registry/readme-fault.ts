@@ -12,7 +12,7 @@ markdown.validateLink = () => true
 
 const alignment: [string, RegExp] = ['style', /^text-align:(?:center|left|right)$/]
 
-/** What users may write: the policy that a well-known code host has for readmes, without form fields; names stay as they are, comments too (rules 3.1). */
+/** What users may write: the policy that a well-known code host has for readmes, without form fields; names stay as they are, comments too (docs/spec/registry.md#readmes). */
 const policy: Schema = {
   ...defaultSchema,
   tagNames: (defaultSchema.tagNames ?? []).filter((name) => name !== 'input'),
@@ -80,7 +80,7 @@ function shownIn(html: string): Nodes | undefined {
   return isUntouched && hasElement(shown, next) ? shown : undefined
 }
 
-/** What is wrong with a readme, or undefined: the HTML that its Markdown makes must stay as it is when it is sanitized (rules 3.1). */
+/** What is wrong with a readme, or undefined: the HTML that its Markdown makes must stay as it is when it is sanitized (docs/spec/registry.md#readmes). */
 export function readmeFault(content: string): string | undefined {
   try {
     const shown = shownIn(markdown.render(content))

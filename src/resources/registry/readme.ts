@@ -67,7 +67,7 @@ function answerOf(record: ReadmeRecord): HandlerAnswer {
   return { message: record, etag: record.etag, subject: record.uid }
 }
 
-/** GetRepoReadme: as the store has it; empty where nobody wrote one (rules 3.1). */
+/** GetRepoReadme: as the store has it; empty where nobody wrote one (docs/spec/registry.md#readmes). */
 export const getRepoReadme: Handler = async (services, context, message) => {
   // The request has a uid.
   const row = repoRow(services, (message as { uid?: string }).uid ?? '')
@@ -119,7 +119,7 @@ function planReadme(planning: Planning, context: Context, { seen, stored, next }
   return { changes, result: record }
 }
 
-/** UpdateRepoReadme: changes what the mask names, checks the whole result, in one transaction with the event (rules 3.1). */
+/** UpdateRepoReadme: changes what the mask names, checks the whole result, in one transaction with the event (docs/spec/registry.md#readmes). */
 export const updateRepoReadme: Handler = async (services, context, message) => {
   const request = message as UpdateRepoReadmeRequest // the method's own
   const prepare = async (signal: AbortSignal): Promise<Change> => {

@@ -13,12 +13,12 @@ const longestPath = 255
 
 const namePattern = /^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*$/
 
-/** True for a name of the OCI distribution specification: components separated by slashes, 255 characters at most. Other names of groups and repos are on no path (decisions "Repo and group names on a registry path"). */
+/** True for a name of the OCI distribution specification: components separated by slashes, 255 characters at most. Other names of groups and repos are on no path (docs/spec/registry.md#repo-paths). */
 export function isRepositoryName(path: string): boolean {
   return path.length <= longestPath && path.split('/').every((name) => namePattern.test(name))
 }
 
-/** A root group by its uid or its name (rules 10). The uid wins: else a tenant could take another's paths by calling a group like that uid. */
+/** A root group by its uid or its name (docs/spec/registry.md#repo-paths). The uid wins: else a tenant could take another's paths by calling a group like that uid. */
 function organisation(snapshot: Snapshot, segment: string): Row | undefined {
   const identified = isUid(segment) ? snapshot.get('Group', segment) : undefined
   return identified ?? snapshot.table('Group').child(rootParent, segment)

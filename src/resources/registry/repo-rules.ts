@@ -7,7 +7,7 @@ import type { Draft, Planning } from '../kind.ts'
 /** A repo as it is kept. */
 export type RepoRecord = Repo & Resource
 
-/** The longest name of a repository, in characters: an upstream's, and that of a path at the registry host (architecture 8). */
+/** The longest name of a repository, in characters: an upstream's, and that of a path at the registry host (docs/spec/registry.md#repo-paths). */
 const maxRepositoryLength = 255
 
 /** Throws code 3 where the new uid or the path is longer than a registry takes. */

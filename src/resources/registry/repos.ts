@@ -27,7 +27,7 @@ export function removedRepoKey(repo: string): string {
   return `${removedRepoPrefix}${repo}`
 }
 
-/** The tags are swept behind the mark, the readme goes at once, the bytes later; history is kept (decisions "Deleting"). */
+/** The tags are swept behind the mark, the readme goes at once, the bytes later; history is kept (docs/spec/conventions.md#deletion-order). */
 function removal(planning: Planning, row: Row): Extra {
   return {
     writes: [

@@ -42,7 +42,7 @@ export async function readMoveFacts(services: Services, tag: TagName & { digest:
   return { head, manifest: services.content === undefined ? 'unchecked' : manifest }
 }
 
-/** Throws code 9 where the repo does not hold the digest; else guards that it goes on to (decisions "Tag create"). */
+/** Throws code 9 where the repo does not hold the digest; else guards that it goes on to (docs/spec/registry.md#tag-creation). */
 function assertHeld(changes: ChangeSet, { repo, state: { digest } }: TagName & { state: TagState }, { manifest }: MoveFacts): void {
   if (manifest === 'unchecked') return
   if (manifest === undefined || manifestIn(manifest) === undefined) {
@@ -125,7 +125,7 @@ export function planRemoval(planning: Planning, changes: ChangeSet, { row, head 
   appendHistory(changes, { repo: row.parent, name: row.name }, { digest: '', nowMs: planning.nowMs, notBeforeMs: row.updateMs + 1, after: head })
 }
 
-/** CreateTag: makes the tag, or moves it (decisions "Tag create on an existing name"). */
+/** CreateTag: makes the tag, or moves it (docs/spec/registry.md#tag-creation). */
 export const createTag: Handler = async (services, context, message) => {
   const { parent, tag } = message as CreateTagRequest
   // The repo was found by authorization.

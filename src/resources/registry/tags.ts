@@ -8,7 +8,7 @@ import { defineKind } from '../kind.ts'
 /** A tag as it is stored. */
 export type TagRecord = Tag & Resource
 
-/** The families whose current tags lists leave out unless they are asked for, each with the letter that stands for it (rules 3.3). */
+/** The families whose current tags lists leave out unless they are asked for, each with the letter that stands for it (docs/spec/registry.md#tag-families). */
 const hiddenFamilies = [
   { letter: 'r', include: 'includeReferrers', pattern: /^sha256-/ },
   { letter: 'd', include: 'includeDates', pattern: /-20\d{6}(\d{4}|\d{6})?$/ },

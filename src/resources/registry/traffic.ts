@@ -10,7 +10,7 @@ export type Traffic = Partial<Omit<RegistryTraffic, '$typeName' | '$unknown' | '
   readonly host: string
 }
 
-/** `2026-08-20T20:16:31.304000`: a time as registry events have it, without a zone (rules 9). */
+/** `2026-08-20T20:16:31.304000`: a time as registry events have it, without a zone (docs/spec/events.md#registry-traffic). */
 function zoneless(timeMs: number): string {
   return new Date(timeMs).toISOString().replace(/Z$/, '000')
 }

@@ -5,7 +5,7 @@ import type { Snapshot } from '../../snapshot/snapshot.ts'
 import { scimStateOf } from '../iam/scim-state.ts'
 import { isActive, userWith } from './scim-users.ts'
 
-/** The claim that a provider's directory has as `externalId`, by its correlation rule (rules 2.7). */
+/** The claim that a provider's directory has as `externalId`, by its correlation rule (docs/spec/identities.md#correlation-rules). */
 function correlationClaim(snapshot: Snapshot, provider: Uid): 'sub' | 'oid' {
   const row = snapshot.get('IdentityProvider', provider)
   // A row of kind IdentityProvider holds one.
@@ -22,7 +22,7 @@ export function externalIdOf(snapshot: Snapshot, provider: Uid, { claims }: Pick
 
 /**
  * Whether the provider may stand for this person. Where its SCIM is on, only for active users of its directory: whoever is unknown to it, deleted or deactivated is refused.
- * Where SCIM is off its users have no effect (rules 2.7, ADR 0019).
+ * Where SCIM is off its users have no effect (docs/spec/scim.md#admission, ADR 0019).
  */
 export function admitsPerson(snapshot: Snapshot, provider: Uid, externalId: string): boolean {
   if (scimStateOf(snapshot, provider)?.enabled !== true) return true

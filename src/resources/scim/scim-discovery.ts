@@ -27,7 +27,7 @@ export function serviceProviderConfig(endpoint: string): ScimDocument {
   }
 }
 
-/** What kinds of resources there are: users, and no groups (rules 2.7). */
+/** What kinds of resources there are: users, and no groups (docs/spec/scim.md#scim-server). */
 export function resourceTypes(endpoint: string): ScimDocument[] {
   return [
     {

@@ -32,7 +32,7 @@ function opOf(operation: Readonly<Record<string, unknown>>): Op {
   return op
 }
 
-/** Throws `invalidPath` for a value filter (rules 2.7), a name that no schema has, and a sub-attribute of several values at once. */
+/** Throws `invalidPath` for a value filter (docs/spec/scim.md#scim-patches), a name that no schema has, and a sub-attribute of several values at once. */
 function targetOf(path: string): ScimTarget {
   if (path.includes('[')) throw scimFault('invalidPath', 'paths with a value filter are not supported: write the whole attribute')
   const target = findTarget(path)
@@ -202,7 +202,7 @@ function apply(user: Draft, change: Change, identify: Identify): void {
 }
 
 /**
- * The user after a patch: all of it, or nothing. Takes what Okta and Entra send (rules 2.7): operations with a capital, booleans as text, values without a path whose
+ * The user after a patch: all of it, or nothing. Takes what Okta and Entra send (docs/spec/scim.md#scim-patches): operations with a capital, booleans as text, values without a path whose
  * members may be paths themselves, or a schema's URN. Throws `invalidSyntax`, `invalidPath`, `invalidValue`, `mutability`, `noTarget`.
  */
 export function patched(user: ScimObject, body: Readonly<Record<string, unknown>>): ScimObject {

@@ -29,7 +29,7 @@ function claimOf(uid: Uid, attribute: string, value: string): Claim {
   return { key: nameKey(index.kind, parentOf(uid), `${attribute} ${value}`), taken: () => alreadyExists(index.kind, `another user has this ${attribute}`) }
 }
 
-/** Users that a directory made over SCIM: children of an identity provider, and gone with it (rules 2.7). No method of the API shows or changes them. */
+/** Users that a directory made over SCIM: children of an identity provider, and gone with it (docs/spec/scim.md#scim-server). No method of the API shows or changes them. */
 export const scimUserKind = defineKind<ScimUserRecord>({
   index,
   desc: ScimUserSchema,

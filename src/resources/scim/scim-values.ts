@@ -10,7 +10,7 @@ export interface ScimObject {
   readonly [name: string]: ScimValue
 }
 
-/** The largest body of a request (rules 2.7), in bytes. */
+/** The largest body of a request (docs/spec/scim.md#scim-users), in bytes. */
 export const maxUserBytes = 256 * 1024
 /** The largest user, as JSON, in bytes: what directories send of a user is a few KiB. */
 const maxStoredBytes = 32 * 1024

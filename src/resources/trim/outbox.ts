@@ -6,7 +6,7 @@ import type { Entry, Store, Transaction } from '../../store/store.ts'
 import { outboxKey, outboxPrefix, outboxTimeMs } from '../outbox.ts'
 import { trimBatch } from './batch.ts'
 
-/** How long and how many events are kept (architecture 9). */
+/** How long and how many events are kept (docs/spec/events.md#retention). */
 export interface OutboxRetention {
   readonly lifeMs: number
   /** Of keys and values, for each root group. */

@@ -14,7 +14,7 @@ export type Trimmed = (typeof trimmedSorts)[number]
 /** How many entries of each sort were removed. */
 export type TrimCounts = Readonly<Record<Trimmed, number>>
 
-/** 72 hours, 256 MiB per root group (architecture 9). */
+/** 72 hours, 256 MiB per root group (docs/spec/events.md#retention). */
 export const outboxRetention: OutboxRetention = { lifeMs: 72 * 3_600_000, bytesPerRoot: 256 * 1024 * 1024 }
 
 /** Removes from `x/` what has outlived its time. One per leadership; any number may run at once without harm. */
