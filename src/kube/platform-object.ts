@@ -50,6 +50,8 @@ export interface PlatformStatus {
   readonly lastSyncTime?: string
   /** The uids that the references stood for then. */
   readonly resolved?: { readonly parent?: string; readonly identity?: string; readonly role?: string }
+  /** Fields of a spec that the record has and this one does not name. */
+  readonly extraFields?: readonly string[]
   readonly conditions?: readonly Condition[]
 }
 

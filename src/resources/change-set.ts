@@ -109,7 +109,8 @@ export class ChangeSet {
     this.guard({ kind: 'unchanged', key, revision: row.revision })
     for (const { uid } of ownersOf(kind, row)) this.guard({ kind: 'absent', key: sweepKey(uid) })
     const { etag, createMs, updateMs, managedBy, sealed = sealedSecrets(kind, row) } = facts
-    const length = this.#put(kind, { uid: row.uid, record, facts: { etag, createMs, updateMs, managedBy, sealed } })
+    const ownedFields = facts.ownedFields ?? (managedBy === row.managedBy ? row.ownedFields : [])
+    const length = this.#put(kind, { uid: row.uid, record, facts: { etag, createMs, updateMs, managedBy, sealed, ownedFields } })
     this.#grow(kind, row.uid, { records: 0, bytes: length - row.length })
     const heldClaims = new Set(claimsOf(kind, { uid: row.uid, record: row.message, managedBy: row.managedBy }).map((claim) => claim.key))
     for (const claim of claimsOf(kind, { uid: row.uid, record, managedBy: facts.managedBy })) if (!heldClaims.delete(claim.key)) this.#claim(claim, row.uid)

@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util'
 import { create, equals, type Message } from '@bufbuild/protobuf'
 import { FieldMaskSchema } from '@bufbuild/protobuf/wkt'
 import type { Reach } from '../authz/reach.ts'
@@ -5,12 +6,13 @@ import { DomainError } from '../core/errors.ts'
 import type { MethodRow } from '../core/method.ts'
 import { methods } from '../core/schema.ts'
 import type { Uid } from '../core/uid.ts'
-import type { Resource } from '../snapshot/row.ts'
+import type { Resource, Row } from '../snapshot/row.ts'
 import { ChangeSet, newEtag } from './change-set.ts'
 import { commit, type Plan } from './commit.ts'
+import { staleEtag } from './faults.ts'
 import type { AnyKind } from './kind.ts'
 import { kinds } from './kinds.ts'
-import { nextOwner } from './ownership.ts'
+import { nextOwner, ownedFields } from './ownership.ts'
 import { bareOf } from './record-codec.ts'
 import { innerContext, type Context, type Services } from './services.ts'
 import { rendered } from './shown.ts'
@@ -30,7 +32,7 @@ export interface ObjectCaller {
   readonly signal: AbortSignal
 }
 
-/** A record that is to be as `record` says in the fields `paths` (proto names). */
+/** A record that is to be as `record` says in the fields `paths` (proto names). Other fields are left as they are, except those that the object set earlier: they are reset. */
 export interface RecordChange {
   readonly uid: Uid
   readonly record: Resource
@@ -51,7 +53,7 @@ function methodOf(kind: string, verb: 'create' | 'update' | 'delete'): MethodRow
   return method
 }
 
-function contextOf(caller: ObjectCaller, method: MethodRow, how: { adopts?: boolean; validateOnly?: boolean } = {}): Context {
+function contextOf(caller: ObjectCaller, method: MethodRow, how: { adopts?: boolean; fields?: readonly string[]; validateOnly?: boolean } = {}): Context {
   const { managedBy, identity, reach, authorize, requestId, signal } = caller
   return innerContext({
     method,
@@ -59,7 +61,7 @@ function contextOf(caller: ObjectCaller, method: MethodRow, how: { adopts?: bool
     requestId,
     signal,
     validateOnly: how.validateOnly ?? false,
-    ownership: { kind: 'object', managedBy, adopts: how.adopts ?? false },
+    ownership: { kind: 'object', managedBy, adopts: how.adopts ?? false, fields: how.fields ?? [] },
     authorize,
   })
 }
@@ -76,11 +78,19 @@ function recordOf(answer: { readonly message: Message }): Resource {
   return answer.message as Resource
 }
 
-/** Makes the object's record below `parent` (`/` for a root). Throws what a create of the API throws; code 6 `OWNED_ALREADY` where the object has one. */
-export async function createManaged(services: Services, caller: ObjectCaller, made: { kind: string; parent: string; record: Resource }): Promise<Resource> {
+/** A record that is to be made below `parent` (`/` for a root). The object sets its fields `paths` (proto names). */
+export interface NewRecord {
+  readonly kind: string
+  readonly parent: string
+  readonly record: Resource
+  readonly paths: readonly string[]
+}
+
+/** Makes the object's record. Throws what a create of the API throws; code 6 `OWNED_ALREADY` where the object has one. */
+export async function createManaged(services: Services, caller: ObjectCaller, made: NewRecord): Promise<Resource> {
   const method = methodOf(made.kind, 'create')
   const message = requestOf(made.kind, method, { record: made.record, parent: made.parent })
-  return recordOf(await createHandler(kindNamed(made.kind))(services, contextOf(caller, method), message))
+  return recordOf(await createHandler(kindNamed(made.kind))(services, contextOf(caller, method, { fields: made.paths }), message))
 }
 
 /**
@@ -100,11 +110,26 @@ export async function updateManaged(
   const row = services.replica.snapshot.get(kind, uid)
   if (row?.managedBy === caller.managedBy) {
     const { desc } = kindNamed(kind)
-    const planned = recordOf(await handler(services, contextOf(caller, method, { adopts, validateOnly: true }), message))
+    const planned = recordOf(await handler(services, contextOf(caller, method, { adopts, fields: paths, validateOnly: true }), message))
     const current = rendered(kindNamed(kind), services, row.message)
-    if (equals(desc, bareOf(desc, planned), bareOf(desc, current))) return { record: row.message, written: false }
+    if (equals(desc, bareOf(desc, planned), bareOf(desc, current))) {
+      if (!isDeepStrictEqual(row.ownedFields, paths)) await noteFields(services, contextOf(caller, method, { fields: paths }), { kind: kindNamed(kind), row })
+      return { record: row.message, written: false }
+    }
   }
-  return { record: recordOf(await handler(services, contextOf(caller, method, { adopts }), message)), written: true }
+  return { record: recordOf(await handler(services, contextOf(caller, method, { adopts, fields: paths }), message)), written: true }
+}
+
+/** Keeps which fields the object sets. The record stays the same for all readers: same etag, same times, no event. Throws code 10 where it has changed meanwhile. */
+async function noteFields(services: Services, context: Context, { kind, row }: { kind: AnyKind; row: Row }): Promise<void> {
+  await commit(services, context, (planning): Plan<undefined> => {
+    const current = existingRow(kind, planning, row.uid)
+    if (current.revision !== row.revision) throw staleEtag()
+    const { etag, createMs, updateMs, managedBy } = current
+    const changes = new ChangeSet()
+    changes.update(kind, { row: current, record: current.message, facts: { etag, createMs, updateMs, managedBy, ownedFields: ownedFields(planning) } })
+    return { changes, result: undefined }
+  })
 }
 
 /** Gives the object's record to the API, as it is. A record that is not the object's, or is gone, is left alone. */

@@ -1,3 +1,4 @@
+import type { DescMessage } from '@bufbuild/protobuf'
 import { assertCanGrant, ownerRoleUid } from './grant-rules.ts'
 import { builtInRoles } from '../core/roles.ts'
 import { emptySet } from '../core/capability.ts'
@@ -46,6 +47,17 @@ function notOwned(kind: string, row: Row): DomainError {
 /** The owner of a record that is made on behalf of `ownership`. */
 export function firstOwner({ ownership }: Pick<Planning, 'ownership'>): string {
   return ownership.kind === 'object' ? ownership.managedBy : ''
+}
+
+/** The fields that the owner of a record sets, after a write on behalf of `ownership`. */
+export function ownedFields({ ownership }: Pick<Planning, 'ownership'>): readonly string[] {
+  return ownership.kind === 'object' ? ownership.fields : []
+}
+
+/** The fields of the object's own record that the object set once and sets no more: the write resets them. None in a record that it adopts. Fields of later versions are left as they are. */
+export function resetFields({ ownership }: Pick<Planning, 'ownership'>, desc: DescMessage, row: Row): readonly string[] {
+  if (ownership.kind !== 'object' || row.managedBy !== ownership.managedBy) return []
+  return row.ownedFields.filter((field) => !ownership.fields.includes(field) && desc.fields.some(({ name }) => name === field))
 }
 
 /**

@@ -15,6 +15,8 @@ export interface EnvelopeFacts {
   readonly createMs: number
   readonly updateMs: number
   readonly managedBy: string
+  /** The fields (proto names) that the object in `managedBy` sets. In place of a record with the same owner those that are stored, where absent. */
+  readonly ownedFields?: readonly string[]
   /** Its secrets. In place of a record those that are stored, where absent. */
   readonly sealed?: SealedSecrets
 }
@@ -51,6 +53,7 @@ export function envelopeOf(desc: DescMessage, record: Resource, facts: EnvelopeF
     updateTimeMs: BigInt(facts.updateMs),
     managedBy: facts.managedBy,
     sealed: facts.sealed ?? {},
+    ownedFields: [...(facts.ownedFields ?? [])],
   })
 }
 

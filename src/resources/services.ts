@@ -109,9 +109,11 @@ export interface Caller {
 /**
  * On whose behalf a call writes (ADR 0016):
  * - `api`: a caller's own. A record that an object owns is refused, unless the caller forces it, which takes the record from the object.
- * - `object`: a Kubernetes object's. Only its own records; of the records that nobody owns, one that it `adopts`.
+ * - `object`: a Kubernetes object's. Only its own records; of the records that nobody owns, one that it `adopts`. `fields` (proto names) are those that it sets.
  */
-export type Ownership = { readonly kind: 'api'; readonly force: boolean } | { readonly kind: 'object'; readonly managedBy: string; readonly adopts: boolean }
+export type Ownership =
+  | { readonly kind: 'api'; readonly force: boolean }
+  | { readonly kind: 'object'; readonly managedBy: string; readonly adopts: boolean; readonly fields: readonly string[] }
 
 /** A call of the API that forces nothing. */
 export const apiOwnership: Ownership = { kind: 'api', force: false }

@@ -14,7 +14,7 @@ import { alreadyExists, notFound, staleEtag } from './faults.ts'
 import { onceByKey, type Idempotent } from './idempotency.ts'
 import type { AnyKind, Planning } from './kind.ts'
 import { outboxWrite, type EventBody } from './outbox.ts'
-import { firstOwner, nextOwner } from './ownership.ts'
+import { firstOwner, nextOwner, ownedFields, resetFields } from './ownership.ts'
 import { recordAnswer } from './read.ts'
 import { changedSecrets, newSecrets, sealSecrets, type Secrets } from './secrets.ts'
 import { rendered } from './shown.ts'
@@ -89,7 +89,7 @@ export function planChild(
   const atMs = source.atMs ?? planning.nowMs
   const uid = source.uid ?? newUid(services, source.parent)
   const sealed = sealSecrets(services.keyring, { kind: kind.index.kind, uid }, source.secrets ?? new Map())
-  const facts = { etag: newEtag(services.random), createMs: atMs, updateMs: atMs, managedBy: firstOwner(planning), sealed }
+  const facts = { etag: newEtag(services.random), createMs: atMs, updateMs: atMs, managedBy: firstOwner(planning), ownedFields: ownedFields(planning), sealed }
   return source.changes.create(kind, { uid, record: source.record, facts })
 }
 
@@ -197,7 +197,8 @@ export function updateHandler(kind: AnyKind): Handler {
       assertEtag(row, context.ifMatch)
       if (maskAllowsEtag(mask === undefined || mask.paths.length === 0 ? undefined : mask.paths)) assertEtag(row, patch.etag)
       const managedBy = nextOwner(planning, kind.index.kind, row)
-      const paths = pathsOf(kind, context, { patch, mask })
+      // Resets come first: one member of a oneof may take the place of another.
+      const paths = [...resetFields(planning, kind.desc, row), ...pathsOf(kind, context, { patch, mask })]
       const next = applyMask(kind.desc, { current: row.message, patch }, paths)
       assertValid(kind.desc, writableCopy(kind.desc, next))
       const secrets = changedSecrets(kind, { row, record: next, paths })
@@ -205,7 +206,8 @@ export function updateHandler(kind: AnyKind): Handler {
       const extra = kind.update?.(planning, { uid: row.uid, parent: row.parent, record: next, secrets, paths }, row.message)
       const sealed = sealSecrets(services.keyring, row, secrets)
       // Time moves forward with every write, also where the clock does not (docs/spec/resources.md#times).
-      const facts = { etag: newEtag(services.random), createMs: row.createMs, updateMs: Math.max(planning.nowMs, row.updateMs + 1), managedBy, sealed }
+      const updateMs = Math.max(planning.nowMs, row.updateMs + 1)
+      const facts = { etag: newEtag(services.random), createMs: row.createMs, updateMs, managedBy, ownedFields: ownedFields(planning), sealed }
       const record = changes.update(kind, { row, record: next, facts })
       changes.add(extra)
       emit(planning, context, { changes, subject: row.uid, body: bodyOf(kind, planning, record) })

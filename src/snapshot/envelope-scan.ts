@@ -17,7 +17,7 @@ export interface EnvelopeParts {
 const knownFormat = 1
 
 /** Field numbers of taproot.store.v1.Envelope; test/snapshot/envelope-scan.test.ts compares them with the schema. */
-export const envelopeFields = { format: 1, record: 2, etag: 3, createTimeMs: 4, updateTimeMs: 5, managedBy: 6, sealed: 7, checksum: 8 } as const
+export const envelopeFields = { format: 1, record: 2, etag: 3, createTimeMs: 4, updateTimeMs: 5, managedBy: 6, sealed: 7, checksum: 8, ownedFields: 9 } as const
 
 const reader = new WireReader()
 
@@ -31,6 +31,7 @@ const typeOf: readonly (number | undefined)[] = [
   wireType.delimited,
   wireType.delimited,
   wireType.fixed32,
+  wireType.delimited,
 ]
 
 /** The bytes that a checksum takes: its tag and four more. */

@@ -164,6 +164,11 @@ export class Row implements SlabItem, DecodedHolder {
     return this.#parts().managedBy
   }
 
+  /** The fields (proto names) that the object which owns the record sets; none where that is not known. Decodes the envelope of an owned record. */
+  get ownedFields(): readonly string[] {
+    return this.managedBy === '' ? [] : this.envelope.ownedFields
+  }
+
   /**
    * The resource's own message as it is stored: without uid, etag, managed_by and times. No copy: never write to it. It stays as it is for as long as
    * somebody holds it.

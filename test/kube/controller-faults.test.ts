@@ -221,7 +221,7 @@ describeWithPart('etcd', 'the controller, when things fail', () => {
           signal,
         }
         const record = create(GroupSchema, { name: 'late' }) as unknown as Resource
-        const { uid } = await createManaged(services, caller, { kind: 'Group', parent: organisation.group, record })
+        const { uid } = await createManaged(services, caller, { kind: 'Group', parent: organisation.group, record, paths: ['name'] })
         await world.api.delete(objectTypes.group, { namespace, name: 'late' }, {}, signal)
         const { attempted } = world.startController()
         await attempted()

@@ -78,6 +78,7 @@ export const fullStatus = {
   etag: 'e',
   observedGeneration: 1,
   lastSyncTime: '2026-01-01T00:00:00Z',
+  extraFields: ['description'],
   resolved: { parent: rootUid, identity: childUid, role: rootUid },
   conditions: [
     {

@@ -198,7 +198,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'mirrors', (store) => {
       signal,
     }
     const record = create(GroupSchema, { name: 'theirs' }) as unknown as Resource
-    const { uid } = await createManaged(services, caller, { kind: 'Group', parent: organisation.group, record })
+    const { uid } = await createManaged(services, caller, { kind: 'Group', parent: organisation.group, record, paths: ['name'] })
     await mirrors.shown('group', uid, { name: 'theirs' })
     expect(world.record('Group', uid)?.managedBy).toBe(caller.managedBy)
   })

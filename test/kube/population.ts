@@ -72,7 +72,7 @@ export async function ownedRecords(
     const parent = population.groups[(index * 2) % population.groups.length] ?? ''
     const make = async (kind: string, desc: DescMessage, json: JsonObject): Promise<string> => {
       // A message of a resource is one.
-      const { uid } = await createManaged(services, caller, { kind, parent, record: fromJson(desc, json, { registry }) as Resource })
+      const { uid } = await createManaged(services, caller, { kind, parent, record: fromJson(desc, json, { registry }) as Resource, paths: [] })
       population.uids.push(uid)
       return uid
     }

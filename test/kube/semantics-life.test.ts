@@ -82,12 +82,12 @@ describeOnStoresWithParts(['kube-apiserver'], 'the life of an object', (store) =
     expect(world.record('Group', uid)?.message).toMatchObject({ description: 'round 12' })
   })
 
-  test('spec: a field that is not named is left as it is', async () => {
+  test('spec: a field that is named no more is reset', async () => {
     const uid = uidOf(await group('unset', { description: 'as applied' }))
     const { token } = organisation
     await world.api.patch(objectTypes.group, { namespace, name: 'unset' }, { spec: { description: null } }, signal)
     await world.until('group', namespace, 'unset', 'InSync')
-    expect((world.record('Group', uid)?.message as unknown as Group).description).toBe('as applied')
+    expect((world.record('Group', uid)?.message as unknown as Group).description).toBe('')
     expect(await world.server.rest.call('UpdateGroup', { group: { uid, description: 'by the API' } }, { token })).toMatchObject({ code: 9 })
   })
 

@@ -45,6 +45,14 @@ test('a record without a checksum is read, and one with it is the same but for a
   expect(stored.at(-5)).toBe((8 << 3) | 5)
 })
 
+test('the checksum comes last also where a field of a higher number is there, and covers it', () => {
+  const owned = Buffer.from(envelopeBytes({ ...row.envelope, managedBy: 'cluster/namespace/name', ownedFields: ['name', 'description'] }))
+  expect(owned.at(-5)).toBe((8 << 3) | 5)
+  expect(read(owned)).toEqual([expect.anything(), row.etag, row.createMs, row.updateMs, 'cluster/namespace/name'])
+  owned.write('D', owned.indexOf('description'))
+  expect(() => read(owned)).toThrow('checksum')
+})
+
 test('a server leaves a record out that a flipped bit has changed, and its log names it', async () => {
   const dataDir = await mkdtemp(join(tmpdir(), 'taproot-flip-'))
   onTestFinished(() => rm(dataDir, { recursive: true, force: true }))

@@ -12,6 +12,7 @@ const envelopes = fc.record({
   updateMs: fc.maxSafeInteger(),
   managedBy: fc.string({ unit: 'grapheme', maxLength: 20 }),
   sealed: fc.array(fc.uint8Array({ maxLength: 9 }), { maxLength: 3 }),
+  ownedFields: fc.array(fc.string({ maxLength: 9 }), { maxLength: 3 }),
 })
 
 describe('scanEnvelope', () => {
@@ -21,7 +22,7 @@ describe('scanEnvelope', () => {
 
   test('reads any envelope, wherever in a buffer it lies', () => {
     fc.assert(
-      fc.property(envelopes, fc.nat(9), ({ record, etag, createMs, updateMs, managedBy, sealed }, padding) => {
+      fc.property(envelopes, fc.nat(9), ({ record, etag, createMs, updateMs, managedBy, sealed, ownedFields }, padding) => {
         const bytes = toBinary(
           EnvelopeSchema,
           create(EnvelopeSchema, {
@@ -31,6 +32,7 @@ describe('scanEnvelope', () => {
             createTimeMs: BigInt(createMs),
             updateTimeMs: BigInt(updateMs),
             managedBy,
+            ownedFields,
             sealed: Object.fromEntries(sealed.map((value, at) => [`field.${at}`, value])),
           }),
         )

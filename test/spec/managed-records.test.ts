@@ -8,8 +8,9 @@ import { GroupSchema } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
 import { IdentitySchema } from '../../src/gen/taproot/iam/v2/identities_pb.ts'
 import { createManaged, deleteManaged, releaseManaged, updateManaged, type ObjectCaller } from '../../src/resources/managed-records.ts'
 import { managedByText } from '../../src/resources/ownership.ts'
+import { envelopeBytes } from '../../src/resources/record-codec.ts'
 import type { Resource } from '../../src/snapshot/row.ts'
-import { managedKey } from '../../src/store/keys.ts'
+import { managedKey, recordKey } from '../../src/store/keys.ts'
 import { freshName, makeOrganisation, roleUid } from '../harness/test-server.ts'
 import { expectFailure, specSuite, uidOf, type Spec } from './spec-suite.ts'
 
@@ -36,7 +37,7 @@ async function managedGroup(spec: Spec) {
   const owner = { clusterId: 'cluster-1', namespace: freshName('ns'), name: 'team' }
   const caller = objectCaller(managedByText(owner))
   const { services } = spec.server.running.engine
-  const group = await createManaged(services, caller, { kind: 'Group', parent: organisation.group, record: record(GroupSchema, { name: 'team' }) })
+  const group = await createManaged(services, caller, { kind: 'Group', parent: organisation.group, record: record(GroupSchema, { name: 'team' }), paths: [] })
   return { ...organisation, owner, caller, services, uid: group.uid as Uid }
 }
 
@@ -80,7 +81,7 @@ specSuite('records that Kubernetes objects own', (spec) => {
   test('architecture 10 an object has one record of a kind, also where two controllers make it at once', async () => {
     const { group, services } = await managedGroup(spec)
     const caller = objectCaller(managedByText({ clusterId: 'cluster-1', namespace: freshName('ns'), name: 'twice' }))
-    const make = (name: string) => createManaged(services, caller, { kind: 'Group', parent: group, record: record(GroupSchema, { name }) })
+    const make = (name: string) => createManaged(services, caller, { kind: 'Group', parent: group, record: record(GroupSchema, { name }), paths: ['name'] })
     const outcomes = await Promise.allSettled(['one', 'two', 'three'].map(make))
     expect(outcomes.filter(({ status }) => status === 'fulfilled')).toHaveLength(1)
     for (const outcome of outcomes) if (outcome.status === 'rejected') expect(outcome.reason).toMatchObject({ code: 6, reason: 'OWNED_ALREADY' })
@@ -105,6 +106,47 @@ specSuite('records that Kubernetes objects own', (spec) => {
     const { etag } = services.replica.snapshot.get('Group', uid) ?? {}
     expect(await updateManaged(services, caller, change)).toMatchObject({ written: false })
     expect(services.replica.snapshot.get('Group', uid)?.etag).toBe(etag)
+  })
+
+  test('the fields that the object sets are kept by writes of others, and dropped with the owner', async () => {
+    const { uid, services, caller, token, group } = await managedGroup(spec)
+    const own = () => services.replica.snapshot.get('Group', uid)
+    const change = { kind: 'Group', uid, record: record(GroupSchema, { name: 'team', description: 'a team' }), adopts: false }
+    await updateManaged(services, caller, { ...change, paths: ['name', 'description'] })
+    expect(own()?.ownedFields).toEqual(['name', 'description'])
+    const root = objectCaller(managedByText({ clusterId: 'cluster-1', namespace: freshName('ns'), name: 'root' }))
+    const organisation = { kind: 'Group', uid: trustedUid(group), record: record(GroupSchema, { description: 'root' }), paths: ['description'], adopts: true }
+    await updateManaged(services, root, organisation)
+    await spec.ok('SetGroupLimits', { uid: group, resourceLimits: { record_mib: 7 } }, { token: await spec.server.operatorToken() })
+    expect(services.replica.snapshot.get('Group', group)?.ownedFields).toEqual(['description'])
+    await spec.ok('UpdateGroup', { group: { uid, name: 'ours' } }, { token, forceOwnership: 'true' })
+    expect(own()).toMatchObject({ managedBy: '', ownedFields: [] })
+    await updateManaged(services, caller, { ...change, adopts: true, paths: ['name'] })
+    expect(own()?.message).toMatchObject({ name: 'team', description: 'a team' })
+    await releaseManaged(services, caller, { kind: 'Group', uid })
+    expect(own()?.envelope.ownedFields).toEqual([])
+  })
+
+  test('a set of fields that is new alone changes nothing that readers see', async () => {
+    const { uid, services, caller } = await managedGroup(spec)
+    const before = services.replica.snapshot.get('Group', uid)
+    const change = { kind: 'Group', uid, record: record(GroupSchema, { name: 'team' }), paths: ['name'], adopts: false }
+    expect(await updateManaged(services, caller, change)).toMatchObject({ written: false })
+    const after = services.replica.snapshot.get('Group', uid)
+    expect(after).toMatchObject({ etag: before?.etag, updateMs: before?.updateMs, ownedFields: ['name'] })
+    expect(await updateManaged(services, caller, change)).toMatchObject({ written: false })
+    expect(services.replica.snapshot.get('Group', uid)?.revision).toBe(after?.revision)
+  })
+
+  test('a field of a later version in the set of fields is passed over', async () => {
+    const { uid, services, caller } = await managedGroup(spec)
+    const row = services.replica.snapshot.get('Group', uid)
+    if (row === undefined) throw new Error('no record')
+    const value = envelopeBytes({ ...row.envelope, ownedFields: ['description', 'field_of_a_later_version'] })
+    const outcome = await services.store.transact({ guards: [], writes: [{ kind: 'put', key: recordKey('Group', uid), value }] }, caller.signal)
+    if (outcome.committed) await services.replica.reached(outcome.revision, caller.signal)
+    await updateManaged(services, caller, { kind: 'Group', uid, record: record(GroupSchema, { name: 'team' }), paths: ['name'], adopts: false })
+    expect(services.replica.snapshot.get('Group', uid)?.ownedFields).toEqual(['name'])
   })
 
   test("architecture 10 a released record is the API's, as it was; an adopted one the object's", async () => {

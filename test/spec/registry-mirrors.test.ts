@@ -166,6 +166,7 @@ specSuite('mirrors of a repo', (spec) => {
       kind: 'Repo',
       parent: group,
       record: create(RepoSchema, { name: freshName('object'), syncConfig: { source: from } }) as unknown as Resource,
+      paths: ['name', 'sync_config'],
     })
     const made = await createManaged(services, object(), draft(source))
     await expectShown(made.uid, token)

@@ -41,6 +41,13 @@ export const statusSchema: StructuralSchema = {
         role: { description: 'The role.', ...writtenUid },
       },
     },
+    extraFields: {
+      description: 'Fields that the record has and the spec does not name. They are left as they are. To reset one, name it and remove it again.',
+      type: 'array',
+      maxItems: 64,
+      items: { description: 'A field of the spec.', type: 'string', maxLength: 255 },
+      'x-kubernetes-list-type': 'set',
+    },
     conditions: {
       description: 'How it stands with it, one entry per type.',
       type: 'array',

@@ -10,6 +10,7 @@ import { finalizer, isMirror, uidAnnotation, type PlatformObject } from '../plat
 import { KubeError, type KubeObject } from '../port/kube-api.ts'
 import { clusterIdentity, type World } from '../world.ts'
 import { auditRecord } from './audit.ts'
+import { extraFields } from './desired.ts'
 import { recordFacts, type Facts, type RecordFacts } from './facts.ts'
 import { authorityAt } from './authority.ts'
 import type { Plan, RecordStep } from './plan.ts'
@@ -84,7 +85,8 @@ async function takeStep(application: Application, step: RecordStep): Promise<Ste
     case 'nothing':
       return { record: facts.own, written: false }
     case 'create': {
-      const made = await createManaged(world.services, callerAt(application, step.parent), { kind, parent: step.parent, record: step.desired.record })
+      const { record, paths } = step.desired
+      const made = await createManaged(world.services, callerAt(application, step.parent), { kind, parent: step.parent, record, paths })
       return { record: recordNow(application, made.uid), written: true }
     }
     case 'update': {
@@ -204,6 +206,12 @@ async function letGo(application: Application, object: KubeObject): Promise<void
     await patchMetadata(application, object, { resourceVersion, finalizers: finalizers.filter((other) => other !== finalizer) })
 }
 
+/** What the record has that the object does not name, as spec fields. Undefined where it is not known what the object names. */
+function extraFieldsOf({ world, row, facts: { desired } }: Application, record: RecordFacts | undefined): readonly string[] | undefined {
+  const found = record === undefined ? undefined : world.services.replica.snapshot.get(row.record, record.uid)
+  return found === undefined || 'invalid' in desired ? undefined : extraFields(row, { record: found.message, desired })
+}
+
 async function report(application: Application, object: KubeObject, source: { verdict: Verdict; outcome: StepOutcome; forgets: boolean }): Promise<void> {
   const { world, row, facts, signal } = application
   const { outcome, verdict, forgets } = source
@@ -215,6 +223,7 @@ async function report(application: Application, object: KubeObject, source: { ve
     references: facts.references,
     written: outcome.written,
     forgets,
+    extraFields: extraFieldsOf(application, outcome.record),
     nowMs: world.clock.now(),
   })
   if (isDeepStrictEqual(status, before.status)) return

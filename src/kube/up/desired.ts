@@ -1,4 +1,5 @@
 import { create, fromJson, type DescField, type DescMessage, type JsonObject, type JsonValue } from '@bufbuild/protobuf'
+import { reflect } from '@bufbuild/protobuf/reflect'
 import { DomainError } from '../../core/errors.ts'
 import { fieldAccess } from '../../core/field-behavior.ts'
 import { registry, resources } from '../../core/schema.ts'
@@ -9,7 +10,7 @@ import type { PlatformObject } from '../platform-object.ts'
 /** What an object wants its record to be: only the fields that it names. */
 export interface Desired {
   readonly record: Resource
-  /** The fields (proto names) that the object owns; the others are left as they are. */
+  /** The fields (proto names) that the object sets. Others are left as they are, except those that it set earlier: they are reset. */
   readonly paths: readonly string[]
 }
 
@@ -55,6 +56,14 @@ function jsonOf(row: ObjectKind, object: PlatformObject, options: { readonly iss
   const account = spec['serviceAccountRef'] as ServiceAccountRef | undefined
   if (account !== undefined) json['claimMatch'] = serviceAccountMatch(account, metadata.namespace, options.issuer)
   return json
+}
+
+/** The fields (as a spec spells them) that `record` has and an object that wants `desired` does not name. */
+export function extraFields(row: ObjectKind, { record, desired }: { readonly record: Resource; readonly desired: Desired }): readonly string[] {
+  const reflected = reflect(messageOf(row), record)
+  return specFields(row)
+    .filter((field) => reflected.isSet(field) && !desired.paths.includes(field.name))
+    .map(({ jsonName }) => jsonName)
 }
 
 /**

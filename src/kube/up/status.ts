@@ -12,6 +12,8 @@ export interface StatusSource {
   readonly written: boolean
   /** True where the object is to have another record some time. */
   readonly forgets: boolean
+  /** Spec fields that the record has and the object does not name. Undefined where that is not known. */
+  readonly extraFields: readonly string[] | undefined
   readonly nowMs: number
 }
 
@@ -44,8 +46,14 @@ export function statusOf(object: PlatformObject, source: StatusSource): Platform
     observedGeneration: object.metadata.generation ?? 0,
     ...pick('lastSyncTime', lastSyncTime),
     ...pick('resolved', resolved),
+    ...extrasOf(object, source),
     conditions: conditionsOf(object, source),
   }
+}
+
+/** An empty list is left out, and so is what a record had that is not there. */
+function extrasOf({ status }: PlatformObject, { record, extraFields = status?.extraFields ?? [] }: StatusSource): Pick<PlatformStatus, 'extraFields'> {
+  return record === undefined || extraFields.length === 0 ? {} : { extraFields }
 }
 
 function pick<K extends string, V>(key: K, value: V | undefined): { readonly [P in K]?: V } {
