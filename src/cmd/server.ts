@@ -6,6 +6,7 @@ import { createConnectionLimit } from '../api/connection-limit.ts'
 import { createDoors } from '../api/doors.ts'
 import { createGrpcApi, type GrpcApi } from '../api/grpc/grpc-api.ts'
 import { createHttpApi } from '../api/http/http-api.ts'
+import { createHttp2Requests } from '../api/http/http2-requests.ts'
 import { createHttpDoor } from '../api/http/http-door.ts'
 import type { RawRoute } from '../api/http/raw-route.ts'
 import { createJsonEncoders } from '../api/json-encode.ts'
@@ -126,8 +127,9 @@ function createApiPort(options: ApiOptions, engine: Engine, signIn: SignIn): Api
   const scim = { services, auditLog, ...scimLimits(config, limiters, services.clock) }
   const routes = [...documentRoutes({ baseUrl, signingKeys, devIssuer }), ...loginRoutes(login), ...scimRoutes(scim)]
   const preview = config.compat.namespaces.length > 0
-  const http = createHttpDoor(createHttpApi({ ...shared, encoders: createJsonEncoders(), routes, errorForms: [scimErrorForm], preview }))
-  const grpc = createGrpcApi({ ...shared, namespaces: config.compat.namespaces, fileDescriptors })
+  const rest = createHttpApi({ ...shared, encoders: createJsonEncoders(), routes, errorForms: [scimErrorForm], preview })
+  const http = createHttpDoor(rest)
+  const grpc = createGrpcApi({ ...shared, namespaces: config.compat.namespaces, fileDescriptors, otherRequests: createHttp2Requests(rest) })
   const tls = openServerTls(options.files, 'api', config.api.tls)
   const port = createOnePort({
     http,
@@ -302,7 +304,7 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     const fetch = createSafeFetch()
     cleanups.add(() => fetch.close())
     const issuers = openIssuers(config, files)
-    const engine = await startEngine({ config, store, replica, upstream, servesRegistry, fetch, issuers, log, clock, random: systemRandom }, signal)
+    const engine = await startEngine({ config, store, replica, upstream, servesRegistry, devIssuer, fetch, issuers, log, clock, random: systemRandom }, signal)
     const { registryKeys: keys, signingKeys } = engine
     const { grants } = engine.services
     const signIn = createSignIn({ config, replica, grants, signingKeys, fetch, issuers, clock, random: systemRandom, log, devIssuer, onSignatureCheck })

@@ -352,13 +352,13 @@ describe('reflection and health', () => {
   })
 })
 
-test('a plain HTTP/2 request is refused, not crashed on', async () => {
+test('a request for a gRPC method that is none is refused, not crashed on', async () => {
   const { connect } = await import('node:http2')
   const session = connect(served.url)
   try {
     const status = await new Promise((resolve, reject) => {
       session.on('error', reject)
-      const stream = session.request({ ':path': '/iam/v2/groups' })
+      const stream = session.request({ ':path': '/taproot.iam.v2.GroupsService/GetGroup' })
       stream.on('response', (headers) => resolve(headers[':status']))
       stream.on('error', reject)
       stream.end()

@@ -7,6 +7,7 @@ import { maxOpenRequestBytes, type MethodRow } from '../../core/method.ts'
 import { grpcPaths } from '../aliases.ts'
 import type { Dispatch } from '../call.ts'
 import type { CallMetrics } from '../metrics.ts'
+import type { Http2Requests } from '../http/http2-requests.ts'
 import type { Door } from '../one-port.ts'
 import { createHealth } from './health.ts'
 import { addReflection } from './reflection.ts'
@@ -28,6 +29,8 @@ export interface GrpcApiOptions {
   readonly limits?: Partial<GrpcLimits>
   /** Whose call it is; the connection's other end where absent. */
   readonly clientAddress?: ClientAddress
+  /** Serves what is no gRPC: REST over HTTP/2. Answered with HTTP status 415 where absent. */
+  readonly otherRequests?: Http2Requests
 }
 
 /** The gRPC side: a door for HTTP/2 connections. */
@@ -70,12 +73,28 @@ export function createGrpcApi(options: GrpcApiOptions): GrpcApi {
     interceptors: [unaryCalls(rows, { ...options, messageTimeoutMs: limits.messageTimeoutMs, hasHandler: (path) => handling.handlers.has(path) })],
   })
   const handling = server as unknown as StreamHandling // see StreamHandling
-  guardStreams(handling, options.log)
+  const { otherRequests } = options
+  const isGrpc = (headers: IncomingHttpHeaders): boolean => {
+    const path = headers[':path'] as string // Node sends streams of requests only, which have one.
+    return (headers['content-type'] ?? '').startsWith('application/grpc') || rows.has(path) || handling.handlers.has(path)
+  }
+  guardStreams(handling, {
+    log: options.log,
+    takeOther(stream, headers, rawHeaders) {
+      if (otherRequests === undefined || isGrpc(headers)) return false
+      otherRequests(stream, headers, rawHeaders)
+      return true
+    },
+  })
   const health = createHealth(server, options)
   addReflection(server, options)
   const injector = server.createConnectionInjector(ServerCredentials.createInsecure())
   return {
-    accept: (socket) => injector.injectConnection(socket),
+    accept(socket) {
+      // Each request that is under way listens to its connection.
+      socket.setMaxListeners(0)
+      injector.injectConnection(socket)
+    },
     // Clients are told to go away, which they do after their calls, and connect anew.
     linger: () => injector.drain(backstopMs),
     drain: () => injector.drain(backstopMs),
@@ -97,7 +116,14 @@ interface Handler {
 interface StreamHandling {
   readonly handlers: ReadonlyMap<string, unknown>
   _retrieveHandler(path: string): unknown
-  _streamHandler(interceptors: unknown, stream: ServerHttp2Stream, headers: IncomingHttpHeaders): void
+  _streamHandler(interceptors: unknown, stream: ServerHttp2Stream, headers: IncomingHttpHeaders, flags: number, rawHeaders: string[]): void
+}
+
+/** What is done with streams besides gRPC. */
+interface OtherStreams {
+  readonly log: Log
+  /** Serves a stream that is no gRPC call; false where it is one. */
+  takeOther(stream: ServerHttp2Stream, headers: IncomingHttpHeaders, rawHeaders: string[]): boolean
 }
 
 const bytes = (message: Buffer): Buffer => message
@@ -112,14 +138,15 @@ function handlerOf(path: string): Handler {
  * what it throws then would end the process. Hands calls of unknown methods to the interceptor, too: the library answers them without details. Must come before
  * connections do.
  */
-function guardStreams(handling: StreamHandling, log: Log): void {
+function guardStreams(handling: StreamHandling, { log, takeOther }: OtherStreams): void {
   const handle = handling._streamHandler.bind(handling)
   handling._retrieveHandler = (path) => handling.handlers.get(path) ?? handlerOf(path)
-  handling._streamHandler = (interceptors, stream, headers) => {
+  handling._streamHandler = (...begun) => {
+    const [, stream, headers, , rawHeaders] = begun
     stream.once('error', () => undefined)
     if (stream.destroyed || stream.closed) return
     try {
-      handle(interceptors, stream, headers)
+      if (!takeOther(stream, headers, rawHeaders)) handle(...begun)
     } catch (error) {
       log.error('a call could not be begun', { error })
       stream.destroy()

@@ -8,6 +8,7 @@ import type { Call, Decoded, Dispatch } from '../../../src/api/call.ts'
 import { createGrpcApi } from '../../../src/api/grpc/grpc-api.ts'
 import type { GrpcLimits } from '../../../src/api/grpc/grpc-api.ts'
 import { createHttpApi } from '../../../src/api/http/http-api.ts'
+import { createHttp2Requests } from '../../../src/api/http/http2-requests.ts'
 import { createHttpDoor, type HttpDoorOptions } from '../../../src/api/http/http-door.ts'
 import type { RawRoute } from '../../../src/api/http/raw-route.ts'
 import { createJsonEncoders } from '../../../src/api/json-encode.ts'
@@ -76,8 +77,10 @@ export async function serve(answer: (seen: Seen) => ReturnType<Dispatch> | Messa
     newRequestId: () => `generated-${++ids}`,
     metrics: createCallMetrics(registry),
   }
-  const http = createHttpDoor(createHttpApi({ ...shared, encoders: createJsonEncoders(), preview: true, routes: options.routes ?? [] }), options.door)
-  const grpc = createGrpcApi({ ...shared, fileDescriptors, namespaces: defaultNamespaces, limits: options.limits ?? {} })
+  const rest = createHttpApi({ ...shared, encoders: createJsonEncoders(), preview: true, routes: options.routes ?? [] })
+  const http = createHttpDoor(rest, options.door)
+  const otherRequests = createHttp2Requests(rest, options.door)
+  const grpc = createGrpcApi({ ...shared, fileDescriptors, namespaces: defaultNamespaces, limits: options.limits ?? {}, otherRequests })
   const { routes: _, limits: _limits, door: _door, ...portOptions } = options
   const onePort = createOnePort({ ...portOptions, http, grpc })
   const { port } = await onePort.listen('127.0.0.1', 0)
