@@ -31,17 +31,23 @@ export function isForm(context: ParameterizedContext): boolean {
   return Boolean(context.is('application/x-www-form-urlencoded'))
 }
 
+/** A content type that names a type at all. */
+const mediaType = /^[^\s/;,]+\/[^\s/;,]+/
+
 /**
- * Reads the text of a JSON body, which is empty where there is none; a body without content type is taken for JSON. Throws as `readText`, and HTTP 415 for another
- * content type.
+ * Reads the text of a JSON body, which is empty where there is none. A body whose content type names no type is taken for JSON, and so is an object under the type of a
+ * form: curl sends that unless told otherwise. Throws as `readText`, and HTTP 415 for another content type.
  */
 export async function readJsonText(context: ParameterizedContext, maxBytes: number): Promise<string> {
   const { headers } = context.req
   const isEmpty = headers['content-length'] === '0' || (headers['content-length'] === undefined && headers['transfer-encoding'] === undefined)
   if (isEmpty) return ''
-  if (headers['content-type'] === undefined || headers['content-type'] === '') headers['content-type'] = 'application/json'
-  if (!context.is('application/json', 'application/*+json')) throw wrongType('the content type must be application/json')
-  return readText(context, maxBytes)
+  if (!mediaType.test(headers['content-type'] ?? '')) headers['content-type'] = 'application/json'
+  const isJson = Boolean(context.is('application/json', 'application/*+json'))
+  if (!isJson && !isForm(context)) throw wrongType('the content type must be application/json')
+  const text = await readText(context, maxBytes)
+  if (!isJson && !/^\s*\{/.test(text)) throw wrongType('the content type must be application/json')
+  return text
 }
 
 /** Parses a JSON body; an empty one is the empty object. Code 3 with HTTP 400 on malformed JSON, on anything but an object, and beyond the bounds of requests. */
