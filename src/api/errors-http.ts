@@ -1,5 +1,6 @@
-import type { DomainError } from '../core/errors.ts'
-import type { Code } from '../core/errors.ts'
+import type { Code, DomainError } from '../core/errors.ts'
+import { withFieldNames } from '../core/field-names.ts'
+import type { FieldNaming } from '../core/field-names.ts'
 import { errorDetails } from './errors-details.ts'
 import type { ErrorContext, ErrorDetail } from './errors-details.ts'
 
@@ -31,14 +32,15 @@ export interface HttpError {
   readonly body: { readonly code: Code; readonly message: string; readonly details: readonly Readonly<Record<string, unknown>>[] }
 }
 
-/** The HTTP answer of an error; 401 carries a Bearer challenge, RetryInfo also goes out as `Retry-After` in whole seconds. */
-export function httpError(error: DomainError, context: ErrorContext): HttpError {
+/** The HTTP answer of an error; 401 carries a Bearer challenge, RetryInfo also goes out as `Retry-After` in whole seconds. Without `naming` fields keep their names. */
+export function httpError(error: DomainError, context: ErrorContext, naming?: FieldNaming): HttpError {
   const status = error.httpStatus ?? httpStatusOfCode[error.code]
   const headers: Record<string, string> = {}
   if (status === 401) headers['WWW-Authenticate'] = 'Bearer'
   const { retryAfterMs } = error.details
   if (retryAfterMs !== undefined) headers['Retry-After'] = String(Math.max(1, Math.ceil(retryAfterMs / 1000)))
-  return { status, headers, body: { code: error.code, message: error.message, details: errorDetails(error, context).map(jsonOf) } }
+  const named = naming === undefined ? error : withFieldNames(error, naming)
+  return { status, headers, body: { code: error.code, message: named.message, details: errorDetails(named, context).map(jsonOf) } }
 }
 
 function jsonOf(detail: ErrorDetail): Record<string, unknown> {

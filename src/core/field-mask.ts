@@ -26,7 +26,7 @@ function resolvePaths(desc: DescMessage, paths: readonly string[]): DescField[][
     let at: DescMessage | undefined = desc
     for (const segment of path.split('.')) {
       const field: DescField | undefined = at === undefined ? undefined : fieldNamed(at, segment)
-      if (field === undefined) throw DomainError.invalid('updateMask', `unknown path "${path.slice(0, 120)}"`)
+      if (field === undefined) throw DomainError.invalid('update_mask', `unknown path "${path.slice(0, 120)}"`)
       fields.push(field)
       at = field.fieldKind === 'message' ? field.message : undefined
     }
@@ -80,7 +80,7 @@ export function applyMask<M extends Message>(desc: DescMessage, pair: { readonly
   const target = reflect(desc, next)
   const source = reflect(desc, pair.patch)
   if (paths.includes('*')) {
-    if (paths.length > 1) throw DomainError.invalid('updateMask', '"*" must stand alone')
+    if (paths.length > 1) throw DomainError.invalid('update_mask', '"*" must stand alone')
     replaceAll(target, source)
     return next
   }

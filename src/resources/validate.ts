@@ -8,16 +8,32 @@ import { lengthViolation } from '../core/list-limit.ts'
 
 const validator = createValidator()
 
-/** A violation's path in schema names, list and map steps in brackets. A rule of the whole message stands under the last word of its id. */
-function pathOf(violation: Violation): string {
-  if (violation.field.length === 0) return violation.ruleId.slice(violation.ruleId.lastIndexOf('.') + 1)
+/** A violation in schema names, list and map steps in brackets. A oneof has no name that can be written: its members stand for it. */
+function fieldViolation(violation: Violation): FieldViolation {
   let text = ''
+  let description = violation.message
+  const add = (name: string): void => void (text += text === '' ? name : `.${name}`)
   for (const step of violation.field) {
-    if (step.kind === 'field' || step.kind === 'oneof' || step.kind === 'extension') text += text === '' ? step.name : `.${step.name}`
-    else if (step.kind === 'list_sub') text += `[${step.index}]`
+    if (step.kind === 'field' || step.kind === 'extension') add(step.name)
+    else if (step.kind === 'oneof') {
+      add(writable(step)[0]?.name ?? step.name)
+      description = oneIsRequired(step)
+    } else if (step.kind === 'list_sub') text += `[${step.index}]`
     else text += `[${JSON.stringify(String(step.key))}]`
   }
-  return text
+  // The id of a rule of the whole message ends with the field that it stands under.
+  return { field: text === '' ? violation.ruleId.slice(violation.ruleId.lastIndexOf('.') + 1) : text, description }
+}
+
+/** The members of a oneof that can have a value: an enum without members has none. */
+function writable({ fields }: DescOneof): DescField[] {
+  return fields.filter((field) => field.enum === undefined || field.enum.values.length > 1)
+}
+
+/** What is said where none of a oneof's members is given. */
+export function oneIsRequired(oneof: DescOneof): string {
+  const names = writable(oneof).map(({ name }) => `\`${name}\``)
+  return `one of ${names.join(', ')} is required`
 }
 
 /** The message fields of a set message that are themselves messages, with their paths and the field's name. */
@@ -96,7 +112,7 @@ function isPlainlyValid(desc: DescMessage, message: Message): boolean {
 /** Where the schema puts the field that a violation names: violations are listed in that order, those of the whole message last. */
 function positionOf(desc: DescMessage, path: string): number {
   const head = path.split(/[.[]/, 1)[0] ?? ''
-  const field = desc.fields.find((candidate) => candidate.name === head || candidate.oneof?.name === head)
+  const field = desc.fields.find((candidate) => candidate.name === head)
   return field?.number ?? Infinity
 }
 
@@ -116,8 +132,8 @@ export function violationsOf(desc: DescMessage, message: Message): FieldViolatio
   if (result.kind === 'error') throw result.error
   if (result.kind === 'invalid') {
     for (const violation of result.violations.slice(0, 2 * maxViolations)) {
-      const field = pathOf(violation)
-      if (!byField.has(field)) byField.set(field, { field, description: violation.message })
+      const found = fieldViolation(violation)
+      if (!byField.has(found.field)) byField.set(found.field, found)
     }
   }
   return [...byField.values()].sort((a, b) => positionOf(desc, a.field) - positionOf(desc, b.field)).slice(0, maxViolations)

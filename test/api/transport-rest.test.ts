@@ -150,8 +150,7 @@ describe('query parameters', () => {
     ['/iam/v2/groups?uidp.descendants_of=x&order_by=name%20desc', { uidp: { descendantsOf: 'x' }, orderBy: 'name desc' }],
     ['/iam/v2/groups?uidp.childrenOf=x&pageSize=7&skip=2', { uidp: { childrenOf: 'x' }, pageSize: 7, skip: 2 }],
     ['/iam/v2/groups?uidp.in_root=true&uidp.ids=a&uidp.ids=b', { uidp: { inRoot: true, ids: ['a', 'b'] } }],
-    ['/iam/v2/groups?uidp.descendants_of=&name=&page_size=', {}],
-    ['/iam/v2/groups?nothing=1&uidp.nothing=2&uidp=3&uidp.ids.x=4&page_size=5', { pageSize: 5 }],
+    ['/iam/v2/groups?name=&page_size=', {}],
     ['/iam/v2/groups?page_size=-1', { pageSize: -1 }],
     ['/iam/v2/groups?name=a&name=b', { name: 'b' }],
     ['/vulnerabilities/v2/advisories?artifactNames=a&artifact_names=b', { artifactNames: ['a', 'b'] }],
@@ -166,13 +165,25 @@ describe('query parameters', () => {
 
   test.each([
     ['/iam/v2/groups?page_size=ten', ['page_size']],
-    ['/iam/v2/groups?pageSize=1.5&skip=x', ['page_size', 'skip']],
+    ['/iam/v2/groups?pageSize=1.5&skip=x', ['pageSize', 'skip']],
     ['/iam/v2/groups?page_size=99999999999', ['page_size']],
-    ['/iam/v2/groups?uidp.inRoot=maybe', ['uidp.in_root']],
-    ['/advisory/v2/images/resolvedVulns?startTime=yesterday', ['start_time']],
+    ['/iam/v2/groups?uidp.inRoot=maybe', ['uidp.inRoot']],
+    ['/iam/v2/groups?nothing=1&uidp.nothing=2&uidp=3&uidp.ids.x=4&page_size=5', ['nothing', 'uidp.nothing', 'uidp', 'uidp.ids.x']],
+    ['/iam/v2/groups?uidp.descendants_of=&uidp.ids=', ['uidp.descendants_of', 'uidp.ids']],
+    ['/advisory/v2/images/resolvedVulns?startTime=yesterday', ['startTime']],
     ['/iam/v2/identities?relationship_type=NOPE', ['relationship_type']],
   ])('%s is refused', async (path, fields) => {
     expect(await fault('GET', path)).toMatchObject({ status: 400, code: 3, fields })
+  })
+
+  test('with Prefer: handling=lenient what is not known, and an empty filter, are ignored', async () => {
+    await send('GET', '/iam/v2/groups?nothing=1&uidp.nothing=2&uidp=3&uidp.ids.x=4&uidp.children_of=&page_size=5', undefined, { prefer: 'handling=lenient' })
+    expect(lastJson()).toEqual({ pageSize: 5 })
+  })
+
+  test('a method of the version before ignores what is not known', async () => {
+    await send('GET', '/sts/headless_sessions?code=c&nothing=1')
+    expect(lastJson()).toEqual({ code: 'c' })
   })
 
   test('enums go by name and by number', async () => {
@@ -184,8 +195,9 @@ describe('query parameters', () => {
   })
 
   test('a query never fills what the body fills', async () => {
-    await send('POST', `/iam/v2/groups/${root}?group.name=x&parent=y`, { name: 'z' })
+    await send('POST', `/iam/v2/groups/${root}?group.name=x&parent=y`, { name: 'z' }, { prefer: 'handling=lenient' })
     expect(lastJson()).toEqual({ parent: root, group: { name: 'z' } })
+    expect(await fault('POST', `/iam/v2/groups/${root}?group.name=x&parent=y`, { name: 'z' })).toMatchObject({ code: 3, fields: ['group.name'] })
   })
 
   test.each([
@@ -200,18 +212,15 @@ describe('query parameters', () => {
   })
 
   test('a bad validateOnly is refused', async () => {
-    expect(await fault('DELETE', `/iam/v2/groups/${root}?validateOnly=perhaps`)).toMatchObject({ status: 400, code: 3, fields: ['validate_only'] })
+    expect(await fault('DELETE', `/iam/v2/groups/${root}?validateOnly=perhaps`)).toMatchObject({ status: 400, code: 3, fields: ['validateOnly'] })
   })
 })
 
 describe('bodies', () => {
   test('both spellings, unknown keys and nulls on POST', async () => {
-    await send('POST', `/iam/v2/identities/${root}`, {
-      name: 'ci',
-      claim_match: { issuer: 'https://i', subjectPattern: 's' },
-      bogus: { deep: 1 },
-      description: null,
-    })
+    const body = { name: 'ci', claim_match: { issuer: 'https://i', subjectPattern: 's' }, bogus: { deep: 1 }, description: null }
+    expect(await fault('POST', `/iam/v2/identities/${root}`, body)).toMatchObject({ code: 3, fields: ['bogus'] })
+    await send('POST', `/iam/v2/identities/${root}`, body, { prefer: 'handling=lenient' })
     expect(lastJson()).toEqual({ parent: root, identity: { name: 'ci', claimMatch: { issuer: 'https://i', subjectPattern: 's' } } })
     expect(last().decoded.present).toBeUndefined()
   })
@@ -248,7 +257,7 @@ describe('bodies', () => {
     ['very many values', `{"x":[${'1,'.repeat(20_000)}1]}`, {}, 400, ['body']],
     ['wrong types', '{"name":1,"verified":"yes","kind":"NOPE"}', {}, 400, ['name', 'verified', 'kind']],
     ['a lone surrogate', '{"name":"\\ud800"}', {}, 400, ['name']],
-    ['a field twice', '{"resource_limits":{},"resourceLimits":{}}', {}, 400, ['resource_limits']],
+    ['a field twice', '{"resource_limits":{},"resourceLimits":{}}', {}, 400, ['resourceLimits']],
   ] as const)('%s is refused', async (_, body, headers, status, fields) => {
     expect(await fault('POST', `/iam/v2/groups/${root}`, body, headers)).toMatchObject({ status, code: 3, fields })
     expect(served.seen).toEqual([])
@@ -257,7 +266,7 @@ describe('bodies', () => {
   test('nested faults are named with their path', async () => {
     const body = { claimMatch: { issuer: 5, claims: { a: 1, b: true, c: ['x'] } }, createTime: 'never looked at', staticKeys: {} }
     expect(await fault('POST', `/iam/v2/identities/${root}`, body)).toMatchObject({
-      fields: ['claim_match.issuer', 'claim_match.claims["a"]', 'claim_match.claims["b"]', 'claim_match.claims["c"]', 'static_keys'],
+      fields: ['claimMatch.issuer', 'claimMatch.claims["a"]', 'claimMatch.claims["b"]', 'claimMatch.claims["c"]', 'staticKeys'],
     })
   })
 
@@ -269,6 +278,8 @@ describe('bodies', () => {
     ['no content type', {}],
     ['a charset', { 'content-type': 'application/json; charset=utf-8' }],
     ['a json suffix', { 'content-type': 'application/merge-patch+json' }],
+    ["a form's content type", { 'content-type': 'application/x-www-form-urlencoded' }],
+    ['a content type that names none', { 'content-type': 'json' }],
   ])('%s is read as JSON', async (_, headers) => {
     const response = await send('PATCH', `/iam/v2/groups/${root}`, new TextEncoder().encode('{"name":"n"}'), { 'content-type': '', ...headers })
     expect(response.status).toBe(200)
@@ -303,12 +314,18 @@ describe('PATCH', () => {
   test.each([
     [{ bogus: 1 }, ['bogus']],
     [{ name: 'n', nmae: 'x' }, ['nmae']],
-  ])('an unknown key is refused', async (body, fields) => {
-    expect(await fault('PATCH', `/iam/v2/groups/${root}`, body)).toMatchObject({ status: 400, code: 3, fields })
+  ])('an unknown key is refused, in a whole replacement too', async (body, fields) => {
+    for (const query of ['', '?updateMask=*', '?update_mask=*'])
+      expect(await fault('PATCH', `/iam/v2/groups/${root}${query}`, body)).toMatchObject({ status: 400, code: 3, fields })
   })
 
   test('an unknown nested key is refused with its path', async () => {
-    expect(await fault('PATCH', `/iam/v2/identities/${root}`, { claimMatch: { isuer: 'x' } })).toMatchObject({ fields: ['claim_match.isuer'] })
+    for (const verb of ['PATCH', 'POST'] as const) {
+      expect(await fault(verb, `/iam/v2/identities/${root}`, { claimMatch: { isuer: 'x' } })).toMatchObject({
+        fields: ['claimMatch.isuer'],
+        message: expect.stringContaining('did you mean `issuer`?') as unknown,
+      })
+    }
   })
 
   test.each([
@@ -317,7 +334,8 @@ describe('PATCH', () => {
     ['updateMask=claim_match.issuer&updateMask=name', ['claim_match.issuer', 'name']],
     ['updateMask=*', ['*']],
   ])('?%s goes before the keys of the body', async (query, paths) => {
-    expect((await send('PATCH', `/iam/v2/identities/${child}?${query}`, { name: 'n', bogus: 1 })).status).toBe(200)
+    const bogus = paths[0] === '*' ? {} : { bogus: 1 }
+    expect((await send('PATCH', `/iam/v2/identities/${child}?${query}`, { name: 'n', ...bogus })).status).toBe(200)
     expect(last().decoded.present).toBeUndefined()
     expect(last().decoded.message).toMatchObject({ updateMask: { paths } })
   })

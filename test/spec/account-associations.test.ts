@@ -42,7 +42,7 @@ specSuite('account associations', (spec) => {
   test('rules 2.8 at least one provider, and of each all that it needs', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const refused: readonly [object, readonly string[]][] = [
-      [{}, ['provider']],
+      [{}, ['amazon']],
       [{ amazon: { account: '12345678901' } }, ['amazon.account']],
       [{ google: { projectId: 'acme' } }, ['google.project_number']],
       [{ google: { projectNumber: '42' } }, ['google.project_id']],
@@ -54,7 +54,7 @@ specSuite('account associations', (spec) => {
       ],
     ]
     for (const [blocks, fields] of refused) expectFailure(await associate(group, token, blocks), { code: 3, fields })
-    expectFailure(await spec.call('CreateAccountAssociation', { parent: group, accountAssociation: {} }, { token }), { code: 3, fields: ['name', 'provider'] })
+    expectFailure(await spec.call('CreateAccountAssociation', { parent: group, accountAssociation: {} }, { token }), { code: 3, fields: ['name', 'amazon'] })
   })
 
   test('rules 2.8 every provider is kept as it is given', async () => {
@@ -92,7 +92,7 @@ specSuite('account associations', (spec) => {
     expect(one).toMatchObject({ google })
     expect(one).not.toHaveProperty('amazon')
     const none = await spec.call('UpdateAccountAssociation', { accountAssociation: { uid: group }, updateMask: 'google' }, { token })
-    expectFailure(none, { code: 3, fields: ['provider'] })
+    expectFailure(none, { code: 3, fields: ['amazon'] })
     const replaced = await spec.ok('UpdateAccountAssociation', { accountAssociation: { uid: group, name: 'new', amazon }, updateMask: '*' }, { token })
     expect(replaced).toMatchObject({ name: 'new', amazon })
     expect(replaced).not.toHaveProperty('google')

@@ -161,7 +161,7 @@ specSuite('readmes', (spec) => {
     expect(await update({})).toMatchObject({ content: 'old' })
     expect(await update({ content: 'new' }, 'content')).toMatchObject({ content: 'new' })
     expect(await update({}, '*')).toMatchObject({ content: '' })
-    expectFailure(await spec.call('UpdateRepoReadme', { repoReadme: { uid }, updateMask: 'text' }, { token }), { code: 3, fields: ['updateMask'] })
+    expectFailure(await spec.call('UpdateRepoReadme', { repoReadme: { uid }, updateMask: 'text' }, { token }), { code: 3, fields: ['update_mask'] })
   })
 
   test('decisions "etag" a readme is guarded by If-Match and by the etag in the body, the first one too', async () => {

@@ -150,7 +150,7 @@ specSuiteEverywhere(
       })
     })
 
-    test('spec 4.2 list parameters in snake and camel spelling, order_by with an escaped blank; unknown ones are ignored', async () => {
+    test('spec 4.2 list parameters in snake and camel spelling, order_by with an escaped blank', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       for (const name of ['one', 'two', 'three']) await identityUnder(spec, group, token, name)
       const names = async (query: string): Promise<unknown[]> =>
@@ -158,7 +158,7 @@ specSuiteEverywhere(
       const expected = ['two', 'three']
       expect(await names(`uidp.children_of=${group}&page_size=2&order_by=name%20desc`)).toEqual(expected)
       expect(await names(`uidp.childrenOf=${group}&pageSize=2&orderBy=name%20desc`)).toEqual(expected)
-      expect(await names(`uidp.descendants_of=${group.replaceAll('/', '%2F')}&page_size=2&order_by=name+desc&unknown=1`)).toEqual(expected)
+      expect(await names(`uidp.descendants_of=${group.replaceAll('/', '%2F')}&page_size=2&order_by=name+desc`)).toEqual(expected)
       const { json } = await send('GET', `/iam/v2/identities?uidp.children_of=${group}&page_size=2&order_by=name%20desc`, { token })
       const next = encodeURIComponent(String(json['nextPageToken']))
       expect((await names(`uidp.children_of=${group}&page_size=2&order_by=name%20desc&page_token=${next}`))[0]).toBe('one')
@@ -192,10 +192,54 @@ specSuiteEverywhere(
       }
     })
 
-    test('rules 1.2 unknown fields of a POST body are ignored', async () => {
+    // Each with a part of the message: what the caller probably meant, as it can be written.
+    test.each([
+      ['GET', '?uidp.childrn_of=x', undefined, 'uidp.childrn_of', '`uidp.childrenOf`'],
+      ['GET', '?pagesize=5', undefined, 'pagesize', '`pageSize`'],
+      ['GET', '?parent=x', undefined, 'parent', '`uidp.descendantsOf`'],
+      ['GET', '?uidp.descendants_of=', undefined, 'uidp.descendants_of', 'must not be empty'],
+      ['GET', '?uidp=', undefined, 'uidp', '`uidp.childrenOf`'],
+      ['POST', '', { name: 'unknown-key', parentUid: 'x' }, 'parentUid', '`parent` is given in the path'],
+      ['POST', '', { name: 'unknown-key', descripton: 'x' }, 'descripton', '`description`'],
+      ['POST', '?name=unknown-key', { name: 'unknown-key' }, 'name', 'is a field of the body'],
+      ['POST', '?validateonly=true', { name: 'unknown-key' }, 'validateonly', '`validateOnly`'],
+    ] as const)('decisions "Unknown query parameter" %s /iam/v2/groups%s with %j is code 3 on %s and says %s', async (verb, query, body, field, said) => {
+      const token = await spec.server.operatorToken()
+      const call = (path: string, headers?: Record<string, string>): Promise<Raw> =>
+        send(verb, path, { token, ...(body === undefined ? {} : { body: { ...body, name: freshName('lenient') } }), ...(headers && { headers }) })
+      const refused = await call(`/iam/v2/groups${query}`)
+      expect(refused).toMatchObject({ status: 400, json: { code: 3 } })
+      expect(refused.json['message']).toMatch(new RegExp(`^Invalid argument: ${field}: `))
+      expect(refused.json['message']).toContain(said)
+      for (const prefer of ['handling=lenient', 'respond-async, Handling="lenient"; x']) {
+        expect(await call(`/iam/v2/groups${query}`, { prefer })).toMatchObject({ status: 200 })
+      }
+      expect(await call(`/iam/v2/groups${query}`, { prefer: 'handling=strict' })).toMatchObject({ status: 400 })
+    })
+
+    test('spec 4.4 with a mask that names fields an unknown key of the body is ignored, without one and with * it is code 3', async () => {
       const { group, token } = await makeOrganisation(spec.server)
-      const made = await send('POST', `/iam/v2/groups/${group}`, { token, body: { name: 'extra', nothing: { deep: [1] } } })
-      expect(made).toMatchObject({ status: 200, json: { name: 'extra' } })
+      const patch = (query: string, headers = {}): Promise<Raw> =>
+        send('PATCH', `/iam/v2/groups/${group}${query}`, { token, body: { description: 'new', colour: 'red' }, headers })
+      expect(await patch('?updateMask=description')).toMatchObject({ status: 200, json: { description: 'new' } })
+      expect(await patch('')).toMatchObject({ status: 400, json: { code: 3 } })
+      expect(await patch('?updateMask=*')).toMatchObject({ status: 400, json: { code: 3 } })
+      expect(await patch('', { prefer: 'handling=lenient' })).toMatchObject({ status: 200 })
+    })
+
+    test('decisions "Words of errors" fields of the body are named in JSON names, parameters as they were written', async () => {
+      const { group, token } = await makeOrganisation(spec.server)
+      const message = async (verb: string, path: string, body?: unknown): Promise<unknown> => (await send(verb, path, { token, body })).json['message']
+      expect(await message('POST', `/iam/v2/roleBindings/${group}`, {})).toBe('Invalid argument: identityUid: is required')
+      const none = 'Invalid argument: claimMatch: one of `claimMatch`, `staticKeys`, `awsIdentity` is required'
+      expect(await message('POST', `/iam/v2/identities/${group}`, { name: 'none' })).toBe(none)
+      const noSubject = 'Invalid argument: claimMatch.subject: one of `subject`, `subjectPattern` is required'
+      expect(await message('POST', `/iam/v2/identities/${group}`, { name: 'none', claimMatch: { issuer: 'https://a.example' } })).toBe(noSubject)
+      const both = { name: 'both', claimMatch: claimMatch(), awsIdentity: {} }
+      expect(await message('POST', `/iam/v2/identities/${group}`, both)).toBe("Invalid argument: awsIdentity: can't be given together with `claimMatch`")
+      expect(await message('GET', '/iam/v2/groups?page_size=-1')).toMatch(/^Invalid argument: page_size: /)
+      expect(await message('GET', '/iam/v2/groups?pageSize=-1')).toMatch(/^Invalid argument: pageSize: /)
+      expect(await message('PATCH', `/iam/v2/groups/${group}?updateMask=colour`, {})).toMatch(/^Invalid argument: updateMask: /)
     })
 
     test('rules 1.2 output-only fields of a body are ignored, whatever they hold', async () => {

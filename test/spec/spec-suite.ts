@@ -1,6 +1,7 @@
 import type { JsonObject, JsonValue } from '@bufbuild/protobuf'
 import { afterAll, beforeAll, describe, expect } from 'vitest'
 import type { Door, Options, Reply } from '../harness/doors.ts'
+import { schemaName } from '../harness/field-names.ts'
 import { ok, startTestServer, type TestServer } from '../harness/test-server.ts'
 import { keepChosen, namesAdded } from '../harness/tier.ts'
 import { describeOnStores } from '../parts/require-part.ts'
@@ -109,7 +110,7 @@ export interface Failure {
   readonly domain?: 'iam.taproot.dev' | 'registry.taproot.dev'
   /** One text, or a narrower one that decisions.md allows; the code's own name by default. */
   readonly reason?: string | RegExp
-  /** The failing fields of code 3, in order. */
+  /** The failing fields of code 3 in the schema's names, in order. */
   readonly fields?: readonly (string | RegExp)[]
   /** The violation types of code 9, in order. */
   readonly violations?: readonly string[]
@@ -146,7 +147,8 @@ export function expectFailure(reply: Reply, expected: Failure): void {
 function expectDetails(reply: Reply, expected: Failure): void {
   if (expected.fields !== undefined) {
     const found = fieldViolations(reply)
-    expect(found.map(({ field }) => field)).toEqual(
+    const transport = reply.httpStatus === undefined ? 'grpc' : 'rest'
+    expect(found.map(({ field }) => schemaName(field, transport))).toEqual(
       expected.fields.map((field) => (typeof field === 'string' ? field : (expect.stringMatching(field) as unknown))),
     )
     expect(reply.message).toBe(`Invalid argument: ${found[0]?.field}: ${found[0]?.description}`)

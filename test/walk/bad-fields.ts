@@ -16,9 +16,20 @@ export interface BadField {
   readonly code?: number
 }
 
-/** `claim_match.claims{key}:string.min_len` -> `claim_match.claims` */
+/** Each oneof of which a member is required -> the member that an error names: a oneof's own name can't be written. */
+const members: Readonly<Record<string, string>> = {
+  relationship: 'claim_match',
+  iss: 'issuer',
+  sub: 'subject',
+  aws_arn: 'arn',
+  aws_user_id: 'user_id',
+  configuration: 'oidc',
+}
+
+/** `claim_match.claims{key}:string.min_len` -> `claim_match.claims`, `claim_match.iss:oneof.required` -> `claim_match.issuer` */
 function fieldOf(constraint: string): string {
-  return constraint.slice(0, constraint.indexOf(':')).replaceAll(/\{(?:key|value)\}|\[\]/g, '')
+  const path = constraint.slice(0, constraint.indexOf(':')).replaceAll(/\{(?:key|value)\}|\[\]/g, '')
+  return constraint.endsWith(':oneof.required') ? path.replace(/[^.]+$/, (oneof) => members[oneof] ?? oneof) : path
 }
 
 function common(prefix: string, bad: BadField): Omit<BadInput, 'request'> {

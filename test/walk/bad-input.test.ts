@@ -1,6 +1,7 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Reply } from '../harness/doors.ts'
+import { schemaName } from '../harness/field-names.ts'
 import type { TestServer } from '../harness/test-server.ts'
 import { chosenFor, runsAll } from '../harness/tier.ts'
 import { walk, type Walked } from './cases.ts'
@@ -52,13 +53,16 @@ describe.each(['rest', 'grpc'] as const)('bad inputs over %s', (transport) => {
   afterAll(() => server.stop())
 
   async function refusal(walked: Walked, bad: BadInput, call: { request: JsonObject; token: string }): Promise<Refusal> {
-    if (bad.raw !== undefined) return (transport === 'rest' ? rawRest : rawGrpc)(world, { method: walked.method, change: bad.raw, ...call })
+    if (bad.raw !== undefined) {
+      const answer = await (transport === 'rest' ? rawRest : rawGrpc)(world, { method: walked.method, change: bad.raw, ...call })
+      return { ...answer, fields: answer.fields.map((field) => schemaName(field, transport)) }
+    }
     const reply = await server[transport].call(walked.name, call.request, { ...bad.options, token: call.token, requestId: 'bad-input' })
     // Decisions: what is not there is named (a path that nothing serves would not be).
     if (reply.code === 5)
       expect(reply.details['ResourceInfo']).toMatchObject({ resourceType: expect.stringMatching(/^[a-z]+\.taproot\.dev\//), resourceName: expect.any(String) })
     expect(reply.details['ErrorInfo']).toMatchObject({ reason: expect.any(String), metadata: { requestId: 'bad-input' } })
-    return { code: reply.code, fields: fieldsOf(reply), httpStatus: reply.httpStatus }
+    return { code: reply.code, fields: fieldsOf(reply).map((field) => schemaName(field, transport)), httpStatus: reply.httpStatus }
   }
 
   describe.each(walk)('$name refuses', (walked) => {

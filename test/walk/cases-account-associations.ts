@@ -141,9 +141,9 @@ export const accountAssociationCases: Readonly<Record<string, MethodCase>> = {
         what: 'no association at all',
         breaks: ['account_association:required'],
         request: ({ parent = '' }) => ({ parent }),
-        fields: ['name', 'provider'],
+        fields: ['name', 'amazon'],
       },
-      { what: 'no provider', request: (valid) => ({ ...valid, accountAssociation: { name: 'made' } }), fields: ['provider'] },
+      { what: 'no provider', request: (valid) => ({ ...valid, accountAssociation: { name: 'made' } }), fields: ['amazon'] },
       {
         what: 'a second one',
         request: async (valid, world) => ({ ...valid, parent: await newAssociation(world) }),
@@ -159,7 +159,7 @@ export const accountAssociationCases: Readonly<Record<string, MethodCase>> = {
       {
         what: 'a mask that takes the last provider',
         request: ({ accountAssociation }) => ({ accountAssociation: { uid: (accountAssociation as JsonObject)['uid'] ?? '' }, updateMask: 'amazon' }),
-        fields: ['provider'],
+        fields: ['amazon'],
       },
       ...badServices(({ accountAssociation }, serviceBindings) => ({
         accountAssociation: { uid: (accountAssociation as JsonObject)['uid'] ?? '', platform: { serviceBindings } },

@@ -112,7 +112,7 @@ const badIdentity: readonly BadField[] = [
   { what: 'a description of 513 characters', breaks: ['description:string.max_len'], set: { description: long(513) } },
   { what: 'a company of 256 characters', breaks: ['company:string.max_len'], set: { company: long(256) } },
   { what: 'no relationship', breaks: ['relationship:oneof.required'], clear: ['claimMatch'] },
-  { what: 'neither name nor relationship', clear: ['name', 'claimMatch'], fields: ['name', 'relationship'] },
+  { what: 'neither name nor relationship', clear: ['name', 'claimMatch'], fields: ['name', 'claim_match'] },
   { what: 'a service principal that is unknown', breaks: ['service_principal:enum.defined_only'], clear: ['claimMatch'], set: { servicePrincipal: 99 } },
   { what: 'the service principal 0', breaks: ['service_principal:enum.not_in'], clear: ['claimMatch'], set: { servicePrincipal: 0 } },
   { what: 'a number for a name', only: 'rest', set: { name: 1 }, fields: ['name'] },
@@ -165,7 +165,7 @@ export const identityCases: Readonly<Record<string, MethodCase>> = {
   'IdentitiesService/CreateIdentity': {
     request: (world) => ({ parent: world.group, identity: { name: freshName('made'), claimMatch } }),
     badInputs: [
-      { what: 'no identity at all', breaks: ['identity:required'], request: ({ parent = '' }) => ({ parent }), fields: ['name', 'relationship'] },
+      { what: 'no identity at all', breaks: ['identity:required'], request: ({ parent = '' }) => ({ parent }), fields: ['name', 'claim_match'] },
       ownIssuer(({ parent = '' }, own) => ({ parent, identity: { name: 'mine', claimMatch: own } })),
       ...inCreate('identity', badIdentity),
     ],

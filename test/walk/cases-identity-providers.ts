@@ -37,7 +37,7 @@ const badOidc: readonly BadField[] = [
 
 const badProvider: readonly BadField[] = [
   { what: 'no name', breaks: ['name:required'], clear: ['name'] },
-  { what: 'a name of two characters', breaks: ['name:string.pattern'], set: { name: 'ab' } },
+  { what: 'a name with a slash', breaks: ['name:string.pattern'], set: { name: 'a/b' } },
   { what: 'a name with capitals', set: { name: 'Login' }, fields: ['name'] },
   { what: 'a description of 513 characters', breaks: ['description:string.max_len'], set: { description: long(513) } },
   { what: 'no default role', breaks: ['default_role:required'], clear: ['defaultRole'] },
@@ -137,7 +137,7 @@ export const identityProviderCases: Readonly<Record<string, MethodCase>> = {
         what: 'no provider at all',
         breaks: ['identity_provider:required'],
         request: ({ parent = '' }) => ({ parent }),
-        fields: ['name', 'default_role', 'configuration'],
+        fields: ['name', 'default_role', 'oidc'],
       },
       { what: 'a name that is taken', request: (valid, world) => again(valid, world), code: 6 },
       { what: 'neither secret nor PKCE', request: (valid) => withOidc(valid, { issuer, clientId: 'platform' }), fields: ['oidc.client_secret'] },

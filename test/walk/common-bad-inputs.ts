@@ -20,6 +20,22 @@ function everywhere({ maxRequestBytes }: MethodRow): readonly BadInput[] {
   ]
 }
 
+/** What every method of this version refuses over REST: what is not known. The methods of the version before ignore it. */
+function unknowns({ service, http, input }: MethodRow): readonly BadInput[] {
+  if (!service.includes('.v2.')) return []
+  const hasPlace = input.fields.some(({ name }) => name === 'uidp')
+  const places = ['uidp.descendants_of', 'uidp.children_of', 'uidp.ancestors_of', 'uidp.in_root', 'uidp.ids']
+  return [
+    { what: 'an unknown query parameter', only: 'rest', raw: { query: { colour: 'red' } }, fields: ['colour'] },
+    { what: 'an unknown query parameter without a value', only: 'rest', raw: { query: { colour: '' } }, fields: ['colour'] },
+    ...(http[0]?.body === '' ? [] : [{ what: 'an unknown key in the body', only: 'rest', raw: { body: '{"colour":"red"}' }, fields: ['colour'] } as const]),
+    ...(hasPlace ? places : []).map((name) => {
+      const raw = { query: { [camelCase(name)]: '' } }
+      return { what: `an empty ${name}`, only: 'rest', raw, fields: [name] } as const
+    }),
+  ]
+}
+
 /** What every method with a REST body refuses. */
 function bodies({ maxRequestBytes }: MethodRow): readonly BadInput[] {
   const tooLarge = JSON.stringify({ description: long(maxRequestBytes) })
@@ -125,12 +141,12 @@ function places(method: MethodRow): BadInput[] {
 function updates(method: MethodRow): BadInput[] {
   const resource = camelCase(method.scopePath[0] ?? '')
   return [
-    { what: 'a mask with an unknown path', request: (valid) => ({ ...valid, updateMask: 'colour' }), fields: ['updateMask'] },
-    { what: 'a mask with an unknown path below a field', request: (valid) => ({ ...valid, updateMask: 'etag.colour' }), fields: ['updateMask'] },
+    { what: 'a mask with an unknown path', request: (valid) => ({ ...valid, updateMask: 'colour' }), fields: ['update_mask'] },
+    { what: 'a mask with an unknown path below a field', request: (valid) => ({ ...valid, updateMask: 'etag.colour' }), fields: ['update_mask'] },
     {
-      what: 'an unknown key without a mask',
+      what: 'an unknown key in a whole replacement',
       only: 'rest',
-      request: (valid) => ({ ...valid, [resource]: { ...(valid[resource] as JsonObject), colour: 'red' } }),
+      request: (valid) => ({ ...valid, updateMask: '*', [resource]: { ...(valid[resource] as JsonObject), colour: 'red' } }),
       fields: ['colour'],
     },
     { what: 'a stale If-Match', options: { ifMatch: '0123456789abcdef' }, code: 10 },
@@ -149,6 +165,7 @@ export function badInputsOf(method: MethodRow, row: MethodCase): readonly BadInp
   const hasBody = method.http[0]?.body !== ''
   return [
     ...everywhere(method),
+    ...unknowns(method),
     ...(hasBody ? bodies(method) : []),
     // ListAccess is of no kind, and pages as lists do.
     ...(method.input.fields.some(({ name }) => name === 'order_by') ? lists : []),

@@ -2,7 +2,7 @@ import { ScalarType, create, fromJson } from '@bufbuild/protobuf'
 import type { DescField, DescMessage, JsonObject, Message } from '@bufbuild/protobuf'
 import { isFieldError, protoSnakeCase } from '@bufbuild/protobuf/reflect'
 import { FieldMaskSchema } from '@bufbuild/protobuf/wkt'
-import { DomainError } from '../../core/errors.ts'
+import { DomainError, maxViolations } from '../../core/errors.ts'
 import type { FieldViolation } from '../../core/errors.ts'
 import type { Decoded } from '../call.ts'
 import { fieldOfKey, isJsonObject, shapeJson } from './json-shape.ts'
@@ -20,6 +20,8 @@ export interface RequestParts {
   /** The body's object; undefined where the binding has none. */
   readonly body: JsonObject | undefined
   readonly variables: readonly (TemplateVariable & { readonly value: string })[]
+  /** True where what is not known is ignored. */
+  readonly lenient: boolean
 }
 
 /** Keys that a PATCH body may always carry and that never become part of its mask (docs/spec/conventions.md#update-masks). */
@@ -50,13 +52,9 @@ function byVariables(parts: RequestParts): Decoded | undefined {
 function byJson(parts: RequestParts): Decoded {
   const maskPaths = readMask(parts.query)
   const derivesMask = parts.verb === 'PATCH' && maskPaths === undefined
-  const query = parts.bodyField === '*' ? { json: {}, violations: [] } : readQuery(parts.input, parts.query, parts.bodyField)
-  const body = shapeBody(parts, derivesMask)
-  const violations = [
-    ...readValidateOnly(parts.query).violations,
-    ...query.violations.filter(({ field }) => field !== 'update_mask'),
-    ...(body?.violations ?? []),
-  ]
+  const query = readQuery(parts.input, parts.query, parts)
+  const body = shapeBody(parts, maskPaths)
+  const violations = [...readValidateOnly(parts.query).violations, ...query.violations, ...(body?.violations ?? [])].slice(0, maxViolations)
   if (violations.length > 0) throw DomainError.invalidFields(violations)
   const json = { ...query.json, ...bodyFields(parts, body) }
   for (const { path, value } of parts.variables) setVariable(parts.input, json, { path, value })
@@ -72,7 +70,7 @@ export function readValidateOnly(query: URLSearchParams): { readonly value: bool
   const text = query.get('validateOnly') ?? query.get('validate_only') ?? ''
   if (text === '' || text === 'false' || text === '0') return { value: false, violations: [] }
   const isTrue = text === 'true' || text === '1'
-  return { value: true, violations: isTrue ? [] : [{ field: 'validate_only', description: 'must be true or false' }] }
+  return { value: true, violations: isTrue ? [] : [{ field: 'validateOnly', description: 'must be true or false' }] }
 }
 
 /** The paths of the query's mask in proto names; undefined where it has none. */
@@ -87,9 +85,12 @@ function snakePath(path: string): string {
   return path.includes('_') ? path : path.split('.').map(protoSnakeCase).join('.')
 }
 
-function shapeBody(parts: RequestParts, strict: boolean): Shaped | undefined {
+/** Of a body whose mask names fields the others are ignored, known or not (spec 4.4). */
+function shapeBody(parts: RequestParts, maskPaths: readonly string[] | undefined): Shaped | undefined {
   if (parts.body === undefined) return undefined
-  return shapeJson(bodyMessage(parts), parts.body, { strict })
+  const isMasked = maskPaths !== undefined && !maskPaths.includes('*')
+  const elsewhere = parts.bodyField === '*' ? [] : parts.input.fields.filter(({ name }) => name !== parts.bodyField).map(({ jsonName }) => jsonName)
+  return shapeJson(bodyMessage(parts), parts.body, { strict: !parts.lenient && !isMasked, elsewhere })
 }
 
 function bodyMessage(parts: RequestParts): DescMessage {

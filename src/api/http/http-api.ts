@@ -3,6 +3,7 @@ import type { Middleware } from 'koa'
 import type { IncomingMessage, RequestListener } from 'node:http'
 import type { ClientAddress } from '../../core/client-address.ts'
 import { DomainError } from '../../core/errors.ts'
+import { jsonPath, type FieldNaming } from '../../core/field-names.ts'
 import type { Log } from '../../core/log.ts'
 import type { MethodRow } from '../../core/method.ts'
 import { lacksOneHost } from '../../core/unreadable-request.ts'
@@ -90,8 +91,15 @@ function errorAnswer(context: HttpContext, error: DomainError, { errorForms = []
   const path = isPath(req.url) ? context.path : ''
   const form = errorForms.find(({ below }) => path === below || path.startsWith(`${below}/`))
   if (form !== undefined) return form.answer(error)
-  const { status, headers, body } = httpError(error, { requestId: state.headers.requestId, domain: state.domain })
+  const { status, headers, body } = httpError(error, { requestId: state.headers.requestId, domain: state.domain }, fieldNaming(context))
   return { status, headers: { ...headers, ...jsonType }, body: JSON.stringify(body) }
+}
+
+/** Fields of a method are named as its caller writes them: in JSON names, query parameters in their own spelling. Those of other routes have names of their own. */
+function fieldNaming(context: HttpContext): FieldNaming | undefined {
+  if (context.state.method === 'unknown') return undefined
+  const query = new URLSearchParams(context.querystring)
+  return (path) => (query.has(path) ? path : jsonPath(path))
 }
 
 function addressOf({ socket, headers }: IncomingMessage, clientAddress: ClientAddress | undefined): string {

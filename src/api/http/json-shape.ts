@@ -4,13 +4,17 @@ import { base64Decode } from '@bufbuild/protobuf/wire'
 import { capabilityByName } from '../../core/capability.ts'
 import { maxViolations, type FieldViolation } from '../../core/errors.ts'
 import { fieldAccess } from '../../core/field-behavior.ts'
+import { knownInstead } from '../../core/known-name.ts'
 import { lengthViolation } from '../../core/list-limit.ts'
+import { nearestName } from '../../core/nearest-name.ts'
 import { CapabilitySchema } from '../../gen/taproot/common/v2/capability_pb.ts'
 
 /** How a body is read. */
 export interface ShapeOptions {
-  /** True where every key must be known: a PATCH whose mask is derived from its keys (docs/spec/conventions.md#request-bodies). Else unknown keys are dropped. */
+  /** True where every key must be known. Else unknown keys are dropped. */
   readonly strict: boolean
+  /** JSON names that can be given in place of the body, in the path or the query: an unknown key may mean one of them. */
+  readonly elsewhere?: readonly string[]
 }
 
 /** A JSON object in the spelling that protobuf-es reads, and what was wrong with the one given. */
@@ -77,7 +81,7 @@ class Shaping {
       const field = fieldOfKey(desc, key)
       const path = `${prefix}${field?.name ?? key.slice(0, 100)}`
       if (field === undefined) {
-        if (this.#options.strict) this.#fault(path, 'is not a known field')
+        this.#unknown(desc, key, prefix)
         continue
       }
       this.#note(field, item, path)
@@ -98,6 +102,11 @@ class Shaping {
     if (field.enum !== undefined) return this.#enum(field.enum, value, path)
     const fault = scalarFault(field.scalar ?? ScalarType.STRING, value)
     return fault === undefined ? value : this.#fault(path, fault)
+  }
+
+  #unknown(desc: DescMessage, key: string, prefix: string): void {
+    const { strict, elsewhere } = this.#options
+    if (strict) this.#fault(`${prefix}${key.slice(0, 100)}`, unknownKey(desc, key, prefix === '' ? elsewhere : []))
   }
 
   get #isFull(): boolean {
@@ -188,12 +197,20 @@ class Shaping {
   }
 }
 
+/** What is said of a key that names no field. */
+function unknownKey(desc: DescMessage, key: string, elsewhere: readonly string[] = []): string {
+  const writable = desc.fields.filter((field) => !fieldAccess(field).outputOnly).map(({ jsonName }) => jsonName)
+  const nearest = nearestName(key.slice(0, 100), [...writable, ...elsewhere])
+  if (nearest !== undefined && elsewhere.includes(nearest)) return `is not a field of the body: \`${nearest}\` is given in the path or the query`
+  return `is not a field of ${desc.name}${knownInstead(key.slice(0, 100), writable)}`
+}
+
 /** A oneof takes one member; `taken` remembers which. */
 function oneofClash(field: DescField, taken: Map<string, string>): string | undefined {
   if (field.oneof === undefined) return undefined
   const other = taken.get(field.oneof.name)
   taken.set(field.oneof.name, other ?? field.name)
-  return other === undefined || other === field.name ? undefined : `can't be given together with ${other}`
+  return other === undefined || other === field.name ? undefined : `can't be given together with \`${other}\``
 }
 
 /** True for a JSON object; false for lists and null. */

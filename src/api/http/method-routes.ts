@@ -7,7 +7,7 @@ import type { JsonEncoders } from '../json-encode.ts'
 import type { CallMetrics } from '../metrics.ts'
 import { isForm, parseJsonBody, readForm, readJsonText, skipBody } from './body.ts'
 import { decodeRequest, readValidateOnly } from './decode-request.ts'
-import { jsonType, send } from './http-context.ts'
+import { headerText, jsonType, send } from './http-context.ts'
 import type { HttpAnswer, HttpContext } from './http-context.ts'
 import type { Route, RouteMatch } from './route-index.ts'
 import { decodeSegment } from './template.ts'
@@ -105,7 +105,13 @@ async function decode(
     query: form === undefined ? query : new URLSearchParams([...query, ...form]),
     body: text === undefined ? undefined : parseJsonBody(text),
     variables: match.template.variables.map((variable, index) => ({ ...variable, value: decodeSegment(match.captures[index] ?? '') })),
+    lenient: !row.service.includes('.v2.') || prefersLenient(headerText(context.req.headers['prefer'])),
   })
+}
+
+/** True for `Prefer: handling=lenient` (RFC 7240), among other preferences or alone. */
+function prefersLenient(header: string | undefined): boolean {
+  return header !== undefined && /(?:^|,)\s*handling\s*=\s*"?lenient"?\s*(?:[,;]|$)/i.test(header)
 }
 
 /** A form on a binding without body is part of the query (docs/spec/conventions.md#request-bodies). */

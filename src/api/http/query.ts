@@ -1,6 +1,9 @@
 import { ScalarType } from '@bufbuild/protobuf'
 import type { DescField, DescMessage, JsonObject, JsonValue } from '@bufbuild/protobuf'
-import type { FieldViolation } from '../../core/errors.ts'
+import { FieldMaskSchema } from '@bufbuild/protobuf/wkt'
+import { maxViolations, type FieldViolation } from '../../core/errors.ts'
+import { knownInstead } from '../../core/known-name.ts'
+import { UIDPFilterSchema } from '../../gen/taproot/common/v2/uidp_filter_pb.ts'
 import { misnamedField } from './misnamed-fields.ts'
 import { fieldOfKey, isJsonObject, isLeafMessage, shapeValue } from './json-shape.ts'
 
@@ -11,24 +14,61 @@ export interface QueryFields {
   readonly violations: readonly FieldViolation[]
 }
 
+/** How a query is read. */
+export interface QueryOptions {
+  /** '' (none), '*' (the whole request) or the field that the body fills, proto name. */
+  readonly bodyField: string
+  /** True where unknown parameters, and empty ones of `uidp`, are ignored. Else they are violations: they would widen a list without a word. */
+  readonly lenient: boolean
+}
+
 /**
- * Reads query parameters into fields of a request: names in snake_case or lowerCamel, dotted where nested, repeated keys for lists.
- * Unknown keys and those of the field that the body fills are ignored, and an empty value counts as absent (docs/spec/conventions.md#query-parameters); of a repeated single value the last one counts.
+ * Reads query parameters into fields of a request: names in snake_case or lowerCamel, dotted where nested, repeated keys for lists. Violations have the name that the
+ * caller wrote. A field mask is left out. An empty value counts as absent; of a repeated single value the last one counts.
  */
-export function readQuery(desc: DescMessage, query: URLSearchParams, bodyField: string): QueryFields {
+export function readQuery(desc: DescMessage, query: URLSearchParams, { bodyField, lenient }: QueryOptions): QueryFields {
   const json: JsonObject = {}
   const violations: FieldViolation[] = []
+  const refuse = (field: string, description: string): void => {
+    if (!lenient) violations.push({ field, description })
+  }
   for (const [key, text] of query) {
-    const wrong = misnamedField(desc, key)
-    if (wrong !== undefined) violations.push(wrong)
-    const found = text === '' ? undefined : resolve(desc, key.split('.'))
-    if (found === undefined || found.path[0]?.name === bodyField) continue
-    const { path, field } = found
-    const value = parseText(field, text)
-    if ('fault' in value) violations.push({ field: path.map(({ name }) => name).join('.'), description: value.fault })
-    else assign(json, path, value.json)
+    if (violations.length >= maxViolations) break
+    const found = bodyField === '*' ? undefined : resolve(desc, key.split('.'))
+    const first = found?.path[0]
+    if (found === undefined || first === undefined || first.name === bodyField) {
+      const misnamed = misnamedField(desc, key)
+      if (misnamed !== undefined) violations.push(misnamed)
+      else if (!ownParameters.has(key) && !isMask(fieldOfKey(desc, key))) refuse(key.slice(0, 100), unknownParameter(desc, key, bodyField))
+    } else if (text === '') {
+      if (first.message === UIDPFilterSchema) refuse(key, 'must not be empty: leave it out, or name a place')
+    } else if (!isMask(first)) {
+      const value = parseText(found.field, text)
+      if ('fault' in value) violations.push({ field: key, description: value.fault })
+      else assign(json, found.path, value.json)
+    }
   }
   return { json, violations }
+}
+
+/** Parameters of every method. */
+const ownParameters: ReadonlySet<string> = new Set(['validateOnly', 'validate_only'])
+
+function isMask(field: DescField | undefined): boolean {
+  return field?.message === FieldMaskSchema
+}
+
+function unknownParameter(desc: DescMessage, key: string, bodyField: string): string {
+  const body = bodyField === '*' ? desc : fieldOfKey(desc, bodyField)?.message
+  if (body !== undefined && resolve(body, key.split('.')) !== undefined) return 'is a field of the body, not a query parameter'
+  const parameters = bodyField === '*' ? [] : desc.fields.filter(({ name }) => name !== bodyField).flatMap((field) => parameterNames(field))
+  return `is not a query parameter of this method${knownInstead(key.slice(0, 100), [...parameters, 'validateOnly'])}`
+}
+
+/** The names of the parameters that fill a field. */
+function parameterNames(field: DescField): string[] {
+  if (field.fieldKind !== 'message' || isLeafMessage(field.message)) return [field.jsonName]
+  return field.message.fields.map(({ jsonName }) => `${field.jsonName}.${jsonName}`)
 }
 
 /** Sets a value below nested objects, making those that are missing; a list field collects. */

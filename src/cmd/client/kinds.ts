@@ -1,6 +1,6 @@
 import { methods, resources } from '../../core/schema.ts'
 import type { MethodRow } from '../../core/method.ts'
-import { nearestName } from '../config/nearest-name.ts'
+import { nearestName } from '../../core/nearest-name.ts'
 import { shortNames } from './columns.ts'
 import { UsageError } from '../usage-error.ts'
 

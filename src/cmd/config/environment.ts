@@ -1,5 +1,5 @@
 import { clientVariables } from '../client/variables.ts'
-import { nearestName } from './nearest-name.ts'
+import { nearestName } from '../../core/nearest-name.ts'
 import { settings, variablePrefix, type Setting } from './setting.ts'
 
 /** Environment variables, as `process.env` has them. */

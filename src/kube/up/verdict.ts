@@ -1,5 +1,6 @@
 import type { DomainError } from '../../core/errors.ts'
 import { codeNames } from '../../core/errors.ts'
+import { jsonPath, withFieldNames } from '../../core/field-names.ts'
 import type { RecordFacts, ResolvedReferences } from './facts.ts'
 import type { ConditionType } from '../platform-object.ts'
 
@@ -49,7 +50,8 @@ export const verdicts = {
 
 /** What a refused step means, by the error's code and reason; undefined where it is to be tried again without a word: a lost race, or a store that does not answer. */
 export function verdictOf(error: DomainError, isDeletion: boolean): Verdict | undefined {
-  const message = `${codeNames[error.code]}: ${error.message}`
+  // Objects have JSON names.
+  const message = `${codeNames[error.code]}: ${withFieldNames(error, jsonPath).message}`
   if (error.reason === 'NOT_OWNED') return stalled('InConflict', message, 'InConflict')
   if (error.reason === 'OWNED_ALREADY') return undefined
   if (error.reason === 'NAME_HELD') return waiting('NameReserved', message)

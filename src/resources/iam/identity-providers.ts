@@ -1,6 +1,6 @@
 import { clone, equals, type Message } from '@bufbuild/protobuf'
 import type { FieldMask } from '@bufbuild/protobuf/wkt'
-import { isSameIssuer, normalizeIssuer } from '../../authn/issuer-name.ts'
+import { isSameIssuer, issuerFault, normalizeIssuer } from '../../authn/issuer-name.ts'
 import { applyMask } from '../../core/field-mask.ts'
 import { DomainError } from '../../core/errors.ts'
 import type { Uid } from '../../core/uid.ts'
@@ -41,12 +41,10 @@ export function oidcOf(record: IdentityProvider): IdentityProvider_OIDC | undefi
 
 /** An issuer is an https URL, unless the configuration lets it be at a private address, and never this platform's own (docs/spec/identities.md#identity-providers). */
 function assertIssuer({ ownIssuer, privateIssuers }: ResourceSettings, issuer: string): void {
-  const url = URL.parse(issuer)
-  const isPlain = url !== null && url.username === '' && url.password === '' && !/[?#]/.test(issuer)
-  if (!isPlain) throw DomainError.invalid('oidc.issuer', 'must be a URL without user, query and fragment')
-  if (issuer.includes('/.well-known/')) throw DomainError.invalid('oidc.issuer', 'must be the issuer, not its discovery document')
-  if (url.protocol !== 'https:' && !privateIssuers.has(issuer)) throw DomainError.invalid('oidc.issuer', 'must be an https URL')
-  if (isSameIssuer(url.href, new URL(ownIssuer).href)) throw DomainError.invalid('oidc.issuer', 'must not be the issuer of this platform')
+  const fault = issuerFault(issuer, privateIssuers.has(issuer))
+  if (fault !== undefined) throw DomainError.invalid('oidc.issuer', fault)
+  if (isSameIssuer(new URL(normalizeIssuer(issuer)).href, new URL(ownIssuer).href))
+    throw DomainError.invalid('oidc.issuer', 'must not be the issuer of this platform')
 }
 
 /** The rule is chosen once: later it may be restated or left out (docs/spec/identities.md#correlation-rules). */
@@ -67,7 +65,7 @@ function settleOidc({ services }: Planning, { record, secrets }: Draft<ProviderR
   if (before !== undefined && before.issuer !== oidc.issuer && secrets.get(clientSecretPath)?.kind === 'kept') {
     throw DomainError.invalid(clientSecretPath, 'is needed anew where the issuer changes: send the one of the new issuer, or name it in the mask to clear it')
   }
-  if (!oidc.pkceEnabled && !isSecretSet(secrets, clientSecretPath)) throw DomainError.invalid(clientSecretPath, 'is required unless pkce_enabled is set')
+  if (!oidc.pkceEnabled && !isSecretSet(secrets, clientSecretPath)) throw DomainError.invalid(clientSecretPath, 'is required unless `pkce_enabled` is set')
 }
 
 /** True where people sign in otherwise than before. */

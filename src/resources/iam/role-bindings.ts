@@ -224,7 +224,7 @@ function batchItems(request: BatchCreateRoleBindingsRequest): RoleBinding[] {
     if (item.parent !== '' && item.parent !== request.parent)
       violations.push({ field: `requests[${at}].parent`, description: 'must be empty or equal to parent' })
     if (request.roleUid !== '' && binding.roleUid !== '' && binding.roleUid !== request.roleUid) {
-      violations.push({ field: `requests[${at}].role_binding.role_uid`, description: 'must be empty or equal to role_uid' })
+      violations.push({ field: `requests[${at}].role_binding.role_uid`, description: 'must be empty or equal to `role_uid`' })
     }
     return create(RoleBindingSchema, { identityUid: binding.identityUid, roleUid: binding.roleUid === '' ? request.roleUid : binding.roleUid })
   })

@@ -86,7 +86,7 @@ function inYears(nowMs: number, years: number): number {
 /** When the new token is to expire: in a year, in two at most; undefined for never (docs/spec/scim.md#scim-tokens). */
 function expiryOf({ expireTime, neverExpires }: Pick<GenerateScimTokenRequest, 'expireTime' | 'neverExpires'>, nowMs: number): number | undefined {
   if (expireTime === undefined) return neverExpires ? undefined : inYears(nowMs, 1)
-  if (neverExpires) throw DomainError.invalid('expire_time', 'must be absent where never_expires is set')
+  if (neverExpires) throw DomainError.invalid('expire_time', 'must be absent where `never_expires` is set')
   const expireMs = timestampMs(expireTime)
   if (expireMs <= nowMs) throw DomainError.invalid('expire_time', 'must be in the future')
   if (expireMs > inYears(nowMs, 2)) throw DomainError.invalid('expire_time', 'must be within two years')
