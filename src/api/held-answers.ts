@@ -6,6 +6,7 @@ import { equals, intersect, isEmpty, namesOf, type CapabilitySet } from '../core
 import { RecentMap } from '../core/recent-map.ts'
 import { rootOf, trustedUid } from '../core/uid.ts'
 import { WhoAmI_HeldSchema, WhoAmISchema, type WhoAmI_Held } from '../gen/taproot/auth/v1/auth_pb.ts'
+import { GroupSchema, RoleSchema } from '../gen/taproot/iam/v1/resources_pb.ts'
 import type { Group } from '../gen/taproot/iam/v2/groups_pb.ts'
 import type { Role } from '../gen/taproot/iam/v2/roles_pb.ts'
 import { groupKind } from '../resources/iam/groups.ts'
@@ -81,8 +82,13 @@ function sourceOf(snapshot: Snapshot, reach: Reach, row: Row): Source | undefine
 
 function heldOf(services: Services, { group, role, held }: Source): WhoAmI_Held {
   // The rows of a kind hold that kind's messages.
-  const shown = shownOf(groupKind, services, group).message as unknown as Group
-  return create(WhoAmI_HeldSchema, { group: shown, role: role.message as unknown as Role, capabilities: [...namesOf(held)] })
+  const { uid: groupId, $typeName: _, ...shown } = shownOf(groupKind, services, group).message as unknown as Group
+  const { uid: roleId, name, description } = role.message as unknown as Role
+  return create(WhoAmI_HeldSchema, {
+    group: create(GroupSchema, { ...shown, id: groupId }),
+    role: create(RoleSchema, { id: roleId, name, description, capabilities: [...namesOf(roleCapabilities(role))] }),
+    capabilities: [...namesOf(held)],
+  })
 }
 
 function isSame(one: Source, other: Source): boolean {

@@ -24,7 +24,7 @@ function fetched(server: TestServer, path: string, { token, body }: { token: str
 
 interface WhoAmI {
   readonly capabilities: {
-    readonly group: { readonly uid: string; readonly name: string }
+    readonly group: { readonly id: string; readonly name: string }
     readonly role: { readonly name: string }
     readonly capabilities: string[]
   }[]
@@ -92,9 +92,9 @@ describe('a caller with 10,000 bindings', () => {
   test('hears of a changed binding, group and role with the next answer', { timeout: 60_000 }, async () => {
     const before = await held()
     expect(before.length).toBe(count + tries)
-    expect([...new Set(before.map(({ group }) => group.uid))]).toEqual(groups)
+    expect([...new Set(before.map(({ group }) => group.id))]).toEqual(groups)
     ok(await server.rest.call('UpdateGroup', { group: { uid: groups[3] ?? '', name: 'renamed' }, updateMask: 'name' }, { token: org.token }))
-    expect((await held()).find(({ group }) => group.uid === groups[3])?.group.name).toBe('renamed')
+    expect((await held()).find(({ group }) => group.id === groups[3])?.group.name).toBe('renamed')
     ok(await server.rest.call('DeleteRoleBinding', { uid: `${groups[4] ?? ''}/${'b'.repeat(16)}` }, { token: org.token }))
     expect((await held()).length).toBe(before.length - 1)
     ok(await server.rest.call('DeleteIdentity', { uid: caller.uid }, { token: org.token }))

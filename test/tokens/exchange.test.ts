@@ -221,7 +221,7 @@ describe('narrowing', () => {
       expect((await door.call('DeleteGroup', { uid: organisation.group }, { token })).code).toBe(7)
     }
     const who = ok(await server.rest.call('Auth/Validate', {}, { token })) as { capabilities: JsonObject[] }
-    expect(who.capabilities).toMatchObject([{ group: { uid: organisation.group }, role: { name: 'viewer' }, capabilities: ['groups.list'] }])
+    expect(who.capabilities).toMatchObject([{ group: { id: organisation.group }, role: { name: 'viewer' }, capabilities: ['groups.list'] }])
   })
 
   test('is live: bindings that come later count within it and never beyond it', async () => {
@@ -287,7 +287,7 @@ describe('who am I', () => {
     const who = ok(await server[transport].call('Auth/Validate', {}, { token })) as JsonObject & { capabilities: JsonObject[] }
     expect(who).toMatchObject({ issuer: baseUrl, subject: identity, audience: [baseUrl], expiry: new Date(exp * 1000).toISOString() })
     expect(Math.floor(Date.parse(String(who['issuedAt'])) / 1000)).toBe(iat)
-    expect(who.capabilities).toMatchObject([{ group: { uid: organisation.group }, role: { uid: roleUid('viewer') } }])
+    expect(who.capabilities).toMatchObject([{ group: { id: organisation.group }, role: { id: roleUid('viewer') } }])
     expect((who.capabilities[0]?.['capabilities'] as string[]).toSorted()).toEqual(capabilitiesOf('viewer'))
   })
 

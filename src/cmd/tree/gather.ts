@@ -123,7 +123,7 @@ function identityLabel(identity: Json): string {
 
 function heldGroups(held: unknown): string[] {
   if (!Array.isArray(held)) return []
-  return held.filter(isJson).flatMap(({ group }) => (isJson(group) ? [textOf(group['uid'])] : []))
+  return held.filter(isJson).flatMap(({ group }) => (isJson(group) ? [textOf(group['id'])] : []))
 }
 
 /** Those that lie below no other one, each once. */

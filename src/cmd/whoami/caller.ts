@@ -41,7 +41,7 @@ export async function readCaller(client: PlatformClient, token: string): Promise
   const uid = textOf(answer['subject'])
   const held = membersOf(answer['capabilities'])
   const organisation = isUid(uid) && uid.includes('/') ? rootOf(uid) : undefined
-  const groupUids = held.map(({ group }) => textOf(objectOf(group)['uid']))
+  const groupUids = held.map(({ group }) => textOf(objectOf(group)['id']))
   const [name, paths] = await Promise.all([nameOf(client, uid), groupPaths(client, [...groupUids, ...(organisation === undefined ? [] : [organisation])])])
   return {
     identity: { uid, name },
@@ -56,7 +56,7 @@ export async function readCaller(client: PlatformClient, token: string): Promise
 }
 
 function heldRole({ group, role, capabilities }: Json, paths: ReadonlyMap<string, string>): HeldRole {
-  const { uid, name } = objectOf(group)
+  const { id: uid, name } = objectOf(group)
   return {
     role: textOf(objectOf(role)['name']),
     group: paths.get(textOf(uid)) ?? textOf(name),
