@@ -116,6 +116,7 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
     deniesPkce: createPkceLook(fetch, options.issuers),
     settings: {
       selfServiceRootGroups: config.selfService.rootGroups,
+      organizationsPerPerson: config.selfService.organizationsPerPerson,
       limits: { operators: limitsFrom(config.limits.organizations), selfService: limitsFrom(config.limits.selfService) },
       nameHoldMs: config.organizations.nameHoldDays * 24 * hourMs,
       ownIssuer: config.baseUrl,

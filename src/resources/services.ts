@@ -41,6 +41,8 @@ export interface ContentSource {
 export interface ResourceSettings {
   /** Any signed-in person may create a root group and becomes its owner. */
   readonly selfServiceRootGroups: boolean
+  /** How many root groups one person may have made for themselves. */
+  readonly organizationsPerPerson: number
   /** The limits that new root groups get: those that operators make, and those that others make for themselves. */
   readonly limits: { readonly operators: Readonly<Record<string, number>>; readonly selfService: Readonly<Record<string, number>> }
   /** How long the name of a renamed or deleted root group is reserved for its former owners, in milliseconds. */

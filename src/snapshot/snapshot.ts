@@ -1,5 +1,15 @@
 import { trustedUid, type Uid } from '../core/uid.ts'
-import { heldNamePrefix, managedPrefix, parseRecordKey, pendingPrefix, quotaPrefix, releasedNamesPrefix, scimPrefix, sweepPrefix } from '../store/keys.ts'
+import {
+  founderPrefix,
+  heldNamePrefix,
+  managedPrefix,
+  parseRecordKey,
+  pendingPrefix,
+  quotaPrefix,
+  releasedNamesPrefix,
+  scimPrefix,
+  sweepPrefix,
+} from '../store/keys.ts'
 import type { Change, Entry, Revision } from '../store/store.ts'
 import { DecodedRows } from './decoded-rows.ts'
 import { RecordSlabs } from './record-slabs.ts'
@@ -14,13 +24,14 @@ export type RowListener = (kind: string, old: Row | undefined, row: Row | undefi
 
 /** Index keys that readers need besides the records; the others only ever guard transactions. */
 export const keptPrefixes = [
-  heldNamePrefix,
-  releasedNamesPrefix,
-  'i/owners/',
   'i/manifests/',
+  'i/owners/',
+  founderPrefix,
+  heldNamePrefix,
   managedPrefix,
   pendingPrefix,
   quotaPrefix,
+  releasedNamesPrefix,
   scimPrefix,
   sweepPrefix,
   'meta/',

@@ -92,6 +92,14 @@ export function pendingKey(person: Uid, root: Uid): string {
 /** The prefix of all keys that say so. */
 export const pendingPrefix = 'i/pending/'
 
+/** The root groups that the person made for themselves, those that are gone perhaps too: JSON. */
+export function founderKey(person: Uid): string {
+  return `${founderPrefix}${person}`
+}
+
+/** The prefix of all keys that say so. */
+export const founderPrefix = 'i/founder/'
+
 /** A root group gave up this name, which is reserved for its former owners: HeldName bytes. */
 export function heldNameKey(name: string): string {
   return `${heldNamePrefix}${encodeURIComponent(name)}`

@@ -2,6 +2,7 @@ import type { JsonObject } from '@bufbuild/protobuf'
 import { expect, test } from 'vitest'
 import { setOf } from '../../src/core/capability.ts'
 import { trustedUid } from '../../src/core/uid.ts'
+import type { Reply } from '../harness/doors.ts'
 import { freshName, makeOrganisation, makePerson, roleUid } from '../harness/test-server.ts'
 import { expectFailure, itemsOf, specSuite, uidOf } from './spec-suite.ts'
 
@@ -21,6 +22,21 @@ specSuite(
         reason: 'LAST_OWNER',
         violations: ['LAST_OWNER'],
       })
+    })
+
+    test('a person makes three organisations at most; a deletion makes room, and operators are exempt', async () => {
+      const { token } = await person()
+      const make = (by: string): Promise<Reply> => spec.call('CreateGroup', { group: { name: freshName('root') } }, { token: by })
+      const made = await Promise.all([make(token), make(token), make(token), make(token), make(token)])
+      const codes = made.map(({ code, message }) => (code === 0 || code === 8 ? code : message))
+      expect([codes.filter((code) => code === 0).length, codes.filter((code) => code === 8).length]).toEqual([3, 2])
+      const refused = await make(token)
+      expectFailure(refused, { code: 8, reason: 'QUOTA_EXCEEDED' })
+      expect(refused.details['ErrorInfo']?.['metadata']).toMatchObject({ limit: 'organizationsPerPerson', max: '3', use: '3' })
+      await spec.ok('DeleteGroup', { uid: uidOf(made.find(({ code }) => code === 0)?.body ?? {}) }, { token })
+      expect((await make(token)).code).toBe(0)
+      const operator = await spec.server.operatorToken()
+      for (let count = 0; count < 4; count++) expect((await make(operator)).code).toBe(0)
     })
 
     test('rules 2.1 an assumable identity makes none', async () => {
@@ -45,5 +61,5 @@ specSuite(
       expect(await spec.ok('ListGroups', {}, { token })).toMatchObject({ groups: [], totalCount: '0' })
     })
   },
-  { env: { TAPROOT_SELF_SERVICE_ROOT_GROUPS: 'true' } },
+  { env: { TAPROOT_SELF_SERVICE_ROOT_GROUPS: 'true', TAPROOT_SELF_SERVICE_ORGANIZATIONS_PER_PERSON: '3' } },
 )

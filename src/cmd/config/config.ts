@@ -138,7 +138,7 @@ export interface Config {
   /** `keyFile` is always there in roles `api`, `registry` and `controller` on etcd. */
   readonly encryption: { readonly keyFile?: string }
   readonly login: { readonly redirects: readonly string[] }
-  readonly selfService: { readonly rootGroups: boolean }
+  readonly selfService: { readonly rootGroups: boolean; readonly organizationsPerPerson: number }
   readonly organizations: { readonly nameHoldDays: number }
   /** What new organisations get; a limit is named once. */
   readonly limits: { readonly selfService: readonly LimitConfig[]; readonly organizations: readonly LimitConfig[] }

@@ -190,7 +190,10 @@ export const configSchema = section('Configuration of Taproot.', {
       [],
     ),
   }),
-  selfService: section('What any signed-in person may do.', { rootGroups: flag('Create root groups, becoming their owner.', false) }),
+  selfService: section('What any signed-in person may do.', {
+    rootGroups: flag('Create root groups, becoming their owner.', false),
+    organizationsPerPerson: count('How many root groups that one person made may be there at once.', 10),
+  }),
   organizations: section('Organisations.', {
     nameHoldDays: days(
       'How many days the name of a deleted or renamed organisation is reserved for its former owners. 0: everyone can take the name at once.',

@@ -125,19 +125,31 @@ export function hasBody(request: IncomingMessage): boolean {
   return length === undefined ? request.headers['transfer-encoding'] !== undefined : length > 0
 }
 
-/** The whole body. Throws RegistryError: SIZE_INVALID (413) where it has more than `maxBytes`, or its `failure`. */
-export async function readBody(request: IncomingMessage, options: { idleMs: number; maxBytes: number }): Promise<Uint8Array> {
-  const { idleMs, maxBytes } = options
+/** How long a whole body may take at least, in milliseconds, and the bytes that must then arrive in each second. */
+const shortestMs = 10_000
+const slowestBytesPerSecond = 16 * 1024
+
+/**
+ * The whole body. Throws RegistryError: SIZE_INVALID (413) where it has more than `maxBytes`, 408 where it takes longer than `wholeMs` (10 s, and 1 s for each 16 KiB of
+ * `maxBytes`), or its `failure`.
+ */
+export async function readBody(request: IncomingMessage, options: { idleMs: number; maxBytes: number; wholeMs?: number }): Promise<Uint8Array> {
+  const { idleMs, maxBytes, wholeMs = shortestMs + (maxBytes / slowestBytesPerSecond) * 1000 } = options
   const tooLarge = (): RegistryError => new RegistryError('SIZE_INVALID', `the body has more than ${maxBytes} bytes`)
   const length = lengthOf(request)
   if (length !== undefined && length > maxBytes) throw tooLarge()
   const body = new RequestBody(request, { idleMs })
+  const tooSlow = setTimeout(() => body.destroy(new RegistryError('BLOB_UPLOAD_INVALID', 'the body took too long', { status: 408 })), wholeMs)
   const chunks: Buffer[] = []
   let size = 0
-  for await (const chunk of body as AsyncIterable<Buffer>) {
-    size += chunk.length
-    if (size > maxBytes) throw tooLarge()
-    chunks.push(chunk)
+  try {
+    for await (const chunk of body as AsyncIterable<Buffer>) {
+      size += chunk.length
+      if (size > maxBytes) throw tooLarge()
+      chunks.push(chunk)
+    }
+  } finally {
+    clearTimeout(tooSlow)
   }
   return Buffer.concat(chunks, size)
 }

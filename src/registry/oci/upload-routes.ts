@@ -127,7 +127,14 @@ async function chunkOf(host: OciHost, exchange: Exchange, { repo, upload }: { re
   // Before any byte is read; of what has no length no more is read than there is room for.
   const room = await contentRoom(host.services, { repo, bytes: upload.offset + (length ?? 0) }, signal)
   const most =
-    room === undefined ? {} : { most: { bytes: room - upload.offset, failure: () => new RegistryError('DENIED', 'the content limit of the organisation is reached; delete images first') } }
+    room === undefined
+      ? {}
+      : {
+          most: {
+            bytes: room - upload.offset,
+            failure: () => new RegistryError('DENIED', 'the content limit of the organisation is reached; delete images first'),
+          },
+        }
   const body = new RequestBody(request, { idleMs: host.idleMs, ...known, ...most })
   return { chunk: { body, offset: range?.first ?? upload.offset, ...known }, body }
 }

@@ -26,7 +26,7 @@ import { rendered } from '../shown.ts'
 import { callerOf, type Caller, type Context, type Handler, type Services } from '../services.ts'
 import { createRecord, emit } from '../write.ts'
 import { accessRequestPrefix, accessWindowMs } from './access-requests.ts'
-import { groupKind, planFirstOwner, verifiedRoot } from './groups.ts'
+import { groupKind, planFirstOwner, planFounded, verifiedRoot } from './groups.ts'
 
 const needed = setOf(['groups.create'])
 
@@ -102,7 +102,10 @@ export const createGroup: Handler = (services, context, message) => {
       context: rooted,
       message,
       parent: rootParent,
-      also: (planning, changes, record) => planFirstOwner(planning, changes, record.uid as Uid),
+      also: (planning, changes, record) => {
+        planFounded(planning, changes, record.uid as Uid)
+        planFirstOwner(planning, changes, record.uid as Uid)
+      },
     })
   }
   const parent = resolveParent(services, caller, text)

@@ -6,13 +6,14 @@ import { GroupSchema, OrgKind, OrgStatus, type Group } from '../../gen/taproot/i
 import { RoleBindingSchema } from '../../gen/taproot/iam/v2/role_bindings_pb.ts'
 import { nameOf, type KindIndex, type Resource, type Row } from '../../snapshot/row.ts'
 import type { Snapshot } from '../../snapshot/snapshot.ts'
-import { belowPrefix, limitKey, ownersKey, quotaKey, recordKey, sweepKey } from '../../store/keys.ts'
+import { belowPrefix, founderKey, limitKey, ownersKey, quotaKey, recordKey, sweepKey } from '../../store/keys.ts'
 import type { Guard, Write } from '../../store/store.ts'
 import type { ChangeSet } from '../change-set.ts'
 import { denied } from '../faults.ts'
 import { mergeExtras, ownerRoleUid, ownersChanged } from '../grant-rules.ts'
 import { defineKind, type Draft, type Extra, type Planning, type Records } from '../kind.ts'
 import { limitNames } from '../quota/limits.ts'
+import { quotaExceeded } from '../quota/quotas.ts'
 import { planChild } from '../write.ts'
 import { planDeleted, planNameTaken, planRenamed } from './held-names.ts'
 import { roleBindingKind } from './role-bindings.ts'
@@ -141,6 +142,23 @@ export const groupKind = defineKind<GroupRecord>({
   remove: removal,
   render,
 })
+
+/**
+ * Counts a root group that the caller makes for themselves. Throws code 8 `QUOTA_EXCEEDED` where as many as one person may have made are there: else shares and limits
+ * by organisation would bound nobody. Operators are exempt.
+ */
+export function planFounded({ snapshot, caller, reach, services }: Planning, changes: ChangeSet, root: Uid): void {
+  if (reach.operator) return
+  const key = founderKey(caller.identity)
+  const entry = snapshot.entry(key)
+  // Only this function writes these.
+  const founded = entry === undefined ? [] : (JSON.parse(Buffer.from(entry.value).toString()) as string[])
+  const present = founded.filter((uid) => snapshot.get(index.kind, uid) !== undefined)
+  const max = services.settings.organizationsPerPerson
+  if (present.length >= max) throw quotaExceeded(caller.identity, { limit: 'organizationsPerPerson', max, use: present.length, amount: 1 })
+  changes.guard(entry === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: entry.revision })
+  changes.write({ kind: 'put', key, value: Buffer.from(JSON.stringify([...present, root])) })
+}
 
 /** Makes the caller the owner of the root group that the same transaction creates (docs/spec/iam.md#root-groups). */
 export function planFirstOwner(planning: Planning, changes: ChangeSet, root: Uid): void {

@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { createServer, type IncomingMessage } from 'node:http'
 import { connect, type AddressInfo, type Socket } from 'node:net'
 import { expect, onTestFinished, test, vi } from 'vitest'
-import { RequestBody } from '../../../src/registry/oci/request-body.ts'
+import { readBody, RequestBody } from '../../../src/registry/oci/request-body.ts'
 import type { Upstream } from '../../../src/registry/upstream/upstream.ts'
 import { uncaughtErrors } from '../../harness/uncaught-errors.ts'
 import { startDiskUpstream, startTestHost } from './test-host.ts'
@@ -30,6 +30,17 @@ test('a client that goes away before its body is read ends no process, and who r
   await vi.waitUntil(() => body.closed)
   await expect(body.toArray()).rejects.toMatchObject({ code: 'BLOB_UPLOAD_INVALID', message: 'the client went away' })
   expect(errors).toEqual([])
+})
+
+test('a body that does not come whole in time is refused with 408', async () => {
+  const server = createServer().listen(0, '127.0.0.1')
+  onTestFinished(() => void server.close())
+  await once(server, 'listening')
+  const asked = once(server, 'request') as Promise<[IncomingMessage]>
+  // A listening TCP server has an AddressInfo.
+  unfinished((server.address() as AddressInfo).port, '/')
+  const [request] = await asked
+  await expect(readBody(request, { idleMs: 60_000, maxBytes: 10, wholeMs: 100 })).rejects.toMatchObject({ status: 408, message: 'the body took too long' })
 })
 
 test('a request that is answered and can not be counted ends no process', async () => {
