@@ -48,6 +48,31 @@ const placement = {
   resources: { requests: { cpu: '1', memory: '1Gi' }, limits: { memory: '1Gi' } },
 }
 
+/** A container that the strictest standard admits. */
+const sidecar = {
+  name: 'sidecar',
+  image: 'example.com/sidecar:1',
+  resources: { requests: { memory: '16Mi' } },
+  securityContext: { readOnlyRootFilesystem: true, allowPrivilegeEscalation: false, capabilities: { drop: ['ALL'] } },
+}
+
+/** What teams set every day, for each workload. */
+const daily = {
+  annotations: { 'example.com/team': 'platform' },
+  labels: { 'example.com/tier': 'one' },
+  serviceAccount: { annotations: { 'eks.amazonaws.com/role-arn': 'arn:aws:iam::123456789012:role/taproot' }, labels: { 'example.com/cloud': 'yes' } },
+  probes: { startup: { failureThreshold: 300 }, liveness: { initialDelaySeconds: 5 }, readiness: { periodSeconds: 7 } },
+  envFrom: [{ configMapRef: { name: 'proxy', optional: true } }],
+  extraVolumes: [{ name: 'cache', emptyDir: {} }],
+  extraVolumeMounts: [{ name: 'cache', mountPath: '/var/cache/own' }],
+  initContainers: [{ ...sidecar, name: 'wait' }],
+  extraContainers: [sidecar],
+  hostAliases: [{ ip: '10.0.0.1', hostnames: ['login.internal'] }],
+  dnsPolicy: 'ClusterFirst',
+  dnsConfig: { options: [{ name: 'ndots', value: '2' }] },
+  containerSecurityContext: { runAsGroup: 3000 },
+}
+
 /** Values that differ in kind: each is rendered, and accepted by a real API server. */
 export const valueSets = {
   'as it is, for trying out': {},
@@ -144,6 +169,35 @@ export const valueSets = {
       mirror: { namespace: 'mirrors', rootGroups: ['acme'], limit: 500 },
       pullSecrets: { enabled: true },
     },
+  },
+  'what teams set every day': {
+    nameOverride: 'registry-platform',
+    commonAnnotations: { 'example.com/contact': 'platform@example.com' },
+    global: { imageRegistry: 'mirror.example.com:5000/all' },
+    api: {
+      ...daily,
+      autoscaling: { enabled: true, maxReplicas: 9, targetMemoryUtilizationPercentage: 70, behavior: { scaleDown: { stabilizationWindowSeconds: 600 } } },
+      podDisruptionBudget: { minAvailable: '50%' },
+      strategy: { rollingUpdate: { maxSurge: '50%' } },
+      service: {
+        type: 'LoadBalancer',
+        nodePort: 30_080,
+        grpcNodePort: 30_081,
+        loadBalancerClass: 'example.com/internal',
+        loadBalancerSourceRanges: ['10.0.0.0/8'],
+        externalTrafficPolicy: 'Local',
+        labels: { 'example.com/lb': 'internal' },
+      },
+    },
+    registry: { ...daily, replicas: 3, podDisruptionBudget: { maxUnavailable: 2 }, service: { type: 'NodePort', nodePort: 30_500 } },
+    controller: { ...daily, replicas: 2, strategy: { type: 'Recreate' }, podDisruptionBudget: { enabled: false } },
+    etcd: { ...daily, persistence: { existingClaim: 'etcd-data' } },
+    upstream: { ...daily, image: { registry: 'other.example.com' }, persistence: { existingClaim: 'upstream-data' } },
+    tests: { ...placement, dnsConfig: daily.dnsConfig },
+    monitoring: { serviceMonitor: { enabled: true, namespace: 'mirrors' }, prometheusRule: { enabled: true, namespace: 'mirrors' } },
+    extraObjects: [
+      { apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'own', namespace: '{{ .Release.Namespace }}' }, data: { release: '{{ .Release.Name }}' } },
+    ],
   },
   'no mirrors': { kubernetes: { mirror: { enabled: false, policy: false } } },
 } as const satisfies Readonly<Record<string, Values>>

@@ -32,6 +32,9 @@ const refused: readonly (readonly [sentence: string, values: Values, named: read
   ],
   ['secrets that nobody makes', { initSecrets: { enabled: false } }, ['taproot-encryption', 'taproot-etcd-server', 'taproot-upstream-tls']],
   ['less time than a pod needs to go', { registry: { terminationGracePeriodSeconds: 10, drainSeconds: 10 } }, ['registry.terminationGracePeriodSeconds']],
+  ['more pods at least than at most', { api: { autoscaling: { enabled: true, minReplicas: 6 } } }, ['api.autoscaling.minReplicas is more than']],
+  ['one claim for three members', { etcd: { replicas: 3, persistence: { existingClaim: 'data' } } }, ['etcd.persistence.existingClaim is one claim']],
+  ['a budget that is no number', { api: { podDisruptionBudget: { minAvailable: 'half' } } }, ['/api/podDisruptionBudget/minAvailable']],
   ['a route to no Gateway', { api: { httpRoute: { enabled: true } } }, ['api.httpRoute.parentRefs']],
   [
     'HTTP and gRPC on one host of one listener',

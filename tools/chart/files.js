@@ -115,6 +115,7 @@ function typeOf({ type, enum: words, items, properties, additionalProperties }) 
   if (words !== undefined) return words.map((word) => `\`${word}\``).join(' or ')
   if (type === 'array') return `list of ${items.type === 'object' ? 'objects' : 'texts'}`
   if (type === 'object') return properties === undefined && additionalProperties?.type === 'string' ? 'texts by name' : 'object'
+  if (Array.isArray(type)) return 'number or percentage'
   return { string: 'text', integer: 'number', boolean: '`true` or `false`' }[type]
 }
 

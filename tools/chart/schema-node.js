@@ -45,6 +45,11 @@ export function objects(description, defaultValue = []) {
   return { type: 'array', description, items: { type: 'object' }, default: defaultValue }
 }
 
+/** A whole number or a percentage. */
+export function share(description, defaultValue = '') {
+  return { type: ['integer', 'string'], description, pattern: '^([0-9]+%)?$', minimum: 0, default: defaultValue }
+}
+
 /** Text that is not empty. */
 export function given(description, options = {}) {
   return { type: 'string', description, minLength: 1, ...options }

@@ -1,6 +1,19 @@
 // Every value of the chart: one row says its type, default and meaning. values.yaml, values.schema.json and the table in the chart's README follow from it.
-import { count, flag, given, list, object, section, text, texts, word } from './schema-node.js'
-import { doors, draining, grpcDoors, image, persistence, replicated, scheduling, servicePort } from './workloads.js'
+import { count, flag, given, list, object, objects, section, text, texts, word } from './schema-node.js'
+import {
+  additions,
+  autoscaling,
+  disruption,
+  doors,
+  draining,
+  grpcDoors,
+  image,
+  nodePort,
+  persistence,
+  replicated,
+  scheduling,
+  servicePort,
+} from './workloads.js'
 
 const httpUrl = { pattern: '^https?://[^/?#\\s]+[^?#\\s]*$' }
 const optionalUrl = { pattern: '^(https?://[^/?#\\s]+[^?#\\s]*[^/?#\\s])?$' }
@@ -50,12 +63,14 @@ const etcd = section('The store.', {
   replicas: { type: 'integer', description: 'Members. Choose at installation: it is not changed later.', enum: [1, 3], default: 1 },
   image: image('Its image: any that has the program `etcd` 3.6 on its path.', 'gcr.io/etcd-development/etcd', 'v3.6.8'),
   quotaBackendBytes: count('Size of the database at which etcd stops taking writes.', 8_589_934_592, { minimum: 67_108_864, maximum: 8_589_934_592 }),
-  persistence: persistence('10Gi'),
+  persistence: persistence('10Gi', 'A PersistentVolumeClaim that you made, in place of one that is made; with one member only.'),
   tls: section('Certificates of the bundled etcd.', {
     serverSecret: existing('`ca.crt`, `tls.crt`, `tls.key` of the members'),
     peerCommonName: text('Common name of the certificate in `serverSecret`: only who has it is a member.', 'etcd', { minLength: 1 }),
     clientSecret: existing("`ca.crt`, `tls.crt`, `tls.key` of Taproot's own certificate"),
   }),
+  ...disruption(),
+  ...additions(),
   ...scheduling({ cpu: '100m', memory: '128Mi', memoryLimit: '2Gi' }),
   external: section('An etcd of your own, where `etcd.enabled` is false.', {
     endpoints: list('The client URLs of all members.', { type: 'string', ...httpUrl }),
@@ -73,6 +88,7 @@ const upstream = section("What keeps the images' bytes behind the registry host.
   persistence: persistence('50Gi'),
   existingSecret: existing('`password`, `htpasswd` (user `taproot`, bcrypt) and `http-secret`'),
   tlsSecret: existing('`ca.crt`, `tls.crt`, `tls.key` of the bundled registry'),
+  ...additions(),
   ...scheduling({ cpu: '50m', memory: '64Mi', memoryLimit: '512Mi' }),
   external: section('A registry of your own, where `upstream.enabled` is false.', {
     url: text('Where it is. Without it the API runs without a registry, and the registry host must be switched off.', '', optionalUrl),
@@ -97,10 +113,15 @@ const networkPolicy = section('NetworkPolicies. etcd and the bundled registry ar
 const monitoring = section('Prometheus operator.', {
   serviceMonitor: section('ServiceMonitor.', {
     enabled: flag('Whether there is one.', false),
+    namespace: text("Its namespace; the release's if empty.", '', name),
     interval: text('How often is scraped.', '30s', { minLength: 1 }),
     labels: texts('Labels that your Prometheus selects by.'),
   }),
-  prometheusRule: section('Alerts.', { enabled: flag('Whether there are any.', false), labels: texts('Labels that your Prometheus selects by.') }),
+  prometheusRule: section('Alerts.', {
+    enabled: flag('Whether there are any.', false),
+    namespace: text("Their namespace; the release's if empty.", '', name),
+    labels: texts('Labels that your Prometheus selects by.'),
+  }),
 })
 
 const pods = section('All pods.', {
@@ -110,6 +131,11 @@ const pods = section('All pods.', {
     runAsGroup: 65_532,
     fsGroup: 65_532,
     fsGroupChangePolicy: 'OnRootMismatch',
+  }),
+  containerSecurityContext: object('Security context of the containers.', {
+    allowPrivilegeEscalation: false,
+    readOnlyRootFilesystem: true,
+    capabilities: { drop: ['ALL'] },
   }),
   labels: texts('Labels.'),
   annotations: texts('Annotations.'),
@@ -121,9 +147,17 @@ export function valuesSchema(config) {
     $schema: 'http://json-schema.org/draft-07/schema#',
     title: 'Values of the chart taproot',
     ...section('', {
-      global: { type: 'object', description: 'Taken no notice of: umbrella charts pass it.', default: {} },
+      global: {
+        ...object('What an umbrella chart passes to all charts. `imageRegistry`: the registry of all images, where `image.registry` names none.'),
+        properties: { imageRegistry: text('The registry of all images.') },
+      },
       fullnameOverride: text("Starts all names; the release's name if empty.", '', { pattern: '^([a-z]([-a-z0-9]{0,38}[a-z0-9])?)?$' }),
+      nameOverride: text('The label `app.kubernetes.io/name` of all objects. Choose at installation: it is not changed later.', 'taproot', {
+        pattern: '^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$',
+      }),
       commonLabels: texts('Labels of all objects.'),
+      commonAnnotations: texts('Annotations of all objects but the definitions, the policy for mirrors and the claims of volumes.'),
+      extraObjects: objects('More objects of the release; templates in them are filled in.'),
       clusterDomain: text("The cluster's DNS domain.", 'cluster.local', { minLength: 1 }),
       image: image('The image of Taproot.', 'taproot', ''),
       imagePullSecrets: list('Secrets to pull all images with.', section('One Secret.', { name: given('Its name.') }, ['name'])),
@@ -139,7 +173,13 @@ export function valuesSchema(config) {
       api: section('The API server.', {
         ...replicated(60),
         ...draining(),
-        ...doors({ port: servicePort('Port of HTTP and gRPC.', 80), grpcPort: servicePort('Port of gRPC alone, for proxies that must know.', 50_051) }),
+        ...autoscaling(),
+        ...doors({
+          port: servicePort('Port of HTTP and gRPC.', 80),
+          grpcPort: servicePort('Port of gRPC alone, for proxies that must know.', 50_051),
+          nodePort: nodePort('HTTP and gRPC'),
+          grpcNodePort: nodePort('gRPC alone'),
+        }),
         ...grpcDoors(),
         ...scheduling({ cpu: '200m', memory: '256Mi', memoryLimit: '2Gi' }),
       }),
@@ -148,7 +188,8 @@ export function valuesSchema(config) {
         host: text('The name, and port if not the default one, under which clients reach it. That of the Service if empty.', '', { pattern: '^[^/?#@\\s]*$' }),
         ...replicated(120),
         ...draining(),
-        ...doors({ port: servicePort('Port.', 80) }),
+        ...autoscaling(),
+        ...doors({ port: servicePort('Port.', 80), nodePort: nodePort('it') }),
         ...scheduling({ cpu: '100m', memory: '512Mi', memoryLimit: '1Gi' }),
       }),
       controller: section('The controller of Kubernetes objects.', {
@@ -162,6 +203,7 @@ export function valuesSchema(config) {
         enabled: flag('Whether there is one. Without it name a Secret of your own everywhere.', true),
         ...scheduling({ cpu: '50m', memory: '128Mi', memoryLimit: '512Mi' }),
       }),
+      tests: section('The pods of `helm test`.', scheduling({ cpu: '50m', memory: '128Mi', memoryLimit: '512Mi' })),
       crds: section('Custom resource definitions. They are kept when the release goes.', {
         enabled: flag('Whether they are installed and upgraded with the release.', true),
       }),

@@ -114,13 +114,21 @@ kubernetes:
 {{- toYaml $file -}}
 {{- end -}}
 
-{{- /* The data of the ConfigMap: pods start anew when it changes. */ -}}
+{{- /* (root, file) -> the text of a file. Pods start again when the file of their role changes. */ -}}
+{{- define "taproot.configText" -}}
+{{- $parts := list (include "taproot.config" .root) -}}
+{{- if eq .file "controller.yaml" -}}
+{{- $parts = append $parts (include "taproot.controllerConfig" .root) -}}
+{{- end -}}
+{{- include "taproot.configFile" (dict "root" .root "parts" $parts) -}}
+{{- end -}}
+
+{{- /* The data of the ConfigMap. */ -}}
 {{- define "taproot.configFiles" -}}
-{{- $common := include "taproot.config" . -}}
 taproot.yaml: |
-  {{- include "taproot.configFile" (dict "root" . "parts" (list $common)) | nindent 2 }}
+  {{- include "taproot.configText" (dict "root" . "file" "taproot.yaml") | nindent 2 }}
 {{- if .Values.controller.enabled }}
 controller.yaml: |
-  {{- include "taproot.configFile" (dict "root" . "parts" (list $common (include "taproot.controllerConfig" .))) | nindent 2 }}
+  {{- include "taproot.configText" (dict "root" . "file" "controller.yaml") | nindent 2 }}
 {{- end }}
 {{- end -}}

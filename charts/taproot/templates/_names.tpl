@@ -5,7 +5,7 @@
 
 {{- /* (root, component) -> labels that never change. */ -}}
 {{- define "taproot.selector" -}}
-app.kubernetes.io/name: taproot
+app.kubernetes.io/name: {{ .root.Values.nameOverride }}
 app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .component }}
 {{- end -}}
@@ -22,20 +22,31 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 {{- end -}}
 
-{{- /* (root, component, name) -> metadata of a namespaced object. */ -}}
+{{- /* (root, component, name, labels, annotations, namespace) -> metadata of an object: of the release's namespace, or of `namespace`, or of none where that is `none`. */ -}}
 {{- define "taproot.metadata" -}}
+{{- $namespace := .namespace | default .root.Release.Namespace -}}
 name: {{ .name }}
-namespace: {{ .root.Release.Namespace }}
+{{- if ne $namespace "none" }}
+namespace: {{ $namespace }}
+{{- end }}
 labels:
-  {{- include "taproot.labels" . | nindent 2 }}
+  {{- merge (include "taproot.labels" . | fromYaml) (.labels | default dict) | toYaml | nindent 2 }}
+{{- with merge (deepCopy (.annotations | default dict)) .root.Values.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
 
-{{- /* (root, image) -> reference of an image. */ -}}
+{{- /* (root, image) -> reference of an image. The first part of a name with a dot or a port, and `localhost`, is a registry. */ -}}
 {{- define "taproot.image" -}}
+{{- $repository := .image.repository -}}
+{{- with .image.registry | default .root.Values.global.imageRegistry -}}
+{{- $repository = printf "%s/%s" (trimSuffix "/" .) (regexReplaceAll "^([^/]*[.:][^/]*|localhost)/" $repository "") -}}
+{{- end -}}
 {{- if .image.digest -}}
-{{ .image.repository }}@{{ .image.digest }}
+{{ $repository }}@{{ .image.digest }}
 {{- else -}}
-{{ .image.repository }}:{{ .image.tag | default .root.Chart.AppVersion }}
+{{ $repository }}:{{ .image.tag | default .root.Chart.AppVersion }}
 {{- end -}}
 {{- end -}}
 

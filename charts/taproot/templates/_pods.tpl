@@ -19,6 +19,17 @@ tolerations:
 affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- with .values.hostAliases }}
+hostAliases:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.dnsPolicy }}
+dnsPolicy: {{ . }}
+{{- end }}
+{{- with .values.dnsConfig }}
+dnsConfig:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{- /* (root, component, values) -> how replicas are spread. */ -}}
@@ -46,13 +57,25 @@ labels:
 {{- merge (deepCopy .values.podAnnotations) .root.Values.pods.annotations | toYaml -}}
 {{- end -}}
 
-{{- /* What every container is held to. */ -}}
+{{- /* (root, values) -> what a container is held to. */ -}}
 {{- define "taproot.containerSecurity" -}}
 securityContext:
-  allowPrivilegeEscalation: false
-  readOnlyRootFilesystem: true
-  capabilities:
-    drop: [ALL]
+  {{- mergeOverwrite (deepCopy .root.Values.pods.containerSecurityContext) .values.containerSecurityContext | toYaml | nindent 2 }}
+{{- end -}}
+
+{{- /* (values) -> containers that run before. */ -}}
+{{- define "taproot.initContainers" -}}
+{{- with .values.initContainers }}
+initContainers:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "taproot.envFrom" -}}
+{{- with .values.envFrom }}
+envFrom:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{- define "taproot.podSecurity" -}}
@@ -117,7 +140,7 @@ securityContext:
     defaultMode: 288
 {{- end }}
 {{- end }}
-{{- with .root.Values.extraVolumes }}
+{{- with concat .root.Values.extraVolumes (index .root.Values .component).extraVolumes }}
 {{ toYaml . }}
 {{- end }}
 {{- end -}}
@@ -132,23 +155,32 @@ securityContext:
 - { name: tls, mountPath: /etc/taproot/{{ .component }}-tls, readOnly: true }
 {{- end }}
 {{- end }}
-{{- with .root.Values.extraVolumeMounts }}
+{{- with concat .root.Values.extraVolumeMounts (index .root.Values .component).extraVolumeMounts }}
 {{ toYaml . }}
 {{- end }}
 {{- end -}}
 
-{{- /* Starting may take as long as the store does; a role is alive once it answers. */ -}}
+{{- /* (values, probes: a template with the chart's own) -> probes, with what the values say over them. */ -}}
 {{- define "taproot.probes" -}}
-startupProbe:
+{{- $own := include .probes . | fromYaml -}}
+{{- range $name := list "startup" "liveness" "readiness" }}
+{{ $name }}Probe:
+  {{- mergeOverwrite (index $own $name) (index $.values.probes $name) | toYaml | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- /* Starting may take as long as the store does; a role is alive once it answers. */ -}}
+{{- define "taproot.roleProbes" -}}
+startup:
   httpGet: { path: /healthz, port: ops }
   periodSeconds: 2
   failureThreshold: 150
-livenessProbe:
+liveness:
   httpGet: { path: /healthz, port: ops }
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 6
-readinessProbe:
+readiness:
   httpGet: { path: /readyz, port: ops }
   periodSeconds: 3
   timeoutSeconds: 3
@@ -160,14 +192,14 @@ readinessProbe:
 apiVersion: apps/v1
 kind: Deployment
 metadata:
-  {{- include "taproot.metadata" (merge (dict "name" (printf "%s-%s" (include "taproot.fullname" .root) .component)) .) | nindent 2 }}
+  {{- include "taproot.metadata" (merge (dict "name" (printf "%s-%s" (include "taproot.fullname" .root) .component) "labels" .values.labels "annotations" .values.annotations) .) | nindent 2 }}
 spec:
+  {{- if not (.values.autoscaling).enabled }}
   replicas: {{ .values.replicas }}
+  {{- end }}
   revisionHistoryLimit: 5
-  # A new pod is ready before an old one goes.
   strategy:
-    type: RollingUpdate
-    rollingUpdate: { maxUnavailable: 0, maxSurge: 1 }
+    {{- .values.strategy | default (dict "type" "RollingUpdate" "rollingUpdate" (dict "maxUnavailable" 0 "maxSurge" 1)) | toYaml | nindent 4 }}
   selector:
     matchLabels:
       {{- include "taproot.selector" . | nindent 6 }}
@@ -176,7 +208,7 @@ spec:
       {{- include "taproot.podMetadata" . | nindent 6 }}
         taproot.dev/metrics: "true"
       annotations:
-        taproot.dev/config: {{ include "taproot.configFiles" .root | sha256sum | trunc 16 | quote }}
+        taproot.dev/config: {{ include "taproot.configText" . | sha256sum | trunc 16 | quote }}
         {{- with include "taproot.podAnnotations" . | fromYaml }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
@@ -189,6 +221,7 @@ spec:
       {{- include "taproot.podSecurity" .root | nindent 6 }}
       {{- include "taproot.scheduling" . | nindent 6 }}
       {{- include "taproot.spread" . | nindent 6 }}
+      {{- include "taproot.initContainers" . | nindent 6 }}
       containers:
         - name: {{ .component }}
           image: {{ include "taproot.image" (dict "root" .root "image" .root.Values.image) | quote }}
@@ -202,17 +235,21 @@ spec:
             {{- with .values.extraEnv }}
             {{- toYaml . | nindent 12 }}
             {{- end }}
+          {{- include "taproot.envFrom" . | nindent 10 }}
           ports:
             {{- if .port }}
             - { name: {{ .component }}, containerPort: {{ .port }} }
             {{- end }}
             - { name: ops, containerPort: 9090 }
-          {{- include "taproot.probes" . | nindent 10 }}
+          {{- include "taproot.probes" (merge (dict "probes" "taproot.roleProbes") .) | nindent 10 }}
           resources:
             {{- toYaml .values.resources | nindent 12 }}
           {{- include "taproot.containerSecurity" . | nindent 10 }}
           volumeMounts:
             {{- include "taproot.volumeMounts" . | nindent 12 }}
+        {{- with .values.extraContainers }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
       volumes:
         {{- include "taproot.volumes" . | nindent 8 }}
 {{- end -}}
@@ -222,23 +259,132 @@ spec:
 apiVersion: v1
 kind: ServiceAccount
 metadata:
-  {{- include "taproot.metadata" (merge (dict "name" (printf "%s-%s" (include "taproot.fullname" .root) .component)) .) | nindent 2 }}
+  {{- $account := dig "serviceAccount" dict (.values | default dict) }}
+  {{- include "taproot.metadata" (merge (dict "name" (printf "%s-%s" (include "taproot.fullname" .root) .component)) $account .) | nindent 2 }}
 automountServiceAccountToken: false
 {{- end -}}
 
-{{- /* (root, component, values) -> nodes are emptied one pod at a time. One pod alone has none: it would keep its node from being emptied. */ -}}
+{{- /* (root, component, values) -> nodes are emptied a few pods at a time. One pod alone has no budget: it would keep its node from being emptied. */ -}}
 {{- define "taproot.disruptionBudget" -}}
-{{- if gt (int .values.replicas) 1 }}
+{{- $pods := int .values.replicas -}}
+{{- with .values.autoscaling -}}
+{{- if .enabled -}}{{ $pods = int .minReplicas }}{{- end -}}
+{{- end -}}
+{{- $budget := .values.podDisruptionBudget -}}
+{{- if and (gt $pods 1) $budget.enabled }}
 ---
 apiVersion: policy/v1
 kind: PodDisruptionBudget
 metadata:
   {{- include "taproot.metadata" (merge (dict "name" (printf "%s-%s" (include "taproot.fullname" .root) .component)) .) | nindent 2 }}
 spec:
-  maxUnavailable: 1
+  {{- if ne (toString $budget.minAvailable) "" }}
+  minAvailable: {{ $budget.minAvailable }}
+  {{- else }}
+  maxUnavailable: {{ $budget.maxUnavailable }}
+  {{- end }}
   unhealthyPodEvictionPolicy: AlwaysAllow
   selector:
     matchLabels:
       {{- include "taproot.selector" . | nindent 6 }}
 {{- end }}
+{{- end -}}
+
+{{- /* (root, component, values) -> more pods under load. */ -}}
+{{- define "taproot.autoscaler" -}}
+{{- $scaling := .values.autoscaling -}}
+{{- if $scaling.enabled }}
+{{- $name := printf "%s-%s" (include "taproot.fullname" .root) .component }}
+---
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata:
+  {{- include "taproot.metadata" (merge (dict "name" $name) .) | nindent 2 }}
+spec:
+  scaleTargetRef: { apiVersion: apps/v1, kind: Deployment, name: {{ $name }} }
+  minReplicas: {{ $scaling.minReplicas }}
+  maxReplicas: {{ $scaling.maxReplicas }}
+  metrics:
+    {{- range $resource, $percent := dict "cpu" $scaling.targetCPUUtilizationPercentage "memory" $scaling.targetMemoryUtilizationPercentage }}
+    {{- if $percent }}
+    - type: Resource
+      resource: { name: {{ $resource }}, target: { type: Utilization, averageUtilization: {{ $percent }} } }
+    {{- end }}
+    {{- end }}
+    {{- with $scaling.metrics }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- with $scaling.behavior }}
+  behavior:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end }}
+{{- end -}}
+
+{{- /* (root, component, values, ports) -> the Service of a role. */ -}}
+{{- define "taproot.service" -}}
+{{- $service := .values.service -}}
+apiVersion: v1
+kind: Service
+metadata:
+  {{- include "taproot.metadata" (merge (dict "name" (printf "%s-%s" (include "taproot.fullname" .root) .component) "labels" $service.labels "annotations" $service.annotations) .) | nindent 2 }}
+spec:
+  type: {{ $service.type }}
+  {{- if eq $service.type "LoadBalancer" }}
+  {{- with $service.loadBalancerClass }}
+  loadBalancerClass: {{ . }}
+  {{- end }}
+  {{- with $service.loadBalancerSourceRanges }}
+  loadBalancerSourceRanges: {{ toJson . }}
+  {{- end }}
+  {{- end }}
+  {{- if and $service.externalTrafficPolicy (ne $service.type "ClusterIP") }}
+  externalTrafficPolicy: {{ $service.externalTrafficPolicy }}
+  {{- end }}
+  selector:
+    {{- include "taproot.selector" . | nindent 4 }}
+  ports:
+    {{- range .ports }}
+    - name: {{ .name }}
+      port: {{ .port }}
+      targetPort: {{ $.component }}
+      {{- if and .nodePort (ne $service.type "ClusterIP") }}
+      nodePort: {{ .nodePort }}
+      {{- end }}
+      {{- with .appProtocol }}
+      appProtocol: {{ . }}
+      {{- end }}
+    {{- end }}
+{{- end -}}
+
+{{- define "taproot.etcdProbes" -}}
+startup:
+  httpGet: { path: /readyz, port: metrics }
+  periodSeconds: 2
+  failureThreshold: 150
+liveness:
+  httpGet: { path: /livez, port: metrics }
+  periodSeconds: 10
+  timeoutSeconds: 10
+  failureThreshold: 6
+readiness:
+  httpGet: { path: /readyz, port: metrics }
+  periodSeconds: 5
+  timeoutSeconds: 10
+{{- end -}}
+
+{{- define "taproot.upstreamProbes" -}}
+startup:
+  httpGet: { path: /, port: upstream, scheme: HTTPS }
+  periodSeconds: 2
+  failureThreshold: 60
+liveness:
+  httpGet: { path: /, port: upstream, scheme: HTTPS }
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 6
+readiness:
+  httpGet: { path: /, port: upstream, scheme: HTTPS }
+  periodSeconds: 5
+  timeoutSeconds: 5
 {{- end -}}

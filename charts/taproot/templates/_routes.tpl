@@ -3,11 +3,7 @@
 apiVersion: networking.k8s.io/v1
 kind: Ingress
 metadata:
-  {{- include "taproot.metadata" . | nindent 2 }}
-  {{- with .door.annotations }}
-  annotations:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
+  {{- include "taproot.metadata" (merge (dict "annotations" .door.annotations) .) | nindent 2 }}
 spec:
   {{- with .door.className }}
   ingressClassName: {{ . }}
@@ -36,11 +32,7 @@ spec:
 apiVersion: gateway.networking.k8s.io/v1
 kind: {{ .kind }}
 metadata:
-  {{- include "taproot.metadata" . | nindent 2 }}
-  {{- with .door.annotations }}
-  annotations:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
+  {{- include "taproot.metadata" (merge (dict "annotations" .door.annotations) .) | nindent 2 }}
 spec:
   parentRefs:
     {{- toYaml .door.parentRefs | nindent 4 }}

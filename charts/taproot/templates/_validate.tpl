@@ -25,6 +25,14 @@
 {{- $faults = append $faults (printf "%s.terminationGracePeriodSeconds is not more than %s.drainSeconds" $name $name) -}}
 {{- end -}}
 {{- end -}}
+{{- range $name, $role := dict "api" $values.api "registry" $values.registry -}}
+{{- if and $role.autoscaling.enabled (gt (int $role.autoscaling.minReplicas) (int $role.autoscaling.maxReplicas)) -}}
+{{- $faults = append $faults (printf "%s.autoscaling.minReplicas is more than %s.autoscaling.maxReplicas" $name $name) -}}
+{{- end -}}
+{{- end -}}
+{{- if and $values.etcd.enabled $values.etcd.persistence.existingClaim (gt (int $values.etcd.replicas) 1) -}}
+{{- $faults = append $faults "etcd.persistence.existingClaim is one claim, and each of the members needs its own" -}}
+{{- end -}}
 {{- range $name := list "httpRoute" "grpcRoute" -}}
 {{- $route := index $values.api $name -}}
 {{- if and $route.enabled (not $route.parentRefs) -}}
