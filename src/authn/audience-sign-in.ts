@@ -22,3 +22,21 @@ export function signInFor(audiences: readonly string[], inner: ExternalSignIn): 
     verifyPerson: (token, as, signal) => asCredential(token, () => inner.verifyPerson(token, as, signal)),
   }
 }
+
+/** Signing in where a token that names `others` alone, another endpoint, is refused with code 7, whatever its identity accepts. */
+export function signInNotFor(others: readonly string[], inner: ExternalSignIn): ExternalSignIn {
+  function assertMeant({ audiences }: DecodedToken): void {
+    if (audiences.length > 0 && audiences.every((audience) => others.includes(audience))) throw new DomainError(7, 'the token is for another audience')
+  }
+
+  return {
+    async signIn(token, as, signal) {
+      assertMeant(token)
+      return await inner.signIn(token, as, signal)
+    },
+    async verifyPerson(token, as, signal) {
+      assertMeant(token)
+      return await inner.verifyPerson(token, as, signal)
+    },
+  }
+}

@@ -1,4 +1,4 @@
-import { signInFor } from '../authn/audience-sign-in.ts'
+import { signInFor, signInNotFor } from '../authn/audience-sign-in.ts'
 import type { AwsMatch } from '../authn/aws-match.ts'
 import { createAwsSignIn, type AwsSignIn } from '../authn/aws-sign-in.ts'
 import type { Authenticator } from '../authn/authenticator.ts'
@@ -224,9 +224,17 @@ export function createSignIn(options: SignInOptions): SignIn {
     },
   })
   const door = { tokens, ownIssuer, operators, clock }
+  const apiForms = [...urlForms(baseUrl), new URL(baseUrl).host]
   const hostForms = urlForms(config.registry.host)
   return {
-    authenticator: createAuthenticator({ ...door, signIn, audiences: [...urlForms(baseUrl), new URL(baseUrl).host] }),
+    authenticator: createAuthenticator({
+      ...door,
+      signIn: signInNotFor(
+        hostForms.filter((form) => !apiForms.includes(form)),
+        signIn,
+      ),
+      audiences: apiForms,
+    }),
     registryAuthenticator: createAuthenticator({
       ...door,
       signIn: signInFor(

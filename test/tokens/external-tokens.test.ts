@@ -65,10 +65,18 @@ describe.each(ways)('$name', (way) => {
   test.each([
     ['the base URL with a slash', () => `${baseUrl}/`],
     ['its bare host', () => new URL(baseUrl).host],
-    ['the registry host', () => server.config.registry.host],
     ['one of several', () => ['https://elsewhere.example', baseUrl]],
   ])('an audience that is %s means this platform', async (_, aud) => {
     expect(await present(way, await signed({ aud: aud() }))).toMatchObject({ code: 0 })
+  })
+
+  test('a token for the registry host alone signs nobody in at the API; at the exchange it does, as one for both does here', async () => {
+    const { host } = server.config.registry
+    const refused = { code: 7, reason: 'PERMISSION_DENIED', message: 'the token is for another audience' }
+    expect(await present(way, await signed({ aud: host }))).toMatchObject(way.kind === 'exchange' ? { code: 0 } : refused)
+    expect(await present(way, await signed({ aud: [host, baseUrl] }))).toMatchObject({ code: 0 })
+    const named = await makeViewer({ issuer: provider.issuer, subject, audience: host })
+    expect(await present(way, await signed({ aud: host }), named)).toMatchObject(way.kind === 'exchange' ? { code: 0 } : refused)
   })
 
   test.each([
