@@ -43,7 +43,7 @@ export const objectKinds = {
     record: 'Group',
     shortName: 'pg',
     category: 'platform-iam',
-    columns: [],
+    columns: [{ name: 'Record', path: '.spec.name' }],
     references: [{ ...parent, optional: true }],
     mirrored: true,
     withheld: ['verified', 'kind'],

@@ -110,6 +110,18 @@ function validForMs({ world }: PullSecretOptions, secret: KubeObject | undefined
   return Number.isNaN(expiresAtMs) ? 0 : Math.max(0, expiresAtMs - world.clock.now())
 }
 
+/** Why an account that asks has no Secret, as an event of the account. */
+const refusals = {
+  InvalidSecretName: (name) => `the annotation ${pullSecretAnnotation} is no name of a Secret: ${name}`,
+  NoIdentity: () => 'no PlatformIdentity of this namespace that its grants allow has this service account as serviceAccountRef, and nothing else signs in to',
+  SecretInUse: (name) => `the Secret ${name} is there and the controller did not make it; it stays as it is. Choose another name, or delete the Secret`,
+} as const satisfies Record<string, (name: string) => string>
+
+function refuse({ world }: PullSecretOptions, { metadata }: KubeObject, { reason, name }: { reason: keyof typeof refusals; name: string }): undefined {
+  const note = refusals[reason](name)
+  world.events.record({ type: objectTypes.serviceAccount, metadata, severity: 'Warning', reason, action: 'KeepPullSecret', note })
+}
+
 /** How long before its end a token is replaced, in milliseconds: half of its hour. */
 const renewBeforeMs = 1_800_000
 
@@ -140,14 +152,15 @@ export function createPullSecrets(options: PullSecretOptions): PullSecrets {
       const [, namespace = '', accountName = ''] = key.split('/')
       const account = accounts.get({ namespace, name: accountName })
       const name = account?.metadata.annotations?.[pullSecretAnnotation]
-      if (account === undefined || name === undefined || !isSecretName(name) || account.metadata.deletionTimestamp !== undefined) return undefined
+      if (account === undefined || name === undefined || account.metadata.deletionTimestamp !== undefined) return undefined
+      if (!isSecretName(name)) return refuse(options, account, { reason: 'InvalidSecretName', name })
       const found = identityOf(world, { namespace, name: accountName })
-      if (found === undefined) return undefined
+      if (found === undefined) return refuse(options, account, { reason: 'NoIdentity', name })
       // Read each time, and never listed: so no right to see all Secrets is needed.
       const secret = await world.api.get(objectTypes.secret, { namespace, name }, signal)
       if (secret !== undefined && secret.metadata.labels?.[pullSecretLabel] === undefined) {
         world.services.log.warn('a Secret of this name is not one of ours: it is left alone', { namespace, name })
-        return undefined
+        return refuse(options, account, { reason: 'SecretInUse', name })
       }
       const leftMs = validForMs(options, secret, found.uid)
       if (leftMs > renewBeforeMs) return { againAfterMs: leftMs - renewBeforeMs }

@@ -128,6 +128,23 @@ describeWithPart('kube-apiserver', 'pull secrets', () => {
     expect((await secret(namespace)).metadata.annotations?.['taproot.dev/identity']).toBe(own)
   })
 
+  test('an account that asks in vain has an event that says why', async () => {
+    const organisation = await world.organisation()
+    const namespace = await world.namespace(organisation)
+    await world.api.create(objectTypes.secret, { metadata: { namespace, name: 'pull' }, type: 'Opaque', data: {} }, signal)
+    await world.put('identity', namespace, 'deployer', { parentRef: { uid: organisation.group }, serviceAccountRef: { name: 'deployer' } })
+    await world.until('identity', namespace, 'deployer', 'InSync')
+    await account(namespace, 'deployer')
+    await account(namespace, 'stranger')
+    await world.api.create(objectTypes.serviceAccount, { metadata: { namespace, name: 'odd', annotations: { [pullSecretAnnotation]: 'No Name' } } }, signal)
+    await vi.waitFor(async () => {
+      const { items } = await world.api.list(objectTypes.event, { namespace, limit: 100 }, signal)
+      const told = items.filter(({ regarding }) => (regarding as { kind: string }).kind === 'ServiceAccount')
+      const reasons = told.map(({ regarding, type, reason }) => `${String(type)} ${(regarding as { name: string }).name} ${String(reason)}`)
+      expect(new Set(reasons)).toEqual(new Set(['Warning deployer SecretInUse', 'Warning stranger NoIdentity', 'Warning odd InvalidSecretName']))
+    }, patience)
+  })
+
   test('a Secret of somebody else is left alone', async () => {
     const organisation = await world.organisation()
     const namespace = await world.namespace(organisation)
