@@ -9,6 +9,7 @@ export type PartName =
   | 'containerd'
   | 'containerd-shim-runc-v2'
   | 'coredns'
+  | 'cosign'
   | 'crane'
   | 'ctr'
   | 'debootstrap'
@@ -27,10 +28,15 @@ export type PartName =
   | 'kubelet'
   | 'nft'
   | 'nsenter'
+  | 'oci-conformance'
+  | 'oras'
   | 'pause'
+  | 'podman'
+  | 'regctl'
   | 'registry'
   | 'runc'
   | 'scim2-tester'
+  | 'skopeo'
 
 /** Finds the part, or builds, fetches or installs it once (blocking); tools/parts.js says where. Throws TypeError on an unknown name. */
 export function ensurePart(name: PartName): Part

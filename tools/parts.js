@@ -27,6 +27,7 @@ const parts = {
   containerd: containerd('containerd'),
   'containerd-shim-runc-v2': containerd('containerd-shim-runc-v2'),
   coredns: { goPackage: 'github.com/coredns/coredns' },
+  cosign: { goPackage: 'github.com/sigstore/cosign/v3/cmd/cosign' },
   crane: { goPackage: 'github.com/google/go-containerregistry/cmd/crane' },
   ctr: containerd('ctr'),
   debootstrap: { debianPackage: 'debootstrap' },
@@ -45,11 +46,16 @@ const parts = {
   kubelet: { ...kubernetes('kubelet'), linuxOnly: true },
   nft: { debianPackage: 'nftables' },
   nsenter: { debianPackage: 'util-linux' },
+  'oci-conformance': { goPackage: 'github.com/opencontainers/distribution-spec/conformance' },
+  oras: { goPackage: 'oras.land/oras/cmd/oras' },
   pause: { goPackage: '.', linuxOnly: true },
+  podman: { debianPackage: 'podman' },
+  regctl: { goPackage: 'github.com/regclient/regclient/cmd/regctl' },
   // Other programs have this name too: one on the path is not taken.
   registry: { goPackage: 'github.com/distribution/distribution/v3/cmd/registry', pinnedOnly: true },
   runc: { debianPackage: 'runc' },
   'scim2-tester': { python: '3.11' },
+  skopeo: { debianPackage: 'skopeo' },
 }
 
 /**

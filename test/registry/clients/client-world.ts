@@ -1,0 +1,101 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { describe } from 'vitest'
+import type { PartName } from '../../../tools/parts.js'
+import { trustedUid } from '../../../src/core/uid.ts'
+import { makeOrganisation, startTestServer } from '../../harness/test-server.ts'
+import { startRegistry } from '../../parts/registry.ts'
+import { describeWithPart, requirePart } from '../../parts/require-part.ts'
+
+const timeoutMs = 300_000
+
+/** A registry host with one organisation, and a home directory for programs that push and pull there. */
+export interface ClientWorld {
+  /** Name and port, over HTTP. */
+  readonly host: string
+  /** Name of the organisation. */
+  readonly organisation: string
+  /** A platform token of its owner: the password of the user `_token`. */
+  readonly token: string
+  /** Home and working directory of the programs. */
+  readonly home: string
+  /** Runs a program in `home`. Resolves with its standard output, without the last line's end; rejects where it fails, with all that it printed. */
+  run(part: PartName, args: readonly string[], options?: RunOptions): Promise<string>
+  /** The same for a program that may fail. */
+  runAnyway(part: PartName, args: readonly string[], options?: RunOptions): Promise<Ending>
+  stop(): Promise<void>
+}
+
+/** What a program left; `code` is null where it was killed. */
+export interface Ending {
+  readonly code: number | null
+  readonly stdout: string
+  readonly stderr: string
+}
+
+/** How a program is run. */
+export interface RunOptions {
+  readonly stdin?: string
+  readonly env?: Readonly<Record<string, string>>
+}
+
+/** As docs/registry.md has it: indexes may name manifests that are not there, and layers may be elsewhere. */
+const validation = { manifests: { indexes: { platforms: 'none' }, urls: { allow: ['^https?://'] } } }
+
+/** Starts a server over a folder, or over a distribution registry. */
+async function startClientWorld(over: 'folder' | 'distribution'): Promise<ClientWorld> {
+  const registry = over === 'distribution' ? await startRegistry({ configuration: { validation } }) : undefined
+  const server = await startTestServer({ env: registry === undefined ? {} : { TAPROOT_REGISTRY_UPSTREAM_URL: registry.url } })
+  const made = await makeOrganisation(server)
+  const act = { issuer: 'https://issuer.test', subject: 'test', audience: server.config.registry.host }
+  const mint = { identityUid: trustedUid(made.owner), audiences: [server.config.registry.host], act, narrowing: {} }
+  const { token } = await server.running.signIn.tokens.mint(mint)
+  const home = await mkdtemp(join(tmpdir(), 'taproot-client-'))
+  return {
+    host: server.config.registry.host,
+    organisation: server.running.engine.replica.snapshot.get('Group', made.group)?.name ?? '',
+    token,
+    home,
+    async run(part, args, options) {
+      const { code, stdout, stderr } = await runProgram(requirePart(part), args, { home, ...options })
+      if (code !== 0) throw new Error(`${part} ${args.join(' ')} ended with ${code}\n${stdout}\n${stderr}`)
+      return stdout.trimEnd()
+    },
+    runAnyway: (part, args, options) => runProgram(requirePart(part), args, { home, ...options }),
+    async stop() {
+      await server.stop()
+      await registry?.stop()
+      await rm(home, { recursive: true, force: true, maxRetries: 3 })
+    },
+  }
+}
+
+async function runProgram(program: string, args: readonly string[], options: RunOptions & { readonly home: string }): Promise<Ending> {
+  const { home, stdin = '', env = {} } = options
+  // Every program keeps its log-ins and its settings there.
+  const own = { HOME: home, DOCKER_CONFIG: join(home, '.docker'), REGISTRY_AUTH_FILE: join(home, 'auth.json'), XDG_RUNTIME_DIR: home, TMPDIR: home }
+  const child = spawn(program, args, {
+    cwd: home,
+    env: { PATH: process.env['PATH'], ...own, ...env },
+    stdio: 'pipe',
+    timeout: timeoutMs,
+    killSignal: 'SIGKILL',
+  })
+  let [stdout, stderr] = ['', '']
+  child.stdout.on('data', (chunk) => (stdout += String(chunk)))
+  child.stderr.on('data', (chunk) => (stderr += String(chunk)))
+  // It may end without reading.
+  child.stdin.on('error', () => undefined)
+  child.stdin.end(stdin)
+  const [code] = (await once(child, 'close')) as [number | null] // a cast of the event's arguments
+  return { code, stdout, stderr }
+}
+
+/** One `describe` over a folder and one over a distribution registry; the latter needs one, as `describeWithPart` says. */
+export function describeOverBoth(title: string, body: (start: () => Promise<ClientWorld>) => void): void {
+  describe(`${title} over a folder`, () => body(() => startClientWorld('folder')))
+  describeWithPart('registry', `${title} over a distribution registry`, () => body(() => startClientWorld('distribution')))
+}
