@@ -46,7 +46,7 @@ export const folderSeconds: Readonly<Record<string, number>> = {
   matrix: 50,
   model: 65,
   process: 170,
-  registry: 180,
+  registry: 205,
   resources: 24,
   scim: 55,
   server: 10,

@@ -73,6 +73,7 @@ export function createRegistryPort(options: RegistryPortOptions): RegistryPort {
     host: registry.host,
     scheme: registry.scheme,
     publicOrganization: registry.publicOrganization,
+    catalog: registry.catalog,
     blobCacheBytes: registry.blobCacheMegabytes * 1_000_000,
     operators: config.bootstrap.operators,
     reads: config.reads,

@@ -56,4 +56,6 @@ export interface Gate {
   enter(presented: Presented, request: EntryRequest): Promise<Entry>
   /** For what belongs to no repository (`GET /v2/`): only that the credential is good. */
   signedIn(presented: Presented): Promise<void>
+  /** For `_catalog`: who asks. A registry token must have been asked for with `registry:catalog:*`. */
+  catalog(presented: Presented): Promise<Caller>
 }

@@ -44,6 +44,8 @@ export interface RegistryHostOptions {
   readonly host: string
   readonly scheme: 'http' | 'https'
   readonly publicOrganization: string | undefined
+  /** Whether `_catalog` is served. */
+  readonly catalog: boolean
   /** How many bytes of blobs stay in memory at most. */
   readonly blobCacheBytes: number
   readonly operators: readonly Operator[]
@@ -92,6 +94,7 @@ export function createRegistryHost(options: RegistryHostOptions): RegistryHost {
     upstream,
     gate,
     sealer: options.keyring,
+    catalog: options.catalog,
     blobCacheBytes: options.blobCacheBytes,
     pulled: (pull) => pulls.add(pull),
     history: createHistoryRoute({ services, gate }),

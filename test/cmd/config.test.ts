@@ -102,6 +102,7 @@ describe('defaults', () => {
     expect(config.api).not.toHaveProperty('tls')
     expect(config.registry).toEqual({
       blobCacheMegabytes: 256,
+      catalog: true,
       port: 5000,
       host: 'localhost:5000',
       scheme: 'http',

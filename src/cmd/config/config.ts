@@ -102,6 +102,8 @@ export interface RegistryConfig {
   readonly scheme: 'http' | 'https'
   readonly tls?: ServerTlsConfig
   readonly publicOrganization?: string
+  /** Whether `_catalog` is served. */
+  readonly catalog: boolean
   readonly upstream?: UpstreamConfig
   readonly blobCacheMegabytes: number
   /** What of tag histories is kept; all of it where absent. */

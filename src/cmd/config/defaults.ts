@@ -9,7 +9,7 @@ export const roleDefaults: Readonly<Record<Role, Readonly<Record<string, unknown
   api: {},
   registry: {},
   controller: {},
-  dev: { listen: '127.0.0.1', dataDir: './.taproot', 'selfService.rootGroups': true, 'rateLimit.enabled': false },
+  dev: { listen: '127.0.0.1', dataDir: './.taproot', 'selfService.rootGroups': true, 'rateLimit.enabled': false, 'registry.catalog': true },
 }
 
 interface DerivedDefault {

@@ -131,6 +131,7 @@ export const configSchema = section('Configuration of Taproot.', {
     scheme: text('How clients reach the registry host: part of where they are told to ask for tokens.', { enum: ['http', 'https'] }),
     tls: registryTls,
     publicOrganization: text('Name of the root group whose repos anyone may pull.'),
+    catalog: flag('Whether `/v2/_catalog` lists the repositories that the caller may pull. If off, the answer is 405.', false),
     upstream,
     blobCacheMegabytes: megabytes(
       'Memory for blobs that are pulled again and again, in megabytes (1,000,000 bytes); each blob takes half of it at most. While blobs change, the process may have half as much again for a while. 0 for none.',

@@ -6,6 +6,7 @@ import { DomainError } from '../../core/errors.ts'
 import { RegistryError } from '../registry-error.ts'
 import { BlobCache } from './blob-cache.ts'
 import { deleteBlob, getBlob, readBlob } from './blob-routes.ts'
+import { listCatalog } from './catalog-route.ts'
 import { Exchange } from './exchange.ts'
 import { defaultIdleMs } from './idle-limit.ts'
 import { linger } from './linger.ts'
@@ -50,6 +51,7 @@ type Routes = {
 function routesOf(history: HistoryRoute): Routes {
   return {
     base: { GET: answerBase },
+    catalog: { GET: listCatalog },
     manifest: { GET: getManifest, PUT: putManifest, DELETE: deleteManifest },
     blob: { GET: getBlob, DELETE: deleteBlob },
     uploads: { POST: startUpload },

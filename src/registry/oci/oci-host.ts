@@ -26,6 +26,8 @@ export interface OciHost {
   readonly blobs: BlobCache
   /** The name under which clients reach this host: the source of events. */
   readonly registryHost: string
+  /** Whether `_catalog` is served. */
+  readonly catalog: boolean
   /** How long a client may send, or take, nothing of a body, in milliseconds. */
   readonly idleMs: number
   /** Told where each blob that is pulled comes from. */

@@ -9,6 +9,7 @@ export type Reference =
 /** A path below `/v2/`: everything that is answered at all. */
 export type OciPath =
   | { readonly kind: 'base' }
+  | { readonly kind: 'catalog' }
   | { readonly kind: 'manifest'; readonly repository: string; readonly reference: Reference }
   | { readonly kind: 'blob'; readonly repository: string; readonly digest: Digest }
   | { readonly kind: 'uploads'; readonly repository: string }
@@ -85,7 +86,7 @@ const routes: Readonly<Record<string, (before: readonly string[], last: string) 
 
 /**
  * What the path (as it stands in the request line, without the query) asks for, where only the colon of a digest may be encoded: an allow-list, so that nothing reaches a store or an upstream but what was
- * parsed. Throws RegistryError: NAME_INVALID or DIGEST_INVALID (400), UNSUPPORTED (404, for `_catalog` 405) for anything else.
+ * parsed. Throws RegistryError: NAME_INVALID or DIGEST_INVALID (400), UNSUPPORTED (404) for anything else.
  */
 export function parseOciPath(sentPath: string): OciPath {
   const path = sentPath.replace(encodedColon, ':')
@@ -94,8 +95,7 @@ export function parseOciPath(sentPath: string): OciPath {
   if (!canonical.test(path)) throw notCanonical()
   const segments = path.slice('/v2/'.length).split('/')
   const last = segments.pop() ?? ''
-  if (segments.length === 0 && last === '_catalog')
-    throw new RegistryError('UNSUPPORTED', 'repositories are listed by the platform API, not here', { headers: { Allow: '' } })
+  if (segments.length === 0 && last === '_catalog') return { kind: 'catalog' }
   const isUploads = last === '' && segments.at(-1) === 'uploads'
   if ((last === '' && !isUploads) || [...segments, last].some((segment, at) => segment === '.' || segment === '..' || (segment === '' && at < segments.length)))
     throw notCanonical()

@@ -1,15 +1,18 @@
 import { toRegistryError } from '../oci/oci-errors.ts'
 import { RegistryError } from '../registry-error.ts'
-import { formatScope, type RepositoryScope } from './scope.ts'
+import { catalogScope, formatScope, type RepositoryScope } from './scope.ts'
+
+/** What a challenge names. */
+export type ChallengeScope = RepositoryScope | typeof catalogScope
 
 /** How clients are told where tokens are (distribution token protocol). */
 export interface Challenger {
   /** The `WWW-Authenticate` value; `error` as RFC 6750 3.1 names it. */
-  header(scopes?: readonly RepositoryScope[], error?: 'invalid_token' | 'insufficient_scope'): string
+  header(scopes?: readonly ChallengeScope[], error?: 'invalid_token' | 'insufficient_scope'): string
   /** 401: there is no credential, or one that does not do. */
-  unauthorized(message: string, scopes?: readonly RepositoryScope[], error?: 'insufficient_scope'): RegistryError
+  unauthorized(message: string, scopes?: readonly ChallengeScope[], error?: 'insufficient_scope'): RegistryError
   /** What any error is answered as at a door that takes credentials: one that says 401 carries the challenge. */
-  refusal(error: unknown, scopes?: readonly RepositoryScope[]): RegistryError
+  refusal(error: unknown, scopes?: readonly ChallengeScope[]): RegistryError
 }
 
 /** Names the registry host's token endpoint in challenges. */
@@ -17,7 +20,7 @@ export function createChallenger({ scheme, host }: { readonly scheme: 'http' | '
   // A host name and a repository's name have no quotes to escape.
   const base = `Bearer realm="${scheme}://${host}/token",service="${host}"`
   const header: Challenger['header'] = (scopes = [], error) => {
-    const texts = scopes.filter(({ actions }) => actions.length > 0).map(formatScope)
+    const texts = scopes.filter((scope) => scope === catalogScope || scope.actions.length > 0).map(formatScope)
     const named = texts.length === 0 ? '' : `,scope="${texts.join(' ')}"`
     return `${base}${named}${error === undefined ? '' : `,error="${error}"`}`
   }

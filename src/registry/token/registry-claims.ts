@@ -24,6 +24,14 @@ export interface RegistryClaims {
   readonly bearer: TokenBearer | undefined
   /** By path. */
   readonly access: ReadonlyMap<string, TokenAccess>
+  /** Whether it lists repositories. */
+  readonly catalog: boolean
+}
+
+/** What a registry token allows. */
+export interface TokenRights {
+  readonly access: readonly TokenAccess[]
+  readonly catalog?: boolean
 }
 
 /** `use`: no other door takes such a token. */
@@ -32,12 +40,14 @@ export const registryUse: TokenUse = 'registry'
 const anonymous = 'anonymous'
 
 /** The claims that say who may do what. */
-export function writeClaims(bearer: Omit<TokenBearer, 'issuedAtMs'> | undefined, access: readonly TokenAccess[]): Readonly<Record<string, unknown>> {
+export function writeClaims(bearer: Omit<TokenBearer, 'issuedAtMs'> | undefined, { access, catalog = false }: TokenRights): Readonly<Record<string, unknown>> {
   return {
     sub: bearer?.identityUid ?? anonymous,
     ...(bearer === undefined ? {} : writeCallerFacts(bearer)),
     use: registryUse,
     access: access.map(({ path, actions, place }) => ({ type: 'repository', name: path, actions, ...place })),
+    // Apart from `access`: the version before reads that strictly, and passes over this.
+    ...(catalog ? { catalog } : {}),
   }
 }
 
@@ -49,6 +59,7 @@ export function readClaims(token: DecodedToken): RegistryClaims {
   return {
     bearer: token.subject === anonymous ? undefined : { identityUid: readIdentity(token.subject), ...readCallerClaims(token.claims) },
     access: new Map(entries.map((entry) => [entry.path, entry])),
+    catalog: token.claims['catalog'] === true,
   }
 }
 

@@ -7,12 +7,12 @@ import { findRepository, isRepositoryName, nearestGroup, type RepoTarget } from 
 import type { Caller, Services } from '../../resources/services.ts'
 import type { Entry, Gate, Presented, RegistryAction } from '../gate.ts'
 import { RegistryError } from '../registry-error.ts'
-import type { Challenger } from './challenge.ts'
+import type { Challenger, ChallengeScope } from './challenge.ts'
 import { auditDenial } from './denial.ts'
 import type { Credential, RegistryDoor } from './registry-door.ts'
 import type { TokenAccess } from './registry-claims.ts'
 import { holds, isPublic, placeOf } from './rights.ts'
-import { assertInOrganization, type RepositoryScope } from './scope.ts'
+import { assertInOrganization, catalogScope, type RepositoryScope } from './scope.ts'
 
 /** What the gate is made of. */
 export interface RegistryGateOptions {
@@ -60,6 +60,18 @@ export function createRegistryGate(options: RegistryGateOptions): Gate {
         throw refuse(options, presented, { error, caller: undefined, scopes: [] })
       }
     },
+    async catalog(presented) {
+      const scopes = [catalogScope] as const
+      try {
+        const credential = await door.credential(presented, 'read')
+        const caller = door.callerOf(credential)
+        if (caller === undefined) throw challenger.unauthorized('sign in first', scopes)
+        if (credential.kind === 'registry' && !credential.claims.catalog) throw challenger.unauthorized('the token lists nothing', scopes, 'insufficient_scope')
+        return caller
+      } catch (error) {
+        throw refuse(options, presented, { error, caller: undefined, scopes })
+      }
+    },
   }
 }
 
@@ -77,11 +89,12 @@ function scopesOf({ path, actions }: RepositoryScope, mountFrom: string | undefi
 function refuse(
   { challenger, auditLog }: RegistryGateOptions,
   { authorization, remoteAddress }: Presented,
-  refused: { error: unknown; caller: Caller | undefined; scopes: readonly RepositoryScope[] },
+  refused: { error: unknown; caller: Caller | undefined; scopes: readonly ChallengeScope[] },
 ): RegistryError {
   const { caller, scopes } = refused
   const error = challenger.refusal(refused.error, scopes)
-  const [scope] = scopes
+  const [first] = scopes
+  const scope = first === catalogScope ? undefined : first
   if (authorization !== undefined) auditDenial(auditLog, { method: scope?.actions.join() ?? 'sign-in', caller, subject: scope?.path, remoteAddress, error })
   return error
 }

@@ -3,14 +3,13 @@ import { sign } from 'node:crypto'
 import { writeIssueTime } from '../../authn/caller-claims.ts'
 import { RecentMap } from '../../core/recent-map.ts'
 import { randomHex, type Clock, type Random } from '../../core/runtime.ts'
-import { writeClaims, type TokenAccess, type TokenBearer } from './registry-claims.ts'
+import { writeClaims, type TokenBearer, type TokenRights } from './registry-claims.ts'
 import type { RegistryKey, RegistryKeys } from './registry-keys.ts'
 
 /** What a registry token is to say. */
-export interface TokenGrant {
+export interface TokenGrant extends TokenRights {
   /** Undefined where nobody signed in. */
   readonly bearer: GrantBearer | undefined
-  readonly access: readonly TokenAccess[]
 }
 
 /** Whom a token is made for. */
@@ -60,11 +59,11 @@ export function createRegistryMinter({ issuer, service, keys, clock, random }: R
     return { token: `${text}.${signature.toString('base64url')}`, issuedAtMs }
   }
 
-  return ({ bearer, access }) => {
+  return ({ bearer, ...rights }) => {
     const notBeforeMs = bearer?.notBeforeMs ?? 0
     const issuedAtMs = Math.max(clock.now(), notBeforeMs)
     const key = keys.current()
-    const said = { iss: issuer, aud: service, ...writeClaims(bearer, access) }
+    const said = { iss: issuer, aud: service, ...writeClaims(bearer, rights) }
     // An identity that is made anew gets no token of the one before.
     const name = `${key.kid} ${notBeforeMs} ${JSON.stringify(said)}`
     const known = lately.get(name)

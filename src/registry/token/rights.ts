@@ -12,6 +12,8 @@ const needed: Readonly<Record<RegistryAction, CapabilitySet>> = {
   push: setOf(capabilitiesOfAction.push),
   delete: setOf(capabilitiesOfAction.delete),
 }
+/** What a repo must be held with to be pulled from. */
+export const pullCapabilities = needed.pull
 const neededToCreate = union(needed.push, setOf(['repo.create']))
 const neededToCreateGroups = union(neededToCreate, setOf(['groups.create']))
 

@@ -28,23 +28,37 @@ export function assertInOrganization(name: string): void {
   if (!name.includes('/')) throw new RegistryError('NAME_INVALID', 'a repository is `<organization>/<image>`: the name lacks the organization')
 }
 
+/** The scope of `_catalog`, as other registries name it. */
+export const catalogScope = 'registry:catalog:*'
+
+/** What a token request asks for. */
+export interface AskedScopes {
+  readonly repositories: readonly RepositoryScope[]
+  /** Whether the token is to list repositories. */
+  readonly catalog: boolean
+  /** Whether anything was asked for. */
+  readonly asked: boolean
+}
+
 /**
  * Reads the `scope` parameters of a token request (distribution token protocol): each may hold several scopes, separated by spaces. Scopes of other types are well-formed
  * and ask for nothing that is given here. `*` is every action. Scopes of one repository are merged. Throws RegistryError with status 400 for a malformed one.
  */
-export function parseScopes(parameters: readonly string[]): { readonly repositories: readonly RepositoryScope[]; readonly asked: boolean } {
+export function parseScopes(parameters: readonly string[]): AskedScopes {
   const scopes = parameters.flatMap((parameter) => parameter.split(' ')).filter((scope) => scope !== '')
   if (scopes.length > maxScopes) throw malformed()
   const byPath = new Map<string, Set<RegistryAction>>()
+  let catalog = false
   for (const scope of scopes) {
     const { type, name, actions } = parseScope(scope)
+    if (scope === catalogScope) catalog = true
     if (type !== 'repository') continue
     const asked = byPath.get(name) ?? new Set()
     byPath.set(name, asked)
     for (const action of actions) for (const one of action === '*' ? order : [action]) if (isRegistryAction(one)) asked.add(one)
   }
   const repositories = [...byPath].map(([path, asked]) => ({ path, actions: order.filter((action) => asked.has(action)) }))
-  return { repositories, asked: scopes.length > 0 }
+  return { repositories, catalog, asked: scopes.length > 0 }
 }
 
 function parseScope(scope: string): { type: string; name: string; actions: readonly string[] } {
@@ -60,7 +74,9 @@ function parseScope(scope: string): { type: string; name: string; actions: reado
   return { type, name, actions }
 }
 
-/** The scope that names these actions on a repository. */
-export function formatScope({ path, actions }: RepositoryScope): string {
+/** The text of a scope. */
+export function formatScope(scope: RepositoryScope | typeof catalogScope): string {
+  if (scope === catalogScope) return scope
+  const { path, actions } = scope
   return `repository:${path}:${order.filter((action) => actions.includes(action)).join(',')}`
 }

@@ -71,7 +71,7 @@ export function createTokenEndpoint(options: TokenEndpointOptions): (request: In
 
 async function answer(options: Noting, exchange: Exchange, asked: TokenRequest): Promise<MintedToken> {
   const { door, tokens, services } = options
-  const { repositories, asked: isScoped } = parseScopes(asked.scopes)
+  const { repositories, catalog, asked: isScoped } = parseScopes(asked.scopes)
   const credential = await door.platformCredential(new Asking(exchange, asked))
   const caller = door.callerOf(credential)
   const access = repositories.flatMap((scope) => grant(options, caller, scope))
@@ -81,7 +81,7 @@ async function answer(options: Noting, exchange: Exchange, asked: TokenRequest):
   }
   if (caller !== undefined) options.note(caller)
   const bearer = credential.kind === 'none' ? undefined : bearerOf(services, credential.token)
-  const minted = tokens.mint({ bearer, access })
+  const minted = tokens.mint({ bearer, access, catalog: catalog && bearer !== undefined })
   if (minted.token.length > maxTokenLength) throw new RegistryError('UNSUPPORTED', 'that is too much for one token: ask for fewer scopes', { status: 400 })
   return minted
 }

@@ -1,4 +1,4 @@
-import { isUid, rootParent, type Uid } from '../../core/uid.ts'
+import { isUid, lineage, rootParent, type Uid } from '../../core/uid.ts'
 import type { Row } from '../../snapshot/row.ts'
 import type { Snapshot } from '../../snapshot/snapshot.ts'
 
@@ -58,4 +58,15 @@ export function findRepository(snapshot: Snapshot, path: string): RepoTarget | u
 /** The last group on a path that is there: where it would have to go on. Undefined where not even the organisation is there. */
 export function nearestGroup(snapshot: Snapshot, path: string): Uid | undefined {
   return isRepositoryName(path) ? groupsOn(snapshot, path.split('/').slice(0, -1)).at(-1)?.uid : undefined
+}
+
+/** The path of a repo, by names; undefined where the names make no OCI name, so that no path leads to it, and where the repo is gone. */
+export function pathOf(snapshot: Snapshot, repo: Uid): string | undefined {
+  const [, ...groups] = lineage(repo)
+  const rows = [snapshot.get('Repo', repo), ...groups.map((group) => snapshot.get('Group', group))]
+  const path = rows
+    .map((row) => row?.name ?? '')
+    .reverse()
+    .join('/')
+  return isRepositoryName(path) ? path : undefined
 }

@@ -34,6 +34,11 @@ export function createTestGate(services: Services): Gate {
         },
       }
     },
+    async catalog({ authorization, signal }) {
+      const caller = callerOf(authorization)
+      await replica.barrier(signal)
+      return caller
+    },
     async signedIn({ authorization, signal }) {
       callerOf(authorization)
       await replica.barrier(signal)

@@ -102,6 +102,7 @@ export async function startTestHost(options: TestHostOptions): Promise<TestHost>
   const pulls = new PullEvents({ write: pullWriter(services, registryHost), log: services.log, dropped: (count) => (dropped += count) })
   const handler = createOciHandler({
     services,
+    catalog: false,
     upstream,
     gate: createTestGate(services),
     sealer,
