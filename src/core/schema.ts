@@ -246,8 +246,16 @@ const allFiles = dependenciesFirst(files)
 /** All messages, enums, services and extensions of the schema and of what it imports. */
 export const registry: Registry = createRegistry(...allFiles)
 
-/** Every file's descriptor, imports first: what gRPC reflection serves. */
-export const fileDescriptors: readonly FileDescriptorProto[] = allFiles.map((file) => file.proto)
+/** Domains whose methods answer code 12. The schema keeps their names and numbers; nothing else offers them. */
+const unservedDomains: ReadonlySet<string> = new Set(['advisory', 'events', 'libraries', 'vulnerabilities'])
+
+/** True where the methods of a domain are served. */
+export function isServedDomain(domain: string): boolean {
+  return !unservedDomains.has(domain)
+}
+
+/** The descriptors of all files of served domains, imports first: what gRPC reflection serves. */
+export const fileDescriptors: readonly FileDescriptorProto[] = allFiles.filter((file) => isServedDomain(domainOf(file))).map((file) => file.proto)
 
 /** Every kind of resource, by kind. */
 export const resources: ReadonlyMap<string, ResourceRow> = readResources()

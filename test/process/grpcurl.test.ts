@@ -1,7 +1,7 @@
 import { execFile } from 'node:child_process'
 import type { JsonObject } from '@bufbuild/protobuf'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { methods } from '../../src/core/schema.ts'
+import { isServedDomain, methods } from '../../src/core/schema.ts'
 import { grpcDoor, type Door } from '../harness/doors.ts'
 import { freshName, makeOrganisation, ok, startTestServer, type Organisation, type TestServer } from '../harness/test-server.ts'
 import { describeWithPart } from '../parts/require-part.ts'
@@ -47,8 +47,9 @@ describeWithPart('grpcurl', 'grpcurl with reflection', (program) => {
     const { code, stdout } = await run(address, 'list')
     expect(code).toBe(0)
     const listed = stdout.trim().split('\n')
-    const own = [...new Set(methods.map((method) => method.service))]
-    expect(listed).toEqual(expect.arrayContaining(own))
+    const [served, unserved] = [true, false].map((is) => methods.filter(({ domain }) => isServedDomain(domain) === is).map(({ service }) => service))
+    expect(listed).toEqual(expect.arrayContaining([...new Set(served)]))
+    expect(listed.filter((name) => unserved?.includes(name))).toEqual([])
     for (const name of packages) expect(listed).toContain(`${name}.GroupsService`)
   })
 

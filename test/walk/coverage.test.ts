@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { createDoors, type DoorOptions } from '../../src/api/doors.ts'
 import type { MethodRow } from '../../src/core/method.ts'
-import { methods } from '../../src/core/schema.ts'
+import { isServedDomain, methods } from '../../src/core/schema.ts'
 import { handlers, methodName } from '../../src/resources/handlers.ts'
 import { kinds } from '../../src/resources/kinds.ts'
 import { startTestServer, type TestServer } from '../harness/test-server.ts'
@@ -31,6 +31,11 @@ describe('the walk covers the schema', () => {
     const found = methods.filter((method) => packageOf(method) === name)
     expect(found).not.toEqual([])
     expect(found.filter((method) => !isHandled(method)).map(caseName)).toEqual([])
+  })
+
+  test('a domain is served, and so offered by reflection and the command line, where its methods have handlers', () => {
+    const wrong = methods.filter((method) => isServedDomain(method.domain) !== isHandled(method))
+    expect(wrong.map(caseName)).toEqual([])
   })
 
   test.each(methods.filter(({ kind = '' }) => kinds.has(kind)))('$rpc, of a kind that is served, has a handler', (method) => {

@@ -62,8 +62,6 @@ const presentations: Readonly<Record<string, Presentation>> = {
   GroupInvite: { short: 'pinv', columns: [uid, column('ROLE', 'role.name'), column('EMAIL', 'email'), column('EXPIRES', 'expirationTime'), age] },
   TermsAcceptance: { columns: [column('DOCUMENT', 'docId'), column('GROUP UID', 'orgUid'), column('ACCEPTED BY', 'acceptedBy'), age] },
   ExternalGroupRoleMapping: { columns: [uid, column('EXTERNAL GROUP', 'externalGroupId', 'words'), column('ROLE UID', 'roleUid'), age] },
-  Subscription: { short: 'psub', columns: [uid, column('SINK', 'sink'), age] },
-  Advisory: { short: 'padv', columns: [column('ADVISORY', 'advisoryId'), column('ARTIFACT', 'artifactName'), column('COMPONENT', 'componentName'), uid, age] },
 }
 
 const others: readonly Column[] = [name, column('UID', ['uid', 'id']), age]

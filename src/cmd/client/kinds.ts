@@ -1,10 +1,10 @@
-import { methods, resources } from '../../core/schema.ts'
+import { isServedDomain, methods, resources } from '../../core/schema.ts'
 import type { MethodRow } from '../../core/method.ts'
 import { nearestName } from '../../core/nearest-name.ts'
 import { shortNames } from './columns.ts'
 import { UsageError } from '../usage-error.ts'
 
-/** A kind of record that the schema has a list of, as the command names and reaches it. */
+/** A kind of record that the server has a list of, as the command names and reaches it. */
 export interface ClientKind {
   /** `RoleBinding` */
   readonly kind: string
@@ -22,8 +22,6 @@ export interface ClientKind {
   readonly member: string
   /** Parameters of the list that narrow it by value, in snake_case. */
   readonly filters: readonly string[]
-  /** True where lists are narrowed by place in the tree. */
-  readonly placed: boolean
   /** The parameter of the list by which a person names a record; undefined where records have no names. */
   readonly nameFilter: 'name' | 'id' | undefined
   /** Kinds that it lies directly below; `/` where it may be a root. */
@@ -33,9 +31,9 @@ export interface ClientKind {
 /** Parameters of every list that are no filters. */
 const paging: ReadonlySet<string> = new Set(['page_size', 'page_token', 'order_by', 'skip', 'uidp'])
 
-/** All of them, by plural name. */
+/** All that are served, by plural name. */
 export const clientKinds: readonly ClientKind[] = methods
-  .filter((method) => method.verb === 'list' && method.kind !== undefined)
+  .filter((method) => method.verb === 'list' && method.kind !== undefined && isServedDomain(method.domain))
   .map(clientKind)
   .toSorted((one, other) => (one.words < other.words ? -1 : 1))
 
@@ -75,7 +73,6 @@ function clientKind(method: MethodRow): ClientKind {
     getPath,
     member: row.plural.replaceAll(/_([a-z])/g, (_, letter: string) => letter.toUpperCase()),
     filters: fields.filter((name) => !paging.has(name) && name !== listVariable),
-    placed: fields.includes('uidp'),
     nameFilter: (['name', 'id'] as const).find((name) => fields.includes(name)),
     parents: row.parents,
   }

@@ -59,14 +59,13 @@ async function* cutPages(pages: ReturnType<PlatformClient['pages']>, limit: numb
 
 /** Where a list is asked for, and the parameters that say which place. */
 async function placeOf(client: PlatformClient, kind: ClientKind, { in: place, descendants }: Selection): Promise<{ path: string; query: Query }> {
-  const { listPath, listVariable, parents, placed } = kind
+  const { listPath, listVariable, parents } = kind
   if (listVariable !== undefined) {
     if (place === undefined) throw new UsageError(`${kind.words} are listed of one ${listVariable.replaceAll('_', ' ')}: name it with --in`)
     const value = parents.includes('Group') ? await findGroup(client, place) : place
     return { path: listPath.replace(/\{[^}]*\}/, value.split('/').map(encodeURIComponent).join('/')), query: {} }
   }
   if (place === undefined) return { path: listPath, query: {} }
-  if (!placed) throw new UsageError(`${kind.words} have no place in the tree: --in can not narrow them`)
   const found = await findPlace(client, place, ['Group', ...parents])
   if (descendants === true) return { path: listPath, query: { 'uidp.descendants_of': found.uid } }
   if (found.kind !== undefined && !parents.includes(found.kind))

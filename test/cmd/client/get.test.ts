@@ -86,16 +86,11 @@ describe('taproot get', () => {
       ['tags directly in a group', () => ({ kind: 'tags', in: mine.name }), '--descendants'],
       ['a filter that there is none of', () => ({ kind: 'groups', filter: ['colour=red'] }), 'only by name'],
       ['paging as a filter', () => ({ kind: 'groups', filter: ['page_size=3'] }), 'page_size'],
-      ['a place for what has none', () => ({ kind: 'artifacts', in: mine.name }), 'no place'],
       ['no place for what needs one', () => ({ kind: 'terms' }), '--in'],
       ['a path that is none', () => ({ kind: 'groups', in: 'a//b' }), 'no path'],
     ] as const)('%s: a usage error', async ([, request, part]) => {
       await expect(run({ filter: [], ...request() })).rejects.toThrow(UsageError)
       await expect(run({ filter: [], ...request() })).rejects.toThrow(part)
-    })
-
-    test('what the server does not serve yet is its refusal', async () => {
-      await expect(run({ kind: 'subscriptions' })).rejects.toMatchObject({ code: 12 })
     })
 
     test('of one place only: acceptances of terms', async () => {
@@ -151,7 +146,7 @@ describe('taproot get', () => {
 
     test.for([
       ['a name where there are none', { kind: 'rolebinding', record: 'owner' }, 'uid'],
-      ['a uid that can not be read', { kind: 'artifact', record: 'a'.repeat(40) }, 'listed'],
+      ['a uid that can not be read', { kind: 'terms', record: 'a'.repeat(40) }, 'listed'],
       ['a path and a place', { kind: 'repo', record: 'a/b', in: 'a' }, '--in'],
       ['a list option', { kind: 'repo', record: 'tool', limit: 3 }, 'lists'],
     ] as const)('%s: a usage error', async ([, request, part]) => {

@@ -3,10 +3,11 @@ import { columnsOf } from '../../../src/cmd/client/columns.ts'
 import { clientKinds, findKind } from '../../../src/cmd/client/kinds.ts'
 import { UsageError } from '../../../src/cmd/usage-error.ts'
 import { methods } from '../../../src/core/schema.ts'
+import { handlers } from '../../../src/resources/handlers.ts'
 
 describe('kinds', () => {
-  test('there is one for every list of the schema, each with names of its own', () => {
-    const listed = methods.filter(({ verb }) => verb === 'list').map(({ kind }) => kind)
+  test('there is one for every list that is served, each with names of its own', () => {
+    const listed = methods.filter((method) => method.verb === 'list' && handlers.has(method)).map(({ kind }) => kind)
     expect(clientKinds.map(({ kind }) => kind).toSorted()).toEqual(listed.toSorted())
     const names = clientKinds.flatMap((kind) => kind.names)
     expect(new Set(names).size).toBe(names.length)
@@ -26,11 +27,13 @@ describe('kinds', () => {
     ['ptag', 'Tag'],
     ['pidp', 'IdentityProvider'],
     ['pinv', 'GroupInvite'],
-    ['psub', 'Subscription'],
-    ['padv', 'Advisory'],
-    ['vulnerability-metadata', 'VulnerabilityMetadata'],
+    ['terms-acceptance', 'TermsAcceptance'],
   ] as const)('%s is %s', ([name, kind]) => {
     expect(findKind(name, 'taproot').kind).toBe(kind)
+  })
+
+  test.each(['subscriptions', 'psub', 'advisories', 'padv', 'artifacts', 'vulnerability-metadata'])('%s is not served, and no kind', (name) => {
+    expect(() => findKind(name, 'taproot')).toThrow(UsageError)
   })
 
   test('what is no kind is a usage error that names the nearest', () => {
