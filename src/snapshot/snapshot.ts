@@ -137,7 +137,7 @@ export class Snapshot {
         const { table, row } = this.#read(entry)
         if (row !== undefined) {
           table?.stage(row)
-          this.#usage.changed(undefined, row)
+          this.#count(undefined, row)
         }
       }
       if (at % entriesPerLook === 0 && slices.isOver) await slices.pause()
@@ -155,7 +155,7 @@ export class Snapshot {
     if (row === undefined) this.#drop(table, uid)
     else {
       const old = table.put(row)
-      this.#usage.changed(old, row)
+      this.#count(old, row)
       this.#listener(table.index.kind, old, row)
     }
   }
@@ -193,8 +193,13 @@ export class Snapshot {
   #drop(table: KindTable, uid: string): void {
     const old = table.remove(uid)
     if (old === undefined) return
-    this.#usage.changed(old, undefined)
+    this.#count(old, undefined)
     this.#listener(table.index.kind, old, undefined)
+  }
+
+  /** Counts `row` in place of `old`. A hidden row was subtracted when it was hidden. */
+  #count(old: Row | undefined, row: Row | undefined): void {
+    this.#usage.changed(old?.isHidden === true ? undefined : old, row)
   }
 
   /** True where a record that `row` goes with was removed. */
@@ -228,6 +233,7 @@ export class Snapshot {
   }
 
   #hide(table: KindTable, rows: readonly Row[]): void {
+    this.#usage.removed(rows)
     table.hide(rows)
     this.#onHide(table.index.kind, rows)
     void this.#dropInSlices(table, rows)

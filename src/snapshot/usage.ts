@@ -34,16 +34,35 @@ export class UsageIndex {
     return this.#roots.get(root)
   }
 
-  /** Counts a record in place of another one with its uid. */
+  /** Counts a record in place of another one with its uid; one of the two may be absent, or both. */
   changed(old: Row | undefined, row: Row | undefined): void {
-    const { uid = '', kind = '' } = row ?? old ?? {}
+    const either = row ?? old
+    if (either === undefined) return
+    const { uid, kind } = either
     const root = countedFor(kind, uid)
     if (root === undefined) return
+    const records = (row === undefined ? 0 : 1) - (old === undefined ? 0 : 1)
+    this.#add({ root, kind, records, bytes: (row?.length ?? 0) - (old?.length ?? 0) })
+  }
+
+  /** Subtracts rows of one kind in uid order. Cost: a fraction of that of one call for each. */
+  removed(rows: readonly Row[]): void {
+    for (let at = 0; at < rows.length;) {
+      const { uid = '', kind = '' } = rows[at] ?? {}
+      const root = countedFor(kind, uid)
+      const run = { from: at, bytes: 0 }
+      // Rows of one organisation come one after another.
+      do run.bytes += rows[at++]?.length ?? 0
+      while (root !== undefined && rows[at]?.uid.startsWith(root) === true)
+      if (root !== undefined) this.#add({ root, kind, records: run.from - at, bytes: -run.bytes })
+    }
+  }
+
+  #add({ root, kind, records, bytes }: { root: Uid; kind: string; records: number; bytes: number }): void {
     const counters = this.#countersOf(root)
-    const added = (row === undefined ? 0 : 1) - (old === undefined ? 0 : 1)
-    if (added !== 0) counters.records.set(kind, (counters.records.get(kind) ?? 0) + added)
-    counters.rows += added
-    counters.bytes += (row?.length ?? 0) - (old?.length ?? 0)
+    if (records !== 0) counters.records.set(kind, (counters.records.get(kind) ?? 0) + records)
+    counters.rows += records
+    counters.bytes += bytes
     if (counters.rows > 0) return
     this.#roots.delete(root)
     this.#last = undefined

@@ -1,35 +1,28 @@
 import { mkdtemp, rm } from 'node:fs/promises'
+import { setImmediate as turn } from 'node:timers/promises'
 import { randomBytes } from 'node:crypto'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { setImmediate as turn } from 'node:timers/promises'
 import { create } from '@bufbuild/protobuf'
 import fc from 'fast-check'
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
 import { DomainError } from '../../src/core/errors.ts'
 import { trustedUid, type Uid } from '../../src/core/uid.ts'
-import { createReplica } from '../../src/cmd/engine.ts'
-import { GroupSchema, SetGroupLimitsRequestSchema, type Group } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
+import { SetGroupLimitsRequestSchema, type Group } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
 import { ChangeSet } from '../../src/resources/change-set.ts'
 import { commit } from '../../src/resources/commit.ts'
 import { groupKind } from '../../src/resources/iam/groups.ts'
 import { setGroupLimits } from '../../src/resources/iam/organisation-verbs.ts'
-import { storedKinds } from '../../src/resources/kinds.ts'
-import { outboxKey } from '../../src/resources/outbox.ts'
-import { Quotas } from '../../src/resources/quota/quotas.ts'
-import { apiOwnership, innerContext, type Caller, type Context, type Services } from '../../src/resources/services.ts'
-import { StoreSweeper } from '../../src/resources/sweeper.ts'
 import { rowOfBytes } from '../../src/snapshot/row-maker.ts'
-import type { Resource } from '../../src/snapshot/row.ts'
 import { belowPrefix, parseRecordKey, recordKey, watchedPrefixes } from '../../src/store/keys.ts'
 import { createEtcdStore } from '../../src/store/etcd/etcd-store.ts'
 import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
 import { StoreError, type Change, type ChangeBatch, type Store } from '../../src/store/store.ts'
-import { methodOf } from '../harness/doors.ts'
 import { startEtcd, type EtcdCluster } from '../parts/etcd.ts'
 import { describeOnStores } from '../parts/require-part.ts'
 import { picker } from '../snapshot/rows.ts'
 import { silentLog } from '../store/store-harness.ts'
+import { group, laggingStore, proven, startProcess, withOwn, type Process } from './quota-world.ts'
 
 /** What a world is: the limit, what each process may have under way, how far the watches lag, and what is done. */
 interface Shape {
@@ -46,81 +39,6 @@ const shapes: fc.Arbitrary<Shape> = fc.record({
   lag: fc.tuple(fc.integer({ min: 0, max: 30 }), fc.integer({ min: 0, max: 3 })),
   seed: fc.integer(),
 })
-
-/** The store behind a watch that lags, where the answer to a transaction is lost now and then. */
-function laggingStore(store: Store, lag: number, pick: (below: number) => number): Store {
-  const watch: Store['watch'] = async function* (...call) {
-    for await (const batch of store.watch(...call)) {
-      for (let left = pick(lag + 1); left > 0; left--) await turn()
-      yield batch
-    }
-    throw new StoreError('unavailable', 'the watch ended')
-  }
-  const transact: Store['transact'] = async (...call) => {
-    const outcome = await store.transact(...call)
-    if (pick(40) === 0) throw new StoreError('indeterminate', 'no answer')
-    return outcome
-  }
-  return withOwn(store, { watch, transact })
-}
-
-/** The store with some methods of its own. */
-function withOwn(store: Store, own: Partial<Store>): Store {
-  return new Proxy(store, {
-    get: (target, property) => {
-      const value: unknown = Reflect.get(property in own ? own : target, property)
-      return typeof value === 'function' ? (value.bind(target) as unknown) : value
-    },
-  })
-}
-
-interface Process {
-  readonly services: Services
-  readonly context: Context
-  close(): Promise<void>
-}
-
-async function startProcess(store: Store, quotas: { share: number; processes: number }): Promise<Process> {
-  const replica = createReplica(store, silentLog)
-  await replica.start(AbortSignal.timeout(10_000))
-  const services = {
-    store,
-    replica,
-    quotas: new Quotas({ store, replica, processes: quotas.processes, share: { records: quotas.share, bytes: 2 ** 20 } }),
-    sweeper: new StoreSweeper({ store, replica, kinds: storedKinds, log: silentLog }),
-    clock: { now: () => 1_800_000_000_000 },
-    random: { bytes: (count: number) => randomBytes(count) },
-    log: silentLog,
-    settings: { ownIssuer: 'https://platform.example' },
-  } as unknown as Services
-  const caller = { identity: trustedUid('a'.repeat(40)), operator: true, actor: {}, reach: () => ({ operator: true, grants: [] }) } as unknown as Caller
-  const signal = AbortSignal.timeout(60_000)
-  const context = innerContext({
-    method: methodOf('SetGroupLimits'),
-    requestId: 'test',
-    signal,
-    validateOnly: false,
-    ownership: apiOwnership,
-    authorize: () => undefined,
-    caller,
-  })
-  return { services, context, close: () => replica.close() }
-}
-
-function proven(changes: ChangeSet): ChangeSet {
-  const key = outboxKey(1_800_000_000_000, randomBytes(8).toString('hex'))
-  changes.write({ kind: 'put', key, value: new Uint8Array() })
-  changes.guard({ kind: 'absent', key })
-  changes.proofKey = key
-  return changes
-}
-
-const facts = { createMs: 1, updateMs: 1, managedBy: '' }
-
-function group(changes: ChangeSet, uid: Uid): void {
-  const record = create(GroupSchema, { name: uid.slice(-16) }) as unknown as Resource
-  changes.create(groupKind, { uid, record, facts: { ...facts, etag: randomBytes(8).toString('hex') } })
-}
 
 /** Makes one more group in the organisation, by the path that all mutations take. */
 function makeOne({ services, context }: Process, root: Uid): Promise<undefined> {

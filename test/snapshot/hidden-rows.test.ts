@@ -4,13 +4,14 @@ import { trustedUid } from '../../src/core/uid.ts'
 import { orderOf } from '../../src/snapshot/order.ts'
 import { listRows } from '../../src/snapshot/list.ts'
 import type { Row } from '../../src/snapshot/row.ts'
+import { Slices } from '../../src/snapshot/slices.ts'
 import type { Snapshot } from '../../src/snapshot/snapshot.ts'
 import { sweepKey } from '../../src/store/keys.ts'
-import { storeRevision, type Change } from '../../src/store/store.ts'
+import { storeRevision, type Change, type Entry } from '../../src/store/store.ts'
 import { cpuTimeMs } from '../harness/cpu-time.ts'
 import { naiveList, type NaiveQuery, type NaiveTerm } from '../model/naive-list.ts'
 import { queryOf } from './list-world.ts'
-import { changeOf, emptySnapshot, newUid, one, picker, removalOf, type Pick, type Plain } from './rows.ts'
+import { bytesOf, changeOf, emptySnapshot, newUid, one, picker, removalOf, type Pick, type Plain } from './rows.ts'
 
 const revision = storeRevision(1)
 const mark = (uid: string, kind: string): Change => ({ key: sweepKey(trustedUid(uid)), value: Buffer.from(kind), revision })
@@ -35,6 +36,8 @@ class BindingWorld {
     },
   })
   readonly records = new Map<string, Plain>()
+  /** The records of the store by uid: also those that go with a removed record, until they are swept. */
+  readonly stored = new Map<string, Plain>()
   readonly pick: Pick
   readonly root: string
   readonly groups: string[]
@@ -52,7 +55,33 @@ class BindingWorld {
     const isOrphan = this.snapshot.sweeps().some(({ uid }) => Object.values(plain.filters).includes(uid))
     if (isOrphan) this.records.delete(plain.uid)
     else this.records.set(plain.uid, plain)
+    this.stored.set(plain.uid, plain)
     this.snapshot.apply([changeOf(plain)])
+  }
+
+  delete(uids: readonly string[], ...more: Change[]): void {
+    for (const uid of uids) this.stored.delete(uid)
+    this.snapshot.apply([...uids.map((uid) => removalOf({ kind: 'RoleBinding', uid })), ...more])
+  }
+
+  /** Ends the sweep of a removed record, as the leader does: its dependents go, then its mark. */
+  sweep(owner: string): void {
+    const dependents = [...this.stored.values()].filter(({ filters }) => Object.values(filters).includes(owner))
+    this.delete(
+      dependents.map(({ uid }) => uid),
+      unmark(owner),
+    )
+  }
+
+  /** A snapshot that was read from the store at once. */
+  async reloaded(): Promise<Snapshot> {
+    const snapshot = emptySnapshot()
+    const slices = new Slices()
+    const changes = [...this.snapshot.sweeps().map(({ uid, kind }) => mark(uid, kind)), ...[...this.stored.values()].map((plain) => changeOf(plain))]
+    // Nothing of it is a removal.
+    await snapshot.stage(changes as Entry[], slices)
+    await snapshot.settle(slices)
+    return snapshot
   }
 
   bind(identity: string, group = one(this.pick, this.groups)): void {
@@ -91,6 +120,21 @@ function askedOf(world: BindingWorld): NaiveQuery {
   }
 }
 
+interface Counts {
+  readonly records: number
+  readonly bytes: number
+}
+
+function countsOf(snapshot: Snapshot, root: string): Counts {
+  const usage = snapshot.usageOf(trustedUid(root))
+  return { records: usage?.records.get('RoleBinding') ?? 0, bytes: usage?.bytes ?? 0 }
+}
+
+/** What the organisation has of the records that the model holds. */
+function modelCounts({ records }: BindingWorld): Counts {
+  return { records: records.size, bytes: [...records.values()].reduce((sum, plain) => sum + bytesOf(plain).length, 0) }
+}
+
 /** Compares one page and all that is asked of single rows with the model. */
 async function compare(world: BindingWorld): Promise<void> {
   const { pick, snapshot, records } = world
@@ -114,6 +158,7 @@ async function compare(world: BindingWorld): Promise<void> {
   })
   const table = snapshot.table('RoleBinding')
   expect(table.size).toBe(records.size)
+  expect(countsOf(snapshot, world.root)).toEqual(modelCounts(world))
   const [identity, group, role] = [one(pick, world.identities), one(pick, world.groups), one(pick, roles)]
   for (const [filter, value] of Object.entries({ identity, group, role })) {
     const matches = table.matching(filter, value)
@@ -130,13 +175,13 @@ function change(world: BindingWorld, act: number, removed: string[]): void {
   if (act === 0) world.remove(one(pick, world.identities), 'Identity')
   else if (act === 1) world.remove(one(pick, world.groups), 'Group')
   else if (act === 2) world.bind(world.identities[4] ?? '')
-  else if (act === 3 && late !== undefined) snapshot.apply([removalOf(late)])
+  else if (act === 3 && late !== undefined && !removed.includes(late.uid)) world.delete([late.uid])
   else if (act === 4 && late !== undefined && !removed.includes(late.uid)) {
     // As swept by another replica, and its uid taken again.
     removed.push(late.uid)
     const free = newUid(pick, world.root)
     world.put({ kind: 'RoleBinding', uid: late.uid, name: '', createMs: 5, updateMs: 6, filters: { identity: free, role: roles[0], group: late.parent } })
-  } else if (act === 5) for (const { uid } of snapshot.sweeps()) snapshot.apply([unmark(uid)])
+  } else if (act === 5) for (const { uid } of snapshot.sweeps()) world.sweep(uid)
 }
 
 describe('rows that go with a removed record', () => {
@@ -153,6 +198,7 @@ describe('rows that go with a removed record', () => {
           change(world, round < 3 ? round : pick(9), removed)
           if (world.isBusy) duringSlices += 1
           await compare(world)
+          if (round % 6 === 0) expect(countsOf(await world.reloaded(), world.root)).toEqual(modelCounts(world))
           if (pick(3) === 0) await turn()
         }
         while (world.isBusy) await turn()
@@ -162,6 +208,25 @@ describe('rows that go with a removed record', () => {
       { numRuns: 3 },
     )
     expect(duringSlices, 'the slices are looked at').toBeGreaterThan(10)
+  })
+
+  test.each([1, 49, 50, 51, 52, 400])('%i of them count no more from the mark on, through the sweep, and after a reload', async (count) => {
+    const world = new BindingWorld(picker(count), { groups: 3, identities: 2 })
+    const [gone = '', stays = ''] = world.identities
+    for (let made = 0; made < count; made++) world.bind(gone)
+    world.bind(stays)
+    const expectOne = async (): Promise<void> => {
+      const one = modelCounts(world)
+      expect(one.records).toBe(1)
+      expect(countsOf(world.snapshot, world.root)).toEqual(one)
+      expect(countsOf(await world.reloaded(), world.root)).toEqual(one)
+    }
+    world.remove(gone, 'Identity')
+    await expectOne()
+    world.sweep(gone)
+    await expectOne()
+    while (world.isBusy) await turn()
+    await expectOne()
   })
 
   test.each(['Identity', 'Group'] as const)(
