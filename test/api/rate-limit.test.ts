@@ -228,7 +228,8 @@ describe('a server with rate limits', () => {
   )
 })
 
-describe.each(['rest', 'grpc'] as const)('clients B over %s code 8 is never answered after a write: whoever comes again', (transport) => {
+// docs/spec/limits.md#rate-limits
+describe.each(['rest', 'grpc'] as const)('over %s code 8 is never answered after a write: whoever comes again', (transport) => {
   const clock = new TestClock()
   let server: TestServer
   beforeAll(async () => {

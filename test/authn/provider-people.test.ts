@@ -98,7 +98,8 @@ describe('a person whom an identity provider brings', () => {
     expect((await ask(await mint('theirs'))).narrowing).toEqual({ knownIn: [otherRoot] })
   })
 
-  test('rules 2.8 roles of mapped groups are of the session that an exchange begins: the token itself as a credential has none', async () => {
+  // docs/spec/identities.md#mapped-sessions
+  test('roles of mapped groups are of the session that an exchange begins: the token itself as a credential has none', async () => {
     const { token, ask, authenticator, mine } = await withProviders()
     const external = await token({ aud: 'mine', groups: ['dev'] })
     expect((await ask(external, { identityProvider: mine.uid })).narrowing.roles).toEqual([{ group: root, role: uid }])

@@ -152,7 +152,7 @@ function holds(world: PlainWorld, { identity, operator, narrowing }: Bearer, ask
   }
   const home = identity.includes('/') ? identity.slice(0, identity.lastIndexOf('/')) : undefined
   const bound = world.bindings.filter((binding) => binding.identity === identity && (home === undefined || isIn(binding.group, home)))
-  // A scope has what was granted there or above, and not what was granted below it (rules 8).
+  // A scope has what was granted there or above, and not what was granted below it (docs/spec/tokens.md#narrowing).
   const isInScope = (group: string): boolean => scopes === undefined || scopes.some((scope) => isIn(at, scope) && isIn(scope, group))
   // A provider vouches for its group and below: what was bound above does not count by it. Who mapped a role held it where it is.
   const vouched = bound.filter(({ group }) => knownIn === undefined || knownIn.some((known) => isIn(group, known)))

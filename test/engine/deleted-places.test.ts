@@ -7,7 +7,8 @@ import { specSuiteEverywhere } from '../spec/spec-suite.ts'
 specSuiteEverywhere(
   'what is made in a group while it is deleted',
   (spec) => {
-    test('decisions "Deleting" either keeps the group or is refused, and acceptances go with it: nothing is left under a group that is gone', async () => {
+    // docs/spec/conventions.md#deletion-order
+    test('either keeps the group or is refused, and acceptances go with it: nothing is left under a group that is gone', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const made: (readonly [deletion: number, rest: readonly number[]])[] = []
       for (let round = 0; round < 12; round += 1) {

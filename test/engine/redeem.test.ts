@@ -29,7 +29,8 @@ specSuiteEverywhere(
     const bindings = async (group: string, token: string, identity: string): Promise<string[]> =>
       itemsOf(await spec.ok('ListRoleBindings', { group, identity }, { token }), 'roleBindings').map(uidOf)
 
-    test('rules 2.8 the person gets the role in the group, and what it grants there and below', async () => {
+    // docs/spec/iam.md#invite-redemption
+    test('the person gets the role in the group, and what it grants there and below', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const child = await subgroup(spec, group, token)
       const uid = person()
@@ -40,7 +41,8 @@ specSuiteEverywhere(
       expect((await spec.call('GetGroup', { uid: group }, { token: mine })).code).toBe(5)
     })
 
-    test('rules 2.8 an invite for many stays, for the same person too, who is bound once', async () => {
+    // docs/spec/iam.md#invite-redemption
+    test('an invite for many stays, for the same person too, who is bound once', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const code = await invite(group, token)
       const [one, other] = [person(), person()]
@@ -50,7 +52,8 @@ specSuiteEverywhere(
       expect(await bindings(group, token, one)).toEqual([first])
     })
 
-    test('rules 2.8 of many who redeem an invite for one at once one joins; then it is gone', async () => {
+    // docs/spec/iam.md#invite-redemption
+    test('of many who redeem an invite for one at once one joins; then it is gone', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const code = await invite(group, token, { singleUse: true })
       const people = Array.from({ length: 6 }, person)
@@ -61,7 +64,8 @@ specSuiteEverywhere(
       expect(await redeem(code, person())).toBe(5)
     })
 
-    test('rules 2.8 an invite that has expired, or whose role is gone, is answered like an unknown one', async () => {
+    // docs/spec/iam.md#invite-redemption
+    test('an invite that has expired, or whose role is gone, is answered like an unknown one', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const role = uidOf(await spec.ok('CreateRole', { parent: group, role: { name: 'gone', capabilities: ['CAP_IAM_GROUPS_LIST'] } }, { token }))
       const roleless = await invite(group, token, { roleUid: role })
@@ -73,7 +77,8 @@ specSuiteEverywhere(
       expect(spec.server.running.engine.replica.snapshot.get('Identity', uid)).toBeUndefined()
     })
 
-    test('rules 2.8 an invite that is withdrawn while it is redeemed is redeemed or withdrawn, not both ways at once', async () => {
+    // docs/spec/iam.md#invite-redemption
+    test('an invite that is withdrawn while it is redeemed is redeemed or withdrawn, not both ways at once', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       for (let round = 0; round < 5; round += 1) {
         const made = await spec.ok('CreateGroupInvite', { parent: group, groupInvite: { roleUid: roleUid('viewer'), ttl: '60s', singleUse: true } }, { token })
@@ -84,7 +89,8 @@ specSuiteEverywhere(
       }
     })
 
-    test('decisions "Last owner" one who joins as an owner counts as one', async () => {
+    // docs/spec/iam.md#last-owner
+    test('a person who joins as an owner counts as an owner', async () => {
       const { group, owner, token } = await makeOrganisation(spec.server)
       const operator = await spec.server.operatorToken()
       const uid = person()
@@ -96,7 +102,8 @@ specSuiteEverywhere(
       expect((await spec.call('GetIdentity', { uid: owner }, { token: mine })).code).toBe(0)
     })
 
-    test('rules 2.8 only people join by an invite', async () => {
+    // docs/spec/iam.md#invite-redemption
+    test('only people join by an invite', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const child = await subgroup(spec, group, token)
       const identity = trustedUid(uidOf(await identityUnder(spec, child, token)))

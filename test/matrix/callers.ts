@@ -30,35 +30,55 @@ function at(own: Standing, ancestor: Standing, sibling: Standing, other: Standin
 /** Who calls. Bound at the root group: holds the role in all that is below it. Bound at a subgroup: there and below, and nothing beside or above. */
 export const callers = {
   //                                                        own              ancestor      sibling       other
-  'nobody, without a token': { standing: /*              */ at('-', '-', '-', '-'), anonymous: true, because: 'spec 4.1: every request carries a token' },
-  'a person without any binding': { standing: /*         */ at('-', '-', '-', '-'), because: 'spec 5.4: access is granted by bindings' },
-  "another tenant's owner": { standing: /*               */ at('-', '-', '-', 'owner'), because: 'spec 5.4' },
-  'a viewer of the root': { standing: /*                 */ at('viewer', 'viewer', 'viewer', '-'), because: 'spec 5.5' },
-  'an editor of the root': { standing: /*                */ at('editor', 'editor', 'editor', '-'), because: 'spec 5.5' },
-  'an owner of the root': { standing: /*                 */ at('owner', 'owner', 'owner', '-'), because: 'spec 5.5' },
-  'a viewer of the subgroup': { standing: /*             */ at('viewer', '-', '-', '-'), because: 'rules 1.5: a grant reaches what is below it' },
-  'an editor of the subgroup': { standing: /*            */ at('editor', '-', '-', '-'), because: 'rules 1.5' },
-  'an owner of the subgroup': { standing: /*             */ at('owner', '-', '-', '-'), because: 'rules 1.5' },
-  'a viewer of the root who owns the subgroup': { standing: at('owner', 'viewer', 'viewer', '-'), because: 'rules 1.5: grants add up' },
+  'nobody, without a token': {
+    standing: /*              */ at('-', '-', '-', '-'),
+    anonymous: true,
+    because: 'docs/spec/conventions.md#public-methods: every request carries a token',
+  },
+  'a person without any binding': { standing: /*         */ at('-', '-', '-', '-'), because: 'docs/spec/iam.md#live-rights: access is granted by bindings' },
+  "another tenant's owner": { standing: /*               */ at('-', '-', '-', 'owner'), because: 'docs/spec/iam.md#live-rights' },
+  'a viewer of the root': { standing: /*                 */ at('viewer', 'viewer', 'viewer', '-'), because: 'docs/spec/iam.md#live-rights' },
+  'an editor of the root': { standing: /*                */ at('editor', 'editor', 'editor', '-'), because: 'docs/spec/iam.md#live-rights' },
+  'an owner of the root': { standing: /*                 */ at('owner', 'owner', 'owner', '-'), because: 'docs/spec/iam.md#live-rights' },
+  'a viewer of the subgroup': {
+    standing: /*             */ at('viewer', '-', '-', '-'),
+    because: 'docs/spec/iam.md#live-rights: a grant reaches what is below it',
+  },
+  'an editor of the subgroup': { standing: /*            */ at('editor', '-', '-', '-'), because: 'docs/spec/iam.md#live-rights' },
+  'an owner of the subgroup': { standing: /*             */ at('owner', '-', '-', '-'), because: 'docs/spec/iam.md#live-rights' },
+  'a viewer of the root who owns the subgroup': { standing: at('owner', 'viewer', 'viewer', '-'), because: 'docs/spec/iam.md#live-rights: grants add up' },
   'an identity of the subgroup': {
     standing: /*          */ at('owner', '-', '-', '-'),
-    because: 'spec 5.5: scoped to it, though a binding makes it owner above',
+    because: 'docs/spec/iam.md#reach: scoped to it, though a binding makes it owner above',
   },
-  'a pull token of the subgroup': { standing: /*         */ at('registry.pull', '-', '-', '-'), because: 'spec 5.5, for an identity with registry.pull' },
-  'an owner, cut to groups.list': { standing: /*         */ at('owner', 'owner', 'owner', '-'), only: ['groups.list'], because: 'rules 8: cap narrows' },
-  'an owner, cut to the subgroup': { standing: /*        */ at('owner', '-', '-', '-'), because: 'rules 8: scopes narrow' },
-  'an owner, cut to another tenant': { standing: /*      */ at('-', '-', '-', '-'), because: 'rules 8: a group with no binding is left out' },
-  'a mapped viewer': { standing: /*                      */ at('viewer', 'viewer', 'viewer', '-'), because: 'rules 2.8: a role of the session' },
+  'a pull token of the subgroup': {
+    standing: /*         */ at('registry.pull', '-', '-', '-'),
+    because: 'docs/spec/iam.md#reach, for an identity with registry.pull',
+  },
+  'an owner, cut to groups.list': {
+    standing: /*         */ at('owner', 'owner', 'owner', '-'),
+    only: ['groups.list'],
+    because: 'docs/spec/tokens.md#narrowing: cap narrows',
+  },
+  'an owner, cut to the subgroup': { standing: /*        */ at('owner', '-', '-', '-'), because: 'docs/spec/tokens.md#narrowing: scopes narrow' },
+  'an owner, cut to another tenant': {
+    standing: /*      */ at('-', '-', '-', '-'),
+    because: 'docs/spec/tokens.md#narrowing: a group with no binding is left out',
+  },
+  'a mapped viewer': {
+    standing: /*                      */ at('viewer', 'viewer', 'viewer', '-'),
+    because: 'docs/spec/identities.md#mapped-sessions: a role of the session',
+  },
   'an owner everywhere, by the provider of the subgroup': {
     standing: at('-', '-', '-', '-'),
-    because: 'architecture 7: what was granted above is out of its reach',
+    because: 'docs/spec/identities.md#trust-domain: what was granted above is out of its reach',
   },
   // Who makes a root group owns it, and the operator made this one: that binding is all that counts.
   'an operator, by a provider': {
     standing: /*           */ at('owner', 'owner', 'owner', '-'),
-    because: 'architecture 7: by a provider nobody is an operator',
+    because: 'docs/spec/identities.md#trust-domain: by a provider nobody is an operator',
   },
-  'an operator': { standing: /*                          */ at('everything', 'everything', 'everything', 'everything'), because: 'architecture 7' },
+  'an operator': { standing: /*                          */ at('everything', 'everything', 'everything', 'everything'), because: 'docs/spec/iam.md#operators' },
 } as const satisfies Readonly<Record<string, CallerRow>>
 
 export type CallerName = keyof typeof callers

@@ -42,7 +42,7 @@ function answers(...[api, exchange, refresh, register, registry, token, revoke, 
   return { api, exchange, refresh, register, registry, token, revoke, scim }
 }
 
-/** What each is good for: nothing but its own door (architecture 7). Code 16 at an exchange is said of what is no token of anybody (rules 1.6). The person of the ID token is registered, and so is taken as such wherever a sign-in is. */
+/** What each is good for: nothing but its own door (docs/spec/tokens.md#token-uses). Code 16 at an exchange is said of what is no token of anybody (docs/spec/tokens.md#exchange-errors). The person of the ID token is registered, and so is taken as such wherever a sign-in is. */
 const table = {
   //                                                      api exchange refresh register registry /token /oauth/revoke SCIM
   'an access token for the API': /*            */ answers(0, 7, 16, 7, 403, 403, 400, 401),

@@ -30,13 +30,13 @@ function listsRoles(caller: CallerRow): boolean {
 const claimMatch = { issuer: 'https://issuer.example', subject: 'mallory' }
 const byUid = (uid: string): JsonObject => ({ uid })
 const viewer = (): string => roleUid('viewer')
-const builtIn = { about: viewer, because: 'rules 2.5: read by whoever may list roles anywhere, changed by nobody' }
+const builtIn = { about: viewer, because: 'read by whoever may list roles anywhere, changed by nobody' }
 const changeOfBuiltIn = { ...builtIn, code: (caller: CallerRow) => (listsRoles(caller) ? 7 : 5) }
-/** They have bindings in the tenant, and belong to none: spec 5.3, rules 1.1. */
+/** They have bindings in the tenant, and belong to none (docs/spec/resources.md#uid-hierarchy). */
 const person = {
   about: ({ things }: MatrixWorld) => things.own.person,
   code: (caller: CallerRow) => (isOperator(caller) ? 0 : 5),
-  because: 'rules 1.1: people are roots, and are no tenant’s to read or change',
+  because: 'people are roots, and are no tenant’s to read or change',
 }
 
 const rows: readonly ExceptionRow[] = [
@@ -52,7 +52,7 @@ const rows: readonly ExceptionRow[] = [
     about: () => '',
     request: () => ({ group: { name: 'made by the matrix' } }),
     code: (caller) => (isOperator(caller) ? 0 : 7),
-    because: 'architecture 7: self service is off',
+    because: 'self service is off', // docs/spec/iam.md#root-groups
   },
 ]
 

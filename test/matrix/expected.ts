@@ -26,7 +26,7 @@ export function may({ standing, only }: CallerRow, place: RealPlace, needs: read
 }
 
 /**
- * The code that a call must be answered with (decisions "Order of checks"): 16 without a token; 5 without any reach there; 7 with reach and without the capabilities,
+ * The code that a call must be answered with (docs/spec/conventions.md#order-of-checks): 16 without a token; 5 without any reach there; 7 with reach and without the capabilities,
  * whether or not anything is there; 5 where it is not there; 7 where the caller lacks what is conferred; 0.
  */
 export function expectedCode({ needs, confers, operators }: Pick<ScopedRow, 'needs' | 'confers' | 'operators'>, caller: CallerRow, place: Place): number {

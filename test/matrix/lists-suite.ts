@@ -29,7 +29,7 @@ async function all(page: (pageToken: string) => Promise<Reply>, plural: string):
   }
 }
 
-/** True for what anybody sees who lists such things anywhere (rules 2.5). */
+/** True for what anybody sees who lists such things anywhere (docs/spec/iam.md#built-in-roles). */
 function isEverywhere(method: string, uid: string): boolean {
   return method === 'RolesService/ListRoles' && builtInRoles.some((role) => role.uid === uid)
 }

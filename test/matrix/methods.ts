@@ -2,15 +2,15 @@ import type { JsonObject } from '@bufbuild/protobuf'
 import { conferredRole, type Things } from './world.ts'
 import { walkTerms } from '../walk/world.ts'
 
-/** A method that decides by capabilities at a place which the request names (rules 1.7). */
+/** A method that decides by capabilities at a place which the request names (docs/spec/conventions.md#method-scopes). */
 export interface ScopedRow {
-  /** All of these are needed there: rules 1.7, by the names of contract and documentation. */
+  /** All of these are needed there, by their dotted names (docs/spec/conventions.md#method-scopes). */
   readonly needs: readonly string[]
   /** What the request is about. */
   readonly about: keyof Things
   /** A request about `uid`, which the method serves where it may; `things` are those beside it. */
   readonly request: (uid: string, things: Things) => JsonObject
-  /** Where the caller must hold what the request confers (`conferredRole`), where it confers something (rules 1.5). */
+  /** Where the caller must hold what the request confers (`conferredRole`), where it confers something (docs/spec/iam.md#no-escalation). */
   readonly confers?: 'there' | 'at the root'
   /** Whoever else has what it needs is refused. */
   readonly operators?: true
@@ -50,7 +50,7 @@ const person = 'd'.repeat(40)
 const scim = (identityProviderUid: string): JsonObject => ({ identityProviderUid })
 const image: Request = (repoUid, { digest }) => ({ repoUid, digest })
 
-/** Rules 1.7, method by method. */
+/** The capabilities of each method (docs/spec/conventions.md#method-scopes). */
 export const scopedMethods: Readonly<Record<string, ScopedRow>> = {
   'GroupsService/GetGroup': row('groups.list', 'place'),
   'GroupsService/CreateGroup': row('groups.create', 'place', below('group', { name: 'made by the matrix' })),
@@ -99,7 +99,7 @@ export const scopedMethods: Readonly<Record<string, ScopedRow>> = {
   })),
 
   'ExternalGroupRoleMappingsService/GetExternalGroupRoleMapping': row('identity_providers.list', 'mapping'),
-  // Rules 2.8: the scope of a mapping is the organisation, wherever its provider is.
+  // docs/spec/identities.md#group-mappings: the scope of a mapping is the organisation, wherever its provider is.
   'ExternalGroupRoleMappingsService/CreateExternalGroupRoleMapping': conferring(
     row('identity_providers.create role_bindings.create', 'provider', (parent, { place }) => ({
       parent,
@@ -152,7 +152,7 @@ export const scopedMethods: Readonly<Record<string, ScopedRow>> = {
   'TagHistoryService/RestoreTag': row('tag.create', 'repo', (repoUid, { digest }) => ({ repoUid, tag: 'latest', digest })),
 }
 
-/** A method that lists whatever its caller may see (rules 1.3, 1.7). */
+/** A method that lists whatever its caller may see (docs/spec/conventions.md#list-reach). */
 export interface ListRow {
   readonly needs: string
   /** What it lists: one of it lies in each place. */
@@ -161,7 +161,7 @@ export interface ListRow {
   readonly plural: string
 }
 
-/** Rules 1.7, list by list. */
+/** The capabilities of each list (docs/spec/conventions.md#method-scopes). */
 export const listMethods: Readonly<Record<string, ListRow>> = {
   'GroupsService/ListGroups': { needs: 'groups.list', of: 'group', plural: 'groups' },
   'IdentitiesService/ListIdentities': { needs: 'identity.list', of: 'identity', plural: 'identities' },
@@ -193,9 +193,9 @@ export interface PlainRow {
 
 /** Methods for everybody who is signed in. Whom the answer would be another for, see test/walk/cases-groups.ts. */
 export const signedInMethods: Readonly<Record<string, PlainRow>> = {
-  'IdentitiesService/LookupIdentity': { request: () => claimMatch, code: 0, because: 'rules 2.2: never 404' },
-  'GroupsService/LookupGroup': { request: () => ({}), code: 5, because: 'rules 2.1: every failure is the same' },
-  'GroupsService/RequestGroupAccess': { request: ({ place }) => ({ groupUid: place }), about: 'place', code: 5, because: 'rules 2.1' },
+  'IdentitiesService/LookupIdentity': { request: () => claimMatch, code: 0, because: 'docs/spec/identities.md#identity-lookup: never 404' },
+  'GroupsService/LookupGroup': { request: () => ({}), code: 5, because: 'docs/spec/iam.md#group-lookup: every failure is the same' },
+  'GroupsService/RequestGroupAccess': { request: ({ place }) => ({ groupUid: place }), about: 'place', code: 5, because: 'docs/spec/iam.md#group-lookup' },
   'GroupsService/JoinGroup': {
     request: ({ person: uid }) => ({ uid }),
     about: 'person',
@@ -203,9 +203,14 @@ export const signedInMethods: Readonly<Record<string, PlainRow>> = {
     because: 'decisions: a role binding is needed there; what it finds is in test/spec/joining.test.ts',
   },
   'GroupsService/ReleaseGroupName': { request: () => ({ name: 'free' }), code: 7, operators: 5, because: 'only operators release a reserved name' },
-  'GroupsService/CheckEligibility': { request: () => ({}), code: 0, because: 'rules 2.1: never 404' },
-  'Auth/Validate': { request: () => ({}), code: 0, because: 'rules 8: who am I' },
-  'Auth/Delete': { request: ({ person: id }) => ({ id }), about: 'person', code: 5, because: 'rules 8: only a root identity, only one’s own' },
+  'GroupsService/CheckEligibility': { request: () => ({}), code: 0, because: 'docs/spec/iam.md#group-lookup: never 404' },
+  'Auth/Validate': { request: () => ({}), code: 0, because: 'docs/spec/tokens.md#who-am-i: who am I' },
+  'Auth/Delete': {
+    request: ({ person: id }) => ({ id }),
+    about: 'person',
+    code: 5,
+    because: 'docs/spec/identities.md#registration: only a root identity, only one’s own',
+  },
 }
 
 /** Methods that verify a credential of another kind: an access token of ours, anyone's, is none. */
@@ -214,10 +219,10 @@ export const externalMethods: Readonly<Record<string, PlainRow>> = {
     request: ({ identity }) => ({ identity }),
     about: 'identity',
     code: 7,
-    because: 'architecture 7: no token of ours is a source',
+    because: 'docs/spec/tokens.md#token-uses: no token of ours is a source',
   },
-  'SecurityTokenService/ExchangeRefreshToken': { request: () => ({}), code: 16, because: 'rules 8' },
-  'Auth/Register': { request: () => ({ code: 'none' }), code: 7, because: 'rules 2.8: with the upstream token' },
+  'SecurityTokenService/ExchangeRefreshToken': { request: () => ({}), code: 16, because: 'docs/spec/tokens.md#refresh-tokens' },
+  'Auth/Register': { request: () => ({ code: 'none' }), code: 7, because: 'docs/spec/identities.md#registration: with the upstream token' },
 }
 
 /** Methods for everybody, and their code for an empty request. */

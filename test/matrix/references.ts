@@ -26,15 +26,28 @@ export interface ReferenceRow {
 const nothing: Codes = [3, 3, 3, 3, 3, 3]
 /** What lies at the group or above it, where the caller has reach there. */
 const upwards = { root: [0, 0, 3, 3, 3, 3], subgroup: [0, 3, 3, 3, 3, 3] } as const satisfies Pick<ReferenceRow, 'root' | 'subgroup'>
-const custom = { names: 'role', ...upwards, because: 'rules 1.5: a custom role is bound at or below its own group; architecture 7' } as const
-const member = { names: 'identity', ...upwards, because: 'rules 1.5: the group lies at or below the identity’s own; architecture 7' } as const
+const custom = {
+  names: 'role',
+  ...upwards,
+  because: 'docs/spec/iam.md#custom-roles: a custom role is bound at or below its own group; docs/spec/iam.md#references-in-bodies',
+} as const
+const member = {
+  names: 'identity',
+  ...upwards,
+  because: 'docs/spec/iam.md#role-bindings: the group lies at or below the identity’s own; docs/spec/iam.md#references-in-bodies',
+} as const
 const oidc = { issuer: 'https://login.idp.example', clientId: 'platform', clientSecret: 'a secret' }
 const somebody = 'd'.repeat(40)
 
 /** What is there is told to whoever has all rights in it, nothing of what lies elsewhere. */
-const held = { names: 'digest', missing: noDigest, because: 'architecture 8: bytes are looked up per repo' } as const
+const held = { names: 'digest', missing: noDigest, because: 'docs/spec/registry.md#content-ownership: bytes are looked up per repo' } as const
 const repo = (own: Things, value: string): JsonObject => ({ repoUid: own.repo, digest: value })
-const source = { method: 'ReposService/CreateRepo', root: [0, 0, 0, 3, 3, 3], subgroup: [0, 3, 3, 3, 3, 3], because: 'rules 3.1: who may pull there' } as const
+const source = {
+  method: 'ReposService/CreateRepo',
+  root: [0, 0, 0, 3, 3, 3],
+  subgroup: [0, 3, 3, 3, 3, 3],
+  because: 'docs/spec/registry.md#mirror-rights: who may pull there',
+} as const
 const synced = (value: string, own: Things): JsonObject => ({ parent: own.place, repo: { name: freshName('synced'), syncConfig: { source: value } } })
 
 /** Fields that name a record beside the one that the request is about. */
@@ -64,7 +77,7 @@ export const references: readonly ReferenceRow[] = [
     request: (identityUid, own) => ({ parent: own.group, roleBinding: { identityUid, roleUid: conferredRole } }),
     root: [0, 0, 0, 0, 0, 0],
     subgroup: [0, 0, 0, 0, 0, 0],
-    because: 'rules 2.6: a person may be bound before they are registered, so nobody is refused for being missing',
+    because: 'docs/spec/iam.md#role-bindings: a person may be bound before they are registered, so nobody is refused for being missing',
   },
   {
     field: 'iam.v2.RoleBinding.role_uid',
@@ -97,7 +110,7 @@ export const references: readonly ReferenceRow[] = [
     request: (parent, own) => ({ parent: own.place, requests: [{ parent, roleBinding: { identityUid: somebody, roleUid: conferredRole } }] }),
     root: [0, 3, 3, 3, 3, 3],
     subgroup: [0, 3, 3, 3, 3, 3],
-    because: 'rules 2.6: the item’s parent is that of the batch',
+    because: 'docs/spec/iam.md#role-binding-batches: the item’s parent is that of the batch',
   },
   {
     field: 'iam.v2.GroupInvite.role_uid',
@@ -127,7 +140,7 @@ export const references: readonly ReferenceRow[] = [
     }),
     root: [3, 0, 3, 3, 3, 3],
     subgroup: nothing,
-    because: 'rules 2.8: the scope is the root, so the role is one of the root',
+    because: 'docs/spec/identities.md#group-mappings: the scope is the root, so the role is one of the root',
   },
   {
     field: 'iam.v2.ExternalGroupRoleMapping.scope',
@@ -137,7 +150,7 @@ export const references: readonly ReferenceRow[] = [
     root: [3, 0, 3, 3, 3, 3],
     // That there is a root is in every uid; that the caller lacks something there is code 7.
     subgroup: [3, 7, 3, 3, 3, 3],
-    because: 'rules 2.8: the root, for now',
+    because: 'docs/spec/identities.md#group-mappings: the root, for now',
   },
   {
     field: 'iam.v2.BatchDeleteExternalGroupRoleMappingsRequest.names',
@@ -146,7 +159,7 @@ export const references: readonly ReferenceRow[] = [
     request: (name, own) => ({ parent: own.mappedProvider, names: [name] }),
     root: [0, 3, 3, 3, 0, 3],
     subgroup: [0, 3, 3, 3, 0, 3],
-    because: 'rules 2.8: those that are gone are skipped, those under another parent refused',
+    because: 'docs/spec/identities.md#mapping-batches: those that are gone are skipped, those under another parent refused',
   },
   {
     field: 'iam.v2.AccountAssociation.Platform.service_bindings',
@@ -155,7 +168,7 @@ export const references: readonly ReferenceRow[] = [
     request: (identity, own) => ({ parent: own.group, accountAssociation: { name: 'made', platform: { serviceBindings: { INGESTER: identity } } } }),
     root: nothing,
     subgroup: nothing,
-    because: 'rules 2.8: an identity directly in the group that is a service principal, of which there is none',
+    because: 'docs/spec/iam.md#account-associations: an identity directly in the group that is a service principal, of which there is none',
   },
   {
     field: 'iam.v2.AccountAssociation.Platform.service_bindings',
@@ -164,7 +177,7 @@ export const references: readonly ReferenceRow[] = [
     request: (identity, own) => ({ accountAssociation: { uid: own.association, platform: { serviceBindings: { INGESTER: identity } } } }),
     root: nothing,
     subgroup: nothing,
-    because: 'rules 2.8',
+    because: 'docs/spec/iam.md#account-associations',
   },
   {
     field: 'iam.v2.ExplainRequest.identity',
@@ -173,7 +186,7 @@ export const references: readonly ReferenceRow[] = [
     request: (identity, own) => ({ resource: own.repo, capability: 'repo.list', identity }),
     root: [0, 0, 0, 5, 5, 5],
     subgroup: [0, 5, 5, 5, 5, 5],
-    because: 'rules 8: an identity that the asker can know nothing of',
+    because: 'docs/spec/iam.md#explain-and-access: an identity that the asker can know nothing of',
   },
   {
     field: 'iam.v2.ExplainRequest.identity',
@@ -182,7 +195,7 @@ export const references: readonly ReferenceRow[] = [
     request: (identity, own) => ({ resource: own.repo, capability: 'repo.list', identity }),
     root: [0, 0, 0, 5, 5, 5],
     subgroup: [0, 5, 5, 5, 5, 5],
-    because: 'rules 8: people are known by their bindings',
+    because: 'docs/spec/iam.md#explain-and-access: people are known by their bindings',
   },
   {
     field: 'iam.v2.CreateGroupRequest.parent',
@@ -192,7 +205,7 @@ export const references: readonly ReferenceRow[] = [
     missing: () => freshName('nothing'),
     root: [0, 0, 0, 5, 5, 5],
     subgroup: [0, 5, 5, 5, 5, 5],
-    because: 'rules 2.1: the name of a group in scope',
+    because: 'docs/spec/iam.md#groups: the name of a group in scope',
   },
   { field: 'registry.v2.SyncConfig.source', names: 'repo', request: synced, ...source },
   { field: 'registry.v2.SyncConfig.source', names: 'repoPath', request: synced, missing: () => `${freshName('nobody')}/repo`, ...source },

@@ -56,7 +56,7 @@ export function isBelow(uid: string, ancestor: string): boolean {
 function seen(reach: NaiveReach, record: NaiveRecord): boolean {
   if (reach.everywhere) return true
   if (reach.roots && !record.uid.includes('/')) return true
-  // A group is seen by who reaches it; anything else by who reaches the group that it lies in (rules 1.3).
+  // A group is seen by who reaches it; anything else by who reaches the group that it lies in (docs/spec/conventions.md#list-reach).
   const place = record.kind === 'Group' ? record.uid : parentOf(record.uid)
   return reach.groups.some((group) => place === group || isBelow(place, group))
 }
@@ -82,7 +82,7 @@ export function compareBy(order: readonly NaiveTerm[]): (a: NaiveRecord, b: Naiv
   }
 }
 
-/** All pages of a list as one array: an array filtered and sorted (rules 1.3). */
+/** All pages of a list as one array: an array filtered and sorted (docs/spec/conventions.md#list-reach). */
 export function naiveList(records: Iterable<NaiveRecord>, query: NaiveQuery): NaiveRecord[] {
   return [...records]
     .filter((record) => record.updateMs > (query.changedAfterMs ?? -Infinity))

@@ -70,7 +70,7 @@ export class NaiveWorld {
     return `CAP_${domains[kind]}_${deed}`
   }
 
-  /** Decisions "Order of checks": no reach 404, reach without the capability 403. */
+  /** docs/spec/conventions.md#order-of-checks: no reach 404, reach without the capability 403. */
   mayAt(caller: ModelCaller, place: string, capability: string): 0 | 5 | 7 {
     if (caller.operator) return 0
     const held = this.held(caller, place)
@@ -122,12 +122,12 @@ export class NaiveWorld {
     return caller.operator || capabilities.every((capability) => held.has(capability))
   }
 
-  /** Architecture 7: what the caller has no reach to is not there for them, unless the binding that they change has it. */
+  /** docs/spec/iam.md#references-in-bodies: what the caller has no reach to is not there for them, unless the binding that they change has it. */
   mayName(caller: ModelCaller, uid: string, current: string | undefined): boolean {
     return caller.operator || uid === current || uid === caller.identity || this.isBuiltIn('Role', uid) || this.held(caller, uid).size > 0
   }
 
-  /** Rules 2.6 and 1.5: who may be bound where, and to which role. */
+  /** docs/spec/iam.md#role-bindings, docs/spec/iam.md#no-escalation: who may be bound where, and to which role. */
   canBind(caller: ModelCaller, group: string, { identity, role, current }: { identity: string; role: string; current?: NaiveRecord }): boolean {
     if (!this.mayName(caller, identity, current?.filters['identity']) || !this.mayName(caller, role, current?.filters['role'])) return false
     const home = parentOf(identity)
@@ -147,7 +147,7 @@ export class NaiveWorld {
     return !parentOf(binding.uid).includes('/') && binding.filters['role'] === this.ownerRole
   }
 
-  /** True where a root group would be left without owner (decisions "Last owner"). */
+  /** True where a root group would be left without owner (docs/spec/iam.md#last-owner). */
   leavesNoOwner(caller: ModelCaller, leaving: readonly ModelRecord[]): boolean {
     if (caller.operator) return false
     const roots = new Set(leaving.filter((binding) => this.makesOwner(binding)).map((binding) => parentOf(binding.uid)))
@@ -161,7 +161,7 @@ export class NaiveWorld {
     return this.all('RoleBinding').filter((binding) => binding.filters[filter] === uid)
   }
 
-  /** What deleting a record that may be deleted answers, by the state of the others (decisions "Deleting"). */
+  /** What deleting a record that may be deleted answers, by the state of the others (docs/spec/conventions.md#deletion-order). */
   canRemove(caller: ModelCaller, record: ModelRecord): number {
     if (record.kind === 'Group') return [...this.records.values()].some((other) => parentOf(other.uid) === record.uid && other.kind !== 'RoleBinding') ? 9 : 0
     if (record.kind === 'Role') return this.bindingsOf('role', record.uid).length > 0 ? 9 : 0

@@ -152,7 +152,7 @@ export function expectShown(real: Real, record: ModelRecord, body: JsonObject): 
     expect(seen).toMatchObject({ name, description, capabilities: record.capabilities })
     return
   }
-  // Joined in as they are now (spec 2.3).
+  // Joined in as they are now (docs/spec/iam.md#role-binding-fields).
   const { identity = '', role = '', group = '' } = filters
   expect(group).toBe(parentOf(uid))
   for (const [part, partKind, partUid] of [

@@ -25,7 +25,7 @@ interface Issued {
   diesMs: number
 }
 
-/** The naive model: all tokens ever made, the newest last, as told by rules 2.7 and not as the program keeps them. */
+/** The naive model: all tokens ever made, the newest last, as docs/spec/scim.md#credential-states has them and not as the program keeps them. */
 interface Model {
   readonly tokens: Issued[]
   enabled: boolean
@@ -257,7 +257,8 @@ describeOnStores('random calls of the SCIM token verbs', (store) => {
     return { model: { tokens: [], enabled: false, revoked: false, etag: '' }, real: { server, clock, provider, owner, seen } }
   }
 
-  test('rules 2.7 revoked, expired and rotated tokens behave as the state machine says', { timeout: timeoutUnlessSoaking(120_000) }, async () => {
+  // docs/spec/scim.md#credential-states
+  test('revoked, expired and rotated tokens behave as the state machine says', { timeout: timeoutUnlessSoaking(120_000) }, async () => {
     const seen = new Map<string, number>()
     // Waiting twice as often as anything else: most of what there is to see is seen in time.
     const commands = fc.commands([waits, regenerates, waits, revokes, regenerates, enables, generates], { maxCommands: 30, size: 'max' })

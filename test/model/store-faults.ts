@@ -62,7 +62,7 @@ function nameOf(record: StoredRecord): string {
 /** Their names are unique among siblings. */
 const namedKinds: ReadonlySet<string> = new Set(['Group', 'Role', 'IdentityProvider', 'Repo', 'Tag'])
 
-/** The unique and reverse keys that stand for a record, and whom they name as holder (architecture 4). */
+/** The unique and reverse keys that stand for a record, and whom they name as holder (docs/spec/storage.md#keys). */
 function keysOf(record: StoredRecord): (readonly [key: string, value: string])[] {
   const { kind, uid, parent } = record
   if (namedKinds.has(kind)) return [[nameKey(kind, parent, nameOf(record)), uid]]

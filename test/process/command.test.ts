@@ -157,7 +157,7 @@ describe('taproot token', () => {
     const group = String((ok(await home.rest.call('ListGroups', {}, { token }))['groups'] as { uid: string }[])[0]?.uid)
     const claimMatch = { issuer: `${baseUrl}/dev/issuer`, subject: 'ci-deployer', claims: { branch: 'main', digest: 'a=b' } }
     const identity = String(ok(await home.rest.call('CreateIdentity', { parent: group, identity: { name: 'ci', claimMatch } }, { token }))['uid'])
-    // A built-in role's uid is known beforehand (decisions "uid").
+    // A built-in role's uid is known beforehand (docs/spec/resources.md#fixed-uids).
     const roleUid = createHash('sha256').update('taproot:role:viewer').digest('hex').slice(0, 40)
     ok(await home.rest.call('CreateRoleBinding', { parent: group, roleBinding: { identityUid: identity, roleUid } }, { token }))
 

@@ -53,7 +53,8 @@ specSuite(
     const minted = (subject: string, more: Readonly<Record<string, unknown>> = {}): Promise<string> =>
       signWith(minting.key(), minting.claims({ sub: subject, aud: 'taproot', ...more }))
 
-    test('rules 2.7 records first, account at first login: a record makes no account, the sign-in makes it, with the default role', async () => {
+    // docs/spec/scim.md#admission
+    test('records first, account at first login: a record makes no account, the sign-in makes it, with the default role', async () => {
       const directory = await staffed(spec)
       const name = freshName('person')
       await directory.add({ userName: `${name}@example.org`, externalId: name })
@@ -65,7 +66,8 @@ specSuite(
       expect(await rolesOf(directory, uid)).toHaveLength(1)
     })
 
-    test('rules 2.7 where SCIM is on, whom the directory does not know is refused, and nothing is stored of them', async () => {
+    // docs/spec/scim.md#admission
+    test('where SCIM is on, whom the directory does not know is refused, and nothing is stored of them', async () => {
       const directory = await staffed(spec)
       const name = freshName('stranger')
       expectRefused(await signIn(spec, directory, name))
@@ -75,6 +77,7 @@ specSuite(
       expectRefused(await signIn(spec, directory, name))
     })
 
+    // docs/spec/scim.md#deactivation
     test.each<[string, (directory: Directory, id: string) => Promise<unknown>]>([
       ['active=false', (directory, id) => directory.expecting(200, 'PATCH', `Users/${id}`, patchOf({ op: 'Replace', value: { active: 'False' } }))],
       ['active taken away', (directory, id) => directory.expecting(200, 'PATCH', `Users/${id}`, patchOf({ op: 'remove', path: 'active' }))],
@@ -84,7 +87,7 @@ specSuite(
       ],
       ['PUT without externalId', (directory, id) => directory.expecting(200, 'PUT', `Users/${id}`, { body: { userName: id, active: true } })],
       ['DELETE', (directory, id) => directory.ask('DELETE', `Users/${id}`)],
-    ])('rules 2.7 deactivation bites at the next login and refresh, and ends the refresh family: %s', async (_name, deactivate) => {
+    ])('deactivation bites at the next login and refresh, and ends the refresh family: %s', async (_name, deactivate) => {
       const directory = await staffed(spec)
       const name = freshName('person')
       const id = await directory.add({ externalId: name })
@@ -100,7 +103,8 @@ specSuite(
       expect((await signIn(spec, directory, name)).get('token')).not.toBeNull()
     })
 
-    test('rules 2.7 nothing is restored on reactivation: a role that was taken away meanwhile stays away', async () => {
+    // docs/spec/scim.md#deactivation
+    test('nothing is restored on reactivation: a role that was taken away meanwhile stays away', async () => {
       const directory = await staffed(spec)
       const name = freshName('person')
       const id = await directory.add({ externalId: name })
@@ -114,7 +118,8 @@ specSuite(
       expect(await rolesOf(directory, uid)).toEqual([])
     })
 
-    test('rules 2.7 SCIM that is off refuses nobody: its records have no effect, and are kept', async () => {
+    // docs/spec/scim.md#admission
+    test('SCIM that is off refuses nobody: its records have no effect, and are kept', async () => {
       const directory = await staffed(spec)
       const [gone, stranger] = [freshName('gone'), freshName('stranger')]
       const id = await directory.add({ externalId: gone, active: false })
@@ -127,7 +132,8 @@ specSuite(
       expectFailure(await spec.call('ExchangeRefreshToken', {}, { token: refresh }), { code: 16, reason: 'REFRESH_TOKEN_ENDED' })
     })
 
-    test('rules 2.7 the correlation rule says which claim is the externalId: oid and not sub', async () => {
+    // docs/spec/identities.md#correlation-rules
+    test('the correlation rule says which claim is the externalId: oid and not sub', async () => {
       const directory = await staffed(spec, { correlationRule: 'CORRELATION_RULE_OID_EQUALS_EXTERNAL_ID', issuer: minting.issuer })
       const [name, oid] = [freshName('person'), freshName('oid')]
       await directory.add({ externalId: oid })
@@ -138,7 +144,8 @@ specSuite(
       expect((await exchange({ oid })).code).toBe(0)
     })
 
-    test('rules 2.7 a refresh token of before its externalId was kept goes on by the subject, and where that is not the externalId ends', async () => {
+    // docs/spec/scim.md#admission
+    test('a refresh token of before its externalId was kept goes on by the subject, and where that is not the externalId ends', async () => {
       const { services } = spec.server.running.engine
       const refreshOf = async (directory: Directory, subject: string): Promise<string> => {
         const person = trustedUid((await makePerson(spec.server, { issuer: minting.issuer, subject })).uid)
@@ -158,7 +165,8 @@ specSuite(
       expectFailure(await spec.call('ExchangeRefreshToken', {}, { token: await refreshOf(byOid, name) }), { code: 16, reason: 'REFRESH_TOKEN_ENDED' })
     })
 
-    test('rules 2.7 exchange without an identity, register and an external token as bearer ask the directory too; what it says counts for its organisation alone', async () => {
+    // docs/spec/scim.md#admission
+    test('exchange without an identity, register and an external token as bearer ask the directory too; what it says counts for its organisation alone', async () => {
       const [directory, other] = [await staffed(spec, { issuer: minting.issuer }), await staffed(spec, { issuer: minting.issuer })]
       const name = freshName('person')
       const id = await directory.add({ externalId: name })
@@ -187,7 +195,8 @@ specSuite(
       expect((await spec.call('Exchange', {}, { token })).code).toBe(0)
     })
 
-    test('rules 2.7 an identity that is assumed by name is nobody of the directory', async () => {
+    // docs/spec/scim.md#admission
+    test('an identity that is assumed by name is nobody of the directory', async () => {
       const directory = await staffed(spec, { issuer: minting.issuer })
       const subject = freshName('ci')
       const identity = { name: subject, claimMatch: { issuer: minting.issuer, subject, audience: 'taproot' } }
@@ -195,7 +204,8 @@ specSuite(
       expect((await spec.call('Exchange', { identity: uid }, { token: await minted(subject) })).code).toBe(0)
     })
 
-    test('rules 2.7 the users go with their provider: no key of them is left', async () => {
+    // docs/spec/conventions.md#deletion-order
+    test('the users go with their provider: no key of them is left', async () => {
       const directory = await staffed(spec)
       const name = freshName('person')
       for (let at = 0; at < 3; at++) await directory.add({ externalId: `${name}-${at}` })

@@ -40,7 +40,8 @@ describe('SCIM with users as large as they may be', () => {
     expect(pages).toBe(2)
   })
 
-  test('rules 2.7 a user over 32 KiB is 413 and changes nothing, by POST, PUT and PATCH', async () => {
+  // docs/spec/scim.md#scim-users
+  test('a user over 32 KiB is 413 and changes nothing, by POST, PUT and PATCH', async () => {
     const id = await directory.add({ userName: 'grows', externalId: 'grows' })
     const before = (await directory.ask('GET', `Users/${id}`)).text
     const roles = Array.from({ length: 9 }, (_, at) => ({ value: `${at}${'x'.repeat(4000)}` }))

@@ -40,7 +40,8 @@ describeOnStores('SCIM users under races', (store) => {
     return counts
   }
 
-  test.each(['userName', 'externalId'])('rules 2.7 of creates of one %s at once one wins, and the others are told so', async (attribute) => {
+  // docs/spec/scim.md#scim-users
+  test.each(['userName', 'externalId'])('of creates of one %s at once one wins, and the others are told so', async (attribute) => {
     for (let round = 0; round < 5; round++) {
       const value = freshName('raced')
       const replies = await atOnce(8, (endpoint, at) => {
@@ -96,10 +97,11 @@ describeOnStores('SCIM users under races', (store) => {
     }
   })
 
+  // docs/spec/scim.md#scim-server
   test.each<[what: string, end: (ending: Directory) => Promise<unknown>]>([
     ['SCIM is turned off', (ending) => ending.setEnabled(false)],
     ['the token is revoked', (ending) => ending.verb('RevokeScimToken')],
-  ])('rules 2.7 what is written while %s is written before that, or not at all', async (_what, end) => {
+  ])('what is written while %s is written before that, or not at all', async (_what, end) => {
     const [first] = servers
     if (first === undefined) throw new Error('no server')
     const ending = await makeDirectory(first)

@@ -17,7 +17,8 @@ function auditLines(spec: Spec): Readonly<Record<string, unknown>>[] {
 specSuite(
   'SCIM security',
   (spec) => {
-    test('rules 2.7 a token that does not work, SCIM that is off, a foreign and a missing provider, and no token are one 401', async () => {
+    // docs/spec/scim.md#scim-server
+    test('a token that does not work, SCIM that is off, a foreign and a missing provider, and no token are one 401', async () => {
       const [mine, theirs, off, revoked] = [
         await makeDirectory(spec.server),
         await makeDirectory(spec.server),
@@ -66,7 +67,8 @@ specSuite(
       expect((await mine.ask('GET', `Users/${id}`)).status).toBe(200)
     })
 
-    test('rules 2.7 only a bearer: the token as Basic password, in the query, bare, or with more behind it is nothing', async () => {
+    // docs/spec/scim.md#scim-server
+    test('only a bearer: the token as Basic password, in the query, bare, or with more behind it is nothing', async () => {
       const { endpoint, scimToken, provider } = await makeDirectory(spec.server)
       const basic = (user: string): string => `Basic ${Buffer.from(`${user}:${scimToken}`).toString('base64')}`
       for (const authorization of [
@@ -83,7 +85,8 @@ specSuite(
       expect((await askScim(`${endpoint}/Users`, 'GET', { token: '', headers: { authorization: `bearer  ${scimToken}` } })).status).toBe(200)
     })
 
-    test('rules 2.7 an access token is nothing at SCIM, and a SCIM token is nothing at the API, the exchange and the registry host', async () => {
+    // docs/spec/tokens.md#token-uses
+    test('an access token is nothing at SCIM, and a SCIM token is nothing at the API, the exchange and the registry host', async () => {
       const { endpoint, scimToken, token, group, provider } = await makeDirectory(spec.server)
       for (const bearer of [token, await spec.server.operatorToken()]) {
         expectScimError(await askScim(`${endpoint}/Users`, 'GET', { token: bearer }), 401)
@@ -105,7 +108,8 @@ specSuite(
       expect([401, 403]).toContain(answer.status)
     })
 
-    test('rules 2.7 a token that is rotated out, or revoked, does not work from that moment', async () => {
+    // docs/spec/scim.md#token-rotation
+    test('a token that is rotated out, or revoked, does not work from that moment', async () => {
       const directory = await makeDirectory(spec.server)
       const { scim } = ok(await spec.server.rest.call('GetIdentityProvider', { uid: directory.provider }, { token: directory.token }))
       const next = await directory.verb('RegenerateScimToken', { etag: (scim as { etag: string }).etag, overlap: '0s' })
@@ -115,7 +119,8 @@ specSuite(
       expect((await directory.ask('GET', 'Users', { token: String(next['token']) })).status).toBe(401)
     })
 
-    test('rules 2.1 a suspended organisation is closed to its directory, which is told so, and to nobody else', async () => {
+    // docs/spec/iam.md#suspended-organisations
+    test('a suspended organisation is closed to its directory, which is told so, and to nobody else', async () => {
       const directory = await makeDirectory(spec.server)
       const id = await directory.add()
       const before = await directory.expecting(200, 'GET', `Users/${id}`)
@@ -147,7 +152,8 @@ specSuite(
       expect(await directory.expecting(200, 'GET', 'Users')).toMatchObject({ totalResults: 1 })
     })
 
-    test('rules 2.7 a body over 256 KiB is 413 and changes nothing, however it is sent', async () => {
+    // docs/spec/scim.md#scim-users
+    test('a body over 256 KiB is 413 and changes nothing, however it is sent', async () => {
       const { ask, add, expecting, endpoint, scimToken } = await makeDirectory(spec.server)
       const id = await add()
       const before = await expecting(200, 'GET', `Users/${id}`)
@@ -212,7 +218,8 @@ specSuite(
 specSuite(
   'SCIM limits',
   (spec) => {
-    test('rules 2.7 writes are limited by organisation and address: 429 with Retry-After; reads and other organisations go on', async () => {
+    // docs/spec/scim.md#scim-write-limits
+    test('writes are limited by organisation and address: 429 with Retry-After; reads and other organisations go on', async () => {
       const [mine, theirs] = [await makeDirectory(spec.server), await makeDirectory(spec.server)]
       const from = auditLines(spec).length
       const refused = await spec.clock.hold(async () => {

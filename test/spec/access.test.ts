@@ -50,7 +50,8 @@ specSuite('explain and access', (spec) => {
   const access = (token: string, request: JsonObject) => spec.ok('ListAccess', request, { token })
   const holders = (body: JsonObject): unknown[] => itemsOf(body, 'access').map(({ identity }) => (identity as JsonObject)['uid'])
 
-  test('rules 1.5 what is granted is told with its binding, group and role, by either name of the capability', async () => {
+  // docs/spec/iam.md#explain-and-access
+  test('what is granted is told with its binding, group and role, by either name of the capability', async () => {
     const { group, team, token, owner } = await makePlace(spec)
     const answer = await explained(token, { identity: owner, capability: 'CAP_IAM_GROUPS_UPDATE', resource: team })
     expect(answer).toMatchObject({
@@ -66,7 +67,8 @@ specSuite('explain and access', (spec) => {
     expect(await explained(token, { identity: owner, capability: 'groups.update', resource: team })).toEqual(answer)
   })
 
-  test('rules 1.5 what is missing is told: the capability, or any reach', async () => {
+  // docs/spec/iam.md#explain-and-access
+  test('what is missing is told: the capability, or any reach', async () => {
     const { group, team, token, lead, ann } = await makePlace(spec)
     expect(await explained(token, { identity: ann, capability: 'repo.create', resource: team })).toMatchObject({
       allowed: false,
@@ -106,7 +108,8 @@ specSuite('explain and access', (spec) => {
     expectFailure(await explain(lead.token, { identity: owner, capability: 'groups.list', resource: team }), { code: 5 })
   })
 
-  test('rules 8 an identity that is missing, and one that the asker can know nothing of, get the same answer', async () => {
+  // docs/spec/iam.md#explain-and-access
+  test('an identity that is missing, and one that the asker can know nothing of, get the same answer', async () => {
     const { team, lead, owner } = await makePlace(spec)
     const other = await makeOrganisation(spec.server)
     const stranger = (await makePerson(spec.server, { issuer: 'https://people.example', subject: freshName('eve') })).uid
@@ -139,7 +142,8 @@ specSuite('explain and access', (spec) => {
     expectFailure(await spec.call('ListAccess', { resource: roleUid('viewer') }, { token: await spec.server.operatorToken() }), { code: 5 })
   })
 
-  test('rules 1.3 access is complete, in pages, in the orders of role bindings', async () => {
+  // docs/spec/iam.md#explain-and-access
+  test('access is complete, in pages, in the orders of role bindings', async () => {
     const { group, team, token, owner, lead, ann, maker } = await makePlace(spec)
     const members: string[] = []
     for (let at = 0; at < 5; at++) members.push((await makeMember(spec.server, at % 2 === 0 ? group : team, { role: 'viewer' })).uid)
@@ -169,7 +173,8 @@ specSuite('explain and access', (spec) => {
     }
   })
 
-  test('decisions "page_token" a token of another resource, capability, order or caller is code 3; an expired one starts again', async () => {
+  // docs/spec/conventions.md#page-tokens
+  test('a page token of another resource, capability, order or caller is code 3; an expired one starts again', async () => {
     const { group, team, token, owner } = await makePlace(spec)
     const second = (await makeMember(spec.server, group, { role: 'owner' })).token
     const pageToken = String((await access(token, { resource: team, pageSize: 1 }))['nextPageToken'])
@@ -218,7 +223,8 @@ specSuite('explain and access', (spec) => {
     await spec.ok('GetGroup', { uid: group }, { token: operator })
   })
 
-  test("rules 8 an asker's narrowed token sees less, and what it is told stays true", async () => {
+  // docs/spec/iam.md#explain-and-access
+  test("an asker's narrowed token sees less, and what it is told stays true", async () => {
     const { group, team, owner, ann, here } = await makePlace(spec)
     const narrowed = await spec.server.tokenFor(owner, { scopes: [trustedUid(team)], capabilities: setOf(['role_bindings.list']) })
     const question = { identity: ann, capability: 'groups.delete', resource: team }
@@ -229,7 +235,8 @@ specSuite('explain and access', (spec) => {
     expect(refused.details['ErrorInfo']).toMatchObject({ metadata: { missingCapabilities: 'role_bindings.list', scope: team } })
   })
 
-  test('rules 2.1 a suspended organisation is closed to its members, and operators are told so', async () => {
+  // docs/spec/iam.md#suspended-organisations
+  test('a suspended organisation is closed to its members, and operators are told so', async () => {
     const { group, team, owner, token } = await makePlace(spec)
     await suspend(spec.server, group)
     const question = { identity: owner, capability: 'groups.create', resource: team }

@@ -14,7 +14,8 @@ specSuite('account associations', (spec) => {
   const associated = async (parent: string, token: string, name = 'accounts') =>
     spec.ok('CreateAccountAssociation', { parent, accountAssociation: { name, amazon } }, { token })
 
-  test('rules 1.1 its uid is that of the group', async () => {
+  // docs/spec/resources.md#uid-hierarchy
+  test('its uid is that of the group', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const made = await associated(group, token)
     expect(made).toMatchObject({ uid: group, name: 'accounts', description: '', amazon })
@@ -23,7 +24,8 @@ specSuite('account associations', (spec) => {
     expect(await spec.ok('GetAccountAssociation', { uid: group }, { token })).toEqual(made)
   })
 
-  test('rules 2.8 a group has one: a second is code 6, also where both come at once', async () => {
+  // docs/spec/iam.md#account-associations
+  test('a group has one: a second is code 6, also where both come at once', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const child = await subgroup(spec, group, token)
     await associated(group, token)
@@ -32,14 +34,16 @@ specSuite('account associations', (spec) => {
     expect(codes.toSorted((one, other) => one - other)).toEqual([0, 6, 6, 6])
   })
 
-  test('decisions "Retries" the same key makes one and answers it', async () => {
+  // docs/spec/conventions.md#idempotency-keys
+  test('the same idempotency key makes one association and answers it', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const request = { parent: group, accountAssociation: { name: 'accounts', amazon } }
     const options = { token, idempotencyKey: 'once' }
     expect(await spec.ok('CreateAccountAssociation', request, options)).toEqual(await spec.ok('CreateAccountAssociation', request, options))
   })
 
-  test('rules 2.8 at least one provider, and of each all that it needs', async () => {
+  // docs/spec/iam.md#account-associations
+  test('at least one provider, and of each all that it needs', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const refused: readonly [object, readonly string[]][] = [
       [{}, ['amazon']],
@@ -57,7 +61,8 @@ specSuite('account associations', (spec) => {
     expectFailure(await spec.call('CreateAccountAssociation', { parent: group, accountAssociation: {} }, { token }), { code: 3, fields: ['name', 'amazon'] })
   })
 
-  test('rules 2.8 every provider is kept as it is given', async () => {
+  // docs/spec/iam.md#account-associations
+  test('every provider is kept as it is given', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const blocks = {
       google: { projectId: 'acme', projectNumber: '42' },
@@ -69,7 +74,8 @@ specSuite('account associations', (spec) => {
     expect(made.body).not.toHaveProperty('amazon')
   })
 
-  test('rules 2.8 a service is bound only to an identity directly in the group that stands for it; all others get the same answer', async () => {
+  // docs/spec/iam.md#account-associations
+  test('a service is bound only to an identity directly in the group that stands for it; all others get the same answer', async () => {
     const [own, other] = [await makeOrganisation(spec.server), await makeOrganisation(spec.server)]
     const child = await subgroup(spec, own.group, own.token)
     const below = await makeMember(spec.server, child)
@@ -82,7 +88,8 @@ specSuite('account associations', (spec) => {
     expect(new Set(messages).size).toBe(1)
   })
 
-  test('spec 4.4 an update changes what is named; a block is taken away by an empty one in the mask, but not the last', async () => {
+  // docs/spec/conventions.md#update-masks
+  test('an update changes what is named; a block is taken away by an empty one in the mask, but not the last', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     await associated(group, token)
     const google = { projectId: 'acme', projectNumber: '42' }
@@ -100,7 +107,8 @@ specSuite('account associations', (spec) => {
     expectFailure(stale, { code: 10, reason: 'ETAG_MISMATCH' })
   })
 
-  test('decisions "Missing uid" a group without one, and a group that is not there, are 404', async () => {
+  // docs/spec/errors.md#missing-records
+  test('a group without an association, and a group that is not there, are 404', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     await associated(group, token)
     await spec.ok('DeleteAccountAssociation', { uid: group }, { token })
@@ -113,7 +121,8 @@ specSuite('account associations', (spec) => {
     expect((await associate(group, token)).code).toBe(0)
   })
 
-  test('decisions "Deleting" a group with an association is not deleted', async () => {
+  // docs/spec/conventions.md#deletion-order
+  test('a group with an association is not deleted', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const child = await subgroup(spec, group, token)
     await associated(child, token)
@@ -124,7 +133,8 @@ specSuite('account associations', (spec) => {
     await spec.ok('DeleteGroup', { uid: child }, { token })
   })
 
-  test('decisions "Deleting" of an association and the deletion of its group at once only one succeeds', async () => {
+  // docs/spec/conventions.md#deletion-order
+  test('of an association and the deletion of its group at once only one succeeds', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     for (let round = 0; round < 5; round += 1) {
       const child = await subgroup(spec, group, token)
@@ -136,7 +146,8 @@ specSuite('account associations', (spec) => {
     }
   })
 
-  test('rules 1.3 lists show those of the groups within reach, by place and name, in the order of groups', async () => {
+  // docs/spec/conventions.md#list-reach
+  test('lists show those of the groups within reach, by place and name, in the order of groups', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const [left, right] = (await Promise.all([subgroup(spec, group, token), subgroup(spec, group, token)])).toSorted()
     const deep = await subgroup(spec, left ?? '', token)
@@ -164,7 +175,8 @@ specSuite('account associations', (spec) => {
     expect(await list({ uidp: { ids: [group, right ?? ''] } }, member.token)).toEqual([])
   })
 
-  test('rules 9 events are about the group; that of a deletion has no body', async () => {
+  // docs/spec/events.md#event-bodies
+  test('events are about the group; that of a deletion has no body', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const made = await associated(group, token)
     await spec.ok('UpdateAccountAssociation', { accountAssociation: { uid: uidOf(made), description: 'changed' } }, { token })

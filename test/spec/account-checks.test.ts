@@ -45,14 +45,16 @@ specSuite(
     const check = (uid: string, type: string, token: string) =>
       spec.ok('CheckAccountAssociation', { uid, providerType: `ACCOUNT_PROVIDER_TYPE_${type}` }, { token })
 
-    test.each(providers)('rules 2.8 $type is ready where the account trusts the group', async ({ type, place }) => {
+    // docs/spec/iam.md#account-checks
+    test.each(providers)('$type is ready where the account trusts the group', async ({ type, place }) => {
       const { group, token } = await associated()
       clouds.trusts.set(place, group)
       expect(await check(group, type, token)).toEqual({ status: 'CHECK_STATUS_READY', reason: '', message: '' })
       expect(clouds.asked.map(({ given }) => given)).toEqual([true])
     })
 
-    test.each(providers)('rules 2.8 $type is not ready, and that is no error, where the account trusts somebody else', async ({ type, place, status }) => {
+    // docs/spec/iam.md#account-checks
+    test.each(providers)('$type is not ready, and that is no error, where the account trusts somebody else', async ({ type, place, status }) => {
       const [{ group, token }, other] = [await associated(), await associated()]
       clouds.trusts.set(place, other.group)
       expect(await check(group, type, token)).toEqual({
@@ -63,7 +65,8 @@ specSuite(
       expect(clouds.asked.map(({ given }) => given)).toEqual([false])
     })
 
-    test('rules 2.8 what the association or the configuration does not have is not configured, and nobody is asked', async () => {
+    // docs/spec/iam.md#account-checks
+    test('what the association or the configuration does not have is not configured, and nobody is asked', async () => {
       const { group, token } = await associated({ amazon: blocks.amazon })
       const answer = { status: 'CHECK_STATUS_NOT_READY', reason: 'not configured' }
       expect(await check(group, 'GOOGLE', token)).toMatchObject(answer)
@@ -73,7 +76,8 @@ specSuite(
       expect(clouds.asked).toEqual([])
     })
 
-    test('rules 2.8 a provider that is broken is an answer, and nothing of what it says is passed on', async () => {
+    // docs/spec/iam.md#account-checks
+    test('a provider that is broken is an answer, and nothing of what it says is passed on', async () => {
       const { group, token } = await associated()
       clouds.broken = 503
       expect(await check(group, 'AMAZON', token)).toMatchObject({ reason: 'error exchanging credentials', message: 'the provider answered with status 503' })
@@ -83,7 +87,8 @@ specSuite(
       expect(await check(group, 'AMAZON', token)).toMatchObject({ reason: 'error exchanging credentials' })
     })
 
-    test('architecture 7 the token of a check says who asks for what, for five minutes, and opens no door of ours', async () => {
+    // docs/spec/iam.md#account-checks
+    test('the token of a check says who asks for what, for five minutes, and opens no door of ours', async () => {
       const { group, token } = await associated()
       await check(group, 'AMAZON', token)
       const [asked] = clouds.asked
@@ -95,7 +100,8 @@ specSuite(
       expect((await spec.call('Exchange', { identity: uid }, { token: asked?.token })).code).toBe(7)
     })
 
-    test('architecture 13 who checked what is logged, and neither token nor credential is', async () => {
+    // docs/spec/iam.md#account-checks
+    test('who checked what is logged, and neither token nor credential is', async () => {
       const { group, owner, token } = await associated()
       clouds.trusts.set('123456789012', group)
       spec.server.logs.length = 0
@@ -111,7 +117,8 @@ specSuite(
 )
 
 specSuite('checks of accounts where none is configured', (spec) => {
-  test.each(providers)('rules 2.8 $type is not configured', async ({ type }) => {
+  // docs/spec/iam.md#account-checks
+  test.each(providers)('$type is not configured', async ({ type }) => {
     const { group, token } = await makeOrganisation(spec.server)
     await spec.ok('CreateAccountAssociation', { parent: group, accountAssociation: { name: 'accounts', ...blocks } }, { token })
     const request = { uid: group, providerType: `ACCOUNT_PROVIDER_TYPE_${type}` }

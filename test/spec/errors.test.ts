@@ -22,7 +22,8 @@ function createIn(kind: SpecKind, parent: string): [rpc: string, request: JsonOb
 }
 
 specSuiteEverywhere('errors', (spec) => {
-  test.each(everyKind)('spec 7.2 every access to a missing $kind is 404 with ResourceInfo', async (kind) => {
+  // docs/spec/errors.md#missing-records
+  test.each(everyKind)('every access to a missing $kind is 404 with ResourceInfo', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     for (const uid of [`${group}/0000000000000000`, `${group}/0000000000000000/0000000000000000`]) {
       for (const [rpc, request] of callsOn(kind, uid)) {
@@ -38,14 +39,16 @@ specSuiteEverywhere('errors', (spec) => {
     }
   })
 
-  test.each(everyKind)('decisions "Missing uid" a $kind is missing once it is deleted, for deletes too', async (kind) => {
+  // docs/spec/errors.md#missing-records
+  test.each(everyKind)('a $kind is missing once it is deleted, for deletes too', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     const uid = uidOf(await create(spec, kind, { group }, { token }))
     await spec.ok(`Delete${kind.kind}`, { uid }, { token })
     for (const [rpc, request] of callsOn(kind, uid)) expectFailure(await spec.call(rpc, request, { token }), { code: 5 })
   })
 
-  test.each(everyKind)('decisions "Missing uid" the uid of another kind is a missing $kind', async (kind) => {
+  // docs/spec/errors.md#missing-records
+  test.each(everyKind)('the uid of another kind is a missing $kind', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     const others = specKinds.filter(({ kind: name }) => name !== kind.kind)
     for (const other of others) {
@@ -54,7 +57,8 @@ specSuiteEverywhere('errors', (spec) => {
     }
   })
 
-  test.each(everyKind)('decisions "Missing uid" a malformed uid of a $kind is 404, for operators as well', async (kind) => {
+  // docs/spec/errors.md#missing-records
+  test.each(everyKind)('a malformed uid of a $kind is 404, for operators as well', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     const operator = await spec.server.operatorToken()
     // Escapes: an HTTP client would take dots and blanks out of the path itself.
@@ -65,7 +69,8 @@ specSuiteEverywhere('errors', (spec) => {
     }
   })
 
-  test.each(everyKind)('decisions "Missing uid" create of a $kind below a missing parent is 404', async (kind) => {
+  // docs/spec/errors.md#missing-records
+  test.each(everyKind)('create of a $kind below a missing parent is 404', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     const draft = await kind.draft(spec, group)
     const leaf = uidOf(await identityUnder(spec, group, token))
@@ -76,7 +81,8 @@ specSuiteEverywhere('errors', (spec) => {
     }
   })
 
-  test('decisions "ErrorInfo" every error carries the request id, the client\'s own where it sent one', async () => {
+  // docs/spec/errors.md#error-info
+  test("every error carries the request id, the client's own where it sent one", async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const requestId = freshName('request')
     const viewer = await makeMember(spec.server, group, { role: 'viewer' })
@@ -102,7 +108,8 @@ specSuiteEverywhere('errors', (spec) => {
     expect((await spec.call('GetGroup', { uid: group }, { token, requestId })).header('x-request-id')).toBe(requestId)
   })
 
-  test('rules 1.6 no token or an unreadable one is code 16, one for another audience code 7', async () => {
+  // docs/spec/tokens.md#credentials
+  test('no token or an unreadable one is code 16, one for another audience code 7', async () => {
     const { group, owner } = await makeOrganisation(spec.server)
     const act = { issuer: 'https://issuer.example', subject: 's', audience: 'registry.example' }
     const grant = { identityUid: trustedUid(owner), audiences: ['registry.example'], act, narrowing: {} }
@@ -111,7 +118,8 @@ specSuiteEverywhere('errors', (spec) => {
     expectFailure(await spec.call('GetGroup', { uid: group }, { token: foreign }), { code: 7 })
   })
 
-  test('decisions "Access token life" an access token lives an hour, and a minute of leeway', async () => {
+  // docs/spec/tokens.md#access-tokens
+  test('an access token lives an hour, and a minute of leeway', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     spec.clock.advance(3590_000)
     expect((await spec.call('GetGroup', { uid: group }, { token })).code).toBe(0)
@@ -121,14 +129,16 @@ specSuiteEverywhere('errors', (spec) => {
 })
 
 specSuiteEverywhere('order of checks', (spec) => {
-  test.each(everyKind)('decisions "Order of checks" $kind: without a token everything is code 16', async (kind) => {
+  // docs/spec/conventions.md#order-of-checks
+  test.each(everyKind)('$kind: without a token everything is code 16', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     const uid = uidOf(await create(spec, kind, { group }, { token }))
     const calls = [uid, `${group}/0000000000000000`, 'x'].flatMap((target) => [...callsOn(kind, target), createIn(kind, target)])
     for (const [rpc, request] of [...calls, [kind.list, { pageSize: -1 }] as const]) expectFailure(await spec.call(rpc, request), { code: 16 })
   })
 
-  test.each(everyKind)('decisions "Order of checks" $kind: without reach an existing one is 404 exactly like a missing one', async (kind) => {
+  // docs/spec/conventions.md#order-of-checks
+  test.each(everyKind)('$kind: without reach an existing one is 404 exactly like a missing one', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     const stranger = await makeOrganisation(spec.server)
     const uid = uidOf(await create(spec, kind, { group }, { token }))
@@ -148,7 +158,8 @@ specSuiteEverywhere('order of checks', (spec) => {
     }
   })
 
-  test.each(everyKind)('decisions "Order of checks" $kind: reach without the capability is code 7, before existence and validation', async (kind) => {
+  // docs/spec/conventions.md#order-of-checks
+  test.each(everyKind)('$kind: reach without the capability is code 7, before existence and validation', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     const viewer = await makeMember(spec.server, group, { role: 'viewer' })
     const uid = uidOf(await create(spec, kind, { group }, { token }))
@@ -161,7 +172,8 @@ specSuiteEverywhere('order of checks', (spec) => {
     expect((await spec.call(`Get${kind.kind}`, { uid }, { token: viewer.token })).code).toBe(0)
   })
 
-  test.each(everyKind)('decisions "Order of checks" $kind: existence is checked before validation', async (kind) => {
+  // docs/spec/conventions.md#order-of-checks
+  test.each(everyKind)('$kind: existence is checked before validation', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     const missing = `${group}/0000000000000000`
     for (const [rpc, request] of [...callsOn(kind, missing), createIn(kind, missing)]) expectFailure(await spec.call(rpc, request, { token }), { code: 5 })
@@ -171,7 +183,8 @@ specSuiteEverywhere('order of checks', (spec) => {
       expectFailure(await spec.call(rpc, request, { token }), { code: 3 })
   })
 
-  test('decisions "Order of checks" a batch: token, reach, capability, existence, validation', async () => {
+  // docs/spec/conventions.md#order-of-checks
+  test('a batch: token, reach, capability, existence, validation', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const stranger = await makeOrganisation(spec.server)
     const viewer = await makeMember(spec.server, group, { role: 'viewer' })
@@ -183,7 +196,8 @@ specSuiteEverywhere('order of checks', (spec) => {
     expectFailure(await batch(group, token), { code: 3 })
   })
 
-  test('decisions "Order of checks" validation comes before state', async () => {
+  // docs/spec/conventions.md#order-of-checks
+  test('validation comes before state', async () => {
     const { group, owner, token } = await makeOrganisation(spec.server)
     const operator = await spec.server.operatorToken()
     await spec.ok('UpdateGroup', { group: { uid: group, verified: true, kind: 'ORG_KIND_CUSTOMER' } }, { token: operator })
@@ -195,7 +209,8 @@ specSuiteEverywhere('order of checks', (spec) => {
     expectFailure(await spec.call('UpdateRoleBinding', { roleBinding: remaining }, { token }), { code: 3, fields: ['role_uid'] })
   })
 
-  test('decisions "Order of checks" one capability of a group reaches what is below it, never what is above or beside', async () => {
+  // docs/spec/conventions.md#method-scopes
+  test('one capability of a group reaches what is below it, never what is above or beside', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const [sub, sibling] = [await subgroup(spec, group, token), await subgroup(spec, group, token)]
     const viewer = await makeMember(spec.server, group, { role: 'viewer', bindAt: sub })

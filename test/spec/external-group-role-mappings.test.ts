@@ -32,7 +32,8 @@ async function mappingEvents(spec: Spec, subject: string, type: string): Promise
 }
 
 specSuite('external group role mappings', (spec) => {
-  test('rules 2.8 a mapping lies below its provider, which its uid and a field say; get, lists and filters find it', async () => {
+  // docs/spec/identities.md#group-mappings
+  test('a mapping lies below its provider, which its uid and a field say; get, lists and filters find it', async () => {
     const { group, token, provider, draft, map, list } = await ground(spec)
     const made = await map()
     expect(made).toMatchObject({ ...draft(), identityProviderUid: provider })
@@ -46,7 +47,8 @@ specSuite('external group role mappings', (spec) => {
     expect(event).toMatchObject({ group, source: `${spec.server.config.baseUrl}/iam/v2/externalGroupRoleMappings` })
   })
 
-  test('rules 2.8 unique on provider, external group, role and scope; each difference makes another', async () => {
+  // docs/spec/identities.md#group-mappings
+  test('a mapping is unique on provider, external group, role and scope; each difference makes another', async () => {
     const { group, token, provider, draft, map } = await ground(spec)
     const made = await map()
     expectFailure(await spec.call('CreateExternalGroupRoleMapping', { parent: provider, externalGroupRoleMapping: draft() }, { token }), { code: 6 })
@@ -57,12 +59,13 @@ specSuite('external group role mappings', (spec) => {
     expect(uidOf(await map())).not.toBe(uidOf(made))
   })
 
+  // docs/spec/identities.md#group-mappings
   test.each([
     ['a name of a directory', 'CN=Größe/Ω,OU=a b,DC=example'],
     ['signs of every sort', 'a:b%2F/../{}"\\'],
     ['one character', '*'],
     ['the longest', 'ж'.repeat(255)],
-  ])('rules 2.8 %s is an external group', async (_title, externalGroupId) => {
+  ])('%s is an external group', async (_title, externalGroupId) => {
     const { map, provider } = await ground(spec)
     const made = await map({ externalGroupId })
     expect(made['externalGroupId']).toBe(externalGroupId)
@@ -70,7 +73,8 @@ specSuite('external group role mappings', (spec) => {
     expect(mappingsFor(snapshot, trustedUid(provider), [externalGroupId]).map(({ mapping }) => mapping)).toEqual([uidOf(made)])
   })
 
-  test('rules 2.8 the scope is the organisation, also for a provider of a subgroup', async () => {
+  // docs/spec/identities.md#group-mappings
+  test('the scope is the organisation, also for a provider of a subgroup', async () => {
     const { group, token, draft, map } = await ground(spec)
     const team = await subgroup(spec, group, token)
     const provider = await makeProvider(spec, team, token)
@@ -81,7 +85,8 @@ specSuite('external group role mappings', (spec) => {
     expect((await map({}, provider))['scope']).toBe(group)
   })
 
-  test('rules 1.5, 2.8 who maps a role holds what it grants; a custom role works at and below its group, so at the root only there', async () => {
+  // docs/spec/iam.md#no-escalation
+  test('who maps a role holds what it grants; a custom role works at and below its group, so at the root only there', async () => {
     const { group, token, provider, draft, map } = await ground(spec)
     const capabilities = ['CAP_IAM_IDENTITY_PROVIDERS_CREATE', 'CAP_IAM_ROLE_BINDINGS_CREATE']
     const role = uidOf(await spec.ok('CreateRole', { parent: group, role: { name: freshName('role'), capabilities } }, { token }))
@@ -93,14 +98,15 @@ specSuite('external group role mappings', (spec) => {
     const team = await subgroup(spec, group, token)
     const below = uidOf(await spec.ok('CreateRole', { parent: team, role: { name: freshName('role'), capabilities } }, { token }))
     expectFailure(await spec.call('CreateExternalGroupRoleMapping', request(below), { token }), { code: 3, fields: ['role_uid'] })
-    // Rules 2.5: a mapping keeps no role from being deleted, and grants nothing then.
+    // docs/spec/identities.md#group-mappings: a mapping keeps no role from being deleted, and grants nothing then.
     const other = uidOf(await spec.ok('CreateRole', { parent: group, role: { name: freshName('role'), capabilities } }, { token }))
     const mapped = await map({ roleUid: other })
     await spec.ok('DeleteRole', { uid: other }, { token })
     expect((await spec.ok('GetExternalGroupRoleMapping', { uid: uidOf(mapped) }, { token }))['roleUid']).toBe(other)
   })
 
-  test('rules 2.8 several mappings of one group combine; groups of other providers and tenants do not count', async () => {
+  // docs/spec/identities.md#mapped-sessions
+  test('several mappings of one group combine; groups of other providers and tenants do not count', async () => {
     const { group, token, provider, map } = await ground(spec)
     const foreign = await ground(spec)
     await foreign.map()
@@ -115,7 +121,8 @@ specSuite('external group role mappings', (spec) => {
     expect(mappingsFor(snapshot, trustedUid(foreign.provider), ['leads'])).toEqual([])
   })
 
-  test('rules 2.8 batch delete removes the named ones, skips those that are gone, answers and tells what it removed', async () => {
+  // docs/spec/identities.md#mapping-batches
+  test('batch delete removes the named ones, skips those that are gone, answers and tells what it removed', async () => {
     const { group, token, provider, map, list } = await ground(spec)
     const [one, two, three] = [await map({ externalGroupId: 'a' }), await map({ externalGroupId: 'b' }), await map({ externalGroupId: 'c' })]
     await spec.ok('DeleteExternalGroupRoleMapping', { uid: uidOf(one) }, { token })
@@ -135,7 +142,8 @@ specSuite('external group role mappings', (spec) => {
     expect(await mappingEvents(spec, provider, 'deleted.batch')).toHaveLength(1)
   })
 
-  test('rules 2.8 batch delete with a name of another parent is code 3 and deletes nothing; a dry run neither', async () => {
+  // docs/spec/identities.md#mapping-batches
+  test('batch delete with a name of another parent is code 3 and deletes nothing; a dry run neither', async () => {
     const { group, token, provider, map, list } = await ground(spec)
     const mine = uidOf(await map())
     const other = await makeProvider(spec, group, token)
@@ -148,7 +156,8 @@ specSuite('external group role mappings', (spec) => {
     expect(await list({ uidp: { descendantsOf: group } })).toEqual([mine, theirs].sort())
   })
 
-  test('rules 2.8 batch delete takes more names than one transaction of the store', async () => {
+  // docs/spec/identities.md#mapping-batches
+  test('batch delete takes more names than one transaction of the store', async () => {
     const { token, provider, map, list } = await ground(spec)
     const made: string[] = []
     for (let at = 0; at < 130; at += 10) {

@@ -17,7 +17,8 @@ specSuite('group invites', (spec) => {
   const customRole = async (parent: string, token: string, capabilities: readonly string[]) =>
     uidOf(await spec.ok('CreateRole', { parent, role: { name: freshName('role'), capabilities: [...capabilities] } }, { token }))
 
-  test('rules 2.8 create answers the code, the role with its capabilities, and when it expires', async () => {
+  // docs/spec/iam.md#group-invites
+  test('create answers the code, the role with its capabilities, and when it expires', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const role = await customRole(group, token, ['CAP_IAM_GROUPS_LIST', 'CAP_REPO_LIST'])
     const before = spec.clock.now()
@@ -32,7 +33,8 @@ specSuite('group invites', (spec) => {
     expect(expiresMs).toBeLessThanOrEqual(spec.clock.now())
   })
 
-  test('rules 2.8 the code is in no other answer, event or log, and in the store only as a digest', async () => {
+  // docs/spec/resources.md#secret-fields
+  test('the code is in no other answer, event or log, and in the store only as a digest', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     spec.server.logs.length = 0
     const options = { token, idempotencyKey: freshName('key') }
@@ -55,14 +57,16 @@ specSuite('group invites', (spec) => {
     expect(digest).not.toContain(made['keyId'])
   })
 
-  test('decisions "Dry run" makes no invite and shows no code', async () => {
+  // docs/spec/conventions.md#dry-run
+  test('a dry run makes no invite and shows no code', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const request = { parent: group, groupInvite: { roleUid: roleUid('viewer'), ttl: '60s' } }
     expect(await spec.ok('CreateGroupInvite', request, { token, validateOnly: true })).not.toHaveProperty('code')
     expect(await spec.ok('ListGroupInvites', { uidp: { childrenOf: group } }, { token })).toMatchObject({ totalCount: '0' })
   })
 
-  test('rules 2.8 a ttl is needed, longer than nothing and at most 365 days', async () => {
+  // docs/spec/iam.md#group-invites
+  test('a ttl is needed, longer than nothing and at most 365 days', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const viewer = { roleUid: roleUid('viewer') }
     for (const ttl of ['0s', '-1s', '31536000.000000001s', '315576000000s'])
@@ -71,7 +75,8 @@ specSuite('group invites', (spec) => {
     for (const ttl of ['0.000000001s', '31536000s']) expect((await post(group, { ...viewer, ttl }, token)).code).toBe(0)
   })
 
-  test('architecture 7 missing, foreign and misplaced roles give the same code 3', async () => {
+  // docs/spec/iam.md#references-in-bodies
+  test('missing, foreign and misplaced roles give the same code 3', async () => {
     const [own, other] = [await makeOrganisation(spec.server), await makeOrganisation(spec.server)]
     const child = await subgroup(spec, own.group, own.token)
     const roles = [
@@ -90,7 +95,8 @@ specSuite('group invites', (spec) => {
     expect(new Set(messages).size).toBe(1)
   })
 
-  test('rules 1.5 nobody promises what they do not hold there', async () => {
+  // docs/spec/iam.md#no-escalation
+  test('nobody promises what they do not hold there', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const child = await subgroup(spec, group, token)
     const own = ['CAP_IAM_GROUP_INVITES_CREATE', 'CAP_IAM_ROLE_BINDINGS_CREATE', 'CAP_IAM_GROUPS_LIST']
@@ -101,7 +107,8 @@ specSuite('group invites', (spec) => {
     expectFailure(await post(group, { roleUid: role, ttl: '60s' }, inviter.token), { code: 5 })
   })
 
-  test('rules 1.5 a role is widened only by who could have promised the wider one', async () => {
+  // docs/spec/iam.md#no-escalation
+  test('a role is widened only by who could have promised the wider one', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const capabilities = ['CAP_IAM_GROUP_INVITES_CREATE', 'CAP_IAM_ROLE_BINDINGS_CREATE', 'CAP_IAM_ROLES_UPDATE']
     const role = await customRole(group, token, capabilities)
@@ -114,7 +121,8 @@ specSuite('group invites', (spec) => {
     expect((shown as JsonObject)['capabilities']).toContain('CAP_REPO_DELETE')
   })
 
-  test('rules 2.8 the role is shown as it is now, and not at all once it is gone', async () => {
+  // docs/spec/iam.md#group-invites
+  test('the role is shown as it is now, and not at all once it is gone', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const role = await customRole(group, token, ['CAP_IAM_GROUPS_LIST'])
     const { uid } = await invite(group, token, { roleUid: role })
@@ -127,7 +135,8 @@ specSuite('group invites', (spec) => {
     expect(bare).toMatchObject({ roleUid: role })
   })
 
-  test('rules 1.3 lists are newest first, with the exact filter key_id; expired ones stay', async () => {
+  // docs/spec/conventions.md#ordering
+  test('lists are newest first, with the exact filter key_id; expired ones stay', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const made: JsonObject[] = []
     for (const ttl of ['1s', '60s', '60s']) {
@@ -144,7 +153,8 @@ specSuite('group invites', (spec) => {
     expect(await list({ keyId: 'unknown' })).toEqual([])
   })
 
-  test('spec 4.5, rules C3 a deleted invite is gone; deleting what is missing is 404', async () => {
+  // docs/spec/conventions.md#delete
+  test('a deleted invite is gone; deleting what is missing is 404', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const { uid, code } = await invite(group, token)
     const { replica } = spec.server.running.engine
@@ -154,7 +164,8 @@ specSuite('group invites', (spec) => {
     expect(findInvite(replica.snapshot, String(code))).toBeUndefined()
   })
 
-  test('decisions "Deleting" a group with an invite is not deleted', async () => {
+  // docs/spec/conventions.md#deletion-order
+  test('a group with an invite is not deleted', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const child = await subgroup(spec, group, token)
     await invite(child, token)
@@ -162,7 +173,8 @@ specSuite('group invites', (spec) => {
     expectFailure(await spec.call('DeleteGroup', { uid: child }, { token }), { code: 9, violations: ['RESOURCE_NOT_EMPTY'], message })
   })
 
-  test('rules 9 the event of a new invite carries its uid and when it expires, and nothing else', async () => {
+  // docs/spec/events.md#omitted-data
+  test('the event of a new invite carries its uid and when it expires, and nothing else', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const { uid, expirationTime } = await invite(group, token, { email: 'new@example.com' })
     await spec.ok('DeleteGroupInvite', { uid: String(uid) }, { token })
@@ -179,7 +191,8 @@ specSuite('group invites', (spec) => {
     })
   })
 
-  test('rules 2.8 what an invite promises is found by its code and by nothing else', async () => {
+  // docs/spec/iam.md#group-invites
+  test('what an invite promises is found by its code and by nothing else', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const { uid, code, keyId, expirationTime } = await invite(group, token, { email: 'New@Example.com', singleUse: true })
     const { snapshot } = spec.server.running.engine.replica

@@ -13,7 +13,8 @@ specSuite(
   (spec) => {
     const operator = (): Promise<string> => spec.server.operatorToken()
 
-    test('rules 1.2, decisions "uid" a root group is made with an empty parent and has a uid of 40 hex digits', async () => {
+    // docs/spec/resources.md#uid-shape
+    test('a root group is made with an empty parent and has a uid of 40 hex digits', async () => {
       const name = freshName('root')
       const made = await spec.ok('CreateGroup', { group: { name, description: 'an organisation' } }, { token: await operator() })
       expect(made).toMatchObject({ name, description: 'an organisation', status: 'ORG_STATUS_READY', verified: false })
@@ -21,7 +22,8 @@ specSuite(
       expect(await spec.ok('GetGroup', { uid: uidOf(made) }, { token: await operator() })).toEqual(made)
     })
 
-    test('spec 4.1, decisions "uid" a subgroup lies below its parent at any depth', async () => {
+    // docs/spec/resources.md#uid-shape
+    test('a subgroup lies below its parent at any depth', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const sub = await subgroup(spec, group, token)
       const deep = await subgroup(spec, sub, token)
@@ -29,7 +31,8 @@ specSuite(
       expect(deep).toMatch(new RegExp(`^${sub}/[0-9a-f]{16}$`))
     })
 
-    test('rules 2.1 whoever makes a root group becomes its owner', async () => {
+    // docs/spec/iam.md#root-groups
+    test('whoever makes a root group becomes its owner', async () => {
       const group = uidOf(await spec.ok('CreateGroup', { group: { name: freshName('root') } }, { token: await operator() }))
       const bindings = itemsOf(await spec.ok('ListRoleBindings', { group }, { token: await operator() }), 'roleBindings')
       expect(bindings).toHaveLength(1)
@@ -37,22 +40,26 @@ specSuite(
       expect(bindings[0]).toMatchObject({ identity: { uid }, role: { uid: roleUid('owner') } })
     })
 
-    test('architecture 7 where self service is off an owner of one root group can not make another', async () => {
+    // docs/spec/iam.md#root-groups
+    test('where self service is off an owner of one root group can not make another', async () => {
       const { token } = await makeOrganisation(spec.server)
       expectFailure(await spec.call('CreateGroup', { group: { name: freshName('root') } }, { token }), { code: 7 })
     })
 
-    test.each([['a'], ['qa'], ['abc'], ['a.b_c-d e'], ['0'.repeat(63)]])('decisions "Identity name", rules 2.1 %j is a group name', async (name) => {
+    // docs/spec/resources.md#names
+    test.each([['a'], ['qa'], ['abc'], ['a.b_c-d e'], ['0'.repeat(63)]])('%j is a group name', async (name) => {
       const { group, token } = await makeOrganisation(spec.server)
       expect(await spec.ok('CreateGroup', { parent: group, group: { name } }, { token })).toMatchObject({ name })
     })
 
-    test.each([[''], ['0'.repeat(64)], ['ABC'], ['a/b/c'], ['abc\n']])('decisions "Identity name", rules 2.1 %j is no group name', async (name) => {
+    // docs/spec/resources.md#names
+    test.each([[''], ['0'.repeat(64)], ['ABC'], ['a/b/c'], ['abc\n']])('%j is no group name', async (name) => {
       const { group, token } = await makeOrganisation(spec.server)
       expectFailure(await spec.call('CreateGroup', { parent: group, group: { name } }, { token }), { code: 3, fields: ['name'] })
     })
 
-    test('C23 a description may have lines, and at most 512 characters', async () => {
+    // docs/spec/resources.md#descriptions
+    test('a description may have lines, and at most 512 characters', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const long = `two\nlines ${'x'.repeat(502)}`
       expect(await spec.ok('CreateGroup', { parent: group, group: { name: 'described', description: long } }, { token })).toMatchObject({ description: long })
@@ -60,7 +67,8 @@ specSuite(
       expectFailure(await spec.call('CreateGroup', { parent: group, group: tooLong }, { token }), { code: 3, fields: ['description'] })
     })
 
-    test('decisions "Duplicate names" a name is taken once per parent, also by a rename, and free after a delete', async () => {
+    // docs/spec/resources.md#unique-names
+    test('a name is taken once per parent, also by a rename, and free after a delete', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const sub = await subgroup(spec, group, token, 'taken')
       await subgroup(spec, sub, token, 'taken')
@@ -72,13 +80,15 @@ specSuite(
       expect(await subgroup(spec, group, token, 'other')).not.toBe(other)
     })
 
-    test('decisions "Duplicate names" a root name is taken once in the whole installation', async () => {
+    // docs/spec/resources.md#unique-names
+    test('a root name is taken once in the whole installation', async () => {
       const name = freshName('root')
       await spec.ok('CreateGroup', { group: { name } }, { token: await operator() })
       expectFailure(await spec.call('CreateGroup', { group: { name } }, { token: await operator() }), { code: 6 })
     })
 
-    test('rules 2.1, C18 the parent may be a uid, the end of one, or a name in reach', async () => {
+    // docs/spec/iam.md#groups
+    test('the parent may be a uid, the end of one, or a name in reach', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const name = freshName('named')
       const named = await subgroup(spec, group, token, name)
@@ -86,7 +96,8 @@ specSuite(
       for (const [at, parent] of parents.entries()) expect((await subgroup(spec, parent, token, `child ${at}`)).startsWith(`${named}/`)).toBe(true)
     })
 
-    test('rules 2.1 an ambiguous parent name is code 3, one out of reach is 404 like a missing one', async () => {
+    // docs/spec/iam.md#groups
+    test('an ambiguous parent name is code 3, one out of reach is 404 like a missing one', async () => {
       const [own, other] = [await makeOrganisation(spec.server), await makeOrganisation(spec.server)]
       const [one, two] = [await subgroup(spec, own.group, own.token), await subgroup(spec, own.group, own.token)]
       const [twin, theirs] = [freshName('twin'), freshName('theirs')]
@@ -97,13 +108,15 @@ specSuite(
       for (const parent of [theirs, foreign, foreign.slice(-16), freshName('nobody'), 'f'.repeat(40)]) expectFailure(await create(parent), { code: 5 })
     })
 
-    test('rules 2.1 status, resource limits and other server-owned fields of a body are ignored', async () => {
+    // docs/spec/resources.md#output-only-fields
+    test('status, resource limits and other server-owned fields of a body are ignored', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const given = { name: 'ignored', status: 'ORG_STATUS_SUSPENDED', resourceLimits: { repositories: 1 } }
       expect(await spec.ok('CreateGroup', { parent: group, group: given }, { token })).toMatchObject({ status: 'ORG_STATUS_READY', resourceLimits: {} })
     })
 
-    test('rules 2.1 only operators set verified and kind, and only on roots', async () => {
+    // docs/spec/iam.md#verified-groups
+    test('only operators set verified and kind, and only on roots', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const sub = await subgroup(spec, group, token)
       expectFailure(await spec.call('UpdateGroup', { group: { uid: group, verified: true, kind: 'ORG_KIND_CUSTOMER' } }, { token }), { code: 7 })
@@ -115,7 +128,8 @@ specSuite(
       expect(await spec.ok('GetGroup', { uid: sub }, { token })).toMatchObject({ kind: 'ORG_KIND_CUSTOMER', verified: false })
     })
 
-    test('rules 2.1 the owner of a verified root may describe it, but not rename it (code 9)', async () => {
+    // docs/spec/iam.md#verified-groups
+    test('the owner of a verified root may describe it, but not rename it (code 9)', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const fixed = { uid: group, verified: true, kind: 'ORG_KIND_CUSTOMER' }
       const { name } = await spec.ok('UpdateGroup', { group: fixed }, { token: await operator() })
@@ -124,7 +138,8 @@ specSuite(
       expect(described).toMatchObject({ name, description: 'ours', verified: true, kind: 'ORG_KIND_CUSTOMER' })
     })
 
-    test('spec 3, 7.2 delete of a group with children is code 9: one RESOURCE_NOT_EMPTY violation per kind, with its count', async () => {
+    // docs/spec/conventions.md#deletion-order
+    test('delete of a group with children is code 9: one RESOURCE_NOT_EMPTY violation per kind, with its count', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const sub = await subgroup(spec, group, token)
       for (let at = 0; at < 2; at++) await subgroup(spec, sub, token)
@@ -142,7 +157,8 @@ specSuite(
       expect((await spec.call('GetGroup', { uid: sub }, { token })).code).toBe(0)
     })
 
-    test('decisions "Deleting" only child records block: a group goes once they are gone, its own bindings with it', async () => {
+    // docs/spec/conventions.md#deletion-order
+    test('only child records block: a group goes once they are gone, its own bindings with it', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const sub = await subgroup(spec, group, token)
       const member = await makeMember(spec.server, group, { role: 'viewer', bindAt: sub })
@@ -161,7 +177,8 @@ specSuite(
       expectFailure(await spec.call('CreateGroup', { parent: sub, group: { name: 'orphan' } }, { token }), { code: 5 })
     })
 
-    test('rules 2.1 an owner can delete a root group although it holds their own binding', async () => {
+    // docs/spec/conventions.md#deletion-order
+    test('an owner can delete a root group although it holds their own binding', async () => {
       const name = freshName('root')
       const token = await operator()
       const group = uidOf(await spec.ok('CreateGroup', { group: { name } }, { token }))
@@ -185,14 +202,16 @@ specSuite(
       return { group: uidOf(made), domain }
     }
 
-    test('rules 2.1 lookupGroup finds the verified root that is named like the domain of the verified address', async () => {
+    // docs/spec/iam.md#group-lookup
+    test('lookupGroup finds the verified root that is named like the domain of the verified address', async () => {
       const { group, domain } = await verifiedRoot()
       const token = await mailToken(`person@${domain.toUpperCase()}`)
       expect((await spec.ok('LookupGroup', {}, { token }))['group'] as JsonObject).toMatchObject({ uid: group, name: domain, verified: true })
       expect(await spec.ok('CheckEligibility', {}, { token })).toEqual({ eligible: true })
     })
 
-    test('rules 2.1 every failure of lookupGroup is the same 404; checkEligibility is never one', async () => {
+    // docs/spec/iam.md#group-lookup
+    test('every failure of lookupGroup is the same 404; checkEligibility is never one', async () => {
       const home = await makeOrganisation(spec.server)
       const { domain } = await verifiedRoot()
       const rows = [
@@ -214,7 +233,8 @@ specSuite(
       for (const rpc of ['LookupGroup', 'CheckEligibility']) expectFailure(await spec.call(rpc, {}), { code: 16 })
     })
 
-    test('rules 2.1 requestGroupAccess is for that very group, once in 24 hours', async () => {
+    // docs/spec/iam.md#group-lookup
+    test('requestGroupAccess is for that very group, once in 24 hours', async () => {
       const home = await makeOrganisation(spec.server)
       const { group, domain } = await verifiedRoot()
       const subject = freshName('person')
@@ -236,7 +256,8 @@ specSuite(
     })
 
     spec.only('rest', () => {
-      test('rules 2.1 requestGroupAccess without a group in its path is code 3', async () => {
+      // docs/spec/iam.md#group-lookup
+      test('requestGroupAccess without a group in its path is code 3', async () => {
         const { token } = await makeOrganisation(spec.server)
         const url = `http://127.0.0.1:${spec.server.config.api.port}/iam/v2/groups/:requestGroupAccess`
         const response = await fetch(url, { method: 'POST', headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' }, body: '{}' })

@@ -24,7 +24,8 @@ specSuite('identities', (spec) => {
     return spec.call('CreateIdentity', { parent: group, identity }, { token })
   }
 
-  test('spec 4.1, 4.3 create answers the identity with all fields of spec 2.3', async () => {
+  // docs/spec/conventions.md#create
+  test('create answers the identity with all its fields', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const identity = { name: 'ci builder', description: 'builds images', claimMatch: { issuer: 'https://token.example.com', subject: 'repo:acme/app' } }
     const made = await spec.ok('CreateIdentity', { parent: group, identity }, { token })
@@ -34,41 +35,48 @@ specSuite('identities', (spec) => {
     expect(await spec.ok('GetIdentity', { uid: uidOf(made) }, { token })).toEqual(made)
   })
 
-  test('spec 2.1, decisions "uid" the uid is the parent, a slash and 16 hex digits', async () => {
+  // docs/spec/resources.md#uid-shape
+  test('the uid is the parent, a slash and 16 hex digits', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const uid = uidOf(await identityUnder(spec, group, token))
     expect(uid.slice(0, group.length + 1)).toBe(`${group}/`)
     expect(uid.slice(group.length + 1)).toMatch(/^[0-9a-f]{16}$/)
   })
 
-  test('spec 7.2 create with an empty body is code 3 and lists name, then the missing relationship', async () => {
+  // docs/spec/identities.md#relationships
+  test('create with an empty body is code 3 and lists name, then the missing relationship', async () => {
     const reply = await refused({})
     expectFailure(reply, { code: 3, fields: ['name', 'claim_match'] })
     expect(reply.details['ErrorInfo']?.['@type']).toBe('type.googleapis.com/google.rpc.ErrorInfo')
     expect(reply.details['BadRequest']?.['@type']).toBe('type.googleapis.com/google.rpc.BadRequest')
   })
 
-  test('spec 7.2 create with a name that does not match the pattern is code 3 on name alone', async () => {
+  // docs/spec/resources.md#names
+  test('create with a name that does not match the pattern is code 3 on name alone', async () => {
     const reply = await refused({ name: 'Not Allowed!', claimMatch: claimMatch() })
     expectFailure(reply, { code: 3, fields: ['name'] })
     expect(reply.message).toMatch(/^Invalid argument: name: ./)
   })
 
-  test.each([['a'], ['0'], ['a b.c_d-e'], [' '], ['x'.repeat(255)]])('spec 2.3, decisions "Identity name" %j is a name', async (name) => {
+  // docs/spec/resources.md#names
+  test.each([['a'], ['0'], ['a b.c_d-e'], [' '], ['x'.repeat(255)]])('%j is a name', async (name) => {
     expect((await create({ name, claimMatch: claimMatch() }))['name']).toBe(name)
   })
 
-  test.each([['A'], ['a/b'], ['ä'], ['a\nb'], ['a\n'], ['x'.repeat(256)]])('spec 2.3, decisions "Identity name" %j is no name', async (name) => {
+  // docs/spec/resources.md#names
+  test.each([['A'], ['a/b'], ['ä'], ['a\nb'], ['a\n'], ['x'.repeat(256)]])('%j is no name', async (name) => {
     expectFailure(await refused({ name, claimMatch: claimMatch() }), { code: 3, fields: ['name'] })
   })
 
-  test('decisions "Duplicate names" two identities of one group may have the same name', async () => {
+  // docs/spec/resources.md#unique-names
+  test('two identities of one group may have the same name', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const [one, other] = [await identityUnder(spec, group, token, 'twin'), await identityUnder(spec, group, token, 'twin')]
     expect(uidOf(one)).not.toBe(uidOf(other))
   })
 
-  test('spec 4.1 output-only fields of a create body are ignored', async () => {
+  // docs/spec/resources.md#output-only-fields
+  test('output-only fields of a create body are ignored', async () => {
     const given = { uid: 'f'.repeat(40), createTime: '2001-01-01T00:00:00Z', lastSeenTime: '2001-01-01T00:00:00Z', email: 'a@example.com' }
     const made = await create({ name: 'plain', claimMatch: claimMatch(), ...given })
     expect(uidOf(made)).not.toBe(given.uid)
@@ -77,7 +85,8 @@ specSuite('identities', (spec) => {
     expect(made['email']).not.toBe(given.email)
   })
 
-  test('spec 4.3, 4.1 delete answers an empty body, then get and delete are 404', async () => {
+  // docs/spec/conventions.md#delete
+  test('delete answers an empty body, then get and delete are 404', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const uid = uidOf(await identityUnder(spec, group, token))
     expect(await spec.ok('DeleteIdentity', { uid }, { token })).toEqual({})
@@ -85,7 +94,8 @@ specSuite('identities', (spec) => {
     expectFailure(await spec.call('DeleteIdentity', { uid }, { token }), { code: 5 })
   })
 
-  test('decisions "Deleting" an identity takes its bindings with it, and its tokens are 401 at once', async () => {
+  // docs/spec/conventions.md#deletion-order
+  test('an identity takes its bindings with it, and its tokens are 401 at once', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const member = await makeMember(spec.server, group, { role: 'viewer' })
     const bindings = { identity: member.uid }
@@ -97,51 +107,58 @@ specSuite('identities', (spec) => {
     expectFailure(await spec.call('GetRoleBinding', { uid: uidOf(binding ?? {}) }, { token }), { code: 5 })
   })
 
+  // docs/spec/identities.md#claim-matching
   test.each([
     ['the issuer is missing', { subject: 's' }, /^claim_match\.iss/],
     ['the subject is missing', { issuer: 'https://issuer.example' }, /^claim_match\.sub/],
     ['a pattern does not compile', { issuer: 'https://issuer.example', subjectPattern: '(' }, 'claim_match.subject_pattern'],
     ['a pattern is not RE2', { issuer: 'https://issuer.example', subjectPattern: '(?=a)a' }, 'claim_match.subject_pattern'],
     ['an audience pattern does not compile', { ...claimMatch(), audiencePattern: '[' }, 'claim_match.audience_pattern'],
-  ] as const)('rules 2.3 a claim match where %s is code 3', async (_, match, field) => {
+  ] as const)('a claim match where %s is code 3', async (_, match, field) => {
     expectFailure(await refused({ name: 'bad match', claimMatch: match }), { code: 3, fields: [field] })
   })
 
-  test('rules 2.3 a claim pattern that does not compile is code 3 on it', async () => {
+  // docs/spec/identities.md#patterns
+  test('a claim pattern that does not compile is code 3 on it', async () => {
     const reply = await refused({ name: 'bad match', claimMatch: { ...claimMatch(), claimPatterns: { team: '(' } } })
     expectFailure(reply, { code: 3, fields: [/^claim_match\.claim_patterns/] })
   })
 
-  test('rules 2.3 patterns, audience and further claims are kept as given', async () => {
+  // docs/spec/identities.md#claim-matching
+  test('patterns, audience and further claims are kept as given', async () => {
     const match = { issuerPattern: 'https://.*', subjectPattern: '.*', audiencePattern: 'a|b', claims: { team: 'core' }, claimPatterns: { ref: 'refs/.*' } }
     expect((await create({ name: 'patterns', claimMatch: match }))['claimMatch']).toEqual(match)
   })
 
+  // docs/spec/identities.md#relationships
   test.each([
     ['no URL', 'token.actions.githubusercontent.com'],
     ['another scheme', 'ftp://issuer.example'],
     ['a user', 'https://user@issuer.example'],
     ['a query', 'https://issuer.example/?tenant=a'],
     ['the discovery document', 'https://issuer.example/.well-known/openid-configuration'],
-  ])('decisions "Words of errors" an issuer to match that is %s can never be verified: code 3', async (_what, issuer) => {
+  ])('an issuer to match that is %s can never be verified: code 3', async (_what, issuer) => {
     const found = await refused({ name: 'never', claimMatch: { issuer, subject: 's' } })
     expectFailure(found, { code: 3, fields: ['claim_match.issuer'] })
   })
 
-  test('rules 2.2 the bare name of Google, and http in development, are issuers to match', async () => {
+  // docs/spec/identities.md#relationships
+  test('the bare name of Google, and http in development, are issuers to match', async () => {
     for (const issuer of ['accounts.google.com', 'http://localhost:8081/realm']) {
       expect(await create({ name: 'matched', claimMatch: { issuer, subject: 's' } })).toMatchObject({ claimMatch: { issuer, subject: 's' } })
     }
   })
 
-  test('architecture 7 no identity may name our own issuer', async () => {
+  // docs/spec/identities.md#relationships
+  test('no identity may name our own issuer', async () => {
     const issuer = spec.server.config.baseUrl
     expectFailure(await refused({ name: 'self', claimMatch: { issuer, subject: 's' } }), { code: 3, fields: ['claim_match.issuer'] })
     const staticKeys = { issuer, subject: 's', issuerKeys: await jwks('public') }
     expectFailure(await refused({ name: 'self', staticKeys }), { code: 3, fields: ['static_keys.issuer'] })
   })
 
-  test('rules 2.4 static keys: 365 days by default, readable again, never longer', async () => {
+  // docs/spec/identities.md#static-keys
+  test('static keys: 365 days by default, readable again, never longer', async () => {
     const staticKeys = { issuer: 'https://no-discovery.example', subject: 's', issuerKeys: await jwks('public') }
     const made = await create({ name: 'static', staticKeys })
     const createMs = Date.parse(String(made['createTime']))
@@ -153,7 +170,8 @@ specSuite('identities', (spec) => {
     })
   })
 
-  test('rules 2.4 static keys that are private, unreadable or for two audiences are code 3', async () => {
+  // docs/spec/identities.md#static-keys
+  test('static keys that are private, unreadable or for two audiences are code 3', async () => {
     const base = { issuer: 'https://no-discovery.example', subject: 's' }
     for (const issuerKeys of [await jwks('private'), 'no json', '{"keys":[]}', '{"keys":[{"kty":"OKP","crv":"Ed25519","x":"AA"}]}']) {
       expectFailure(await refused({ name: 'static', staticKeys: { ...base, issuerKeys } }), { code: 3, fields: ['static_keys.issuer_keys'] })
@@ -162,7 +180,8 @@ specSuite('identities', (spec) => {
     expectFailure(await refused({ name: 'static', staticKeys: two }), { code: 3, fields: ['static_keys.audiences'] })
   })
 
-  test('rules 2.4 an AWS identity needs a 12 digit account, an arn and a user id', async () => {
+  // docs/spec/identities.md#aws-identities
+  test('an AWS identity needs a 12 digit account, an arn and a user id', async () => {
     const aws = { awsAccount: '123456789012', arn: 'arn:aws:sts::123456789012:assumed-role/r/s', userIdPattern: '^AROA.*$' }
     expect((await create({ name: 'aws', awsIdentity: aws }))['awsIdentity']).toEqual(aws)
     expectFailure(await refused({ name: 'aws', awsIdentity: { ...aws, awsAccount: '12' } }), { code: 3, fields: ['aws_identity.aws_account'] })
@@ -170,7 +189,8 @@ specSuite('identities', (spec) => {
     expectFailure(none, { code: 3, fields: [/^aws_identity\.(aws_)?arn/, /^aws_identity\.(aws_)?user_id/] })
   })
 
-  test('rules 2.2 an update may switch the kind of relationship; the old one is cleared', async () => {
+  // docs/spec/identities.md#relationships
+  test('an update may switch the kind of relationship; the old one is cleared', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const made = await identityUnder(spec, group, token)
     const staticKeys = { issuer: 'https://no-discovery.example', subject: 's', issuerKeys: await jwks('public') }
@@ -179,7 +199,8 @@ specSuite('identities', (spec) => {
     expect(changed).not.toHaveProperty('claimMatch')
   })
 
-  test('rules 2.2 an update can not leave an identity without relationship or name', async () => {
+  // docs/spec/identities.md#relationships
+  test('an update can not leave an identity without relationship or name', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const made = await identityUnder(spec, group, token)
     const reply = await spec.call('UpdateIdentity', { identity: { uid: uidOf(made) }, updateMask: '*' }, { token })
@@ -187,7 +208,8 @@ specSuite('identities', (spec) => {
     expect(await spec.ok('GetIdentity', { uid: uidOf(made) }, { token })).toEqual(made)
   })
 
-  test('rules 2.2 lookupIdentity gives any signed-in caller the uid that a pair has or will have', async () => {
+  // docs/spec/identities.md#identity-lookup
+  test('lookupIdentity gives any signed-in caller the uid that a pair has or will have', async () => {
     const { group } = await makeOrganisation(spec.server)
     const { token } = await makeMember(spec.server, group)
     const issuer = 'https://issuer.example'
@@ -199,7 +221,8 @@ specSuite('identities', (spec) => {
     expectFailure(await spec.call('LookupIdentity', { issuer, subject: 's' }), { code: 16 })
   })
 
-  test('decisions "lastSeenTime" is written at most hourly and changes neither etag nor updateTime', async () => {
+  // docs/spec/identities.md#last-seen-time
+  test('lastSeenTime is written at most hourly and changes neither etag nor updateTime', async () => {
     const { group, owner } = await makeOrganisation(spec.server)
     const subject = freshName('subject')
     const identity = { name: 'seen', claimMatch: { issuer: spec.server.devIssuer.issuer, subject } }
@@ -223,13 +246,15 @@ specSuite('identities', (spec) => {
   })
 
   spec.only('rest', () => {
-    test('rules 2.3 both forms of one claim at once are code 3', async () => {
+    // docs/spec/identities.md#claim-matching
+    test('both forms of one claim at once are code 3', async () => {
       const both = await refused({ name: 'both', claimMatch: { issuer: 'https://issuer.example', issuerPattern: '.*', subject: 's' } })
       expectFailure(both, { code: 3 })
       expect(fieldViolations(both)[0]?.field).toMatch(spec.transport === 'rest' ? /^claimMatch\.issuerPattern$/ : /^claim_match\.issuer_pattern$/)
     })
 
-    test('rules 2.2 two relationships at once are code 3', async () => {
+    // docs/spec/identities.md#relationships
+    test('two relationships at once are code 3', async () => {
       const awsIdentity = { awsAccount: '123456789012', arn: 'arn', userId: 'id' }
       expectFailure(await refused({ name: 'both', claimMatch: claimMatch(), awsIdentity }), { code: 3 })
     })

@@ -54,7 +54,8 @@ async function everywhere(spec: Spec): Promise<string> {
 specSuite(
   'identity providers',
   (spec) => {
-    test('rules 2.7 create answers the provider with its defaults, without the secret; get answers the same', async () => {
+    // docs/spec/identities.md#client-secrets
+    test('create answers the provider with its defaults, without the secret; get answers the same', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const made = await make(spec, group, token, { name: 'login', description: 'ours' })
       const uid = uidOf(made)
@@ -68,7 +69,8 @@ specSuite(
       expect(await spec.ok('GetIdentityProvider', { uid }, { token })).toEqual(made)
     })
 
-    test('rules 2.7, 9 the secret is in no answer, list, event, log or key of the store; the store has it sealed', async () => {
+    // docs/spec/resources.md#secret-fields
+    test('the secret is in no answer, list, event, log or key of the store; the store has it sealed', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const made = await make(spec, group, token)
       const uid = uidOf(made)
@@ -83,7 +85,8 @@ specSuite(
       expect(stored(spec, uid)).toBe(secret)
     })
 
-    test('rules 9 events tell of a provider without secret and times', async () => {
+    // docs/spec/events.md#omitted-data
+    test('events tell of a provider without secret and times', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const uid = uidOf(await make(spec, group, token, { oidc: { ...oidc, correlationRule: 'CORRELATION_RULE_OID_EQUALS_EXTERNAL_ID' } }))
       await spec.ok('UpdateIdentityProvider', { identityProvider: { uid, description: 'x' } }, { token })
@@ -100,7 +103,8 @@ specSuite(
     })
 
     const keepsOrReplaces = (rows: readonly [what: string, request: JsonObject, expected: string | undefined][]): void =>
-      test.each(rows)('rules 2.7 a secret that %s', async (_what, request, expected) => {
+      // docs/spec/identities.md#client-secrets
+      test.each(rows)('a secret that %s', async (_what, request, expected) => {
         const { group, token } = await makeOrganisation(spec.server)
         const uid = uidOf(await make(spec, group, token, { oidc: { ...oidc, pkceEnabled: true } }))
         await spec.ok('UpdateIdentityProvider', { ...request, identityProvider: { ...(request['identityProvider'] as JsonObject), uid } }, { token })
@@ -127,7 +131,8 @@ specSuite(
     const withoutMask = { identityProvider: { oidc: { issuer: oidc.issuer, clientId: 'other', pkceEnabled: true } } }
     spec.only('grpc', () => keepsOrReplaces([['is empty in a message without mask', withoutMask, secret]]))
 
-    test('rules 2.7 a secret or PKCE must be there after every write', async () => {
+    // docs/spec/identities.md#identity-providers
+    test('a secret or PKCE must be there after every write', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const uid = uidOf(await make(spec, group, token, { oidc: { ...oidc, pkceEnabled: true } }))
       const update = (change: JsonObject, updateMask: string) =>
@@ -139,7 +144,8 @@ specSuite(
       expect(stored(spec, uid)).toBeUndefined()
     })
 
-    test('architecture 7 the secret of one issuer is not kept for another', async () => {
+    // docs/spec/identities.md#client-secrets
+    test('the secret of one issuer is not kept for another', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const uid = uidOf(await make(spec, group, token))
       const update = (change: JsonObject, updateMask: string) =>
@@ -150,7 +156,8 @@ specSuite(
       expect(stored(spec, uid)).toBe('theirs')
     })
 
-    test('rules 2.7 the correlation rule may be restated or left out, never changed', async () => {
+    // docs/spec/identities.md#correlation-rules
+    test('the correlation rule may be restated or left out, never changed', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const correlationRule = 'CORRELATION_RULE_OID_EQUALS_EXTERNAL_ID'
       const uid = uidOf(await make(spec, group, token, { oidc: { ...oidc, correlationRule } }))
@@ -164,12 +171,13 @@ specSuite(
       }
     })
 
+    // docs/spec/identities.md#identity-providers
     test.each([
       ['/s256', 0],
       ['/silent', 0],
       ['/down', 0],
       ['/plain', 3],
-    ])('rules 2.7 PKCE with an issuer whose document is %s is answered with code %i', async (path, code) => {
+    ])('PKCE with an issuer whose document is %s is answered with code %i', async (path, code) => {
       const { group, token } = await makeOrganisation(spec.server)
       const asked = { ...oidc, issuer: `${origin}${path}`, pkceEnabled: true }
       const made = await spec.call('CreateIdentityProvider', { parent: group, identityProvider: provider({ oidc: asked }) }, { token })
@@ -181,14 +189,16 @@ specSuite(
       }
     })
 
-    test('decisions "Duplicate names" names are unique in a group', async () => {
+    // docs/spec/resources.md#unique-names
+    test('names are unique in a group', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       await make(spec, group, token, { name: 'login' })
       expectFailure(await spec.call('CreateIdentityProvider', { parent: group, identityProvider: provider({ name: 'login' }) }, { token }), { code: 6 })
       expect((await make(spec, await subgroup(spec, group, token), token, { name: 'login' }))['name']).toBe('login')
     })
 
-    test('rules 1.5, 2.7 a default role: its giver holds what it grants; one that was deleted stays and grants nothing', async () => {
+    // docs/spec/identities.md#default-roles
+    test('a default role: its giver holds what it grants; one that was deleted stays and grants nothing', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const role = uidOf(await spec.ok('CreateRole', { parent: group, role: { name: freshName('role'), capabilities: ['CAP_IAM_GROUPS_DELETE'] } }, { token }))
       const capabilities = ['CAP_IAM_IDENTITY_PROVIDERS_CREATE', 'CAP_IAM_IDENTITY_PROVIDERS_UPDATE', 'CAP_IAM_ROLE_BINDINGS_CREATE']
@@ -204,7 +214,8 @@ specSuite(
       expect((await spec.ok('UpdateIdentityProvider', changed, by))['defaultRole']).toBe(role)
     })
 
-    test('architecture 7 who changes how a provider signs in, or makes SCIM tokens for it, holds what its mappings confer', async () => {
+    // docs/spec/iam.md#no-escalation
+    test('who changes how a provider signs in, or makes SCIM tokens for it, holds what its mappings confer', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const team = await subgroup(spec, group, token)
       const uid = uidOf(await make(spec, team, token))
@@ -228,7 +239,8 @@ specSuite(
       expect((await spec.ok('UpdateIdentityProvider', { identityProvider: { uid, description: 'x' } }, local))['description']).toBe('x')
     })
 
-    test('architecture 7 a role of a group above the reach of the caller looks like a missing one', async () => {
+    // docs/spec/iam.md#references-in-bodies
+    test('a role of a group above the reach of the caller looks like a missing one', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const team = await subgroup(spec, group, token)
       const above = uidOf(await spec.ok('CreateRole', { parent: group, role: { name: freshName('role'), capabilities: ['CAP_IAM_GROUPS_LIST'] } }, { token }))
@@ -241,7 +253,8 @@ specSuite(
       expect(answers[0]?.message).toBe(answers[1]?.message)
     })
 
-    test('decisions "Deleting" a provider keeps its group; its mappings and SCIM credentials go with it', async () => {
+    // docs/spec/conventions.md#deletion-order
+    test('a provider keeps its group; its mappings and SCIM credentials go with it', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const team = await subgroup(spec, group, token)
       const uid = uidOf(await make(spec, team, token))
@@ -266,7 +279,8 @@ specSuite(
       expect(entries.map(({ key }) => key).filter((key) => /^[ri]\//.test(key) && key.includes(uid))).toEqual([])
     })
 
-    test('decisions "Retries" a repeated create answers without the secret; another secret is another body', async () => {
+    // docs/spec/identities.md#client-secrets
+    test('a repeated create answers without the secret; another secret is another body', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const options = { token, idempotencyKey: freshName('key') }
       const body = { parent: group, identityProvider: provider() }

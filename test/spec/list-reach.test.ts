@@ -22,20 +22,23 @@ specSuiteEverywhere('list filters and reach', (spec) => {
     return uids
   }
 
-  test('spec 4.2 uidp.descendants_of gives what is below a group at any depth, not the group', async () => {
+  // docs/spec/conventions.md#list-filters
+  test('uidp.descendants_of gives what is below a group at any depth, not the group', async () => {
     const { group, sub, sibling, deep, token } = await tree()
     expect(await groups({ descendantsOf: group }, token)).toEqual([sub, sibling, deep].sort())
     expect(await groups({ descendantsOf: sub }, token)).toEqual([deep])
     expect(await groups({ descendantsOf: deep }, token)).toEqual([])
   })
 
-  test('spec 4.2 uidp.children_of gives direct children only', async () => {
+  // docs/spec/conventions.md#list-filters
+  test('uidp.children_of gives direct children only', async () => {
     const { group, sub, sibling, deep, token } = await tree()
     expect(await groups({ childrenOf: group }, token)).toEqual([sub, sibling].sort())
     expect(await groups({ childrenOf: sub }, token)).toEqual([deep])
   })
 
-  test('rules 1.3 uidp.ancestors_of gives every group above, ids those uids, in_root the roots; together they narrow', async () => {
+  // docs/spec/conventions.md#list-filters
+  test('uidp.ancestors_of gives every group above, ids those uids, in_root the roots; together they narrow', async () => {
     const { group, sub, sibling, deep, token } = await tree()
     expect(await groups({ ancestorsOf: deep }, token)).toEqual([group, sub])
     expect(await groups({ ids: [deep, group, `${group}/0000000000000000`] }, token)).toEqual([group, deep])
@@ -46,7 +49,8 @@ specSuiteEverywhere('list filters and reach', (spec) => {
     expect(await groups({ inRoot: true, ids: [sibling] }, token)).toEqual([])
   })
 
-  test('spec 5.4 the hierarchy filters work for identities, roles and role bindings alike', async () => {
+  // docs/spec/conventions.md#list-filters
+  test('the hierarchy filters work for identities, roles and role bindings alike', async () => {
     const { group, sub, deep, token } = await tree()
     for (const kind of specKinds.filter(({ kind: name }) => name !== 'Group')) {
       const inSub = await create(spec, kind, { group: sub, draft: await kind.draft(spec, group) }, { token })
@@ -58,7 +62,8 @@ specSuiteEverywhere('list filters and reach', (spec) => {
     }
   })
 
-  test('decisions "List reach" a filter outside reach gives an empty list, not an error', async () => {
+  // docs/spec/conventions.md#list-reach
+  test('a filter outside reach gives an empty list, not an error', async () => {
     const [own, other] = [await tree(), await tree()]
     for (const uidp of [{ descendantsOf: other.group }, { childrenOf: other.sub }, { ids: [other.group, other.sub] }, { ancestorsOf: other.deep }]) {
       for (const kind of specKinds) {
@@ -69,13 +74,15 @@ specSuiteEverywhere('list filters and reach', (spec) => {
     expect(await groups({ descendantsOf: 'f'.repeat(40) }, own.token)).toEqual([])
   })
 
-  test('decisions "List reach" without filter a caller sees and counts their own groups only', async () => {
+  // docs/spec/conventions.md#list-reach
+  test('without filter a caller sees and counts their own groups only', async () => {
     const own = await tree()
     await tree()
     expect(await groups({}, own.token)).toEqual([own.group, own.sub, own.sibling, own.deep].sort())
   })
 
-  test('decisions "List reach" a caller who is bound on two subgroups sees these and what is below', async () => {
+  // docs/spec/conventions.md#list-reach
+  test('a caller who is bound on two subgroups sees these and what is below', async () => {
     const { group, sub, sibling, deep, token } = await tree()
     const member = await makeMember(spec.server, group, { role: 'viewer', bindAt: deep })
     const roleBinding = { identityUid: member.uid, roleUid: roleUid('viewer') }
@@ -88,7 +95,8 @@ specSuiteEverywhere('list filters and reach', (spec) => {
     expect(await groups({ ancestorsOf: deep }, member.token)).toEqual([])
   })
 
-  test('rules 1.3 a caller without the capability anywhere gets an empty list', async () => {
+  // docs/spec/conventions.md#list-reach
+  test('a caller without the capability anywhere gets an empty list', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const role = await spec.ok('CreateRole', { parent: group, role: { name: 'narrow', capabilities: ['CAP_IAM_IDENTITY_LIST'] } }, { token })
     const member = await makeMember(spec.server, group, { role: uidOf(role) })
@@ -96,13 +104,15 @@ specSuiteEverywhere('list filters and reach', (spec) => {
     expect(itemsOf(await spec.ok('ListIdentities', {}, { token: member.token }), 'identities').length).toBeGreaterThan(1)
   })
 
-  test('decisions "Rights" a token that its exchange narrowed to one group lists that group only', async () => {
+  // docs/spec/tokens.md#narrowing
+  test('a token that its exchange narrowed to one group lists that group only', async () => {
     const { owner, sub, deep } = await tree()
     const narrowed = await spec.server.tokenFor(owner, { scopes: [trustedUid(sub)] })
     expect(await groups({}, narrowed)).toEqual([sub, deep])
   })
 
-  test('rules 1.3 identities are filtered by relationship_type, where UNSPECIFIED means all', async () => {
+  // docs/spec/conventions.md#list-filters
+  test('identities are filtered by relationship_type, where UNSPECIFIED means all', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const parent = await subgroup(spec, group, token)
     const match = await identityUnder(spec, parent, token)
@@ -116,7 +126,8 @@ specSuiteEverywhere('list filters and reach', (spec) => {
     }
   })
 
-  test('rules 1.3 role bindings are filtered by identity, group and role, ANDed', async () => {
+  // docs/spec/conventions.md#list-filters
+  test('role bindings are filtered by identity, group and role, ANDed', async () => {
     const { group, sub, token } = await tree()
     const [one, other] = [await makeMember(spec.server, group, { role: 'viewer' }), await makeMember(spec.server, group, { role: 'viewer' })]
     const below = await spec.ok('CreateRoleBinding', { parent: sub, roleBinding: { identityUid: one.uid, roleUid: roleUid('editor') } }, { token })
@@ -131,7 +142,8 @@ specSuiteEverywhere('list filters and reach', (spec) => {
     expect(page).toMatchObject({ roleBindings: [below], totalCount: '1' })
   })
 
-  test('spec 4.2 name filters groups and roles by their exact name', async () => {
+  // docs/spec/conventions.md#list-filters
+  test('name filters groups and roles by their exact name', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const name = freshName('exact')
     const sub = await subgroup(spec, group, token, name)

@@ -43,7 +43,7 @@ const byKey: Readonly<Record<string, Key>> = {
   updated: (record) => String(record['updateTime']),
 }
 
-/** The records in an order, ties by uid (decisions "Sortable"). */
+/** The records in an order, ties by uid (docs/spec/conventions.md#ordering). */
 function sorted(records: readonly JsonObject[], terms: readonly (readonly [key: string, sign: 1 | -1])[]): string[] {
   const compare = (a: JsonObject, b: JsonObject): number => {
     for (const [name, sign] of [...terms, ['uid', 1] as const]) {
@@ -72,6 +72,7 @@ specSuiteEverywhere('list parameters', (spec) => {
     }
   }
 
+  // docs/spec/conventions.md#page-size
   test.each([
     ['absent is 50', {}, 50],
     ['0 is 50', { pageSize: 0 }, 50],
@@ -79,7 +80,7 @@ specSuiteEverywhere('list parameters', (spec) => {
     ['200 is 200', { pageSize: 200 }, 200],
     ['over 200 is 200', { pageSize: 201 }, 200],
     ['far over 200 is 200', { pageSize: 2_147_483_647 }, 200],
-  ] as const)('spec 4.2, 8 page_size %s', async (_, request, expected) => {
+  ] as const)('page_size %s', async (_, request, expected) => {
     const { parent, token } = await bulkOf(spec)
     const page = await list({ uidp: { childrenOf: parent }, ...request }, { token })
     expect(itemsOf(page, 'identities')).toHaveLength(expected)
@@ -87,18 +88,21 @@ specSuiteEverywhere('list parameters', (spec) => {
     expect(page['nextPageToken']).toMatch(/./)
   })
 
-  test('decisions "page_size" negative is code 3', async () => {
+  // docs/spec/conventions.md#page-size
+  test('a negative page_size is code 3', async () => {
     const { token } = await bulkOf(spec)
     expectFailure(await refused({ pageSize: -1 }, { token }), { code: 3, fields: ['page_size'] })
   })
 
-  test('spec 2.2, 4.2 page tokens lead through all results once; the last page has no token', async () => {
+  // docs/spec/conventions.md#lists
+  test('page tokens lead through all results once; the last page has no token', async () => {
     const { parent, token, all } = await bulkOf(spec)
     const { uids, pages } = await walk({ uidp: { childrenOf: parent }, pageSize: 41 }, { token })
     expect(pages).toBe(5)
     expect(uids).toEqual(sorted(all, []))
   })
 
+  // docs/spec/conventions.md#ordering
   test.each([
     ['absent', '', []],
     ['uid', 'uid', []],
@@ -129,13 +133,14 @@ specSuiteEverywhere('list parameters', (spec) => {
         ['created', 1],
       ],
     ],
-  ] as const)('spec 4.2, decisions "Sortable" order_by %s is kept across cursors, ties by uid', async (_, orderBy, terms) => {
+  ] as const)('order_by %s is kept across cursors, ties by uid', async (_, orderBy, terms) => {
     const { parent, token, all } = await bulkOf(spec)
     const { uids } = await walk({ uidp: { childrenOf: parent }, pageSize: 60, ...(orderBy === '' ? {} : { orderBy }) }, { token })
     expect(uids).toEqual(sorted(all, terms))
   })
 
-  test('decisions "Sortable" records of one time and one name come in the order of their uids, also in descending lists', async () => {
+  // docs/spec/conventions.md#ordering
+  test('records of one time and one name come in the order of their uids, also in descending lists', async () => {
     const { group, token: early } = await makeOrganisation(spec.server)
     const parent = await subgroup(spec, group, early)
     const made = await spec.clock.hold(async () => Promise.all(Array.from({ length: 12 }, () => identityUnder(spec, parent, early, 'twin'))))
@@ -151,41 +156,41 @@ specSuiteEverywhere('list parameters', (spec) => {
     }
   })
 
+  // docs/spec/conventions.md#ordering
   test.each([['description'], ['nothing'], ['name sideways'], ['name desc desc'], ['name,,uid'], ['name;uid'], ['claimMatch.issuer']])(
-    'rules 1.3 order_by %j is code 3',
+    'order_by %j is code 3',
     async (orderBy) => {
       const { token } = await bulkOf(spec)
       expectFailure(await refused({ orderBy }, { token }), { code: 3, fields: ['order_by'] })
     },
   )
 
-  test.each(specKinds.map((kind) => [kind] as const))(
-    'decisions "Sortable" $list sorts by uid, created_at, updated_at, and by name where there is one',
-    async (kind) => {
-      const { group, token } = await makeOrganisation(spec.server)
-      const parent = await subgroup(spec, group, token)
-      const made: JsonObject[] = []
-      for (let at = 0; at < 3; at++) {
-        // Identities that bindings need lie in the group above.
-        const draft = await kind.draft(spec, group)
-        made.push(await create(spec, kind, { group: parent, draft }, { token }))
-      }
-      const rows: [string, Parameters<typeof sorted>[1]][] = [
-        ['uid desc', [['uid', -1]]],
-        ['created_at desc', [['created', -1]]],
-        ['updated_at desc', [['updated', -1]]],
-      ]
-      if (kind.kind !== 'RoleBinding') rows.push(['name desc', [['name', -1]]])
-      for (const [orderBy, terms] of rows) {
-        const page = await spec.ok(kind.list, { uidp: { childrenOf: parent }, orderBy }, { token })
-        expect(itemsOf(page, kind.plural).map(uidOf)).toEqual(sorted(made, terms))
-      }
-      const unnamed = await spec.call(kind.list, { uidp: { childrenOf: parent }, orderBy: 'name' }, { token })
-      if (kind.kind === 'RoleBinding') expectFailure(unnamed, { code: 3, fields: ['order_by'] })
-    },
-  )
+  // docs/spec/conventions.md#ordering
+  test.each(specKinds.map((kind) => [kind] as const))('$list sorts by uid, created_at, updated_at, and by name where there is one', async (kind) => {
+    const { group, token } = await makeOrganisation(spec.server)
+    const parent = await subgroup(spec, group, token)
+    const made: JsonObject[] = []
+    for (let at = 0; at < 3; at++) {
+      // Identities that bindings need lie in the group above.
+      const draft = await kind.draft(spec, group)
+      made.push(await create(spec, kind, { group: parent, draft }, { token }))
+    }
+    const rows: [string, Parameters<typeof sorted>[1]][] = [
+      ['uid desc', [['uid', -1]]],
+      ['created_at desc', [['created', -1]]],
+      ['updated_at desc', [['updated', -1]]],
+    ]
+    if (kind.kind !== 'RoleBinding') rows.push(['name desc', [['name', -1]]])
+    for (const [orderBy, terms] of rows) {
+      const page = await spec.ok(kind.list, { uidp: { childrenOf: parent }, orderBy }, { token })
+      expect(itemsOf(page, kind.plural).map(uidOf)).toEqual(sorted(made, terms))
+    }
+    const unnamed = await spec.call(kind.list, { uidp: { childrenOf: parent }, orderBy: 'name' }, { token })
+    if (kind.kind === 'RoleBinding') expectFailure(unnamed, { code: 3, fields: ['order_by'] })
+  })
 
-  test('spec 4.2 skip leaves out that many results, skipped echoes it, totalCount stays', async () => {
+  // docs/spec/conventions.md#skip
+  test('skip leaves out that many results, skipped echoes it, totalCount stays', async () => {
     const { parent, token, all } = await bulkOf(spec)
     const order = sorted(all, [['name', 1]])
     for (const skip of [0, 1, 60, 204]) {
@@ -195,14 +200,16 @@ specSuiteEverywhere('list parameters', (spec) => {
     }
   })
 
-  test('spec 4.2 skip beyond the end gives an empty last page', async () => {
+  // docs/spec/conventions.md#skip
+  test('skip beyond the end gives an empty last page', async () => {
     const { parent, token } = await bulkOf(spec)
     const page = await list({ uidp: { childrenOf: parent }, skip: 1_000_000 }, { token })
     expect(page).toMatchObject({ identities: [], skipped: 1_000_000, totalCount: String(bulkSize) })
     expect(page['nextPageToken'] ?? '').toBe('')
   })
 
-  test('rules 1.3, C2 together with a token skip counts from the cursor, and skipped echoes skip alone', async () => {
+  // docs/spec/conventions.md#skip
+  test('together with a token skip counts from the cursor, and skipped echoes skip alone', async () => {
     const { parent, token, all } = await bulkOf(spec)
     const order = sorted(all, [['name', -1]])
     const request = { uidp: { childrenOf: parent }, orderBy: 'name desc', pageSize: 10 }
@@ -212,12 +219,14 @@ specSuiteEverywhere('list parameters', (spec) => {
     expect(second).toMatchObject({ skipped: 7, totalCount: String(bulkSize) })
   })
 
-  test('rules 1.3 negative skip is code 3', async () => {
+  // docs/spec/conventions.md#skip
+  test('negative skip is code 3', async () => {
     const { token } = await bulkOf(spec)
     expectFailure(await refused({ skip: -1 }, { token }), { code: 3, fields: ['skip'] })
   })
 
-  test('spec 4.2 name is an exact match', async () => {
+  // docs/spec/conventions.md#list-filters
+  test('name is an exact match', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const made = await identityUnder(spec, group, token, 'exact')
     for (const name of ['exact more', 'exac', 'an exact']) await identityUnder(spec, group, token, name)
@@ -225,7 +234,8 @@ specSuiteEverywhere('list parameters', (spec) => {
     expect(await list({ name: 'nobody' }, { token })).toMatchObject({ identities: [], totalCount: '0' })
   })
 
-  test('rules 1.3 an empty filter value counts as absent; over REST an empty place is code 3', async () => {
+  // docs/spec/conventions.md#list-filters
+  test('an empty filter value counts as absent; over REST an empty place is code 3', async () => {
     const { parent, token } = await bulkOf(spec)
     const page = await list({ uidp: { childrenOf: parent }, name: '', orderBy: '', pageToken: '' }, { token })
     expect(page).toMatchObject({ totalCount: String(bulkSize) })

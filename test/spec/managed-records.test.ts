@@ -42,17 +42,19 @@ async function managedGroup(spec: Spec) {
 }
 
 specSuite('records that Kubernetes objects own', (spec) => {
-  test('architecture 6 and 10 managedBy is shown by get and list', async () => {
+  // docs/spec/kubernetes.md#ownership
+  test('managedBy is shown by get and list', async () => {
     const { uid, token, owner, group } = await managedGroup(spec)
     const managedBy = `cluster-1/${owner.namespace}/team`
     expect(await spec.ok('GetGroup', { uid }, { token })).toMatchObject({ uid, managedBy })
     expect(await spec.ok('ListGroups', { uidp: { childrenOf: group } }, { token })).toMatchObject({ groups: [{ uid, managedBy }] })
   })
 
+  // docs/spec/kubernetes.md#api-refusals
   test.each([
     ['an update', 'UpdateGroup', (uid: string) => ({ group: { uid, description: 'mine' } })],
     ['a delete', 'DeleteGroup', (uid: string) => ({ uid })],
-  ])('architecture 10 %s by the API is refused and names the object; by force it takes the record', async (_title, rpc, request) => {
+  ])('%s by the API is refused and names the object; by force it takes the record', async (_title, rpc, request) => {
     const { uid, token, owner, services, caller } = await managedGroup(spec)
     const refused = await spec.call(rpc, request(uid), { token })
     expectFailure(refused, { code: 9, reason: 'MANAGED_BY_KUBERNETES', violations: ['MANAGED_BY_KUBERNETES'] })
@@ -78,7 +80,8 @@ specSuite('records that Kubernetes objects own', (spec) => {
     expectFailure(await spec.call('UpdateGroup', request, { token, forceOwnership: 'false' }), { code: 9, reason: 'MANAGED_BY_KUBERNETES' })
   })
 
-  test('architecture 10 an object has one record of a kind, also where two controllers make it at once', async () => {
+  // docs/spec/kubernetes.md#ownership
+  test('an object has one record of a kind, also where two controllers make it at once', async () => {
     const { group, services } = await managedGroup(spec)
     const caller = objectCaller(managedByText({ clusterId: 'cluster-1', namespace: freshName('ns'), name: 'twice' }))
     const make = (name: string) => createManaged(services, caller, { kind: 'Group', parent: group, record: record(GroupSchema, { name }), paths: ['name'] })
@@ -87,7 +90,8 @@ specSuite('records that Kubernetes objects own', (spec) => {
     for (const outcome of outcomes) if (outcome.status === 'rejected') expect(outcome.reason).toMatchObject({ code: 6, reason: 'OWNED_ALREADY' })
   })
 
-  test('architecture 10 an object writes and deletes only what is its own', async () => {
+  // docs/spec/kubernetes.md#ownership
+  test('an object writes and deletes only what is its own', async () => {
     const { uid, services, group } = await managedGroup(spec)
     const other = objectCaller(managedByText({ clusterId: 'cluster-1', namespace: freshName('ns'), name: 'other' }))
     const change = { kind: 'Group', uid, record: record(GroupSchema, { description: 'stolen' }), paths: ['description'] }
@@ -149,7 +153,8 @@ specSuite('records that Kubernetes objects own', (spec) => {
     expect(services.replica.snapshot.get('Group', uid)?.ownedFields).toEqual(['name'])
   })
 
-  test("architecture 10 a released record is the API's, as it was; an adopted one the object's", async () => {
+  // docs/spec/kubernetes.md#release
+  test("a released record is the API's, as it was; an adopted one the object's", async () => {
     const { uid, services, caller, token } = await managedGroup(spec)
     await releaseManaged(services, caller, { kind: 'Group', uid })
     expect(await spec.ok('UpdateGroup', { group: { uid, description: 'mine' } }, { token })).toMatchObject({ name: 'team', description: 'mine' })
@@ -163,7 +168,8 @@ specSuite('records that Kubernetes objects own', (spec) => {
     expect(services.replica.snapshot.entry(managedKey('Group', caller.managedBy))).toBeUndefined()
   })
 
-  test('architecture 10 an identity is adopted only by who could grant all that it holds', async () => {
+  // docs/spec/kubernetes.md#adoption
+  test('an identity is adopted only by who could grant all that it holds', async () => {
     const { group, services, token } = await managedGroup(spec)
     const claimMatch = { issuer: 'https://i.example', subject: 's' }
     const uid = uidOf(await spec.ok('CreateIdentity', { parent: group, identity: { name: 'robot', claimMatch } }, { token })) as Uid

@@ -18,7 +18,8 @@ specSuiteEverywhere('page token life', (spec) => {
     return { ...organisation, uids: itemsOf(page, 'identities').map(uidOf), second }
   }
 
-  test('spec 8, 7.2 a token of less than three days goes on; an expired one restarts from the beginning without an error', async () => {
+  // docs/spec/conventions.md#page-tokens
+  test('a page token of less than three days goes on; an expired one restarts from the beginning without an error', async () => {
     const { group, owner, token, uids } = await filled()
     const request = { uidp: { childrenOf: group }, pageSize: 2 }
     const pageToken = await first(token, request)
@@ -36,15 +37,14 @@ specSuiteEverywhere('page token life', (spec) => {
     expect(itemsOf(second, 'identities').map(uidOf)).toEqual(uids.slice(2, 4))
   })
 
-  test.each([['x'], ['not a token'], ['abcdefgh.'], ['a.b.c'], ['%00'], ['0'.repeat(4096)]])(
-    'decisions "page_token" malformed %# is code 3',
-    async (pageToken) => {
-      const { token } = await makeOrganisation(spec.server)
-      expectFailure(await refused(token, { pageToken }), { code: 3, fields: ['page_token'] })
-    },
-  )
+  // docs/spec/conventions.md#page-tokens
+  test.each([['x'], ['not a token'], ['abcdefgh.'], ['a.b.c'], ['%00'], ['0'.repeat(4096)]])('a malformed page token %# is code 3', async (pageToken) => {
+    const { token } = await makeOrganisation(spec.server)
+    expectFailure(await refused(token, { pageToken }), { code: 3, fields: ['page_token'] })
+  })
 
-  test('decisions "page_token" a token that was changed is code 3', async () => {
+  // docs/spec/conventions.md#page-tokens
+  test('a page token that was changed is code 3', async () => {
     const { token } = await filled()
     const pageToken = await first(token, {})
     const at = pageToken.length - 10
@@ -53,7 +53,8 @@ specSuiteEverywhere('page token life', (spec) => {
       expectFailure(await refused(token, { pageToken: bad }), { code: 3, fields: ['page_token'] })
   })
 
-  test('decisions "page_token", rules 1.3 a token used with another filter, order, parent, caller or list is code 3', async () => {
+  // docs/spec/conventions.md#page-tokens
+  test('a page token used with another filter, order, parent, caller or list is code 3', async () => {
     const { group, token, second } = await filled()
     const base = { uidp: { childrenOf: group }, orderBy: 'name' }
     const pageToken = await first(token, base)
@@ -72,7 +73,8 @@ specSuiteEverywhere('page token life', (spec) => {
     expect((await refused(token, { ...base, pageToken })).code).toBe(0)
   })
 
-  test('spec 4.2 the page size may change from page to page', async () => {
+  // docs/spec/conventions.md#page-size
+  test('the page size may change from page to page', async () => {
     const { group, token, uids } = await filled()
     const request = { uidp: { childrenOf: group } }
     const rest = await spec.ok('ListIdentities', { ...request, pageSize: 200, pageToken: await first(token, request) }, { token })

@@ -56,14 +56,16 @@ const env = { TAPROOT_SELF_SERVICE_ROOT_GROUPS: 'false' }
 specSuite(
   'people',
   (spec) => {
-    test('rules 8 somebody who is not registered is told to register; nobody expects them: code 7 NOT_INVITED, and nothing is stored', async () => {
+    // docs/spec/identities.md#registration
+    test('somebody who is not registered is told to register; nobody expects them: code 7 NOT_INVITED, and nothing is stored', async () => {
       const somebody = new Somebody(spec)
       expectFailure(await spec.call('Exchange', {}, { token: await somebody.token() }), { code: 7 })
       expectFailure(await somebody.register(), { code: 7, reason: 'NOT_INVITED' })
       expect(spec.server.running.engine.replica.snapshot.get('Identity', somebody.uid)).toBeUndefined()
     })
 
-    test('rules 2.2, 2.6 whom somebody bound a role before registers, and has it at once', async () => {
+    // docs/spec/identities.md#registration
+    test('whom somebody bound a role before registers, and has it at once', async () => {
       const org = await makeOrganisation(spec.server)
       const somebody = new Somebody(spec)
       await somebody.bind(org)
@@ -81,7 +83,8 @@ specSuite(
       expect((await somebody.register()).body).toEqual({ identity: somebody.uid, group: '' })
     })
 
-    test('rules 8 the token of a person says how their issuer describes them, and so does Validate', async () => {
+    // docs/spec/tokens.md#who-am-i
+    test('the token of a person says how their issuer describes them, and so does Validate', async () => {
       const org = await makeOrganisation(spec.server)
       const somebody = new Somebody(spec)
       const claims = { name: 'Some Body', picture: 'https://pictures.example/some', given_name: 'Some', email: 'some@example.org', email_verified: true }
@@ -95,7 +98,8 @@ specSuite(
         expect(await spec.ok('Auth/Validate', {}, { token: bearer })).toMatchObject({ email: 'some@example.org', emailVerified: true, profile })
     })
 
-    test('rules 2.2 an e-mail that the issuer did not verify is kept as such', async () => {
+    // docs/spec/identities.md#records-of-people
+    test('an e-mail that the issuer did not verify is kept as such', async () => {
       const org = await makeOrganisation(spec.server)
       const somebody = new Somebody(spec)
       await somebody.bind(org)
@@ -105,7 +109,8 @@ specSuite(
       expect(read['email'] ?? '').toBe('')
     })
 
-    test('wire-v1 5 a uid that is not the one of the token is refused; a dry run registers nobody', async () => {
+    // docs/spec/identities.md#registration
+    test('a uid that is not the one of the token is refused; a dry run registers nobody', async () => {
       const org = await makeOrganisation(spec.server)
       const [somebody, another] = [new Somebody(spec), new Somebody(spec)]
       await somebody.bind(org)
@@ -115,15 +120,17 @@ specSuite(
       expect((await somebody.register({ identityId: somebody.uid })).code).toBe(0)
     })
 
+    // docs/spec/identities.md#registration
     test.each<[string, (spec: Spec) => Promise<string | undefined> | undefined, number]>([
       ['no token', () => undefined, 16],
       ['a token of another audience', (at) => at.server.devIssuer.mintDevToken({ subject: 'x', audience: 'https://elsewhere.example' }), 7],
       ['a token of ours', (at) => at.server.operatorToken(), 7],
-    ])('rules 8 register by %s is refused', async (_what, tokenOf, code) => {
+    ])('register by %s is refused', async (_what, tokenOf, code) => {
       expectFailure(await spec.call('Register', {}, { token: await tokenOf(spec) }), { code })
     })
 
-    test('rules 8 a person deletes their own identity: bindings and tokens are gone, and the uid is theirs again', async () => {
+    // docs/spec/identities.md#registration
+    test('a person deletes their own identity: bindings and tokens are gone, and the uid is theirs again', async () => {
       const org = await makeOrganisation(spec.server)
       const somebody = new Somebody(spec)
       const token = await somebody.signedIn(org)
@@ -138,7 +145,8 @@ specSuite(
       expectFailure(await spec.call('GetGroup', { uid: org.group }, { token }), { code: 16 })
     })
 
-    test('decisions "Last owner" a person who is the only owner of one of several organisations can not go', async () => {
+    // docs/spec/iam.md#last-owner
+    test('a person who is the only owner of one of several organisations can not go', async () => {
       const [first, second] = [await makeOrganisation(spec.server), await makeOrganisation(spec.server)]
       const somebody = new Somebody(spec)
       const token = await somebody.signedIn(first, 'owner')
@@ -150,7 +158,8 @@ specSuite(
       await spec.ok('GetGroup', { uid: first.group }, { token })
     })
 
-    test('decisions "Rights" a token that was narrowed does not delete its person', async () => {
+    // docs/spec/tokens.md#narrowing
+    test('a token that was narrowed does not delete its person', async () => {
       const org = await makeOrganisation(spec.server)
       const somebody = new Somebody(spec)
       await somebody.signedIn(org)
@@ -199,7 +208,8 @@ specSuite(
     const families = async (person: string): Promise<number> =>
       (await spec.server.running.engine.store.range({ prefix: `${refreshPrefix}${person}/`, limit: 10 }, signal())).entries.length
 
-    test('rules 8 one gives an access token and its successor, which is base64 of JSON with exp', async () => {
+    // docs/spec/tokens.md#refresh-tokens
+    test('a refresh token gives an access token and its successor, which is base64 of JSON with exp', async () => {
       const { org, person, token } = await start()
       const first = await refreshed(spec, token)
       expect(await spec.ok('GetGroup', { uid: org.group }, { token: first.access })).toMatchObject({ uid: org.group })
@@ -210,7 +220,8 @@ specSuite(
       expect(await families(person)).toBe(1)
     })
 
-    test('rules 8 one that was used before is refused, and ends all that follow it', async () => {
+    // docs/spec/tokens.md#refresh-tokens
+    test('a refresh token that was used before is refused, and ends all that follow it', async () => {
       const { person, token } = await start()
       const first = await refreshed(spec, token)
       const second = await refreshed(spec, first.refresh)
@@ -219,7 +230,8 @@ specSuite(
       expect(await families(person)).toBe(0)
     })
 
-    test.each(misleading)('clients B, rules 8 a use by a transaction %s gives the successor, which works', async (_what, fault) => {
+    // docs/spec/tokens.md#refresh-tokens
+    test.each(misleading)('a use by a transaction %s gives the successor, which works', async (_what, fault) => {
       const { token, person } = await start()
       failNext(spec.server, fault, refreshPrefix)
       const { refresh } = await refreshed(spec, token)
@@ -245,7 +257,8 @@ specSuite(
       expect([code, message]).toEqual([16, 'verifying token: this is no refresh token'])
     })
 
-    test('rules 8 of many uses at once of one token at most one succeeds, and nothing works afterwards', async () => {
+    // docs/spec/tokens.md#refresh-tokens
+    test('of many uses at once of one token at most one succeeds, and nothing works afterwards', async () => {
       const { token, person } = await start()
       const answers = await Promise.all(Array.from({ length: 8 }, () => spec.call('ExchangeRefreshToken', {}, { token })))
       const good = answers.filter(({ code }) => code === 0)
@@ -257,7 +270,8 @@ specSuite(
       expect(await families(person)).toBe(0)
     })
 
-    test('rules 8 what is asked for narrows the access token further, and never widens it', async () => {
+    // docs/spec/tokens.md#refresh-bounds
+    test('what is asked for narrows the access token further, and never widens it', async () => {
       const { org, token } = await start({ narrowing: { capabilities: setOf(['groups.list', 'repo.list']) } })
       const { access, refresh } = await refreshed(spec, token, { cap: ['repo.list', 'roles.list'] })
       expectFailure(await spec.call('GetGroup', { uid: org.group }, { token: access }), { code: 7 })
@@ -267,7 +281,8 @@ specSuite(
       expect(await spec.ok('GetGroup', { uid: org.group }, { token: next.access })).toMatchObject({ uid: org.group })
     })
 
-    test('rules 8 what is asked for and does not fit into a token is refused before the token is used up', async () => {
+    // docs/spec/tokens.md#refresh-bounds
+    test('what is asked for and does not fit into a token is refused before the token is used up', async () => {
       const act = { subject: 's'.repeat(2000), email: `${'e'.repeat(3000)}@person.example` }
       const { token, org } = await start({ act })
       const scopes = Array.from({ length: 17 }, (_, index) => `${org.group}${`/${index.toString(16).padStart(16, '0')}`.repeat(11)}`)
@@ -298,14 +313,16 @@ specSuite(
       expect(decodeJwt((await refreshed(spec, cut, { scopes: [team] })).access)['scp']).toEqual([team])
     })
 
-    test('rules 8 a family of before its audiences were kept is for the default one', async () => {
+    // docs/spec/tokens.md#refresh-bounds
+    test('a family of before its audiences were kept is for the default one', async () => {
       const { token } = await start({ audiences: [] })
       const { registry, baseUrl } = spec.server.config
       expectFailure(await spec.call('ExchangeRefreshToken', { aud: [registry.host] }, { token }), { code: 7, reason: 'AUDIENCE_NOT_GRANTED' })
       expect(decodeJwt((await refreshed(spec, token)).access).aud).toBe(baseUrl)
     })
 
-    test('rules 8 a request that can not be met does not use the token up', async () => {
+    // docs/spec/tokens.md#refresh-tokens
+    test('a request that can not be met does not use the token up', async () => {
       const { token } = await start()
       expectFailure(await spec.call('ExchangeRefreshToken', { aud: ['https://elsewhere.example'] }, { token }), { code: 3, fields: ['aud'] })
       expectFailure(await spec.call('ExchangeRefreshToken', { cap: ['groups.fly'] }, { token }), { code: 3, fields: ['cap'] })
@@ -313,7 +330,8 @@ specSuite(
       await refreshed(spec, token)
     })
 
-    test('architecture 7 with the person all their refresh tokens go, also for who registers again', async () => {
+    // docs/spec/tokens.md#refresh-tokens
+    test('with the person all their refresh tokens go, also for who registers again', async () => {
       const org = await makeOrganisation(spec.server)
       const somebody = new Somebody(spec)
       const access = await somebody.signedIn(org)
@@ -323,12 +341,13 @@ specSuite(
       expectFailure(await spec.call('ExchangeRefreshToken', {}, { token }), { code: 16, reason: 'REFRESH_TOKEN_ENDED' })
     })
 
+    // docs/spec/tokens.md#refresh-tokens
     test.each([
       ['nothing', undefined],
       ['an access token', 'access'],
       ['text', 'nonsense'],
       ['base64 of something else', Buffer.from('{"exp":1}').toString('base64')],
-    ])('rules 8 %s in its place is code 16', async (_what, token) => {
+    ])('%s in its place is code 16', async (_what, token) => {
       expectFailure(await spec.call('ExchangeRefreshToken', {}, { token: token === 'access' ? await spec.server.operatorToken() : token }), { code: 16 })
     })
 

@@ -53,14 +53,16 @@ specSuite(
       return { tenant, token: await worldOf(spec).tokenFor(scopeOf(tenant), tenant.authorization), times }
     }
 
-    test('spec 4.6 GET /token with scope=repository:<organization>/<image>:pull gives a JSON object with token', async () => {
+    // docs/spec/registry.md#registry-token-endpoint
+    test('GET /token with scope=repository:<organization>/<image>:pull gives a JSON object with token', async () => {
       const tenant = await worldOf(spec).tenant()
       const answer = await worldOf(spec).requestToken([scopeOf(tenant)], tenant.authorization)
       expect(answer).toMatchObject({ status: 200, headers: { 'content-type': expect.stringMatching(/^application\/json/) as unknown } })
       expect(JSON.parse(answer.body)).toMatchObject({ token: expect.stringMatching(/^[\w-]+\.[\w-]+\.[\w-]+$/) as unknown })
     })
 
-    test('spec 4.7 GET /v2/<organization>/<image>/_service/history/<tag> gives { history: [{ updateTimestamp, digest }] }, oldest first', async () => {
+    // docs/spec/registry.md#history-endpoint
+    test('GET /v2/<organization>/<image>/_service/history/<tag> gives { history: [{ updateTimestamp, digest }] }, oldest first', async () => {
       const { tenant, token, times } = await withHistory()
       const answer = await history(tenant.path, { token })
       expect(answer.status).toBe(200)
@@ -70,7 +72,8 @@ specSuite(
       for (const { digest } of historyOf(answer)) expect(digest).toMatch(/^sha256:[0-9a-f]{64}$/)
     })
 
-    test('spec 4.7 start and end bound the time: those since a date, those before one', async () => {
+    // docs/spec/registry.md#tag-history
+    test('start and end bound the time: those since a date, those before one', async () => {
       const { tenant, token, times } = await withHistory()
       const [, middle = 0] = times
       const bounded = async (query: string): Promise<number[]> =>
@@ -79,7 +82,8 @@ specSuite(
       expect(await bounded(`?end=${new Date(middle).toISOString()}`)).toEqual(times.slice(0, 1))
     })
 
-    test('spec 4.7 a digest of the list pins a build: <registry host>/<organization>/<image>@<digest>', async () => {
+    // docs/spec/registry.md#history-endpoint
+    test('a digest of the list pins a build: <registry host>/<organization>/<image>@<digest>', async () => {
       const tenant = await worldOf(spec).tenant()
       const client = new OciClient(spec.server.config.registry.port, tenant.authorization.slice('Bearer '.length))
       const first = await client.pushImage(tenant.path, 'latest')
@@ -91,7 +95,8 @@ specSuite(
       client.close()
     })
 
-    test('spec 4.7, 8 at most 1,000 records per request, the oldest; others are reached with start', { timeout: 60_000 }, async () => {
+    // docs/spec/registry.md#history-endpoint
+    test('at most 1,000 records per request, the oldest; others are reached with start', { timeout: 60_000 }, async () => {
       const { tenant, token, times } = await withHistory(1_001)
       const page = historyOf(await history(tenant.path, { token }))
       expect(page.map(({ updateTimestamp }) => Date.parse(updateTimestamp))).toEqual(times.slice(0, 1_000))
@@ -99,7 +104,8 @@ specSuite(
       expect(rest.map(({ updateTimestamp }) => Date.parse(updateTimestamp))).toEqual(times.slice(1_000))
     })
 
-    test('spec 5.5 an identity of the root group reaches the registry, one of a subgroup does not', async () => {
+    // docs/spec/iam.md#reach
+    test('an identity of the root group reaches the registry, one of a subgroup does not', async () => {
       const { tenant } = await withHistory()
       const sub = await worldOf(spec).group(tenant.group, freshName('sub'))
       const confined = await worldOf(spec).member(sub, { role: 'owner' })
@@ -113,14 +119,16 @@ specSuite(
       expect((await worldOf(spec).list(tenant.path, tenant.authorization)).status).toBe(200)
     })
 
-    test('spec 5.6 a registry token is valid only for the image in its scope', async () => {
+    // docs/spec/registry.md#registry-token-endpoint
+    test('a registry token is valid only for the image in its scope', async () => {
       const { tenant, token } = await withHistory()
       await worldOf(spec).repo(tenant.group, 'other')
       expect((await history(tenant.path, { token })).status).toBe(200)
       expect(await history(`${tenant.name}/other`, { token })).toMatchObject({ status: 403, codes: ['DENIED'] })
     })
 
-    test('spec 5.6 the token of a public image is anonymous, that of a private one is not', async () => {
+    // docs/spec/registry.md#registry-token-endpoint
+    test('the token of a public image is anonymous, that of a private one is not', async () => {
       const [free, tenant] = [await worldOf(spec).publicTenant(), await worldOf(spec).tenant()]
       await move(spec, { repo: free.repo, name: 'latest', count: 1 })
       const token = await worldOf(spec).tokenFor(scopeOf(free))
@@ -128,14 +136,16 @@ specSuite(
       expect(await worldOf(spec).requestToken([scopeOf(tenant)])).toMatchObject({ status: 401, codes: ['UNAUTHORIZED'] })
     })
 
-    test('spec 5.6, 7.2 a token for another audience than the registry host is refused with 403, at /token and at the history', async () => {
+    // docs/spec/registry.md#registry-credentials
+    test('a token for another audience than the registry host is refused with 403, at /token and at the history', async () => {
       const { tenant } = await withHistory()
       const token = await spec.server.tokenFor(tenant.owner)
       expect(await worldOf(spec).requestToken([scopeOf(tenant)], bearer(token))).toMatchObject({ status: 403 })
       expect(await history(tenant.path, { token })).toMatchObject({ status: 403 })
     })
 
-    test('decisions "Tag history" inverted and unparsable windows are 400, unknown images and tags 404', async () => {
+    // docs/spec/registry.md#tag-history
+    test('inverted and unparsable windows are 400, unknown images and tags 404', async () => {
       const { tenant, token } = await withHistory()
       for (const query of ['?start=yesterday', '?end=2026-13-01T00:00:00Z', '?start=2026-01-02T00:00:00Z&end=2026-01-01T00:00:00Z'])
         expect((await history(tenant.path, { token, query })).status, query).toBe(400)

@@ -37,7 +37,8 @@ specSuite('custom overlays', (spec) => {
     return spec.call('CreateRepo', { parent: group, repo: { name: freshName('repo'), customOverlay } }, { token })
   }
 
-  test('rules 3.1 an overlay is kept and shown as it was given', async () => {
+  // docs/spec/registry.md#custom-overlays
+  test('an overlay is kept and shown as it was given', async () => {
     const customOverlay = {
       contents: {
         packages: ['curl', 'jq=1.7'],
@@ -64,6 +65,7 @@ specSuite('custom overlays', (spec) => {
     expect(changed['customOverlay']).toEqual({ ...customOverlay, environment: {} })
   })
 
+  // docs/spec/registry.md#custom-overlays
   test.each([
     ['https://localhost/a'],
     ['https://localhost./a'],
@@ -87,18 +89,20 @@ specSuite('custom overlays', (spec) => {
     ['https://packages/a'],
     ['https://'],
     ['https://a b/'],
-  ])('rules 3.1 %s is no runtime repository', async (url) => {
+  ])('%s is no runtime repository', async (url) => {
     const field = 'custom_overlay.contents.runtime_repositories[1]'
     expectFailure(await attempt(repositories('https://packages.example/main', url)), { code: 3, fields: [field] })
   })
 
+  // docs/spec/registry.md#custom-overlays
   test.each([['https://packages.example/main'], ['https://93.184.216.34/main'], ['https://localhost.example/'], ['https://[2606:2800:220:1::1]/']])(
-    'rules 3.1 %s is a runtime repository',
+    '%s is a runtime repository',
     async (url) => {
       expect((await attempt(repositories(url))).code).toBe(0)
     },
   )
 
+  // docs/spec/registry.md#custom-overlays
   test.each([
     ['text that is no key', 'ssh-rsa AAAA'],
     ['a private key', rsaPrivateKey],
@@ -109,14 +113,16 @@ specSuite('custom overlays', (spec) => {
     ['text before the key', `key:\n${rsaKey}`],
     ['a block of rubbish', '-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n'],
     ['a certificate', certificate],
-  ])('rules 3.1 %s is no key of a runtime keyring', async (_, content) => {
+  ])('%s is no key of a runtime keyring', async (_, content) => {
     expectFailure(await attempt(keyring({ name: 'good', content: rsaKey }, { name: 'bad', content })), { code: 3, fields: [`${keyringField}[1].content`] })
   })
 
-  test('rules 3.1 a key is accepted with line ends of either sort', async () => {
+  // docs/spec/registry.md#custom-overlays
+  test('a key is accepted with line ends of either sort', async () => {
     expect((await attempt(keyring({ name: 'unix', content: rsaKey }, { name: 'dos', content: rsaKey.replaceAll('\n', '\r\n') }))).code).toBe(0)
   })
 
+  // docs/spec/registry.md#custom-overlays
   test.each([
     ['twice the same', [{ name: 'one' }, { name: 'one' }], '[1]'],
     ['reserved', [{ name: 'platform.rsa.pub' }], '[0]'],
@@ -124,17 +130,19 @@ specSuite('custom overlays', (spec) => {
     ['a path', [{ name: 'a/b' }], '[0]'],
     ['a path of another sort', [{ name: 'a\\b' }], '[0]'],
     ['the folder above', [{ name: '..' }], '[0]'],
-  ] as const)('rules 3.1 a key name that is %s is refused', async (_, entries, at) => {
+  ] as const)('a key name that is %s is refused', async (_, entries, at) => {
     const reply = await attempt(keyring(...entries.map((entry) => ({ ...entry, content: rsaKey }))))
     expectFailure(reply, { code: 3, fields: [`${keyringField}${at}.name`] })
   })
 
-  test('rules 3.1 a keyring has at most 512 KiB in all', async () => {
+  // docs/spec/registry.md#custom-overlays
+  test('a keyring has at most 512 KiB in all', async () => {
     const padded = rsaKey + ' '.repeat(300_000 - rsaKey.length)
     expect((await attempt(keyring({ name: 'one', content: padded }))).code).toBe(0)
     expectFailure(await attempt(keyring({ name: 'one', content: padded }, { name: 'two', content: padded })), { code: 3, fields: [keyringField] })
   })
 
+  // docs/spec/registry.md#custom-overlays
   test.each([
     ['text that is no certificate', 'certificate'],
     ['a key', rsaKey],
@@ -143,32 +151,36 @@ specSuite('custom overlays', (spec) => {
     ['a chain of two', certificate + certificate],
     ['a block of rubbish', '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n'],
     ['a certificate of version 1', versionOne(certificate)],
-  ])('rules 3.1 %s is no additional certificate', async (_, content) => {
+  ])('%s is no additional certificate', async (_, content) => {
     expectFailure(await attempt(certificates(certificate, content)), { code: 3, fields: [`${certificateField}[1].content`] })
   })
 
-  test('rules 3.1 additional certificates have at most 50 KiB in all', async () => {
+  // docs/spec/registry.md#custom-overlays
+  test('additional certificates have at most 50 KiB in all', async () => {
     const padded = certificate + ' '.repeat(30_000 - certificate.length)
     expect((await attempt(certificates(padded))).code).toBe(0)
     expectFailure(await attempt(certificates(padded, padded)), { code: 3, fields: [certificateField] })
   })
 
-  test('rules 3.1 all faults are listed at once, each at its own place, and no answer quotes a key', async () => {
+  // docs/spec/registry.md#custom-overlays
+  test('all faults are listed at once, each at its own place, and no answer quotes a key', async () => {
     const reply = await attempt({ ...keyring({ name: 'platform', content: rsaPrivateKey }), ...certificates('x'), environment: {} })
     expectFailure(reply, { code: 3, fields: [`${keyringField}[0].name`, `${keyringField}[0].content`, `${certificateField}[0].content`] })
     expect(JSON.stringify(fieldViolations(reply))).not.toContain(rsaPrivateKey.slice(100, 140))
     expect(createPublicKey(rsaKey).asymmetricKeyType).toBe('rsa')
   })
 
+  // docs/spec/registry.md#custom-overlays
   test.each([
     ['environment', { environment: { TAPROOT_TOKEN: 'x' } }, 'custom_overlay.environment["TAPROOT_TOKEN"]'],
     ['annotations', { annotations: { 'dev.taproot.source': 'x' } }, 'custom_overlay.annotations["dev.taproot.source"]'],
     ['annotations', { annotations: { 'org.opencontainers.image.source': 'x' } }, 'custom_overlay.annotations["org.opencontainers.image.source"]'],
-  ])('rules 3.1 %s may not use reserved keys', async (_, overlay, field) => {
+  ])('%s may not use reserved keys', async (_, overlay, field) => {
     expectFailure(await attempt(overlay), { code: 3, fields: [field] })
   })
 
-  test('rules 3.1 reserved keys are so by their beginning only', async () => {
+  // docs/spec/registry.md#custom-overlays
+  test('reserved keys are so by their beginning only', async () => {
     const overlay = { environment: { MY_TAPROOT_TOKEN: 'x', taproot_x: 'y' }, annotations: { 'my.dev.taproot.x': 'x', 'org.opencontainer.x': 'y' } }
     expect((await attempt(overlay)).code).toBe(0)
   })

@@ -41,12 +41,14 @@ specSuite('readmes', (spec) => {
     return { ...organisation, uid: uidOf(await spec.ok('CreateRepo', { parent: organisation.group, repo }, { token: organisation.token })) }
   }
 
-  test('rules 3.1 a repo without a readme has an empty one', async () => {
+  // docs/spec/registry.md#readmes
+  test('a repo without a readme has an empty one', async () => {
     const { uid, token } = await withRepo()
     expect(await read(uid, token)).toMatchObject({ uid, content: '' })
   })
 
-  test('rules 3.1 a readme is what was written last, and may be empty again', async () => {
+  // docs/spec/registry.md#readmes
+  test('a readme is what was written last, and may be empty again', async () => {
     const { uid, token } = await withRepo()
     const written = await write(uid, readme, token)
     expect(written).toMatchObject({ uid, content: readme })
@@ -57,7 +59,8 @@ specSuite('readmes', (spec) => {
     expect(Date.parse(String(cleared['updateTime']))).toBeGreaterThan(Date.parse(String(written['updateTime'])))
   })
 
-  test('architecture 5 a write of which nothing is in memory does not wait for the watch', async () => {
+  // docs/spec/storage.md#consistent-reads
+  test('a write of which nothing is in memory does not wait for the watch', async () => {
     const { uid, token } = await withRepo()
     await write(uid, 'the thread is there now', token)
     const startedAt = performance.now()
@@ -66,7 +69,8 @@ specSuite('readmes', (spec) => {
     expect(performance.now() - startedAt).toBeLessThan(2_500)
   })
 
-  test('rules 3.1 a readme may have 512 KiB', async () => {
+  // docs/spec/registry.md#readmes
+  test('a readme may have 512 KiB', async () => {
     const { uid, token } = await withRepo()
     const large = 'All work and no play. '.repeat(30_000).slice(0, 524_288)
     expect(await write(uid, large, token)).toMatchObject({ content: large })
@@ -74,6 +78,7 @@ specSuite('readmes', (spec) => {
     expect(await read(uid, token)).toMatchObject({ content: large })
   })
 
+  // docs/spec/registry.md#readmes
   test.each([
     ['a script', 'Hello <script>alert(1)</script>'],
     ['a script in capitals', '<SCRIPT SRC=//evil.example/x.js></SCRIPT>'],
@@ -103,12 +108,13 @@ specSuite('readmes', (spec) => {
     ['a mark that looks like what follows', '<pre title=\'<hr id="'],
     ['a custom element', '<x-evil>hello</x-evil>'],
     ['a class of the page', '<p class="admin-only">hello</p>'],
-  ])('rules 3.1 %s is refused', async (_, content) => {
+  ])('%s is refused', async (_, content) => {
     const { uid, token } = await withRepo()
     expectFailure(await attempt(uid, content, token), { code: 3, domain: 'registry.taproot.dev', fields: ['content'] })
     expect(await read(uid, token)).toMatchObject({ content: '' })
   })
 
+  // docs/spec/registry.md#readmes
   test.each([
     ['an image with its size', '<img src="https://a.example/x.png" width="10" height="20">'],
     ['a code block of a language', '```typescript\nlet a = 1 < 2 && 3\n```'],
@@ -125,11 +131,12 @@ specSuite('readmes', (spec) => {
       'a picture for the dark',
       '<picture><source srcset="https://a.example/d.png" media="(prefers-color-scheme: dark)"><img src="https://a.example/l.png"></picture>',
     ],
-  ])('rules 3.1 %s is fine', async (_, content) => {
+  ])('%s is fine', async (_, content) => {
     const { uid, token } = await withRepo()
     expect(await write(uid, content, token)).toMatchObject({ content })
   })
 
+  // docs/spec/storage.md#fairness
   test.each([
     ['deep HTML', '<div>'.repeat(100_000)],
     ['deep inline HTML', `x ${'<b>'.repeat(170_000)}`],
@@ -137,7 +144,7 @@ specSuite('readmes', (spec) => {
     ['brackets', '['.repeat(500_000)],
     ['images that never end', '![['.repeat(170_000)],
   ])(
-    'architecture 13 %s is answered, and nobody else waits for it',
+    '%s is answered, and nobody else waits for it',
     async (_, content) => {
       const { uid, token } = await withRepo()
       const slow = attempt(uid, content, token)
@@ -153,7 +160,8 @@ specSuite('readmes', (spec) => {
     30_000,
   )
 
-  test('spec 4.4 the mask, the wildcard, and nothing at all', async () => {
+  // docs/spec/conventions.md#update-masks
+  test('a readme is changed by mask, by wildcard, and without a mask', async () => {
     const { uid, token } = await withRepo()
     await write(uid, 'old', token)
     const update = (repoReadme: JsonObject, updateMask?: string) =>
@@ -164,7 +172,8 @@ specSuite('readmes', (spec) => {
     expectFailure(await spec.call('UpdateRepoReadme', { repoReadme: { uid }, updateMask: 'text' }, { token }), { code: 3, fields: ['update_mask'] })
   })
 
-  test('decisions "etag" a readme is guarded by If-Match and by the etag in the body, the first one too', async () => {
+  // docs/spec/conventions.md#etag-preconditions
+  test('a readme is guarded by If-Match and by the etag in the body, the first one too', async () => {
     const { uid, token } = await withRepo()
     const empty = await read(uid, token)
     const first = await spec.ok('UpdateRepoReadme', { repoReadme: { ...empty, content: 'first' } }, { token })
@@ -175,7 +184,8 @@ specSuite('readmes', (spec) => {
     expect(await read(uid, token)).toEqual(second)
   })
 
-  test('decisions "Dry run" a dry run says what would be and changes nothing', async () => {
+  // docs/spec/conventions.md#dry-run
+  test('a dry run says what would be and changes nothing', async () => {
     const { uid, token } = await withRepo()
     const before = await write(uid, 'old', token)
     const dry = await spec.ok('UpdateRepoReadme', { repoReadme: { uid, content: 'new' } }, { token, validateOnly: true })
@@ -185,7 +195,8 @@ specSuite('readmes', (spec) => {
     expect(await read(uid, token)).toEqual(before)
   })
 
-  test("architecture 4 writers at once: each one's write is whole, and the one who is told so is the last", async () => {
+  // docs/spec/storage.md#transactions
+  test("writers at once: each one's write is whole, and the one who is told so is the last", async () => {
     const { uid, token } = await withRepo()
     const written = await Promise.all(Array.from({ length: 8 }, (_, at) => write(uid, `text ${at}`, token)))
     const last = await read(uid, token)
@@ -193,7 +204,8 @@ specSuite('readmes', (spec) => {
     expect(new Set(written.map(({ etag }) => etag)).size).toBe(8)
   })
 
-  test('rules 3.1 who may update the repo may write its readme, who may list it may read it', async () => {
+  // docs/spec/registry.md#readmes
+  test('who may update the repo may write its readme, who may list it may read it', async () => {
     const { group, uid, token } = await withRepo()
     const member = async (...capabilities: string[]) => (await makeMember(spec.server, group, { role: await makeRole(spec.server, group, capabilities) })).token
     const [writer, reader] = [await member('repo.update'), await member('repo.list')]
@@ -205,7 +217,8 @@ specSuite('readmes', (spec) => {
     expect(token).toMatch(/./)
   })
 
-  test('rules 3.1 a synced repo shows the readme of its source and can not write it', async () => {
+  // docs/spec/registry.md#readmes
+  test('a synced repo shows the readme of its source and can not write it', async () => {
     const { group, uid: source, token } = await withRepo()
     const text = await write(source, '# Source', token)
     const uid = uidOf(await spec.ok('CreateRepo', { parent: group, repo: { name: 'synced', syncConfig: { source } } }, { token }))
@@ -219,7 +232,8 @@ specSuite('readmes', (spec) => {
     expect(await read(uid, token)).toMatchObject({ uid, content: '' })
   })
 
-  test('decisions "Deleting" the readme of a deleted repo goes with it, at once', async () => {
+  // docs/spec/conventions.md#deletion-order
+  test('the readme of a deleted repo goes with it, at once', async () => {
     const { uid, token } = await withRepo()
     await write(uid, 'text', token)
     const kept = () => spec.server.running.engine.store.get(`x/readme/${uid}`, AbortSignal.timeout(5_000))
@@ -231,7 +245,8 @@ specSuite('readmes', (spec) => {
     expect(await kept()).toBeUndefined()
   })
 
-  test('architecture 4 an update that races the deletion of the repo leaves nothing behind', async () => {
+  // docs/spec/storage.md#transactions
+  test('an update that races the deletion of the repo leaves nothing behind', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const { store } = spec.server.running.engine
     for (let at = 0; at < 10; at++) {
@@ -243,7 +258,8 @@ specSuite('readmes', (spec) => {
     }
   })
 
-  test('rules 3.1, 9 an update of the readme is an event of the repo with the readme as its body', async () => {
+  // docs/spec/events.md#event-bodies
+  test('an update of the readme is an event of the repo with the readme as its body', async () => {
     const { group, uid, token } = await withRepo()
     await write(uid, '# Told', token)
     const { entries } = await spec.server.running.engine.store.range({ prefix: 'x/outbox/', limit: 10_000 }, AbortSignal.timeout(5_000))

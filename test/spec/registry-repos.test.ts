@@ -27,7 +27,8 @@ function repoTools(spec: Spec) {
 specSuite('repos', (spec) => {
   const { create, update, get } = repoTools(spec)
 
-  test('spec 2.3, 4.1, 4.3 a repo has uid, name, description, createTime, updateTime', async () => {
+  // docs/spec/resources.md#record-fields
+  test('a repo has uid, name, description, createTime, updateTime', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const made = await create(group, { name: 'nginx', description: 'The web server' }, token)
     expect(made).toMatchObject({
@@ -43,7 +44,8 @@ specSuite('repos', (spec) => {
     expect(await get(uidOf(made), token)).toEqual(made)
   })
 
-  test('spec 4.2, 4.3 repos are found below a group, beside it, and by their exact name', async () => {
+  // docs/spec/conventions.md#list-filters
+  test('repos are found below a group, beside it, and by their exact name', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const sub = await subgroup(spec, group, token)
     const [top, deep] = [uidOf(await create(group, { name: 'nginx' }, token)), uidOf(await create(sub, { name: 'nginx' }, token))]
@@ -55,7 +57,8 @@ specSuite('repos', (spec) => {
     expect(await found({ name: 'ngin' })).toEqual([])
   })
 
-  test('spec 4.2 repos are sorted by name or time, either way, page by page', async () => {
+  // docs/spec/conventions.md#ordering
+  test('repos are sorted by name or time, either way, page by page', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const names = ['delta', 'alpha', 'charlie', 'bravo', 'echo']
     for (const name of names) await create(group, { name }, token)
@@ -78,7 +81,8 @@ specSuite('repos', (spec) => {
     expect(itemsOf(jumped, 'repos').map((repo) => repo['name'])).toEqual(['delta', 'echo'])
   })
 
-  test('spec 4.3, 4.4.1, 4.4.2 a PATCH changes what the body has, or of that what the mask names', async () => {
+  // docs/spec/conventions.md#update-masks
+  test('a PATCH changes what the body has, or of that what the mask names', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const made = await create(group, { name: 'nginx', description: 'old', aliases: ['nginx:1'] }, token)
     const uid = uidOf(made)
@@ -87,7 +91,8 @@ specSuite('repos', (spec) => {
     expect(masked).toMatchObject({ name: 'nginx', description: 'newer', aliases: ['nginx:1'] })
   })
 
-  test('spec 4.4.3 the wildcard replaces a repo: what the body lacks goes to its zero value', async () => {
+  // docs/spec/conventions.md#update-masks
+  test('the wildcard replaces a repo: what the body lacks goes to its zero value', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const uid = uidOf(await create(group, { name: 'nginx', description: 'old', ...catalogue, customOverlay: { environment: { A: 'b' } } }, token))
     const replaced = await update({ uid, name: 'nginx' }, token, { updateMask: '*' })
@@ -95,7 +100,8 @@ specSuite('repos', (spec) => {
     expect(replaced).not.toHaveProperty('customOverlay')
   })
 
-  test('spec 4.3, rules 3.1 a deleted repo is gone for every reader, its name is free, and its uid is not used again', async () => {
+  // docs/spec/registry.md#repos
+  test('a deleted repo is gone for every reader, its name is free, and its uid is not used again', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const uid = uidOf(await create(group, { name: 'nginx' }, token))
     expect(await spec.ok('DeleteRepo', { uid }, { token })).toEqual({})
@@ -105,7 +111,8 @@ specSuite('repos', (spec) => {
     expect(uidOf(await create(group, { name: 'nginx' }, token))).not.toBe(uid)
   })
 
-  test('architecture 8 a deletion leaves a note for the garbage collection of the bytes', async () => {
+  // docs/spec/registry.md#garbage-collection
+  test('a deletion leaves a note for the garbage collection of the bytes', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const uid = uidOf(await create(group, { name: 'nginx' }, token))
     const note = () => spec.server.running.engine.store.get(`x/removed-repo/${uid}`, AbortSignal.timeout(5_000))
@@ -114,7 +121,8 @@ specSuite('repos', (spec) => {
     expect(Buffer.from((await note())?.value ?? []).toString()).toMatch(/^\d{13}$/)
   })
 
-  test('decisions "Deleting" a group that holds repos stays: code 9 with their number', async () => {
+  // docs/spec/conventions.md#deletion-order
+  test('a group that holds repos stays: code 9 with their number', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const sub = await subgroup(spec, group, token)
     const uids = [uidOf(await create(sub, { name: 'one' }, token)), uidOf(await create(sub, { name: 'two' }, token))]
@@ -125,12 +133,14 @@ specSuite('repos', (spec) => {
     await spec.ok('DeleteGroup', { uid: sub }, { token })
   })
 
-  test.each([['a'], ['a.b_c-d e'], ['0'.repeat(100)]])('rules 3.1 %j is a repo name', async (name) => {
+  // docs/spec/resources.md#names
+  test.each([['a'], ['a.b_c-d e'], ['0'.repeat(100)]])('%j is a repo name', async (name) => {
     const { group, token } = await makeOrganisation(spec.server)
     expect(await create(group, { name }, token)).toMatchObject({ name })
   })
 
-  test('architecture 8 the path of a repo has at most 255 characters when it is made or renamed', async () => {
+  // docs/spec/registry.md#repo-paths
+  test('the path of a repo has at most 255 characters when it is made or renamed', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const { name: root } = await spec.ok('GetGroup', { uid: group }, { token })
     const room = 255 - String(root).length - 1
@@ -139,7 +149,8 @@ specSuite('repos', (spec) => {
     expectFailure(await spec.call('CreateRepo', { parent: group, repo: { name: 'b'.repeat(room + 1) } }, { token }), { code: 3, fields: ['name'] })
   })
 
-  test('rules 3.1 a description is one line of at most 512 characters of any sort', async () => {
+  // docs/spec/resources.md#descriptions
+  test('a description is one line of at most 512 characters of any sort', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const description = `Grüße 👋 ${'x'.repeat(500)}`
     expect(await create(group, { name: 'described', description }, token)).toMatchObject({ description })
@@ -147,7 +158,8 @@ specSuite('repos', (spec) => {
       expectFailure(await spec.call('CreateRepo', { parent: group, repo: { name: 'bad', description: bad } }, { token }), { code: 3, fields: ['description'] })
   })
 
-  test('decisions "Repo extras" repo.update governs tier, bundles, aliases and active tags', async () => {
+  // docs/spec/registry.md#repos
+  test('repo.update governs tier, bundles, aliases and active tags', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const uid = uidOf(await create(group, { name: 'nginx' }, token))
     const editor = await makeMember(spec.server, group, { role: await makeRole(spec.server, group, ['repo.update']) })
@@ -169,7 +181,8 @@ specSuite(
     const sync = (source: string): JsonObject => ({ name: freshName('synced'), syncConfig: { source } })
     const hostOf = () => spec.server.config.registry.host
 
-    test('rules 3.1 a synced repo inherits tier, bundles, aliases and active tags as they are now, and takes its first description', async () => {
+    // docs/spec/registry.md#mirrors
+    test('a synced repo inherits tier, bundles, aliases and active tags as they are now, and takes its first description', async () => {
       const { group, token, source } = await withSource()
       const made = await create(group, sync(source), token)
       expect(made).toMatchObject({ ...catalogue, description: 'The web server', syncConfig: { source } })
@@ -179,19 +192,21 @@ specSuite(
       expect(listed[0]).toMatchObject({ bundles: ['ai'], activeTags: ['2'] })
     })
 
+    // docs/spec/registry.md#mirrors
     test.each([
       ['catalog_tier', { catalogTier: 'CATALOG_TIER_AI' }],
       ['bundles', { bundles: ['ai'] }],
       ['aliases', { aliases: ['other:1'] }],
       ['active_tags', { activeTags: ['other'] }],
-    ])('rules 3.1 %s of a synced repo is not its own to change', async (field, change) => {
+    ])('%s of a synced repo is not its own to change', async (field, change) => {
       const { group, token, source } = await withSource()
       expectFailure(await spec.call('CreateRepo', { parent: group, repo: { ...sync(source), ...change } }, { token }), { code: 3, fields: [field] })
       const uid = uidOf(await create(group, sync(source), token))
       expectFailure(await spec.call('UpdateRepo', { repo: { uid, ...change } }, { token }), { code: 3, fields: [field] })
     })
 
-    test('rules 1.2 a synced repo can be sent back as it was read, whole, with another description', async () => {
+    // docs/spec/registry.md#mirrors
+    test('a synced repo can be sent back as it was read, whole, with another description', async () => {
       const { group, token, source } = await withSource()
       const made = await create(group, sync(source), token)
       expect(await update({ ...made, description: 'ours' }, token, { updateMask: '*' })).toMatchObject({
@@ -201,7 +216,8 @@ specSuite(
       })
     })
 
-    test("rules 3.1 expirationTime is 14 days from the creation of the sync, and the server's own like uniqueTags, gracePeriod and apkoOverlay", async () => {
+    // docs/spec/registry.md#mirrors
+    test("expirationTime is 14 days from the creation of the sync, and the server's own like uniqueTags, gracePeriod and apkoOverlay", async () => {
       const { group, token, source } = await withSource()
       const given = { source, expirationTime: '2001-01-01T00:00:00.000Z', uniqueTags: true, gracePeriod: true, apkoOverlay: 'mine' }
       const made = await create(group, { name: 'synced', syncConfig: given }, token)
@@ -212,7 +228,8 @@ specSuite(
       expect(changed['syncConfig']).toMatchObject({ google: 'someone', expirationTime, uniqueTags: false, gracePeriod: false, apkoOverlay: '' })
     })
 
-    test('rules 3.1 the source is named by uid, by image reference or by its name in the catalogue, and kept as uid', async () => {
+    // docs/spec/registry.md#mirrors
+    test('the source is named by uid, by image reference or by its name in the catalogue, and kept as uid', async () => {
       const staff = await spec.server.operatorToken()
       const open = await publicGroup()
       const name = freshName('image')
@@ -230,7 +247,8 @@ specSuite(
       }
     })
 
-    test('rules 3.1 anybody may sync from a repo of the public organisation, as anybody may pull from it', async () => {
+    // docs/spec/registry.md#mirror-rights
+    test('anybody may sync from a repo of the public organisation, as anybody may pull from it', async () => {
       const staff = await spec.server.operatorToken()
       const name = freshName('image')
       const source = uidOf(await create(await publicGroup(), { name, ...catalogue }, staff))
@@ -241,7 +259,8 @@ specSuite(
       expectFailure(missing, { code: 3, fields: ['sync_config.source'] })
     })
 
-    test('rules 3.1 the caller must be able to pull at the source; foreign, missing and malformed ones are the same code 3', async () => {
+    // docs/spec/registry.md#mirror-rights
+    test('the caller must be able to pull at the source; foreign, missing and malformed ones are the same code 3', async () => {
       const [own, other] = [await makeOrganisation(spec.server), await withSource()]
       const attempt = (token: string, source: string) => spec.call('CreateRepo', { parent: own.group, repo: sync(source) }, { token })
       const foreign = await attempt(own.token, other.source)
@@ -250,7 +269,8 @@ specSuite(
         expect((await attempt(own.token, source)).details['BadRequest'], source).toEqual(foreign.details['BadRequest'])
     })
 
-    test.each([['repo.list'], ['manifest.list'], ['repo.blobs.get']])('rules 3.1 without %s at the source there is no sync', async (missing) => {
+    // docs/spec/registry.md#mirror-rights
+    test.each([['repo.list'], ['manifest.list'], ['repo.blobs.get']])('without %s at the source there is no sync', async (missing) => {
       const { group, token, source } = await withSource()
       const sub = await subgroup(spec, group, token)
       const needed = ['repo.list', 'manifest.list', 'repo.blobs.get']
@@ -269,7 +289,8 @@ specSuite(
       expect(await create(sub, sync(source), maker.token)).toMatchObject({ syncConfig: { source } })
     })
 
-    test('rules 3.1 a sync that is there stays when the right to its source or the source itself is gone', async () => {
+    // docs/spec/registry.md#mirror-rights
+    test('a sync that is there stays when the right to its source or the source itself is gone', async () => {
       const { group, token, source } = await withSource()
       const sub = await subgroup(spec, group, token)
       const made = await create(sub, sync(source), token)
@@ -281,7 +302,8 @@ specSuite(
       expect(await update({ uid: uidOf(made), description: 'still' }, token)).toMatchObject({ description: 'still', syncConfig: { source } })
     })
 
-    test('rules 3.1 a sync of a sync shows the first source, and one that leads to itself shows nothing', async () => {
+    // docs/spec/registry.md#mirrors
+    test('a sync of a sync shows the first source, and one that leads to itself shows nothing', async () => {
       const { group, token, source } = await withSource()
       const one = uidOf(await create(group, sync(source), token))
       const two = uidOf(await create(group, sync(one), token))
@@ -291,7 +313,8 @@ specSuite(
       expect(await get(one, token)).toMatchObject({ bundles: [], aliases: [] })
     })
 
-    test('rules 3.1 a repo that becomes synced gives up its own values, and has none when it stops', async () => {
+    // docs/spec/registry.md#mirrors
+    test('a repo that becomes synced gives up its own values, and has none when it stops', async () => {
       const { group, token, source } = await withSource()
       const uid = uidOf(await create(group, { name: 'own', bundles: ['ai'], description: 'ours' }, token))
       expect(await update({ uid, syncConfig: { source } }, token)).toMatchObject({ ...catalogue, description: 'ours' })
@@ -301,7 +324,8 @@ specSuite(
       expect(await update({ uid, bundles: ['base'] }, token)).toMatchObject({ bundles: ['base'] })
     })
 
-    test('C4 the key of the sync block is syncConfig; sync_config is understood too', async () => {
+    // docs/spec/resources.md#json-form
+    test('the key of the sync block is syncConfig; sync_config is understood too', async () => {
       const { group, token, source } = await withSource()
       const url = `http://127.0.0.1:${spec.server.config.api.port}/registry/v2/repos`
       const send = async (method: string, path: string, body: JsonObject): Promise<JsonObject> => {
@@ -324,7 +348,8 @@ specSuite(
   (spec) => {
     const { create } = repoTools(spec)
 
-    test('architecture 8 a repo is so deep at most that its repository upstream has a name of 255 characters, prefix included', async () => {
+    // docs/spec/registry.md#repo-paths
+    test('a repo is so deep at most that its repository upstream has a name of 255 characters, prefix included', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       // 180 of the prefix, a slash, 40 and 17 of a repo in the root group; 17 more one group below.
       expect(uidOf(await create(group, { name: 'top' }, token))).toHaveLength(57)

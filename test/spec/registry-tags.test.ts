@@ -43,7 +43,8 @@ specSuite('tags', (spec) => {
     itemsOf(await spec.ok('ListTagHistory', { repoUid: repo, tag, ...request }, { token }), 'history')
   const digestsOf = (records: readonly JsonObject[]): unknown[] => records.map((record) => record['digest'])
 
-  test('spec 2.3 a tag has name, digest, deprecated, updateTime and the common fields', async () => {
+  // docs/spec/resources.md#record-fields
+  test('a tag has name, digest, deprecated, updateTime and the common fields', async () => {
     const at = await registry()
     const digest = await at.image()
     const made = await put(at, { name: '1.27', digest })
@@ -54,7 +55,8 @@ specSuite('tags', (spec) => {
     at.client.close()
   })
 
-  test('spec 4.2, 4.3 GET /registry/v2/tags with uidp.children_of lists the tags of that repo alone', async () => {
+  // docs/spec/conventions.md#list-filters
+  test('GET /registry/v2/tags with uidp.children_of lists the tags of that repo alone', async () => {
     const at = await registry()
     const other = uidOf(await spec.ok('CreateRepo', { parent: at.group, repo: { name: 'other' } }, { token: at.token }))
     for (const name of ['1.26', '1.27', 'latest']) await put(at, { name, digest: await at.image() })
@@ -73,7 +75,8 @@ specSuite('tags', (spec) => {
     at.client.close()
   })
 
-  test('spec 4.5 end-of-life tags are found by listing 200 on a page and selecting deprecated ones', async () => {
+  // docs/spec/conventions.md#tag-end-of-life
+  test('end-of-life tags are found by listing 200 on a page and selecting deprecated ones', async () => {
     const at = await registry()
     const digest = await at.image()
     const names = Array.from({ length: 205 }, (_, n) => `v${String(n).padStart(3, '0')}`)
@@ -93,7 +96,8 @@ specSuite('tags', (spec) => {
     at.client.close()
   })
 
-  test('spec 3 deprecated is false or true, and may be set and taken back', async () => {
+  // docs/spec/registry.md#deprecated-tags
+  test('deprecated is false or true, and may be set and taken back', async () => {
     const at = await registry()
     const digest = await at.image()
     expect(await put(at, { name: 'old', digest, deprecated: true })).toMatchObject({ deprecated: true })
@@ -102,7 +106,8 @@ specSuite('tags', (spec) => {
     at.client.close()
   })
 
-  test('decisions "Tag create on an existing name" creating moves a tag; history grows only with the digest', async () => {
+  // docs/spec/registry.md#tag-creation
+  test('creating moves a tag; history grows only with the digest', async () => {
     const at = await registry()
     const [one, two] = [await at.image(), await at.image()]
     const first = await put(at, { name: 'latest', digest: one })
@@ -117,7 +122,8 @@ specSuite('tags', (spec) => {
     at.client.close()
   })
 
-  test('decisions "Tag create on an existing name" the repo must hold the digest: code 9 DIGEST_NOT_FOUND', async () => {
+  // docs/spec/registry.md#tag-creation
+  test('the repo must hold the digest: code 9 DIGEST_NOT_FOUND', async () => {
     const [mine, theirs] = [await registry(), await registry()]
     const foreign = await theirs.image()
     for (const digest of [foreign, `sha256:${'0'.repeat(64)}`]) {
@@ -127,7 +133,8 @@ specSuite('tags', (spec) => {
     for (const { client } of [mine, theirs]) client.close()
   })
 
-  test('rules 3.3 three families are hidden unless asked for; an exact name finds them', async () => {
+  // docs/spec/registry.md#tag-families
+  test('three families are hidden unless asked for; an exact name finds them', async () => {
     const at = await registry()
     const digest = await at.image()
     const families = {
@@ -147,7 +154,8 @@ specSuite('tags', (spec) => {
     at.client.close()
   })
 
-  test('spec 4.5 a deprecated tag is listed and counted whatever family it belongs to, and hidden again once it is current', async () => {
+  // docs/spec/registry.md#tag-families
+  test('a deprecated tag is listed and counted whatever family it belongs to, and hidden again once it is current', async () => {
     const at = await registry()
     const digest = await at.image()
     const hidden = [`sha256-${'0'.repeat(8)}`, '1.27-20260101', '1.27-r0']
@@ -166,7 +174,8 @@ specSuite('tags', (spec) => {
     at.client.close()
   })
 
-  test('rules 3.3 digest finds what points to it, updated_since what changed strictly later', async () => {
+  // docs/spec/registry.md#tag-filters
+  test('digest finds what points to it, updated_since what changed strictly later', async () => {
     const at = await registry()
     const [one, two] = [await at.image(), await at.image()]
     const first = await put(at, { name: 'a', digest: one })
@@ -180,7 +189,8 @@ specSuite('tags', (spec) => {
     at.client.close()
   })
 
-  test('decisions "Deleting" tags of a deleted repo are gone at once, their history is kept', async () => {
+  // docs/spec/conventions.md#deletion-order
+  test('tags of a deleted repo are gone at once, their history is kept', async () => {
     const at = await registry()
     const digest = await at.image()
     const tag = uidOf(await put(at, { name: 'latest', digest }))
@@ -195,7 +205,8 @@ specSuite('tags', (spec) => {
     at.client.close()
   })
 
-  test('spec 4.7, 8 what a tag pointed to: oldest first, a page token for more, start inclusive, end exclusive', async () => {
+  // docs/spec/registry.md#tag-history
+  test('what a tag pointed to: oldest first, a page token for more, start inclusive, end exclusive', async () => {
     const at = await registry()
     const digests = [await at.image(), await at.image(), await at.image()]
     for (const digest of digests) await put(at, { name: 'latest', digest })
@@ -213,7 +224,8 @@ specSuite('tags', (spec) => {
     at.client.close()
   })
 
-  test('spec 8, 7.2 page tokens of repos, tags and histories live for three days; an expired one restarts from the beginning without an error', async () => {
+  // docs/spec/conventions.md#page-tokens
+  test('page tokens of repos, tags and histories live for three days; an expired one restarts from the beginning without an error', async () => {
     const at = await registry()
     for (const name of ['second', 'third']) await spec.ok('CreateRepo', { parent: at.group, repo: { name } }, { token: at.token })
     for (const name of ['1.26', '1.27', 'latest']) await put(at, { name, digest: await at.image() })
@@ -267,7 +279,8 @@ specSuite('tags', (spec) => {
     at.client.close()
   })
 
-  test('rules 3.2 architectures are those of the index in its order; the size is that of layers and config, amd64 by default', async () => {
+  // docs/spec/registry.md#images
+  test('architectures are those of the index in its order; the size is that of layers and config, amd64 by default', async () => {
     const at = await registry()
     const { client, path, repo, token } = at
     const images = [await client.image(path, {}, 'arm64'), await client.image(path, {}, 'amd64'), await client.image(path, {}, 'unknown')]
@@ -291,7 +304,8 @@ specSuite('tags', (spec) => {
     client.close()
   })
 
-  test('rules 3.3 only tag.create is needed to move a tag; history takes tag.list, images take both of theirs', async () => {
+  // docs/spec/registry.md#tag-creation
+  test('only tag.create is needed to move a tag; history takes tag.list, images take both of theirs', async () => {
     const at = await registry()
     const [one, two] = [await at.image(), await at.image()]
     const member = async (...capabilities: string[]) =>

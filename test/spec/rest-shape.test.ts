@@ -46,7 +46,8 @@ specSuiteEverywhere(
       return { status: response.status, headers: response.headers, text, json: (text === '' ? {} : JSON.parse(text)) as JsonObject }
     }
 
-    test.each(everyKind)('spec 4.1, rules 1.2 $collection: POST, GET, PATCH and DELETE on the collection and uid paths, each 200', async (kind) => {
+    // docs/spec/conventions.md#create
+    test.each(everyKind)('$collection: POST, GET, PATCH and DELETE on the collection and uid paths, each 200', async (kind) => {
       const { group, token } = await makeOrganisation(spec.server)
       const base = `/${kind.domain}/v2/${kind.collection}`
       const made = await send('POST', `${base}/${group}`, { token, body: await kind.draft(spec, group) })
@@ -63,7 +64,8 @@ specSuiteEverywhere(
       expect(await send('GET', path, { token })).toMatchObject({ status: 404, json: { code: 5 } })
     })
 
-    test.each(everyKind)('spec 2.1, 2.2 $collection: keys are camelCase, times have milliseconds and Z, lists are envelopes', async (kind) => {
+    // docs/spec/resources.md#json-form
+    test.each(everyKind)('$collection: keys are camelCase, times have milliseconds and Z, lists are envelopes', async (kind) => {
       const { group, token } = await makeOrganisation(spec.server)
       for (let at = 0; at < 3; at++) await create(spec, kind, { group }, { token })
       const { json: all } = await send('GET', `/${kind.domain}/v2/${kind.collection}?uidp.children_of=${group}`, { token })
@@ -82,13 +84,15 @@ specSuiteEverywhere(
       expect(typeof page['nextPageToken']).toBe(records.length > 3 ? 'string' : 'undefined')
     })
 
-    test('spec 2.2 an empty list has all members but the token', async () => {
+    // docs/spec/conventions.md#lists
+    test('an empty list has all members but the token', async () => {
       const { token } = await makeOrganisation(spec.server)
       const { text } = await send('GET', `/iam/v2/groups?name=${freshName('nobody')}`, { token })
       expect(JSON.parse(text)).toEqual({ groups: [], totalCount: '0', skipped: 0 })
     })
 
-    test('spec 2.3 an identity has exactly its fields', async () => {
+    // docs/spec/resources.md#record-fields
+    test('an identity has exactly its fields', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const { json } = await send('POST', `/iam/v2/identities/${group}`, { token, body: { name: 'exact', claimMatch: claimMatch() } })
       expect(json).toMatchObject({ name: 'exact', description: '' })
@@ -97,7 +101,8 @@ specSuiteEverywhere(
       expect(json['claimMatch']).toHaveProperty('subject')
     })
 
-    test('spec 2.3 a role binding has exactly its fields, and no input fields', async () => {
+    // docs/spec/iam.md#role-binding-fields
+    test('a role binding has exactly its fields, and no input fields', async () => {
       const { group, owner, token } = await makeOrganisation(spec.server)
       const { json } = await send('POST', `/iam/v2/roleBindings/${group}`, { token, body: { identityUid: owner, roleUid: roleUid('viewer') } })
       expect(Object.keys(json).filter((key) => !['etag', 'updateTime', 'managedBy'].includes(key))).toEqual(
@@ -110,13 +115,15 @@ specSuiteEverywhere(
       expect(Object.keys(json['identity'] as JsonObject)).toEqual(expect.arrayContaining(['uid', 'name', 'description', 'subject', 'issuer']) as unknown)
     })
 
-    test('rules 2.6 the e-mail of a bound identity is empty when it is not known, and never absent', async () => {
+    // docs/spec/iam.md#role-binding-fields
+    test('the e-mail of a bound identity is empty when it is not known, and never absent', async () => {
       const { group, owner, token } = await makeOrganisation(spec.server)
       const { json } = await send('POST', `/iam/v2/roleBindings/${group}`, { token, body: { identityUid: owner, roleUid: roleUid('viewer') } })
       expect(json['identity']).toMatchObject({ email: '' })
     })
 
-    test('spec 7.1 an error is code, message and details with type URLs', async () => {
+    // docs/spec/errors.md#error-shape
+    test('an error is code, message and details with type URLs', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const { status, json, headers } = await send('POST', `/iam/v2/identities/${group}`, { token, body: {} })
       expect(status).toBe(400)
@@ -131,7 +138,8 @@ specSuiteEverywhere(
       expect(json['message']).toMatch(/^Invalid argument: name: ./)
     })
 
-    test('spec 7.1, 7.2 a group with children: the whole error', async () => {
+    // docs/spec/errors.md#preconditions
+    test('a group with children: the whole error', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const sub = await subgroup(spec, group, token)
       await subgroup(spec, sub, token)
@@ -150,7 +158,8 @@ specSuiteEverywhere(
       })
     })
 
-    test('spec 4.2 list parameters in snake and camel spelling, order_by with an escaped blank', async () => {
+    // docs/spec/conventions.md#query-parameters
+    test('list parameters in snake and camel spelling, order_by with an escaped blank', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       for (const name of ['one', 'two', 'three']) await identityUnder(spec, group, token, name)
       const names = async (query: string): Promise<unknown[]> =>
@@ -164,8 +173,9 @@ specSuiteEverywhere(
       expect((await names(`uidp.children_of=${group}&page_size=2&order_by=name%20desc&page_token=${next}`))[0]).toBe('one')
     })
 
+    // docs/spec/conventions.md#page-size
     test.each([['page_size=abc'], ['page_size=1.5'], ['page_size=-1'], ['page_size=99999999999'], ['skip=x'], ['skip=-1'], ['uidp.in_root=maybe']])(
-      'decisions "page_size", rules 1.3 ?%s is code 3 on that parameter',
+      '?%s is code 3 on that parameter',
       async (query) => {
         const { token } = await makeOrganisation(spec.server)
         const { status, json } = await send('GET', `/iam/v2/groups?${query}`, { token })
@@ -174,7 +184,8 @@ specSuiteEverywhere(
       },
     )
 
-    test('rules 1.1 a uid in a path may have its slashes escaped', async () => {
+    // docs/spec/resources.md#uid-shape
+    test('a uid in a path may have its slashes escaped', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const sub = await subgroup(spec, group, token)
       expect(await send('GET', `/iam/v2/groups/${encodeURIComponent(sub)}`, { token })).toMatchObject({ status: 200, json: { uid: sub } })
@@ -182,7 +193,8 @@ specSuiteEverywhere(
       expect(uidOf(made.json).startsWith(`${sub}/`)).toBe(true)
     })
 
-    test('rules 1.2 a root group is posted to the collection with or without a slash', async () => {
+    // docs/spec/conventions.md#create
+    test('a root group is posted to the collection with or without a slash', async () => {
       const token = await spec.server.operatorToken()
       for (const path of ['/iam/v2/groups', '/iam/v2/groups/']) {
         expect(await send('POST', path, { token, body: { name: freshName('root') } })).toMatchObject({
@@ -193,6 +205,7 @@ specSuiteEverywhere(
     })
 
     // Each with a part of the message: what the caller probably meant, as it can be written.
+    // docs/spec/conventions.md#query-parameters
     test.each([
       ['GET', '?uidp.childrn_of=x', undefined, 'uidp.childrn_of', '`uidp.childrenOf`'],
       ['GET', '?pagesize=5', undefined, 'pagesize', '`pageSize`'],
@@ -203,7 +216,7 @@ specSuiteEverywhere(
       ['POST', '', { name: 'unknown-key', descripton: 'x' }, 'descripton', '`description`'],
       ['POST', '?name=unknown-key', { name: 'unknown-key' }, 'name', 'is a field of the body'],
       ['POST', '?validateonly=true', { name: 'unknown-key' }, 'validateonly', '`validateOnly`'],
-    ] as const)('decisions "Unknown query parameter" %s /iam/v2/groups%s with %j is code 3 on %s and says %s', async (verb, query, body, field, said) => {
+    ] as const)('%s /iam/v2/groups%s with %j is code 3 on %s and says %s', async (verb, query, body, field, said) => {
       const token = await spec.server.operatorToken()
       const call = (path: string, headers?: Record<string, string>): Promise<Raw> =>
         send(verb, path, { token, ...(body === undefined ? {} : { body: { ...body, name: freshName('lenient') } }), ...(headers && { headers }) })
@@ -217,7 +230,8 @@ specSuiteEverywhere(
       expect(await call(`/iam/v2/groups${query}`, { prefer: 'handling=strict' })).toMatchObject({ status: 400 })
     })
 
-    test('spec 4.4 with a mask that names fields an unknown key of the body is ignored, without one and with * it is code 3', async () => {
+    // docs/spec/conventions.md#request-bodies
+    test('with a mask that names fields an unknown key of the body is ignored, without one and with * it is code 3', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const patch = (query: string, headers = {}): Promise<Raw> =>
         send('PATCH', `/iam/v2/groups/${group}${query}`, { token, body: { description: 'new', colour: 'red' }, headers })
@@ -227,7 +241,8 @@ specSuiteEverywhere(
       expect(await patch('', { prefer: 'handling=lenient' })).toMatchObject({ status: 200 })
     })
 
-    test('decisions "Words of errors" fields of the body are named in JSON names, parameters as they were written', async () => {
+    // docs/spec/errors.md#field-violations
+    test('fields of the body are named in JSON names, parameters as they were written', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const message = async (verb: string, path: string, body?: unknown): Promise<unknown> => (await send(verb, path, { token, body })).json['message']
       expect(await message('POST', `/iam/v2/roleBindings/${group}`, {})).toBe('Invalid argument: identityUid: is required')
@@ -242,13 +257,15 @@ specSuiteEverywhere(
       expect(await message('PATCH', `/iam/v2/groups/${group}?updateMask=colour`, {})).toMatch(/^Invalid argument: updateMask: /)
     })
 
-    test('rules 1.2 output-only fields of a body are ignored, whatever they hold', async () => {
+    // docs/spec/resources.md#output-only-fields
+    test('output-only fields of a body are ignored, whatever they hold', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const body = { name: 'ignored', uid: 5, createTime: 'long ago', status: 'NO_STATUS', resourceLimits: [] }
       expect(await send('POST', `/iam/v2/groups/${group}`, { token, body })).toMatchObject({ status: 200, json: { name: 'ignored' } })
     })
 
-    test('rules 1.4 null in a PATCH body clears the field like an empty value', async () => {
+    // docs/spec/conventions.md#update-masks
+    test('null in a PATCH body clears the field like an empty value', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const { json } = await send('POST', `/iam/v2/groups/${group}`, { token, body: { name: 'cleared', description: 'old' } })
       const path = `/iam/v2/groups/${uidOf(json)}`
@@ -256,13 +273,15 @@ specSuiteEverywhere(
       expect(await send('PATCH', path, { token, body: { name: null } })).toMatchObject({ status: 400, json: { code: 3 } })
     })
 
-    test('spec 9.3 answers carry no deprecation or sunset headers', async () => {
+    // docs/spec/conventions.md#versions
+    test('answers carry no deprecation or sunset headers', async () => {
       const { token } = await makeOrganisation(spec.server)
       const { headers } = await send('GET', '/iam/v2/groups', { token })
       expect([headers.get('deprecation'), headers.get('sunset')]).toEqual([null, null])
     })
 
-    test('decisions "HTTP status of gRPC codes" malformed JSON 400, wrong content type 415, over its limit 413, each code 3', async () => {
+    // docs/spec/conventions.md#request-bodies
+    test('malformed JSON 400, wrong content type 415, over its limit 413, each code 3', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const path = `/iam/v2/groups/${group}`
       const rows = [
@@ -277,7 +296,8 @@ specSuiteEverywhere(
       expect((await send('GET', `/iam/v2/groups?uidp.children_of=${group}`, { token })).json).toMatchObject({ totalCount: '0' })
     })
 
-    test('decisions "HTTP status of gRPC codes" another verb on a known path is 405 with code 12, an unknown path 404', async () => {
+    // docs/spec/errors.md#http-statuses
+    test('another verb on a known path is 405 with code 12, an unknown path 404', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const put = await send('PUT', `/iam/v2/groups/${group}`, { token, body: {} })
       expect(put).toMatchObject({ status: 405, json: { code: 12 } })
@@ -285,13 +305,15 @@ specSuiteEverywhere(
       expect(await send('GET', '/iam/v2/nothing', { token })).toMatchObject({ status: 404, json: { code: 5 } })
     })
 
-    test('rules 1.6 401 carries a Bearer challenge', async () => {
+    // docs/spec/errors.md#http-statuses
+    test('401 carries a Bearer challenge', async () => {
       const { status, headers, json } = await send('GET', '/iam/v2/groups')
       expect([status, json['code']]).toEqual([401, 16])
       expect(headers.get('www-authenticate')).toMatch(/^Bearer/)
     })
 
-    test('decisions "etag" the ETag header is quoted, and If-Match takes it as it is, weak or as *', async () => {
+    // docs/spec/conventions.md#etag-preconditions
+    test('the ETag header is quoted, and If-Match takes it as it is, weak or as *', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const made = await send('POST', `/iam/v2/groups/${group}`, { token, body: { name: 'tagged' } })
       const path = `/iam/v2/groups/${uidOf(made.json)}`
@@ -312,7 +334,8 @@ specSuiteEverywhere(
       })
     })
 
-    test('decisions "page_token" the header Page-Token-Restarted tells an expired token', async () => {
+    // docs/spec/conventions.md#page-tokens
+    test('the header Page-Token-Restarted tells an expired token', async () => {
       const { group, owner, token } = await makeOrganisation(spec.server)
       for (const name of ['one', 'two', 'three']) await identityUnder(spec, group, token, name)
       const path = `/iam/v2/identities?uidp.children_of=${group}&page_size=1`
@@ -325,7 +348,8 @@ specSuiteEverywhere(
       expect(later.json['identities']).toEqual(first.json['identities'])
     })
 
-    test('decisions "Dry run" validateOnly is taken in both spellings; another value is code 3 and changes nothing', async () => {
+    // docs/spec/conventions.md#dry-run
+    test('validateOnly is taken in both spellings; another value is code 3 and changes nothing', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const post = (query: string): Promise<Raw> => send('POST', `/iam/v2/groups/${group}?${query}`, { token, body: { name: 'dry' } })
       for (const query of ['validateOnly=true', 'validate_only=true']) expect(await post(query)).toMatchObject({ status: 200 })

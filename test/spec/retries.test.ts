@@ -14,7 +14,8 @@ specSuiteEverywhere('retries with an Idempotency-Key', (spec) => {
   const count = async (kind: SpecKind, parent: string, token: string): Promise<unknown> =>
     (await spec.ok(kind.list, { uidp: { childrenOf: parent } }, { token }))['totalCount']
 
-  test.each(everyKind)('decisions "Retries" $kind the same key and body make one record and answer it as it is now', async (kind) => {
+  // docs/spec/conventions.md#idempotency-keys
+  test.each(everyKind)('$kind: the same key and body make one record and answer it as it is now', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     const parent = await subgroup(spec, group, token)
     const options = { token, idempotencyKey: freshName('key') }
@@ -29,7 +30,8 @@ specSuiteEverywhere('retries with an Idempotency-Key', (spec) => {
     expect(await count(kind, parent, token)).toBe('1')
   })
 
-  test.each(everyKind)('decisions "Retries" $kind another body under the same key is code 3 and makes nothing', async (kind) => {
+  // docs/spec/conventions.md#idempotency-keys
+  test.each(everyKind)('$kind: another body under the same key is code 3 and makes nothing', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     const parent = await subgroup(spec, group, token)
     const options = { token, idempotencyKey: freshName('key') }
@@ -38,7 +40,8 @@ specSuiteEverywhere('retries with an Idempotency-Key', (spec) => {
     expect(await count(kind, parent, token)).toBe('1')
   })
 
-  test.each(everyKind)('decisions "Retries" $kind a replay after the record was deleted is 404 and makes nothing', async (kind) => {
+  // docs/spec/conventions.md#idempotency-keys
+  test.each(everyKind)('$kind: a replay after the record was deleted is 404 and makes nothing', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     const parent = await subgroup(spec, group, token)
     const options = { token, idempotencyKey: freshName('key') }
@@ -49,7 +52,8 @@ specSuiteEverywhere('retries with an Idempotency-Key', (spec) => {
     expect(await count(kind, parent, token)).toBe('0')
   })
 
-  test('decisions "Retries" a key is scoped to principal, method and parent', async () => {
+  // docs/spec/conventions.md#idempotency-keys
+  test('an idempotency key is scoped to principal, method and parent', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const [one, other] = [await subgroup(spec, group, token), await subgroup(spec, group, token)]
     const second = await makeMember(spec.server, group, { role: 'owner' })
@@ -63,7 +67,8 @@ specSuiteEverywhere('retries with an Idempotency-Key', (spec) => {
     expect(uidOf(await make(one, token))).toBe(uids[0])
   })
 
-  test('decisions "Retries" a key is remembered for 24 hours', async () => {
+  // docs/spec/conventions.md#idempotency-keys
+  test('an idempotency key is remembered for 24 hours', async () => {
     const { group, owner } = await makeOrganisation(spec.server)
     const idempotencyKey = freshName('key')
     const identity = { name: 'remembered', claimMatch: claimMatch() }
@@ -80,7 +85,8 @@ specSuiteEverywhere('retries with an Idempotency-Key', (spec) => {
     expect(await make()).toBe(second)
   })
 
-  test('decisions "Retries" a replay is authorized anew', async () => {
+  // docs/spec/conventions.md#idempotency-keys
+  test('a replay is authorized again', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const member = await makeMember(spec.server, group, { role: 'owner' })
     const options = { token: member.token, idempotencyKey: freshName('key') }
@@ -93,7 +99,8 @@ specSuiteEverywhere('retries with an Idempotency-Key', (spec) => {
     expectFailure(await spec.call('CreateIdentity', { parent: group, identity }, options), { code: 5 })
   })
 
-  test('decisions "Retries" a create that failed is not remembered', async () => {
+  // docs/spec/conventions.md#idempotency-keys
+  test('a create that failed is not remembered', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const options = { token, idempotencyKey: freshName('key') }
     const taken = await subgroup(spec, group, token, 'taken')
@@ -103,7 +110,8 @@ specSuiteEverywhere('retries with an Idempotency-Key', (spec) => {
     expect((await make()).code).toBe(0)
   })
 
-  test('decisions "Retries" the same create sent several times at once makes one record', async () => {
+  // docs/spec/conventions.md#idempotency-keys
+  test('the same create sent several times at once makes one record', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const parent = await subgroup(spec, group, token)
     const options = { token, idempotencyKey: freshName('key') }
@@ -115,7 +123,8 @@ specSuiteEverywhere('retries with an Idempotency-Key', (spec) => {
     expect(await spec.ok('ListIdentities', { uidp: { childrenOf: parent } }, { token })).toMatchObject({ totalCount: '1' })
   })
 
-  test('decisions "Retries" a batch is replayed whole', async () => {
+  // docs/spec/conventions.md#idempotency-keys
+  test('a batch is replayed whole', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const members = [await makeMember(spec.server, group), await makeMember(spec.server, group)]
     const requests = members.map(({ uid }) => ({ roleBinding: { identityUid: uid, roleUid: roleUid('viewer') } }))
@@ -126,7 +135,8 @@ specSuiteEverywhere('retries with an Idempotency-Key', (spec) => {
     expectFailure(await spec.call('BatchCreateRoleBindings', { parent: group, requests }, { token }), { code: 6 })
   })
 
-  test('decisions "Retries" a root group too', async () => {
+  // docs/spec/conventions.md#idempotency-keys
+  test('a root group is replayed too', async () => {
     const options = { token: await spec.server.operatorToken(), idempotencyKey: freshName('key') }
     const group = { name: freshName('root') }
     const made = await spec.ok('CreateGroup', { group }, options)
@@ -144,7 +154,8 @@ specSuiteEverywhere('dry runs', (spec) => {
   }
   const dry = (token: string): Options => ({ token, validateOnly: true })
 
-  test.each(everyKind)('decisions "Dry run" $kind create, update and delete with validateOnly answer as ever and change nothing', async (kind) => {
+  // docs/spec/conventions.md#dry-run
+  test.each(everyKind)('$kind: create, update and delete with validateOnly answer as ever and change nothing', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     const draft = await kind.draft(spec, group)
     const other = await kind.draft(spec, group)
@@ -162,7 +173,8 @@ specSuiteEverywhere('dry runs', (spec) => {
     await spec.ok(`Create${kind.kind}`, { parent: group, [kind.field]: draft }, { token })
   })
 
-  test('decisions "Dry run" a batch and a root group with validateOnly change nothing', async () => {
+  // docs/spec/conventions.md#dry-run
+  test('a batch and a root group with validateOnly change nothing', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const { uid } = await makeMember(spec.server, group)
     const before = await stateOf(group, token)
@@ -177,7 +189,8 @@ specSuiteEverywhere('dry runs', (spec) => {
     await spec.ok('CreateGroup', { group: { name } }, { token: operator })
   })
 
-  test('decisions "Dry run" every check is made: bad input, rights, names, children, uses, owners, etags', async () => {
+  // docs/spec/conventions.md#dry-run
+  test('a dry run makes every check: bad input, rights, names, children, uses, owners, etags', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const sub = await subgroup(spec, group, token, 'taken')
     const identity = await identityUnder(spec, sub, token)
@@ -198,7 +211,8 @@ specSuiteEverywhere('dry runs', (spec) => {
     expect(await stateOf(group, token)).toEqual(before)
   })
 
-  test('decisions "Dry run", "Retries" a dry run does not use up its key', async () => {
+  // docs/spec/conventions.md#dry-run
+  test('a dry run does not use up its key', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const idempotencyKey = freshName('key')
     const first = { name: 'first', claimMatch: claimMatch() }

@@ -21,7 +21,8 @@ specSuite('role bindings', (spec) => {
     return { ...organisation, binding: uidOf(own ?? {}) }
   }
 
-  test('spec 4.3, 2.3 create takes identityUid and roleUid and answers identity, group and role hydrated', async () => {
+  // docs/spec/iam.md#role-bindings
+  test('create takes identityUid and roleUid and answers identity, group and role hydrated', async () => {
     const name = freshName('hydrated')
     const token = await spec.server.operatorToken()
     const group = uidOf(await spec.ok('CreateGroup', { group: { name, description: 'the group' } }, { token }))
@@ -36,7 +37,8 @@ specSuite('role bindings', (spec) => {
     expect(await spec.ok('GetRoleBinding', { uid: uidOf(made) }, { token })).toEqual(made)
   })
 
-  test('rules 2.6 the input fields do not appear in answers', async () => {
+  // docs/spec/iam.md#role-binding-fields
+  test('the input fields do not appear in answers', async () => {
     const { group, owner, token } = await makeOrganisation(spec.server)
     const made = await spec.ok('CreateRoleBinding', { parent: group, roleBinding: { identityUid: owner, roleUid: roleUid('viewer') } }, { token })
     const [listed] = itemsOf(await spec.ok('ListRoleBindings', { uidp: { ids: [uidOf(made)] } }, { token }), 'roleBindings')
@@ -47,7 +49,8 @@ specSuite('role bindings', (spec) => {
     }
   })
 
-  test('spec 2.3 hydration shows identity, group and role as they are now', async () => {
+  // docs/spec/iam.md#role-binding-fields
+  test('hydration shows identity, group and role as they are now', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const member = await makeMember(spec.server, group, { role: 'viewer' })
     await spec.ok('UpdateIdentity', { identity: { uid: member.uid, name: 'renamed' } }, { token })
@@ -56,7 +59,8 @@ specSuite('role bindings', (spec) => {
     expect(binding).toMatchObject({ identity: { name: 'renamed' }, group: { description: 'described' } })
   })
 
-  test('rules 2.6 subject and issuer are shown only for exact claim matches', async () => {
+  // docs/spec/iam.md#role-binding-fields
+  test('subject and issuer are shown only for exact claim matches', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const identity = { name: 'patterns', claimMatch: { issuerPattern: 'https://.*', subjectPattern: '.*' } }
     const { uid } = await spec.ok('CreateIdentity', { parent: group, identity }, { token })
@@ -64,12 +68,14 @@ specSuite('role bindings', (spec) => {
     expect(made['identity']).toMatchObject({ name: 'patterns', issuer: '', subject: '' })
   })
 
-  test('spec 2.3, 7.2 create with an empty body is code 3 on both fields', async () => {
+  // docs/spec/iam.md#role-bindings
+  test('create with an empty body is code 3 on both fields', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     expectFailure(await spec.call('CreateRoleBinding', { parent: group, roleBinding: {} }, { token }), { code: 3, fields: ['identity_uid', 'role_uid'] })
   })
 
-  test('architecture 7 missing and foreign identities and roles give the same code 3', async () => {
+  // docs/spec/iam.md#references-in-bodies
+  test('missing and foreign identities and roles give the same code 3', async () => {
     const [own, other] = [await makeOrganisation(spec.server), await makeOrganisation(spec.server)]
     const role = await spec.ok('CreateRole', { parent: other.group, role: { name: 'theirs', capabilities: ['CAP_IAM_GROUPS_LIST'] } }, { token: other.token })
     const answers: string[] = []
@@ -87,7 +93,8 @@ specSuite('role bindings', (spec) => {
     expect(new Set(answers).size).toBe(2)
   })
 
-  test('architecture 7 identities and roles of a group above the reach of the caller look like missing ones, but where a binding has them', async () => {
+  // docs/spec/iam.md#references-in-bodies
+  test('identities and roles of a group above the reach of the caller look like missing ones, but where a binding has them', async () => {
     const { group, owner, token } = await makeOrganisation(spec.server)
     const team = await subgroup(spec, group, token)
     const lead = await makeMember(spec.server, group, { role: 'owner', bindAt: team })
@@ -113,7 +120,8 @@ specSuite('role bindings', (spec) => {
     await spec.ok('CreateRoleBinding', { parent: team, roleBinding: { identityUid: lead.uid, roleUid: local } }, { token: lead.token })
   })
 
-  test('rules 2.6 a person who has not registered yet can be bound and shows only a uid', async () => {
+  // docs/spec/iam.md#role-bindings
+  test('a person who has not registered yet can be bound and shows only a uid', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const { uid } = await spec.ok('LookupIdentity', { issuer: 'https://issuer.example', subject: freshName('person') }, { token })
     const made = await bind(group, String(uid), 'viewer', token)
@@ -121,7 +129,8 @@ specSuite('role bindings', (spec) => {
     expect(made.body['identity']).toMatchObject({ uid, name: '', description: '', subject: '', issuer: '' })
   })
 
-  test('decisions "Duplicate names" the same identity, group and role twice is code 6', async () => {
+  // docs/spec/iam.md#role-bindings
+  test('the same identity, group and role twice is code 6', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const member = await makeMember(spec.server, group, { role: 'viewer' })
     expectFailure(await bind(group, member.uid, 'viewer', token), { code: 6 })
@@ -131,7 +140,8 @@ specSuite('role bindings', (spec) => {
     expectFailure(await spec.call('UpdateRoleBinding', { roleBinding: change }, { token }), { code: 6 })
   })
 
-  test('spec 4.3 delete answers an empty body and the right is gone at once; then it is 404', async () => {
+  // docs/spec/conventions.md#delete
+  test('delete answers an empty body and the right is gone at once; then it is 404', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const member = await makeMember(spec.server, group, { role: 'viewer' })
     const [binding] = itemsOf(await spec.ok('ListRoleBindings', { identity: member.uid }, { token }), 'roleBindings')
@@ -141,7 +151,8 @@ specSuite('role bindings', (spec) => {
     expectFailure(await spec.call('DeleteRoleBinding', { uid }, { token }), { code: 5 })
   })
 
-  test('rules 2.6 update changes identity or role, never the group', async () => {
+  // docs/spec/iam.md#role-bindings
+  test('update changes identity or role, never the group', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const [one, other] = [await makeMember(spec.server, group, { role: 'viewer' }), await makeMember(spec.server, group)]
     const [binding] = itemsOf(await spec.ok('ListRoleBindings', { identity: one.uid }, { token }), 'roleBindings')
@@ -154,7 +165,8 @@ specSuite('role bindings', (spec) => {
     await spec.ok('GetGroup', { uid: group }, { token: other.token })
   })
 
-  test('rules 1.5 nobody grants what they do not hold there, by create, batch or update', async () => {
+  // docs/spec/iam.md#no-escalation
+  test('nobody grants what they do not hold there, by create, batch or update', async () => {
     const { group, token: ownerToken } = await makeOrganisation(spec.server)
     const capabilities = ['CAP_IAM_ROLE_BINDINGS_CREATE', 'CAP_IAM_ROLE_BINDINGS_UPDATE', 'CAP_IAM_ROLE_BINDINGS_LIST']
     const role = uidOf(await spec.ok('CreateRole', { parent: group, role: { name: 'binder', capabilities } }, { token: ownerToken }))
@@ -169,7 +181,8 @@ specSuite('role bindings', (spec) => {
     expectFailure(await spec.call('UpdateRoleBinding', { roleBinding: wider }, { token: binder.token }), { code: 7 })
   })
 
-  test('rules 1.5 a custom role is bound at or below its own group only', async () => {
+  // docs/spec/iam.md#custom-roles
+  test('a custom role is bound at or below its own group only', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const [left, right] = [await subgroup(spec, group, token), await subgroup(spec, group, token)]
     const below = await subgroup(spec, left, token)
@@ -182,7 +195,8 @@ specSuite('role bindings', (spec) => {
     }
   })
 
-  test('spec 5.5 an identity of the root group reaches what its role grants in every subgroup', async () => {
+  // docs/spec/iam.md#reach
+  test('an identity of the root group reaches what its role grants in every subgroup', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const sub = await subgroup(spec, group, token)
     const deep = await subgroup(spec, sub, token)
@@ -192,7 +206,8 @@ specSuite('role bindings', (spec) => {
     expect(itemsOf(list, 'groups').map(uidOf)).toEqual([sub, deep].sort())
   })
 
-  test('spec 5.5 an identity of a subgroup is scoped to it: it can be bound nowhere else', async () => {
+  // docs/spec/iam.md#reach
+  test('an identity of a subgroup is scoped to it: it can be bound nowhere else', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const [sub, sibling] = [await subgroup(spec, group, token), await subgroup(spec, group, token)]
     const deep = await subgroup(spec, sub, token)
@@ -204,7 +219,8 @@ specSuite('role bindings', (spec) => {
     expectFailure(await spec.call('UpdateRoleBinding', { roleBinding: moved }, { token }), { code: 3, fields: ['identity_uid'] })
   })
 
-  test('spec 5.5, 5.4 an identity of a subgroup reaches neither the root group nor its siblings', async () => {
+  // docs/spec/iam.md#reach
+  test('an identity of a subgroup reaches neither the root group nor its siblings', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const [sub, sibling] = [await subgroup(spec, group, token), await subgroup(spec, group, token)]
     const deep = await subgroup(spec, sub, token)
@@ -224,7 +240,8 @@ specSuite('role bindings', (spec) => {
     expect(await spec.ok('ListIdentities', { uidp: { childrenOf: group } }, { token: member.token })).toMatchObject({ identities: [], totalCount: '0' })
   })
 
-  test('decisions "Last owner" the last owner of a root group stays: delete, change of role or identity, delete of the identity are code 9', async () => {
+  // docs/spec/iam.md#last-owner
+  test('the last owner of a root group stays: delete, change of role or identity, delete of the identity are code 9', async () => {
     const { group, owner, binding, token } = await soleOwner()
     const member = await makeMember(spec.server, group)
     const refused = [
@@ -238,14 +255,16 @@ specSuite('role bindings', (spec) => {
     expectFailure(await spec.call('GetGroup', { uid: group }, { token }), { code: 5 })
   })
 
-  test('decisions "Last owner" the binding may pass to another identity in one update', async () => {
+  // docs/spec/iam.md#last-owner
+  test('the binding may pass to another identity in one update', async () => {
     const { group, binding, token } = await soleOwner()
     const member = await makeMember(spec.server, group)
     await spec.ok('UpdateRoleBinding', { roleBinding: { uid: binding, identityUid: member.uid } }, { token })
     await spec.ok('GetGroup', { uid: group }, { token: member.token })
   })
 
-  test('decisions "Last owner" operators are exempt, and subgroups need no owner', async () => {
+  // docs/spec/iam.md#last-owner
+  test('operators are exempt, and subgroups need no owner', async () => {
     const { group, binding, token } = await soleOwner()
     const sub = await subgroup(spec, group, token)
     const member = await makeMember(spec.server, group)
@@ -254,7 +273,8 @@ specSuite('role bindings', (spec) => {
     await spec.ok('DeleteRoleBinding', { uid: binding }, { token: await spec.server.operatorToken() })
   })
 
-  test('decisions "Last owner" of two owners who leave at the same time one stays', async () => {
+  // docs/spec/iam.md#last-owner
+  test('of two owners who leave at the same time one stays', async () => {
     const { group, binding, token } = await soleOwner()
     const member = await makeMember(spec.server, group)
     const second = uidOf((await bind(group, member.uid, 'owner', token)).body)
@@ -276,7 +296,8 @@ specSuite('role bindings in batches', (spec) => {
   }
   const count = async (group: string, token: string): Promise<unknown> => (await spec.ok('ListRoleBindings', { group }, { token }))['totalCount']
 
-  test('rules 2.6 a batch answers its bindings in the order of the request; an item without role inherits that of the batch', async () => {
+  // docs/spec/iam.md#role-binding-batches
+  test('a batch answers its bindings in the order of the request; an item without role inherits that of the batch', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const identities = (await members(group, 3)).reverse()
     const requests = identities.map((identityUid, at) => ({ roleBinding: at === 1 ? { identityUid, roleUid: roleUid('viewer') } : { identityUid } }))
@@ -289,7 +310,8 @@ specSuite('role bindings in batches', (spec) => {
     }
   })
 
-  test('rules 2.6 a batch takes 1 to 25 items', async () => {
+  // docs/spec/iam.md#role-binding-batches
+  test('a batch takes 1 to 25 items', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const identities = await members(group, 26)
     const requests = identities.map((identityUid) => ({ parent: group, roleBinding: { identityUid, roleUid: roleUid('viewer') } }))
@@ -301,7 +323,8 @@ specSuite('role bindings in batches', (spec) => {
     expect(await count(group, token)).toBe(String(before + 25))
   })
 
-  test('rules 2.6 a batch is all or nothing', async () => {
+  // docs/spec/iam.md#role-binding-batches
+  test('a batch is all or nothing', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const [one = '', other = ''] = await members(group, 2)
     const role = { roleUid: roleUid('viewer') }
@@ -321,7 +344,8 @@ specSuite('role bindings in batches', (spec) => {
     }
   })
 
-  test('rules 2.6 an item with another role than the batch, or another parent, is code 3', async () => {
+  // docs/spec/iam.md#role-binding-batches
+  test('an item with another role than the batch, or another parent, is code 3', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const sub = await subgroup(spec, group, token)
     const [identityUid = ''] = await members(group, 1)

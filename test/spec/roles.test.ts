@@ -11,7 +11,8 @@ specSuite('roles', (spec) => {
   const custom = (parent: string, token: string, role: JsonObject = {}): Promise<JsonObject> =>
     spec.ok('CreateRole', { parent, role: { name: freshName('role'), capabilities, ...role } }, { token })
 
-  test('spec 2.3, 4.3 GET /iam/v2/roles needs no parameters and shows the built-in role viewer', async () => {
+  // docs/spec/iam.md#built-in-roles
+  test('GET /iam/v2/roles needs no parameters and shows the built-in role viewer', async () => {
     const { group } = await makeOrganisation(spec.server)
     const { token } = await makeMember(spec.server, group, { role: 'viewer' })
     const roles = itemsOf(await spec.ok('ListRoles', {}, { token }), 'roles')
@@ -20,7 +21,8 @@ specSuite('roles', (spec) => {
     expect(await spec.ok('GetRole', { uid: uidOf(viewer ?? {}) }, { token })).toEqual(viewer)
   })
 
-  test('spec 2.1, decisions "uid" built-in roles have a fixed uid of 40 hex digits', async () => {
+  // docs/spec/resources.md#fixed-uids
+  test('built-in roles have a fixed uid of 40 hex digits', async () => {
     const { token } = await makeOrganisation(spec.server)
     const roles = itemsOf(await spec.ok('ListRoles', { uidp: { inRoot: true }, pageSize: 200 }, { token }), 'roles')
     expect(roles.length).toBeGreaterThan(2)
@@ -31,7 +33,8 @@ specSuite('roles', (spec) => {
     }
   })
 
-  test('rules 2.5 a list without filter shows built-in roles and reachable custom ones, not those of others', async () => {
+  // docs/spec/conventions.md#list-reach
+  test('a list without filter shows built-in roles and reachable custom ones, not those of others', async () => {
     const [one, other] = [await makeOrganisation(spec.server), await makeOrganisation(spec.server)]
     const mine = await custom(one.group, one.token)
     const theirs = await custom(other.group, other.token)
@@ -41,7 +44,8 @@ specSuite('roles', (spec) => {
     expect(uids).not.toContain(uidOf(theirs))
   })
 
-  test('rules 2.5 built-in roles can be neither changed nor deleted, not even by an operator', async () => {
+  // docs/spec/iam.md#built-in-roles
+  test('built-in roles can be neither changed nor deleted, not even by an operator', async () => {
     const owner = await makeOrganisation(spec.server)
     const uid = roleUid('viewer')
     for (const token of [owner.token, await spec.server.operatorToken()]) {
@@ -51,7 +55,8 @@ specSuite('roles', (spec) => {
     expect(await spec.ok('GetRole', { uid }, { token: owner.token })).toMatchObject({ description: 'Viewer Role (built-in)' })
   })
 
-  test('spec 4.1 a custom role is created, read and deleted', async () => {
+  // docs/spec/iam.md#custom-roles
+  test('a custom role is created, read and deleted', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const made = await custom(group, token, { name: 'auditor', description: 'reads' })
     expect(made).toMatchObject({ name: 'auditor', description: 'reads', capabilities })
@@ -61,12 +66,14 @@ specSuite('roles', (spec) => {
     expectFailure(await spec.call('GetRole', { uid: uidOf(made) }, { token }), { code: 5 })
   })
 
-  test('spec 7.2, rules 2.5 create with an empty body lists name and capabilities', async () => {
+  // docs/spec/iam.md#custom-roles
+  test('create with an empty body lists name and capabilities', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     expectFailure(await spec.call('CreateRole', { parent: group, role: {} }, { token }), { code: 3, fields: ['name', 'capabilities'] })
   })
 
-  test('rules 2.5 capabilities come back in the order of their numbers, without doubles', async () => {
+  // docs/spec/iam.md#custom-roles
+  test('capabilities come back in the order of their numbers, without doubles', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const shuffled = ['CAP_IAM_IDENTITY_LIST', 'CAP_IAM_GROUPS_LIST', 'CAP_IAM_IDENTITY_LIST']
     const sorted = await custom(group, token, { capabilities: shuffled })
@@ -76,7 +83,8 @@ specSuite('roles', (spec) => {
   })
 
   const refuses = (rows: readonly [what: string, capability: string | number][]): void =>
-    test.each(rows)('rules 2.5, C28 a capability that is %s is code 3 on capabilities', async (_, capability) => {
+    // docs/spec/iam.md#custom-roles
+    test.each(rows)('a capability that is %s is code 3 on capabilities', async (_, capability) => {
       const { group, token } = await makeOrganisation(spec.server)
       const role = { name: freshName('role'), capabilities: ['CAP_IAM_GROUPS_LIST', capability] }
       expectFailure(await spec.call('CreateRole', { parent: group, role }, { token }), { code: 3, fields: [/^capabilities/] })
@@ -94,7 +102,8 @@ specSuite('roles', (spec) => {
     ]),
   )
 
-  test('rules 2.5 an update that omits capabilities leaves them; an explicit empty list is code 3', async () => {
+  // docs/spec/iam.md#custom-roles
+  test('an update that omits capabilities leaves them; an explicit empty list is code 3', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const made = await custom(group, token)
     const uid = uidOf(made)
@@ -104,7 +113,8 @@ specSuite('roles', (spec) => {
     expect(await spec.ok('GetRole', { uid }, { token })).toMatchObject({ capabilities })
   })
 
-  test('decisions "Duplicate names" a role name is taken once per group, also after a rename', async () => {
+  // docs/spec/resources.md#unique-names
+  test('a role name is taken once per group, also after a rename', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const sub = await subgroup(spec, group, token)
     await custom(group, token, { name: 'taken' })
@@ -116,7 +126,8 @@ specSuite('roles', (spec) => {
     await custom(group, token, { name: 'other' })
   })
 
-  test('decisions "Deleting" a role in use is code 9 ROLE_IN_USE; once unbound it can go', async () => {
+  // docs/spec/conventions.md#deletion-order
+  test('a role in use is code 9 ROLE_IN_USE; once unbound it can go', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const role = await custom(group, token)
     const member = await makeMember(spec.server, group)
@@ -126,7 +137,8 @@ specSuite('roles', (spec) => {
     await spec.ok('DeleteRole', { uid: uidOf(role) }, { token })
   })
 
-  test('decisions "Deleting" a role is free as soon as the identity that had it is deleted', async () => {
+  // docs/spec/conventions.md#deletion-order
+  test('a role is free as soon as the identity that had it is deleted', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const role = await custom(group, token)
     const member = await makeMember(spec.server, group, { role: uidOf(role) })
@@ -134,7 +146,8 @@ specSuite('roles', (spec) => {
     await spec.ok('DeleteRole', { uid: uidOf(role) }, { token })
   })
 
-  test('rules 2.5, decisions "Rights" a changed role counts at once, for tokens already given too', async () => {
+  // docs/spec/iam.md#live-rights
+  test('a changed role counts at once, for tokens already given too', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const role = await custom(group, token, { capabilities: ['CAP_IAM_IDENTITY_LIST'] })
     const member = await makeMember(spec.server, group, { role: uidOf(role) })
@@ -143,7 +156,8 @@ specSuite('roles', (spec) => {
     await spec.ok('GetGroup', { uid: group }, { token: member.token })
   })
 
-  test('rules 1.5 nobody makes or widens a role beyond what they hold', async () => {
+  // docs/spec/iam.md#no-escalation
+  test('nobody makes or widens a role beyond what they hold', async () => {
     const { group, token: ownerToken } = await makeOrganisation(spec.server)
     const maker = await custom(group, ownerToken, { capabilities: ['CAP_IAM_ROLES_CREATE', 'CAP_IAM_ROLES_UPDATE', 'CAP_IAM_ROLES_LIST'] })
     const { token } = await makeMember(spec.server, group, { role: uidOf(maker) })
@@ -152,7 +166,8 @@ specSuite('roles', (spec) => {
     expectFailure(await spec.call('UpdateRole', { role: { uid: uidOf(small), capabilities: ['CAP_IAM_GROUPS_DELETE'] } }, { token }), { code: 7 })
   })
 
-  test('decisions "Order of checks" a caller who may list roles nowhere sees no built-in role', async () => {
+  // docs/spec/conventions.md#list-reach
+  test('a caller who may list roles nowhere sees no built-in role', async () => {
     const { group } = await makeOrganisation(spec.server)
     const { token } = await makeMember(spec.server, group)
     expectFailure(await spec.call('GetRole', { uid: roleUid('viewer') }, { token }), { code: 5 })
@@ -160,7 +175,8 @@ specSuite('roles', (spec) => {
   })
 
   spec.only('rest', () => {
-    test('rules 1.2, C29 capabilities are also accepted as numbers and dotted names', async () => {
+    // docs/spec/resources.md#json-form
+    test('capabilities are also accepted as numbers and dotted names', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       expect(await custom(group, token, { capabilities: ['groups.list', 'identity.list'] })).toMatchObject({ capabilities })
     })

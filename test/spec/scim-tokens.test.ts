@@ -31,7 +31,8 @@ function near(actual: unknown, expectedMs: number): void {
 }
 
 specSuite('SCIM tokens', (spec) => {
-  test('rules 2.7 generate answers the first token, once; SCIM is off; only a digest is kept', async () => {
+  // docs/spec/scim.md#scim-tokens
+  test('generate answers the first token, once; SCIM is off; only a digest is kept', async () => {
     const { uid, scim, works, verb, token, group } = await providerOf(spec)
     const made = await verb('GenerateScimToken')
     expect(made['token']).toMatch(/^cgscim_[0-9a-f]{64}$/)
@@ -52,7 +53,8 @@ specSuite('SCIM tokens', (spec) => {
     expect(Buffer.from(kept?.value ?? []).includes(createHash('sha256').update(secret).digest())).toBe(true)
   })
 
-  test('rules 2.7 generate after any token is code 9, also with the Idempotency-Key of the first', async () => {
+  // docs/spec/scim.md#scim-tokens
+  test('generate after any token is code 9, also with the Idempotency-Key of the first', async () => {
     const { uid, verb, token } = await providerOf(spec)
     const options = { token, idempotencyKey: freshName('key') }
     await spec.ok('GenerateScimToken', { identityProviderUid: uid }, options)
@@ -63,7 +65,8 @@ specSuite('SCIM tokens', (spec) => {
     expectFailure(await spec.call('GenerateScimToken', { identityProviderUid: uid }, { token }), { code: 9, reason: 'SCIM_TOKEN_EXISTS' })
   })
 
-  test('decisions "Dry run" a dry run answers no token and makes none', async () => {
+  // docs/spec/conventions.md#dry-run
+  test('a dry run answers no token and makes none', async () => {
     const { uid, scim, verb, token } = await providerOf(spec)
     const dry = await spec.ok('GenerateScimToken', { identityProviderUid: uid }, { token, validateOnly: true })
     expect(dry['token']).toBeUndefined()
@@ -74,7 +77,8 @@ specSuite('SCIM tokens', (spec) => {
     expect((await scim())['etag']).toBe(etag)
   })
 
-  test('rules 2.7 a token may never expire, or expire within two years', async () => {
+  // docs/spec/scim.md#scim-tokens
+  test('a token may never expire, or expire within two years', async () => {
     const never = await providerOf(spec)
     expect(await never.verb('GenerateScimToken', { neverExpires: true })).not.toHaveProperty('expireTime')
     expect(await never.scim()).not.toHaveProperty('tokenExpireTime')
@@ -87,12 +91,13 @@ specSuite('SCIM tokens', (spec) => {
     await verb('GenerateScimToken', { expireTime: new Date(spec.clock.now() + 730 * dayMs).toISOString() })
   })
 
+  // docs/spec/scim.md#token-rotation
   test.each([
     ['is an hour by default', undefined, hourMs, '3600s'],
     ['is what was asked for', '600s', 600_000, '600s'],
     ['is a day at most', '172800s', dayMs, '172800s'],
     ['of nothing ends the old token at once', '0s', undefined, '0s'],
-  ])('rules 2.7 the overlap %s', async (_title, overlap, endMs, requestedOverlap) => {
+  ])('the overlap %s', async (_title, overlap, endMs, requestedOverlap) => {
     const { works, verb, scim } = await providerOf(spec)
     const first = await verb('GenerateScimToken')
     const second = await verb('RegenerateScimToken', { etag: first['etag'] ?? '', ...(overlap === undefined ? {} : { overlap }) })
@@ -108,7 +113,8 @@ specSuite('SCIM tokens', (spec) => {
     if (endMs !== undefined) near(previousTokenExpireTime, spec.clock.now() + endMs)
   })
 
-  test('rules 2.7 an old token that is dead stays dead: revoked or expired, then regenerated', async () => {
+  // docs/spec/scim.md#token-rotation
+  test('an old token that is dead stays dead: revoked or expired, then regenerated', async () => {
     const { works, verb } = await providerOf(spec)
     const first = await verb('GenerateScimToken')
     const revoked = await verb('RevokeScimToken')
@@ -118,7 +124,8 @@ specSuite('SCIM tokens', (spec) => {
     expect([works(first['token']), works(second['token'])]).toEqual([false, true])
   })
 
-  test('rules 2.7 regenerate asks for the etag that is there: none is code 3, another code 10, no token ever code 5', async () => {
+  // docs/spec/scim.md#token-rotation
+  test('regenerate asks for the etag that is there: none is code 3, another code 10, no token ever code 5', async () => {
     const { uid, verb, token } = await providerOf(spec)
     const regenerate = (request: JsonObject) => spec.call('RegenerateScimToken', { identityProviderUid: uid, ...request }, { token })
     expectFailure(await regenerate({}), { code: 3, fields: ['etag'] })
@@ -131,7 +138,8 @@ specSuite('SCIM tokens', (spec) => {
     expect(again.map(({ code }) => code).sort()).toEqual([0, 10])
   })
 
-  test('rules 2.7 revoke ends both tokens at once, says when, leaves SCIM on or off, and may be repeated', async () => {
+  // docs/spec/scim.md#token-revocation
+  test('revoke ends both tokens at once, says when, leaves SCIM on or off, and may be repeated', async () => {
     const { uid, works, verb, scim, token } = await providerOf(spec)
     expectFailure(await spec.call('RevokeScimToken', { identityProviderUid: uid }, { token }), { code: 5 })
     const first = await verb('GenerateScimToken')
@@ -144,7 +152,8 @@ specSuite('SCIM tokens', (spec) => {
     expect((await verb('RevokeScimToken'))['revokeTime']).toBe(revoked['revokeTime'])
   })
 
-  test('rules 2.7 SCIM is turned on with two owners that are there, bound by hand in the organisation', async () => {
+  // docs/spec/scim.md#enabling
+  test('SCIM is turned on with two owners that are there, bound by hand in the organisation', async () => {
     const { uid, group, verb, scim, token } = await providerOf(spec)
     const set = (request: JsonObject) => spec.call('SetScimEnabled', { identityProviderUid: uid, ...request }, { token })
     expectFailure(await set({ enabled: true }), { code: 3, fields: ['etag'] })
@@ -170,7 +179,8 @@ specSuite('SCIM tokens', (spec) => {
     expect((await set({ enabled: true, etag: off.body['etag'] ?? '' })).body['enabled']).toBe(true)
   })
 
-  test('rules 9 each verb emits its event, without the token', async () => {
+  // docs/spec/events.md#omitted-data
+  test('each verb emits its event, without the token', async () => {
     const { uid, group, verb } = await providerOf(spec)
     const first = await verb('GenerateScimToken')
     const second = await verb('RegenerateScimToken', { etag: first['etag'] ?? '' })
@@ -191,7 +201,8 @@ specSuite('SCIM tokens', (spec) => {
     expect(fromBinary(GenerateScimTokenResponseSchema, generated?.body ?? new Uint8Array())).toMatchObject({ token: '', etag: first['etag'] })
   })
 
-  test('rules 2.7 what is sent for scim with the provider itself is ignored, and its own etag stays', async () => {
+  // docs/spec/scim.md#credential-states
+  test('what is sent for scim with the provider itself is ignored, and its own etag stays', async () => {
     const { uid, verb, scim, token } = await providerOf(spec)
     const before = await spec.ok('GetIdentityProvider', { uid }, { token })
     await verb('GenerateScimToken')

@@ -11,7 +11,8 @@ specSuite(
   (spec) => {
     const person = () => makePerson(spec.server, { issuer: 'https://people.example', subject: freshName('person') })
 
-    test('architecture 7, rules 2.1 where it is on, a person makes a root group and owns it from the same moment', async () => {
+    // docs/spec/iam.md#root-groups
+    test('where it is on, a person makes a root group and owns it from the same moment', async () => {
       const { uid, token } = await person()
       const group = uidOf(await spec.ok('CreateGroup', { group: { name: freshName('root') } }, { token }))
       const bindings = itemsOf(await spec.ok('ListRoleBindings', { group }, { token }), 'roleBindings')
@@ -39,12 +40,14 @@ specSuite(
       for (let count = 0; count < 4; count++) expect((await make(operator)).code).toBe(0)
     })
 
-    test('rules 2.1 an assumable identity makes none', async () => {
+    // docs/spec/iam.md#root-groups
+    test('an assumable identity makes none', async () => {
       const { token } = await makeOrganisation(spec.server)
       expectFailure(await spec.call('CreateGroup', { group: { name: freshName('root') } }, { token }), { code: 7 })
     })
 
-    test('decisions "Rights" a token that was narrowed makes none either', async () => {
+    // docs/spec/iam.md#root-groups
+    test('a token that was narrowed makes none either', async () => {
       const { uid, token } = await person()
       const group = uidOf(await spec.ok('CreateGroup', { group: { name: freshName('root') } }, { token }))
       for (const narrowing of [{ scopes: [trustedUid(group)] }, { capabilities: setOf(['groups.list']) }]) {
@@ -53,7 +56,8 @@ specSuite(
       }
     })
 
-    test('rules 2.1 the maker can not make it verified; a dry run makes nothing', async () => {
+    // docs/spec/iam.md#verified-groups
+    test('the maker can not make it verified; a dry run makes nothing', async () => {
       const { token } = await person()
       const group: JsonObject = { name: freshName('root') }
       expectFailure(await spec.call('CreateGroup', { group: { ...group, verified: true, kind: 'ORG_KIND_CUSTOMER' } }, { token }), { code: 7 })

@@ -86,10 +86,10 @@ export function specSuiteEverywhere(title: string, body: (spec: Spec) => void, o
   specSuite(title, body, { ...options, everywhere: true })
 }
 
-/** decisions "HTTP status of gRPC codes" */
+/** docs/spec/errors.md#http-statuses */
 const httpStatuses: Readonly<Record<number, number>> = { 3: 400, 5: 404, 6: 409, 7: 403, 8: 429, 9: 400, 10: 409, 12: 501, 16: 401 }
 
-/** decisions "ErrorInfo": the code's own name where nothing narrower is defined. */
+/** docs/spec/errors.md#error-info: the code's own name where nothing narrower is defined. */
 const reasons: Readonly<Record<number, string>> = {
   3: 'INVALID_ARGUMENT',
   5: 'NOT_FOUND',
@@ -108,7 +108,7 @@ export interface Failure {
   readonly code: number
   /** Of the method; any that this part serves by default. */
   readonly domain?: 'iam.taproot.dev' | 'registry.taproot.dev'
-  /** One text, or a narrower one that decisions.md allows; the code's own name by default. */
+  /** One text, or a narrower one (docs/errors.md); the code's own name by default. */
   readonly reason?: string | RegExp
   /** The failing fields of code 3 in the schema's names, in order. */
   readonly fields?: readonly (string | RegExp)[]
@@ -130,7 +130,7 @@ export function preconditionViolations(reply: Reply): { type: string; descriptio
   return list(reply.details['PreconditionFailure']?.['violations']) as { type: string; description: string }[]
 }
 
-/** Checks an error and all that is true of every error: ErrorInfo with domain and request id, the HTTP status, the message form (spec 7.1). */
+/** Checks an error and all that is true of every error: ErrorInfo with domain and request id, the HTTP status, the message form (docs/spec/errors.md#error-shape). */
 export function expectFailure(reply: Reply, expected: Failure): void {
   const { code } = expected
   expect({ code: reply.code, message: reply.message, details: reply.details }).toMatchObject({ code })

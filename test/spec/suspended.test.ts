@@ -47,7 +47,8 @@ specSuite(
     const invite = async ({ group, token }: Organisation, more: JsonObject = {}): Promise<string> =>
       String((await spec.ok('CreateGroupInvite', { parent: group, groupInvite: { roleUid: roleUid('viewer'), ttl: '3600s', ...more } }, { token }))['code'])
 
-    test('rules 2.1 its provider registers nobody who is new', async () => {
+    // docs/spec/iam.md#suspended-organisations
+    test('the provider of a suspended organisation registers nobody who is new', async () => {
       const org = await employer(spec)
       const name = freshName('person')
       await suspend(spec.server, org.group)
@@ -59,7 +60,8 @@ specSuite(
       expect(await spec.ok('Register', {}, { token: await tokenOf(name, [org]) })).toMatchObject({ group: org.group })
     })
 
-    test('rules 2.1 the default role is withheld until the organisation is open again; that of another one is given', async () => {
+    // docs/spec/iam.md#suspended-organisations
+    test('the default role is withheld until the organisation is open again; that of another one is given', async () => {
       const [org, other] = [await employer(spec), await employer(spec)]
       const name = freshName('person')
       const uid = personUid(issuer.issuer, name)
@@ -76,7 +78,8 @@ specSuite(
       expect(await bindingsOf(uid)).toHaveLength(2)
     })
 
-    test('rules 2.1 a sign-in by its provider gets no roles of mapped groups', async () => {
+    // docs/spec/iam.md#suspended-organisations
+    test('a sign-in by its provider gets no roles of mapped groups', async () => {
       const org = await employer(spec)
       const name = freshName('person')
       const sessionOf = async (): Promise<JsonObject> => {
@@ -90,10 +93,11 @@ specSuite(
       expect(JSON.stringify(await sessionOf())).not.toContain(roleUid('editor'))
     })
 
+    // docs/spec/iam.md#suspended-organisations
     test.each([
       ['for anybody', {}],
       ['for one person', { singleUse: true }],
-    ])('rules 2.1 an invite %s is not to be used, neither by whom it is new to nor by a member, and is kept', async (_name, more) => {
+    ])('an invite %s is not to be used, neither by whom it is new to nor by a member, and is kept', async (_name, more) => {
       const [org, other] = [await makeOrganisation(spec.server), await employer(spec)]
       const code = await invite(org, more)
       const [name, member] = [freshName('person'), freshName('member')]
@@ -111,7 +115,8 @@ specSuite(
       expect(await spec.ok('Register', { code }, { token: await platform(name) })).toMatchObject({ group: org.group })
     })
 
-    test('rules 2.1 nothing is made in it by a call that was planned before', async () => {
+    // docs/spec/iam.md#suspended-organisations
+    test('nothing is made in it by a call that was planned before', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       failNext(
         spec.server,
@@ -126,7 +131,8 @@ specSuite(
       expect(spec.server.running.engine.replica.snapshot.table('Role').matching('parent', group).size).toBe(0)
     })
 
-    test('rules 2.1 it is not to be found by its domain, and takes no requests for access', async () => {
+    // docs/spec/iam.md#suspended-organisations
+    test('it is not to be found by its domain, and takes no requests for access', async () => {
       const domain = `${freshName('acme')}.example`
       const operator = await spec.server.operatorToken()
       const group = uidOf(await spec.ok('CreateGroup', { group: { name: domain, verified: true, kind: 'ORG_KIND_CUSTOMER' } }, { token: operator }))

@@ -32,7 +32,8 @@ specSuite(
       itemsOf(await spec.ok('ListTagHistory', { repoUid: at.repo, ...request }, { token: at.token }), 'history')
     const digests = async (at: Place, request: JsonObject): Promise<unknown[]> => (await history(at, request)).map((record) => record['digest'])
 
-    test('spec 2.3 a tag has name, digest, deprecated and updateTime, and the common fields', async () => {
+    // docs/spec/resources.md#record-fields
+    test('a tag has name, digest, deprecated and updateTime, and the common fields', async () => {
       const at = await place()
       const made = await put(at, 'latest', 1)
       expect(made).toMatchObject({ name: 'latest', digest: digest(1), deprecated: false, bundles: [] })
@@ -41,7 +42,8 @@ specSuite(
       expect(await spec.ok('GetTag', { uid: uidOf(made) }, { token: at.token })).toEqual(made)
     })
 
-    test('decisions "Tag create on an existing name" moves it: one tag, the same uid, a later time, one more record of history', async () => {
+    // docs/spec/registry.md#tag-creation
+    test('creating a tag that exists moves it: one tag, the same uid, a later time, one more record of history', async () => {
       const at = await place()
       const first = await put(at, 'latest', 1)
       const second = await put(at, 'latest', 2)
@@ -56,14 +58,16 @@ specSuite(
       ])
     })
 
-    test('decisions "Tag create on an existing name" does nothing where digest, deprecated and bundles are equal', async () => {
+    // docs/spec/registry.md#tag-creation
+    test('creating a tag that exists does nothing where digest, deprecated and bundles are equal', async () => {
       const at = await place()
       const first = await put(at, 'latest', 1)
       expect(await put(at, 'latest', 1)).toEqual(first)
       expect(await digests(at, { tag: 'latest' })).toEqual([digest(1)])
     })
 
-    test('rules 3.3 deprecated and bundles may change without a move', async () => {
+    // docs/spec/registry.md#tag-history
+    test('deprecated and bundles may change without a move', async () => {
       const at = await place()
       await put(at, '1.0', 1)
       const changed = await put(at, '1.0', 1, { deprecated: true, bundles: ['fips'] })
@@ -71,7 +75,8 @@ specSuite(
       expect(await digests(at, { tag: '1.0' })).toEqual([digest(1)])
     })
 
-    test('decisions "Tag create" with If-None-Match: * refuses a name that is taken with code 6', async () => {
+    // docs/spec/registry.md#tag-creation
+    test('a create with If-None-Match: * refuses a name that is taken with code 6', async () => {
       const at = await place()
       await put(at, 'latest', 1)
       const reply = await spec.call('CreateTag', { parent: at.repo, tag: { name: 'latest', digest: digest(2) } }, { token: at.token, ifNoneMatch: '*' })
@@ -79,7 +84,8 @@ specSuite(
       expect(await digests(at, { tag: 'latest' })).toEqual([digest(1)])
     })
 
-    test('decisions "etag" a move with a stale If-Match is code 10', async () => {
+    // docs/spec/conventions.md#etag-preconditions
+    test('a move with a stale If-Match is code 10', async () => {
       const at = await place()
       const { etag } = await put(at, 'latest', 1)
       await put(at, 'latest', 2)
@@ -87,7 +93,8 @@ specSuite(
       expectFailure(reply, { code: 10, reason: 'ETAG_MISMATCH' })
     })
 
-    test('decisions "Dry run" a move with validateOnly changes nothing', async () => {
+    // docs/spec/conventions.md#dry-run
+    test('a move with validateOnly changes nothing', async () => {
       const at = await place()
       await put(at, 'latest', 1)
       const request = { parent: at.repo, tag: { name: 'latest', digest: digest(2) } }
@@ -95,6 +102,7 @@ specSuite(
       expect(await digests(at, { tag: 'latest' })).toEqual([digest(1)])
     })
 
+    // docs/spec/registry.md#tag-names
     test.each([
       ['name', { digest: digest(1) }],
       ['digest', { name: 'latest' }],
@@ -102,13 +110,14 @@ specSuite(
       ['name', { name: 'x'.repeat(129), digest: digest(1) }],
       ['digest', { name: 'latest', digest: 'sha256:short' }],
       ['digest', { name: 'latest', digest: `sha512:${'0'.repeat(128)}` }],
-    ])('rules 3.3 a tag with a bad %s is code 3 on that field: %j', async (field, tag) => {
+    ])('a tag with a bad %s is code 3 on that field: %j', async (field, tag) => {
       const at = await place()
       const reply = await spec.call('CreateTag', { parent: at.repo, tag }, { token: at.token })
       expectFailure(reply, { code: 3, fields: [field] })
     })
 
-    test('rules 3.3 lists hide referrers, dated and epoch tags unless asked, and a name finds hidden ones', async () => {
+    // docs/spec/registry.md#tag-families
+    test('lists hide referrers, dated and epoch tags unless asked, and a name finds hidden ones', async () => {
       const at = await place()
       const hidden = {
         referrer: `sha256-${'a'.repeat(64)}`,
@@ -127,7 +136,8 @@ specSuite(
       expect(await names(at, { name: '1.0-r2' })).toEqual(['1.0-r2'])
     })
 
-    test('rules 3.3 digest is an exact filter', async () => {
+    // docs/spec/registry.md#tag-filters
+    test('digest is an exact filter', async () => {
       const at = await place()
       await put(at, 'a', 1)
       await put(at, 'b', 2)
@@ -135,7 +145,8 @@ specSuite(
       expect(await names(at, { digest: digest(1) })).toEqual(['a', 'c'])
     })
 
-    test('rules 3.3 updated_since is strictly later, in any order, counted and paged', async () => {
+    // docs/spec/registry.md#tag-filters
+    test('updated_since is strictly later, in any order, counted and paged', async () => {
       const at = await place()
       const times: string[] = []
       for (const [index, name] of ['c', 'a', 'd', 'b'].entries()) {
@@ -151,7 +162,8 @@ specSuite(
       expect(await names(at, { updatedSince: since, pageSize: 2, pageToken: String(page['nextPageToken']) })).toEqual(['d'])
     })
 
-    test('spec 4.5 end-of-life tags are found by listing 200 and selecting deprecated ones', async () => {
+    // docs/spec/conventions.md#tag-end-of-life
+    test('end-of-life tags are found by listing 200 and selecting deprecated ones', async () => {
       const at = await place()
       await put(at, '1.0', 1, { deprecated: true })
       await put(at, '2.0', 2)
@@ -159,7 +171,8 @@ specSuite(
       expect(tags.filter((tag) => tag['deprecated'] === true).map((tag) => tag['name'])).toEqual(['1.0'])
     })
 
-    test('decisions "Tag history" two moves in one millisecond are one millisecond apart', async () => {
+    // docs/spec/registry.md#tag-history
+    test('two moves in one millisecond are one millisecond apart', async () => {
       const at = await place()
       await spec.clock.hold(async () => {
         for (const of of [1, 2, 3, 1]) await put(at, 'latest', of)
@@ -170,7 +183,8 @@ specSuite(
       expect(times.map((time) => time - (times[0] ?? 0))).toEqual([0, 1, 2, 3])
     })
 
-    test('decisions "Tag history" start is included, end is not, and what is between is all there is', async () => {
+    // docs/spec/registry.md#tag-history
+    test('start is included, end is not, and what is between is all there is', async () => {
       const at = await place()
       const times: string[] = []
       for (const of of [1, 2, 3, 4]) {
@@ -229,7 +243,8 @@ specSuite(
       expectFailure(reply, { code: 3, fields: ['page_token'] })
     })
 
-    test('decisions "Tag history" a deleted tag keeps its history, without the deletion', async () => {
+    // docs/spec/registry.md#tag-history
+    test('a deleted tag keeps its history, without the deletion', async () => {
       const at = await place()
       const { uid } = await put(at, 'latest', 1)
       await spec.ok('DeleteTag', { uid: String(uid) }, { token: at.token })
@@ -239,7 +254,8 @@ specSuite(
       expect(await digests(at, { tag: 'latest' })).toEqual([digest(1), digest(1)])
     })
 
-    test('decisions "Deleting" a repo takes its tags along, and history stays', async () => {
+    // docs/spec/conventions.md#deletion-order
+    test('a repo takes its tags along, and history stays', async () => {
       const at = await place()
       const { uid } = await put(at, 'latest', 1)
       await spec.ok('DeleteRepo', { uid: at.repo }, { token: at.token })
@@ -306,7 +322,8 @@ specSuite(
       expectFailure(reply, { code: 9, reason: 'DIGEST_NOT_IN_HISTORY' })
     })
 
-    test('rules 3.3 a viewer reads tags and history and neither moves, restores nor deletes', async () => {
+    // docs/spec/conventions.md#method-scopes
+    test('a viewer reads tags and history and neither moves, restores nor deletes', async () => {
       const at = await place()
       const { uid } = await put(at, 'latest', 1)
       const { token } = await makeMember(spec.server, at.group, { role: 'viewer' })
@@ -316,7 +333,8 @@ specSuite(
       expectFailure(await spec.call('DeleteTag', { uid: String(uid) }, { token }), { code: 7 })
     })
 
-    test('decisions "Retries" a create sent again with its key makes one move and answers the tag as it is', async () => {
+    // docs/spec/conventions.md#idempotency-keys
+    test('a create sent again with its key makes one move and answers the tag as it is', async () => {
       const at = await place()
       const request = { parent: at.repo, tag: { name: 'latest', digest: digest(1) } }
       const idempotencyKey = freshName('key')

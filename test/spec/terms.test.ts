@@ -18,7 +18,8 @@ specSuite(
     const accepted = async (group: string, token: string): Promise<unknown[]> =>
       itemsOf(await list(group, token), 'termsAcceptances').map(({ docId, orgUid, acceptedBy }) => [docId, orgUid, acceptedBy])
 
-    test('rules 2.9 accepting records who and when, for the group, and answers group and ids', async () => {
+    // docs/spec/iam.md#terms
+    test('accepting records who and when, for the group, and answers group and ids', async () => {
       const { group, owner, token } = await makeOrganisation(spec.server)
       const reply = await accept(group, ['document-01', 'document-00', 'document-01'], token)
       expect(reply.body).toEqual({ group, documentIds: ['document-01', 'document-00'] })
@@ -33,7 +34,8 @@ specSuite(
       expect(first?.['createTime']).toMatch(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/)
     })
 
-    test('rules 2.9 accepting again is answered alike, keeps who and when, and is no event', async () => {
+    // docs/spec/iam.md#terms
+    test('accepting again is answered alike, keeps who and when, and is no event', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const other = await makeMember(spec.server, group, { role: 'owner' })
       await accept(group, ['document-00'], token)
@@ -50,7 +52,8 @@ specSuite(
       ])
     })
 
-    test('rules 2.9 of many who accept at once one is recorded', async () => {
+    // docs/spec/iam.md#terms
+    test('of many who accept at once one is recorded', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const replies = await Promise.all([1, 2, 3, 4, 5].map(() => accept(group, ['document-00'], token)))
       expect(replies.map(({ code }) => code)).toEqual([0, 0, 0, 0, 0])
@@ -58,20 +61,23 @@ specSuite(
       expect((await eventsOf(spec, group)).filter(({ type }) => type.endsWith('terms.accepted.v1')).length).toBe(1)
     })
 
-    test('rules 2.9 a hundred documents are accepted in one step', async () => {
+    // docs/spec/iam.md#terms
+    test('a hundred documents are accepted in one step', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       expect((await accept(group, ids, token)).code).toBe(0)
       expect((await list(group, token))['totalCount']).toBe('100')
     })
 
-    test('rules 2.9 no document, and one that is unknown, are code 3 and nothing is recorded', async () => {
+    // docs/spec/iam.md#terms
+    test('no document, and one that is unknown, are code 3 and nothing is recorded', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       expectFailure(await accept(group, [], token), { code: 3, fields: ['document_ids'] })
       expectFailure(await accept(group, ['document-00', 'unknown'], token), { code: 3, fields: ['document_ids[1]'] })
       expect(await list(group, token)).toMatchObject({ termsAcceptances: [], totalCount: '0' })
     })
 
-    test('rules 2.9 a group shows what the groups above it accepted, and may accept that itself; no other group does', async () => {
+    // docs/spec/iam.md#terms
+    test('a group shows what the groups above it accepted, and may accept that itself; no other group does', async () => {
       const { group, owner, token } = await makeOrganisation(spec.server)
       const [child, sibling] = [await subgroup(spec, group, token), await subgroup(spec, group, token)]
       await accept(group, ['document-00'], token)
@@ -87,7 +93,8 @@ specSuite(
       expect(await accepted(group, token)).toEqual([['document-00', group, owner]])
     })
 
-    test('rules 1.5 lists and accepts only who may at the group: others see no group at all', async () => {
+    // docs/spec/conventions.md#method-scopes
+    test('lists and accepts only who may at the group: others see no group at all', async () => {
       const [own, other] = [await makeOrganisation(spec.server), await makeOrganisation(spec.server)]
       const viewer = await makeMember(spec.server, own.group, { role: 'viewer' })
       expectFailure(await accept(own.group, ['document-00'], viewer.token), { code: 7 })
@@ -98,7 +105,8 @@ specSuite(
       expectFailure(await spec.call('ListTermsAcceptances', { group: missing }, { token: own.token }), { code: 5 })
     })
 
-    test('rules 1.3 pages hold together, oldest first unless asked otherwise; a token counts for its group only', async () => {
+    // docs/spec/conventions.md#page-tokens
+    test('pages hold together, oldest first unless asked otherwise; a token counts for its group only', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const child = await subgroup(spec, group, token)
       for (const id of ids.slice(0, 5)) {
@@ -125,7 +133,8 @@ specSuite(
       expectFailure(await spec.call('ListTermsAcceptances', { group, orderBy: 'name' }, { token }), { code: 3, fields: ['order_by'] })
     })
 
-    test('decisions "Deleting" acceptances go with their group', async () => {
+    // docs/spec/conventions.md#deletion-order
+    test('acceptances go with their group', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const child = await subgroup(spec, group, token)
       await accept(child, ['document-00'], token)

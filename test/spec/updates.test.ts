@@ -20,7 +20,8 @@ specSuite('updates', (spec) => {
   }
   const change = (identity: JsonObject, request: JsonObject, options: Options) => spec.ok('UpdateIdentity', { identity, ...request }, options)
 
-  test.each(everyKind)('spec 4.4.1, 4.4.4 $kind without a mask the fields of the body change, others keep their value', async (kind) => {
+  // docs/spec/conventions.md#update-masks
+  test.each(everyKind)('$kind: without a mask the fields of the body change, others keep their value', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     const made = await create(spec, kind, { group }, { token })
     const changed = await spec.ok(`Update${kind.kind}`, { [kind.field]: { uid: uidOf(made), ...(await kind.change(spec, group)) } }, { token })
@@ -33,20 +34,19 @@ specSuite('updates', (spec) => {
     expect(await spec.ok(`Get${kind.kind}`, { uid: uidOf(made) }, { token })).toEqual(changed)
   })
 
-  test.each(everyKind)(
-    'rules 1.4 $kind the answer is the whole resource, its updateTime moved forward, its etag new, also for a change of nothing',
-    async (kind) => {
-      const { group, token } = await makeOrganisation(spec.server)
-      const draft = await kind.draft(spec, group)
-      const made = await create(spec, kind, { group, draft }, { token })
-      const again = await spec.ok(`Update${kind.kind}`, { [kind.field]: { ...draft, uid: uidOf(made) } }, { token })
-      expect({ ...again, updateTime: made['updateTime'], etag: made['etag'] }).toEqual(made)
-      expect(Date.parse(String(again['updateTime']))).toBeGreaterThan(Date.parse(String(made['updateTime'])))
-      expect(again['etag']).not.toBe(made['etag'])
-    },
-  )
+  // docs/spec/conventions.md#update
+  test.each(everyKind)('$kind: the answer is the whole resource, its updateTime moved forward, its etag new, also for a change of nothing', async (kind) => {
+    const { group, token } = await makeOrganisation(spec.server)
+    const draft = await kind.draft(spec, group)
+    const made = await create(spec, kind, { group, draft }, { token })
+    const again = await spec.ok(`Update${kind.kind}`, { [kind.field]: { ...draft, uid: uidOf(made) } }, { token })
+    expect({ ...again, updateTime: made['updateTime'], etag: made['etag'] }).toEqual(made)
+    expect(Date.parse(String(again['updateTime']))).toBeGreaterThan(Date.parse(String(made['updateTime'])))
+    expect(again['etag']).not.toBe(made['etag'])
+  })
 
-  test.each(everyKind)('rules 1.2 $kind what was read can be sent back whole, with a change, with and without the wildcard', async (kind) => {
+  // docs/spec/resources.md#output-only-fields
+  test.each(everyKind)('$kind: what was read can be sent back whole, with a change, with and without the wildcard', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     const uid = uidOf(await create(spec, kind, { group }, { token }))
     const change = await kind.change(spec, group)
@@ -62,7 +62,8 @@ specSuite('updates', (spec) => {
     expect(replaced).toEqual({ ...changed, etag: replaced['etag'], updateTime: replaced['updateTime'] })
   })
 
-  test('rules 1.2, 2.1 a subgroup that shows its inherited kind can be sent back whole', async () => {
+  // docs/spec/resources.md#output-only-fields
+  test('a subgroup that shows its inherited kind can be sent back whole', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     await spec.ok('UpdateGroup', { group: { uid: group, kind: 'ORG_KIND_CUSTOMER' } }, { token: await spec.server.operatorToken() })
     const sub = await spec.ok('CreateGroup', { parent: group, group: { name: 'sub' } }, { token })
@@ -72,14 +73,16 @@ specSuite('updates', (spec) => {
     expect(await spec.ok('UpdateGroup', { group: changed, updateMask: '*' }, { token })).toMatchObject({ kind: 'ORG_KIND_CUSTOMER', description: 'changed' })
   })
 
-  test('spec 4.4.2 a mask changes only what it names; other body fields are ignored', async () => {
+  // docs/spec/conventions.md#update-masks
+  test('a mask changes only what it names; other body fields are ignored', async () => {
     const { made, uid, token } = await identityWith()
     const body = { uid, name: 'new name', description: 'new', company: 'new company' }
     const changed = await change(body, { updateMask: 'description' }, { token })
     expect(changed).toMatchObject({ ...fixed(made), name: 'old name', description: 'new', company: 'old company', claimMatch: made['claimMatch'] ?? null })
   })
 
-  test('spec 4.4.2 a mask that names a field the body lacks clears it', async () => {
+  // docs/spec/conventions.md#update-masks
+  test('a mask that names a field the body lacks clears it', async () => {
     const { uid, token } = await identityWith()
     expect(await change({ uid, name: 'new name' }, { updateMask: 'name,company' }, { token })).toMatchObject({
       name: 'new name',
@@ -88,13 +91,15 @@ specSuite('updates', (spec) => {
     })
   })
 
-  test('spec 4.4.2, rules 1.4 a mask reaches into nested fields', async () => {
+  // docs/spec/conventions.md#update-masks
+  test('a mask reaches into nested fields', async () => {
     const { uid, token } = await identityWith()
     const changed = await change({ uid, claimMatch: { subject: 'new', issuer: 'https://ignored.example' } }, { updateMask: 'claimMatch.subject' }, { token })
     expect(changed['claimMatch']).toEqual({ issuer: 'https://issuer.example', subject: 'new', audience: 'old', claims: { team: 'old' }, claimPatterns: {} })
   })
 
-  test('spec 4.4.3 the wildcard replaces everything: what the body lacks goes to its zero value', async () => {
+  // docs/spec/conventions.md#update-masks
+  test('the wildcard replaces everything: what the body lacks goes to its zero value', async () => {
     const { made, uid, token } = await identityWith()
     const claimMatch = { issuer: 'https://new.example', subject: 'new' }
     const changed = await change({ uid, name: 'new name', claimMatch }, { updateMask: '*' }, { token })
@@ -102,7 +107,8 @@ specSuite('updates', (spec) => {
     expect(changed['claimMatch']).toEqual({ ...claimMatch, claims: {}, claimPatterns: {} })
   })
 
-  test.each(everyKind)('spec 4.4.3, 4.4.4 $kind the wildcard with an empty body is refused where a field is required, and changes nothing', async (kind) => {
+  // docs/spec/conventions.md#update
+  test.each(everyKind)('$kind: the wildcard with an empty body is refused where a field is required, and changes nothing', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     const made = await create(spec, kind, { group }, { token })
     const reply = await spec.call(`Update${kind.kind}`, { [kind.field]: { uid: uidOf(made) }, updateMask: '*' }, { token })
@@ -110,15 +116,17 @@ specSuite('updates', (spec) => {
     expect(await spec.ok(`Get${kind.kind}`, { uid: uidOf(made) }, { token })).toEqual(made)
   })
 
-  test('rules 1.4 output-only fields in a mask are ignored', async () => {
+  // docs/spec/conventions.md#update-masks
+  test('output-only fields in a mask are ignored', async () => {
     const { made, uid, token } = await identityWith()
     const body = { uid, description: 'new', createTime: '2001-01-01T00:00:00Z', email: 'a@example.com' }
     const changed = await change(body, { updateMask: 'description,createTime,email,uid' }, { token })
     expect(changed).toMatchObject({ ...fixed(made), description: 'new', email: made['email'] ?? null })
   })
 
+  // docs/spec/conventions.md#update-masks
   test.each([['nothing'], ['claimMatch.nothing'], ['name.more'], ['description,nothing'], ['*,name']])(
-    'rules 1.4 the mask %j is code 3 on updateMask',
+    'the mask %j is code 3 on updateMask',
     async (updateMask) => {
       const { made, uid, token } = await identityWith()
       const reply = await spec.call('UpdateIdentity', { identity: { uid, description: 'new' }, updateMask }, { token })
@@ -127,14 +135,16 @@ specSuite('updates', (spec) => {
     },
   )
 
-  test('spec 7.2 an update to an invalid value is code 3 and changes nothing', async () => {
+  // docs/spec/conventions.md#update
+  test('an update to an invalid value is code 3 and changes nothing', async () => {
     const { made, uid, token } = await identityWith()
     const reply = await spec.call('UpdateIdentity', { identity: { uid, name: 'Not Allowed', description: 'new' } }, { token })
     expectFailure(reply, { code: 3, fields: ['name'] })
     expect(await spec.ok('GetIdentity', { uid }, { token })).toEqual(made)
   })
 
-  test('architecture 7 who changes how an identity signs in must hold all that it confers', async () => {
+  // docs/spec/iam.md#no-escalation
+  test('who changes how an identity signs in must hold all that it confers', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const capabilities = ['CAP_IAM_IDENTITY_UPDATE', 'CAP_IAM_IDENTITY_LIST']
     const role = uidOf(await spec.ok('CreateRole', { parent: group, role: { name: 'updater', capabilities } }, { token }))
@@ -156,18 +166,21 @@ specSuite('updates', (spec) => {
       return { status: response.status, body: (await response.json()) as JsonObject }
     }
 
-    test('spec 4.4.1, rules 1.4 without a mask an explicit empty value in the body clears the field', async () => {
+    // docs/spec/conventions.md#update-masks
+    test('without a mask an explicit empty value in the body clears the field', async () => {
       const { uid, token } = await identityWith()
       expect(await change({ uid, description: '' }, {}, { token })).toMatchObject({ description: '', company: 'old company' })
     })
 
-    test('rules 1.4 without a mask nested keys count one by one', async () => {
+    // docs/spec/conventions.md#update-masks
+    test('without a mask nested keys count one by one', async () => {
       const { uid, token } = await identityWith()
       const changed = await change({ uid, claimMatch: { subject: 'new' } }, {}, { token })
       expect(changed['claimMatch']).toMatchObject({ issuer: 'https://issuer.example', subject: 'new', audience: 'old', claims: { team: 'old' } })
     })
 
-    test('rules 1.4 mask paths may be snake or camel case, the parameter too', async () => {
+    // docs/spec/conventions.md#update-masks
+    test('mask paths may be snake or camel case, the parameter too', async () => {
       const { uid, token } = await identityWith()
       for (const [at, query] of [
         'updateMask=claim_match.subject',
@@ -180,7 +193,8 @@ specSuite('updates', (spec) => {
       }
     })
 
-    test('rules 1.2 an unknown key in a PATCH body without mask is code 3, with a mask it is ignored', async () => {
+    // docs/spec/conventions.md#request-bodies
+    test('an unknown key in a PATCH body without mask is code 3, with a mask it is ignored', async () => {
       const { uid, token } = await identityWith()
       expect(await patch(uid, { nothing: 1 }, token)).toMatchObject({ status: 400, body: { code: 3 } })
       expect(await patch(`${uid}?updateMask=description`, { nothing: 1, description: 'new' }, token)).toMatchObject({
@@ -189,7 +203,8 @@ specSuite('updates', (spec) => {
       })
     })
 
-    test('rules 1.4 the uid comes from the path; another one in the body is ignored', async () => {
+    // docs/spec/resources.md#output-only-fields
+    test('the uid comes from the path; another one in the body is ignored', async () => {
       const [one, other] = [await identityWith(), await identityWith()]
       expect(await patch(one.uid, { uid: other.uid, description: 'new' }, one.token)).toMatchObject({ status: 200, body: { uid: one.uid, description: 'new' } })
       expect(await spec.ok('GetIdentity', { uid: other.uid }, { token: other.token })).toEqual(other.made)
@@ -197,7 +212,8 @@ specSuite('updates', (spec) => {
   })
 
   spec.only('grpc', () => {
-    test('rules 1.4, C9 over gRPC without a mask only fields with a value change', async () => {
+    // docs/spec/conventions.md#update-masks
+    test('over gRPC without a mask only fields with a value change', async () => {
       const { uid, token } = await identityWith()
       expect(await change({ uid, description: '', company: 'new company' }, {}, { token })).toMatchObject({ description: 'old', company: 'new company' })
     })
@@ -208,7 +224,8 @@ specSuiteEverywhere('etags', (spec) => {
   const update = (kind: SpecKind, record: JsonObject, options: Options, request: JsonObject = {}) =>
     spec.call(`Update${kind.kind}`, { [kind.field]: record, ...request }, options)
 
-  test.each(everyKind)('decisions "etag" $kind get, create, update and lists carry it; it is in the header too', async (kind) => {
+  // docs/spec/resources.md#etags
+  test.each(everyKind)('$kind: get, create, update and lists carry the etag, which is in the header too', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     const created = await spec.call(`Create${kind.kind}`, { parent: group, [kind.field]: await kind.draft(spec, group) }, { token })
     const uid = uidOf(created.body)
@@ -221,12 +238,13 @@ specSuiteEverywhere('etags', (spec) => {
     expect(etagOf(changed.body)).not.toBe(etagOf(created.body))
     expect(read.body).toEqual(changed.body)
     const list = await spec.ok(kind.list, { uidp: { ids: [uid] } }, { token })
-    // Lists leave the status of SCIM credentials out (rules 2.7).
+    // Lists leave the status of SCIM credentials out (docs/spec/scim.md#credential-states).
     const { scim: _status, ...listed } = read.body
     expect(list).toMatchObject({ [kind.plural]: [listed] })
   })
 
-  test.each(everyKind)('decisions "etag" $kind If-Match that does not match is code 10 on update and delete, and changes nothing', async (kind) => {
+  // docs/spec/conventions.md#etag-preconditions
+  test.each(everyKind)('$kind: If-Match that does not match is code 10 on update and delete, and changes nothing', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     const first = await create(spec, kind, { group }, { token })
     const uid = uidOf(first)
@@ -238,7 +256,8 @@ specSuiteEverywhere('etags', (spec) => {
     await spec.ok(`Delete${kind.kind}`, { uid }, { token, ifMatch: etagOf(second) })
   })
 
-  test('decisions "etag" the etag in a body counts like If-Match', async () => {
+  // docs/spec/conventions.md#etag-preconditions
+  test('the etag in a body counts like If-Match', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const made = await identityUnder(spec, group, token)
     const [uid, etag] = [uidOf(made), etagOf(made)]
@@ -251,14 +270,16 @@ specSuiteEverywhere('etags', (spec) => {
     expect(await spec.ok('GetIdentity', { uid }, { token })).toEqual(changed)
   })
 
-  test('decisions "etag" the etag in a body does not count where the mask excludes it', async () => {
+  // docs/spec/conventions.md#etag-preconditions
+  test('the etag in a body does not count where the mask excludes it', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const { uid } = await identityUnder(spec, group, token)
     const identity = { uid: String(uid), etag: 'stale', description: 'two' }
     expect(await spec.ok('UpdateIdentity', { identity, updateMask: 'description' }, { token })).toMatchObject({ description: 'two' })
   })
 
-  test('decisions "etag" of two writers who read the same state one loses nothing to the other', async () => {
+  // docs/spec/conventions.md#etag-preconditions
+  test('of two writers who read the same state one loses nothing to the other', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const made = await identityUnder(spec, group, token)
     const write = (description: string) => spec.call('UpdateIdentity', { identity: { uid: uidOf(made), description } }, { token, ifMatch: etagOf(made) })
@@ -268,14 +289,16 @@ specSuiteEverywhere('etags', (spec) => {
     expect(await spec.ok('GetIdentity', { uid: uidOf(made) }, { token })).toEqual(winner?.body)
   })
 
-  test('decisions "etag" If-Match of a record that is gone is 404', async () => {
+  // docs/spec/conventions.md#etag-preconditions
+  test('If-Match of a record that is gone is 404', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const made = await identityUnder(spec, group, token)
     await spec.ok('DeleteIdentity', { uid: uidOf(made) }, { token })
     expectFailure(await spec.call('DeleteIdentity', { uid: uidOf(made) }, { token, ifMatch: etagOf(made) }), { code: 5 })
   })
 
-  test('decisions "etag" a built-in role has one too', async () => {
+  // docs/spec/resources.md#etags
+  test('a built-in role has an etag too', async () => {
     const { token } = await makeOrganisation(spec.server)
     expect(etagOf(await spec.ok('GetRole', { uid: roleUid('viewer') }, { token }))).toMatch(/./)
   })

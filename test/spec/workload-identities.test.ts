@@ -34,7 +34,8 @@ specSuite(
     }
 
     describe('AWS', () => {
-      test('rules 2.4 a signed request gives a token of the identity, whose rights it has', async () => {
+      // docs/spec/identities.md#aws-identities
+      test('a signed request gives a token of the identity, whose rights it has', async () => {
         const { group, token, identity } = await withAws()
         const { token: access } = await spec.ok(exchange, { identity }, { token: signed(identity) })
         const who = await spec.ok('Validate', {}, { token: String(access) })
@@ -44,7 +45,8 @@ specSuite(
         expectFailure(await spec.call('Validate', {}, { token: String(access) }), { code: 16 })
       })
 
-      test('rules 2.4 what lies with the identity is one answer', async () => {
+      // docs/spec/tokens.md#exchange-errors
+      test('what lies with the identity is one answer', async () => {
         const { token, group, identity } = await withAws({ ...aws, awsAccount: '999999999999' })
         const claimMatch = { issuer: 'https://issuer.example', subject: 's' }
         const other = uidOf(await spec.ok('CreateIdentity', { parent: group, identity: { name: 'claims', claimMatch } }, { token }))
@@ -55,13 +57,15 @@ specSuite(
         }
       })
 
-      test('rules 2.4 an identity that is changed is matched as it is now', async () => {
+      // docs/spec/identities.md#aws-identities
+      test('an identity that is changed is matched as it is now', async () => {
         const { token, identity } = await withAws()
         await spec.ok('UpdateIdentity', { identity: { uid: identity, awsIdentity: { ...aws, arn: `${alice.arn}/other` } } }, { token })
         expectFailure(await spec.call(exchange, { identity }, { token: signed(identity) }), { code: 7 })
       })
 
-      test('rules 2.4 the request itself: its faults are named', async () => {
+      // docs/spec/identities.md#aws-request-checks
+      test('the request itself: its faults are named', async () => {
         const { identity } = await withAws()
         const call = async (text: string, asked = identity) => spec.call(exchange, { identity: asked }, { token: text })
         const late = awsToken(alice, { audience: platform(), identity, date: new Date(spec.clock.now() - 16 * 60_000) })
@@ -81,7 +85,8 @@ specSuite(
         expectFailure(await call(signed(identity), ''), { code: 3, fields: ['identity'] })
       })
 
-      test('rules 2.4 only the exchange takes one; a JWT does not fit an AWS identity', async () => {
+      // docs/spec/identities.md#aws-identities
+      test('only the exchange takes one; a JWT does not fit an AWS identity', async () => {
         const { group, identity } = await withAws()
         expectFailure(await spec.call('GetGroup', { uid: group }, { token: signed(identity), identity }), { code: 16 })
         expectFailure(await spec.call('Auth/Register', {}, { token: signed(identity) }), { code: 16 })
@@ -92,7 +97,8 @@ specSuite(
         expect(sts.asked).toEqual([])
       })
 
-      test('rules 8 AWS that is down is code 14, so that clients come again', async () => {
+      // docs/spec/tokens.md#exchange-errors
+      test('AWS that is down is code 14, so that clients come again', async () => {
         const { identity } = await withAws()
         sts.broken = { status: 500 }
         const reply = await spec.call(exchange, { identity }, { token: signed(identity) })
@@ -111,7 +117,8 @@ specSuite(
       })
 
       if (spec.transport === 'rest') {
-        test('clients F as GET with a query and as POST with a form', async () => {
+        // docs/spec/tokens.md#token-exchange
+        test('an exchange works as GET with a query and as POST with a form', async () => {
           const { identity } = await withAws()
           const form = new URLSearchParams({ identity, aud: platform() })
           const url = `${platform()}/sts/exchange`
@@ -140,7 +147,8 @@ specSuite(
         return { identity, sign }
       }
 
-      test('rules 2.4 issuer and subject are exact, and the identity must be named', async () => {
+      // docs/spec/identities.md#static-keys
+      test('issuer and subject are exact, and the identity must be named', async () => {
         const { identity, sign } = await withKeys()
         await spec.ok(exchange, { identity }, { token: await sign() })
         for (const changes of [{ sub: 'job2' }, { sub: 'JOB' }, { iss: `${issuer}/` }, { iss: 'https://no-discovery.example.evil' }, { aud: 'elsewhere' }]) {
@@ -160,13 +168,15 @@ specSuite(
         expect(Object.keys(line ?? {})).not.toContain('actorIssuer')
       })
 
-      test('rules 2.4 an audience of its own is the only one', async () => {
+      // docs/spec/identities.md#static-keys
+      test('an audience of the identity is the only one', async () => {
         const { identity, sign } = await withKeys({ audiences: ['mine'] })
         await spec.ok(exchange, { identity }, { token: await sign({ aud: 'mine' }) })
         expectFailure(await spec.call(exchange, { identity }, { token: await sign() }), { code: 7 })
       })
 
-      test('rules 2.4 after the expiration time the exchange is refused, and the record stays', async () => {
+      // docs/spec/identities.md#static-keys
+      test('after the expiration time the exchange is refused, and the record stays', async () => {
         const expirationTime = new Date(spec.clock.now() + 60_000).toISOString()
         const { identity, sign } = await withKeys({ expirationTime })
         await spec.ok(exchange, { identity }, { token: await sign() })

@@ -65,7 +65,8 @@ async function signInAt(page: Page, name: string): Promise<void> {
 
 const oauth = (query: Readonly<Record<string, string>>): string => `${server.config.baseUrl}/oauth?${new URLSearchParams(query).toString()}`
 
-test('clients G a command that waits on a port of the machine gets the tokens of who signs in by Chromium', async () => {
+// docs/spec/tokens.md#browser-sign-in
+test('a command that waits on a port of the machine gets the tokens of who signs in by Chromium', async () => {
   const answers: URL[] = []
   const port = await listening(
     createServer((request, response) => {

@@ -320,7 +320,7 @@ test('a thousand calls with one token cost one signature check', async () => {
 
 /** The `cap` claim: dotted names, sorted, by group. */
 function capOf(token: string): Record<string, string[]> {
-  const cap = (decodeJwt(token)['cap'] ?? {}) as Record<string, string> // a cast of our own claim: rules 8
+  const cap = (decodeJwt(token)['cap'] ?? {}) as Record<string, string> // a cast of our own claim (docs/spec/tokens.md#capability-claim)
   return Object.fromEntries(Object.entries(cap).map(([group, value]) => [group, capabilitiesIn(value)]))
 }
 

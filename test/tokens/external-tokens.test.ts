@@ -168,7 +168,7 @@ describe('keys and issuers that change or fail', () => {
     expect(ok(await server.rest.call('GetGroup', { uid: organisation.group }, { token: organisation.token }))).toMatchObject({ uid: organisation.group })
     expect(performance.now() - startedAt).toBeLessThan(3_000)
     for (const outcome of await Promise.all(waiting)) expect(outcome).toMatchObject({ code: 14, reason: 'UNAVAILABLE' })
-    // 5 s by architecture 7, and some for the machine.
+    // 5 s (docs/spec/tokens.md#tenant-urls), and some for the machine.
     expect(performance.now() - startedAt).toBeLessThan(9_000)
     expect(hanging.requests()).toBe(1)
     for (const way of ways) expect(await present(way, token, stuck)).toMatchObject({ code: 14 })

@@ -55,7 +55,8 @@ specSuite(
         (binding) => (binding['role'] as { name: string }).name,
       )
 
-    test('clients G, rules 2.7 a new person comes back with a token, and has the default role in that organisation', async () => {
+    // docs/spec/identities.md#default-roles
+    test('a new person comes back with a token, and has the default role in that organisation', async () => {
       const org = await withProvider()
       const other = await withProvider()
       const name = freshName('person')
@@ -70,7 +71,8 @@ specSuite(
       expect(await rolesOf(org, uid)).toEqual(['viewer'])
     })
 
-    test('rules 2.7 the default role is given once: who lost it does not get it by signing in again', async () => {
+    // docs/spec/identities.md#default-roles
+    test('the default role is given once: who lost it does not get it by signing in again', async () => {
       const org = await withProvider()
       const name = freshName('person')
       await login(spec, name, { idp_id: org.provider })
@@ -83,7 +85,8 @@ specSuite(
       expect(await rolesOf(org, uid)).toEqual([])
     })
 
-    test("architecture 7 a tenant's provider counts only inside that tenant: what the person holds elsewhere is out of its reach", async () => {
+    // docs/spec/identities.md#trust-domain
+    test("a tenant's provider counts only inside that tenant: what the person holds elsewhere is out of its reach", async () => {
       const [org, other] = [await withProvider(), await withProvider()]
       const name = freshName('person')
       const [mine, theirs] = [await login(spec, name, { idp_id: org.provider }), await login(spec, name, { idp_id: other.provider })]
@@ -93,7 +96,8 @@ specSuite(
       expect(await groups(theirs)).toEqual([other.group])
     })
 
-    test('rules 2.8 groups that the provider maps give roles for this session alone, and no refresh token', async () => {
+    // docs/spec/identities.md#mapped-sessions
+    test('groups that the provider maps give roles for this session alone, and no refresh token', async () => {
       const org = await withProvider({}, { groupsClaim: 'groups' })
       const mapping = { externalGroupId: 'admins', roleUid: roleUid('editor'), scope: org.group }
       await spec.ok('CreateExternalGroupRoleMapping', { parent: org.provider, externalGroupRoleMapping: mapping }, { token: org.token })
@@ -125,7 +129,8 @@ specSuite(
       ])
     })
 
-    test('clients G a refresh token is given where it is asked for; it ends with the provider', async () => {
+    // docs/spec/tokens.md#refresh-tokens
+    test('a refresh token is given where it is asked for; it ends with the provider', async () => {
       const org = await withProvider()
       const name = freshName('person')
       plain.people.set(name, { name: 'A Person' })
@@ -139,7 +144,8 @@ specSuite(
       expect((await spec.call('ExchangeRefreshToken', {}, { token: next ?? '' })).code).toBe(16)
     })
 
-    test('rules 2.7 the provider is asked for openid, and for the additional scopes, each once', async () => {
+    // docs/spec/identities.md#identity-providers
+    test('the provider is asked for openid, and for the additional scopes, each once', async () => {
       const scopesOf = async (additionalScopes: readonly string[]): Promise<string | null> => {
         const { provider } = await withProvider({}, { additionalScopes })
         const url = new URL('/oauth', spec.server.config.baseUrl)
@@ -156,7 +162,8 @@ specSuite(
       expect(answerOf(await login(spec, freshName('person'), { idp_id: org.provider }), 'token')).not.toBe('')
     })
 
-    test('clients G the name of a verified organisation stands for its provider; orgcheck says whether it does', async () => {
+    // docs/spec/tokens.md#browser-sign-in
+    test('the name of a verified organisation stands for its provider; orgcheck says whether it does', async () => {
       const org = await withProvider()
       const name = `${freshName('acme')}.example`
       const orgcheck = async (asked: string): Promise<unknown> => (await fetch(`${spec.server.config.baseUrl}/orgcheck?name=${asked}`)).json()
@@ -169,7 +176,8 @@ specSuite(
       expect(await orgcheck('nobody')).toBe(false)
     })
 
-    test('rules 2.8 an invite is redeemed on the way', async () => {
+    // docs/spec/iam.md#invite-redemption
+    test('an invite is redeemed on the way', async () => {
       const org = await withProvider()
       const invite = await spec.ok('CreateGroupInvite', { parent: org.group, groupInvite: { roleUid: roleUid('editor'), ttl: '60s' } }, { token: org.token })
       const name = freshName('person')
@@ -191,7 +199,8 @@ specSuite(
       expect(answerOf(await login(spec, name, { idp_id: org.provider, invite }), 'error')).toBe('')
     })
 
-    test("rules 2.8 an invite for an address: the organisation's own provider is believed about it, a foreign one is not", async () => {
+    // docs/spec/iam.md#invite-redemption
+    test("an invite for an address: the organisation's own provider is believed about it, a foreign one is not", async () => {
       const [org, other] = [await withProvider(), await withProvider()]
       const groupInvite = { roleUid: roleUid('editor'), ttl: '60s', email: 'ceo@acme.example' }
       const code = String((await spec.ok('CreateGroupInvite', { parent: org.group, groupInvite }, { token: org.token }))['code'])
@@ -207,19 +216,21 @@ specSuite(
       expect(await statusOf(org.provider, ceo)).toBe('')
     })
 
+    // docs/spec/tokens.md#browser-sign-in
     test.each<[string, Readonly<Record<string, string>>, string]>([
       ['a provider that is not there', { idp_id: `${'a'.repeat(40)}/${'b'.repeat(16)}` }, '404'],
       ['an organisation that is not there', { idp_id: 'nobody' }, '404'],
       ['no provider', {}, '400'],
       ['a client id', { client_id: 'auth0' }, '400'],
       ['another exit', { idp_id: 'nobody', exit: 'popup' }, '400'],
-    ])('clients G %s: the browser comes back with an error and its status', async (_what, query, status) => {
+    ])('%s: the browser comes back with an error and its status', async (_what, query, status) => {
       const arrival = await login(spec, 'nobody', query)
       expect([answerOf(arrival, 'token'), answerOf(arrival, 'status_code')]).toEqual(['', status])
       expect(answerOf(arrival, 'error')).not.toBe('')
     })
 
-    test('rules 8 who is not expected, and is not to be registered, comes back with an error', async () => {
+    // docs/spec/tokens.md#browser-sign-in
+    test('who is not expected, and is not to be registered, comes back with an error', async () => {
       const org = await withProvider()
       const arrival = await login(spec, freshName('person'), { idp_id: org.provider, skip_registration: 'true' })
       expect(answerOf(arrival, 'status_code')).toBe('403')
@@ -300,7 +311,8 @@ specSuite(
       expect((await spec.call('ExchangeRefreshToken', {}, { token: refresh })).code).toBe(16)
     })
 
-    test('architecture 7 a provider of a subgroup vouches for that subgroup: what its people were granted above does not count', async () => {
+    // docs/spec/identities.md#trust-domain
+    test('a provider of a subgroup vouches for that subgroup: what its people were granted above does not count', async () => {
       const org = await withProvider()
       const team = uidOf(await spec.ok('CreateGroup', { parent: org.group, group: { name: 'team' } }, { token: org.token }))
       const oidc = { issuer: plain.issuer, clientId: 'taproot', clientSecret: 'a secret' }

@@ -68,7 +68,8 @@ specSuite(
 
     const signIn = (name: string, query: Readonly<Record<string, string>>): Promise<Arrival> => new PersonWithBrowser(name).open(oauthUrl(query), nowhere)
 
-    test('clients G a client of OAuth finds the endpoints by discovery, shows a code, and gets tokens for itself once the person has signed in', async () => {
+    // docs/spec/tokens.md#device-sign-in
+    test('a client of OAuth finds the endpoints by discovery, shows a code, and gets tokens for itself once the person has signed in', async () => {
       const org = await withProvider()
       const client = await oauth.discovery(new URL(baseUrl()), baseUrl(), undefined, oauth.None(), { execute: [oauth.allowInsecureRequests] })
       const started = await oauth.initiateDeviceAuthorization(client, { scope: `openid offline_access ${org.group}` })
@@ -285,7 +286,8 @@ specSuite(
       expect(await text('')).toContain('name="idp_id"')
     })
 
-    test('clients G a headless client gets a token that only it can read', async () => {
+    // docs/spec/tokens.md#device-sign-in
+    test('a headless client gets a token that only it can read', async () => {
       const org = await withProvider()
       const { code, privateKey } = headlessKey()
       expect((await spec.call('GetHeadlessSession', { code }, {})).code).toBe(5)

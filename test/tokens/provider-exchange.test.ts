@@ -63,7 +63,8 @@ specSuite(
       return (await entries()).filter(({ key, value }) => key.includes(uid) || Buffer.from(value).includes(uid)).map(({ key, revision }) => [key, revision])
     }
 
-    test('rules 2.8 roles of mapped groups are those of the session, which an event tells of: the token itself as a credential has none', async () => {
+    // docs/spec/identities.md#mapped-sessions
+    test('roles of mapped groups are those of the session, which an event tells of: the token itself as a credential has none', async () => {
       const { group, provider } = await withProvider()
       const name = freshName('person')
       const token = await minted(name, { groups: ['admins'] })
@@ -80,7 +81,8 @@ specSuite(
       expect(await mappedSessions(provider)).toEqual([uid])
     })
 
-    test('decisions "Dry run" an exchange that is only tried changes nothing, tells of nobody, and gives no token', async () => {
+    // docs/spec/tokens.md#token-exchange
+    test('an exchange that is only tried changes nothing, tells of nobody, and gives no token', async () => {
       const { provider } = await withProvider()
       const name = freshName('person')
       const uid = personUid(minting.issuer, name)
@@ -111,7 +113,8 @@ specSuite(
     const inviteTo = async ({ group, token }: Organisation): Promise<string> =>
       String((await spec.ok('CreateGroupInvite', { parent: group, groupInvite: { roleUid: roleUid('editor'), ttl: '3600s' } }, { token }))['code'])
 
-    test("rules 2.8 an invite's organisation decides: however many others have a provider of the same client, the person joins it and none of them", async () => {
+    // docs/spec/identities.md#default-roles
+    test("an invite's organisation decides: however many others have a provider of the same client, the person joins it and none of them", async () => {
       const client = freshName('client')
       const [org, foreign] = [await withProvider(client), await makeOrganisation(spec.server)]
       await copies(foreign, 25, client)
@@ -123,7 +126,8 @@ specSuite(
       expect(await bindingsOf(uid)).toEqual([org.group, org.group])
     })
 
-    test('rules 2.7 who registers without naming a provider gets no default role where several organisations have one of the client, and gets it by naming theirs', async () => {
+    // docs/spec/identities.md#default-roles
+    test('who registers without naming a provider gets no default role where several organisations have one of the client, and gets it by naming theirs', async () => {
       const client = freshName('client')
       const [org, foreign] = [await withProvider(client), await withProvider(client)]
       const name = freshName('person')
@@ -136,7 +140,8 @@ specSuite(
       expect(foreign.group).not.toBe(org.group)
     })
 
-    test('rules 2.7 so many providers of one organisation that their roles are too large to be stored at once keep nobody from registering', async () => {
+    // docs/spec/identities.md#default-roles
+    test('so many providers of one organisation that their roles are too large to be stored at once keep nobody from registering', async () => {
       const client = freshName('client')
       const org = await makeOrganisation(spec.server)
       const few = await copies(org, 8, client)
@@ -148,7 +153,8 @@ specSuite(
       expect(await spec.ok('Register', {}, { token: await minted(later, { aud: client }) })).toMatchObject({ group: '' })
     })
 
-    test('rules 2.8 who names no provider has no roles of mapped groups, and no tenant hears of the groups that they are in', async () => {
+    // docs/spec/identities.md#mapped-sessions
+    test('who names no provider has no roles of mapped groups, and no tenant hears of the groups that they are in', async () => {
       const client = freshName('client')
       const [org, foreign] = [await withProvider(client), await withProvider(client)]
       const name = freshName('person')
@@ -207,7 +213,8 @@ specSuite(
       expect(await listed(await spec.server.tokenFor(uid))).toEqual([group])
     })
 
-    test('rules 2.2 the address of a person follows their token, and is believed of an issuer that the platform knows', async () => {
+    // docs/spec/identities.md#records-of-people
+    test('the address of a person follows their token, and is believed of an issuer that the platform knows', async () => {
       const { provider } = await withProvider()
       const { baseUrl } = spec.server.config
       const name = freshName('person')

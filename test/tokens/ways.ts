@@ -95,7 +95,7 @@ function getGroup(group: string): Pick<GrpcRequest, 'path' | 'request' | 'read'>
   }
 }
 
-/** Every way to sign in with an external token as an identity (architecture 7, rules 8). */
+/** Every way to sign in with an external token as an identity (docs/spec/tokens.md#token-exchange). */
 export const ways: readonly Way[] = [
   {
     name: 'REST bearer with header taproot-identity',

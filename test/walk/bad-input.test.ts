@@ -88,7 +88,7 @@ describe.each(['rest', 'grpc'] as const)('bad inputs over %s', (transport) => {
     })
   })
 
-  // Decisions "Order of checks": token, reach, capability, only then validation.
+  // docs/spec/conventions.md#order-of-checks: token, reach, capability, only then validation.
   const constrained = walk.flatMap((walked) => {
     const bad = walked.access === 'scoped' ? walked.row.badInputs.find(({ breaks = [], only }) => only === undefined && breaks.length > 0) : undefined
     return bad === undefined ? [] : [{ ...walked, bad }]

@@ -126,7 +126,7 @@ const noToken: Check = async (subject) => {
   const request = await subject.row.request(subject.world)
   expect((await refused(subject, request, {})).code).toBe(16)
   for (const token of garbage) expect((await refused(subject, request, { token })).code, token).toBe(16)
-  // At the exchange the token is what is asked about: a bad one is refused like one that does not match (rules 8).
+  // At the exchange the token is what is asked about: a bad one is refused like one that does not match (docs/spec/tokens.md#exchange-errors).
   const { code, message } = await refused(subject, request, { token: unsigned })
   expect(code, message).toBe(subject.access === 'external' ? externalOf(subject).codes.unsigned : 16)
   if (subject.access === 'external') expect(message).toMatch(/^verifying token: /)
@@ -338,7 +338,7 @@ const external = {
     expect((await refused(subject, request, { token: await stranger(world) })).code).toBe(codes.stranger)
   },
   'no token': noToken,
-  // What is another tenant's and what is not there get the same answer (rules 8).
+  // What is another tenant's and what is not there get the same answer (docs/spec/tokens.md#exchange-errors).
   async 'other tenant'(subject) {
     const { world, row } = subject
     await row.request(world)
@@ -360,7 +360,7 @@ async function answersAnyone(subject: Subject, token: string | undefined): Promi
 const open = {
   allowed: async (subject) => answersAnyone(subject, await tokenWith(subject.world, [])),
   denied: async (subject) => answersAnyone(subject, (await makeMember(subject.world.server, subject.world.group)).token),
-  // A token is not looked at (rules C33).
+  // A token is not looked at (docs/spec/conventions.md#public-methods).
   async 'no token'(subject) {
     await answersAnyone(subject, undefined)
     for (const token of garbage) await answersAnyone(subject, token)

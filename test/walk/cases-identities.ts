@@ -123,7 +123,7 @@ const badIdentity: readonly BadField[] = [
   ...badAwsIdentity,
 ]
 
-/** No identity may name our own issuer (architecture 7). */
+/** No identity may name our own issuer (docs/spec/identities.md#relationships). */
 function ownIssuer(make: (valid: JsonObject, own: JsonObject) => JsonObject): BadInput {
   return {
     what: 'the issuer of this platform',

@@ -65,7 +65,7 @@ function badRoles(change: (valid: JsonObject, defaultRole: string) => JsonObject
   ]
 }
 
-/** No provider may be this platform itself (architecture 7). */
+/** No provider may be this platform itself (docs/spec/identities.md#identity-providers). */
 function ownIssuer(make: (valid: JsonObject, own: JsonObject) => JsonObject): BadInput {
   return {
     what: 'the issuer of this platform',

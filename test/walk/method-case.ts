@@ -69,7 +69,7 @@ export interface MethodCase {
   readonly request: (world: World) => JsonObject | Promise<JsonObject>
   /** The bearer that succeeds, where that is not an identity with just the capabilities needed. */
   readonly caller?: (world: World) => Promise<string>
-  /** What the request confers on somebody: the caller must hold it too (rules 1.5). */
+  /** What the request confers on somebody: the caller must hold it too (docs/spec/iam.md#no-escalation). */
   readonly grants?: readonly string[]
   /** What a signed-in caller without any standing is answered, for methods that ask for no capability; code 0 where absent. */
   readonly outsider?: { readonly code: number; readonly body?: JsonObject }

@@ -113,7 +113,7 @@ export async function personToken({ server }: World, email: string): Promise<str
   return (await server.running.signIn.tokens.mint({ identityUid: uid, audiences: [baseUrl], act, narrowing: {} })).token
 }
 
-/** A token of an identity of the subgroup, which owns it and, by a binding that no method would make, the root group too (spec 5.5). */
+/** A token of an identity of the subgroup, which owns it and, by a binding that no method would make, the root group too (docs/spec/iam.md#reach). */
 export async function confinedToken({ server, group, subgroup }: Pick<World, 'server' | 'group' | 'subgroup'>): Promise<string> {
   const { uid, token } = await makeMember(server, subgroup, { role: 'owner' })
   const record = create(RoleBindingSchema, { identityUid: uid, roleUid: roleUid('owner') })

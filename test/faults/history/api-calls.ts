@@ -93,7 +93,7 @@ export class ApiCalls {
   }
 }
 
-/** The server puts ErrorInfo on every error of its own (spec 7.1); what a client library makes up has none. */
+/** The server puts ErrorInfo on every error of its own (docs/spec/errors.md#error-info); what a client library makes up has none. */
 function isOurs(reply: Reply): boolean {
   return reply.details['ErrorInfo'] !== undefined
 }

@@ -14,7 +14,7 @@ type Rule = (asked: Asked, reply: Reply) => boolean
 const always: Rule = () => true
 const isWrite: Rule = ({ action }) => action !== 'read' && action !== 'list' && action !== 'use'
 
-/** What a role binding names may be gone meanwhile (spec 2.6); nothing else that is asked for is invalid. */
+/** What a role binding names may be gone meanwhile (docs/spec/iam.md#references-in-bodies); nothing else that is asked for is invalid. */
 const namesWhatIsGone: Rule = (asked, reply) => {
   const violations = (reply.details['BadRequest']?.['fieldViolations'] ?? []) as JsonObject[]
   const fields = violations.map((violation) => String(violation['field']))

@@ -86,7 +86,7 @@ export class Versions {
     const uid = String(body['uid'])
     const etag = String(body['etag'])
     if (kind === 'RoleBinding') {
-      // A role binding's answer has its identity and role joined in (spec 2.3).
+      // A role binding's answer has its identity and role joined in (docs/spec/iam.md#role-binding-fields).
       const [identity, role] = [body['identity'], body['role']] as JsonObject[]
       return { uid, etag, value: String(role?.['uid']), identity: String(identity?.['uid']) }
     }

@@ -77,7 +77,7 @@ function isOf(operation: Operation, etag: string): boolean {
   return operation.outcome === 'ok' && (operation.etag === undefined || operation.etag === etag)
 }
 
-/** Refused as unavailable means: not done (architecture 4). */
+/** Refused as unavailable means: not done (docs/spec/errors.md#final-refusals). */
 function unavailableFaults({ uid, events, operations }: Subject): string[] {
   return operations
     .filter((operation) => operation.action === 'update' && operation.code === 14 && operation.kind !== 'RoleBinding')

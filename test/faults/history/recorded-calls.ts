@@ -58,7 +58,7 @@ export interface Change {
 
 /** How often a creation with a key is sent before it is left for later. */
 const maxAttempts = 6
-/** The most that a list shows on one page (spec 4.2). */
+/** The most that a list shows on one page (docs/spec/conventions.md#page-size). */
 const pageSize = 200
 /** Answers that say nothing about whether a write happened. Those that the server may not give are told as wrong besides. */
 const indeterminate: ReadonlySet<number> = new Set([1, 2, 4, 13, 14])

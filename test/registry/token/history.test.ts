@@ -16,7 +16,8 @@ interface Shown {
   readonly digest: string
 }
 
-registrySuite('tag history at the registry host (spec 4.7)', (suite) => {
+// docs/spec/registry.md#history-endpoint
+registrySuite('tag history at the registry host', (suite) => {
   const digest = (of: number): ReturnType<typeof digestOf> => digestOf(Buffer.from(String(of)))
 
   /** Writes moves of a tag as its commits do. Returns their times. */
