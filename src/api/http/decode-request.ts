@@ -85,7 +85,7 @@ function snakePath(path: string): string {
   return path.includes('_') ? path : path.split('.').map(protoSnakeCase).join('.')
 }
 
-/** Of a body whose mask names fields the others are ignored, known or not (spec 4.4). */
+/** Of a body whose mask names fields the others are ignored, known or not (docs/spec/conventions.md#update-masks). */
 function shapeBody(parts: RequestParts, maskPaths: readonly string[] | undefined): Shaped | undefined {
   if (parts.body === undefined) return undefined
   const isMasked = maskPaths !== undefined && !maskPaths.includes('*')

@@ -15,7 +15,7 @@ const hiddenFamilies = [
   { letter: 'e', include: 'includeEpochs', pattern: /-r[0-9]+$/ },
 ] as const satisfies readonly { letter: string; include: keyof ListTagsRequest; pattern: RegExp }[]
 
-/** The hidden families that a tag belongs to, a letter each. Empty for an ordinary name, and for a deprecated tag: clients list all tags and select those (spec 4.5). */
+/** The hidden families that a tag belongs to, a letter each. Empty for an ordinary name, and for a deprecated tag: clients list all tags and select those (docs/spec/registry.md#tag-families). */
 function familyOf([name = '', deprecated]: readonly string[]): string {
   if (deprecated === 'true') return ''
   return hiddenFamilies

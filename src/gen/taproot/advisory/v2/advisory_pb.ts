@@ -948,7 +948,7 @@ export const SecurityAdvisoryService: GenService<{
   },
   /**
    * One report for each day from start_time to end_time, both included. Not paginated.
-   * Over REST a reference is written `imageRefs=<repo>[:<tag>[,<tag>]]` (rules C19).
+   * Over REST a reference is written `imageRefs=<repo>[:<tag>[,<tag>]]`.
    *
    * @generated from rpc taproot.advisory.v2.SecurityAdvisoryService.ListResolvedVulnsReports
    */

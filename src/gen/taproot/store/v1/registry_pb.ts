@@ -283,7 +283,7 @@ export const HistoryHeadSchema: GenMessage<HistoryHead> = /*@__PURE__*/
   messageDesc(file_taproot_store_v1_registry, 5);
 
 /**
- * One request to the registry host, as its event tells it (rules 9).
+ * One request to the registry host, as its event has it.
  *
  * @generated from message taproot.store.v1.RegistryTraffic
  */
