@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { delimiter, dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { chartFiles, chartFolders } from './chart/files.js'
+import { untestedPage, untestedPath } from './rule-book.js'
 
 const root = fileURLToPath(new URL('..', import.meta.url))
 const target = join(root, 'src', 'gen')
@@ -124,19 +125,22 @@ function differences(left, right) {
   })
 }
 
-/** Writes what differs of the chart's generated files; with `checkOnly` only names it. Returns the paths. */
+/** Writes those of these files that differ; with `checkOnly` only names them. Returns their paths. */
+function renew(files, checkOnly) {
+  const stale = [...files].filter(([path, content]) => !existsSync(join(root, path)) || readFileSync(join(root, path), 'utf8') !== content)
+  for (const [path, content] of checkOnly ? [] : stale) {
+    mkdirSync(dirname(join(root, path)), { recursive: true })
+    writeFileSync(join(root, path), content)
+  }
+  return stale.map(([path]) => path)
+}
+
+/** Renews the chart's generated files and removes those that are none any more; with `checkOnly` only names them. Returns the paths. */
 async function renewChart(checkOnly) {
   const files = await chartFiles(root)
   const stray = chartFolders.flatMap((folder) => listFiles(join(root, folder)).map((path) => `${folder}/${path}`)).filter((path) => !files.has(path))
-  const stale = [...files].filter(([path, content]) => !existsSync(join(root, path)) || readFileSync(join(root, path), 'utf8') !== content)
-  if (!checkOnly) {
-    for (const path of stray) rmSync(join(root, path))
-    for (const [path, content] of stale) {
-      mkdirSync(dirname(join(root, path)), { recursive: true })
-      writeFileSync(join(root, path), content)
-    }
-  }
-  return [...stale.map(([path]) => path), ...stray]
+  for (const path of checkOnly ? [] : stray) rmSync(join(root, path))
+  return [...renew(files, checkOnly), ...stray]
 }
 
 const check = process.argv.includes('--check')
@@ -154,19 +158,14 @@ try {
     }
   }
   const definitions = objectDefinitions(scratch)
-  const stale = [...definitions].filter(([path, text]) => !existsSync(join(root, path)) || readFileSync(join(root, path), 'utf8') !== text)
+  const stale = renew(definitions, check)
   const left = strangers(definitions)
-  if (!check) {
-    for (const [path, text] of stale) {
-      mkdirSync(dirname(join(root, path)), { recursive: true })
-      writeFileSync(join(root, path), text)
-    }
-    for (const path of left) rmSync(join(root, path))
-  }
+  for (const path of check ? [] : left) rmSync(join(root, path))
   // Copies of the definitions are in the chart.
   const ofChart = await renewChart(check)
-  if (check && changed.length + stale.length + left.length + ofChart.length > 0) {
-    const names = [...changed.map((path) => `src/gen/${path}`), ...stale.map(([path]) => path), ...left, ...ofChart]
+  const ofBook = renew(new Map([[untestedPath, untestedPage(root)]]), check)
+  const names = [...changed.map((path) => `src/gen/${path}`), ...stale, ...left, ...ofChart, ...ofBook]
+  if (check && names.length > 0) {
     console.error(`generated files are not up to date; run npm run generate:\n${names.map((name) => `  ${name}`).join('\n')}`)
     process.exitCode = 1
   }

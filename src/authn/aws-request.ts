@@ -55,7 +55,7 @@ export function awsRequestText(bearer: string): string | undefined {
   return /^[A-Za-z]{1,16} [^\r\n]*HTTP\/\d/.test(text) ? text : undefined
 }
 
-/** Reads the request and makes every check that AWS is not needed for, in the order of rules 2.4. Throws code 7, naming the rule. */
+/** Reads the request and makes every check that AWS is not needed for, in the order of their rules (docs/spec/identities.md#aws-request-checks). Throws code 7, naming the rule. */
 export function parseAwsRequest(text: string, expected: AwsExpectation): AwsRequest {
   const { method, target, headers } = parseHttp(text)
   if (method !== 'POST') throw awsRefusal('the method of the AWS request must be POST')

@@ -81,7 +81,7 @@ function comesBefore(one: Link, other: Link): number {
 }
 
 /**
- * Explains what `identity` may do at `resource` as of `snapshot`: docs/spec/iam.md#explain-and-access, rules 1.5. About the identity, not a token: one that is narrowed may do less, one of a
+ * Explains what `identity` may do at `resource` as of `snapshot` (docs/spec/iam.md#explain-and-access). About the identity, not a token: one that is narrowed may do less, one of a
  * sign-in that brings roles along more, and who is an operator by configuration everything.
  */
 export function explain(snapshot: Snapshot, question: { identity: Uid; resource: Uid; capability: CapabilitySet }): Explanation {

@@ -68,7 +68,7 @@ async function createOne(pick: Pick, real: Real): Promise<void> {
 
 type Mask = undefined | '*' | 'name' | 'description' | 'name,description'
 
-/** A record after an update, by the rules of spec 4.4. */
+/** A record after an update, as docs/spec/conventions.md#update-masks has it. */
 function patched(
   record: ModelRecord,
   patch: { name?: string; description?: string },
