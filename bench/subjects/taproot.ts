@@ -222,9 +222,7 @@ export async function startRegistryHost(options: RegistryHostOptions): Promise<T
   const { running } = await startRole('registry', (place) => ({
     ...settings(options, place),
     TAPROOT_BASE_URL: options.baseUrl,
-    ...('url' in options.upstream
-      ? { TAPROOT_REGISTRY_UPSTREAM_URL: options.upstream.url }
-      : { TAPROOT_REGISTRY_UPSTREAM_DIRECTORY: options.upstream.folder }),
+    ...('url' in options.upstream ? { TAPROOT_REGISTRY_UPSTREAM_URL: options.upstream.url } : { TAPROOT_REGISTRY_UPSTREAM_DIRECTORY: options.upstream.folder }),
     ...(options.blobCacheMegabytes === undefined ? {} : { TAPROOT_REGISTRY_BLOB_CACHE_MEGABYTES: String(options.blobCacheMegabytes) }),
   }))
   return running
