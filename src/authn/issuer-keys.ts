@@ -6,7 +6,7 @@ import type { ConfiguredIssuer } from './issuer-source.ts'
 import { normalizeIssuer } from './issuer-name.ts'
 import type { KeySet } from './key-set.ts'
 import type { SafeFetch } from './safe-fetch.ts'
-import { TokenError } from './token-error.ts'
+import { TokenError, unknownIssuer } from './token-error.ts'
 
 /** Who may be contacted besides the configured issuers. */
 export interface IssuerScope {
@@ -199,7 +199,7 @@ class FetchedIssuerKeys implements IssuerKeys {
   #allowed(name: string, scope: IssuerScope): string {
     const issuer = normalizeIssuer(name)
     if (this.isConfigured(issuer) || scope.named.some((named) => normalizeIssuer(named) === issuer)) return issuer
-    throw new TokenError('unknown_issuer')
+    throw unknownIssuer(issuer)
   }
 
   /** An issuer that was never fetched from is not remembered yet: being asked for pushes no other one out. */

@@ -41,14 +41,24 @@ const faults = {
   issuer_unavailable: { sentence: "the issuer's keys can't be fetched at the moment", exchange: 14, direct: 14 },
 } as const satisfies Record<TokenFault, FaultRow>
 
-/** Why a token was not accepted. Its message is public and never repeats anything from the token; `cause` is for the log. */
+/** Why a token was not accepted. Its message is public and repeats nothing from the token but its issuer; `cause` is for the log. */
 export class TokenError extends Error {
   override readonly name = 'TokenError'
   readonly fault: TokenFault
-  constructor(fault: TokenFault, cause?: unknown) {
-    super(faults[fault].sentence, cause === undefined ? undefined : { cause })
+  constructor(fault: TokenFault, cause?: unknown, detail = '') {
+    super(faults[fault].sentence + detail, cause === undefined ? undefined : { cause })
     this.fault = fault
   }
+}
+
+/** How much of an issuer's name a message repeats. */
+const shownIssuerLength = 200
+
+/** The error of a token whose issuer nobody here names: says which issuer that is, and where it is added. */
+export function unknownIssuer(issuer: string): TokenError {
+  const shown = JSON.stringify(issuer.slice(0, shownIssuerLength))
+  const where = 'name it in an identity or an identity provider; operators set `issuers`, and `kubernetes.issuer` for the cluster of the release'
+  return new TokenError('unknown_issuer', undefined, `: ${shown}; ${where}`)
 }
 
 /**

@@ -8,10 +8,22 @@ import { lengthViolation } from '../core/list-limit.ts'
 
 const validator = createValidator()
 
+/** Patterns of names, in words. */
+const patternWords: Readonly<Record<string, string>> = {
+  '^[a-z0-9 ._-]{1,63}$': 'must have 1 to 63 characters: a-z, 0-9, space, ".", "_" and "-"',
+  '^[a-z0-9 ._-]{1,}$': 'must have no characters but a-z, 0-9, space, ".", "_" and "-"',
+}
+
+/** What a violation says. Patterns of names are told in words. */
+function descriptionOf({ ruleId, message }: Violation): string {
+  const [, pattern = ''] = ruleId === 'string.pattern' ? (/`(.*)`/.exec(message) ?? []) : []
+  return patternWords[pattern] ?? message
+}
+
 /** A violation in schema names, list and map steps in brackets. A oneof has no name that can be written: its members stand for it. */
 function fieldViolation(violation: Violation): FieldViolation {
   let text = ''
-  let description = violation.message
+  let description = descriptionOf(violation)
   const add = (name: string): void => void (text += text === '' ? name : `.${name}`)
   for (const step of violation.field) {
     if (step.kind === 'field' || step.kind === 'extension') add(step.name)

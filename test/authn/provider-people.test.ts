@@ -72,7 +72,7 @@ describe('a person whom an identity provider brings', () => {
     // As a person is stored.
     identities.set(alice, { kind: 'claimMatch', match: { issuer: foreign.issuer, subject: 'alice', claims: {}, claimPatterns: {} } })
     const mint = (aud = baseUrl): Promise<string> => token({ iss: foreign.issuer, aud })
-    expect(await failure(ask(await mint(), { identity: alice }))).toBe('7: verifying token: the issuer is not known here')
+    expect(await failure(ask(await mint(), { identity: alice }))).toMatch(/^7: verifying token: the issuer is not known here: /)
     providers.push({ uid: trustedUid(`${root}/${'e'.repeat(16)}`), group: root, issuer: foreign.issuer, clientId: 'mine', groupsClaim: 'groups' })
     expect((await ask(await mint(), { identity: alice })).principal.narrowing).toEqual({ knownIn: [root] })
     expect((await authenticator.authenticate({ authorization: await mint(), identity: alice }, signal)).narrowing).toEqual({ knownIn: [root] })
@@ -90,7 +90,7 @@ describe('a person whom an identity provider brings', () => {
     }))
     people.add(personUid(foreign.issuer, 'alice'))
     const mint = (aud: string): Promise<string> => token({ iss: foreign.issuer, aud, groups: ['dev'] })
-    expect(await failure(ask(await mint(baseUrl)))).toBe('7: verifying token: the issuer is not known here')
+    expect(await failure(ask(await mint(baseUrl)))).toMatch(/^7: verifying token: the issuer is not known here: /)
     providers.push(mine)
     expect((await ask(await mint(baseUrl))).principal.narrowing).toEqual({ knownIn: [root] })
     providers.push(theirs)

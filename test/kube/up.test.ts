@@ -1,3 +1,4 @@
+import { noSuchRole } from '../../src/resources/iam/role-bindings.ts'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { originLabel, uidAnnotation } from '../../src/kube/platform-object.ts'
 import { objectTypes } from '../../src/kube/port/object-types.ts'
@@ -91,7 +92,7 @@ describeWithPart('kube-apiserver', 'objects that people apply', () => {
     ] as const) {
       await world.put('roleBinding', namespace, name, { parentRef, identityRef: { name: 'i' }, roleRef: { uid } })
       const refused = await world.until('roleBinding', namespace, name, 'Invalid')
-      expect(refused.status?.conditions?.[0]?.message).toBe('Invalid argument: role_uid: is no role that can be bound here')
+      expect(refused.status?.conditions?.[0]?.message).toBe(`Invalid argument: role_uid: ${noSuchRole}`)
     }
   })
 

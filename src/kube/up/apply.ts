@@ -11,6 +11,7 @@ import { KubeError, type KubeObject } from '../port/kube-api.ts'
 import { clusterIdentity, type World } from '../world.ts'
 import { auditRecord } from './audit.ts'
 import { extraFields } from './desired.ts'
+import { blockersOf } from './blockers.ts'
 import { recordFacts, type Facts, type RecordFacts } from './facts.ts'
 import { authorityAt } from './authority.ts'
 import type { Plan, RecordStep } from './plan.ts'
@@ -125,7 +126,10 @@ async function tryStep(application: Application, step: RecordStep): Promise<Step
     if (outcome.written) auditRecord(world.auditLog, { ...told, uid: outcome.record?.uid ?? facts.own?.uid })
     return outcome
   } catch (error) {
-    const refused = error instanceof DomainError ? verdictOf(error, step.do === 'delete') : undefined
+    const inTheWay = step.do === 'delete' && error instanceof DomainError && error.code === 9
+    const { snapshot } = world.services.replica
+    const blockers = inTheWay ? blockersOf(snapshot, { kind: row.record, uid: step.uid, authority: facts.authority }) : ''
+    const refused = error instanceof DomainError ? verdictOf(error, step.do === 'delete', blockers) : undefined
     // Told once, and not each time that it is tried again.
     if (error instanceof DomainError && !isKnown(facts, refused)) auditRecord(world.auditLog, { ...told, uid: facts.own?.uid, error })
     if (refused === undefined) throw error

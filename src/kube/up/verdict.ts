@@ -24,6 +24,15 @@ function waiting(reason: string, message: string): Verdict {
   return { ready: 'False', reason, message, also: ['Reconciling'] }
 }
 
+/** How many of a list a message names. */
+const namedAtOnce = 5
+
+/** The first of a list, and how many more there are. */
+export function firstOf<T>(items: readonly T[], textOf: (item: T) => string = String): string {
+  const more = items.length - namedAtOnce
+  return `${items.slice(0, namedAtOnce).map(textOf).join(', ')}${more > 0 ? ` and ${more} more` : ''}`
+}
+
 const howToClaim = 'to claim it: a grant with allowAdoption, and a new object with adoptionPolicy'
 
 /** Every verdict there is. Messages are the same as long as what they tell is. */
@@ -32,7 +41,10 @@ export const verdicts = {
   notGranted: (place: string) =>
     stalled('NotGranted', `no PlatformNamespaceGrant lets this namespace own objects of this kind ${place === '/' ? 'at the root' : `in group ${place}`}`),
   exceedsGrant: (capabilities: readonly string[]) =>
-    stalled('ExceedsGrant', `would confer more than the maxRole of this namespace's grants: ${capabilities.slice(0, 20).join(', ')}`),
+    stalled(
+      'ExceedsGrant',
+      `would confer ${firstOf(capabilities)}: the maxRole of this namespace's grants lacks them; use a narrower role, or ask for a grant with a wider maxRole`,
+    ),
   refNotFound: ({ field, meant }: ResolvedReferences & { found: false }) => waiting('RefNotFound', `${field}: ${meant} is not there, or has no record yet`),
   invalid: (what: string) => stalled('Invalid', what),
   misplaced: ({ parent }: RecordFacts) =>
@@ -49,9 +61,9 @@ export const verdicts = {
 } as const satisfies Record<string, Verdict | ((what: never) => Verdict)>
 
 /** What a refused step means, by the error's code and reason; undefined where it is to be tried again without a word: a lost race, or a store that does not answer. */
-export function verdictOf(error: DomainError, isDeletion: boolean): Verdict | undefined {
+export function verdictOf(error: DomainError, isDeletion: boolean, blockers = ''): Verdict | undefined {
   // Objects have JSON names.
-  const message = `${codeNames[error.code]}: ${withFieldNames(error, jsonPath).message}`
+  const message = `${codeNames[error.code]}: ${withFieldNames(error, jsonPath).message}${blockers === '' ? '' : `: ${blockers}`}`
   if (error.reason === 'NOT_OWNED') return stalled('InConflict', message, 'InConflict')
   if (error.reason === 'OWNED_ALREADY') return undefined
   if (error.reason === 'NAME_HELD') return waiting('NameReserved', message)

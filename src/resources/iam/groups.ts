@@ -48,6 +48,16 @@ function childCount(snapshot: Snapshot, row: ResourceRow, uid: Uid): number {
   return snapshot.table(row.kind).matching('parent', uid).size
 }
 
+/** The records that keep the group `uid` from being deleted, as the kinds have them. */
+export function* blockersOfGroup(snapshot: Snapshot, uid: Uid): Generator<Row> {
+  for (const { kind, singleton } of blockingKinds) {
+    if (!snapshot.hasKind(kind)) continue
+    const one = singleton ? snapshot.get(kind, uid) : undefined
+    if (one !== undefined) yield one
+    if (!singleton) yield* snapshot.table(kind).matching('parent', uid)
+  }
+}
+
 function words(row: ResourceRow): string {
   return row.plural.replaceAll('_', ' ')
 }

@@ -64,7 +64,10 @@ export function bindableRole(snapshot: Snapshot, role: string, group: string): R
 }
 
 /** What is said of a role that is missing, foreign or out of place. */
-export const noSuchRole = 'is no role that can be bound here'
+export const noSuchRole = 'is no role that can be bound here: a role must be built in, or lie in this group or in a group above it'
+
+/** What is said of an identity that is missing, foreign or out of place. */
+export const noSuchIdentity = 'is no identity that can be bound here: an identity must be a person, or lie in this group or in a group above it'
 
 /** True where the caller has some reach at the record: one that they have none at looks the same as a missing one. */
 function isSeen({ reach }: Pick<Planning, 'reach'>, uid: string): boolean {
@@ -88,7 +91,7 @@ function referenceViolations(planning: Planning, { record, parent: group }: Draf
   const found: FieldViolation[] = []
   const isNamed = identity === current?.identityUid || mayBeNamed(planning, identity)
   if (identity === '') found.push({ field: 'identity_uid', description: 'is required' })
-  else if (!isNamed || !mayBeBound(snapshot, identity, group)) found.push({ field: 'identity_uid', description: 'is no identity that can be bound here' })
+  else if (!isNamed || !mayBeBound(snapshot, identity, group)) found.push({ field: 'identity_uid', description: noSuchIdentity })
   const bindable = role === current?.roleUid ? bindableRole(snapshot, role, group) : bindableBy(planning, role, group)
   if (role === '') found.push({ field: 'role_uid', description: 'is required' })
   else if (bindable === undefined) found.push({ field: 'role_uid', description: noSuchRole })

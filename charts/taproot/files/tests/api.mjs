@@ -10,6 +10,9 @@ check('without a token it refuses', anonymous.status === 401, anonymous.status)
 const token = readFileSync(TOKEN_FILE, 'utf8').trim()
 const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' }
 const groups = await call('/iam/v2/groups?page_size=1', { headers })
+const { iss } = JSON.parse(Buffer.from(token.split('.')[1], 'base64url').toString())
+const isUnknown = groups.status !== 200 && groups.text.includes('the issuer is not known here')
+check(`the issuer of this cluster's tokens is known: ${iss}`, !isUnknown, `set kubernetes.issuer to ${iss} and upgrade the release`)
 check("with the operator's token it lists groups", groups.status === 200, groups.text)
 
 const body = JSON.stringify({ name: 'helm-test', description: 'never made' })
