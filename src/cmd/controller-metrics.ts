@@ -36,6 +36,7 @@ export function createControllerMetrics(registry: Registry): ControllerObserver 
     objects: queue('objects'),
     mirrors: queue('mirrors'),
     pullSecrets: queue('pull_secrets'),
+    grants: queue('grants'),
     informers: {
       state: (type, state) => informers.set({ type: type.plural }, state.is === 'watching' ? 1 : 0),
       listed: () => undefined,

@@ -2,6 +2,7 @@ import type { Log } from '../core/log.ts'
 import { fractionOf, type Clock, type Random } from '../core/runtime.ts'
 import type { Services } from '../resources/services.ts'
 import { createMirror } from './down/mirror.ts'
+import { createGrantStatuses } from './grant-status.ts'
 import { recordKinds, rowOf, type RecordKind } from './object-kinds.ts'
 import type { KubeApi } from './port/kube-api.ts'
 import { objectTypes } from './port/object-types.ts'
@@ -28,6 +29,7 @@ export interface ControllerObserver extends ReconcileObserver {
   readonly objects: WorkQueueObserver
   readonly mirrors: WorkQueueObserver
   readonly pullSecrets: WorkQueueObserver
+  readonly grants: WorkQueueObserver
   readonly informers: InformerObserver
   eventsDropped(count: number): void
   /** Records that are not shown for want of room. */
@@ -148,6 +150,7 @@ function jobsOf({ observer, pullSecrets }: ControllerOptions, { world, accounts 
     const mirror = createMirror(world, (left) => observer.unmirrored(left))
     jobs.push({ ...mirror, observer: observer.mirrors })
   }
+  jobs.push({ ...createGrantStatuses(world), observer: observer.grants })
   if (pullSecrets !== undefined && accounts !== undefined)
     jobs.push({ ...createPullSecrets({ world, accounts, ...pullSecrets }), observer: observer.pullSecrets })
   return jobs

@@ -77,6 +77,22 @@ export interface GrantSpec {
   readonly onNamespaceDelete?: 'Orphan' | 'Delete'
 }
 
+/** One condition of a grant: `Ready` is always there, `Stalled` only while it is true. */
+export type GrantCondition = Omit<Condition, 'type'> & { readonly type: 'Ready' | 'Stalled' }
+
+/** What the controller says of a grant. */
+export interface GrantStatus {
+  readonly observedGeneration: number
+  /** The names of the group and of the highest role. */
+  readonly resolved: { readonly group?: string; readonly maxRole?: string }
+  /** The first of the namespaces that it selects. */
+  readonly namespaces: readonly string[]
+  readonly namespaceCount: number
+  /** Objects of these namespaces with a record that the grant covers. */
+  readonly objectCount: number
+  readonly conditions: readonly GrantCondition[]
+}
+
 /** A cached object of one of our kinds. */
 export function asPlatformObject(object: KubeObject): PlatformObject {
   // The kind's CRD gives it a namespace and a spec.

@@ -34,6 +34,7 @@ export const controllerRights: readonly ControllerRight[] = [
     },
   ]),
   { where: 'cluster', group: taproot, resource: 'platformnamespacegrants', verbs: ['list', 'watch'], needs: 'what a namespace may do is known' },
+  { where: 'cluster', group: taproot, resource: 'platformnamespacegrants/status', verbs: ['patch'], needs: 'a grant says how it is' },
   { where: 'cluster', group: '', resource: 'namespaces', verbs: ['list', 'watch'], needs: 'grants select namespaces by their labels' },
   { where: 'cluster', group: '', resource: 'namespaces', verbs: ['get'], needs: 'a namespace that is being deleted is known as one; the cluster has an id' },
   { where: 'cluster', group: 'events.k8s.io', resource: 'events', verbs: ['create'], needs: 'kubectl describe says what happened' },

@@ -113,6 +113,6 @@ describeWithParts(['kube-apiserver', 'helm'], "the controller's roles", () => {
         await awaitRule(rule, 'yes')
       }
     }
-    expect(round).toBe(11)
+    expect(round).toBe(12)
   })
 })

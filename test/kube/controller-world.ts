@@ -74,6 +74,7 @@ export const noObserver: ControllerObserver = {
   objects: queue,
   mirrors: queue,
   pullSecrets: queue,
+  grants: queue,
   informers: { state: silent, listed: silent },
   eventsDropped: silent,
   unmirrored: silent,

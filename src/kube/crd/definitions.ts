@@ -9,7 +9,7 @@ import type { StructuralSchema } from './structural-schema.ts'
 /** A column as a CustomResourceDefinition has it. */
 export interface ColumnDefinition {
   readonly name: string
-  readonly type: 'string' | 'date' | 'boolean'
+  readonly type: 'string' | 'date' | 'boolean' | 'integer'
   readonly jsonPath: string
   readonly description: string
   /** Above 0: printed with `-o wide` only. */
@@ -62,10 +62,15 @@ const trailing: readonly ColumnDefinition[] = [
 ]
 
 const grantColumns: readonly ColumnDefinition[] = [
+  { name: 'Ready', type: 'string', jsonPath: conditionColumn('Ready', 'status'), description: 'What it names is there.' },
   { name: 'Group', type: 'string', jsonPath: '.spec.groupUid', description: 'At and below which group.' },
   { name: 'Max-Role', type: 'string', jsonPath: '.spec.maxRole.*', description: 'What may be given at most.' },
   { name: 'Adoption', type: 'boolean', jsonPath: '.spec.allowAdoption', description: 'Whether records that nobody owns may be taken over.' },
+  { name: 'Namespaces', type: 'integer', jsonPath: '.status.namespaceCount', description: 'How many namespaces it selects.' },
   { name: 'Age', type: 'date', jsonPath: '.metadata.creationTimestamp', description: 'When the grant was created.' },
+  { name: 'Group-Name', type: 'string', jsonPath: '.status.resolved.group', description: 'The name of the group.', priority: 1 },
+  { name: 'Objects', type: 'integer', jsonPath: '.status.objectCount', description: 'How many objects have a record that it covers.', priority: 1 },
+  { name: 'Message', type: 'string', jsonPath: conditionColumn('Ready', 'message'), description: 'What is wrong with it.', priority: 1 },
 ]
 
 function ownColumn({ name, path }: PrintColumn): ColumnDefinition {
@@ -128,7 +133,7 @@ export function customResourceDefinitions(comments: Comments): readonly CustomRe
   const grant = definition({
     type: objectTypes.grant,
     shortName: 'png',
-    version: { additionalPrinterColumns: grantColumns, schema: { openAPIV3Schema: grantSchema } },
+    version: { subresources: { status: {} }, additionalPrinterColumns: grantColumns, schema: { openAPIV3Schema: grantSchema } },
   })
   return [...kinds, grant]
 }

@@ -1,5 +1,6 @@
 import { objectKinds } from '../object-kinds.ts'
 import { namespaceName, roleLimitSchema, uid } from './reference-schema.ts'
+import { conditionsSchema } from './status-schema.ts'
 import type { StructuralSchema } from './structural-schema.ts'
 
 const namespaceSelector: StructuralSchema = {
@@ -46,10 +47,38 @@ const spec: StructuralSchema = {
   },
 }
 
+const count: StructuralSchema = { type: 'integer', format: 'int64', minimum: 0 }
+
+const status: StructuralSchema = {
+  description: 'What the controller says of it. Nothing in here is taken as given.',
+  type: 'object',
+  properties: {
+    observedGeneration: { description: 'The generation of the spec that was last looked at.', ...count },
+    resolved: {
+      description: 'What the spec names, by name.',
+      type: 'object',
+      properties: {
+        group: { description: 'The name of the group; / for everywhere.', type: 'string', maxLength: 255 },
+        maxRole: { description: 'The name of the highest role.', type: 'string', maxLength: 255 },
+      },
+    },
+    namespaces: {
+      description: 'The first 20 of the namespaces that it selects, by name.',
+      type: 'array',
+      maxItems: 20,
+      'x-kubernetes-list-type': 'set',
+      items: namespaceName,
+    },
+    namespaceCount: { description: 'How many namespaces it selects.', ...count },
+    objectCount: { description: 'How many of their objects have a record that it covers.', ...count },
+    conditions: conditionsSchema,
+  },
+}
+
 /** The schema of a PlatformNamespaceGrant. */
 export const grantSchema: StructuralSchema = {
   description: 'Lets namespaces own records at and below a group. Without one, the objects of a namespace do nothing.',
   type: 'object',
   required: ['spec'],
-  properties: { spec },
+  properties: { spec, status },
 }

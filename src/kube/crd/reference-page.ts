@@ -82,7 +82,7 @@ export function referencePage(definitions: readonly CustomResourceDefinition[]):
     'API group `taproot.dev`, version `v1alpha1`. Names, types and constraints of records are those of the API. `kubectl explain platformgroup.spec` shows the same.',
     ...definitions.map(section),
     '## Status',
-    'The same in every kind but PlatformNamespaceGrant, which has none. Only the controller writes it.',
+    'The same in every kind but PlatformNamespaceGrant, which has its own. Only the controller writes it.',
     table(status, 'status.'),
     '<!-- prettier-ignore-end -->',
     '',

@@ -23,6 +23,16 @@ const condition: StructuralSchema = {
   },
 }
 
+/** Conditions, one entry per type. */
+export const conditionsSchema: StructuralSchema = {
+  description: 'How it stands with it, one entry per type.',
+  type: 'array',
+  maxItems: 32,
+  'x-kubernetes-list-type': 'map',
+  'x-kubernetes-list-map-keys': ['type'],
+  items: condition,
+}
+
 /** What the controller says of an object. */
 export const statusSchema: StructuralSchema = {
   description: 'What the controller says of it. Nothing in here is taken as given.',
@@ -48,13 +58,6 @@ export const statusSchema: StructuralSchema = {
       items: { description: 'A field of the spec.', type: 'string', maxLength: 255 },
       'x-kubernetes-list-type': 'set',
     },
-    conditions: {
-      description: 'How it stands with it, one entry per type.',
-      type: 'array',
-      maxItems: 32,
-      'x-kubernetes-list-type': 'map',
-      'x-kubernetes-list-map-keys': ['type'],
-      items: condition,
-    },
+    conditions: conditionsSchema,
   },
 }

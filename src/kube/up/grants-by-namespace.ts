@@ -1,6 +1,13 @@
 import { selects } from '../grants.ts'
 import type { GrantSpec } from '../platform-object.ts'
+import type { KubeObject } from '../port/kube-api.ts'
 import type { Informer } from '../runtime/informer.ts'
+
+/** False where only the status or other metadata of an object changed: nothing follows from that. */
+export function isSpecChange(before: KubeObject | undefined, after: KubeObject | undefined): boolean {
+  const [old, now] = [before?.metadata, after?.metadata]
+  return old?.uid !== now?.uid || old?.generation !== now?.generation || old?.deletionTimestamp !== now?.deletionTimestamp
+}
 
 /** The grants that select each namespace, as the caches are now: whoever asks looks at no others. */
 export class GrantsByNamespace {
@@ -11,7 +18,9 @@ export class GrantsByNamespace {
   constructor(grants: Informer, namespaces: Informer) {
     this.#grants = grants
     this.#namespaces = namespaces
-    grants.onChange(() => this.#found.clear())
+    grants.onChange((before, after) => {
+      if (isSpecChange(before, after)) this.#found.clear()
+    })
     namespaces.onChange((before, after) => {
       for (const namespace of [before, after]) if (namespace !== undefined) this.#found.delete(namespace.metadata.name)
     })

@@ -13,6 +13,7 @@ import { applyPlan, type Applied } from './apply.ts'
 import { Dependents } from './dependents.ts'
 import type { Facts } from './facts.ts'
 import { gather } from './gather.ts'
+import { isSpecChange } from './grants-by-namespace.ts'
 import { Obstacles } from './obstacles.ts'
 import { planObject } from './plan.ts'
 import { ownsRecord } from './references.ts'
@@ -140,7 +141,11 @@ function watchWorld(world: World, links: Links, told: Told): () => void {
       if (object !== undefined) told.add(keyOfObject(kind, object))
     })
   })
-  stops.push(world.grants.onChange(addAll))
+  stops.push(
+    world.grants.onChange((before, after) => {
+      if (isSpecChange(before, after)) addAll()
+    }),
+  )
   stops.push(world.namespaces.onChange((before, after) => addNamespace(world, told, after ?? before)))
   stops.push(replica.onReset(addAll))
   stops.push(replica.onRow((kind, old, row) => addTouched(world, { ...links, ...told }, { kind, old, row })))
