@@ -85,31 +85,57 @@ export function boundAround(snapshot: Snapshot, identity: Uid, uid: Uid): Uid[] 
   return rows.map((row) => trustedUid(row.parent)).filter((group) => isWithin(group, uid) || isWithin(uid, group))
 }
 
+/** Those of the persons whose first binding in the organisation is yet to come, each once. */
+export function notYetBound(snapshot: Snapshot, persons: readonly Uid[], root: Uid): Uid[] {
+  return [...new Set(persons)].filter((person) => snapshot.entry(pendingKey(person, root)) === undefined && !isBound(snapshot, person, root))
+}
+
 /**
- * Makes persons pending in an organisation ahead of a batch of bindings, which has no room for these writes: those who have no binding there. A key that no binding
- * follows has no effect. Rejects with StoreError.
+ * Makes persons pending in an organisation ahead of a batch of bindings, which has no room for these writes. Call it with `notYetBound`, after a dry run of the batch: a
+ * key that no binding follows has no effect, but it stays until `forgetPending`. Rejects with StoreError.
  */
 export async function invite({ store, replica }: Services, { persons, root }: { persons: readonly Uid[]; root: Uid }, signal: AbortSignal): Promise<void> {
-  const { snapshot } = replica
-  const first = persons.filter((person) => snapshot.entry(pendingKey(person, root)) === undefined && !isBound(snapshot, person, root))
-  if (first.length === 0) return
-  const parts = first.map((person) => firstBinding(person, root))
+  const parts = persons.map((person) => firstBinding(person, root))
   const transaction = { guards: parts.flatMap(({ guards }) => guards), writes: parts.flatMap(({ writes }) => writes) }
   const outcome = await store.transact(transaction, signal)
   if (outcome.committed) await replica.reached(outcome.revision, signal)
 }
 
-/** Removes the keys of persons who have no binding in the organisation any more. Returns how many. Rejects with StoreError, or the signal's reason. */
+/** So many keys are read, and removed in one transaction. */
+const forgottenAtOnce = 100
+
+/**
+ * Removes the keys of persons who have no binding in the organisation any more, a page at a time. Returns how many. Rejects with StoreError, or the signal's reason.
+ */
 export async function forgetPending({ store, replica }: Services, signal: AbortSignal): Promise<number> {
   let removed = 0
-  for (const key of [...replica.snapshot.keysUnder(pendingPrefix)]) {
-    const [person = '', root = ''] = key.slice(pendingPrefix.length).split('/')
-    const entry = replica.snapshot.entry(key)
-    if (entry === undefined || isBound(replica.snapshot, person, trustedUid(root))) continue
-    const unchanged: Guard = { kind: 'unchanged', key, revision: entry.revision }
-    const unbound: Guard = { kind: 'empty', prefix: bindingsPrefix(trustedUid(person), trustedUid(root)) }
-    const { committed } = await store.transact({ guards: [unchanged, unbound], writes: [{ kind: 'delete', key }] }, signal)
-    removed += Number(committed)
+  for (let after: string | undefined; ;) {
+    const { entries, more } = await store.range({ prefix: pendingPrefix, limit: forgottenAtOnce, ...(after === undefined ? {} : { after }) }, signal)
+    const unbound = entries.map(({ key }) => memberOf(key)).filter(({ person, root }) => !isBound(replica.snapshot, person, root))
+    removed += await forget(store, unbound, signal)
+    after = entries.at(-1)?.key
+    if (!more || after === undefined) return removed
   }
+}
+
+interface Member {
+  readonly person: Uid
+  readonly root: Uid
+}
+
+function memberOf(key: string): Member {
+  const [person = '', root = ''] = key.slice(pendingPrefix.length).split('/')
+  return { person: trustedUid(person), root: trustedUid(root) }
+}
+
+/** Removes the keys of these who still have no binding: all at once, or one by one where a binding of one is in the way. */
+async function forget(store: Services['store'], members: readonly Member[], signal: AbortSignal): Promise<number> {
+  if (members.length === 0) return 0
+  const guards = members.map(({ person, root }): Guard => ({ kind: 'empty', prefix: bindingsPrefix(person, root) }))
+  const writes = members.map(({ person, root }) => ({ kind: 'delete', key: pendingKey(person, root) }) as const)
+  const { committed } = await store.transact({ guards, writes }, signal)
+  if (committed) return members.length
+  let removed = 0
+  if (members.length > 1) for (const member of members) removed += await forget(store, [member], signal)
   return removed
 }

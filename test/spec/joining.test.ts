@@ -9,7 +9,8 @@ import { ChangeSet, newEtag } from '../../src/resources/change-set.ts'
 import { roleBindingKind } from '../../src/resources/iam/role-bindings.ts'
 import { forgetPending } from '../../src/resources/membership.ts'
 import type { Resource } from '../../src/snapshot/row.ts'
-import { pendingKey } from '../../src/store/keys.ts'
+import { pendingKey, pendingPrefix } from '../../src/store/keys.ts'
+import type { Store } from '../../src/store/store.ts'
 import { reinstate, suspend } from '../harness/suspend.ts'
 import { freshName, makeOrganisation, roleUid, type Organisation } from '../harness/test-server.ts'
 import { makeRole } from '../walk/world.ts'
@@ -21,6 +22,11 @@ interface Arrival {
   readonly subject: string
   readonly uid: string
   readonly external: string
+}
+
+function methodIn(store: Store, property: string | symbol): unknown {
+  const value: unknown = Reflect.get(store, property)
+  return typeof value === 'function' ? (value.bind(store) as unknown) : value
 }
 
 specSuite('joining an organisation', (spec) => {
@@ -239,6 +245,62 @@ specSuite('joining an organisation', (spec) => {
     await bind(hostile, person.uid, { role: roleUid('owner') })
     const made = await spec.ok('CreateGroup', { parent: name, group: { name: freshName('team') } }, { token: await tokenOf(person) })
     expect(uidOf(made).startsWith(`${home.group}/`)).toBe(true)
+  })
+
+  const pendingIn = async (org: Organisation): Promise<number> => {
+    const { store } = spec.server.running.engine
+    const { entries } = await store.range({ prefix: pendingPrefix, limit: 10_000 }, signal())
+    return entries.filter(({ key }) => key.endsWith(`/${org.group}`)).length
+  }
+  const batchOf = (org: Organisation, persons: readonly string[]) => ({
+    parent: org.group,
+    roleUid: viewer,
+    requests: persons.map((identityUid) => ({ roleBinding: { identityUid } })),
+  })
+  const strangers = (count: number): string[] => Array.from({ length: count }, () => randomBytes(20).toString('hex'))
+
+  test.each(['the limit is reached', 'one of them is bound already', 'one role is none', 'it is a dry run'])(
+    'a batch of bindings leaves no person pending where %s',
+    async (why) => {
+      const org = await makeOrganisation(spec.server)
+      const batch = batchOf(org, strangers(25))
+      const first = batch.requests[24]?.roleBinding.identityUid ?? ''
+      if (why === 'one of them is bound already') await bind(org, first)
+      if (why === 'the limit is reached')
+        await spec.ok('SetGroupLimits', { uid: org.group, resourceLimits: { role_bindings: 25 } }, { token: await spec.server.operatorToken() })
+      if (why === 'one role is none') batch.roleUid = randomBytes(20).toString('hex')
+      const before = await pendingIn(org)
+      const answer = await spec.call('BatchCreateRoleBindings', batch, { token: org.token, validateOnly: why === 'it is a dry run' })
+      if (why === 'the limit is reached') expectFailure(answer, { code: 8, reason: 'QUOTA_EXCEEDED' })
+      if (why === 'one of them is bound already') expectFailure(answer, { code: 6 })
+      if (why === 'one role is none') expectFailure(answer, { code: 3 })
+      expect(await pendingIn(org)).toBe(before)
+    },
+  )
+
+  test('the leader forgets many in few transactions, and keeps those who were bound meanwhile', async () => {
+    const org = await makeOrganisation(spec.server)
+    const { services, store, replica } = spec.server.running.engine
+    const [bound = '', ...others] = strangers(231)
+    await bind(org, bound)
+    // As the version before left them: nothing is bound.
+    for (let at = 0; at < others.length; at += 100) {
+      const writes = others
+        .slice(at, at + 100)
+        .map((person) => ({ kind: 'put', key: pendingKey(trustedUid(person), trustedUid(org.group)), value: new Uint8Array() }) as const)
+      const outcome = await store.transact({ guards: [], writes }, signal())
+      if (outcome.committed) await replica.reached(outcome.revision, signal())
+    }
+    expect(await pendingIn(org)).toBe(231)
+    let transactions = 0
+    const transact: Store['transact'] = (...call) => {
+      transactions += 1
+      return store.transact(...call)
+    }
+    const counted = new Proxy(store, { get: (target, property) => (property === 'transact' ? transact : methodIn(target, property)) })
+    expect(await forgetPending({ ...services, store: counted }, signal())).toBeGreaterThanOrEqual(230)
+    expect(await pendingIn(org)).toBe(1)
+    expect(transactions).toBeLessThan(20)
   })
 
   test('the leader forgets who has no binding any more', async () => {

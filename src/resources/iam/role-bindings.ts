@@ -26,7 +26,7 @@ import { alreadyExists, fromStore } from '../faults.ts'
 import { assertCanGrant, bindingOf, isBuiltInRole, makesOwner, mergeExtras, ownersChanged, ownersLeave } from '../grant-rules.ts'
 import { onceByKey, type Idempotent } from '../idempotency.ts'
 import { defineKind, type Draft, type Extra, type Planning, type Records } from '../kind.ts'
-import { invite, isMember, isPerson, planBound, planUnbound } from '../membership.ts'
+import { invite, isMember, isPerson, notYetBound, planBound, planUnbound } from '../membership.ts'
 import { rendered } from '../shown.ts'
 import type { Handler, Services } from '../services.ts'
 import { emit, planChild, planCreate, rememberKey } from '../write.ts'
@@ -245,9 +245,18 @@ function onItem<T>(at: number, work: () => T): T {
   }
 }
 
-async function invited(services: Services, { persons, group }: { persons: readonly string[]; group: string }, signal: AbortSignal): Promise<void> {
+/** Makes those of the persons pending who are bound for the first time, once `rehearse` has shown that nothing refuses the batch. */
+async function inviteFor(
+  services: Services,
+  batch: { persons: readonly Uid[]; root: Uid; rehearse: () => Promise<unknown> },
+  signal: AbortSignal,
+): Promise<void> {
+  const { persons, root, rehearse } = batch
+  if (notYetBound(services.replica.snapshot, persons, root).length === 0) return
+  await rehearse()
+  const first = notYetBound(services.replica.snapshot, persons, root)
   try {
-    await invite(services, { persons: [...new Set(persons)].map(trustedUid), root: rootOf(trustedUid(group)) }, signal)
+    if (first.length > 0) await invite(services, { persons: first, root }, signal)
   } catch (error) {
     throw fromStore(error)
   }
@@ -278,11 +287,17 @@ export const batchCreateRoleBindings: Handler = async (services, context, messag
   }
   const call = { context, message, parent: request.parent }
   const persons = items.map(({ identityUid }) => identityUid).filter((uid) => isUid(uid) && isPerson(uid))
+  const made = (memory: Idempotent | undefined): Promise<Resource[]> => {
+    const dryRun = { prepare: () => undefined, plan: (planning: Planning) => plan(planning, memory) }
+    const { caller, signal, ownership } = context
+    const dry = { caller, signal, ownership, validateOnly: true, authorize: () => context.authorize() }
+    const rehearse = () => commitPrepared(services, dry, dryRun)
+    const batch = { persons: persons.map(trustedUid), root: rootOf(trustedUid(request.parent)), rehearse }
   // Only once the caller is known to be allowed to bind here; a dry run leaves nothing.
-  const prepare = async (signal: AbortSignal): Promise<void> => {
-    if (!context.validateOnly) await invited(services, { persons, group: request.parent }, signal)
+    const prepare = () => (context.validateOnly ? undefined : inviteFor(services, batch, signal))
+    return commitPrepared(services, context, { prepare, plan: dryRun.plan })
   }
-  const outcome = await onceByKey(services, call, (memory) => commitPrepared(services, context, { prepare, plan: (planning) => plan(planning, memory) }))
+  const outcome = await onceByKey(services, call, made)
   if (outcome.kind === 'made') return { message: answer(outcome.made), subject: request.parent }
   const rows = outcome.uids.map((uid) => services.replica.snapshot.get(index.kind, uid)).filter((row) => row !== undefined)
   return { message: answer(rows.map((row) => row.message)), subject: request.parent }
