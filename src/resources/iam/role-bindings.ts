@@ -293,7 +293,7 @@ export const batchCreateRoleBindings: Handler = async (services, context, messag
     const dry = { caller, signal, ownership, validateOnly: true, authorize: () => context.authorize() }
     const rehearse = () => commitPrepared(services, dry, dryRun)
     const batch = { persons: persons.map(trustedUid), root: rootOf(trustedUid(request.parent)), rehearse }
-  // Only once the caller is known to be allowed to bind here; a dry run leaves nothing.
+    // Only once the caller is known to be allowed to bind here; a dry run leaves nothing.
     const prepare = () => (context.validateOnly ? undefined : inviteFor(services, batch, signal))
     return commitPrepared(services, context, { prepare, plan: dryRun.plan })
   }
