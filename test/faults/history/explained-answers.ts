@@ -19,7 +19,7 @@ const namesWhatIsGone: Rule = (asked, reply) => {
   const violations = (reply.details['BadRequest']?.['fieldViolations'] ?? []) as JsonObject[]
   const fields = violations.map((violation) => String(violation['field']))
   const isBound = asked.kind === 'RoleBinding' && (asked.action === 'create' || asked.action === 'update')
-  return isBound && fields.length > 0 && fields.every((field) => /(?:^|\.)(?:identity|role)_uid$/.test(field))
+  return isBound && fields.length > 0 && fields.every((field) => /(?:^|\.)(?:identity|role)(?:_uid|Uid)$/.test(field))
 }
 
 /** The record itself is missing, of a creation or use its group, or what an earlier attempt made. A list is never missing. */
