@@ -74,6 +74,7 @@ const selfServiceLimits = Object.entries({
   groups: 500,
   identities: 2_000,
   idps: 20,
+  manifest_mib: 128,
   record_mib: 128,
   repositories: 1_000,
   role_bindings: 10_000,

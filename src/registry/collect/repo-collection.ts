@@ -1,4 +1,4 @@
-import { fromBinary, toBinary } from '@bufbuild/protobuf'
+import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
 import type { Digest } from '../../core/digest.ts'
 import { randomHex } from '../../core/runtime.ts'
 import type { Uid } from '../../core/uid.ts'
@@ -6,7 +6,8 @@ import { ManifestRecordSchema } from '../../gen/taproot/store/v1/registry_pb.ts'
 import { blobKey } from '../../resources/registry/blobs.ts'
 import { discardNote, discardPrefix, type ContentSort } from '../../resources/registry/discards.ts'
 import { manifestKey, referrerKeyPrefix } from '../../resources/registry/manifest-keys.ts'
-import { contentChange } from '../../resources/quota/content.ts'
+import { storedChange, type StoredBytes } from '../../resources/quota/content.ts'
+import { contentLimit, manifestsLimit } from '../../resources/quota/limits.ts'
 import type { Services } from '../../resources/services.ts'
 import { manifestsKey } from '../../store/keys.ts'
 import { entriesOf } from '../../store/pages.ts'
@@ -206,7 +207,9 @@ export class RepoCollection {
       const manifest = content.manifests.get(digest)
       forget(manifestKey(repo, digest), 'manifest', digest)
       if (manifest === undefined) continue
-      const record = manifest.deleteTimeMs === 0n ? toBinary(ManifestRecordSchema, manifest) : new Uint8Array()
+      // Where it has to come back, it is not counted.
+      const bare = create(ManifestRecordSchema, { ...manifest, countedSize: 0n, countedRecord: 0n })
+      const record = manifest.deleteTimeMs === 0n ? toBinary(ManifestRecordSchema, bare) : new Uint8Array()
       add(discardNote(repo, 'manifest', { digest: manifest.upstreamDigest || digest, record }))
       if (manifest.subject !== '') add({ kind: 'delete', key: `${referrerKeyPrefix(repo, manifest.subject)}${digest}` })
     }
@@ -214,7 +217,7 @@ export class RepoCollection {
       forget(blobKey(repo, digest), 'blob', digest)
       add(discardNote(repo, 'blob', { digest: content.blobs.get(digest)?.upstreamDigest || digest }))
     }
-    const counting = await contentChange(this.#services, { repo, bytes: -countedBytes(content, garbage.blobs) }, signal)
+    const counting = await storedChange(this.#services, { repo, bytes: uncounted(content, garbage) }, signal)
     guards.push(...counting.guards)
     counting.writes.forEach(add)
     if (writes.size === 0) return true
@@ -314,7 +317,13 @@ function fitting({ manifests }: HeldContent, digests: readonly string[]): readon
   return end < 0 ? digests : digests.slice(0, end)
 }
 
-/** What the blobs add to what their organisation is counted to hold. */
-function countedBytes({ blobs }: HeldContent, digests: readonly string[]): number {
-  return digests.reduce((sum, digest) => sum + (blobs.get(digest)?.counted === true ? Number(blobs.get(digest)?.size) : 0), 0)
+/** What the removal of garbage takes from what the organisation is counted to hold. */
+function uncounted({ blobs, manifests }: HeldContent, garbage: { readonly manifests: readonly string[]; readonly blobs: readonly string[] }): StoredBytes {
+  let [content, records] = [0, 0]
+  for (const digest of garbage.blobs) content -= blobs.get(digest)?.counted === true ? Number(blobs.get(digest)?.size) : 0
+  for (const digest of garbage.manifests) {
+    content -= Number(manifests.get(digest)?.countedSize ?? 0)
+    records -= Number(manifests.get(digest)?.countedRecord ?? 0)
+  }
+  return { [contentLimit]: content, [manifestsLimit]: records }
 }

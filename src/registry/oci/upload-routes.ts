@@ -2,7 +2,8 @@ import { errorText } from '../../core/error-text.ts'
 import { parseDigest, type Digest } from '../../core/digest.ts'
 import { DomainError } from '../../core/errors.ts'
 import type { Uid } from '../../core/uid.ts'
-import { contentRoom, countUpload, uncountUpload } from '../../resources/quota/content.ts'
+import { countUpload, storedRoom, uncountUpload } from '../../resources/quota/content.ts'
+import { contentLimit } from '../../resources/quota/limits.ts'
 import { heldBlob, recordBlob, touchBlob } from '../../resources/registry/blobs.ts'
 import { contentEpoch } from '../../resources/registry/content-epoch.ts'
 import { discardUnrecorded } from '../../resources/registry/discards.ts'
@@ -66,7 +67,7 @@ export async function startUpload(host: OciHost, exchange: Exchange, { repositor
     return
   }
   const name = nameOf(pushed, newUploadId(host.services.random))
-  await contentRoom(host.services, { repo, bytes: 1 }, exchange.signal)
+  await storedRoom(host.services, { repo, limit: contentLimit, bytes: 1 }, exchange.signal)
   if (digest === undefined) await countUpload(host.services, name, exchange.signal)
   const upload = await host.upstream.startUpload(repo, exchange.signal).catch(async (error: unknown) => {
     if (digest === undefined) await uncountUpload(host.services, name, exchange.signal)
@@ -125,7 +126,7 @@ async function chunkOf(host: OciHost, exchange: Exchange, { repo, upload }: { re
   if (said !== undefined && said !== length) throw new RegistryError('SIZE_INVALID', 'Content-Length is not what Content-Range says', { status: 400 })
   const known = length === undefined ? {} : { length }
   // Before any byte is read; of what has no length no more is read than there is room for.
-  const room = await contentRoom(host.services, { repo, bytes: upload.offset + (length ?? 0) }, signal)
+  const room = await storedRoom(host.services, { repo, limit: contentLimit, bytes: upload.offset + (length ?? 0) }, signal)
   const most =
     room === undefined
       ? {}

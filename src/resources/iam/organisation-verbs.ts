@@ -20,8 +20,8 @@ import { ChangeSet, newEtag } from '../change-set.ts'
 import { commit, type Plan } from '../commit.ts'
 import { denied, notFound } from '../faults.ts'
 import type { Planning } from '../kind.ts'
-import { contentUse, openUploads } from '../quota/content.ts'
-import { contentLimit, countedLimits, limitNames, limitsOf, recordUse, unitOf, uploadsLimit } from '../quota/limits.ts'
+import { openUploads, storedUse } from '../quota/content.ts'
+import { contentLimit, countedLimits, limitNames, limitsOf, manifestsLimit, recordUse, unitOf, uploadsLimit } from '../quota/limits.ts'
 import { recordAnswer } from '../read.ts'
 import { callerOf, type Context, type Handler, type HandlerAnswer, type Services } from '../services.ts'
 import { countedUse } from '../trim/usage.ts'
@@ -104,10 +104,15 @@ export const getGroupUsage: Handler = async (services, { signal }, message) => {
   const inUnits = (limit: string, use: number): [string, bigint] => [limit, BigInt(Math.ceil(use / unitOf(limit)))]
   const records = countedLimits.map((limit) => inUnits(limit, recordUse(snapshot, uid, limit)))
   const { store } = services
-  const [content, uploads, counted] = await Promise.all([contentUse(store, uid, signal), openUploads(services, uid, signal), countedUse(store, uid, signal)])
+  const [content, manifests, uploads, counted] = await Promise.all([
+    storedUse(store, contentLimit, uid, signal),
+    storedUse(store, manifestsLimit, uid, signal),
+    openUploads(services, uid, signal),
+    countedUse(store, uid, signal),
+  ])
   const { events, eventBytes, tagMoves, idempotencyKeys } = counted
   const behind = Object.entries({ events, event_mib: eventBytes, tag_moves: tagMoves, idempotency_keys: idempotencyKeys })
-  const beside = [...Object.entries({ [contentLimit]: content, [uploadsLimit]: uploads }), ...behind]
+  const beside = [...Object.entries({ [contentLimit]: content, [manifestsLimit]: manifests, [uploadsLimit]: uploads }), ...behind]
   const usage = Object.fromEntries([...records, ...beside.map(([limit, use]) => inUnits(limit, use))])
   return { message: create(GroupUsageSchema, { usage, resourceLimits }), subject: uid }
 }

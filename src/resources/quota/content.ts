@@ -1,7 +1,7 @@
 import { rootOf, type Uid } from '../../core/uid.ts'
 import type { Store, Write, Guard } from '../../store/store.ts'
 import type { Services } from '../services.ts'
-import { contentLimit, limitsOf, mebibyte, uploadsLimit } from './limits.ts'
+import { contentLimit, limitsOf, manifestsLimit, mebibyte, uploadsLimit } from './limits.ts'
 import { quotaExceeded } from './quotas.ts'
 
 const contentPrefix = 'x/content/'
@@ -12,46 +12,60 @@ export const uploadPrefix = 'x/upload/'
 /** An upload that was begun so long ago, in milliseconds, counts no more. */
 export const uploadLifeMs = 24 * 3_600_000
 
-/** So many blobs of an organisation can be recorded at once without standing in each other's way. */
+/** Blobs and manifests that an organisation can record at once without a conflict between them. */
 const shards = 16
 
-/** Bytes of all blobs that the repos of an organisation hold; a blob that two repos hold counts twice. Rejects with StoreError. */
-export async function contentUse(store: Store, root: Uid, signal: AbortSignal): Promise<number> {
-  const { entries } = await store.range({ prefix: `${contentPrefix}${root}/`, limit: shards }, signal)
+/** What is counted in the store and not in memory: by its limit, where the counters of an organisation lie. */
+const counterPrefixes = { [contentLimit]: contentPrefix, [manifestsLimit]: 'x/manifests/' } as const
+
+/** The limits of what is counted so. */
+export type StoredLimit = keyof typeof counterPrefixes
+
+/** What the organisation uses of the limit, in bytes; a blob that two repos hold counts twice. Rejects with StoreError. */
+export async function storedUse(store: Store, limit: StoredLimit, root: Uid, signal: AbortSignal): Promise<number> {
+  const { entries } = await store.range({ prefix: `${counterPrefixes[limit]}${root}/`, limit: shards }, signal)
   return entries.reduce((sum, { value }) => sum + Number(Buffer.from(value).toString()), 0)
 }
 
-/** What adds `bytes`, which may be less than 0, to what the organisation of `repo` holds: for the transaction that records or removes them. It may conflict with another. */
-export async function contentChange(
+/** What a transaction adds to an organisation, in bytes by limit; less than 0 where it removes something. */
+export type StoredBytes = Readonly<Partial<Record<StoredLimit, number>>>
+
+/** What adds `bytes` to what the organisation of `repo` holds: for the transaction that records or removes them. It may conflict with another. */
+export async function storedChange(
   services: Services,
-  change: { repo: Uid; bytes: number },
+  { repo, bytes }: { repo: Uid; bytes: StoredBytes },
   signal: AbortSignal,
 ): Promise<{ guards: Guard[]; writes: Write[] }> {
-  if (change.bytes === 0) return { guards: [], writes: [] }
   const shard = (services.random.bytes(1)[0] ?? 0) % shards
-  const key = `${contentPrefix}${rootOf(change.repo)}/${shard}`
-  const entry = await services.store.get(key, signal)
-  const sum = (entry === undefined ? 0 : Number(Buffer.from(entry.value).toString())) + change.bytes
-  return {
-    guards: [entry === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: entry.revision }],
-    writes: [sum === 0 ? { kind: 'delete', key } : { kind: 'put', key, value: Buffer.from(String(sum)) }],
-  }
+  const changed = (Object.keys(counterPrefixes) as StoredLimit[]).filter((limit) => (bytes[limit] ?? 0) !== 0)
+  const parts = await Promise.all(
+    changed.map(async (limit): Promise<{ guard: Guard; write: Write }> => {
+      const key = `${counterPrefixes[limit]}${rootOf(repo)}/${shard}`
+      const entry = await services.store.get(key, signal)
+      const sum = (entry === undefined ? 0 : Number(Buffer.from(entry.value).toString())) + (bytes[limit] ?? 0)
+      return {
+        guard: entry === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: entry.revision },
+        write: sum === 0 ? { kind: 'delete', key } : { kind: 'put', key, value: Buffer.from(String(sum)) },
+      }
+    }),
+  )
+  return { guards: parts.map(({ guard }) => guard), writes: parts.map(({ write }) => write) }
 }
 
-/** The bytes that the organisation of `repo` may still add; undefined where nothing limits them. Throws code 8 QUOTA_EXCEEDED where `bytes` more are too many. */
-export async function contentRoom(
+/** The bytes that the organisation of `repo` may still add to a limit; undefined where it has no such limit. Throws code 8 QUOTA_EXCEEDED where `bytes` more are too many. */
+export async function storedRoom(
   { store, replica }: Services,
-  { repo, bytes }: { repo: Uid; bytes: number },
+  { repo, limit, bytes }: { repo: Uid; limit: StoredLimit; bytes: number },
   signal: AbortSignal,
 ): Promise<number | undefined> {
   const root = rootOf(repo)
-  const limit = limitsOf(replica.snapshot, root)?.[contentLimit]
-  if (limit === undefined) return undefined
-  const use = await contentUse(store, root, signal)
-  const room = limit * mebibyte - use
+  const max = limitsOf(replica.snapshot, root)?.[limit]
+  if (max === undefined) return undefined
+  const use = await storedUse(store, limit, root, signal)
+  const room = max * mebibyte - use
   if (bytes > room) {
     const [inUse, amount] = [use, bytes].map((count) => Math.ceil(count / mebibyte)) as [number, number] // of two
-    throw quotaExceeded(root, { limit: contentLimit, max: limit, use: inUse, amount })
+    throw quotaExceeded(root, { limit, max, use: inUse, amount })
   }
   return room
 }

@@ -40,11 +40,14 @@ export const countedLimits: readonly string[] = [...Object.values(recordLimits),
 /** The limit of the bytes of blobs, in MiB. */
 export const contentLimit = 'content_mib'
 
+/** The limit of the bytes that the store keeps of manifests, in MiB: of their records, not of the manifests themselves, which `content_mib` counts. */
+export const manifestsLimit = 'manifest_mib'
+
 /** The limit of uploads that were begun and not ended. */
 export const uploadsLimit = 'uploads'
 
 /** Every name that `resourceLimits` takes. */
-export const limitNames: readonly string[] = [...countedLimits, contentLimit, uploadsLimit, ...reservedLimits].sort()
+export const limitNames: readonly string[] = [...countedLimits, contentLimit, manifestsLimit, uploadsLimit, ...reservedLimits].sort()
 
 /** Bytes in a MiB: what one unit of a limit in MiB stands for. */
 export const mebibyte = 2 ** 20

@@ -6,7 +6,8 @@ import { BlobRecordSchema, type BlobRecord } from '../../gen/taproot/store/v1/re
 import { recordKey } from '../../store/keys.ts'
 import type { Guard, Write } from '../../store/store.ts'
 import { fromStore, notFound } from '../faults.ts'
-import { contentChange, contentRoom } from '../quota/content.ts'
+import { storedChange, storedRoom } from '../quota/content.ts'
+import { contentLimit } from '../quota/limits.ts'
 import type { Services } from '../services.ts'
 import { guardEpoch, type Epoch } from './content-epoch.ts'
 import { discardNote } from './discards.ts'
@@ -75,8 +76,8 @@ async function recording(services: Services, put: BlobPut, signal: AbortSignal):
   const write: Write = { kind: 'put', key, value: toBinary(BlobRecordSchema, record) }
   const guard: Guard = entry === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: entry.revision }
   if (isCounted) return { guards: [guard], writes: [write] }
-  await contentRoom(services, { repo, bytes: size }, signal)
-  const counting = await contentChange(services, { repo, bytes: size }, signal)
+  await storedRoom(services, { repo, limit: contentLimit, bytes: size }, signal)
+  const counting = await storedChange(services, { repo, bytes: { [contentLimit]: size } }, signal)
   return { guards: [guard, ...counting.guards], writes: [write, ...counting.writes] }
 }
 
@@ -119,7 +120,7 @@ export async function forgetBlob(
   const entry = await services.store.get(key, signal)
   if (entry === undefined) throw notFound('Blob', `${repo}@${digest}`)
   const record = fromBinary(BlobRecordSchema, entry.value)
-  const counting = record.counted ? await contentChange(services, { repo, bytes: -Number(record.size) }, signal) : { guards: [], writes: [] }
+  const counting = record.counted ? await storedChange(services, { repo, bytes: { [contentLimit]: -Number(record.size) } }, signal) : { guards: [], writes: [] }
   const guards: Guard[] = [{ kind: 'unchanged', key, revision: entry.revision }, ...counting.guards, ...(standing === undefined ? [] : [standing.guard])]
   const writes: Write[] = [{ kind: 'delete', key }, discardNote(repo, 'blob', { digest: record.upstreamDigest }), ...counting.writes]
   const { committed } = await services.store.transact({ guards, writes }, signal)

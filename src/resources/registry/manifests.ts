@@ -12,6 +12,8 @@ import { commitPrepared, type Plan } from '../commit.ts'
 import { notFound } from '../faults.ts'
 import type { Extra } from '../kind.ts'
 import type { MutationContext, Services } from '../services.ts'
+import { storedChange, storedRoom } from '../quota/content.ts'
+import { contentLimit, manifestsLimit } from '../quota/limits.ts'
 import { blobKey } from './blobs.ts'
 import { heldAmong } from './held-among.ts'
 import { manifestIn, manifestKey, referrerKeyPrefix, type ManifestName } from './manifest-keys.ts'
@@ -65,6 +67,28 @@ function missingError(missing: readonly string[]): DomainError {
   })
 }
 
+/** The keys and times of a record, in bytes, about. */
+const recordOverheadBytes = 300
+
+/**
+ * What counts the manifest for its organisation: its size towards `content_mib`, its record towards `manifest_mib`. One that is counted already is not counted again. Throws
+ * code 8 QUOTA_EXCEEDED.
+ */
+async function countingOf(
+  services: Services,
+  { put, entry }: { put: ManifestPut; entry: Entry | undefined },
+  signal: AbortSignal,
+): Promise<Extra & { readonly size: number; readonly record: number }> {
+  const { repo } = put
+  const held = entry === undefined ? undefined : fromBinary(ManifestRecordSchema, entry.value)
+  if (held !== undefined && held.countedRecord > 0n) return { size: Number(held.countedSize), record: Number(held.countedRecord) }
+  const size = Number(put.record.size)
+  const record = toBinary(ManifestRecordSchema, put.record).length + recordOverheadBytes
+  const bytes = { [contentLimit]: size, [manifestsLimit]: record }
+  for (const limit of [contentLimit, manifestsLimit] as const) await storedRoom(services, { repo, limit, bytes: bytes[limit] }, signal)
+  return { size, record, ...(await storedChange(services, { repo, bytes }, signal)) }
+}
+
 /**
  * Records a manifest, and moves the tag to it, in one transaction with history and event. Resolves with what the tag pointed to before. Throws code 9
  * MANIFEST_BLOB_UNKNOWN where the repo lacks what the manifest names, code 10 CONTENT_COLLECTED where bytes were removed since `epoch` (put them again), code 5
@@ -82,9 +106,9 @@ export async function putManifest(services: Services, context: MutationContext, 
         guardEpoch(services, put, signal),
       ])
       if (missing.length > 0) throw missingError(missing)
-      return { entry, head, epoch }
+      return { entry, head, epoch, counting: await countingOf(services, { put, entry }, signal) }
     },
-    plan: (planning, { entry, head, epoch }): Plan<{ previous: Digest | undefined }> => {
+    plan: (planning, { entry, head, epoch, counting }): Plan<{ previous: Digest | undefined }> => {
       const row = planning.snapshot.get('Repo', repo)
       if (row === undefined) throw notFound('Repo', repo)
       const changes = new ChangeSet()
@@ -97,7 +121,10 @@ export async function putManifest(services: Services, context: MutationContext, 
           ? undefined
           : planMove(planning, changes, { repo, name: tag, state: { digest }, facts: { head, manifest: 'unchecked' } })
       changes.guard(entry === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: entry.revision })
+      changes.add(counting)
       const record = clone(ManifestRecordSchema, put.record)
+      record.countedSize = BigInt(counting.size)
+      record.countedRecord = BigInt(counting.record)
       record.createTimeMs = BigInt(planning.nowMs)
       record.deleteTimeMs = 0n
       changes.write({ kind: 'put', key, value: toBinary(ManifestRecordSchema, record) })

@@ -3,12 +3,13 @@ import { Readable } from 'node:stream'
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
 import { digestOf } from '../../../src/core/digest.ts'
 import { rootOf } from '../../../src/core/uid.ts'
-import { contentUse } from '../../../src/resources/quota/content.ts'
+import { storedUse } from '../../../src/resources/quota/content.ts'
+import { contentLimit, manifestsLimit } from '../../../src/resources/quota/limits.ts'
 import { blobKey } from '../../../src/resources/registry/blobs.ts'
 import { ok } from '../../harness/test-server.ts'
 import { describeOnStores } from '../../parts/require-part.ts'
 import { soon, startCollectingHost, type CollectingHost } from '../collect/collecting-host.ts'
-import { locationOf, withQuery, type Answer } from './oci-client.ts'
+import { locationOf, manifestOf, withQuery, type Answer, type TestManifest } from './oci-client.ts'
 import { startDiskUpstreamAt } from './test-host.ts'
 
 const mebibyte = 2 ** 20
@@ -31,7 +32,7 @@ describeOnStores('limits at the registry host', (store) => {
     const body = ok(await host.server.rest.call('GetGroupUsage', { uid: host.group }, { token: await host.server.operatorToken() }))
     return body['usage'] as Record<string, string> // numbers of 64 bits are texts in JSON
   }
-  const use = (repository: string): Promise<number> => contentUse(host.services.store, rootOf(host.repoOf(repository)), soon())
+  const use = (repository: string): Promise<number> => storedUse(host.services.store, contentLimit, rootOf(host.repoOf(repository)), soon())
   /** A PUT of a whole blob, of which the answer may be that it is refused. */
   const put = async (repository: string, bytes: Buffer, body: Buffer | Readable = bytes): Promise<Answer> => {
     const started = await host.client.send('POST', `/v2/${repository}/blobs/uploads/`)
@@ -89,6 +90,36 @@ describeOnStores('limits at the registry host', (store) => {
     expectDenied(await host.client.send('POST', `/v2/${repository}/blobs/uploads/`))
     await host.client.send('DELETE', `/v2/${repository}/blobs/${digestOf(fits)}`)
     expect((await put(repository, more)).status).toBe(201)
+  })
+
+  test('manifests are counted once each, by their size and by what the store keeps of them, until they are collected', async () => {
+    const repository = host.freshRepository()
+    await host.client.pushImage(repository, 'v1')
+    const stored = (): Promise<number> => storedUse(host.services.store, manifestsLimit, rootOf(host.repoOf(repository)), soon())
+    const before = { content: await use(repository), stored: await stored() }
+    const image = await host.client.image(repository)
+    const blobs = (await use(repository)) - before.content
+    const annotated = (at: number): TestManifest =>
+      manifestOf({ ...(JSON.parse(image.bytes.toString()) as object), annotations: { note: `${at} ${'x'.repeat(200_000)}` } })
+    const manifests = [annotated(1), annotated(2), annotated(3)]
+    const push = async (manifest: TestManifest): Promise<Answer> => host.client.putManifest(repository, manifest.digest, manifest)
+    const answers = await Promise.all([...manifests, ...manifests].map(push))
+    expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([201]))
+    const sizes = manifests.reduce((sum, { bytes }) => sum + bytes.length, 0)
+    expect(await use(repository)).toBe(before.content + blobs + sizes)
+    expect(await stored()).toBeGreaterThan(before.stored + sizes)
+    expect(await usage()).toMatchObject({ manifest_mib: '1' })
+    await limit({ manifest_mib: 1 })
+    let refused: Answer | undefined
+    for (let at = 4; at < 10 && refused?.status !== 403; at++) refused = await push(annotated(at))
+    expect(refused).toBeDefined()
+    if (refused !== undefined) expectDenied(refused)
+    expect(await stored()).toBeLessThanOrEqual(mebibyte)
+    // Nothing needs them.
+    await host.collect()
+    await host.collectAfterGrace()
+    expect(await stored()).toBeLessThanOrEqual(before.stored)
+    expect((await push(annotated(10))).status).not.toBe(403)
   })
 
   test('uploads that are open are limited; one that ends makes room, and one that nobody ends does after a day', async () => {
