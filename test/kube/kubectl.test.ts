@@ -88,7 +88,7 @@ describeWithPart('kube-apiserver', 'kubectl with crds/', () => {
   })
 
   test.each([
-    ['pg', ['NAME', 'READY', 'SYNCED', 'UID', 'PARENT', 'AGE']],
+    ['pg', ['NAME', 'READY', 'SYNCED', 'RECORD', 'UID', 'PARENT', 'AGE']],
     ['pid', ['NAME', 'READY', 'SYNCED', 'ISSUER', 'SUBJECT', 'UID', 'PARENT', 'AGE']],
     ['prole', ['NAME', 'READY', 'SYNCED', 'UID', 'PARENT', 'AGE']],
     ['prb', ['NAME', 'READY', 'SYNCED', 'ROLE', 'IDENTITY', 'UID', 'PARENT', 'AGE']],
@@ -100,8 +100,8 @@ describeWithPart('kube-apiserver', 'kubectl with crds/', () => {
 
   test('get pg prints readiness, uid and parent', async () => {
     expect(tableOf(await kubectl(['get', 'pg', '-n', 'acme']))).toEqual([
-      { NAME: 'acme', READY: '', SYNCED: '', UID: '', PARENT: '' },
-      { NAME: 'web', READY: 'True', SYNCED: 'True', UID: childUid, PARENT: 'acme' },
+      { NAME: 'acme', READY: '', SYNCED: '', RECORD: '', UID: '', PARENT: '' },
+      { NAME: 'web', READY: 'True', SYNCED: 'True', RECORD: '', UID: childUid, PARENT: 'acme' },
     ])
   })
 
@@ -135,7 +135,7 @@ describeWithPart('kube-apiserver', 'kubectl with crds/', () => {
   })
 
   test('get png prints where and how much', async () => {
-    expect(tableOf(await kubectl(['get', 'png']))).toEqual([{ NAME: 'acme', GROUP: '/', 'MAX-ROLE': 'owner', ADOPTION: 'false' }])
+    expect(tableOf(await kubectl(['get', 'png']))).toEqual([{ NAME: 'acme', READY: '', GROUP: '/', 'MAX-ROLE': 'owner', ADOPTION: 'false', NAMESPACES: '' }])
   })
 
   test.each([

@@ -13,9 +13,9 @@ const signal = AbortSignal.timeout(900_000)
 /** The cells that `kubectl get` prints for one object, by column. */
 function cellsOf(printed: string): Readonly<Record<string, string>> {
   const [header = '', row = ''] = printed.split('\n')
-  const names = header.trim().split(/\s{2,}/)
-  const cells = row.trim().split(/\s{2,}/)
-  return Object.fromEntries(names.map((name, index) => [name, cells[index] ?? '']))
+  // A cell may be empty: it begins where its column does.
+  const columns = [...header.matchAll(/\S+(?: \S+)*/g)]
+  return Object.fromEntries(columns.map(({ 0: name, index }, at) => [name, row.slice(index, columns[at + 1]?.index).trim()]))
 }
 
 /** The conditions that are true or false now, as `type=status reason`. */

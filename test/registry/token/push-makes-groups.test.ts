@@ -69,11 +69,12 @@ registrySuite('a push below groups that are not there', (suite) => {
 
   test('with a name that no group can have says so and makes nothing', async () => {
     const { world, mine } = suite
-    const answer = await world.upload(`${mine.name}/xy/app`, mine.authorization)
+    const tooLong = 'x'.repeat(64)
+    const answer = await world.upload(`${mine.name}/${tooLong}/app`, mine.authorization)
     expect(answer).toMatchObject({ status: 400, codes: ['NAME_INVALID'] })
     expect(answer.body).toContain('name')
-    expect(answer.body).toContain('\\"xy\\"')
-    expect(answer.body).toContain(`${mine.name}/xy/app`)
-    expect(pathsBelow(mine.group)).not.toContain(`${mine.name}/xy/app`)
+    expect(answer.body).toContain(`\\"${tooLong}\\"`)
+    expect(answer.body).toContain(`${mine.name}/${tooLong}/app`)
+    expect(pathsBelow(mine.group)).not.toContain(`${mine.name}/${tooLong}/app`)
   })
 })
