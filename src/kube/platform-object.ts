@@ -78,7 +78,7 @@ export interface GrantSpec {
 }
 
 /** One condition of a grant: `Ready` is always there, `Stalled` only while it is true. */
-export type GrantCondition = Omit<Condition, 'type'> & { readonly type: 'Ready' | 'Stalled' }
+export type GrantCondition = Omit<Condition, 'type'> & { readonly type: Extract<Condition['type'], 'Ready' | 'Stalled'> }
 
 /** What the controller says of a grant. */
 export interface GrantStatus {

@@ -14,7 +14,7 @@ describeWithPart('kube-apiserver', 'what no event tells of', () => {
   }, 120_000)
   afterAll(() => world?.stop())
 
-  /** Waits for the next look at everything: one of objects, one of mirrors, one of pull secrets. */
+  /** Waits for the next look at everything: one of objects, one of mirrors, one of pull secrets, one of grants. */
   const looks = (): readonly number[] => timers.held.filter((ms) => ms >= 600_000 && ms <= 660_000)
   const tolds = (): number => world.server.logs.filter(({ message }) => message === 'records whose Kubernetes object is not there').length
 
@@ -29,8 +29,8 @@ describeWithPart('kube-apiserver', 'what no event tells of', () => {
     await world.api.delete(objectTypes.group, { namespace, name: 'left' }, {}, signal)
     world.startController()
     for (const round of [1, 2, 3]) {
-      await vi.waitFor(() => expect({ looks: looks().length, tolds: tolds() }).toEqual({ looks: 3, tolds: round }), patience)
-      expect(new Set(looks()).size).toBe(3)
+      await vi.waitFor(() => expect({ looks: looks().length, tolds: tolds() }).toEqual({ looks: 4, tolds: round }), patience)
+      expect(new Set(looks()).size).toBe(4)
       timers.ring(() => true)
     }
   })
