@@ -82,10 +82,12 @@ describeWithParts(['kube-apiserver', 'helm'], "the controller's roles", () => {
       )
   }
 
-  /** An object comes and goes, and a record of the API's: until a call is refused that `rule` is for. */
+  /** An object comes and goes, another one stays, and a record of the API's comes: until a call is refused that `rule` is for. */
   async function live(name: string, refused: () => Promise<boolean>): Promise<void> {
     const { token, group } = organisation
     await world.put('group', namespace, name, { parentRef: { uid: group } })
+    // The status of its grant counts it for longer than a moment.
+    await world.put('group', namespace, `${name}-stays`, { parentRef: { uid: group } })
     ok(await world.server.rest.call('CreateGroup', { parent: group, group: { name: `shown-${name}` } }, { token }))
     await vi.waitFor(async () => {
       const { status } = await world.object('group', namespace, name)

@@ -68,7 +68,7 @@ describeWithCluster('a release in a cluster', () => {
       cluster.kubectl(['--namespace', release, 'get', 'platformgroups', '--selector', 'taproot.dev/origin=api', '--output', 'jsonpath={.items[*].status.uid}'])
     await until(async () => (await mirrors()).split(' ').includes(user.group), 60_000)
     expect(await cluster.kubectl(['get', 'platform', '--all-namespaces'])).toMatch(
-      new RegExp(`^taproot +platformgroup.taproot.dev/pg-\\w+ +True +True +${user.group} `, 'm'),
+      new RegExp(`^taproot +platformgroup.taproot.dev/pg-\\w+ +True +True +\\S+ +${user.group} `, 'm'),
     )
   })
 
