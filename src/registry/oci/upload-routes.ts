@@ -68,9 +68,9 @@ export async function startUpload(host: OciHost, exchange: Exchange, { repositor
   }
   const name = nameOf(pushed, newUploadId(host.services.random))
   await storedRoom(host.services, { repo, limit: contentLimit, bytes: 1 }, exchange.signal)
-  if (digest === undefined) await countUpload(host.services, name, exchange.signal)
+  await countUpload(host.services, name, exchange.signal)
   const upload = await host.upstream.startUpload(repo, exchange.signal).catch(async (error: unknown) => {
-    if (digest === undefined) await uncountUpload(host.services, name, exchange.signal)
+    await uncountUpload(host.services, name, exchange.signal)
     throw error
   })
   if (digest === undefined) {
@@ -85,6 +85,8 @@ export async function startUpload(host: OciHost, exchange: Exchange, { repositor
       host.services.log.warn('an upload was left behind', { repo, error: errorText(cause) })
     })
     throw error
+  } finally {
+    await uncountUpload(host.services, name, AbortSignal.timeout(cancelPatienceMs))
   }
   answerBlob(exchange, repository, digest)
 }

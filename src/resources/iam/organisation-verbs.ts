@@ -105,8 +105,8 @@ export const getGroupUsage: Handler = async (services, { signal }, message) => {
   const records = countedLimits.map((limit) => inUnits(limit, recordUse(snapshot, uid, limit)))
   const { store } = services
   const [content, manifests, uploads, counted] = await Promise.all([
-    storedUse(store, contentLimit, uid, signal),
-    storedUse(store, manifestsLimit, uid, signal),
+    storedUse(store, { limit: contentLimit, root: uid }, signal),
+    storedUse(store, { limit: manifestsLimit, root: uid }, signal),
     openUploads(services, uid, signal),
     countedUse(store, uid, signal),
   ])

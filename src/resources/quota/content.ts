@@ -22,7 +22,7 @@ const counterPrefixes = { [contentLimit]: contentPrefix, [manifestsLimit]: 'x/ma
 export type StoredLimit = keyof typeof counterPrefixes
 
 /** What the organisation uses of the limit, in bytes; a blob that two repos hold counts twice. Rejects with StoreError. */
-export async function storedUse(store: Store, limit: StoredLimit, root: Uid, signal: AbortSignal): Promise<number> {
+export async function storedUse(store: Store, { limit, root }: { limit: StoredLimit; root: Uid }, signal: AbortSignal): Promise<number> {
   const { entries } = await store.range({ prefix: `${counterPrefixes[limit]}${root}/`, limit: shards }, signal)
   return entries.reduce((sum, { value }) => sum + Number(Buffer.from(value).toString()), 0)
 }
@@ -61,7 +61,7 @@ export async function storedRoom(
   const root = rootOf(repo)
   const max = limitsOf(replica.snapshot, root)?.[limit]
   if (max === undefined) return undefined
-  const use = await storedUse(store, limit, root, signal)
+  const use = await storedUse(store, { limit, root }, signal)
   const room = max * mebibyte - use
   if (bytes > room) {
     const [inUse, amount] = [use, bytes].map((count) => Math.ceil(count / mebibyte)) as [number, number] // of two

@@ -32,7 +32,7 @@ describeOnStores('limits at the registry host', (store) => {
     const body = ok(await host.server.rest.call('GetGroupUsage', { uid: host.group }, { token: await host.server.operatorToken() }))
     return body['usage'] as Record<string, string> // numbers of 64 bits are texts in JSON
   }
-  const use = (repository: string): Promise<number> => storedUse(host.services.store, contentLimit, rootOf(host.repoOf(repository)), soon())
+  const use = (repository: string): Promise<number> => storedUse(host.services.store, { limit: contentLimit, root: rootOf(host.repoOf(repository)) }, soon())
   /** A PUT of a whole blob, of which the answer may be that it is refused. */
   const put = async (repository: string, bytes: Buffer, body: Buffer | Readable = bytes): Promise<Answer> => {
     const started = await host.client.send('POST', `/v2/${repository}/blobs/uploads/`)
@@ -95,7 +95,7 @@ describeOnStores('limits at the registry host', (store) => {
   test('manifests are counted once each, by their size and by what the store keeps of them, until they are collected', async () => {
     const repository = host.freshRepository()
     await host.client.pushImage(repository, 'v1')
-    const stored = (): Promise<number> => storedUse(host.services.store, manifestsLimit, rootOf(host.repoOf(repository)), soon())
+    const stored = (): Promise<number> => storedUse(host.services.store, { limit: manifestsLimit, root: rootOf(host.repoOf(repository)) }, soon())
     const before = { content: await use(repository), stored: await stored() }
     const image = await host.client.image(repository)
     const blobs = (await use(repository)) - before.content
@@ -130,7 +130,14 @@ describeOnStores('limits at the registry host', (store) => {
     const [one, two] = [locationOf(await start()), locationOf(await start())]
     expectDenied(await start())
     expect(await usage()).toMatchObject({ uploads: '2' })
+    // Also one that is a single request, which is open until it is answered.
     const bytes = randomBytes(50)
+    const single = (): Promise<Answer> => host.client.send('POST', `/v2/${repository}/blobs/uploads/?digest=${digestOf(bytes)}`, { body: bytes })
+    expectDenied(await single())
+    await limit({ uploads: 3 })
+    for (let count = 0; count < 3; count++) expect((await single()).status).toBe(201)
+    expect(await usage()).toMatchObject({ uploads: '2' })
+    await limit({ uploads: 2 })
     expect((await host.client.send('PUT', withQuery(one, `digest=${digestOf(bytes)}`), { body: bytes })).status).toBe(201)
     const three = locationOf(await start())
     expectDenied(await start())
