@@ -228,10 +228,21 @@ describeOnStoresWithParts(['kube-apiserver'], 'the life of an object', (store) =
     expect(after.metadata.resourceVersion).toBe(before.metadata.resourceVersion)
   })
 
+  /** Waits until the status of the grant counts every object that has a record: it is written a moment later. */
+  async function grantCounted(): Promise<void> {
+    const { items } = JSON.parse(await world.objects.kube.kubectl(['get', 'platform', '-n', namespace, '-o', 'json'])) as { items: PlatformObject[] } // a list
+    const objectCount = items.filter(({ status }) => status?.uid !== undefined).length
+    await vi.waitFor(async () => {
+      const grant = await world.api.get(objectTypes.grant, { name: namespace }, signal)
+      expect(grant?.status).toMatchObject({ objectCount })
+    }, patience)
+  }
+
   test('steady state: a controller that starts over writes nothing', async () => {
     await group('steady')
     await world.put('group', namespace, 'steady-waiting', { parentRef: { name: 'nothing' } })
     await world.until('group', namespace, 'steady-waiting', 'RefNotFound')
+    await grantCounted()
     await world.stopControllers()
     const before = world.writes.length
     const versions = async (): Promise<readonly string[]> =>
