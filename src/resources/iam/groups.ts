@@ -155,7 +155,7 @@ export const groupKind = defineKind<GroupRecord>({
 
 /**
  * Counts a root group that the caller makes for themselves. Throws code 8 `QUOTA_EXCEEDED` where as many as one person may have made are there: else shares and limits
- * by organisation would bound nobody. Operators are exempt.
+ * by organisation would have no effect. Operators are exempt.
  */
 export function planFounded({ snapshot, caller, reach, services }: Planning, changes: ChangeSet, root: Uid): void {
   if (reach.operator) return

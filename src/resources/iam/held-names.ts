@@ -46,7 +46,7 @@ function heldName({ snapshot, caller, ownership, nowMs }: Planning, { uid, name 
   return { kind: 'put', key: heldNameKey(name), value: toBinary(HeldNameSchema, held) }
 }
 
-/** False for a group that nobody can have come to rely on. */
+/** False for a group so young that no client relies on its name. */
 function reservesNames({ nowMs }: Planning, { createMs }: Releasing): boolean {
   return nowMs - createMs >= youngMs
 }
