@@ -1,6 +1,6 @@
 import { auditedCaller, writeAuditLine, type AuditLine } from '../core/audit-line.ts'
 import type { Log } from '../core/log.ts'
-import { methodName } from '../resources/handlers.ts'
+import { methodName } from '../core/method.ts'
 import type { Caller } from '../resources/services.ts'
 import type { Call } from './call.ts'
 import type { RawRequest } from './http/raw-route.ts'

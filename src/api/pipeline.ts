@@ -5,12 +5,11 @@ import { parseAuthorization } from '../authn/authorization-header.ts'
 import { tokenFailure } from '../authn/token-error.ts'
 import { DomainError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
-import type { MethodRow } from '../core/method.ts'
+import { methodName, type MethodRow } from '../core/method.ts'
 import { resources } from '../core/schema.ts'
 import { authorizeCall } from '../resources/authorize.ts'
 import { callerOfToken } from '../resources/caller-of-token.ts'
 import { fromStore } from '../resources/faults.ts'
-import { handlers, methodName } from '../resources/handlers.ts'
 import {
   apiOwnership,
   forcedOwnership,
@@ -40,6 +39,8 @@ export interface Session {
 export interface PipelineOptions {
   readonly services: Services
   readonly authenticator: Authenticator
+  /** How each method is answered. A method in neither table answers code 12. */
+  readonly handlers: ReadonlyMap<MethodRow, Handler>
   /** Token exchange and who-am-I, by `<service>/<rpc>`. */
   readonly doors: ReadonlyMap<string, DoorHandler>
   /** `bounded` leaves out the question to the store before each read (docs/spec/storage.md#consistent-reads). */
@@ -170,7 +171,7 @@ function planOf(options: PipelineOptions, method: MethodRow): Plan {
   return {
     name,
     door: options.doors.get(name),
-    handler: handlers.get(method),
+    handler: options.handlers.get(method),
     held: resource !== undefined && isWrite ? resourceFieldOf(method.input, resource) : undefined,
     takesToken: method.scope !== 'public' && method.scope !== 'external',
   }

@@ -24,6 +24,7 @@ import { createClientAddress, createNetworks } from '../core/client-address.ts'
 import type { Log } from '../core/log.ts'
 import type { Clock } from '../core/runtime.ts'
 import { fileDescriptors, methods } from '../core/schema.ts'
+import { handlers } from '../resources/handlers.ts'
 import type { Replica } from '../snapshot/replica.ts'
 import type { Config, RateLimitConfig } from './config/config.ts'
 import { openIssuers, openServerTls } from './files/open-files.ts'
@@ -118,7 +119,7 @@ function createApiPort(options: ApiOptions, engine: Engine, signIn: SignIn): Api
   const trusted = createNetworks(config.trustedProxies)
   const admit = (principal: string): void => limiters.rateLimiter?.take(principal)
   const doors = createDoors({ services, exchange, signIn: signIn.signIn, tokenIssue, admit, ownIssuer: config.baseUrl })
-  const dispatch = createPipeline({ services, authenticator: signIn.authenticator, doors, reads: config.reads, ...limiters, auditLog })
+  const dispatch = createPipeline({ services, authenticator: signIn.authenticator, handlers, doors, reads: config.reads, ...limiters, auditLog })
   const clientAddress = createClientAddress(trusted)
   const shared = { methods, dispatch, log, newRequestId: () => randomUUID(), metrics: createCallMetrics(registry), clientAddress }
   const { baseUrl } = config

@@ -60,3 +60,8 @@ export interface MethodEvent {
   /** Never leaves the platform. */
   readonly internal: boolean
 }
+
+/** The name of a method in tables, metrics and logs: `taproot.iam.v2.GroupsService/CreateGroup`. */
+export function methodName(method: Pick<MethodRow, 'service' | 'rpc'>): string {
+  return `${method.service}/${method.rpc}`
+}

@@ -9,7 +9,6 @@ import { isUid, rootOf, rootParent, type Uid } from '../core/uid.ts'
 import type { Snapshot } from '../snapshot/snapshot.ts'
 import { denied, notFound } from './faults.ts'
 import { isBuiltInRole } from './grant-rules.ts'
-import { kinds } from './kinds.ts'
 
 /** What a request is about, as its scope field names it. */
 interface Target {
@@ -84,9 +83,9 @@ function noTarget({ kind, uid }: Target, options: { readonly concealed?: boolean
 
 /** True where a record of the target's kind has its uid. Records that are never shown by their uid count for none. */
 function isThere(snapshot: Snapshot, { kind, uid }: Target): boolean {
-  if (kind !== anyKind) return !kinds.has(kind) || snapshot.get(kind, uid) !== undefined
+  if (kind !== anyKind) return !snapshot.hasKind(kind) || snapshot.get(kind, uid) !== undefined
   // Built-in roles lie nowhere: nothing can be bound at them or above.
-  return !isBuiltInRole(uid) && [...kinds.keys()].some((one) => resources.get(one)?.embedded === false && snapshot.get(one, uid) !== undefined)
+  return !isBuiltInRole(uid) && [...resources].some(([one, { embedded }]) => !embedded && snapshot.get(one, uid) !== undefined)
 }
 
 /**

@@ -1,4 +1,4 @@
-import type { MethodRow, MethodVerb } from '../core/method.ts'
+import { methodName, type MethodRow, type MethodVerb } from '../core/method.ts'
 import { methods } from '../core/schema.ts'
 import { batchDeleteMappings } from './iam/external-group-role-mappings.ts'
 import { listAccess } from './iam/access.ts'
@@ -72,11 +72,6 @@ const own: Readonly<Record<string, Handler>> = {
   'taproot.registry.v2.TagHistoryService/RestoreTag': restoreTag,
   'taproot.registry.v2.TagsService/CreateTag': createTag,
   'taproot.registry.v2.TagsService/DeleteTag': deleteTag,
-}
-
-/** `taproot.iam.v2.GroupsService/CreateGroup`: what a method is called in tables, metrics and logs. */
-export function methodName(method: Pick<MethodRow, 'service' | 'rpc'>): string {
-  return `${method.service}/${method.rpc}`
 }
 
 function standardHandler(method: MethodRow): Handler | undefined {

@@ -1,32 +1,14 @@
 import { fromBinary } from '@bufbuild/protobuf'
-import { rootOf, trustedUid, type Uid } from '../../core/uid.ts'
+import { rootOf, trustedUid } from '../../core/uid.ts'
 import { IdempotencyRecordSchema } from '../../gen/taproot/store/v1/envelope_pb.ts'
 import { outboxPrefix } from '../outbox.ts'
+import { noUse, usagePrefix, type CountedUse } from '../quota/counted-use.ts'
 import { historyPrefix } from '../registry/tag-history.ts'
 import { idempotencyKey } from '../idempotency.ts'
 import { entriesOf } from '../../store/pages.ts'
 import type { Entry, Store, Write } from '../../store/store.ts'
 import { trimBatch } from './batch.ts'
 import { bytesOf, rootOfEvent } from './outbox.ts'
-
-/** What an organisation had of what the leader counts, when it last did: entries, and bytes of events. */
-export interface CountedUse {
-  readonly events: number
-  readonly eventBytes: number
-  readonly tagMoves: number
-  readonly idempotencyKeys: number
-}
-
-const nothing: CountedUse = { events: 0, eventBytes: 0, tagMoves: 0, idempotencyKeys: 0 }
-
-const usagePrefix = 'x/usage/'
-
-/** What the leader counted last; nothing where it has not yet. Rejects with StoreError. */
-export async function countedUse(store: Store, root: Uid, signal: AbortSignal): Promise<CountedUse> {
-  const entry = await store.get(`${usagePrefix}${root}`, signal)
-  // Only countUse writes these.
-  return entry === undefined ? nothing : (JSON.parse(Buffer.from(entry.value).toString()) as CountedUse)
-}
 
 /** What is counted: where it lies, whose an entry is, and what it adds. */
 const sources: readonly { readonly prefix: string; readonly rootOf: (entry: Entry) => string; readonly add: (use: CountedUse, entry: Entry) => CountedUse }[] =
@@ -58,7 +40,7 @@ export async function countUse(store: Store, signal: AbortSignal): Promise<numbe
   for (const { prefix, rootOf: owner, add } of sources) {
     for await (const entry of entriesOf(store, { prefix }, signal)) {
       const root = owner(entry)
-      if (root !== '') uses.set(root, add(uses.get(root) ?? nothing, entry))
+      if (root !== '') uses.set(root, add(uses.get(root) ?? noUse, entry))
     }
   }
   const values = new Map([...uses].map(([root, use]) => [`${usagePrefix}${root}`, Buffer.from(JSON.stringify(use))]))
