@@ -32,6 +32,6 @@ describeWithPart('kubectl', 'deploy/kustomize', () => {
     expect(names(await build('base'), 'Deployment')).toEqual(['taproot-api', 'taproot-controller', 'taproot-registry'])
     const api = one(await build('example'), 'Deployment', 'taproot-api')
     expect(api['spec'].replicas).toBe(3)
-    expect(api['spec'].template.spec.containers[0].image).toBe('registry.example.com/platform/taproot:0.1.0')
+    expect(api['spec'].template.spec.containers[0].image).toBe('registry.example.com/platform/taproot:0.2.0')
   })
 })

@@ -48,6 +48,16 @@ describe('the pages', () => {
     expect(appVersion).toBe(packageJson.version)
   })
 
+  it('every page that names the version names the same one', () => {
+    const { version } = packageJson
+    const lock = JSON.parse(read('package-lock.json')) as { readonly version: string; readonly packages: { readonly '': { readonly version: string } } }
+    expect([lock.version, lock.packages[''].version]).toEqual([version, version])
+    expect((parse(read('charts/taproot/Chart.yaml')) as { readonly version: string }).version).toBe(version)
+    expect(namesIn('CHANGELOG.md', /^## (\d\S+)/gm)[0]).toBe(version)
+    expect(namesIn('docs/image.md', /VERSION=(\S+)/g)).toEqual([version])
+    expect(new Set(namesIn('docs/contributing/releasing.md', /\bv?(\d+\.\d+\.\d+)\b/g))).toEqual(new Set([version]))
+  })
+
   it('operations.md lists every metric of our own', () => {
     const metrics = ['src/api/metrics.ts', 'src/cmd/server.ts'].flatMap((path) => namesIn(path, /name: '(taproot_[a-z_]+)'/g))
     expect(metrics.length).toBeGreaterThan(5)
