@@ -13,6 +13,7 @@ const steps = [
   { name: 'types', command: bin('tsc', '--noEmit', '--pretty', 'false') },
   { name: 'generated files', command: [process.execPath, 'tools/generate.js', '--check'] },
   { name: 'unused code', command: bin('knip', '--no-progress') },
+  { name: 'prose', command: [process.execPath, 'tools/prose.js'] },
   { name: 'citations and links', command: [process.execPath, 'tools/rule-book.js'] },
   { name: 'format', command: bin('prettier', '--check', '--log-level=warn', '.') },
   {

@@ -1,0 +1,34 @@
+// The rules of tools/prose.js, as textlint runs them.
+import { split } from 'sentence-splitter'
+import { StringSource } from 'textlint-util-to-string'
+
+/** Reports sentences of more than `options.words` words: in paragraphs, list items, headings and table cells. Inline code counts as one word. */
+export function sentenceLength(context, options) {
+  const { Syntax, RuleError, report, locator } = context
+  const check = (node) => {
+    const replacer = ({ node: part, maskValue }) => (part.type === Syntax.Code ? maskValue('x') : undefined)
+    const source = new StringSource(node, { replacer })
+    for (const sentence of split(source.toString())) {
+      if (sentence.type !== 'Sentence') continue
+      const words = sentence.raw.split(/\s+/).filter((word) => /[\p{L}\p{N}…]/u.test(word)).length
+      if (words <= options.words) continue
+      const start = source.originalIndexFromIndex(sentence.range[0]) ?? 0
+      const opening = sentence.raw.slice(0, 60).replaceAll(/\s+/g, ' ')
+      report(node, new RuleError(`${words} words, ${options.words} are allowed: "${opening}…"`, { padding: locator.at(start) }))
+    }
+  }
+  return { [Syntax.Paragraph]: check, [Syntax.Header]: check, [Syntax.TableCell]: check }
+}
+
+/** Reports the words of `options.words`, patterns that match whole words in any case. Code is not looked at. */
+export function words(context, options) {
+  const { Syntax, RuleError, report, locator, getSource } = context
+  const pattern = new RegExp(`(?<![\\w-])(?:${options.words.join('|')})(?![\\w-])`, 'gi')
+  return {
+    [Syntax.Str](node) {
+      for (const match of getSource(node).matchAll(pattern)) {
+        report(node, new RuleError(`"${match[0]}": use a plainer word`, { padding: locator.at(match.index) }))
+      }
+    },
+  }
+}
