@@ -7,7 +7,7 @@ export const exceptions: Readonly<Record<string, { readonly seconds: number; rea
   'test/chart/api-server.test.ts': { seconds: 35, why: 'helm, kubectl and an API server for each set of values' },
   'test/chart/removed-rights.test.ts': { seconds: 20, why: 'a whole world under an API server that writes an audit log' },
   'test/cmd/client/command.test.ts': { seconds: 35, why: 'each command is a process, as a user starts it' },
-  'test/docs/walkthrough.test.ts': { seconds: 35, why: 'runs every command of README.md' },
+  'test/docs/walkthrough.test.ts': { seconds: 35, why: 'runs every command of four pages' },
   'test/faults/faults.test.ts': { seconds: 40, why: 'three installations of real processes under faults' },
   'test/faults/history/checker.test.ts': { seconds: 25, why: 'decides histories that have very many orders' },
   'test/faults/history/workload.test.ts': { seconds: 25, why: 'a workload and its check for each way in which a server can do wrong' },

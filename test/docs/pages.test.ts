@@ -37,6 +37,15 @@ describe('the pages', () => {
     expect(pages.filter((path) => path.startsWith('docs') && path !== join('docs', 'README.md') && !indexed.includes(path))).toEqual([])
   })
 
+  it('README.md has at most 500 words of prose and 150 lines, code and tables aside', () => {
+    const lines = read('README.md')
+      .replaceAll(/^```[\s\S]*?^```$/gm, '')
+      .split('\n')
+      .filter((line) => !line.startsWith('|'))
+    expect(lines.length).toBeLessThanOrEqual(150)
+    expect(lines.join(' ').split(/\s+/).length).toBeLessThanOrEqual(500)
+  })
+
   it('README.md builds and pushes the image that the chart pulls then', () => {
     const { appVersion } = parse(read('charts/taproot/Chart.yaml')) as { readonly appVersion: string }
     const [repository = ''] = namesIn('README.md', /^\$ helm install .*--set image\.repository=(\S+)/gm)

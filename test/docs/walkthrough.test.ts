@@ -17,7 +17,8 @@ const options = skipped ? { meta: { missingPart: `not installed: ${missing.join(
 const title = missing.length === 0 ? 'the commands of $page, as printed' : `the commands of $page (missing: ${missing.join(', ')})`
 /** The sections whose commands are run as they are printed, in this order; all that have commands, in the order of the page. */
 const pages = [
-  { page: 'README.md', headings: ['Ten minutes with curl', 'Push an image', 'Run on etcd'] },
+  { page: 'README.md', headings: 'all' },
+  { page: 'docs/getting-started.md', headings: 'all' },
   { page: 'docs/cli.md', headings: ['Try it'] },
   { page: 'docs/iam.md', headings: 'all' },
 ] as const
