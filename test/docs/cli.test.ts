@@ -40,6 +40,6 @@ describe('docs/cli.md', () => {
 
   it('says the exit codes and how often a request is sent again', () => {
     expect([...page.matchAll(/^\| (\d) +\|/gm)].map((match) => Number(match[1]))).toEqual([0, ...Object.values(exitCodes)])
-    expect(page).toContain(`${retryLimits.retries} times at most, where the wait is no longer than ${retryLimits.longestWaitMs / 1000} seconds`)
+    expect(page).toContain(`at most ${retryLimits.retries} times, if the wait is at most ${retryLimits.longestWaitMs / 1000} seconds`)
   })
 })

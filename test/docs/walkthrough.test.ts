@@ -13,14 +13,17 @@ const skipped = missing.length > 0 && process.env['REQUIRE_ALL_PARTS'] !== '1'
 const describeForReaders = describe.skipIf(skipped)
 const options = skipped ? { meta: { missingPart: `not installed: ${missing.join(', ')}` } } : {}
 
-/** The title of a page's tests. */
-const title = missing.length === 0 ? 'the commands of $page, as printed' : `the commands of $page (missing: ${missing.join(', ')})`
-/** The sections whose commands are run as they are printed, in this order; all that have commands, in the order of the page. */
-const pages = [
-  { page: 'README.md', headings: 'all' },
-  { page: 'docs/getting-started.md', headings: 'all' },
-  { page: 'docs/cli.md', headings: ['Try it'] },
-  { page: 'docs/iam.md', headings: 'all' },
+/** The title of the tests of a row. */
+const title = missing.length === 0 ? 'the commands of $pages, as printed' : `the commands of $pages (missing: ${missing.join(', ')})`
+/** The sections whose commands run as printed: the named ones, or all. Pages of one row share a terminal, in this order. */
+const walks = [
+  { pages: ['README.md'], headings: 'all' },
+  { pages: ['docs/getting-started.md'], headings: 'all' },
+  { pages: ['docs/cli.md'], headings: ['Try it'] },
+  {
+    pages: ['docs/organisations.md', 'docs/invites.md', 'docs/workloads.md', 'docs/sign-in.md', 'docs/scim.md'],
+    headings: 'all',
+  },
 ] as const
 
 function describeWithParts([name, ...others]: readonly Parameters<typeof describeWithPart>[0][], title: string, body: () => void): void {
@@ -28,10 +31,20 @@ function describeWithParts([name, ...others]: readonly Parameters<typeof describ
   else describeWithPart(name, others.length === 0 ? title : `with ${name}`, () => describeWithParts(others, title, body))
 }
 
-/** One terminal for all sections of a page: the later one goes on where the earlier one ended, as for a reader. */
-describeWithParts(['etcd', 'grpcurl', 'crane'], 'the pages', () => {
-  describe.each(pages)(title, ({ page, headings }) => {
+/** The sections of a walk, each with the steps to follow. */
+function sectionsOf({ pages, headings }: (typeof walks)[number]): { heading: string; steps: Step[] }[] {
+  return pages.flatMap((page) => {
     const text = readFileSync(join(import.meta.dirname, '..', '..', page), 'utf8')
+    return (headings === 'all' ? headingsWithCommands(text) : headings).map((heading) => ({
+      heading: `${page}: ${heading}`,
+      steps: readmeSteps(text, heading),
+    }))
+  })
+}
+
+/** One terminal for all sections of a walk: each continues where the previous one ended, as for a reader. */
+describeWithParts(['etcd', 'grpcurl', 'crane'], 'the pages', () => {
+  describe.each(walks)(title, (walk) => {
     let terminal: Terminal
     let broken = false
     beforeAll(async () => {
@@ -50,9 +63,9 @@ describeWithParts(['etcd', 'grpcurl', 'crane'], 'the pages', () => {
       expect(outputDifferences(terminal.asShown(shown ?? ''), stdout)).toEqual([])
     }
 
-    for (const heading of headings === 'all' ? headingsWithCommands(text) : headings) {
+    for (const { heading, steps } of sectionsOf(walk)) {
       describeForReaders(heading, options, () => {
-        readmeSteps(text, heading).forEach((step, at) => {
+        steps.forEach((step, at) => {
           it(`${at + 1}: ${step.title}`, { timeout: 90_000 }, async ({ skip }) => {
             if (broken) skip('an earlier step failed')
             broken = true
