@@ -6,7 +6,7 @@ const start = page.indexOf('## Threats')
 const rows = page
   .slice(start, page.indexOf('\n## ', start + 1))
   .split('\n')
-  .filter((line) => line.startsWith('| ') && !line.startsWith('| who ') && !line.startsWith('| ---'))
+  .filter((line) => line.startsWith('| ') && !line.startsWith('| who  ') && !line.startsWith('| ---'))
 
 /** The tests that a row names: a file, and where it has many a part of the title. */
 function testsOf(row: string): { file: string; title: string | undefined }[] {
