@@ -228,7 +228,7 @@ specSuite('mirrors of a repo', (spec) => {
     const rest = await spec.ok('ListMirrors', { parent: source, pageSize: 2, pageToken: page['nextPageToken'] ?? '' }, { token })
     const mirrors = [...itemsOf(page, 'mirrors'), ...itemsOf(rest, 'mirrors')]
     expect(mirrors).toMatchObject(
-      made.map(({ mirror, group, person }, at) => ({ uid: mirror, organizationUid: group, identityUid: person.uid, active: at !== 1 })),
+      made.map(({ mirror, group, person }, at) => ({ uid: mirror, organizationUid: group, identityUid: at === 1 ? '' : person.uid, active: at !== 1 })),
     )
     const [first] = mirrors
     expect(first?.['organizationName']).toBe((await spec.ok('GetGroup', { uid: made[0]?.group ?? '' }, { token: await operator() }))['name'])
@@ -246,6 +246,27 @@ specSuite('mirrors of a repo', (spec) => {
       [{ pageToken: page['nextPageToken'] ?? '', orderBy: 'uid desc' }, 'page_token'],
     ] as const)
       expectFailure(await spec.call('ListMirrors', { parent: source, ...request }, { token }), { code: 3, fields: [field] })
+  })
+
+  test('a list of mirrors names only identities that the caller may see', async () => {
+    const { group, source, token } = await withSource()
+    const { mirror, person, right, group: theirs } = await mirrored(source)
+    const workload = await makeMember(spec.server, group, { role: 'editor' })
+    const own = uidOf(await spec.ok('CreateRepo', { parent: group, repo: { name: 'own', syncConfig: { source } } }, { token: workload.token }))
+    const editor = await makeMember(spec.server, group, { role: await makeRole(spec.server, group, ['repo.update']) })
+    const named = async (bearer: string): Promise<unknown> =>
+      Object.fromEntries(itemsOf(await spec.ok('ListMirrors', { parent: source }, { token: bearer }), 'mirrors').map(({ uid, identityUid }) => [uid, identityUid]))
+    // The owner lists the bindings and identities of the organisation.
+    expect(await named(token)).toEqual({ [mirror]: person.uid, [own]: workload.uid })
+    expect(await named(workload.token)).toEqual({ [mirror]: person.uid, [own]: workload.uid })
+    expect(await named(editor.token)).toEqual({ [mirror]: '', [own]: '' })
+    await unbind(right)
+    expect(await named(token)).toEqual({ [mirror]: '', [own]: workload.uid })
+    expect(await named(await operator())).toEqual({ [mirror]: person.uid, [own]: workload.uid })
+    // An owner of both organisations lists the bindings of the mirror's, too.
+    const both = await makePerson(spec.server, { issuer: 'https://login.example', subject: freshName('person') })
+    for (const place of [group, theirs]) await bind(place, both.uid)
+    expect(await named(both.token)).toEqual({ [mirror]: person.uid, [own]: workload.uid })
   })
 
   test('mirrors are for who may change the source; ending one makes it a repo of its own', async () => {

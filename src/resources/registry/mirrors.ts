@@ -1,8 +1,11 @@
 import { clone, create } from '@bufbuild/protobuf'
 import { timestampMs } from '@bufbuild/protobuf/wkt'
+import { BindingSight } from '../../authz/access.ts'
+import { decide, type Reach } from '../../authz/reach.ts'
+import { setOf } from '../../core/capability.ts'
 import { hashQuery } from '../../core/page-token.ts'
 import { methods, resources, type ResourceRow } from '../../core/schema.ts'
-import { rootOf, trustedUid } from '../../core/uid.ts'
+import { rootOf, trustedUid, type Uid } from '../../core/uid.ts'
 import {
   EndMirrorResponseSchema,
   ListMirrorsResponseSchema,
@@ -17,12 +20,13 @@ import { listRows, type ListQuery, type ListResult } from '../../snapshot/list.t
 import { parseOrder } from '../../snapshot/order.ts'
 import type { Resource, Row } from '../../snapshot/row.ts'
 import { Slices } from '../../snapshot/slices.ts'
+import type { Snapshot } from '../../snapshot/snapshot.ts'
 import { ChangeSet, newEtag } from '../change-set.ts'
 import { commit, type Plan } from '../commit.ts'
 import { notFound } from '../faults.ts'
 import type { Facts, Planning } from '../kind.ts'
 import { continuationOf, nextToken, pageLimit } from '../read.ts'
-import { apiOwnership, callerOf, innerContext, type Context, type Handler, type HandlerAnswer, type Services } from '../services.ts'
+import { apiOwnership, callerOf, innerContext, type Caller, type Context, type Handler, type HandlerAnswer, type Services } from '../services.ts'
 import { factsOf } from '../shown.ts'
 import { bodyOf, emit } from '../write.ts'
 import { repoKind, sourceFilter } from './repos.ts'
@@ -43,14 +47,50 @@ function repoOf(row: Row): Repo {
   return row.message as unknown as Repo
 }
 
-function mirrorOf(facts: Facts, row: Row): Mirror {
+const listsIdentities = setOf(['identity.list'])
+
+/** Which identities an answer may name (docs/spec/registry.md#mirrors): the caller's own, those that they may list, and those of bindings that they may list. */
+class IdentitySight {
+  readonly #snapshot: Snapshot
+  readonly #caller: Caller
+  readonly #reach: Reach
+  readonly #bindings: BindingSight
+  /** A page mostly repeats a few identities, and each may have many bindings. */
+  readonly #known = new Map<string, boolean>()
+
+  constructor(snapshot: Snapshot, caller: Caller) {
+    this.#snapshot = snapshot
+    this.#caller = caller
+    this.#reach = caller.reach()
+    this.#bindings = new BindingSight(this.#reach)
+  }
+
+  /** True where the caller may see the identity, by a binding at most in the organisations `roots`. */
+  shows(identity: string, roots: readonly Uid[]): boolean {
+    if (identity === '') return false
+    const key = [identity, ...roots].join(' ')
+    const known = this.#known.get(key)
+    if (known !== undefined) return known
+    const isShown =
+      identity === this.#caller.identity || decide(this.#reach, identity, listsIdentities).kind === 'allowed' || roots.some((root) => this.#seesBinding(identity, root))
+    this.#known.set(key, isShown)
+    return isShown
+  }
+
+  #seesBinding(identity: string, root: Uid): boolean {
+    return [...this.#snapshot.table('RoleBinding').matching('identity', identity, root)].some((binding) => this.#bindings.shows(binding))
+  }
+}
+
+function mirrorOf(facts: Facts, row: Row, { parent, sight }: { parent: Uid; sight: IdentitySight }): Mirror {
   const { syncConfig: sync } = repoOf(row)
   const organization = rootOf(row.uid)
+  const identity = sync?.identityUid ?? ''
   return create(MirrorSchema, {
     uid: row.uid,
     organizationUid: organization,
     organizationName: facts.snapshot.get('Group', organization)?.name ?? '',
-    identityUid: sync?.identityUid ?? '',
+    identityUid: sight.shows(identity, [rootOf(parent), organization]) ? identity : '',
     ...(sync?.expirationTime && { expirationTime: sync.expirationTime }),
     active: sync !== undefined && isInForce(facts, row.uid, sync),
   })
@@ -82,9 +122,10 @@ export const listMirrors: Handler = async (services, context, message) => {
     const page = rows.slice(0, limit)
     const last = page.at(-1)
     const facts = factsOf(services)
+    const shown = { parent: trustedUid(parent), sight: new IdentitySight(facts.snapshot, callerOf(context)) }
     return {
       message: create(ListMirrorsResponseSchema, {
-        mirrors: page.map((row) => mirrorOf(facts, row)),
+        mirrors: page.map((row) => mirrorOf(facts, row, shown)),
         nextPageToken: rows.length > limit && last !== undefined ? nextToken(services, { order, row: last, queryHash }) : '',
         totalCount: BigInt(total),
         skipped: skip,

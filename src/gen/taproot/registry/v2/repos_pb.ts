@@ -766,7 +766,7 @@ export type Mirror = Message<"taproot.registry.v2.Mirror"> & {
   organizationName: string;
 
   /**
-   * As in the sync of the repo.
+   * As in the sync of the repo; empty where the caller may list neither the identity nor a binding of it.
    *
    * @generated from field: string identity_uid = 4;
    */
