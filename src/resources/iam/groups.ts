@@ -90,20 +90,19 @@ function removal(planning: Planning, row: Row): Extra {
   return { guards, writes }
 }
 
-/** `verified` and `kind` are the operators' to set (docs/spec/iam.md#verified-groups). */
-function assertMaySetStanding(planning: Planning, record: Group, current: Group): void {
-  if (!planning.reach.operator && (record.verified !== current.verified || record.kind !== current.kind)) throw denied([], record.uid)
-}
-
-/** A subgroup shows the kind of its root, and may be sent back so; it has none of its own. */
-function settleStanding(planning: Planning, draft: Draft<GroupRecord>): void {
+/**
+ * `verified` and `kind` are the operators' to set (docs/spec/iam.md#verified-groups): others are denied before the two are checked. A subgroup shows the kind of its root,
+ * and may be sent back so; it has none of its own.
+ */
+function settleStanding(planning: Planning, draft: Draft<GroupRecord>, current: Group): void {
   const { record } = draft
   const isRoot = draft.parent === rootParent
   // A row of kind Group holds a Group.
   const root = isRoot ? undefined : (planning.snapshot.get('Group', rootOf(draft.uid))?.message as unknown as Group | undefined)
   if (root !== undefined && record.kind === root.kind) record.kind = OrgKind.UNSPECIFIED
-  if (!isRoot && record.verified) throw DomainError.invalid('verified', 'only a root group can be verified')
   if (!isRoot && record.kind !== OrgKind.UNSPECIFIED) throw DomainError.invalid('kind', 'a subgroup has the kind of its root group')
+  if (!planning.reach.operator && (record.verified !== current.verified || record.kind !== current.kind)) throw denied([], record.uid)
+  if (!isRoot && record.verified) throw DomainError.invalid('verified', 'only a root group can be verified')
   if (record.verified && record.kind === OrgKind.UNSPECIFIED) throw DomainError.invalid('kind', 'is required for a verified group')
 }
 
@@ -128,8 +127,7 @@ export const groupKind = defineKind<GroupRecord>({
   desc: GroupSchema,
   uniqueName: true,
   create(planning, draft) {
-    settleStanding(planning, draft)
-    assertMaySetStanding(planning, draft.record, create(GroupSchema))
+    settleStanding(planning, draft, create(GroupSchema))
     const isRoot = draft.parent === rootParent
     draft.record.status = isRoot ? OrgStatus.READY : OrgStatus.UNSPECIFIED
     const { operators, selfService } = planning.services.settings.limits
@@ -137,8 +135,7 @@ export const groupKind = defineKind<GroupRecord>({
     return isRoot ? planNameTaken(planning, { uid: draft.uid, name: draft.record.name }) : undefined
   },
   update(planning, draft, current) {
-    settleStanding(planning, draft)
-    assertMaySetStanding(planning, draft.record, current)
+    settleStanding(planning, draft, current)
     if (current.verified && draft.record.name !== current.name) {
       throw DomainError.precondition([{ type: 'VERIFIED_NAME', subject: draft.uid, description: 'the name of a verified group can not be changed' }])
     }
