@@ -3,6 +3,7 @@ import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire'
 import { roleCapabilities } from '../authz/grants-index.ts'
 import { capabilitiesAt, type Reach } from '../authz/reach.ts'
 import { equals, intersect, isEmpty, namesOf, type CapabilitySet } from '../core/capability.ts'
+import type { SessionRole } from '../core/narrowing.ts'
 import { RecentMap } from '../core/recent-map.ts'
 import { rootOf, trustedUid } from '../core/uid.ts'
 import { WhoAmI_HeldSchema, WhoAmISchema, type WhoAmI_Held } from '../gen/taproot/auth/v1/auth_pb.ts'
@@ -40,7 +41,7 @@ const writers = {
   grpc: (held) => new BinaryWriter().tag(heldField.number, WireType.LengthDelimited).bytes(toBinary(WhoAmI_HeldSchema, held)).finish(),
 } satisfies Record<Form, (held: WhoAmI_Held) => Uint8Array>
 
-/** What one binding's item is made of. */
+/** What one item is made of. */
 interface Source {
   readonly role: Row
   readonly group: Row
@@ -49,8 +50,11 @@ interface Source {
   readonly held: CapabilitySet
 }
 
+/** Gives a caller something: a binding, or a role of the session. */
+type Holding = Row | SessionRole
+
 interface Item extends Source {
-  readonly row: Row
+  readonly holding: Holding
   readonly bytes: Uint8Array
 }
 
@@ -72,12 +76,30 @@ class HeldAnswer {
   }
 }
 
-function sourceOf(snapshot: Snapshot, reach: Reach, row: Row): Source | undefined {
-  const role = snapshot.get('Role', snapshot.table(row.kind).valueOf(row, 'role') ?? '')
-  const group = snapshot.get('Group', row.parent)
+function isBinding(holding: Holding): holding is Row {
+  return 'parent' in holding
+}
+
+/** The uids of its group and its role. */
+function placeOf(snapshot: Snapshot, holding: Holding): { readonly group: string; readonly role: string } {
+  return isBinding(holding) ? { group: holding.parent, role: snapshot.table(holding.kind).valueOf(holding, 'role') ?? '' } : holding
+}
+
+/** The bindings of the caller, and after them those roles of the session that none of them gives. */
+function holdingsOf(snapshot: Snapshot, { identity, narrowing }: Caller, bindings: Iterable<Row>): Holding[] {
+  const table = snapshot.table('RoleBinding')
+  const isBound = ({ group, role }: SessionRole): boolean =>
+    [...table.matching('identity', identity, group)].some((row) => row.parent === group && table.valueOf(row, 'role') === role)
+  return [...bindings, ...(narrowing.roles ?? []).filter((held) => !isBound(held))]
+}
+
+function sourceOf(snapshot: Snapshot, reach: Reach, holding: Holding): Source | undefined {
+  const place = placeOf(snapshot, holding)
+  const role = snapshot.get('Role', place.role)
+  const group = snapshot.get('Group', place.group)
   if (role === undefined || group === undefined) return undefined
-  const held = intersect(roleCapabilities(role), capabilitiesAt(reach, row.parent))
-  return isEmpty(held) ? undefined : { role, group, root: snapshot.get('Group', rootOf(trustedUid(row.parent))), held }
+  const held = intersect(roleCapabilities(role), capabilitiesAt(reach, group.uid))
+  return isEmpty(held) ? undefined : { role, group, root: snapshot.get('Group', rootOf(group.uid)), held }
 }
 
 function heldOf(services: Services, { group, role, held }: Source): WhoAmI_Held {
@@ -96,7 +118,7 @@ function isSame(one: Source, other: Source): boolean {
 }
 
 /**
- * What callers hold, binding by binding, cut like their tokens. For a caller with many bindings the answer's bytes are made in slices between which other work runs, and
+ * What callers hold, binding by binding and by roles of their session, cut like their tokens. For a caller with many bindings the answer's bytes are made in slices between which other work runs, and
  * remembered until one of the bindings, roles or groups changes: the commit that changes it makes them void.
  */
 export class HeldAnswers {
@@ -119,13 +141,18 @@ export class HeldAnswers {
     replica.onRow((kind, old, row) => this.#changed(kind, old, row))
   }
 
-  /** The items of the caller's answer as of one commit that is not older than the call, in uid order of the bindings; the bytes of many, as the transport joins them. */
+  /**
+   * The items of the caller's answer as of one commit that is not older than the call, in uid order of the bindings, then those of the session; the bytes of many, as
+   * the transport joins them.
+   */
   async of(form: Form, caller: Caller): Promise<{ readonly items: WhoAmI_Held[] } | { readonly joined: readonly Uint8Array[] }> {
     const { snapshot } = this.#services.replica
     const bindings = snapshot.table('RoleBinding').matching('identity', caller.identity)
     if (bindings.size <= answeredAtOnce) {
       const reach = caller.reach()
-      const sources = [...bindings].map((row) => sourceOf(snapshot, reach, row)).filter((source) => source !== undefined)
+      const sources = holdingsOf(snapshot, caller, bindings)
+        .map((holding) => sourceOf(snapshot, reach, holding))
+        .filter((source) => source !== undefined)
       return { items: sources.map((source) => heldOf(this.#services, source)) }
     }
     const key = JSON.stringify([form, caller.identity, caller.operator, caller.narrowing])
@@ -146,7 +173,7 @@ export class HeldAnswers {
   /** Begins again as long as something that it was made of changes: what did not is taken from the pass before, so that each is shorter. */
   async #make(key: string, form: Form, caller: Caller): Promise<readonly Uint8Array[]> {
     const slices = new Slices(this.#turns)
-    let made = new Map<Row, Item>()
+    let made = new Map<Holding, Item>()
     for (let pass = 1; ; pass++) {
       await slices.pause()
       const answer = new HeldAnswer(caller)
@@ -159,16 +186,17 @@ export class HeldAnswers {
       if (slices.isOver) await slices.pause()
       capabilitiesAt(reach, caller.identity)
       if (slices.isOver) await slices.pause()
-      const rows = [...replica.snapshot.table('RoleBinding').matching('identity', caller.identity)]
+      const { snapshot } = replica
+      const rows = holdingsOf(snapshot, caller, snapshot.table('RoleBinding').matching('identity', caller.identity))
       const pieces: Uint8Array[] = []
       for (let at = 0; at < rows.length && answer.isCurrent; at += rowsPerLook) {
         if (slices.isOver && pass < maxPasses) await slices.pause()
-        const items = rows.slice(at, at + rowsPerLook).flatMap((row) => this.#itemOf(answer, row, { reach, form, before: made.get(row) }) ?? [])
+        const items = rows.slice(at, at + rowsPerLook).flatMap((holding) => this.#itemOf(answer, holding, { reach, form, before: made.get(holding) }) ?? [])
         const piece = Buffer.concat(items.map(({ bytes }) => bytes))
         pieces.push(piece)
         let end = 0
         // Its part of the piece: the bytes are there once.
-        for (const item of items) next.set(item.row, { ...item, bytes: piece.subarray(end, (end += item.bytes.length)) })
+        for (const item of items) next.set(item.holding, { ...item, bytes: piece.subarray(end, (end += item.bytes.length)) })
       }
       if (answer.isCurrent) {
         const whole = joined(form, pieces)
@@ -183,14 +211,15 @@ export class HeldAnswers {
     }
   }
 
-  #itemOf(answer: HeldAnswer, row: Row, { reach, form, before }: { reach: Reach; form: Form; before: Item | undefined }): Item | undefined {
+  #itemOf(answer: HeldAnswer, holding: Holding, { reach, form, before }: { reach: Reach; form: Form; before: Item | undefined }): Item | undefined {
     const { snapshot } = this.#services.replica
-    answer.roles.add(snapshot.table(row.kind).valueOf(row, 'role') ?? '')
-    answer.groups.add(row.parent)
-    answer.groups.add(rootOf(trustedUid(row.parent)))
-    const source = sourceOf(snapshot, reach, row)
+    const { group, role } = placeOf(snapshot, holding)
+    answer.roles.add(role)
+    answer.groups.add(group)
+    answer.groups.add(rootOf(trustedUid(group)))
+    const source = sourceOf(snapshot, reach, holding)
     if (source === undefined) return undefined
-    return before !== undefined && isSame(before, source) ? before : { ...source, row, bytes: writers[form](heldOf(this.#services, source)) }
+    return before !== undefined && isSame(before, source) ? before : { ...source, holding, bytes: writers[form](heldOf(this.#services, source)) }
   }
 
   #identityOf(binding: Row): string {

@@ -255,7 +255,9 @@ specSuite('mirrors of a repo', (spec) => {
     const own = uidOf(await spec.ok('CreateRepo', { parent: group, repo: { name: 'own', syncConfig: { source } } }, { token: workload.token }))
     const editor = await makeMember(spec.server, group, { role: await makeRole(spec.server, group, ['repo.update']) })
     const named = async (bearer: string): Promise<unknown> =>
-      Object.fromEntries(itemsOf(await spec.ok('ListMirrors', { parent: source }, { token: bearer }), 'mirrors').map(({ uid, identityUid }) => [uid, identityUid]))
+      Object.fromEntries(
+        itemsOf(await spec.ok('ListMirrors', { parent: source }, { token: bearer }), 'mirrors').map(({ uid, identityUid }) => [uid, identityUid]),
+      )
     // The owner lists the bindings and identities of the organisation.
     expect(await named(token)).toEqual({ [mirror]: person.uid, [own]: workload.uid })
     expect(await named(workload.token)).toEqual({ [mirror]: person.uid, [own]: workload.uid })

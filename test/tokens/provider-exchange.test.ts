@@ -81,6 +81,37 @@ specSuite(
       expect(await mappedSessions(provider)).toEqual([uid])
     })
 
+    // docs/spec/tokens.md#who-am-i
+    test('Validate answers the roles of mapped groups beside those of bindings, each once, as far as the token goes', async () => {
+      const { group, provider, token: owner } = await withProvider()
+      const name = freshName('person')
+      const token = await minted(name, { groups: ['admins'] })
+      const held = async (bearer: string): Promise<unknown[]> =>
+        itemsOf(await spec.ok('Validate', {}, { token: bearer }), 'capabilities').map(({ group: at, role, capabilities }) => [
+          (at as { id: string }).id,
+          (role as { name: string }).name,
+          (capabilities as string[]).includes('repo.create'),
+        ])
+      const session = await exchanged(token, { identityProvider: provider })
+      expect(await held(session)).toEqual([
+        [group, 'viewer', false],
+        [group, 'editor', true],
+      ])
+      expect(await held(token)).toEqual([[group, 'viewer', false]])
+      const narrow = await exchanged(token, { identityProvider: provider, cap: ['groups.list'] })
+      expect(await held(narrow)).toEqual([
+        [group, 'viewer', false],
+        [group, 'editor', false],
+      ])
+      // A role that is bound, too, is one item.
+      await spec.ok(
+        'CreateRoleBinding',
+        { parent: group, roleBinding: { identityUid: personUid(minting.issuer, name), roleUid: roleUid('editor') } },
+        { token: owner },
+      )
+      expect((await held(session)).map((item) => (item as string[])[1]).sort()).toEqual(['editor', 'viewer'])
+    })
+
     // docs/spec/tokens.md#token-exchange
     test('an exchange that is only tried changes nothing, tells of nobody, and gives no token', async () => {
       const { provider } = await withProvider()

@@ -72,7 +72,9 @@ class IdentitySight {
     const known = this.#known.get(key)
     if (known !== undefined) return known
     const isShown =
-      identity === this.#caller.identity || decide(this.#reach, identity, listsIdentities).kind === 'allowed' || roots.some((root) => this.#seesBinding(identity, root))
+      identity === this.#caller.identity ||
+      decide(this.#reach, identity, listsIdentities).kind === 'allowed' ||
+      roots.some((root) => this.#seesBinding(identity, root))
     this.#known.set(key, isShown)
     return isShown
   }
