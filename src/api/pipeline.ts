@@ -81,7 +81,7 @@ async function barrier(options: PipelineOptions, call: Call): Promise<void> {
 /** Step "barrier", and what the caller may do as of then: of one with very many role bindings that takes several turns. */
 async function upToDate(options: PipelineOptions, call: Call, token: Authenticated): Promise<void> {
   await barrier(options, call)
-  const preparing = options.services.grants.prepare(token.identityUid)
+  const preparing = options.services.grants.prepare(token.identityUid, token.narrowing)
   if (preparing !== undefined) await preparing
 }
 

@@ -72,8 +72,8 @@ export interface TokenIssueOptions {
   readonly defaultAudience: string
   /** Whether the configuration trusts the issuer about e-mail addresses now: a refresh token lives longer than a configuration. None where absent. */
   trusts?(issuer: string): boolean
-  /** What the identity holds, by group uid: informational, for the token's `cap`. */
-  heldBy?(identity: Uid, narrowing: Narrowing): ReadonlyMap<Uid, CapabilitySet>
+  /** What the identity holds, by group uid: informational, for the token's `cap`. Undefined where that is too much for a token. */
+  heldBy?(identity: Uid, narrowing: Narrowing): Promise<ReadonlyMap<Uid, CapabilitySet> | undefined>
 }
 
 /** See TokenIssue. */
@@ -91,7 +91,7 @@ export function createTokenIssue(options: TokenIssueOptions): TokenIssue {
     },
     async issue(holder, wishes) {
       const { audiences, narrowing } = chosen(wishes, holder)
-      const held = options.heldBy?.(holder.identityUid, narrowing)
+      const held = await options.heldBy?.(holder.identityUid, narrowing)
       const { token, expiresAtMs } = await options.tokens.mint({
         identityUid: holder.identityUid,
         audiences,

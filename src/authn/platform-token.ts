@@ -74,7 +74,8 @@ export interface PlatformTokensOptions {
 /** How long an access token lives, in seconds (docs/spec/tokens.md#access-tokens). */
 export const accessTokenSeconds = 3600
 
-const maxHeldGroups = 50
+/** A token that would name more groups has no `cap`. */
+export const maxHeldGroups = 50
 /** Characters of `cap` as JSON: the token has to fit into a header. */
 const maxHeldLength = 4096
 /** Bytes of the payload as JSON: with the header and the signature of a key of ours, which take less than 1024 characters, the token is one that doors take. */

@@ -96,6 +96,11 @@ export function sessionGrants(snapshot: Snapshot, roles: readonly SessionRole[])
   })
 }
 
+/** Whether the narrowed reach is something to make, and kept: one with roles of its own is not. */
+function isKept({ scopes, capabilities, knownIn, roles }: Narrowing): boolean {
+  return roles === undefined && (scopes !== undefined || capabilities !== undefined || knownIn !== undefined)
+}
+
 const operatorGrants: readonly Grant[] = [{ group: everywhere, capabilities: allCapabilities }]
 
 /** What an identity may do, as it was found out. */
@@ -173,13 +178,41 @@ export class GrantsIndex {
   }
 
   /**
-   * Resolves when what the identity is granted is at hand, so that to ask for it takes no long turn: found out in slices where its bindings are many. Undefined where
-   * there is nothing to wait for. To call it is never needed.
+   * Resolves when what the identity is granted is at hand, also as a token is narrowed, so that to ask for it takes no long turn: found out in slices where its bindings
+   * are many. Undefined where there is nothing to wait for. To call it is never needed.
    */
-  prepare(identity: Uid): Promise<void> | undefined {
+  prepare(identity: Uid, narrowing: Narrowing): Promise<void> | undefined {
     const known = this.#known.get(identity)
-    if (known !== undefined && this.#isCurrent(known)) return undefined
-    if (this.#replica.snapshot.table('RoleBinding').matching('identity', identity).size <= manyBindings) return undefined
+    const isKnown = known !== undefined && this.#isCurrent(known)
+    if (isKnown && (known.reach.grants.length <= manyBindings || !isKept(narrowing) || known.narrowed.has(narrowing))) return undefined
+    if (!isKnown && this.#bindingsOf(identity) <= manyBindings) return undefined
+    const ready = isKnown ? Promise.resolve() : this.#prepareAll(identity)
+    return isKept(narrowing) ? ready.then(() => this.#prepareNarrowed(identity, narrowing)) : ready
+  }
+
+  /** As `prepare` for several identities, whose bindings may be many together. */
+  prepareAmong(identities: readonly Uid[]): Promise<void> | undefined {
+    const cold = [...new Set(identities)].filter((identity) => {
+      const known = this.#known.get(identity)
+      return known === undefined || !this.#isCurrent(known)
+    })
+    const bindings = cold.reduce((sum, identity) => sum + this.#bindingsOf(identity), 0)
+    return bindings <= manyBindings ? undefined : Promise.all(cold.map((identity) => this.#prepareAll(identity))).then(() => undefined)
+  }
+
+  #bindingsOf(identity: Uid): number {
+    return this.#replica.snapshot.table('RoleBinding').matching('identity', identity).size
+  }
+
+  async #prepareNarrowed(identity: Uid, narrowing: Narrowing): Promise<void> {
+    const slices = new Slices(this.#turns)
+    await slices.pause()
+    const reach = this.reachOf({ identity, operator: false, narrowing })
+    await slices.pause()
+    capabilitiesAt(reach, identity)
+  }
+
+  #prepareAll(identity: Uid): Promise<void> {
     let preparing = this.#preparing.get(identity)
     if (preparing === undefined) {
       preparing = this.#prepare(identity).finally(() => {

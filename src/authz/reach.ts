@@ -172,11 +172,22 @@ function placedAt(granted: ReadonlyMap<string, CapabilitySet>, group: Uid, scope
   return { group, capabilities }
 }
 
-/** `placedAt` for all requested groups; each group has one grant at most. */
+/** `placedAt` for all requested groups. */
 function placedIn(grants: readonly Grant[], groups: readonly Uid[]): readonly Grant[] {
-  const granted = new Map(grants.map(({ group, capabilities }) => [group, capabilities]))
+  const places = new Set<string>([...groups.flatMap((group) => [...lineage(group)]), everywhere])
+  const granted = new Map(mergeGrants(grants.filter(({ group }) => places.has(group))).map(({ group, capabilities }) => [group, capabilities]))
   const scopes = new Set<string>(groups)
   return groups.map((group) => placedAt(granted, group, scopes))
+}
+
+/** The grants with nothing but `capabilities`. Most of many grants share one set: each is cut once. */
+function cutTo(grants: readonly Grant[], capabilities: CapabilitySet): readonly Grant[] {
+  const cuts = new Map<CapabilitySet, CapabilitySet>()
+  return grants.map(({ group, capabilities: held }) => {
+    const cut = cuts.get(held) ?? intersect(held, capabilities)
+    cuts.set(held, cut)
+    return { group, capabilities: cut }
+  })
 }
 
 /** What was granted at the groups or below them: what was granted above is not the groups' to vouch for. */
@@ -194,8 +205,7 @@ export function narrow(reach: Reach, narrowing: Narrowing, session: readonly Gra
   const { scopes, capabilities, knownIn } = narrowing
   if (scopes === undefined && capabilities === undefined && knownIn === undefined && session.length === 0) return reach
   const known = knownIn === undefined ? reach.grants : grantedWithin(reach.grants, knownIn)
-  const merged = mergeGrants([...known, ...session])
-  const at = scopes === undefined ? merged : placedIn(merged, scopes)
-  const cut = capabilities === undefined ? at : at.map((grant) => ({ ...grant, capabilities: intersect(grant.capabilities, capabilities) }))
-  return { operator: false, grants: mergeGrants(cut) }
+  const all = session.length === 0 ? known : [...known, ...session]
+  const at = scopes === undefined ? all : placedIn(all, scopes)
+  return { operator: false, grants: mergeGrants(capabilities === undefined ? at : cutTo(at, capabilities)) }
 }

@@ -18,7 +18,7 @@ import {
 import type { ConfiguredIssuer } from '../authn/issuer-source.ts'
 import { createIssuerKeys } from '../authn/issuer-keys.ts'
 import { createOidcLogin, type OidcLogin } from '../authn/oidc-client.ts'
-import { createPlatformTokens, type PlatformTokens } from '../authn/platform-token.ts'
+import { createPlatformTokens, maxHeldGroups, type PlatformTokens } from '../authn/platform-token.ts'
 import { patternFault } from '../authn/bounded-pattern.ts'
 import type { SafeFetch } from '../authn/safe-fetch.ts'
 import { createSignatureChecks, type SignatureChecks } from '../authn/signature-checks.ts'
@@ -218,8 +218,10 @@ export function createSignIn(options: SignInOptions): SignIn {
     audiences: config.tokens.audiences,
     defaultAudience: baseUrl,
     trusts: (issuer) => isConfiguredIssuer(shared, issuer),
-    heldBy(identity, narrowing) {
+    async heldBy(identity, narrowing) {
+      await options.grants.prepare(identity, narrowing)
       const { grants } = options.grants.reachOf({ identity, operator: false, narrowing })
+      if (grants.length > maxHeldGroups) return undefined
       return new Map(grants.filter((grant) => grant.group !== everywhere).map((grant) => [trustedUid(grant.group), grant.capabilities]))
     },
   })

@@ -91,6 +91,10 @@ export interface Kind<R extends Resource = Resource> {
   readonly listFilters?: { readonly fields: ReadonlySet<string>; read(request: Message): ListMeaning }
   /** What is shown for a stored record, where that is more than the record: joins, secrets left out. Returns a new message. */
   render?(records: Records, record: R): R
+  /**
+   * The identities whose grants showing a record (where `render` is there) and changing it ask about. They are found out before, in slices where their bindings are many.
+   */
+  asksAbout?(snapshot: Snapshot, row: Row): readonly Uid[]
   /** What events of creations and changes carry of a record that is shown so, where that is less. Returns a new message. */
   told?(shown: R): R
   /** What is shown of a record by itself, in answers of Get and of writes, where that is more than in lists and depends on the time. Returns a new message. */

@@ -26,15 +26,25 @@ const pagingFields: ReadonlySet<string> = new Set(['uidp', 'page_size', 'page_to
 
 /** Answers Get: the record under the request's uid, or code 5. */
 export function getHandler(kind: AnyKind): Handler {
-  return (services, _context, message) => {
+  return async (services, context, message) => {
     // Every Get request of the schema has a uid.
     const { uid } = message as Message & { uid: string }
-    const { snapshot } = services.replica
-    const row = snapshot.get(kind.index.kind, uid)
-    if (row === undefined) return Promise.reject(notFound(kind.index.kind, uid))
-    if (kind.renderAlone !== undefined) return Promise.resolve(recordAnswer(kind, services, row.message))
+    const found = (): Row => {
+      const row = services.replica.snapshot.get(kind.index.kind, uid)
+      if (row === undefined) throw notFound(kind.index.kind, uid)
+      return row
+    }
+    let row = found()
+    const ready = whenShowable(kind, services, [row])
+    if (ready !== undefined) {
+      await ready
+      // Time may have passed: so may the right to see it.
+      context.authorize()
+      row = found()
+    }
+    if (kind.renderAlone !== undefined) return recordAnswer(kind, services, row.message)
     const shown = shownOf(kind, services, row)
-    return Promise.resolve({ message: shown.message, shown, etag: shown.message.etag })
+    return { message: shown.message, shown, etag: shown.message.etag }
   }
 }
 
@@ -199,9 +209,41 @@ export function listHandler(kind: AnyKind): Handler {
       const next = rows.length > limit && last !== undefined ? nextToken(services, { order, row: last, queryHash }) : ''
       return envelope(services, { kind, context, resource }, { page, total, next, skip: request.skip })
     }
-    const answered = await listRows(() => ({ snapshot: services.replica.snapshot, query: query() }), answer)
+    const answered = await listShown(kind, services, { query, answer })
     return { ...answered, ...(restarted ? { pageTokenRestarted: true } : {}) }
   }
+}
+
+/** A list's query as of now, and what is made of its page. */
+interface Listing<T> {
+  readonly query: () => ListQuery
+  readonly answer: (result: ListResult) => T
+}
+
+/** So often the page is asked for again because what its records ask about was to be found out. */
+const maxPasses = 3
+
+/** Answers a list with all that is asked about its records at hand. */
+export async function listShown<T>(kind: AnyKind, services: Services, { query, answer }: Listing<T>): Promise<T> {
+  for (let pass = 1; ; pass++) {
+    const found = await listRows(
+      () => ({ snapshot: services.replica.snapshot, query: query() }),
+      (result): { ready: Promise<void> } | { answer: T } => {
+        const ready = pass > maxPasses ? undefined : whenShowable(kind, services, result.rows)
+        return ready === undefined ? { answer: answer(result) } : { ready }
+      },
+    )
+    if ('answer' in found) return found.answer
+    await found.ready
+  }
+}
+
+/** Resolves when the grants are at hand that showing the rows asks about; undefined where there is nothing to wait for. */
+function whenShowable(kind: AnyKind, services: Services, rows: readonly Row[]): Promise<void> | undefined {
+  const { asksAbout, render } = kind
+  if (asksAbout === undefined || render === undefined) return undefined
+  const { snapshot } = services.replica
+  return services.grants.prepareAmong(rows.flatMap((row) => asksAbout(snapshot, row)))
 }
 
 /** The token of the page after `row`. */

@@ -187,11 +187,18 @@ export function existingRow(kind: AnyKind, planning: Pick<Planning, 'snapshot'>,
   return row
 }
 
+/** Resolves when the grants are at hand that a change of the record asks about; undefined where there is nothing to wait for. */
+function whenChangeable(kind: AnyKind, { replica, grants }: Services, uid: string): Promise<void> | undefined {
+  const row = kind.asksAbout === undefined ? undefined : replica.snapshot.get(kind.index.kind, uid)
+  return row === undefined ? undefined : grants.prepareAmong(kind.asksAbout?.(replica.snapshot, row) ?? [])
+}
+
 /** Answers Update: changes what the mask names, checks the whole result (docs/spec/conventions.md#update). */
 export function updateHandler(kind: AnyKind): Handler {
   return async (services, context, message) => {
     const { updateMask: mask } = message as Message & { updateMask?: FieldMask }
     const patch = resourceIn(kind, context, message)
+    await whenChangeable(kind, services, patch.uid)
     const updated = await commit(services, context, (planning): Plan<Resource> => {
       const row = existingRow(kind, planning, patch.uid)
       assertEtag(row, context.ifMatch)

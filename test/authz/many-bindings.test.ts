@@ -1,21 +1,30 @@
 import { request } from 'node:http'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { builtInRoles } from '../../src/core/roles.ts'
+import { trustedUid } from '../../src/core/uid.ts'
 import { fill, filledBinding, filledGroup, uidsBelow } from '../harness/fill-bindings.ts'
 import { longestTurn } from '../harness/longest-turn.ts'
-import { makeMember, makeOrganisation, ok, roleUid, startTestServer, type Organisation, type TestServer } from '../harness/test-server.ts'
+import { freshName, makeMember, makeOrganisation, ok, roleUid, startTestServer, type Organisation, type TestServer } from '../harness/test-server.ts'
 
 const count = 10_000
 const boundMs = 10
 
-/** Sends a request and returns the answer's bytes as they come: to decode them is not the server's work. */
-function fetched(server: TestServer, path: string, { token, body }: { token: string; body?: object }): Promise<Buffer[]> {
+/** A request: to the API, or to the whole URL that its path is. */
+interface Asking {
+  readonly path: string
+  readonly token: string
+  readonly verb?: string
+  readonly body?: object
+}
+
+/** Sends a request and returns the answer's bytes as they come: to decode them is not the server's work. Rejects where the answer is an error. */
+function fetched(server: TestServer, { path, token, verb = 'GET', body }: Asking): Promise<Buffer[]> {
   const { promise, resolve, reject } = Promise.withResolvers<Buffer[]>()
   const headers = { authorization: `Bearer ${token}`, ...(body === undefined ? {} : { 'content-type': 'application/json' }) }
-  const method = body === undefined ? 'GET' : 'POST'
-  const req = request(new URL(path, server.config.baseUrl), { method, headers, agent: false }, (res) => {
+  const req = request(new URL(path, server.config.baseUrl), { method: verb, headers, agent: false }, (res) => {
     const chunks: Buffer[] = []
     res.on('data', (chunk: Buffer) => void chunks.push(chunk))
-    res.on('end', () => resolve(chunks))
+    res.on('end', () => (res.statusCode === 200 ? resolve(chunks) : reject(new Error(Buffer.concat(chunks).toString().slice(0, 500)))))
   })
   req.on('error', reject)
   req.end(body === undefined ? undefined : JSON.stringify(body))
@@ -34,20 +43,36 @@ describe('a caller with 10,000 bindings', () => {
   let server: TestServer
   let org: Organisation
   let caller: { uid: string; token: string }
+  /** Four times as many bindings, so that what grows with them shows. */
+  let wide: { uid: string; token: string }
   let groups: string[]
-  let tries = 0
+  let fills = 0
+  let subject = freshName('subject')
+  let mirror: string
+  const organisationName = freshName('many')
   const held = async (): Promise<WhoAmI['capabilities']> =>
-    (JSON.parse(Buffer.concat(await fetched(server, '/auth/v1/ok', { token: caller.token })).toString()) as WhoAmI).capabilities
+    (JSON.parse(Buffer.concat(await fetched(server, { path: '/auth/v1/ok', token: caller.token })).toString()) as WhoAmI).capabilities
 
   beforeAll(async () => {
     server = await startTestServer()
-    org = await makeOrganisation(server)
+    org = await makeOrganisation(server, organisationName)
     caller = await makeMember(server, org.group)
+    wide = await makeMember(server, org.group)
+    const claimMatch = { issuer: server.devIssuer.issuer, subject }
+    ok(await server.rest.call('UpdateIdentity', { identity: { uid: wide.uid, claimMatch } }, { token: org.token }))
     groups = uidsBelow(org.group, count)
     await fill(server, [
       ...groups.map((uid, at) => filledGroup(uid, `team ${(at * 7919) % count}`)),
       ...groups.map((uid) => filledBinding(`${uid}/${'b'.repeat(16)}`, caller.uid, roleUid('viewer'))),
+      ...groups.flatMap((uid) => builtInRoles.slice(0, 4).map((role, at) => filledBinding(`${uid}/${String(at).repeat(16)}`, wide.uid, role.uid))),
+      // The source of its mirrors.
+      filledBinding(`${org.group}/${'b'.repeat(16)}`, wide.uid, roleUid('viewer')),
     ])
+    const source = ok(await server.rest.call('CreateRepo', { parent: org.group, repo: { name: 'source' } }, { token: org.token }))['uid']
+    for (const at of [0, 1]) {
+      const repo = { name: `mirror-${at}`, syncConfig: { source: source ?? '' } }
+      mirror = String(ok(await server.rest.call('CreateRepo', { parent: groups[at] ?? '', repo }, { token: wide.token }))['uid'])
+    }
     // First requests compile what every request runs through.
     const other = await makeMember(server, org.group, { role: 'viewer' })
     const few = groups.slice(0, 150)
@@ -57,41 +82,91 @@ describe('a caller with 10,000 bindings', () => {
     )
     for (let times = 0; times < 20; times++) {
       for (const path of ['/auth/v1/ok', '/iam/v2/groups', '/iam/v2/roleBindings', `/iam/v2/groups?uidp.childrenOf=${org.group}&orderBy=name`]) {
-        await fetched(server, path, { token: other.token })
+        await fetched(server, { path, token: other.token })
       }
     }
   }, 120_000)
   afterAll(() => server.stop())
 
-  test.each([
-    ['who it is', () => '/auth/v1/ok', undefined],
-    ['who it is, again', () => '/auth/v1/ok', undefined],
-    ['one group', () => `/iam/v2/groups/${groups[5] ?? ''}`, undefined],
-    ['groups', () => '/iam/v2/groups', undefined],
-    ['groups by name', () => '/iam/v2/groups?orderBy=name&pageSize=200', undefined],
-    ['groups by name, from far on', () => '/iam/v2/groups?orderBy=name&skip=7000', undefined],
-    ['children by name', () => `/iam/v2/groups?uidp.childrenOf=${org.group}&orderBy=name`, undefined],
-    ['children by name, again', () => `/iam/v2/groups?uidp.childrenOf=${org.group}&orderBy=name`, undefined],
-    ['bindings', () => '/iam/v2/roleBindings', undefined],
-    ['bindings of a role', () => `/iam/v2/roleBindings?role=${roleUid('viewer')}&orderBy=create_time`, undefined],
-    ['identities', () => '/iam/v2/identities?orderBy=name', undefined],
-    ['roles', () => '/iam/v2/roles', undefined],
-  ])('asks for %s: no turn takes longer than 10 ms', { timeout: 60_000 }, async (title, pathOf) => {
-    // A collection of garbage may fall into any turn: of ten times the best counts. Each is the first since what was remembered became void, unless it is asked again.
-    const times: number[] = []
-    for (let attempt = 0; attempt < 10 && !times.some((time) => time < boundMs); attempt++) {
-      if (!title.endsWith('again'))
-        await fill(server, [filledBinding(`${groups[0] ?? ''}/${(tries++).toString(16).padStart(16, 'd')}`, caller.uid, roleUid('viewer'))])
-      const { result, longestMs } = await longestTurn(() => fetched(server, pathOf(), { token: caller.token }))
+  /** Processor time of the longest turn while `ask` is answered. A collection of garbage may fall into any turn: of ten times the best counts. */
+  const leastTurn = async (ask: () => Promise<Asking>, cold?: { readonly uid: string }): Promise<number> => {
+    let least = Infinity
+    for (let attempt = 0; attempt < 10 && least >= boundMs; attempt++) {
+      const asking = await ask()
+      // What was remembered of the identity becomes void.
+      const uid = `${groups[0] ?? ''}/${(fills++).toString(16).padStart(16, 'd')}`
+      if (cold !== undefined) await fill(server, [filledBinding(uid, cold.uid, roleUid('viewer'))])
+      const { result, longestMs } = await longestTurn(() => fetched(server, asking))
       expect(result.length).toBeGreaterThan(0)
-      times.push(longestMs)
+      least = Math.min(least, longestMs)
     }
-    expect(Math.min(...times)).toBeLessThan(boundMs)
+    return least
+  }
+
+  test.each([
+    ['who it is', () => '/auth/v1/ok'],
+    ['who it is, again', () => '/auth/v1/ok'],
+    ['one group', () => `/iam/v2/groups/${groups[5] ?? ''}`],
+    ['groups', () => '/iam/v2/groups'],
+    ['groups by name', () => '/iam/v2/groups?orderBy=name&pageSize=200'],
+    ['groups by name, from far on', () => '/iam/v2/groups?orderBy=name&skip=7000'],
+    ['children by name', () => `/iam/v2/groups?uidp.childrenOf=${org.group}&orderBy=name`],
+    ['children by name, again', () => `/iam/v2/groups?uidp.childrenOf=${org.group}&orderBy=name`],
+    ['bindings', () => '/iam/v2/roleBindings'],
+    ['bindings of a role', () => `/iam/v2/roleBindings?role=${roleUid('viewer')}&orderBy=create_time`],
+    ['identities', () => '/iam/v2/identities?orderBy=name'],
+    ['roles', () => '/iam/v2/roles'],
+  ])('asks for %s: no turn takes longer than 10 ms', { timeout: 60_000 }, async (title, pathOf) => {
+    const ask = (): Promise<Asking> => Promise.resolve({ path: pathOf(), token: caller.token })
+    expect(await leastTurn(ask, title.endsWith('again') ? undefined : caller)).toBeLessThan(boundMs)
+  })
+
+  const exchange = async (query = ''): Promise<Asking> => ({
+    path: `/sts/exchange?identity=${wide.uid}${query}`,
+    verb: 'POST',
+    token: await server.devIssuer.mintDevToken({ subject, audience: server.config.baseUrl }),
+  })
+  const accessFor = async (audience: string): Promise<string> => {
+    const act = { issuer: server.devIssuer.issuer, subject, audience }
+    return (await server.running.signIn.tokens.mint({ identityUid: trustedUid(wide.uid), audiences: [audience], act, narrowing: {} })).token
+  }
+
+  test.each<[string, () => Promise<Asking>]>([
+    ['exchanges its token', () => exchange()],
+    ['exchanges its token for two groups', () => exchange(`&scopes=${groups[1] ?? ''}&scopes=${groups[2] ?? ''}`)],
+    [
+      'uses a token for two groups',
+      async () => ({
+        path: `/iam/v2/groups/${groups[5] ?? ''}`,
+        token: await server.tokenFor(wide.uid, { scopes: [5, 6].map((at) => trustedUid(groups[at] ?? '')) }),
+      }),
+    ],
+    [
+      'asks at the registry host for tags',
+      async () => ({
+        path: `http://127.0.0.1:${server.config.registry.port}/v2/${organisationName}/source/tags/list`,
+        token: await accessFor(server.config.registry.host),
+      }),
+    ],
+    ['is asked about by others that see a repo which it mirrored', () => Promise.resolve({ path: `/registry/v2/repos/${mirror}`, token: org.token })],
+    ['is asked about by others that list repos which it mirrored', () => Promise.resolve({ path: '/registry/v2/repos?pageSize=200', token: org.token })],
+    [
+      'is changed in how it signs in',
+      () =>
+        Promise.resolve({
+          path: `/iam/v2/identities/${wide.uid}`,
+          verb: 'PATCH',
+          token: org.token,
+          body: { claimMatch: { issuer: server.devIssuer.issuer, subject: (subject = freshName('subject')) } },
+        }),
+    ],
+  ])('one with 40,000 %s: no turn takes longer than 10 ms', { timeout: 60_000 }, async (_title, ask) => {
+    expect(await leastTurn(ask, wide)).toBeLessThan(boundMs)
   })
 
   test('hears of a changed binding, group and role with the next answer', { timeout: 60_000 }, async () => {
     const before = await held()
-    expect(before.length).toBe(count + tries)
+    expect(before.length).toBeGreaterThanOrEqual(count)
     expect([...new Set(before.map(({ group }) => group.id))]).toEqual(groups)
     ok(await server.rest.call('UpdateGroup', { group: { uid: groups[3] ?? '', name: 'renamed' }, updateMask: 'name' }, { token: org.token }))
     expect((await held()).find(({ group }) => group.id === groups[3])?.group.name).toBe('renamed')

@@ -49,6 +49,12 @@ export function createRegistryDoor(options: RegistryDoorOptions): RegistryDoor {
     else await services.replica.barrier()
   }
 
+  /** `barrier`, and what the bearer may do as of then: of one with very many role bindings that takes several turns. */
+  async function upToDate({ identityUid, narrowing }: Pick<Authenticated, 'identityUid' | 'narrowing'>): Promise<void> {
+    await barrier()
+    await services.grants.prepare(identityUid, narrowing)
+  }
+
   async function platform(input: Presented, sort: RequestSort): Promise<Exclude<Credential, { kind: 'registry' }>> {
     if (isEmpty(input.authorization)) {
       if (sort === 'read') await counts.turn(input)
@@ -59,6 +65,7 @@ export function createRegistryDoor(options: RegistryDoorOptions): RegistryDoor {
     await barrier()
     const token = remembered ?? (await authenticator.authenticate(input, input.signal))
     await counts.ofPrincipal(input, token.identityUid, sort)
+    await services.grants.prepare(token.identityUid, token.narrowing)
     return { kind: 'platform', token }
   }
 
@@ -66,8 +73,9 @@ export function createRegistryDoor(options: RegistryDoorOptions): RegistryDoor {
     const remembered = tokens.verifyRemembered(authorization)
     const claims = remembered ?? (await tokens.verify(authorization, input.signal))
     if (claims === undefined) return undefined
-    if (claims.bearer !== undefined) await counts.ofPrincipal(input, claims.bearer.identityUid, sort)
-    await barrier()
+    const { bearer } = claims
+    if (bearer !== undefined) await counts.ofPrincipal(input, bearer.identityUid, sort)
+    await (bearer === undefined ? barrier() : upToDate(bearer))
     return claims
   }
 

@@ -159,6 +159,7 @@ export const identityKind = defineKind<IdentityRecord>({
     return undefined
   },
   remove: removal,
+  asksAbout: (_snapshot, { uid }) => [uid],
 })
 
 /** LookupIdentity: the uid that the pair has, or will have once that person registers; never 404 (docs/spec/identities.md#identity-lookup). */

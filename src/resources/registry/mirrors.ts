@@ -16,7 +16,7 @@ import {
   type Mirror,
   type Repo,
 } from '../../gen/taproot/registry/v2/repos_pb.ts'
-import { listRows, type ListQuery, type ListResult } from '../../snapshot/list.ts'
+import type { ListQuery, ListResult } from '../../snapshot/list.ts'
 import { parseOrder } from '../../snapshot/order.ts'
 import type { Resource, Row } from '../../snapshot/row.ts'
 import { Slices } from '../../snapshot/slices.ts'
@@ -25,12 +25,13 @@ import { ChangeSet, newEtag } from '../change-set.ts'
 import { commit, type Plan } from '../commit.ts'
 import { notFound } from '../faults.ts'
 import type { Facts, Planning } from '../kind.ts'
-import { continuationOf, nextToken, pageLimit } from '../read.ts'
+import { continuationOf, listShown, nextToken, pageLimit } from '../read.ts'
 import { apiOwnership, callerOf, innerContext, type Caller, type Context, type Handler, type HandlerAnswer, type Services } from '../services.ts'
 import { factsOf } from '../shown.ts'
 import { bodyOf, emit } from '../write.ts'
-import { repoKind, sourceFilter } from './repos.ts'
+import { repoKind } from './repos.ts'
 import { isInForce } from './sync-rights.ts'
+import { sourceFilter } from './synced-repos.ts'
 
 const kind = 'Mirror'
 
@@ -135,7 +136,7 @@ export const listMirrors: Handler = async (services, context, message) => {
       subject: parent,
     }
   }
-  const answered = await listRows(() => ({ snapshot: services.replica.snapshot, query: query() }), answer)
+  const answered = await listShown(repoKind, services, { query, answer })
   return { ...answered, ...(restarted ? { pageTokenRestarted: true } : {}) }
 }
 

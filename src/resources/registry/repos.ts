@@ -5,10 +5,7 @@ import { defineKind, type Extra, type Planning } from '../kind.ts'
 import { assertOverlay } from './overlay-rules.ts'
 import { readmeKey } from './readme.ts'
 import { assertReachable, type RepoRecord } from './repo-rules.ts'
-import { settleSync, shownRepo } from './synced-repos.ts'
-
-/** The filter that finds the repos which are synced with a repo, by its uid. */
-export const sourceFilter = 'source'
+import { mirroringIdentities, settleSync, shownRepo, sourceFilter } from './synced-repos.ts'
 
 const index: KindIndex = {
   kind: 'Repo',
@@ -57,4 +54,5 @@ export const repoKind = defineKind<RepoRecord>({
   },
   remove: removal,
   render: shownRepo,
+  asksAbout: mirroringIdentities,
 })

@@ -4,12 +4,17 @@ import { DomainError, type FieldViolation } from '../../core/errors.ts'
 import { isNamed } from '../../core/field-mask.ts'
 import { isUid, trustedUid, type Uid } from '../../core/uid.ts'
 import { RepoSchema, type Repo, type SyncConfig } from '../../gen/taproot/registry/v2/repos_pb.ts'
+import type { Row } from '../../snapshot/row.ts'
+import type { Snapshot } from '../../snapshot/snapshot.ts'
 import type { Draft, Planning, Records } from '../kind.ts'
 import type { RegistrySettings } from '../services.ts'
 import { factsOf, recordsOf } from '../shown.ts'
 import { findRepository } from './repo-paths.ts'
 import type { RepoRecord } from './repo-rules.ts'
 import { identityOfSync, isInForce, maySync } from './sync-rights.ts'
+
+/** The filter that finds the repos which are synced with a repo, by its uid. */
+export const sourceFilter = 'source'
 
 const dayMs = 24 * 3600 * 1000
 
@@ -51,6 +56,21 @@ export function originOf(records: Records, repo: Repo): Repo | undefined {
     at = source
   }
   return at
+}
+
+/** The identities under whose rights `row` and the mirrors that it leads to show their sources: originOf asks what they may. */
+export function mirroringIdentities(snapshot: Snapshot, row: Row): Uid[] {
+  const repos = snapshot.table('Repo')
+  const identities: Uid[] = []
+  let at: Row | undefined = row
+  for (let hops = 0; at !== undefined && hops < maxHops; hops++) {
+    const source = repos.valueOf(at, sourceFilter)
+    if (source === undefined) break
+    // A row of kind Repo holds a Repo.
+    identities.push(trustedUid((at.message as unknown as Repo).syncConfig?.identityUid ?? ''))
+    at = snapshot.get('Repo', source)
+  }
+  return identities
 }
 
 /** What is shown of a repo: a synced one with what it inherits, as it is now. */
