@@ -134,8 +134,9 @@ export interface Store {
    */
   transact(transaction: Transaction, signal: AbortSignal): Promise<Committed | Conflict>
   /**
-   * Makes the outcome final of every transaction of this process that rejected with `indeterminate` before: when this resolves, none of them can commit any
-   * more, and a read shows which did. Each later transaction does the same before it is sent. Transactions that only delete are exempt while the store is full.
+   * Makes the outcome final of every transaction of this process that rejected before with an unknown outcome: when this resolves, none of them can commit any
+   * more, and a read shows which did. Each later transaction does the same for those that rejected with `indeterminate`, before it is sent. Transactions that only
+   * delete are exempt while the store is full.
    * Rejects with StoreError, or the signal's reason, where that is not certain yet: call again.
    */
   fence(signal: AbortSignal): Promise<void>

@@ -14,7 +14,7 @@ import { until } from '../faults/cluster/until.ts'
 import type { Reply } from '../harness/doors.ts'
 import { freshName, makeOrganisation, ok, roleUid, startTestServer, type Organisation, type TestServer } from '../harness/test-server.ts'
 import { describeWithPart } from '../parts/require-part.ts'
-import { commit, failureOf, put, silentLog, soon } from '../store/store-harness.ts'
+import { commit, committed, failureOf, put, silentLog, soon, text } from '../store/store-harness.ts'
 
 /** How long a proposal may take from a member to its leader, in milliseconds. */
 const withinMs = 20_000
@@ -71,6 +71,15 @@ describeWithPart('etcd', 'a transaction that a follower delivers to its leader l
     try {
       const { kvs } = await client.getAll().prefix(`${prefix}!fence/`).exec()
       return kvs.map(({ lease }) => ({ hasLease: lease !== '0' }))
+    } finally {
+      client.close()
+    }
+  }
+
+  async function deleteWriterKeys(prefix: string): Promise<void> {
+    const client = new Etcd3({ hosts: [leader.clientUrl] })
+    try {
+      await client.delete().prefix(`${prefix}!fence/`).exec()
     } finally {
       client.close()
     }
@@ -145,6 +154,38 @@ describeWithPart('etcd', 'a transaction that a follower delivers to its leader l
     await deliver()
     expect(await store.get('r/late', soon())).toBeUndefined()
     await commit(store, put('r/late', 'again'))
+  })
+
+  test('never commits after a fence, though its caller went away while it was one of a group', { timeout: 60_000 }, async () => {
+    const store = open([follower.clientUrl], `/group-${freshName('x')}/`)
+    const away = new AbortController()
+    hold('group-value')
+    // The first two go alone; the others share the next transaction.
+    const alone = ['r/a', 'r/b'].map((key) => commit(store, put(key)))
+    const left = store.transact({ guards: [], writes: [put('r/left', 'group-value')] }, away.signal)
+    const stayed = commit(store, put('r/stayed', 'group-value')).catch((error: unknown) => error)
+    await Promise.all(alone)
+    await held()
+    away.abort(new Error('the caller went away'))
+    await expect(left).rejects.toThrow('the caller went away')
+    await store.fence(soon())
+    await deliver()
+    expect(await stayed).toMatchObject({ kind: 'indeterminate' })
+    expect((await store.range({ prefix: 'r/', limit: 10 }, soon())).entries.map(({ key }) => key)).toEqual(['r/a', 'r/b'])
+  })
+
+  test('is sent again where it failed only because the writer key was deleted, and commits once', { timeout: 60_000 }, async () => {
+    const prefix = `/resent-${freshName('x')}/`
+    const store = open([follower.clientUrl], prefix)
+    const start = await commit(store, put('r/a', '1'))
+    await deleteWriterKeys(prefix)
+    const guards = [{ kind: 'unchanged', key: 'r/a', revision: start }] as const
+    const second = committed(await store.transact({ guards, writes: [put('r/a', '2')] }, soon()))
+    expect((await store.get('r/a', soon()))?.revision).toBe(second)
+    await deleteWriterKeys(prefix)
+    expect(await store.transact({ guards, writes: [put('r/a', '3')] }, soon())).toEqual({ committed: false })
+    expect(text((await store.get('r/a', soon()))?.value)).toBe('2')
+    expect(await writerKeys(prefix)).toEqual([{ hasLease: true }])
   })
 
   test('a fence that etcd does not acknowledge rejects, and can be asked for again', { timeout: 60_000 }, async () => {

@@ -17,7 +17,7 @@ import { rowOfBytes } from '../../src/snapshot/row-maker.ts'
 import { belowPrefix, parseRecordKey, recordKey, watchedPrefixes } from '../../src/store/keys.ts'
 import { createEtcdStore } from '../../src/store/etcd/etcd-store.ts'
 import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
-import { StoreError, type Change, type ChangeBatch, type Store } from '../../src/store/store.ts'
+import { StoreError, type Change, type ChangeBatch, type Store, type Transaction } from '../../src/store/store.ts'
 import { startEtcd, type EtcdCluster } from '../parts/etcd.ts'
 import { describeOnStores } from '../parts/require-part.ts'
 import { picker } from '../snapshot/rows.ts'
@@ -213,5 +213,48 @@ describeOnStores('limits over two processes', (kind) => {
     gate.resolve()
     await Promise.all(creates)
     expect(await stored()).toBe(10)
+  })
+
+  test.each([
+    { says: 'is fenced off before others take its place', fences: true, expected: 5 },
+    { says: 'breaks the limit where the fence does nothing', fences: false, expected: 7 },
+  ])('what may still commit when its caller is gone $says', { timeout: 30_000 }, async ({ fences, expected }) => {
+    const [store] = stores
+    const root = trustedUid(randomBytes(20).toString('hex'))
+    const changes = new ChangeSet()
+    group(changes, root)
+    await store.transact(changes, AbortSignal.timeout(5_000))
+    const late: Transaction[] = []
+    const fence: Store['fence'] = async (signal) => {
+      if (fences) late.length = 0
+      await store.fence(signal)
+    }
+    const transact: Store['transact'] = async (...call) => {
+      // A write that only makes the limit near may be lost, too.
+      if (call[0].writes.every(({ key }) => key.startsWith('i/quota/')) && late.length > 0) throw new StoreError('indeterminate', 'no answer')
+      return store.transact(...call)
+    }
+    const process = await startProcess(withOwn(store, { fence, transact }), { share: 2, processes: 1 })
+    onTestFinished(() => process.close())
+    // The root group counts, too.
+    await setLimit(process, root, 6)
+    const lose = (): void => {
+      const admission = process.services.quotas.begin(process.context.signal)
+      const lost = new ChangeSet()
+      group(lost, trustedUid(`${root}/${randomBytes(8).toString('hex')}`))
+      expect(admission.admit(lost, false)).toBeUndefined()
+      late.push({ guards: lost.guards, writes: lost.writes })
+      admission.end()
+    }
+    for (let round = 0; round < 2; round++) {
+      lose()
+      lose()
+      await makeOne(process, root)
+    }
+    await makeOne(process, root)
+    for (const transaction of late.splice(0)) await store.transact(transaction, AbortSignal.timeout(5_000))
+    while ((await refusal(makeOne(process, root))) !== 'QUOTA_EXCEEDED');
+    const { entries } = await store.range({ prefix: belowPrefix('Group', root), limit: 100 }, AbortSignal.timeout(5_000))
+    expect(entries).toHaveLength(expected)
   })
 })

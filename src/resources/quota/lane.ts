@@ -32,11 +32,6 @@ export class Lane {
     return this.#turns === 0 && this.#flights.size === 0
   }
 
-  /** True where a transaction may still commit, and nothing more will be heard of it. */
-  get hasUnknown(): boolean {
-    return [...this.#flights].some(({ landed }) => landed === 'unknown')
-  }
-
   /** True where a transaction committed that the snapshot has not shown yet. */
   get hasLanded(): boolean {
     return [...this.#flights].some(({ landed }) => typeof landed === 'number')
@@ -83,9 +78,11 @@ export class Lane {
     }
   }
 
-  /** Forgets those that may still commit: the caller has made sure that they can't. */
-  dropUnknown(): void {
-    for (const flight of this.#flights) if (flight.landed === 'unknown') this.#flights.delete(flight)
+  /** What forgets the transactions that have an unknown outcome now. Call it once a snapshot holds those of them that committed. Undefined where there are none. */
+  settleUnknown(): (() => void) | undefined {
+    const unknown = [...this.#flights].filter(({ landed }) => landed === 'unknown')
+    if (unknown.length === 0) return undefined
+    return () => unknown.forEach((flight) => this.#flights.delete(flight))
   }
 
   /** Resolves at the next outcome. */

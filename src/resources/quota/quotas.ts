@@ -179,10 +179,12 @@ export class Admission {
     if (way === 'turn') return await this.#takeTurns(steps.filter((step) => step.way !== 'together').map((step) => step.need.key))
     if (way === 'narrow') return await this.#narrow(need)
     const lane = this.#lane(need.key)
-    if (lane.hasUnknown) {
-      // Nothing that guards the key as it was can commit after this.
-      await this.#narrow(need)
-      lane.dropUnknown()
+    const forgetUnknown = lane.settleUnknown()
+    if (forgetUnknown !== undefined) {
+      // After the fence none of them can commit any more; after the barrier the snapshot holds those that did.
+      await this.#options.store.fence(this.#signal)
+      await this.#options.replica.barrier(this.#signal)
+      forgetUnknown()
     } else if (lane.hasLanded) await this.#options.replica.barrier(this.#signal)
     else await lane.changed(this.#signal)
   }

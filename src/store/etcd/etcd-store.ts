@@ -92,7 +92,11 @@ class EtcdStore implements Store {
   }
 
   async fence(signal: AbortSignal): Promise<void> {
-    await untilAborted(this.#writer.fence(), signal)
+    // One that is still under way would be sent again after the writer key was deleted.
+    await untilAborted(
+      this.#commits.abandoned().then(() => this.#writer.fence()),
+      signal,
+    )
   }
 
   async #look(transaction: Transaction, signal: AbortSignal): Promise<Committed | Conflict> {

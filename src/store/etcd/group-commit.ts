@@ -11,6 +11,8 @@ interface Member {
   readonly signal: AbortSignal
   readonly resolve: (outcome: Committed | Conflict) => void
   readonly reject: (error: unknown) => void
+  /** Ends when the group that it is in has an outcome. Undefined while it waits for its turn. */
+  run: Promise<void> | undefined
 }
 
 /** So many groups are under way at once: while one is being made durable the next is on its way. */
@@ -26,6 +28,8 @@ const maxLookedAt = 256
 export class GroupCommit {
   readonly #send: SendTransaction
   readonly #waiting = new Lines()
+  /** The groups under way that a caller did not wait for. */
+  readonly #abandoned = new Set<Promise<void>>()
   #running = 0
 
   /** `send` rejects when the store is closed. */
@@ -37,9 +41,10 @@ export class GroupCommit {
   async commit(transaction: Transaction, signal: AbortSignal): Promise<Committed | Conflict> {
     signal.throwIfAborted()
     const { promise, resolve, reject } = Promise.withResolvers<Committed | Conflict>()
-    const member: Member = { transaction, signal, resolve, reject }
+    const member: Member = { transaction, signal, resolve, reject, run: undefined }
     const leave = (): void => {
-      this.#waiting.remove(member)
+      if (member.run === undefined) this.#waiting.remove(member)
+      else this.#abandon(member.run)
       reject(signal.reason)
     }
     signal.addEventListener('abort', leave, { once: true })
@@ -52,12 +57,23 @@ export class GroupCommit {
     }
   }
 
+  /** Resolves when each transaction whose caller went away before this call has an outcome. */
+  async abandoned(): Promise<void> {
+    await Promise.all(this.#abandoned)
+  }
+
+  #abandon(run: Promise<void>): void {
+    this.#abandoned.add(run)
+    void run.then(() => this.#abandoned.delete(run))
+  }
+
   #start(): void {
     while (this.#running < maxRunning && !this.#waiting.isEmpty) {
       const group = new Group()
       const taken = this.#waiting.take((member) => group.take(member.transaction))
       this.#running += 1
-      void this.#run(taken, group)
+      const run = this.#run(taken, group)
+      for (const member of taken) member.run = run
     }
   }
 
