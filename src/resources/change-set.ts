@@ -108,9 +108,9 @@ export class ChangeSet {
     const key = recordKey(kind.index.kind, row.uid)
     this.guard({ kind: 'unchanged', key, revision: row.revision })
     for (const { uid } of ownersOf(kind, row)) this.guard({ kind: 'absent', key: sweepKey(uid) })
-    const { etag, createMs, updateMs, managedBy, sealed = sealedSecrets(kind, row) } = facts
+    const { etag, createMs, updateMs, managedBy, pushedDigest = row.pushedDigest, sealed = sealedSecrets(kind, row) } = facts
     const ownedFields = facts.ownedFields ?? (managedBy === row.managedBy ? row.ownedFields : [])
-    const length = this.#put(kind, { uid: row.uid, record, facts: { etag, createMs, updateMs, managedBy, sealed, ownedFields } })
+    const length = this.#put(kind, { uid: row.uid, record, facts: { etag, createMs, updateMs, managedBy, sealed, ownedFields, pushedDigest } })
     this.#grow(kind, row.uid, { records: 0, bytes: length - row.length })
     const heldClaims = new Set(claimsOf(kind, { uid: row.uid, record: row.message, managedBy: row.managedBy }).map((claim) => claim.key))
     for (const claim of claimsOf(kind, { uid: row.uid, record, managedBy: facts.managedBy })) if (!heldClaims.delete(claim.key)) this.#claim(claim, row.uid)

@@ -17,6 +17,8 @@ export interface EnvelopeFacts {
   readonly managedBy: string
   /** The fields (proto names) that the object in `managedBy` sets. In place of a record with the same owner those that are stored, where absent. */
   readonly ownedFields?: readonly string[]
+  /** Of a tag: the digest that its manifest was pushed by, where it is not that of the record. In place of a record the stored one, where absent. */
+  readonly pushedDigest?: string
   /** Its secrets. In place of a record those that are stored, where absent. */
   readonly sealed?: SealedSecrets
 }
@@ -54,6 +56,7 @@ export function envelopeOf(desc: DescMessage, record: Resource, facts: EnvelopeF
     managedBy: facts.managedBy,
     sealed: facts.sealed ?? {},
     ownedFields: [...(facts.ownedFields ?? [])],
+    pushedDigest: facts.pushedDigest ?? '',
   })
 }
 

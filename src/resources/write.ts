@@ -16,6 +16,7 @@ import type { AnyKind, Planning } from './kind.ts'
 import { outboxWrite, type EventBody } from './outbox.ts'
 import { firstOwner, nextOwner, ownedFields, resetFields } from './ownership.ts'
 import { recordAnswer } from './read.ts'
+import type { EnvelopeFacts } from './record-codec.ts'
 import { changedSecrets, newSecrets, sealSecrets, type Secrets } from './secrets.ts'
 import { rendered } from './shown.ts'
 import type { Context, Handler, HandlerAnswer, Services } from './services.ts'
@@ -83,13 +84,21 @@ export function emit(planning: Planning, context: Context, what: { changes: Chan
 export function planChild(
   kind: AnyKind,
   planning: Planning,
-  source: { changes: ChangeSet; parent: string; record: Resource; secrets?: Secrets; uid?: Uid; atMs?: number },
+  source: { changes: ChangeSet; parent: string; record: Resource; secrets?: Secrets; uid?: Uid; atMs?: number; facts?: Pick<EnvelopeFacts, 'pushedDigest'> },
 ): Resource {
   const { services } = planning
   const atMs = source.atMs ?? planning.nowMs
   const uid = source.uid ?? newUid(services, source.parent)
   const sealed = sealSecrets(services.keyring, { kind: kind.index.kind, uid }, source.secrets ?? new Map())
-  const facts = { etag: newEtag(services.random), createMs: atMs, updateMs: atMs, managedBy: firstOwner(planning), ownedFields: ownedFields(planning), sealed }
+  const written = {
+    etag: newEtag(services.random),
+    createMs: atMs,
+    updateMs: atMs,
+    managedBy: firstOwner(planning),
+    ownedFields: ownedFields(planning),
+    sealed,
+  }
+  const facts = { ...written, ...source.facts }
   return source.changes.create(kind, { uid, record: source.record, facts })
 }
 

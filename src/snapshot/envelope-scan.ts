@@ -7,6 +7,8 @@ export interface EnvelopeParts {
   recordEnd: number
   etag: string
   managedBy: string
+  /** Of a tag: the digest that its manifest was pushed by, where it is not that of the record; empty elsewhere. */
+  pushedDigest: string
   createMs: number
   updateMs: number
   /** Where the checksum begins, with its tag; -1 where there is none. */
@@ -17,7 +19,18 @@ export interface EnvelopeParts {
 const knownFormat = 1
 
 /** Field numbers of taproot.store.v1.Envelope; test/snapshot/envelope-scan.test.ts compares them with the schema. */
-export const envelopeFields = { format: 1, record: 2, etag: 3, createTimeMs: 4, updateTimeMs: 5, managedBy: 6, sealed: 7, checksum: 8, ownedFields: 9 } as const
+export const envelopeFields = {
+  format: 1,
+  record: 2,
+  etag: 3,
+  createTimeMs: 4,
+  updateTimeMs: 5,
+  managedBy: 6,
+  sealed: 7,
+  checksum: 8,
+  ownedFields: 9,
+  pushedDigest: 10,
+} as const
 
 const reader = new WireReader()
 
@@ -32,6 +45,7 @@ const typeOf: readonly (number | undefined)[] = [
   wireType.delimited,
   wireType.fixed32,
   wireType.delimited,
+  wireType.delimited,
 ]
 
 /** The bytes that a checksum takes: its tag and four more. */
@@ -39,7 +53,7 @@ const checksumBytes = 5
 
 /** Reads the envelope that lies in `buffer` from `start` to `end`. Throws WireError where it is none, or one of a format that is not known. */
 export function scanEnvelope(buffer: Buffer, start: number, end: number): EnvelopeParts {
-  const parts: EnvelopeParts = { recordStart: start, recordEnd: start, etag: '', managedBy: '', createMs: 0, updateMs: 0, checksumAt: -1 }
+  const parts: EnvelopeParts = { recordStart: start, recordEnd: start, etag: '', managedBy: '', pushedDigest: '', createMs: 0, updateMs: 0, checksumAt: -1 }
   let format = 0
   reader.open(buffer, start, end)
   while (reader.tag()) {
@@ -65,6 +79,9 @@ export function scanEnvelope(buffer: Buffer, start: number, end: number): Envelo
         break
       case envelopeFields.managedBy:
         parts.managedBy = reader.text()
+        break
+      case envelopeFields.pushedDigest:
+        parts.pushedDigest = reader.text()
         break
       case envelopeFields.checksum:
         parts.checksumAt = reader.position - 1

@@ -164,6 +164,11 @@ export class Row implements SlabItem, DecodedHolder {
     return this.#parts().managedBy
   }
 
+  /** Of a tag: the digest that its manifest was pushed by, where it is not that of the record; empty elsewhere. */
+  get pushedDigest(): string {
+    return this.#parts().pushedDigest
+  }
+
   /** The fields (proto names) that the object which owns the record sets; none where that is not known. Decodes the envelope of an owned record. */
   get ownedFields(): readonly string[] {
     return this.managedBy === '' ? [] : this.envelope.ownedFields

@@ -13,6 +13,7 @@ const envelopes = fc.record({
   managedBy: fc.string({ unit: 'grapheme', maxLength: 20 }),
   sealed: fc.array(fc.uint8Array({ maxLength: 9 }), { maxLength: 3 }),
   ownedFields: fc.array(fc.string({ maxLength: 9 }), { maxLength: 3 }),
+  pushedDigest: fc.string({ maxLength: 20 }),
 })
 
 describe('scanEnvelope', () => {
@@ -22,7 +23,7 @@ describe('scanEnvelope', () => {
 
   test('reads any envelope, wherever in a buffer it lies', () => {
     fc.assert(
-      fc.property(envelopes, fc.nat(9), ({ record, etag, createMs, updateMs, managedBy, sealed, ownedFields }, padding) => {
+      fc.property(envelopes, fc.nat(9), ({ record, etag, createMs, updateMs, managedBy, sealed, ownedFields, pushedDigest }, padding) => {
         const bytes = toBinary(
           EnvelopeSchema,
           create(EnvelopeSchema, {
@@ -33,13 +34,14 @@ describe('scanEnvelope', () => {
             updateTimeMs: BigInt(updateMs),
             managedBy,
             ownedFields,
+            pushedDigest,
             sealed: Object.fromEntries(sealed.map((value, at) => [`field.${at}`, value])),
           }),
         )
         const buffer = Buffer.concat([Buffer.alloc(padding, 0xff), bytes, Buffer.alloc(padding, 0xff)])
         const parts = scanEnvelope(buffer, padding, padding + bytes.length)
         expect(new Uint8Array(buffer.subarray(parts.recordStart, parts.recordEnd))).toEqual(record)
-        expect(parts).toMatchObject({ etag, createMs, updateMs, managedBy })
+        expect(parts).toMatchObject({ etag, createMs, updateMs, managedBy, pushedDigest })
       }),
     )
   })

@@ -27,26 +27,34 @@ export function needsBlob(manifest: ManifestRecord, digest: string): boolean {
   return manifest.deleteTimeMs === 0n && partsOf(manifest).blobs.includes(digest)
 }
 
-/** What refers to each manifest. */
-function referrersBySubject(manifests: RepoContent['manifests']): ReadonlyMap<string, string[]> {
-  const referrers = new Map<string, string[]>()
-  for (const [digest, { subject }] of manifests) {
-    if (subject === '') continue
-    const held = referrers.get(subject)
-    if (held === undefined) referrers.set(subject, [digest])
+/** True where the record has the manifest under another digest than the SHA-256, which is what tags point to. */
+function isOtherDigest(digest: string, { upstreamDigest }: ManifestRecord): boolean {
+  return upstreamDigest !== '' && upstreamDigest !== digest
+}
+
+/** What each manifest keeps beside its parts: what refers to it, and its own bytes under another digest, by which it may have been pushed and tagged. */
+function followersOf(manifests: RepoContent['manifests']): ReadonlyMap<string, string[]> {
+  const followers = new Map<string, string[]>()
+  const add = (leader: string, digest: string): void => {
+    const held = followers.get(leader)
+    if (held === undefined) followers.set(leader, [digest])
     else held.push(digest)
   }
-  return referrers
+  for (const [digest, manifest] of manifests) {
+    if (manifest.subject !== '') add(manifest.subject, digest)
+    if (isOtherDigest(digest, manifest)) add(manifest.upstreamDigest, digest)
+  }
+  return followers
 }
 
 /**
  * What nothing needs (docs/spec/registry.md#garbage-collection). Needed are manifests that a tag or its history names, or that were put after `youngAfterMs`; what these are made of; what
- * refers to any of them; and blobs that were put, or counted on, after `youngAfterMs`. A deleted manifest is needed by nobody, and goes once it was deleted before
+ * refers to any of them, or has the bytes of one under another digest; and blobs that were put, or counted on, after `youngAfterMs`. A deleted manifest is needed by nobody, and goes once it was deleted before
  * that time.
  */
 export function garbageOf(content: RepoContent, youngAfterMs: number): Garbage {
   const { manifests, blobs, named } = content
-  const referrers = referrersBySubject(manifests)
+  const followers = followersOf(manifests)
   const needed = new Set<string>()
   const neededBlobs = new Set<string>()
   const isYoung = (timeMs: bigint): boolean => Number(timeMs) > youngAfterMs
@@ -57,7 +65,7 @@ export function garbageOf(content: RepoContent, youngAfterMs: number): Garbage {
     needed.add(digest)
     const parts = partsOf(manifest)
     for (const blob of parts.blobs) neededBlobs.add(blob)
-    open.push(...parts.manifests, ...(referrers.get(digest) ?? []))
+    open.push(...parts.manifests, ...(followers.get(digest) ?? []))
   }
   const isGarbage = ([digest, manifest]: readonly [string, ManifestRecord]): boolean => !needed.has(digest) && !isYoung(manifest.deleteTimeMs)
   return {
@@ -78,6 +86,7 @@ export function firstToGo(content: Pick<RepoContent, 'manifests'>, gone: readonl
     if (manifest === undefined) continue
     for (const part of partsOf(manifest).manifests) if (part !== digest) later.add(part)
     if (left.has(manifest.subject) && manifest.subject !== digest) later.add(digest)
+    if (left.has(manifest.upstreamDigest) && isOtherDigest(digest, manifest)) later.add(digest)
   }
   const first = gone.filter((digest) => !later.has(digest))
   // Where they name each other in a circle there is no order.

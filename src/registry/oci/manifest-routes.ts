@@ -7,9 +7,10 @@ import { forgetBlob, heldBlob, type BlobName } from '../../resources/registry/bl
 import { contentEpoch } from '../../resources/registry/content-epoch.ts'
 import { discardUnrecorded } from '../../resources/registry/discards.ts'
 import { heldManifest, missingReferences, putManifest as recordManifest, removeManifest } from '../../resources/registry/manifests.ts'
+import type { ManifestName } from '../../resources/registry/manifest-keys.ts'
 import { touchManifest } from '../../resources/registry/manifest-touch.ts'
 import { removeTag } from '../../resources/registry/tag-moves.ts'
-import { tagNamed, tagOf } from '../../resources/registry/tags.ts'
+import { answeredDigest, tagNamed, tagOf } from '../../resources/registry/tags.ts'
 import type { Services } from '../../resources/services.ts'
 import type { Entry } from '../gate.ts'
 import { RegistryError } from '../registry-error.ts'
@@ -19,7 +20,7 @@ import type { Exchange } from './exchange.ts'
 import type { CachedManifest } from './manifest-cache.ts'
 import { architectureIn, maxManifestBytes, parseManifest, referencesOf, type ParsedManifest } from './manifest-parser.ts'
 import { enterRepo, enterToPush, mutationOf, repoOfPush, trafficOf, userAgentOf, type OciHost } from './oci-host.ts'
-import type { OciPath, Reference } from './oci-path.ts'
+import { isTagName, type OciPath, type Reference } from './oci-path.ts'
 import { readBody } from './request-body.ts'
 import { whileUncollected } from './uncollected.ts'
 import { deprecationWarning } from './warning.ts'
@@ -33,13 +34,13 @@ function unknownManifest(): RegistryError {
   return new RegistryError('MANIFEST_UNKNOWN', 'there is no such manifest')
 }
 
-/** What a reference leads to now, by the snapshot. */
-function resolve(host: OciHost, repo: Uid, reference: Reference): { digest: Digest; tag: string | undefined; deprecated: boolean } {
-  if (reference.kind === 'digest') return { digest: reference.digest, tag: undefined, deprecated: false }
+/** What a reference leads to now, by the snapshot. `answered` is the digest that the answer names: for a tag the one that its manifest was pushed by. */
+function resolve(host: OciHost, repo: Uid, reference: Reference): { digest: Digest; answered: Digest; tag: string | undefined; deprecated: boolean } {
+  if (reference.kind === 'digest') return { digest: reference.digest, answered: reference.digest, tag: undefined, deprecated: false }
   const row = reference.kind === 'tag' ? tagNamed(host.services.replica.snapshot, repo, reference.tag) : undefined
   if (row === undefined) throw unknownManifest()
   const { name, digest, deprecated } = tagOf(row)
-  return { digest: digest as Digest, tag: name, deprecated } // a cast: digests are checked before they are written
+  return { digest: digest as Digest, answered: answeredDigest(row), tag: name, deprecated } // a cast: digests are checked before they are written
 }
 
 /** True where the client holds what is asked for already (RFC 9110, 13.1.2). */
@@ -51,8 +52,8 @@ export function isUnchanged(ifNoneMatch: string | undefined, etag: string): bool
 /** GET and HEAD of a manifest by tag or digest: what is stored, whatever the client accepts. */
 export async function getManifest(host: OciHost, exchange: Exchange, path: ManifestPath): Promise<void> {
   const { entry, repo } = await enterRepo(host, exchange, { repository: path.repository, action: 'pull' })
-  const { digest, tag, deprecated } = resolve(host, repo, path.reference)
-  const manifest = host.cache.at({ repo, digest }) ?? (await host.cache.get({ repo, digest }, exchange.signal))
+  const { digest, answered, tag, deprecated } = resolve(host, repo, path.reference)
+  const manifest = (await held(host, { repo, digest: answered }, exchange)) ?? (answered === digest ? undefined : await held(host, { repo, digest }, exchange))
   if (manifest === undefined) throw unknownManifest()
   const method = exchange.request.method === 'HEAD' ? 'HEAD' : 'GET'
   // Whoever may push and is told that an index's image is here will not bring it. What a tag points to stays anyway.
@@ -60,6 +61,11 @@ export async function getManifest(host: OciHost, exchange: Exchange, path: Manif
     throw unknownManifest()
   answerManifest(exchange, manifest, deprecated && tag !== undefined ? deprecationWarning(path.repository, tag) : undefined)
   host.pulled({ repo, repository: path.repository, digest, tag, type: 'manifest', method, ...whoPulls(host, exchange, entry) })
+}
+
+/** The manifest from memory, or from the upstream. */
+async function held({ cache }: OciHost, name: ManifestName, { signal }: Exchange): Promise<CachedManifest | undefined> {
+  return cache.at(name) ?? cache.get(name, signal)
 }
 
 /** Of a pull: who, when, from where. */
@@ -85,20 +91,33 @@ function answerManifest(exchange: Exchange, manifest: CachedManifest, warning: s
   exchange.send(200, headers, manifest.bytes)
 }
 
+/** The most tags that one request sets: they move in one transaction. */
+const maxTagsAtOnce = 10
+
+/** The tags that a push sets: the one in the path, or those of the parameters `tag` of a push by digest (OCI distribution specification, "Pushing Manifests"). */
+function tagsOf(exchange: Exchange, reference: Reference): string[] {
+  const tags = reference.kind === 'tag' ? [reference.tag] : [...new Set(exchange.query.getAll('tag'))]
+  if (reference.kind === 'malformed' || !tags.every(isTagName))
+    throw new RegistryError('MANIFEST_INVALID', 'a tag is 1 to 128 letters, digits, `_`, `.` and `-`, and begins with none of the latter two')
+  if (tags.length > maxTagsAtOnce) throw new RegistryError('UNSUPPORTED', `one request sets ${maxTagsAtOnce} tags at most`, { status: 414 })
+  return tags
+}
+
 /** PUT of a manifest by tag or digest: the bytes go upstream first, then one transaction makes it, and the tag, visible. */
 export async function putManifest(host: OciHost, exchange: Exchange, path: ManifestPath): Promise<void> {
   const entry = await enterToPush(host, exchange, path)
   const { reference } = path
-  if (reference.kind === 'malformed')
-    throw new RegistryError('MANIFEST_INVALID', 'a tag is 1 to 128 letters, digits, `_`, `.` and `-`, and begins with none of the latter two')
+  const tags = tagsOf(exchange, reference)
   const bytes = await readBody(exchange.request, { idleMs: host.idleMs, maxBytes: maxManifestBytes })
   const sent = { bytes, contentType: exchange.header('content-type') }
   const parsed = parseManifest(reference.kind === 'digest' ? { ...sent, digest: reference.digest } : sent)
   assertMayBeNew(entry, parsed)
   const pushed = await repoOfPush(host, exchange, entry)
-  await keepManifest(host, exchange, { ...pushed, parsed, bytes, tag: reference.kind === 'tag' ? reference.tag : undefined })
+  await keepManifest(host, exchange, { ...pushed, parsed, bytes, tags })
   const headers = ['Location', `/v2/${path.repository}/manifests/${parsed.digest}`, 'Docker-Content-Digest', parsed.digest, 'Content-Length', 0]
-  exchange.send(201, parsed.record.subject === '' ? headers : [...headers, 'OCI-Subject', parsed.record.subject])
+  const subject = parsed.record.subject === '' ? [] : ['OCI-Subject', parsed.record.subject]
+  const accepted = reference.kind === 'tag' || tags.length === 0 ? [] : ['OCI-Tag', tags.join(', ')]
+  exchange.send(201, [...headers, ...subject, ...accepted])
 }
 
 /** A repo that is still to be made holds nothing that a manifest could refer to: it is not made for one that will be refused. */
@@ -115,9 +134,9 @@ function unknownBlob(digest: string): RegistryError {
 async function keepManifest(
   host: OciHost,
   exchange: Exchange,
-  pushed: { entry: Entry; repo: Uid; parsed: ParsedManifest; bytes: Uint8Array; tag: string | undefined },
+  pushed: { entry: Entry; repo: Uid; parsed: ParsedManifest; bytes: Uint8Array; tags: readonly string[] },
 ): Promise<void> {
-  const { entry, repo, parsed, bytes, tag } = pushed
+  const { entry, repo, parsed, bytes, tags } = pushed
   const { digest, record } = parsed
   const { signal } = exchange
   await leaveOutForeign(host, repo, { parsed, signal })
@@ -125,7 +144,7 @@ async function keepManifest(
   const [missing] = await missingReferences(host.services, { repo, record }, signal)
   if (missing !== undefined) throw unknownBlob(missing)
   record.architecture = await architectureOf(host, repo, { config: parsed.imageConfig, signal })
-  const traffic = { ...trafficOf(host, exchange), repository: entry.repository, tag: tag ?? '', digest, type: 'manifest' }
+  const traffic = { ...trafficOf(host, exchange), repository: entry.repository, digest, type: 'manifest' }
   const mutation = mutationOf(entry, exchange, 'push')
   let isUpstream = false
   try {
@@ -133,7 +152,7 @@ async function keepManifest(
       const epoch = await contentEpoch(host.services, repo, signal)
       await putUpstream(host, repo, { parsed, bytes, signal })
       isUpstream = true
-      await recordManifest(host.services, mutation, { repo, digest, record, traffic, epoch, ...(tag === undefined ? {} : { tag }) })
+      await recordManifest(host.services, mutation, { repo, digest, record, traffic, epoch, tags })
     })
   } catch (error) {
     if (isUpstream) await discardUnrecorded(host.services, { repo, sort: 'manifest', digest: parsed.upstreamDigest })
@@ -152,8 +171,15 @@ async function putUpstream(host: OciHost, repo: Uid, put: { parsed: ParsedManife
     const missing = await missingReference(host, repo, put)
     if (missing !== undefined) throw unknownBlob(missing)
     host.services.log.warn('the upstream refused a manifest', { repo, digest: parsed.digest, mediaType, error: errorText(error) })
-    throw new RegistryError('MANIFEST_INVALID', `what keeps the contents does not take this manifest of media type ${mediaType}`, { cause: error })
+    throw new RegistryError('MANIFEST_INVALID', refusalOf(parsed), { cause: error })
   }
+}
+
+/** Why the upstream may have refused a manifest. It has manifests under SHA-256 digests alone, and one that looks for the children of an index finds no other. */
+function refusalOf({ record }: ParsedManifest): string {
+  const other = record.children.map(({ digest }) => digest).find((digest) => !digest.startsWith('sha256:'))
+  if (other === undefined) return `the upstream registry does not take this manifest of media type ${record.mediaType}`
+  return `the upstream registry does not take an index that names ${other}: push its images, and the index, with sha256 digests`
 }
 
 /** Something that the manifest refers to and the repo does not hold. */

@@ -1,6 +1,6 @@
 import { clone, create, fromBinary, toBinary } from '@bufbuild/protobuf'
 import { DomainError } from '../../core/errors.ts'
-import { algorithmOf, type Digest } from '../../core/digest.ts'
+import type { Digest } from '../../core/digest.ts'
 import { randomHex } from '../../core/runtime.ts'
 import type { Uid } from '../../core/uid.ts'
 import { ManifestRecordSchema, type ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
@@ -10,7 +10,7 @@ import type { Entry, Write } from '../../store/store.ts'
 import { ChangeSet } from '../change-set.ts'
 import { commitPrepared, type Plan } from '../commit.ts'
 import { notFound } from '../faults.ts'
-import type { Extra } from '../kind.ts'
+import type { Extra, Planning } from '../kind.ts'
 import type { MutationContext, Services } from '../services.ts'
 import { storedChange, storedRoom } from '../quota/content.ts'
 import { contentLimit, manifestsLimit } from '../quota/limits.ts'
@@ -18,8 +18,8 @@ import { blobKey } from './blobs.ts'
 import { heldAmong } from './held-among.ts'
 import { manifestIn, manifestKey, referrerKeyPrefix, type ManifestName } from './manifest-keys.ts'
 import { guardEpoch, type Epoch } from './content-epoch.ts'
-import { readHead } from './tag-history.ts'
-import { emitTagDeleted, planMove, planRemoval, readTagsAt } from './tag-moves.ts'
+import { readHead, type Head } from './tag-history.ts'
+import { emitTagDeleted, planMove, planRemoval, readTags } from './tag-moves.ts'
 import { tagsAt } from './tags.ts'
 import { writeTraffic, type Traffic } from './traffic.ts'
 
@@ -38,10 +38,11 @@ export function manifestGeneration(snapshot: Snapshot, repo: Uid): number {
 export interface ManifestPut extends ManifestName {
   /** Its times are set here. */
   readonly record: ManifestRecord
-  /** Only with a SHA-256 digest. */
-  readonly tag?: string
+  /** Tags to point to it. */
+  readonly tags: readonly string[]
   /** As it was before the bytes were put. */
   readonly epoch: Epoch
+  /** Of the request, without a tag. */
   readonly traffic: Traffic
 }
 
@@ -70,70 +71,108 @@ function missingError(missing: readonly string[]): DomainError {
 /** The keys and times of a record, in bytes, about. */
 const recordOverheadBytes = 300
 
-/**
- * What counts the manifest for its organisation: its size towards `content_mib`, its record towards `manifest_mib`. One that is counted already is not counted again. Throws
- * code 8 QUOTA_EXCEEDED.
- */
-async function countingOf(
-  services: Services,
-  { put, entry }: { put: ManifestPut; entry: Entry | undefined },
-  signal: AbortSignal,
-): Promise<Extra & { readonly size: number; readonly record: number }> {
-  const { repo } = put
+/** A record that a put writes. */
+interface PutRecord {
+  readonly digest: Digest
+  /** What is there now. */
+  readonly entry: Entry | undefined
+  /** What it adds to what the organisation is counted to hold, in bytes. */
+  readonly size: number
+  readonly bytes: number
+}
+
+/** The digests that a put records the manifest under: its own, and with tags that of the SHA-256, which tags and their history have. */
+function digestsOf({ digest, record, tags }: ManifestPut): Digest[] {
+  const upstreamDigest = record.upstreamDigest as Digest // a cast: the record holds nothing else
+  return tags.length === 0 || upstreamDigest === digest ? [digest] : [digest, upstreamDigest]
+}
+
+/** A record as it counts: one that is counted already does not change; the bytes of the manifest count once. */
+function countedRecord(put: ManifestPut, { digest, entry }: Pick<PutRecord, 'digest' | 'entry'>): PutRecord & { readonly isNew: boolean } {
   const held = entry === undefined ? undefined : fromBinary(ManifestRecordSchema, entry.value)
-  if (held !== undefined && held.countedRecord > 0n) return { size: Number(held.countedSize), record: Number(held.countedRecord) }
-  const size = Number(put.record.size)
-  const record = toBinary(ManifestRecordSchema, put.record).length + recordOverheadBytes
-  const bytes = { [contentLimit]: size, [manifestsLimit]: record }
-  for (const limit of [contentLimit, manifestsLimit] as const) await storedRoom(services, { repo, limit, bytes: bytes[limit] }, signal)
-  return { size, record, ...(await storedChange(services, { repo, bytes }, signal)) }
+  if (held !== undefined && held.countedRecord > 0n) return { digest, entry, size: Number(held.countedSize), bytes: Number(held.countedRecord), isNew: false }
+  const bytes = toBinary(ManifestRecordSchema, put.record).length + recordOverheadBytes
+  return { digest, entry, size: digest === put.digest ? Number(put.record.size) : 0, bytes, isNew: true }
 }
 
 /**
- * Records a manifest, and moves the tag to it, in one transaction with history and event. Resolves with what the tag pointed to before. Throws code 9
- * MANIFEST_BLOB_UNKNOWN where the repo lacks what the manifest names, code 10 CONTENT_COLLECTED where bytes were removed since `epoch` (put them again), code 5
- * where the repo is gone.
+ * The records of a put, and what counts them for the organisation: their sizes towards `content_mib`, the records towards `manifest_mib`. Throws code 8 QUOTA_EXCEEDED.
  */
-export async function putManifest(services: Services, context: MutationContext, put: ManifestPut): Promise<{ previous: Digest | undefined }> {
-  const { repo, digest, tag } = put
-  if (tag !== undefined && algorithmOf(digest) !== 'sha256') throw DomainError.invalid('digest', 'a tag points to a SHA-256 digest')
-  return commitPrepared(services, context, {
+async function recordsOf(services: Services, put: ManifestPut, signal: AbortSignal): Promise<Extra & { readonly records: readonly PutRecord[] }> {
+  const { repo } = put
+  const digests = digestsOf(put)
+  const entries = await Promise.all(digests.map((digest) => services.store.get(manifestKey(repo, digest), signal)))
+  const records = digests.map((digest, at) => countedRecord(put, { digest, entry: entries[at] }))
+  const added = records.filter(({ isNew }) => isNew)
+  if (added.length === 0) return { records }
+  const bytes = { [contentLimit]: 0, [manifestsLimit]: 0 }
+  for (const one of added) {
+    bytes[contentLimit] += one.size
+    bytes[manifestsLimit] += one.bytes
+  }
+  for (const limit of [contentLimit, manifestsLimit] as const) await storedRoom(services, { repo, limit, bytes: bytes[limit] }, signal)
+  return { records, ...(await storedChange(services, { repo, bytes }, signal)) }
+}
+
+/**
+ * Records a manifest, and moves its tags to it, in one transaction with history and events. A tag points to the SHA-256 of the bytes, and remembers another digest that they
+ * were pushed by. Throws code 9 MANIFEST_BLOB_UNKNOWN where the repo lacks what the manifest names, code 10 CONTENT_COLLECTED where bytes were removed since `epoch` (put
+ * them again), code 5 where the repo is gone.
+ */
+export async function putManifest(services: Services, context: MutationContext, put: ManifestPut): Promise<void> {
+  const { repo, tags } = put
+  await commitPrepared(services, context, {
     prepare: async (signal) => {
-      const [missing, entry, head, epoch] = await Promise.all([
+      const [missing, heads, epoch] = await Promise.all([
         missingReferences(services, put, signal),
-        services.store.get(manifestKey(repo, digest), signal),
-        tag === undefined ? undefined : readHead(services.store, { repo, name: tag }, signal),
+        Promise.all(tags.map(async (name) => ({ name, head: await readHead(services.store, { repo, name }, signal) }))),
         guardEpoch(services, put, signal),
       ])
       if (missing.length > 0) throw missingError(missing)
-      return { entry, head, epoch, counting: await countingOf(services, { put, entry }, signal) }
+      return { heads, epoch, found: await recordsOf(services, put, signal) }
     },
-    plan: (planning, { entry, head, epoch, counting }): Plan<{ previous: Digest | undefined }> => {
+    plan: (planning, { heads, epoch, found }): Plan<undefined> => {
       const row = planning.snapshot.get('Repo', repo)
       if (row === undefined) throw notFound('Repo', repo)
       const changes = new ChangeSet()
       changes.guard(epoch)
       changes.guard({ kind: 'exists', key: recordKey('Repo', repo) })
-      const key = manifestKey(repo, digest)
-      // The very manifest that this transaction writes is held by then.
-      const moved =
-        tag === undefined || head === undefined
-          ? undefined
-          : planMove(planning, changes, { repo, name: tag, state: { digest }, facts: { head, manifest: 'unchecked' } })
-      changes.guard(entry === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: entry.revision })
-      changes.add(counting)
-      const record = clone(ManifestRecordSchema, put.record)
-      record.countedSize = BigInt(counting.size)
-      record.countedRecord = BigInt(counting.record)
-      record.createTimeMs = BigInt(planning.nowMs)
-      record.deleteTimeMs = 0n
-      changes.write({ kind: 'put', key, value: toBinary(ManifestRecordSchema, record) })
-      if (record.subject !== '') changes.write({ kind: 'put', key: `${referrerKeyPrefix(repo, record.subject)}${digest}`, value: new Uint8Array() })
-      const traffic = moved?.previous === undefined ? put.traffic : { ...put.traffic, tagPreviousDigest: moved.previous }
-      writeTraffic(planning, changes, { kind: 'push', repo, parent: row.parent, traffic })
-      return { changes, result: { previous: moved?.previous } }
+      planRecords(planning, changes, { put, found })
+      const push = { kind: 'push', repo, parent: row.parent } as const
+      if (tags.length === 0) writeTraffic(planning, changes, { ...push, traffic: put.traffic })
+      for (const { name, head } of heads) writeTraffic(planning, changes, { ...push, traffic: planTag(planning, changes, { put, name, head }) })
+      return { changes, result: undefined }
     },
   })
+}
+
+/** Plans the records of a put. */
+function planRecords({ nowMs }: Planning, changes: ChangeSet, { put, found }: { put: ManifestPut; found: Extra & { records: readonly PutRecord[] } }): void {
+  const { repo } = put
+  changes.add(found)
+  for (const { digest, entry, size, bytes } of found.records) {
+    const key = manifestKey(repo, digest)
+    changes.guard(entry === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: entry.revision })
+    const record = clone(ManifestRecordSchema, put.record)
+    record.countedSize = BigInt(size)
+    record.countedRecord = BigInt(bytes)
+    record.createTimeMs = BigInt(nowMs)
+    record.deleteTimeMs = 0n
+    changes.write({ kind: 'put', key, value: toBinary(ManifestRecordSchema, record) })
+  }
+  // Under the digest that it was pushed by: lists of referrers have it once.
+  const { subject } = put.record
+  if (subject !== '') changes.write({ kind: 'put', key: `${referrerKeyPrefix(repo, subject)}${put.digest}`, value: new Uint8Array() })
+}
+
+/** Plans a tag to point to what is put; returns what its event says. */
+function planTag(planning: Planning, changes: ChangeSet, { put, name, head }: { put: ManifestPut; name: string; head: Head }): Traffic {
+  const { repo, digest: pushed, record, traffic } = put
+  const digest = record.upstreamDigest as Digest // a cast: the record holds nothing else
+  const state = { digest, pushedDigest: pushed === digest ? ('' as const) : pushed }
+  // The very manifest that this transaction writes is held by then.
+  const { previous } = planMove(planning, changes, { repo, name, state, facts: { head, manifest: 'unchecked' } })
+  return { ...traffic, tag: name, digest, ...(previous === undefined ? {} : { tagPreviousDigest: previous }) }
 }
 
 /**
@@ -143,9 +182,14 @@ export async function putManifest(services: Services, context: MutationContext, 
 export async function removeManifest(services: Services, context: MutationContext, name: ManifestName & { host: string }): Promise<void> {
   const { repo, digest, host } = name
   const key = manifestKey(repo, digest)
+  let upstreamDigest = digest
   for (let isFirst = true; ; isFirst = false) {
     await commitPrepared(services, context, {
-      prepare: async (signal) => ({ entry: await services.store.get(key, signal), tagged: await readTagsAt(services, name, signal) }),
+      prepare: async (signal) => {
+        const entry = await services.store.get(key, signal)
+        if (entry !== undefined) upstreamDigest = fromBinary(ManifestRecordSchema, entry.value).upstreamDigest as Digest // a cast: the record holds nothing else
+        return { entry, tagged: await readTags(services, { repo, rows: tagsAt(services.replica.snapshot, repo, { digest, upstreamDigest }) }, signal) }
+      },
       plan: (planning, { entry, tagged }): Plan<undefined> => {
         const changes = new ChangeSet()
         const isHere = entry !== undefined && manifestIn(entry) !== undefined
@@ -160,7 +204,7 @@ export async function removeManifest(services: Services, context: MutationContex
     })
     // Also those that were made while it went: none is made of one that is gone.
     await services.replica.barrier(context.signal)
-    if (tagsAt(services.replica.snapshot, repo, digest).length === 0) return
+    if (tagsAt(services.replica.snapshot, repo, { digest, upstreamDigest }).length === 0) return
   }
 }
 

@@ -20,11 +20,13 @@ import { assertEtag, emit, existingRow, planChild, rememberKey } from '../write.
 import { manifestIn, manifestKey } from './manifest-keys.ts'
 import { touchOf } from './manifest-touch.ts'
 import { appendHistory, readHead, type Head, type TagName } from './tag-history.ts'
-import { tagKind, tagNamed, tagOf, tagsAt, type TagRecord } from './tags.ts'
+import { tagKind, tagNamed, tagOf, type TagRecord } from './tags.ts'
 
 /** What a tag is to be. What is left out stays as it is. */
 export interface TagState {
   readonly digest: Digest
+  /** The digest that its manifest was pushed by, where it is another one of the same bytes; empty where it is not. A move to another digest without it is to none. */
+  readonly pushedDigest?: Digest | ''
   readonly deprecated?: boolean
   readonly bundles?: readonly string[]
 }
@@ -90,20 +92,22 @@ export function planMove(planning: Planning, changes: ChangeSet, move: TagName &
     const atMs = point(planning, changes, { ...move, notBeforeMs: 0 })
     changes.guard({ kind: 'exists', key: recordKey('Repo', repo) })
     const record = changed(create(TagSchema, { name }), state)
-    return { tag: planChild(tagKind, planning, { changes, parent: repo, record, atMs }) as TagRecord, previous: undefined }
+    const facts = { pushedDigest: state.pushedDigest ?? '' }
+    return { tag: planChild(tagKind, planning, { changes, parent: repo, record, atMs, facts }) as TagRecord, previous: undefined }
   }
   const current = tagOf(row)
   const record = changed(current, state)
   // The digest was checked when it was written.
   const previous = current.digest as Digest
-  if (isSame(record, current)) {
+  const pushedDigest = state.pushedDigest ?? (record.digest === current.digest ? row.pushedDigest : '')
+  if (isSame(record, current) && pushedDigest === row.pushedDigest) {
     // What else the transaction writes counts on the tag: it may be gone by then.
     changes.guard({ kind: 'unchanged', key: recordKey('Tag', row.uid), revision: row.revision })
     return { tag: current, previous }
   }
   const notBeforeMs = row.updateMs + 1
   const updateMs = record.digest === current.digest ? Math.max(nowMs, notBeforeMs) : point(planning, changes, { ...move, notBeforeMs })
-  const written = { etag: newEtag(planning.services.random), createMs: row.createMs, updateMs, managedBy: row.managedBy }
+  const written = { etag: newEtag(planning.services.random), createMs: row.createMs, updateMs, managedBy: row.managedBy, pushedDigest }
   return { tag: changes.update(tagKind, { row, record, facts: written }), previous }
 }
 
@@ -226,8 +230,12 @@ export interface TagToRemove {
   readonly head: Head
 }
 
-/** Reads what the removal of tags of a digest looks at: of all of them, or of as many as go at once. */
-export async function readTagsAt(services: Services, { repo, digest }: { repo: Uid; digest: Digest }, signal: AbortSignal): Promise<readonly TagToRemove[]> {
-  const rows = tagsAt(services.replica.snapshot, repo, digest).slice(0, maxTagsAtOnce)
+/** Reads what the removal of tags looks at: of all of them, or of as many as go at once. */
+export async function readTags(
+  services: Services,
+  { repo, rows: all }: { repo: Uid; rows: readonly Row[] },
+  signal: AbortSignal,
+): Promise<readonly TagToRemove[]> {
+  const rows = all.slice(0, maxTagsAtOnce)
   return Promise.all(rows.map(async (row) => ({ row, head: await readHead(services.store, { repo, name: row.name }, signal) })))
 }

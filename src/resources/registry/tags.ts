@@ -1,3 +1,4 @@
+import type { Digest } from '../../core/digest.ts'
 import { millisecondUpTo } from '../../core/whole-milliseconds.ts'
 import { TagSchema, type ListTagsRequest, type Tag } from '../../gen/taproot/registry/v2/tags_pb.ts'
 import type { Order } from '../../snapshot/order.ts'
@@ -68,9 +69,16 @@ export function tagNamed(snapshot: Snapshot, repo: string, name: string): Row | 
   return snapshot.table('Tag').child(repo, name)
 }
 
-/** The tags of the repo that point to the digest. */
-export function tagsAt(snapshot: Snapshot, repo: string, digest: string): Row[] {
-  return [...snapshot.table('Tag').matching('digest', digest)].filter((row) => row.parent === repo)
+/** The digest by which the registry host answers a tag: the one that its manifest was pushed by. */
+export function answeredDigest(row: Row): Digest {
+  // A cast: digests are checked before they are written.
+  return (row.pushedDigest || tagOf(row).digest) as Digest
+}
+
+/** The tags of the repo that point to the manifest under the digest. `upstreamDigest` is the SHA-256 of its bytes: tags that it was pushed with by another digest have that one. */
+export function tagsAt(snapshot: Snapshot, repo: string, { digest, upstreamDigest }: { digest: Digest; upstreamDigest: Digest }): Row[] {
+  const pointing = [...snapshot.table('Tag').matching('digest', upstreamDigest)].filter((row) => row.parent === repo)
+  return digest === upstreamDigest ? pointing : pointing.filter((row) => row.pushedDigest === digest)
 }
 
 function compareNames(a: string, b: string): number {

@@ -14,13 +14,16 @@ interface Drawn {
   readonly subject?: string
   readonly createMs?: number
   readonly deleteMs?: number
+  /** The SHA-256, where the digest is another. */
+  readonly upstream?: string | undefined
 }
 
 function content(source: { manifests?: Record<string, Drawn>; blobs?: Record<string, number>; named?: readonly string[] }): RepoContent {
   const manifests = Object.entries(source.manifests ?? {}).map(([digest, drawn]) => {
-    const { children = [], blobs = [], mentions = [], subject = '', createMs = 0, deleteMs = 0 } = drawn
+    const { children = [], blobs = [], mentions = [], subject = '', createMs = 0, deleteMs = 0, upstream = digest } = drawn
     const record = create(ManifestRecordSchema, {
       subject,
+      upstreamDigest: upstream,
       mentions: [...mentions],
       createTimeMs: BigInt(createMs),
       deleteTimeMs: BigInt(deleteMs),
@@ -61,6 +64,8 @@ describe('what nothing needs', () => {
       { manifests: [], blobs: [] },
     ],
     ['what refers to something that goes, goes too', { manifests: { m: {}, s: { subject: 'm' } } }, { manifests: ['m', 's'], blobs: [] }],
+    ['the other digest of a tagged image stays', { manifests: { m: {}, long: { upstream: 'm' } }, named: ['m'] }, { manifests: [], blobs: [] }],
+    ['the other digest of an image does not keep it', { manifests: { m: {}, long: { upstream: 'm', createMs: young + 1 } } }, { manifests: ['m'], blobs: [] }],
     [
       'blobs that a tagged index has as children stay',
       { manifests: { i: { children: ['l', 'm'] }, m: { blobs: ['c'] } }, blobs: { l: 0, c: 0 }, named: ['i'] },
@@ -106,6 +111,7 @@ describe('what nothing needs', () => {
       subject: fc.constantFrom('', '', ...digests),
       createMs: fc.constantFrom(0, 0, 0, young + 1),
       deleteMs: fc.constantFrom(0, 0, 0, 1, young + 1),
+      upstream: fc.option(fc.constantFrom(...digests), { nil: undefined, freq: 3 }),
     })
     const drawn = fc.record({
       manifests: fc.dictionary(fc.constantFrom(...digests), manifest),
@@ -120,7 +126,7 @@ describe('what nothing needs', () => {
         for (let size = -1; size !== kept.size;) {
           size = kept.size
           for (const [digest, one] of live) {
-            if (kept.has(one.subject)) kept.add(digest)
+            if (kept.has(one.subject) || (one.upstream !== undefined && kept.has(one.upstream))) kept.add(digest)
             if (live.some(([other, { children, mentions }]) => kept.has(other) && [...children, ...mentions].includes(digest))) kept.add(digest)
           }
         }
@@ -134,6 +140,11 @@ describe('what nothing needs', () => {
       { numRuns: 2_000 },
     )
   })
+})
+
+test('a tagged digest goes before its other digest', () => {
+  const { manifests } = content({ manifests: { long: { upstream: 'm' }, m: {} } })
+  expect(firstToGo({ manifests }, ['long', 'm'])).toEqual(['m'])
 })
 
 test('what mentions something goes before it, and what refers to something too', () => {

@@ -62,7 +62,7 @@ test('a push that finds its tag as it is to be, while another replica deletes bo
     const { digest, record } = parseManifest({ bytes: image.bytes, contentType: image.mediaType })
     const epoch = await contentEpoch(services, repo, signal)
     const traffic = { host: 'registry.test', remoteAddress: '127.0.0.1', userAgent: 'test' }
-    await putManifest(notHavingHeard(services, row), context, { repo, digest, record, tag: 'latest', epoch, traffic })
+    await putManifest(notHavingHeard(services, row), context, { repo, digest, record, tags: ['latest'], epoch, traffic })
     await services.replica.barrier(signal)
     const made = tagNamed(services.replica.snapshot, repo, 'latest')
     expect(made === undefined ? undefined : tagOf(made).digest).toBe(image.digest)

@@ -1,12 +1,13 @@
 import { randomBytes } from 'node:crypto'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { systemClock } from '../../../src/cmd/runtime.ts'
+import { digestOf } from '../../../src/core/digest.ts'
 import { createHttpUpstream } from '../../../src/registry/upstream/http/http-upstream.ts'
 import { UpstreamError, type Upstream, type UpstreamErrorKind } from '../../../src/registry/upstream/upstream.ts'
 import { startRegistry, type DistributionRegistry } from '../../parts/registry.ts'
 import { describeWithPart } from '../../parts/require-part.ts'
 import { until } from '../../store/store-harness.ts'
-import { locationOf, withQuery, type OciClient } from './oci-client.ts'
+import { descriptorOf, indexType, locationOf, manifestOf, withQuery, type OciClient } from './oci-client.ts'
 import { startDiskUpstream, startTestHost, type TestHost } from './test-host.ts'
 
 describeWithPart('registry', 'an upstream that goes away and comes back', () => {
@@ -60,6 +61,22 @@ describeWithPart('registry', 'an upstream that goes away and comes back', () => 
     expect((await client.send('GET', `/v2/${repository}/manifests/cold`)).body.equals(cold.bytes)).toBe(true)
     expect((await client.send('GET', `/v2/${repository}/manifests/hot`)).status).toBe(404)
     await client.pushImage(repository, 'hot')
+  })
+
+  test('one that looks for the children of an index, as zot does, has none under sha512: the refusal says so', async () => {
+    const repository = host.freshRepository()
+    const image = await client.image(repository)
+    const long = digestOf(image.bytes, 'sha512')
+    expect((await client.putManifest(repository, long, image)).status).toBe(201)
+    const index = manifestOf({ schemaVersion: 2, mediaType: indexType, manifests: [{ ...descriptorOf(image), digest: long }] })
+    const refused = await client.putManifest(repository, `${digestOf(index.bytes, 'sha512')}?tag=index`, index)
+    expect([refused.status, refused.codes]).toEqual([400, ['MANIFEST_INVALID']])
+    expect(refused.body.toString()).toContain(`an index that names ${long}: push its images, and the index, with sha256 digests`)
+    expect((await client.send('GET', `/v2/${repository}/manifests/index`)).status).toBe(404)
+    expect((await client.putManifest(repository, image.digest, image)).status).toBe(201)
+    expect(
+      (await client.putManifest(repository, 'index', manifestOf({ schemaVersion: 2, mediaType: indexType, manifests: [descriptorOf(image)] }))).status,
+    ).toBe(201)
   })
 
   test('one that does not answer is 503 too', { timeout: 60_000 }, async () => {
