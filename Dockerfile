@@ -1,4 +1,4 @@
-# The one image of all roles. docs/image.md says how to build and run it.
+# The one image of all roles. docs/install.md says how to build and run it.
 ARG BASE=docker.io/library/node:26-slim
 
 FROM ${BASE} AS build

@@ -63,7 +63,7 @@ describe('the pages', () => {
     expect([lock.version, lock.packages[''].version]).toEqual([version, version])
     expect((parse(read('charts/taproot/Chart.yaml')) as { readonly version: string }).version).toBe(version)
     expect(namesIn('CHANGELOG.md', /^## (\d\S+)/gm)[0]).toBe(version)
-    expect(namesIn('docs/image.md', /VERSION=(\S+)/g)).toEqual([version])
+    expect(namesIn('docs/install.md', /VERSION=(\S+)/g)).toEqual([version])
     expect(new Set(namesIn('docs/contributing/releasing.md', /\bv?(\d+\.\d+\.\d+)\b/g))).toEqual(new Set([version]))
   })
 

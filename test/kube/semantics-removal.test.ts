@@ -12,7 +12,7 @@ import { definitions } from './definitions.ts'
 
 const signal = AbortSignal.timeout(900_000)
 /** The commands under "Remove everything", in their order. */
-const removing = [...(/\n## Remove everything\n(.*?)\n## /s.exec(readFileSync('docs/operations.md', 'utf8'))?.[1] ?? '').matchAll(/```sh\n(.*?)```/gs)].map(
+const removing = [...(/\n## Remove everything\n(.*?)\n## /s.exec(readFileSync('docs/install.md', 'utf8'))?.[1] ?? '').matchAll(/```sh\n(.*?)```/gs)].map(
   (match) => match[1] ?? '',
 )
 const goingPatience = { timeout: 100_000, interval: 100 }
@@ -104,7 +104,7 @@ describeWithPart('kube-controller-manager', 'what goes with a namespace, a grant
   }
   const [deleteDefinitions = '', , takeFinalizersOff = ''] = removing
 
-  test('the controller is gone already: the namespace hangs until its finalizers are taken off as docs/operations.md says; records keep their owner', async () => {
+  test('the controller is gone already: the namespace hangs until its finalizers are taken off as docs/install.md says; records keep their owner', async () => {
     const namespace = await world.namespace(organisation)
     const records = await family(namespace, namespace)
     await world.stopControllers()
@@ -116,7 +116,7 @@ describeWithPart('kube-controller-manager', 'what goes with a namespace, a grant
     world.startController()
   }, 120_000)
 
-  test('all definitions are deleted while a controller runs, as docs/operations.md says: that ends, and records stay', async () => {
+  test('all definitions are deleted while a controller runs, as docs/install.md says: that ends, and records stay', async () => {
     expect([...deleteDefinitions.matchAll(/[a-z]+\.taproot\.dev/g)].map(([name]) => name).toSorted()).toEqual(
       [...definitions.values()].map(({ metadata }) => metadata.name).toSorted(),
     )
