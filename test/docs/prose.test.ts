@@ -26,7 +26,10 @@ describe('the prose check', () => {
   test.each([
     ['25 words', sentence(25), 0],
     ['26 words', sentence(26), 1],
-    ['two sentences of 25 words', `${sentence(25)} ${sentence(25)}`, 0],
+    ['two sentences of 25 words', `${sentence(25)} ${sentence(25).replace('w', 'W')}`, 0],
+    ['a sentence that ends with a number, and another one', `${sentence(24).slice(0, -1)} 3. ${sentence(24).replace('w', 'W')}`, 0],
+    ['a sentence that begins with code', `${sentence(24)} \`code\` ${sentence(24)}`, 0],
+    ['26 words on two lines', sentence(26).replace(' word9 ', '\nword9 '), 1],
     ['26 words in a list item', `- ${sentence(26)}`, 1],
     ['26 words in a table cell', `| a | b |\n| - | - |\n| c | ${sentence(26)} |`, 1],
     ['26 words in a heading', `# ${sentence(26)}`, 1],

@@ -1,19 +1,19 @@
 // The rules of tools/prose.js, as textlint runs them.
-import { split } from 'sentence-splitter'
 import { StringSource } from 'textlint-util-to-string'
+
+const segmenter = new Intl.Segmenter('en', { granularity: 'sentence' })
 
 /** Reports sentences of more than `options.words` words: in paragraphs, list items, headings and table cells. Inline code counts as one word. */
 export function sentenceLength(context, options) {
   const { Syntax, RuleError, report, locator } = context
   const check = (node) => {
-    const replacer = ({ node: part, maskValue }) => (part.type === Syntax.Code ? maskValue('x') : undefined)
+    const replacer = ({ node: part, maskValue }) => (part.type === Syntax.Code ? maskValue('X') : undefined)
     const source = new StringSource(node, { replacer })
-    for (const sentence of split(source.toString())) {
-      if (sentence.type !== 'Sentence') continue
-      const words = sentence.raw.split(/\s+/).filter((word) => /[\p{L}\p{N}…]/u.test(word)).length
+    for (const { segment, index } of segmenter.segment(source.toString().replaceAll('\n', ' '))) {
+      const words = segment.split(/\s+/).filter((word) => /[\p{L}\p{N}…]/u.test(word)).length
       if (words <= options.words) continue
-      const start = source.originalIndexFromIndex(sentence.range[0]) ?? 0
-      const opening = sentence.raw.slice(0, 60).replaceAll(/\s+/g, ' ')
+      const start = source.originalIndexFromIndex(index) ?? 0
+      const opening = segment.slice(0, 60).replaceAll(/\s+/g, ' ')
       report(node, new RuleError(`${words} words, ${options.words} are allowed: "${opening}…"`, { padding: locator.at(start) }))
     }
   }
