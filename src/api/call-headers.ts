@@ -24,13 +24,14 @@ type Reader = (text: string) => string | undefined
 
 const asIs: Reader = (text) => text
 const traceparent: Reader = (text) => (traceparentPattern.test(text) ? text : undefined)
-const entityTag: Reader = (text) => entityTagPattern.exec(text.trim())?.[1] ?? text.trim()
+const entityTag = (text: string): string => entityTagPattern.exec(text.trim())?.[1] ?? text.trim()
+const entityTags: Reader = (text) => text.split(',').map(entityTag).join(',')
 
 const readers = [
   ['authorization', 'authorization', asIs],
   ['identity', 'taproot-identity', asIs],
-  ['ifMatch', 'if-match', entityTag],
-  ['ifNoneMatch', 'if-none-match', entityTag],
+  ['ifMatch', 'if-match', entityTags],
+  ['ifNoneMatch', 'if-none-match', entityTags],
   ['idempotencyKey', 'idempotency-key', asIs],
   ['forceOwnership', 'force-ownership', asIs],
   ['traceparent', 'traceparent', traceparent],
@@ -38,7 +39,7 @@ const readers = [
 ] as const satisfies readonly (readonly [keyof CallHeaders, string, Reader])[]
 
 /**
- * Reads a call's headers through `get` (lower-case names). Entity tags lose their quotes and weakness mark, `*` stays; a malformed
+ * Reads a call's headers through `get` (lower-case names). Entity tags lose their quotes and weakness mark, `*` and commas between them stay; a malformed
  * `traceparent` and a request id of other than 1 to 128 characters of [A-Za-z0-9._:/=+-] are dropped, the latter for `newRequestId()`.
  */
 export function parseCallHeaders(get: (name: string) => string | undefined, newRequestId: () => string): CallHeaders {

@@ -178,9 +178,10 @@ export function createHandler(kind: AnyKind): Handler {
   return (services, context, message) => createRecord(kind, services, { context, message, parent: (message as Message & { parent: string }).parent })
 }
 
-/** Throws code 10 where a precondition on the etag does not hold. `*` asks for any. */
-export function assertEtag(row: Pick<Row, 'etag'>, expected: string | undefined): void {
-  if (expected !== undefined && expected !== '' && expected !== '*' && expected !== row.etag) throw staleEtag()
+/** Throws code 10 where a precondition on the etag does not hold, also where there is no row. `expected` is one etag, several with commas between them, or `*` for any. */
+export function assertEtag(row: Pick<Row, 'etag'> | undefined, expected: string | undefined): void {
+  if (expected === undefined || expected === '') return
+  if (row === undefined || (expected !== '*' && !expected.split(',').includes(row.etag))) throw staleEtag()
 }
 
 /** The paths that an update changes (docs/spec/conventions.md#update-masks): the mask; else the keys of a REST body; else what a gRPC message has set. */

@@ -93,6 +93,18 @@ specSuite(
       expectFailure(reply, { code: 10, reason: 'ETAG_MISMATCH' })
     })
 
+    // docs/spec/conventions.md#etag-preconditions
+    test('a create with If-Match does not make a tag that was deleted since it was read: code 10', async () => {
+      const at = await place()
+      const { uid, etag } = await put(at, 'latest', 1)
+      await spec.ok('DeleteTag', { uid: String(uid) }, { token: at.token })
+      for (const ifMatch of [String(etag), '*']) {
+        const reply = await spec.call('CreateTag', { parent: at.repo, tag: { name: 'latest', digest: digest(1) } }, { token: at.token, ifMatch })
+        expectFailure(reply, { code: 10, reason: 'ETAG_MISMATCH' })
+      }
+      expect(itemsOf(await spec.ok('ListTags', { uidp: { childrenOf: at.repo } }, { token: at.token }), 'tags')).toEqual([])
+    })
+
     // docs/spec/conventions.md#dry-run
     test('a move with validateOnly changes nothing', async () => {
       const at = await place()
@@ -279,6 +291,18 @@ specSuite(
       expect(await digests(at, { tag: 'latest' })).toEqual([1, 2, 3, 1].map(digest))
     })
 
+    // docs/spec/conventions.md#etag-preconditions
+    test('a restore with a stale If-Match is code 10', async () => {
+      const at = await place()
+      const first = await put(at, 'latest', 1)
+      const second = await put(at, 'latest', 2)
+      const restore = (ifMatch: unknown) =>
+        spec.call('RestoreTag', { repoUid: at.repo, tag: 'latest', digest: digest(1) }, { token: at.token, ifMatch: String(ifMatch) })
+      expectFailure(await restore(first['etag']), { code: 10, reason: 'ETAG_MISMATCH' })
+      expect((await restore(second['etag'])).code).toBe(0)
+    })
+
+    // docs/spec/registry.md#restore
     test('restore by time brings back what the tag pointed to then, to the millisecond', async () => {
       const at = await place()
       const times: string[] = []

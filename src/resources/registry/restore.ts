@@ -20,13 +20,13 @@ import { commitPrepared, type Plan } from '../commit.ts'
 import { notFound } from '../faults.ts'
 import { openPage, pageLimit, recordAnswer } from '../read.ts'
 import { callerOf, type Handler, type Services } from '../services.ts'
-import { emit } from '../write.ts'
+import { assertEtag, emit } from '../write.ts'
 import { contentEpoch, guardEpoch } from './content-epoch.ts'
 import { manifestKey, referrerKeyPrefix } from './manifest-keys.ts'
 import { missingReferences } from './manifests.ts'
 import { everPointedTo, historyAt, readHistory, type TagName } from './tag-history.ts'
 import { planMove, readMoveFacts } from './tag-moves.ts'
-import { tagKind } from './tags.ts'
+import { tagKind, tagNamed } from './tags.ts'
 
 /** ListTagHistory: the moves of a tag, oldest first; also of one that was deleted, with its repo or without. */
 export const listTagHistory: Handler = async (services, context, message) => {
@@ -116,6 +116,7 @@ export const restoreTag: Handler = async (services, context, message) => {
       return { digest, revival, facts: revival === undefined ? facts : { ...facts, manifest: 'unchecked' as const } }
     },
     plan: (planning, { digest, revival, facts }): Plan<Resource> => {
+      assertEtag(tagNamed(planning.snapshot, tag.repo, name), context.ifMatch)
       const changes = new ChangeSet()
       changes.add(revival)
       const planned = planMove(planning, changes, { ...tag, state: { digest }, facts })

@@ -143,7 +143,7 @@ export const createTag: Handler = async (services, context, message) => {
       plan: (planning, facts): Plan<Resource> => {
         const row = tagNamed(planning.snapshot, parent, name)
         if (context.ifNoneMatch === '*' && row !== undefined) throw alreadyExists('Tag', `name "${name}" is taken`)
-        if (row !== undefined) assertEtag(row, context.ifMatch)
+        assertEtag(row, context.ifMatch)
         const changes = new ChangeSet()
         const planned = planMove(planning, changes, { ...where, state, facts })
         if (context.ifNoneMatch === '*') changes.isUpsert = false
