@@ -38,9 +38,14 @@ function isWritable(field: DescField): boolean {
   return !fieldAccess(field).outputOnly && !unmaskable.has(field.name)
 }
 
+/** Of several fields of which one is set, a text may be sent empty: that is no value, as everywhere else. */
+function isEmptyMember(source: ReflectMessage, field: DescField): boolean {
+  return field.oneof !== undefined && field.fieldKind === 'scalar' && source.get(field) === ''
+}
+
 /** Sets `field` of `target` to what `source` has, or clears it. */
 function copyField(target: ReflectMessage, source: ReflectMessage, field: DescField): void {
-  if (source.isSet(field)) target.set(field, source.get(field))
+  if (source.isSet(field) && !isEmptyMember(source, field)) target.set(field, source.get(field))
   else target.clear(field)
 }
 
@@ -52,11 +57,10 @@ function copyPath(target: ReflectMessage, source: ReflectMessage, path: readonly
     copyField(target, source, field)
     return
   }
-  if (!source.isSet(field)) {
-    if (target.isSet(field)) target.clear(field)
-    return
+  if (!target.isSet(field)) {
+    if (!source.isSet(field)) return
+    target.set(field, target.get(field))
   }
-  if (!target.isSet(field)) target.set(field, target.get(field))
   copyPath(target.get(field), source.get(field), rest)
 }
 

@@ -16,7 +16,7 @@ specSuite('updates', (spec) => {
     const claimMatch = { issuer: 'https://issuer.example', subject: 'old', audience: 'old', claims: { team: 'old' } }
     const identity = { name: 'old name', description: 'old', company: 'old company', claimMatch, ...fields }
     const made = await spec.ok('CreateIdentity', { parent: group, identity }, { token })
-    return { made, uid: uidOf(made), token }
+    return { made, group, uid: uidOf(made), token }
   }
   const change = (identity: JsonObject, request: JsonObject, options: Options) => spec.ok('UpdateIdentity', { identity, ...request }, options)
 
@@ -96,6 +96,32 @@ specSuite('updates', (spec) => {
     const { uid, token } = await identityWith()
     const changed = await change({ uid, claimMatch: { subject: 'new', issuer: 'https://ignored.example' } }, { updateMask: 'claimMatch.subject' }, { token })
     expect(changed['claimMatch']).toEqual({ issuer: 'https://issuer.example', subject: 'new', audience: 'old', claims: { team: 'old' }, claimPatterns: {} })
+  })
+
+  // docs/spec/conventions.md#update-masks
+  test('a mask that names a field below a message the body lacks clears that field and nothing beside it', async () => {
+    const { made, group, uid, token } = await identityWith()
+    const match = made['claimMatch'] as JsonObject
+    const { audience: _, ...others } = match
+    expect((await change({ uid }, { updateMask: 'claimMatch.audience' }, { token }))['claimMatch']).toEqual(others)
+    expectFailure(await spec.call('UpdateIdentity', { identity: { uid }, updateMask: 'claimMatch.subject' }, { token }), { code: 3 })
+    const overlay = { contents: { packages: ['curl'] }, environment: { A: '1' }, annotations: { b: '2' } }
+    const repo = uidOf(await spec.ok('CreateRepo', { parent: group, repo: { name: 'masked', customOverlay: overlay } }, { token }))
+    const cleared = await spec.ok('UpdateRepo', { repo: { uid: repo }, updateMask: 'customOverlay.environment' }, { token })
+    expect(cleared['customOverlay']).toMatchObject({ ...overlay, environment: {} })
+    // What is not there stays so.
+    const plain = uidOf(await spec.ok('CreateRepo', { parent: group, repo: { name: 'plain' } }, { token }))
+    expect(await spec.ok('UpdateRepo', { repo: { uid: plain }, updateMask: 'customOverlay.environment' }, { token })).not.toHaveProperty('customOverlay')
+  })
+
+  // docs/spec/conventions.md#update-masks
+  test('an empty text clears one of several fields, too', async () => {
+    const { made, uid, token } = await identityWith()
+    const { audience: _, ...others } = made['claimMatch'] as JsonObject
+    const changed = await change({ uid, claimMatch: { audience: '' } }, { updateMask: 'claimMatch.audience' }, { token })
+    expect(changed['claimMatch']).toEqual(others)
+    const issuer = await spec.call('UpdateIdentity', { identity: { uid, claimMatch: { issuer: '' } }, updateMask: 'claimMatch.issuer' }, { token })
+    expectFailure(issuer, { code: 3, fields: [/^claim_?[mM]atch\.iss(uer)?$/] })
   })
 
   // docs/spec/conventions.md#update-masks
