@@ -45,7 +45,7 @@ function writable({ fields }: DescOneof): DescField[] {
 /** What is said where none of a oneof's members is given. */
 export function oneIsRequired(oneof: DescOneof): string {
   const names = writable(oneof).map(({ name }) => `\`${name}\``)
-  return `one of ${names.join(', ')} is required`
+  return names.length === 1 ? 'is required' : `one of ${names.join(', ')} is required`
 }
 
 /** The message fields of a set message that are themselves messages, with their paths and the field's name. */

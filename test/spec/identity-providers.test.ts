@@ -54,6 +54,14 @@ async function everywhere(spec: Spec): Promise<string> {
 specSuite(
   'identity providers',
   (spec) => {
+    // docs/spec/errors.md#messages
+    test('the only member of a choice is required, not one of one', async () => {
+      const { group, token } = await makeOrganisation(spec.server)
+      const identityProvider = { name: freshName('idp'), defaultRole: roleUid('viewer') }
+      const reply = await spec.call('CreateIdentityProvider', { parent: group, identityProvider }, { token })
+      expect(reply.message).toBe('Invalid argument: oidc: is required')
+    })
+
     // docs/spec/identities.md#client-secrets
     test('create answers the provider with its defaults, without the secret; get answers the same', async () => {
       const { group, token } = await makeOrganisation(spec.server)
