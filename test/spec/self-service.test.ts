@@ -25,6 +25,17 @@ specSuite(
       })
     })
 
+    // docs/spec/limits.md#organisation-limits
+    test('the limits and the use of an organisation name only what is served', async () => {
+      const { token } = await person()
+      const made = await spec.ok('CreateGroup', { group: { name: freshName('root') } }, { token })
+      const { usage } = await spec.ok('GetGroupUsage', { uid: uidOf(made) }, { token })
+      for (const named of [made['resourceLimits'], usage]) {
+        expect(named).toHaveProperty('repositories')
+        for (const name of ['subscriptions', 'clusters']) expect(named).not.toHaveProperty(name)
+      }
+    })
+
     test('a person makes three organisations at most; a deletion makes room, and operators are exempt', async () => {
       const { token } = await person()
       const make = (by: string): Promise<Reply> => spec.call('CreateGroup', { group: { name: freshName('root') } }, { token: by })

@@ -80,7 +80,6 @@ const selfServiceLimits = Object.entries({
   role_bindings: 10_000,
   roles: 200,
   scim_users: 10_000,
-  subscriptions: 100,
   tags: 50_000,
   uploads: 100,
 }).map(([name, max]) => ({ limit: name, max }))

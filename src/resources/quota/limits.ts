@@ -11,7 +11,7 @@ export interface Growth {
   readonly bytes: number
 }
 
-/** The limit of the number of records of each kind. A name without a kind that is served is reserved: it may be set, and nothing counts yet. */
+/** The limit of the number of records of each kind. */
 export const recordLimits: Readonly<Record<string, string>> = {
   AccountAssociation: 'account_associations',
   ExternalGroupRoleMapping: 'external_group_role_mappings',
@@ -23,7 +23,6 @@ export const recordLimits: Readonly<Record<string, string>> = {
   Role: 'roles',
   RoleBinding: 'role_bindings',
   ScimUser: 'scim_users',
-  Subscription: 'subscriptions',
   Tag: 'tags',
   TermsAcceptance: 'terms_acceptances',
 }
@@ -31,8 +30,8 @@ export const recordLimits: Readonly<Record<string, string>> = {
 /** The limit of the bytes of all records, in MiB. */
 export const recordBytesLimit = 'record_mib'
 
-/** Names that are kept for what is not served yet. */
-const reservedLimits = ['clusters']
+/** Names that are kept for what is not served yet: they can be set, nothing counts towards them, and no answer names them unasked. */
+const reservedLimits = ['clusters', 'subscriptions']
 
 /** The limits whose use the snapshot knows. */
 export const countedLimits: readonly string[] = [...Object.values(recordLimits), recordBytesLimit]
