@@ -18,7 +18,7 @@ import { createControllerMetrics } from './controller-metrics.ts'
 import type { Config } from './config/config.ts'
 import type { Engine } from './engine.ts'
 import { systemRandom } from './runtime.ts'
-import { withSetting } from './setting-error.ts'
+import { SettingError, withSetting } from './setting-error.ts'
 
 /** How long the start waits before it asks an API server again that did not answer, in milliseconds. */
 const retryMs = 1_000
@@ -94,7 +94,9 @@ export async function startControllerRole(options: ControllerRoleOptions, signal
   const close = async (): Promise<void> => void (await Promise.all([api.close(), leaseApi.close()]))
   try {
     const own = ownNamespace(config)
-    const cluster = { id: await clusterId(options, api, signal), issuer: kubernetes.issuer }
+    const { issuer } = kubernetes
+    if (issuer === undefined) throw new SettingError('kubernetes.issuer', undefined, 'the controller needs it')
+    const cluster = { id: await clusterId(options, api, signal), issuer }
     const controller = startController(
       {
         api,

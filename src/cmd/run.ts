@@ -1,6 +1,7 @@
 import { mkdirSync } from 'node:fs'
 import { join, relative } from 'node:path'
 import type { Config, Role } from './config/config.ts'
+import { otherIssuer } from './config/cluster-issuer.ts'
 import { loadConfig } from './config/load-config.ts'
 import { startDemo, type RunningDemo } from './dev-mode.ts'
 import { createLogs, type Logs } from './logger.ts'
@@ -12,6 +13,8 @@ import { withSetting } from './setting-error.ts'
 const parentCheckMs = 500
 /** When a start that takes long says what it waits for, in milliseconds. */
 const patienceMs = 5_000
+/** How often the token that names the cluster's issuer is looked at, in milliseconds. */
+const issuerCheckMs = 2_000
 
 /**
  * Aborts at the first SIGINT or SIGTERM, and where npm started this process and went away: a signal to npm alone does not reach what it started. A second signal
@@ -44,13 +47,13 @@ function aborted(signal: AbortSignal): Promise<void> {
   return promise
 }
 
-/** Loads the configuration of a role and runs it until a signal comes. */
+/** Loads the configuration of a role and runs it until a signal comes, or until the issuer that it took from a token is another one. */
 async function run(
   role: Role,
   file: string | undefined,
   serve: (found: { config: Config; logs: Logs; signal: AbortSignal }) => Promise<() => Promise<void>>,
 ): Promise<void> {
-  const { config, warnings } = loadConfig({ file, env: process.env, role })
+  const { config, warnings, clusterIssuer } = loadConfig({ file, env: process.env, role })
   if (role === 'dev') withSetting('dataDir', config.dataDir, () => mkdirSync(config.dataDir, { recursive: true, mode: 0o700 }))
   const logs = createLogs(config.log.level, role === 'dev' ? join(config.dataDir, 'taproot.log') : undefined)
   for (const warning of warnings) logs.log.warn(warning)
@@ -63,7 +66,9 @@ async function run(
     if (signal.aborted) process.exit(0)
     throw error
   }
-  await aborted(signal)
+  const ends = [aborted(signal)]
+  if (clusterIssuer !== undefined) ends.push(otherIssuer(clusterIssuer, { log: logs.log, everyMs: issuerCheckMs }, signal))
+  await Promise.race(ends)
   await stop()
   logs.flush()
   process.exit(0)

@@ -11,7 +11,8 @@ import { freshDirectory, isReady, startProcess } from '../process/taproot-proces
 import { chartDirectory } from './helm.ts'
 
 const patience = 180_000
-const issuer = 'https://kubernetes.default.svc.cluster.local'
+/** As a cloud provider signs: not kubeadm's, and at a place that is not the API server. */
+const issuer = 'https://oidc.cloud.example/id/4711/'
 const subject = 'system:serviceaccount:platform:taproot-admin'
 
 /** Runs a script of `helm test` as its pod does; resolves with what it printed and its code. */
@@ -46,8 +47,9 @@ describeWithPart('kube-apiserver', 'the service account of the release is an ope
     await writeFile(caFile ?? '', kube.access.caPem)
     await writeFile(tokenFile ?? '', (await kube.kubectl(['-n', 'platform', 'create', 'token', 'taproot-api'])).trim())
     return {
-      TAPROOT_ISSUERS: JSON.stringify([{ issuer, jwksUri: `${kube.access.server}/openid/v1/jwks`, caFile, tokenFile, allowPrivate: true }]),
-      TAPROOT_BOOTSTRAP_OPERATORS: JSON.stringify([{ issuer, subject }]),
+      TAPROOT_KUBERNETES_TOKEN_FILE: tokenFile ?? '',
+      TAPROOT_ISSUERS: JSON.stringify([{ jwksUri: `${kube.access.server}/openid/v1/jwks`, caFile, tokenFile, allowPrivate: true }]),
+      TAPROOT_BOOTSTRAP_OPERATORS: JSON.stringify([{ subject }]),
     }
   }
 
@@ -56,6 +58,28 @@ describeWithPart('kube-apiserver', 'the service account of the release is an ope
     const response = await fetch(`http://127.0.0.1:${home.apiPort}/iam/v2/groups`, { method: 'POST', headers, body: '{"name": "acme"}' })
     return { status: response.status, body: (await response.json()) as Record<string, unknown> } // a cast of JSON
   }
+
+  test.for([
+    [
+      'https://kubernetes.default.svc.cluster.local',
+      `kubernetes.issuer is https://kubernetes.default.svc.cluster.local: set it to ${issuer}, or leave it empty`,
+    ],
+    ['', 'restart the pods of the release'],
+  ] as const)('helm test names the issuer that is not known, and what to do (kubernetes.issuer: "%s")', { timeout: patience }, async ([known, advice]) => {
+    const env = { ...(await settings()), TAPROOT_KUBERNETES_ISSUER: 'https://kubernetes.default.svc.cluster.local' }
+    const etcd = { endpoints: kube.etcd.endpoints, prefix: `/advice-${known.length}` }
+    const { homes, baseUrl } = await makeApiHomes(1, { etcd, env })
+    const [home] = homes
+    if (home === undefined) throw new Error('one home')
+    await startApi(home)
+    const tokenFile = join(directory, 'test-token')
+    await writeFile(tokenFile, await tokenOf('taproot-admin', baseUrl))
+    const service = { SERVICE: `http://127.0.0.1:${home.apiPort}`, HOST: new URL(baseUrl).hostname, BASE_URL: baseUrl }
+    const { output, code } = await runScript('api', { ...service, ISSUER: known, TOKEN_FILE: tokenFile })
+    expect(code).toBe(1)
+    expect(output).toContain(`FAIL the issuer of this cluster's tokens is known: ${issuer}: ${advice}`)
+    expect(output).toContain(`the issuer is not known here: \\"${issuer}\\"`)
+  })
 
   test('it makes the first root group as NOTES say; others may not; helm test passes', { timeout: patience }, async () => {
     const upstream = await startRegistry()

@@ -13,7 +13,8 @@ import { render } from './helm.ts'
 import { recordKinds } from '../../src/kube/object-kinds.ts'
 
 const patience = 300_000
-const issuer = 'https://kubernetes.default.svc.cluster.local'
+/** As a cloud provider signs. */
+const issuer = 'https://oidc.cloud.example/id/4711/'
 const samples = resolve(import.meta.dirname, '../../deploy/samples')
 const controllerUser = 'system:serviceaccount:platform:taproot-controller'
 /** True where a call needed this right. */
@@ -66,8 +67,9 @@ describeWithPart('kube-apiserver', "the controller's rights", () => {
     await writeFile(caFile, kube.access.caPem)
     await writeFile(tokenFile, await tokenOf('taproot-api'))
     const env = {
-      TAPROOT_ISSUERS: JSON.stringify([{ issuer, jwksUri: `${kube.access.server}/openid/v1/jwks`, caFile, tokenFile, allowPrivate: true }]),
-      TAPROOT_BOOTSTRAP_OPERATORS: JSON.stringify([{ issuer, subject: 'system:serviceaccount:platform:taproot-admin' }]),
+      TAPROOT_KUBERNETES_TOKEN_FILE: tokenFile,
+      TAPROOT_ISSUERS: JSON.stringify([{ jwksUri: `${kube.access.server}/openid/v1/jwks`, caFile, tokenFile, allowPrivate: true }]),
+      TAPROOT_BOOTSTRAP_OPERATORS: JSON.stringify([{ subject: 'system:serviceaccount:platform:taproot-admin' }]),
       TAPROOT_KUBERNETES_KUBECONFIG: await kubeconfigOfController(),
       TAPROOT_KUBERNETES_LEASE_NAMESPACE: 'platform',
       TAPROOT_KUBERNETES_MIRROR_NAMESPACE: 'platform',

@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { loadConfig } from '../../src/cmd/config/load-config.ts'
 import type { Role } from '../../src/cmd/config/config.ts'
+import { tokenWithClaims } from '../authn/unsigned-token.ts'
 import { describeWithPart } from '../parts/require-part.ts'
 import { chartDirectory, helm, one, render, type Values } from './helm.ts'
 import { valueSets } from './value-sets.ts'
@@ -48,12 +49,18 @@ const refused: readonly (readonly [sentence: string, values: Values, named: read
   ],
 ]
 
-/** The faults of a file of the rendered ConfigMap in a role, none where it takes it. */
+const clusterIssuer = 'https://oidc.cloud.example/id/4711/'
+/** Where pods of the chart have the token that names the cluster's issuer. */
+const mountedToken = '/var/run/secrets/taproot/kubernetes/token'
+
+/** A file of the rendered ConfigMap in a role, as a pod of a cluster loads it whose issuer is not kubeadm's. */
 async function loadRendered(text: string, role: Role): Promise<ReturnType<typeof loadConfig>> {
   const directory = await mkdtemp(join(tmpdir(), 'taproot-rendered-'))
   try {
     const file = join(directory, 'taproot.yaml')
-    await writeFile(file, text)
+    const tokenFile = join(directory, 'token')
+    await writeFile(tokenFile, tokenWithClaims({ iss: clusterIssuer }))
+    await writeFile(file, text.replaceAll(mountedToken, tokenFile))
     return loadConfig({ file, env: {}, role })
   } finally {
     await rm(directory, { recursive: true, force: true })
@@ -79,10 +86,29 @@ describeWithPart('helm', 'values', () => {
   })
 
   test('the operator is the service account of the release, whose tokens the cluster signs', { timeout: patience }, async () => {
-    const { config } = await loadRendered(one(await render(), 'ConfigMap', 'taproot-config')['data']['taproot.yaml'], 'api')
-    const issuer = 'https://kubernetes.default.svc.cluster.local'
-    expect(config.bootstrap.operators).toEqual([{ issuer, subject: 'system:serviceaccount:platform:taproot-admin' }])
-    expect(config.issuers).toEqual([expect.objectContaining({ issuer, jwksUri: 'https://kubernetes.default.svc/openid/v1/jwks', allowPrivate: true })])
+    const jwksUri = 'https://kubernetes.default.svc/openid/v1/jwks'
+    const subject = 'system:serviceaccount:platform:taproot-admin'
+    const given = 'https://issuer.example'
+    for (const [values, issuer] of [[{}, clusterIssuer] as const, [{ kubernetes: { issuer: given } }, given] as const]) {
+      const objects = await render({ ...values, operators: [{ subject: 'system:serviceaccount:ops:robot' }] })
+      const { data } = one(objects, 'ConfigMap', 'taproot-config')
+      const { config } = await loadRendered(data['taproot.yaml'], 'api')
+      expect(config.bootstrap.operators).toEqual([subject, 'system:serviceaccount:ops:robot'].map((name) => ({ issuer, subject: name })))
+      expect(config.issuers).toEqual([expect.objectContaining({ issuer, jwksUri, allowPrivate: true })])
+      expect((await loadRendered(data['controller.yaml'], 'controller')).config.kubernetes.issuer).toBe(issuer)
+    }
+  })
+
+  test('the token that names the issuer is mounted in every role', { timeout: patience }, async () => {
+    const objects = await render()
+    for (const role of ['api', 'registry', 'controller']) {
+      const { volumes, containers } = one(objects, 'Deployment', `taproot-${role}`).spec.template.spec
+      const { mountPath } = containers[0].volumeMounts.find(({ name }: { name: string }) => name === 'kubernetes')
+      const { sources } = volumes.find(({ name }: { name: string }) => name === 'kubernetes').projected
+      expect(sources.map(({ serviceAccountToken: token }: { serviceAccountToken?: { path: string } }) => token && `${mountPath}/${token.path}`)).toContain(
+        mountedToken,
+      )
+    }
   })
 
   test('files that the configuration names are mounted', { timeout: patience }, async () => {

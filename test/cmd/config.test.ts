@@ -200,8 +200,11 @@ describe('faults', () => {
     ],
     [
       'an item with a missing and an unknown key',
-      { yaml: 'issuers: [{ isuer: "https://a.example" }]' },
-      ['FILE: issuers[0].issuer is missing: expected an http:// or https:// URL', 'FILE: issuers[0].isuer: unknown key; did you mean issuer?'],
+      { yaml: 'bootstrap: { operators: [{ isuer: "https://a.example", issuer: "https://b.example" }] }' },
+      [
+        'FILE: bootstrap.operators[0].subject is missing: expected text that is not empty',
+        'FILE: bootstrap.operators[0].isuer: unknown key; did you mean issuer?',
+      ],
     ],
     [
       'a URL of another scheme, credentials not shown',
@@ -267,7 +270,7 @@ describe('faults', () => {
     ],
     [
       'the controller on the embedded store',
-      { role: 'controller' },
+      { role: 'controller', env: { TAPROOT_KUBERNETES_ISSUER: 'https://cluster.example' } },
       ['store.kind (TAPROOT_STORE_KIND): expected etcd, got sqlite: the embedded store belongs to one process, and the controller is one of its own'],
     ],
     ['two doors on one port', { env: { TAPROOT_OPS_PORT: '8080' } }, ['ops.port (TAPROOT_OPS_PORT): expected a port of its own, got that of api.port: 8080']],

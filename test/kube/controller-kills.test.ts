@@ -48,6 +48,7 @@ async function install(): Promise<Installation> {
         ...key,
         TAPROOT_KUBERNETES_KUBECONFIG: world.objects.kube.kubeconfigFile,
         TAPROOT_KUBERNETES_CLUSTER_ID: clusterId,
+        TAPROOT_KUBERNETES_ISSUER: 'https://kubernetes.default.svc',
         TAPROOT_KUBERNETES_MIRROR_ENABLED: 'false',
       }
       const started = startProcess({ args: ['controller'], env, cwd })

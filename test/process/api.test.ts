@@ -5,7 +5,9 @@ import { connect, createServer, type AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { expect, onTestFinished, test } from 'vitest'
+import { tokenWithClaims } from '../authn/unsigned-token.ts'
 import { grpcDoor } from '../harness/doors.ts'
+import { mountSecret } from '../parts/mounted-secret.ts'
 import { shareEtcd, startEtcd, type EtcdSpace } from '../parts/etcd.ts'
 import { makeApiHomes, startApi, type ApiHome } from './api-home.ts'
 import { isReady, runProcess, startProcess } from './taproot-process.ts'
@@ -136,5 +138,22 @@ test('another encryption key than the one that the store was made with is refuse
   const { code, stderr } = await runProcess({ args: ['api'], env, cwd: home.cwd })
   expect(code).toBe(1)
   expect(stderr.trimEnd().split('\n')).toEqual([expect.stringMatching(/^taproot: .*key/)])
+  await startApi(home)
+})
+
+test('taproot api stops in order when its token names another issuer, so that its restart uses that; a token of the same one changes nothing', async () => {
+  const [first, next] = ['https://kubernetes.default.svc.cluster.local', 'https://oidc.cloud.example/id/4711']
+  const mount = await mountSecret({ token: tokenWithClaims({ iss: first, jti: '1' }) })
+  onTestFinished(() => mount.remove())
+  const env = { TAPROOT_KUBERNETES_TOKEN_FILE: mount.path('token'), TAPROOT_BOOTSTRAP_OPERATORS: '[{"subject":"system:serviceaccount:platform:admin"}]' }
+  const [home] = (await makeApiHomes(1, { etcd: await shareEtcd(), env })).homes
+  if (home === undefined) throw new Error('one home')
+  const api = await startApi(home)
+  await mount.replace({ token: tokenWithClaims({ iss: first, jti: '2' }) })
+  await mount.replace({ token: tokenWithClaims({ iss: next, jti: '3' }) })
+  const { code, stdout, stderr } = await api.ending()
+  expect(code).toBe(0)
+  const [line = ''] = `${stdout}${stderr}`.split('\n').filter((one) => one.includes('another issuer of service account tokens'))
+  expect(JSON.parse(line)).toMatchObject({ level: 'warn', issuer: first, next })
   await startApi(home)
 })

@@ -86,7 +86,12 @@ describe('a command that can not be run', () => {
     // An etcd that is not there would be waited for.
     const cwd = await freshDirectory()
     await writeFile(join(cwd, 'key'), Buffer.alloc(32).toString('base64'))
-    const env = { TAPROOT_STORE_KIND: 'etcd', TAPROOT_STORE_ETCD_ENDPOINTS: 'http://127.0.0.1:1', TAPROOT_ENCRYPTION_KEY_FILE: join(cwd, 'key') }
+    const env = {
+      TAPROOT_STORE_KIND: 'etcd',
+      TAPROOT_STORE_ETCD_ENDPOINTS: 'http://127.0.0.1:1',
+      TAPROOT_ENCRYPTION_KEY_FILE: join(cwd, 'key'),
+      TAPROOT_KUBERNETES_ISSUER: 'https://cluster.example',
+    }
     const nowhere = await run(['controller'], { cwd, env })
     expect(nowhere).toMatchObject({ code: 1, stdout: '' })
     expect(nowhere.stderr).toBe(

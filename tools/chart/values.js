@@ -16,6 +16,7 @@ import {
 } from './workloads.js'
 
 const httpUrl = { pattern: '^https?://[^/?#\\s]+[^?#\\s]*$' }
+const optionalIssuer = { pattern: '^(https?://[^/?#\\s]+[^?#\\s]*)?$' }
 const optionalUrl = { pattern: '^(https?://[^/?#\\s]+[^?#\\s]*[^/?#\\s])?$' }
 const name = { pattern: '^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$' }
 const existing = (holds, where = 'the one that is made') => text(`Secret that you made, with ${holds}; ${where} if empty.`, '', name)
@@ -31,10 +32,14 @@ const issuer = section(
   },
   ['issuer'],
 )
-const operator = section('One operator.', { issuer: given("The token's issuer.", httpUrl), subject: given("The token's subject.") }, ['issuer', 'subject'])
+const operator = section(
+  'One operator.',
+  { issuer: given("The token's issuer; that of the cluster's service account tokens if absent.", httpUrl), subject: given("The token's subject.") },
+  ['subject'],
+)
 
 const kubernetes = section('The cluster, as Taproot knows it.', {
-  issuer: text('Issuer of the service account tokens of this cluster, exactly as in its tokens.', 'https://kubernetes.default.svc.cluster.local', httpUrl),
+  issuer: text("Issuer of the cluster's service account tokens, exactly as in them. Taproot reads it from a token of its own pods if empty.", '', optionalIssuer),
   jwksUri: text(
     "Where the keys of these tokens are. The API server of every cluster has them, also where its issuer is the cloud provider's.",
     'https://kubernetes.default.svc/openid/v1/jwks',

@@ -71,13 +71,17 @@ encryption:
 {{- $operators := .Values.operators }}
 {{- if .Values.admin.enabled }}
 {{- $admin := printf "system:serviceaccount:%s:%s-admin" .Release.Namespace (include "taproot.fullname" .) }}
-{{- $operators = prepend $operators (dict "issuer" .Values.kubernetes.issuer "subject" $admin) }}
+{{- $operators = prepend $operators (dict "subject" $admin) }}
 {{- end }}
 bootstrap:
   operators: {{- $operators | default list | toYaml | nindent 4 }}
+kubernetes:
+  {{- with .Values.kubernetes.issuer }}
+  issuer: {{ . }}
+  {{- end }}
+  tokenFile: /var/run/secrets/taproot/kubernetes/token
 issuers:
-  - issuer: {{ .Values.kubernetes.issuer }}
-    jwksUri: {{ .Values.kubernetes.jwksUri }}
+  - jwksUri: {{ .Values.kubernetes.jwksUri }}
     caFile: /var/run/secrets/taproot/kubernetes/ca.crt
     tokenFile: /var/run/secrets/taproot/kubernetes/token
     allowPrivate: true
@@ -89,7 +93,6 @@ issuers:
 {{- /* What the controller has beside it. */ -}}
 {{- define "taproot.controllerConfig" -}}
 kubernetes:
-  issuer: {{ .Values.kubernetes.issuer }}
   {{- with .Values.kubernetes.clusterId }}
   clusterId: {{ . | quote }}
   {{- end }}

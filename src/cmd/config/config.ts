@@ -117,7 +117,9 @@ export interface KubernetesConfig {
   readonly kubeconfig?: string
   /** The uid of the namespace `kube-system` where absent. */
   readonly clusterId?: string
-  readonly issuer: string
+  /** Always there in role `controller`. */
+  readonly issuer?: string
+  readonly tokenFile: string
   /** Absent namespaces are the pod's own. */
   readonly lease: { readonly namespace?: string; readonly name: string }
   readonly mirror: { readonly enabled: boolean; readonly namespace?: string; readonly rootGroups: readonly string[]; readonly limit: number }

@@ -1,5 +1,6 @@
 import { readConfigFile } from './config-file.ts'
 import type { Config, Role } from './config.ts'
+import { nameIssuers, type ClusterIssuer } from './cluster-issuer.ts'
 import { completeConfig } from './defaults.ts'
 import { readEnvironment, type Environment } from './environment.ts'
 import { checkRequirements } from './requirements.ts'
@@ -26,17 +27,24 @@ export interface ConfigSources {
   readonly role: Role
 }
 
-/**
- * Reads the configuration: environment over file over defaults. Throws ConfigError with all faults at once.
- * `warnings` are lines about variables that mean nothing to us.
- */
-export function loadConfig({ file, env, role }: ConfigSources): { readonly config: Config; readonly warnings: readonly string[] } {
+/** A configuration that was read. */
+export interface LoadedConfig {
+  readonly config: Config
+  /** One line for each variable with our prefix that is no setting. */
+  readonly warnings: readonly string[]
+  /** The issuer that stands for those without a name, where there are any. */
+  readonly clusterIssuer?: ClusterIssuer
+}
+
+/** Reads the configuration: environment over file over defaults. Throws ConfigError with all faults at once. */
+export function loadConfig({ file, env, role }: ConfigSources): LoadedConfig {
   const fromFile = file === undefined ? { tree: {}, faults: [] } : readConfigFile(file)
   const { values, warnings } = readEnvironment(env)
-  const tree = [...values].reduce((merged, [setting, value]) => withValue(merged, setting.path, value), fromFile.tree)
-  const faults = [...fromFile.faults, ...validateTree(tree, { file, fromEnvironment: values })]
+  const given = [...values].reduce((merged, [setting, value]) => withValue(merged, setting.path, value), fromFile.tree)
+  const faults = [...fromFile.faults, ...validateTree(given, { file, fromEnvironment: values })]
+  const { tree, clusterIssuer, ...unnamed } = nameIssuers(given, role)
   // A file that can't be read would make everything look missing.
-  if (fromFile.faults.length === 0) faults.push(...checkRequirements(tree, role))
+  if (fromFile.faults.length === 0) faults.push(...unnamed.faults, ...checkRequirements(tree, role))
   if (faults.length > 0) throw new ConfigError(faults)
-  return { config: completeConfig(tree, role), warnings }
+  return { config: completeConfig(tree, role), warnings, ...(clusterIssuer !== undefined && { clusterIssuer }) }
 }

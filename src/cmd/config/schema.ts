@@ -34,22 +34,18 @@ const upstream = section('What keeps the bytes. It must be reachable by Taproot 
   ),
 })
 
-const operator = section('One operator.', { issuer: text("The token's issuer.", { format: 'http-url' }), subject: text("The token's subject.") }, [
-  'issuer',
+const clusters = 'Default: `kubernetes.issuer`.'
+const operator = section('One operator.', { issuer: text(`The token's issuer. ${clusters}`, { format: 'http-url' }), subject: text("The token's subject.") }, [
   'subject',
 ])
 
-const issuer = section(
-  'One issuer.',
-  {
-    issuer: text("The issuer's name, exactly as in its tokens.", { format: 'http-url' }),
+const issuer = section('One issuer.', {
+  issuer: text(`The issuer's name, exactly as in its tokens. ${clusters}`, { format: 'http-url' }),
     jwksUri: text('Where its keys are, if not where its discovery document says.', { format: 'http-url' }),
     caFile: text('PEM file: the authority that signed its certificate.'),
     tokenFile: text('File with a bearer token that is sent to it (a Kubernetes API server wants one).'),
     allowPrivate: flag('It may have a private or loopback address, and may use http.'),
-  },
-  ['issuer'],
-)
+})
 
 const terms = section(
   'One document.',
@@ -156,10 +152,13 @@ export const configSchema = section('Configuration of Taproot.', {
       'The name of this cluster in what records say of their owner. No two clusters that share a store may have the same. Default: the uid of the namespace `kube-system`.',
       { format: 'cluster-id' },
     ),
-    issuer: text('Who signs the tokens of the service accounts of the cluster.', {
+    issuer: text("The issuer of the cluster's service account tokens. Default: that of the token in `kubernetes.tokenFile`.", {
       format: 'http-url',
-      default: 'https://kubernetes.default.svc.cluster.local',
     }),
+    tokenFile: text(
+      'File with a token of a service account of the cluster. It is read where `kubernetes.issuer` is needed and has no value. When it names another issuer, the process stops, so that its restart uses that.',
+      { default: '/var/run/secrets/kubernetes.io/serviceaccount/token' },
+    ),
     lease: section('What the controllers elect their leader by.', {
       namespace: text('Its namespace. Default: that of the pod.'),
       name: text('Its name.', { default: 'taproot-controller' }),
