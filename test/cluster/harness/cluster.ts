@@ -69,6 +69,8 @@ export interface Cluster {
 export interface ClusterOptions {
   /** More flags of kubelet, by name. */
   readonly kubeletFlags?: Readonly<Record<string, string>>
+  /** `iss` of service account tokens; that of kubeadm by default. */
+  readonly serviceAccountIssuer?: string
 }
 
 /** `describe` for tests that need a cluster; where this machine can't provide it they are reported as skipped, or fail with REQUIRE_ALL_PARTS=1. */
@@ -100,7 +102,7 @@ export async function startCluster(options: ClusterOptions = {}): Promise<Cluste
   try {
     await makeCgroups(place.name)
     await makeNetwork(place)
-    const starting = startApiserver(place, stops)
+    const starting = startApiserver(place, stops, options)
     starts.push(starting, startContainerd(place))
     await Promise.all(starts)
     const apiserver = await starting
@@ -121,12 +123,12 @@ export async function startCluster(options: ClusterOptions = {}): Promise<Cluste
   }
 }
 
-async function startApiserver(place: Place, stops: (() => Promise<void>)[]): Promise<KubeApiserver> {
+async function startApiserver(place: Place, stops: (() => Promise<void>)[], { serviceAccountIssuer }: ClusterOptions): Promise<KubeApiserver> {
   const { server, endpoint } = etcdIn(place)
   await server.start()
   const network = { address: place.nodeAddress, port: apiserverPort, serviceRange: place.serviceRange, enter: enterNetwork(place) }
   const flags = ['--kubelet-preferred-address-types=InternalIP', '--allow-privileged=true', ...(await kubeletClientFlags(place))]
-  const issuer = `https://kubernetes.default.svc.${clusterDomain}`
+  const issuer = serviceAccountIssuer ?? `https://kubernetes.default.svc.${clusterDomain}`
   const apiserver = await startKubeApiserver({ etcdEndpoints: [endpoint], network, flags, serviceAccountIssuer: issuer })
   stops.push(() => apiserver.stop())
   return apiserver

@@ -36,6 +36,7 @@ export function cranePod(name: string, args: readonly string[]): object {
   const spec = {
     restartPolicy: 'Never',
     automountServiceAccountToken: false,
+    tolerations: [{ operator: 'Exists' }],
     containers: [container],
     volumes: [{ name: 'crane', secret: { secretName: secret } }],
   }

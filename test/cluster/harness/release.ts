@@ -50,13 +50,8 @@ export async function putRelease(
 
 /** Waits until all that the release runs is ready, in its newest form and nothing else. */
 export async function awaitRelease(cluster: Cluster): Promise<void> {
-  const workloads = [
-    'statefulset/taproot-etcd',
-    'statefulset/taproot-upstream',
-    'deployment/taproot-api',
-    'deployment/taproot-registry',
-    'deployment/taproot-controller',
-  ]
+  const args = ['get', 'statefulsets,deployments', '--selector', `app.kubernetes.io/instance=${release}`, '--output', 'name']
+  const workloads = (await cluster.kubectl(['--namespace', release, ...args])).trim().split('\n')
   for (const workload of workloads) await cluster.kubectl(['--namespace', release, 'rollout', 'status', workload, '--timeout=180s'])
 }
 
