@@ -4,6 +4,7 @@ export const partSets = {
     'crane',
     'etcd',
     'etcdutl',
+    'gitops-health',
     'grpcurl',
     'helm',
     'history-checker',

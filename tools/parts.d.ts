@@ -16,6 +16,7 @@ export type PartName =
   | 'etcd'
   | 'etcdctl'
   | 'etcdutl'
+  | 'gitops-health'
   | 'grpcurl'
   | 'helm'
   | 'history-checker'

@@ -34,6 +34,7 @@ const parts = {
   etcd: { goPackage: 'go.etcd.io/etcd/server/v3' },
   etcdctl: { goPackage: 'go.etcd.io/etcd/etcdctl/v3' },
   etcdutl: { goPackage: 'go.etcd.io/etcd/etcdutl/v3' },
+  'gitops-health': { goPackage: '.' },
   grpcurl: { goPackage: 'github.com/fullstorydev/grpcurl/cmd/grpcurl' },
   helm: { folder: 'kubectl-layer', archive: 'lib/layer.zip', entry: 'helm/helm' },
   'history-checker': { goPackage: '.' },

@@ -1,6 +1,6 @@
 import { objectKinds } from '../object-kinds.ts'
 import { namespaceName, roleLimitSchema, uid } from './reference-schema.ts'
-import { conditionsSchema } from './status-schema.ts'
+import { conditionsSchema, observedGenerationSchema, unobservedStatus } from './status-schema.ts'
 import type { StructuralSchema } from './structural-schema.ts'
 
 const namespaceSelector: StructuralSchema = {
@@ -52,8 +52,9 @@ const count: StructuralSchema = { type: 'integer', format: 'int64', minimum: 0 }
 const status: StructuralSchema = {
   description: 'What the controller says of it. Nothing in here is taken as given.',
   type: 'object',
+  default: unobservedStatus,
   properties: {
-    observedGeneration: { description: 'The generation of the spec that was last looked at.', ...count },
+    observedGeneration: observedGenerationSchema,
     resolved: {
       description: 'What the spec names, by name.',
       type: 'object',

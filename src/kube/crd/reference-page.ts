@@ -4,7 +4,7 @@ import type { StructuralSchema } from './structural-schema.ts'
 /** What of a schema is a constraint, as words; undefined where it says nothing of it. */
 const constraintWords: readonly ((schema: StructuralSchema) => string | undefined)[] = [
   ({ enum: members }) => members && (members.length > 20 ? `one of ${members.length} names, e.g. ${code(members[0])}` : members.map(code).join(', ')),
-  ({ default: value }) => (value === undefined ? undefined : `default ${code(String(value))}`),
+  ({ default: value }) => (value === undefined ? undefined : `default ${code(typeof value === 'object' ? JSON.stringify(value) : String(value))}`),
   ({ pattern, format }) => (pattern === undefined || format !== undefined ? undefined : code(pattern)),
   ({ format }) => (format === 'date-time' ? 'RFC 3339 time' : undefined),
   ({ minLength, maxLength }) => range(minLength, maxLength, 'characters'),

@@ -33,14 +33,27 @@ export const conditionsSchema: StructuralSchema = {
   items: condition,
 }
 
+/**
+ * The generation that a status is about, -1 before the controller's first look: an object without any status is ready to kstatus, and Flux would not wait for it.
+ */
+export const observedGenerationSchema: StructuralSchema = {
+  description: 'The generation of the spec that was last looked at; -1 before the first look.',
+  ...generation,
+  minimum: -1,
+}
+
+/** The status of an object that the controller has not looked at. */
+export const unobservedStatus = { observedGeneration: -1 } as const
+
 /** What the controller says of an object. */
 export const statusSchema: StructuralSchema = {
   description: 'What the controller says of it. Nothing in here is taken as given.',
   type: 'object',
+  default: unobservedStatus,
   properties: {
     uid: { description: 'The uid of its record.', ...writtenUid },
     etag: { description: 'The etag of its record.', type: 'string', maxLength: 255 },
-    observedGeneration: { description: 'The generation of the spec that was last looked at.', ...generation },
+    observedGeneration: observedGenerationSchema,
     lastSyncTime: { description: 'When the record was last brought to what the spec says.', ...time },
     resolved: {
       description: 'The uids that the references stood for then.',

@@ -9,7 +9,7 @@ export interface StructuralSchema {
   readonly description?: string
   readonly type: 'object' | 'array' | 'string' | 'integer' | 'boolean'
   readonly format?: 'date-time' | 'int32' | 'int64'
-  readonly default?: string | boolean
+  readonly default?: string | boolean | Readonly<Record<string, number>>
   readonly enum?: readonly string[]
   readonly pattern?: string
   readonly minLength?: number
