@@ -29,12 +29,16 @@ const refused: readonly (readonly [sentence: string, values: Values, named: read
   [
     'no store, no upstream, half a credential: all at once',
     { etcd: { enabled: false }, upstream: { enabled: false, external: { username: 'x' } } },
-    ['etcd.external.endpoints is missing', 'upstream.external.url is missing', 'upstream.external: username and passwordSecret'],
+    ['etcd.external.endpoints is missing', 'upstream.external.url is missing', 'upstream.external: set both username and passwordSecret'],
   ],
-  ['secrets that nobody makes', { initSecrets: { enabled: false } }, ['taproot-encryption', 'taproot-etcd-server', 'taproot-upstream-tls']],
+  ['Secrets that do not exist', { initSecrets: { enabled: false } }, ['taproot-encryption', 'taproot-etcd-server', 'taproot-upstream-tls']],
   ['less time than a pod needs to go', { registry: { terminationGracePeriodSeconds: 10, drainSeconds: 10 } }, ['registry.terminationGracePeriodSeconds']],
-  ['more pods at least than at most', { api: { autoscaling: { enabled: true, minReplicas: 6 } } }, ['api.autoscaling.minReplicas is more than']],
-  ['one claim for three members', { etcd: { replicas: 3, persistence: { existingClaim: 'data' } } }, ['etcd.persistence.existingClaim is one claim']],
+  ['more pods at least than at most', { api: { autoscaling: { enabled: true, minReplicas: 6 } } }, ['api.autoscaling.minReplicas must not be more than']],
+  [
+    'one claim for three members',
+    { etcd: { replicas: 3, persistence: { existingClaim: 'data' } } },
+    ['etcd.persistence.existingClaim works with one member only'],
+  ],
   ['a budget that is no number', { api: { podDisruptionBudget: { minAvailable: 'half' } } }, ['/api/podDisruptionBudget/minAvailable']],
   ['a route to no Gateway', { api: { httpRoute: { enabled: true } } }, ['api.httpRoute.parentRefs']],
   [

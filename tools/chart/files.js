@@ -1,4 +1,4 @@
-// The generated files of charts/taproot: values.yaml, values.schema.json, the table in its README, and copies of what stands in crds/.
+// The generated files of charts/taproot: values.yaml, values.schema.json, the table in its README, and copies of crds/.
 import { readFileSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { format, resolveConfig } from 'prettier'
@@ -38,7 +38,7 @@ function splitPage(page) {
   return [page.slice(0, start), page.slice(start, end), page.slice(end + marks[1].length)]
 }
 
-/** Byte for byte: what is made for kubectl is what Helm installs. */
+/** Byte for byte: Helm installs the same definitions that kubectl applies. */
 function copies(root) {
   const folder = join(root, 'crds')
   const names = readdirSync(folder).filter((name) => name.endsWith('.yaml'))
@@ -52,7 +52,7 @@ function copies(root) {
 /** The schema of Taproot's configuration without the keys that the chart sets, without defaults: what is not given is left to Taproot. */
 function configPart(root) {
   const { properties } = JSON.parse(readFileSync(join(root, 'docs', 'config.schema.json'), 'utf8'))
-  const description = 'More of the configuration, as in docs/configuration.md: all keys but those that the chart sets from other values.'
+  const description = 'Additional configuration, as in docs/configuration.md: all keys except those that the chart sets from other values.'
   return { type: 'object', description, properties: without(properties, ''), additionalProperties: false, default: {} }
 }
 
@@ -93,7 +93,7 @@ function comment(map, section) {
   }
 }
 
-/** One table for what stands at the top, then one for each section. */
+/** One table for top-level values, then one for each section. */
 function valuesTables(schema) {
   const entries = Object.entries(schema.properties)
   const top = entries.filter(([, node]) => !isSection(node))

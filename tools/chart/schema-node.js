@@ -1,11 +1,11 @@
 // The few forms that a value of the chart has, as JSON Schema (draft 7).
 
-/** A group of values; nothing else may be in it. `required` ones must be there. */
+/** A group of values without any others. `required` names those that must be set. */
 export function section(description, properties, required = []) {
   return { type: 'object', description, properties, ...(required.length > 0 ? { required } : {}), additionalProperties: false }
 }
 
-/** Text; empty is as if it were absent. */
+/** Text. Empty means absent. */
 export function text(description, defaultValue = '', options = {}) {
   return { type: 'string', description, default: defaultValue, ...options }
 }

@@ -1,4 +1,4 @@
-{{- /* (scope, persistence) -> the claims of a StatefulSet's pods. They outlive it; their labels never change, since nothing of them may. */ -}}
+{{- /* (scope, persistence) -> volume claims of a StatefulSet. They remain after it. Their labels never change, because they are immutable. */ -}}
 {{- define "taproot.claims" -}}
 persistentVolumeClaimRetentionPolicy: { whenDeleted: Retain, whenScaled: Retain }
 volumeClaimTemplates:

@@ -10,7 +10,7 @@
 {{- end -}}
 {{- end -}}
 
-{{- /* Taproot's configuration, as all roles have it: files are where `taproot.files` mounts them. */ -}}
+{{- /* Configuration of all roles. Paths are those of the mounts in `taproot.volumeMounts`. */ -}}
 {{- define "taproot.config" -}}
 {{- $external := .Values.etcd.external -}}
 baseUrl: {{ include "taproot.baseUrl" . }}
@@ -90,7 +90,7 @@ issuers:
   {{- end }}
 {{- end -}}
 
-{{- /* What the controller has beside it. */ -}}
+{{- /* Additional configuration of the controller. */ -}}
 {{- define "taproot.controllerConfig" -}}
 kubernetes:
   {{- with .Values.kubernetes.clusterId }}
@@ -108,7 +108,7 @@ kubernetes:
     enabled: {{ .Values.kubernetes.pullSecrets.enabled }}
 {{- end -}}
 
-{{- /* (root, parts) -> one file of the configuration: what the chart sets over what `config` says. */ -}}
+{{- /* (root, parts) -> one file of the configuration: the chart's settings, merged over `config`. */ -}}
 {{- define "taproot.configFile" -}}
 {{- $file := deepCopy .root.Values.config -}}
 {{- range .parts -}}
@@ -117,7 +117,7 @@ kubernetes:
 {{- toYaml $file -}}
 {{- end -}}
 
-{{- /* (root, file) -> the text of a file. Pods start again when the file of their role changes. */ -}}
+{{- /* (root, file) -> the text of a file. A change rolls the pods of the roles that use it. */ -}}
 {{- define "taproot.configText" -}}
 {{- $parts := list (include "taproot.config" .root) -}}
 {{- if eq .file "controller.yaml" -}}

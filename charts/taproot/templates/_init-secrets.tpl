@@ -1,4 +1,4 @@
-{{- /* (root, component, values, name, wanted) -> the pod that makes Secrets. */ -}}
+{{- /* (root, component, values, name, wanted) -> the pod that creates Secrets. */ -}}
 {{- define "taproot.initSecretsPod" -}}
 metadata:
   {{- include "taproot.podMetadata" . | nindent 2 }}

@@ -1,4 +1,4 @@
-{{- /* Starts all names. A letter first, at most 40 characters: Services and pods of a StatefulSet add to it. */ -}}
+{{- /* Prefix of all names. It has at most 40 characters, because Services and StatefulSets add suffixes. */ -}}
 {{- define "taproot.fullname" -}}
 {{- .Values.fullnameOverride | default .Release.Name | replace "." "-" | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
@@ -22,7 +22,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 {{- end -}}
 
-{{- /* (root, component, name, labels, annotations, namespace) -> metadata of an object: of the release's namespace, or of `namespace`, or of none where that is `none`. */ -}}
+{{- /* (root, component, name, labels, annotations, namespace) -> metadata of an object. Default namespace: the release's; `none`: a cluster-wide object. */ -}}
 {{- define "taproot.metadata" -}}
 {{- $namespace := .namespace | default .root.Release.Namespace -}}
 name: {{ .name }}
@@ -37,7 +37,7 @@ annotations:
 {{- end }}
 {{- end -}}
 
-{{- /* (root, image) -> reference of an image. The first part of a name with a dot or a port, and `localhost`, is a registry. */ -}}
+{{- /* (root, image) -> reference of an image. The first part of a name is a registry if it has a dot or a port, or is `localhost`. */ -}}
 {{- define "taproot.image" -}}
 {{- $repository := .image.repository -}}
 {{- with .image.registry | default .root.Values.global.imageRegistry -}}
@@ -54,7 +54,7 @@ annotations:
 {{ include "taproot.fullname" . }}-api.{{ .Release.Namespace }}.svc.{{ .Values.clusterDomain }}
 {{- end -}}
 
-{{- /* (scheme, host, port) -> host, with the port unless it is the scheme's own. */ -}}
+{{- /* (scheme, host, port) -> host, with the port unless it is the scheme's default. */ -}}
 {{- define "taproot.authority" -}}
 {{- .host -}}
 {{- if ne (int .port) (ternary 443 80 (eq .scheme "https")) -}}:{{ int .port }}{{- end -}}
@@ -69,7 +69,7 @@ annotations:
 {{- end -}}
 {{- end -}}
 
-{{- /* As Taproot itself concludes it. */ -}}
+{{- /* The same rule as the default of `registry.scheme`. */ -}}
 {{- define "taproot.registryScheme" -}}
 {{- $set := ((.Values.config).registry).scheme -}}
 {{- if $set -}}{{ $set }}

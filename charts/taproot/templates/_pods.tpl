@@ -1,4 +1,4 @@
-{{- /* (root, component, values) -> where pods run. */ -}}
+{{- /* (root, component, values) -> scheduling of pods. */ -}}
 {{- define "taproot.scheduling" -}}
 {{- with .root.Values.imagePullSecrets }}
 imagePullSecrets:
@@ -32,7 +32,7 @@ dnsConfig:
 {{- end }}
 {{- end -}}
 
-{{- /* (root, component, values) -> how replicas are spread. */ -}}
+{{- /* (root, component, values) -> topology spread constraints. */ -}}
 {{- define "taproot.spread" -}}
 {{- $selector := dict "matchLabels" (include "taproot.selector" . | fromYaml) -}}
 {{- $constraints := .values.topologySpreadConstraints -}}
@@ -57,13 +57,13 @@ labels:
 {{- merge (deepCopy .values.podAnnotations) .root.Values.pods.annotations | toYaml -}}
 {{- end -}}
 
-{{- /* (root, values) -> what a container is held to. */ -}}
+{{- /* (root, values) -> security context of a container. */ -}}
 {{- define "taproot.containerSecurity" -}}
 securityContext:
   {{- mergeOverwrite (deepCopy .root.Values.pods.containerSecurityContext) .values.containerSecurityContext | toYaml | nindent 2 }}
 {{- end -}}
 
-{{- /* (values) -> containers that run before. */ -}}
+{{- /* (values) -> init containers. */ -}}
 {{- define "taproot.initContainers" -}}
 {{- with .values.initContainers }}
 initContainers:
@@ -121,7 +121,7 @@ securityContext:
           name: {{ . }}
           items: [{ key: ca.crt, path: upstream/ca.crt }]
       {{- end }}
-# Shows the cluster's API server who asks for its token keys; it gives no rights.
+# Token for requests of signing keys to the API server. It also names the cluster's issuer, and has no rights.
 - name: kubernetes
   projected:
     defaultMode: 288
@@ -160,7 +160,7 @@ securityContext:
 {{- end }}
 {{- end -}}
 
-{{- /* (values, probes: a template with the chart's own) -> probes, with what the values say over them. */ -}}
+{{- /* (values, probes: a template with the chart's own) -> probes, with the values merged over them. */ -}}
 {{- define "taproot.probes" -}}
 {{- $own := include .probes . | fromYaml -}}
 {{- range $name := list "startup" "liveness" "readiness" }}
@@ -169,7 +169,7 @@ securityContext:
 {{- end }}
 {{- end -}}
 
-{{- /* Starting may take as long as the store does; a role is alive once it answers. */ -}}
+{{- /* A start can take as long as the store needs. A role is alive once it answers. */ -}}
 {{- define "taproot.roleProbes" -}}
 startup:
   httpGet: { path: /healthz, port: ops }
@@ -187,7 +187,7 @@ readiness:
   failureThreshold: 2
 {{- end -}}
 
-{{- /* (root, component, values, file, port, token) -> the Deployment of a role of Taproot; `port` is 0 where it has none but that for operations. */ -}}
+{{- /* (root, component, values, file, port, token) -> the Deployment of a role of Taproot; `port` is 0 for roles with the ops port only. */ -}}
 {{- define "taproot.deployment" -}}
 apiVersion: apps/v1
 kind: Deployment
@@ -215,7 +215,7 @@ spec:
     spec:
       serviceAccountName: {{ include "taproot.fullname" .root }}-{{ .component }}
       automountServiceAccountToken: {{ .token }}
-      # Services would set TAPROOT_API_PORT and the like.
+      # Otherwise Services set variables like TAPROOT_API_PORT.
       enableServiceLinks: false
       terminationGracePeriodSeconds: {{ .values.terminationGracePeriodSeconds }}
       {{- include "taproot.podSecurity" .root | nindent 6 }}
@@ -229,7 +229,7 @@ spec:
           args: [{{ .component }}, --config, /etc/taproot/config/{{ .file }}]
           {{- $drain := .values.drainSeconds | default 0 }}
           env:
-            # Told to stop, it serves on while nothing sends it requests any more; then what runs may end.
+            # After SIGTERM it still serves requests for the drain time. Then running requests have the grace time to finish.
             - { name: TAPROOT_STOP_DRAIN_SECONDS, value: {{ $drain | quote }} }
             - { name: TAPROOT_STOP_GRACE_SECONDS, value: {{ max 1 (sub (sub .values.terminationGracePeriodSeconds $drain) 5) | min 3600 | quote }} }
             {{- with .values.extraEnv }}
@@ -254,7 +254,7 @@ spec:
         {{- include "taproot.volumes" . | nindent 8 }}
 {{- end -}}
 
-{{- /* (root, component) -> a ServiceAccount without rights of its own. */ -}}
+{{- /* (root, component) -> a ServiceAccount without rights. */ -}}
 {{- define "taproot.serviceAccount" -}}
 apiVersion: v1
 kind: ServiceAccount
@@ -264,7 +264,7 @@ metadata:
 automountServiceAccountToken: false
 {{- end -}}
 
-{{- /* (root, component, values) -> nodes are emptied a few pods at a time. One pod alone has no budget: it would keep its node from being emptied. */ -}}
+{{- /* (root, component, values) -> PodDisruptionBudget. A single pod has none, because it would block the drain of its node. */ -}}
 {{- define "taproot.disruptionBudget" -}}
 {{- $pods := int .values.replicas -}}
 {{- with .values.autoscaling -}}
@@ -290,7 +290,7 @@ spec:
 {{- end }}
 {{- end -}}
 
-{{- /* (root, component, values) -> more pods under load. */ -}}
+{{- /* (root, component, values) -> HorizontalPodAutoscaler. */ -}}
 {{- define "taproot.autoscaler" -}}
 {{- $scaling := .values.autoscaling -}}
 {{- if $scaling.enabled }}

@@ -1,17 +1,17 @@
-{{- /* (root, component, name, door, hosts, port) -> an Ingress to the role's Service. */ -}}
+{{- /* (root, component, name, endpoint, hosts, port) -> an Ingress to the role's Service. */ -}}
 {{- define "taproot.ingress" -}}
 apiVersion: networking.k8s.io/v1
 kind: Ingress
 metadata:
-  {{- include "taproot.metadata" (merge (dict "annotations" .door.annotations) .) | nindent 2 }}
+  {{- include "taproot.metadata" (merge (dict "annotations" .endpoint.annotations) .) | nindent 2 }}
 spec:
-  {{- with .door.className }}
+  {{- with .endpoint.className }}
   ingressClassName: {{ . }}
   {{- end }}
-  {{- if .door.tlsSecret }}
+  {{- if .endpoint.tlsSecret }}
   tls:
     - hosts: {{- toYaml .hosts | nindent 8 }}
-      secretName: {{ .door.tlsSecret }}
+      secretName: {{ .endpoint.tlsSecret }}
   {{- end }}
   rules:
     {{- range .hosts }}
@@ -27,15 +27,15 @@ spec:
     {{- end }}
 {{- end -}}
 
-{{- /* (root, component, name, door, hosts, kind, servicePort) -> a route of the Gateway API to the role's Service. */ -}}
+{{- /* (root, component, name, endpoint, hosts, kind, servicePort) -> a route of the Gateway API to the role's Service. */ -}}
 {{- define "taproot.route" -}}
 apiVersion: gateway.networking.k8s.io/v1
 kind: {{ .kind }}
 metadata:
-  {{- include "taproot.metadata" (merge (dict "annotations" .door.annotations) .) | nindent 2 }}
+  {{- include "taproot.metadata" (merge (dict "annotations" .endpoint.annotations) .) | nindent 2 }}
 spec:
   parentRefs:
-    {{- toYaml .door.parentRefs | nindent 4 }}
+    {{- toYaml .endpoint.parentRefs | nindent 4 }}
   hostnames:
     {{- toYaml .hosts | nindent 4 }}
   rules:

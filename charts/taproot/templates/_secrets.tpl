@@ -1,5 +1,5 @@
 {{- /*
-Names of Secrets: the one that is given, else the one that the Job makes. Templates hold no secret and look nothing up, so that rendering twice gives the same bytes.
+Names of Secrets: the configured one, else the one that the Job creates. Templates contain no secret and use no lookup, so each rendering gives the same bytes.
 */ -}}
 {{- define "taproot.secret.encryption" -}}
 {{ .Values.encryption.existingSecret | default (printf "%s-encryption" (include "taproot.fullname" .)) }}
@@ -24,7 +24,7 @@ Names of Secrets: the one that is given, else the one that the Job makes. Templa
 {{ .Values.upstream.tlsSecret | default (printf "%s-upstream-tls" (include "taproot.fullname" .)) }}
 {{- end -}}
 
-{{- /* What the Job is to make, as the command `taproot init-secrets` takes it: a list under `secrets`. */ -}}
+{{- /* The Secrets that the Job creates, in the format of `taproot init-secrets`: a list under `secrets`. */ -}}
 {{- define "taproot.wantedSecrets" -}}
 {{- $fullname := include "taproot.fullname" . -}}
 {{- $inside := printf "%s.svc" .Release.Namespace -}}

@@ -1,4 +1,4 @@
-// The API answers under its name, and takes the token of the release's operator.
+// The API answers under its name, and accepts the token of the release's operator.
 const { BASE_URL, ISSUER, TOKEN_FILE } = process.env
 
 const discovery = JSON.parse((await call('/.well-known/openid-configuration')).text)
@@ -18,5 +18,5 @@ check("with the operator's token it lists groups", groups.status === 200, groups
 
 const body = JSON.stringify({ name: 'helm-test', description: 'never made' })
 const dryRun = await call('/iam/v2/groups?validateOnly=true', { method: 'POST', headers, body })
-// A group of that name would be no fault of the installation.
+// An existing group of that name is not an error of the installation.
 check('it would make a root group', dryRun.status === 200 || dryRun.status === 409, dryRun.text)

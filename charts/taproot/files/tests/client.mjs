@@ -1,4 +1,4 @@
-// Asks the Service, and holds its certificate to the name that clients know: the Service has none of its own.
+// Sends requests to the Service, and checks its certificate for the host name that clients use.
 import { readFileSync } from 'node:fs'
 import { request as overHttp } from 'node:http'
 import { request as overHttps } from 'node:https'

@@ -1,4 +1,4 @@
-// The registry host answers, and says where its tokens are.
+// The registry host answers, and its challenge names the token endpoint.
 const { REALM } = process.env
 
 const root = await call('/v2/')
