@@ -68,9 +68,11 @@ export interface Controller {
 
 /** Reconciles both ways while it leads, until `signal` aborts. Its caches are kept all the time, so that it takes over at once. */
 export function startController(options: ControllerOptions, signal: AbortSignal): Controller {
-  const { leaseApi, lease, instance, clock, random, log, observer } = options
-  const world = createWorld(options)
-  const accounts = options.pullSecrets === undefined ? undefined : informerOf(options, objectTypes.serviceAccount)
+  const { leaseApi, lease, instance, clock, random, log } = options
+  const returns = createReturns(options)
+  const observer: ControllerObserver = { ...options.observer, informers: returns.informers }
+  const world = createWorld({ ...options, observer })
+  const accounts = options.pullSecrets === undefined ? undefined : informerOf({ ...options, observer }, objectTypes.serviceAccount)
   const informers = [...Object.values(world.objects), world.grants, world.namespaces, ...(accounts === undefined ? [] : [accounts])]
   const allSynced = Promise.all(informers.map((informer) => informer.synced)).then(() => undefined)
   const campaign = lead(
@@ -86,7 +88,7 @@ export function startController(options: ControllerOptions, signal: AbortSignal)
     },
     async (leadership) => {
       await Promise.race([allSynced, whenAborted(leadership.signal)])
-      if (!leadership.signal.aborted) await work(options, { world, accounts }, leadership)
+      if (!leadership.signal.aborted) await work(options, { world, accounts, onReturn: returns.onReturn }, leadership)
     },
     signal,
   )
@@ -127,6 +129,40 @@ interface Caches {
   readonly world: World
   /** Undefined where no Secrets are kept for service accounts. */
   readonly accounts: Informer | undefined
+  readonly onReturn: Returns['onReturn']
+}
+
+/** Tells when the API server or the store answers again after an outage. */
+interface Returns {
+  readonly onReturn: (listener: () => void) => () => void
+  /** Notes outages of the API server: every informer has to tell it of its states. */
+  readonly informers: InformerObserver
+}
+
+function createReturns({ services, observer }: Pick<ControllerOptions, 'services' | 'observer'>): Returns {
+  const listeners = new Set<() => void>()
+  const unanswered = new Set<string>()
+  return {
+    onReturn: (listener) => {
+      listeners.add(listener)
+      const stop = services.replica.onReturn(listener)
+      return () => {
+        listeners.delete(listener)
+        stop()
+      }
+    },
+    informers: {
+      listed: (type, objects) => observer.informers.listed(type, objects),
+      state: (type, state) => {
+        observer.informers.state(type, state)
+        if (state.is === 'waiting' && state.error.fault === 'unavailable') unanswered.add(type.plural)
+        if (state.is !== 'watching' || !unanswered.has(type.plural)) return
+        // The first that hears from the server again speaks for all.
+        unanswered.clear()
+        for (const listener of listeners) listener()
+      },
+    },
+  }
 }
 
 function whenAborted(signal: AbortSignal): Promise<void> {
@@ -171,9 +207,9 @@ async function work(options: ControllerOptions, caches: Caches, leadership: Lead
       observer: job.observer,
     })
     const add = (key: string): void => queue.add(key)
-    const stop = job.watch(add)
+    const stops = [job.watch(add), caches.onReturn(() => queue.retryFailed())]
     await Promise.all([queue.run(leadership.signal), resync({ random, timers }, { job, add }, leadership.signal)])
-    stop()
+    for (const stop of stops) stop()
   })
   await Promise.all(running)
 }

@@ -59,6 +59,7 @@ export class Replica {
   readonly #hideListeners = new Set<HideListener>()
   readonly #resetListeners = new Set<() => void>()
   readonly #keyListeners = new Set<(key: string) => void>()
+  readonly #returnListeners = new Set<() => void>()
   #snapshot: Snapshot
   #state: ReplicaState = { kind: 'loading', records: 0 }
   #revision: Revision = storeRevision(0)
@@ -103,6 +104,12 @@ export class Replica {
   onReset(listener: () => void): () => void {
     this.#resetListeners.add(listener)
     return () => this.#resetListeners.delete(listener)
+  }
+
+  /** Calls `listener` when the view is live again after the store did not answer, until the returned function is called. */
+  onReturn(listener: () => void): () => void {
+    this.#returnListeners.add(listener)
+    return () => this.#returnListeners.delete(listener)
   }
 
   /** Calls `listener` with each changed key under `meta/` and each sweep mark, until the returned function is called. */
@@ -248,6 +255,7 @@ export class Replica {
         if (this.#state.kind !== 'broken') return
         this.#state = { kind: 'live' }
         log.info('the watch runs again', { revision: this.#revision })
+        for (const listener of this.#returnListeners) listener()
       } catch (error) {
         if (!signal.aborted) log.debug('not caught up yet', { error: errorText(error) })
         await pause(firstBackoffMs, signal)

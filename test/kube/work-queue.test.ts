@@ -106,6 +106,26 @@ test('a key that fails comes again, each time twice as late, up to 5 minutes, an
   expect(Math.round(timers.nextInMs ?? 0)).toBe(200)
 })
 
+test('keys that failed come at once where they are to be retried, from the first wait on, and those that wait for other reasons do not', async () => {
+  const { queue, timers, begun, end } = bench({ workers: 2 })
+  queue.add('failed')
+  queue.add('asked')
+  await settled()
+  for (let i = 0; i < 6; i++) {
+    await end('failed', failure)
+    if (i === 0) await end('asked', { againAfterMs: 60_000 })
+    if (i < 5) await timers.pass(timers.nextInMs ?? 0)
+  }
+  expect(Math.round(timers.nextInMs ?? 0)).toBe(6400)
+  begun.length = 0
+  queue.retryFailed()
+  await settled()
+  expect(begun).toEqual(['failed'])
+  queue.retryFailed()
+  await end('failed', failure)
+  expect(Math.round(timers.nextInMs ?? 0)).toBe(200)
+})
+
 test('jitter takes up to half of a wait', async () => {
   const { queue, timers, end } = bench({ random: { bytes: (count) => new Uint8Array(count) } })
   queue.add('a')

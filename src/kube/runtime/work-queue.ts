@@ -58,6 +58,8 @@ export interface WorkQueue {
   add(key: string): void
   /** Due after `ms`, or earlier where that was said already. */
   addAfter(key: string, ms: number): void
+  /** Due at once is every key that waits because its work failed, and all failures are forgotten: for the moment when what failed answers again. */
+  retryFailed(): void
   /** Works until `signal` aborts, awaits what is under work, then resolves. Once only. Never rejects. */
   run(signal: AbortSignal): Promise<void>
 }
@@ -113,6 +115,12 @@ class FairWorkQueue implements WorkQueue {
     if (known !== undefined && known.dueAt <= dueAt) return
     known?.stop()
     this.#later.set(key, { dueAt, stop: this.#timers.start(ms, () => this.add(key)) })
+  }
+
+  retryFailed(): void {
+    const failed = [...this.#failures.keys()].filter((key) => this.#later.has(key))
+    this.#failures.clear()
+    for (const key of failed) this.add(key)
   }
 
   async run(signal: AbortSignal): Promise<void> {
