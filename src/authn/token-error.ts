@@ -57,7 +57,8 @@ const shownIssuerLength = 200
 /** The error of a token whose issuer nobody here names: says which issuer that is, and where it is added. */
 export function unknownIssuer(issuer: string): TokenError {
   const shown = JSON.stringify(issuer.slice(0, shownIssuerLength))
-  const where = 'name it in an identity or an identity provider; operators set `issuers`, and `kubernetes.issuer` for the cluster of the release'
+  const where =
+    'name it in an identity or an identity provider; operators add it to `issuers`, or leave `kubernetes.issuer` empty for the cluster of the release'
   return new TokenError('unknown_issuer', undefined, `: ${shown}; ${where}`)
 }
 

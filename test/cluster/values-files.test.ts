@@ -162,8 +162,9 @@ describeWithCluster('a values file', () => {
     tag = await importImages(cluster)
     await cluster.addVolumes(4)
     outside = await startOutsideStores(cluster)
-    const [, section = ''] = /## Remove everything\n([^]+?)\nWas the controller/.exec(await readFile(join(root, 'docs', 'operations.md'), 'utf8')) ?? []
+    const [, section = ''] = /## Remove everything\n([^]+?)\nIf the controller was/.exec(await readFile(join(root, 'docs', 'install.md'), 'utf8')) ?? []
     commands = [...section.matchAll(/```sh\n([^`]+)```/g)].map(([, text = '']) => text)
+    expect(commands).toHaveLength(2)
   })
   afterAll(async () => {
     await outside?.stop()
