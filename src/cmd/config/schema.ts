@@ -41,10 +41,10 @@ const operator = section('One operator.', { issuer: text(`The token's issuer. ${
 
 const issuer = section('One issuer.', {
   issuer: text(`The issuer's name, exactly as in its tokens. ${clusters}`, { format: 'http-url' }),
-    jwksUri: text('Where its keys are, if not where its discovery document says.', { format: 'http-url' }),
-    caFile: text('PEM file: the authority that signed its certificate.'),
-    tokenFile: text('File with a bearer token that is sent to it (a Kubernetes API server wants one).'),
-    allowPrivate: flag('It may have a private or loopback address, and may use http.'),
+  jwksUri: text('Where its keys are, if not where its discovery document says.', { format: 'http-url' }),
+  caFile: text('PEM file: the authority that signed its certificate.'),
+  tokenFile: text('File with a bearer token that is sent to it (a Kubernetes API server wants one).'),
+  allowPrivate: flag('It may have a private or loopback address, and may use http.'),
 })
 
 const terms = section(
