@@ -64,7 +64,7 @@ interface Attempts {
  */
 async function transact(services: Services, changes: Provable): Promise<Revision | undefined> {
   const timeout = new AbortController()
-  const timer = setTimeout(() => timeout.abort(new StoreError('indeterminate', 'the store did not answer in time')), outcomeTimeoutMs)
+  const timer = setTimeout(() => timeout.abort(new StoreError('unavailable', 'the store did not answer in time')), outcomeTimeoutMs)
   try {
     return await transactUntil(services, changes, timeout.signal)
   } finally {

@@ -129,14 +129,14 @@ export interface Store {
   /** Linearizable (or as of `revision`) read of a range of keys in byte order. */
   range(query: RangeQuery, signal: AbortSignal): Promise<RangeResult>
   /**
-   * Commits all writes if every guard holds. Durable when it resolves. Rejects with `indeterminate` where the transaction may have reached the store. Also after
-   * the signal's reason the outcome is unknown.
+   * Commits all writes if every guard holds. Durable when it resolves. Rejects with `indeterminate` where the transaction may have reached the store, also where the
+   * signal aborts then; with the signal's reason only where it will never be sent.
    */
   transact(transaction: Transaction, signal: AbortSignal): Promise<Committed | Conflict>
   /**
-   * Makes the outcome final of every transaction of this process that rejected before with an unknown outcome: when this resolves, none of them can commit any
-   * more, and a read shows which did. Each later transaction does the same for those that rejected with `indeterminate`, before it is sent. Transactions that only
-   * delete are exempt while the store is full.
+   * Makes the outcome final of every transaction of this process that rejected with `indeterminate` before: when this resolves, none of them can commit any
+   * more, and a read shows which did. Before it is sent, each later transaction does the same for those that the store did not answer. Transactions
+   * that only delete are exempt while the store is full.
    * Rejects with StoreError, or the signal's reason, where that is not certain yet: call again.
    */
   fence(signal: AbortSignal): Promise<void>

@@ -159,6 +159,7 @@ describeWithPart('etcd', 'a transaction that a follower delivers to its leader l
   test('never commits after a fence, though its caller went away while it was one of a group', { timeout: 60_000 }, async () => {
     const store = open([follower.clientUrl], `/group-${freshName('x')}/`)
     const away = new AbortController()
+    await commit(store, put('r/connected'))
     hold('group-value')
     // The first two go alone; the others share the next transaction.
     const alone = ['r/a', 'r/b'].map((key) => commit(store, put(key)))
@@ -167,11 +168,11 @@ describeWithPart('etcd', 'a transaction that a follower delivers to its leader l
     await Promise.all(alone)
     await held()
     away.abort(new Error('the caller went away'))
-    await expect(left).rejects.toThrow('the caller went away')
+    await expect(left).rejects.toMatchObject({ kind: 'indeterminate' })
     await store.fence(soon())
     await deliver()
     expect(await stayed).toMatchObject({ kind: 'indeterminate' })
-    expect((await store.range({ prefix: 'r/', limit: 10 }, soon())).entries.map(({ key }) => key)).toEqual(['r/a', 'r/b'])
+    expect((await store.range({ prefix: 'r/', limit: 10 }, soon())).entries.map(({ key }) => key)).toEqual(['r/a', 'r/b', 'r/connected'])
   })
 
   test('is sent again where it failed only because the writer key was deleted, and commits once', { timeout: 60_000 }, async () => {
@@ -186,6 +187,27 @@ describeWithPart('etcd', 'a transaction that a follower delivers to its leader l
     expect(await store.transact({ guards, writes: [put('r/a', '3')] }, soon())).toEqual({ committed: false })
     expect(text((await store.get('r/a', soon()))?.value)).toBe('2')
     expect(await writerKeys(prefix)).toEqual([{ hasLease: true }])
+  })
+
+  test('is refused where the writer key is gone each time that it is sent, and never commits', { timeout: 60_000 }, async () => {
+    const prefix = `/hunted-${freshName('x')}/`
+    const store = open([follower.clientUrl], prefix)
+    await commit(store, put('r/a'))
+    let sends = 0
+    let isOver = false
+    hold('hunted-value')
+    const outcome = failureOf(commit(store, put('r/b', 'hunted-value'))).finally(() => (isOver = true))
+    while (!isOver) {
+      await until(() => isOver || network.isHolding(follower.name, leader.name), { withinMs, what: 'the transaction is sent, or refused' })
+      if (isOver) break
+      sends += 1
+      await deleteWriterKeys(prefix)
+      network.set(follower.name, leader.name, { holds: undefined })
+      network.set(follower.name, leader.name, { holds: (message) => message.includes('hunted-value') })
+    }
+    expect(await outcome).toBe('unavailable')
+    expect(sends).toBe(8)
+    expect(await store.get('r/b', soon())).toBeUndefined()
   })
 
   test('a fence that etcd does not acknowledge rejects, and can be asked for again', { timeout: 60_000 }, async () => {

@@ -1,12 +1,20 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { expect, test, onTestFinished } from 'vitest'
 import { digestOf } from '../../src/core/digest.ts'
+import type { DomainError } from '../../src/core/errors.ts'
 import { trustedUid } from '../../src/core/uid.ts'
 import { contentEpoch } from '../../src/resources/registry/content-epoch.ts'
 import { blobPrefix, forgetBlob, heldBlob, recordBlob } from '../../src/resources/registry/blobs.ts'
+import { ChangeSet } from '../../src/resources/change-set.ts'
+import { commit } from '../../src/resources/commit.ts'
 import { fromStore } from '../../src/resources/faults.ts'
+import { createEtcdStore } from '../../src/store/etcd/etcd-store.ts'
 import { StoreError } from '../../src/store/store.ts'
-import { describeOnStores } from '../parts/require-part.ts'
+import { startEtcd } from '../parts/etcd.ts'
+import { describeOnStores, describeWithPart } from '../parts/require-part.ts'
+import { startTcpProxy } from '../parts/tcp-proxy.ts'
+import { silentLog } from '../store/store-harness.ts'
+import { group, proven, startProcess } from '../resources/quota-world.ts'
 import { failNext } from '../harness/fail-next.ts'
 import { freshName, makeOrganisation, ok, startTestServer } from '../harness/test-server.ts'
 
@@ -71,5 +79,28 @@ describeOnStores('a store whose answer is lost', (store) => {
     const failure = await forgetBlob(services, put, signal).catch(fromStore)
     expect(failure).toMatchObject({ code: 2, reason: 'OUTCOME_UNKNOWN' })
     expect(await heldBlob(services, put, signal)).toBeUndefined()
+  })
+})
+
+describeWithPart('etcd', 'an etcd that can not be reached', () => {
+  test('answers code 14, which clients repeat, as none of the creates was sent', { timeout: 60_000 }, async () => {
+    const etcd = await startEtcd()
+    onTestFinished(() => etcd.stop())
+    const proxy = await startTcpProxy(etcd.members[0]?.port ?? 0)
+    onTestFinished(() => proxy.close())
+    const store = createEtcdStore({ endpoints: [`http://127.0.0.1:${proxy.port}`], log: silentLog })
+    onTestFinished(() => store.close())
+    const process = await startProcess(store, { share: 8, processes: 1 })
+    onTestFinished(() => process.close())
+    proxy.cut()
+    const creates = Array.from({ length: 8 }, (_, at) =>
+      commit(process.services, process.context, () => {
+        const changes = new ChangeSet()
+        group(changes, trustedUid(String(at).repeat(40)))
+        return { changes: proven(changes), result: undefined }
+      }),
+    )
+    const outcomes = await Promise.allSettled(creates)
+    expect(outcomes.map((outcome) => (outcome.status === 'rejected' ? (outcome.reason as DomainError).code : 0))).toEqual(creates.map(() => 14))
   })
 })

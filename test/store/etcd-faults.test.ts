@@ -74,6 +74,22 @@ describeWithPart('etcd', 'the etcd store with a failing network', () => {
     },
   )
 
+  test('a caller that goes away while no member can be reached knows that nothing was sent', { timeout: 30_000 }, async () => {
+    const store = open([endpoint])
+    await commit(store, put('r/a', '1'))
+    proxy.cut()
+    expect(await failureOf(store.get('r/a', soon()))).toBe('unavailable')
+    const away = new AbortController()
+    const calls = Array.from({ length: 5 }, (_, at) => store.transact({ guards: [], writes: [put(`r/${at}`)] }, away.signal))
+    const outcomes = Promise.allSettled(calls)
+    const reason = new Error('the caller went away')
+    away.abort(reason)
+    expect((await outcomes).map((outcome) => (outcome.status === 'rejected' ? (outcome.reason as unknown) : undefined))).toEqual(Array(5).fill(reason))
+    proxy.resume()
+    await commitAtLast(store, 'r/b')
+    expect((await store.range({ prefix: 'r/', limit: 10 }, soon())).entries.map(({ key }) => key)).toEqual(['r/a', 'r/b'])
+  })
+
   test('a quiet watch goes on, and keeps up with what is not watched', { timeout: 30_000 }, async () => {
     const store = open([endpoint])
     const start = await commit(store, put('r/a', '1'))

@@ -1,5 +1,5 @@
-import { expect, test } from 'vitest'
-import { GroupCommit, type SendTransaction } from '../../src/store/etcd/group-commit.ts'
+import { expect, test, vi } from 'vitest'
+import { GroupCommit, type Sending } from '../../src/store/etcd/group-commit.ts'
 import { StoreError, storeRevision, type Committed, type Conflict, type Guard, type Transaction } from '../../src/store/store.ts'
 import { maxTransactionOperations } from '../../src/store/transaction-limits.ts'
 
@@ -10,7 +10,7 @@ function put(key: string, ...guards: Guard[]): Transaction {
 }
 
 /** A store that takes what is sent and answers when told to. */
-function ledger(): { sent: Transaction[]; send: SendTransaction; answer: (outcome: Committed | Conflict | Error) => Promise<void> } {
+function ledger(): { sent: Transaction[]; send: Sending['send']; answer: (outcome: Committed | Conflict | Error) => Promise<void> } {
   const sent: Transaction[] = []
   const open: PromiseWithResolvers<Committed | Conflict>[] = []
   return {
@@ -35,7 +35,7 @@ const keysOf = (transaction: Transaction | undefined): string[] => transaction?.
 
 test('who comes alone waits for nobody; those who come meanwhile share the next', async () => {
   const { sent, send, answer } = ledger()
-  const commits = new GroupCommit(send)
+  const commits = new GroupCommit({ send, ready: () => undefined })
   const all = ['a', 'b', 'c', 'd', 'e'].map((key) => commits.commit(put(key), signal))
   expect(sent.map(keysOf)).toEqual([['a'], ['b']])
   await answer(done)
@@ -55,7 +55,7 @@ test.each<[string, Transaction, Transaction]>([
   ['wants emptiness where another writes', put('p/x'), put('k', { kind: 'empty', prefix: 'p/' })],
 ])('one that %s is in no group with it', async (_, one, other) => {
   const { sent, send, answer } = ledger()
-  const commits = new GroupCommit(send)
+  const commits = new GroupCommit({ send, ready: () => undefined })
   const all = [put('a'), put('b'), one, other, put('z')].map((transaction) => commits.commit(transaction, signal))
   await answer(done)
   expect(sent.slice(2)).toHaveLength(1)
@@ -69,7 +69,7 @@ test.each<[string, Transaction, Transaction]>([
 
 test('what members look at together is looked at once', async () => {
   const { sent, send, answer } = ledger()
-  const commits = new GroupCommit(send)
+  const commits = new GroupCommit({ send, ready: () => undefined })
   const parent: Guard = { kind: 'exists', key: 'parent' }
   const all = ['a', 'b', 'c', 'd'].map((key) => commits.commit(put(key, parent), signal))
   await answer(done)
@@ -81,7 +81,7 @@ test('what members look at together is looked at once', async () => {
 
 test('where a guard of a group fails, each is told by itself', async () => {
   const { sent, send, answer } = ledger()
-  const commits = new GroupCommit(send)
+  const commits = new GroupCommit({ send, ready: () => undefined })
   const all = ['a', 'b', 'c', 'd'].map((key) => commits.commit(put(key), signal))
   await answer(done)
   await answer(done)
@@ -94,7 +94,7 @@ test('where a guard of a group fails, each is told by itself', async () => {
 
 test.each(['exhausted', 'too_large'] as const)('what is refused as %s is tried one by one: a refusal may be for one of them alone', async (kind) => {
   const { sent, send, answer } = ledger()
-  const commits = new GroupCommit(send)
+  const commits = new GroupCommit({ send, ready: () => undefined })
   const all = Promise.allSettled(['a', 'b', 'c', 'd'].map((key) => commits.commit(put(key), signal)))
   await answer(done)
   await answer(done)
@@ -107,7 +107,7 @@ test.each(['exhausted', 'too_large'] as const)('what is refused as %s is tried o
 
 test('a failure is that of all members, and the next group is sent', async () => {
   const { sent, send, answer } = ledger()
-  const commits = new GroupCommit(send)
+  const commits = new GroupCommit({ send, ready: () => undefined })
   const failure = new StoreError('unavailable', 'gone')
   const all = Promise.allSettled(['a', 'b', 'c', 'd'].map((key) => commits.commit(put(key), signal)))
   await answer(done)
@@ -123,7 +123,7 @@ test('a failure is that of all members, and the next group is sent', async () =>
 
 test('who goes away while waiting is not sent; the others are not kept from it', async () => {
   const { sent, send, answer } = ledger()
-  const commits = new GroupCommit(send)
+  const commits = new GroupCommit({ send, ready: () => undefined })
   const gone = new AbortController()
   const first = ['a', 'b'].map((key) => commits.commit(put(key), signal))
   const leaving = expect(commits.commit(put('c'), gone.signal)).rejects.toThrow('gone')
@@ -137,9 +137,55 @@ test('who goes away while waiting is not sent; the others are not kept from it',
   await Promise.all([...first, staying])
 })
 
+test('who goes away while its transaction is under way does not know the outcome; one that waits for etcd does', async () => {
+  const { sent, send, answer } = ledger()
+  let ready = Promise.withResolvers<void>()
+  const commits = new GroupCommit({ send, ready: () => ready.promise })
+  const gone = new AbortController()
+  const waiting = expect(commits.commit(put('a'), gone.signal)).rejects.toThrow('gone')
+  gone.abort(new Error('gone'))
+  await waiting
+  const refused = expect(commits.commit(put('b'), signal)).rejects.toThrow('etcd is away')
+  ready.reject(new Error('etcd is away'))
+  await refused
+  ready = Promise.withResolvers()
+  ready.resolve()
+  const later = new AbortController()
+  const unknown = expect(commits.commit(put('c'), later.signal)).rejects.toMatchObject({ kind: 'indeterminate', cause: new Error('late') })
+  await vi.waitUntil(() => sent.length > 0)
+  later.abort(new Error('late'))
+  await unknown
+  let isOver = false
+  const over = commits.abandoned().then(() => (isOver = true))
+  await new Promise((resolve) => setImmediate(resolve))
+  expect(isOver).toBe(false)
+  await answer(done)
+  await over
+  expect(sent.map(keysOf)).toEqual([['c']])
+})
+
+test('to take one out of a long line costs no more than out of a short one', async () => {
+  const { send, answer } = ledger()
+  const commits = new GroupCommit({ send, ready: () => undefined })
+  const first = ['a', 'b'].map((key) => commits.commit(put(key), signal))
+  const leaving = Array.from({ length: 30_000 }, (_, at) => {
+    const gone = new AbortController()
+    return { gone, commit: commits.commit(put(`r/Tag/${one}/${at}`), gone.signal).catch(() => undefined) }
+  })
+  const cpu = process.cpuUsage()
+  for (const { gone } of leaving.toReversed()) gone.abort(new Error('gone'))
+  const { user, system } = process.cpuUsage(cpu)
+  // Searched one by one they take some 10 s.
+  expect((user + system) / 1e6).toBeLessThan(2)
+  await Promise.all(leaving.map(({ commit }) => commit))
+  await answer(done)
+  await answer(done)
+  await Promise.all(first)
+})
+
 test('a group is no larger than a transaction may be', async () => {
   const { sent, send, answer } = ledger()
-  const commits = new GroupCommit(send)
+  const commits = new GroupCommit({ send, ready: () => undefined })
   const all = Array.from({ length: maxTransactionOperations + 10 }, (_, at) => commits.commit(put(`k${at}`), signal))
   await answer(done)
   expect(sent[2]?.writes).toHaveLength(maxTransactionOperations)
@@ -151,7 +197,7 @@ const [one, two, three] = ['a', 'b', 'c'].map((digit) => digit.repeat(40)) as [s
 
 test('the lines of organisations take turns: thousands of one organisation do not delay another', async () => {
   const { sent, send, answer } = ledger()
-  const commits = new GroupCommit(send)
+  const commits = new GroupCommit({ send, ready: () => undefined })
   const crowd = Array.from({ length: 3000 }, (_, at) => commits.commit(put(`r/Tag/${one}/${at}`), signal))
   await answer(done)
   const late = [
@@ -172,7 +218,7 @@ test('the lines of organisations take turns: thousands of one organisation do no
 
 test('an organisation whose transactions exclude each other has one in each group, and leaves the rest to others', async () => {
   const { sent, send, answer } = ledger()
-  const commits = new GroupCommit(send)
+  const commits = new GroupCommit({ send, ready: () => undefined })
   const hot = Array.from({ length: 6 }, () => commits.commit(put(`i/owners/${one}`), signal))
   const others = Array.from({ length: 4 }, (_, at) => commits.commit(put(`r/Tag/${two}/${at}`), signal))
   await answer(done)
@@ -184,7 +230,7 @@ test('an organisation whose transactions exclude each other has one in each grou
 
 test('what does not fit is first in the next group, however many others wait', async () => {
   const { sent, send, answer } = ledger()
-  const commits = new GroupCommit(send)
+  const commits = new GroupCommit({ send, ready: () => undefined })
   const large = Array.from({ length: 5 }, (_, at): Transaction => ({
     guards: [],
     writes: Array.from({ length: 100 }, (_each, index) => ({ kind: 'put', key: `r/Tag/${String(at).repeat(40)}/${index}`, value: Buffer.alloc(0) })),

@@ -38,8 +38,8 @@ const tokenStatuses = new Set<number | undefined>([status.UNAUTHENTICATED, statu
 
 /**
  * Calls to the members of one cluster: one member at a time, the next one when it fails. Every call ends by its signal, by `close` (StoreError
- * `closed`) or by the request timeout. Rejects with StoreError. A call that may have reached a member is sent again only if `repeatable`; else it rejects with
- * `indeterminate`, also when the connection is closed meanwhile.
+ * `closed`) or by the request timeout. Rejects with StoreError, or the signal's reason. A call that may have reached a member is sent again only if `repeatable`; else it
+ * rejects with `indeterminate`, also when its signal aborts or the connection is closed meanwhile.
  */
 export class EtcdConnection {
   readonly identity = new ClusterIdentity()
@@ -62,6 +62,16 @@ export class EtcdConnection {
   /** Aborts with StoreError `closed` as the reason. */
   get closing(): AbortSignal {
     return this.#closing.signal
+  }
+
+  /** True where a call would be sent at once. */
+  get isConnected(): boolean {
+    return this.#endpoints[this.#current % this.#endpoints.length]?.isConnected() === true
+  }
+
+  /** Resolves once a member is connected. Rejects as a read does. */
+  async connected(signal: AbortSignal): Promise<void> {
+    await this.#attempts({ signal, repeatable: true }, () => Promise.resolve())
   }
 
   /** Makes one call. The answers of `range` and `txn` are observed as linearizable. */
@@ -107,11 +117,10 @@ export class EtcdConnection {
         try {
           return await attempt(endpoint, deadline)
         } catch (error) {
-          signal.throwIfAborted()
-          // A write that was under way when the store was closed may commit all the same.
+          // A write that was under way when its caller went away, or the store was closed, may commit all the same.
           if (repeatable) this.#throwIfEnded(signal)
           failure = etcdError(error, !repeatable)
-          if (!isUnanswered(failure)) throw failure
+          if (signal.aborted || !isUnanswered(failure)) throw failure
           // Calls that fail together say so once.
           if (this.#current === at)
             this.#options.log.warn('an etcd member failed a call', { endpoint: this.#options.endpoints[at % this.#endpoints.length], error })
@@ -142,6 +151,7 @@ export class EtcdConnection {
       signal,
     }: { method: M; request: UnaryCalls[M]['request']; token: string | undefined; deadline: number; signal: AbortSignal },
   ): Promise<UnaryCalls[M]['response']> {
+    signal.throwIfAborted()
     const call = endpoint.call(method, request, { token, deadline })
     const cancel = (): void => call.cancel()
     signal.addEventListener('abort', cancel, { once: true })
@@ -178,7 +188,9 @@ export class EtcdConnection {
     } catch (error) {
       if (this.#token === token) this.#token = undefined
       // Wrong credentials are INVALID_ARGUMENT, which would read as a request that is too large.
-      throw statusOf(error) === status.INVALID_ARGUMENT ? new StoreError('unavailable', 'etcd refused the user name or password', error) : error
+      if (statusOf(error) === status.INVALID_ARGUMENT) throw new StoreError('unavailable', 'etcd refused the user name or password', error)
+      // Also for a write: nothing was sent of that.
+      throw etcdError(error)
     }
   }
 

@@ -34,6 +34,7 @@ export async function campaign(options: ElectionOptions, signal: AbortSignal): P
       won = succeeded
       if (won) return new EtcdLeadership(lease)
     } catch (error) {
+      signal.throwIfAborted()
       // Nobody can take the key with a revoked lease, so an attempt that may still be under way comes to nothing.
       throw error instanceof StoreError && error.kind === 'indeterminate' ? new StoreError('unavailable', 'the election was not answered', error) : error
     } finally {

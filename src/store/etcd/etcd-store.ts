@@ -49,6 +49,12 @@ export function createEtcdStore(options: EtcdStoreOptions): Store {
 /** Failures after which a transaction can not commit later. */
 const settledKinds: ReadonlySet<StoreErrorKind> = new Set(['unavailable', 'exhausted', 'too_large'])
 
+/** So often a transaction is sent that fails only because the writer key is gone. Each fence of this process and each lease that ends deletes one. */
+const maxSends = 8
+
+/** What several callers wait for must not end with one of them. */
+const never = new AbortController().signal
+
 class EtcdStore implements Store {
   readonly #options: EtcdStoreOptions
   readonly #connection: EtcdConnection
@@ -64,7 +70,7 @@ class EtcdStore implements Store {
     this.#connection = new EtcdConnection(options)
     this.#encoding = new EtcdEncoding(options.prefix ?? '/taproot/')
     this.#writer = new WriterKey({ connection: this.#connection, encoding: this.#encoding, log: options.log })
-    this.#commits = new GroupCommit((transaction, signal) => this.#sendTransaction(transaction, signal))
+    this.#commits = new GroupCommit({ send: (transaction, signal) => this.#sendTransaction(transaction, signal), ready: () => this.#ready() })
   }
 
   async get(key: string, signal: AbortSignal): Promise<Entry | undefined> {
@@ -103,14 +109,21 @@ class EtcdStore implements Store {
     return outcomeOf(await this.#connection.call('txn', this.#encoding.transaction(transaction), { signal, repeatable: true }))
   }
 
+  /** Undefined where a transaction would be sent at once. */
+  #ready(): Promise<unknown> | undefined {
+    if (this.#connection.isConnected && this.#writer.isReady) return undefined
+    return this.#connection.connected(never).then(() => this.#writerFor({ guards: [], writes: [] }))
+  }
+
   async #sendTransaction(transaction: Transaction, signal: AbortSignal): Promise<Committed | Conflict> {
-    for (;;) {
-      const writer = await this.#writerFor(transaction)
+    for (let left = maxSends; left > 0; left--) {
+      const writer = await untilAborted(this.#writerFor(transaction), signal)
       const fence = writer === undefined ? {} : comparing(writer)
       const answer = await this.#sendOnce(this.#encoding.transaction(transaction, fence), writer, signal)
       // Else it failed only because the writer key was deleted.
       if (answer.succeeded || writer === undefined || this.#writer.confirms(writer, answer)) return outcomeOf(answer)
     }
+    throw new StoreError('unavailable', 'the writer key was deleted each time that the transaction was sent')
   }
 
   /** A full etcd refuses a new writer key but takes deletions, which make room: they go without one. */

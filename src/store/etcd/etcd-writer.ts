@@ -52,6 +52,11 @@ export class WriterKey {
     this.#options = options
   }
 
+  /** True where `current` has no call to make. */
+  get isReady(): boolean {
+    return this.#writer !== undefined && !this.#inDoubt
+  }
+
   /**
    * What a transaction compares now. First fences off what is in doubt, and makes a key where there is none. Rejects with StoreError: then nothing was sent for
    * the transaction.

@@ -2,12 +2,19 @@ import { rootOfKey } from '../keys.ts'
 import { StoreError, type Committed, type Conflict, type Guard, type Transaction } from '../store.ts'
 import { maxTransactionBytes, maxTransactionOperations } from '../transaction-limits.ts'
 
-/** Sends one transaction. `signal` ends the wait for its outcome, not the transaction. */
-export type SendTransaction = (transaction: Transaction, signal: AbortSignal) => Promise<Committed | Conflict>
+/** How transactions get to etcd. */
+export interface Sending {
+  /** Sends one transaction. `signal` ends the wait for its outcome, not the transaction. Rejects when the store is closed. */
+  readonly send: (transaction: Transaction, signal: AbortSignal) => Promise<Committed | Conflict>
+  /** Resolves once a transaction would be sent at once; undefined where that is so now. Rejects where etcd can't be reached. */
+  readonly ready: () => Promise<unknown> | undefined
+}
 
 /** One caller's transaction until its outcome is known. */
 interface Member {
   readonly transaction: Transaction
+  /** Whose line it waits in. */
+  readonly root: string
   readonly signal: AbortSignal
   readonly resolve: (outcome: Committed | Conflict) => void
   readonly reject: (error: unknown) => void
@@ -26,26 +33,29 @@ const maxLookedAt = 256
  * are committed one by one. A caller without company waits for nobody (docs/adr/0011). Each organisation has a line of its own, and the lines take turns.
  */
 export class GroupCommit {
-  readonly #send: SendTransaction
+  readonly #sending: Sending
   readonly #waiting = new Lines()
   /** The groups under way that a caller did not wait for. */
   readonly #abandoned = new Set<Promise<void>>()
   #running = 0
 
-  /** `send` rejects when the store is closed. */
-  constructor(send: SendTransaction) {
-    this.#send = send
+  constructor(sending: Sending) {
+    this.#sending = sending
   }
 
-  /** As Store.transact: an aborted caller does not know whether the transaction was committed, unless it still waited for its turn. */
+  /** As Store.transact: rejects with the signal's reason where the transaction still waits for its turn, else with `indeterminate`. */
   async commit(transaction: Transaction, signal: AbortSignal): Promise<Committed | Conflict> {
     signal.throwIfAborted()
     const { promise, resolve, reject } = Promise.withResolvers<Committed | Conflict>()
-    const member: Member = { transaction, signal, resolve, reject, run: undefined }
+    const member: Member = { transaction, root: rootOfTransaction(transaction), signal, resolve, reject, run: undefined }
     const leave = (): void => {
-      if (member.run === undefined) this.#waiting.remove(member)
-      else this.#abandon(member.run)
-      reject(signal.reason)
+      if (member.run === undefined) {
+        this.#waiting.remove(member)
+        reject(signal.reason)
+      } else {
+        this.#abandon(member.run)
+        reject(new StoreError('indeterminate', 'the caller went away before etcd answered', signal.reason))
+      }
     }
     signal.addEventListener('abort', leave, { once: true })
     this.#waiting.add(member)
@@ -69,23 +79,42 @@ export class GroupCommit {
 
   #start(): void {
     while (this.#running < maxRunning && !this.#waiting.isEmpty) {
-      const group = new Group()
-      const taken = this.#waiting.take((member) => group.take(member.transaction))
       this.#running += 1
-      const run = this.#run(taken, group)
-      for (const member of taken) member.run = run
+      const ready = this.#sending.ready()
+      if (ready === undefined) this.#runNext()
+      else {
+        void ready.then(
+          () => this.#runNext(),
+          (error: unknown) => this.#refuseAll(error),
+        )
+      }
     }
+  }
+
+  /** Takes a group only now: a caller that goes away while etcd can't be reached knows that nothing was sent. */
+  #runNext(): void {
+    const group = new Group()
+    const taken = this.#waiting.take((member) => group.take(member.transaction))
+    const run = this.#run(taken, group)
+    for (const member of taken) member.run = run
+  }
+
+  /** Etcd can't be reached: that is so for all who wait. */
+  #refuseAll(error: unknown): void {
+    for (const member of this.#waiting.takeAll()) member.reject(error)
+    this.#running -= 1
   }
 
   /** Never rejects: what goes wrong is told to the members. */
   async #run(members: readonly Member[], group: Group): Promise<void> {
     const [only, ...others] = members
     try {
-      if (only !== undefined && others.length === 0) {
-        only.resolve(await this.#send(only.transaction, only.signal))
+      if (only === undefined) return
+      if (others.length === 0) {
+        only.resolve(await this.#sending.send(only.transaction, only.signal))
         return
       }
-      const outcome = await this.#send(group.transaction, never)
+      const outcome = await this.#sending.send(group.transaction, never)
       if (outcome.committed) for (const member of members) member.resolve(outcome)
       else await Promise.all(members.map((member) => this.#alone(member)))
     } catch (error) {
@@ -102,7 +131,7 @@ export class GroupCommit {
   async #alone({ transaction, signal, resolve, reject }: Member): Promise<void> {
     try {
       signal.throwIfAborted()
-      resolve(await this.#send(transaction, signal))
+      resolve(await this.#sending.send(transaction, signal))
     } catch (error) {
       reject(error)
     }
@@ -112,51 +141,63 @@ export class GroupCommit {
 /** Those who wait, in one line for each root that their transactions write to. What belongs to no root shares a line. */
 class Lines {
   /** In the order of their turns; none is empty. */
-  readonly #lines = new Map<string, Member[]>()
+  readonly #lines = new Map<string, Set<Member>>()
 
   get isEmpty(): boolean {
     return this.#lines.size === 0
   }
 
   add(member: Member): void {
-    const root = rootOfTransaction(member.transaction)
-    const line = this.#lines.get(root)
-    if (line === undefined) this.#lines.set(root, [member])
-    else line.push(member)
+    const line = this.#lines.get(member.root)
+    if (line === undefined) this.#lines.set(member.root, new Set([member]))
+    else line.add(member)
   }
 
   remove(member: Member): void {
-    const root = rootOfTransaction(member.transaction)
-    this.#replace(root, this.#lines.get(root)?.filter((other) => other !== member) ?? [])
+    const line = this.#lines.get(member.root)
+    line?.delete(member)
+    if (line?.size === 0) this.#lines.delete(member.root)
+  }
+
+  takeAll(): Member[] {
+    const all = [...this.#lines.values()].flatMap((line) => [...line])
+    this.#lines.clear()
+    return all
   }
 
   /** Takes those that `fits` returns true for, one of each line in turn. A line whose first member was taken has its next turn after all others. */
   take(fits: (member: Member) => boolean): Member[] {
+    const lines = this.#firstLines()
     const taken = new Set<Member>()
-    let turns = [...this.#lines].slice(0, maxLookedAt)
-    const served = new Set(turns)
-    for (let round = 0, looks = 0; turns.length > 0 && looks < maxLookedAt; round++) {
-      for (const [, line] of turns.slice(0, maxLookedAt - looks)) {
-        const member = line[round]
-        if (member !== undefined && fits(member)) taken.add(member)
-      }
-      looks += turns.length
-      turns = turns.filter(([, line]) => line.length > round + 1)
+    let turns = lines.map((line) => line.values())
+    for (let looks = 0; turns.length > 0 && looks < maxLookedAt;) {
+      const round = turns.slice(0, maxLookedAt - looks)
+      turns = round.filter((members) => {
+        const { value: member } = members.next()
+        if (member === undefined) return false
+        looks += 1
+        if (fits(member)) taken.add(member)
+        return true
+      })
     }
-    for (const [root, line] of served) {
+    for (const line of lines) {
       const [first] = line
-      if (first !== undefined && taken.has(first)) this.#lines.delete(root)
-      this.#replace(
-        root,
-        line.filter((member) => !taken.has(member)),
-      )
+      if (first === undefined || !taken.has(first)) continue
+      this.#lines.delete(first.root)
+      this.#lines.set(first.root, line)
     }
+    for (const member of taken) this.remove(member)
     return [...taken]
   }
 
-  #replace(root: string, line: Member[]): void {
-    if (line.length === 0) this.#lines.delete(root)
-    else this.#lines.set(root, line)
+  /** As many as are looked at for one group. */
+  #firstLines(): Set<Member>[] {
+    const lines: Set<Member>[] = []
+    for (const line of this.#lines.values()) {
+      if (lines.length === maxLookedAt) break
+      lines.push(line)
+    }
+    return lines
   }
 }
 
