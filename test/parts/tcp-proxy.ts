@@ -9,15 +9,21 @@ export interface TcpProxy {
   cut(): void
   /** Forwards nothing any more in either direction, without closing; new connections are accepted and hang too. */
   stall(): void
-  /** Ends `cut` or `stall`; what was held back by `stall` is forwarded. */
+  /** Loses what is sent on each connection that there is, and on new ones, which are accepted. They stay silent for ever. */
+  swallow(): void
+  /** How many connections of clients are open. */
+  readonly connections: number
+  /** Ends `cut`, `stall` or `swallow`; what was held back by `stall` is forwarded. */
   resume(): void
   close(): Promise<void>
 }
 
 /** Starts a proxy to a port of 127.0.0.1; a function is asked at each new connection. */
 export async function startTcpProxy(target: number | (() => number)): Promise<TcpProxy> {
-  let state: 'forwarding' | 'cut' | 'stalled' = 'forwarding'
+  let state: 'forwarding' | 'cut' | 'stalled' | 'swallowing' = 'forwarding'
   const sockets = new Set<Socket>()
+  const clients = new Set<Socket>()
+  const lost = new WeakSet<Socket>()
   const track = (socket: Socket, other: () => Socket): void => {
     sockets.add(socket)
     // The peer's reset is what this proxy is for; both ends close together.
@@ -26,12 +32,15 @@ export async function startTcpProxy(target: number | (() => number)): Promise<Tc
       sockets.delete(socket)
       if (state !== 'stalled') other().destroy()
     })
-    socket.on('data', (chunk) => void other().write(chunk))
+    socket.on('data', (chunk) => void (lost.has(socket) || other().write(chunk)))
     if (state === 'stalled') socket.pause()
   }
   const server = createServer((client) => {
     if (state === 'cut') return void client.destroy()
+    clients.add(client)
+    client.once('close', () => clients.delete(client))
     const upstream = connect(typeof target === 'number' ? target : target(), '127.0.0.1')
+    if (state === 'swallowing') [client, upstream].forEach((socket) => lost.add(socket))
     track(client, () => upstream)
     track(upstream, () => client)
   })
@@ -48,6 +57,13 @@ export async function startTcpProxy(target: number | (() => number)): Promise<Tc
     stall: () => {
       state = 'stalled'
       for (const socket of sockets) socket.pause()
+    },
+    swallow: () => {
+      state = 'swallowing'
+      for (const socket of sockets) lost.add(socket)
+    },
+    get connections() {
+      return clients.size
     },
     resume: () => {
       state = 'forwarding'

@@ -24,7 +24,7 @@ interface Scene {
   readonly other: TestServer
   readonly group: string
   /** Does the same to the ways to all members. */
-  links(fault: Exclude<keyof TcpProxy, 'port' | 'close'>): void
+  links(fault: Exclude<keyof TcpProxy, 'port' | 'close' | 'connections'>): void
   /** The other replica changes the group. */
   change(description: string): Promise<void>
 }

@@ -90,6 +90,21 @@ describeWithPart('etcd', 'the etcd store with a failing network', () => {
     expect((await store.range({ prefix: 'r/', limit: 10 }, soon())).entries.map(({ key }) => key)).toEqual(['r/a', 'r/b'])
   })
 
+  test('connections on which nothing was ever heard keep no later ones away, and are closed', { timeout: 60_000 }, async () => {
+    const store = open([endpoint])
+    const start = await commit(store, put('r/a', '1'))
+    proxy.cut()
+    expect(await failureOf(store.get('r/a', soon()))).toBe('unavailable')
+    proxy.swallow()
+    await until(async () => (await failureOf(store.get('r/a', soon()))) === 'unavailable' && proxy.connections > 0)
+    proxy.resume()
+    const last = storeRevision(await within(noticedMs, commitAtLast(store, 'r/b')))
+    const watch = record(store, ['r/'], start)
+    await watch.reached(last)
+    // One for calls and one for streams.
+    await until(() => proxy.connections === 2)
+  })
+
   test('a quiet watch goes on, and keeps up with what is not watched', { timeout: 30_000 }, async () => {
     const store = open([endpoint])
     const start = await commit(store, put('r/a', '1'))

@@ -1,4 +1,13 @@
-import { connectivityState, credentials, Metadata, type Client, type ClientDuplexStream, type ServiceError } from '@grpc/grpc-js'
+import {
+  Channel,
+  connectivityState,
+  credentials,
+  Metadata,
+  type ChannelCredentials,
+  type Client,
+  type ClientDuplexStream,
+  type ServiceError,
+} from '@grpc/grpc-js'
 import { isIP } from 'node:net'
 import { setTimeout as delay } from 'node:timers/promises'
 import type {
@@ -15,6 +24,7 @@ import type {
 } from 'etcd3'
 // The stubs themselves: etcd3's own pool repeats transactions that may have committed, and hides gRPC codes and running calls.
 import { Host } from 'etcd3/lib/connection-pool.js'
+import { ClosingCredentials } from './closing-credentials.ts'
 import {
   decodeRange,
   decodeTransaction,
@@ -48,7 +58,12 @@ const serviceOf = { range: 'KV', txn: 'KV', leaseGrant: 'Lease', leaseRevoke: 'L
 /** How long a patient caller waits from one failed connection of its own to the next; the channel has a pace of its own. */
 const reconnectEveryMs = 100
 
+/** How long a channel may take to connect, in milliseconds: gRPC has no limit of its own, and the system sends lost packets again for minutes. */
+const connectPatienceMs = 3_000
+
 const channelOptions = {
+  // A new channel would share what an old one can't get connected.
+  'grpc.use_local_subchannel_pool': 1,
   // A range of large records is larger than gRPC's default of 4 MiB.
   'grpc.max_receive_message_length': -1,
   'grpc.max_send_message_length': -1,
@@ -85,10 +100,32 @@ function directCall<M extends keyof UnaryCalls>(method: M): DirectCall<M> | unde
   return method in direct ? (direct[method as keyof typeof direct] as unknown as DirectCall<M>) : undefined
 }
 
+/** One channel, and the stubs that use it. */
+class Stubs {
+  readonly channel: Channel
+  readonly #host: Host
+
+  constructor(endpoint: string, channelCredentials: ChannelCredentials, options: Record<string, unknown>) {
+    this.channel = new Channel(new URL(endpoint).host, channelCredentials, options)
+    this.#host = new Host(endpoint, channelCredentials, { ...options, channelOverride: this.channel })
+  }
+
+  client(service: (typeof serviceOf)[keyof typeof serviceOf]): Client {
+    return this.#host.getServiceClient(service)
+  }
+
+  close(): void {
+    this.channel.close()
+  }
+}
+
 /** One etcd member: a channel for streams and leases, and a lean connection for reads and transactions; both made on first use. Nothing is repeated here. */
 export class EtcdEndpoint {
-  readonly #host: Host
+  readonly #makeStubs: () => Stubs
   readonly #session: UnarySession
+  #stubs: Stubs
+  /** Runs while the channel is awaited. */
+  #patience: NodeJS.Timeout | undefined
 
   /** `tls` is asked for at each connection. */
   constructor(endpoint: string, tls: (() => EtcdTls) | undefined) {
@@ -98,12 +135,14 @@ export class EtcdEndpoint {
     // grpc-js would send an address as the server's name, which TLS forbids and Node refuses. etcd takes no notice of the name.
     const nameOption = secure && isIP(address) !== 0 ? { 'grpc.ssl_target_name_override': 'etcd' } : {}
     this.#session = new UnarySession(endpoint, secure ? tls : undefined)
-    this.#host = new Host(endpoint, secure ? new TlsCredentials(address, tls) : credentials.createInsecure(), { ...channelOptions, ...nameOption })
+    const channelCredentials = new ClosingCredentials(secure ? new TlsCredentials(address, tls) : credentials.createInsecure())
+    this.#makeStubs = () => new Stubs(endpoint, channelCredentials, { ...channelOptions, ...nameOption })
+    this.#stubs = this.#makeStubs()
   }
 
   /** True where a call would be sent at once. */
   isConnected(): boolean {
-    return this.#session.isConnected && this.#host.getServiceClient('KV').getChannel().getConnectivityState(true) === connectivityState.READY
+    return this.#session.isConnected && this.#stubs.channel.getConnectivityState(true) === connectivityState.READY
   }
 
   /**
@@ -111,8 +150,9 @@ export class EtcdEndpoint {
    * `patient` a failed attempt is followed by others until the deadline. While this is false nothing has been sent.
    */
   async connected(deadline: number, patient: boolean): Promise<boolean> {
-    const channel = this.#host.getServiceClient('KV').getChannel()
     for (;;) {
+      // Another one may be in its place after each wait.
+      const { channel } = this.#stubs
       const state = channel.getConnectivityState(true)
       if (state === connectivityState.READY) {
         if (await this.#session.connected(deadline)) return true
@@ -120,12 +160,23 @@ export class EtcdEndpoint {
         await delay(reconnectEveryMs)
         continue
       }
-      if (state === connectivityState.SHUTDOWN || (state === connectivityState.TRANSIENT_FAILURE && !patient)) return false
+      if (state === connectivityState.SHUTDOWN) return false
+      this.#patience ??= setTimeout(() => this.#replaceUnconnected(), connectPatienceMs).unref()
+      if (state === connectivityState.TRANSIENT_FAILURE && !patient) return false
       const changed = await new Promise<boolean>((resolve) => {
         channel.watchConnectivityState(state, dateOf(deadline), (error) => resolve(error === undefined))
       })
       if (!changed) return false
     }
+  }
+
+  /** Puts another channel in the place of one that is still not connected. Calls that wait for the old one fail. */
+  #replaceUnconnected(): void {
+    this.#patience = undefined
+    const old = this.#stubs
+    if (old.channel.getConnectivityState(false) === connectivityState.READY) return
+    this.#stubs = this.#makeStubs()
+    old.close()
   }
 
   /** Sends one request. `deadline` is as `performance.now()` tells it: steps of the clock neither end nor lengthen a range or a transaction. */
@@ -135,7 +186,7 @@ export class EtcdEndpoint {
       const { response, cancel } = this.#session.call(lean.path, lean.encode(request), options)
       return { response: response.then(lean.decode), cancel }
     }
-    const client = this.#host.getServiceClient(serviceOf[method])
+    const client = this.#stubs.client(serviceOf[method])
     const { promise, resolve, reject } = Promise.withResolvers<UnaryCalls[M]['response']>()
     // The stub's methods come from the .proto file at run time; UnaryCalls has their types.
     const stub = (client as Client & Record<M, UnaryStub>)[method].bind(client)
@@ -148,14 +199,15 @@ export class EtcdEndpoint {
 
   /** Opens a stream; errors come as its `error` events. */
   open<M extends keyof StreamCalls>(method: M, metadata: Metadata): ClientDuplexStream<StreamCalls[M]['request'], StreamCalls[M]['response']> {
-    const client = this.#host.getServiceClient(serviceOf[method])
+    const client = this.#stubs.client(serviceOf[method])
     // As above: StreamCalls has the types.
     return (client as Client & Record<M, StreamStub>)[method](metadata) as ClientDuplexStream<StreamCalls[M]['request'], StreamCalls[M]['response']>
   }
 
   close(): void {
+    clearTimeout(this.#patience)
     this.#session.close()
-    this.#host.close()
+    this.#stubs.close()
   }
 }
 
