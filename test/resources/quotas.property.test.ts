@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { create } from '@bufbuild/protobuf'
 import fc from 'fast-check'
-import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { DomainError } from '../../src/core/errors.ts'
 import { trustedUid, type Uid } from '../../src/core/uid.ts'
 import { SetGroupLimitsRequestSchema, type Group } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
@@ -13,11 +13,12 @@ import { ChangeSet } from '../../src/resources/change-set.ts'
 import { commit } from '../../src/resources/commit.ts'
 import { groupKind } from '../../src/resources/iam/groups.ts'
 import { setGroupLimits } from '../../src/resources/iam/organisation-verbs.ts'
+import { Lanes } from '../../src/resources/quota/lane.ts'
 import { rowOfBytes } from '../../src/snapshot/row-maker.ts'
 import { belowPrefix, parseRecordKey, recordKey, watchedPrefixes } from '../../src/store/keys.ts'
 import { createEtcdStore } from '../../src/store/etcd/etcd-store.ts'
 import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
-import { StoreError, type Change, type ChangeBatch, type Store, type Transaction } from '../../src/store/store.ts'
+import { StoreError, storeRevision, type Change, type ChangeBatch, type Store, type Transaction } from '../../src/store/store.ts'
 import { startEtcd, type EtcdCluster } from '../parts/etcd.ts'
 import { describeOnStores } from '../parts/require-part.ts'
 import { picker } from '../snapshot/rows.ts'
@@ -38,6 +39,40 @@ const shapes: fc.Arbitrary<Shape> = fc.record({
   share: fc.integer({ min: 1, max: 8 }),
   lag: fc.tuple(fc.integer({ min: 0, max: 30 }), fc.integer({ min: 0, max: 3 })),
   seed: fc.integer(),
+})
+
+describe('the lanes of a process', () => {
+  const [revision, next] = [storeRevision(7), storeRevision(8)]
+
+  test('are removed once nothing is under way in them', () => {
+    const lanes = new Lanes()
+    const land = lanes.of('landed').start(1)
+    const settle = lanes.of('unknown').start(1)
+    lanes.of('idle')
+    land(next, revision)
+    settle('unknown', revision)
+    lanes.tidy(['landed', 'unknown', 'idle'], revision)
+    expect([lanes.find('landed')?.flying(revision), lanes.find('unknown')?.flying(revision), lanes.size]).toEqual([1, 1, 2])
+    // Others that come look at these, too, one at a time.
+    for (let look = 0; look < 3; look++) lanes.tidy([], next)
+    expect([lanes.find('unknown')?.flying(next), lanes.size]).toEqual([1, 1])
+    lanes.find('unknown')?.settleUnknown()?.()
+    lanes.tidy([], next)
+    expect(lanes.size).toBe(0)
+  })
+
+  test('cost a create the same, however many there are', () => {
+    const lanes = new Lanes()
+    const cpu = process.cpuUsage()
+    for (let at = 0; at < 40_000; at++) {
+      lanes.of(`key-${at}`).start(1)('unknown', revision)
+      lanes.tidy([`key-${at}`], revision)
+    }
+    const { user, system } = process.cpuUsage(cpu)
+    expect(lanes.size).toBe(40_000)
+    // To look at all of them each time takes some seconds.
+    expect((user + system) / 1e6).toBeLessThan(2)
+  })
 })
 
 /** Makes one more group in the organisation, by the path that all mutations take. */

@@ -4,7 +4,7 @@ import type { Replica } from '../../snapshot/replica.ts'
 import type { Snapshot } from '../../snapshot/snapshot.ts'
 import { limitKey, quotaKey, recordKey } from '../../store/keys.ts'
 import { StoreError, type Entry, type Guard, type Store, type Write } from '../../store/store.ts'
-import { Lane, type Outcome } from './lane.ts'
+import { Lanes, type Lane, type Outcome } from './lane.ts'
 import { limitsOf, mebibyte, recordBytesLimit, recordLimits, recordUse, unitOf, type Growth } from './limits.ts'
 
 /** What quotas work with. */
@@ -64,7 +64,7 @@ export function quotaExceeded(root: Uid, found: { limit: string; max: number; us
  */
 export class Quotas {
   readonly #options: Required<QuotaOptions>
-  readonly #lanes = new Map<string, Lane>()
+  readonly #lanes = new Lanes()
 
   constructor(options: QuotaOptions) {
     this.#options = { processes: 32, share: { records: 64, bytes: 2 * mebibyte }, ...options }
@@ -79,14 +79,16 @@ export class Quotas {
 /** One mutation on its way through the limits. */
 export class Admission {
   readonly #options: Required<QuotaOptions>
-  readonly #lanes: Map<string, Lane>
+  readonly #lanes: Lanes
   readonly #signal: AbortSignal
   readonly #turns = new Map<string, () => void>()
   #flights: ReturnType<Lane['start']>[] = []
+  /** The keys of the lanes that it used. */
+  readonly #used = new Set<string>()
   /** True where the snapshot held all that was acknowledged when a limit first seemed to be reached. */
   #isCaughtUp = false
 
-  constructor(options: Required<QuotaOptions>, lanes: Map<string, Lane>, signal: AbortSignal) {
+  constructor(options: Required<QuotaOptions>, lanes: Lanes, signal: AbortSignal) {
     this.#options = options
     this.#lanes = lanes
     this.#signal = signal
@@ -129,6 +131,7 @@ export class Admission {
   end(): void {
     this.settle('unknown')
     for (const key of [...this.#turns.keys()]) this.#endTurn(key)
+    this.#lanes.tidy(this.#used, this.#options.replica.revision)
   }
 
   /** The limits that are set and that the changes count towards. Guards for each organisation that its limits stay as they are. */
@@ -155,7 +158,7 @@ export class Admission {
     const share = this.#share(limit)
     const isOpen = !isNear(state)
     if (isOpen && amount <= share && this.#isFar(need, 1)) {
-      const lane = this.#lanes.get(key)
+      const lane = this.#lanes.find(key)
       if (lane === undefined) return 'together'
       if (!holds && lane.isTaken) return 'turn'
       if (lane.flying(this.#options.replica.revision) + amount <= share) return 'together'
@@ -216,13 +219,8 @@ export class Admission {
   }
 
   #lane(key: string): Lane {
-    let lane = this.#lanes.get(key)
-    if (lane === undefined) {
-      for (const [other, { isIdle }] of this.#lanes) if (isIdle) this.#lanes.delete(other)
-      lane = new Lane()
-      this.#lanes.set(key, lane)
-    }
-    return lane
+    this.#used.add(key)
+    return this.#lanes.of(key)
   }
 
   #endTurn(key: string): void {
