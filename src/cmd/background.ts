@@ -2,6 +2,7 @@ import { errorText } from '../core/error-text.ts'
 import type { Clock } from '../core/runtime.ts'
 import { forgetHeldNames } from '../resources/iam/held-names.ts'
 import { forgetPending } from '../resources/membership.ts'
+import { oneByOne } from '../resources/one-by-one.ts'
 import { endExpiredSyncs } from '../resources/registry/mirrors.ts'
 import { Trimmer, trimmedSorts, type TrimCounts, type Trimmed } from '../resources/trim/trim.ts'
 import { countUse } from '../resources/trim/usage.ts'
@@ -139,11 +140,12 @@ async function lead(background: Background, signal: AbortSignal): Promise<void> 
     const ended = await endExpiredSyncs(services, signal)
     if (ended > 0) services.log.info('ended syncs that have expired', { ended })
   }
-  const trim = async (): Promise<void> => {
-    report(background, await trimmer.trim(clock.now(), signal))
-    await forgetPending(services, signal)
-    await forgetHeldNames(services, signal)
-  }
+  const trims: readonly (() => Promise<unknown>)[] = [
+    async () => report(background, await trimmer.trim(clock.now(), signal)),
+    () => forgetPending(services, signal),
+    () => forgetHeldNames(services, signal),
+  ]
+  const trim = (): Promise<void> => oneByOne(trims, (work) => work(), { signal })
   try {
     await Promise.all([
       keepDoing(background, { name: 'sweep', work: sweep, everyMs: maintainEveryMs, alarm: marked }, signal),

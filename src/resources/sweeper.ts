@@ -1,3 +1,4 @@
+import { errorText } from '../core/error-text.ts'
 import type { Log } from '../core/log.ts'
 import { trustedUid, type Uid } from '../core/uid.ts'
 import { rowOfBytes } from '../snapshot/row-maker.ts'
@@ -6,6 +7,7 @@ import { belowPrefix, parseRecordKey, pendingPrefix, recordKey, sweepKey, sweepP
 import type { Entry, Guard, Store } from '../store/store.ts'
 import { ChangeSet, indexKeysOf, ownersOf, relationOf } from './change-set.ts'
 import type { AnyKind } from './kind.ts'
+import { oneByOne } from './one-by-one.ts'
 import type { Sweeper } from './services.ts'
 
 /** How many keys one sweep transaction deletes at most: etcd takes 128 operations. */
@@ -31,7 +33,10 @@ export class StoreSweeper implements Sweeper {
 
   async finish(signal: AbortSignal): Promise<boolean> {
     const marks = this.#replica.snapshot.sweeps()
-    for (const mark of marks) await this.#sweep(mark, signal)
+    await oneByOne(marks, (mark) => this.#sweep(mark, signal), {
+      signal,
+      failed: ({ kind, uid }, error) => this.#log.warn('a sweep failed', { kind, uid, error: errorText(error) }),
+    })
     return marks.length > 0
   }
 

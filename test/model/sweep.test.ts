@@ -10,7 +10,8 @@ import { Replica } from '../../src/snapshot/replica.ts'
 import type { Resource, Row } from '../../src/snapshot/row.ts'
 import { sweepKey } from '../../src/store/keys.ts'
 import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
-import type { Store, Transaction } from '../../src/store/store.ts'
+import { StoreError, type Store, type Transaction } from '../../src/store/store.ts'
+import { withOwn } from '../resources/quota-world.ts'
 import { newUid, picker, rowOf, type Plain } from '../snapshot/rows.ts'
 import { commit, put, silentLog, soon } from '../store/store-harness.ts'
 import { entriesOf, expectSoundStore } from './store-invariants.ts'
@@ -99,6 +100,19 @@ describe('sweeping', () => {
     await replica.close()
     await store.close()
     await rm(directory, { recursive: true, force: true })
+  })
+
+  test('a mark whose sweep fails holds up no other', async () => {
+    for (const identity of [one, two]) await removeIdentity(identity)
+    const [first, second] = replica.snapshot.sweeps().map(({ uid }) => sweepKey(uid)) as [string, string] // of two identities
+    const transact: Store['transact'] = async (transaction, signal) => {
+      if (transaction.writes.some(({ key }) => key === first)) throw new StoreError('too_large', 'too large')
+      return store.transact(transaction, signal)
+    }
+    const sweeper = new StoreSweeper({ store: withOwn(store, { transact }), replica, kinds, log: silentLog })
+    await expect(sweeper.finish(soon())).rejects.toMatchObject({ kind: 'too_large' })
+    expect(await store.get(first, soon())).toBeDefined()
+    expect(await store.get(second, soon())).toBeUndefined()
   })
 
   test('a binding is not changed any more once its identity is marked, so that no key of its is left', async () => {

@@ -4,6 +4,8 @@ import { RepoSchema, type Repo } from '../../src/gen/taproot/registry/v2/repos_p
 import { ChangeSet } from '../../src/resources/change-set.ts'
 import { createManaged, type ObjectCaller } from '../../src/resources/managed-records.ts'
 import { endExpiredSyncs } from '../../src/resources/registry/mirrors.ts'
+import { StoreError } from '../../src/store/store.ts'
+import { failNext } from '../harness/fail-next.ts'
 import { repoKind } from '../../src/resources/registry/repos.ts'
 import type { Resource } from '../../src/snapshot/row.ts'
 import { setOf } from '../../src/core/capability.ts'
@@ -215,6 +217,22 @@ specSuite('mirrors of a repo', (spec) => {
     expect(await spec.ok('GetRepo', { uid: young.mirror }, { token: await tokenOf(young.person.uid) })).toMatchObject({ syncConfig: { source } })
     const ended = (await eventsOf(spec, old.mirror)).at(-1)
     expect(ended).toMatchObject({ type: 'dev.taproot.api.platform.registry.repo.updated.v1', group: old.group, actorSubject: '' })
+  })
+
+  test('a sync that can not be ended holds up no other', async () => {
+    const { source } = await withSource()
+    const old = [await mirrored(source), await mirrored(source)]
+    spec.clock.advance(15 * dayMs)
+    const { services } = spec.server.running.engine
+    failNext(spec.server, () => Promise.reject(new StoreError('too_large', 'too large')), 'r/Repo/')
+    await expect(endExpiredSyncs(services, signal())).rejects.toMatchObject({ code: 3 })
+    const synced = async (): Promise<number> => {
+      const repos = await Promise.all(old.map(async ({ mirror, person }) => spec.ok('GetRepo', { uid: mirror }, { token: await tokenOf(person.uid) })))
+      return repos.filter((repo) => 'syncConfig' in repo).length
+    }
+    expect(await synced()).toBe(1)
+    expect(await endExpiredSyncs(services, signal())).toBe(1)
+    expect(await synced()).toBe(0)
   })
 
   test('who may change the source sees who mirrors it, page by page, and whether they are shown anything', async () => {

@@ -13,6 +13,8 @@ import { appendHistory, readHead, readHistory } from '../../src/resources/regist
 import type { HistoryRetention } from '../../src/resources/trim/tag-history.ts'
 import { firstSignInPrefix } from '../../src/resources/iam/people.ts'
 import { pendingLoginPrefix } from '../../src/resources/iam/pending-logins.ts'
+import { refreshPrefix } from '../../src/resources/iam/refresh-tokens.ts'
+import { uploadPrefix } from '../../src/resources/quota/content.ts'
 import { outboxKey, outboxPrefix, outboxTimeMs } from '../../src/resources/outbox.ts'
 import { Trimmer, trimmedSorts, type TrimCounts } from '../../src/resources/trim/trim.ts'
 import { createEtcdStore } from '../../src/store/etcd/etcd-store.ts'
@@ -22,7 +24,7 @@ import { recordKey } from '../../src/store/keys.ts'
 import type { RangeQuery, Store, Transaction, Write } from '../../src/store/store.ts'
 import { shareEtcd } from '../parts/etcd.ts'
 import { describeOnStores } from '../parts/require-part.ts'
-import { bytes, commit, silentLog, soon } from '../store/store-harness.ts'
+import { bytes, commit, put, silentLog, soon } from '../store/store-harness.ts'
 
 const hourMs = 3_600_000
 const mibi = 1024 * 1024
@@ -110,6 +112,14 @@ describeOnStores('trimming', (kind) => {
     expect(await trimmer.trim(nowMs, soon())).toEqual(none)
     expect(await trimmer.trim(nowMs + 1000, soon())).toEqual({ ...none, outboxOld: 1 })
     expect(await trimmer.trim(nowMs + 73 * hourMs, soon())).toEqual({ ...none, outboxOld: 149 })
+    expect(await keysOf(store, outboxPrefix)).toEqual([])
+  })
+
+  test('a sort of entries that can not be trimmed holds up no other', async () => {
+    const upload = `${uploadPrefix}${root('a')}/old`
+    await commit(store, put(`${refreshPrefix}damaged`, Buffer.from([255])), put(upload, '0'), event(nowMs - 73 * hourMs, root('a')))
+    await expect(new Trimmer(store, { outbox: retention }).trim(nowMs, soon())).rejects.toThrow()
+    expect(await store.get(upload, soon())).toBeUndefined()
     expect(await keysOf(store, outboxPrefix)).toEqual([])
   })
 

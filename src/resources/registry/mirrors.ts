@@ -3,6 +3,7 @@ import { timestampMs } from '@bufbuild/protobuf/wkt'
 import { BindingSight } from '../../authz/access.ts'
 import { decide, type Reach } from '../../authz/reach.ts'
 import { setOf } from '../../core/capability.ts'
+import { errorText } from '../../core/error-text.ts'
 import { hashQuery } from '../../core/page-token.ts'
 import { methods, resources, type ResourceRow } from '../../core/schema.ts'
 import { rootOf, trustedUid, type Uid } from '../../core/uid.ts'
@@ -25,6 +26,7 @@ import { ChangeSet, newEtag } from '../change-set.ts'
 import { commit, type Plan } from '../commit.ts'
 import { notFound } from '../faults.ts'
 import type { Facts, Planning } from '../kind.ts'
+import { oneByOne } from '../one-by-one.ts'
 import { continuationOf, listShown, nextToken, pageLimit } from '../read.ts'
 import { apiOwnership, callerOf, innerContext, type Caller, type Context, type Handler, type HandlerAnswer, type Services } from '../services.ts'
 import { factsOf } from '../shown.ts'
@@ -190,17 +192,19 @@ function isExpired(row: Row, nowMs: number): boolean {
   return end !== undefined && nowMs >= timestampMs(end)
 }
 
-/** Takes syncs that have expired out of their repos, each in a transaction of its own. Returns how many. Rejects with DomainError, or the signal's reason. */
+/**
+ * Takes syncs that have expired out of their repos, each in a transaction of its own. Returns how many. One repo that fails holds up no other: the first failure is thrown at
+ * the end. Rejects with DomainError, or the signal's reason.
+ */
 export async function endExpiredSyncs(services: Services, signal: AbortSignal): Promise<number> {
-  const { replica, clock } = services
+  const { replica, clock, log } = services
   const context = ownContext(services, signal)
   const slices = new Slices()
   let ended = 0
-  for (const { uid } of [...replica.snapshot.table(repoKind.index.kind).having(sourceFilter)]) {
-    signal.throwIfAborted()
+  const end = async ({ uid }: Row): Promise<void> => {
     if (slices.isOver) await slices.pause()
     const row = replica.snapshot.get(repoKind.index.kind, uid)
-    if (row === undefined || !isExpired(row, clock.now())) continue
+    if (row === undefined || !isExpired(row, clock.now())) return
     const isEnded = await commit(services, context, (planning): Plan<boolean> => {
       const current = planning.snapshot.get(repoKind.index.kind, uid)
       if (current === undefined || !isExpired(current, planning.nowMs)) return { changes: new ChangeSet(), result: false }
@@ -208,5 +212,9 @@ export async function endExpiredSyncs(services: Services, signal: AbortSignal): 
     })
     ended += Number(isEnded)
   }
+  await oneByOne([...replica.snapshot.table(repoKind.index.kind).having(sourceFilter)], end, {
+    signal,
+    failed: ({ uid }, error) => log.warn('a sync that has expired could not be ended', { repo: uid, error: errorText(error) }),
+  })
   return ended
 }

@@ -2,8 +2,9 @@ import { fromBinary } from '@bufbuild/protobuf'
 import { HistoryHeadSchema, HistoryRecordSchema } from '../../gen/taproot/store/v1/registry_pb.ts'
 import { trustedUid } from '../../core/uid.ts'
 import { recordKey } from '../../store/keys.ts'
-import { pagesOf } from '../../store/pages.ts'
+import { entriesOf, pagesOf } from '../../store/pages.ts'
 import type { Entry, Store } from '../../store/store.ts'
+import { oneByOne } from '../one-by-one.ts'
 import { historyHeadPrefix, historyKeysAt, historyKeysOf, historyPrefix, historyTimeMs } from '../registry/tag-history.ts'
 import { trimBatch } from './batch.ts'
 
@@ -78,8 +79,7 @@ export async function trimTagHistory(store: Store, retention: HistoryRetention &
   if (maxAgeMs === undefined && maxMoves === undefined) return 0
   const limits: Limits = { beforeMs: maxAgeMs === undefined ? -Infinity : nowMs - maxAgeMs, maxMoves: maxMoves ?? Infinity }
   let removed = 0
-  for await (const page of pagesOf(store, { prefix: historyHeadPrefix, limit: trimBatch }, signal)) {
-    for (const head of page) removed += await trimTag(store, { ...tagIn(head), ...limits }, signal)
-  }
+  const trimOne = async (head: Entry): Promise<void> => void (removed += await trimTag(store, { ...tagIn(head), ...limits }, signal))
+  await oneByOne(entriesOf(store, { prefix: historyHeadPrefix }, signal), trimOne, { signal })
   return removed
 }

@@ -1,5 +1,6 @@
 import type { Store } from '../../store/store.ts'
-import { expiringSorts, trimExpired, type ExpiringSort } from './expired.ts'
+import { oneByOne } from '../one-by-one.ts'
+import { expiringSorts, trimExpired } from './expired.ts'
 import { trimFirstSignIns } from './first-sign-ins.ts'
 import { trimIdempotency } from './idempotency.ts'
 import { OutboxTrimmer, type OutboxRetention } from './outbox.ts'
@@ -29,21 +30,44 @@ export class Trimmer {
     this.#history = retention.history ?? {}
   }
 
-  /** Trims everything; returns how many entries of each sort. Rejects with StoreError, or the signal's reason; what was done until then stays done. */
+  /**
+   * Trims everything; returns how many entries of each sort. A sort that fails holds up no other. Rejects with the first failure, StoreError or the signal's reason; what was
+   * done until then stays done.
+   */
   async trim(nowMs: number, signal: AbortSignal): Promise<TrimCounts> {
-    const counts = await this.trimOld(nowMs, signal)
-    return { ...counts, outboxOverSize: await this.#outbox.trimOverSize(nowMs, signal) }
+    return this.#trim(trimmedSorts, nowMs, signal)
   }
 
   /** Only what is too old; that takes no account of what there is. */
   async trimOld(nowMs: number, signal: AbortSignal): Promise<TrimCounts> {
-    const idempotency = await trimIdempotency(this.#store, nowMs, signal)
-    const expired: Partial<Record<ExpiringSort, number>> = {}
-    for (const sort of expiringSorts) expired[sort] = await trimExpired(this.#store, sort, { nowMs, signal })
-    const { accessRequests = 0, refreshTokens = 0, pendingLogins = 0, openUploads = 0 } = expired
-    const firstSignIns = await trimFirstSignIns(this.#store, signal)
-    const outboxOld = await this.#outbox.trimOld(nowMs, signal)
-    const tagHistory = await trimTagHistory(this.#store, { ...this.#history, nowMs }, signal)
-    return { outboxOld, outboxOverSize: 0, idempotency, accessRequests, refreshTokens, pendingLogins, openUploads, firstSignIns, tagHistory }
+    return this.#trim(
+      trimmedSorts.filter((sort) => sort !== 'outboxOverSize'),
+      nowMs,
+      signal,
+    )
+  }
+
+  async #trim(sorts: readonly Trimmed[], nowMs: number, signal: AbortSignal): Promise<TrimCounts> {
+    const counts = Object.fromEntries(trimmedSorts.map((sort) => [sort, 0])) as Record<Trimmed, number> // of all sorts
+    const work = async (sort: Trimmed): Promise<void> => void (counts[sort] = await this.#trimSort(sort, nowMs, signal))
+    await oneByOne(sorts, work, { signal })
+    return counts
+  }
+
+  async #trimSort(sort: Trimmed, nowMs: number, signal: AbortSignal): Promise<number> {
+    switch (sort) {
+      case 'outboxOld':
+        return this.#outbox.trimOld(nowMs, signal)
+      case 'outboxOverSize':
+        return this.#outbox.trimOverSize(nowMs, signal)
+      case 'idempotency':
+        return trimIdempotency(this.#store, nowMs, signal)
+      case 'firstSignIns':
+        return trimFirstSignIns(this.#store, signal)
+      case 'tagHistory':
+        return trimTagHistory(this.#store, { ...this.#history, nowMs }, signal)
+      default:
+        return trimExpired(this.#store, sort, { nowMs, signal })
+    }
   }
 }
