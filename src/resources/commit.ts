@@ -128,8 +128,9 @@ export async function commitEntries(services: Services, guards: readonly Guard[]
 /** Throws what a taken unique key means; returns where none of them is taken. */
 async function assertUnclaimed(services: Services, changes: ChangeSet, signal: AbortSignal): Promise<void> {
   if (changes.isUpsert) return
-  for (const { key, taken, uid } of changes.claims) {
-    const entry = await services.store.get(key, signal)
+  const entries = await Promise.all(changes.claims.map(({ key }) => services.store.get(key, signal)))
+  for (const [at, { taken, uid }] of changes.claims.entries()) {
+    const entry = entries[at]
     // Somebody else may have given this very record the same name meanwhile.
     if (entry !== undefined && Buffer.from(entry.value).toString() !== uid) throw taken()
   }

@@ -41,12 +41,10 @@ export class StoreSweeper implements Sweeper {
   }
 
   async finishBlocking(guards: readonly Guard[], signal: AbortSignal): Promise<boolean> {
-    const marks = new Map<Uid, Mark>()
-    for (const guard of guards) {
-      // Without marks, which is nearly always, nothing is read.
-      if (this.#replica.snapshot.sweeps().length === 0) break
-      for (const mark of await this.#marksBehind(guard, signal)) marks.set(mark.uid, mark)
-    }
+    // Without marks, which is nearly always, nothing is read; else all guards are looked at together.
+    if (this.#replica.snapshot.sweeps().length === 0) return false
+    const behind = await Promise.all(guards.map((guard) => this.#marksBehind(guard, signal)))
+    const marks = new Map(behind.flat().map((mark) => [mark.uid, mark]))
     for (const mark of marks.values()) await this.#sweep(mark, signal)
     return marks.size > 0
   }

@@ -115,6 +115,24 @@ describe('sweeping', () => {
     expect(await store.get(second, soon())).toBeUndefined()
   })
 
+  test('what is behind the guards of a mutation is read for all of them at once', async () => {
+    await removeIdentity(one)
+    const gate = Promise.withResolvers<void>()
+    const asked: string[] = []
+    const get: Store['get'] = async (key, signal) => {
+      asked.push(key)
+      await gate.promise
+      return store.get(key, signal)
+    }
+    const sweeper = new StoreSweeper({ store: withOwn(store, { get }), replica, kinds, log: silentLog })
+    const keys = Array.from({ length: 20 }, (_, at) => `name/Group/${group}/${at}`)
+    const guards = keys.map((key) => ({ kind: 'absent', key }) as const)
+    const blocking = sweeper.finishBlocking(guards, soon())
+    expect(asked).toEqual(keys)
+    gate.resolve()
+    expect(await blocking).toBe(false)
+  })
+
   test('a binding is not changed any more once its identity is marked, so that no key of its is left', async () => {
     const kind = kinds.get('RoleBinding')
     if (kind === undefined) throw new Error('no kind')
