@@ -146,3 +146,34 @@ test('what is remembered of rights and of who-am-I is what is found out afresh, 
     { numRuns: 6 },
   )
 })
+
+/** A world in which the identity has so many bindings at one group and at another, and what removes the first of them. */
+function boundOften(count: number, others: number): { world: World; removeGroup: () => void } {
+  const world = new World(picker(7), 0)
+  const [group, other] = [world.addGroup(), world.addGroup()]
+  for (let at = 0; at < count; at++) world.bind(group)
+  for (let at = 0; at < others; at++) world.bind(other)
+  const mark = { key: sweepKey(trustedUid(group.uid)), value: Buffer.from('Group'), revision: storeRevision(1) }
+  return { world, removeGroup: () => world.snapshot.apply([mark]) }
+}
+
+test('what is remembered of rights ends in the turn in which bindings are hidden, before they leave their orders', async () => {
+  const { world, removeGroup } = boundOften(1_000, 400)
+  expect(await heldIn(world, world.answers, 'http')).toHaveLength(1_400)
+  expect(world.grants.of(world.identity).grants).toHaveLength(2)
+  removeGroup()
+  expect(world.grants.of(world.identity).grants).toHaveLength(1)
+  expect(await heldIn(world, world.answers, 'http')).toHaveLength(400)
+})
+
+test.each([2, 8])('bindings that are hidden in turn %i while rights are found out in slices are in no answer', async (turns) => {
+  const { world, removeGroup } = boundOften(3_000, 1_100)
+  const prepared = world.grants.prepare(world.identity)
+  const asked = heldIn(world, world.answers, 'grpc')
+  expect(prepared).toBeDefined()
+  for (let turn = 0; turn < turns; turn++) await new Promise((resolve) => setImmediate(resolve))
+  removeGroup()
+  await prepared
+  expect(world.grants.of(world.identity).grants).toHaveLength(1)
+  expect(await asked).toHaveLength(1_100)
+})

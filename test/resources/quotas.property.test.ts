@@ -292,4 +292,41 @@ describeOnStores('limits over two processes', (kind) => {
     const { entries } = await store.range({ prefix: belowPrefix('Group', root), limit: 100 }, AbortSignal.timeout(5_000))
     expect(entries).toHaveLength(expected)
   })
+
+  test.each([
+    // Two processes may have one create each under way.
+    { says: 'became near and was reached', before: 4, meanwhile: () => Promise.resolve() },
+    { says: 'was set', before: undefined, meanwhile: (process: Process, root: Uid) => setLimit(process, root, 4) },
+    { says: 'was lowered', before: 100, meanwhile: (process: Process, root: Uid) => setLimit(process, root, 4) },
+  ])('a create that was planned before the limit $says is planned again, and refused', { timeout: 30_000 }, async ({ before, meanwhile }) => {
+    const [store, peer] = stores
+    const root = trustedUid(randomBytes(20).toString('hex'))
+    const changes = new ChangeSet()
+    group(changes, root)
+    await store.transact(changes, AbortSignal.timeout(5_000))
+    const [sent, gate] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+    let isHeld = false
+    const transact: Store['transact'] = async (...call) => {
+      if (isHeld) {
+        sent.resolve()
+        await gate.promise
+      }
+      return store.transact(...call)
+    }
+    const late = await startProcess(withOwn(store, { transact }), { share: 1, processes: 2 })
+    const other = await startProcess(peer, { share: 1, processes: 2 })
+    onTestFinished(() => Promise.all([late.close(), other.close()]).then(() => undefined))
+    if (before !== undefined) await setLimit(late, root, before)
+    isHeld = true
+    const outcome = refusal(makeOne(late, root))
+    await sent.promise
+    await meanwhile(other, root)
+    while ((await refusal(makeOne(other, root))) === undefined);
+    isHeld = false
+    gate.resolve()
+    expect(await outcome).toBe('QUOTA_EXCEEDED')
+    const { entries } = await store.range({ prefix: belowPrefix('Group', root), limit: 100 }, AbortSignal.timeout(5_000))
+    // The root group counts, too.
+    expect(entries).toHaveLength(3)
+  })
 })

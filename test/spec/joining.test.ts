@@ -9,8 +9,9 @@ import { ChangeSet, newEtag } from '../../src/resources/change-set.ts'
 import { roleBindingKind } from '../../src/resources/iam/role-bindings.ts'
 import { forgetPending } from '../../src/resources/membership.ts'
 import type { Resource } from '../../src/snapshot/row.ts'
-import { pendingKey, pendingPrefix } from '../../src/store/keys.ts'
+import { pendingKey, pendingPrefix, recordKey } from '../../src/store/keys.ts'
 import type { Store } from '../../src/store/store.ts'
+import { failNext } from '../harness/fail-next.ts'
 import { reinstate, suspend } from '../harness/suspend.ts'
 import { freshName, makeOrganisation, roleUid, type Organisation } from '../harness/test-server.ts'
 import { makeRole } from '../walk/world.ts'
@@ -202,6 +203,45 @@ specSuite('joining an organisation', (spec) => {
       held = uidOf(made)
       expect(await roots(token)).toEqual([person.home.group])
     }
+  })
+
+  test('a binding that comes just before the last one goes leaves the person pending', async () => {
+    const person = await atHome()
+    const org = await makeOrganisation(spec.server)
+    const held = uidOf(await bind(org, person.uid))
+    const token = await tokenOf(person)
+    const comes = async (): Promise<unknown> => bind(org, person.uid, { role: roleUid('editor') })
+    await spec.server.running.engine.replica.barrier()
+    failNext(spec.server, async (real, call) => (await comes(), real.transact(...call)), pendingPrefix)
+    await spec.ok('DeleteRoleBinding', { uid: held }, { token: org.token })
+    expect(await roots(token)).toEqual([person.home.group])
+    expect((await join(org.group, token)).code).toBe(0)
+    expect(await roots(token)).toEqual([person.home.group, org.group].sort())
+  })
+
+  test('an identity takes along the role that it is given just before it goes', async () => {
+    const org = await makeOrganisation(spec.server)
+    const identity = { name: freshName('late'), claimMatch: { issuer: 'https://issuer.example', subject: freshName('subject') } }
+    const uid = uidOf(await spec.ok('CreateIdentity', { parent: org.group, identity }, { token: org.token }))
+    failNext(spec.server, async (real, call) => (await bind(org, uid), real.transact(...call)), recordKey('Identity', trustedUid(uid)))
+    await spec.ok('DeleteIdentity', { uid }, { token: org.token })
+    expect(await spec.ok('ListRoleBindings', { identity: uid, uidp: { descendantsOf: org.group } }, { token: org.token })).toMatchObject({ totalCount: '0' })
+  })
+
+  test('a session with roles in the organisation shows it in unscoped lists, and is no binding: it neither joins nor lets join', async () => {
+    const person = await atHome()
+    const [org, other] = [await makeOrganisation(spec.server), await makeOrganisation(spec.server)]
+    for (const each of [org, other]) await bind(each, person.uid)
+    const session = (group: string): Promise<string> => spec.server.tokenFor(person.uid, { roles: [{ group: trustedUid(group), role: trustedUid(viewer) }] })
+    const mapped = await session(org.group)
+    expect(await roots(mapped)).toEqual([person.home.group, org.group].sort())
+    // Without the session they are as they were.
+    expect(await roots(await tokenOf(person))).toEqual([person.home.group])
+    const third = await makeOrganisation(spec.server)
+    expectFailure(await join(third.group, await session(third.group)), { code: 5 })
+    expect((await join(other.group, mapped)).code).toBe(0)
+    expect(await roots(mapped)).toEqual([person.home.group, org.group, other.group].sort())
+    expect(await roots(await tokenOf(person))).toEqual([person.home.group, other.group].sort())
   })
 
   test('a batch of 25 persons with 25 roles fits into one transaction', async () => {
