@@ -3,11 +3,11 @@ import { join } from 'node:path'
 import { Etcd3 } from 'etcd3'
 import { subjects } from '../data/generate.ts'
 import type { Environment } from '../environment.ts'
-import type { HttpRequest, TransactionShape } from '../load/load.ts'
+import type { HttpLoad, HttpRequest, TransactionShape } from '../load/load.ts'
 import { compare } from '../measure.ts'
 import type { Taproot } from '../subjects/taproot.ts'
 import { taprootLoad } from './loads.ts'
-import { ratioRow, type Row, type RowGroup } from './row.ts'
+import { costRow, ratioRow, type Row, type RowGroup } from './row.ts'
 import { shapeOfCreation } from './transaction-shape.ts'
 
 const description = 'A group that the benchmark made'
@@ -86,13 +86,34 @@ async function onSqlite(environment: Environment): Promise<Row> {
   }
 }
 
-/** Writes, against the stores alone. */
+/** Far above what a run makes, so that the creates stay far from them. */
+const farLimits = { groups: 100_000_000, record_mib: 1_000_000 }
+
+/** Two organisations of one server, one of which has limits that its creates count towards. */
+async function withLimits(environment: Environment): Promise<Row> {
+  const { baseRecords: records, connections, rounds } = environment.scale
+  const server = await environment.taproot({ records })
+  const { etcd } = await environment.stored(records)
+  const [limited, unlimited] = [await createOne(server, subjects.operator, ''), await createOne(server, subjects.operator, '')]
+  await server.call(await server.tokenOf(subjects.operator), `/iam/v2/groups/${limited}:setLimits`, { resourceLimits: farLimits })
+  const loadIn = (parent: string): Promise<HttpLoad> => taprootLoad(server, subjects.operator, { connections, requests: [creation(parent)] })
+  return environment.withGenerators([await loadIn(limited), await loadIn(unlimited)], async ([first, second]) => {
+    const pids = [server.pid, etcd.pid]
+    const comparison = await compare({ name: 'with limits', generator: first, pids }, { name: 'without limits', generator: second, pids }, rounds)
+    const note = `limits on ${Object.keys(farLimits).join(' and ')}, far from reached`
+    return costRow({ id: 'create-limits', title: 'cost of a create that counts towards limits to one that does not', goal: { atMost: 1.1 }, note }, comparison)
+  })
+}
+
+/** Writes: against the stores alone, and with limits. */
 export const createRows: RowGroup = {
   name: 'create',
-  about: 'create against bare etcd transactions, and on the embedded store against bare node:sqlite, with as many puts, guards and bytes',
+  about:
+    'create against bare etcd transactions, and on the embedded store against bare node:sqlite, with as many puts, guards and bytes; with limits against without',
   needs: 'etcd',
   rows: [
     { id: 'create-etcd', measure: onEtcd },
     { id: 'create-sqlite', measure: onSqlite },
+    { id: 'create-limits', measure: withLimits },
   ],
 }

@@ -43,7 +43,11 @@ it('npm run bench --help lists rows and options; names that are no rows are refu
 
 /** The rows that the full tier measures, and of them those that `npm test` does. */
 const measuredRows = isFullTier
-  ? { groups: 'get,create,checks', ids: ['get-rest', 'get-rest-bounded', 'get-grpc', 'create-etcd', 'create-sqlite', 'checks', 'tokens'], ratios: 5 }
+  ? {
+      groups: 'get,create,checks',
+      ids: ['get-rest', 'get-rest-bounded', 'get-grpc', 'create-etcd', 'create-sqlite', 'create-limits', 'checks', 'tokens'],
+      ratios: 6,
+    }
   : { groups: 'get-rest,create-sqlite', ids: ['get-rest', 'create-sqlite'], ratios: 2 }
 
 fullTierDescribe('npm run bench --only registry', () => {
