@@ -168,7 +168,7 @@ test('what is remembered of rights ends in the turn in which bindings are hidden
 
 test.each([2, 8])('bindings that are hidden in turn %i while rights are found out in slices are in no answer', async (turns) => {
   const { world, removeGroup } = boundOften(3_000, 1_100)
-  const prepared = world.grants.prepare(world.identity)
+  const prepared = world.grants.prepare(world.identity, {})
   const asked = heldIn(world, world.answers, 'grpc')
   expect(prepared).toBeDefined()
   for (let turn = 0; turn < turns; turn++) await new Promise((resolve) => setImmediate(resolve))

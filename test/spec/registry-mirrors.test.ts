@@ -220,10 +220,13 @@ specSuite('mirrors of a repo', (spec) => {
   })
 
   test('a sync that can not be ended holds up no other', async () => {
+    const { services } = spec.server.running.engine
+    // Those of other tests.
+    spec.clock.advance(15 * dayMs)
+    await endExpiredSyncs(services, signal())
     const { source } = await withSource()
     const old = [await mirrored(source), await mirrored(source)]
     spec.clock.advance(15 * dayMs)
-    const { services } = spec.server.running.engine
     failNext(spec.server, () => Promise.reject(new StoreError('too_large', 'too large')), 'r/Repo/')
     await expect(endExpiredSyncs(services, signal())).rejects.toMatchObject({ code: 3 })
     const synced = async (): Promise<number> => {
