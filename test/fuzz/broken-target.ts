@@ -146,6 +146,9 @@ export async function startBrokenTarget(sabotage: Sabotage): Promise<Target> {
     memory: () => memoryInUse(),
     faults: () => Promise.resolve(logs === true ? since('logs').map((requestId) => ({ requestId, text: 'unexpected' })) : []),
     work: () => Promise.resolve({ totalMs: 0, longestTurnMs: 0 }),
+    fill: () => Promise.resolve([]),
+    token: () => Promise.resolve('token'),
+    swept: () => Promise.resolve(),
     running: () => chosen.length === 0 || (target.running?.() ?? true),
     async stop() {
       await port.close(0)

@@ -7,7 +7,16 @@ export type Question =
   | { readonly ask: 'memory' }
   | { readonly ask: 'faults' }
   | { readonly ask: 'work' }
+  | { readonly ask: 'fill'; readonly filling: Filling }
+  | { readonly ask: 'token'; readonly identity: string }
+  | { readonly ask: 'swept'; readonly boundMs: number }
   | { readonly ask: 'stop' }
+
+/** Records to be written without a call, below `parent`: bindings of identities that are nowhere, groups in each of which a role is bound to `identity`, or identities. */
+export type Filling =
+  | { readonly records: 'bindings'; readonly parent: string; readonly count: number }
+  | { readonly records: 'teams'; readonly parent: string; readonly identity: string; readonly count: number }
+  | { readonly records: 'identities'; readonly parent: string; readonly issuers: readonly string[] }
 
 /** A request that the server takes, from the walk. */
 export interface Example {

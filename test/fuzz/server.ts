@@ -1,12 +1,18 @@
 /**
  * The process under test: a whole server of role `dev`, with a world of real records. Forked by target.ts. Questions come as messages.
  */
+import { randomBytes } from 'node:crypto'
 import { inspect } from 'node:util'
+import { toBinary } from '@bufbuild/protobuf'
+import type { MethodRow } from '../../src/core/method.ts'
 import type { Clock } from '../../src/core/runtime.ts'
+import { handlers } from '../../src/resources/handlers.ts'
+import type { Handler } from '../../src/resources/services.ts'
 import { RegistryWorld } from '../registry/token/registry-world.ts'
 import { cpuTimeMs } from '../harness/cpu-time.ts'
+import { fill, filledBinding, filledGroup, filledIdentity, type Filled } from '../harness/fill-bindings.ts'
 import { fillHistory } from '../harness/fill-history.ts'
-import { makeMember, startTestServer, type LogLine, type TestServer } from '../harness/test-server.ts'
+import { makeMember, roleUid, startTestServer, type LogLine, type TestServer } from '../harness/test-server.ts'
 import { answerQuestions, chosenSettings } from '../parts/asked-process.ts'
 import { startLoginProvider } from '../parts/login-provider.ts'
 import { memoryInUse } from '../parts/memory-in-use.ts'
@@ -14,7 +20,7 @@ import { makeDirectory } from '../scim/directory.ts'
 import { cases } from '../walk/cases.ts'
 import { accessOf, methodNamed } from '../walk/method-case.ts'
 import { makeWorld, swept, trustedIssuer, walkTerms, type World } from '../walk/world.ts'
-import type { Corpus, Example, LoggedFault, Ports, Question, Work } from './protocol.ts'
+import type { Corpus, Example, Filling, LoggedFault, Ports, Question, Work } from './protocol.ts'
 import { LoginCorpusMaker } from './login-corpus.ts'
 import { StateLook } from './state-look.ts'
 
@@ -70,6 +76,34 @@ function isFault({ level, message, fields }: LogLine): boolean {
   )
 }
 
+/** Uids right below `parent`, others each time. */
+function uidsAt(parent: string, count: number): readonly string[] {
+  const base = randomBytes(4).toString('hex')
+  return Array.from({ length: count }, (_, at) => `${parent}/${base}${at.toString(16).padStart(8, '0')}`)
+}
+
+function recordsOf(filling: Filling): readonly Filled[] {
+  const { parent } = filling
+  const below = '1'.repeat(16)
+  switch (filling.records) {
+    case 'bindings':
+      return uidsAt(parent, filling.count).map((uid) => filledBinding(uid, uid, roleUid('viewer')))
+    case 'teams':
+      return uidsAt(parent, filling.count).flatMap((uid) => [
+        filledGroup(uid, `team ${uid.slice(-16)}`),
+        filledBinding(`${uid}/${below}`, filling.identity, roleUid('viewer')),
+      ])
+    case 'identities':
+      return uidsAt(parent, filling.issuers.length).map((uid, at) => filledIdentity(uid, filling.issuers[at] ?? ''))
+  }
+}
+
+async function filled(server: TestServer, filling: Filling): Promise<readonly string[]> {
+  const records = recordsOf(filling)
+  await fill(server, records)
+  return records.map(({ uid }) => uid)
+}
+
 /** What is asked about. */
 interface Subject {
   readonly server: TestServer
@@ -91,7 +125,26 @@ async function answer({ server, look, logins }: Subject, question: Exclude<Quest
       return takeFaults(server)
     case 'work':
       return takeWork()
+    case 'fill':
+      return await filled(server, question.filling)
+    case 'swept':
+      return await swept(server, question.boundMs)
+    case 'token':
+      return await server.tokenFor(question.identity)
   }
+}
+
+/** Makes a method dear, as a fault would. */
+function makeDear(name: string): void {
+  const method = methodNamed(name)
+  const handler = handlers.get(method)
+  if (handler === undefined) throw new Error(`${name} has no handler`)
+  const dear: Handler = (services, context, message) => {
+    if (toBinary(method.input, message).length > 1024) for (const endMs = cpuTimeMs() + 200; cpuTimeMs() < endMs;);
+    return handler(services, context, message)
+  }
+  // It is a map; only this process changes it.
+  ;(handlers as Map<MethodRow, Handler>).set(method, dear)
 }
 
 let [lastMs, longestTurnMs] = [cpuTimeMs(), 0]
@@ -112,12 +165,14 @@ function takeWork(): Work {
 
 setInterval(lookAtWork, 5).unref()
 
+const [, , storeName, dearMethod = ''] = process.argv
+if (dearMethod !== '') makeDear(dearMethod)
 const clock: Clock = { now: () => Date.now() }
 const idp = await startLoginProvider()
 const issuers = [{ issuer: trustedIssuer }, { issuer: idp.issuer, allowPrivate: true }]
 const server = await startTestServer({
   clock,
-  store: process.argv[2] === 'etcd' ? 'etcd' : 'sqlite',
+  store: storeName === 'etcd' ? 'etcd' : 'sqlite',
   env: { TAPROOT_ISSUERS: JSON.stringify(issuers), TAPROOT_TERMS: JSON.stringify(walkTerms), ...chosenSettings() },
 })
 await fillHistory(server)

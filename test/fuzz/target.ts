@@ -1,7 +1,7 @@
 import { join } from 'node:path'
 import { AskedProcess } from '../parts/asked-process.ts'
 import type { MemoryInUse } from '../parts/memory-in-use.ts'
-import type { Corpus, LoggedFault, Ports, Question, StateChange, Work } from './protocol.ts'
+import type { Corpus, Filling, LoggedFault, Ports, Question, StateChange, Work } from './protocol.ts'
 
 /** What is fuzzed: its ports, and what its process says of itself. */
 export interface Target {
@@ -16,6 +16,12 @@ export interface Target {
   faults(): Promise<readonly LoggedFault[]>
   /** What its thread did. */
   work(): Promise<Work>
+  /** Writes records; resolves with their uids once the server has them. */
+  fill(filling: Filling): Promise<readonly string[]>
+  /** Resolves once nothing is left of what was deleted; rejects where that takes longer. */
+  swept(boundMs: number): Promise<void>
+  /** An access token for an identity. */
+  token(identity: string): Promise<string>
   /** False where the process has ended. */
   running(): boolean
   stop(): Promise<void>
@@ -58,6 +64,18 @@ class ServerTarget implements Target {
     return this.#process.ask({ ask: 'work' })
   }
 
+  fill(filling: Filling): Promise<readonly string[]> {
+    return this.#process.ask({ ask: 'fill', filling })
+  }
+
+  swept(boundMs: number): Promise<void> {
+    return this.#process.ask({ ask: 'swept', boundMs })
+  }
+
+  token(identity: string): Promise<string> {
+    return this.#process.ask({ ask: 'token', identity })
+  }
+
   running(): boolean {
     return this.#process.running
   }
@@ -67,7 +85,10 @@ class ServerTarget implements Target {
   }
 }
 
-/** Starts a server on its own store; `env` are `TAPROOT_*` settings over those of role `dev`. Resolves when it serves. */
-export async function startTarget(store: 'sqlite' | 'etcd', env: Readonly<Record<string, string>> = {}): Promise<Target> {
-  return new ServerTarget(await AskedProcess.start<Question, Ports>(join(import.meta.dirname, 'server.ts'), { args: [store], env }))
+/**
+ * Starts a server on its own store; `env` are `TAPROOT_*` settings over those of role `dev`. Where `dearMethod` names a method, as the walk does, its handler holds the
+ * thread for 200 ms where the request is larger than 1 KiB. Resolves when it serves.
+ */
+export async function startTarget(store: 'sqlite' | 'etcd', env: Readonly<Record<string, string>> = {}, dearMethod = ''): Promise<Target> {
+  return new ServerTarget(await AskedProcess.start<Question, Ports>(join(import.meta.dirname, 'server.ts'), { args: [store, dearMethod], env }))
 }

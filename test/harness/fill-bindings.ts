@@ -1,6 +1,7 @@
 import { create } from '@bufbuild/protobuf'
 import { trustedUid } from '../../src/core/uid.ts'
 import { GroupSchema } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
+import { Identity_ClaimMatchSchema, IdentitySchema } from '../../src/gen/taproot/iam/v2/identities_pb.ts'
 import { RoleBindingSchema } from '../../src/gen/taproot/iam/v2/role_bindings_pb.ts'
 import { ChangeSet } from '../../src/resources/change-set.ts'
 import { kinds } from '../../src/resources/kinds.ts'
@@ -23,6 +24,13 @@ export function filledGroup(uid: string, name: string): Filled {
 /** A binding of `identity` to `role`. */
 export function filledBinding(uid: string, identity: string, role: string): Filled {
   return { kind: 'RoleBinding', uid, record: create(RoleBindingSchema, { identityUid: identity, roleUid: role }) as unknown as Resource }
+}
+
+/** An identity that any subject of an issuer may sign in as. */
+export function filledIdentity(uid: string, issuer: string): Filled {
+  const claimMatch = create(Identity_ClaimMatchSchema, { iss: { case: 'issuer', value: issuer }, sub: { case: 'subjectPattern', value: '.*' } })
+  const record = create(IdentitySchema, { name: `identity ${uid.slice(-16)}`, relationship: { case: 'claimMatch', value: claimMatch } })
+  return { kind: 'Identity', uid, record: record as unknown as Resource }
 }
 
 /** Uids right below `parent`, in order. */

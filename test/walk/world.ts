@@ -139,8 +139,8 @@ export function auditLines(server: TestServer, requestId: string): LogLine[] {
 }
 
 /** Waits until nothing is left to be swept, so that nothing writes behind a test's back. */
-export async function swept(server: TestServer): Promise<void> {
+export async function swept(server: TestServer, boundMs = 5_000): Promise<void> {
   const { sweeper } = server.running.engine.services
-  for (const end = Date.now() + 5_000; await sweeper.finish(AbortSignal.timeout(5_000));)
+  for (const end = Date.now() + boundMs; await sweeper.finish(AbortSignal.timeout(boundMs));)
     if (Date.now() > end) throw new Error('the sweeper does not come to an end')
 }

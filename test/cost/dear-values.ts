@@ -1,0 +1,158 @@
+import { getOption, ScalarType, type DescField, type JsonValue } from '@bufbuild/protobuf'
+import { field as fieldRules, type FieldRules } from '@bufbuild/protovalidate/gen/buf/validate/validate_pb.js'
+import { nastyValue } from '../fuzz/nasty.ts'
+import type { Random } from '../fuzz/random.ts'
+
+/** What a dear value is made of. */
+export interface Dear {
+  readonly random: Random
+  /** A part of each text: another one for each repeat, so that nothing which was remembered of the text helps. */
+  readonly salt: string
+  /** Uids of real records. */
+  readonly uids: readonly string[]
+}
+
+/** A text of about `length` characters. */
+type Text = (length: number, dear: Dear) => string
+
+/** So many whole units as fit, and the salt. */
+function filled(unit: string): Text {
+  return (length, { salt }) => unit.repeat(Math.max(0, Math.floor((length - salt.length) / unit.length))) + salt
+}
+
+/** The parts around something that is filled up. */
+function around(before: string, unit: string, after: string): Text {
+  const inner = filled(unit)
+  return (length, dear) => before + inner(Math.max(0, length - before.length - after.length), dear) + after
+}
+
+/** One unit of many after another: distinct ones. */
+function numbered(unit: (at: number, salt: string) => string, separator = ''): Text {
+  return (length, { salt }) => {
+    const parts: string[] = []
+    for (let size = 0; size < length; size += (parts.at(-1) ?? '').length + separator.length) parts.push(unit(parts.length, salt))
+    return parts.slice(0, -1).join(separator) + separator + salt
+  }
+}
+
+const words = [filled('a'), filled('a-'), filled('\u{1f600}'), filled('"\\'), filled('/'), filled('%41'), filled('\u0130'), filled('a\u0301'), filled('\n')]
+
+const patterns = [
+  filled('\\pL'),
+  filled('\\PL\\pN'),
+  filled('[\\pL\\pN]'),
+  filled('(?i)\\pL'),
+  around('(?i)', '[B-\u{1e943}]', ''),
+  around('', '(a?){9}', ''),
+  around('(?:', '\\pL', '){330}'),
+  around('((', 'ab', '{30}){30}){2}'),
+  around('', '[^a]{1000}', ''),
+  filled('x{1000}'),
+  filled('.*a'),
+  numbered((at, salt) => `a${at}${salt}`, '|'),
+  (length: number, dear: Dear) => '('.repeat(length / 2 - 4) + dear.salt + ')'.repeat(length / 2 - 4),
+]
+
+const addresses = [
+  around('https://', 'a.', '.example'),
+  around('https://issuer.example/', '%41', ''),
+  around('https://issuer.example/?', 'a=b&', ''),
+  around('', 'a', '@example.com'),
+]
+
+const uids: readonly Text[] = [
+  (_, { random, uids: real }) => random.pickMaybe(real) ?? '',
+  (length, { salt }) => `${'a'.repeat(40)}${`/${salt.padEnd(16, '0').slice(0, 16)}`.repeat(length / 17)}`,
+  (length) => `${'a'.repeat(40)}${'/0123456789abcdef'.repeat(Math.max(0, (length - 40) / 17))}`,
+]
+
+const prose = ['[', '*a ', '> ', '`', '<div>', '![a](', '|a', '- ', '&amp;', '[a](b) ', '~~a', '<a href=b>', '* * '].map((unit) => filled(unit))
+
+const documents: readonly Text[] = [
+  numbered(
+    (at, salt) =>
+      `{"kty":"EC","crv":"P-256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0","kid":"${salt}${at}"}`,
+    ',',
+  ),
+  around('{"kty":"RSA","e":"AQAB","kid":"one","n":"', 'x7', '"}'),
+  filled('{},'),
+  filled('[],'),
+].map(
+  (inner: Text): Text =>
+    (length, dear) =>
+      `{"keys":[${inner(length - 16, dear).replace(/,?[0-9a-f]*$/, '')}]}`,
+)
+
+const nested: readonly Text[] = [
+  (length) => '['.repeat(length / 2) + ']'.repeat(length / 2),
+  around('{"x":[', '[],', '0]}'),
+  numbered((at, salt) => `"${salt}${at}":${at}`, ','),
+  numbered((at, salt) => `${salt}${at}: &a${at} [*a${Math.max(0, at - 1)}]\n`),
+]
+
+/** Texts that are dear for what a field of this name is for. The first row that fits counts. */
+const byName: readonly (readonly [RegExp, readonly Text[]])[] = [
+  [/pattern/, patterns],
+  [/keys|jwks/, documents],
+  [/overlay|config|json/, nested],
+  [/readme|description|content/, prose],
+  [/uid|parent|_of$|ids|scope|group|identity|role/, uids],
+  [/order_by/, [filled('name desc,'), numbered((at) => `field${at} desc`, ','), filled(' ')]],
+  [/token|code|secret|signature/, [filled('QUJD'), filled('eyJhbGciOiJub25lIn0.'), filled('.')]],
+  [/issuer|url|email|audience|aud$|arn|reference|source/, addresses],
+  [/filter|expression|query/, [filled(' or a eq'), filled('!'), filled('(a && ')]],
+]
+
+const anyText: readonly Text[] = [...words, ...patterns, ...addresses, ...prose, ...nested]
+
+function rulesOf(field: DescField): FieldRules {
+  return getOption(field, fieldRules)
+}
+
+/** The longest text that the schema allows; Infinity where it says nothing. */
+function longest({ type }: FieldRules): number {
+  if (type.case !== 'string') return Infinity
+  const stated = [type.value.maxLen, type.value.maxBytes].map(Number).filter((limit) => limit > 0)
+  return stated.length === 0 ? Infinity : Math.min(...stated)
+}
+
+/** The rules for one value of a field: those of its items or values, where it has several. */
+function valueRules(field: DescField): FieldRules | undefined {
+  const rules = rulesOf(field)
+  if (rules.type.case === 'repeated') return rules.type.value.items
+  return rules.type.case === 'map' ? rules.type.value.values : rules
+}
+
+/** A text for the field that is at most `bytes` long: mostly the longest allowed, of a sort that is dear for it. */
+export function dearText(field: DescField, bytes: number, dear: Dear): string {
+  const { random } = dear
+  const rules = valueRules(field)
+  const limit = rules === undefined ? Infinity : longest(rules)
+  const length = Math.min(bytes, random.chance(0.1) ? bytes : random.chance(0.1) ? limit + 1 : limit)
+  const fitting = byName.find(([name]) => name.test(field.name))?.[1] ?? words
+  const text = random.pick(random.chance(0.8) ? fitting : anyText)(Math.max(8, length), dear)
+  return limit === Infinity || random.chance(0.1) ? text.slice(0, bytes) : text.slice(0, limit)
+}
+
+/** Values of the well-known types, as JSON has them. */
+const wellKnown: Readonly<Record<string, (bytes: number, dear: Dear) => JsonValue>> = {
+  'google.protobuf.FieldMask': (bytes, dear) =>
+    dear.random.pick([filled('name,'), filled('a.'), numbered((at) => `field${at}`, ','), filled('*,')])(bytes, dear),
+  'google.protobuf.Duration': (bytes, dear) => dear.random.pick(['1s', '0.000000001s', `${'9'.repeat(Math.min(bytes, 4000))}s`]),
+  'google.protobuf.Timestamp': (bytes, dear) => dear.random.pick(['2030-01-01T00:00:00Z', `2030-01-01T00:00:00.${'0'.repeat(Math.min(bytes, 4000))}Z`]),
+}
+
+/** One dear value of a field that is no message of ours. */
+export function dearScalar(field: DescField, bytes: number, dear: Dear): JsonValue {
+  const { random } = dear
+  if (random.chance(0.03)) {
+    const other = nastyValue(random)
+    if (JSON.stringify(other).length <= bytes) return other
+  }
+  if (field.message !== undefined) return wellKnown[field.message.typeName]?.(bytes, dear) ?? {}
+  if (field.enum !== undefined) return random.chance(0.8) ? random.pick(field.enum.values).name : 'NONE'
+  if (field.scalar === ScalarType.STRING) return dearText(field, bytes, dear)
+  if (field.scalar === ScalarType.BYTES) return 'QUJD'.repeat(bytes / 4)
+  if (field.scalar === ScalarType.BOOL) return random.chance(0.5)
+  return random.pick([1, 200, 1000, 2 ** 31 - 1])
+}
