@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { setTimeout as delay } from 'node:timers/promises'
-import { decodeJwt } from 'jose'
+import { decodeToken } from '../../authn/decoded-token.ts'
 import type { Log } from '../../core/log.ts'
 import { SettingError } from '../setting-error.ts'
 import type { Role } from './config.ts'
@@ -66,9 +66,9 @@ export async function otherIssuer({ issuer, tokenFile }: ClusterIssuer, options:
 
 /** The issuer of a token. Throws where the text is no token, or its issuer no URL. */
 function issuerOf(token: string): string {
-  const { iss } = decodeJwt(token.trim())
-  if (iss === undefined || !valueFormats['http-url'].test(iss)) throw new Error(`its claim iss is not ${valueFormats['http-url'].expected}`)
-  return iss
+  const { issuer } = decodeToken(token.trim())
+  if (!valueFormats['http-url'].test(issuer)) throw new Error(`its claim iss is not ${valueFormats['http-url'].expected}`)
+  return issuer
 }
 
 /** The rows that name no issuer: `issuers[0]`. */
