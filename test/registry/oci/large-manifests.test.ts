@@ -9,11 +9,14 @@ import type { Store } from '../../../src/store/store.ts'
 import { describeOnStores } from '../../parts/require-part.ts'
 import { soon, startCollectingHost, type CollectingHost } from '../collect/collecting-host.ts'
 import { descriptorOf, imageType, indexType, manifestOf } from './oci-client.ts'
-import { startDiskUpstream } from './test-host.ts'
+import { describeOnUpstreams } from './oci-upstreams.ts'
+import type { TestUpstream } from './test-host.ts'
 
 const childCount = 8_000
 
-describeOnStores('large manifests', (store) => {
+describeOnStores('large manifests', (store) => describeOnUpstreams('pushed', (upstream) => largeManifests(store, upstream)))
+
+function largeManifests(store: 'sqlite' | 'etcd', upstream: () => Promise<TestUpstream>): void {
   let host: CollectingHost
   let repository: string
   let repo: Uid
@@ -30,13 +33,13 @@ describeOnStores('large manifests', (store) => {
   }
 
   beforeAll(async () => {
-    host = await startCollectingHost(startDiskUpstream, store)
+    host = await startCollectingHost(upstream, store)
     repository = host.freshRepository()
     await host.client.pushImage(repository, 'base')
     repo = host.repoOf(repository)
     await record(children)
   })
-  afterAll(() => host.stop())
+  afterAll(() => host?.stop())
 
   const index = (digests: readonly Digest[]): ReturnType<typeof manifestOf> =>
     manifestOf({
@@ -91,4 +94,4 @@ describeOnStores('large manifests', (store) => {
     }
     expect(listed).toEqual({ [large.digest]: annotations, [small.digest]: { a: 'b' } })
   })
-})
+}
