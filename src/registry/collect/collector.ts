@@ -13,6 +13,7 @@ import type { DiskUpstream } from '../upstream/disk/disk-upstream.ts'
 import { UpstreamError, type Upstream } from '../upstream/upstream.ts'
 import { MarkLost } from './mark.ts'
 import { nothingCollected, RepoCollection, type RepoCollected } from './repo-collection.ts'
+import { DigestNumbers } from './digest-numbers.ts'
 import { readContent, upstreamDigests } from './repo-content.ts'
 
 /** What a collection did, or would do: how many of each, and how many bytes of blobs. */
@@ -143,7 +144,7 @@ export class Collector {
   async #collectOrphans(upstream: Pick<DiskUpstream, 'stored'>, signal: AbortSignal): Promise<Pick<Collected, 'manifests' | 'blobs'>> {
     const youngAfterMs = this.#services.clock.now() - this.#graceMs
     const sum = { manifests: 0, blobs: 0 }
-    let at: { repo: Uid; held: ReturnType<typeof upstreamDigests>; orphans: { kind: ContentSort; digest: Digest }[] } | undefined
+    let at: { repo: Uid; digests: DigestNumbers; held: ReturnType<typeof upstreamDigests>; orphans: { kind: ContentSort; digest: Digest }[] } | undefined
     const finish = async (): Promise<void> => {
       if (at !== undefined && !this.#dryRun) await new RepoCollection(this.#services, this.#upstream, at.repo).removeOrphans(at.orphans, signal)
     }
@@ -152,9 +153,10 @@ export class Collector {
       // They come repo by repo.
       if (at?.repo !== repo) {
         await finish()
-        at = { repo, held: upstreamDigests(await readContent(this.#services, repo, signal)), orphans: [] }
+        const digests = new DigestNumbers()
+        at = { repo, digests, held: upstreamDigests(await readContent(this.#services, { repo, digests }, signal)), orphans: [] }
       }
-      if (modifiedMs > youngAfterMs || at.held[kind].has(digest)) continue
+      if (modifiedMs > youngAfterMs || at.held[kind].has(at.digests.of(digest))) continue
       sum[kind === 'manifest' ? 'manifests' : 'blobs'] += 1
       at.orphans.push({ kind, digest })
     }

@@ -1,50 +1,87 @@
-import type { BlobRecord, ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
+import type { ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
+
+/** A manifest as far as a collection looks at it. Numbers stand for digests (DigestNumbers). */
+export interface GraphManifest {
+  /** The SHA-256, under which the upstream has it: the manifest's own number, unless it was pushed by another digest. */
+  readonly upstream: number
+  /** The manifest that it refers to; undefined where there is none. */
+  readonly subject: number | undefined
+  /** Its children, and what it mentions: they may be manifests or blobs. */
+  readonly parts: readonly number[]
+  /** Its config and layers. */
+  readonly blobs: readonly number[]
+  readonly createMs: number
+  /** 0 where it was not deleted. */
+  readonly deleteMs: number
+}
+
+/** A blob as far as a collection looks at it. */
+export interface GraphBlob {
+  readonly touchMs: number
+}
 
 /** What a repo holds, and what points to it, as of one moment. */
 export interface RepoContent {
-  /** By digest; deleted ones too. */
-  readonly manifests: ReadonlyMap<string, ManifestRecord>
-  readonly blobs: ReadonlyMap<string, BlobRecord>
+  /** By number of the digest; deleted ones too. */
+  readonly manifests: ReadonlyMap<number, GraphManifest>
+  readonly blobs: ReadonlyMap<number, GraphBlob>
   /** The digests that tags point to, and those that the retained history of its tags has. */
-  readonly named: ReadonlySet<string>
+  readonly named: ReadonlySet<number>
 }
 
 /** What may go. */
 export interface Garbage {
-  readonly manifests: readonly string[]
-  readonly blobs: readonly string[]
+  readonly manifests: readonly number[]
+  readonly blobs: readonly number[]
 }
 
-/** The digests of what an image, an index or something else is made of. Children, and what other types mention, may be manifests or blobs. */
-function partsOf(manifest: ManifestRecord): { manifests: string[]; blobs: string[] } {
-  const either = [...manifest.children.map(({ digest }) => digest), ...manifest.mentions]
-  const blobs = [...(manifest.config === undefined ? [] : [manifest.config]), ...manifest.layers].map(({ digest }) => digest)
-  return { manifests: either, blobs: [...blobs, ...either] }
+/** The digests of what an image, an index or something else is made of. `parts`, children and what other types mention, may be manifests or blobs. */
+export function partsOf(manifest: ManifestRecord): { parts: string[]; blobs: string[] } {
+  return {
+    parts: [...manifest.children.map(({ digest }) => digest), ...manifest.mentions],
+    blobs: [...(manifest.config === undefined ? [] : [manifest.config]), ...manifest.layers].map(({ digest }) => digest),
+  }
 }
 
 /** True where a manifest that is held needs the blob. */
 export function needsBlob(manifest: ManifestRecord, digest: string): boolean {
-  return manifest.deleteTimeMs === 0n && partsOf(manifest).blobs.includes(digest)
-}
-
-/** True where the record has the manifest under another digest than the SHA-256, which is what tags point to. */
-function isOtherDigest(digest: string, { upstreamDigest }: ManifestRecord): boolean {
-  return upstreamDigest !== '' && upstreamDigest !== digest
+  const { parts, blobs } = partsOf(manifest)
+  return manifest.deleteTimeMs === 0n && (blobs.includes(digest) || parts.includes(digest))
 }
 
 /** What each manifest keeps beside its parts: what refers to it, and its own bytes under another digest, by which it may have been pushed and tagged. */
-function followersOf(manifests: RepoContent['manifests']): ReadonlyMap<string, string[]> {
-  const followers = new Map<string, string[]>()
-  const add = (leader: string, digest: string): void => {
+function followersOf(manifests: RepoContent['manifests']): ReadonlyMap<number, number[]> {
+  const followers = new Map<number, number[]>()
+  const add = (leader: number, digest: number): void => {
     const held = followers.get(leader)
     if (held === undefined) followers.set(leader, [digest])
     else held.push(digest)
   }
-  for (const [digest, manifest] of manifests) {
-    if (manifest.subject !== '') add(manifest.subject, digest)
-    if (isOtherDigest(digest, manifest)) add(manifest.upstreamDigest, digest)
+  for (const [digest, { subject, upstream }] of manifests) {
+    if (subject !== undefined) add(subject, digest)
+    if (upstream !== digest) add(upstream, digest)
   }
   return followers
+}
+
+/** What is needed, see `garbageOf`. */
+function neededOf({ manifests, blobs, named }: RepoContent, youngAfterMs: number): { manifests: ReadonlySet<number>; blobs: ReadonlySet<number> } {
+  const followers = followersOf(manifests)
+  const needed = { manifests: new Set<number>(), blobs: new Set<number>() }
+  const open: number[] = []
+  for (const [digest, { createMs }] of manifests) if (named.has(digest) || createMs > youngAfterMs) open.push(digest)
+  for (let digest = open.pop(); digest !== undefined; digest = open.pop()) {
+    const manifest = manifests.get(digest)
+    if (manifest === undefined || manifest.deleteMs !== 0 || needed.manifests.has(digest)) continue
+    needed.manifests.add(digest)
+    for (const blob of manifest.blobs) needed.blobs.add(blob)
+    for (const part of manifest.parts) {
+      if (blobs.has(part)) needed.blobs.add(part)
+      if (manifests.has(part)) open.push(part)
+    }
+    for (const follower of followers.get(digest) ?? []) open.push(follower)
+  }
+  return needed
 }
 
 /**
@@ -53,40 +90,28 @@ function followersOf(manifests: RepoContent['manifests']): ReadonlyMap<string, s
  * that time.
  */
 export function garbageOf(content: RepoContent, youngAfterMs: number): Garbage {
-  const { manifests, blobs, named } = content
-  const followers = followersOf(manifests)
-  const needed = new Set<string>()
-  const neededBlobs = new Set<string>()
-  const isYoung = (timeMs: bigint): boolean => Number(timeMs) > youngAfterMs
-  const open = [...manifests].filter(([digest, manifest]) => named.has(digest) || isYoung(manifest.createTimeMs)).map(([digest]) => digest)
-  for (let digest = open.pop(); digest !== undefined; digest = open.pop()) {
-    const manifest = manifests.get(digest)
-    if (manifest === undefined || manifest.deleteTimeMs !== 0n || needed.has(digest)) continue
-    needed.add(digest)
-    const parts = partsOf(manifest)
-    for (const blob of parts.blobs) neededBlobs.add(blob)
-    open.push(...parts.manifests, ...(followers.get(digest) ?? []))
-  }
-  const isGarbage = ([digest, manifest]: readonly [string, ManifestRecord]): boolean => !needed.has(digest) && !isYoung(manifest.deleteTimeMs)
-  return {
-    manifests: [...manifests].filter(isGarbage).map(([digest]) => digest),
-    blobs: [...blobs].filter(([digest, blob]) => !neededBlobs.has(digest) && !isYoung(blob.touchTimeMs)).map(([digest]) => digest),
-  }
+  const needed = neededOf(content, youngAfterMs)
+  const manifests: number[] = []
+  const blobs: number[] = []
+  for (const [digest, { deleteMs }] of content.manifests) if (!needed.manifests.has(digest) && deleteMs <= youngAfterMs) manifests.push(digest)
+  for (const [digest, { touchMs }] of content.blobs) if (!needed.blobs.has(digest) && touchMs <= youngAfterMs) blobs.push(digest)
+  return { manifests, blobs }
 }
 
 /**
  * Those of the manifests that go first: none of the others makes them needed, as an index its images and an image what refers to it. So nothing goes before what could
  * still come to need it.
  */
-export function firstToGo(content: Pick<RepoContent, 'manifests'>, gone: readonly string[]): string[] {
+export function firstToGo(content: Pick<RepoContent, 'manifests'>, gone: readonly number[]): number[] {
   const left = new Set(gone)
-  const later = new Set<string>()
+  const later = new Set<number>()
   for (const digest of gone) {
     const manifest = content.manifests.get(digest)
     if (manifest === undefined) continue
-    for (const part of partsOf(manifest).manifests) if (part !== digest) later.add(part)
-    if (left.has(manifest.subject) && manifest.subject !== digest) later.add(digest)
-    if (left.has(manifest.upstreamDigest) && isOtherDigest(digest, manifest)) later.add(digest)
+    const { parts, subject, upstream } = manifest
+    for (const part of parts) if (part !== digest && left.has(part)) later.add(part)
+    if (subject !== undefined && left.has(subject) && subject !== digest) later.add(digest)
+    if (left.has(upstream) && upstream !== digest) later.add(digest)
   }
   const first = gone.filter((digest) => !later.has(digest))
   // Where they name each other in a circle there is no order.

@@ -2,7 +2,7 @@ import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
 import type { Digest } from '../../core/digest.ts'
 import { randomHex } from '../../core/runtime.ts'
 import type { Uid } from '../../core/uid.ts'
-import { ManifestRecordSchema } from '../../gen/taproot/store/v1/registry_pb.ts'
+import { BlobRecordSchema, ManifestRecordSchema } from '../../gen/taproot/store/v1/registry_pb.ts'
 import { blobKey } from '../../resources/registry/blobs.ts'
 import { discardNote, discardPrefix, type ContentSort } from '../../resources/registry/discards.ts'
 import { manifestKey, referrerKeyPrefix } from '../../resources/registry/manifest-keys.ts'
@@ -11,8 +11,9 @@ import { contentLimit, manifestsLimit } from '../../resources/quota/limits.ts'
 import type { Services } from '../../resources/services.ts'
 import { manifestsKey } from '../../store/keys.ts'
 import { entriesOf } from '../../store/pages.ts'
-import type { Entry, Guard, Write } from '../../store/store.ts'
+import type { Entry, Guard, Revision, Write } from '../../store/store.ts'
 import { UpstreamError, type Upstream } from '../upstream/upstream.ts'
+import { DigestNumbers } from './digest-numbers.ts'
 import { underMark, type Mark } from './mark.ts'
 import { firstToGo, garbageOf, type Garbage } from './needed.ts'
 import { readContent, readNamed, readTagged, upstreamDigests, type HeldContent } from './repo-content.ts'
@@ -38,14 +39,14 @@ const unneededPrefix = 'x/unneeded/'
 
 interface Due extends Garbage {
   /** The digests that the history names: it only grows by moves, and these touch the manifest that they point to. */
-  readonly named: ReadonlySet<string>
+  readonly named: ReadonlySet<number>
 }
 
 /** What a collection that did nothing came to. */
 export const nothingCollected: RepoCollected = { manifests: 0, blobs: 0, bytes: 0, refused: 0 }
 
-function bytesOf({ blobs }: Pick<HeldContent, 'blobs'>, digests: readonly string[]): number {
-  return digests.reduce((sum, digest) => sum + Number(blobs.get(digest)?.size ?? 0n), 0)
+function bytesOf({ blobs }: Pick<HeldContent, 'blobs'>, digests: readonly number[]): number {
+  return digests.reduce((sum, digest) => sum + (blobs.get(digest)?.size ?? 0), 0)
 }
 
 /**
@@ -57,6 +58,7 @@ export class RepoCollection {
   readonly #services: Services
   readonly #upstream: Upstream
   readonly #repo: Uid
+  readonly #digests = new DigestNumbers()
 
   constructor(services: Services, upstream: Upstream, repo: Uid) {
     this.#services = services
@@ -68,16 +70,16 @@ export class RepoCollection {
   async collect({ graceMs, dryRun }: { graceMs: number; dryRun: boolean }, signal: AbortSignal): Promise<RepoCollected> {
     const nowMs = this.#services.clock.now()
     const youngAfterMs = nowMs - graceMs
-    const content = await readContent(this.#services, this.#repo, signal)
-    const tagged = await readTagged(this.#services, this.#repo, signal)
+    const content = await this.#content(signal)
+    const tagged = await this.#tagged(signal)
     const isClean = await this.#isClean(content, tagged, signal)
     if (isClean) return nothingCollected
     const due = await this.#due({ content, tagged, nowMs, youngAfterMs, dryRun }, signal)
     if (dryRun) return { manifests: due.manifests.length, blobs: due.blobs.length, bytes: bytesOf(content, due.blobs), refused: 0 }
     const [dueManifests, dueBlobs] = [new Set(due.manifests), new Set(due.blobs)]
     const find = async (): Promise<{ content: HeldContent; garbage: Garbage }> => {
-      const now = await readContent(this.#services, this.#repo, signal)
-      const named = new Set([...due.named, ...(await readTagged(this.#services, this.#repo, signal))])
+      const now = await this.#content(signal)
+      const named = new Set([...due.named, ...(await this.#tagged(signal))])
       const garbage = garbageOf({ ...now, named }, youngAfterMs)
       const manifests = garbage.manifests.filter((digest) => dueManifests.has(digest))
       return { content: now, garbage: { manifests, blobs: garbage.blobs.filter((digest) => dueBlobs.has(digest)) } }
@@ -88,7 +90,7 @@ export class RepoCollection {
   /** A repo that was deleted: all that it held goes. */
   async collectAll({ dryRun }: { dryRun: boolean }, signal: AbortSignal): Promise<RepoCollected> {
     const find = async (): Promise<{ content: HeldContent; garbage: Garbage }> => {
-      const content = await readContent(this.#services, this.#repo, signal)
+      const content = await this.#content(signal)
       return { content, garbage: { manifests: [...content.manifests.keys()], blobs: [...content.blobs.keys()] } }
     }
     const { content, garbage } = await find()
@@ -102,7 +104,7 @@ export class RepoCollection {
   }
 
   /** True where the tags alone need everything, and nothing is left of earlier collections. */
-  async #isClean(content: HeldContent, tagged: ReadonlySet<string>, signal: AbortSignal): Promise<boolean> {
+  async #isClean(content: HeldContent, tagged: ReadonlySet<number>, signal: AbortSignal): Promise<boolean> {
     const { manifests, blobs } = garbageOf({ ...content, named: tagged }, Infinity)
     if (manifests.length + blobs.length > 0) return false
     return !(await this.#hasAny(unneededPrefix, signal)) && !(await this.#hasAny(discardPrefix, signal))
@@ -114,11 +116,11 @@ export class RepoCollection {
 
   /** The garbage that nobody has needed for the whole grace period; what is garbage since now is noted, and what is not any more is forgotten. */
   async #due(
-    found: { content: HeldContent; tagged: ReadonlySet<string>; nowMs: number; youngAfterMs: number; dryRun: boolean },
+    found: { content: HeldContent; tagged: ReadonlySet<number>; nowMs: number; youngAfterMs: number; dryRun: boolean },
     signal: AbortSignal,
   ): Promise<Due> {
     const { content, tagged, nowMs, youngAfterMs, dryRun } = found
-    const named = new Set([...(await readNamed(this.#services, this.#repo, signal)), ...tagged])
+    const named = new Set([...(await readNamed(this.#services, this.#of, signal)), ...tagged])
     const unneeded = garbageOf({ ...content, named }, Infinity)
     const notes = await this.#notes(signal)
     const keys = [...unneeded.manifests.map((digest) => this.#noteKey('manifest', digest)), ...unneeded.blobs.map((digest) => this.#noteKey('blob', digest))]
@@ -130,7 +132,7 @@ export class RepoCollection {
       ...over.map((key): Write => ({ kind: 'delete', key })),
     ]
     if (!dryRun) await this.#writeAll(writes, signal)
-    const isDue = (sort: ContentSort, digest: string): boolean => (notes.get(this.#noteKey(sort, digest)) ?? nowMs) <= youngAfterMs
+    const isDue = (sort: ContentSort, digest: number): boolean => (notes.get(this.#noteKey(sort, digest)) ?? nowMs) <= youngAfterMs
     // What still has to wait needs what it is made of, for however long that was needed by nobody before it came.
     const waiting = garbageOf({ ...content, named }, youngAfterMs).manifests.filter((digest) => !isDue('manifest', digest))
     const garbage = garbageOf({ ...content, named: new Set([...named, ...waiting]) }, youngAfterMs)
@@ -141,8 +143,20 @@ export class RepoCollection {
     }
   }
 
-  #noteKey(sort: ContentSort, digest: string): string {
-    return `${unneededPrefix}${this.#repo}/${sort}/${digest}`
+  get #of(): { repo: Uid; digests: DigestNumbers } {
+    return { repo: this.#repo, digests: this.#digests }
+  }
+
+  #content(signal: AbortSignal): Promise<HeldContent> {
+    return readContent(this.#services, this.#of, signal)
+  }
+
+  #tagged(signal: AbortSignal): Promise<Set<number>> {
+    return readTagged(this.#services, this.#of, signal)
+  }
+
+  #noteKey(sort: ContentSort, digest: number): string {
+    return `${unneededPrefix}${this.#repo}/${sort}/${this.#digests.text(digest)}`
   }
 
   /** Since when things are needed by nobody, in milliseconds since 1970, by note key. */
@@ -197,27 +211,21 @@ export class RepoCollection {
     const guards: Guard[] = [mark.guard]
     const writes = new Map<string, Write>()
     const add = (write: Write): void => void writes.set(write.key, write)
-    const forget = (key: string, sort: ContentSort, digest: string): void => {
-      const revision = content.revisions.get(key)
-      if (revision !== undefined) guards.push({ kind: 'unchanged', key, revision })
-      add({ kind: 'delete', key })
-      add({ kind: 'delete', key: this.#noteKey(sort, digest) })
+    const sum = { [contentLimit]: 0, [manifestsLimit]: 0 }
+    for (const [sort, digests] of [
+      ['manifest', garbage.manifests],
+      ['blob', garbage.blobs],
+    ] as const) {
+      for (const number of digests) {
+        const entry = await this.#unchanged(content, { sort, number }, signal)
+        if (entry === undefined) return mark.assertStanding(signal).then(() => false)
+        const gone = sort === 'manifest' ? goneManifest(repo, this.#digests.text(number), entry) : goneBlob(repo, this.#digests.text(number), entry)
+        guards.push({ kind: 'unchanged', key: entry.key, revision: entry.revision })
+        for (const write of [{ kind: 'delete', key: entry.key }, { kind: 'delete', key: this.#noteKey(sort, number) }, ...gone.writes] as const) add(write)
+        for (const limit of [contentLimit, manifestsLimit] as const) sum[limit] -= gone.counted[limit] ?? 0
+      }
     }
-    for (const digest of garbage.manifests) {
-      const manifest = content.manifests.get(digest)
-      forget(manifestKey(repo, digest), 'manifest', digest)
-      if (manifest === undefined) continue
-      // Where it has to come back, it is not counted.
-      const bare = create(ManifestRecordSchema, { ...manifest, countedSize: 0n, countedRecord: 0n })
-      const record = manifest.deleteTimeMs === 0n ? toBinary(ManifestRecordSchema, bare) : new Uint8Array()
-      add(discardNote(repo, 'manifest', { digest: manifest.upstreamDigest || digest, record }))
-      if (manifest.subject !== '') add({ kind: 'delete', key: `${referrerKeyPrefix(repo, manifest.subject)}${digest}` })
-    }
-    for (const digest of garbage.blobs) {
-      forget(blobKey(repo, digest), 'blob', digest)
-      add(discardNote(repo, 'blob', { digest: content.blobs.get(digest)?.upstreamDigest || digest }))
-    }
-    const counting = await storedChange(this.#services, { repo, bytes: uncounted(content, garbage) }, signal)
+    const counting = await storedChange(this.#services, { repo, bytes: sum }, signal)
     guards.push(...counting.guards)
     counting.writes.forEach(add)
     if (writes.size === 0) return true
@@ -226,6 +234,15 @@ export class RepoCollection {
     const outcome = await this.#services.store.transact({ guards, writes: [...writes.values()] }, signal)
     if (!outcome.committed) await mark.assertStanding(signal)
     return outcome.committed
+  }
+
+  /** The record of a manifest or blob; undefined where it is not the one that `content` has. */
+  async #unchanged(content: HeldContent, { sort, number }: { sort: ContentSort; number: number }, signal: AbortSignal): Promise<Entry | undefined> {
+    const digest = this.#digests.text(number)
+    const [key, held]: [string, { readonly revision: Revision } | undefined] =
+      sort === 'manifest' ? [manifestKey(this.#repo, digest), content.manifests.get(number)] : [blobKey(this.#repo, digest), content.blobs.get(number)]
+    const entry = await this.#services.store.get(key, signal)
+    return entry?.revision === held?.revision ? entry : undefined
   }
 
   /** Notes of bytes, up to as many as go under one mark, except those whose key is among `refusals`. */
@@ -247,29 +264,36 @@ export class RepoCollection {
     const prefix = `${discardPrefix}${this.#repo}/`
     const entries = await this.#toDiscard(refusals, signal)
     if (entries.length === 0) return
-    const held = upstreamDigests(await readContent(this.#services, this.#repo, signal))
-    // A tag that was made while its manifest went: none is made of one that is gone.
-    const tagged = await readTagged(this.#services, this.#repo, signal)
-    for (const { key, value, revision } of entries) {
+    const content = await this.#content(signal)
+    const held = upstreamDigests(content)
+    const tagged = await this.#tagged(signal)
+    for (const entry of entries) {
+      const { key, value, revision } = entry
       // The notes are ours: they name a sort and a digest.
       const [sort, digest] = key.slice(prefix.length).split('/') as [ContentSort, Digest]
+      const number = this.#digests.of(digest)
       await mark.assertStanding(signal)
-      const isHeld = held[sort].has(digest)
-      if (!isHeld && sort === 'manifest' && tagged.has(digest) && value.length > 0) {
-        const back = manifestKey(this.#repo, digest)
-        const guards: Guard[] = [
-          { kind: 'absent', key: back },
-          { kind: 'unchanged', key, revision },
-        ]
-        const { subject } = fromBinary(ManifestRecordSchema, value)
-        const referrer: Write[] = subject === '' ? [] : [{ kind: 'put', key: `${referrerKeyPrefix(this.#repo, subject)}${digest}`, value: new Uint8Array() }]
-        await store.transact({ guards, writes: [{ kind: 'put', key: back, value }, ...referrer, { kind: 'delete', key }] }, signal)
+      // A tag that was made while its manifest went: none is made of one that is gone. The bytes may be held by another digest.
+      if (sort === 'manifest' && tagged.has(number) && value.length > 0 && !content.manifests.has(number)) {
+        await this.#bringBack(digest, entry, signal)
         continue
       }
-      const refusal = isHeld ? undefined : await this.#refusalOf(sort, digest, signal)
+      const refusal = held[sort].has(number) ? undefined : await this.#refusalOf(sort, digest, signal)
       if (refusal === undefined) await store.transact({ guards: [{ kind: 'unchanged', key, revision }], writes: [{ kind: 'delete', key }] }, signal)
       else refusals.set(key, refusal)
     }
+  }
+
+  /** Records a manifest again, as its note has it. */
+  async #bringBack(digest: Digest, { key, value, revision }: Entry, signal: AbortSignal): Promise<void> {
+    const back = manifestKey(this.#repo, digest)
+    const guards: Guard[] = [
+      { kind: 'absent', key: back },
+      { kind: 'unchanged', key, revision },
+    ]
+    const { subject } = fromBinary(ManifestRecordSchema, value)
+    const referrer: Write[] = subject === '' ? [] : [{ kind: 'put', key: `${referrerKeyPrefix(this.#repo, subject)}${digest}`, value: new Uint8Array() }]
+    await this.#services.store.transact({ guards, writes: [{ kind: 'put', key: back, value }, ...referrer, { kind: 'delete', key }] }, signal)
   }
 
   /** Removes bytes; resolves with the answer of an upstream that will not. Rejects where nothing is known of what it did. */
@@ -289,10 +313,10 @@ export class RepoCollection {
       await underMark(
         { services: this.#services, repo: this.#repo },
         async (mark) => {
-          const held = upstreamDigests(await readContent(this.#services, this.#repo, signal))
+          const held = upstreamDigests(await this.#content(signal))
           for (const { kind, digest } of stored.slice(at, at + maxAtOnce)) {
             await mark.assertStanding(signal)
-            if (!held[kind].has(digest)) await this.#remove(kind, digest, signal)
+            if (!held[kind].has(this.#digests.of(digest))) await this.#remove(kind, digest, signal)
           }
         },
         signal,
@@ -307,23 +331,33 @@ export class RepoCollection {
 }
 
 /** The first of the manifests whose records fit in the notes of one transaction. */
-function fitting({ manifests }: HeldContent, digests: readonly string[]): readonly string[] {
+function fitting({ manifests }: HeldContent, digests: readonly number[]): readonly number[] {
   let bytes = 0
   const end = digests.findIndex((digest, at) => {
-    const record = manifests.get(digest)
-    bytes += record === undefined ? 0 : toBinary(ManifestRecordSchema, record).length
+    bytes += manifests.get(digest)?.recordBytes ?? 0
     return at > 0 && bytes > maxNoteBytes
   })
   return end < 0 ? digests : digests.slice(0, end)
 }
 
-/** What the removal of garbage takes from what the organisation is counted to hold. */
-function uncounted({ blobs, manifests }: HeldContent, garbage: { readonly manifests: readonly string[]; readonly blobs: readonly string[] }): StoredBytes {
-  let [content, records] = [0, 0]
-  for (const digest of garbage.blobs) content -= blobs.get(digest)?.counted === true ? Number(blobs.get(digest)?.size) : 0
-  for (const digest of garbage.manifests) {
-    content -= Number(manifests.get(digest)?.countedSize ?? 0)
-    records -= Number(manifests.get(digest)?.countedRecord ?? 0)
-  }
-  return { [contentLimit]: content, [manifestsLimit]: records }
+/** What the removal of a record writes, and what the record counted for its organisation. */
+interface Gone {
+  readonly writes: readonly Write[]
+  readonly counted: StoredBytes
+}
+
+function goneManifest(repo: Uid, digest: string, { value }: Entry): Gone {
+  const manifest = fromBinary(ManifestRecordSchema, value)
+  const upstreamDigest = manifest.upstreamDigest || digest
+  // Where it has to come back, it is not counted. Tags point to the SHA-256 alone.
+  const bare = create(ManifestRecordSchema, { ...manifest, countedSize: 0n, countedRecord: 0n })
+  const mayComeBack = manifest.deleteTimeMs === 0n && upstreamDigest === digest
+  const note = discardNote(repo, 'manifest', { digest: upstreamDigest, record: mayComeBack ? toBinary(ManifestRecordSchema, bare) : new Uint8Array() })
+  const referrer: Write[] = manifest.subject === '' ? [] : [{ kind: 'delete', key: `${referrerKeyPrefix(repo, manifest.subject)}${digest}` }]
+  return { writes: [note, ...referrer], counted: { [contentLimit]: Number(manifest.countedSize), [manifestsLimit]: Number(manifest.countedRecord) } }
+}
+
+function goneBlob(repo: Uid, digest: string, { value }: Entry): Gone {
+  const { counted, size, upstreamDigest } = fromBinary(BlobRecordSchema, value)
+  return { writes: [discardNote(repo, 'blob', { digest: upstreamDigest || digest })], counted: counted ? { [contentLimit]: Number(size) } : {} }
 }

@@ -1,8 +1,8 @@
-import { create } from '@bufbuild/protobuf'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { BlobRecordSchema, ManifestRecordSchema } from '../../../src/gen/taproot/store/v1/registry_pb.ts'
-import { firstToGo, garbageOf, type RepoContent } from '../../../src/registry/collect/needed.ts'
+import { digestOf } from '../../../src/core/digest.ts'
+import { DigestNumbers } from '../../../src/registry/collect/digest-numbers.ts'
+import { firstToGo, garbageOf, type GraphBlob, type GraphManifest, type RepoContent } from '../../../src/registry/collect/needed.ts'
 
 const young = 1_000
 
@@ -18,27 +18,40 @@ interface Drawn {
   readonly upstream?: string | undefined
 }
 
-function content(source: { manifests?: Record<string, Drawn>; blobs?: Record<string, number>; named?: readonly string[] }): RepoContent {
-  const manifests = Object.entries(source.manifests ?? {}).map(([digest, drawn]) => {
+interface Source {
+  readonly manifests?: Record<string, Drawn>
+  readonly blobs?: Record<string, number>
+  readonly named?: readonly string[]
+}
+
+function content(source: Source): { content: RepoContent; numbers: DigestNumbers } {
+  const numbers = new DigestNumbers()
+  const all = (texts: readonly string[]): number[] => texts.map((text) => numbers.of(text))
+  const manifests = Object.entries(source.manifests ?? {}).map(([digest, drawn]): [number, GraphManifest] => {
     const { children = [], blobs = [], mentions = [], subject = '', createMs = 0, deleteMs = 0, upstream = digest } = drawn
-    const record = create(ManifestRecordSchema, {
-      subject,
-      upstreamDigest: upstream,
-      mentions: [...mentions],
-      createTimeMs: BigInt(createMs),
-      deleteTimeMs: BigInt(deleteMs),
-      children: children.map((child) => ({ digest: child })),
-      ...(blobs[0] === undefined ? {} : { config: { digest: blobs[0] } }),
-      layers: blobs.slice(1).map((blob) => ({ digest: blob })),
-    })
-    return [digest, record] as const
+    const named = { upstream: numbers.of(upstream), subject: subject === '' ? undefined : numbers.of(subject) }
+    return [numbers.of(digest), { ...named, parts: all([...children, ...mentions]), blobs: all(blobs), createMs, deleteMs }]
   })
-  const blobs = Object.entries(source.blobs ?? {}).map(([digest, touchMs]) => [digest, create(BlobRecordSchema, { touchTimeMs: BigInt(touchMs) })] as const)
-  return { manifests: new Map(manifests), blobs: new Map(blobs), named: new Set(source.named) }
+  const blobs = Object.entries(source.blobs ?? {}).map(([digest, touchMs]): [number, GraphBlob] => [numbers.of(digest), { touchMs }])
+  return { content: { manifests: new Map(manifests), blobs: new Map(blobs), named: new Set(all(source.named ?? [])) }, numbers }
+}
+
+function garbageIn(source: Source): { manifests: string[]; blobs: string[] } {
+  const drawn = content(source)
+  const { manifests, blobs } = garbageOf(drawn.content, young)
+  return { manifests: manifests.map((number) => drawn.numbers.text(number)), blobs: blobs.map((number) => drawn.numbers.text(number)) }
+}
+
+function firstOf(source: Source, gone: readonly string[]): string[] {
+  const drawn = content(source)
+  return firstToGo(
+    drawn.content,
+    gone.map((text) => drawn.numbers.of(text)),
+  ).map((number) => drawn.numbers.text(number))
 }
 
 describe('what nothing needs', () => {
-  test.each<[string, Parameters<typeof content>[0], { manifests: string[]; blobs: string[] }]>([
+  test.each<[string, Source, { manifests: string[]; blobs: string[] }]>([
     ['a tagged image stays with its blobs', { manifests: { m: { blobs: ['c', 'l'] } }, blobs: { c: 0, l: 0 }, named: ['m'] }, { manifests: [], blobs: [] }],
     [
       'an image that nobody names goes with its blobs',
@@ -98,7 +111,7 @@ describe('what nothing needs', () => {
       { manifests: ['m'], blobs: [] },
     ],
   ])('%s', (_title, source, expected) => {
-    expect(garbageOf(content(source), young)).toEqual(expected)
+    expect(garbageIn(source)).toEqual(expected)
   })
 
   test('whatever is drawn: nothing that a name, youth or a reference leads to goes, and all else does', () => {
@@ -131,7 +144,7 @@ describe('what nothing needs', () => {
           }
         }
         const blobsKept = new Set(live.filter(([digest]) => kept.has(digest)).flatMap(([, one]) => [...one.blobs, ...one.children, ...one.mentions]))
-        const garbage = garbageOf(content(source), young)
+        const garbage = garbageIn(source)
         const manifestsGone = Object.entries(source.manifests).filter(([digest, one]) => !kept.has(digest) && one.deleteMs <= young)
         expect(new Set(garbage.manifests)).toEqual(new Set(manifestsGone.map(([digest]) => digest)))
         const blobsGone = Object.entries(source.blobs).filter(([digest, touchMs]) => !blobsKept.has(digest) && touchMs <= young)
@@ -143,11 +156,19 @@ describe('what nothing needs', () => {
 })
 
 test('a tagged digest goes before its other digest', () => {
-  const { manifests } = content({ manifests: { long: { upstream: 'm' }, m: {} } })
-  expect(firstToGo({ manifests }, ['long', 'm'])).toEqual(['m'])
+  expect(firstOf({ manifests: { long: { upstream: 'm' }, m: {} } }, ['long', 'm'])).toEqual(['m'])
 })
 
 test('what mentions something goes before it, and what refers to something too', () => {
-  const { manifests } = content({ manifests: { m: {}, a: { mentions: ['m', 'b'] }, s: { subject: 'a' } } })
-  expect(firstToGo({ manifests }, ['m', 'a', 's'])).toEqual(['a'])
+  expect(firstOf({ manifests: { m: {}, a: { mentions: ['m', 'b'] }, s: { subject: 'a' } } }, ['m', 'a', 's'])).toEqual(['a'])
+})
+
+test('numbers stand for the digests that they were made of, and for other texts', () => {
+  const numbers = new DigestNumbers()
+  const texts = ['', 'x', ...(['sha256', 'sha512'] as const).flatMap((algorithm) => ['a', 'b'].map((text) => digestOf(Buffer.from(text), algorithm)))]
+  const made = texts.map((text) => numbers.of(text))
+  expect(new Set(made).size).toBe(texts.length)
+  expect(made.map((number) => numbers.text(number))).toEqual(texts)
+  expect(texts.map((text) => numbers.of(text))).toEqual(made)
+  expect(() => numbers.text(texts.length)).toThrow(RangeError)
 })

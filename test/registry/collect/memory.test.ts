@@ -1,0 +1,24 @@
+import { execFile } from 'node:child_process'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { expect, onTestFinished, test } from 'vitest'
+
+const manifests = 20_000
+/** Numbers of the digests, and each digest once: the records themselves take 45 MB in the store. */
+const allowedBytes = 40_000_000
+/** All that the process has room for, in MiB. */
+const heapMebibytes = 96
+
+test('a repo with 20,000 manifests of twelve layers is collected in little memory', { timeout: 120_000 }, async () => {
+  const directory = await mkdtemp(join(tmpdir(), 'taproot-collect-'))
+  onTestFinished(() => rm(directory, { recursive: true, force: true }))
+  const flags = ['--disable-warning=ExperimentalWarning', '--expose-gc', `--max-old-space-size=${heapMebibytes}`]
+  const child = [join(import.meta.dirname, 'memory-child.ts'), join(directory, 'store.db'), String(manifests)]
+  const { stdout } = await promisify(execFile)(process.execPath, [...flags, ...child])
+  const measured = JSON.parse(stdout) as { manifests: number; grownBytes: number } // a cast: what the child prints
+  console.info(`${Math.round(measured.grownBytes / 1e6)} MB for ${manifests} manifests`)
+  expect(measured.manifests).toBe(manifests)
+  expect(measured.grownBytes).toBeLessThan(allowedBytes)
+})
