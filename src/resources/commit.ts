@@ -2,6 +2,7 @@ import { errorText } from '../core/error-text.ts'
 import { DomainError } from '../core/errors.ts'
 import { watchedPrefixes } from '../store/keys.ts'
 import { StoreError, type Guard, type Put, type Revision, type Transaction } from '../store/store.ts'
+import { backOff, inAttempts } from './attempts.ts'
 import type { ChangeSet } from './change-set.ts'
 import { fromStore, outcomeUnknown } from './faults.ts'
 import type { Planning } from './kind.ts'
@@ -14,18 +15,8 @@ export interface Plan<T> {
   readonly result: T
 }
 
-/** Conflicts are planned anew this often before the caller is told to try again. */
-const maxAttempts = 12
 /** How long an unanswered transaction is repeated before its outcome counts as unknown, in milliseconds. */
 const outcomeTimeoutMs = 10_000
-
-/** Waits a jittered moment that grows with the attempt. */
-async function backOff(services: Services, attempt: number): Promise<void> {
-  const spread = (services.random.bytes(1)[0] ?? 0) / 255
-  const { promise, resolve } = Promise.withResolvers<void>()
-  setTimeout(resolve, Math.min(2 ** attempt, 100) * spread)
-  await promise
-}
 
 /** What rules may look at, as of now. */
 export function planningOf(services: Services, context: MutationContext): Planning {
@@ -163,24 +154,24 @@ export async function commitPrepared<P, T>(services: Services, context: Mutation
 }
 
 async function commitAdmitted<P, T>(services: Services, context: MutationContext, mutation: PreparedMutation<P, T> & { admission: Admission }): Promise<T> {
-  const { replica, sweeper } = services
-  for (let attempt = 1; attempt <= maxAttempts; attempt++) {
-    if (attempt > 1) await replica.barrier(context.signal)
+  const { replica, sweeper, random } = services
+  const { signal } = context
+  return inAttempts({ random, signal }, async (attempt) => {
+    if (attempt > 1) await replica.barrier(signal)
     const { changes, result } = await admittedPlan(services, context, mutation)
     if (context.validateOnly) {
-      await assertUnclaimed(services, changes, context.signal)
-      return result
+      await assertUnclaimed(services, changes, signal)
+      return { done: result }
     }
     const revision = await transactAdmitted(services, changes, mutation.admission)
     if (revision !== undefined) {
       await settled(services, changes, revision)
-      return result
+      return { done: result }
     }
-    const swept = await sweeper.finishBlocking(changes.guards, context.signal)
-    if (!swept) await assertUnclaimed(services, changes, context.signal)
-    await backOff(services, attempt)
-  }
-  throw new DomainError(10, 'too many concurrent changes of the same resource; try again', { details: { retryAfterMs: 100 } })
+    const swept = await sweeper.finishBlocking(changes.guards, signal)
+    if (!swept) await assertUnclaimed(services, changes, signal)
+    return undefined
+  })
 }
 
 /** A plan that the limits of its organisations let through now. Throws code 8 QUOTA_EXCEEDED. */

@@ -1,10 +1,10 @@
 import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
-import { DomainError } from '../../core/errors.ts'
 import type { Digest } from '../../core/digest.ts'
 import type { Uid } from '../../core/uid.ts'
 import { BlobRecordSchema, type BlobRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
 import { recordKey } from '../../store/keys.ts'
 import type { Guard, Write } from '../../store/store.ts'
+import { inAttempts } from '../attempts.ts'
 import { fromStore, notFound } from '../faults.ts'
 import { storedChange, storedRoom } from '../quota/content.ts'
 import { contentLimit } from '../quota/limits.ts'
@@ -42,28 +42,24 @@ export interface BlobPut extends BlobName {
   readonly epoch: Epoch
 }
 
-/** A transaction that another one of the same organisation came before is made again this often. */
-const maxAttempts = 12
-
 /**
  * Records that the repo holds the blob, and counts its size for the organisation. Throws code 10 CONTENT_COLLECTED where bytes were removed since `epoch` (put them again),
- * code 5 where the repo is gone, code 8 QUOTA_EXCEEDED where the organisation may hold no more.
+ * code 5 where the repo is gone, code 8 QUOTA_EXCEEDED where the organisation may hold no more, code 10 where others change the same too often.
  */
 export async function recordBlob(services: Services, put: BlobPut, signal: AbortSignal): Promise<void> {
   const { repo } = put
-  for (let attempt = 1; attempt <= maxAttempts; attempt++) {
+  await inAttempts({ random: services.random, signal }, async () => {
     const guard = await guardEpoch(services, put, signal)
     const { guards, writes } = await recording(services, put, signal)
-    const outcome = await services.store
+    const { committed } = await services.store
       .transact({ guards: [guard, { kind: 'exists', key: recordKey('Repo', repo) }, ...guards], writes }, signal)
       .catch((error: unknown) => {
         throw fromStore(error)
       })
-    if (outcome.committed) return
-    await guardEpoch(services, put, signal)
+    if (committed) return { done: undefined }
     if ((await services.store.get(recordKey('Repo', repo), signal)) === undefined) throw notFound('Repo', repo)
-  }
-  throw new DomainError(10, 'the repo changed meanwhile; try again', { details: { retryAfterMs: 100 } })
+    return undefined
+  })
 }
 
 /** What records the blob. One that is counted already is not counted again. */
@@ -109,7 +105,7 @@ export interface Standing {
 }
 
 /**
- * Forgets the blob: from then on the repo does not hold it. Throws code 5 where it did not, and what `standing` throws. Its bytes are removed with the next garbage.
+ * Forgets the blob: from then on the repo does not hold it. Throws code 5 where it did not, code 10 where others change it too often, and what `standing` throws. Its bytes are removed with the next garbage.
  */
 export async function forgetBlob(
   services: Services,
@@ -117,15 +113,18 @@ export async function forgetBlob(
   signal: AbortSignal,
 ): Promise<BlobRecord> {
   const key = blobKey(repo, digest)
-  const entry = await services.store.get(key, signal)
-  if (entry === undefined) throw notFound('Blob', `${repo}@${digest}`)
-  const record = fromBinary(BlobRecordSchema, entry.value)
-  const counting = record.counted ? await storedChange(services, { repo, bytes: { [contentLimit]: -Number(record.size) } }, signal) : { guards: [], writes: [] }
-  const guards: Guard[] = [{ kind: 'unchanged', key, revision: entry.revision }, ...counting.guards, ...(standing === undefined ? [] : [standing.guard])]
-  const writes: Write[] = [{ kind: 'delete', key }, discardNote(repo, 'blob', { digest: record.upstreamDigest }), ...counting.writes]
-  const { committed } = await services.store.transact({ guards, writes }, signal)
-  if (committed) return record
-  await standing?.assertStanding(signal)
-  // Touched, or forgotten by another request, in between.
-  return forgetBlob(services, { repo, digest, ...(standing && { standing }) }, signal)
+  return inAttempts({ random: services.random, signal }, async () => {
+    const entry = await services.store.get(key, signal)
+    if (entry === undefined) throw notFound('Blob', `${repo}@${digest}`)
+    const record = fromBinary(BlobRecordSchema, entry.value)
+    const counted = record.counted ? Number(record.size) : 0
+    const counting = await storedChange(services, { repo, bytes: { [contentLimit]: -counted } }, signal)
+    const guards: Guard[] = [{ kind: 'unchanged', key, revision: entry.revision }, ...counting.guards, ...(standing === undefined ? [] : [standing.guard])]
+    const writes: Write[] = [{ kind: 'delete', key }, discardNote(repo, 'blob', { digest: record.upstreamDigest }), ...counting.writes]
+    const { committed } = await services.store.transact({ guards, writes }, signal)
+    if (committed) return { done: record }
+    // Touched, or forgotten by another request, in between.
+    await standing?.assertStanding(signal)
+    return undefined
+  })
 }

@@ -1,6 +1,7 @@
 import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
 import { ManifestRecordSchema } from '../../gen/taproot/store/v1/registry_pb.ts'
 import type { Entry, Write } from '../../store/store.ts'
+import { inAttempts } from '../attempts.ts'
 import type { Services } from '../services.ts'
 import { touchEveryMs } from './blobs.ts'
 import { manifestIn, manifestKey, type ManifestName } from './manifest-keys.ts'
@@ -17,17 +18,17 @@ export function touchOf({ key, value }: Entry, { nowMs, everyMs }: { nowMs: numb
 
 /**
  * Notes that somebody who may push was told that the manifest is here, and will not bring it: it stays for as long as a new one would. Does nothing where that was
- * noted lately. Resolves with false where the manifest is not there any more.
+ * noted lately. Resolves with false where the manifest is not there any more. Throws code 10 where others change it too often.
  */
-export async function touchManifest({ store, clock }: Services, { repo, digest }: ManifestName, signal: AbortSignal): Promise<boolean> {
+export async function touchManifest({ store, clock, random }: Services, { repo, digest }: ManifestName, signal: AbortSignal): Promise<boolean> {
   const key = manifestKey(repo, digest)
-  for (;;) {
+  return inAttempts({ random, signal }, async () => {
     const entry = await store.get(key, signal)
-    if (entry === undefined || manifestIn(entry) === undefined) return false
+    if (entry === undefined || manifestIn(entry) === undefined) return { done: false }
     const touch = touchOf(entry, { nowMs: clock.now(), everyMs: touchEveryMs })
-    if (touch === undefined) return true
+    if (touch === undefined) return { done: true }
     const { committed } = await store.transact({ guards: [{ kind: 'unchanged', key, revision: entry.revision }], writes: [touch] }, signal)
     // Else pushed, touched or deleted in between.
-    if (committed) return true
-  }
+    return committed ? { done: true } : undefined
+  })
 }
