@@ -16,6 +16,14 @@ const noLiteralGetter = {
   selector: "ObjectExpression > Property[kind='get']",
   message: 'A getter in an object literal costs memory for each object: make it a class.',
 }
+const lostCause = 'This loses the causes: write errorText(error) for the log, errorMessage(error) for people (src/core/error-text.ts).'
+const errorNames = '/^(cause|err|error|failure|reason|thrown)$/'
+/** A caught error as text, which is its first line alone. */
+const noLostCause = [
+  `CallExpression[callee.name='String'] > Identifier[name=${errorNames}]`,
+  `CallExpression[callee.name='String'] MemberExpression[property.name='cause']`,
+  `TemplateLiteral > Identifier[name=${errorNames}]`,
+].map((selector) => ({ selector, message: lostCause }))
 const sizes = {
   'max-lines': ['error', { max: 350, skipBlankLines: true, skipComments: false }],
   complexity: ['error', 15],
@@ -38,7 +46,7 @@ export default defineConfig(
       'no-empty': 'error',
       'no-var': 'error',
       'prefer-const': 'error',
-      'no-restricted-syntax': ['error', ...noThen, noEnvironment, noLiteralGetter],
+      'no-restricted-syntax': ['error', ...noThen, ...noLostCause, noEnvironment, noLiteralGetter],
       '@typescript-eslint/await-thenable': 'error',
       '@typescript-eslint/consistent-type-imports': 'error',
       '@typescript-eslint/no-explicit-any': 'error',
@@ -62,7 +70,12 @@ export default defineConfig(
   {
     // The places that may read the environment.
     files: ['src/cmd/**/*.ts'],
-    rules: { 'no-restricted-syntax': ['error', ...noThen, noLiteralGetter] },
+    rules: { 'no-restricted-syntax': ['error', ...noThen, ...noLostCause, noLiteralGetter] },
+  },
+  {
+    // What follows the causes.
+    files: ['src/core/error-text.ts'],
+    rules: { 'no-restricted-syntax': ['error', ...noThen, noEnvironment, noLiteralGetter] },
   },
   {
     files: ['test/**/*.ts', 'bench/**/*.ts', 'tools/**/*.ts', '*.ts'],

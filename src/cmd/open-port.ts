@@ -1,4 +1,5 @@
 import type { Server } from 'node:http'
+import { errorMessage } from '../core/error-text.ts'
 import { settingOf } from './config/setting.ts'
 import { SettingError } from './setting-error.ts'
 
@@ -7,7 +8,7 @@ class PortError extends Error {
   override readonly name = 'PortError'
   constructor(key: string, port: number, cause: unknown) {
     const code = codeOf(cause)
-    const why = code === 'EADDRINUSE' ? 'is in use' : `can not be used (${code ?? String(cause)})`
+    const why = code === 'EADDRINUSE' ? 'is in use' : `can not be used (${code ?? errorMessage(cause)})`
     super(`port ${port} ${why}: set ${key} (${settingOf(key).variable}) to another one`, { cause })
   }
 }

@@ -1,3 +1,4 @@
+import { errorMessage } from '../core/error-text.ts'
 import { settingOf } from './config/setting.ts'
 
 /** What a setting names can't be used, or it is missing (`value` undefined): one line that names the setting, its variable and the reason. */
@@ -10,8 +11,7 @@ export class SettingError extends Error {
 
 /** The system's own words for a file fault, without the call and path that it repeats. */
 function reasonOf(cause: unknown): string {
-  if (!(cause instanceof Error)) return String(cause)
-  return 'syscall' in cause ? cause.message.replace(/, \w+ '.*$/, '') : cause.message
+  return cause instanceof Error && 'syscall' in cause ? cause.message.replace(/, \w+ '.*$/, '') : errorMessage(cause)
 }
 
 /** Does what needs the file, folder or address that a setting names. Throws SettingError where it fails. */

@@ -1,3 +1,4 @@
+import { errorText } from '../core/error-text.ts'
 import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http'
 import type { Duplex } from 'node:stream'
 import type { Authenticator } from '../authn/authenticator.ts'
@@ -138,7 +139,7 @@ async function timed({ observeToken }: RegistryHostOptions, response: ServerResp
 
 /** What nothing catches would end the process, and with it all other requests. */
 function notAnswered({ log }: RegistryHostOptions, response: ServerResponse, error: unknown): void {
-  log.error('a token request was not answered', { error: String(error) })
+  log.error('a token request was not answered', { error: errorText(error) })
   if (!response.writableEnded) response.destroy()
 }
 

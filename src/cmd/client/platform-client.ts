@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
+import { errorMessage } from '../../core/error-text.ts'
 import { ClientError, isJson, refusalOf, textOf, type Json } from './client-error.ts'
 import { retryLimits, retryWaitMs } from './retry.ts'
 
@@ -122,5 +123,5 @@ function reasonOf(cause: unknown): string {
   if (cause instanceof AggregateError) return cause.errors.map(reasonOf).join(', ')
   // What fetch itself says is the same whatever happened.
   if (cause instanceof TypeError && cause.cause !== undefined) return reasonOf(cause.cause)
-  return cause instanceof Error ? cause.message : String(cause)
+  return errorMessage(cause)
 }

@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { LineCounter, parseDocument } from 'yaml'
+import { errorMessage } from '../../core/error-text.ts'
 import { isTree, withoutNulls, type Tree } from './tree.ts'
 
 /** What a configuration file says, or why it can't be read: one line per fault. Keys without a value are left out. */
@@ -8,7 +9,7 @@ export function readConfigFile(file: string): { readonly tree: Tree; readonly fa
   try {
     source = readFileSync(file, 'utf8')
   } catch (cause) {
-    return { tree: {}, faults: [`${file}: can't be read: ${cause instanceof Error ? cause.message : String(cause)}`] }
+    return { tree: {}, faults: [`${file}: can't be read: ${errorMessage(cause)}`] }
   }
   const lines = new LineCounter()
   const document = parseDocument(source, { lineCounter: lines, prettyErrors: false })

@@ -90,7 +90,7 @@ export class FileGroup<N extends string> implements Reloaded<N> {
     try {
       return await Promise.all(Object.values<SettingFile>(this.#files).map(({ path }) => readFile(path)))
     } catch (error) {
-      return error instanceof Error ? error : new Error(String(error))
+      return error instanceof Error ? error : new Error(errorText(error))
     }
   }
 

@@ -1,5 +1,6 @@
 import { create, fromJson, type DescField, type DescMessage, type JsonObject, type JsonValue } from '@bufbuild/protobuf'
 import { reflect } from '@bufbuild/protobuf/reflect'
+import { errorMessage } from '../../core/error-text.ts'
 import { DomainError } from '../../core/errors.ts'
 import { fieldAccess } from '../../core/field-behavior.ts'
 import { registry, resources } from '../../core/schema.ts'
@@ -83,6 +84,6 @@ export function desiredOf(
     const named = desc.fields.filter(({ jsonName, name }) => json[jsonName] !== undefined || options.held[name] !== undefined)
     return { record: create(desc, { ...parsed, ...Object.fromEntries(uids) }) as Resource, paths: named.map(({ name }) => name) }
   } catch (error) {
-    throw DomainError.invalid('spec', error instanceof Error ? error.message : String(error), { cause: error })
+    throw DomainError.invalid('spec', errorMessage(error), { cause: error })
   }
 }

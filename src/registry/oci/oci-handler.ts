@@ -94,7 +94,7 @@ export function createOciHandler(options: OciHandlerOptions): (request: Incoming
       .then((route) => observe?.(route, request.method ?? '', { status: response.statusCode, seconds: (performance.now() - startedMs) / 1000 }))
       .catch((error: unknown) => {
         // What nothing catches would end the process, and with it all other requests.
-        services.log.error('a request to the registry was not answered', { requestId: exchange.requestId, error: String(error) })
+        services.log.error('a request to the registry was not answered', { requestId: exchange.requestId, error: errorText(error) })
         if (!response.writableEnded) response.destroy()
       })
   }
@@ -141,7 +141,7 @@ function answerError(host: OciHost, exchange: Exchange, error: unknown): void {
       method,
       path: exchange.path,
       code: answered.code,
-      error: String(answered.cause ?? answered),
+      error: errorText(answered.cause ?? answered),
     })
   }
   if (response.headersSent || response.destroyed) {

@@ -19,10 +19,10 @@ export interface Challenger {
 export function createChallenger({ scheme, host }: { readonly scheme: 'http' | 'https'; readonly host: string }): Challenger {
   // A host name and a repository's name have no quotes to escape.
   const base = `Bearer realm="${scheme}://${host}/token",service="${host}"`
-  const header: Challenger['header'] = (scopes = [], error) => {
+  const header: Challenger['header'] = (scopes = [], refused) => {
     const texts = scopes.filter((scope) => scope === catalogScope || scope.actions.length > 0).map(formatScope)
     const named = texts.length === 0 ? '' : `,scope="${texts.join(' ')}"`
-    return `${base}${named}${error === undefined ? '' : `,error="${error}"`}`
+    return `${base}${named}${refused === undefined ? '' : `,error="${refused}"`}`
   }
   return {
     header,

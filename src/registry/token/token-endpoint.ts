@@ -60,7 +60,7 @@ export function createTokenEndpoint(options: TokenEndpointOptions): (request: In
       const { remoteAddress } = exchange
       if ((asked ?? request.headers).authorization !== undefined)
         auditDenial(options.auditLog, { method: 'token', caller: undefined, subject: undefined, remoteAddress, error })
-      if (isFault(error)) options.log.error('a token request failed', { requestId: exchange.requestId, error: String(error.cause ?? error) })
+      if (isFault(error)) options.log.error('a token request failed', { requestId: exchange.requestId, error: errorText(error.cause ?? error) })
       const body = errorBody(error)
       const lines = ['Content-Length', Buffer.byteLength(body), ...headers, ...Object.entries(error.headers).flat()]
       if (!response.headersSent) exchange.send(error.status, lines, body)

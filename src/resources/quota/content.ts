@@ -1,3 +1,4 @@
+import { errorText } from '../../core/error-text.ts'
 import { rootOf, type Uid } from '../../core/uid.ts'
 import type { Store, Write, Guard } from '../../store/store.ts'
 import type { Services } from '../services.ts'
@@ -100,6 +101,6 @@ export async function uncountUpload({ store, replica, log }: Services, { repo, i
   try {
     await store.transact({ guards: [], writes: [{ kind: 'delete', key: `${uploadPrefix}${root}/${id}` }] }, signal)
   } catch (error) {
-    log.warn('an upload that ended still counts as open', { repo, error: String(error) })
+    log.warn('an upload that ended still counts as open', { repo, error: errorText(error) })
   }
 }

@@ -103,7 +103,7 @@ test('a manifest that the upstream has changed is its fault and not the clientâ€
     expect(answer.body.toString()).toContain('other bytes than the digest names')
     const path = `/v2/${repository}/manifests/${image.digest}`
     const line = host.server.logs.find(({ message }) => message === 'a request to the registry failed')
-    expect(line).toMatchObject({ level: 'error', fields: { path, error: 'UpstreamError: other bytes' } })
+    expect(line).toMatchObject({ level: 'error', fields: { path, error: 'UpstreamError: other bytes: Error: a bad sector' } })
   } finally {
     await host.stop()
   }
@@ -113,7 +113,7 @@ test('a manifest that the upstream has changed is its fault and not the clientâ€
 function changingManifests(source: Upstream): Upstream {
   return new Proxy(source, {
     get(target, name) {
-      if (name === 'getManifest') return () => Promise.reject(new UpstreamError('corrupt', 'other bytes'))
+      if (name === 'getManifest') return () => Promise.reject(new UpstreamError('corrupt', 'other bytes', new Error('a bad sector')))
       const method = target[name as keyof Upstream] // a cast: nothing else is asked for
       return (...call: unknown[]) => Reflect.apply(method, target, call) as unknown
     },
