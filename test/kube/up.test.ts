@@ -1,5 +1,6 @@
 import { noSuchRole } from '../../src/resources/iam/role-bindings.ts'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
+import { unobservedStatus } from '../../src/kube/crd/status-schema.ts'
 import { originLabel, uidAnnotation } from '../../src/kube/platform-object.ts'
 import { objectTypes } from '../../src/kube/port/object-types.ts'
 import type { Group } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
@@ -118,7 +119,7 @@ describeWithPart('kube-apiserver', 'objects that people apply', () => {
     await vi.waitFor(() => expect(Date.now()).toBeGreaterThan(Date.parse(creationTimestamp) + 1_000), patience)
     await world.put('group', second, 'younger', spec)
     await world.until('group', second, 'younger', 'InSync')
-    expect((await world.object('group', first, 'older')).status).toBeUndefined()
+    expect((await world.object('group', first, 'older')).status).toEqual(unobservedStatus)
   })
 
   test('a record whose object went without the controller, its finalizer taken off, is told of and left as it is', async () => {
