@@ -32,6 +32,8 @@ describe('the prose check', () => {
     ['26 words on two lines', sentence(26).replace(' word9 ', '\nword9 '), 1],
     ['26 words in a list item', `- ${sentence(26)}`, 1],
     ['26 words in a table cell', `| a | b |\n| - | - |\n| c | ${sentence(26)} |`, 1],
+    ['an enumeration in a table cell', `| a |\n| - |\n| ${sentence(20).slice(0, -1)}; ${sentence(20)} |`, 0],
+    ['the same in a paragraph', `${sentence(20).slice(0, -1)}; ${sentence(20)}`, 1],
     ['26 words in a heading', `# ${sentence(26)}`, 1],
     ['a long command in the text', `Run \`${sentence(30)}\` first.`, 0],
     ['a code block', `\`\`\`text\n${sentence(30)}\n\`\`\``, 0],

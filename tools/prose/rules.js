@@ -3,13 +3,19 @@ import { StringSource } from 'textlint-util-to-string'
 
 const segmenter = new Intl.Segmenter('en', { granularity: 'sentence' })
 
-/** Reports sentences of more than `options.words` words: in paragraphs, list items, headings and table cells. Inline code counts as one word. */
+/** The text with what ends a sentence made plain to the segmenter; every character keeps its place. */
+function sentences(text, isCell) {
+  const line = text.replaceAll('\n', ' ')
+  return isCell ? line.replaceAll('; ', ';\n') : line
+}
+
+/** Reports sentences of more than `options.words` words: in paragraphs, list items, headings and table cells. Inline code counts as one word. In a table cell a semicolon ends a sentence. */
 export function sentenceLength(context, options) {
   const { Syntax, RuleError, report, locator } = context
   const check = (node) => {
     const replacer = ({ node: part, maskValue }) => (part.type === Syntax.Code ? maskValue('X') : undefined)
     const source = new StringSource(node, { replacer })
-    for (const { segment, index } of segmenter.segment(source.toString().replaceAll('\n', ' '))) {
+    for (const { segment, index } of segmenter.segment(sentences(source.toString(), node.type === Syntax.TableCell))) {
       const words = segment.split(/\s+/).filter((word) => /[\p{L}\p{N}…]/u.test(word)).length
       if (words <= options.words) continue
       const start = source.originalIndexFromIndex(index) ?? 0

@@ -29,7 +29,7 @@ const upstream = section('What keeps the bytes. It must be reachable by Taproot 
   passwordFile: text("File that holds that user's password."),
   caFile: text("PEM file: the authority that signed its certificate. Default: the system's authorities."),
   redirects: text(
-    'What is done where it redirects blobs to its storage: `follow` reads them from there, `pass` sends clients there, which must reach it. The bytes then do not go through Taproot; whoever got such a URL can use it until it expires.',
+    'What to do if the upstream redirects blobs to its storage. `follow` reads them there. `pass` redirects clients, which must reach the storage. Anyone with such a URL can use it until it expires.',
     { enum: ['follow', 'pass'] },
   ),
 })
@@ -124,7 +124,7 @@ export const configSchema = section('Configuration of Taproot.', {
   registry: section('The registry host.', {
     port: port('Port of the registry host.', 5000),
     host: text('The name, and port if not the default one, under which clients reach the registry host.', { format: 'host-port' }),
-    scheme: text('How clients reach the registry host: part of where they are told to ask for tokens.', { enum: ['http', 'https'] }),
+    scheme: text('How clients reach the registry host. Part of the URL of the token endpoint.', { enum: ['http', 'https'] }),
     tls: registryTls,
     publicOrganization: text('Name of the root group whose repos anyone may pull.'),
     catalog: flag('Whether `/v2/_catalog` lists the repositories that the caller may pull. If off, the answer is 405.', false),
@@ -241,7 +241,7 @@ export const configSchema = section('Configuration of Taproot.', {
     registryPerAddress: count('The same at the registry port: a cluster behind one address opens several for each node.', 4000),
   }),
   trustedProxies: list(
-    'Addresses of the proxies in front. Whose request it is, for limits and the audit log, is then told by the last entry of `X-Forwarded-For` that is not one of them; from anybody else that header is not believed.',
+    'Networks of your proxies. For limits and the audit log, the client is the last entry of `X-Forwarded-For` that is not one of them. From other addresses the header is ignored.',
     text('A network.', { format: 'network' }),
     [],
   ),
@@ -261,7 +261,7 @@ export const configSchema = section('Configuration of Taproot.', {
   terms: list('Documents that organisations may accept.', terms, []),
   accountChecks,
   aws,
-  stop: section('How a process stops when it is told to.', {
+  stop: section('How a process stops on SIGTERM or SIGINT.', {
     drainSeconds: seconds(
       'How long it still takes requests, not ready any more, so that nothing is led to it when it closes its ports. For use behind a balancer.',
       0,

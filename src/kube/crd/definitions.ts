@@ -65,7 +65,7 @@ const grantColumns: readonly ColumnDefinition[] = [
   { name: 'Ready', type: 'string', jsonPath: conditionColumn('Ready', 'status'), description: 'What it names is there.' },
   { name: 'Group', type: 'string', jsonPath: '.spec.groupUid', description: 'At and below which group.' },
   { name: 'Max-Role', type: 'string', jsonPath: '.spec.maxRole.*', description: 'What may be given at most.' },
-  { name: 'Adoption', type: 'boolean', jsonPath: '.spec.allowAdoption', description: 'Whether records that nobody owns may be taken over.' },
+  { name: 'Adoption', type: 'boolean', jsonPath: '.spec.allowAdoption', description: 'Whether objects may adopt records without an owner.' },
   { name: 'Namespaces', type: 'integer', jsonPath: '.status.namespaceCount', description: 'How many namespaces it selects.' },
   { name: 'Age', type: 'date', jsonPath: '.metadata.creationTimestamp', description: 'When the grant was created.' },
   { name: 'Group-Name', type: 'string', jsonPath: '.status.resolved.group', description: 'The name of the group.', priority: 1 },

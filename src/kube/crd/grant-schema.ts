@@ -37,7 +37,7 @@ const spec: StructuralSchema = {
       items: { type: 'string', enum: Object.values(objectKinds).map(({ type }) => type.kind) },
     },
     maxRole: roleLimitSchema('What they may give at most: no binding, role or identity may confer more. Nothing where absent.'),
-    allowAdoption: { description: 'Their objects may take over records that nobody owns.', type: 'boolean', default: false },
+    allowAdoption: { description: 'Their objects may adopt records without an owner.', type: 'boolean', default: false },
     onNamespaceDelete: {
       description: 'What becomes of the records of a namespace that is deleted: they are left to the API (Orphan), or go too.',
       type: 'string',

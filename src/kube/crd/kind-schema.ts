@@ -15,7 +15,7 @@ const policies: Readonly<Record<string, StructuralSchema>> = {
   },
   adoptionPolicy: {
     description:
-      'Which record that nobody owns the object may take over, where its grant allows that: none, the one that its annotation taproot.dev/uid names, or one of the same name in the same place.',
+      'Which unowned record the object may adopt, if its grant allows it. Never: none. ByUid: the one in its annotation taproot.dev/uid. ByName: the one with its name in its group.',
     type: 'string',
     enum: ['Never', 'ByUid', 'ByName'],
     default: 'ByUid',

@@ -241,7 +241,7 @@ export const CustomOverlaySchema: GenMessage<CustomOverlay> = /*@__PURE__*/
  */
 export type CustomOverlay_ImageContents = Message<"taproot.registry.v2.CustomOverlay.ImageContents"> & {
   /**
-   * Packages beside those of the source, as the package manager names them.
+   * Packages in addition to those of the source, as the package manager names them.
    *
    * @generated from field: repeated string packages = 1;
    */
@@ -430,7 +430,7 @@ export const CustomOverlay_Accounts_GroupSchema: GenMessage<CustomOverlay_Accoun
  */
 export type CustomOverlay_Certificates = Message<"taproot.registry.v2.CustomOverlay.Certificates"> & {
   /**
-   * Certificates beside those of the source.
+   * Certificates in addition to those of the source.
    *
    * @generated from field: repeated taproot.registry.v2.CustomOverlay.Certificates.AdditionalEntry additional = 1;
    */
