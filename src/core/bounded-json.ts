@@ -4,10 +4,12 @@ export interface JsonBounds {
   readonly maxDepth: number
   /** How many values there may be, those of all objects and lists together. */
   readonly maxValues: number
+  /** How many keys all objects may have together: a parser needs ten times as long for an object of many keys as for a list. */
+  readonly maxKeys: number
 }
 
 /** Bounds of every JSON text that the API takes. */
-export const requestBounds: JsonBounds = { maxDepth: 64, maxValues: 16_384 }
+export const requestBounds: JsonBounds = { maxDepth: 64, maxValues: 16_384, maxKeys: 4096 }
 
 /** A JSON text that is beyond a bound; the message is a predicate: `must not nest deeper than 64 levels`. */
 export class JsonBoundsError extends Error {
@@ -26,9 +28,9 @@ function endOfString(text: string, start: number): number {
   return text.length
 }
 
-/** Throws JsonBoundsError where the text nests too deep or holds too much. Looks at brackets and commas only: whether it is JSON the parser says. */
-function assertBounded(text: string, { maxDepth, maxValues }: JsonBounds): void {
-  let [depth, values] = [0, 1]
+/** Throws JsonBoundsError where the text nests too deep or holds too much. Looks at brackets, commas and colons only: whether it is JSON the parser says. */
+function assertBounded(text: string, { maxDepth, maxValues, maxKeys }: JsonBounds): void {
+  let [depth, values, keys] = [0, 1, 0]
   for (let at = 0; at < text.length; at += 1) {
     // By numbers and in one switch: this looks at every character.
     switch (text.charCodeAt(at)) {
@@ -47,6 +49,10 @@ function assertBounded(text: string, { maxDepth, maxValues }: JsonBounds): void 
         break
       case 0x2c: // ,
         values += 1
+        break
+      case 0x3a: // :
+        keys += 1
+        if (keys > maxKeys) throw new JsonBoundsError(`must not hold more than ${maxKeys} keys`)
     }
     if (values > maxValues) throw new JsonBoundsError(`must not hold more than ${maxValues} values`)
   }

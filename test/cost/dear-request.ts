@@ -8,7 +8,7 @@ import type { Example } from '../fuzz/protocol.ts'
 import type { Random } from '../fuzz/random.ts'
 import { camelCase } from '../walk/method-case.ts'
 import { routedRequest } from '../walk/routed-request.ts'
-import { dearScalar, type Dear } from './dear-values.ts'
+import { dearScalar, isWorkedOn, type Dear } from './dear-values.ts'
 
 /** What a dear request is made of. */
 export interface Making extends Dear {
@@ -40,10 +40,16 @@ function spotsOf(desc: DescMessage, above: Spot = []): readonly Spot[] {
   })
 }
 
+/** What is worked on comes more often. */
+function weighted(spot: Spot): readonly Spot[] {
+  const last = spot.at(-1)
+  return last !== undefined && isWorkedOn(last) ? [spot, spot, spot, spot] : [spot]
+}
+
 const spots = new Map<MethodRow, readonly Spot[]>()
 
 function spotsIn(method: MethodRow): readonly Spot[] {
-  const known = spots.get(method) ?? spotsOf(method.input)
+  const known = spots.get(method) ?? spotsOf(method.input).flatMap(weighted)
   spots.set(method, known)
   return known
 }

@@ -103,6 +103,11 @@ const byName: readonly (readonly [RegExp, readonly Text[]])[] = [
   [/filter|expression|query/, [filled(' or a eq'), filled('!'), filled('(a && ')]],
 ]
 
+/** True where a text of the field is compiled, parsed or rendered. */
+export function isWorkedOn({ name }: DescField): boolean {
+  return /pattern|keys|jwks|overlay|config|json|readme|content|filter|expression/.test(name)
+}
+
 const anyText: readonly Text[] = [...words, ...patterns, ...addresses, ...prose, ...nested]
 
 function rulesOf(field: DescField): FieldRules {

@@ -32,7 +32,7 @@ export const maxRecordBytes = 1024 * 1024
 const maxKeptAnnotationBytes = 256 * 1024
 
 /** What a manifest may hold: of descriptors more than its record has room for. */
-const manifestBounds: JsonBounds = { maxDepth: 64, maxValues: 262_144 }
+const manifestBounds: JsonBounds = { maxDepth: 64, maxValues: 262_144, maxKeys: 262_144 }
 
 /** The media type of an OCI image index: what referrers are answered in. */
 export const indexMediaType = 'application/vnd.oci.image.index.v1+json'
