@@ -11,8 +11,8 @@ function isOfStore(error: unknown): boolean {
 }
 
 /**
- * Does `work` with each item in turn. One that fails holds up no other: `failed` hears of each failure, and the first is thrown after the last item. Rejects at once where
- * the store fails, or with the signal's reason.
+ * Does `work` with each item in turn. One that fails holds up no other: `failed` is called for each failure, and the first failure is thrown after the last item.
+ * Rejects at once where the store fails, or with the signal's reason.
  */
 export async function oneByOne<T>(
   items: Iterable<T> | AsyncIterable<T>,

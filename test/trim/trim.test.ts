@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import { digestOf, type Digest } from '../../src/core/digest.ts'
 import { IdempotencyRecordSchema, OutboxEventSchema } from '../../src/gen/taproot/store/v1/envelope_pb.ts'
+import { RefreshFamilySchema } from '../../src/gen/taproot/store/v1/people_pb.ts'
 import { accessRequestPrefix } from '../../src/resources/iam/access-requests.ts'
 import { idempotencyHour, idempotencyHourPrefix, idempotencyKey } from '../../src/resources/idempotency.ts'
 import { ChangeSet } from '../../src/resources/change-set.ts'
@@ -115,11 +116,14 @@ describeOnStores('trimming', (kind) => {
     expect(await keysOf(store, outboxPrefix)).toEqual([])
   })
 
-  test('a sort of entries that can not be trimmed holds up no other', async () => {
-    const upload = `${uploadPrefix}${root('a')}/old`
-    await commit(store, put(`${refreshPrefix}damaged`, Buffer.from([255])), put(upload, '0'), event(nowMs - 73 * hourMs, root('a')))
+  test('an entry that can not be read holds up neither others of its sort nor other sorts', async () => {
+    const family = toBinary(RefreshFamilySchema, create(RefreshFamilySchema, { expireTimeMs: BigInt(nowMs - 1) }))
+    const expired = [`${refreshPrefix}a`, `${refreshPrefix}z`, `${uploadPrefix}${root('a')}/old`]
+    await commit(store, put(`${refreshPrefix}damaged`, Buffer.from([255])), ...expired.map((key, at) => put(key, at < 2 ? family : '0')))
+    await commit(store, event(nowMs - 73 * hourMs, root('a')))
     await expect(new Trimmer(store, { outbox: retention }).trim(nowMs, soon())).rejects.toThrow()
-    expect(await store.get(upload, soon())).toBeUndefined()
+    expect(await keysOf(store, refreshPrefix)).toEqual([`${refreshPrefix}damaged`])
+    expect(await keysOf(store, uploadPrefix)).toEqual([])
     expect(await keysOf(store, outboxPrefix)).toEqual([])
   })
 

@@ -1,7 +1,8 @@
 import { fromBinary } from '@bufbuild/protobuf'
 import { RefreshFamilySchema } from '../../gen/taproot/store/v1/people_pb.ts'
-import { pagesOf } from '../../store/pages.ts'
+import { entriesOf } from '../../store/pages.ts'
 import type { Entry, Store } from '../../store/store.ts'
+import { oneByOne } from '../one-by-one.ts'
 import { accessRequestPrefix, accessWindowMs } from '../iam/access-requests.ts'
 import { pendingLoginEndMs, pendingLoginPrefix } from '../iam/pending-logins.ts'
 import { refreshPrefix } from '../iam/refresh-tokens.ts'
@@ -32,17 +33,32 @@ export type ExpiringSort = keyof typeof sorts
 /** The names of what expires. */
 export const expiringSorts = Object.keys(sorts) as ExpiringSort[] // a cast: the keys of the table
 
-/** Removes what has expired of one sort. Returns how many entries. Rejects with StoreError, or the signal's reason. */
-export async function trimExpired(store: Store, sort: ExpiringSort, at: { nowMs: number; signal: AbortSignal }): Promise<number> {
+/**
+ * Removes what has expired of one sort. Returns how many entries. One that can not be read stays and holds up no other: its failure is thrown at the end. Rejects with
+ * StoreError, or the signal's reason.
+ */
+export async function trimExpired(store: Store, sort: ExpiringSort, { nowMs, signal }: { nowMs: number; signal: AbortSignal }): Promise<number> {
   const { prefix, endMs }: Expiring = sorts[sort]
   let removed = 0
-  for await (const page of pagesOf(store, { prefix, limit: trimBatch }, at.signal)) {
-    const old = page.filter((entry) => endMs(entry) <= at.nowMs)
-    if (old.length === 0) continue
+  const removeOld = async (old: readonly Entry[]): Promise<void> => {
+    if (old.length === 0) return
     // Guarded: one may be renewed at this moment. Those are left for the next time.
     const guards = old.map(({ key, revision }) => ({ kind: 'unchanged', key, revision }) as const)
-    const outcome = await store.transact({ guards, writes: old.map(({ key }) => ({ kind: 'delete', key })) }, at.signal)
+    const outcome = await store.transact({ guards, writes: old.map(({ key }) => ({ kind: 'delete', key })) }, signal)
     if (outcome.committed) removed += old.length
+  }
+  let old: Entry[] = []
+  const look = async (entry: Entry): Promise<void> => {
+    if (endMs(entry) > nowMs) return
+    if (old.push(entry) < trimBatch) return
+    const full = old
+    old = []
+    await removeOld(full)
+  }
+  try {
+    await oneByOne(entriesOf(store, { prefix }, signal), look, { signal })
+  } finally {
+    await removeOld(old)
   }
   return removed
 }
