@@ -126,27 +126,48 @@ describeWithPart('etcd', 'the controller, when things fail', () => {
   )
 
   test(
-    'the Kubernetes API server forgets its history while it is down: an object is ready within 3 seconds of its return, and what failed meanwhile is made good',
+    'the Kubernetes API server forgets its history while it is down: an object is ready within 3 seconds of its return',
     async () => {
-      await begin({ mirror: { enabled: true, namespace: 'default' } })
+      await begin()
       await apply('before')
       await allAre('', ['before'])
-      const other = await world.organisation()
-      const token = { token: other.token }
-      const shown = String(ok(await world.server.rest.call('CreateGroup', { parent: other.group, group: { name: 'api' } }, token))['uid'])
-      const mirrored = async (): Promise<unknown> =>
-        (await world.api.get(objectTypes.group, { namespace: 'default', name: mirrorName(objectKinds.Group, shown) }, signal))?.spec
-      await vi.waitFor(async () => expect(await mirrored()).toMatchObject({ name: 'api' }), longPatience)
       const { kube } = world.objects
       await kube.apiserver.kill()
-      ok(await world.server.rest.call('UpdateGroup', { group: { uid: shown, description: 'meanwhile' } }, token))
       await compact(kube)
       await delay(campaignLength({ short: 7_000, full: 60_000 }))
       await kube.apiserver.restart()
       const returnedAt = performance.now()
       await apply('after')
       await allAre('', ['after', 'before'])
-      await vi.waitFor(async () => expect(await mirrored()).toMatchObject({ description: 'meanwhile' }), longPatience)
+      expect(performance.now() - returnedAt).toBeLessThan(3_000)
+    },
+    timeoutUnlessSoaking(240_000),
+  )
+
+  test(
+    'the Kubernetes API server does not answer a leader for a while: what failed meanwhile is made good within 3 seconds of its return',
+    async () => {
+      await begin({ proxied: 'objects', mirror: { enabled: true, namespace: 'default' } })
+      const { rest } = world.server
+      const token = { token: organisation.token }
+      const create = async (name: string): Promise<string> =>
+        String(ok(await rest.call('CreateGroup', { parent: organisation.group, group: { name } }, token))['uid'])
+      const uids = await Promise.all(names.map(create))
+      const descriptions = (): Promise<unknown[]> =>
+        Promise.all(
+          uids.map(async (uid) => {
+            const mirror = await world.api.get(objectTypes.group, { namespace: 'default', name: mirrorName(objectKinds.Group, uid) }, signal)
+            // A cast: every mirror of a group has its spec.
+            return (mirror?.spec as { description?: string } | undefined)?.description ?? mirror?.metadata.name
+          }),
+        )
+      await vi.waitFor(async () => expect(await descriptions()).toEqual(uids.map((uid) => mirrorName(objectKinds.Group, uid))), longPatience)
+      world.network.cut()
+      for (const uid of uids) ok(await rest.call('UpdateGroup', { group: { uid, description: 'meanwhile' } }, token))
+      await delay(campaignLength({ short: 10_000, full: 60_000 }))
+      world.network.resume()
+      const returnedAt = performance.now()
+      await vi.waitFor(async () => expect(await descriptions()).toEqual(uids.map(() => 'meanwhile')), longPatience)
       expect(performance.now() - returnedAt).toBeLessThan(3_000)
     },
     timeoutUnlessSoaking(240_000),

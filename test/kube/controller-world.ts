@@ -150,8 +150,8 @@ export interface WorldOptions {
   readonly timers?: Timers
   /** Tells the token with which controllers call the Kubernetes API: they are administrators where absent. */
   readonly controllerToken?: (objects: ObjectApi) => Promise<string>
-  /** True where controllers reach the Kubernetes API through `network`. */
-  readonly proxied?: boolean
+  /** True where controllers reach the Kubernetes API through `network`; `objects`: all of it but the Lease. */
+  readonly proxied?: boolean | 'objects'
 }
 
 /** Starts a Kubernetes API with our kinds, a Taproot server and a controller. */
@@ -173,14 +173,15 @@ export async function startControllerWorld(options: WorldOptions = {}): Promise<
       rate: { perSecond: 1_000, burst: 1_000 },
     })
   const api = client(direct)
-  const url = options.proxied === true ? `https://127.0.0.1:${network.port}` : direct
+  const through = `https://127.0.0.1:${network.port}`
+  const url = options.proxied === undefined || options.proxied === false ? direct : through
   const writes: string[] = []
   const controllerToken = await options.controllerToken?.(objects)
   const working = writing(client(url, controllerToken), (call) => {
     writes.push(call)
     return options.beforeWrite?.(call)
   })
-  const leaseApi = client(url, controllerToken)
+  const leaseApi = client(options.proxied === 'objects' ? direct : url, controllerToken)
   const mirror = { enabled: false, namespace: 'default', rootGroups: [], limit: 10_000, ...options.mirror }
   const { services } = server.running.engine
   const signal = AbortSignal.timeout(600_000 * soakFactor)
