@@ -38,7 +38,11 @@ export interface HeldContent {
 const manifestsAtOnce = 50
 
 /** Everything that the repo holds; deleted manifests too. `digests` gets the digests. */
-export async function readContent({ store }: Pick<Services, 'store'>, { repo, digests }: { repo: Uid; digests: DigestNumbers }, signal: AbortSignal): Promise<HeldContent> {
+export async function readContent(
+  { store }: Pick<Services, 'store'>,
+  { repo, digests }: { repo: Uid; digests: DigestNumbers },
+  signal: AbortSignal,
+): Promise<HeldContent> {
   const manifests = new Map<number, HeldManifest>()
   const blobs = new Map<number, HeldBlob>()
   const ownPrefix = `${manifestPrefix}${repo}/`
