@@ -3,6 +3,7 @@ import type { Clock } from '../core/runtime.ts'
 import { forgetHeldNames } from '../resources/iam/held-names.ts'
 import { forgetPending } from '../resources/membership.ts'
 import { oneByOne } from '../resources/one-by-one.ts'
+import { recountContent } from '../resources/quota/recount.ts'
 import { endExpiredSyncs } from '../resources/registry/mirrors.ts'
 import { Trimmer, trimmedSorts, type TrimCounts, type Trimmed } from '../resources/trim/trim.ts'
 import { countUse } from '../resources/trim/usage.ts'
@@ -135,7 +136,8 @@ async function lead(background: Background, signal: AbortSignal): Promise<void> 
     const collected = await engine.collector?.collect(signal)
     if (collected !== undefined && collected.manifests + collected.blobs > 0) services.log.info('removed what nothing needs', { ...collected })
   }
-  const count = async (): Promise<void> => void (await countUse(store, signal))
+  const counts: readonly (() => Promise<unknown>)[] = [() => countUse(store, signal), () => recountContent(services, signal)]
+  const count = (): Promise<void> => oneByOne(counts, (work) => work(), { signal })
   const endSyncs = async (): Promise<void> => {
     const ended = await endExpiredSyncs(services, signal)
     if (ended > 0) services.log.info('ended syncs that have expired', { ended })

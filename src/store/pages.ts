@@ -1,7 +1,7 @@
 import type { Entry, RangeQuery, Store } from './store.ts'
 
 /** The entries of a range, `limit` at a time. Each page begins after the last: deleted keys cost etcd time until it compacts, so no page looks at them again. */
-export async function* pagesOf(store: Store, range: Omit<RangeQuery, 'revision'>, signal: AbortSignal): AsyncGenerator<readonly Entry[], void> {
+export async function* pagesOf(store: Store, range: RangeQuery, signal: AbortSignal): AsyncGenerator<readonly Entry[], void> {
   let { after } = range
   for (;;) {
     const { entries, more } = await store.range({ ...range, ...(after === undefined ? {} : { after }) }, signal)
@@ -16,6 +16,6 @@ export async function* pagesOf(store: Store, range: Omit<RangeQuery, 'revision'>
 const pageEntries = 1_000
 
 /** All entries of a range, one after another. */
-export async function* entriesOf(store: Store, range: Omit<RangeQuery, 'revision' | 'limit'>, signal: AbortSignal): AsyncGenerator<Entry, void> {
+export async function* entriesOf(store: Store, range: Omit<RangeQuery, 'limit'>, signal: AbortSignal): AsyncGenerator<Entry, void> {
   for await (const entries of pagesOf(store, { ...range, limit: pageEntries }, signal)) yield* entries
 }

@@ -1,6 +1,6 @@
 import { errorText } from '../../core/error-text.ts'
 import { rootOf, type Uid } from '../../core/uid.ts'
-import type { Store, Write, Guard } from '../../store/store.ts'
+import type { Entry, Guard, Revision, Store, Write } from '../../store/store.ts'
 import type { Services } from '../services.ts'
 import { contentLimit, limitsOf, manifestsLimit, mebibyte, uploadsLimit } from './limits.ts'
 import { quotaExceeded } from './quotas.ts'
@@ -17,15 +17,31 @@ export const uploadLifeMs = 24 * 3_600_000
 const shards = 16
 
 /** What is counted in the store and not in memory: by its limit, where the counters of an organisation lie. */
-const counterPrefixes = { [contentLimit]: contentPrefix, [manifestsLimit]: 'x/manifests/' } as const
+export const counterPrefixes = { [contentLimit]: contentPrefix, [manifestsLimit]: 'x/manifests/' } as const
 
 /** The limits of what is counted so. */
 export type StoredLimit = keyof typeof counterPrefixes
 
+/** What the limit's counters of the organisation say: `sum` of all, and the first of them, by which a recount corrects them. As of `revision`, or as of now. */
+export async function readCounters(
+  store: Store,
+  { limit, root, revision }: { limit: StoredLimit; root: Uid; revision?: Revision },
+  signal: AbortSignal,
+): Promise<{ readonly sum: number; readonly first: { readonly key: string; readonly entry: Entry | undefined } }> {
+  const prefix = `${counterPrefixes[limit]}${root}/`
+  const { entries } = await store.range({ prefix, limit: shards, ...(revision === undefined ? {} : { revision }) }, signal)
+  const key = `${prefix}0`
+  return { sum: entries.reduce((sum, { value }) => sum + countIn(value), 0), first: { key, entry: entries.find((entry) => entry.key === key) } }
+}
+
+/** The number that a counter has. */
+export function countIn(value: Uint8Array): number {
+  return Number(Buffer.from(value).toString())
+}
+
 /** What the organisation uses of the limit, in bytes; a blob that two repos hold counts twice. Rejects with StoreError. */
 export async function storedUse(store: Store, { limit, root }: { limit: StoredLimit; root: Uid }, signal: AbortSignal): Promise<number> {
-  const { entries } = await store.range({ prefix: `${counterPrefixes[limit]}${root}/`, limit: shards }, signal)
-  return entries.reduce((sum, { value }) => sum + Number(Buffer.from(value).toString()), 0)
+  return (await readCounters(store, { limit, root }, signal)).sum
 }
 
 /** What a transaction adds to an organisation, in bytes by limit; less than 0 where it removes something. */
@@ -43,14 +59,19 @@ export async function storedChange(
     changed.map(async (limit): Promise<{ guard: Guard; write: Write }> => {
       const key = `${counterPrefixes[limit]}${rootOf(repo)}/${shard}`
       const entry = await services.store.get(key, signal)
-      const sum = (entry === undefined ? 0 : Number(Buffer.from(entry.value).toString())) + (bytes[limit] ?? 0)
-      return {
-        guard: entry === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: entry.revision },
-        write: sum === 0 ? { kind: 'delete', key } : { kind: 'put', key, value: Buffer.from(String(sum)) },
-      }
+      return addedTo({ key, entry }, bytes[limit] ?? 0)
     }),
   )
   return { guards: parts.map(({ guard }) => guard), writes: parts.map(({ write }) => write) }
+}
+
+/** What adds `bytes` to a counter that nobody else changes meanwhile. */
+export function addedTo({ key, entry }: { key: string; entry: Entry | undefined }, bytes: number): { guard: Guard; write: Write } {
+  const sum = (entry === undefined ? 0 : countIn(entry.value)) + bytes
+  return {
+    guard: entry === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: entry.revision },
+    write: sum === 0 ? { kind: 'delete', key } : { kind: 'put', key, value: Buffer.from(String(sum)) },
+  }
 }
 
 /** The bytes that the organisation of `repo` may still add to a limit; undefined where it has no such limit. Throws code 8 QUOTA_EXCEEDED where `bytes` more are too many. */

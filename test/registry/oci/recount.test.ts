@@ -1,0 +1,92 @@
+import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { rootOf, trustedUid, type Uid } from '../../../src/core/uid.ts'
+import { BlobRecordSchema, ManifestRecordSchema } from '../../../src/gen/taproot/store/v1/registry_pb.ts'
+import { counterPrefixes, storedUse, type StoredLimit } from '../../../src/resources/quota/content.ts'
+import { contentLimit, manifestsLimit } from '../../../src/resources/quota/limits.ts'
+import { recountContent } from '../../../src/resources/quota/recount.ts'
+import { blobPrefix } from '../../../src/resources/registry/blobs.ts'
+import { manifestPrefix } from '../../../src/resources/registry/manifest-keys.ts'
+import type { Entry, Write } from '../../../src/store/store.ts'
+import { describeOnStores } from '../../parts/require-part.ts'
+import { soon } from '../collect/collecting-host.ts'
+import { startDiskUpstream, startTestHost, type TestHost } from './test-host.ts'
+
+describeOnStores('recounts of what organisations hold', (kind) => {
+  let host: TestHost
+  let root: Uid
+  beforeAll(async () => {
+    host = await startTestHost({ upstream: startDiskUpstream, store: kind })
+    root = rootOf(trustedUid(host.group))
+  })
+  afterAll(() => host?.stop())
+
+  const entries = async (prefix: string): Promise<readonly Entry[]> =>
+    (await host.services.store.range({ prefix: `${prefix}${root}/`, limit: 10_000 }, soon())).entries
+  const write = async (...writes: Write[]): Promise<void> => void (await host.services.store.transact({ guards: [], writes }, soon()))
+  /** What the records say, and what the counters say. */
+  async function both(): Promise<Record<'records' | 'counters', unknown>> {
+    const records = { [contentLimit]: 0, [manifestsLimit]: 0 }
+    for (const { value } of await entries(blobPrefix)) {
+      const { counted, size } = fromBinary(BlobRecordSchema, value)
+      records[contentLimit] += counted ? Number(size) : 0
+    }
+    for (const { value } of await entries(manifestPrefix)) {
+      const { countedSize, countedRecord } = fromBinary(ManifestRecordSchema, value)
+      records[contentLimit] += Number(countedSize)
+      records[manifestsLimit] += Number(countedRecord)
+    }
+    const use = (limit: StoredLimit): Promise<number> => storedUse(host.services.store, { limit, root }, soon())
+    return { records, counters: { [contentLimit]: await use(contentLimit), [manifestsLimit]: await use(manifestsLimit) } }
+  }
+  async function expectExact(): Promise<void> {
+    const { records, counters } = await both()
+    expect(counters).toEqual(records)
+  }
+
+  /** As a version that knows no counters: it writes a record without what counts, and removes one, and leaves the counters. */
+  async function drift(): Promise<void> {
+    const [overwritten, removed] = await entries(blobPrefix)
+    const [manifest] = await entries(manifestPrefix)
+    if (overwritten === undefined || removed === undefined || manifest === undefined) throw new Error('push an image first')
+    const bare = create(ManifestRecordSchema, { ...fromBinary(ManifestRecordSchema, manifest.value), countedSize: 0n, countedRecord: 0n })
+    await write(
+      { kind: 'put', key: overwritten.key, value: toBinary(BlobRecordSchema, create(BlobRecordSchema, { size: 7n })) },
+      { kind: 'delete', key: removed.key },
+      { kind: 'put', key: manifest.key, value: toBinary(ManifestRecordSchema, bare) },
+    )
+    const { records, counters } = await both()
+    expect(counters).not.toEqual(records)
+  }
+
+  test('counters that another version left behind are corrected; right ones stay', async () => {
+    await host.client.pushImage(host.freshRepository(), 'v1')
+    expect(await recountContent(host.services, soon())).toBe(0)
+    await expectExact()
+    await drift()
+    expect(await recountContent(host.services, soon())).toBe(1)
+    await expectExact()
+    expect(await recountContent(host.services, soon())).toBe(0)
+  })
+
+  test('two recounts at once correct it once, while images are pushed', async () => {
+    await Promise.all([1, 2].map(() => host.client.pushImage(host.freshRepository(), 'v1')))
+    await drift()
+    const pushes = Array.from({ length: 10 }, (_, at) => host.client.pushImage(host.freshRepository(), `v${at}`))
+    const corrected = await Promise.all([recountContent(host.services, soon()), recountContent(host.services, soon())])
+    expect(corrected.reduce((sum, one) => sum + one, 0)).toBeLessThanOrEqual(1)
+    await Promise.all(pushes)
+    await recountContent(host.services, soon())
+    await expectExact()
+  })
+
+  test('an organisation that is gone is counted down to nothing', async () => {
+    const gone = 'f'.repeat(40)
+    const keys = Object.values(counterPrefixes).map((prefix) => `${prefix}${gone}/3`)
+    await write(...keys.map((key): Write => ({ kind: 'put', key, value: Buffer.from('500') })))
+    expect(await recountContent(host.services, soon())).toBe(1)
+    for (const limit of [contentLimit, manifestsLimit] as const) {
+      expect(await storedUse(host.services.store, { limit, root: trustedUid(gone) }, soon())).toBe(0)
+    }
+  })
+})
