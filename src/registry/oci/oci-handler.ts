@@ -130,9 +130,14 @@ function routeOf(routes: Routes, exchange: Exchange, path: OciPath): AnyRoute {
   throw new RegistryError('UNSUPPORTED', `${allowed.join(', ')} only`, { headers: { Allow: allowed.join(', ') } })
 }
 
+/** True for `reason` and for what was thrown because of it, such as an outcome that stayed unknown because the client went away. */
+function isCausedBy(error: unknown, reason: unknown): boolean {
+  return error === reason || (error instanceof Error && error.cause !== undefined && isCausedBy(error.cause, reason))
+}
+
 function answerError(host: OciHost, exchange: Exchange, error: unknown): void {
   const { response, requestId } = exchange
-  const isGone = exchange.signal.aborted && (error === exchange.signal.reason || (error instanceof DomainError && error.code === 1))
+  const isGone = exchange.signal.aborted && (isCausedBy(error, exchange.signal.reason) || (error instanceof DomainError && error.code === 1))
   const answered = toRegistryError(error)
   if (isFault(answered) && !isGone) {
     const { method } = exchange.request

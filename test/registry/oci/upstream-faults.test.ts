@@ -6,6 +6,9 @@ import { createHttpUpstream } from '../../../src/registry/upstream/http/http-ups
 import { UpstreamError, type Upstream, type UpstreamErrorKind } from '../../../src/registry/upstream/upstream.ts'
 import { startRegistry, type DistributionRegistry } from '../../parts/registry.ts'
 import { describeWithPart } from '../../parts/require-part.ts'
+import { failNext } from '../../harness/fail-next.ts'
+import { blobPrefix } from '../../../src/resources/registry/blobs.ts'
+import { StoreError } from '../../../src/store/store.ts'
 import { until } from '../../store/store-harness.ts'
 import { descriptorOf, indexType, locationOf, manifestOf, withQuery, type OciClient } from './oci-client.ts'
 import { startDiskUpstream, startTestHost, type TestHost } from './test-host.ts'
@@ -104,6 +107,33 @@ test('a manifest that the upstream has changed is its fault and not the clientâ€
     const path = `/v2/${repository}/manifests/${image.digest}`
     const line = host.server.logs.find(({ message }) => message === 'a request to the registry failed')
     expect(line).toMatchObject({ level: 'error', fields: { path, error: 'UpstreamError: other bytes: Error: a bad sector' } })
+  } finally {
+    await host.stop()
+  }
+})
+
+test('a client that goes away while its blob is recorded is no fault, and is not in the log', async () => {
+  const host = await startTestHost({ upstream: startDiskUpstream })
+  try {
+    const repository = host.freshRepository()
+    await host.client.pushImage(repository, 'v1')
+    const [begun, ended] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+    const outcomeUnknown = async (signal: AbortSignal): Promise<never> => {
+      begun.resolve()
+      await until(() => signal.aborted)
+      setImmediate(ended.resolve)
+      throw new StoreError('indeterminate', 'the caller went away', signal.reason)
+    }
+    failNext(host.server, (_, [, signal]) => outcomeUnknown(signal), blobPrefix)
+    const bytes = randomBytes(1000)
+    const request = host.client.open('POST', `/v2/${repository}/blobs/uploads/?digest=${digestOf(bytes)}`, { 'content-length': '1000' })
+    request.on('error', () => undefined)
+    request.end(bytes)
+    await begun.promise
+    request.destroy()
+    await ended.promise
+    expect((await host.client.send('GET', `/v2/${repository}/tags/list`)).status).toBe(200)
+    expect(host.server.logs.filter(({ message }) => message === 'a request to the registry failed')).toEqual([])
   } finally {
     await host.stop()
   }
