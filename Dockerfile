@@ -20,7 +20,7 @@ RUN install -d -o 65532 -g 65532 .compile-cache
 USER 65532:65532
 RUN export NODE_COMPILE_CACHE=/opt/taproot/.compile-cache \
     && node bin/taproot.js --version \
-    && node --eval "await import('/opt/taproot/src/cmd/run.ts'); await import('/opt/taproot/src/cmd/controller-role.ts')" \
+    && node --eval "await import('/opt/taproot/src/server/run.ts'); await import('/opt/taproot/src/server/controller-role.ts')" \
     && chmod -R a+rX .compile-cache
 
 FROM ${BASE}

@@ -16,7 +16,7 @@ const noLiteralGetter = {
   selector: "ObjectExpression > Property[kind='get']",
   message: 'A getter in an object literal costs memory for each object: make it a class.',
 }
-const lostCause = 'This loses the causes: write errorText(error) for the log, errorMessage(error) for people (src/core/error-text.ts).'
+const lostCause = 'This loses the causes: write errorText(error) for the log, errorMessage(error) for people (src/base/error-text.ts).'
 const errorNames = '/^(cause|err|error|failure|reason|thrown)$/'
 /** A caught error as text, which is its first line alone. */
 const noLostCause = [
@@ -74,7 +74,7 @@ export default defineConfig(
   },
   {
     // What follows the causes.
-    files: ['src/core/error-text.ts'],
+    files: ['src/base/error-text.ts'],
     rules: { 'no-restricted-syntax': ['error', ...noThen, noEnvironment, noLiteralGetter] },
   },
   {

@@ -19,29 +19,29 @@ function propertySeed(): number | undefined {
   return TAPROOT_SEED === undefined && CI === undefined ? undefined : treeSeed()
 }
 
-const clusterTests = 'test/cluster/**/*.test.ts'
+const clusterTests = 'test/e2e/cluster/**/*.test.ts'
 
 /**
  * Those of them in `.ci/run`: the image, and the way of a user from the installation to an image that a pod pulls. What follows on it (upgrades, recovery, keys) and
  * what the cluster itself does for tests run in the full tier.
  */
-const shortClusterTests = ['test/cluster/image.test.ts', 'test/cluster/install.test.ts']
+const shortClusterTests = ['test/e2e/cluster/image.test.ts', 'test/e2e/cluster/install.test.ts']
 const { TAPROOT_TESTS, TAPROOT_SOAK, TAPROOT_SPEC_ALL } = process.env
 const isFullTier = TAPROOT_TESTS === 'full'
 
 /** Files that need a worker of their own, and why. All others share workers: what they change outside themselves, they restore. */
 const isolatedTests = {
-  'test/api/transport-grpc-limits.test.ts': 'replaces console.error',
+  'test/transport/transport-grpc-limits.test.ts': 'replaces console.error',
   'test/authz/many-bindings.test.ts': 'measures turns, which collections of a large heap make longer',
-  'test/authn/secret-file.test.ts': 'replaces a method of every file handle',
-  'test/cost/cost.test.ts': 'measures turns and the heap',
-  'test/fuzz/broken.test.ts': 'measures the heap',
-  'test/fuzz/fuzz.test.ts': 'measures the heap',
-  'test/kube/scale.test.ts': 'measures the heap',
-  'test/scim/fuzz.test.ts': 'looks at the prototype of every object',
-  'test/snapshot/row.test.ts': 'measures the heap',
-  'test/snapshot/shared-question.test.ts': 'replaces timers',
-  'test/snapshot/table.test.ts': 'measures the heap',
+  'test/auth/secret-file.test.ts': 'replaces a method of every file handle',
+  'test/conformance/cost/cost.test.ts': 'measures turns and the heap',
+  'test/conformance/fuzz/broken.test.ts': 'measures the heap',
+  'test/conformance/fuzz/fuzz.test.ts': 'measures the heap',
+  'test/kubernetes/scale.test.ts': 'measures the heap',
+  'test/iam/scim/fuzz.test.ts': 'looks at the prototype of every object',
+  'test/cache/cached-record.test.ts': 'measures the heap',
+  'test/cache/shared-question.test.ts': 'replaces timers',
+  'test/cache/table.test.ts': 'measures the heap',
   'test/store/etcd-faults.test.ts': 'replaces the clock',
 }
 
@@ -51,19 +51,19 @@ export default defineConfig({
     pool: 'forks',
     // Files run servers of their own (etcd, a whole taproot) and wait for them: one more at once than cores fills those, more make all of them slow.
     maxWorkers: Math.min(4, availableParallelism() + 1),
-    // Workers, and the programs that tests start: see test/parts/own-program.ts.
+    // Workers, and the programs that tests start: see test/support/parts/own-program.ts.
     env: { NODE_COMPILE_CACHE: join(import.meta.dirname, 'node_modules', '.cache', 'node-compile-cache') },
     testTimeout: 30_000,
     // A busy machine may be slow; what never comes costs a red test this long.
     expect: { poll: { timeout: 20_000 } },
     hookTimeout: 120_000,
     teardownTimeout: 30_000,
-    setupFiles: ['test/harness/file-cost.ts', 'test/harness/unchanged-globals.ts', 'test/harness/seed-properties.ts'],
+    setupFiles: ['test/support/file-cost.ts', 'test/support/unchanged-globals.ts', 'test/support/seed-properties.ts'],
     provide: { propertySeed: propertySeed(), combinationSeed: treeSeed() },
     reporters: ['default', new CountReporter({ hasBudgets: !isFullTier && TAPROOT_SOAK === undefined && TAPROOT_SPEC_ALL === undefined })],
     projects: [
       { extends: true, test: { name: 'isolated', include: Object.keys(isolatedTests) } },
-      // Many files, one after the other in each worker: modules load once for each worker, and its servers go on from file to file (test/parts).
+      // Many files, one after the other in each worker: modules load once for each worker, and its servers go on from file to file (test/support/parts).
       {
         extends: true,
         test: {

@@ -4,11 +4,11 @@
  */
 import { once } from 'node:events'
 import { setTimeout as delay } from 'node:timers/promises'
-import type { Log } from '../src/core/log.ts'
+import type { Log } from '../src/base/log.ts'
 import { EtcdConnection } from '../src/store/etcd/etcd-connection.ts'
 import { EtcdEncoding } from '../src/store/etcd/etcd-encoding.ts'
 import type { Transaction } from '../src/store/store.ts'
-import { startEtcd } from '../test/parts/etcd.ts'
+import { startEtcd } from '../test/support/parts/etcd.ts'
 
 const rounds = 4
 const roundMs = 1500

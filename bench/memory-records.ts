@@ -1,14 +1,14 @@
 /** A made-up platform of any size for measurements: 5 % groups, 35 % identities, 60 % role bindings, the same ones in every run. */
 import { create } from '@bufbuild/protobuf'
-import { builtInRoles } from '../src/core/roles.ts'
-import { trustedUid } from '../src/core/uid.ts'
+import { builtInRoles } from '../src/base/roles.ts'
+import { trustedUid } from '../src/base/uid.ts'
 import { GroupSchema } from '../src/gen/taproot/iam/v2/groups_pb.ts'
 import { IdentitySchema } from '../src/gen/taproot/iam/v2/identities_pb.ts'
 import { RoleBindingSchema } from '../src/gen/taproot/iam/v2/role_bindings_pb.ts'
-import { indexKeysOf } from '../src/resources/change-set.ts'
-import { kinds } from '../src/resources/kinds.ts'
-import { envelopeBytes, envelopeOf } from '../src/resources/record-codec.ts'
-import type { Resource } from '../src/snapshot/row.ts'
+import { indexKeysOf } from '../src/engine/change-set.ts'
+import { kinds } from '../src/catalog/kinds.ts'
+import { envelopeBytes, envelopeOf } from '../src/engine/record-codec.ts'
+import type { Resource } from '../src/cache/records/cached-record.ts'
 import { recordKey } from '../src/store/keys.ts'
 
 /** A stored record and the keys that stand for it beside its own. */

@@ -3,17 +3,17 @@
  * `node --expose-gc bench/memory.ts [records] [etcd]`. Without `etcd` the records come from this process.
  */
 import { setImmediate as turn } from 'node:timers/promises'
-import { builtInRoleRows } from '../src/resources/iam/roles.ts'
-import { kinds } from '../src/resources/kinds.ts'
-import { trustedUid, type Uid } from '../src/core/uid.ts'
-import type { Log } from '../src/core/log.ts'
-import { listRows, type ListQuery } from '../src/snapshot/list.ts'
-import { orderOf } from '../src/snapshot/order.ts'
-import { Replica } from '../src/snapshot/replica.ts'
-import type { Snapshot } from '../src/snapshot/snapshot.ts'
+import { builtInRoleRows } from '../src/iam/records/roles.ts'
+import { kinds } from '../src/catalog/kinds.ts'
+import { trustedUid, type Uid } from '../src/base/uid.ts'
+import type { Log } from '../src/base/log.ts'
+import { listRows, type ListQuery } from '../src/cache/lists/list.ts'
+import { orderOf } from '../src/cache/lists/order.ts'
+import { Replica } from '../src/cache/record-cache.ts'
+import type { Snapshot } from '../src/cache/snapshot.ts'
 import { createEtcdStore } from '../src/store/etcd/etcd-store.ts'
 import { storeRevision, type Store, type Write } from '../src/store/store.ts'
-import { startEtcd } from '../test/parts/etcd.ts'
+import { startEtcd } from '../test/support/parts/etcd.ts'
 import { createNumbers, generateRecords } from './memory-records.ts'
 
 const mebibyte = 2 ** 20

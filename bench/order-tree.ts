@@ -2,8 +2,8 @@
  * Cost per operation of the snapshot's ordered structures by size: `node bench/order-tree.ts`. The last column is the cost at the largest
  * size in terms of the smallest: what is O(log n) grows by a small factor (cache misses included), what is O(n) by a thousand.
  */
-import { OrderTree } from '../src/snapshot/order-tree.ts'
-import { MergedSequence } from '../src/snapshot/sequence.ts'
+import { OrderTree } from '../src/cache/lists/order-tree.ts'
+import { MergedSequence } from '../src/cache/lists/sequence.ts'
 
 interface Item {
   readonly name: string

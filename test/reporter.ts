@@ -1,7 +1,7 @@
 import { relative } from 'node:path'
 import { overBudget, slowness, type FileCost } from './budgets.ts'
-import type {} from './harness/file-cost.ts'
-import type {} from './parts/require-part.ts'
+import type {} from './support/file-cost.ts'
+import type {} from './support/parts/require-part.ts'
 import type { Reporter, TestCase, TestModule, TestRunEndReason } from 'vitest/node'
 
 /** What a run came to. */
@@ -101,7 +101,7 @@ function isInSkippedSuite(test: TestCase): boolean {
   return false
 }
 
-/** Why tests were skipped, as test/parts/require-part.ts left it with them or their suites. */
+/** Why tests were skipped, as test/support/parts/require-part.ts left it with them or their suites. */
 function missingParts(modules: readonly TestModule[]): ReadonlySet<string> {
   const reasons = modules.flatMap((module) => [...module.children.allSuites(), ...module.children.allTests()].map((task) => task.meta().missingPart))
   return new Set(reasons.filter((reason) => reason !== undefined))

@@ -2,7 +2,7 @@ import { cp, mkdir, mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/pro
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createEtcdStore } from '../../src/store/etcd/etcd-store.ts'
-import type { Log } from '../../src/core/log.ts'
+import type { Log } from '../../src/base/log.ts'
 import { startEtcdOn } from '../subjects/etcd.ts'
 import { datasetVersion } from './generate.ts'
 import { writeDataset, type WrittenPlan } from './write-dataset.ts'

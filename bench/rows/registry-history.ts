@@ -1,8 +1,8 @@
 import { create, toBinary } from '@bufbuild/protobuf'
-import type { Digest } from '../../src/core/digest.ts'
-import type { Log } from '../../src/core/log.ts'
+import type { Digest } from '../../src/base/digest.ts'
+import type { Log } from '../../src/base/log.ts'
 import { HistoryHeadSchema } from '../../src/gen/taproot/store/v1/registry_pb.ts'
-import { historyHeadKey, historyWrites } from '../../src/resources/registry/tag-history.ts'
+import { historyHeadKey, historyWrites } from '../../src/registry/history/tag-history.ts'
 import { createEtcdStore } from '../../src/store/etcd/etcd-store.ts'
 import type { Write } from '../../src/store/store.ts'
 

@@ -1,8 +1,8 @@
 import { Etcd3, type IKeyValue } from 'etcd3'
 import { createEtcdStore } from '../../src/store/etcd/etcd-store.ts'
-import type { Log } from '../../src/core/log.ts'
+import type { Log } from '../../src/base/log.ts'
 import { recordKey } from '../../src/store/keys.ts'
-import { trustedUid } from '../../src/core/uid.ts'
+import { trustedUid } from '../../src/base/uid.ts'
 import type { TransactionShape } from '../load/load.ts'
 
 const quiet: Log = { debug() {}, info() {}, warn: console.warn, error: console.error }

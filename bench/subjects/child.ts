@@ -1,7 +1,7 @@
 import { spawn, type ChildProcess, type SpawnOptions } from 'node:child_process'
 import { once } from 'node:events'
 import { setTimeout as delay } from 'node:timers/promises'
-import { freePorts } from '../../test/parts/free-port.ts'
+import { freePorts } from '../../test/support/parts/free-port.ts'
 
 const portAttempts = 4
 /** Characters of a process's output in an error message. */

@@ -1,4 +1,4 @@
-import { startRegistry, type DistributionRegistry } from '../../test/parts/registry.ts'
+import { startRegistry, type DistributionRegistry } from '../../test/support/parts/registry.ts'
 
 /** A running CNCF distribution registry. */
 export type Distribution = Pick<DistributionRegistry, 'url' | 'port' | 'pid' | 'stop'>

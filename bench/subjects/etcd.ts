@@ -1,4 +1,4 @@
-import { requirePart } from '../../test/parts/require-part.ts'
+import { requirePart } from '../../test/support/parts/require-part.ts'
 import { answers, Child, onFreePorts } from './child.ts'
 
 /** A million records are read into etcd's memory first. */

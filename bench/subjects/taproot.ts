@@ -126,7 +126,7 @@ interface Ready {
 async function spawnReady(role: 'api' | 'registry', place: Place, env: Record<string, string>): Promise<Ready> {
   const flags = ['--disable-warning=ExperimentalWarning', '--expose-gc', '--import', join(import.meta.dirname, 'probe.ts')]
   const start = performance.now()
-  const child = new Child([process.execPath, ...flags, join(root, 'src/cmd/taproot.ts'), role], { stdio: ['ignore', 'ignore', 'pipe', 'ipc'], env })
+  const child = new Child([process.execPath, ...flags, join(root, 'src/cli/taproot.ts'), role], { stdio: ['ignore', 'ignore', 'pipe', 'ipc'], env })
   let saidNotReady = false
   await child.until(async () => {
     const response = await fetch(`http://127.0.0.1:${place.ports[1]}/readyz`).catch(() => undefined)

@@ -1,11 +1,11 @@
-import { containsAll, isEmpty, setOf, type CapabilitySet } from '../core/capability.ts'
-import { isWithin, lineage, type Uid } from '../core/uid.ts'
-import { isVisible, type Visibility } from '../snapshot/list.ts'
-import { parentFilter } from '../snapshot/table.ts'
-import type { Row } from '../snapshot/row.ts'
-import type { Snapshot } from '../snapshot/snapshot.ts'
+import { containsAll, isEmpty, setOf, type CapabilitySet } from '../base/capability.ts'
+import { isWithin, lineage, type Uid } from '../base/uid.ts'
+import { isVisible, type Visibility } from '../cache/lists/list.ts'
+import { parentFilter } from '../cache/table.ts'
+import type { Row } from '../cache/records/cached-record.ts'
+import type { Snapshot } from '../cache/snapshot.ts'
 import { bindingGrant, grantsOf } from './grants-index.ts'
-import { decide, visibilityOf, type Decision, type Reach } from './reach.ts'
+import { decide, visibilityOf, type Decision, type Reach } from './effective-permissions.ts'
 import { isSuspended } from './suspended.ts'
 
 const listsBindings = setOf(['role_bindings.list'])

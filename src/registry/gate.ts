@@ -1,7 +1,7 @@
-import type { CredentialInput } from '../authn/authenticator.ts'
-import type { Uid } from '../core/uid.ts'
-import type { RepoTarget } from '../resources/registry/repo-paths.ts'
-import type { Caller } from '../resources/services.ts'
+import type { CredentialInput } from '../auth/tokens/authenticator.ts'
+import type { Uid } from '../base/uid.ts'
+import type { RepoTarget } from './records/repo-paths.ts'
+import type { Caller } from '../engine/services.ts'
 
 export type { RepoTarget }
 

@@ -1,8 +1,8 @@
-import { parentOf } from '../core/uid.ts'
+import { parentOf } from '../base/uid.ts'
 import { RegistryTrafficSchema } from '../gen/taproot/store/v1/registry_pb.ts'
-import { trafficWrite } from '../resources/outbox.ts'
-import { trafficBody } from '../resources/registry/traffic.ts'
-import type { Services } from '../resources/services.ts'
+import { trafficWrite } from '../engine/outbox.ts'
+import { trafficBody } from './records/traffic.ts'
+import type { Services } from '../engine/services.ts'
 import type { Pull, PullEventsOptions } from './oci/pull-events.ts'
 
 /** Writes the events of pulls to the outbox, in one transaction. */

@@ -1,4 +1,4 @@
-import type { Uid } from '../core/uid.ts'
+import type { Uid } from '../base/uid.ts'
 
 /**
  * The key space (docs/spec/storage.md#keys). Everything starts with the configured prefix, by default `/taproot`, which the adapters add; here keys

@@ -1,10 +1,10 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { capabilityByName, setOf } from '../../src/core/capability.ts'
-import { trustedUid } from '../../src/core/uid.ts'
-import type { Options, Reply } from '../harness/doors.ts'
-import { freshName, makeMember, makePerson, ok, roleUid, startTestServer, type TestServer } from '../harness/test-server.ts'
+import { capabilityByName, setOf } from '../../src/base/capability.ts'
+import { trustedUid } from '../../src/base/uid.ts'
+import type { Options, Reply } from '../support/api-clients.ts'
+import { freshName, makeMember, makePerson, ok, roleUid, startTestServer, type TestServer } from '../support/test-server.ts'
 
 const runs = 200
 

@@ -1,10 +1,10 @@
 import { request } from 'node:http'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { builtInRoles } from '../../src/core/roles.ts'
-import { trustedUid } from '../../src/core/uid.ts'
-import { fill, filledBinding, filledGroup, uidsBelow } from '../harness/fill-bindings.ts'
-import { longestTurn } from '../harness/longest-turn.ts'
-import { freshName, makeMember, makeOrganisation, ok, roleUid, startTestServer, type Organisation, type TestServer } from '../harness/test-server.ts'
+import { builtInRoles } from '../../src/base/roles.ts'
+import { trustedUid } from '../../src/base/uid.ts'
+import { fill, filledBinding, filledGroup, uidsBelow } from '../support/fill-bindings.ts'
+import { longestTurn } from '../support/longest-turn.ts'
+import { freshName, makeMember, makeOrganisation, ok, roleUid, startTestServer, type Organisation, type TestServer } from '../support/test-server.ts'
 
 const count = 10_000
 const boundMs = 10

@@ -1,9 +1,9 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { capabilitiesAt, decide, everywhere, holdsAnywhere, mergeGrants, narrow, visibilityOf, type Grant, type Reach } from '../../src/authz/reach.ts'
-import { containsAll, emptySet, namesOf, setOf, union, type CapabilitySet } from '../../src/core/capability.ts'
-import { isWithin, trustedUid, type Uid } from '../../src/core/uid.ts'
-import type { Visibility } from '../../src/snapshot/list.ts'
+import { capabilitiesAt, decide, everywhere, holdsAnywhere, mergeGrants, narrow, visibilityOf, type Grant, type Reach } from '../../src/authz/effective-permissions.ts'
+import { containsAll, emptySet, namesOf, setOf, union, type CapabilitySet } from '../../src/base/capability.ts'
+import { isWithin, trustedUid, type Uid } from '../../src/base/uid.ts'
+import type { Visibility } from '../../src/cache/lists/list.ts'
 
 const names = ['groups.list', 'repo.list', 'roles.list']
 const sets = fc.subarray(names).map((some) => setOf(some))

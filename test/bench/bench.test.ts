@@ -4,8 +4,8 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
-import { fullTierDescribe, isFullTier } from '../harness/tier.ts'
-import { describeWithPart, requirePart } from '../parts/require-part.ts'
+import { fullTierDescribe, isFullTier } from '../support/tier.ts'
+import { describeWithPart, requirePart } from '../support/parts/require-part.ts'
 
 const program = resolve(import.meta.dirname, '../../bench/main.ts')
 

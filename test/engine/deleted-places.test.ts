@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
-import { makeOrganisation, roleUid } from '../harness/test-server.ts'
-import { expectSoundStore } from '../model/store-invariants.ts'
-import { subgroup } from '../spec/spec-kinds.ts'
-import { specSuiteEverywhere } from '../spec/spec-suite.ts'
+import { makeOrganisation, roleUid } from '../support/test-server.ts'
+import { expectSoundStore } from '../conformance/model/store-invariants.ts'
+import { subgroup } from '../conformance/spec/spec-kinds.ts'
+import { specSuiteEverywhere } from '../conformance/spec/spec-suite.ts'
 
 specSuiteEverywhere(
   'what is made in a group while it is deleted',

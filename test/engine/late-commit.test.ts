@@ -11,9 +11,9 @@ import { EtcdCluster } from '../faults/cluster/etcd-cluster.ts'
 import type { Member } from '../faults/cluster/member.ts'
 import { Network } from '../faults/cluster/network.ts'
 import { until } from '../faults/cluster/until.ts'
-import type { Reply } from '../harness/doors.ts'
-import { freshName, makeOrganisation, ok, roleUid, startTestServer, type Organisation, type TestServer } from '../harness/test-server.ts'
-import { describeWithPart } from '../parts/require-part.ts'
+import type { Reply } from '../support/api-clients.ts'
+import { freshName, makeOrganisation, ok, roleUid, startTestServer, type Organisation, type TestServer } from '../support/test-server.ts'
+import { describeWithPart } from '../support/parts/require-part.ts'
 import { commit, committed, failureOf, put, silentLog, soon, text } from '../store/store-harness.ts'
 
 /** How long a proposal may take from a member to its leader, in milliseconds. */

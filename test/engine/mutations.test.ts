@@ -1,8 +1,8 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { capabilities, setOf } from '../../src/core/capability.ts'
-import { trimIdempotency } from '../../src/resources/trim/idempotency.ts'
-import { idempotencyHourPrefix } from '../../src/resources/idempotency.ts'
+import { capabilities, setOf } from '../../src/base/capability.ts'
+import { trimIdempotency } from '../../src/engine/expire/idempotency.ts'
+import { idempotencyHourPrefix } from '../../src/engine/idempotency.ts'
 import { StoreError, type Store } from '../../src/store/store.ts'
 import {
   freshName,
@@ -14,7 +14,7 @@ import {
   startTestServer,
   type Organisation,
   type TestServer,
-} from '../harness/test-server.ts'
+} from '../support/test-server.ts'
 
 const person = { issuer: 'https://people.example', subject: 'ada' }
 

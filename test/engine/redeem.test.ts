@@ -1,11 +1,11 @@
 import { randomBytes } from 'node:crypto'
 import { expect, test } from 'vitest'
-import { personUid } from '../../src/authn/issuer-name.ts'
-import { trustedUid, type Uid } from '../../src/core/uid.ts'
-import { registerPerson } from '../../src/resources/iam/people.ts'
-import { makeOrganisation, roleUid } from '../harness/test-server.ts'
-import { identityUnder, subgroup } from '../spec/spec-kinds.ts'
-import { itemsOf, specSuiteEverywhere, uidOf } from '../spec/spec-suite.ts'
+import { personUid } from '../../src/auth/oidc/issuer-name.ts'
+import { trustedUid, type Uid } from '../../src/base/uid.ts'
+import { registerPerson } from '../../src/iam/records/people.ts'
+import { makeOrganisation, roleUid } from '../support/test-server.ts'
+import { identityUnder, subgroup } from '../conformance/spec/spec-kinds.ts'
+import { itemsOf, specSuiteEverywhere, uidOf } from '../conformance/spec/spec-suite.ts'
 
 specSuiteEverywhere(
   'redeeming an invite',

@@ -1,9 +1,9 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { expect, test, onTestFinished } from 'vitest'
 import { StoreError } from '../../src/store/store.ts'
-import { failNext } from '../harness/fail-next.ts'
-import { describeOnStores } from '../parts/require-part.ts'
-import { freshName, makeOrganisation, ok, startTestServer } from '../harness/test-server.ts'
+import { failNext } from '../support/fail-next.ts'
+import { describeOnStores } from '../support/parts/require-part.ts'
+import { freshName, makeOrganisation, ok, startTestServer } from '../support/test-server.ts'
 
 describeOnStores('a creation whose answer the store lost', (store) => {
   test('does not bring the record back that somebody removed meanwhile', async () => {

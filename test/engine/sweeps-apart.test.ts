@@ -1,7 +1,7 @@
 import { expect, test, onTestFinished } from 'vitest'
-import { fill, filledBinding, filledGroup, uidsBelow } from '../harness/fill-bindings.ts'
-import { freshName, makeMember, makeOrganisation, ok, startTestServer } from '../harness/test-server.ts'
-import { describeOnStores } from '../parts/require-part.ts'
+import { fill, filledBinding, filledGroup, uidsBelow } from '../support/fill-bindings.ts'
+import { freshName, makeMember, makeOrganisation, ok, startTestServer } from '../support/test-server.ts'
+import { describeOnStores } from '../support/parts/require-part.ts'
 
 const bindings = 3_000
 

@@ -1,5 +1,5 @@
 import { expect, test, onTestFinished } from 'vitest'
-import { freshName, ok, startTestServer } from '../harness/test-server.ts'
+import { freshName, ok, startTestServer } from '../support/test-server.ts'
 
 test('two updates at once that give one record the same name both succeed', async () => {
   const server = await startTestServer({ store: 'etcd' })

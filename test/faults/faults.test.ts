@@ -1,6 +1,6 @@
 import { expect, test, type TestContext } from 'vitest'
-import { chosenFor, isFullTier } from '../harness/tier.ts'
-import { describeWithPart, skipFor } from '../parts/require-part.ts'
+import { chosenFor, isFullTier } from '../support/tier.ts'
+import { describeWithPart, skipFor } from '../support/parts/require-part.ts'
 import { runSchedule } from './schedules/run.ts'
 import { schedules, type Schedule, type Weights } from './schedules/schedule.ts'
 

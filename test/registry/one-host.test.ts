@@ -1,6 +1,6 @@
 import { connect } from 'node:net'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { startTestServer, type TestServer } from '../harness/test-server.ts'
+import { startTestServer, type TestServer } from '../support/test-server.ts'
 
 let server: TestServer
 

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { makeOrganisation, ok, startTestServer, type TestServer } from '../harness/test-server.ts'
-import { describeOnStores } from '../parts/require-part.ts'
+import { makeOrganisation, ok, startTestServer, type TestServer } from '../support/test-server.ts'
+import { describeOnStores } from '../support/parts/require-part.ts'
 
 describeOnStores('a whole server', (store) => {
   let server: TestServer

@@ -1,8 +1,8 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { expect, onTestFinished, test } from 'vitest'
-import { startTestServer } from '../harness/test-server.ts'
-import { startEtcd } from '../parts/etcd.ts'
-import { describeWithPart } from '../parts/require-part.ts'
+import { startTestServer } from '../support/test-server.ts'
+import { startEtcd } from '../support/parts/etcd.ts'
+import { describeWithPart } from '../support/parts/require-part.ts'
 
 /** Issue: "Ctrl-C stops it cleanly within 5 s". */
 const stopMs = 5_000

@@ -2,7 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
-import { startTestServer } from '../harness/test-server.ts'
+import { startTestServer } from '../support/test-server.ts'
 
 test('a store that a newer version has written is not touched', async () => {
   const dataDir = await mkdtemp(join(tmpdir(), 'taproot-format-'))

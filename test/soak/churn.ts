@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { JsonObject } from '@bufbuild/protobuf'
-import type { Door, Options, Reply } from '../harness/doors.ts'
-import { builtInRoles } from '../../src/core/roles.ts'
+import type { Door, Options, Reply } from '../support/api-clients.ts'
+import { builtInRoles } from '../../src/base/roles.ts'
 import type { Subject } from './subject.ts'
 
 /** So often a sign-in is tried. */

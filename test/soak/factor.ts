@@ -1,4 +1,4 @@
-import { isFullTier } from '../harness/tier.ts'
+import { isFullTier } from '../support/tier.ts'
 
 const { TAPROOT_SOAK } = process.env
 

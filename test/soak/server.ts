@@ -1,14 +1,14 @@
 /**
  * The process under test: a whole server whose clock runs faster, so that a day's entries are trimmed within minutes. Forked by main.ts; argument: how many times faster. Questions come as messages.
  */
-import type { Clock } from '../../src/core/runtime.ts'
-import { idempotencyHourPrefix } from '../../src/resources/idempotency.ts'
-import { outboxPrefix, outboxTimeMs } from '../../src/resources/outbox.ts'
+import type { Clock } from '../../src/base/runtime.ts'
+import { idempotencyHourPrefix } from '../../src/engine/idempotency.ts'
+import { outboxPrefix, outboxTimeMs } from '../../src/engine/outbox.ts'
 import { sweepPrefix } from '../../src/store/keys.ts'
-import { fillHistory } from '../harness/fill-history.ts'
-import { startTestServer, type TestServer } from '../harness/test-server.ts'
-import { answerQuestions, chosenSettings } from '../parts/asked-process.ts'
-import { memoryInUse } from '../parts/memory-in-use.ts'
+import { fillHistory } from '../support/fill-history.ts'
+import { startTestServer, type TestServer } from '../support/test-server.ts'
+import { answerQuestions, chosenSettings } from '../support/parts/asked-process.ts'
+import { memoryInUse } from '../support/parts/memory-in-use.ts'
 import type { KeysAnswer, Question, Started } from './protocol.ts'
 
 const hourMs = 3_600_000

@@ -1,7 +1,7 @@
 import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { grpcDoor, restDoor, type Door } from '../harness/doors.ts'
-import { AskedProcess } from '../parts/asked-process.ts'
+import { grpcDoor, restDoor, type Door } from '../support/api-clients.ts'
+import { AskedProcess } from '../support/parts/asked-process.ts'
 import type { Question, Started } from './protocol.ts'
 
 /** The process under test, seen from outside: calls over its ports, questions by message, what the system counts of it. */

@@ -4,9 +4,9 @@ import { readFile } from 'node:fs/promises'
 import { afterAll, afterEach, beforeAll, beforeEach, expect, onTestFinished, test, vi } from 'vitest'
 import { createEtcdStore, type EtcdStoreOptions } from '../../src/store/etcd/etcd-store.ts'
 import { storeRevision, type Store } from '../../src/store/store.ts'
-import { startEtcd, type EtcdCluster } from '../parts/etcd.ts'
-import { describeWithPart } from '../parts/require-part.ts'
-import { startTcpProxy, type TcpProxy } from '../parts/tcp-proxy.ts'
+import { startEtcd, type EtcdCluster } from '../support/parts/etcd.ts'
+import { describeWithPart } from '../support/parts/require-part.ts'
+import { startTcpProxy, type TcpProxy } from '../support/parts/tcp-proxy.ts'
 import { commit, failureOf, put, record, remove, silentLog, soon, text, until } from './store-harness.ts'
 
 /** Within which a fault has to show: the watch's own bound of 7 s, and some for a busy machine. */

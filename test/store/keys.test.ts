@@ -1,8 +1,8 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { expect, onTestFinished, test, vi } from 'vitest'
-import { trustedUid } from '../../src/core/uid.ts'
+import { trustedUid } from '../../src/base/uid.ts'
 import { rootOfKey } from '../../src/store/keys.ts'
-import { freshName, makeOrganisation, makePerson, ok, roleUid, startTestServer } from '../harness/test-server.ts'
+import { freshName, makeOrganisation, makePerson, ok, roleUid, startTestServer } from '../support/test-server.ts'
 
 test('every watched key of an organisation says to which root it belongs; only names of roots and the platform keys belong to none', async () => {
   const server = await startTestServer()

@@ -6,9 +6,9 @@ import { dirname, join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { StoreError, type Store } from '../../src/store/store.ts'
 import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
-import { requireTool } from '../parts/require-part.ts'
-import { smallFileSystem } from '../parts/small-file-system.ts'
-import { freshDirectory, runProcess } from '../process/taproot-process.ts'
+import { requireTool } from '../support/parts/require-part.ts'
+import { smallFileSystem } from '../support/parts/small-file-system.ts'
+import { freshDirectory, runProcess } from '../e2e/process/taproot-process.ts'
 import { commit, put, silentLog, soon, text, until } from './store-harness.ts'
 
 function open(path: string): Store {

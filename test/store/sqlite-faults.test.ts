@@ -6,8 +6,8 @@ import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
 import type { Store } from '../../src/store/store.ts'
-import { requireTool } from '../parts/require-part.ts'
-import { smallFileSystem } from '../parts/small-file-system.ts'
+import { requireTool } from '../support/parts/require-part.ts'
+import { smallFileSystem } from '../support/parts/small-file-system.ts'
 import { bytes, commit, failureOf, put, record, remove, silentLog, soon, text, until } from './store-harness.ts'
 
 const large = new Uint8Array(200_000)

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { onTestFinished } from 'vitest'
-import type { Log } from '../../src/core/log.ts'
+import type { Log } from '../../src/base/log.ts'
 import type { ChangeBatch, Committed, Conflict, Revision, Store, StoreErrorKind, Write } from '../../src/store/store.ts'
 import { StoreError } from '../../src/store/store.ts'
 

@@ -4,7 +4,7 @@ import { connect, createServer, type AddressInfo, type Socket } from 'node:net'
 import { Worker } from 'node:worker_threads'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { UnarySession } from '../../src/store/etcd/unary-session.ts'
-import { uncaughtErrors } from '../harness/uncaught-errors.ts'
+import { uncaughtErrors } from '../support/uncaught-errors.ts'
 
 async function listen(server: { listen(port: number, host: string): unknown; address(): unknown; close(): unknown }): Promise<string> {
   server.listen(0, '127.0.0.1')

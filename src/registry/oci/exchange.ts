@@ -1,8 +1,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import type { ClientAddress } from '../../core/client-address.ts'
-import { DomainError } from '../../core/errors.ts'
+import type { ClientAddress } from '../../base/client-address.ts'
+import { DomainError } from '../../base/errors.ts'
 import type { Presented } from '../gate.ts'
-import { endWhenIdle } from './idle-limit.ts'
+import { endWhenIdle } from './blobs/idle-limit.ts'
 import { requestTarget } from './request-target.ts'
 
 /** Header lines: name, value, name, value. */

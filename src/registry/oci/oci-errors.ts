@@ -1,5 +1,5 @@
-import { DomainError, type Code } from '../../core/errors.ts'
-import { fromStore } from '../../resources/faults.ts'
+import { DomainError, type Code } from '../../base/errors.ts'
+import { fromStore } from '../../engine/errors.ts'
 import { RegistryError, type RegistryErrorCode } from '../registry-error.ts'
 import { UpstreamError, type UpstreamErrorKind } from '../upstream/upstream.ts'
 

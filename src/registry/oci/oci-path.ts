@@ -1,5 +1,5 @@
-import { parseDigest, type Digest } from '../../core/digest.ts'
-import { isRepositoryName } from '../../resources/registry/repo-paths.ts'
+import { parseDigest, type Digest } from '../../base/digest.ts'
+import { isRepositoryName } from '../records/repo-paths.ts'
 import { RegistryError } from '../registry-error.ts'
 
 /** What a manifest is asked for by. `malformed` can be neither: nothing is stored under it. */

@@ -1,7 +1,7 @@
-import type { Digest } from '../../core/digest.ts'
-import type { Uid } from '../../core/uid.ts'
-import type { Log } from '../../core/log.ts'
-import type { Caller } from '../../resources/services.ts'
+import type { Digest } from '../../base/digest.ts'
+import type { Uid } from '../../base/uid.ts'
+import type { Log } from '../../base/log.ts'
+import type { Caller } from '../../engine/services.ts'
 import { StoreError } from '../../store/store.ts'
 
 /** Something that was pulled, as its event will tell it. */

@@ -1,6 +1,6 @@
 import type { Readable } from 'node:stream'
-import type { Digest } from '../../core/digest.ts'
-import type { Uid } from '../../core/uid.ts'
+import type { Digest } from '../../base/digest.ts'
+import type { Uid } from '../../base/uid.ts'
 
 /**
  * Why a call to the upstream failed:

@@ -1,6 +1,6 @@
 import { CompareResult, CompareTarget } from 'etcd3'
 import { setTimeout as delay } from 'node:timers/promises'
-import type { Log } from '../../core/log.ts'
+import type { Log } from '../../base/log.ts'
 import { StoreError, type Leadership } from '../store.ts'
 import type { EtcdConnection } from './etcd-connection.ts'
 import { Lease } from './etcd-lease.ts'

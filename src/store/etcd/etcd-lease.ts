@@ -1,6 +1,6 @@
 import { type ILeaseKeepAliveResponse } from 'etcd3'
 import { setTimeout as delay } from 'node:timers/promises'
-import type { Log } from '../../core/log.ts'
+import type { Log } from '../../base/log.ts'
 import { StoreError } from '../store.ts'
 import type { EtcdConnection } from './etcd-connection.ts'
 import { etcdError } from './etcd-errors.ts'

@@ -1,7 +1,7 @@
 import type { ClientDuplexStream } from '@grpc/grpc-js'
 import type { IEvent, IWatchRequest, IWatchResponse } from 'etcd3'
 import { StoreError } from '../store.ts'
-import { untilAborted } from '../../core/until-aborted.ts'
+import { untilAborted } from '../../base/until-aborted.ts'
 import type { EtcdConnection } from './etcd-connection.ts'
 import { etcdError } from './etcd-errors.ts'
 

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
 import { CompareResult, CompareTarget } from 'etcd3'
-import type { Log } from '../../core/log.ts'
+import type { Log } from '../../base/log.ts'
 import { StoreError } from '../store.ts'
 import type { EtcdConnection } from './etcd-connection.ts'
 import type { EtcdEncoding } from './etcd-encoding.ts'

@@ -1,5 +1,5 @@
 import type { Leadership, StoreError } from '../store.ts'
-import { untilAborted } from '../../core/until-aborted.ts'
+import { untilAborted } from '../../base/until-aborted.ts'
 
 /** The reason of `lost` where the leader itself resigned. */
 const resigned = 'resigned'

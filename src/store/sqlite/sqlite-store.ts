@@ -1,4 +1,4 @@
-import type { Log } from '../../core/log.ts'
+import type { Log } from '../../base/log.ts'
 import {
   StoreError,
   type ChangeBatch,
@@ -13,7 +13,7 @@ import {
   type Transaction,
 } from '../store.ts'
 import { checkRange, checkTransaction } from '../transaction-limits.ts'
-import { untilAborted } from '../../core/until-aborted.ts'
+import { untilAborted } from '../../base/until-aborted.ts'
 import { CommitHistory, type Commit } from './commit-history.ts'
 import { LocalElections } from './local-election.ts'
 import { SqliteDatabase } from './sqlite-database.ts'

@@ -1,5 +1,5 @@
 import type { JsonObject } from '@bufbuild/protobuf'
-import { restDoor, type Reply } from '../../harness/doors.ts'
+import { restDoor, type Reply } from '../../support/api-clients.ts'
 import type { ApiProcess } from './api-process.ts'
 
 /** How long an answer is waited for, in milliseconds. */

@@ -3,7 +3,7 @@ import { Child } from './child.ts'
 import { until } from './until.ts'
 
 const root = resolve(import.meta.dirname, '../../..')
-const programName = 'src/cmd/taproot.ts'
+const programName = 'src/cli/taproot.ts'
 const clock = join(import.meta.dirname, 'jumping-clock.ts')
 
 /** How long a process may take until it is ready, with a store that answers. */

@@ -1,6 +1,6 @@
 import { spawn, type ChildProcess } from 'node:child_process'
 import { openSync, closeSync } from 'node:fs'
-import { programEnvironment } from '../../parts/own-program.ts'
+import { programEnvironment } from '../../support/parts/own-program.ts'
 
 /** How a program is started. */
 export interface ChildOptions {

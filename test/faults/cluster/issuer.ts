@@ -1,6 +1,6 @@
 import { createServer } from 'node:http'
 import { exportJWK, generateKeyPair, SignJWT } from 'jose'
-import { closeNow, listenOnLoopback } from '../../parts/loopback.ts'
+import { closeNow, listenOnLoopback } from '../../support/parts/loopback.ts'
 
 /** How long the issuer's own tokens are valid: longer than clocks jump. */
 const lifeSeconds = 24 * 3600

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { JsonObject } from '@bufbuild/protobuf'
-import { grpcDoor, restDoor, type Door, type Options, type Reply } from '../../harness/doors.ts'
+import { grpcDoor, restDoor, type Door, type Options, type Reply } from '../../support/api-clients.ts'
 import type { SeededRandom } from '../schedules/random.ts'
 
 /**

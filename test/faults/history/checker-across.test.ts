@@ -1,4 +1,4 @@
-import { describeWithPart } from '../../parts/require-part.ts'
+import { describeWithPart } from '../../support/parts/require-part.ts'
 import {
   absent,
   at,

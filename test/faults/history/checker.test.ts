@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { describeWithPart } from '../../parts/require-part.ts'
+import { describeWithPart } from '../../support/parts/require-part.ts'
 import { seededRandom } from '../schedules/random.ts'
 import { checkHistory } from './check-history.ts'
 import { damages } from './damaged-history.ts'

@@ -1,5 +1,5 @@
 import type { JsonObject } from '@bufbuild/protobuf'
-import type { Reply } from '../../harness/doors.ts'
+import type { Reply } from '../../support/api-clients.ts'
 import { reasonOf } from './api-calls.ts'
 import type { Operation } from './history.ts'
 

@@ -1,5 +1,5 @@
 import { exportJWK, generateKeyPair, SignJWT, type CryptoKey } from 'jose'
-import { builtInRoles } from '../../../src/core/roles.ts'
+import { builtInRoles } from '../../../src/base/roles.ts'
 import type { SeededRandom } from '../schedules/random.ts'
 import { ApiCalls } from './api-calls.ts'
 import type { Place } from './known-records.ts'

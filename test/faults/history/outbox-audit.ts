@@ -1,8 +1,8 @@
 import { fromBinary, type Message } from '@bufbuild/protobuf'
-import { registry } from '../../../src/core/schema.ts'
+import { registry } from '../../../src/base/schema/schema.ts'
 import { OutboxEventSchema } from '../../../src/gen/taproot/store/v1/envelope_pb.ts'
 import type { Entry } from '../../../src/store/store.ts'
-import type { StoredRecord } from '../../model/store-faults.ts'
+import type { StoredRecord } from '../../conformance/model/store-faults.ts'
 import type { Operation } from './history.ts'
 
 /** An event of the outbox, by what it tells of a record. */

@@ -1,6 +1,6 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { describe, expect, test } from 'vitest'
-import type { Reply } from '../../harness/doors.ts'
+import type { Reply } from '../../support/api-clients.ts'
 import type { CallResult } from './api-calls.ts'
 import { History } from './history.ts'
 import { Versions } from './known-records.ts'

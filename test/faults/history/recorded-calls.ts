@@ -1,5 +1,5 @@
 import type { JsonObject } from '@bufbuild/protobuf'
-import type { Options, Reply } from '../../harness/doors.ts'
+import type { Options, Reply } from '../../support/api-clients.ts'
 import { reasonOf, type ApiCall, type CallResult } from './api-calls.ts'
 import { isExplained, missingOf, type Asked } from './explained-answers.ts'
 import type { History, HistoryKind, Operation, Outcome, Seen } from './history.ts'

@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { createServer as createHttpServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { connect, createServer, type Socket } from 'node:net'
-import { listenOnLoopback } from '../../parts/loopback.ts'
+import { listenOnLoopback } from '../../support/parts/loopback.ts'
 
 /** A REST request on its way to the server. */
 export interface Request {

@@ -1,5 +1,5 @@
 import type { JsonObject } from '@bufbuild/protobuf'
-import { builtInRoles } from '../../../src/core/roles.ts'
+import { builtInRoles } from '../../../src/base/roles.ts'
 import type { SeededRandom } from '../schedules/random.ts'
 import type { HistoryKind, Seen } from './history.ts'
 import { kindFacts, kinds, Place, type Known, type Versions } from './known-records.ts'

@@ -5,10 +5,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe } from 'vitest'
 import type { PartName } from '../../../tools/parts.js'
-import { trustedUid } from '../../../src/core/uid.ts'
-import { makeOrganisation, startTestServer } from '../../harness/test-server.ts'
-import { startRegistry } from '../../parts/registry.ts'
-import { describeWithPart, requirePart } from '../../parts/require-part.ts'
+import { trustedUid } from '../../../src/base/uid.ts'
+import { makeOrganisation, startTestServer } from '../../support/test-server.ts'
+import { startRegistry } from '../../support/parts/registry.ts'
+import { describeWithPart, requirePart } from '../../support/parts/require-part.ts'
 
 const timeoutMs = 300_000
 

@@ -1,5 +1,5 @@
 import { expect, onTestFinished, test } from 'vitest'
-import { isFullTier } from '../../harness/tier.ts'
+import { isFullTier } from '../../support/tier.ts'
 import { describeOverBoth } from './client-world.ts'
 
 /** Versions of the distribution specification that the suite knows, the newest last. */

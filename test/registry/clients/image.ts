@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto'
 import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { gzipSync } from 'node:zlib'
-import { digestOf, hexOf } from '../../../src/core/digest.ts'
+import { digestOf, hexOf } from '../../../src/base/digest.ts'
 
 /** A descriptor of content. */
 interface Descriptor {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { parseContentRange, parseRange, uploadRange } from '../../../src/registry/oci/byte-range.ts'
+import { parseContentRange, parseRange, uploadRange } from '../../../src/registry/oci/blobs/byte-range.ts'
 import { maxPageItems, nextLink, parsePageLimit } from '../../../src/registry/oci/paging.ts'
 import { RegistryError } from '../../../src/registry/registry-error.ts'
 

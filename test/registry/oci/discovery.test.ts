@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { digestOf } from '../../../src/core/digest.ts'
-import { makeOrganisation } from '../../harness/test-server.ts'
+import { digestOf } from '../../../src/base/digest.ts'
+import { makeOrganisation } from '../../support/test-server.ts'
 import { descriptorOf, indexType, manifestOf, type Answer, type OciClient, type TestManifest } from './oci-client.ts'
 import { describeOnUpstreams } from './oci-upstreams.ts'
 import { startTestHost, type TestHost } from './test-host.ts'

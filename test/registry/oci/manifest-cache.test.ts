@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { ManifestCache } from '../../../src/registry/oci/manifest-cache.ts'
+import { ManifestCache } from '../../../src/registry/oci/manifests/manifest-cache.ts'
 import type { Upstream } from '../../../src/registry/upstream/upstream.ts'
 import { startDiskUpstream, startTestHost, type TestHost } from './test-host.ts'
 

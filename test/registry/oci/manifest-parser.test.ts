@@ -1,7 +1,7 @@
 import { create } from '@bufbuild/protobuf'
 import { describe, expect, test } from 'vitest'
-import { digestOf, type Digest } from '../../../src/core/digest.ts'
-import { annotationsOf, architectureIn, maxManifestBytes, parseManifest, referencesOf, type ParsedManifest } from '../../../src/registry/oci/manifest-parser.ts'
+import { digestOf, type Digest } from '../../../src/base/digest.ts'
+import { annotationsOf, architectureIn, maxManifestBytes, parseManifest, referencesOf, type ParsedManifest } from '../../../src/registry/oci/manifests/manifest-parser.ts'
 import { ChildManifestSchema } from '../../../src/gen/taproot/store/v1/registry_pb.ts'
 import { RegistryError } from '../../../src/registry/registry-error.ts'
 

@@ -3,7 +3,7 @@ import { Agent, request as httpRequest, type ClientRequest, type IncomingHttpHea
 import type { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { randomBytes } from 'node:crypto'
-import { digestOf, type Digest, type DigestAlgorithm } from '../../../src/core/digest.ts'
+import { digestOf, type Digest, type DigestAlgorithm } from '../../../src/base/digest.ts'
 
 export const imageType = 'application/vnd.oci.image.manifest.v1+json'
 export const indexType = 'application/vnd.oci.image.index.v1+json'

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { DomainError, type ErrorOptions } from '../../../src/core/errors.ts'
+import { DomainError, type ErrorOptions } from '../../../src/base/errors.ts'
 import { errorBody, toRegistryError } from '../../../src/registry/oci/oci-errors.ts'
 import { RegistryError } from '../../../src/registry/registry-error.ts'
 import { UpstreamError } from '../../../src/registry/upstream/upstream.ts'

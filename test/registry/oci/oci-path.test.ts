@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { RegistryError } from '../../../src/registry/registry-error.ts'
-import { isRepositoryName } from '../../../src/resources/registry/repo-paths.ts'
+import { isRepositoryName } from '../../../src/registry/records/repo-paths.ts'
 import { parseOciPath } from '../../../src/registry/oci/oci-path.ts'
 
 const hex = 'a'.repeat(64)

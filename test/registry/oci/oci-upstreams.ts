@@ -1,8 +1,8 @@
 import { describe } from 'vitest'
-import { systemClock } from '../../../src/cmd/runtime.ts'
+import { systemClock } from '../../../src/server/runtime.ts'
 import { createHttpUpstream } from '../../../src/registry/upstream/http/http-upstream.ts'
-import { startRegistry } from '../../parts/registry.ts'
-import { describeWithPart } from '../../parts/require-part.ts'
+import { startRegistry } from '../../support/parts/registry.ts'
+import { describeWithPart } from '../../support/parts/require-part.ts'
 import { startDiskUpstream, type TestUpstream } from './test-host.ts'
 
 /** A distribution registry of its own behind the port, which looks no closer at indexes than docs/registry.md has it. */

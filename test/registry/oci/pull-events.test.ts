@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { digestOf } from '../../../src/core/digest.ts'
-import { trustedUid } from '../../../src/core/uid.ts'
+import { digestOf } from '../../../src/base/digest.ts'
+import { trustedUid } from '../../../src/base/uid.ts'
 import { PullEvents, type Pull } from '../../../src/registry/oci/pull-events.ts'
 import { StoreError } from '../../../src/store/store.ts'
 import { silentLog, until } from '../../store/store-harness.ts'

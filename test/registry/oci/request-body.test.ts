@@ -2,9 +2,9 @@ import { once } from 'node:events'
 import { createServer, type IncomingMessage } from 'node:http'
 import { connect, type AddressInfo, type Socket } from 'node:net'
 import { expect, onTestFinished, test, vi } from 'vitest'
-import { readBody, RequestBody } from '../../../src/registry/oci/request-body.ts'
+import { readBody, RequestBody } from '../../../src/registry/oci/blobs/request-body.ts'
 import type { Upstream } from '../../../src/registry/upstream/upstream.ts'
-import { uncaughtErrors } from '../../harness/uncaught-errors.ts'
+import { uncaughtErrors } from '../../support/uncaught-errors.ts'
 import { startDiskUpstream, startTestHost } from './test-host.ts'
 
 /** A client that announces ten bytes and sends five. */

@@ -1,10 +1,10 @@
-import { trustedUid } from '../../../src/core/uid.ts'
+import { trustedUid } from '../../../src/base/uid.ts'
 import type { Gate, RegistryAction } from '../../../src/registry/gate.ts'
 import { RegistryError } from '../../../src/registry/registry-error.ts'
-import { holds } from '../../../src/registry/token/rights.ts'
-import { callerOfToken } from '../../../src/resources/caller-of-token.ts'
-import { findRepository } from '../../../src/resources/registry/repo-paths.ts'
-import type { Caller, Services } from '../../../src/resources/services.ts'
+import { holds } from '../../../src/registry/tokens/rights.ts'
+import { callerOfToken } from '../../../src/engine/caller-of-token.ts'
+import { findRepository } from '../../../src/registry/records/repo-paths.ts'
+import type { Caller, Services } from '../../../src/engine/services.ts'
 
 /** A gate without tokens: `Bearer <uid>` is that identity. What it may do is what bindings say. */
 export function createTestGate(services: Services): Gate {

@@ -3,10 +3,10 @@ import { once } from 'node:events'
 import { request as httpRequest, type IncomingMessage } from 'node:http'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { FairTurns } from '../../../src/api/fair-turns.ts'
-import { startTestServer } from '../../harness/test-server.ts'
-import { TestClock } from '../../spec/test-clock.ts'
-import { RegistryWorld, type Asked, type Tenant } from '../token/registry-world.ts'
+import { FairTurns } from '../../../src/transport/fair-turns.ts'
+import { startTestServer } from '../../support/test-server.ts'
+import { TestClock } from '../../conformance/spec/test-clock.ts'
+import { RegistryWorld, type Asked, type Tenant } from '../tokens/registry-world.ts'
 
 describe('a server with limits of reads', () => {
   const clock = new TestClock()

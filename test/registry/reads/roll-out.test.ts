@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { startTestServer } from '../../harness/test-server.ts'
-import { fullTierTest } from '../../harness/tier.ts'
-import { TestClock } from '../../spec/test-clock.ts'
-import { basic, publicName, RegistryWorld, type Tenant } from '../token/registry-world.ts'
+import { startTestServer } from '../../support/test-server.ts'
+import { fullTierTest } from '../../support/tier.ts'
+import { TestClock } from '../../conformance/spec/test-clock.ts'
+import { basic, publicName, RegistryWorld, type Tenant } from '../tokens/registry-world.ts'
 import { PullingNode } from './node.ts'
 
 const layerCount = 30

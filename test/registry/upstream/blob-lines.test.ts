@@ -1,12 +1,12 @@
 import { createServer, type Socket } from 'node:net'
 import { setImmediate as turn } from 'node:timers/promises'
 import { describe, expect, onTestFinished, test } from 'vitest'
-import { digestOf } from '../../../src/core/digest.ts'
+import { digestOf } from '../../../src/base/digest.ts'
 import { parseAnswerHead } from '../../../src/registry/upstream/http/answer-head.ts'
 import { createHttpUpstream, type HttpUpstreamOptions } from '../../../src/registry/upstream/http/http-upstream.ts'
 import type { Upstream } from '../../../src/registry/upstream/upstream.ts'
 import { drain, failureOf, freshBytes, freshRepo, never } from './content.ts'
-import { listenOnLoopback } from '../../parts/loopback.ts'
+import { listenOnLoopback } from '../../support/parts/loopback.ts'
 
 const repo = freshRepo()
 const bytes = freshBytes(3_000_000)

@@ -1,7 +1,7 @@
 import { randomBytes, randomUUID } from 'node:crypto'
 import { Readable } from 'node:stream'
-import { digestOf, type Digest, type DigestAlgorithm } from '../../../src/core/digest.ts'
-import { trustedUid, type Uid } from '../../../src/core/uid.ts'
+import { digestOf, type Digest, type DigestAlgorithm } from '../../../src/base/digest.ts'
+import { trustedUid, type Uid } from '../../../src/base/uid.ts'
 import { UpstreamError, type ManifestBytes, type Upstream } from '../../../src/registry/upstream/upstream.ts'
 
 export const imageType = 'application/vnd.oci.image.manifest.v1+json'

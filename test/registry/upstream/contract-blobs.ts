@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { digestOf } from '../../../src/core/digest.ts'
+import { digestOf } from '../../../src/base/digest.ts'
 import { blobBytes, drain, freshBytes, freshRepo, never, putBlob } from './content.ts'
 import type { UpstreamUnderTest } from './upstream-under-test.ts'
 

@@ -1,6 +1,6 @@
 import { Readable } from 'node:stream'
 import { describe, expect, test } from 'vitest'
-import { digestOf } from '../../../src/core/digest.ts'
+import { digestOf } from '../../../src/base/digest.ts'
 import { UpstreamError, type Upload } from '../../../src/registry/upstream/upstream.ts'
 import { blobBytes, bodyOf, failureOf, freshBytes, freshRepo, never } from './content.ts'
 import type { UpstreamUnderTest } from './upstream-under-test.ts'

@@ -4,8 +4,8 @@
  */
 import { randomBytes, randomInt } from 'node:crypto'
 import { writeSync } from 'node:fs'
-import { digestOf } from '../../../src/core/digest.ts'
-import { trustedUid, type Uid } from '../../../src/core/uid.ts'
+import { digestOf } from '../../../src/base/digest.ts'
+import { trustedUid, type Uid } from '../../../src/base/uid.ts'
 import { createDiskUpstream } from '../../../src/registry/upstream/disk/disk-upstream.ts'
 import { bodyOf, never } from './content.ts'
 

@@ -1,11 +1,11 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { describe, expect, onTestFinished, test } from 'vitest'
-import { digestOf } from '../../../src/core/digest.ts'
+import { digestOf } from '../../../src/base/digest.ts'
 import { createHttpUpstream, type HttpUpstreamOptions } from '../../../src/registry/upstream/http/http-upstream.ts'
 import { parseChallenge } from '../../../src/registry/upstream/http/registry-credentials.ts'
 import type { Upstream } from '../../../src/registry/upstream/upstream.ts'
 import { bodyOf, drain, failureOf, freshBytes, freshRepo, never } from './content.ts'
-import { listenOnLoopback } from '../../parts/loopback.ts'
+import { listenOnLoopback } from '../../support/parts/loopback.ts'
 
 const repo = freshRepo()
 const bytes = freshBytes(1000)

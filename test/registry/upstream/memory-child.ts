@@ -5,7 +5,7 @@
 import { createHash, randomBytes } from 'node:crypto'
 import { writeSync } from 'node:fs'
 import { Readable } from 'node:stream'
-import { digestOfHex } from '../../../src/core/digest.ts'
+import { digestOfHex } from '../../../src/base/digest.ts'
 import { createDiskUpstream } from '../../../src/registry/upstream/disk/disk-upstream.ts'
 import { createHttpUpstream } from '../../../src/registry/upstream/http/http-upstream.ts'
 import { freshRepo, never } from './content.ts'

@@ -4,8 +4,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { expect, onTestFinished, test } from 'vitest'
-import { largeBlobBytes as size } from '../../harness/large-blob.ts'
-import { startRegistry } from '../../parts/registry.ts'
+import { largeBlobBytes as size } from '../../support/large-blob.ts'
+import { startRegistry } from '../../support/parts/registry.ts'
 
 const allowedBytes = 100_000_000
 

@@ -3,9 +3,9 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import { crane } from '../../parts/crane.ts'
-import { registryAccount, startRegistry } from '../../parts/registry.ts'
-import { describeWithPart } from '../../parts/require-part.ts'
+import { crane } from '../../support/parts/crane.ts'
+import { registryAccount, startRegistry } from '../../support/parts/registry.ts'
+import { describeWithPart } from '../../support/parts/require-part.ts'
 
 describeWithPart('registry', 'the parts', () => {
   test('crane pushes to a registry that asks for a password, and finds the image after the registry was killed', async () => {

@@ -2,7 +2,7 @@ import { PassThrough } from 'node:stream'
 import { expect, test, vi } from 'vitest'
 import { PassedBody } from '../../../src/registry/upstream/passed-body.ts'
 import { UpstreamError } from '../../../src/registry/upstream/upstream.ts'
-import { uncaughtErrors } from '../../harness/uncaught-errors.ts'
+import { uncaughtErrors } from '../../support/uncaught-errors.ts'
 
 const broken = new UpstreamError('unavailable', 'it broke')
 

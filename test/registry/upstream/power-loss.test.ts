@@ -1,9 +1,9 @@
 import { randomBytes } from 'node:crypto'
 import { expect, test } from 'vitest'
-import { digestOf } from '../../../src/core/digest.ts'
-import { trustedUid } from '../../../src/core/uid.ts'
+import { digestOf } from '../../../src/base/digest.ts'
+import { trustedUid } from '../../../src/base/uid.ts'
 import { createDiskUpstream } from '../../../src/registry/upstream/disk/disk-upstream.ts'
-import { lossyDisk } from '../../parts/lossy-disk.ts'
+import { lossyDisk } from '../../support/parts/lossy-disk.ts'
 import { blobBytes, bodyOf, freshBytes, freshRepo, manifestOf, never, putBlob } from './content.ts'
 
 const open = (directory: string): ReturnType<typeof createDiskUpstream> => createDiskUpstream({ directory, clock: Date, random: { bytes: randomBytes } })

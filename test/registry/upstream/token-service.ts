@@ -4,8 +4,8 @@ import { createServer } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { exportJWK, generateKeyPair, SignJWT } from 'jose'
-import { registryAccount } from '../../parts/registry.ts'
-import { closeNow, listenOnLoopback } from '../../parts/loopback.ts'
+import { registryAccount } from '../../support/parts/registry.ts'
+import { closeNow, listenOnLoopback } from '../../support/parts/loopback.ts'
 
 /** An issuer of registry tokens for one account (distribution token specification). */
 export interface TokenService {

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import { join, resolve } from 'node:path'
-import { algorithmOf, hexOf, isDigest, type Digest } from '../../../core/digest.ts'
-import { isUid, type Uid } from '../../../core/uid.ts'
+import { algorithmOf, hexOf, isDigest, type Digest } from '../../../base/digest.ts'
+import { isUid, type Uid } from '../../../base/uid.ts'
 
 /** What a repository holds. */
 export type StoredKind = 'manifest' | 'blob'

@@ -1,6 +1,6 @@
 import { mkdir, rename } from 'node:fs/promises'
 import { dirname } from 'node:path'
-import { RecentMap } from '../../../core/recent-map.ts'
+import { RecentMap } from '../../../base/recent-map.ts'
 import { syncDirectory } from './disk-files.ts'
 
 /** Directories that are known to be on the disk; others are flushed once more when they are next used. */

@@ -1,4 +1,4 @@
-import { untilAborted } from '../../../core/until-aborted.ts'
+import { untilAborted } from '../../../base/until-aborted.ts'
 
 /** Lets one piece of work at a time have a key, in the order of asking. */
 export class KeyedLock {

@@ -1,5 +1,5 @@
-import { isDigest, type Digest } from '../../../core/digest.ts'
-import type { Uid } from '../../../core/uid.ts'
+import { isDigest, type Digest } from '../../../base/digest.ts'
+import type { Uid } from '../../../base/uid.ts'
 import { UpstreamError, type Chunk, type Upload } from '../upstream.ts'
 import { failureOf, upstreamError, type Failure } from './registry-answers.ts'
 import { dump, headerOf, type RegistryClient, type UpstreamAnswer, type UpstreamRequest } from './registry-client.ts'

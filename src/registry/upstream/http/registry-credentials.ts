@@ -1,5 +1,5 @@
-import { RecentMap } from '../../../core/recent-map.ts'
-import type { Clock } from '../../../core/runtime.ts'
+import { RecentMap } from '../../../base/recent-map.ts'
+import type { Clock } from '../../../base/runtime.ts'
 import { UpstreamError } from '../upstream.ts'
 
 /** Tokens that are kept. */

@@ -49,7 +49,7 @@ export type Rule = Message<"taproot.api.v1.Rule"> & {
   kind: string;
 
   /**
-   * The largest request, in KiB, where the default for the verb is too small (`requestKib` in src/core/schema.ts).
+   * The largest request, in KiB, where the default for the verb is too small (`requestKib` in src/base/schema/schema.ts).
    *
    * @generated from field: uint32 max_request_kib = 5;
    */

@@ -1,0 +1,159 @@
+import { DomainError } from '../../base/errors.ts'
+
+/** A signed AWS `GetCallerIdentity` request, whose form is in order (docs/spec/identities.md#aws-request-checks). Only AWS can say whether its signature is good. */
+export interface AwsRequest {
+  /** The host that the request is signed for: one of those that were allowed. */
+  readonly host: string
+  /** What AWS needs of its headers, by lower-case name: those that are signed, `authorization` and `x-amz-*`. */
+  readonly headers: Readonly<Record<string, string>>
+  readonly audience: string
+  readonly identity: string
+}
+
+/** What a request is held against. */
+export interface AwsExpectation {
+  /** Hosts that it may be signed for. */
+  readonly hosts: readonly string[]
+  /** Audiences that mean this platform. */
+  readonly audiences: readonly string[]
+  /** The identity that is asked for. */
+  readonly identity: string
+  /** First words of the two binding headers, in lower case: `taproot` for `Taproot-Audience` and `Taproot-Identity`. Exactly one pair must be there. */
+  readonly prefixes: readonly string[]
+  readonly nowMs: number
+}
+
+/** The request's target: what is asked of AWS, without a body. */
+export const awsTarget = '/?Action=GetCallerIdentity&Version=2011-06-15'
+
+const maxAgeMs = 15 * 60_000
+const maxAheadMs = 5 * 60_000
+const maxHeaders = 50
+
+/** Headers that are about one connection, or would change how the request is read: never passed on. */
+const connectionHeaders: ReadonlySet<string> = new Set([
+  'connection',
+  'expect',
+  'keep-alive',
+  'proxy-authorization',
+  'proxy-connection',
+  'te',
+  'trailer',
+  'transfer-encoding',
+  'upgrade',
+])
+
+/** Code 7 in the form of every bad token (docs/spec/identities.md#aws-request-checks). None of the sentences repeats anything of the request, or depends on the records. */
+export function awsRefusal(sentence: string): DomainError {
+  return new DomainError(7, `verifying token: ${sentence}`)
+}
+
+/** The text of an HTTP request out of a bearer in either base64 alphabet (docs/spec/identities.md#aws-identities), with or without padding; undefined where it is none: a JWT, for one. */
+export function awsRequestText(bearer: string): string | undefined {
+  if (!/^[A-Za-z0-9+/_-]+={0,2}$/.test(bearer)) return undefined
+  const text = Buffer.from(bearer, 'base64').toString('latin1')
+  return /^[A-Za-z]{1,16} [^\r\n]*HTTP\/\d/.test(text) ? text : undefined
+}
+
+/** Reads the request and makes every check that AWS is not needed for, in the order of their rules (docs/spec/identities.md#aws-request-checks). Throws code 7, naming the rule. */
+export function parseAwsRequest(text: string, expected: AwsExpectation): AwsRequest {
+  const { method, target, headers } = parseHttp(text)
+  if (method !== 'POST') throw awsRefusal('the method of the AWS request must be POST')
+  if (target !== awsTarget) throw awsRefusal(`the AWS request must be for ${awsTarget}`)
+  const host = headers.get('host') ?? ''
+  if (!expected.hosts.includes(host)) throw awsRefusal('the host of the AWS request is not one that is configured')
+  const binding = bindingOf(headers, expected.prefixes)
+  const signed = signedHeadersOf(headers.get('authorization') ?? '')
+  for (const name of ['host', 'x-amz-date', binding.audience, binding.identity]) {
+    if (!signed.has(name)) throw awsRefusal('the signature of the AWS request must cover host, x-amz-date and both binding headers')
+  }
+  const audience = canonical(headers.get(binding.audience) ?? '')
+  if (!expected.audiences.includes(audience)) throw awsRefusal('the audience of the AWS request is not this platform')
+  const identity = canonical(headers.get(binding.identity) ?? '')
+  if (identity !== expected.identity) throw awsRefusal('the AWS request is for another identity')
+  checkDate(headers.get('x-amz-date') ?? '', expected.nowMs)
+  return { host, headers: passedOn(headers, signed), audience, identity }
+}
+
+interface HttpRequest {
+  readonly method: string
+  readonly target: string
+  /** By lower-case name, each once. */
+  readonly headers: ReadonlyMap<string, string>
+}
+
+/** Lines end with CRLF or LF. No header twice: which one AWS looks at must not matter. No body: it could ask for something else. */
+function parseHttp(text: string): HttpRequest {
+  if (!/^[\t\n\r\x20-\x7e]*$/.test(text)) throw awsRefusal('the AWS request must be printable ASCII')
+  const end = /\r?\n\r?\n/.exec(text)
+  if (end === null) throw awsRefusal('the headers of the AWS request do not end')
+  if (text.length > end.index + end[0].length) throw awsRefusal('the AWS request must not have a body')
+  const [first = '', ...lines] = text.slice(0, end.index).split(/\r?\n/)
+  const [, method = '', target = ''] = /^([A-Za-z]+) (\S+) HTTP\/1\.1$/.exec(first) ?? []
+  if (method === '') throw awsRefusal('the first line of the AWS request must be that of HTTP/1.1')
+  const headers = headersOf(lines)
+  if ((headers.get('content-length') ?? '0') !== '0') throw awsRefusal('the AWS request must not have a body')
+  return { method, target, headers }
+}
+
+function headersOf(lines: readonly string[]): ReadonlyMap<string, string> {
+  if (lines.length > maxHeaders) throw awsRefusal(`the AWS request must not have more than ${String(maxHeaders)} headers`)
+  const headers = new Map<string, string>()
+  for (const line of lines) {
+    const [, name = '', value = ''] = /^([A-Za-z0-9!#$%&'*+.^_`|~-]+):([^\r]*)$/.exec(line) ?? []
+    if (name === '') throw awsRefusal('the AWS request has a line that is no header')
+    if (headers.has(name.toLowerCase())) throw awsRefusal('the AWS request must not have a header twice')
+    headers.set(name.toLowerCase(), value.trim())
+  }
+  return headers
+}
+
+/** The names of the two binding headers. */
+function bindingOf(headers: HttpRequest['headers'], prefixes: readonly string[]): { readonly audience: string; readonly identity: string } {
+  const present = (suffix: string): string[] => prefixes.map((prefix) => `${prefix}-${suffix}`).filter((name) => headers.has(name))
+  const [audience, ...otherAudiences] = present('audience')
+  const [identity, ...otherIdentities] = present('identity')
+  if (audience === undefined || identity === undefined) throw awsRefusal('the AWS request must have the headers Taproot-Audience and Taproot-Identity')
+  if (otherAudiences.length > 0 || otherIdentities.length > 0) throw awsRefusal('the AWS request must not have a header twice')
+  return { audience, identity }
+}
+
+const signatureShape: Readonly<Record<string, RegExp>> = {
+  credential: /^\w{1,128}\/\d{8}\/[a-z0-9-]{1,64}\/sts\/aws4_request$/,
+  signedheaders: /^[a-z0-9-]+(?:;[a-z0-9-]+)*$/,
+  signature: /^[0-9a-f]{64}$/,
+}
+
+/** The headers that an `Authorization` of Signature Version 4 says are signed. Each of its three components must be there exactly once, and nothing else. */
+function signedHeadersOf(authorization: string): ReadonlySet<string> {
+  const malformed = awsRefusal(
+    'the Authorization of the AWS request must be AWS4-HMAC-SHA256 with Credential (service sts), SignedHeaders and Signature, once each',
+  )
+  const [, rest] = /^AWS4-HMAC-SHA256 +(\S.*)$/.exec(authorization) ?? []
+  const parts = (rest ?? '').split(',').map((part) => /^ *([A-Za-z]+)=(\S+) *$/.exec(part))
+  const components = new Map(parts.map((part) => [part?.[1]?.toLowerCase() ?? '', part?.[2] ?? '']))
+  const isWhole = parts.length === 3 && components.size === 3 && Object.entries(signatureShape).every(([name, shape]) => shape.test(components.get(name) ?? ''))
+  if (!isWhole) throw malformed
+  return new Set(components.get('signedheaders')?.split(';'))
+}
+
+/** A value as Signature Version 4 signs it: runs of spaces are one, none at the ends. */
+function canonical(value: string): string {
+  return value.replace(/ +/g, ' ').replace(/^ | $/g, '')
+}
+
+function checkDate(text: string, nowMs: number): void {
+  const iso = text.replace(/^(\d{4})(\d{2})(\d{2})T(\d{2})(\d{2})(\d{2})Z$/, '$1-$2-$3T$4:$5:$6.000Z')
+  const atMs = iso === text ? Number.NaN : Date.parse(iso)
+  // A day that the month does not have is another day once it is written again.
+  if (Number.isNaN(atMs) || new Date(atMs).toISOString() !== iso) throw awsRefusal('the X-Amz-Date of the AWS request must be a time as YYYYMMDDTHHMMSSZ')
+  if (nowMs - atMs > maxAgeMs) throw awsRefusal('the AWS request is older than 15 minutes')
+  if (atMs - nowMs > maxAheadMs) throw awsRefusal('the X-Amz-Date of the AWS request is more than 5 minutes ahead')
+}
+
+function passedOn(headers: HttpRequest['headers'], signed: ReadonlySet<string>): Record<string, string> {
+  const isNeeded = (name: string): boolean => name === 'authorization' || name.startsWith('x-amz-') || signed.has(name)
+  const entries = [...headers].filter(([name]) => isNeeded(name))
+  if (entries.some(([name]) => connectionHeaders.has(name))) throw awsRefusal('the signature of the AWS request must not cover headers about the connection')
+  return Object.fromEntries(entries)
+}

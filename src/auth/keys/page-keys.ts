@@ -1,0 +1,28 @@
+import type { PageKey } from '../../base/page-token.ts'
+import type { Random } from '../../base/runtime.ts'
+import { randomHex } from '../../base/runtime.ts'
+import { createRotatingKeys } from './rotating-keys.ts'
+import type { RotatingKeys, RotatingKeysOptions } from './rotating-keys.ts'
+
+const hourMs = 3_600_000
+
+/** A key is used for a week and kept for the three days that page tokens live, and an hour. Two hours ahead is enough for any replica to see it. */
+export const pageKeySchedule = { rotateEveryMs: 7 * 24 * hourMs, publishAheadMs: 2 * hourMs, retainMs: 73 * hourMs } as const
+
+/**
+ * The keys of page tokens from the store; makes the first in a fresh one. An id that `lookup` does not find is a retired key's: its tokens have expired
+ * (docs/spec/conventions.md#page-tokens). Throws SealingError or StoreError.
+ */
+export async function createPageKeys(options: RotatingKeysOptions & { readonly random: Random }, signal: AbortSignal): Promise<RotatingKeys<PageKey>> {
+  const { random } = options
+  return await createRotatingKeys<PageKey>(
+    {
+      prefix: 'meta/page-keys/',
+      schedule: pageKeySchedule,
+      generate: () => Promise.resolve({ id: randomHex(random, 4), shown: null, secret: random.bytes(32) }),
+      load: (id, _shown, secret) => Promise.resolve({ id, secret }),
+    },
+    options,
+    signal,
+  )
+}

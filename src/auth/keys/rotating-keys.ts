@@ -1,0 +1,177 @@
+import type { Clock } from '../../base/runtime.ts'
+import { StoreError, type Entry, type Guard, type Store, type Write } from '../../store/store.ts'
+import { untilAborted } from '../../base/until-aborted.ts'
+import { keyInUse, planKeys } from './key-schedule.ts'
+import type { KeySchedule, ScheduledKey } from './key-schedule.ts'
+import type { Keyring } from './sealing.ts'
+
+/** What is particular to one kind of key. */
+export interface KeyKind<Key> {
+  /** Where its records are: `meta/<name>/`. */
+  readonly prefix: string
+  readonly schedule: KeySchedule
+  /** A new key: its id, what may be shown of it (JSON), and its secret, which is sealed. */
+  generate(): Promise<{ readonly id: string; readonly shown: unknown; readonly secret: Uint8Array }>
+  load(id: string, shown: unknown, secret: Uint8Array): Promise<Key>
+}
+
+/** Keys in the store that replace each other on a schedule; every replica sees the same ones. */
+export interface RotatingKeys<Key> {
+  /** The key to use now. */
+  current(): Key
+  /** A key that is live: to be used, in use, or kept for what it made. */
+  find(id: string): Key | undefined
+  /** As `find`; asks the store for an id that is not known here, at most once a second. */
+  lookup(id: string, signal: AbortSignal): Promise<Key | undefined>
+  /** All live keys. */
+  all(): readonly Key[]
+  /** Changes whenever the set of live keys does. */
+  generation(): number
+  /** Reads the store again; to be called when something under the prefix changed. */
+  reload(signal: AbortSignal): Promise<void>
+  /** Does what the schedule asks for, then reloads. Any replica may call it at any time; of two that race one wins. To be called at least hourly. */
+  maintain(signal: AbortSignal): Promise<void>
+}
+
+/** What rotating keys are made of. */
+export interface RotatingKeysOptions {
+  readonly store: Store
+  readonly keyring: Keyring
+  readonly clock: Clock
+}
+
+/** The stored form: JSON; `sealed` is base64, its context is the record's key. */
+interface StoredKey extends ScheduledKey {
+  readonly version: 1
+  readonly shown: unknown
+  readonly sealed: string
+}
+
+interface HeldKey<Key> extends ScheduledKey {
+  readonly entry: Entry
+  readonly key: Key
+}
+
+const maxKeys = 1000
+const maxRounds = 10
+const lookupEveryMs = 1000
+const lookupTimeoutMs = 5000
+
+/** Reads the store's keys and makes those that are due, except that only the first is made for sure in a full store. Throws SealingError or StoreError. */
+export async function createRotatingKeys<Key>(kind: KeyKind<Key>, options: RotatingKeysOptions, signal: AbortSignal): Promise<RotatingKeys<Key>> {
+  const { store, keyring, clock } = options
+  let held: readonly HeldKey<Key>[] = []
+  let reads = 0
+  let newestRead = 0
+  let generation = 0
+
+  async function reload(loadSignal: AbortSignal): Promise<void> {
+    reads += 1
+    const read = reads
+    const { entries } = await store.range({ prefix: kind.prefix, limit: maxKeys }, loadSignal)
+    const known = new Map(held.map((one) => [one.entry.key, one]))
+    const loaded = await Promise.all(
+      entries.map((entry) => {
+        const same = known.get(entry.key)
+        return same !== undefined && same.entry.revision === entry.revision ? Promise.resolve(same) : loadKey(kind, keyring, entry)
+      }),
+    )
+    // Reads may overtake each other: one that began earlier changes nothing. The store's revision says nothing here: it goes back where the store was restored.
+    if (read < newestRead) return
+    newestRead = read
+    if (loaded.length !== held.length || loaded.some((one, index) => one !== held[index])) generation += 1
+    held = loaded
+  }
+
+  async function maintain(maintainSignal: AbortSignal): Promise<void> {
+    for (let round = 0; round < maxRounds; round += 1) {
+      await reload(maintainSignal)
+      const [action] = planKeys(clock.now(), held, kind.schedule)
+      if (action === undefined) return
+      const step = action.kind === 'create' ? await creation(kind, keyring, { held, usedFromMs: action.usedFromMs }) : deletion(held, action.id)
+      await store.transact(step, maintainSignal)
+    }
+  }
+
+  const find = (id: string): Key | undefined => held.find((one) => one.id === id)?.key
+  const lookUp = boundedReads(reload, clock)
+  try {
+    await maintain(signal)
+  } catch (error) {
+    // A full store keeps nobody from reading: the keys that are there will do until there is room for the next one.
+    if (!(error instanceof StoreError && error.kind === 'exhausted' && held.length > 0)) throw error
+  }
+  return {
+    current() {
+      const inUse = keyInUse(clock.now(), held)
+      if (inUse === undefined) throw new Error(`no key under ${kind.prefix}`)
+      return inUse.key
+    },
+    find,
+    async lookup(id, lookupSignal) {
+      const known = find(id)
+      if (known !== undefined) return known
+      await lookUp(lookupSignal)
+      return find(id)
+    },
+    all: () => held.map((one) => one.key),
+    generation: () => generation,
+    reload,
+    maintain,
+  }
+}
+
+/** Reads at most once a second. All who ask meanwhile share the read that runs, so none of them can end it for the others. */
+function boundedReads(read: (signal: AbortSignal) => Promise<void>, clock: Clock): (signal: AbortSignal) => Promise<void> {
+  let readAtMs = -Infinity
+  let running: Promise<void> | undefined
+
+  async function readNow(): Promise<void> {
+    try {
+      await read(AbortSignal.timeout(lookupTimeoutMs))
+      readAtMs = clock.now()
+    } finally {
+      running = undefined
+    }
+  }
+
+  return async (signal) => {
+    if (running === undefined && Math.abs(clock.now() - readAtMs) < lookupEveryMs) return
+    running ??= readNow()
+    await untilAborted(running, signal)
+  }
+}
+
+async function loadKey<Key>(kind: KeyKind<Key>, keyring: Keyring, entry: Entry): Promise<HeldKey<Key>> {
+  const stored = JSON.parse(Buffer.from(entry.value).toString('utf8')) as StoredKey // a cast of our own record; what is secret in it is authenticated by the seal
+  const secret = keyring.open(Buffer.from(stored.sealed, 'base64'), entry.key)
+  return { id: stored.id, usedFromMs: stored.usedFromMs, entry, key: await kind.load(stored.id, stored.shown, secret) }
+}
+
+interface Step {
+  readonly guards: readonly Guard[]
+  readonly writes: readonly Write[]
+}
+
+interface CreationInput<Key> {
+  readonly held: readonly HeldKey<Key>[]
+  readonly usedFromMs: number
+}
+
+/** Writes the newest key again unchanged, and guards it: so only one of several replicas adds its successor. */
+async function creation<Key>(kind: KeyKind<Key>, keyring: Keyring, { held, usedFromMs }: CreationInput<Key>): Promise<Step> {
+  const { id, shown, secret } = await kind.generate()
+  const key = `${kind.prefix}${id}`
+  const sealed = Buffer.from(keyring.seal(secret, key)).toString('base64')
+  const record: StoredKey = { version: 1, id, usedFromMs, shown, sealed }
+  const put: Write = { kind: 'put', key, value: Buffer.from(JSON.stringify(record)) }
+  const newest = keyInUse(Infinity, held)?.entry
+  if (newest === undefined) return { guards: [{ kind: 'empty', prefix: kind.prefix }], writes: [put] }
+  return { guards: [{ kind: 'unchanged', key: newest.key, revision: newest.revision }], writes: [{ kind: 'put', key: newest.key, value: newest.value }, put] }
+}
+
+function deletion<Key>(held: readonly HeldKey<Key>[], id: string): Step {
+  const entry = held.find((one) => one.id === id)?.entry
+  if (entry === undefined) return { guards: [], writes: [] }
+  return { guards: [{ kind: 'unchanged', key: entry.key, revision: entry.revision }], writes: [{ kind: 'delete', key: entry.key }] }
+}

@@ -1,0 +1,74 @@
+import { calculateJwkThumbprint, exportJWK, generateKeyPair, importJWK, SignJWT } from 'jose'
+import type { JWK } from 'jose'
+import type { Clock } from '../../base/runtime.ts'
+import type { DiscoveryDocument } from './discovery-document.ts'
+import { createKeySet, publicPart } from '../keys/key-set.ts'
+import type { KeySet } from '../keys/key-set.ts'
+import { makeSecretFile, readSecretFile } from '../keys/secret-file.ts'
+
+/** What a development token is to say. */
+export interface DevTokenInput {
+  readonly subject: string
+  readonly audience: string | readonly string[]
+  /** Further claims. */
+  readonly claims?: Readonly<Record<string, unknown>>
+  /** 3600 where absent. */
+  readonly lifeSeconds?: number
+}
+
+/** An OIDC issuer for development, inside the process: it signs whatever it is asked to. Never part of a production role. */
+export interface DevIssuer {
+  readonly issuer: string
+  mintDevToken(input: DevTokenInput): Promise<string>
+  readonly discovery: DiscoveryDocument
+  readonly keySet: KeySet
+}
+
+/** What a development issuer is made of. */
+export interface DevIssuerOptions {
+  /** File with its private JWK; made, readable by the owner only, where absent. */
+  readonly keyFile: string
+  /** `<baseUrl>/dev/issuer` */
+  readonly issuer: string
+  readonly clock: Clock
+}
+
+const algorithm = 'ES256'
+
+/** See DevIssuer. Rejects where the key file can't be read, made or understood. */
+export async function createDevIssuer(options: DevIssuerOptions): Promise<DevIssuer> {
+  const { issuer, clock } = options
+  const content = (await readSecretFile(options.keyFile)) ?? (await makeSecretFile(options.keyFile, await freshKey()))
+  const key = JSON.parse(content.toString('utf8')) as JWK // a cast of our own file; importing it checks it
+  const bare = publicPart(key)
+  const kid = await calculateJwkThumbprint(bare)
+  const privateKey = await importJWK(key, algorithm)
+  return {
+    issuer,
+    async mintDevToken({ subject, audience, claims, lifeSeconds }) {
+      const nowSeconds = Math.floor(clock.now() / 1000)
+      return await new SignJWT({ ...claims })
+        .setProtectedHeader({ alg: algorithm, kid, typ: 'JWT' })
+        .setIssuer(issuer)
+        .setSubject(subject)
+        .setAudience(typeof audience === 'string' ? audience : [...audience])
+        .setIssuedAt(nowSeconds)
+        .setExpirationTime(nowSeconds + (lifeSeconds ?? 3600))
+        .sign(privateKey)
+    },
+    discovery: {
+      issuer,
+      jwks_uri: `${issuer}/jwks.json`,
+      response_types_supported: ['id_token'],
+      subject_types_supported: ['public'],
+      id_token_signing_alg_values_supported: [algorithm],
+      claims_supported: ['iss', 'sub', 'aud', 'iat', 'exp'],
+    },
+    keySet: createKeySet([{ ...bare, kid, alg: algorithm, use: 'sig' }]),
+  }
+}
+
+async function freshKey(): Promise<string> {
+  const { privateKey } = await generateKeyPair(algorithm, { extractable: true })
+  return `${JSON.stringify(await exportJWK(privateKey))}\n`
+}

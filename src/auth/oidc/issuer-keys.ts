@@ -1,0 +1,251 @@
+import type { Clock } from '../../base/runtime.ts'
+import { TenantSlots } from './tenant-slots.ts'
+import { untilAborted } from '../../base/until-aborted.ts'
+import { createIssuerSource } from './issuer-source.ts'
+import type { ConfiguredIssuer } from './issuer-source.ts'
+import { normalizeIssuer } from './issuer-name.ts'
+import type { KeySet } from '../keys/key-set.ts'
+import type { SafeFetch } from '../safe-fetch.ts'
+import { TokenError, unknownIssuer } from '../tokens/token-error.ts'
+
+/** Who may be contacted besides the configured issuers. */
+export interface IssuerScope {
+  /** Issuers that the identity in question, or a provider, names exactly. */
+  readonly named: readonly string[]
+  /** The organisations of what names them, whose shares of memory and fetches are used. One share for all calls without. */
+  readonly tenants?: readonly string[]
+}
+
+/** The keys of external issuers, by discovery. Only issuers that configuration or `scope.named` names are ever contacted. */
+export interface IssuerKeys {
+  /**
+   * The issuer's keys, an hour old at most, or a day where it does not answer. Throws TokenError `unknown_issuer` (not allowed), `issuer_keys` (its documents are not
+   * usable) or `issuer_unavailable`, the latter two at once for 30 s after a failed try; or the signal's reason.
+   */
+  keysFor(issuer: string, scope: IssuerScope, signal: AbortSignal): Promise<KeySet>
+  /** For a token whose key `seen` lacks: fetches again, at most every 30 s per issuer, and returns what is newest. Throws as `keysFor`, but for a failed fetch. */
+  refreshed(issuer: string, seen: KeySet, options: { readonly scope: IssuerScope; readonly signal: AbortSignal }): Promise<KeySet>
+  /** True where configuration names the issuer, so that a pattern may match it. */
+  isConfigured(issuer: string): boolean
+  /** Ends running fetches and waits for them. */
+  close(): Promise<void>
+}
+
+/** What issuer keys are made of. */
+export interface IssuerKeysOptions {
+  readonly fetch: SafeFetch
+  readonly clock: Clock
+  readonly configured: readonly ConfiguredIssuer[]
+  /** Issuers that configuration names for its operators alone: no tenant's share, and no pattern's match. */
+  readonly kept?: readonly string[]
+  /** Issuers inside this process: their keys are asked for, never fetched. */
+  readonly local?: ReadonlyMap<string, () => KeySet>
+  /** For discovery and keys together; 5000 by default. */
+  readonly timeoutMs?: number
+  /**
+   * Issuers remembered at most besides the configured ones, counted for each organisation that uses them; 1000 by default. Where there are more, the organisation
+   * with the most forgets the one that it used longest ago.
+   */
+  readonly limit?: number
+  /** Issuers fetched from at once besides the configured ones, further ones count as unavailable: 10 of an organisation, 100 in all by default (see TenantSlots). */
+  readonly flightLimit?: number
+}
+
+const freshMs = 3_600_000
+const staleMs = 24 * 3_600_000
+const retryMs = 30_000
+
+/**
+ * One issuer. `keys` is absent until the first fetch succeeded; `failure` is set while the last fetch failed; `flight` while one runs.
+ * At most one flight per issuer; after any flight the next one starts 30 s later at the earliest, unless the keys ran out of their hour.
+ */
+interface IssuerState {
+  keys: KeySet | undefined
+  fetchedAtMs: number
+  triedAtMs: number
+  failure: TokenError | undefined
+  flight: Promise<void> | undefined
+}
+
+function emptyState(): IssuerState {
+  return { keys: undefined, fetchedAtMs: -Infinity, triedAtMs: -Infinity, failure: undefined, flight: undefined }
+}
+
+/** The most organisations that one use of an issuer is noted for. */
+const maxNoted = 100
+
+/**
+ * The issuers that tenants name, each held for the organisations that use it. One that several organisations hold stays until the last of them has forgotten it:
+ * no organisation makes another one forget what it uses, as long as it holds more than the other.
+ */
+class NamedIssuers {
+  readonly #limit: number
+  readonly #states = new Map<string, { readonly state: IssuerState; holders: number }>()
+  /** The issuers of each organisation. Of both the one that was used last comes last. */
+  readonly #shares = new Map<string, Set<string>>()
+  #held = 0
+
+  constructor(limit: number) {
+    this.#limit = limit
+  }
+
+  get(issuer: string): IssuerState | undefined {
+    return this.#states.get(issuer)?.state
+  }
+
+  /** Notes that `tenants` use the issuer, and keeps its state for them. */
+  use(issuer: string, state: IssuerState, tenants: readonly string[]): void {
+    for (const tenant of tenants.slice(0, maxNoted)) {
+      const share = this.#shares.get(tenant) ?? new Set<string>()
+      this.#shares.delete(tenant)
+      this.#shares.set(tenant, share)
+      if (!share.delete(issuer)) this.#hold(issuer, state)
+      share.add(issuer)
+    }
+    while (this.#held > this.#limit) this.#forgetOne()
+  }
+
+  #hold(issuer: string, state: IssuerState): void {
+    const entry = this.#states.get(issuer) ?? { state, holders: 0 }
+    entry.holders += 1
+    this.#states.set(issuer, entry)
+    this.#held += 1
+  }
+
+  #forgetOne(): void {
+    let [largest] = this.#shares
+    for (const share of this.#shares) if (share[1].size > (largest?.[1].size ?? 0)) largest = share
+    if (largest === undefined) return
+    const [tenant, issuers] = largest
+    const [oldest = ''] = issuers
+    issuers.delete(oldest)
+    if (issuers.size === 0) this.#shares.delete(tenant)
+    this.#held -= 1
+    const entry = this.#states.get(oldest)
+    if (entry === undefined) return
+    entry.holders -= 1
+    if (entry.holders === 0) this.#states.delete(oldest)
+  }
+}
+
+/** What calls without an organisation share. */
+const noTenant = ['']
+
+/** See IssuerKeys. */
+export function createIssuerKeys(options: IssuerKeysOptions): IssuerKeys {
+  return new FetchedIssuerKeys(options)
+}
+
+class FetchedIssuerKeys implements IssuerKeys {
+  readonly #clock: Clock
+  readonly #timeoutMs: number
+  readonly #configured: ReadonlyMap<string, ConfiguredIssuer>
+  readonly #local: ReadonlyMap<string, () => KeySet>
+  readonly #fetchKeys: ReturnType<typeof createIssuerSource>
+  /** Nobody but configuration adds to these, so they are neither forgotten nor counted. */
+  readonly #configuredStates: ReadonlyMap<string, IssuerState>
+  /** Issuers that tenants name. */
+  readonly #named: NamedIssuers
+  readonly #namedSlots: TenantSlots
+  readonly #flights = new Set<Promise<void>>()
+  readonly #closing = new AbortController()
+
+  constructor(options: IssuerKeysOptions) {
+    this.#clock = options.clock
+    const all = options.flightLimit ?? 100
+    this.#namedSlots = new TenantSlots({ each: Math.min(10, all), all })
+    this.#named = new NamedIssuers(options.limit ?? 1000)
+    this.#timeoutMs = options.timeoutMs ?? 5000
+    this.#configured = new Map(options.configured.map((row) => [normalizeIssuer(row.issuer), row]))
+    this.#local = options.local ?? new Map<string, () => KeySet>()
+    this.#fetchKeys = createIssuerSource(options.fetch)
+    const apart = [...this.#configured.keys(), ...(options.kept ?? []).map(normalizeIssuer)]
+    this.#configuredStates = new Map(apart.map((issuer) => [issuer, emptyState()]))
+  }
+
+  isConfigured(name: string): boolean {
+    const issuer = normalizeIssuer(name)
+    return this.#configured.has(issuer) || this.#local.has(issuer)
+  }
+
+  async keysFor(name: string, scope: IssuerScope, signal: AbortSignal): Promise<KeySet> {
+    const issuer = this.#allowed(name, scope)
+    const local = this.#local.get(issuer)
+    if (local !== undefined) return local()
+    const state = this.#stateOf(issuer, scope)
+    const now = this.#clock.now()
+    if (state.keys !== undefined && now - state.fetchedAtMs < freshMs) return state.keys
+    const failedLately = state.failure !== undefined && now - state.triedAtMs < retryMs
+    if (!failedLately) await untilAborted(this.#fly(issuer, state, scope), signal)
+    return this.#usable(state)
+  }
+
+  async refreshed(name: string, seen: KeySet, { scope, signal }: { readonly scope: IssuerScope; readonly signal: AbortSignal }): Promise<KeySet> {
+    const issuer = this.#allowed(name, scope)
+    const local = this.#local.get(issuer)
+    if (local !== undefined) return local()
+    const state = this.#stateOf(issuer, scope)
+    const triedLately = this.#clock.now() - state.triedAtMs < retryMs
+    const nothingNewer = state.keys === undefined || state.keys.id === seen.id
+    if (nothingNewer && !triedLately) await untilAborted(this.#fly(issuer, state, scope), signal)
+    return this.#usable(state)
+  }
+
+  async close(): Promise<void> {
+    this.#closing.abort()
+    await Promise.all(this.#flights)
+  }
+
+  #allowed(name: string, scope: IssuerScope): string {
+    const issuer = normalizeIssuer(name)
+    if (this.isConfigured(issuer) || scope.named.some((named) => normalizeIssuer(named) === issuer)) return issuer
+    throw unknownIssuer(issuer)
+  }
+
+  /** An issuer that was never fetched from is not remembered yet: being asked for pushes no other one out. */
+  #stateOf(issuer: string, { tenants = noTenant }: IssuerScope): IssuerState {
+    const configured = this.#configuredStates.get(issuer)
+    if (configured !== undefined) return configured
+    const named = this.#named.get(issuer)
+    if (named === undefined) return emptyState()
+    this.#named.use(issuer, named, tenants)
+    return named
+  }
+
+  /** Starts a fetch or joins the one that runs; does nothing where too many run for the organisations. Never rejects. */
+  #fly(issuer: string, state: IssuerState, { tenants = noTenant }: IssuerScope): Promise<void> {
+    if (state.flight !== undefined) return state.flight
+    const named = !this.#configuredStates.has(issuer)
+    const giveBack = named ? this.#namedSlots.take(tenants) : undefined
+    if (named) {
+      if (giveBack === undefined) return Promise.resolve()
+      this.#named.use(issuer, state, tenants)
+    }
+    const flight = this.#fetchInto(issuer, state).finally(() => {
+      this.#flights.delete(flight)
+      giveBack?.()
+    })
+    this.#flights.add(flight)
+    state.flight = flight
+    return flight
+  }
+
+  async #fetchInto(issuer: string, state: IssuerState): Promise<void> {
+    const signal = AbortSignal.any([this.#closing.signal, AbortSignal.timeout(this.#timeoutMs)])
+    try {
+      state.keys = await this.#fetchKeys(this.#configured.get(issuer) ?? { issuer }, signal)
+      state.fetchedAtMs = this.#clock.now()
+      state.failure = undefined
+    } catch (error) {
+      state.failure = error instanceof TokenError ? error : new TokenError('issuer_unavailable', error)
+    } finally {
+      state.triedAtMs = this.#clock.now()
+      state.flight = undefined
+    }
+  }
+
+  #usable(state: IssuerState): KeySet {
+    if (state.keys !== undefined && this.#clock.now() - state.fetchedAtMs < staleMs) return state.keys
+    throw state.failure ?? new TokenError('issuer_unavailable')
+  }
+}

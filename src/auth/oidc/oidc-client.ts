@@ -1,0 +1,198 @@
+import {
+  allowInsecureRequests,
+  AuthorizationResponseError,
+  authorizationCodeGrant,
+  buildAuthorizationUrl,
+  calculatePKCECodeChallenge,
+  ClientSecretBasic,
+  ClientSecretPost,
+  customFetch,
+  discovery,
+  None,
+  randomNonce,
+  randomPKCECodeVerifier,
+  Configuration,
+  type ClientAuth,
+  type CustomFetch,
+  type ServerMetadata,
+} from 'openid-client'
+import { DomainError } from '../../base/errors.ts'
+import { TenantSlots } from './tenant-slots.ts'
+import { untilAborted } from '../../base/until-aborted.ts'
+import { policyOf, type ConfiguredIssuer } from './issuer-source.ts'
+import { normalizeIssuer } from './issuer-name.ts'
+import { FetchError, type FetchFault, type FetchPolicy, type SafeFetch } from '../safe-fetch.ts'
+
+/** Requests that wait at once, at most: issuers that are asked for their documents; for tokens, by organisation and by issuer of an organisation. */
+const maxPending = { documents: { each: 10, all: 100 }, tokens: { each: 30, all: 100 }, tokensOfIssuer: { each: 10, all: 1000 } }
+
+function tooMany(): DomainError {
+  return new DomainError(14, 'too many sign-ins wait for their identity provider; try again')
+}
+
+/** A client of ours at an OpenID provider. */
+export interface OidcClient {
+  /** The organisation that the provider belongs to. */
+  readonly tenant: string
+  readonly issuer: string
+  readonly clientId: string
+  /** Undefined for a public client, which needs PKCE. */
+  readonly clientSecret: string | undefined
+  readonly pkce: boolean
+  /** Asked for besides `openid`. */
+  readonly additionalScopes: readonly string[]
+}
+
+/** What has to come back with the answer to an authorization request. */
+export interface LoginChecks {
+  readonly nonce: string
+  /** Absent without PKCE. */
+  readonly verifier?: string
+}
+
+/** The authorization code flow at any OpenID provider (OpenID Connect Core 3.1, RFC 7636), through the client for URLs that tenants name. */
+export interface OidcLogin {
+  /** Fresh checks for one login. */
+  newChecks(client: OidcClient): LoginChecks
+  /** Where the browser is sent. Throws DomainError 14 where the provider does not answer, 9 where it can't be used. */
+  authorizationUrl(client: OidcClient, request: { state: string; redirectUri: string; checks: LoginChecks }, signal: AbortSignal): Promise<URL>
+  /**
+   * The id token for the answer that the browser brought; its signature is still to be checked. Throws DomainError 7 where the provider or the person refused, 14 and 9 as
+   * above.
+   */
+  idToken(client: OidcClient, answer: { url: URL; state: string; checks: LoginChecks }, signal: AbortSignal): Promise<string>
+}
+
+/** See OidcLogin. `configured` says which issuers may be at private addresses, and whom to trust there. */
+export function createOidcLogin(fetch: SafeFetch, configured: readonly ConfiguredIssuer[]): OidcLogin {
+  const rows = new Map(configured.map((row) => [normalizeIssuer(row.issuer), row]))
+  const policyAt = (issuer: string): FetchPolicy => policyOf(rows.get(normalizeIssuer(issuer)) ?? { issuer })
+
+  async function ask({ issuer, clientId }: OidcClient): Promise<ServerMetadata> {
+    const policy = policyAt(issuer)
+    // Nobody who waits for it ends it: a request has its own time.
+    const options = { [customFetch]: fetchWith(fetch, policy, new AbortController().signal), execute: executeOf(policy) }
+    const server = (await discovery(new URL(issuer), clientId, {}, None(), options)).serverMetadata()
+    // The library takes the document's word for URLs of some forms.
+    if (server.issuer !== issuer) throw new DomainError(9, 'the identity provider can not be used: it calls itself by another name')
+    return server
+  }
+
+  const asking = new TenantSlots(maxPending.documents)
+  const flights = new Map<string, Promise<ServerMetadata>>()
+  /** The issuer's document. Anybody may begin a sign-in at one that does not answer: each is asked once at a time, however many wait for it. */
+  async function discovered(client: OidcClient, signal: AbortSignal): Promise<ServerMetadata> {
+    const { issuer } = client
+    const running = flights.get(issuer)
+    if (running !== undefined) return untilAborted(running, signal)
+    const giveBack = asking.take([client.tenant])
+    if (giveBack === undefined) throw tooMany()
+    const flight = ask(client).finally(() => {
+      flights.delete(issuer)
+      giveBack()
+    })
+    flights.set(issuer, flight)
+    return untilAborted(flight, signal)
+  }
+
+  async function configure(client: OidcClient, signal: AbortSignal): Promise<Configuration> {
+    const policy = policyAt(client.issuer)
+    const server = await discovered(client, signal)
+    const configuration = new Configuration(server, client.clientId, {}, authenticationOf(client, server))
+    configuration[customFetch] = fetchWith(fetch, policy, signal)
+    for (const apply of executeOf(policy)) apply(configuration)
+    return configuration
+  }
+
+  const bounded = createBound()
+  return {
+    newChecks: ({ pkce }) => ({ nonce: randomNonce(), ...(pkce ? { verifier: randomPKCECodeVerifier() } : {}) }),
+    authorizationUrl: (client, { state, redirectUri, checks }, signal) =>
+      translated(signal, async () => {
+        const configuration = await configure(client, signal)
+        const scope = [...new Set(['openid', ...client.additionalScopes])].join(' ')
+        const challenge =
+          checks.verifier === undefined ? {} : { code_challenge: await calculatePKCECodeChallenge(checks.verifier), code_challenge_method: 'S256' }
+        return buildAuthorizationUrl(configuration, { redirect_uri: redirectUri, scope, state, nonce: checks.nonce, response_type: 'code', ...challenge })
+      }),
+    idToken: (client, { url, state, checks }, signal) =>
+      translated(signal, async () => {
+        const verifier = checks.verifier === undefined ? {} : { pkceCodeVerifier: checks.verifier }
+        const expected = { expectedNonce: checks.nonce, expectedState: state, idTokenExpected: true, ...verifier }
+        const configuration = await configure(client, signal)
+        const grant = await bounded(client, () => authorizationCodeGrant(configuration, url, expected))
+        if (grant.id_token === undefined) throw new DomainError(9, 'the identity provider sent no id token')
+        return grant.id_token
+      }),
+  }
+}
+
+/** Anyone who comes back asks for a token, also without a valid code: one issuer leaves room for others, and one organisation for others. */
+function createBound(): <T>(client: OidcClient, work: () => Promise<T>) => Promise<T> {
+  const [ofTenants, ofIssuers] = [new TenantSlots(maxPending.tokens), new TenantSlots(maxPending.tokensOfIssuer)]
+  return async ({ tenant, issuer }, work) => {
+    const giveIssuerBack = ofIssuers.take([`${tenant} ${issuer}`])
+    const giveTenantBack = giveIssuerBack && ofTenants.take([tenant])
+    try {
+      if (giveTenantBack === undefined) throw tooMany()
+      return await work()
+    } finally {
+      giveTenantBack?.()
+      giveIssuerBack?.()
+    }
+  }
+}
+
+/** How we show who we are: the provider's choice. OpenID Connect Discovery 3 has basic where it says nothing. */
+function authenticationOf({ clientSecret }: OidcClient, server: ServerMetadata): ClientAuth {
+  if (clientSecret === undefined) return None()
+  const methods = server.token_endpoint_auth_methods_supported ?? ['client_secret_basic']
+  return methods.includes('client_secret_basic') ? ClientSecretBasic(clientSecret) : ClientSecretPost(clientSecret)
+}
+
+function executeOf({ allowPrivate }: FetchPolicy): ((configuration: Configuration) => void)[] {
+  return allowPrivate === true ? [allowInsecureRequests] : []
+}
+
+function fetchWith(fetch: SafeFetch, policy: FetchPolicy, signal: AbortSignal): CustomFetch {
+  return async (url, { method, headers, body }) => {
+    const text = body instanceof URLSearchParams ? body.toString() : body
+    const request = { url, method: method === 'POST' ? 'POST' : 'GET', headers: { ...headers }, ...policy } as const
+    const answer = await fetch.send({ ...request, ...(typeof text === 'string' ? { body: text } : {}) }, signal)
+    // The library wants the type that all these documents have; whether it is JSON it finds out itself.
+    return new Response(Buffer.from(answer.body), { status: answer.status, headers: { 'content-type': 'application/json' } })
+  }
+}
+
+const unreachable = 'the host of its issuer does not exist, or is not at a public address'
+
+/** Why a provider can't be used whose configuration is wrong, as its owner has to hear it. */
+const reasons: Readonly<Partial<Record<FetchFault, string>>> = {
+  refused_url: 'its issuer leads to a URL that is not https',
+  // One sentence for both: which names there are where we are is nobody's business.
+  refused_address: unreachable,
+  unresolved: unreachable,
+  untrusted: 'the certificate of its issuer is not trusted',
+  redirect: 'its issuer sends requests elsewhere',
+}
+
+/** Says what a failure means to the person who signs in; what the provider wrote goes to the log only. */
+async function translated<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work()
+  } catch (error) {
+    signal.throwIfAborted()
+    if (error instanceof DomainError) throw error
+    const fault = fetchErrorIn(error)
+    if (fault?.transient === true) throw new DomainError(14, 'the identity provider does not answer at the moment', { cause: error })
+    if (error instanceof AuthorizationResponseError) throw new DomainError(7, `the identity provider refused: ${error.error.slice(0, 64)}`, { cause: error })
+    if (fault?.status === 400 || fault?.status === 401) throw new DomainError(7, 'the identity provider refused', { cause: error })
+    const why = (fault && reasons[fault.fault]) ?? 'its answers are not what OpenID Connect asks for'
+    throw new DomainError(9, `the identity provider can not be used: ${why}`, { cause: error })
+  }
+}
+
+function fetchErrorIn(error: unknown): FetchError | undefined {
+  for (let cause: unknown = error; cause instanceof Error; cause = cause.cause) if (cause instanceof FetchError) return cause
+  return undefined
+}

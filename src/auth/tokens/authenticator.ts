@@ -1,0 +1,130 @@
+import type { Narrowing } from './token-restrictions.ts'
+import { DomainError } from '../../base/errors.ts'
+import { RecentMap } from '../../base/recent-map.ts'
+import type { Clock } from '../../base/runtime.ts'
+import type { Uid } from '../../base/uid.ts'
+import { parseAuthorization } from './authorization-header.ts'
+import { decodeToken } from './decoded-token.ts'
+import type { DecodedToken } from './decoded-token.ts'
+import type { ExternalSignIn } from '../oidc/external-sign-in.ts'
+import type { Acceptance, PlatformClaims, PlatformTokens } from './platform-token.ts'
+import { isOperator } from './principal.ts'
+import type { Actor, Operator } from './principal.ts'
+import { rememberMs } from './signature-checks.ts'
+import { tokenFailure } from './token-error.ts'
+
+/** Who calls, as far as the token says. Whether the identity exists, and what it may do, is asked of the records. */
+export interface Authenticated {
+  readonly identityUid: Uid
+  /** By the configuration as it is now. */
+  readonly operator: boolean
+  readonly act: Actor
+  readonly narrowing: Narrowing
+  /** A token issued before its identity's createTime belongs to an earlier holder of the uid and is refused (code 16). */
+  readonly issuedAtMs: number
+  readonly expiresAtMs: number
+}
+
+/** What one request says about its caller. */
+export interface CredentialInput {
+  /** The raw `authorization` header or metadata. */
+  readonly authorization?: string | undefined
+  /** `taproot-identity`: the identity that an external token is meant for. */
+  readonly identity?: string | undefined
+}
+
+/** Verifies the credential of a request. */
+export interface Authenticator {
+  /**
+   * Accepts an access token of ours, or an external one (the exchange, done inside). Throws DomainError: 16 without a valid token; 7 where it is valid but for another
+   * audience or does not match its identity; 3 where two identities are named; 14 where the issuer's keys can't be had now.
+   */
+  authenticate(input: CredentialInput, signal: AbortSignal): Promise<Authenticated>
+  /** The same without waiting, where the credential is a token of ours whose signature was checked lately; else undefined. Throws like `authenticate`. */
+  authenticateRemembered(input: CredentialInput): Authenticated | undefined
+}
+
+/** What an authenticator is made of. */
+export interface AuthenticatorOptions {
+  readonly tokens: PlatformTokens
+  readonly signIn: ExternalSignIn
+  /** `iss` of our own tokens. */
+  readonly ownIssuer: string
+  /** Audiences of our own tokens that this door accepts. */
+  readonly audiences: readonly string[]
+  readonly operators: readonly Operator[]
+  readonly clock: Clock
+}
+
+/** Verified credentials are kept for the next call with the same header: about so many bytes at least, and twice that at most. */
+const rememberedBytes = 16 * 1024 * 1024
+/** About what one takes beside its texts. */
+const credentialBytes = 1024
+
+/** A header whose token was verified once. All but its reading is verified anew each time. */
+interface KnownCredential {
+  readonly token: DecodedToken
+  readonly bytes: number
+}
+
+/** See Authenticator. The unverified `iss` only decides how the token is verified. */
+export function createAuthenticator(options: AuthenticatorOptions): Authenticator {
+  const acceptance: Acceptance = { use: 'access', audiences: options.audiences }
+  const authenticated = new WeakMap<PlatformClaims, Authenticated>()
+
+  /** What the token says is verified by now; whether it is an operator's is asked of the configuration each time. */
+  function callerOf(claims: PlatformClaims): Authenticated {
+    const { identityUid, act, narrowing, issuedAtMs, expiresAtMs } = claims
+    const operator = isOperator(options.operators, identityUid, act)
+    const known = authenticated.get(claims)
+    if (known?.operator === operator) return known
+    const caller = { identityUid, operator, act, narrowing, issuedAtMs, expiresAtMs }
+    authenticated.set(claims, caller)
+    return caller
+  }
+
+  async function byExternalToken(token: DecodedToken, identity: string | undefined, signal: AbortSignal): Promise<Authenticated> {
+    const { identityUid, operator, act, createTimeMs, narrowing } = await options.signIn.signIn(token, { identity }, signal)
+    // The exchange happens now, with the identity as it is now. Roles of mapped groups are a session's alone (docs/spec/identities.md#mapped-sessions): here none begins.
+    const issuedAtMs = Math.max(options.clock.now(), createTimeMs ?? 0)
+    return { identityUid, operator, act, narrowing, issuedAtMs, expiresAtMs: token.expiresAtMs }
+  }
+
+  const remembered = new RecentMap<string, KnownCredential>(rememberedBytes, ({ bytes }) => bytes, { clock: options.clock, ms: rememberMs })
+
+  /** Only what is verified by now: else anybody could fill the memory. */
+  function remember(authorization: string, token: DecodedToken): void {
+    remembered.set(authorization, { token, bytes: authorization.length + token.text.length + credentialBytes })
+  }
+
+  return {
+    authenticateRemembered(input) {
+      const known = input.identity === undefined && input.authorization !== undefined ? remembered.get(input.authorization) : undefined
+      if (known === undefined) return undefined
+      try {
+        const claims = options.tokens.verifyRemembered(known.token, acceptance)
+        return claims === undefined ? undefined : callerOf(claims)
+      } catch (error) {
+        throw tokenFailure(error, 'direct')
+      }
+    },
+    async authenticate(input, signal) {
+      try {
+        const credential = parseAuthorization(input.authorization)
+        const named = input.identity === '' ? undefined : input.identity
+        if (named !== undefined && credential.identity !== undefined && named !== credential.identity) {
+          throw DomainError.invalid('taproot-identity', 'differs from the user name of the credentials')
+        }
+        const token = decodeToken(credential.token)
+        if (credential.identity === undefined && token.issuer === options.ownIssuer) {
+          const claims = await options.tokens.verify(token, acceptance, signal)
+          if (input.authorization !== undefined) remember(input.authorization, token)
+          return callerOf(claims)
+        }
+        return await byExternalToken(token, named ?? credential.identity, signal)
+      } catch (error) {
+        throw tokenFailure(error, 'direct')
+      }
+    },
+  }
+}

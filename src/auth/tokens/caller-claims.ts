@@ -1,0 +1,106 @@
+import type { Narrowing, SessionRole } from './token-restrictions.ts'
+import { decodeCapabilities, encodeCapabilities } from '../../base/capability.ts'
+import { isUid, type Uid } from '../../base/uid.ts'
+import type { Claims } from './decoded-token.ts'
+import { profileIn, type Actor } from './principal.ts'
+import { TokenError } from './token-error.ts'
+
+/** The most groups that one claim of a token names, and the characters of all of them together: a token has to fit into a header. */
+export const maxListedGroups = 50
+export const maxListedLength = 4096
+
+/** Whether one claim of a token has room for these groups. */
+export function hasRoomFor(groups: readonly Uid[]): boolean {
+  return groups.length <= maxListedGroups && groups.join().length <= maxListedLength
+}
+
+/** What every token of ours says of its bearer, beside what it is for. */
+export interface CallerClaims {
+  readonly act: Actor
+  readonly narrowing: Narrowing
+  readonly issuedAtMs: number
+}
+
+/** The claims that say it. */
+export function writeCallerClaims({ issuedAtMs, ...facts }: CallerClaims): Record<string, unknown> {
+  return { ...writeIssueTime(issuedAtMs), ...writeCallerFacts(facts) }
+}
+
+/** The claims that say when a token of ours was issued. */
+export function writeIssueTime(issuedAtMs: number): { readonly iat: number; readonly iat_ms: number } {
+  return { iat: Math.floor(issuedAtMs / 1000), iat_ms: issuedAtMs }
+}
+
+/** The claims that say who its bearer is, and how far it goes. */
+export function writeCallerFacts({ act, narrowing }: Omit<CallerClaims, 'issuedAtMs'>): Record<string, unknown> {
+  const upstream = { ...(act.email === undefined ? {} : { email: act.email }), ...act.profile }
+  return {
+    act: { aud: act.audience, iss: act.issuer, sub: act.subject },
+    ...(act.email === undefined ? {} : { email: act.email }),
+    ...(act.emailVerified === undefined ? {} : { email_verified: true }),
+    ...(Object.keys(upstream).length === 0 ? {} : { upstream }),
+    ...(narrowing.scopes === undefined ? {} : { scp: narrowing.scopes }),
+    ...(narrowing.capabilities === undefined ? {} : { cpn: encodeCapabilities(narrowing.capabilities) }),
+    ...(narrowing.knownIn === undefined ? {} : { rts: narrowing.knownIn }),
+    ...(narrowing.roles === undefined ? {} : { srl: narrowing.roles.map(({ group, role }) => [group, role]) }),
+  }
+}
+
+/** What the claims of a token of ours say. Throws TokenError `unreadable`: what can't be read must not widen. */
+export function readCallerClaims(claims: Claims): CallerClaims {
+  return { act: actorOf(claims), narrowing: narrowingOf(claims), issuedAtMs: issueTimeOf(claims) }
+}
+
+/** The identity that a token of ours is for. Throws TokenError `unreadable`. */
+export function readIdentity(subject: string): Uid {
+  if (!isUid(subject)) throw new TokenError('unreadable')
+  return subject
+}
+
+/** `iat` has whole seconds only, as clients read it; identities are made within a second. */
+function issueTimeOf(claims: Claims): number {
+  const exact = claims['iat_ms']
+  if (typeof exact !== 'number') throw new TokenError('unreadable')
+  return exact
+}
+
+/** The members of a claim; none where it is no object. */
+function membersOf(claim: unknown): Claims {
+  return (typeof claim === 'object' && claim !== null ? claim : {}) as Claims // a cast of unknown JSON: each member is checked where it is read
+}
+
+function actorOf({ act, email, email_verified: verified, upstream }: Claims): Actor {
+  const { aud, iss, sub } = membersOf(act)
+  if (typeof aud !== 'string' || typeof iss !== 'string' || typeof sub !== 'string') throw new TokenError('unreadable')
+  const address = typeof email === 'string' ? { email, ...(verified === true ? ({ emailVerified: true } as const) : {}) } : {}
+  return { issuer: iss, subject: sub, audience: aud, ...address, ...profileIn(membersOf(upstream)) }
+}
+
+/** A list of uids, or TokenError. */
+function uidsOf(claim: unknown): readonly Uid[] {
+  if (!Array.isArray(claim)) throw new TokenError('unreadable')
+  return claim.map((uid: unknown) => {
+    if (typeof uid !== 'string' || !isUid(uid)) throw new TokenError('unreadable')
+    return uid
+  })
+}
+
+function sessionRolesOf(claim: unknown): readonly SessionRole[] {
+  if (!Array.isArray(claim)) throw new TokenError('unreadable')
+  return claim.map((pair: unknown) => {
+    const [group, role] = uidsOf(pair)
+    if (group === undefined || role === undefined) throw new TokenError('unreadable')
+    return { group, role }
+  })
+}
+
+function narrowingOf({ scp, cpn, rts, srl }: Claims): Narrowing {
+  const capabilities = decodeCapabilities(cpn)
+  if (cpn !== undefined && capabilities === undefined) throw new TokenError('unreadable')
+  return {
+    ...(scp === undefined ? {} : { scopes: uidsOf(scp) }),
+    ...(capabilities === undefined ? {} : { capabilities }),
+    ...(rts === undefined ? {} : { knownIn: uidsOf(rts) }),
+    ...(srl === undefined ? {} : { roles: sessionRolesOf(srl) }),
+  }
+}

@@ -1,0 +1,50 @@
+import type { Uid } from '../../base/uid.ts'
+import { normalizeIssuer, personUid } from '../oidc/issuer-name.ts'
+
+/** The upstream token that stands behind a caller: its claims at the exchange. */
+export interface Actor {
+  readonly issuer: string
+  readonly subject: string
+  /** The one of its audiences that was accepted. */
+  readonly audience: string
+  /** Only where the upstream issuer says that it is verified. Any tenant's issuer may say so of any address. */
+  readonly email?: string
+  /** True where the configuration trusts the issuer to say so. */
+  readonly emailVerified?: true
+  /** Absent where the issuer says nothing of it. */
+  readonly profile?: Profile
+}
+
+/** The claims by which an issuer describes a person (OpenID Connect Core 5.1). */
+const profileClaims = ['name', 'picture', 'given_name', 'family_name'] as const
+
+/** How the upstream issuer describes a person: to be shown, never to be decided by. */
+export type Profile = Readonly<Partial<Record<(typeof profileClaims)[number], string>>>
+
+/** A longer text is left out, in characters: the profile is in each token, which fits into a header. */
+const maxProfileText = 256
+
+/** The profile among the claims of a token; empty where none of them describes a person. */
+export function profileIn(claims: Readonly<Record<string, unknown>>): Pick<Actor, 'profile'> {
+  const described = profileClaims.flatMap((claim) => {
+    const text = claims[claim]
+    return typeof text === 'string' && text !== '' && text.length <= maxProfileText ? [[claim, text] as const] : []
+  })
+  return described.length === 0 ? {} : { profile: Object.fromEntries(described) }
+}
+
+/** An (issuer, subject) pair of the configuration `bootstrap.operators`. */
+export interface Operator {
+  readonly issuer: string
+  readonly subject: string
+}
+
+/**
+ * True where the caller is an operator by configuration. Any tenant may make an identity that claims an operator's issuer and subject (with keys of its own), so
+ * it counts only for the person: the identity whose uid is derived from that pair.
+ */
+export function isOperator(operators: readonly Operator[], identityUid: Uid, actor: Pick<Actor, 'issuer' | 'subject'>): boolean {
+  const issuer = normalizeIssuer(actor.issuer)
+  const isNamed = operators.some((operator) => normalizeIssuer(operator.issuer) === issuer && operator.subject === actor.subject)
+  return isNamed && identityUid === personUid(issuer, actor.subject)
+}

@@ -1,0 +1,78 @@
+import { DomainError } from '../../base/errors.ts'
+import type { Code } from '../../base/errors.ts'
+
+/** What is wrong with a token, or with the keys that it should be checked with. */
+export type TokenFault =
+  | 'missing'
+  | 'unreadable'
+  | 'unreadable_refresh'
+  | 'too_large'
+  | 'algorithm'
+  | 'unknown_key'
+  | 'signature'
+  | 'expired'
+  | 'not_yet_valid'
+  | 'own_issuer'
+  | 'unknown_issuer'
+  | 'issuer_keys'
+  | 'issuer_unavailable'
+
+interface FaultRow {
+  readonly sentence: string
+  /** The code at the token exchange (docs/spec/tokens.md#exchange-errors). */
+  readonly exchange: Code
+  /** The code where the token is used directly as a credential (docs/spec/tokens.md#credentials). */
+  readonly direct: Code
+}
+
+const faults = {
+  missing: { sentence: 'a bearer token is required', exchange: 16, direct: 16 },
+  unreadable: { sentence: 'the token is not a readable signed JWT', exchange: 16, direct: 16 },
+  unreadable_refresh: { sentence: 'this is no refresh token', exchange: 16, direct: 16 },
+  too_large: { sentence: 'the token is too large', exchange: 16, direct: 16 },
+  algorithm: { sentence: 'the signature algorithm is not accepted', exchange: 7, direct: 16 },
+  unknown_key: { sentence: 'the issuer has no such key', exchange: 7, direct: 16 },
+  signature: { sentence: 'the signature does not verify', exchange: 7, direct: 16 },
+  expired: { sentence: 'the token has expired', exchange: 7, direct: 16 },
+  not_yet_valid: { sentence: 'the token is not valid yet', exchange: 7, direct: 16 },
+  own_issuer: { sentence: 'a token of this platform is not accepted as a source', exchange: 7, direct: 16 },
+  unknown_issuer: { sentence: 'the issuer is not known here', exchange: 7, direct: 16 },
+  issuer_keys: { sentence: "the issuer's keys are not usable", exchange: 7, direct: 16 },
+  issuer_unavailable: { sentence: "the issuer's keys can't be fetched at the moment", exchange: 14, direct: 14 },
+} as const satisfies Record<TokenFault, FaultRow>
+
+/** Why a token was not accepted. Its message is public and repeats nothing from the token but its issuer; `cause` is for the log. */
+export class TokenError extends Error {
+  override readonly name = 'TokenError'
+  readonly fault: TokenFault
+  constructor(fault: TokenFault, cause?: unknown, detail = '') {
+    super(faults[fault].sentence + detail, cause === undefined ? undefined : { cause })
+    this.fault = fault
+  }
+}
+
+/** How much of an issuer's name a message repeats. */
+const shownIssuerLength = 200
+
+/** The error of a token whose issuer nobody here names: says which issuer that is, and where it is added. */
+export function unknownIssuer(issuer: string): TokenError {
+  const shown = JSON.stringify(issuer.slice(0, shownIssuerLength))
+  const where =
+    'name it in an identity or an identity provider; operators add it to `issuers`, or leave `kubernetes.issuer` empty for the cluster of the release'
+  return new TokenError('unknown_issuer', undefined, `: ${shown}; ${where}`)
+}
+
+/**
+ * Translates a TokenError for the door it was met at; anything else is returned as it is. Bad and expired tokens say `verifying token: ...` (docs/spec/tokens.md#exchange-errors);
+ * only a fault that may pass by itself is code 14, since clients repeat that one.
+ */
+export function tokenFailure(error: unknown, door: 'exchange' | 'direct'): unknown {
+  if (!(error instanceof TokenError)) return error
+  const message = error.fault === 'missing' ? error.message : `verifying token: ${error.message}`
+  return new DomainError(faults[error.fault][door], message, { cause: error })
+}
+
+/** Code 9 `TOKEN_TOO_LARGE` for what an access token has no room for, told in a sentence without its end. */
+export function tokenTooLarge(description: string): DomainError {
+  return DomainError.precondition([{ type: 'TOKEN_TOO_LARGE', subject: '', description }], { reason: 'TOKEN_TOO_LARGE' })
+}

@@ -1,0 +1,33 @@
+import { intersect, type CapabilitySet } from '../../base/capability.ts'
+import { isWithin, type Uid } from '../../base/uid.ts'
+
+/** A role that a sign-in gave for as long as its token lives: the provider's mappings of the groups that the person is in (docs/spec/identities.md#mapped-sessions). */
+export interface SessionRole {
+  readonly group: Uid
+  readonly role: Uid
+}
+
+/** How a token's rights differ from those of its identity. Absent members change nothing. */
+export interface Narrowing {
+  readonly scopes?: readonly Uid[]
+  readonly capabilities?: CapabilitySet
+  /** The groups whose identity providers vouch for the person: only what was granted there or below counts, and nobody is an operator (docs/spec/identities.md#trust-domain). */
+  readonly knownIn?: readonly Uid[]
+  /** The only member that adds: what it adds is cut by `scopes` and `capabilities`. */
+  readonly roles?: readonly SessionRole[]
+}
+
+/** What both narrowings leave: a token that was narrowed already can be narrowed further, never widened. */
+export function narrowFurther(narrowing: Narrowing, further: Pick<Narrowing, 'scopes' | 'capabilities'>): Narrowing {
+  const scopes = commonScopes(narrowing.scopes, further.scopes)
+  const both = narrowing.capabilities !== undefined && further.capabilities !== undefined
+  const capabilities = both ? intersect(narrowing.capabilities, further.capabilities) : (narrowing.capabilities ?? further.capabilities)
+  return { ...narrowing, ...(scopes === undefined ? {} : { scopes }), ...(capabilities === undefined ? {} : { capabilities }) }
+}
+
+/** The groups that lie within one of either; undefined stands for all groups. */
+function commonScopes(one: readonly Uid[] | undefined, other: readonly Uid[] | undefined): readonly Uid[] | undefined {
+  if (one === undefined || other === undefined) return one ?? other
+  const within = (inner: readonly Uid[], outer: readonly Uid[]): Uid[] => inner.filter((uid) => outer.some((group) => isWithin(uid, group)))
+  return [...new Set([...within(one, other), ...within(other, one)])]
+}

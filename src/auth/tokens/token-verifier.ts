@@ -1,0 +1,45 @@
+import type { Clock } from '../../base/runtime.ts'
+import { checkTimes } from './decoded-token.ts'
+import type { DecodedToken } from './decoded-token.ts'
+import type { IssuerKeys, IssuerScope } from '../oidc/issuer-keys.ts'
+import type { KeySet } from '../keys/key-set.ts'
+import type { SignatureChecks } from './signature-checks.ts'
+import { TokenError } from './token-error.ts'
+
+/** Verifies external tokens: signature, `exp`, `nbf`. Who may use them for what is the caller's question. All methods throw TokenError. */
+export interface TokenVerifier {
+  /** With the keys that its issuer publishes; only a configured issuer or one in `scope.named` is contacted. */
+  verifyByIssuer(token: DecodedToken, scope: IssuerScope, signal: AbortSignal): Promise<void>
+  /** With exactly these keys. */
+  verifyByKeys(token: DecodedToken, keys: KeySet): Promise<void>
+}
+
+/** What a verifier is made of. */
+export interface TokenVerifierOptions {
+  readonly issuerKeys: IssuerKeys
+  readonly checks: SignatureChecks
+  readonly clock: Clock
+}
+
+/** See TokenVerifier. Times are checked before anything is fetched. */
+export function createTokenVerifier(options: TokenVerifierOptions): TokenVerifier {
+  const { issuerKeys, checks, clock } = options
+  return {
+    async verifyByIssuer(token, scope, signal) {
+      checkTimes(token, clock.now())
+      const keys = await issuerKeys.keysFor(token.issuer, scope, signal)
+      try {
+        await checks.check(token, keys)
+      } catch (error) {
+        if (!(error instanceof TokenError) || error.fault !== 'unknown_key') throw error
+        const newer = await issuerKeys.refreshed(token.issuer, keys, { scope, signal })
+        if (newer.id === keys.id) throw error
+        await checks.check(token, newer)
+      }
+    },
+    async verifyByKeys(token, keys) {
+      checkTimes(token, clock.now())
+      await checks.check(token, keys)
+    },
+  }
+}

@@ -1,0 +1,266 @@
+import {
+  createRegistry,
+  getOption,
+  hasOption,
+  type DescField,
+  type DescFile,
+  type DescMessage,
+  type DescMethod,
+  type DescService,
+  type Registry,
+} from '@bufbuild/protobuf'
+import { MethodOptions_IdempotencyLevel, type FileDescriptorProto } from '@bufbuild/protobuf/wkt'
+import { files } from '../../gen/files.ts'
+import { http as httpOption } from '../../gen/google/api/annotations_pb.ts'
+import type { HttpRule } from '../../gen/google/api/http_pb.ts'
+import { iam_scope, resource as resourceOption } from '../../gen/taproot/api/v1/annotations_pb.ts'
+import { EventGroup, rule as ruleOption, Scope, type Event, type Rule } from '../../gen/taproot/api/v1/rule_pb.ts'
+import { capabilityByEnumNumber } from '../capability.ts'
+import { maxOpenRequestBytes, type HttpBinding, type MethodEvent, type MethodRow, type MethodScope, type MethodVerb } from './method.ts'
+
+/** One kind of resource, read from the annotations of its message. */
+export interface ResourceRow {
+  /** The message's name, e.g. `RoleBinding`; unique over all domains. */
+  readonly kind: string
+  /** `iam` */
+  readonly domain: string
+  /** The field (proto name) of list responses that holds the resources, e.g. `role_bindings`. */
+  readonly plural: string
+  /** The REST path segment, e.g. `roleBindings`. */
+  readonly collection: string
+  readonly desc: DescMessage
+  /** Kinds that it may lie directly below; `/` where it may be a root. Empty where it has no place in the tree. */
+  readonly parents: readonly string[]
+  /** Sort keys in their canonical spelling, e.g. `created_at`; empty where there is no list. */
+  readonly sortable: readonly string[]
+  /** Every accepted spelling of a sort key -> the field (proto name) that it sorts by, e.g. `createdAt` -> `create_time`. */
+  readonly sortFields: ReadonlyMap<string, string>
+  /** Order of lists without `order_by`, e.g. `created_at desc`; empty where there is no list. */
+  readonly defaultOrder: string
+  /** `iam.taproot.dev/RoleBinding`, as errors name it. */
+  readonly resourceType: string
+  /** Its uid is its parent's: one per parent. */
+  readonly singleton: boolean
+  /** Bulk data of importers, kept in a catalogue file instead of the store. */
+  readonly catalogue: boolean
+  /** Has no uid and none of the common fields. */
+  readonly embedded: boolean
+}
+
+/** The product's name in resource types and error domains: `<domain>.taproot.dev` (docs/spec/resources.md#kinds). */
+export const errorDomainSuffix = 'taproot.dev'
+
+const scopeNames = {
+  [Scope.PUBLIC]: 'public',
+  [Scope.SCOPED]: 'scoped',
+  [Scope.UNSCOPED]: 'unscoped',
+  [Scope.EXTERNAL]: 'external',
+} as const satisfies Record<Exclude<Scope, typeof Scope.UNSPECIFIED>, MethodScope>
+
+const eventGroups = {
+  [EventGroup.PARENT]: 'parent',
+  [EventGroup.SELF]: 'self',
+  [EventGroup.ROOT]: 'root',
+  [EventGroup.NONE]: 'none',
+} as const satisfies Record<Exclude<EventGroup, typeof EventGroup.UNSPECIFIED>, MethodEvent['group']>
+
+/** Sort keys whose field has another name. */
+const sortFieldNames: Readonly<Record<string, string>> = { created_at: 'create_time', updated_at: 'update_time', group: 'uid' }
+
+const httpVerbs = { get: 'GET', put: 'PUT', post: 'POST', delete: 'DELETE', patch: 'PATCH' } as const
+
+/** The largest request by verb, in KiB: lists take filters of 1,000 uids. A rule with `max_request_kib` wins. */
+const requestKib = { get: 8, list: 256, create: 64, update: 64, delete: 8, custom: 64 } as const satisfies Record<MethodVerb, number>
+
+function maxRequestBytesOf(rule: Rule, { verb, scope }: Pick<MethodRow, 'verb' | 'scope'>): number {
+  if (rule.maxRequestKib !== 0) return rule.maxRequestKib * 1024
+  return scope === 'public' || scope === 'external' ? maxOpenRequestBytes : requestKib[verb] * 1024
+}
+
+/** Looks a member up in a table whose keys may not cover the open enum that it comes from. */
+function lookup<T>(table: Readonly<Record<number, T>>, value: number, where: { toString(): string }): T {
+  const found = table[value]
+  if (found === undefined) throw new Error(`schema: ${where}: unspecified enum value ${value}`)
+  return found
+}
+
+/** `taproot.iam.v2` -> `iam`. */
+function domainOf(file: DescFile): string {
+  const domain = file.proto.package.split('.')[1]
+  if (domain === undefined) throw new Error(`schema: ${file.name}: package without a domain`)
+  return domain
+}
+
+function fieldNamed(message: DescMessage, name: string): DescField | undefined {
+  return message.fields.find((field) => field.name === name)
+}
+
+function camelCase(snake: string): string {
+  return snake.replaceAll(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())
+}
+
+function sortFieldsOf(message: DescMessage, sortable: readonly string[]): ReadonlyMap<string, string> {
+  const spellings = new Map<string, string>()
+  for (const key of sortable) {
+    const field = sortFieldNames[key] ?? key
+    if (fieldNamed(message, field) === undefined) throw new Error(`schema: ${message}: sort key ${key} has no field`)
+    const names = key === 'group' ? [key] : [key, field]
+    for (const name of names) spellings.set(name, field).set(camelCase(name), field)
+  }
+  return spellings
+}
+
+function resourceRow(message: DescMessage): ResourceRow {
+  const option = getOption(message, resourceOption)
+  const domain = domainOf(message.file)
+  if (option.plural === '' || option.collection === '') throw new Error(`schema: ${message}: resource without plural or collection`)
+  const sortFields = sortFieldsOf(message, option.sortable)
+  if (option.defaultOrder !== '' && !sortFields.has(option.defaultOrder.split(' ')[0] ?? ''))
+    throw new Error(`schema: ${message}: default order is not sortable`)
+  return {
+    kind: message.name,
+    domain,
+    plural: option.plural,
+    collection: option.collection,
+    desc: message,
+    parents: option.parents,
+    sortable: option.sortable,
+    sortFields,
+    defaultOrder: option.defaultOrder,
+    resourceType: `${domain}.${errorDomainSuffix}/${message.name}`,
+    singleton: option.singleton,
+    catalogue: option.catalogue,
+    embedded: option.embedded,
+  }
+}
+
+function readResources(): ReadonlyMap<string, ResourceRow> {
+  const rows = new Map<string, ResourceRow>()
+  for (const message of files.flatMap((file) => file.messages).filter((message) => hasOption(message, resourceOption))) {
+    if (rows.has(message.name)) throw new Error(`schema: two kinds are named ${message.name}`)
+    rows.set(message.name, resourceRow(message))
+  }
+  for (const row of rows.values()) {
+    const stranger = row.parents.find((parent) => parent !== '/' && !rows.has(parent))
+    if (stranger !== undefined) throw new Error(`schema: ${row.kind}: unknown parent ${stranger}`)
+  }
+  return rows
+}
+
+function httpBindings(method: DescMethod, rule: HttpRule): readonly HttpBinding[] {
+  const { pattern } = rule
+  if (pattern.case === undefined || pattern.case === 'custom') throw new Error(`schema: ${method}: no route`)
+  if (rule.body !== '' && rule.body !== '*' && fieldNamed(method.input, rule.body) === undefined) throw new Error(`schema: ${method}: no field ${rule.body}`)
+  const binding: HttpBinding = { verb: httpVerbs[pattern.case], template: pattern.value, body: rule.body }
+  return [binding, ...rule.additionalBindings.flatMap((additional) => httpBindings(method, additional))]
+}
+
+/** The marked field of a request, and where that is a message the marked field of it. */
+function scopePathOf(message: DescMessage): readonly string[] {
+  const marked = message.fields.filter((field) => getOption(field, iam_scope))
+  if (marked.length > 1) throw new Error(`schema: ${message}: two scope fields`)
+  const [field] = marked
+  if (field === undefined) return []
+  if (field.fieldKind === 'scalar') return [field.name]
+  const inner = field.message === undefined ? [] : scopePathOf(field.message)
+  if (inner.length === 0) throw new Error(`schema: ${field}: no scope field in it`)
+  return [field.name, ...inner]
+}
+
+function upperCamelCase(snake: string): string {
+  const camel = camelCase(snake)
+  return camel.charAt(0).toUpperCase() + camel.slice(1)
+}
+
+/** A standard verb is one whose method has the standard name for its kind; all others are custom. */
+function verbOf(method: DescMethod, row: ResourceRow | undefined): MethodVerb {
+  if (row === undefined) return 'custom'
+  const standard: Readonly<Record<string, MethodVerb>> = {
+    [`Get${row.kind}`]: 'get',
+    [`List${upperCamelCase(row.plural)}`]: 'list',
+    [`Create${row.kind}`]: 'create',
+    [`Update${row.kind}`]: 'update',
+    [`Delete${row.kind}`]: 'delete',
+  }
+  return standard[method.name] ?? 'custom'
+}
+
+function eventOf(method: DescMethod, event: Event | undefined): MethodEvent | undefined {
+  return event && { type: event.type, group: lookup(eventGroups, event.group, method), internal: event.internal }
+}
+
+function capabilitiesOf(method: DescMethod, rule: Rule): readonly string[] {
+  return rule.capabilities.map((number) => {
+    const capability = capabilityByEnumNumber(number)
+    if (capability === undefined) throw new Error(`schema: ${method}: unknown capability ${number}`)
+    return capability.name
+  })
+}
+
+function methodRow(service: DescService, method: DescMethod): MethodRow {
+  if (!hasOption(method, ruleOption) || !hasOption(method, httpOption)) throw new Error(`schema: ${method}: needs a rule and a route`)
+  const rule = getOption(method, ruleOption)
+  const row = resources.get(rule.kind)
+  if (rule.kind !== '' && row === undefined) throw new Error(`schema: ${method}: unknown kind ${rule.kind}`)
+  const scope = lookup(scopeNames, rule.scope, method)
+  const scopePath = scope === 'scoped' ? scopePathOf(method.input) : []
+  if (scope === 'scoped' && (scopePath.length === 0 || rule.capabilities.length === 0))
+    throw new Error(`schema: ${method}: scoped without a scope field or capabilities`)
+  if (rule.operators && scope !== 'scoped') throw new Error(`schema: ${method}: for operators without a scope`)
+  const mutation = method.idempotency !== MethodOptions_IdempotencyLevel.NO_SIDE_EFFECTS
+  if (rule.event !== undefined && !mutation) throw new Error(`schema: ${method}: emits an event without side effects`)
+  const verb = verbOf(method, row)
+  return {
+    service: service.typeName,
+    rpc: method.name,
+    domain: domainOf(service.file),
+    desc: method,
+    input: method.input,
+    output: method.output,
+    http: httpBindings(method, getOption(method, httpOption)),
+    verb,
+    scope,
+    capabilities: capabilitiesOf(method, rule),
+    operators: rule.operators,
+    scopePath,
+    kind: row?.kind,
+    event: eventOf(method, rule.event),
+    mutation,
+    maxRequestBytes: maxRequestBytesOf(rule, { verb, scope }),
+  }
+}
+
+function dependenciesFirst(roots: readonly DescFile[]): readonly DescFile[] {
+  const ordered = new Set<DescFile>()
+  const visit = (file: DescFile): void => {
+    if (ordered.has(file)) return
+    file.dependencies.forEach(visit)
+    ordered.add(file)
+  }
+  roots.forEach(visit)
+  return [...ordered]
+}
+
+const allFiles = dependenciesFirst(files)
+
+/** All messages, enums, services and extensions of the schema and of what it imports. */
+export const registry: Registry = createRegistry(...allFiles)
+
+/** Domains whose methods answer code 12. The schema keeps their names and numbers; nothing else offers them. */
+const unservedDomains: ReadonlySet<string> = new Set(['advisory', 'events', 'libraries', 'vulnerabilities'])
+
+/** True where the methods of a domain are served. */
+export function isServedDomain(domain: string): boolean {
+  return !unservedDomains.has(domain)
+}
+
+/** The descriptors of all files of served domains, imports first: what gRPC reflection serves. */
+export const fileDescriptors: readonly FileDescriptorProto[] = allFiles.filter((file) => isServedDomain(domainOf(file))).map((file) => file.proto)
+
+/** Every kind of resource, by kind. */
+export const resources: ReadonlyMap<string, ResourceRow> = readResources()
+
+/** Every method of every service, in the order of the files. The import of this module throws where the annotations contradict each other. */
+export const methods: readonly MethodRow[] = files.flatMap((file) =>
+  file.services.flatMap((service) => service.methods.map((method) => methodRow(service, method))),
+)

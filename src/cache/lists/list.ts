@@ -1,0 +1,383 @@
+import { isBelow, isWithin, lineage, parentOf, rootParent, trustedUid, type Uid } from '../../base/uid.ts'
+import { orderOf, uidOrder, type Order, type SortKey } from './order.ts'
+import type { Ranked } from './difference.ts'
+import { OrderTree } from './order-tree.ts'
+import type { KindIndex, Row } from '../records/cached-record.ts'
+import { MergedSequence, type Sequence } from './sequence.ts'
+import type { Snapshot } from '../snapshot.ts'
+import { parentFilter, type KindTable } from '../table.ts'
+import type { ViewScope } from './view.ts'
+import { inScope } from './views.ts'
+
+/** Where a caller may see records: in these groups and below (none inside another), and root-level records where `roots`. */
+export interface Visibility {
+  readonly everywhere: boolean
+  readonly groups: readonly Uid[]
+  readonly roots: boolean
+}
+
+/** The `uidp` filter of a list; what is set is ANDed (docs/spec/conventions.md#list-filters). An empty text is not set. */
+export interface UidFilter {
+  readonly descendantsOf: string
+  readonly childrenOf: string
+  readonly ancestorsOf: string
+  readonly inRoot: boolean
+  readonly ids: readonly string[]
+}
+
+/** What a list asks for. */
+export interface ListQuery {
+  readonly kind: string
+  readonly uidp: UidFilter
+  /** Exact filters, ANDed. */
+  readonly filters: readonly (readonly [filter: string, value: string])[]
+  /** A filter that may have any of these values. */
+  readonly anyOf?: { readonly filter: string; readonly values: readonly string[] }
+  /** Only records that changed later than this, in milliseconds since 1970. */
+  readonly changedAfterMs?: number
+  readonly visibility: Visibility
+  readonly order: Order
+  /** Only records after this place. */
+  readonly after?: SortKey
+  readonly skip: number
+  readonly limit: number
+}
+
+/** A page and the number of records on all pages together. */
+export interface ListResult {
+  readonly rows: readonly Row[]
+  readonly total: number
+}
+
+/** A part of a list: a place that a view can hold. */
+type Place = Pick<ViewScope, 'place' | 'uid' | 'uids'>
+
+const changeOrder = orderOf([{ field: 'updateMs', descending: false }])
+
+/** Up to this many groups are looked at one by one. */
+const fewGroups = 16
+/** Up to this many candidates are sorted on the spot; beyond, a view is made and kept. */
+const adHocRows = 64
+/** A list of more places than this is read from views that hold several of them: to look at them one by one takes long. */
+const maxPlaces = 256
+/** A list that needs more views than this waits for one of all its groups, or sorts where it can't be one: it would evict the views of all others, and then its own. */
+const maxViewsPerList = 128
+/** A view of all groups of a caller, where they are few enough for views of their own, repeats at most this many rows of those that have one, which callers of any reach share. */
+const maxRepeatedRows = 10_000
+/** So often a list waits for views, of one order and another, or anew because some were evicted or the snapshot replaced meanwhile; then it sorts. */
+const maxAttempts = 4
+/** Of rows that come in any order so many more than are wanted are collected before they are sorted. */
+const sortedAtOnce = 500
+
+/** True where the visibility covers the record `uid`. */
+export function isVisible(visibility: Visibility, { seenAtUid }: Pick<KindIndex, 'seenAtUid'>, uid: string): boolean {
+  if (visibility.everywhere) return true
+  if (visibility.roots && !uid.includes('/')) return true
+  const covers = seenAtUid === true ? isWithin : isBelow
+  const { groups } = visibility
+  if (groups.length <= fewGroups) return groups.some((group) => covers(uid, group))
+  return lineage(trustedUid(uid)).some((place) => (seenAtUid === true || place !== uid) && hasGroup(groups, place))
+}
+
+/** True where `uid` is among the groups, which are in uid order. */
+function hasGroup(groups: readonly string[], uid: string): boolean {
+  let low = 0
+  let high = groups.length
+  while (low < high) {
+    const middle = (low + high) >>> 1
+    if ((groups[middle] ?? '') < uid) low = middle + 1
+    else high = middle
+  }
+  return groups[low] === uid
+}
+
+/** The place that the uidp filter alone names; undefined where nothing can match. */
+function basePlace(uidp: UidFilter): Place | undefined {
+  const { descendantsOf, inRoot } = uidp
+  const child = inRoot ? rootParent : uidp.childrenOf
+  if (inRoot && uidp.childrenOf !== '' && uidp.childrenOf !== rootParent) return undefined
+  if (child === '') return descendantsOf === '' ? { place: 'all', uid: '' } : { place: 'below', uid: descendantsOf }
+  if (descendantsOf !== '' && !isWithin(child, descendantsOf)) return undefined
+  return { place: 'child', uid: child }
+}
+
+/** The part of `base` that lies in one visible group; undefined where none does. */
+function placeInGroup(base: Place, { seenAtUid }: KindIndex, group: Uid): Place | undefined {
+  const whole: Place = { place: seenAtUid === true ? 'within' : 'below', uid: group }
+  if (base.place === 'all') return whole
+  if (isWithin(base.uid, group)) return base
+  if (base.place === 'below') return isBelow(group, base.uid) ? whole : undefined
+  // The children of a place above the group: only the group itself can be one.
+  return seenAtUid === true && parentOf(group) === base.uid ? { place: 'self', uid: group } : undefined
+}
+
+/** The places of lists by callers who see many groups: the same for as long as they see the same. */
+const placesOfMany = new WeakMap<readonly Uid[], Map<string, readonly Place[]>>()
+/** So many lists of one caller are remembered. */
+const maxRemembered = 32
+
+/** Disjoint places that together hold what the filter and the visibility leave. */
+function partsOf(index: KindIndex, query: ListQuery): readonly Place[] {
+  const base = basePlace(query.uidp)
+  if (base === undefined) return []
+  const { visibility } = query
+  if (visibility.everywhere) return [base]
+  if (visibility.groups.length <= maxPlaces) return placesIn(base, index, visibility)
+  const known = placesOfMany.get(visibility.groups) ?? new Map<string, readonly Place[]>()
+  placesOfMany.set(visibility.groups, known)
+  const key = JSON.stringify([index.seenAtUid, visibility.roots, base.place, base.uid])
+  let places = known.get(key)
+  if (places === undefined) {
+    places = withSeveral(placesIn(base, index, visibility))
+    if (known.size >= maxRemembered) known.clear()
+    known.set(key, places)
+  }
+  return places
+}
+
+/** The same places, where they are many as few that are several. */
+function withSeveral(places: readonly Place[]): readonly Place[] {
+  if (places.length <= maxPlaces) return places
+  return [...Map.groupBy(places, ({ place }) => place).values()].flatMap((alike): readonly Place[] => {
+    const [first] = alike
+    if (first === undefined || alike.length === 1 || first.place === 'child') return alike
+    // Groups come in uid order.
+    return [{ place: first.place, uid: first.uid, uids: alike.map(({ uid }) => uid) }]
+  })
+}
+
+function placesIn(base: Place, index: KindIndex, visibility: Visibility): Place[] {
+  const places = visibility.groups.map((group) => placeInGroup(base, index, group)).filter((place) => place !== undefined)
+  if (visibility.roots && (base.place === 'all' || (base.place === 'child' && base.uid === rootParent))) {
+    // A visible root group is reached as a group already.
+    if (index.seenAtUid !== true) places.push({ place: 'child', uid: rootParent })
+  }
+  return places
+}
+
+/** The uids that `ids` and `ancestors_of` name, where they are set. */
+function namedRows(table: KindTable, uidp: UidFilter): Row[] | undefined {
+  if (uidp.ids.length > 0) return [...new Set(uidp.ids)].map((uid) => table.get(uid)).filter((row) => row !== undefined)
+  if (uidp.ancestorsOf === '') return undefined
+  const above = [...lineage(trustedUid(uidp.ancestorsOf))].slice(1)
+  if (table.index.seenAtUid === true) return above.map((uid) => table.get(uid)).filter((row) => row !== undefined)
+  return above.flatMap((uid) => [...table.matching(parentFilter, uid)])
+}
+
+function matchesAll(table: KindTable, query: ListQuery, row: Row): boolean {
+  const { uidp } = query
+  const base = basePlace(uidp)
+  if (base === undefined || !inScope(table, { ...base, filters: query.filters }, row)) return false
+  const { anyOf, changedAfterMs } = query
+  if (anyOf !== undefined && !anyOf.values.includes(table.valueOf(row, anyOf.filter) ?? '')) return false
+  if (changedAfterMs !== undefined && row.updateMs <= changedAfterMs) return false
+  if (uidp.ids.length > 0 && !uidp.ids.includes(row.uid)) return false
+  if (uidp.ancestorsOf !== '' && !isBelow(uidp.ancestorsOf, table.index.seenAtUid === true ? row.uid : row.parent)) return false
+  return isVisible(query.visibility, table.index, row.uid)
+}
+
+function wholeOf(tree: Ranked<Row>): Sequence<Row> {
+  return { tree, from: 0, to: tree.size }
+}
+
+function countOf(sequences: readonly Sequence<Row>[]): number {
+  return sequences.reduce((sum, { from, to }) => sum + to - from, 0)
+}
+
+function isSubtree(scope: Place): boolean {
+  return scope.place === 'within' || scope.place === 'below'
+}
+
+/** The smallest set at hand that holds all of `scope`, where it is small. */
+function fewCandidates(table: KindTable, scope: ViewScope): Iterable<Row> | undefined {
+  if (scope.uids !== undefined) return undefined
+  if (scope.place === 'self') return [table.get(scope.uid)].filter((row) => row !== undefined)
+  if (isSubtree(scope)) {
+    const { from, to } = table.rangeWithin(trustedUid(scope.uid), true)
+    if (to - from <= adHocRows) return table.byUid.items(from, to)
+  }
+  const filters = scope.place === 'child' ? [[parentFilter, scope.uid] as const, ...scope.filters] : scope.filters
+  const [fewest] = filters.map(([filter, value]) => table.matching(filter, value)).sort((a, b) => a.size - b.size)
+  return fewest !== undefined && fewest.size <= adHocRows ? fewest : undefined
+}
+
+function sortedSequence(table: KindTable, rows: Iterable<Row>, by: { scope: ViewScope; order: Order }): Sequence<Row> {
+  const held = [...rows].filter((row) => inScope(table, by.scope, row)).sort(by.order.compare)
+  return wholeOf(OrderTree.fromSorted(held, by.order.compare))
+}
+
+/** The part's range of the order by uid, where that is the order: nothing to sort, and no view needed. */
+function rangeOf(table: KindTable, scope: ViewScope, order: Order): Sequence<Row> | undefined {
+  if (order !== uidOrder || scope.filters.length > 0 || scope.uids !== undefined || scope.place === 'child' || scope.place === 'self') return undefined
+  if (scope.place === 'all') return wholeOf(table.byUid)
+  return { tree: table.byUid, ...table.rangeWithin(trustedUid(scope.uid), scope.place === 'within') }
+}
+
+/** The part's rows sorted here, where they are a handful. */
+function sortedIfFew(table: KindTable, scope: ViewScope, order: Order): Sequence<Row> | undefined {
+  const few = fewCandidates(table, scope)
+  return few === undefined ? undefined : sortedSequence(table, few, { scope, order })
+}
+
+/** The place's rows sorted here, however many they are. */
+function sortedNow(table: KindTable, scope: ViewScope, order: Order): Sequence<Row> {
+  if (scope.place === 'child') return sortedSequence(table, table.matching(parentFilter, scope.uid), { scope, order })
+  if (scope.uids !== undefined) {
+    const rows = scope.uids.flatMap((uid) => {
+      if (scope.place === 'self') return table.get(uid) ?? []
+      const { from, to } = table.rangeWithin(trustedUid(uid), true)
+      return table.byUid.items(from, to)
+    })
+    return sortedSequence(table, rows, { scope, order })
+  }
+  const { from, to } = isSubtree(scope) ? table.rangeWithin(trustedUid(scope.uid), true) : { from: 0, to: table.byUid.size }
+  return sortedSequence(table, table.byUid.items(from, to), { scope, order })
+}
+
+/** The exact filters of a list, once for each value that one of them may have. */
+function alternatives({ filters, anyOf }: ListQuery): ViewScope['filters'][] {
+  const all = anyOf === undefined ? [filters] : anyOf.values.map((value) => [...filters, [anyOf.filter, value] as const])
+  return all.map((one) => [...one].sort(([a], [b]) => (a < b ? -1 : 1)))
+}
+
+/** All parts of a list as one scope, where they are several subtrees under the same filters. */
+function togetherOf(parts: readonly Place[], query: ListQuery): ViewScope | undefined {
+  const [filters, ...others] = alternatives(query)
+  const [first] = parts
+  if (filters === undefined || others.length > 0 || first === undefined || parts.length === 1) return undefined
+  if (!isSubtree(first) || parts.some(({ place, uids }) => place !== first.place || uids !== undefined)) return undefined
+  const uids = parts.map(({ uid }) => uid).sort()
+  return { place: first.place, uid: uids[0] ?? first.uid, uids, filters }
+}
+
+/** A part's rows in order, and what they were had from: the table's own order, a view that callers of any reach share, or sorting them for this list. */
+interface FoundPart {
+  readonly from: 'table' | 'view' | 'sorting'
+  readonly sequence: Sequence<Row>
+}
+
+/** A part that is there or quickly made; undefined where a view is wanted first. */
+function partAtHand(table: KindTable, scope: ViewScope, order: Order): FoundPart | undefined {
+  const range = rangeOf(table, scope, order)
+  if (range !== undefined) return { from: 'table', sequence: range }
+  const view = scope.place === 'self' && scope.uids === undefined ? undefined : table.views.kept(scope, order)
+  if (view !== undefined) return { from: 'view', sequence: wholeOf(view.tree) }
+  const few = sortedIfFew(table, scope, order)
+  return few === undefined ? undefined : { from: 'sorting', sequence: few }
+}
+
+/** What a list asks for in one order: its rows, or the views that it needs first. */
+type Found = { readonly sequences: readonly Sequence<Row>[] } | { readonly missing: readonly ViewScope[] }
+
+/**
+ * A list's rows in an order, from what there is now. Without `mayWait` nothing is missing: what has no view is sorted. Where it sorts some group's rows, all groups' are
+ * offered as one view, unless that repeats too much of what other callers share.
+ */
+function find(table: KindTable, query: ListQuery, { order, mayWait }: { order: Order; mayWait: boolean }): Found {
+  const parts = partsOf(table.index, query)
+  const together = togetherOf(parts, query)
+  const kept = together === undefined ? undefined : table.views.kept(together, order)
+  if (kept !== undefined) return { sequences: [wholeOf(kept.tree)] }
+  const scopes = parts.flatMap((part) => alternatives(query).map((filters): ViewScope => ({ ...part, filters })))
+  const found = scopes.map((scope) => partAtHand(table, scope, order))
+  const missing = scopes.filter((_, at) => found[at] === undefined)
+  const atHand = found.filter((part) => part !== undefined)
+  const sequencesFrom = (from: FoundPart['from']): Sequence<Row>[] => atHand.filter((part) => part.from === from).map(({ sequence }) => sequence)
+  const shared = sequencesFrom('view')
+  if (mayWait && missing.length > 0) {
+    const isTaken = missing.every((scope) => scope.uids === undefined || table.views.takes(scope, order))
+    if (isTaken && shared.length + missing.length <= maxViewsPerList) return { missing }
+    if (together !== undefined && table.views.takes(together, order)) return { missing: [together] }
+  }
+  const many = missing.map((scope) => sortedNow(table, scope, order))
+  const sorted = sequencesFrom('sorting')
+  const repeatedRows = countOf([...shared, ...many])
+  if (together !== undefined && sorted.length + many.length > 0 && repeatedRows <= maxRepeatedRows) table.views.offer(together, order)
+  return { sequences: [...sequencesFrom('table'), ...shared, ...sorted, ...many] }
+}
+
+/** The last of rows in the order of changes: those that changed later than `changedAfterMs`. */
+function changedOf(sequences: readonly Sequence<Row>[], changedAfterMs: number): Sequence<Row>[] {
+  return sequences.map(({ tree, from, to }) => {
+    const first = tree.rankBy((row) => row.updateMs <= changedAfterMs)
+    return { tree, to, from: Math.min(to, Math.max(from, first)) }
+  })
+}
+
+/** The page of rows that come in any order: the first `skip + limit` of those after `after` are kept in order, and no others, however many come. */
+function pageOfMany(rows: Iterable<Row>, { order, skip, limit, after }: ListQuery): Row[] {
+  const wanted = skip + limit
+  let kept: Row[] = []
+  let last: Row | undefined
+  const keepFirst = (): void => {
+    kept = kept.sort(order.compare).slice(0, wanted)
+    if (kept.length === wanted) last = kept.at(-1)
+  }
+  for (const row of rows) {
+    if (after !== undefined && order.compare(row, after) <= 0) continue
+    if (last !== undefined && order.compare(row, last) > 0) continue
+    kept.push(row)
+    if (kept.length >= 2 * wanted + sortedAtOnce) keepFirst()
+  }
+  keepFirst()
+  return kept.slice(skip)
+}
+
+function pageOf(sequences: readonly Sequence<Row>[], query: ListQuery): ListResult {
+  const merged = new MergedSequence<Row>(sequences, query.order.compare)
+  // The comparator looks only at what a SortKey has.
+  const after = query.after as Row | undefined
+  return { rows: merged.page({ skip: query.skip, limit: query.limit, after }), total: merged.count }
+}
+
+/** A page, or the views that it needs first. */
+type Looked = ListResult | { readonly missing: readonly ViewScope[]; readonly order: Order }
+
+/** The page of a list that all its rows are on, whenever they changed. */
+function lookInOrder(table: KindTable, query: ListQuery, mayWait: boolean): Looked {
+  const { order } = query
+  const found = find(table, query, { order, mayWait })
+  return 'missing' in found ? { ...found, order } : pageOf(found.sequences, query)
+}
+
+/** The page from what there is now, or what it needs first. */
+function look(table: KindTable, query: ListQuery, mayWait: boolean): Looked {
+  const { order, changedAfterMs } = query
+  const named = namedRows(table, query.uidp)
+  if (named !== undefined) {
+    const rows = named.filter((row) => matchesAll(table, query, row)).sort(order.compare)
+    return pageOf([wholeOf(OrderTree.fromSorted(rows, order.compare))], query)
+  }
+  if (changedAfterMs === undefined) return lookInOrder(table, query, mayWait)
+  // What changed lately is the end of the order of changes.
+  const found = find(table, query, { order: changeOrder, mayWait })
+  if ('missing' in found) return { ...found, order: changeOrder }
+  const changed = changedOf(found.sequences, changedAfterMs)
+  if (order === changeOrder) return pageOf(changed, query)
+  const total = countOf(changed)
+  if (total === countOf(found.sequences)) return lookInOrder(table, query, mayWait)
+  const rows = changed.flatMap(({ tree, from, to }) => tree.items(from, to))
+  return { rows: pageOfMany(rows, query), total }
+}
+
+/** What a list is read from and what it asks for, both as of now. */
+export interface ListSource {
+  readonly snapshot: Snapshot
+  readonly query: ListQuery
+}
+
+/**
+ * One page of a list: records, count and rights of one commit that is not older than the call. `read` turns it into an answer in that same commit's state, so
+ * what it joins to the rows is of that commit too. Cost: O(k log n + page) for k visible groups, once the views it needs are there; where they are too many for
+ * one of all to be made, or are evicted as fast as they are made, it sorts what is visible.
+ */
+export async function listRows<T>(current: () => ListSource, read: (result: ListResult) => T): Promise<T> {
+  for (let attempt = 1; ; attempt++) {
+    // A look is of one turn, and so of one commit.
+    const { snapshot, query } = current()
+    const table = snapshot.table(query.kind)
+    const result = look(table, query, attempt <= maxAttempts)
+    if ('rows' in result) return read(result)
+    await Promise.all(result.missing.map((scope) => table.views.view(scope, result.order)))
+  }
+}

@@ -1,0 +1,103 @@
+import type { CursorKey } from '../../base/page-token.ts'
+import { DomainError } from '../../base/errors.ts'
+import type { Row } from '../records/cached-record.ts'
+
+/** The row fields that a list can be ordered by. */
+export type SortField = 'uid' | 'name' | 'createMs' | 'updateMs'
+
+/** One term of an order. */
+export interface OrderTerm {
+  readonly field: SortField
+  readonly descending: boolean
+}
+
+/** A total order of rows: its terms, with `uid asc` as the last word (docs/spec/conventions.md#ordering). */
+export interface Order {
+  readonly terms: readonly OrderTerm[]
+  /** Canonical text, equal for equal orders. */
+  readonly id: string
+  compare(a: SortKey, b: SortKey): number
+}
+
+/** What a comparator looks at; a cursor is one, and so is every row. */
+export type SortKey = Pick<Row, SortField>
+
+/** The row fields that hold the schema's sort fields. */
+const rowFields: Readonly<Record<string, SortField>> = { uid: 'uid', name: 'name', create_time: 'createMs', update_time: 'updateMs' }
+
+/** What a kind can be sorted by, as the schema says. */
+export interface Sortable {
+  /** The canonical spellings. */
+  readonly sortable: readonly string[]
+  /** Every accepted spelling -> the field (proto name). Letter case does not count. */
+  readonly sortFields: ReadonlyMap<string, string>
+}
+
+function rowField(spelling: string, { sortFields }: Sortable): SortField | undefined {
+  const lower = spelling.toLowerCase()
+  for (const [accepted, field] of sortFields) if (accepted.toLowerCase() === lower) return rowFields[field]
+  return undefined
+}
+
+function compareBy(term: OrderTerm): (a: SortKey, b: SortKey) => number {
+  const { field, descending } = term
+  const sign = descending ? -1 : 1
+  return (a, b) => (a[field] < b[field] ? -sign : a[field] > b[field] ? sign : 0)
+}
+
+function chain(comparators: readonly ((a: SortKey, b: SortKey) => number)[]): (a: SortKey, b: SortKey) => number {
+  const [first, second] = comparators
+  if (first === undefined) return () => 0
+  if (second === undefined) return first
+  const rest = chain(comparators.slice(1))
+  return (a, b) => first(a, b) || rest(a, b)
+}
+
+const orders = new Map<string, Order>()
+
+/** The order of these terms; the same object for the same terms. */
+export function orderOf(terms: readonly OrderTerm[]): Order {
+  const end = terms.findIndex((term) => term.field === 'uid')
+  const kept = end < 0 ? [...terms, { field: 'uid', descending: false } as const] : terms.slice(0, end + 1)
+  const id = kept.map((term) => `${term.field}${term.descending ? '-' : '+'}`).join('')
+  let order = orders.get(id)
+  if (order === undefined) {
+    order = { terms: kept, id, compare: chain(kept.map(compareBy)) }
+    orders.set(id, order)
+  }
+  return order
+}
+
+/** Ascending by uid: the order that every table keeps. */
+export const uidOrder = orderOf([{ field: 'uid', descending: false }])
+
+/** Parses `order_by`: `field [asc|desc]`, comma separated. Throws code 3 on `order_by` for what is not sortable. */
+export function parseOrder(text: string, sortable: Sortable): Order {
+  const terms: OrderTerm[] = []
+  for (const part of text.split(',')) {
+    const [name = '', direction = 'asc', ...more] = part.trim().split(/ +/)
+    const field = rowField(name, sortable)
+    if (field === undefined) {
+      throw DomainError.invalid('order_by', `"${name.slice(0, 60)}" is not sortable; sortable are ${sortable.sortable.join(', ')}`)
+    }
+    if (more.length > 0 || !/^(?:asc|desc)$/i.test(direction)) throw DomainError.invalid('order_by', 'each term is a field, optionally followed by asc or desc')
+    if (!terms.some((term) => term.field === field)) terms.push({ field, descending: direction.toLowerCase() === 'desc' })
+  }
+  return orderOf(terms)
+}
+
+/** The part of a row that a page token carries. */
+export function cursorKeyOf(order: Order, row: SortKey): CursorKey {
+  return order.terms.map((term) => row[term.field])
+}
+
+/** The place that a page token's key stands for, or undefined where it does not fit the order. */
+export function sortKeyOf(order: Order, key: CursorKey): SortKey | undefined {
+  if (key.length !== order.terms.length) return undefined
+  const found: Record<SortField, string | number> = { uid: '', name: '', createMs: 0, updateMs: 0 }
+  order.terms.forEach((term, at) => {
+    found[term.field] = key[at] ?? ''
+  })
+  // The values came out of a token that cursorKeyOf filled for the same order.
+  return found as unknown as SortKey
+}

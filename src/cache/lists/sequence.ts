@@ -1,0 +1,229 @@
+import type { Ranked } from './difference.ts'
+import type { Compare, Side } from './order-tree.ts'
+import { sink } from '../slices.ts'
+
+/** The items of ranks `from` (included) to `to` (excluded) of a tree: `to - from` of them. Void as soon as the tree's version changes. */
+export interface Sequence<T> {
+  readonly tree: Ranked<T>
+  readonly from: number
+  readonly to: number
+}
+
+/** Which part of a sorted list is wanted; `skip` and `limit` are whole numbers from 0 on. */
+export interface PageRequest<T> {
+  /** Only items after this one in the order, which need not be in the list. */
+  readonly after?: T | undefined
+  readonly skip: number
+  readonly limit: number
+}
+
+/** Up to this many items per run are stepped over one by one: below that, walking is cheaper than searching. */
+const walkableSkip = 16
+
+/**
+ * Disjoint sequences under one order, seen as one sorted list. It holds ranks, so it lives within one turn of the event loop: `page`
+ * throws where a tree's version has changed since. Slices of the same tree count as one run; with k runs (trees) of up to n items a page
+ * costs O(k log n + limit log k), and a skip O(k (log n + log k)) for each of O(log (k n)) rounds: never O(skip).
+ */
+export class MergedSequence<T> {
+  /** How many items there are. */
+  readonly count: number
+  readonly #compare: Compare<T>
+  readonly #runs: readonly Run<T>[]
+
+  /** Every tree must be sorted by `compare`. Throws a RangeError where a sequence is not within its tree or two of one tree overlap. */
+  constructor(sequences: readonly Sequence<T>[], compare: Compare<T>) {
+    this.#compare = compare
+    this.#runs = [...Map.groupBy(sequences, (sequence) => sequence.tree)].map(([tree, slices]) => new Run(tree, slices))
+    this.count = this.#runs.reduce((sum, run) => sum + run.count, 0)
+  }
+
+  /** The items after `after`, without the first `skip` of these, `limit` at most, in order. */
+  page({ after, skip, limit }: PageRequest<T>): T[] {
+    for (const run of this.#runs) run.assertCurrent()
+    const windows = this.#runs
+      .map((run) => ({ run, low: after === undefined ? 0 : run.position(after, 'right'), high: run.count }))
+      .filter((window) => window.low < window.high)
+    const left = sizeOf(windows)
+    if (skip >= left || limit <= 0) return []
+    const [only, ...others] = windows
+    if (only !== undefined && others.length === 0) return only.run.items(only.low + skip, limit)
+    const rest = leap(windows, skip, this.#compare)
+    return merge(windows, this.#compare, { skip: rest, limit: Math.min(limit, left - skip) })
+  }
+}
+
+/** All slices of one tree, which is one sorted list again: positions in it are mapped to ranks in the tree. */
+class Run<T> {
+  readonly count: number
+  readonly #tree: Ranked<T>
+  readonly #version: number
+  /** By slice, ascending: the rank it starts at, and how many items the slices before it have. The latter has the count at its end. */
+  readonly #starts: number[] = []
+  readonly #offsets: number[] = [0]
+
+  constructor(tree: Ranked<T>, slices: readonly Sequence<T>[]) {
+    for (const { from, to } of slices) {
+      if (!(from >= 0 && from <= to && to <= tree.size)) throw new RangeError(`no sequence from ${from} to ${to} in a tree of ${tree.size}`)
+    }
+    let end = 0
+    let count = 0
+    for (const { from, to } of slices.filter((slice) => slice.from < slice.to).sort((a, b) => a.from - b.from)) {
+      if (from < end) throw new RangeError(`the sequence from ${from} overlaps the one to ${end}`)
+      end = to
+      count += to - from
+      this.#starts.push(from)
+      this.#offsets.push(count)
+    }
+    this.count = count
+    this.#tree = tree
+    this.#version = tree.version
+  }
+
+  /** Throws where the tree's ranks may have changed since this run was made. */
+  assertCurrent(): void {
+    if (this.#tree.version !== this.#version) throw new Error('the tree changed since the sequence was made')
+  }
+
+  /** The item at a position that is within the count. */
+  at(position: number): T {
+    const slice = lastAtMost(this.#offsets, position)
+    // In range: the constructor checked the slices and assertCurrent() that the tree is still the same.
+    return this.#tree.at(entry(this.#starts, slice) + position - entry(this.#offsets, slice)) as T
+  }
+
+  /** How many items of the run are before the probe (`left`), or before or equal to it (`right`). */
+  position(probe: T, side: Side): number {
+    const rank = this.#tree.rank(probe, side)
+    const slice = lastAtMost(this.#starts, rank)
+    if (slice < 0) return 0
+    return Math.min(entry(this.#offsets, slice) + rank - entry(this.#starts, slice), entry(this.#offsets, slice + 1))
+  }
+
+  /** Up to `limit` items from a position on, in order. */
+  items(position: number, limit: number): T[] {
+    const found: T[] = []
+    const to = Math.min(position + limit, this.count)
+    let slice = lastAtMost(this.#offsets, position)
+    for (let at = position; at < to; slice++) {
+      const end = Math.min(entry(this.#offsets, slice + 1), to)
+      const shift = entry(this.#starts, slice) - entry(this.#offsets, slice)
+      const part = this.#tree.items(at + shift, end + shift)
+      if (part.length === to - position) return part
+      for (const item of part) found.push(item)
+      at = end
+    }
+    return found
+  }
+}
+
+/** Where a run stands: `low` is its next item; the items that a search still looks at end before `high`. */
+interface Window<T> {
+  readonly run: Run<T>
+  low: number
+  high: number
+}
+
+/**
+ * Moves the windows' `low` over the first items of all, so that few are left to skip, and returns how many; they must have more than
+ * `skip` items. Each round narrows all windows around one item. Every second one aims a little before the target, which is enough where
+ * the runs are alike; the others take the middle, so that nearly a quarter of the items goes whatever the runs are like.
+ */
+function leap<T>(windows: readonly Window<T>[], skip: number, compare: Compare<T>): number {
+  const walkable = walkableSkip * windows.length
+  let rest = skip
+  for (let round = 0; rest > walkable; round++) {
+    const open = windows.filter((window) => window.low < window.high)
+    const share = round % 2 === 0 ? (rest - walkable / 2) / sizeOf(open) : 0.5
+    const pivot = medianAt(open, share, compare)
+    const cuts = open.map((window) => clamp(window.run.position(pivot, 'left'), window.low, window.high))
+    const before = open.reduce((sum, window, index) => sum + entry(cuts, index) - window.low, 0)
+    if (rest < before) {
+      open.forEach((window, index) => (window.high = entry(cuts, index)))
+    } else {
+      open.forEach((window, index) => (window.low = entry(cuts, index)))
+      rest -= before
+    }
+  }
+  return rest
+}
+
+/** Of the items that a share (0 to 1, excluded) of their own window comes before: the median, each weighing as much as its window has items. */
+function medianAt<T>(windows: readonly Window<T>[], share: number, compare: Compare<T>): T {
+  const probes = windows.map(({ run, low, high }) => ({ item: run.at(low + Math.floor((high - low) * share)), weight: high - low }))
+  probes.sort((a, b) => compare(a.item, b.item))
+  const half = sizeOf(windows) / 2
+  let weight = 0
+  const median = probes.find((probe) => (weight += probe.weight) >= half)
+  if (median === undefined) throw new RangeError('no items to search')
+  return median.item
+}
+
+function sizeOf<T>(windows: readonly Window<T>[]): number {
+  return windows.reduce((sum, window) => sum + window.high - window.low, 0)
+}
+
+/** A run's next item, with those already read that come after it, from `index` on. */
+interface Head<T> {
+  item: T
+  batch: T[]
+  index: number
+  readonly window: Window<T>
+}
+
+/** What comes from the windows' `low` on, to the end of their runs, in order: `limit` items, which there must be, after the first `skip`. */
+function merge<T>(windows: readonly Window<T>[], compare: Compare<T>, { skip, limit }: { skip: number; limit: number }): T[] {
+  // Twice the fair share: so there are at most half as many further reads as runs, and at most twice as many items read as needed.
+  const batchSize = Math.ceil((2 * (skip + limit)) / windows.length)
+  const byItem = (a: Head<T>, b: Head<T>): number => compare(a.item, b.item)
+  const heap: Head<T>[] = []
+  for (const window of windows) {
+    const batch = window.run.items(window.low, batchSize)
+    window.low += batch.length
+    const item = batch[0]
+    if (item !== undefined) heap.push({ item, batch, index: 1, window })
+  }
+  // Sorted, it is a heap.
+  heap.sort(byItem)
+  const found: T[] = []
+  for (let step = 0; step < skip + limit; step++) {
+    const top = entry(heap, 0)
+    if (step >= skip) found.push(top.item)
+    const head = advance(top, batchSize) ? top : heap.pop()
+    if (head !== undefined && heap.length > 0) sink(heap, head, byItem)
+  }
+  return found
+}
+
+/** Goes on to the run's next item; false where it has no more. */
+function advance<T>(head: Head<T>, batchSize: number): boolean {
+  if (head.index === head.batch.length) {
+    head.batch = head.window.run.items(head.window.low, batchSize)
+    head.window.low += head.batch.length
+    head.index = 0
+    if (head.batch.length === 0) return false
+  }
+  head.item = entry(head.batch, head.index++)
+  return true
+}
+
+/** The index of the last number of an ascending list that is `limit` at most; -1 where there is none. */
+function lastAtMost(list: readonly number[], limit: number): number {
+  let low = 0
+  let high = list.length
+  while (low < high) {
+    const middle = (low + high) >>> 1
+    if (entry(list, middle) <= limit) low = middle + 1
+    else high = middle
+  }
+  return low - 1
+}
+
+function clamp(value: number, least: number, most: number): number {
+  return Math.min(Math.max(value, least), most)
+}
+
+/** An element at an index that is known to be in bounds. */
+function entry<E>(list: readonly E[], index: number): E {
+  return list[index] as E
+}

@@ -1,0 +1,150 @@
+import { isBelow } from '../../base/uid.ts'
+import { OrderTree } from './order-tree.ts'
+import type { FilterReader, Row } from '../records/cached-record.ts'
+import { sortInSlices, type Slices } from '../slices.ts'
+import { hashOf } from '../uid-map.ts'
+
+/** The rows that an exact filter matched when it was asked, in uid order; it may be walked until the table changes. */
+export class Matches implements Iterable<Row> {
+  readonly #tree: OrderTree<Row>
+  readonly #from: number
+  readonly #to: number
+  readonly #version: number
+  readonly size: number
+
+  /** Of the rows of ranks `from` to `to`, so many are hidden. */
+  constructor(tree: OrderTree<Row>, { from, to, hidden = 0 }: { from: number; to: number; hidden?: number }) {
+    this.#tree = tree
+    this.#from = from
+    this.#to = to
+    this.#version = tree.version
+    this.size = to - from - hidden
+  }
+
+  /** Walks the rows as of now: what is changed during the walk does not show. */
+  [Symbol.iterator](): Iterator<Row> {
+    if (this.#tree.version !== this.#version) throw new Error('the table changed since it was asked')
+    const rows = this.#tree.items(this.#from, this.#to)
+    return (rows.length === this.size ? rows : rows.filter((row) => !row.isHidden))[Symbol.iterator]()
+  }
+}
+
+/** How many rows are looked at one by one for the end of a value's rows, before it is searched for. */
+const stepRows = 8
+const rowsPerLook = 256
+/** A power of two. */
+const shardCount = 64
+
+/**
+ * The rows of a table by one exact filter: one tree ordered by value and uid, a few bytes per row also where each value has one row only. To find a value's
+ * rows and their number costs O(log n).
+ */
+export class ValueIndex {
+  readonly #valueOf: FilterReader
+  #tree: OrderTree<Row>
+
+  constructor(valueOf: FilterReader) {
+    this.#valueOf = valueOf
+    this.#tree = new OrderTree<Row>((a, b) => this.#compare(a, b))
+  }
+
+  /** Takes the rows of a whole table, which come in uid order. */
+  async load(rows: readonly Row[], slices: Slices): Promise<void> {
+    const byValue = await groupInSlices(rows, this.#valueOf, slices)
+    const values: string[] = []
+    for (const shard of byValue) {
+      for (const value of shard.keys()) values.push(value)
+      if (slices.isOver) await slices.pause()
+    }
+    const sorted: Row[] = []
+    for (const value of await sortInSlices(values, compareTexts, slices)) {
+      const held = byValue[hashOf(value) & (shardCount - 1)]?.get(value)
+      if (Array.isArray(held)) for (const row of held) sorted.push(row)
+      else if (held !== undefined) sorted.push(held)
+      if (sorted.length % rowsPerLook === 0 && slices.isOver) await slices.pause()
+    }
+    this.#tree = OrderTree.ofAscending(sorted, (a, b) => this.#compare(a, b))
+  }
+
+  /** Puts `row` in the place of `old`, where there is one. */
+  put(old: Row | undefined, row: Row): void {
+    const value = this.#valueOf(row)
+    if (old !== undefined && this.#valueOf(old) !== value) this.remove(old)
+    if (value !== undefined) this.#tree.insert(row)
+  }
+
+  remove(row: Row): void {
+    if (this.#valueOf(row) !== undefined) this.#tree.delete(row)
+  }
+
+  /**
+   * The rows with exactly this value (and strictly below a uid), but those of `hidden`, where that has all that are hidden. Cost: O(log n), and the fewer of the hidden
+   * and the value's rows.
+   */
+  matching(value: string, { hidden, below }: { hidden: OrderTree<Row>; below?: string | undefined }): Matches {
+    const tree = this.#tree
+    const { from, to } = below === undefined ? this.#rangeOf(value) : this.#rangeBelow(value, below)
+    if (hidden.size === 0 || from === to) return new Matches(tree, { from, to })
+    const isMatch = (row: Row): boolean => this.#valueOf(row) === value && (below === undefined || isBelow(row.uid, below))
+    const isFewer = to - from < hidden.size
+    const count = isFewer ? countWhere(tree.items(from, to), (row) => row.isHidden) : countWhere(hidden.items(0, hidden.size), isMatch)
+    return new Matches(tree, { from, to, hidden: count })
+  }
+
+  /** The rows that have a value, but those of `hidden`. */
+  all(hidden: OrderTree<Row>): Matches {
+    const count = countWhere(hidden.items(0, hidden.size), (row) => this.#valueOf(row) !== undefined)
+    return new Matches(this.#tree, { from: 0, to: this.#tree.size, hidden: count })
+  }
+
+  #rangeBelow(value: string, below: string): { from: number; to: number } {
+    const before = (end: string) => (row: Row) => {
+      const own = this.#valueOf(row) ?? ''
+      return own < value || (own === value && row.uid < end)
+    }
+    // '0' follows '/' in ASCII.
+    return { from: this.#tree.rankBy(before(`${below}/`)), to: this.#tree.rankBy(before(`${below}0`)) }
+  }
+
+  #rangeOf(value: string): { from: number; to: number } {
+    const tree = this.#tree
+    const valueOf = this.#valueOf
+    const from = tree.rankBy((row) => (valueOf(row) ?? '') < value)
+    let to = from
+    for (const row of tree.items(from, from + stepRows)) {
+      if (valueOf(row) !== value) return { from, to }
+      to += 1
+    }
+    return { from, to: to - from === stepRows ? tree.rankBy((row) => (valueOf(row) ?? '') <= value) : to }
+  }
+
+  #compare(a: Row, b: Row): number {
+    return compareTexts(this.#valueOf(a) ?? '', this.#valueOf(b) ?? '') || compareTexts(a.uid, b.uid)
+  }
+}
+
+function countWhere(rows: Iterable<Row>, holds: (row: Row) => boolean): number {
+  let count = 0
+  for (const row of rows) if (holds(row)) count += 1
+  return count
+}
+
+/** The rows by value, in the order that they came in; a value that only one row has, without a list. Many small maps: none takes long to grow. */
+async function groupInSlices(rows: readonly Row[], valueOf: FilterReader, slices: Slices): Promise<Map<string, Row | Row[]>[]> {
+  const shards = Array.from({ length: shardCount }, () => new Map<string, Row | Row[]>())
+  for (const [at, row] of rows.entries()) {
+    const value = valueOf(row)
+    const shard = value === undefined ? undefined : shards[hashOf(value) & (shardCount - 1)]
+    if (value === undefined || shard === undefined) continue
+    const held = shard.get(value)
+    if (held === undefined) shard.set(value, row)
+    else if (Array.isArray(held)) held.push(row)
+    else shard.set(value, [held, row])
+    if (at % rowsPerLook === 0 && slices.isOver) await slices.pause()
+  }
+  return shards
+}
+
+function compareTexts(a: string, b: string): number {
+  return a === b ? 0 : a < b ? -1 : 1
+}

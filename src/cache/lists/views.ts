@@ -1,0 +1,332 @@
+import { hash } from 'node:crypto'
+import { isBelow, isWithin, rootParent } from '../../base/uid.ts'
+import type { Ranked } from './difference.ts'
+import { OrderTree } from './order-tree.ts'
+import type { Order } from './order.ts'
+import type { Row } from '../records/cached-record.ts'
+import { Slices, sortInSlices, type Turns } from '../slices.ts'
+import type { Matches } from './value-index.ts'
+import { isUnderWay, nextToGo, type Hidden, type ReadyView, type RowChange, type View, type ViewScope } from './view.ts'
+
+/** What views are filled from: the table that they belong to. */
+export interface ViewSource {
+  readonly byUid: Ranked<Row>
+  get(uid: string): Row | undefined
+  matching(filter: string, value: string): Matches
+  valueOf(row: Row, filter: string): string | undefined
+  rangeWithin(uid: Row['uid'], inclusive: boolean): { readonly from: number; readonly to: number }
+}
+
+/** How many entries the views of one kind may hold together. Beyond it, the organisation with the most drops the one that was unused for longest. */
+const maxEntries = 6_000_000
+/** How many views one kind may have: each costs every write a test. */
+const maxViews = 512
+/** A source of up to this many rows is sorted at once; a larger one in slices between which other work runs. */
+const sliceRows = 2_000
+const missedPerLook = 32
+const rowsPerLook = 256
+/** How many views of several places one kind may have: they are of use to callers of the same reach only. */
+const maxTogether = 64
+/** So many scopes that lists sorted by themselves are remembered, to see which come again. */
+const maxOffered = 512
+/** Scopes of more places than this are looked through place by place, in slices. */
+const manyPlaces = 512
+const placesPerLook = 32
+
+/** Rows among which all of a scope are. */
+interface Source {
+  /** Infinity where it takes long to count. */
+  readonly size: number
+  /** In parts, each as of when it is read. */
+  parts(): Iterable<Iterable<Row>>
+}
+
+/** The last of the scope's uids that is not after `uid`: the only one that it can be within. */
+function nearestUid({ uid: first, uids = [first] }: ViewScope, uid: string): string {
+  let low = 0
+  let high = uids.length
+  while (low < high) {
+    const middle = (low + high) >>> 1
+    if ((uids[middle] ?? '') <= uid) low = middle + 1
+    else high = middle
+  }
+  return uids[low - 1] ?? first
+}
+
+/** True where `row` lies in `scope`. */
+export function inScope(table: ViewSource, scope: ViewScope, row: Row): boolean {
+  switch (scope.place) {
+    case 'self':
+      if (row.uid !== nearestUid(scope, row.uid)) return false
+      break
+    case 'within':
+      if (!isWithin(row.uid, nearestUid(scope, row.uid))) return false
+      break
+    case 'below':
+      if (!isBelow(row.uid, nearestUid(scope, row.uid))) return false
+      break
+    case 'child':
+      if (row.parent !== scope.uid) return false
+      break
+    case 'all':
+  }
+  return scope.filters.every(([filter, value]) => table.valueOf(row, filter) === value)
+}
+
+/** Those of rows in uid order that may lie in the scope's place: all from its first uid to what is below its last. */
+function near(rows: readonly Row[], { place, uid, uids = [uid] }: ViewScope): Hidden {
+  if (place === 'all' || uid === rootParent) return { rows, from: 0, to: rows.length }
+  return { rows, from: firstFrom(rows, uid), to: firstFrom(rows, `${uids.at(-1) ?? uid}0`) }
+}
+
+/** Where the rows in uid order begin whose uids are not before `uid`. */
+function firstFrom(rows: readonly Row[], uid: string): number {
+  let low = 0
+  let high = rows.length
+  while (low < high) {
+    const middle = (low + high) >>> 1
+    if ((rows[middle]?.uid ?? '') < uid) low = middle + 1
+    else high = middle
+  }
+  return low
+}
+
+const hashes = new WeakMap<readonly string[], string>()
+
+/** Made once for a list of uids, which never changes. */
+function hashOf(uids: readonly string[]): string {
+  let known = hashes.get(uids)
+  if (known === undefined) {
+    known = hash('sha256', uids.join(' '), 'base64')
+    hashes.set(uids, known)
+  }
+  return known
+}
+
+function idOf({ place, uid, uids, filters }: ViewScope, order: Order): string {
+  return JSON.stringify([place, uids === undefined ? uid : [hashOf(uids)], filters, order.id])
+}
+
+/** The ordered views of one kind, made on first use and kept current. */
+export class Views {
+  readonly #table: ViewSource
+  readonly #turns: Turns
+  readonly #views = new Map<string, View>()
+  /** Ids of scopes that were offered once. */
+  readonly #offered = new Set<string>()
+
+  /** Views that are filled at the same time, those of other tables too, share `turns`. */
+  constructor(table: ViewSource, turns: Turns) {
+    this.#table = table
+    this.#turns = turns
+  }
+
+  /** Applies one change of the table to every view. */
+  changed(old: Row | undefined, row: Row | undefined): void {
+    for (const view of this.#views.values()) {
+      if (view.state === 'filling') view.missed.push({ old, row })
+      else if (view.state === 'ready') this.#apply(view, { old, row })
+    }
+  }
+
+  /** Lets rows, in uid order, out of every view. The views that may hold some of them are not ready until that is done. */
+  hidden(rows: readonly Row[]): void {
+    for (const view of this.#views.values()) {
+      if (view.state !== 'filling' && view.state !== 'ready') continue
+      const leaving = near(rows, view.scope)
+      if (leaving.from === leaving.to) continue
+      view.missed.push(leaving)
+      if (view.state === 'ready') view.ready = this.#letOut(view)
+    }
+  }
+
+  async #letOut(view: View): Promise<void> {
+    view.state = 'filling'
+    const slices = new Slices(this.#turns)
+    await slices.pause()
+    await this.#catchUp(view, slices)
+  }
+
+  #apply({ scope, order, tree }: View, { old, row }: RowChange): void {
+    const was = old !== undefined && inScope(this.#table, scope, old)
+    const is = row !== undefined && inScope(this.#table, scope, row)
+    // In the same place the new row takes the old one's.
+    if (was && !(is && order.compare(old, row) === 0)) tree.delete(old)
+    if (is) tree.insert(row)
+  }
+
+  /**
+   * The records of `scope` in `order`. Resolves when the view is complete. Its tree is exact while `state` is `ready`; a caller that waited for
+   * something else meanwhile looks again.
+   */
+  async view(scope: ViewScope, order: Order): Promise<ReadyView> {
+    const id = idOf(scope, order)
+    const view = this.#use(id) ?? this.#add(id, scope, order)
+    if (view.state !== 'ready') await view.ready
+    return view
+  }
+
+  /** The view of `scope` where there is one that is complete. */
+  kept(scope: ViewScope, order: Order): ReadyView | undefined {
+    const view = this.#use(idOf(scope, order))
+    return view?.state === 'ready' ? view : undefined
+  }
+
+  /** Takes a scope of several places of which a list has sorted some by itself: where it comes again, a view is made. */
+  offer(scope: ViewScope, order: Order): void {
+    const id = idOf(scope, order)
+    // It is being filled.
+    if (this.#views.has(id)) return
+    if (!this.#offered.delete(id)) {
+      this.#offered.add(id)
+      const [oldest = id] = this.#offered
+      if (this.#offered.size > maxOffered) this.#offered.delete(oldest)
+      return
+    }
+    if (this.takes(scope, order)) this.#add(id, scope, order)
+  }
+
+  /** Last used comes last: the map's order is the order of eviction. */
+  #use(id: string): View | undefined {
+    const view = this.#views.get(id)
+    if (view === undefined) return undefined
+    this.#views.delete(id)
+    this.#views.set(id, view)
+    return view
+  }
+
+  #add(id: string, scope: ViewScope, order: Order): View {
+    if (scope.uids !== undefined) this.#makeRoomForTogether()
+    const view = this.#fill(scope, order)
+    this.#views.set(id, view)
+    this.#evict(view)
+    return view
+  }
+
+  #makeRoomForTogether(): void {
+    for (;;) {
+      const together = [...this.#views].filter(([, view]) => view.scope.uids !== undefined)
+      const next = together.length < maxTogether ? undefined : nextToGo(together, () => 1)
+      if (next === undefined) return
+      this.#drop(...next)
+    }
+  }
+
+  /** Whether a view of several places is there, or would be made: not while as many as there may be are being filled. */
+  takes(scope: ViewScope, order: Order): boolean {
+    if (this.#views.has(idOf(scope, order))) return true
+    let underWay = 0
+    for (const view of this.#views.values()) if (view.scope.uids !== undefined && isUnderWay(view)) underWay += 1
+    return underWay < maxTogether
+  }
+
+  #drop(id: string, view: View): void {
+    view.state = 'dropped'
+    this.#views.delete(id)
+  }
+
+  #fill(scope: ViewScope, order: Order): View {
+    const source = this.#source(scope)
+    if (source.size > sliceRows) {
+      const view: View = { scope, order, tree: new OrderTree<Row>(order.compare), state: 'waiting', missed: [], ready: this.#fillInSlices(() => view) }
+      return view
+    }
+    const rows = [...source.parts()]
+      .flatMap((part) => [...part])
+      .filter((row) => inScope(this.#table, scope, row))
+      .sort(order.compare)
+    return { scope, order, tree: OrderTree.ofAscending(rows, order.compare), state: 'ready', missed: [], ready: Promise.resolve() }
+  }
+
+  /** What is in the table when its turn comes first, and then what changed since. */
+  async #fillInSlices(viewOf: () => View): Promise<void> {
+    const slices = new Slices(this.#turns)
+    await slices.pause()
+    const view = viewOf()
+    view.state = 'filling'
+    const { scope, order } = view
+    const held: Row[] = []
+    let [looked, places] = [0, 0]
+    // What is read later is newer, and what was missed until then is applied to it in vain.
+    for (const part of this.#source(scope).parts()) {
+      for (const row of part) {
+        if (inScope(this.#table, scope, row)) held.push(row)
+        looked += 1
+        if (looked % rowsPerLook === 0 && slices.isOver) await slices.pause()
+      }
+      places += 1
+      if (places % placesPerLook === 0 && slices.isOver) await slices.pause()
+    }
+    view.tree = OrderTree.ofAscending(await sortInSlices(held, order.compare, slices), order.compare)
+    await this.#catchUp(view, slices)
+    this.#evict(view)
+  }
+
+  /** Applies what the view missed, in slices. Faster than the table changes; the last of it and the new state are of one turn. */
+  async #catchUp(view: View, slices: Slices): Promise<void> {
+    let done = 0
+    for (const missed of view.missed) {
+      const { rows, from, to } = 'rows' in missed ? missed : { rows: [missed.old], from: 0, to: 1 }
+      const row = 'rows' in missed ? undefined : missed.row
+      for (let at = from; at < to; at++) {
+        this.#apply(view, { old: rows[at], row })
+        done += 1
+        if (done % missedPerLook === 0 && slices.isOver) await slices.pause()
+      }
+    }
+    view.missed.length = 0
+    view.state = 'ready'
+  }
+
+  /** The smallest range at hand that holds all of `scope`. */
+  #source(scope: ViewScope): Source {
+    const table = this.#table
+    const filters = scope.place === 'child' ? [['parent', scope.uid] as const, ...scope.filters] : scope.filters
+    const [fewest] = filters.map(([filter, value]) => table.matching(filter, value)).sort((a, b) => a.size - b.size)
+    const { uids = [scope.uid] } = scope
+    const hasMany = uids.length > manyPlaces
+    const ofPlaces: Source = {
+      size: hasMany ? Infinity : uids.reduce((sum, uid) => sum + this.#sizeOf(scope, uid), 0),
+      parts: () => this.#placesOf(scope, uids),
+    }
+    const isFewest = fewest !== undefined && (hasMany ? fewest.size <= uids.length : fewest.size <= ofPlaces.size)
+    // An array: the table may change before it is at its end.
+    return isFewest ? { size: fewest.size, parts: () => [[...fewest]] } : ofPlaces
+  }
+
+  *#placesOf(scope: ViewScope, uids: readonly string[]): Generator<Row[]> {
+    const table = this.#table
+    for (const uid of uids) {
+      if (scope.place === 'self') yield [table.get(uid)].filter((row) => row !== undefined)
+      else {
+        const { from, to } = this.#rangeOf(scope, uid)
+        yield table.byUid.items(from, to)
+      }
+    }
+  }
+
+  #sizeOf(scope: ViewScope, uid: string): number {
+    if (scope.place === 'self') return 1
+    const { from, to } = this.#rangeOf(scope, uid)
+    return to - from
+  }
+
+  #rangeOf({ place }: ViewScope, uid: string): { from: number; to: number } {
+    // A view's uids are some that the schema's shape was checked for.
+    if (place === 'within' || place === 'below') return this.#table.rangeWithin(uid as Row['uid'], place === 'within')
+    return { from: 0, to: this.#table.byUid.size }
+  }
+
+  /** Drops views until few enough are left, but never `kept`. */
+  #evict(kept: View): void {
+    let entries = 0
+    for (const view of this.#views.values()) entries += view.tree.size
+    while (this.#views.size > maxViews || entries > maxEntries) {
+      const weigh = this.#views.size > maxViews ? (): number => 1 : (view: View): number => view.tree.size
+      const next = nextToGo([...this.#views], weigh, kept)
+      if (next === undefined) return
+      entries -= next[1].tree.size
+      this.#drop(...next)
+    }
+  }
+}

@@ -1,0 +1,274 @@
+import { errorText } from '../base/error-text.ts'
+import type { Log } from '../base/log.ts'
+import { watchedPrefixes } from '../store/keys.ts'
+import { StoreError, storeRevision, type Change, type Revision, type Store } from '../store/store.ts'
+import { loadSnapshot } from './load.ts'
+import type { KindIndex, Row } from './records/cached-record.ts'
+import { Snapshot, type HideListener, type RowListener } from './snapshot.ts'
+import { SharedQuestion } from './shared-question.ts'
+import { Waiters } from './waiters.ts'
+
+/**
+ * How the replica stands to its store.
+ * - `loading`: the first range is being read; nothing can be answered. -> `live`
+ * - `live`: the watch runs. -> `broken` when it ends
+ * - `broken`: the watch ended; linearizable and bounded reads fail with UNAVAILABLE. -> `live` once a new watch (or a whole reload) has caught up
+ *   with a revision asked for after the break
+ * - `closed`: close() was called. Final.
+ */
+export type ReplicaState =
+  | { readonly kind: 'loading'; readonly records: number }
+  | { readonly kind: 'live' }
+  | { readonly kind: 'broken'; readonly cause: unknown }
+  | { readonly kind: 'closed' }
+
+/** What a replica is made of. */
+export interface ReplicaOptions {
+  readonly store: Store
+  readonly kinds: readonly KindIndex[]
+  readonly builtIns: readonly Row[]
+  readonly log: Log
+  /** How long a read waits for the watch to catch up, in milliseconds. */
+  readonly barrierTimeoutMs?: number
+}
+
+const firstBackoffMs = 50
+const maxBackoffMs = 2_000
+
+/** Waits `ms`, or until `signal` aborts. */
+async function pause(ms: number, signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return
+  const { promise, resolve } = Promise.withResolvers<void>()
+  const timer = setTimeout(resolve, ms)
+  const stop = (): void => resolve()
+  signal.addEventListener('abort', stop, { once: true })
+  await promise
+  clearTimeout(timer)
+  signal.removeEventListener('abort', stop)
+}
+
+/**
+ * Feeds a Snapshot from the store: one range at start, one watch after it, a reload where the watch can't be resumed. `barrier` makes reads
+ * linearizable: it resolves once the snapshot holds every commit that was acknowledged before the call (docs/spec/storage.md#consistent-reads).
+ */
+export class Replica {
+  readonly #options: Required<ReplicaOptions>
+  readonly #stop = new AbortController()
+  readonly #waiters = new Waiters()
+  readonly #rowListeners = new Set<RowListener>()
+  readonly #hideListeners = new Set<HideListener>()
+  readonly #resetListeners = new Set<() => void>()
+  readonly #keyListeners = new Set<(key: string) => void>()
+  readonly #returnListeners = new Set<() => void>()
+  #snapshot: Snapshot
+  #state: ReplicaState = { kind: 'loading', records: 0 }
+  #revision: Revision = storeRevision(0)
+  #running: Promise<void> | undefined
+  readonly #question = new SharedQuestion<Revision, void>(
+    () => this.#options.store.revision(this.#stop.signal),
+    (revision) => this.reached(revision),
+  )
+
+  constructor(options: ReplicaOptions) {
+    this.#options = { barrierTimeoutMs: 5_000, ...options }
+    this.#snapshot = this.#emptySnapshot()
+  }
+
+  get state(): ReplicaState {
+    return this.#state
+  }
+
+  /** The current snapshot. Take it anew after every await: a reload puts another one in its place. */
+  get snapshot(): Snapshot {
+    return this.#snapshot
+  }
+
+  /** The last commit that the snapshot holds. */
+  get revision(): Revision {
+    return this.#revision
+  }
+
+  /** Calls `listener` for every row that changes, until the returned function is called. */
+  onRow(listener: RowListener): () => void {
+    this.#rowListeners.add(listener)
+    return () => this.#rowListeners.delete(listener)
+  }
+
+  /** Calls `listener` for rows that are hidden together, until the returned function is called. */
+  onHide(listener: HideListener): () => void {
+    this.#hideListeners.add(listener)
+    return () => this.#hideListeners.delete(listener)
+  }
+
+  /** Calls `listener` when a reload replaced the whole snapshot, until the returned function is called. */
+  onReset(listener: () => void): () => void {
+    this.#resetListeners.add(listener)
+    return () => this.#resetListeners.delete(listener)
+  }
+
+  /** Calls `listener` when the view is live again after the store did not answer, until the returned function is called. */
+  onReturn(listener: () => void): () => void {
+    this.#returnListeners.add(listener)
+    return () => this.#returnListeners.delete(listener)
+  }
+
+  /** Calls `listener` with each changed key under `meta/` and each sweep mark, until the returned function is called. */
+  onKey(listener: (key: string) => void): () => void {
+    this.#keyListeners.add(listener)
+    return () => this.#keyListeners.delete(listener)
+  }
+
+  /** Loads and starts to follow; resolves once live. Rejects where the first load fails for good: the store is damaged, or `signal` aborts. */
+  async start(signal: AbortSignal): Promise<void> {
+    let backoff = firstBackoffMs
+    for (;;) {
+      try {
+        await this.#load(signal)
+        break
+      } catch (error) {
+        if (signal.aborted || (error instanceof StoreError && (error.kind === 'closed' || error.kind === 'damaged'))) throw error
+        this.#options.log.warn('the store can not be read yet', { error: errorText(error) })
+        await pause(backoff, signal)
+        backoff = Math.min(backoff * 2, maxBackoffMs)
+      }
+    }
+    this.#state = { kind: 'live' }
+    this.#running = this.#follow()
+  }
+
+  /** Stops the watch and resolves when it has ended. */
+  async close(): Promise<void> {
+    this.#state = { kind: 'closed' }
+    this.#stop.abort(new StoreError('closed', 'the replica was closed'))
+    this.#waiters.fail(new StoreError('closed', 'the replica was closed'))
+    await this.#running
+  }
+
+  /**
+   * Resolves once the snapshot holds every commit acknowledged before this call. Calls that come while a question to the store is under way share the
+   * next one. Rejects with StoreError `unavailable` where the store can't be asked or the watch is broken or late.
+   */
+  async barrier(signal?: AbortSignal): Promise<void> {
+    this.#assertLive()
+    await this.#question.result()
+    signal?.throwIfAborted()
+  }
+
+  /** Resolves once the snapshot holds the commit `revision`; rejects like `barrier`. */
+  async reached(revision: Revision, signal?: AbortSignal): Promise<void> {
+    if (this.#revision >= revision) return
+    this.#assertLive()
+    await this.#waiters.wait(revision, this.#options.barrierTimeoutMs, signal)
+  }
+
+  /** Rejects unless the watch runs: what bounded reads check. */
+  assertLive(): void {
+    this.#assertLive()
+  }
+
+  #assertLive(): void {
+    if (this.#state.kind !== 'live') throw new StoreError('unavailable', `the replica is ${this.#state.kind}`)
+  }
+
+  #emptySnapshot(): Snapshot {
+    const { kinds, builtIns, log } = this.#options
+    const snapshot = new Snapshot({
+      kinds,
+      builtIns,
+      listener: (kind, old, row) => {
+        // One that a reload replaced goes on to drop what it has hidden.
+        if (snapshot === this.#snapshot) for (const listener of this.#rowListeners) listener(kind, old, row)
+      },
+      onHide: (kind, rows) => {
+        if (snapshot === this.#snapshot) for (const listener of this.#hideListeners) listener(kind, rows)
+      },
+      fault: ({ key, cause }) => log.error('a stored record can not be read', { key, error: errorText(cause) }),
+    })
+    return snapshot
+  }
+
+  /** Reads everything as of one commit into a new snapshot and puts it in place. */
+  async #load(signal: AbortSignal): Promise<void> {
+    const { store, kinds, log } = this.#options
+    const snapshot = this.#emptySnapshot()
+    const { revision, records } = await loadSnapshot(snapshot, {
+      store,
+      kinds: kinds.map(({ kind }) => kind),
+      log,
+      signal,
+      progress: (count) => {
+        if (this.#state.kind === 'loading') this.#state = { kind: 'loading', records: count }
+      },
+    })
+    this.#snapshot = snapshot
+    this.#revision = revision
+    for (const listener of this.#resetListeners) listener()
+    this.#waiters.reached(this.#revision)
+    log.debug('the snapshot is in place', { records, revision })
+  }
+
+  /** Follows the store until closed. */
+  async #follow(): Promise<void> {
+    const { signal } = this.#stop
+    let backoff = firstBackoffMs
+    let stale = false
+    while (!signal.aborted) {
+      const startedAt = this.#revision
+      try {
+        // Not before the reload: the revision of another history says nothing about this one.
+        if (stale) await this.#load(signal)
+        stale = false
+        await this.#watch(signal)
+      } catch (error) {
+        if (signal.aborted) return
+        this.#options.log.warn(stale ? 'the reload failed' : 'the watch ended', { error: errorText(error) })
+        this.#state = { kind: 'broken', cause: error }
+        this.#waiters.fail(new StoreError('unavailable', 'the watch on the store ended', error))
+        stale ||= error instanceof StoreError && (error.kind === 'compacted' || error.kind === 'replaced')
+        if (this.#revision > startedAt) backoff = firstBackoffMs
+        await pause(backoff, signal)
+        backoff = Math.min(backoff * 2, maxBackoffMs)
+      }
+    }
+  }
+
+  /** One watch, from its start to its end; throws what ended it. */
+  async #watch(signal: AbortSignal): Promise<void> {
+    const ended = new AbortController()
+    const either = AbortSignal.any([signal, ended.signal])
+    const caughtUp = this.#state.kind === 'live' ? Promise.resolve() : this.#goLive(either)
+    try {
+      for await (const batch of this.#options.store.watch(watchedPrefixes, this.#revision, either)) this.#apply(batch.revision, batch.changes)
+    } finally {
+      ended.abort(new StoreError('unavailable', 'the watch ended'))
+      await Promise.allSettled([caughtUp])
+    }
+  }
+
+  /** Turns `broken` into `live` once the new watch has caught up with what the store holds now. */
+  async #goLive(signal: AbortSignal): Promise<void> {
+    const { store, log } = this.#options
+    while (!signal.aborted && this.#state.kind === 'broken') {
+      try {
+        const revision = await store.revision(signal)
+        if (this.#revision < revision) await this.#waiters.wait(revision, this.#options.barrierTimeoutMs, signal)
+        if (this.#state.kind !== 'broken') return
+        this.#state = { kind: 'live' }
+        log.info('the watch runs again', { revision: this.#revision })
+        for (const listener of this.#returnListeners) listener()
+      } catch (error) {
+        if (!signal.aborted) log.debug('not caught up yet', { error: errorText(error) })
+        await pause(firstBackoffMs, signal)
+      }
+    }
+  }
+
+  #apply(revision: Revision, changes: readonly Change[]): void {
+    this.#snapshot.apply(changes)
+    if (revision > this.#revision) this.#revision = revision
+    this.#waiters.reached(this.#revision)
+    for (const { key } of changes) {
+      if (key.startsWith('meta/') || key.startsWith('i/sweep/')) for (const listener of this.#keyListeners) listener(key)
+    }
+  }
+}

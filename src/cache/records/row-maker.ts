@@ -1,0 +1,130 @@
+import { toBinary } from '@bufbuild/protobuf'
+import { rootParent, trustedUid, type Uid } from '../../base/uid.ts'
+import { EnvelopeSchema, type Envelope } from '../../gen/taproot/store/v1/envelope_pb.ts'
+import type { Revision } from '../../store/store.ts'
+import { assertChecksum, scanEnvelope } from './envelope-scan.ts'
+import { compileScan, type Scan, type ScanTarget } from './record-scan.ts'
+import { Row, filterReaders, type FilterSource, type KindIndex, type RowHome } from './cached-record.ts'
+
+/** A stored record. */
+export interface RowSource {
+  readonly uid: string
+  /** The envelope. */
+  readonly bytes: Uint8Array
+  readonly revision: Revision
+}
+
+/**
+ * Returns the text object that others use already for the same uid, so that a uid that many rows name is kept once. `kind` is set where only a record of that
+ * kind can have it. Undefined where nobody has it.
+ */
+export type FindUid = (uid: string, kind: string | undefined) => string | undefined
+
+/** Where a target's value will be among those that are scanned; a field is scanned once, whoever asks for it. */
+function slotOf(targets: ScanTarget[], target: ScanTarget): number {
+  const known = targets.findIndex((other) => 'field' in other && 'field' in target && other.field === target.field)
+  return known < 0 ? targets.push(target) - 1 : known
+}
+
+type FilterValue = (uid: Uid, scanned: readonly (string | undefined)[]) => string | undefined
+
+/** How many short values of the filters that are no uids are kept once. */
+const maxInterned = 1_000
+
+/** Makes the rows of one kind from stored bytes. */
+export class RowMaker {
+  readonly #home: RowHome
+  readonly #findUid: FindUid
+  readonly #scan: Scan
+  /** Where the name is among the scanned values; -1 for none. */
+  readonly #nameAt: number
+  readonly #filters: readonly FilterValue[]
+  readonly #interned = new Map<string, string>()
+  #lastParent: string = rootParent
+
+  /** Throws TypeError where the kind's index names fields that its records have not. */
+  constructor(home: RowHome, findUid: FindUid = () => undefined) {
+    this.#home = home
+    this.#findUid = findUid
+    const targets: ScanTarget[] = []
+    const { index } = home
+    this.#filters = Object.values(index.filters).flatMap((source) => ('parent' in source ? [] : [this.#filterValue(source, targets)]))
+    this.#nameAt = index.name === undefined ? -1 : slotOf(targets, { field: index.name })
+    this.#scan = compileScan(index.desc, targets)
+  }
+
+  /** The record's row. Throws WireError where the bytes are no envelope of this kind, or their checksum does not match. */
+  make(source: RowSource): Row {
+    const { bytes, revision } = source
+    const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+    const parts = scanEnvelope(buffer, 0, buffer.length)
+    assertChecksum(buffer, parts, { start: 0, end: buffer.length })
+    const scanned = this.#scan(buffer, parts.recordStart, parts.recordEnd)
+    const uid = trustedUid(flat(source.uid))
+    const parent = this.#parentOf(uid)
+    const values = this.#filters.map((value) => value(uid, scanned))
+    const { createMs, updateMs } = parts
+    return new Row(this.#home, { uid, parent, name: scanned[this.#nameAt] ?? '', createMs, updateMs, revision, values }, buffer)
+  }
+
+  #filterValue(source: Exclude<FilterSource, { readonly parent: true }>, targets: ScanTarget[]): FilterValue {
+    if ('uid' in source) return (uid) => flat(source.uid(uid))
+    if ('fields' in source) {
+      const slots = source.fields.map((field) => slotOf(targets, { field }))
+      return (_uid, scanned) => this.#intern(source.from(slots.map((slot) => scanned[slot] ?? '')))
+    }
+    const at = slotOf(targets, source)
+    const { of, as } = source
+    return (_uid, scanned) => {
+      const text = scanned[at]
+      const value = text === undefined || as === undefined ? text : as(text)
+      if (value === undefined || of === undefined) return value === undefined ? undefined : this.#intern(value)
+      return this.#findUid(value, of) ?? value
+    }
+  }
+
+  /** Kinds, families and the like: few values for many rows. */
+  #intern(value: string): string {
+    const known = this.#interned.get(value)
+    if (known !== undefined) return known
+    if (this.#interned.size < maxInterned) this.#interned.set(value, value)
+    return value
+  }
+
+  /** The parent's uid, as the parent's own row has it where there is one. */
+  #parentOf(uid: string): Uid | typeof rootParent {
+    const slash = uid.lastIndexOf('/')
+    if (slash < 0) return rootParent
+    const last = this.#lastParent
+    // Siblings come one after another.
+    if (slash === last.length && uid.startsWith(last)) return trustedUid(last)
+    const text = uid.slice(0, slash)
+    this.#lastParent = this.#findUid(text, undefined) ?? flat(text)
+    return trustedUid(this.#lastParent)
+  }
+}
+
+const scratch = Buffer.alloc(1024)
+
+/** The same text, of its own: part of another text would keep the whole of it. Uids and their parts are ASCII. */
+function flat(text: string): string {
+  const length = scratch.write(text, 'latin1')
+  return length < text.length ? text : scratch.toString('latin1', 0, length)
+}
+
+const makers = new WeakMap<KindIndex, RowMaker>()
+
+/** A row by itself, in no table: it keeps the bytes that it is made of. Throws WireError where they are no envelope of this kind. */
+export function rowOfBytes(index: KindIndex, source: RowSource): Row {
+  let maker = makers.get(index)
+  if (maker === undefined) {
+    maker = new RowMaker({ index, decoded: undefined, slabs: undefined, filters: filterReaders(index) })
+    makers.set(index, maker)
+  }
+  return maker.make(source)
+}
+
+/** The same from an envelope. */
+export function rowOfEnvelope(index: KindIndex, source: { uid: Uid; envelope: Envelope; revision: Revision }): Row {
+  return rowOfBytes(index, { uid: source.uid, bytes: toBinary(EnvelopeSchema, source.envelope), revision: source.revision })
+}

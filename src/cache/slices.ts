@@ -1,0 +1,110 @@
+import type { Compare } from './lists/order-tree.ts'
+
+/** How long work may hold the event loop at a time, in milliseconds. */
+const sliceMs = 4
+
+/** Turns of the event loop, of which long pieces of work that go on at the same time get one each: together they hold it no longer than one. */
+export class Turns {
+  readonly #waiting: (() => void)[] = []
+  readonly #give = (): void => {
+    this.#waiting.shift()?.()
+    if (this.#waiting.length > 0) setImmediate(this.#give)
+  }
+
+  /** Resolves when it is the caller's turn; those who asked before come first. */
+  next(): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    this.#waiting.push(resolve)
+    if (this.#waiting.length === 1) setImmediate(this.#give)
+    return promise
+  }
+}
+
+/** Long work cut into slices, between which other work runs. */
+export class Slices {
+  readonly #turns: Turns
+  #started = performance.now()
+
+  /** `turns` are those that it shares with other work; its own where absent. */
+  constructor(turns = new Turns()) {
+    this.#turns = turns
+  }
+
+  /** True where it is time to let others run: `await slices.pause()`. Costs little, but is best asked once for many small steps. */
+  get isOver(): boolean {
+    return performance.now() - this.#started > sliceMs
+  }
+
+  /** Resolves after others ran. */
+  async pause(): Promise<void> {
+    await this.#turns.next()
+    this.#started = performance.now()
+  }
+}
+
+/** Sorted at once: a few milliseconds' worth. */
+const chunkItems = 4096
+const itemsPerLook = 256
+
+/** Where a run stands: its next item, and the run's number, which decides between equal items. */
+interface Head<T> {
+  item: T
+  next: number
+  readonly end: number
+  readonly run: number
+}
+
+/**
+ * The items in order, in slices; equal ones keep theirs. Sorts chunks and then merges all of them at once, so that each item is fetched from memory twice
+ * only; chunks that are in order already are joined without a merge.
+ */
+export async function sortInSlices<T>(items: readonly T[], compare: Compare<T>, slices: Slices): Promise<T[]> {
+  const sorted: T[] = []
+  const starts: number[] = []
+  for (let start = 0; start < items.length; start += chunkItems) {
+    const chunk = items.slice(start, start + chunkItems).sort(compare)
+    const first = chunk[0]
+    const last = sorted.at(-1)
+    if (last === undefined || first === undefined || compare(last, first) > 0) starts.push(sorted.length)
+    for (const item of chunk) sorted.push(item)
+    if (slices.isOver) await slices.pause()
+  }
+  if (starts.length < 2) return sorted
+  const heap = starts.map((start, run): Head<T> => ({ item: sorted[start] as T, next: start + 1, end: starts[run + 1] ?? sorted.length, run }))
+  return mergeRuns(sorted, heap, { before: (a, b) => compare(a.item, b.item) || a.run - b.run, slices })
+}
+
+async function mergeRuns<T>(items: readonly T[], heads: Head<T>[], by: { before: Compare<Head<T>>; slices: Slices }): Promise<T[]> {
+  const { before, slices } = by
+  const heap = heads.sort(before)
+  const merged: T[] = []
+  while (merged.length < items.length) {
+    const top = heap[0] as Head<T>
+    merged.push(top.item)
+    if (top.next < top.end) {
+      top.item = items[top.next++] as T
+      sink(heap, top, before)
+    } else {
+      const last = heap.pop() as Head<T>
+      if (heap.length > 0) sink(heap, last, before)
+    }
+    if (merged.length % itemsPerLook === 0 && slices.isOver) await slices.pause()
+  }
+  return merged
+}
+
+/** Puts an entry where it belongs in a heap whose top place is free. */
+export function sink<E>(heap: E[], entry: E, compare: Compare<E>): void {
+  let place = 0
+  for (;;) {
+    const left = heap[2 * place + 1]
+    if (left === undefined) break
+    const right = heap[2 * place + 2]
+    const rightFirst = right !== undefined && compare(right, left) < 0
+    const least = rightFirst ? right : left
+    if (compare(entry, least) <= 0) break
+    heap[place] = least
+    place = 2 * place + (rightFirst ? 2 : 1)
+  }
+  heap[place] = entry
+}

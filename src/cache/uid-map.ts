@@ -1,0 +1,128 @@
+import type { Row } from './records/cached-record.ts'
+
+const shardCount = 64
+const firstSlots = 8
+
+/**
+ * Rows by uid: hash tables of row references and of their hashes, which are cut out of the uid's last digits, since those are random. It takes a third of the
+ * memory of a Map, growing reads no row, and many small tables in place of a large one leave none that takes long to grow.
+ */
+export class UidMap {
+  readonly #shards = Array.from({ length: shardCount }, () => new Shard())
+  #size = 0
+
+  get size(): number {
+    return this.#size
+  }
+
+  get(uid: string): Row | undefined {
+    const hash = hashOf(uid)
+    return this.#shards[hash & (shardCount - 1)]?.get(uid, hash)
+  }
+
+  /** Puts the row in place of the one with its uid. */
+  set(row: Row): void {
+    const hash = hashOf(row.uid)
+    if (this.#shards[hash & (shardCount - 1)]?.set(row, hash) === true) this.#size += 1
+  }
+
+  delete(uid: string): void {
+    const hash = hashOf(uid)
+    if (this.#shards[hash & (shardCount - 1)]?.delete(uid, hash) === true) this.#size -= 1
+  }
+
+  /** All rows, in no order. */
+  *values(): Generator<Row> {
+    for (const shard of this.#shards) yield* shard.rows()
+  }
+}
+
+/** Open addressing with linear probing, at most three quarters full. */
+class Shard {
+  #rows: (Row | undefined)[] = emptySlots(firstSlots)
+  #hashes = new Int32Array(firstSlots)
+  #size = 0
+
+  get(uid: string, hash: number): Row | undefined {
+    return this.#rows[this.#find(uid, hash)]
+  }
+
+  /** True where no row had the uid. */
+  set(row: Row, hash: number): boolean {
+    const at = this.#find(row.uid, hash)
+    const isNew = this.#rows[at] === undefined
+    this.#rows[at] = row
+    this.#hashes[at] = hash
+    if (!isNew) return false
+    this.#size += 1
+    if (this.#size * 4 > this.#rows.length * 3) this.#resize(2 * this.#rows.length)
+    return true
+  }
+
+  /** Closes the gap, so that no marks of deleted rows are needed. */
+  delete(uid: string, hash: number): boolean {
+    const rows = this.#rows
+    const mask = rows.length - 1
+    let gap = this.#find(uid, hash)
+    if (rows[gap] === undefined) return false
+    for (let at = (gap + 1) & mask; rows[at] !== undefined; at = (at + 1) & mask) {
+      const home = homeOf(this.#hashes[at] ?? 0) & mask
+      // What may not lie before its home stays.
+      if (((at - home) & mask) < ((at - gap) & mask)) continue
+      rows[gap] = rows[at]
+      this.#hashes[gap] = this.#hashes[at] ?? 0
+      gap = at
+    }
+    rows[gap] = undefined
+    this.#size -= 1
+    if (rows.length > firstSlots && this.#size * 8 < rows.length) this.#resize(rows.length / 2)
+    return true
+  }
+
+  *rows(): Generator<Row> {
+    for (const row of this.#rows) if (row !== undefined) yield row
+  }
+
+  /** The slot of the row with this uid, or the free one where it would be. */
+  #find(uid: string, hash: number): number {
+    const rows = this.#rows
+    const mask = rows.length - 1
+    for (let at = homeOf(hash) & mask; ; at = (at + 1) & mask) {
+      const row = rows[at]
+      if (row === undefined || (this.#hashes[at] === hash && row.uid === uid)) return at
+    }
+  }
+
+  #resize(slots: number): void {
+    const [rows, hashes] = [this.#rows, this.#hashes]
+    const mask = slots - 1
+    this.#rows = emptySlots(slots)
+    this.#hashes = new Int32Array(slots)
+    for (const [from, row] of rows.entries()) {
+      if (row === undefined) continue
+      const hash = hashes[from] ?? 0
+      let at = homeOf(hash) & mask
+      while (this.#rows[at] !== undefined) at = (at + 1) & mask
+      this.#rows[at] = row
+      this.#hashes[at] = hash
+    }
+  }
+}
+
+function emptySlots(count: number): (Row | undefined)[] {
+  return new Array<Row | undefined>(count).fill(undefined)
+}
+
+/** The part of a hash that did not choose the shard. */
+function homeOf(hash: number): number {
+  return hash >>> 6
+}
+
+/** 32 bits made of the last 16 characters; any text has one. The multiplication spreads what each of them has over all bits. */
+export function hashOf(uid: string): number {
+  let hash = uid.length
+  for (let at = Math.max(0, uid.length - 16); at < uid.length; at++) hash = Math.imul(hash ^ uid.charCodeAt(at), 0x01000193)
+  hash ^= hash >>> 15
+  hash = Math.imul(hash, 0x2c1b3c6d)
+  return hash ^ (hash >>> 13)
+}

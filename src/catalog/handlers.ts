@@ -1,0 +1,88 @@
+import { methodName, type MethodRow, type MethodVerb } from '../base/schema/method.ts'
+import { methods } from '../base/schema/schema.ts'
+import { batchDeleteMappings } from '../iam/records/external-group-role-mappings.ts'
+import { listAccess } from '../iam/records/access.ts'
+import { explain } from '../iam/records/explain.ts'
+import { checkEligibility, createGroup, joinGroup, lookupGroup, requestGroupAccess } from '../iam/records/group-verbs.ts'
+import { deleteSelf } from '../iam/records/people.ts'
+import { checkAccountAssociation } from '../iam/records/account-associations.ts'
+import { createGroupInvite } from '../iam/records/group-invites.ts'
+import { lookupIdentity } from '../iam/records/identities.ts'
+import { createIdentityProvider, updateIdentityProvider } from '../iam/records/identity-providers.ts'
+import { getGroupUsage, releaseGroupName, resumeGroup, setGroupLimits, suspendGroup } from '../iam/records/organisation-verbs.ts'
+import { generateScimToken, regenerateScimToken, revokeScimToken, setScimEnabled } from '../iam/scim/scim-verbs.ts'
+import { batchCreateRoleBindings } from '../iam/records/role-bindings.ts'
+import { acceptTerms } from '../iam/records/terms.ts'
+import type { AnyKind } from '../engine/kind.ts'
+import { kinds } from './kinds.ts'
+import { ping } from './ping.ts'
+import { getHandler, listHandler } from '../engine/read.ts'
+import { getRepoReadme, updateRepoReadme } from '../registry/readme/readme.ts'
+import { getArchitectures, getSize } from '../registry/records/images.ts'
+import { endMirror, listMirrors } from '../registry/records/mirrors.ts'
+import { listTagHistory, restoreTag } from '../registry/history/restore.ts'
+import { createTag, deleteTag } from '../registry/history/tag-moves.ts'
+import type { Handler } from '../engine/services.ts'
+import { createHandler, deleteHandler, updateHandler } from '../engine/write.ts'
+
+/** How each standard verb is answered, for any kind. */
+const standard = {
+  get: getHandler,
+  list: listHandler,
+  create: createHandler,
+  update: updateHandler,
+  delete: deleteHandler,
+} satisfies Record<Exclude<MethodVerb, 'custom'>, (kind: AnyKind) => Handler>
+
+/** Methods with a handler of their own, by `<service>/<rpc>`. */
+const own: Readonly<Record<string, Handler>> = {
+  'taproot.auth.v1.Auth/Delete': deleteSelf,
+  'taproot.iam.v2.AccessService/Explain': explain,
+  'taproot.iam.v2.AccessService/ListAccess': listAccess,
+  'taproot.iam.v2.AccountAssociationsService/CheckAccountAssociation': checkAccountAssociation,
+  'taproot.iam.v2.GroupsService/CreateGroup': createGroup,
+  'taproot.iam.v2.GroupsService/LookupGroup': lookupGroup,
+  'taproot.iam.v2.GroupsService/RequestGroupAccess': requestGroupAccess,
+  'taproot.iam.v2.GroupsService/CheckEligibility': checkEligibility,
+  'taproot.iam.v2.GroupsService/GetGroupUsage': getGroupUsage,
+  'taproot.iam.v2.GroupsService/SetGroupLimits': setGroupLimits,
+  'taproot.iam.v2.GroupsService/SuspendGroup': suspendGroup,
+  'taproot.iam.v2.GroupsService/ReleaseGroupName': releaseGroupName,
+  'taproot.iam.v2.GroupsService/ResumeGroup': resumeGroup,
+  'taproot.iam.v2.GroupsService/JoinGroup': joinGroup,
+  'taproot.iam.v2.GroupInvitesService/CreateGroupInvite': createGroupInvite,
+  'taproot.iam.v2.IdentitiesService/LookupIdentity': lookupIdentity,
+  'taproot.iam.v2.RoleBindingsService/BatchCreateRoleBindings': batchCreateRoleBindings,
+  'taproot.iam.v2.IdentityProvidersService/CreateIdentityProvider': createIdentityProvider,
+  'taproot.iam.v2.IdentityProvidersService/UpdateIdentityProvider': updateIdentityProvider,
+  'taproot.iam.v2.IdentityProvidersService/GenerateScimToken': generateScimToken,
+  'taproot.iam.v2.IdentityProvidersService/RegenerateScimToken': regenerateScimToken,
+  'taproot.iam.v2.IdentityProvidersService/RevokeScimToken': revokeScimToken,
+  'taproot.iam.v2.IdentityProvidersService/SetScimEnabled': setScimEnabled,
+  'taproot.iam.v2.ExternalGroupRoleMappingsService/BatchDeleteExternalGroupRoleMappings': batchDeleteMappings,
+  'taproot.iam.v2.TermsService/AcceptTerms': acceptTerms,
+  'taproot.ping.v2.PingService/Ping': ping,
+  'taproot.registry.v2.ReposService/GetRepoReadme': getRepoReadme,
+  'taproot.registry.v2.ReposService/UpdateRepoReadme': updateRepoReadme,
+  'taproot.registry.v2.ReposService/ListMirrors': listMirrors,
+  'taproot.registry.v2.ReposService/EndMirror': endMirror,
+  'taproot.registry.v2.ImagesService/GetArchitectures': getArchitectures,
+  'taproot.registry.v2.ImagesService/GetSize': getSize,
+  'taproot.registry.v2.TagHistoryService/ListTagHistory': listTagHistory,
+  'taproot.registry.v2.TagHistoryService/RestoreTag': restoreTag,
+  'taproot.registry.v2.TagsService/CreateTag': createTag,
+  'taproot.registry.v2.TagsService/DeleteTag': deleteTag,
+}
+
+function standardHandler(method: MethodRow): Handler | undefined {
+  const kind = method.kind === undefined ? undefined : kinds.get(method.kind)
+  return kind === undefined || method.verb === 'custom' ? undefined : standard[method.verb](kind)
+}
+
+/** The handler of every method that has one. */
+export const handlers: ReadonlyMap<MethodRow, Handler> = new Map(
+  methods.flatMap((method): [MethodRow, Handler][] => {
+    const handler = own[methodName(method)] ?? standardHandler(method)
+    return handler === undefined ? [] : [[method, handler]]
+  }),
+)

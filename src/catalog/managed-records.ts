@@ -1,0 +1,165 @@
+import { isDeepStrictEqual } from 'node:util'
+import { create, equals, type Message } from '@bufbuild/protobuf'
+import { FieldMaskSchema } from '@bufbuild/protobuf/wkt'
+import type { Reach } from '../authz/effective-permissions.ts'
+import { DomainError } from '../base/errors.ts'
+import type { MethodRow } from '../base/schema/method.ts'
+import { methods } from '../base/schema/schema.ts'
+import type { Uid } from '../base/uid.ts'
+import type { Resource, Row } from '../cache/records/cached-record.ts'
+import { ChangeSet, newEtag } from '../engine/change-set.ts'
+import { commit, type Plan } from '../engine/commit.ts'
+import { staleEtag } from '../engine/errors.ts'
+import type { AnyKind } from '../engine/kind.ts'
+import { kinds } from './kinds.ts'
+import { nextOwner, ownedFields } from '../engine/ownership.ts'
+import { bareOf } from '../engine/record-codec.ts'
+import { innerContext, type Context, type Services } from '../engine/services.ts'
+import { rendered } from '../engine/shown.ts'
+import { bodyOf, createHandler, deleteHandler, emit, existingRow, resourceFieldOf, updateHandler } from '../engine/write.ts'
+
+/** A Kubernetes object that writes its record, and what it may do (ADR 0016). */
+export interface ObjectCaller {
+  readonly managedBy: string
+  /** The uid that stands for it where a change tells who made it. */
+  readonly identity: Uid
+  /** Rights as of now: what its namespace was granted. */
+  readonly reach: () => Reach
+  /** Throws DomainError where it may write the record no more. Asked before each attempt. */
+  readonly authorize: () => void
+  /** For logs and errors. */
+  readonly requestId: string
+  readonly signal: AbortSignal
+}
+
+/** A record that is to be as `record` says in the fields `paths` (proto names). Other fields are left as they are, except those that the object set earlier: they are reset. */
+export interface RecordChange {
+  readonly uid: Uid
+  readonly record: Resource
+  readonly paths: readonly string[]
+  /** The record may also be one that nobody owns, and is the object's from then on. */
+  readonly adopts: boolean
+}
+
+function kindNamed(kind: string): AnyKind {
+  const found = kinds.get(kind)
+  if (found === undefined) throw new TypeError(`no kind ${kind}`)
+  return found
+}
+
+function methodOf(kind: string, verb: 'create' | 'update' | 'delete'): MethodRow {
+  const method = methods.find((row) => row.kind === kind && row.verb === verb)
+  if (method === undefined) throw new TypeError(`${kind} has no ${verb}`)
+  return method
+}
+
+function contextOf(caller: ObjectCaller, method: MethodRow, how: { adopts?: boolean; fields?: readonly string[]; validateOnly?: boolean } = {}): Context {
+  const { managedBy, identity, reach, authorize, requestId, signal } = caller
+  return innerContext({
+    method,
+    caller: { identity, operator: false, actor: { iss: 'kubernetes', sub: managedBy }, narrowing: {}, reach },
+    requestId,
+    signal,
+    validateOnly: how.validateOnly ?? false,
+    ownership: { kind: 'object', managedBy, adopts: how.adopts ?? false, fields: how.fields ?? [] },
+    authorize,
+  })
+}
+
+function requestOf(kind: string, method: MethodRow, fields: { record: Resource; [field: string]: unknown }): Message {
+  const { record, ...rest } = fields
+  const held = resourceFieldOf(method.input, kindNamed(kind))
+  if (held === undefined) throw new TypeError(`${method.rpc} carries no ${kind}`)
+  return create(method.input, { ...rest, [held.localName]: record })
+}
+
+/** Answers of create and update are records. */
+function recordOf(answer: { readonly message: Message }): Resource {
+  return answer.message as Resource
+}
+
+/** A record that is to be made below `parent` (`/` for a root). The object sets its fields `paths` (proto names). */
+export interface NewRecord {
+  readonly kind: string
+  readonly parent: string
+  readonly record: Resource
+  readonly paths: readonly string[]
+}
+
+/** Makes the object's record. Throws what a create of the API throws; code 6 `OWNED_ALREADY` where the object has one. */
+export async function createManaged(services: Services, caller: ObjectCaller, made: NewRecord): Promise<Resource> {
+  const method = methodOf(made.kind, 'create')
+  const message = requestOf(made.kind, method, { record: made.record, parent: made.parent })
+  return recordOf(await createHandler(kindNamed(made.kind))(services, contextOf(caller, method, { fields: made.paths }), message))
+}
+
+/**
+ * Brings the object's record to what the object says, where it is not so already. Resolves with the record, and whether it was written. Throws what an update of the API
+ * throws; code 9 `NOT_OWNED` where the record is not the object's.
+ */
+export async function updateManaged(
+  services: Services,
+  caller: ObjectCaller,
+  change: RecordChange & { readonly kind: string },
+): Promise<{ record: Resource; written: boolean }> {
+  const { kind, uid, paths, adopts } = change
+  const method = methodOf(kind, 'update')
+  const record = { ...change.record, uid }
+  const message = requestOf(kind, method, { record, updateMask: create(FieldMaskSchema, { paths: [...paths] }) })
+  const handler = updateHandler(kindNamed(kind))
+  const row = services.replica.snapshot.get(kind, uid)
+  if (row?.managedBy === caller.managedBy) {
+    const { desc } = kindNamed(kind)
+    const planned = recordOf(await handler(services, contextOf(caller, method, { adopts, fields: paths, validateOnly: true }), message))
+    const current = rendered(kindNamed(kind), services, row.message)
+    if (equals(desc, bareOf(desc, planned), bareOf(desc, current))) {
+      if (!isDeepStrictEqual(row.ownedFields, paths)) await noteFields(services, contextOf(caller, method, { fields: paths }), { kind: kindNamed(kind), row })
+      return { record: row.message, written: false }
+    }
+  }
+  return { record: recordOf(await handler(services, contextOf(caller, method, { adopts, fields: paths }), message)), written: true }
+}
+
+/** Keeps which fields the object sets. The record stays the same for all readers: same etag, same times, no event. Throws code 10 where it has changed meanwhile. */
+async function noteFields(services: Services, context: Context, { kind, row }: { kind: AnyKind; row: Row }): Promise<void> {
+  await commit(services, context, (planning): Plan<undefined> => {
+    const current = existingRow(kind, planning, row.uid)
+    if (current.revision !== row.revision) throw staleEtag()
+    const { etag, createMs, updateMs, managedBy } = current
+    const changes = new ChangeSet()
+    changes.update(kind, { row: current, record: current.message, facts: { etag, createMs, updateMs, managedBy, ownedFields: ownedFields(planning) } })
+    return { changes, result: undefined }
+  })
+}
+
+/** Gives the object's record to the API, as it is. A record that is not the object's, or is gone, is left alone. */
+export async function releaseManaged(services: Services, caller: ObjectCaller, { kind, uid }: { kind: string; uid: Uid }): Promise<void> {
+  const context = contextOf(caller, methodOf(kind, 'update'))
+  const released = kindNamed(kind)
+  await unlessGone(() =>
+    commit(services, context, (planning): Plan<undefined> => {
+      const row = existingRow(released, planning, uid)
+      nextOwner(planning, kind, row)
+      const changes = new ChangeSet()
+      const facts = { etag: newEtag(services.random), createMs: row.createMs, updateMs: Math.max(planning.nowMs, row.updateMs + 1), managedBy: '' }
+      const record = changes.update(released, { row, record: row.message, facts })
+      emit(planning, context, { changes, subject: uid, body: bodyOf(released, planning, record) })
+      return { changes, result: undefined }
+    }),
+  )
+}
+
+/** Deletes the object's record, if it is there. Throws what a delete of the API throws, e.g. code 9 where a group has children. */
+export async function deleteManaged(services: Services, caller: ObjectCaller, { kind, uid }: { kind: string; uid: Uid }): Promise<void> {
+  const method = methodOf(kind, 'delete')
+  await unlessGone(() => deleteHandler(kindNamed(kind))(services, contextOf(caller, method), create(method.input, { uid })))
+}
+
+async function unlessGone(work: () => Promise<unknown>): Promise<void> {
+  try {
+    await work()
+  } catch (error) {
+    const isGone = error instanceof DomainError && (error.code === 5 || error.reason === 'NOT_OWNED')
+    if (!isGone) throw error
+  }
+}

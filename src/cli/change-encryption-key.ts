@@ -1,0 +1,73 @@
+import { existsSync, readFileSync } from 'node:fs'
+import { buffer } from 'node:stream/consumers'
+import { changeKeyEncryption, parseKeyEncryptionKey } from '../auth/keys/sealing.ts'
+import type { Role } from '../config/config.ts'
+import { loadConfig } from '../config/load-config.ts'
+import { ReloadedFiles } from '../config/files/reloaded-files.ts'
+import { createLogs } from '../server/logger.ts'
+import { openStore } from '../server/open-store.ts'
+import { findEncryptionKey, ownKeyFile } from '../server/read-encryption-key.ts'
+import { systemRandom } from '../server/runtime.ts'
+import { UsageError } from './usage-error.ts'
+
+/** What both commands take. */
+export interface EncryptionKeyOptions {
+  /** The key that is not the configured one; `-` for standard input. */
+  readonly keyFile: string
+  readonly config?: string
+  readonly role: Role
+}
+
+const likeTheServer = 'call it with the --config, the --role and the TAPROOT_ variables of the server'
+
+/** How long a store that does not answer is waited for, in milliseconds. */
+const patienceMs = 30_000
+
+/** Lets the key in `keyFile` open the store too, and says so. Throws UsageError, ConfigError, SealingError, StoreError. */
+export async function addEncryptionKey(options: EncryptionKeyOptions): Promise<void> {
+  tell('added', await change(options, { add: await readKey(options) }))
+}
+
+/** Lets the key in `keyFile` open the store no more, and says so. Throws UsageError, ConfigError, SealingError, StoreError. */
+export async function retireEncryptionKey(options: EncryptionKeyOptions): Promise<void> {
+  tell('retired', await change(options, { retire: await readKey(options) }))
+}
+
+function tell(done: string, count: number): void {
+  process.stdout.write(`${done}: ${count === 1 ? '1 key opens' : `${count} keys open`} the store\n`)
+}
+
+async function change({ config: file, role }: EncryptionKeyOptions, what: Parameters<typeof changeKeyEncryption>[1]): Promise<number> {
+  const { config, warnings } = loadConfig({ file, env: process.env, role })
+  for (const warning of warnings) process.stderr.write(`taproot: warning: ${warning}\n`)
+  // Nothing is made by looking.
+  if (config.store.kind === 'sqlite' && !existsSync(config.store.sqlite.path))
+    throw new Error(`there is no store at ${config.store.sqlite.path} (store.sqlite.path): ${likeTheServer}`)
+  const keyEncryptionKey = await findEncryptionKey(config)
+  if (keyEncryptionKey === undefined) throw new Error(`there is no key at ${ownKeyFile(config)}: ${likeTheServer}`)
+  const signal = AbortSignal.timeout(patienceMs)
+  const { log } = createLogs('error', undefined)
+  const store = await openStore(config, { log, files: new ReloadedFiles(log) }, signal)
+  try {
+    return await changeKeyEncryption({ store, keyEncryptionKey, random: systemRandom }, what, signal)
+  } finally {
+    await store.close()
+  }
+}
+
+async function readKey({ keyFile: file }: EncryptionKeyOptions): Promise<Uint8Array> {
+  const content = file === '-' ? await buffer(process.stdin) : readKeyFile(file)
+  try {
+    return parseKeyEncryptionKey(content)
+  } catch (cause) {
+    throw new UsageError(`--key-file ${file} is no key: 32 bytes, raw or as hex or base64 text`, { cause })
+  }
+}
+
+function readKeyFile(file: string): Uint8Array {
+  try {
+    return readFileSync(file)
+  } catch (cause) {
+    throw new UsageError(`--key-file ${file} can not be read`, { cause })
+  }
+}

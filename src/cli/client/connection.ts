@@ -1,0 +1,99 @@
+import { existsSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { getCACertificates, setDefaultCACertificates } from 'node:tls'
+import { Option } from 'commander'
+import { isUid } from '../../base/uid.ts'
+import type { Environment } from '../../config/environment.ts'
+import { createPlatformClient, type PlatformClient } from './platform-client.ts'
+import { UsageError } from '../usage-error.ts'
+import { clientVariables } from '../../config/variables.ts'
+
+/** Which API, and as whom, as options say it. */
+export interface ConnectionOptions {
+  readonly server?: string
+  readonly token?: string
+  readonly tokenFile?: string
+  readonly identity?: string
+  readonly caFile?: string
+}
+
+/** The options of every client command. */
+export function connectionOptions(): Option[] {
+  const option = (flags: string, words: string, variable: string): Option => new Option(flags, `${words} (${variable})`)
+  return [
+    option('--server <url>', 'where the API is; that of "taproot dev" here, where it left a token', clientVariables.server),
+    option('--token <token>', 'an access token; other users of the machine may see options, but not variables and files', clientVariables.token),
+    option('--token-file <file>', 'a file with an access token', clientVariables.tokenFile),
+    option('--identity <uid>', 'the identity that a token of another issuer is for', clientVariables.identity),
+    option('--ca-file <file>', 'further certificate authorities that the server may be certified by, in PEM', clientVariables.caFile),
+  ]
+}
+
+/** A client's connection: whom it asks, and with what. */
+export interface Connection {
+  readonly client: PlatformClient
+  readonly token: string
+}
+
+/** Options win over the environment, and that over what `taproot dev` left in this folder; its token goes to its own address only. Throws UsageError where server or token is missing or can't be used. */
+export async function openConnection(options: ConnectionOptions, env: Environment): Promise<Connection> {
+  if (options.token !== undefined && options.tokenFile !== undefined) throw new UsageError('--token and --token-file exclude each other')
+  const given = withVariables(options, env)
+  const development = given.server === undefined || (given.token ?? given.tokenFile) === undefined ? await developmentServer(env) : undefined
+  const server = serverOf(given.server ?? development?.server)
+  const token = tokenOf(given, development?.server === server ? development.tokenFile : undefined)
+  const { identity, caFile } = given
+  if (identity !== undefined && !isUid(identity)) throw new UsageError(`--identity takes a uid, not "${identity}"`)
+  if (caFile !== undefined) trustAlso(caFile)
+  return { client: createPlatformClient({ baseUrl: server, token, identity }), token }
+}
+
+/** An option beats both variables of its kind. */
+function withVariables(options: ConnectionOptions, env: Environment): ConnectionOptions {
+  const tokenGiven = (options.token ?? options.tokenFile) !== undefined
+  const entries = Object.entries(clientVariables).flatMap(([name, variable]) => {
+    const value = env[variable]?.trim() ?? ''
+    return value === '' || (tokenGiven && name.startsWith('token')) ? [] : [[name, value] as const]
+  })
+  return { ...Object.fromEntries(entries), ...options }
+}
+
+/** What `taproot dev` left where this command is called; undefined where it left no token. */
+async function developmentServer(env: Environment): Promise<{ readonly server: string; readonly tokenFile: string } | undefined> {
+  // Settings and their validation are a large part of the program: loaded only where they are needed.
+  const { loadConfig } = await import('../../config/load-config.ts')
+  const { config } = loadConfig({ env, role: 'dev' })
+  const tokenFile = join(config.dataDir, 'token')
+  return existsSync(tokenFile) ? { server: config.baseUrl, tokenFile } : undefined
+}
+
+function serverOf(text: string | undefined): string {
+  if (text === undefined) throw new UsageError(`which server? Name it with --server or ${clientVariables.server}`)
+  const url = URL.canParse(text) ? new URL(text) : undefined
+  if (url === undefined || !/^https?:$/.test(url.protocol)) throw new UsageError(`--server takes a URL such as https://taproot.example.com, not "${text}"`)
+  return `${url.origin}${url.pathname}`.replace(/\/+$/, '')
+}
+
+function tokenOf({ token, tokenFile }: ConnectionOptions, developmentFile: string | undefined): string {
+  const file = token === undefined ? (tokenFile ?? developmentFile) : undefined
+  const text = file === undefined ? token : readFile(file, '--token-file').trim()
+  if (text === undefined) throw new UsageError(`no access token: give one with --token-file, ${clientVariables.tokenFile} or ${clientVariables.token}`)
+  if (!/^[\x21-\x7e]+$/.test(text)) throw new UsageError(`${file ?? 'what was given'} holds no token`)
+  return text
+}
+
+/** From here on, for all connections of this process. */
+function trustAlso(caFile: string): void {
+  const pem = readFile(caFile, '--ca-file')
+  if (!pem.includes('-----BEGIN CERTIFICATE-----')) throw new UsageError(`--ca-file: ${caFile} holds no certificate in PEM`)
+  setDefaultCACertificates([...getCACertificates('default'), pem])
+}
+
+function readFile(file: string, option: string): string {
+  try {
+    return readFileSync(file, 'utf8')
+  } catch (cause) {
+    const { code = 'no file' } = cause as NodeJS.ErrnoException // a cast: the file system throws nothing else
+    throw new UsageError(`${option}: ${file} can not be read (${code})`, { cause })
+  }
+}

@@ -1,0 +1,80 @@
+import { isUid } from '../../base/uid.ts'
+import { ClientError, textOf, type Json } from './client-error.ts'
+import { clientKinds, kindNamed, type ClientKind } from './kinds.ts'
+import type { PlatformClient, Query } from './platform-client.ts'
+import { UsageError } from '../usage-error.ts'
+
+/** A record that others lie below. `kind` is undefined where it was named by its uid. */
+export interface Place {
+  readonly uid: string
+  readonly kind: string | undefined
+}
+
+const root = '/'
+
+/** The uid of a group that is named by its uid, or by the names on the way to it: `demo/team`. Rejects with ClientError where there is no such group within reach. */
+export async function findGroup(client: PlatformClient, group: string): Promise<string> {
+  const { uid } = await findPlace(client, group, ['Group'])
+  return uid
+}
+
+/**
+ * The place that is named by its uid, or by names: those of groups, the last one that of a record of one of `kinds`; `demo/team/app` where that may be a repo. Rejects with ClientError where nothing of
+ * that name is within reach.
+ */
+export async function findPlace(client: PlatformClient, path: string, kinds: readonly string[]): Promise<Place> {
+  if (isUid(path)) return { uid: path, kind: undefined }
+  const names = namesOfPath(path)
+  const last = names.pop() ?? ''
+  let parent = root
+  for (const name of names) parent = uidOf(await childNamed(client, kindNamed('Group'), { parent, name }), 'group', path)
+  for (const kind of kindsOnPath(kinds)) {
+    const found = await childNamed(client, kind, { parent, name: last })
+    if (found !== undefined) return { uid: textOf(found['uid']), kind: kind.kind }
+  }
+  throw notFound(
+    kindsOnPath(kinds)
+      .map(({ kind }) => kind.toLowerCase())
+      .join(' or '),
+    path,
+  )
+}
+
+/** The record of a kind at the end of a path of names. Rejects with ClientError where there is none within reach. */
+export async function findByPath(client: PlatformClient, kind: ClientKind, path: string): Promise<Json> {
+  const names = namesOfPath(path)
+  const name = names.pop() ?? ''
+  const parent = names.length === 0 ? root : (await findPlace(client, names.join('/'), kind.parents)).uid
+  const found = await childNamed(client, kind, { parent, name })
+  if (found === undefined) throw notFound(kind.kind.toLowerCase(), path)
+  return found
+}
+
+/** The names on a path; its last one may be a tag's, behind a colon. Throws UsageError. */
+function namesOfPath(path: string): string[] {
+  const names = path.replace(/:(?=[^/:]*$)/, '/').split('/')
+  if (names.includes('')) throw new UsageError(`"${path}" is no path: it takes names such as acme/team`)
+  return names
+}
+
+/** Groups first: most places are. */
+function kindsOnPath(kinds: readonly string[]): readonly ClientKind[] {
+  return clientKinds
+    .filter(({ kind, nameFilter }) => kinds.includes(kind) && nameFilter !== undefined)
+    .toSorted((one, other) => Number(other.kind === 'Group') - Number(one.kind === 'Group'))
+}
+
+async function childNamed(client: PlatformClient, kind: ClientKind, { parent, name }: { parent: string; name: string }): Promise<Json | undefined> {
+  const query: Query = { name, 'uidp.children_of': parent }
+  for await (const found of client.list(kind.listPath, kind.member, query)) return found
+  return undefined
+}
+
+function uidOf(record: Json | undefined, kind: string, path: string): string {
+  if (record === undefined) throw notFound(kind, path)
+  return textOf(record['uid'])
+}
+
+function notFound(kind: string, path: string): ClientError {
+  return new ClientError(`there is no ${kind} ${path} that you may see`, { code: 5 })
+}

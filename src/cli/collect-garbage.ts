@@ -1,0 +1,69 @@
+import { existsSync } from 'node:fs'
+import { createSafeFetch } from '../auth/safe-fetch.ts'
+import { Collector, isEmbedded, type Collected } from '../registry/gc/collector.ts'
+import type { Config } from '../config/config.ts'
+import { loadConfig } from '../config/load-config.ts'
+import { createReplica, startEngine } from '../server/engine.ts'
+import { ReloadedFiles } from '../config/files/reloaded-files.ts'
+import { createLogs } from '../server/logger.ts'
+import { openStore } from '../server/open-store.ts'
+import { openUpstream } from '../server/open-upstream.ts'
+import { systemClock, systemRandom } from '../server/runtime.ts'
+
+/** What the command line says. */
+export interface CollectGarbageOptions {
+  readonly role: 'registry' | 'dev'
+  readonly config?: string
+  readonly dryRun?: boolean
+  readonly graceHours?: number
+}
+
+function words(collected: Collected, orphans: { manifests: number; blobs: number } | undefined, dryRun: boolean): string {
+  const verb = dryRun ? 'would remove' : 'removed'
+  const mib = (collected.bytes / 1024 / 1024).toFixed(1)
+  const lines = [`${collected.repos} repos: ${verb} ${collected.manifests} manifests and ${collected.blobs} blobs (${mib} MiB)`]
+  if (collected.refused > 0) lines.push(`the upstream refuses to remove the bytes of ${collected.refused} manifests and blobs: does it allow deletes?`)
+  if (collected.uploads > 0) lines.push(`uploads that were never finished: removed ${collected.uploads}`)
+  if (orphans !== undefined) lines.push(`bytes that no record tells of: ${verb} ${orphans.manifests} manifests and ${orphans.blobs} blobs`)
+  return `${lines.join('\n')}\n`
+}
+
+/** Nothing is made by looking: a store that is not there has no garbage. */
+function assertStore({ store }: Config): void {
+  if (store.kind === 'sqlite' && !existsSync(store.sqlite.path)) throw new Error(`there is no store at ${store.sqlite.path} (store.sqlite.path)`)
+}
+
+/**
+ * Collects garbage once and says what it did. On the embedded store it needs the server to be stopped, since one process at a time has the store. Throws
+ * ConfigError, StoreError, UpstreamError; Error where repos were left.
+ */
+export async function collectGarbage(options: CollectGarbageOptions): Promise<void> {
+  const { config, warnings } = loadConfig({ file: options.config, env: process.env, role: options.role })
+  for (const warning of warnings) process.stderr.write(`taproot: warning: ${warning}\n`)
+  assertStore(config)
+  const { log } = createLogs('error', undefined)
+  const files = new ReloadedFiles(log)
+  const stop = new AbortController()
+  for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => stop.abort(new Error('stopped')))
+  const { signal } = stop
+  const store = await openStore(config, { log, files }, signal)
+  const replica = createReplica(store, log)
+  const upstream = await openUpstream(config, { clock: systemClock, random: systemRandom, log, files })
+  const fetch = createSafeFetch()
+  try {
+    if (upstream === undefined) throw new Error('no upstream is configured (registry.upstream): there is nothing to collect')
+    const { services } = await startEngine({ config, store, replica, upstream, fetch, issuers: [], log, clock: systemClock, random: systemRandom }, signal)
+    const dryRun = options.dryRun === true
+    const collector = new Collector(services, upstream, { graceMs: (options.graceHours ?? config.registry.collect.graceHours) * 3_600_000, dryRun })
+    const collected = await collector.collect(signal)
+    const orphans = isEmbedded(upstream) ? await collector.collectOrphans(upstream, signal) : undefined
+    process.stdout.write(words(collected, orphans, dryRun))
+    if (collected.left > 0)
+      throw new Error(`${collected.left} of the repos were not done: the upstream failed, or somebody else removes bytes of theirs; run it again in a minute`)
+  } finally {
+    await fetch.close()
+    await upstream?.close()
+    await replica.close()
+    await store.close()
+  }
+}

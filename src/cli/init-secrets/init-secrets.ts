@@ -1,0 +1,106 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { KubeError, type KubeApi, type KubeFault, type KubeObject, type ObjectDraft } from '../../kubernetes/kube-api.ts'
+import { objectTypes } from '../../kubernetes/object-types.ts'
+import { createSecretData, secretTypeOf, type SecretSources } from './secret-content.ts'
+import { planSecret, type FoundSecret, type SecretAction, type SecretData } from './secret-plan.ts'
+import type { Wanted, WantedSecret } from './wanted.ts'
+
+/** Marks what this command made: only that is ever renewed. */
+export const madeByLabel = { 'taproot.dev/made-by': 'init-secrets' } as const
+
+/** What it works with. */
+export interface InitSecretsOptions extends SecretSources {
+  readonly kube: Pick<KubeApi, 'get' | 'create' | 'replace'>
+  /** How long an API server that does not answer, or does not yet know our rights, is asked again, in milliseconds. */
+  readonly patienceMs: number
+  /** Told what became of each Secret. */
+  readonly report: (name: string, action: SecretAction) => void
+}
+
+/** What a call is repeated after: the answer may be another soon. A change by someone else is looked at anew. */
+const passing: ReadonlySet<KubeFault> = new Set(['unavailable', 'throttled', 'forbidden', 'unauthorized', 'conflict', 'already_exists'])
+const retryMs = 500
+
+interface Secret {
+  readonly found: FoundSecret
+  readonly resourceVersion: string
+}
+
+/**
+ * Makes the Secrets that are absent and renews certificates that near their end, in the order of the list, authorities first. Doing it again changes nothing; of
+ * several that do it at once each finds what the others made. Rejects with KubeError where the API server will not have it, or with the signal's reason.
+ */
+export async function initSecrets(wanted: Wanted, options: InitSecretsOptions, signal: AbortSignal): Promise<void> {
+  const authorities = new Map<string, SecretData>()
+  const ordered = [...wanted.secrets].sort((left, right) => rank(left) - rank(right))
+  const deadline = options.clock.now() + options.patienceMs
+  for (const secret of ordered) {
+    const data = await patiently(() => bringAbout(secret, { wanted, authorities, options }, signal), { options, deadline, signal })
+    if (secret.kind === 'authority') authorities.set(secret.name, data)
+  }
+}
+
+function rank({ kind }: WantedSecret): number {
+  return kind === 'certificate' ? 1 : 0
+}
+
+interface Surroundings {
+  readonly wanted: Wanted
+  readonly authorities: ReadonlyMap<string, SecretData>
+  readonly options: InitSecretsOptions
+}
+
+/** One Secret; returns what it holds. */
+async function bringAbout(secret: WantedSecret, { wanted, authorities, options }: Surroundings, signal: AbortSignal): Promise<SecretData> {
+  const { namespace } = wanted
+  const { kube, clock, report } = options
+  const there = await read(kube, { namespace, name: secret.name }, signal)
+  const authority = secret.kind === 'certificate' ? authorities.get(secret.authority) : undefined
+  const action = planSecret(secret, there?.found, { nowMs: clock.now(), authority: authority?.['tls.crt'] })
+  let data = there?.found.data ?? {}
+  if (action !== 'keep') {
+    data = await createSecretData(secret, authority, options)
+    const draft = draftOf(secret, wanted, { data, resourceVersion: there?.resourceVersion })
+    await (action === 'make' ? kube.create(objectTypes.secret, draft, signal) : kube.replace(objectTypes.secret, draft, signal))
+  }
+  report(secret.name, action)
+  return data
+}
+
+async function read(
+  kube: InitSecretsOptions['kube'],
+  ref: { readonly namespace: string; readonly name: string },
+  signal: AbortSignal,
+): Promise<Secret | undefined> {
+  const object = await kube.get(objectTypes.secret, ref, signal)
+  if (object === undefined) return undefined
+  const { labels = {}, resourceVersion } = object.metadata
+  const isOurs = Object.entries(madeByLabel).every(([label, value]) => labels[label] === value)
+  return { found: { data: dataOf(object), isOurs }, resourceVersion }
+}
+
+function dataOf(secret: KubeObject): SecretData {
+  const data = (secret['data'] ?? {}) as Readonly<Record<string, string>> // a cast: the API server keeps Secrets so
+  return Object.fromEntries(Object.entries(data).map(([entry, base64]) => [entry, Buffer.from(base64, 'base64')]))
+}
+
+function draftOf(secret: WantedSecret, { namespace, labels }: Wanted, content: { data: SecretData; resourceVersion: string | undefined }): ObjectDraft {
+  const { data, resourceVersion } = content
+  return {
+    metadata: { namespace, name: secret.name, labels: { ...labels, ...madeByLabel }, ...(resourceVersion === undefined ? {} : { resourceVersion }) },
+    type: secretTypeOf(secret),
+    data: Object.fromEntries(Object.entries(data).map(([entry, bytes]) => [entry, bytes.toString('base64')])),
+  }
+}
+
+async function patiently<T>(work: () => Promise<T>, limits: { options: InitSecretsOptions; deadline: number; signal: AbortSignal }): Promise<T> {
+  const { options, deadline, signal } = limits
+  for (;;) {
+    try {
+      return await work()
+    } catch (error) {
+      if (!(error instanceof KubeError && passing.has(error.fault)) || options.clock.now() > deadline) throw error
+      await delay(error.retryAfterMs ?? retryMs, undefined, { signal })
+    }
+  }
+}

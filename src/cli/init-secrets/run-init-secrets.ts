@@ -1,0 +1,42 @@
+import { createKubeClient } from '../../kubernetes/client/kube-client.ts'
+import type { KubeEndpoint } from '../../kubernetes/client/kube-endpoint.ts'
+import { podEndpoint } from '../../server/cluster-endpoint.ts'
+import { UsageError } from '../usage-error.ts'
+import { systemClock, systemRandom } from '../../server/runtime.ts'
+import { initSecrets } from './init-secrets.ts'
+import type { SecretAction } from './secret-plan.ts'
+import { parseWanted } from './wanted.ts'
+
+/** What the command line says. */
+export interface InitSecretsArguments {
+  /** JSON, as `parseWanted` reads it. */
+  readonly wanted: string
+  /** How the cluster is reached; as the service account of the pod where absent. */
+  readonly kubeconfig?: string
+}
+
+/** Rights that were given a moment ago may not be known everywhere yet. */
+const patienceMs = 30_000
+
+const words = { keep: 'kept', make: 'made', renew: 'renewed' } as const satisfies Record<SecretAction, string>
+
+/** Runs `initSecrets` on a real API server and says what became of each Secret. Throws UsageError, KubeError. */
+export async function runInitSecrets(options: InitSecretsArguments): Promise<void> {
+  const wanted = parseWanted(options.wanted)
+  const kube = createKubeClient({ endpoint: endpointOf(options.kubeconfig), userAgent: 'taproot-init-secrets', random: systemRandom })
+  const stop = new AbortController()
+  for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => stop.abort(new Error('stopped')))
+  const report = (name: string, action: SecretAction): void => void process.stdout.write(`${words[action]} ${name}\n`)
+  try {
+    await initSecrets(wanted, { kube, clock: systemClock, random: systemRandom, patienceMs, report }, stop.signal)
+  } finally {
+    await kube.close()
+  }
+}
+
+function endpointOf(kubeconfig: string | undefined): KubeEndpoint {
+  if (kubeconfig !== undefined) return { from: 'kubeconfig', file: kubeconfig }
+  const endpoint = podEndpoint(process.env)
+  if (endpoint === undefined) throw new UsageError('this is no pod of Kubernetes (KUBERNETES_SERVICE_HOST is not set): say --kubeconfig')
+  return endpoint
+}

@@ -1,0 +1,114 @@
+import { Ajv } from 'ajv'
+import type { TlsRole } from '../../base/certificate.ts'
+import { UsageError } from '../usage-error.ts'
+
+/** `key`: 32 random bytes, base64. */
+export interface WantedEncryptionKey {
+  readonly kind: 'encryption-key'
+  readonly name: string
+}
+
+/** `password` for `username`, `htpasswd` with its bcrypt hash, and `http-secret`, random text that replicas of a registry share. */
+export interface WantedRegistryPassword {
+  readonly kind: 'registry-password'
+  readonly name: string
+  readonly username: string
+}
+
+/** A certificate authority: `tls.crt` and `tls.key`. */
+export interface WantedAuthority {
+  readonly kind: 'authority'
+  readonly name: string
+  readonly commonName: string
+}
+
+/** `ca.crt`, `tls.crt` and `tls.key`, signed by an authority of the same list. */
+export interface WantedCertificate {
+  readonly kind: 'certificate'
+  readonly name: string
+  /** The name of the authority's Secret. */
+  readonly authority: string
+  readonly commonName: string
+  readonly usages: readonly TlsRole[]
+  readonly dnsNames: readonly string[]
+}
+
+/** A Secret that is to be there. */
+export type WantedSecret = WantedEncryptionKey | WantedRegistryPassword | WantedAuthority | WantedCertificate
+
+/** The Secrets of one namespace that are to be there; `labels` are given to those that are made. */
+export interface Wanted {
+  readonly namespace: string
+  readonly labels: Readonly<Record<string, string>>
+  readonly secrets: readonly WantedSecret[]
+}
+
+const text = { type: 'string', minLength: 1 } as const
+
+function kind(name: WantedSecret['kind'], properties: Readonly<Record<string, object>>): object {
+  const all = { kind: { const: name }, name: text, ...properties }
+  return { type: 'object', properties: all, required: Object.keys(all), additionalProperties: false }
+}
+
+const schema = {
+  type: 'object',
+  properties: {
+    namespace: text,
+    labels: { type: 'object', additionalProperties: { type: 'string' } },
+    secrets: {
+      type: 'array',
+      items: {
+        type: 'object',
+        discriminator: { propertyName: 'kind' },
+        required: ['kind'],
+        oneOf: [
+          kind('encryption-key', {}),
+          kind('registry-password', { username: { ...text, pattern: '^[^:\\s]+$' } }),
+          kind('authority', { commonName: text }),
+          kind('certificate', {
+            authority: text,
+            commonName: text,
+            usages: { type: 'array', items: { enum: ['server', 'client'] }, minItems: 1, uniqueItems: true },
+            dnsNames: { type: 'array', items: { ...text, pattern: '^[\\x21-\\x7e]+$' } },
+          }),
+        ],
+      },
+    },
+  },
+  required: ['namespace', 'labels', 'secrets'],
+  additionalProperties: false,
+}
+
+const ajv = new Ajv({ allErrors: true, discriminator: true, strict: true, strictRequired: false })
+const isWanted = ajv.compile<Wanted>(schema)
+
+/** Reads what is wanted from JSON. Throws UsageError with one line per fault. */
+export function parseWanted(json: string): Wanted {
+  const value: unknown = parseJson(json)
+  if (!isWanted(value)) {
+    const faults = (isWanted.errors ?? []).map(({ instancePath, message }) => `--wanted${instancePath}: ${message ?? 'is not what it should be'}`)
+    throw new UsageError(faults.join('\n'))
+  }
+  const faults = faultsBetween(value)
+  if (faults.length > 0) throw new UsageError(faults.join('\n'))
+  return value
+}
+
+function parseJson(json: string): unknown {
+  try {
+    return JSON.parse(json)
+  } catch (error) {
+    throw new UsageError('--wanted is no JSON', { cause: error })
+  }
+}
+
+function faultsBetween({ secrets }: Wanted): string[] {
+  const authorities = new Set(secrets.filter((secret) => secret.kind === 'authority').map(({ name }) => name))
+  const names = secrets.map(({ name }) => name)
+  return [
+    ...names.filter((name, index) => names.indexOf(name) !== index).map((name) => `--wanted: ${name} is there twice`),
+    ...secrets
+      .filter((secret) => secret.kind === 'certificate' && !authorities.has(secret.authority))
+      .map(({ name }) => `--wanted: the authority of ${name} is not in the list`),
+  ]
+}

@@ -1,0 +1,89 @@
+import { Command, Option } from 'commander'
+import { clientCommands } from './client-program.ts'
+import type { Role } from '../config/config.ts'
+import { exitAfterParsing } from './exit-codes.ts'
+import { encryptionKeyCommand } from './encryption-key.ts'
+import { initSecretsCommand } from './init-secrets/command.ts'
+import { pullTokenCommand } from './pull-token.ts'
+import type { CollectGarbageOptions } from './collect-garbage.ts'
+import { parseHours } from './parse-hours.ts'
+import { printConfig } from './print-config.ts'
+import { reportFault } from './report-fault.ts'
+import { UsageError } from './usage-error.ts'
+import { version } from './version.ts'
+
+const configOption = (): Option => new Option('--config <file>', 'YAML file with settings; TAPROOT_* variables win over it')
+
+const after = `
+Settings come from --config and from environment variables: TAPROOT_ and the key path in upper snake case, e.g.
+  TAPROOT_API_PORT=8081 taproot dev
+  TAPROOT_STORE_KIND=etcd TAPROOT_STORE_ETCD_ENDPOINTS=http://127.0.0.1:2379 TAPROOT_ENCRYPTION_KEY_FILE=key taproot api
+docs/configuration.md lists all of them; "taproot config" prints what is in effect.`
+
+function collectClaim(text: string, claims: Record<string, string>): Record<string, string> {
+  const at = text.indexOf('=')
+  if (at < 1) throw new UsageError(`--claim takes name=value, not "${text}"`)
+  return { ...claims, [text.slice(0, at)]: text.slice(at + 1) }
+}
+
+/** The command `taproot`. Ends the process with 0, or after one line per fault on standard error with a code of `exitCodes`. Servers are loaded when one is started: a person at a terminal does not wait for them. */
+export async function main(argv: readonly string[]): Promise<void> {
+  const program = new Command('taproot')
+    .description('A platform control plane for organisations that run container registries: groups, identities, roles and role bindings.')
+    .version(version(), '--version', 'print the version')
+    .addHelpText('after', after)
+    .exitOverride(exitAfterParsing)
+  program
+    .command('dev')
+    .description('run everything in one process on the embedded store, with a development token issuer and a demo group')
+    .addOption(configOption())
+    .action(async (options: { config?: string }) => (await import('../server/run.ts')).runDev(options))
+  program
+    .command('api')
+    .description('serve the platform API: REST and gRPC on api.port, health and metrics on ops.port')
+    .addOption(configOption())
+    .action(async (options: { config?: string }) => (await import('../server/run.ts')).runApi(options))
+  program
+    .command('registry')
+    .description('serve the registry host on registry.port: tokens, the OCI distribution API, tag history; health and metrics on ops.port')
+    .addOption(configOption())
+    .action(async (options: { config?: string }) => (await import('../server/run.ts')).runRegistry(options))
+  program
+    .command('controller')
+    .description('bring records and Kubernetes objects in step, both ways; health and metrics on ops.port')
+    .addOption(configOption())
+    .action(async (options: { config?: string }) => (await import('../server/run.ts')).runController(options))
+  program
+    .command('token')
+    .description('print an OIDC token of the development issuer')
+    .requiredOption('--subject <text>', 'the token\'s subject, e.g. "ci-deployer"')
+    .option('--audience <text>', "the token's audience; baseUrl if absent")
+    .addOption(new Option('--claim <name=value>', 'a further claim; may be repeated').argParser(collectClaim).default({}, 'none'))
+    .addOption(configOption())
+    .action(async (options: { subject: string; audience?: string; claim: Record<string, string>; config?: string }) =>
+      (await import('../server/print-dev-token.ts')).printDevToken(options),
+    )
+  for (const command of [pullTokenCommand(configOption), encryptionKeyCommand(configOption), initSecretsCommand(), ...clientCommands(program.name())])
+    program.addCommand(command)
+  program
+    .command('collect-garbage')
+    .description(
+      'remove what no tag, history, index or referrer needs, and on the embedded upstream what no record tells of; on the embedded store the server must be stopped',
+    )
+    .option('--dry-run', 'only count')
+    .option('--grace-hours <hours>', 'how long what nothing needs is kept; registry.collect.graceHours if absent', parseHours)
+    .addOption(new Option('--role <role>', 'whose settings').choices(['registry', 'dev']).default('dev'))
+    .addOption(configOption())
+    .action(async (options: CollectGarbageOptions) => (await import('./collect-garbage.ts')).collectGarbage(options))
+  program
+    .command('config')
+    .description('print the effective configuration as YAML, secrets masked')
+    .addOption(new Option('--role <role>', 'whose defaults').choices(['api', 'registry', 'controller', 'dev']).default('dev'))
+    .addOption(configOption())
+    .action((options: { role: Role; config?: string }) => printConfig(options))
+  try {
+    await program.parseAsync(argv)
+  } catch (error) {
+    reportFault(program.name(), error)
+  }
+}

@@ -1,0 +1,95 @@
+import { readFileSync } from 'node:fs'
+import { readFile } from 'node:fs/promises'
+import { setTimeout as delay } from 'node:timers/promises'
+import { decodeToken } from '../auth/tokens/decoded-token.ts'
+import type { Log } from '../base/log.ts'
+import { SettingError } from './setting-error.ts'
+import type { Role } from './config.ts'
+import { valueFormats } from './formats.ts'
+import { settingOf } from './setting.ts'
+import { isTree, valueAt, withValue, type Tree } from './tree.ts'
+
+/** Lists whose rows have an issuer. */
+const rowKeys = ['issuers', 'bootstrap.operators'] as const
+const issuerSetting = settingOf('kubernetes.issuer')
+
+/** The issuer of the cluster's service account tokens, and the file of the token that names it. */
+export interface ClusterIssuer {
+  readonly issuer: string
+  readonly tokenFile: string
+}
+
+/** A tree in which every issuer has a name, or the fault that keeps them from having one. `clusterIssuer` is there where a token was read for it. */
+export interface NamedIssuers {
+  readonly tree: Tree
+  readonly faults: readonly string[]
+  readonly clusterIssuer?: ClusterIssuer
+}
+
+/**
+ * Gives issuers without a name that of the cluster: rows of `issuers` and `bootstrap.operators`. It is `kubernetes.issuer`, or the claim `iss` of the service account
+ * token in `kubernetes.tokenFile`, which becomes `kubernetes.issuer`. The token is read only where a row or role `controller` needs it.
+ */
+export function nameIssuers(tree: Tree, role: Role): NamedIssuers {
+  const unnamed = unnamedRows(tree)
+  const known = valueAt(tree, issuerSetting.path)
+  if (known !== undefined) return { tree: nameRows(tree, known), faults: [] }
+  if (unnamed.length === 0 && role !== 'controller') return { tree, faults: [] }
+  const { key, path, node } = settingOf('kubernetes.tokenFile')
+  const tokenFile = valueAt(tree, path) ?? node.default
+  // A value of another type is a fault that validation finds.
+  if (typeof tokenFile !== 'string') return { tree, faults: [] }
+  try {
+    const issuer = issuerOf(readFileSync(tokenFile, 'utf8'))
+    return { tree: nameRows(withValue(tree, issuerSetting.path, issuer), issuer), faults: [], clusterIssuer: { issuer, tokenFile } }
+  } catch (error) {
+    const needs = unnamed.length === 0 ? '' : `, because ${unnamed.join(' and ')} ${unnamed.length > 1 ? 'name' : 'names'} no issuer`
+    const expected = `expected ${valueFormats['http-url'].expected}, or a service account token that has one${needs}`
+    const { message } = new SettingError(key, tokenFile, error)
+    return { tree, faults: [`${issuerSetting.key} (${issuerSetting.variable}) is missing: ${expected}; ${message}`] }
+  }
+}
+
+/** Resolves when the token in the file names another issuer, as after a change of the API server's flags, or when `signal` aborts. Looks every `everyMs`. */
+export async function otherIssuer({ issuer, tokenFile }: ClusterIssuer, options: { log: Log; everyMs: number }, signal: AbortSignal): Promise<void> {
+  while (!signal.aborted) {
+    await delay(options.everyMs, undefined, { signal, ref: false }).catch(() => undefined)
+    // While the file is replaced it may be absent: the next look finds it.
+    const found = await readFile(tokenFile, 'utf8')
+      .then(issuerOf)
+      .catch(() => issuer)
+    if (found === issuer) continue
+    options.log.warn('the cluster has another issuer of service account tokens: this process stops, and uses it after its restart', { issuer, next: found })
+    return
+  }
+}
+
+/** The issuer of a token. Throws where the text is no token, or its issuer no URL. */
+function issuerOf(token: string): string {
+  const { issuer } = decodeToken(token.trim())
+  if (!valueFormats['http-url'].test(issuer)) throw new Error(`its claim iss is not ${valueFormats['http-url'].expected}`)
+  return issuer
+}
+
+/** The rows that name no issuer: `issuers[0]`. */
+function unnamedRows(tree: Tree): string[] {
+  return rowKeys.flatMap((key) => rowsOf(tree, key).flatMap((row, at) => (isUnnamed(row) ? [`${key}[${at}]`] : [])))
+}
+
+function rowsOf(tree: Tree, key: (typeof rowKeys)[number]): readonly unknown[] {
+  const rows = valueAt(tree, settingOf(key).path)
+  return Array.isArray(rows) ? rows : []
+}
+
+function isUnnamed(row: unknown): row is Tree {
+  return isTree(row) && row['issuer'] === undefined
+}
+
+function nameRows(tree: Tree, issuer: unknown): Tree {
+  return rowKeys.reduce((named, key) => {
+    const rows = rowsOf(named, key)
+    if (!rows.some(isUnnamed)) return named
+    const filled = rows.map((row) => (isUnnamed(row) ? { ...row, issuer } : row))
+    return withValue(named, settingOf(key).path, filled)
+  }, tree)
+}

@@ -1,0 +1,29 @@
+import type { ConfiguredIssuer } from '../../auth/oidc/issuer-source.ts'
+import type { Config, ServerTlsConfig } from '../config.ts'
+import type { Reloaded } from './file-group.ts'
+import type { ReloadedFiles } from './reloaded-files.ts'
+
+/** The certificate and key of a server. */
+export type ServerTls = Reloaded<'cert' | 'key'>
+
+/** Reads the certificate and key of the server that `section` configures; undefined where it speaks no TLS. Throws SettingError. */
+export function openServerTls(files: ReloadedFiles, section: 'api' | 'registry', tls: ServerTlsConfig | undefined): ServerTls | undefined {
+  if (tls === undefined) return undefined
+  return files.read({
+    cert: { setting: `${section}.tls.certFile`, path: tls.certFile, kind: 'certificate' },
+    key: { setting: `${section}.tls.keyFile`, path: tls.keyFile, kind: 'key' },
+  })
+}
+
+/** The configured issuers, with the authorities and tokens of their files. Throws SettingError. */
+export function openIssuers({ issuers }: Pick<Config, 'issuers'>, files: ReloadedFiles): ConfiguredIssuer[] {
+  return issuers.map(({ caFile, tokenFile, ...row }) => {
+    const ca = caFile === undefined ? undefined : files.read({ pem: { setting: 'issuers', path: caFile, kind: 'authorities' } })
+    const token = tokenFile === undefined ? undefined : files.read({ text: { setting: 'issuers', path: tokenFile, kind: 'text' } })
+    return {
+      ...row,
+      ...(ca === undefined ? {} : { ca: () => ca.current.pem.toString('utf8') }),
+      ...(token === undefined ? {} : { token: () => token.current.text.toString('utf8').trim() }),
+    }
+  })
+}

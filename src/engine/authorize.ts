@@ -1,0 +1,113 @@
+import type { DescMessage, Message } from '@bufbuild/protobuf'
+import { decide, holdsAnywhere, type Reach } from '../authz/effective-permissions.ts'
+import { isSuspended } from '../authz/suspended.ts'
+import { setOf, type CapabilitySet } from '../base/capability.ts'
+import { DomainError } from '../base/errors.ts'
+import type { MethodRow } from '../base/schema/method.ts'
+import { errorDomainSuffix, resources } from '../base/schema/schema.ts'
+import { isUid, rootOf, rootParent, type Uid } from '../base/uid.ts'
+import type { Snapshot } from '../cache/snapshot.ts'
+import { denied, notFound } from './errors.ts'
+import { isBuiltInRole } from './grant-rules.ts'
+
+/** What a request is about, as its scope field names it. */
+interface Target {
+  /** The kind that must be there: that of the method, for a create its parent's, or any. */
+  readonly kind: string
+  readonly uid: string
+  /** The scope field, for errors. */
+  readonly field: string
+}
+
+/** Stands for every kind: the target of a method whose scope field is called `resource`. */
+const anyKind = 'Resource'
+
+/** How a method's target is found: what is the same for all its requests. */
+interface TargetPlan extends Pick<Target, 'kind' | 'field'> {
+  readonly needed: CapabilitySet
+  /** The names of the request's members that lead to the uid. */
+  readonly members: readonly string[]
+}
+
+/** The names under which messages of `desc` hold what a path of the schema names. Throws TypeError where there is no such field. */
+function membersOf(desc: DescMessage, [name, ...rest]: readonly string[]): string[] {
+  const field = desc.fields.find((candidate) => candidate.name === name)
+  if (field === undefined) throw new TypeError(`${desc.typeName} has no field ${name}`)
+  return field.message === undefined || rest.length === 0 ? [field.localName] : [field.localName, ...membersOf(field.message, rest)]
+}
+
+function planTarget(method: MethodRow): TargetPlan | undefined {
+  // Roles are read by uid without a scope: built-in ones belong to no group (docs/spec/iam.md#built-in-roles).
+  const path = method.scopePath.length > 0 ? method.scopePath : method.verb === 'get' ? ['uid'] : []
+  const field = path.at(-1)
+  if (field === undefined) return undefined
+  const own = method.kind ?? (field === 'resource' ? anyKind : 'Group')
+  const kind = field === 'group' ? 'Group' : field === 'parent' ? (resources.get(own)?.parents.find((parent) => parent !== rootParent) ?? 'Group') : own
+  return { kind, field, needed: setOf(method.capabilities), members: membersOf(method.input, path) }
+}
+
+const plans = new WeakMap<MethodRow, { readonly target: TargetPlan | undefined }>()
+
+function planOf(method: MethodRow): TargetPlan | undefined {
+  let plan = plans.get(method)
+  if (plan === undefined) {
+    plan = { target: planTarget(method) }
+    plans.set(method, plan)
+  }
+  return plan.target
+}
+
+/** The text that the members lead to; empty where it is not set. */
+function textAt(message: Message, members: readonly string[]): string {
+  let value: unknown = message
+  for (const member of members) value = (value as Readonly<Record<string, unknown>> | undefined)?.[member]
+  return typeof value === 'string' ? value : ''
+}
+
+/** Throws code 7 where the organisation is suspended: it is closed to its members (docs/spec/iam.md#suspended-organisations). */
+export function assertNotSuspended(snapshot: Snapshot, reach: Reach, uid: Uid): void {
+  if (reach.operator || !isSuspended(snapshot, uid)) return
+  throw new DomainError(7, 'the organisation is suspended', { reason: 'ORGANIZATION_SUSPENDED', details: { metadata: { scope: rootOf(uid) } } })
+}
+
+/** Built-in roles are read by whoever may list roles anywhere, and changed by nobody (docs/spec/iam.md#built-in-roles). */
+function assertBuiltInRole(method: MethodRow, reach: Reach, uid: string): void {
+  if (!holdsAnywhere(reach, setOf(['roles.list']))) throw notFound('Role', uid, { concealed: true })
+  if (method.mutation) throw denied(method.capabilities, uid)
+}
+
+/** Code 5 for a target, the same whether it is missing, malformed or out of reach. */
+function noTarget({ kind, uid }: Target, options: { readonly concealed?: boolean } = {}): DomainError {
+  return notFound(kind, uid, { ...options, ...(kind === anyKind ? { resourceType: `iam.${errorDomainSuffix}/${anyKind}` } : {}) })
+}
+
+/** True where a record of the target's kind has its uid. Records that are never shown by their uid count for none. */
+function isThere(snapshot: Snapshot, { kind, uid }: Target): boolean {
+  if (kind !== anyKind) return !snapshot.hasKind(kind) || snapshot.get(kind, uid) !== undefined
+  // Built-in roles lie nowhere: nothing can be bound at them or above.
+  return !isBuiltInRole(uid) && [...resources].some(([one, { embedded }]) => !embedded && snapshot.get(one, uid) !== undefined)
+}
+
+/**
+ * Decides whether the caller may make this call at all, as of `snapshot`: no reach at the target is code 5, reach without the capability code 7, then a
+ * target that is not there code 5 (docs/spec/conventions.md#order-of-checks).
+ */
+export function authorizeCall(snapshot: Snapshot, reach: Reach, call: { method: MethodRow; message: Message }): void {
+  const { method, message } = call
+  if (method.scope === 'public' || method.scope === 'external') return
+  const plan = planOf(method)
+  if (plan === undefined) return
+  const target: Target = { kind: plan.kind, uid: textAt(message, plan.members), field: plan.field }
+  if (target.uid === '' && method.verb !== 'get') throw DomainError.invalid(target.field, 'is required')
+  if (!isUid(target.uid)) throw noTarget(target)
+  if (target.kind === 'Role' && isBuiltInRole(target.uid)) {
+    assertBuiltInRole(method, reach, target.uid)
+    return
+  }
+  const decision = decide(reach, target.uid, plan.needed)
+  if (decision.kind === 'hidden') throw noTarget(target, { concealed: true })
+  if (decision.kind === 'denied') throw denied(decision.missing, target.uid)
+  if (method.operators && !reach.operator) throw denied([], target.uid)
+  assertNotSuspended(snapshot, reach, target.uid)
+  if (!isThere(snapshot, target)) throw noTarget(target)
+}

@@ -1,0 +1,164 @@
+import { isUid, trustedUid, type Uid } from '../base/uid.ts'
+import { DomainError } from '../base/errors.ts'
+import { randomHex } from '../base/runtime.ts'
+import { nameOf, type Resource, type Row } from '../cache/records/cached-record.ts'
+import { countedFor } from '../cache/usage.ts'
+import { managedKey, nameKey, recordKey, sweepKey, usedByKey } from '../store/keys.ts'
+import type { Guard, Write } from '../store/store.ts'
+import { alreadyExists, ownedAlready } from './errors.ts'
+import type { AnyKind, Claim, Extra, Reference } from './kind.ts'
+import type { Growth } from './quota/limits.ts'
+import { sealedSecrets } from './secrets.ts'
+import { envelopeBytes, envelopeOf, stamped, type EnvelopeFacts } from './record-codec.ts'
+
+/** The unique keys that a record holds: its name among its siblings, its owner's, and what its kind adds. */
+function claimsOf(kind: AnyKind, { uid, record, managedBy }: { uid: Uid; record: Resource; managedBy: string }): Claim[] {
+  const parent = uid.includes('/') ? uid.slice(0, uid.lastIndexOf('/')) : '/'
+  const name = nameOf(kind.index, record)
+  const own = kind.uniqueName ? [{ key: nameKey(kind.index.kind, parent, name), taken: () => alreadyExists(kind.index.kind, `name "${name}" is taken`) }] : []
+  const owner = managedBy === '' ? [] : [{ key: managedKey(kind.index.kind, managedBy), taken: () => ownedAlready(kind.index.kind, managedBy) }]
+  return [...own, ...owner, ...(kind.claims?.(uid, record) ?? [])]
+}
+
+function usedKey(kind: AnyKind, reference: Reference, by: Uid): string {
+  return usedByKey(relationOf(kind, reference.relation), reference.uid, by)
+}
+
+/** The name under which the reverse keys of one relation of a kind are kept. */
+export function relationOf(kind: AnyKind, relation: string): string {
+  return `${kind.index.kind}.${relation}`
+}
+
+/** All keys that stand for a record beside its own: unique keys and reverse keys. */
+export function indexKeysOf(kind: AnyKind, uid: Uid, record: Resource): string[] {
+  return [
+    ...claimsOf(kind, { uid, record, managedBy: record.managedBy }).map((claim) => claim.key),
+    ...(kind.references?.(record) ?? []).map((reference) => usedKey(kind, reference, uid)),
+  ]
+}
+
+/** The records that take this one along when they are removed: once one of them is marked, this one counts as absent and is not to be changed. */
+export function ownersOf(kind: AnyKind, row: Row): { kind: string; uid: Uid }[] {
+  const filters = Object.keys(kind.index.filters)
+  return kind.index.removedWith.flatMap((rule) => {
+    const uid = rule.filter === 'parent' ? row.parent : (row.filterValues[filters.indexOf(rule.filter)] ?? '')
+    return isUid(uid) ? [{ kind: rule.kind, uid }] : []
+  })
+}
+
+/** The largest record that is stored, in bytes (docs/spec/storage.md#record-size). */
+const maxRecordBytes = 600 * 1024
+
+/** One transaction in the making: records with their unique and reverse keys, and whatever else belongs to the same mutation. */
+export class ChangeSet {
+  readonly #guards = new Map<string, Guard>()
+  readonly #writes = new Map<string, Write>()
+  /** The unique keys that are to be taken, and by whom. */
+  readonly claims: (Claim & { readonly uid: Uid })[] = []
+  /** False where the limits of organisations do not count: for what operators set. */
+  isMetered = true
+  /** What it adds to organisations. */
+  readonly growth: Growth[] = []
+  /** True where a unique key that somebody else has just taken means to plan again, and not that the caller is refused. */
+  isUpsert = false
+  /** A key that this change set alone writes: whether it is there tells afterwards whether this very change set committed. */
+  proofKey: string | undefined
+
+  get guards(): Guard[] {
+    return [...this.#guards.values()]
+  }
+
+  get writes(): Write[] {
+    return [...this.#writes.values()]
+  }
+
+  guard(guard: Guard): void {
+    this.#guards.set(`${guard.kind}:${'prefix' in guard ? guard.prefix : guard.key}`, guard)
+  }
+
+  /** Takes the guard back that `key` is absent: another one holds as much. */
+  unguard(key: string): void {
+    this.#guards.delete(`absent:${key}`)
+  }
+
+  write(write: Write): void {
+    this.#writes.set(write.key, write)
+  }
+
+  add(extra: Extra | undefined): void {
+    for (const guard of extra?.guards ?? []) this.guard(guard)
+    for (const write of extra?.writes ?? []) this.write(write)
+  }
+
+  /** A new record under `uid`. Returns it as it will be read. */
+  create<R extends Resource>(kind: AnyKind, source: { uid: Uid; record: R; facts: EnvelopeFacts }): R {
+    const { uid, record, facts } = source
+    const key = recordKey(kind.index.kind, uid)
+    this.guard({ kind: 'absent', key })
+    this.#grow(kind, uid, { records: 1, bytes: this.#put(kind, source) })
+    for (const claim of claimsOf(kind, { uid, record, managedBy: facts.managedBy })) this.#claim(claim, uid)
+    for (const reference of kind.references?.(record) ?? []) this.#refer(kind, reference, uid)
+    record.uid = uid
+    return stamped(kind.desc, record, facts)
+  }
+
+  /** A changed record in place of `row`. Returns it as it will be read. */
+  update<R extends Resource>(kind: AnyKind, source: { row: Row; record: R; facts: EnvelopeFacts }): R {
+    const { row, record, facts } = source
+    const key = recordKey(kind.index.kind, row.uid)
+    this.guard({ kind: 'unchanged', key, revision: row.revision })
+    for (const { uid } of ownersOf(kind, row)) this.guard({ kind: 'absent', key: sweepKey(uid) })
+    const { etag, createMs, updateMs, managedBy, pushedDigest = row.pushedDigest, sealed = sealedSecrets(kind, row) } = facts
+    const ownedFields = facts.ownedFields ?? (managedBy === row.managedBy ? row.ownedFields : [])
+    const length = this.#put(kind, { uid: row.uid, record, facts: { etag, createMs, updateMs, managedBy, sealed, ownedFields, pushedDigest } })
+    this.#grow(kind, row.uid, { records: 0, bytes: length - row.length })
+    const heldClaims = new Set(claimsOf(kind, { uid: row.uid, record: row.message, managedBy: row.managedBy }).map((claim) => claim.key))
+    for (const claim of claimsOf(kind, { uid: row.uid, record, managedBy: facts.managedBy })) if (!heldClaims.delete(claim.key)) this.#claim(claim, row.uid)
+    const heldUses = new Set((kind.references?.(row.message) ?? []).map((reference) => usedKey(kind, reference, row.uid)))
+    for (const reference of kind.references?.(record) ?? []) {
+      if (!heldUses.delete(usedKey(kind, reference, row.uid))) this.#refer(kind, reference, row.uid)
+    }
+    for (const gone of [...heldClaims, ...heldUses]) this.write({ kind: 'delete', key: gone })
+    return stamped(kind.desc, record, facts)
+  }
+
+  /** Removes the record of `row`, its unique keys and reverse keys. */
+  remove(kind: AnyKind, row: Row): void {
+    const key = recordKey(kind.index.kind, row.uid)
+    this.guard({ kind: 'unchanged', key, revision: row.revision })
+    this.write({ kind: 'delete', key })
+    for (const gone of indexKeysOf(kind, row.uid, row.message)) this.write({ kind: 'delete', key: gone })
+    this.#grow(kind, row.uid, { records: -1, bytes: -row.length })
+  }
+
+  #grow(kind: AnyKind, uid: Uid, by: Pick<Growth, 'records' | 'bytes'>): void {
+    const root = countedFor(kind.index.kind, uid)
+    if (root !== undefined) this.growth.push({ root, kind: kind.index.kind, ...by })
+  }
+
+  /** Returns the size of what is stored, in bytes. */
+  #put(kind: AnyKind, source: { uid: Uid; record: Resource; facts: EnvelopeFacts }): number {
+    const value = envelopeBytes(envelopeOf(kind.desc, source.record, source.facts))
+    if (value.length > maxRecordBytes) throw DomainError.invalid('body', `the resource is larger than ${maxRecordBytes} bytes`)
+    this.write({ kind: 'put', key: recordKey(kind.index.kind, source.uid), value })
+    return value.length
+  }
+
+  #claim(claim: Claim, uid: Uid): void {
+    this.guard({ kind: 'absent', key: claim.key })
+    this.claims.push({ key: claim.key, taken: () => claim.taken(), uid })
+    this.write({ kind: 'put', key: claim.key, value: Buffer.from(uid) })
+  }
+
+  #refer(kind: AnyKind, reference: Reference, by: Uid): void {
+    const uid = trustedUid(reference.uid)
+    if (reference.presence === 'required') this.guard({ kind: 'exists', key: recordKey(reference.kind, uid) })
+    if (reference.presence === 'derived') this.guard({ kind: 'absent', key: sweepKey(uid) })
+    this.write({ kind: 'put', key: usedKey(kind, reference, by), value: new Uint8Array() })
+  }
+}
+
+/** A fresh etag: opaque, never used twice for one record. */
+export function newEtag(random: { bytes(count: number): Uint8Array }): string {
+  return randomHex(random, 8)
+}

@@ -1,0 +1,151 @@
+import { fromBinary } from '@bufbuild/protobuf'
+import { rootOf, trustedUid } from '../../base/uid.ts'
+import { OutboxEventSchema } from '../../gen/taproot/store/v1/envelope_pb.ts'
+import { pagesOf } from '../../store/pages.ts'
+import type { Entry, Store, Transaction } from '../../store/store.ts'
+import { outboxKey, outboxPrefix, outboxTimeMs } from '../outbox.ts'
+import { trimBatch } from './batch.ts'
+
+/** How long and how many events are kept (docs/spec/events.md#retention). */
+export interface OutboxRetention {
+  readonly lifeMs: number
+  /** Of keys and values, for each root group. */
+  readonly bytesPerRoot: number
+}
+
+/** What is counted comes so long after its time at least: processes' clocks differ, and what appears behind the count is never counted. */
+const settledMs = 60_000
+const hourMs = 3_600_000
+
+/** What removes these entries. What a subscription was still to get becomes a dead letter here, in the same transaction, once there are subscriptions. */
+function removal(entries: readonly Entry[]): Transaction {
+  return { guards: [], writes: entries.map(({ key }) => ({ kind: 'delete', key })) }
+}
+
+/** The root group that an event belongs to; empty where it belongs to none. */
+export function rootOfEvent({ value }: Entry): string {
+  const { group } = fromBinary(OutboxEventSchema, value)
+  return group === '' ? '' : rootOf(trustedUid(group))
+}
+
+/** What an event takes, in bytes. */
+export function bytesOf({ key, value }: Entry): number {
+  return key.length + value.length
+}
+
+/** Bytes of events by root group and hour, as far as they were counted. */
+class Account {
+  readonly #hours = new Map<number, Map<string, number>>()
+  readonly #totals = new Map<string, number>()
+
+  /** Adds an entry's bytes, or takes them away. */
+  count(entry: Entry, sign: 1 | -1): void {
+    const hour = Math.floor(outboxTimeMs(entry.key) / hourMs)
+    const root = rootOfEvent(entry)
+    const bytes = sign * bytesOf(entry)
+    const roots = this.#hours.get(hour) ?? new Map<string, number>()
+    this.#hours.set(hour, roots)
+    roots.set(root, (roots.get(root) ?? 0) + bytes)
+    this.#setTotal(root, this.totalOf(root) + bytes)
+  }
+
+  /** Forgets the hours that ended before `timeMs`, whoever removed their entries. */
+  forgetBefore(timeMs: number): void {
+    for (const [hour, roots] of this.#hours) {
+      if ((hour + 1) * hourMs > timeMs) continue
+      for (const [root, bytes] of roots) this.#setTotal(root, this.totalOf(root) - bytes)
+      this.#hours.delete(hour)
+    }
+  }
+
+  /** What a root group has. */
+  totalOf(root: string): number {
+    return this.#totals.get(root) ?? 0
+  }
+
+  /** The root groups with more than `limit` bytes. */
+  over(limit: number): Set<string> {
+    return new Set([...this.#totals].filter(([, bytes]) => bytes > limit).map(([root]) => root))
+  }
+
+  /** The beginning of the first hour in which one of `roots` has anything. */
+  firstMs(roots: ReadonlySet<string>): number {
+    const hours = [...this.#hours].filter(([, bytes]) => [...roots].some((root) => (bytes.get(root) ?? 0) > 0)).map(([hour]) => hour)
+    return Math.min(...hours) * hourMs
+  }
+
+  #setTotal(root: string, bytes: number): void {
+    if (bytes > 0) this.#totals.set(root, bytes)
+    else this.#totals.delete(root)
+  }
+}
+
+/**
+ * Removes events that are too old, and a root group's oldest where it has too many. The account of bytes is approximate, in memory, and lasts for one
+ * leadership: every event is read once by the leader, then only new ones are. Resumable: may be ended at any moment.
+ */
+export class OutboxTrimmer {
+  readonly #store: Store
+  readonly #retention: OutboxRetention
+  readonly #account = new Account()
+  /** Everything up to this key was counted. */
+  #counted = outboxPrefix
+
+  constructor(store: Store, retention: OutboxRetention) {
+    this.#store = store
+    this.#retention = retention
+  }
+
+  /** Removes what is too old; returns how many. Rejects with StoreError, or the signal's reason. */
+  async trimOld(nowMs: number, signal: AbortSignal): Promise<number> {
+    const endMs = nowMs - this.#retention.lifeMs
+    let removed = 0
+    for await (const entries of pagesOf(this.#store, { prefix: outboxPrefix, before: outboxKey(endMs, ''), limit: trimBatch }, signal)) {
+      await this.#store.transact(removal(entries), signal)
+      removed += entries.length
+      for (const entry of entries) if (entry.key <= this.#counted) this.#account.count(entry, -1)
+    }
+    this.#account.forgetBefore(endMs)
+    return removed
+  }
+
+  async #countNew(nowMs: number, signal: AbortSignal): Promise<void> {
+    const range = { prefix: outboxPrefix, after: this.#counted, before: outboxKey(nowMs - settledMs, ''), limit: trimBatch }
+    for await (const entries of pagesOf(this.#store, range, signal)) {
+      for (const entry of entries) this.#account.count(entry, 1)
+      this.#counted = entries.at(-1)?.key ?? this.#counted
+    }
+  }
+
+  /** Removes the oldest of root groups that have too many; returns how many. Rejects with StoreError, or the signal's reason. */
+  async trimOverSize(nowMs: number, signal: AbortSignal): Promise<number> {
+    await this.#countNew(nowMs, signal)
+    const over = this.#account.over(this.#retention.bytesPerRoot)
+    if (over.size === 0) return 0
+    let removed = 0
+    const range = { prefix: outboxPrefix, after: outboxKey(this.#account.firstMs(over), ''), before: `${this.#counted}\0`, limit: trimBatch }
+    for await (const entries of pagesOf(this.#store, range, signal)) {
+      const excess = this.#takeExcess(entries, over)
+      try {
+        if (excess.length > 0) await this.#store.transact(removal(excess), signal)
+      } catch (error) {
+        for (const entry of excess) this.#account.count(entry, 1)
+        throw error
+      }
+      removed += excess.length
+      if (over.size === 0) break
+    }
+    return removed
+  }
+
+  /** The entries that have to go, taken off the account; root groups that have few enough then are taken out of `over`. */
+  #takeExcess(entries: readonly Entry[], over: Set<string>): Entry[] {
+    return entries.filter((entry) => {
+      const root = rootOfEvent(entry)
+      if (!over.has(root)) return false
+      this.#account.count(entry, -1)
+      if (this.#account.totalOf(root) <= this.#retention.bytesPerRoot) over.delete(root)
+      return true
+    })
+  }
+}

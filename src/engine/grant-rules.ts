@@ -1,0 +1,83 @@
+import { capabilitiesAt } from '../authz/effective-permissions.ts'
+import { containsAll, missing, type CapabilitySet } from '../base/capability.ts'
+import type { Row } from '../cache/records/cached-record.ts'
+import { builtInRoles } from '../base/roles.ts'
+import { DomainError } from '../base/errors.ts'
+import { randomHex } from '../base/runtime.ts'
+import { rootParent, type Uid } from '../base/uid.ts'
+import type { RoleBinding } from '../gen/taproot/iam/v2/role_bindings_pb.ts'
+import type { Snapshot } from '../cache/snapshot.ts'
+import { ownersKey } from '../store/keys.ts'
+import { denied } from './errors.ts'
+import type { Extra, Planning } from './kind.ts'
+
+function builtInUid(name: string): Uid {
+  const role = builtInRoles.find((candidate) => candidate.name === name)
+  if (role === undefined) throw new TypeError(`no built-in role ${name}`)
+  return role.uid
+}
+
+/** The built-in role whose holders on a root group are its owners. */
+export const ownerRoleUid = builtInUid('owner')
+
+const builtInUids: ReadonlySet<string> = new Set(builtInRoles.map((role) => role.uid))
+
+/** True for a role that nobody can change. */
+export function isBuiltInRole(uid: string): boolean {
+  return builtInUids.has(uid)
+}
+
+/** Nobody grants what they do not hold at that place: throws code 7 (docs/spec/iam.md#no-escalation). */
+export function assertCanGrant(planning: Planning, group: string, capabilities: CapabilitySet): void {
+  const held = capabilitiesAt(planning.reach, group)
+  if (!containsAll(held, capabilities)) throw denied(missing(held, capabilities), group)
+}
+
+/** The binding in a row of kind RoleBinding. */
+export function bindingOf(row: Row): RoleBinding {
+  // The table of a kind holds that kind's messages.
+  return row.message as unknown as RoleBinding
+}
+
+/** The bindings that make their identities owners of the root group `root`. */
+export function ownerBindings(snapshot: Snapshot, root: Uid): Row[] {
+  const bindings = snapshot.table('RoleBinding')
+  return [...bindings.matching('parent', root)].filter((row) => bindings.valueOf(row, 'role') === ownerRoleUid)
+}
+
+/** True where the binding (of `role`, on `group`) makes someone an owner of an organisation. */
+export function makesOwner(group: string, role: string): boolean {
+  return role === ownerRoleUid && !group.includes('/') && group !== rootParent
+}
+
+/** The write that marks a change of a root group's owners. */
+export function ownersChanged(planning: Planning, root: Uid): Extra {
+  return { writes: [{ kind: 'put', key: ownersKey(root), value: Buffer.from(randomHex(planning.services.random, 8)) }] }
+}
+
+/** The guard that nobody else changes the owners of `root` meanwhile. */
+export function ownersUnchanged(planning: Planning, root: Uid): Extra {
+  const key = ownersKey(root)
+  const entry = planning.snapshot.entry(key)
+  return { guards: [entry === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: entry.revision }] }
+}
+
+/**
+ * What it takes that owner bindings of `root` go: another must stay (code 9 `LAST_OWNER`; operators are exempt), and the set must not change meanwhile.
+ */
+export function ownersLeave(planning: Planning, root: Uid, leaving: (row: Row) => boolean): Extra {
+  // A binding to somebody who never signed in owns nothing yet.
+  const stay = ownerBindings(planning.snapshot, root).filter(
+    (row) => !leaving(row) && planning.snapshot.get('Identity', bindingOf(row).identityUid) !== undefined,
+  )
+  if (stay.length === 0 && !planning.reach.operator) {
+    const violation = { type: 'LAST_OWNER', subject: root, description: 'a root group keeps at least one owner' }
+    throw DomainError.precondition([violation], { reason: 'LAST_OWNER' })
+  }
+  return mergeExtras(ownersUnchanged(planning, root), ownersChanged(planning, root))
+}
+
+/** Several additions to one transaction as one. */
+export function mergeExtras(...extras: readonly (Extra | undefined)[]): Extra {
+  return { guards: extras.flatMap((extra) => extra?.guards ?? []), writes: extras.flatMap((extra) => extra?.writes ?? []) }
+}

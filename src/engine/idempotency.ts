@@ -1,0 +1,127 @@
+import { createHash } from 'node:crypto'
+import { create, fromBinary, toBinary, toJson, type JsonValue, type Message } from '@bufbuild/protobuf'
+import { DomainError } from '../base/errors.ts'
+import { registry } from '../base/schema/schema.ts'
+import { IdempotencyRecordSchema, type IdempotencyRecord } from '../gen/taproot/store/v1/envelope_pb.ts'
+import type { Entry, Guard, Write } from '../store/store.ts'
+import { secretFields } from './secret-fields.ts'
+import { callerOf, type Context, type Services } from './services.ts'
+
+/** How long a key is remembered, in milliseconds (docs/spec/conventions.md#idempotency-keys). */
+export const idempotencyLifeMs = 24 * 3600 * 1000
+
+/** Entries by the hour they were made in, so that old ones are found and trimmed. */
+export const idempotencyHourPrefix = 'x/idem/t/'
+
+/** The hour that `timeMs` lies in, as it stands in keys. */
+export function idempotencyHour(timeMs: number): string {
+  return Math.floor(timeMs / 3_600_000)
+    .toString(16)
+    .padStart(8, '0')
+}
+
+/** The key under which the entry with this hash lies. */
+export function idempotencyKey(hash: string): string {
+  return `x/idem/k/${hash}`
+}
+
+/** A create that carries an Idempotency-Key. */
+export interface Idempotent {
+  /** The uids that an earlier call with the same key and body made; undefined where there was none. */
+  readonly earlier: readonly string[] | undefined
+  /** What remembers this call, for its own transaction. */
+  remember(uids: readonly string[], nowMs: number): { guards: Guard[]; writes: Write[] }
+}
+
+function digest(...parts: readonly (string | Uint8Array)[]): Buffer {
+  const hash = createHash('sha256')
+  for (const part of parts) hash.update(part).update('\0')
+  return hash.digest()
+}
+
+/** The same text for equal values: a map has no order, and clients write theirs in any. */
+function canonical(value: JsonValue): string {
+  if (Array.isArray(value)) return `[${value.map(canonical).join(',')}]`
+  if (value === null || typeof value !== 'object') return JSON.stringify(value)
+  const members = Object.entries(value).sort(([one], [other]) => (one < other ? -1 : 1))
+  return `{${members.map(([key, inner]) => `${JSON.stringify(key)}:${canonical(inner)}`).join(',')}}`
+}
+
+/** Of a request that may carry a secret nobody who reads the store learns enough to try guesses. */
+function bodyHash({ keyring }: Services, context: Context, message: Message): Buffer {
+  const { input } = context.method
+  const hash = digest(canonical(toJson(input, message, { registry })))
+  return secretFields(input).length === 0 ? hash : Buffer.from(keyring.fingerprint(hash))
+}
+
+/** What was stored under the key, unless it is too old to count. */
+function readRecord(services: Services, entry: Entry | undefined): IdempotencyRecord | undefined {
+  if (entry === undefined) return undefined
+  const record = fromBinary(IdempotencyRecordSchema, entry.value)
+  return services.clock.now() - Number(record.timeMs) < idempotencyLifeMs ? record : undefined
+}
+
+/**
+ * Looks up the call's Idempotency-Key; undefined where it carries none. Keys are scoped to caller, method and parent. Throws code 3 where the key was used
+ * with another body.
+ */
+async function idempotent(services: Services, context: Context, request: { message: Message; parent: string }): Promise<Idempotent | undefined> {
+  const key = context.idempotencyKey
+  if (key === undefined || context.validateOnly) return undefined
+  if (!/^[\x21-\x7e]{1,255}$/.test(key)) throw DomainError.invalid('idempotency-key', 'must be 1 to 255 printable ASCII characters without blanks')
+  const hash = digest(callerOf(context).identity, `${context.method.service}/${context.method.rpc}`, request.parent, key).toString('hex')
+  const body = bodyHash(services, context, request.message)
+  const entry = await services.store.get(idempotencyKey(hash), context.signal)
+  const record = readRecord(services, entry)
+  if (record !== undefined && !body.equals(record.bodyHash))
+    throw DomainError.invalid('idempotency-key', 'was used with another body', { reason: 'IDEMPOTENCY_KEY_REUSED' })
+  return {
+    earlier: record?.uid.split(','),
+    remember: (uids, nowMs) => {
+      const name = idempotencyKey(hash)
+      const value = toBinary(IdempotencyRecordSchema, create(IdempotencyRecordSchema, { bodyHash: body, uid: uids.join(','), timeMs: BigInt(nowMs) }))
+      return {
+        guards: [entry === undefined ? { kind: 'absent', key: name } : { kind: 'unchanged', key: name, revision: entry.revision }],
+        writes: [
+          { kind: 'put', key: name, value },
+          { kind: 'put', key: `${idempotencyHourPrefix}${idempotencyHour(nowMs)}/${hash}`, value: new Uint8Array() },
+        ],
+      }
+    },
+  }
+}
+
+/** What a create with an Idempotency-Key came to: made now, or made by an earlier call with the same key and body. */
+export type Once<T> = { readonly kind: 'made'; readonly made: T } | { readonly kind: 'earlier'; readonly uids: readonly string[] }
+
+/**
+ * Runs `make` at most once per Idempotency-Key; `make` puts what `memory` remembers into its own transaction. Where two calls with one key race, the loser is
+ * answered like a later one. Throws what `make` throws, and code 3 for a key that was used with another body.
+ */
+export async function onceByKey<T>(
+  services: Services,
+  request: { context: Context; message: Message; parent: string },
+  make: (memory: Idempotent | undefined) => Promise<T>,
+): Promise<Once<T>> {
+  const { context } = request
+  // The store may remember more than the snapshot holds yet.
+  const earlier = async (uids: readonly string[]): Promise<Once<T>> => {
+    await services.replica.barrier(context.signal)
+    return { kind: 'earlier', uids }
+  }
+  const memory = await idempotent(services, context, request)
+  if (memory?.earlier !== undefined) return await earlier(memory.earlier)
+  try {
+    return { kind: 'made', made: await make(memory) }
+  } catch (error) {
+    if (memory === undefined || !(error instanceof DomainError)) throw error
+    const again = await idempotent(services, context, request)
+    if (again?.earlier === undefined) throw error
+    return await earlier(again.earlier)
+  }
+}
+
+/** The hour that the entry in these bytes was made in: it is trimmed with that hour and with no other. */
+export function idempotencyHourOf(value: Uint8Array): string {
+  return idempotencyHour(Number(fromBinary(IdempotencyRecordSchema, value).timeMs))
+}

@@ -1,0 +1,93 @@
+import { create, toBinary, type DescMessage, type Message } from '@bufbuild/protobuf'
+import { randomHex, type Random } from '../base/runtime.ts'
+import { parentOf, rootOf, trustedUid } from '../base/uid.ts'
+import type { MethodEvent } from '../base/schema/method.ts'
+import { OutboxEventSchema } from '../gen/taproot/store/v1/envelope_pb.ts'
+import type { Write } from '../store/store.ts'
+import type { Caller } from './services.ts'
+
+/** Event types of API methods start so. */
+const typePrefix = 'dev.taproot.api.'
+/** Event types of the registry host start so. */
+const trafficTypePrefix = 'dev.taproot.registry.'
+
+/** The uid that an event belongs to, per the schema's annotation (docs/spec/events.md#event-group). */
+function groupOf(event: MethodEvent, subject: string): string {
+  const uid = trustedUid(subject)
+  const of = { self: () => subject, parent: () => parentOf(uid), root: () => rootOf(uid), none: () => '' } satisfies Record<MethodEvent['group'], () => string>
+  return of[event.group]()
+}
+
+/** Keys of outbox entries sort by time; readers order by commit revision, and trimming goes by key (docs/spec/events.md#outbox). */
+export const outboxPrefix = 'x/outbox/'
+
+/** An outbox key that is greater than all made before `timeMs`. */
+export function outboxKey(timeMs: number, id: string): string {
+  return `${outboxPrefix}${timeMs.toString(16).padStart(12, '0')}-${id}`
+}
+
+/** The time of an outbox key, in milliseconds since 1970. */
+export function outboxTimeMs(key: string): number {
+  return Number.parseInt(key.slice(outboxPrefix.length, outboxPrefix.length + 12), 16)
+}
+
+/** What an event carries. */
+export interface EventBody {
+  readonly desc: DescMessage
+  readonly message: Message
+}
+
+/** What every event tells. */
+interface Happened {
+  readonly source: string
+  readonly subject: string
+  /** Undefined where there is nothing to carry: the event's body is null then. */
+  readonly body: EventBody | undefined
+  readonly nowMs: number
+}
+
+/** What a mutation did. */
+export interface Happening extends Happened {
+  readonly event: MethodEvent
+  readonly caller: Caller
+}
+
+/** A request to the registry host. */
+export interface TrafficHappening extends Omit<Happened, 'source'> {
+  readonly kind: 'push' | 'pull'
+  /** The registry host's name. */
+  readonly host: string
+  readonly group: string
+  /** Undefined where nobody signed in. */
+  readonly caller: Caller | undefined
+}
+
+function entryWrite(random: Random, happened: Happened & { type: string; group: string; internal: boolean; caller: Caller | undefined }): Write {
+  const { body, caller, nowMs } = happened
+  const id = randomHex(random, 16)
+  const entry = create(OutboxEventSchema, {
+    id,
+    type: happened.type,
+    source: happened.source,
+    subject: happened.subject,
+    group: happened.group,
+    timeMs: BigInt(nowMs),
+    internal: happened.internal,
+    bodyType: body?.desc.typeName ?? '',
+    body: body === undefined ? new Uint8Array() : toBinary(body.desc, body.message),
+    actorSubject: caller?.identity ?? '',
+    actorClaims: { ...caller?.actor },
+  })
+  return { kind: 'put', key: outboxKey(nowMs, id), value: toBinary(OutboxEventSchema, entry) }
+}
+
+/** The outbox entry of a mutation, written in its own transaction. */
+export function outboxWrite(random: Random, happening: Happening): Write {
+  const { event, subject } = happening
+  return entryWrite(random, { ...happening, type: `${typePrefix}${event.type}`, group: groupOf(event, subject), internal: event.internal })
+}
+
+/** The outbox entry of a request to the registry host. */
+export function trafficWrite(random: Random, happening: TrafficHappening): Write {
+  return entryWrite(random, { ...happening, source: happening.host, type: `${trafficTypePrefix}${happening.kind}.v1`, internal: false })
+}

@@ -1,0 +1,127 @@
+import { errorText } from '../../base/error-text.ts'
+import { rootOf, type Uid } from '../../base/uid.ts'
+import type { Entry, Guard, Revision, Store, Write } from '../../store/store.ts'
+import type { Services } from '../services.ts'
+import { contentLimit, limitsOf, manifestsLimit, mebibyte, uploadsLimit } from './limits.ts'
+import { quotaExceeded } from './quotas.ts'
+
+const contentPrefix = 'x/content/'
+
+/** Uploads by organisation: `x/upload/<root>/<id>`, with the time of their beginning in milliseconds since 1970 as text. Only where a limit is set. */
+export const uploadPrefix = 'x/upload/'
+
+/** An upload that was begun so long ago, in milliseconds, counts no more. */
+export const uploadLifeMs = 24 * 3_600_000
+
+/** Blobs and manifests that an organisation can record at once without a conflict between them. */
+const shards = 16
+
+/** What is counted in the store and not in memory: by its limit, where the counters of an organisation lie. */
+export const counterPrefixes = { [contentLimit]: contentPrefix, [manifestsLimit]: 'x/manifests/' } as const
+
+/** The limits of what is counted so. */
+export type StoredLimit = keyof typeof counterPrefixes
+
+/** What the limit's counters of the organisation say: `sum` of all, and the first of them, by which a recount corrects them. As of `revision`, or as of now. */
+export async function readCounters(
+  store: Store,
+  { limit, root, revision }: { limit: StoredLimit; root: Uid; revision?: Revision },
+  signal: AbortSignal,
+): Promise<{ readonly sum: number; readonly first: { readonly key: string; readonly entry: Entry | undefined } }> {
+  const prefix = `${counterPrefixes[limit]}${root}/`
+  const { entries } = await store.range({ prefix, limit: shards, ...(revision === undefined ? {} : { revision }) }, signal)
+  const key = `${prefix}0`
+  return { sum: entries.reduce((sum, { value }) => sum + countIn(value), 0), first: { key, entry: entries.find((entry) => entry.key === key) } }
+}
+
+/** The number that a counter has. */
+export function countIn(value: Uint8Array): number {
+  return Number(Buffer.from(value).toString())
+}
+
+/** What the organisation uses of the limit, in bytes; a blob that two repos hold counts twice. Rejects with StoreError. */
+export async function storedUse(store: Store, { limit, root }: { limit: StoredLimit; root: Uid }, signal: AbortSignal): Promise<number> {
+  return (await readCounters(store, { limit, root }, signal)).sum
+}
+
+/** What a transaction adds to an organisation, in bytes by limit; less than 0 where it removes something. */
+export type StoredBytes = Readonly<Partial<Record<StoredLimit, number>>>
+
+/** What adds `bytes` to what the organisation of `repo` holds: for the transaction that records or removes them. It may conflict with another. */
+export async function storedChange(
+  services: Services,
+  { repo, bytes }: { repo: Uid; bytes: StoredBytes },
+  signal: AbortSignal,
+): Promise<{ guards: Guard[]; writes: Write[] }> {
+  const shard = (services.random.bytes(1)[0] ?? 0) % shards
+  const changed = (Object.keys(counterPrefixes) as StoredLimit[]).filter((limit) => (bytes[limit] ?? 0) !== 0)
+  const parts = await Promise.all(
+    changed.map(async (limit): Promise<{ guard: Guard; write: Write }> => {
+      const key = `${counterPrefixes[limit]}${rootOf(repo)}/${shard}`
+      const entry = await services.store.get(key, signal)
+      return addedTo({ key, entry }, bytes[limit] ?? 0)
+    }),
+  )
+  return { guards: parts.map(({ guard }) => guard), writes: parts.map(({ write }) => write) }
+}
+
+/** What adds `bytes` to a counter that nobody else changes meanwhile. */
+export function addedTo({ key, entry }: { key: string; entry: Entry | undefined }, bytes: number): { guard: Guard; write: Write } {
+  const sum = (entry === undefined ? 0 : countIn(entry.value)) + bytes
+  return {
+    guard: entry === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: entry.revision },
+    write: sum === 0 ? { kind: 'delete', key } : { kind: 'put', key, value: Buffer.from(String(sum)) },
+  }
+}
+
+/** The bytes that the organisation of `repo` may still add to a limit; undefined where it has no such limit. Throws code 8 QUOTA_EXCEEDED where `bytes` more are too many. */
+export async function storedRoom(
+  { store, replica }: Services,
+  { repo, limit, bytes }: { repo: Uid; limit: StoredLimit; bytes: number },
+  signal: AbortSignal,
+): Promise<number | undefined> {
+  const root = rootOf(repo)
+  const max = limitsOf(replica.snapshot, root)?.[limit]
+  if (max === undefined) return undefined
+  const use = await storedUse(store, { limit, root }, signal)
+  const room = max * mebibyte - use
+  if (bytes > room) {
+    const [inUse, amount] = [use, bytes].map((count) => Math.ceil(count / mebibyte)) as [number, number] // of two
+    throw quotaExceeded(root, { limit, max, use: inUse, amount })
+  }
+  return room
+}
+
+/** How many uploads of the organisation are open: of those that began while there was a limit. */
+export async function openUploads({ store, clock }: Services, root: Uid, signal: AbortSignal): Promise<number> {
+  const youngAfterMs = clock.now() - uploadLifeMs
+  let open = 0
+  for (let after: string | undefined; ;) {
+    const { entries, more } = await store.range({ prefix: `${uploadPrefix}${root}/`, limit: 1000, ...(after === undefined ? {} : { after }) }, signal)
+    open += entries.filter(({ value }) => Number(Buffer.from(value).toString()) > youngAfterMs).length
+    after = entries.at(-1)?.key
+    if (!more || after === undefined) return open
+  }
+}
+
+/** Counts an upload as open. Throws code 8 QUOTA_EXCEEDED where there are too many; those that begin at the same moment may go over. */
+export async function countUpload(services: Services, { repo, id }: { repo: Uid; id: string }, signal: AbortSignal): Promise<void> {
+  const root = rootOf(repo)
+  const limit = limitsOf(services.replica.snapshot, root)?.[uploadsLimit]
+  if (limit === undefined) return
+  const use = await openUploads(services, root, signal)
+  if (use >= limit) throw quotaExceeded(root, { limit: uploadsLimit, max: limit, use, amount: 1 })
+  const value = Buffer.from(String(services.clock.now()))
+  await services.store.transact({ guards: [], writes: [{ kind: 'put', key: `${uploadPrefix}${root}/${id}`, value }] }, signal)
+}
+
+/** Counts an upload as open no more. Does nothing where it was not counted, or the store does not answer: it ends by itself. */
+export async function uncountUpload({ store, replica, log }: Services, { repo, id }: { repo: Uid; id: string }, signal: AbortSignal): Promise<void> {
+  const root = rootOf(repo)
+  if (limitsOf(replica.snapshot, root)?.[uploadsLimit] === undefined) return
+  try {
+    await store.transact({ guards: [], writes: [{ kind: 'delete', key: `${uploadPrefix}${root}/${id}` }] }, signal)
+  } catch (error) {
+    log.warn('an upload that ended still counts as open', { repo, error: errorText(error) })
+  }
+}

@@ -1,0 +1,261 @@
+import { DomainError } from '../../base/errors.ts'
+import type { Uid } from '../../base/uid.ts'
+import type { Replica } from '../../cache/record-cache.ts'
+import type { Snapshot } from '../../cache/snapshot.ts'
+import { limitKey, quotaKey, recordKey } from '../../store/keys.ts'
+import { StoreError, type Entry, type Guard, type Store, type Write } from '../../store/store.ts'
+import { Lanes, type Lane, type Outcome } from './lane.ts'
+import { limitsOf, mebibyte, recordBytesLimit, recordLimits, recordUse, unitOf, type Growth } from './limits.ts'
+
+/** What quotas work with. */
+export interface QuotaOptions {
+  readonly store: Store
+  readonly replica: Replica
+  /** At most so many processes write to the store at once; those that died with unanswered transactions count. */
+  readonly processes?: number
+  /** At most so much of one limit of one organisation does one process have under way at once. */
+  readonly share?: { readonly records: number; readonly bytes: number }
+}
+
+/** A transaction in the making that limits look at: a change set. */
+export interface Metered {
+  /** False where the limits do not count. */
+  readonly isMetered: boolean
+  readonly growth: readonly Growth[]
+  guard(guard: Guard): void
+  write(write: Write): void
+}
+
+/** One limit that a change set counts towards. `amount` is greater than 0. */
+interface Need {
+  readonly root: Uid
+  readonly limit: string
+  readonly amount: number
+  /** As the snapshot has it. */
+  readonly use: number
+  readonly max: number
+  readonly key: string
+  readonly state: Entry | undefined
+}
+
+/** How a need can be met now: at once, in parallel with others or alone; or what has to happen first. */
+type Way = 'together' | 'alone' | 'turn' | 'room' | 'narrow'
+
+interface Step {
+  readonly need: Need
+  readonly way: Way
+}
+
+const near = 'near'
+const far = 'far'
+
+/** Code 8 for a reached limit; the metadata names it, with what is used of it. No retry helps. */
+export function quotaExceeded(root: Uid, found: { limit: string; max: number; use: number; amount: number }): DomainError {
+  const { limit, max, use, amount } = found
+  return new DomainError(8, `Limit "${limit}" reached: ${use} of ${max} used, ${amount} requested. Delete records, or ask an operator for more`, {
+    reason: 'QUOTA_EXCEEDED',
+    details: { metadata: { limit, max: String(max), use: String(use), requested: String(amount), scope: root } },
+  })
+}
+
+/**
+ * Keeps the limits of organisations on records, exactly and over all replicas (docs/adr/0024). While a limit is further away than what can be under way, creates
+ * only guard its key. Nearer, they write it, so that there is one at a time.
+ */
+export class Quotas {
+  readonly #options: Required<QuotaOptions>
+  readonly #lanes = new Lanes()
+
+  constructor(options: QuotaOptions) {
+    this.#options = { processes: 32, share: { records: 64, bytes: 2 * mebibyte }, ...options }
+  }
+
+  /** What one mutation holds while it is planned and committed. Call `end` whatever comes of it. */
+  begin(signal: AbortSignal): Admission {
+    return new Admission(this.#options, this.#lanes, signal)
+  }
+}
+
+/** One mutation on its way through the limits. */
+export class Admission {
+  readonly #options: Required<QuotaOptions>
+  readonly #lanes: Lanes
+  readonly #signal: AbortSignal
+  readonly #turns = new Map<string, () => void>()
+  #flights: ReturnType<Lane['start']>[] = []
+  /** The keys of the lanes that it used. */
+  readonly #used = new Set<string>()
+  /** True where the snapshot held all that was acknowledged when a limit first seemed to be reached. */
+  #isCaughtUp = false
+
+  constructor(options: Required<QuotaOptions>, lanes: Lanes, signal: AbortSignal) {
+    this.#options = options
+    this.#lanes = lanes
+    this.#signal = signal
+  }
+
+  /**
+   * Adds to `changes`, planned of the current snapshot, what keeps the limits. Undefined where they may be committed then: call `settle` with the outcome. Else
+   * what to wait for before all is planned again. Throws code 8 QUOTA_EXCEEDED. A dry run is only refused.
+   */
+  admit(changes: Metered, isDryRun: boolean): (() => Promise<void>) | undefined {
+    const { snapshot } = this.#options.replica
+    const needs = this.#needs(snapshot, changes)
+    const reached = needs.find(({ use, amount, max }) => use + amount > max)
+    if (reached !== undefined) {
+      if (!this.#isCaughtUp) return () => this.#catchUp()
+      throw quotaExceeded(reached.root, inUnits(reached))
+    }
+    this.#isCaughtUp = false
+    if (isDryRun) return undefined
+    const ways = needs.map((need) => ({ need, way: this.#wayOf(need) }))
+    const obstacle = ways.find(({ way }) => way !== 'together' && way !== 'alone')
+    if (obstacle !== undefined) return () => this.#overcome(obstacle, ways)
+    for (const { need, way } of ways) {
+      changes.guard(guardOf(need.key, need.state))
+      if (way === 'together') {
+        this.#flights.push(this.#lane(need.key).start(need.amount))
+        this.#endTurn(need.key)
+      } else changes.write({ kind: 'put', key: need.key, value: Buffer.from(this.#isFar(need, 2) ? far : near) })
+    }
+    return undefined
+  }
+
+  /** Says what became of what was admitted last. */
+  settle(outcome: Outcome): void {
+    for (const land of this.#flights) land(outcome, this.#options.replica.revision)
+    this.#flights = []
+  }
+
+  /** Ends all turns. What was admitted and not settled counts as `unknown`. */
+  end(): void {
+    this.settle('unknown')
+    for (const key of [...this.#turns.keys()]) this.#endTurn(key)
+    this.#lanes.tidy(this.#used, this.#options.replica.revision)
+  }
+
+  /** The limits that are set and that the changes count towards. Guards for each organisation that its limits stay as they are. */
+  #needs(snapshot: Snapshot, changes: Metered): Need[] {
+    const needs: Need[] = []
+    if (!changes.isMetered) return needs
+    for (const [root, amounts] of amountsOf(changes.growth)) {
+      const limits = limitsOf(snapshot, root)
+      if (limits === undefined) continue
+      changes.guard(guardOf(quotaKey(root), snapshot.entry(quotaKey(root))))
+      for (const [limit, amount] of amounts) {
+        const max = limits[limit]
+        if (max === undefined) continue
+        const key = limitKey(root, limit)
+        needs.push({ root, limit, amount, use: recordUse(snapshot, root, limit), max: max * unitOf(limit), key, state: snapshot.entry(key) })
+      }
+    }
+    return needs
+  }
+
+  #wayOf(need: Need): Way {
+    const { key, limit, amount, state } = need
+    const holds = this.#turns.has(key)
+    const share = this.#share(limit)
+    const isOpen = !isNear(state)
+    if (isOpen && amount <= share && this.#isFar(need, 1)) {
+      const lane = this.#lanes.find(key)
+      if (lane === undefined) return 'together'
+      if (!holds && lane.isTaken) return 'turn'
+      if (lane.flying(this.#options.replica.revision) + amount <= share) return 'together'
+      return holds ? 'room' : 'turn'
+    }
+    if (!holds) return 'turn'
+    return isOpen ? 'narrow' : 'alone'
+  }
+
+  #share(limit: string): number {
+    const { records, bytes } = this.#options.share
+    return limit === recordBytesLimit ? bytes : records
+  }
+
+  /** True where the limit is further away than `times` what all processes can have under way. */
+  #isFar({ use, amount, max, limit }: Need, times: number): boolean {
+    return use + amount <= max - times * this.#options.processes * this.#share(limit)
+  }
+
+  async #overcome({ need, way }: Step, steps: readonly Step[]): Promise<void> {
+    if (way === 'turn') return await this.#takeTurns(steps.filter((step) => step.way !== 'together').map((step) => step.need.key))
+    if (way === 'narrow') return await this.#narrow(need)
+    const lane = this.#lane(need.key)
+    const forgetUnknown = lane.settleUnknown()
+    if (forgetUnknown !== undefined) {
+      // After the fence none of them can commit any more; after the barrier the snapshot holds those that did.
+      await this.#options.store.fence(this.#signal)
+      await this.#options.replica.barrier(this.#signal)
+      forgetUnknown()
+    } else if (lane.hasLanded) await this.#options.replica.barrier(this.#signal)
+    else await lane.changed(this.#signal)
+  }
+
+  /** Takes these turns and no others, always in the same order, so that no two callers wait for each other. */
+  async #takeTurns(keys: readonly string[]): Promise<void> {
+    for (const key of [...this.#turns.keys()]) this.#endTurn(key)
+    for (const key of [...keys].sort()) this.#turns.set(key, await this.#lane(key).turn(this.#signal))
+  }
+
+  /** From the next commit on each create that counts towards the limit writes its key. */
+  async #narrow({ root, key, state }: Need): Promise<void> {
+    const { store, replica } = this.#options
+    const guards: Guard[] = [guardOf(key, state), { kind: 'exists', key: recordKey('Group', root) }]
+    try {
+      const outcome = await store.transact({ guards, writes: [{ kind: 'put', key, value: Buffer.from(near) }] }, this.#signal)
+      if (outcome.committed) await replica.reached(outcome.revision, this.#signal)
+      else await replica.barrier(this.#signal)
+    } catch (error) {
+      // It may happen at any time, and does no harm then: the next plan sees how it is.
+      if (!(error instanceof StoreError && error.kind === 'indeterminate')) throw error
+      await replica.barrier(this.#signal)
+    }
+  }
+
+  async #catchUp(): Promise<void> {
+    await this.#options.replica.barrier(this.#signal)
+    this.#isCaughtUp = true
+  }
+
+  #lane(key: string): Lane {
+    this.#used.add(key)
+    return this.#lanes.of(key)
+  }
+
+  #endTurn(key: string): void {
+    this.#turns.get(key)?.()
+    this.#turns.delete(key)
+  }
+}
+
+function isNear(state: Entry | undefined): boolean {
+  return state !== undefined && Buffer.from(state.value).toString() === near
+}
+
+function guardOf(key: string, entry: Entry | undefined): Guard {
+  return entry === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: entry.revision }
+}
+
+/** What changes add to each limit of each organisation, where that is more than nothing. */
+function amountsOf(growth: readonly Growth[]): Map<Uid, Map<string, number>> {
+  const sums = new Map<Uid, Map<string, number>>()
+  for (const { root, kind, records, bytes } of growth) {
+    let amounts = sums.get(root)
+    if (amounts === undefined) sums.set(root, (amounts = new Map<string, number>()))
+    const own = recordLimits[kind]
+    if (own !== undefined) amounts.set(own, (amounts.get(own) ?? 0) + records)
+    amounts.set(recordBytesLimit, (amounts.get(recordBytesLimit) ?? 0) + bytes)
+  }
+  for (const [root, amounts] of sums) {
+    for (const [limit, amount] of amounts) if (amount <= 0) amounts.delete(limit)
+    if (amounts.size === 0) sums.delete(root)
+  }
+  return sums
+}
+
+/** In the units that limits are set in, rounded up. */
+function inUnits({ limit, max, use, amount }: Need): { limit: string; max: number; use: number; amount: number } {
+  const unit = unitOf(limit)
+  return { limit, max: max / unit, use: Math.ceil(use / unit), amount: Math.ceil(amount / unit) }
+}

@@ -1,0 +1,100 @@
+import { fromBinary } from '@bufbuild/protobuf'
+import { isUid, rootOf, trustedUid, type Uid } from '../../base/uid.ts'
+import { BlobRecordSchema, ManifestRecordSchema } from '../../gen/taproot/store/v1/registry_pb.ts'
+import { entriesOf, pagesOf } from '../../store/pages.ts'
+import type { Revision } from '../../store/store.ts'
+import { blobPrefix } from '../../registry/records/blobs.ts'
+import { manifestPrefix } from '../../registry/records/manifest-keys.ts'
+import type { Services } from '../services.ts'
+import { addedTo, counterPrefixes, readCounters, type StoredLimit } from './content.ts'
+import { contentLimit, manifestsLimit } from './limits.ts'
+
+/** Bytes by limit. */
+type Sums = Record<StoredLimit, number>
+
+/** Where records that count lie, and what one adds. Records that a version without these limits wrote add nothing. */
+const sources: readonly { readonly prefix: string; readonly add: (sums: Sums, value: Uint8Array) => void }[] = [
+  {
+    prefix: blobPrefix,
+    add(sums, value) {
+      const { counted, size } = fromBinary(BlobRecordSchema, value)
+      if (counted) sums[contentLimit] += Number(size)
+    },
+  },
+  {
+    prefix: manifestPrefix,
+    add(sums, value) {
+      const { countedSize, countedRecord } = fromBinary(ManifestRecordSchema, value)
+      sums[contentLimit] += Number(countedSize)
+      sums[manifestsLimit] += Number(countedRecord)
+    },
+  },
+]
+
+/** Records are read so many at a time: one of a manifest may have a megabyte. */
+const recordsAtOnce = 50
+/** A count that others change the corrected counter under is made again this often; the next one comes anyway. */
+const maxCounts = 3
+
+/** What the records of the organisation add up to, as of the revision. */
+async function recorded({ store }: Services, { root, revision }: { root: Uid; revision: Revision }, signal: AbortSignal): Promise<Sums> {
+  const sums: Sums = { [contentLimit]: 0, [manifestsLimit]: 0 }
+  for (const { prefix, add } of sources) {
+    for await (const page of pagesOf(store, { prefix: `${prefix}${root}/`, limit: recordsAtOnce, revision }, signal))
+      for (const { value } of page) add(sums, value)
+  }
+  return sums
+}
+
+/**
+ * Counts one organisation as of one revision, and adds what its counters lack. A transaction changes records and counters together, so the difference of then is that of
+ * now. Two corrections of one difference can't both commit: each is guarded by the first counter, and changes it. Resolves with what was added; undefined where others
+ * changed that counter each time.
+ */
+async function recount(services: Services, root: Uid, signal: AbortSignal): Promise<Sums | undefined> {
+  const { store } = services
+  for (let count = 1; count <= maxCounts; count++) {
+    // `revision` of the store knows watched keys alone: this is the newest of all.
+    const { revision } = await store.range({ prefix: counterPrefixes[contentLimit], limit: 1 }, signal)
+    const sums = await recorded(services, { root, revision }, signal)
+    const limits = Object.keys(counterPrefixes) as StoredLimit[] // a cast: it has no other keys
+    const changes = []
+    for (const limit of limits) {
+      const { sum, first } = await readCounters(store, { limit, root, revision }, signal)
+      sums[limit] -= sum
+      if (sums[limit] !== 0) changes.push(addedTo(first, sums[limit]))
+    }
+    if (changes.length === 0) return sums
+    const { committed } = await store.transact({ guards: changes.map(({ guard }) => guard), writes: changes.map(({ write }) => write) }, signal)
+    if (committed) return sums
+  }
+  return undefined
+}
+
+/** The organisations that are there, and those that are gone and still counted. */
+async function countedRoots({ store, replica }: Services, signal: AbortSignal): Promise<ReadonlySet<Uid>> {
+  const roots = new Set<Uid>()
+  for (const row of replica.snapshot.table('Repo').rows()) roots.add(rootOf(row.uid))
+  for (const prefix of Object.values(counterPrefixes)) {
+    for await (const { key } of entriesOf(store, { prefix }, signal)) {
+      const root = key.slice(prefix.length).split('/', 1)[0] ?? ''
+      if (isUid(root)) roots.add(trustedUid(root))
+    }
+  }
+  return roots
+}
+
+/**
+ * Corrects what organisations are counted to hold: a version that knows no such limits changes records without their counters. For the leader, now and then: it reads the
+ * records of all blobs and manifests. Resolves with the number of organisations whose counters were wrong. Rejects with StoreError, or the signal's reason.
+ */
+export async function recountContent(services: Services, signal: AbortSignal): Promise<number> {
+  let corrected = 0
+  for (const root of await countedRoots(services, signal)) {
+    const added = await recount(services, root, signal)
+    if (added === undefined || Object.values(added).every((bytes) => bytes === 0)) continue
+    corrected += 1
+    services.log.warn('corrected what an organisation is counted to hold', { root, ...added })
+  }
+  return corrected
+}

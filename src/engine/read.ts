@@ -1,0 +1,279 @@
+import { create, type Message } from '@bufbuild/protobuf'
+import { reflect } from '@bufbuild/protobuf/reflect'
+import { visibilityOf } from '../authz/effective-permissions.ts'
+import { isSuspended } from '../authz/suspended.ts'
+import { setOf, type CapabilitySet } from '../base/capability.ts'
+import { DomainError } from '../base/errors.ts'
+import { hashQuery, openCursor, pageTokenKeyId, pageTokenLifeMs, sealCursor, type Cursor, type CursorKey } from '../base/page-token.ts'
+import { resources, type ResourceRow } from '../base/schema/schema.ts'
+import { isWithin, rootOf, rootParent, type Uid } from '../base/uid.ts'
+import type { UIDPFilter } from '../gen/taproot/common/v2/uidp_filter_pb.ts'
+import { listRows, type ListQuery, type ListResult, type UidFilter, type Visibility } from '../cache/lists/list.ts'
+import { cursorKeyOf, parseOrder, sortKeyOf, type Order, type SortKey } from '../cache/lists/order.ts'
+import type { Resource, Row } from '../cache/records/cached-record.ts'
+import { Slices } from '../cache/slices.ts'
+import type { Snapshot } from '../cache/snapshot.ts'
+import { notFound } from './errors.ts'
+import { leavesOut } from './membership.ts'
+import { renderedAlone, shownOf } from './shown.ts'
+import type { AnyKind } from './kind.ts'
+import { callerOf, type Context, type Handler, type HandlerAnswer, type Services } from './services.ts'
+
+const defaultPageSize = 50
+const maxPageSize = 200
+/** Fields of a list request that are not exact filters. */
+const pagingFields: ReadonlySet<string> = new Set(['uidp', 'page_size', 'page_token', 'order_by', 'skip'])
+
+/** Answers Get: the record under the request's uid, or code 5. */
+export function getHandler(kind: AnyKind): Handler {
+  return async (services, context, message) => {
+    // Every Get request of the schema has a uid.
+    const { uid } = message as Message & { uid: string }
+    const found = (): Row => {
+      const row = services.replica.snapshot.get(kind.index.kind, uid)
+      if (row === undefined) throw notFound(kind.index.kind, uid)
+      return row
+    }
+    let row = found()
+    const ready = whenShowable(kind, services, [row])
+    if (ready !== undefined) {
+      await ready
+      // Time may have passed: so may the right to see it.
+      context.authorize()
+      row = found()
+    }
+    if (kind.renderAlone !== undefined) return recordAnswer(kind, services, row.message)
+    const shown = shownOf(kind, services, row)
+    return { message: shown.message, shown, etag: shown.message.etag }
+  }
+}
+
+/** What every list request has (test/base/schema.test.ts walks them). */
+interface ListRequest extends Message {
+  uidp?: UIDPFilter
+  pageSize: number
+  pageToken: string
+  orderBy: string
+  skip: number
+}
+
+function uidFilterOf(uidp: UIDPFilter | undefined): UidFilter {
+  return {
+    descendantsOf: uidp?.descendantsOf ?? '',
+    childrenOf: uidp?.childrenOf ?? '',
+    ancestorsOf: uidp?.ancestorsOf ?? '',
+    inRoot: uidp?.inRoot ?? false,
+    ids: uidp?.ids ?? [],
+  }
+}
+
+/** The exact filters that are set in a request: its scalar fields that are no paging fields. */
+function filtersOf(kind: AnyKind, context: Context, request: ListRequest): [string, string][] {
+  const reflected = reflect(context.method.input, request)
+  const found: [string, string][] = []
+  for (const field of context.method.input.fields) {
+    if (pagingFields.has(field.name) || kind.listFilters?.fields.has(field.name) === true || !reflected.isSet(field)) continue
+    // Exact filters are texts or enums; their text form is what the kind's index holds.
+    if (field.fieldKind === 'scalar' || field.fieldKind === 'enum') {
+      const value = String(reflected.get(field))
+      if (value !== '') found.push([field.name, value])
+    }
+  }
+  return found
+}
+
+/** A page token's place, where it is one of ours for this very query. */
+interface Continuation {
+  readonly after: SortKey | undefined
+  readonly restarted: boolean
+}
+
+/** Where a list in some order goes on. Throws code 3 for a page token of another list. */
+export async function continuationOf(services: Services, context: Context, token: { text: string; queryHash: string; order: Order }): Promise<Continuation> {
+  const { key, restarted } = await openPage(services, context, token)
+  if (key === undefined) return { after: undefined, restarted }
+  const after = sortKeyOf(token.order, key)
+  if (after === undefined) throw invalidPageToken()
+  return { after, restarted }
+}
+
+function invalidPageToken(): DomainError {
+  return DomainError.invalid('page_token', 'is not a token of this list: same filters, order and caller are needed')
+}
+
+/** Where a page token's text says that the list goes on: at its beginning where there is none, or an expired one. Throws code 3 for one of another list. */
+export async function openPage(
+  services: Services,
+  context: Context,
+  token: { text: string; queryHash: string },
+): Promise<{ readonly key: CursorKey | undefined; readonly restarted: boolean }> {
+  if (token.text === '') return { key: undefined, restarted: false }
+  const id = pageTokenKeyId(token.text)
+  if (id === undefined) throw invalidPageToken()
+  const key = await services.pageKeys.find(id, context.signal)
+  // The key of an expired token may be retired: it counts as expired (docs/spec/conventions.md#page-tokens).
+  if (key === undefined) return { key: undefined, restarted: true }
+  const cursor: Cursor | undefined = openCursor(token.text, key)
+  if (cursor === undefined) throw invalidPageToken()
+  if (services.clock.now() - cursor.issuedMs > pageTokenLifeMs) return { key: undefined, restarted: true }
+  if (cursor.queryHash !== token.queryHash) throw invalidPageToken()
+  return { key: cursor.key, restarted: false }
+}
+
+/** The number of results on a page, as a list request asks for it (docs/spec/conventions.md#page-size). */
+export function pageLimit(pageSize: number): number {
+  return Math.min(pageSize === 0 ? defaultPageSize : pageSize, maxPageSize)
+}
+
+/** Where the caller may see records of the kind: not in a suspended organisation, and without `uidp` in none that they did not join. Built-in roles are visible to callers who may list roles in any group. */
+function visibility(kind: AnyKind, { snapshot, context, uidp }: { snapshot: Snapshot; context: Context; uidp: UidFilter }, needed: CapabilitySet): Visibility {
+  const caller = callerOf(context)
+  const open = without(visibilityOf(caller.reach(), needed), (group) => isSuspended(snapshot, group))
+  const seen = isScoped(uidp) ? open : without(open, leavesOut(snapshot, caller))
+  return kind.index.kind === 'Role' && open.groups.length > 0 ? { ...seen, roots: true } : seen
+}
+
+/** True where a list names a place, or records: then it shows what is there also in an organisation that the caller did not join. */
+function isScoped({ descendantsOf, childrenOf, ancestorsOf, ids }: UidFilter): boolean {
+  return [descendantsOf, childrenOf, ancestorsOf].some((uid) => uid !== '' && uid !== rootParent) || ids.length > 0
+}
+
+/** More grants than these are indexed in a turn before the list's: what is made of them is kept until they change. */
+const manyGrants = 1_000
+
+async function prepared(context: Context, needed: CapabilitySet): Promise<void> {
+  const caller = callerOf(context)
+  if (caller.reach().grants.length <= manyGrants) return
+  const slices = new Slices()
+  await slices.pause()
+  visibilityOf(caller.reach(), needed)
+  await slices.pause()
+}
+
+/**
+ * Without the organisations for whose groups `isOut` holds. The same object where there are none: what was made of the groups of a caller who sees many is kept
+ * by it.
+ */
+function without(visibility: Visibility, isOut: (group: Uid) => boolean): Visibility {
+  const out = new Set<string>()
+  let root = ''
+  for (const group of visibility.groups) {
+    // Groups come in uid order.
+    if (isWithin(group, root)) continue
+    root = rootOf(group)
+    if (isOut(group)) out.add(root)
+  }
+  return out.size === 0 ? visibility : { ...visibility, groups: visibility.groups.filter((group) => !out.has(rootOf(group))) }
+}
+
+function resourceRow(kind: AnyKind): ResourceRow {
+  const row = resources.get(kind.index.kind)
+  if (row === undefined) throw new TypeError(`${kind.index.kind} is no resource of the schema`)
+  return row
+}
+
+/** Answers List: one page of what the caller may see (docs/spec/conventions.md#lists). */
+export function listHandler(kind: AnyKind): Handler {
+  const resource = resourceRow(kind)
+  let needed: CapabilitySet | undefined
+  return async (services, context, input) => {
+    const seen = (needed ??= setOf(context.method.capabilities))
+    const request = input as ListRequest
+    const order = parseOrder(request.orderBy.trim() === '' ? resource.defaultOrder : request.orderBy, resource)
+    const uidp = uidFilterOf(request.uidp)
+    const filters = filtersOf(kind, context, request)
+    const more = kind.listFilters?.read(request) ?? {}
+    const queryHash = hashQuery([context.method.rpc, uidp, filters, order.id, callerOf(context).identity, ...Object.values(more)])
+    const { after, restarted } = await continuationOf(services, context, { text: request.pageToken, queryHash, order })
+    const limit = pageLimit(request.pageSize)
+    const query = (): ListQuery => {
+      // What is seen from the place that the method is authorized at: as of now, too.
+      if (more.visibility !== undefined) context.authorize()
+      return {
+        kind: kind.index.kind,
+        uidp,
+        filters,
+        visibility: visibility(kind, { snapshot: services.replica.snapshot, context, uidp }, seen),
+        ...more,
+        order,
+        ...(after === undefined ? {} : { after }),
+        skip: request.skip,
+        // One more than the page tells whether another follows.
+        limit: limit + 1,
+      }
+    }
+    await prepared(context, seen)
+    const answer = ({ rows, total }: ListResult): ListAnswer => {
+      const page = rows.slice(0, limit)
+      const last = page.at(-1)
+      const next = rows.length > limit && last !== undefined ? nextToken(services, { order, row: last, queryHash }) : ''
+      return envelope(services, { kind, context, resource }, { page, total, next, skip: request.skip })
+    }
+    const answered = await listShown(kind, services, { query, answer })
+    return { ...answered, ...(restarted ? { pageTokenRestarted: true } : {}) }
+  }
+}
+
+/** A list's query as of now, and what is made of its page. */
+interface Listing<T> {
+  readonly query: () => ListQuery
+  readonly answer: (result: ListResult) => T
+}
+
+/** So often the page is asked for again because what its records ask about was to be found out. */
+const maxPasses = 3
+
+/** Answers a list with all that is asked about its records at hand. */
+export async function listShown<T>(kind: AnyKind, services: Services, { query, answer }: Listing<T>): Promise<T> {
+  for (let pass = 1; ; pass++) {
+    const found = await listRows(
+      () => ({ snapshot: services.replica.snapshot, query: query() }),
+      (result): { ready: Promise<void> } | { answer: T } => {
+        const ready = pass > maxPasses ? undefined : whenShowable(kind, services, result.rows)
+        return ready === undefined ? { answer: answer(result) } : { ready }
+      },
+    )
+    if ('answer' in found) return found.answer
+    await found.ready
+  }
+}
+
+/** Resolves when the grants are at hand that showing the rows asks about; undefined where there is nothing to wait for. */
+function whenShowable(kind: AnyKind, services: Services, rows: readonly Row[]): Promise<void> | undefined {
+  const { asksAbout, render } = kind
+  if (asksAbout === undefined || render === undefined) return undefined
+  const { snapshot } = services.replica
+  return services.grants.prepareAmong(rows.flatMap((row) => asksAbout(snapshot, row)))
+}
+
+/** The token of the page after `row`. */
+export function nextToken(services: Services, place: { order: Order; row: Row; queryHash: string }): string {
+  const cursor = { key: cursorKeyOf(place.order, place.row), queryHash: place.queryHash, issuedMs: services.clock.now() }
+  return sealCursor(cursor, services.pageKeys.current(), services.random)
+}
+
+type ListAnswer = Required<Pick<HandlerAnswer, 'message' | 'page'>>
+
+function envelope(
+  services: Services,
+  of: { kind: AnyKind; context: Context; resource: ResourceRow },
+  result: { page: readonly Row[]; total: number; next: string; skip: number },
+): ListAnswer {
+  const plural = of.context.method.output.fields.find((field) => field.name === of.resource.plural)
+  if (plural?.fieldKind !== 'list') throw new TypeError(`${of.context.method.output.typeName} has no list ${of.resource.plural}`)
+  const message = create(of.context.method.output, {})
+  // The schema gives every list response these fields (test/base/schema.test.ts).
+  const fields = message as Message & { nextPageToken: string; totalCount: bigint; skipped: number } & Record<string, unknown>
+  const items = result.page.map((row) => shownOf(of.kind, services, row))
+  fields[plural.localName] = items.map((item) => item.message)
+  fields.nextPageToken = result.next
+  fields.totalCount = BigInt(result.total)
+  fields.skipped = result.skip
+  return { message, page: { field: plural, items } }
+}
+
+/** The answer for a record by itself. */
+export function recordAnswer(kind: AnyKind, services: Services, record: Resource): HandlerAnswer {
+  const message = renderedAlone(kind, services, record)
+  return { message, etag: record.etag, subject: record.uid }
+}

@@ -1,0 +1,79 @@
+import type { Resource, Row } from '../cache/records/cached-record.ts'
+import type { Shown } from './answer-forms.ts'
+import type { AnyKind, Facts, Records } from './kind.ts'
+import type { Services } from './services.ts'
+
+/** What records are shown as of. */
+export type Viewing = Pick<Services, 'replica' | 'grants' | 'settings' | 'clock'>
+
+/** Something that was looked at while a record was rendered: true while it is as it was then. */
+type Joined = (facts: Facts) => boolean
+
+class ShownRow implements Shown {
+  readonly message: Resource
+  readonly #joined: readonly Joined[]
+  json?: string
+  binary?: Uint8Array
+
+  constructor(message: Resource, joined: readonly Joined[]) {
+    this.message = message
+    this.#joined = joined
+  }
+
+  /** True while all that was joined in is as it was. */
+  isCurrent(facts: Facts): boolean {
+    return this.#joined.every((isSame) => isSame(facts))
+  }
+}
+
+/** What showing a record may depend on, as of now. */
+export function factsOf({ replica, grants, settings, clock }: Viewing): Facts {
+  return { snapshot: replica.snapshot, grants, settings, nowMs: clock.now() }
+}
+
+/** What rendering looks at, as of now. */
+export function recordsOf(services: Viewing): Records {
+  const facts = factsOf(services)
+  const { snapshot } = facts
+  return { get: (kind, uid) => snapshot.get(kind, uid), entry: (key) => snapshot.entry(key), ask: (question) => question(facts) }
+}
+
+/** What is shown for a record as of now. */
+export function rendered(kind: AnyKind, services: Viewing, record: Resource): Resource {
+  return kind.render === undefined ? record : kind.render(recordsOf(services), record)
+}
+
+/** What is shown for a record by itself. */
+export function renderedAlone(kind: AnyKind, services: Viewing, record: Resource): Resource {
+  const shown = rendered(kind, services, record)
+  return kind.renderAlone === undefined ? shown : kind.renderAlone(recordsOf(services), shown, factsOf(services))
+}
+
+/** What is shown for a row as of now: what was made before, while neither the record nor anything that is joined in has changed. */
+export function shownOf(kind: AnyKind, services: Viewing, row: Row): Shown {
+  const facts = factsOf(services)
+  const { derived } = row
+  if (derived instanceof ShownRow && derived.isCurrent(facts)) return derived
+  const { snapshot } = facts
+  const joined: Joined[] = []
+  const records: Records = {
+    get(joinedKind, uid) {
+      const found = snapshot.get(joinedKind, uid)
+      joined.push((later) => later.snapshot.get(joinedKind, uid) === found)
+      return found
+    },
+    entry(key) {
+      const found = snapshot.entry(key)
+      joined.push((later) => later.snapshot.entry(key) === found)
+      return found
+    },
+    ask(question) {
+      const answer = question(facts)
+      joined.push((later) => question(later) === answer)
+      return answer
+    },
+  }
+  const shown = new ShownRow(kind.render === undefined ? row.message : kind.render(records, row.message), joined)
+  row.derived = shown
+  return shown
+}

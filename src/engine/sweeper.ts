@@ -1,0 +1,183 @@
+import { errorText } from '../base/error-text.ts'
+import type { Log } from '../base/log.ts'
+import { trustedUid, type Uid } from '../base/uid.ts'
+import { rowOfBytes } from '../cache/records/row-maker.ts'
+import type { Replica } from '../cache/record-cache.ts'
+import { belowPrefix, parseRecordKey, pendingPrefix, recordKey, sweepKey, sweepPrefix, usedByPrefix } from '../store/keys.ts'
+import type { Entry, Guard, Store } from '../store/store.ts'
+import { ChangeSet, indexKeysOf, ownersOf, relationOf } from './change-set.ts'
+import type { AnyKind } from './kind.ts'
+import { oneByOne } from './one-by-one.ts'
+import type { Sweeper } from './services.ts'
+
+/** How many keys one sweep transaction deletes at most: etcd takes 128 operations. */
+const maxDeletes = 100
+const pageEntries = 100
+
+/**
+ * Removes what depended on removed records: they count as absent from the moment the mark is there, this frees their keys. Resumable and idempotent, so any
+ * replica may sweep at any time; the leader does it as soon as a mark appears (docs/spec/storage.md#deletion-marks).
+ */
+export class StoreSweeper implements Sweeper {
+  readonly #store: Store
+  readonly #replica: Replica
+  readonly #kinds: ReadonlyMap<string, AnyKind>
+  readonly #log: Log
+
+  constructor(options: { store: Store; replica: Replica; kinds: ReadonlyMap<string, AnyKind>; log: Log }) {
+    this.#store = options.store
+    this.#replica = options.replica
+    this.#kinds = options.kinds
+    this.#log = options.log
+  }
+
+  async finish(signal: AbortSignal): Promise<boolean> {
+    const marks = this.#replica.snapshot.sweeps()
+    await oneByOne(marks, (mark) => this.#sweep(mark, signal), {
+      signal,
+      failed: ({ kind, uid }, error) => this.#log.warn('a sweep failed', { kind, uid, error: errorText(error) }),
+    })
+    return marks.length > 0
+  }
+
+  async finishBlocking(guards: readonly Guard[], signal: AbortSignal): Promise<boolean> {
+    // Without marks, which is nearly always, nothing is read; else all guards are looked at together.
+    if (this.#replica.snapshot.sweeps().length === 0) return false
+    const behind = await Promise.all(guards.map((guard) => this.#marksBehind(guard, signal)))
+    const marks = new Map(behind.flat().map((mark) => [mark.uid, mark]))
+    for (const mark of marks.values()) await this.#sweep(mark, signal)
+    return marks.size > 0
+  }
+
+  /** The marks that hide what makes `guard` fail: its own key is one, or the first record that stands there depends on a marked one. */
+  async #marksBehind(guard: Guard, signal: AbortSignal): Promise<readonly Mark[]> {
+    const { snapshot } = this.#replica
+    if (guard.kind === 'absent' && guard.key.startsWith(sweepPrefix)) return snapshot.sweeps().filter(({ uid }) => sweepKey(uid) === guard.key)
+    const entry = await this.#standsAt(guard, signal)
+    const holder = entry === undefined ? undefined : holderOf(entry)
+    const kind = this.#kinds.get(holder?.kind ?? '')
+    if (holder === undefined || kind === undefined || kind.index.removedWith.length === 0) return []
+    // What readers see is not hidden.
+    if (snapshot.get(holder.kind, holder.uid) !== undefined) return []
+    const record = await this.#store.get(recordKey(holder.kind, holder.uid), signal)
+    if (record === undefined) return []
+    const row = rowOfBytes(kind.index, { uid: holder.uid, bytes: record.value, revision: record.revision })
+    return snapshot.sweeps().filter((mark) => ownersOf(kind, row).some((owner) => owner.uid === mark.uid && owner.kind === mark.kind))
+  }
+
+  /** What is in the way of a guard that wants nothing to be there. */
+  async #standsAt(guard: Guard, signal: AbortSignal): Promise<Entry | undefined> {
+    if (guard.kind === 'absent') return this.#store.get(guard.key, signal)
+    if (guard.kind !== 'empty') return undefined
+    return (await this.#store.range({ prefix: guard.prefix, limit: 1 }, signal)).entries[0]
+  }
+
+  async #sweep(mark: Mark, signal: AbortSignal): Promise<void> {
+    const key = sweepKey(mark.uid)
+    const entry = this.#replica.snapshot.entry(key)
+    if (entry === undefined) return
+    // Another replica may have ended this sweep already, and the uid of a person may be in use again: nothing is touched without this very mark.
+    const marked = { kind: 'unchanged', key, revision: entry.revision } as const
+    let removed = 0
+    for (const kind of this.#kinds.values()) {
+      for (const rule of kind.index.removedWith) {
+        if (rule.kind === mark.kind) removed += await this.#sweepKind(kind, { filter: rule.filter, uid: mark.uid, mark: marked }, signal)
+      }
+    }
+    if (mark.kind === 'Identity') await this.#forgetPending(mark.uid, marked, signal)
+    const done = await this.#store.transact({ guards: [marked], writes: [{ kind: 'delete', key }] }, signal)
+    if (done.committed) await this.#replica.reached(done.revision, signal)
+    if (removed > 0) this.#log.info('swept', { kind: mark.kind, uid: mark.uid, removed })
+  }
+
+  /** Removes the keys of the organisations in which a person who is gone was pending. */
+  async #forgetPending(person: Uid, mark: Guard, signal: AbortSignal): Promise<void> {
+    for (;;) {
+      const { entries } = await this.#store.range({ prefix: `${pendingPrefix}${person}/`, limit: maxDeletes }, signal)
+      if (entries.length === 0) return
+      const { committed } = await this.#store.transact({ guards: [mark], writes: entries.map(({ key }) => ({ kind: 'delete', key })) }, signal)
+      if (!committed) return
+    }
+  }
+
+  async #sweepKind(kind: AnyKind, owner: { filter: string; uid: Uid; mark: Guard & { kind: 'unchanged' } }, signal: AbortSignal): Promise<number> {
+    let removed = 0
+    const flush = async (changes: ChangeSet, count: number): Promise<void> => {
+      changes.guard(owner.mark)
+      const { committed } = await this.#store.transact(changes, signal)
+      if (committed) removed += count
+    }
+    for (let after: string | undefined; ;) {
+      const { records, last } =
+        owner.filter === 'parent' ? await this.#children(kind, { ...owner, after }, signal) : await this.#users(kind, { ...owner, after }, signal)
+      // Deleted keys cost etcd time until it compacts: each page begins after the last, and only at the end it looks once more from the start.
+      if (last === undefined && after === undefined) return removed
+      after = last
+      const held = await this.#store.get(owner.mark.key, signal)
+      if (held?.revision !== owner.mark.revision) return removed
+      let changes = new ChangeSet()
+      let count = 0
+      for (const entry of records) {
+        const uid = trustedUid(entry.key.slice(recordKey(kind.index.kind, trustedUid('')).length))
+        const row = rowOfBytes(kind.index, { uid, bytes: entry.value, revision: entry.revision })
+        if (changes.writes.length + 1 + indexKeysOf(kind, uid, row.message).length > maxDeletes) {
+          await flush(changes, count)
+          changes = new ChangeSet()
+          count = 0
+        }
+        // Guarded by the record's revision: where another sweep came first, the next round looks anew.
+        changes.remove(kind, row)
+        count += 1
+      }
+      if (count > 0) await flush(changes, count)
+    }
+  }
+
+  async #children(kind: AnyKind, owner: Dependents, signal: AbortSignal): Promise<Page> {
+    const { entries } = await this.#store.range({ ...pageAfter(owner), prefix: belowPrefix(kind.index.kind, owner.uid) }, signal)
+    return { records: entries, last: entries.at(-1)?.key }
+  }
+
+  /** The records that name `owner.uid` in the relation `owner.filter`, by their reverse keys. */
+  async #users(kind: AnyKind, owner: Dependents, signal: AbortSignal): Promise<Page> {
+    const prefix = usedByPrefix(relationOf(kind, owner.filter), owner.uid)
+    const { entries } = await this.#store.range({ ...pageAfter(owner), prefix }, signal)
+    const records = await Promise.all(
+      entries.map(async ({ key, revision }) => {
+        const entry = await this.#store.get(recordKey(kind.index.kind, trustedUid(key.slice(prefix.length))), signal)
+        const guards = [{ kind: 'unchanged', key, revision }] as const
+        if (entry === undefined) await this.#store.transact({ guards, writes: [{ kind: 'delete', key }] }, signal)
+        return entry
+      }),
+    )
+    return { records: records.filter((entry) => entry !== undefined), last: entries.at(-1)?.key }
+  }
+}
+
+/** A removed record whose dependents are still to be swept. */
+type Mark = ReturnType<Replica['snapshot']['sweeps']>[number]
+
+/** The record that a key is there for. */
+function holderOf({ key, value }: Entry): { kind: string; uid: Uid } | undefined {
+  const [space, first = '', second = ''] = key.split('/', 3)
+  if (space === 'r') return { kind: first, uid: trustedUid(parseRecordKey(key).uid) }
+  if (first === 'used') return { kind: second.split('.', 1)[0] ?? '', uid: trustedUid(key.slice(key.lastIndexOf(':') + 1)) }
+  return first === 'name' || first === 'managed' ? { kind: second, uid: trustedUid(Buffer.from(value).toString()) } : undefined
+}
+
+/** Whose dependents are looked for, by which relation, and after which key. */
+interface Dependents {
+  readonly filter: string
+  readonly uid: Uid
+  readonly after: string | undefined
+}
+
+/** Some dependents' records; `last` is the key to go on after, undefined at the end. */
+interface Page {
+  readonly records: readonly Entry[]
+  readonly last: string | undefined
+}
+
+function pageAfter({ after }: Dependents): { limit: number; after?: string } {
+  return { limit: pageEntries, ...(after === undefined ? {} : { after }) }
+}

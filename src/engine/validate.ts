@@ -1,0 +1,168 @@
+import { createValidator, type Violation } from '@bufbuild/protovalidate'
+import { getOption, isFieldSet, ScalarType, type DescField, type DescMessage, type DescOneof, type Message } from '@bufbuild/protobuf'
+import { reflect, type ReflectMessage } from '@bufbuild/protobuf/reflect'
+import { DomainError, maxViolations, type FieldViolation } from '../base/errors.ts'
+import { iam_scope } from '../gen/taproot/api/v1/annotations_pb.ts'
+import { fieldAccess } from '../base/schema/field-behavior.ts'
+import { lengthViolation } from '../base/schema/list-limit.ts'
+
+const validator = createValidator()
+
+/** Patterns of names, in words. */
+const patternWords: Readonly<Record<string, string>> = {
+  '^[a-z0-9 ._-]{1,63}$': 'must have 1 to 63 characters: a-z, 0-9, space, ".", "_" and "-"',
+  '^[a-z0-9 ._-]{1,}$': 'must have no characters but a-z, 0-9, space, ".", "_" and "-"',
+}
+
+/** What a violation says. Patterns of names are told in words. */
+function descriptionOf({ ruleId, message }: Violation): string {
+  const [, pattern = ''] = ruleId === 'string.pattern' ? (/`(.*)`/.exec(message) ?? []) : []
+  return patternWords[pattern] ?? message
+}
+
+/** A violation in schema names, list and map steps in brackets. A oneof has no name that can be written: its members stand for it. */
+function fieldViolation(violation: Violation): FieldViolation {
+  let text = ''
+  let description = descriptionOf(violation)
+  const add = (name: string): void => void (text += text === '' ? name : `.${name}`)
+  for (const step of violation.field) {
+    if (step.kind === 'field' || step.kind === 'extension') add(step.name)
+    else if (step.kind === 'oneof') {
+      add(writable(step)[0]?.name ?? step.name)
+      description = oneIsRequired(step)
+    } else if (step.kind === 'list_sub') text += `[${step.index}]`
+    else text += `[${JSON.stringify(String(step.key))}]`
+  }
+  // The id of a rule of the whole message ends with the field that it stands under.
+  return { field: text === '' ? violation.ruleId.slice(violation.ruleId.lastIndexOf('.') + 1) : text, description }
+}
+
+/** The members of a oneof that can have a value: an enum without members has none. */
+function writable({ fields }: DescOneof): DescField[] {
+  return fields.filter((field) => field.enum === undefined || field.enum.values.length > 1)
+}
+
+/** What is said where none of a oneof's members is given. */
+export function oneIsRequired(oneof: DescOneof): string {
+  const names = writable(oneof).map(({ name }) => `\`${name}\``)
+  return names.length === 1 ? 'is required' : `one of ${names.join(', ')} is required`
+}
+
+/** The message fields of a set message that are themselves messages, with their paths and the field's name. */
+function* nested(message: ReflectMessage, path: string): Generator<[ReflectMessage, string, string]> {
+  for (const field of message.desc.fields) {
+    if (!message.isSet(field) || fieldAccess(field).outputOnly) continue
+    if (field.fieldKind === 'message') yield [message.get(field), `${path}${field.name}`, field.name]
+    if (field.fieldKind === 'list' && field.listKind === 'message') {
+      let at = 0
+      // A list of messages holds messages.
+      for (const item of message.get(field)) yield [item as ReflectMessage, `${path}${field.name}[${at++}]`, field.name]
+    }
+    if (field.fieldKind === 'map' && field.mapKind === 'message') {
+      // A map to messages holds messages.
+      for (const [key, item] of message.get(field)) yield [item as ReflectMessage, `${path}${field.name}[${JSON.stringify(String(key))}]`, field.name]
+    }
+  }
+}
+
+/** Every list and map that is too long, at any depth above them: what is in one of those is not looked at. */
+function* lengthViolations(message: ReflectMessage, path = ''): Generator<FieldViolation> {
+  const long = new Set<string>()
+  for (const field of message.desc.fields) {
+    if ((field.fieldKind !== 'list' && field.fieldKind !== 'map') || fieldAccess(field).outputOnly) continue
+    const violation = lengthViolation(field, message.get(field).size, `${path}${field.name}`)
+    if (violation === undefined) continue
+    long.add(field.name)
+    yield violation
+  }
+  for (const [inner, at, field] of nested(message, path)) if (!long.has(field)) yield* lengthViolations(inner, `${at}.`)
+}
+
+/** Every required field that is empty, at any depth. */
+function* missingFields(message: ReflectMessage, path = ''): Generator<FieldViolation> {
+  for (const field of message.desc.fields) {
+    if (!fieldAccess(field).required || message.isSet(field)) continue
+    // A flag has no empty value; the scope of a request inside another one may be left to the outer one.
+    const mayBeUnset = (field.fieldKind === 'scalar' && field.scalar === ScalarType.BOOL) || (path !== '' && getOption(field, iam_scope))
+    if (!mayBeUnset) yield { field: `${path}${field.name}`, description: 'is required' }
+  }
+  for (const [inner, at] of nested(message, path)) {
+    if (!inner.desc.typeName.startsWith('google.protobuf.')) yield* missingFields(inner, `${at}.`)
+  }
+}
+
+/** The number of all options of buf.validate. */
+const rulesOption = 1159
+
+function hasRules(desc: DescField | DescMessage | DescOneof): boolean {
+  return desc.proto.options?.$unknown?.some(({ no }) => no === rulesOption) ?? false
+}
+
+/** True where messages of `desc` and all below them are free of rules and, below the top, of required fields: then all that can be wrong is a missing field. */
+function isFree(desc: DescMessage, seen = new Set<DescMessage>()): boolean {
+  if (seen.has(desc)) return true
+  seen.add(desc)
+  if (hasRules(desc) || desc.oneofs.some(hasRules)) return false
+  return desc.fields.every((field) => {
+    if (hasRules(field) || (seen.size > 1 && fieldAccess(field).required)) return false
+    return field.message === undefined || isFree(field.message, seen)
+  })
+}
+
+const freeMessages = new WeakMap<DescMessage, boolean>()
+
+/** True where `message` breaks nothing, as far as a quick look tells: most reads have nothing but a required uid. */
+function isPlainlyValid(desc: DescMessage, message: Message): boolean {
+  let free = freeMessages.get(desc)
+  if (free === undefined) {
+    free = isFree(desc)
+    freeMessages.set(desc, free)
+  }
+  return free && desc.fields.every((field) => !fieldAccess(field).required || isFieldSet(message, field))
+}
+
+/** Where the schema puts the field that a violation names: violations are listed in that order, those of the whole message last. */
+function positionOf(desc: DescMessage, path: string): number {
+  const head = path.split(/[.[]/, 1)[0] ?? ''
+  const field = desc.fields.find((candidate) => candidate.name === head)
+  return field?.number ?? Infinity
+}
+
+/**
+ * What of the schema's constraints `message` breaks, in the schema's order, one violation per field, 20 at most; empty where nothing. Where lists are too long only that
+ * is said, and their items are not looked at. Fields are named relative to
+ * `message` in schema spelling, e.g. `claim_match.issuer` (docs/spec/errors.md#field-violations).
+ */
+export function violationsOf(desc: DescMessage, message: Message): FieldViolation[] {
+  if (isPlainlyValid(desc, message)) return []
+  const reflected = reflect(desc, message)
+  const long = [...lengthViolations(reflected).take(maxViolations)]
+  if (long.length > 0) return long
+  const byField = new Map<string, FieldViolation>()
+  for (const violation of missingFields(reflected).take(maxViolations)) byField.set(violation.field, violation)
+  const result = validator.validate(desc, message)
+  if (result.kind === 'error') throw result.error
+  if (result.kind === 'invalid') {
+    for (const violation of result.violations.slice(0, 2 * maxViolations)) {
+      const found = fieldViolation(violation)
+      if (!byField.has(found.field)) byField.set(found.field, found)
+    }
+  }
+  return [...byField.values()].sort((a, b) => positionOf(desc, a.field) - positionOf(desc, b.field)).slice(0, maxViolations)
+}
+
+/** Throws code 3 with every violation listed. */
+export function assertValid(desc: DescMessage, message: Message): void {
+  const violations = violationsOf(desc, message)
+  if (violations.length > 0) throw DomainError.invalidFields(violations)
+}
+
+/**
+ * Throws code 3 where the request itself breaks the schema's constraints. A resource in it is left to its kind: whole on create, after the mask on update. So is
+ * an absent parent, which is the root.
+ */
+export function assertValidRequest(desc: DescMessage, message: Message, resourceField: DescField | undefined): void {
+  const bare = resourceField === undefined ? message : { ...message, [resourceField.localName]: undefined }
+  const violations = violationsOf(desc, bare).filter((violation) => violation.field !== resourceField?.name)
+  if (violations.length > 0) throw DomainError.invalidFields(violations)
+}

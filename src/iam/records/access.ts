@@ -1,0 +1,63 @@
+import { create } from '@bufbuild/protobuf'
+import { accessThrough, BindingSight } from '../../authz/access.ts'
+import { setOf } from '../../base/capability.ts'
+import { hashQuery } from '../../base/page-token.ts'
+import { resources, type ResourceRow } from '../../base/schema/schema.ts'
+import { trustedUid } from '../../base/uid.ts'
+import { AccessSchema, ListAccessResponseSchema, type Access, type ListAccessRequest } from '../../gen/taproot/iam/v2/access_pb.ts'
+import { parseOrder } from '../../cache/lists/order.ts'
+import type { Row } from '../../cache/records/cached-record.ts'
+import { continuationOf, nextToken, pageLimit } from '../../engine/read.ts'
+import { callerOf, type Handler, type Services } from '../../engine/services.ts'
+import { capabilityNamed, shownBinding } from './explain.ts'
+
+function bindingSchema(): ResourceRow {
+  const row = resources.get('RoleBinding')
+  if (row === undefined) throw new TypeError('RoleBinding is no resource of the schema')
+  return row
+}
+
+const sortable = bindingSchema()
+
+function accessOf(services: Services, row: Row): Access {
+  const { uid, identity, group, role, createTime } = shownBinding(services, row)
+  return create(AccessSchema, {
+    uid,
+    registered: services.replica.snapshot.get('Identity', identity?.uid ?? '') !== undefined,
+    ...(identity && { identity }),
+    ...(group && { group }),
+    ...(role && { role }),
+    ...(createTime && { createTime }),
+  })
+}
+
+/**
+ * ListAccess: everyone who holds something at a resource, one result for each binding that gives it. Complete but for the groups above in which the asker may not list
+ * bindings: the answer names these. Cost of a page: that of all bindings at the resource and above.
+ */
+export const listAccess: Handler = async (services, context, message) => {
+  const request = message as ListAccessRequest
+  const resource = trustedUid(request.resource)
+  const capability = request.capability === '' ? undefined : capabilityNamed(request.capability).name
+  const order = parseOrder(request.orderBy.trim() === '' ? sortable.defaultOrder : request.orderBy, sortable)
+  const queryHash = hashQuery([context.method.rpc, resource, capability ?? '', order.id, callerOf(context).identity])
+  const { after, restarted } = await continuationOf(services, context, { text: request.pageToken, queryHash, order })
+  // Time has passed: from here on all is of one commit, the right to ask included.
+  context.authorize()
+  const { snapshot } = services.replica
+  const { open, withheld } = new BindingSight(callerOf(context).reach()).split(resource)
+  const found = accessThrough(snapshot, open, capability === undefined ? undefined : setOf([capability]))
+  const rest = (after === undefined ? found : found.filter((row) => order.compare(row, after) > 0)).sort(order.compare)
+  const limit = pageLimit(request.pageSize)
+  const page = rest.slice(request.skip, request.skip + limit)
+  const last = page.at(-1)
+  const hasMore = last !== undefined && rest.length > request.skip + limit
+  const answer = create(ListAccessResponseSchema, {
+    access: page.map((row) => accessOf(services, row)),
+    nextPageToken: hasMore ? nextToken(services, { order, row: last, queryHash }) : '',
+    totalCount: BigInt(found.length),
+    skipped: request.skip,
+    withheldGroups: [...withheld],
+  })
+  return { message: answer, subject: resource, ...(restarted ? { pageTokenRestarted: true } : {}) }
+}

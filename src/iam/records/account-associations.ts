@@ -1,0 +1,104 @@
+import { create } from '@bufbuild/protobuf'
+import type { AccountCheck, CloudAccount } from '../../auth/account-checks.ts'
+import { DomainError, type FieldViolation } from '../../base/errors.ts'
+import { trustedUid } from '../../base/uid.ts'
+import {
+  AccountAssociationSchema,
+  AccountProviderType,
+  CheckAccountAssociationResponseSchema,
+  CheckStatus,
+  type AccountAssociation,
+  type CheckAccountAssociationRequest,
+} from '../../gen/taproot/iam/v2/account_associations_pb.ts'
+import { ServicePrincipalSchema, type Identity } from '../../gen/taproot/iam/v2/identities_pb.ts'
+import type { KindIndex, Resource, Row } from '../../cache/records/cached-record.ts'
+import { recordKey } from '../../store/keys.ts'
+import { notFound } from '../../engine/errors.ts'
+import { defineKind, type Draft, type Extra, type Planning } from '../../engine/kind.ts'
+import { callerOf, type Handler } from '../../engine/services.ts'
+
+type AssociationRecord = AccountAssociation & Resource
+
+const index: KindIndex = {
+  kind: 'AccountAssociation',
+  desc: AccountAssociationSchema,
+  name: 'name',
+  seenAtUid: true,
+  filters: {},
+  removedWith: [],
+}
+
+/** The service principal that the identity in this row stands for, by its name in the schema; undefined where it stands for none. */
+function principalOf(row: Row | undefined): string | undefined {
+  // A row of kind Identity holds an Identity.
+  const relationship = (row?.message as Identity | undefined)?.relationship
+  if (relationship?.case !== 'servicePrincipal' || relationship.value === 0) return undefined
+  return ServicePrincipalSchema.value[relationship.value]?.name
+}
+
+/**
+ * Each of our services that is to act for the group is bound to an identity that lies directly in it and stands for that very service (docs/spec/iam.md#account-associations). Missing, foreign and
+ * unfit ones get the same answer.
+ */
+function bindServices(planning: Planning, { uid, record }: Draft<AssociationRecord>): Extra | undefined {
+  const bindings = Object.entries(record.platform?.serviceBindings ?? {})
+  const violations: FieldViolation[] = []
+  const guards: Extra['guards'] = bindings.flatMap(([service, identity]) => {
+    const row = planning.snapshot.get('Identity', identity)
+    if (row?.parent === uid && principalOf(row) === service) return [{ kind: 'unchanged', key: recordKey('Identity', row.uid), revision: row.revision }]
+    violations.push({
+      field: `platform.service_bindings[${JSON.stringify(service)}]`,
+      description: 'is no identity directly in this group that stands for this service principal',
+    })
+    return []
+  })
+  if (violations.length > 0) throw DomainError.invalidFields(violations)
+  return { guards }
+}
+
+/** Account associations: a group's accounts at cloud providers. One per group, and its uid is the group's (docs/spec/iam.md#account-associations). */
+export const accountAssociationKind = defineKind<AssociationRecord>({
+  index,
+  desc: AccountAssociationSchema,
+  uniqueName: false,
+  create: bindServices,
+  update: bindServices,
+  goesUntold: true,
+})
+
+/** The account that an association has at a provider; undefined where it has none there. */
+function accountAt({ amazon, google, azure }: AccountAssociation, provider: AccountProviderType): CloudAccount | undefined {
+  switch (provider) {
+    case AccountProviderType.AMAZON:
+      return amazon === undefined ? undefined : { provider: 'amazon', account: amazon.account }
+    case AccountProviderType.GOOGLE:
+      return google === undefined ? undefined : { provider: 'google', projectNumber: google.projectNumber }
+    case AccountProviderType.AZURE:
+      return azure === undefined ? undefined : { provider: 'azure', tenantId: azure.tenantId, clientIds: azure.clientIds }
+    case AccountProviderType.UNSPECIFIED:
+      return undefined
+  }
+}
+
+/** What a check is answered with. */
+const answers = {
+  ready: { status: CheckStatus.READY, reason: '' },
+  not_configured: { status: CheckStatus.NOT_READY, reason: 'not configured' },
+  refused: { status: CheckStatus.NOT_READY, reason: 'error exchanging credentials' },
+} as const satisfies Record<AccountCheck['kind'], { status: CheckStatus; reason: string }>
+
+/** CheckAccountAssociation: tries an exchange of credentials with one provider. What is not ready is told so, and is no error (docs/spec/iam.md#account-checks). */
+export const checkAccountAssociation: Handler = async (services, context, message) => {
+  const { uid, providerType } = message as CheckAccountAssociationRequest
+  const row = services.replica.snapshot.get(index.kind, uid)
+  if (row === undefined) throw notFound(index.kind, uid)
+  // A row of this kind holds an association.
+  const account = accountAt(row.message as unknown as AccountAssociation, providerType)
+  const outcome: AccountCheck =
+    account === undefined
+      ? { kind: 'not_configured', message: 'the association has no account at this provider' }
+      : await services.accountChecks.check(trustedUid(uid), account, context.signal)
+  services.log.info('account checked', { group: uid, provider: account?.provider, outcome: outcome.kind, identity: callerOf(context).identity })
+  const details = outcome.kind === 'ready' ? '' : outcome.message
+  return { message: create(CheckAccountAssociationResponseSchema, { ...answers[outcome.kind], message: details }), subject: uid }
+}

@@ -1,0 +1,103 @@
+import { create } from '@bufbuild/protobuf'
+import { BindingSight, explain as explainGrant, type Effect, type Explanation } from '../../authz/access.ts'
+import { decide, type Reach } from '../../authz/effective-permissions.ts'
+import { capabilityByName, setOf, type Capability } from '../../base/capability.ts'
+import { DomainError } from '../../base/errors.ts'
+import { rootOf, trustedUid, type Uid } from '../../base/uid.ts'
+import {
+  BindingEffect,
+  ExplainedBindingSchema,
+  ExplainResponseSchema,
+  Obstacle,
+  type ExplainedBinding,
+  type ExplainRequest,
+} from '../../gen/taproot/iam/v2/access_pb.ts'
+import type { RoleBinding } from '../../gen/taproot/iam/v2/role_bindings_pb.ts'
+import type { Row } from '../../cache/records/cached-record.ts'
+import type { Snapshot } from '../../cache/snapshot.ts'
+import { notFound } from '../../engine/errors.ts'
+import { isMember, isPerson } from '../../engine/membership.ts'
+import { callerOf, type Handler, type Services } from '../../engine/services.ts'
+import { shownOf } from '../../engine/shown.ts'
+import { renderIdentity, roleBindingKind } from './role-bindings.ts'
+
+/** An answer tells of no more bindings than this. */
+const maxBindings = 100
+
+const readsIdentities = setOf(['identity.list'])
+
+const effects = {
+  grants: BindingEffect.GRANTS,
+  lacks_capability: BindingEffect.LACKS_CAPABILITY,
+  role_missing: BindingEffect.ROLE_MISSING,
+  confined: BindingEffect.CONFINED,
+} satisfies Record<Effect, BindingEffect>
+
+/** The capability of either of its names. Throws code 3 where it is none. */
+export function capabilityNamed(name: string): Capability {
+  const found = capabilityByName(name)
+  if (found === undefined) throw DomainError.invalid('capability', 'is no capability')
+  return found
+}
+
+/** A binding as ListRoleBindings shows it. */
+export function shownBinding(services: Services, row: Row): RoleBinding {
+  // A row of kind RoleBinding is shown as one.
+  return shownOf(roleBindingKind, services, row).message as unknown as RoleBinding
+}
+
+/** True where the asker may read the identity, or a binding of it. */
+function isKnown(snapshot: Snapshot, asker: { reach: Reach; sight: BindingSight }, identity: Uid): boolean {
+  if (snapshot.get('Identity', identity) !== undefined && decide(asker.reach, identity, readsIdentities).kind === 'allowed') return true
+  return [...snapshot.table('RoleBinding').matching('identity', identity)].some((row) => asker.sight.shows(row))
+}
+
+/** True where the asker may see who the identity is: they may read it, or a binding of it in an organisation that it belongs to. */
+function isSeen(snapshot: Snapshot, asker: { reach: Reach; sight: BindingSight }, identity: Uid): boolean {
+  if (!isPerson(identity) || decide(asker.reach, identity, readsIdentities).kind === 'allowed') return true
+  const bindings = [...snapshot.table('RoleBinding').matching('identity', identity)]
+  return bindings.some((row) => asker.sight.shows(row) && isMember(snapshot, identity, rootOf(row.uid)))
+}
+
+/** In the order in which a call would meet them (docs/spec/iam.md#explain-and-access). */
+function obstacleOf({ registered, decision, suspended }: Explanation): Obstacle {
+  if (!registered) return Obstacle.NOT_REGISTERED
+  if (decision.kind === 'hidden') return Obstacle.NO_REACH
+  if (decision.kind === 'denied') return Obstacle.MISSING_CAPABILITY
+  return suspended ? Obstacle.ORGANIZATION_SUSPENDED : Obstacle.UNSPECIFIED
+}
+
+function explainedBinding(services: Services, { row, effect }: Explanation['chain'][number]): ExplainedBinding {
+  const { uid, group, role } = shownBinding(services, row)
+  return create(ExplainedBindingSchema, { uid, effect: effects[effect], ...(group && { group }), ...(role && { role }) })
+}
+
+/**
+ * Explain: whether an identity holds a capability at a resource, and through what. The answer is true whatever the asker may see; bindings that they may not list are not
+ * told of one by one. An identity that is not there, or that the asker can know nothing of, is code 5.
+ */
+export const explain: Handler = (services, context, message) => {
+  const request = message as ExplainRequest
+  const { snapshot } = services.replica
+  const capability = capabilityNamed(request.capability)
+  // The schema checked the one, the pipeline the other.
+  const [identity, resource] = [trustedUid(request.identity), trustedUid(request.resource)]
+  const reach = callerOf(context).reach()
+  const sight = new BindingSight(reach)
+  if (!isKnown(snapshot, { reach, sight }, identity))
+    return Promise.reject(notFound('Identity', identity, { concealed: snapshot.get('Identity', identity) !== undefined }))
+  const found = explainGrant(snapshot, { identity, resource, capability: setOf([capability.name]) })
+  const obstacle = obstacleOf(found)
+  const shown = found.chain.filter(({ row }) => sight.shows(row))
+  const answer = create(ExplainResponseSchema, {
+    allowed: obstacle === Obstacle.UNSPECIFIED,
+    obstacle,
+    capability: capability.name,
+    resource,
+    identity: renderIdentity(snapshot, identity, isSeen(snapshot, { reach, sight }, identity)),
+    bindings: shown.slice(0, maxBindings).map((link) => explainedBinding(services, link)),
+    inherited: found.chain.some(({ row, effect }) => effect === 'grants' && !sight.shows(row)),
+    withheldGroups: [...sight.split(resource).withheld],
+  })
+  return Promise.resolve({ message: answer, subject: resource })
+}

@@ -1,0 +1,139 @@
+import { create } from '@bufbuild/protobuf'
+import { DomainError, type FieldViolation } from '../../base/errors.ts'
+import { isUid, parentOf, rootOf, type Uid } from '../../base/uid.ts'
+import {
+  BatchDeleteExternalGroupRoleMappingsResponseSchema,
+  ExternalGroupRoleMappingSchema,
+  type BatchDeleteExternalGroupRoleMappingsRequest,
+  type ExternalGroupRoleMapping,
+} from '../../gen/taproot/iam/v2/external_group_role_mappings_pb.ts'
+import type { KindIndex, Resource, Row } from '../../cache/records/cached-record.ts'
+import type { Snapshot } from '../../cache/snapshot.ts'
+import { nameKey, recordKey } from '../../store/keys.ts'
+import { ChangeSet } from '../../engine/change-set.ts'
+import { commit, type Plan } from '../../engine/commit.ts'
+import { alreadyExists } from '../../engine/errors.ts'
+import { defineKind, type Draft, type Planning } from '../../engine/kind.ts'
+import { nextOwner } from '../../engine/ownership.ts'
+import type { Context, Handler, Services } from '../../engine/services.ts'
+import { rendered } from '../../engine/shown.ts'
+import { emit } from '../../engine/write.ts'
+import { assertCanConfer, mappingOf } from './granted-capabilities.ts'
+
+type MappingRecord = ExternalGroupRoleMapping & Resource
+
+const index: KindIndex = {
+  kind: 'ExternalGroupRoleMapping',
+  desc: ExternalGroupRoleMappingSchema,
+  filters: { identity_provider_uid: { parent: true }, external_group_id: { field: 'external_group_id' } },
+  removedWith: [{ kind: 'IdentityProvider', filter: 'parent' }],
+}
+
+/** All three are needed, though the contract marks them optional; the scope is the organisation, for now (docs/spec/identities.md#group-mappings). */
+function assertComplete({ uid, record }: Draft<MappingRecord>): void {
+  const violations: FieldViolation[] = []
+  if (record.externalGroupId === '') violations.push({ field: 'external_group_id', description: 'is required' })
+  if (record.roleUid === '') violations.push({ field: 'role_uid', description: 'is required' })
+  if (record.scope === '') violations.push({ field: 'scope', description: 'is required' })
+  else if (record.scope !== rootOf(uid)) violations.push({ field: 'scope', description: 'must be the root group of the provider' })
+  if (violations.length > 0) throw DomainError.invalidFields(violations)
+}
+
+/** External group role mappings: a group at an identity provider confers a role for the length of a session (docs/spec/identities.md#group-mappings). They never change. */
+export const externalGroupRoleMappingKind = defineKind<MappingRecord>({
+  index,
+  desc: ExternalGroupRoleMappingSchema,
+  uniqueName: false,
+  claims: (uid, { roleUid, scope, externalGroupId }) => [
+    {
+      key: nameKey(index.kind, parentOf(uid), `${roleUid} ${scope} ${externalGroupId}`),
+      taken: () => alreadyExists(index.kind, 'this group has this role at this scope already'),
+    },
+  ],
+  create(planning, draft) {
+    assertComplete(draft)
+    draft.record.identityProviderUid = draft.parent
+    return assertCanConfer(planning, { role: draft.record.roleUid, at: draft.record.scope, field: 'role_uid' })
+  },
+})
+
+/** A role that a session has because of the groups in its token, and where. */
+export interface MappedRole {
+  readonly roleUid: string
+  readonly scope: Uid
+  /** The mapping that says so. */
+  readonly mapping: Uid
+  readonly externalGroupId: string
+}
+
+/**
+ * What the provider's mappings confer on somebody who is in `groups` there, in uid order of the mappings. A role that is deleted grants nothing: look each one up as it is
+ * when it is used. Empty for a provider that is gone.
+ */
+export function mappingsFor(snapshot: Snapshot, provider: Uid, groups: readonly string[]): MappedRole[] {
+  const table = snapshot.table(index.kind)
+  const own = table.matching('parent', provider)
+  const found = new Map<Uid, Row>()
+  for (const group of new Set(groups)) {
+    const named = table.matching('external_group_id', group)
+    // Other tenants may map groups of the same name, in any number.
+    for (const row of named.size < own.size ? named : own) {
+      if (row.parent === provider && table.valueOf(row, 'external_group_id') === group) found.set(row.uid, row)
+    }
+  }
+  const rows = [...found.values()].toSorted((one, other) => (one.uid < other.uid ? -1 : 1))
+  return rows.map((row) => {
+    const { roleUid, scope, externalGroupId } = mappingOf(row)
+    // The scope was checked when the mapping was made.
+    return { roleUid, scope: scope as Uid, mapping: row.uid, externalGroupId }
+  })
+}
+
+/** So many mappings go in one transaction: each takes two writes of the 127 that a store takes. */
+const batchSize = 60
+
+/** The uids to delete, each once. Throws code 3 for one that is not of this provider: then nothing is deleted (docs/spec/identities.md#mapping-batches). */
+function namedMappings({ parent, names }: BatchDeleteExternalGroupRoleMappingsRequest): Uid[] {
+  const violations: FieldViolation[] = []
+  for (const [at, name] of names.entries()) {
+    if (!isUid(name) || parentOf(name) !== parent) violations.push({ field: `names[${at}]`, description: 'is no mapping of this identity provider' })
+  }
+  if (violations.length > 0) throw DomainError.invalidFields(violations)
+  return [...new Set(names)] as Uid[]
+}
+
+async function deleteBatch(services: Services, context: Context, batch: { parent: Uid; uids: readonly Uid[] }): Promise<ExternalGroupRoleMapping[]> {
+  const { parent, uids } = batch
+  return await commit(services, context, (planning: Planning): Plan<ExternalGroupRoleMapping[]> => {
+    const { snapshot } = planning
+    const changes = new ChangeSet()
+    const rows = uids.map((uid) => snapshot.get(index.kind, uid)).filter((row) => row !== undefined)
+    for (const row of rows) {
+      nextOwner(planning, index.kind, row)
+      changes.remove(externalGroupRoleMappingKind, row)
+    }
+    const mappings = rows.map((row) => rendered(externalGroupRoleMappingKind, services, row.message) as unknown as ExternalGroupRoleMapping)
+    if (rows.length > 0) {
+      const message = create(BatchDeleteExternalGroupRoleMappingsResponseSchema, { parent, externalGroupRoleMappings: mappings })
+      changes.guard({ kind: 'exists', key: recordKey('IdentityProvider', parent) })
+      emit(planning, context, { changes, subject: parent, body: { desc: context.method.output, message } })
+    }
+    return { changes, result: mappings }
+  })
+}
+
+/**
+ * BatchDeleteExternalGroupRoleMappings: those that are gone are skipped (docs/spec/identities.md#mapping-batches). A long list is deleted in several transactions, each with an event of its own; where
+ * one fails, those before it are done, and the same call again goes on.
+ */
+export const batchDeleteMappings: Handler = async (services, context, message) => {
+  const request = message as BatchDeleteExternalGroupRoleMappingsRequest
+  const uids = namedMappings(request)
+  const deleted: ExternalGroupRoleMapping[] = []
+  for (let at = 0; at < uids.length; at += batchSize) {
+    // The scope of the call: it is a uid.
+    deleted.push(...(await deleteBatch(services, context, { parent: request.parent as Uid, uids: uids.slice(at, at + batchSize) })))
+  }
+  const { parent } = request
+  return { message: create(BatchDeleteExternalGroupRoleMappingsResponseSchema, { parent, externalGroupRoleMappings: deleted }), subject: parent }
+}

@@ -1,0 +1,200 @@
+import { create } from '@bufbuild/protobuf'
+import { decide } from '../../authz/effective-permissions.ts'
+import { isSuspended } from '../../authz/suspended.ts'
+import { personUid } from '../../auth/oidc/issuer-name.ts'
+import { containsAll, setOf } from '../../base/capability.ts'
+import { DomainError } from '../../base/errors.ts'
+import { isUid, isWithin, rootOf, rootParent, trustedUid, type Uid } from '../../base/uid.ts'
+import {
+  CheckEligibilityResponseSchema,
+  JoinGroupResponseSchema,
+  LookupGroupResponseSchema,
+  RequestGroupAccessResponseSchema,
+  type CreateGroupRequest,
+  type Group,
+  type JoinGroupRequest,
+  type RequestGroupAccessRequest,
+} from '../../gen/taproot/iam/v2/groups_pb.ts'
+import type { Row } from '../../cache/records/cached-record.ts'
+import type { Snapshot } from '../../cache/snapshot.ts'
+import { assertNotSuspended } from '../../engine/authorize.ts'
+import { ChangeSet } from '../../engine/change-set.ts'
+import { commit, type Plan } from '../../engine/commit.ts'
+import { denied, notFound } from '../../engine/errors.ts'
+import { boundAround, isPending, leavesOut, planJoined } from '../../engine/membership.ts'
+import { rendered } from '../../engine/shown.ts'
+import { callerOf, type Caller, type Context, type Handler, type Services } from '../../engine/services.ts'
+import { createRecord, emit } from '../../engine/write.ts'
+import { accessRequestPrefix, accessWindowMs } from './access-requests.ts'
+import { groupKind, planFirstOwner, planFounded, verifiedRoot } from './groups.ts'
+
+const needed = setOf(['groups.create'])
+
+/** Mail domains that say nothing about an organisation. */
+const freeMail: ReadonlySet<string> = new Set([
+  'aol.com',
+  'gmail.com',
+  'gmx.com',
+  'gmx.de',
+  'googlemail.com',
+  'hotmail.com',
+  'icloud.com',
+  'live.com',
+  'mail.com',
+  'mail.ru',
+  'me.com',
+  'msn.com',
+  'outlook.com',
+  'pm.me',
+  'proton.me',
+  'protonmail.com',
+  'qq.com',
+  'web.de',
+  'yahoo.com',
+  'yandex.ru',
+])
+
+/** The groups that a parent text other than a whole uid may mean: by name, or by the end of the uid (docs/spec/iam.md#groups). */
+function namedGroups(snapshot: Snapshot, text: string): Row[] {
+  const groups = snapshot.table('Group')
+  const byName = [...groups.matching('name', text)]
+  const bySegment = [...groups.matching('segment', text.slice(text.lastIndexOf('/') + 1))].filter((row) => row.uid.endsWith(`/${text}`))
+  return [...new Set([...byName, ...bySegment])]
+}
+
+/**
+ * The group that the request's parent means, where the caller may create groups in it. A name means no group of an organisation that the caller did not join: others could make
+ * it ambiguous. Throws code 5, 7 or 3 (ambiguous).
+ */
+function resolveParent(services: Services, caller: Caller, text: string): Uid {
+  const reach = caller.reach()
+  const { snapshot } = services.replica
+  const isLeftOut = leavesOut(snapshot, caller)
+  const candidates = isUid(text) ? [text] : namedGroups(snapshot, text).flatMap(({ uid }) => (isLeftOut(uid) ? [] : [uid]))
+  const visible = candidates.filter((uid) => decide(reach, uid, needed).kind !== 'hidden')
+  const [uid, another] = visible
+  if (uid === undefined) throw notFound('Group', text, { concealed: candidates.length > 0 })
+  if (another !== undefined) throw DomainError.invalid('parent', 'is the name of several groups; use the uid')
+  const decision = decide(reach, uid, needed)
+  if (decision.kind === 'denied') throw denied(decision.missing, uid)
+  assertNotSuspended(snapshot, reach, trustedUid(uid))
+  if (snapshot.get('Group', uid) === undefined) throw notFound('Group', text)
+  return uid
+}
+
+/** A root group is made by operators, and by any person where self service is on, unless their token was narrowed to something else. */
+function assertMayCreateRoot(services: Services, caller: Caller): void {
+  if (caller.reach().operator) return
+  const { scopes, capabilities, knownIn } = caller.narrowing
+  const isNarrowed = scopes !== undefined || knownIn !== undefined || (capabilities !== undefined && !containsAll(capabilities, needed))
+  if (services.settings.selfServiceRootGroups && !caller.identity.includes('/') && !isNarrowed) return
+  throw denied(['groups.create'], rootParent)
+}
+
+/** CreateGroup: below a group given by uid, end of uid or name; without one a root group, which its creator owns. */
+export const createGroup: Handler = (services, context, message) => {
+  const { parent: text } = message as CreateGroupRequest
+  const caller = callerOf(context)
+  if (text === '' || text === rootParent) {
+    const rooted: Context = context.authorizedBy(() => assertMayCreateRoot(services, caller))
+    rooted.authorize()
+    return createRecord(groupKind, services, {
+      context: rooted,
+      message,
+      parent: rootParent,
+      also: (planning, changes, record) => {
+        planFounded(planning, changes, record.uid as Uid)
+        planFirstOwner(planning, changes, record.uid as Uid)
+      },
+    })
+  }
+  const parent = resolveParent(services, caller, text)
+  return createRecord(groupKind, services, { context: context.authorizedBy(() => void resolveParent(services, caller, parent)), message, parent })
+}
+
+/**
+ * The domain of the caller's e-mail, where a trusted sign-in verified it and it names an organisation. Only for the person that issuer and subject
+ * stand for: any tenant may make an identity that names a trusted issuer and brings keys of its own.
+ */
+function verifiedDomain(services: Services, caller: Caller): string | undefined {
+  const { iss, sub, email } = caller.actor
+  if (iss === undefined || sub === undefined || email === undefined || !services.settings.trustedIssuers.has(iss)) return undefined
+  if (caller.identity !== personUid(iss, sub) || caller.narrowing.knownIn !== undefined) return undefined
+  const domain = email.slice(email.lastIndexOf('@') + 1).toLowerCase()
+  return domain === '' || freeMail.has(domain) ? undefined : domain
+}
+
+/** The verified organisation of the caller's mail domain; a suspended one looks like a missing one. */
+function groupOfDomain(services: Services, context: Context): Row | undefined {
+  const { snapshot } = services.replica
+  const domain = verifiedDomain(services, callerOf(context))
+  const row = domain === undefined ? undefined : verifiedRoot(snapshot, domain)
+  return row === undefined || isSuspended(snapshot, row.uid) ? undefined : row
+}
+
+/** LookupGroup: every failure is the same NOT_FOUND, on purpose (docs/spec/iam.md#group-lookup). */
+export const lookupGroup: Handler = (services, context) => {
+  const row = groupOfDomain(services, context)
+  if (row === undefined) return Promise.reject(notFound('Group', ''))
+  return Promise.resolve({
+    message: create(LookupGroupResponseSchema, { group: rendered(groupKind, services, row.message) as unknown as Group }),
+  })
+}
+
+/** CheckEligibility: whether the gates of LookupGroup are passed; promises nothing about a group. */
+export const checkEligibility: Handler = (services, context) =>
+  Promise.resolve({ message: create(CheckEligibilityResponseSchema, { eligible: verifiedDomain(services, callerOf(context)) !== undefined }) })
+
+/** RequestGroupAccess: tells the owners of the caller's own organisation; once a day. */
+export const requestGroupAccess: Handler = async (services, context, message) => {
+  const { groupUid } = message as RequestGroupAccessRequest
+  if (groupUid === '') throw DomainError.invalid('group_uid', 'is required')
+  const row = groupOfDomain(services, context)
+  if (row === undefined || row.uid !== groupUid) throw notFound('Group', groupUid)
+  const answer = { message: create(RequestGroupAccessResponseSchema), subject: groupUid }
+  const caller = callerOf(context)
+  const key = `${accessRequestPrefix}${groupUid}/${caller.identity}`
+  const now = services.clock.now()
+  const earlier = await services.store.get(key, context.signal)
+  const retryAfterMs = earlier === undefined ? 0 : Number(Buffer.from(earlier.value).toString()) + accessWindowMs - now
+  if (retryAfterMs > 0) throw new DomainError(8, 'access was requested lately', { details: { retryAfterMs } })
+  if (context.validateOnly) return answer
+  const guard = earlier === undefined ? ({ kind: 'absent', key } as const) : ({ kind: 'unchanged', key, revision: earlier.revision } as const)
+  const outcome = await services.store.transact({ guards: [guard], writes: [{ kind: 'put', key, value: Buffer.from(String(now)) }] }, context.signal)
+  if (!outcome.committed) throw new DomainError(8, 'access was requested lately', { details: { retryAfterMs: accessWindowMs } })
+  services.log.info('group access requested', { group: groupUid, identity: caller.identity, email: caller.actor.email })
+  return answer
+}
+
+/**
+ * Throws code 5 where no role is bound to the caller at the group, above it or below it, in a place that their sign-in counts in; code 7 where the token was narrowed, or
+ * the organisation is suspended.
+ */
+function assertMayJoin({ replica: { snapshot } }: Services, caller: Caller, uid: string): void {
+  const { scopes, capabilities, knownIn } = caller.narrowing
+  const bound = isUid(uid) ? boundAround(snapshot, caller.identity, uid) : []
+  const counting = knownIn === undefined ? bound : bound.filter((group) => knownIn.some((known) => isWithin(group, known)))
+  if (!isUid(uid) || counting.length === 0 || snapshot.get('Group', uid) === undefined) throw notFound('Group', uid)
+  if (scopes !== undefined || capabilities !== undefined) throw denied([], uid)
+  assertNotSuspended(snapshot, caller.reach(), uid)
+}
+
+/** JoinGroup: the caller belongs to the organisation from then on. One that they belong to already is no change, and no event. */
+export const joinGroup: Handler = async (services, context, message) => {
+  const { uid } = message as JoinGroupRequest
+  if (uid === '') throw DomainError.invalid('uid', 'is required')
+  const caller = callerOf(context)
+  const joining = context.authorizedBy(() => assertMayJoin(services, caller, uid))
+  joining.authorize()
+  const root = rootOf(trustedUid(uid))
+  const answer = create(JoinGroupResponseSchema, { organizationUid: root })
+  await commit(services, joining, (planning): Plan<undefined> => {
+    const changes = new ChangeSet()
+    if (isPending(planning.snapshot, caller.identity, root)) {
+      changes.add(planJoined(planning, caller.identity, root))
+      emit(planning, joining, { changes, subject: root, body: { desc: JoinGroupResponseSchema, message: answer } })
+    }
+    return { changes, result: undefined }
+  })
+  return { message: answer, subject: root }
+}

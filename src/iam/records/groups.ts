@@ -1,0 +1,175 @@
+import { clone, create } from '@bufbuild/protobuf'
+import { DomainError, type PreconditionViolation } from '../../base/errors.ts'
+import { resources, type ResourceRow } from '../../base/schema/schema.ts'
+import { rootOf, rootParent, type Uid } from '../../base/uid.ts'
+import { GroupSchema, OrgKind, OrgStatus, type Group } from '../../gen/taproot/iam/v2/groups_pb.ts'
+import { RoleBindingSchema } from '../../gen/taproot/iam/v2/role_bindings_pb.ts'
+import { nameOf, type KindIndex, type Resource, type Row } from '../../cache/records/cached-record.ts'
+import type { Snapshot } from '../../cache/snapshot.ts'
+import { belowPrefix, founderKey, limitKey, ownersKey, quotaKey, recordKey, sweepKey } from '../../store/keys.ts'
+import type { Guard, Write } from '../../store/store.ts'
+import type { ChangeSet } from '../../engine/change-set.ts'
+import { denied } from '../../engine/errors.ts'
+import { mergeExtras, ownerRoleUid, ownersChanged } from '../../engine/grant-rules.ts'
+import { defineKind, type Draft, type Extra, type Planning, type Records } from '../../engine/kind.ts'
+import { limitNames } from '../../engine/quota/limits.ts'
+import { quotaExceeded } from '../../engine/quota/quotas.ts'
+import { planChild } from '../../engine/write.ts'
+import { planDeleted, planNameTaken, planRenamed } from './held-names.ts'
+import { roleBindingKind } from './role-bindings.ts'
+
+type GroupRecord = Group & Resource
+
+const index: KindIndex = {
+  kind: 'Group',
+  desc: GroupSchema,
+  name: 'name',
+  seenAtUid: true,
+  foundByPath: true,
+  filters: { segment: { uid: (uid) => uid.slice(uid.lastIndexOf('/') + 1) } },
+  removedWith: [],
+}
+
+/** The verified organisation of this name (docs/spec/iam.md#verified-groups); undefined where there is none. */
+export function verifiedRoot(snapshot: Snapshot, name: string): Row | undefined {
+  const row = snapshot.table('Group').child(rootParent, name)
+  // A row of kind Group holds a Group.
+  return row !== undefined && (row.message as unknown as Group).verified ? row : undefined
+}
+
+/** The kinds whose records keep a group from being deleted: all that lie in groups but its own role bindings (docs/spec/conventions.md#deletion-order). */
+const blockingKinds: readonly ResourceRow[] = [...resources.values()].filter(
+  (row) => row.parents.includes('Group') && row.kind !== 'RoleBinding' && !row.catalogue && !row.embedded,
+)
+
+function childCount(snapshot: Snapshot, row: ResourceRow, uid: Uid): number {
+  if (!snapshot.hasKind(row.kind)) return 0
+  if (row.singleton) return snapshot.get(row.kind, uid) === undefined ? 0 : 1
+  return snapshot.table(row.kind).matching('parent', uid).size
+}
+
+/** The records that keep the group `uid` from being deleted, as the kinds have them. */
+export function* blockersOfGroup(snapshot: Snapshot, uid: Uid): Generator<Row> {
+  for (const { kind, singleton } of blockingKinds) {
+    if (!snapshot.hasKind(kind)) continue
+    const one = singleton ? snapshot.get(kind, uid) : undefined
+    if (one !== undefined) yield one
+    if (!singleton) yield* snapshot.table(kind).matching('parent', uid)
+  }
+}
+
+function words(row: ResourceRow): string {
+  return row.plural.replaceAll('_', ' ')
+}
+
+/** Throws code 9 where the group still holds something; else what guards that it stays so. */
+function assertEmpty(snapshot: Snapshot, uid: Uid): Guard[] {
+  const held = blockingKinds.map((row) => ({ words: words(row), count: childCount(snapshot, row, uid) })).filter(({ count }) => count > 0)
+  if (held.length > 0) {
+    const precondition = held.map((child): PreconditionViolation => ({
+      type: 'RESOURCE_NOT_EMPTY',
+      subject: uid,
+      description: `cannot delete group with child ${child.words} (${child.count})`,
+    }))
+    const kinds = held.map((child) => child.words).join(', ')
+    throw new DomainError(9, `Precondition failed: cannot delete group with child ${kinds}`, { details: { precondition } })
+  }
+  return blockingKinds.map((row) => (row.singleton ? { kind: 'absent', key: recordKey(row.kind, uid) } : { kind: 'empty', prefix: belowPrefix(row.kind, uid) }))
+}
+
+function removal(planning: Planning, row: Row): Extra {
+  const guards = assertEmpty(planning.snapshot, row.uid)
+  const writes: Write[] = [{ kind: 'put', key: sweepKey(row.uid), value: Buffer.from(index.kind) }]
+  if (row.parent === rootParent) {
+    writes.push({ kind: 'delete', key: ownersKey(row.uid) })
+    const quotaKeys = [quotaKey(row.uid), ...limitNames.map((limit) => limitKey(row.uid, limit))]
+    for (const key of quotaKeys) if (planning.snapshot.entry(key) !== undefined) writes.push({ kind: 'delete', key })
+    const released = planDeleted(planning, { uid: row.uid, name: nameOf(index, row.message), createMs: row.createMs })
+    writes.push(...(released.writes ?? []))
+  }
+  return { guards, writes }
+}
+
+/**
+ * `verified` and `kind` are the operators' to set (docs/spec/iam.md#verified-groups): others are denied before the two are checked. A subgroup shows the kind of its root,
+ * and may be sent back so; it has none of its own.
+ */
+function settleStanding(planning: Planning, draft: Draft<GroupRecord>, current: Group): void {
+  const { record } = draft
+  const isRoot = draft.parent === rootParent
+  // A row of kind Group holds a Group.
+  const root = isRoot ? undefined : (planning.snapshot.get('Group', rootOf(draft.uid))?.message as unknown as Group | undefined)
+  if (root !== undefined && record.kind === root.kind) record.kind = OrgKind.UNSPECIFIED
+  if (!isRoot && record.kind !== OrgKind.UNSPECIFIED) throw DomainError.invalid('kind', 'a subgroup has the kind of its root group')
+  if (!planning.reach.operator && (record.verified !== current.verified || record.kind !== current.kind)) throw denied([], record.uid)
+  if (!isRoot && record.verified) throw DomainError.invalid('verified', 'only a root group can be verified')
+  if (record.verified && record.kind === OrgKind.UNSPECIFIED) throw DomainError.invalid('kind', 'is required for a verified group')
+}
+
+/** Kind and status are those of the root (docs/spec/iam.md#verified-groups). */
+function render(records: Records, record: GroupRecord): GroupRecord {
+  if (!record.uid.includes('/')) return record
+  // A row of kind Group holds a Group.
+  const root = records.get('Group', rootOf(record.uid as Uid))?.message as unknown as Group | undefined
+  const shown = clone(GroupSchema, record) as GroupRecord
+  shown.kind = root?.kind ?? OrgKind.UNSPECIFIED
+  shown.status = root?.status ?? OrgStatus.READY
+  return shown
+}
+
+function createMsOf({ snapshot, nowMs }: Planning, uid: Uid): number {
+  return snapshot.get(index.kind, uid)?.createMs ?? nowMs
+}
+
+/** Groups: the tree. A root group is an organisation. */
+export const groupKind = defineKind<GroupRecord>({
+  index,
+  desc: GroupSchema,
+  uniqueName: true,
+  create(planning, draft) {
+    settleStanding(planning, draft, create(GroupSchema))
+    const isRoot = draft.parent === rootParent
+    draft.record.status = isRoot ? OrgStatus.READY : OrgStatus.UNSPECIFIED
+    const { operators, selfService } = planning.services.settings.limits
+    draft.record.resourceLimits = isRoot ? { ...(planning.reach.operator ? operators : selfService) } : {}
+    return isRoot ? planNameTaken(planning, { uid: draft.uid, name: draft.record.name }) : undefined
+  },
+  update(planning, draft, current) {
+    settleStanding(planning, draft, current)
+    if (current.verified && draft.record.name !== current.name) {
+      throw DomainError.precondition([{ type: 'VERIFIED_NAME', subject: draft.uid, description: 'the name of a verified group can not be changed' }])
+    }
+    if (draft.parent !== rootParent || draft.record.name === current.name) return undefined
+    const uid = draft.uid
+    return mergeExtras(
+      planNameTaken(planning, { uid, name: draft.record.name }),
+      planRenamed(planning, { uid, name: current.name, createMs: createMsOf(planning, uid) }, draft.record.name),
+    )
+  },
+  remove: removal,
+  render,
+})
+
+/**
+ * Counts a root group that the caller makes for themselves. Throws code 8 `QUOTA_EXCEEDED` where as many as one person may have made are there: else shares and limits
+ * by organisation would have no effect. Operators are exempt.
+ */
+export function planFounded({ snapshot, caller, reach, services }: Planning, changes: ChangeSet, root: Uid): void {
+  if (reach.operator) return
+  const key = founderKey(caller.identity)
+  const entry = snapshot.entry(key)
+  // Only this function writes these.
+  const founded = entry === undefined ? [] : (JSON.parse(Buffer.from(entry.value).toString()) as string[])
+  const present = founded.filter((uid) => snapshot.get(index.kind, uid) !== undefined)
+  const max = services.settings.organizationsPerPerson
+  if (present.length >= max) throw quotaExceeded(caller.identity, { limit: 'organizationsPerPerson', max, use: present.length, amount: 1 })
+  changes.guard(entry === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: entry.revision })
+  changes.write({ kind: 'put', key, value: Buffer.from(JSON.stringify([...present, root])) })
+}
+
+/** Makes the caller the owner of the root group that the same transaction creates (docs/spec/iam.md#root-groups). */
+export function planFirstOwner(planning: Planning, changes: ChangeSet, root: Uid): void {
+  const draft = create(RoleBindingSchema, { identityUid: planning.caller.identity, roleUid: ownerRoleUid })
+  planChild(roleBindingKind, planning, { changes, parent: root, record: draft as unknown as Resource })
+  changes.add(ownersChanged(planning, root))
+}

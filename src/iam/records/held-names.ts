@@ -1,0 +1,142 @@
+import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
+import { DomainError } from '../../base/errors.ts'
+import type { Uid } from '../../base/uid.ts'
+import { HeldNameSchema, type HeldName } from '../../gen/taproot/store/v1/envelope_pb.ts'
+import type { Snapshot } from '../../cache/snapshot.ts'
+import { heldNameKey, heldNamePrefix, releasedNamesKey } from '../../store/keys.ts'
+import type { Entry, Guard, Write } from '../../store/store.ts'
+import { bindingOf, ownerBindings } from '../../engine/grant-rules.ts'
+import type { Extra, Planning } from '../../engine/kind.ts'
+import type { Ownership, Services } from '../../engine/services.ts'
+import { parseManagedBy } from '../../engine/ownership.ts'
+
+/*
+ * A name that a root group gave up by a rename or a deletion stays reserved for a while: clients that still use it (image references, pipelines) must not reach
+ * another organisation. `i/held/<name>` is written in the transaction that frees the name. Every transaction that takes a name guards that key.
+ */
+
+/** Owners that an entry names at most. */
+const maxOwners = 100
+/** Names that one group reserves by renames at most. */
+const maxNamesOfGroup = 5
+/** A group that is younger reserves no name, in milliseconds: else groups that come and go would fill the store. */
+const youngMs = 3_600_000
+
+/** The namespace of a Kubernetes object, `<cluster id>/<namespace>`; empty for a call of the API. */
+function namespaceOf(ownership: Ownership): string {
+  const owner = ownership.kind === 'object' ? parseManagedBy(ownership.managedBy) : undefined
+  return owner === undefined ? '' : `${owner.clusterId}/${owner.namespace}`
+}
+
+function ownersOf(snapshot: Snapshot, root: Uid): string[] {
+  return ownerBindings(snapshot, root).map((row) => bindingOf(row).identityUid)
+}
+
+/** What gives up a name: a root group with the name that it has, and when it was made. */
+interface Releasing {
+  readonly uid: Uid
+  readonly name: string
+  readonly createMs: number
+}
+
+function heldName({ snapshot, caller, ownership, nowMs }: Planning, { uid, name }: Releasing): Write {
+  const namespace = namespaceOf(ownership)
+  const owners = [...new Set([...(namespace === '' ? [caller.identity] : []), ...ownersOf(snapshot, uid)])].slice(0, maxOwners)
+  const held = create(HeldNameSchema, { releaseTimeMs: BigInt(nowMs), groupUid: uid, ownerUids: owners, namespace })
+  return { kind: 'put', key: heldNameKey(name), value: toBinary(HeldNameSchema, held) }
+}
+
+/** False for a group so young that no client relies on its name. */
+function reservesNames({ nowMs }: Planning, { createMs }: Releasing): boolean {
+  return nowMs - createMs >= youngMs
+}
+
+function releasedNames(snapshot: Snapshot, root: Uid): string[] {
+  const entry = snapshot.entry(releasedNamesKey(root))
+  // Only planRenamed writes these.
+  return entry === undefined ? [] : (JSON.parse(Buffer.from(entry.value).toString()) as string[])
+}
+
+/**
+ * Reserves the name that a root group gives up as it is renamed. The former owners are the group, its owners, and the caller. A group has reserved five names at most: the
+ * oldest one is free then. The caller changes the group's record in the same transaction.
+ */
+export function planRenamed(planning: Planning, releasing: Releasing, next: string): Extra {
+  const { snapshot } = planning
+  const { uid, name } = releasing
+  if (!reservesNames(planning, releasing)) return {}
+  const names = [...releasedNames(snapshot, uid).filter((other) => other !== name && other !== next), name]
+  const freed = names.splice(0, Math.max(0, names.length - maxNamesOfGroup)).flatMap((other): { guard: Guard; write: Write }[] => {
+    const key = heldNameKey(other)
+    const entry = snapshot.entry(key)
+    if (entry === undefined || fromBinary(HeldNameSchema, entry.value).groupUid !== uid) return []
+    return [{ guard: { kind: 'unchanged', key, revision: entry.revision }, write: { kind: 'delete', key } }]
+  })
+  const list: Write = { kind: 'put', key: releasedNamesKey(uid), value: Buffer.from(JSON.stringify(names)) }
+  return { guards: freed.map(({ guard }) => guard), writes: [heldName(planning, releasing), list, ...freed.map(({ write }) => write)] }
+}
+
+/** Reserves the name of a root group that is deleted. */
+export function planDeleted(planning: Planning, releasing: Releasing): Extra {
+  const key = releasedNamesKey(releasing.uid)
+  const forgotten: Write[] = planning.snapshot.entry(key) === undefined ? [] : [{ kind: 'delete', key }]
+  return { writes: [...(reservesNames(planning, releasing) ? [heldName(planning, releasing)] : []), ...forgotten] }
+}
+
+function isFormerOwner(held: HeldName, { caller, ownership }: Planning, uid: string): boolean {
+  if (held.groupUid === uid) return true
+  const namespace = namespaceOf(ownership)
+  return namespace === '' ? held.ownerUids.includes(caller.identity) : held.namespace === namespace
+}
+
+function heldUntilMs(held: HeldName, holdMs: number): number {
+  return Number(held.releaseTimeMs) + holdMs
+}
+
+/**
+ * Takes a name for the root group `uid`. Throws code 6 `NAME_HELD` while the name is reserved for others, operators included: they release it by ReleaseGroupName.
+ */
+export function planNameTaken(planning: Planning, { uid, name }: { uid: string; name: string }): Extra {
+  const key = heldNameKey(name)
+  const entry = planning.snapshot.entry(key)
+  // Guards against a release between this plan and its commit.
+  if (entry === undefined) return { guards: [{ kind: 'absent', key }] }
+  const held = fromBinary(HeldNameSchema, entry.value)
+  const untilMs = heldUntilMs(held, planning.services.settings.nameHoldMs)
+  if (planning.nowMs < untilMs && !isFormerOwner(held, planning, uid)) {
+    const until = new Date(untilMs).toISOString()
+    const message = `Group already exists: the name "${name}" is reserved for its former owner until ${until}. Choose another name, or ask an operator to release it`
+    throw new DomainError(6, message, { reason: 'NAME_HELD', details: { metadata: { name, until } } })
+  }
+  return { guards: [{ kind: 'unchanged', key, revision: entry.revision }], writes: [{ kind: 'delete', key }] }
+}
+
+/** Makes the name available to everyone. Returns the group that gave it up as well; undefined where the name is not reserved. */
+export function planNameFreed({ snapshot, services, nowMs }: Planning, name: string): { groupUid: string; extra: Extra } | undefined {
+  const key = heldNameKey(name)
+  const entry = snapshot.entry(key)
+  const held = entry === undefined ? undefined : fromBinary(HeldNameSchema, entry.value)
+  if (entry === undefined || held === undefined || nowMs >= heldUntilMs(held, services.settings.nameHoldMs)) return undefined
+  return { groupUid: held.groupUid, extra: { guards: [{ kind: 'unchanged', key, revision: entry.revision }], writes: [{ kind: 'delete', key }] } }
+}
+
+/** Names that are removed in one transaction. */
+const batch = 100
+
+/** Removes reservations that have ended. Returns how many. Rejects with StoreError, or the signal's reason. */
+export async function forgetHeldNames({ store, replica, clock, settings }: Services, signal: AbortSignal): Promise<number> {
+  const nowMs = clock.now()
+  const ended: Entry[] = []
+  for (const key of replica.snapshot.keysUnder(heldNamePrefix)) {
+    const entry = replica.snapshot.entry(key)
+    if (entry !== undefined && heldUntilMs(fromBinary(HeldNameSchema, entry.value), settings.nameHoldMs) <= nowMs) ended.push(entry)
+  }
+  let removed = 0
+  for (let at = 0; at < ended.length; at += batch) {
+    const part = ended.slice(at, at + batch)
+    const guards = part.map(({ key, revision }): Guard => ({ kind: 'unchanged', key, revision }))
+    const { committed } = await store.transact({ guards, writes: part.map(({ key }) => ({ kind: 'delete', key })) }, signal)
+    if (committed) removed += part.length
+  }
+  return removed
+}

@@ -1,0 +1,169 @@
+import { create, equals } from '@bufbuild/protobuf'
+import { timestampFromMs, timestampMs } from '@bufbuild/protobuf/wkt'
+import { checkPatterns, matchesPattern } from '../../auth/oidc/claim-match.ts'
+import { isSameIssuer, issuerFault, personUid } from '../../auth/oidc/issuer-name.ts'
+import { KeySetError } from '../../auth/keys/key-set.ts'
+import { assertVerifying } from '../../auth/keys/static-keys.ts'
+import { DomainError } from '../../base/errors.ts'
+import { trustedUid, type Uid } from '../../base/uid.ts'
+import {
+  IdentitySchema,
+  LookupIdentityResponseSchema,
+  RelationshipType,
+  type Identity,
+  type Identity_AWSIdentity,
+  type Identity_ClaimMatch,
+  type Identity_StaticKeys,
+  type LookupIdentityRequest,
+} from '../../gen/taproot/iam/v2/identities_pb.ts'
+import type { KindIndex, Resource, Row } from '../../cache/records/cached-record.ts'
+import { sweepKey, usedByPrefix } from '../../store/keys.ts'
+import { assertCanGrant, bindingOf, makesOwner, mergeExtras, ownersLeave } from '../../engine/grant-rules.ts'
+import { defineKind, type Draft, type Extra, type Planning } from '../../engine/kind.ts'
+import { isPerson } from '../../engine/membership.ts'
+import type { Handler } from '../../engine/services.ts'
+
+type IdentityRecord = Identity & Resource
+
+const relationshipTypes: Readonly<Record<string, string>> = {
+  claim_match: String(RelationshipType.CLAIM_MATCH),
+  static_keys: String(RelationshipType.STATIC),
+  aws_identity: String(RelationshipType.AWS_IDENTITY),
+  service_principal: String(RelationshipType.SERVICE_PRINCIPAL),
+}
+
+const index: KindIndex = {
+  kind: 'Identity',
+  desc: IdentitySchema,
+  name: 'name',
+  filters: { relationship_type: { oneof: 'relationship', values: relationshipTypes } },
+  removedWith: [],
+}
+
+/** Default and longest life of static keys, counted from the identity's creation, in milliseconds (docs/spec/identities.md#static-keys). */
+const staticKeysLifeMs = 365 * 24 * 3600 * 1000
+
+function refuseOwnIssuer(planning: Planning, issuer: string, field: string): void {
+  if (isSameIssuer(issuer, planning.services.settings.ownIssuer)) throw DomainError.invalid(field, 'must not be the issuer of this platform')
+}
+
+/** An issuer that the record had before stays, whatever rule came since. */
+function checkIssuer(planning: Planning, issuer: string, current: Identity | undefined): void {
+  const { development, privateIssuers } = planning.services.settings
+  refuseOwnIssuer(planning, issuer, 'claim_match.issuer')
+  const before = current?.relationship.case === 'claimMatch' ? current.relationship.value.iss.value : undefined
+  const fault = before === issuer ? undefined : issuerFault(issuer, development || privateIssuers.has(issuer))
+  if (fault !== undefined) throw DomainError.invalid('claim_match.issuer', fault)
+}
+
+function checkClaimMatch(planning: Planning, match: Identity_ClaimMatch, current: Identity | undefined): void {
+  const { iss, sub, aud } = match
+  if (iss.case === 'issuer') checkIssuer(planning, iss.value, current)
+  checkPatterns([
+    ...(iss.case === 'issuerPattern' ? [['claim_match.issuer_pattern', iss.value] as const] : []),
+    ...(sub.case === 'subjectPattern' ? [['claim_match.subject_pattern', sub.value] as const] : []),
+    ...(aud.case === 'audiencePattern' ? [['claim_match.audience_pattern', aud.value] as const] : []),
+    ...Object.entries(match.claimPatterns).map(([claim, pattern]) => [`claim_match.claim_patterns[${JSON.stringify(claim)}]`, pattern] as const),
+  ])
+  if (iss.case === 'issuerPattern' && matchesPattern(iss.value, planning.services.settings.ownIssuer))
+    throw DomainError.invalid('claim_match.issuer_pattern', 'must not match the issuer of this platform')
+}
+
+function checkKeys(jwks: string): void {
+  try {
+    assertVerifying(jwks)
+  } catch (error) {
+    if (!(error instanceof KeySetError)) throw error
+    throw DomainError.invalid('static_keys.issuer_keys', error.message, { cause: error })
+  }
+}
+
+function checkStaticKeys(planning: Planning, keys: Identity_StaticKeys, createMs: number): void {
+  refuseOwnIssuer(planning, keys.issuer, 'static_keys.issuer')
+  checkKeys(keys.issuerKeys)
+  const latestMs = createMs + staticKeysLifeMs
+  keys.expirationTime ??= timestampFromMs(latestMs)
+  if (timestampMs(keys.expirationTime) > latestMs)
+    throw DomainError.invalid('static_keys.expiration_time', 'must be at most 365 days after the creation of the identity')
+}
+
+function checkAws(aws: Identity_AWSIdentity): void {
+  if (aws.awsArn.case === undefined) throw DomainError.invalid('aws_identity.arn', 'one of `arn`, `arn_pattern` is required')
+  if (aws.awsUserId.case === undefined) throw DomainError.invalid('aws_identity.user_id', 'one of `user_id`, `user_id_pattern` is required')
+  checkPatterns([
+    ...(aws.awsArn.case === 'arnPattern' ? [['aws_identity.arn_pattern', aws.awsArn.value] as const] : []),
+    ...(aws.awsUserId.case === 'userIdPattern' ? [['aws_identity.user_id_pattern', aws.awsUserId.value] as const] : []),
+  ])
+}
+
+function checkRelationship(planning: Planning, record: Identity, current: Identity | undefined): void {
+  const { relationship } = record
+  const createMs = current?.createTime === undefined ? planning.nowMs : timestampMs(current.createTime)
+  switch (relationship.case) {
+    case 'claimMatch':
+      return checkClaimMatch(planning, relationship.value, current)
+    case 'staticKeys':
+      return checkStaticKeys(planning, relationship.value, createMs)
+    case 'awsIdentity':
+      return checkAws(relationship.value)
+    case 'servicePrincipal':
+      throw DomainError.invalid('service_principal', 'is no known service principal')
+    case undefined:
+      throw DomainError.invalid('claim_match', 'one of `claim_match`, `static_keys`, `aws_identity` is required')
+  }
+}
+
+/** Who changes how an identity signs in can then act as it: so they must hold all that it confers (docs/spec/iam.md#no-escalation). */
+function assertHoldsWhatItConfers(planning: Planning, draft: Draft<IdentityRecord>): void {
+  for (const grant of planning.services.grants.of(draft.uid).grants) assertCanGrant(planning, grant.group, grant.capabilities)
+}
+
+function sameRelationship(one: Identity, other: Identity): boolean {
+  const bare = (identity: Identity): Identity => create(IdentitySchema, { relationship: identity.relationship })
+  return equals(IdentitySchema, bare(one), bare(other))
+}
+
+/** The root groups that the bindings make their identity an owner of: several for a person. */
+function ownedBy(bindings: readonly Row[]): Set<Uid> {
+  // What a binding says is decoded for each: only where its group is a root.
+  const atRoots = bindings.filter((binding) => !binding.parent.includes('/'))
+  return new Set(atRoots.filter((binding) => makesOwner(binding.parent, bindingOf(binding).roleUid)).map((binding) => trustedUid(binding.parent)))
+}
+
+/** What goes with an identity: its bindings. Every root group that it owns must keep another owner. */
+function removal(planning: Planning, row: Row): Extra {
+  const bindings = [...planning.snapshot.table('RoleBinding').matching('identity', row.uid)]
+  const owners = [...ownedBy(bindings)].map((root) => ownersLeave(planning, root, (binding) => bindingOf(binding).identityUid === row.uid))
+  // Nor is it given a role meanwhile, which might be that of an owner.
+  const unbound: Extra = { guards: [{ kind: 'quiet', prefix: usedByPrefix('RoleBinding.identity', row.uid), revision: planning.services.replica.revision }] }
+  // A person may be pending in organisations: the sweep finds these.
+  const mark: Extra = bindings.length === 0 && !isPerson(row.uid) ? {} : { writes: [{ kind: 'put', key: sweepKey(row.uid), value: Buffer.from(index.kind) }] }
+  return mergeExtras(unbound, mark, ...owners)
+}
+
+/** Identities: who may sign in, and how their tokens are recognised (docs/spec/identities.md#relationships). */
+export const identityKind = defineKind<IdentityRecord>({
+  index,
+  desc: IdentitySchema,
+  uniqueName: false,
+  create(planning, draft) {
+    checkRelationship(planning, draft.record, undefined)
+    draft.record.lastSeenTime = timestampFromMs(planning.nowMs)
+    return undefined
+  },
+  update(planning, draft, current) {
+    // Who takes an identity over can change how it signs in later on.
+    const isAdopted = planning.ownership.kind === 'object' && current.managedBy === ''
+    if (isAdopted || !sameRelationship(draft.record, current)) assertHoldsWhatItConfers(planning, draft)
+    checkRelationship(planning, draft.record, current)
+    return undefined
+  },
+  remove: removal,
+  asksAbout: (_snapshot, { uid }) => [uid],
+})
+
+/** LookupIdentity: the uid that the pair has, or will have once that person registers; never 404 (docs/spec/identities.md#identity-lookup). */
+export const lookupIdentity: Handler = (_services, _context, message) => {
+  const { issuer, subject } = message as LookupIdentityRequest
+  return Promise.resolve({ message: create(LookupIdentityResponseSchema, { uid: personUid(issuer, subject) }) })
+}

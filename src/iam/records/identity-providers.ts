@@ -1,0 +1,150 @@
+import { clone, equals, type Message } from '@bufbuild/protobuf'
+import type { FieldMask } from '@bufbuild/protobuf/wkt'
+import { isSameIssuer, issuerFault, normalizeIssuer } from '../../auth/oidc/issuer-name.ts'
+import { applyMask } from '../../base/schema/field-mask.ts'
+import { DomainError } from '../../base/errors.ts'
+import type { Uid } from '../../base/uid.ts'
+import {
+  IdentityProvider_OIDC_CorrelationRule as CorrelationRule,
+  IdentityProvider_OIDCSchema,
+  IdentityProviderSchema,
+  type IdentityProvider,
+  type IdentityProvider_OIDC,
+} from '../../gen/taproot/iam/v2/identity_providers_pb.ts'
+import type { KindIndex, Resource, Row } from '../../cache/records/cached-record.ts'
+import { scimKey, sweepKey } from '../../store/keys.ts'
+import { defineKind, type Draft, type Extra, type Planning } from '../../engine/kind.ts'
+import { isSecretSet } from '../../engine/secrets.ts'
+import type { Context, Handler, ResourceSettings, Services } from '../../engine/services.ts'
+import { createHandler, pathsOf, resourceIn, updateHandler } from '../../engine/write.ts'
+import { assertCanConfer, assertHoldsWhatProviderConfers } from './granted-capabilities.ts'
+import { scimEndpoint, scimStateOf, scimStatus, scimSummary } from '../scim/scim-state.ts'
+
+type ProviderRecord = IdentityProvider & Resource
+
+const index: KindIndex = {
+  kind: 'IdentityProvider',
+  desc: IdentityProviderSchema,
+  name: 'name',
+  // Whose token it may be is asked at every sign-in of a person.
+  filters: { issuer: { field: 'oidc.issuer', as: normalizeIssuer } },
+  removedWith: [],
+}
+
+/** Where a provider's client secret is among the secrets of its row. */
+export const clientSecretPath = 'oidc.client_secret'
+
+/** Its client at an OpenID provider; undefined where it is configured in another way. */
+export function oidcOf(record: IdentityProvider): IdentityProvider_OIDC | undefined {
+  return record.configuration.case === 'oidc' ? record.configuration.value : undefined
+}
+
+/** An issuer is an https URL, unless the configuration lets it be at a private address, and never this platform's own (docs/spec/identities.md#identity-providers). */
+function assertIssuer({ ownIssuer, privateIssuers }: ResourceSettings, issuer: string): void {
+  const fault = issuerFault(issuer, privateIssuers.has(issuer))
+  if (fault !== undefined) throw DomainError.invalid('oidc.issuer', fault)
+  if (isSameIssuer(new URL(normalizeIssuer(issuer)).href, new URL(ownIssuer).href))
+    throw DomainError.invalid('oidc.issuer', 'must not be the issuer of this platform')
+}
+
+/** The rule is chosen once: later it may be restated or left out (docs/spec/identities.md#correlation-rules). */
+function settleCorrelationRule(oidc: IdentityProvider_OIDC, current: IdentityProvider_OIDC | undefined): void {
+  const fixed = current?.correlationRule
+  if (oidc.correlationRule === CorrelationRule.UNSPECIFIED) oidc.correlationRule = fixed ?? CorrelationRule.SUB_EQUALS_EXTERNAL_ID
+  if (fixed !== undefined && oidc.correlationRule !== fixed) throw DomainError.invalid('oidc.correlation_rule', 'can not be changed')
+}
+
+function settleOidc({ services }: Planning, { record, secrets }: Draft<ProviderRecord>, current: IdentityProvider | undefined): void {
+  const oidc = oidcOf(record)
+  // The schema requires it.
+  if (oidc === undefined) return
+  const before = current === undefined ? undefined : oidcOf(current)
+  assertIssuer(services.settings, oidc.issuer)
+  settleCorrelationRule(oidc, before)
+  // It would be shown to somebody else than whom it is shared with.
+  if (before !== undefined && before.issuer !== oidc.issuer && secrets.get(clientSecretPath)?.kind === 'kept') {
+    throw DomainError.invalid(clientSecretPath, 'is needed anew where the issuer changes: send the one of the new issuer, or name it in the mask to clear it')
+  }
+  if (!oidc.pkceEnabled && !isSecretSet(secrets, clientSecretPath)) throw DomainError.invalid(clientSecretPath, 'is required unless `pkce_enabled` is set')
+}
+
+/** True where people sign in otherwise than before. */
+function changesSignIn({ record, secrets }: Draft<ProviderRecord>, current: IdentityProvider): boolean {
+  const [oidc, before] = [oidcOf(record), oidcOf(current)]
+  const fate = secrets.get(clientSecretPath)?.kind ?? 'kept'
+  return fate !== 'kept' || oidc === undefined || before === undefined || !equals(IdentityProvider_OIDCSchema, oidc, before)
+}
+
+/** Mappings are swept behind the mark, the SCIM credentials go at once (docs/spec/conventions.md#deletion-order). */
+function removal(_planning: Planning, row: Row): Extra {
+  return {
+    writes: [
+      { kind: 'put', key: sweepKey(row.uid), value: Buffer.from(index.kind) },
+      { kind: 'delete', key: scimKey(row.uid) },
+    ],
+  }
+}
+
+/** Identity providers: where the people of a group sign in (docs/spec/identities.md#identity-providers). */
+export const identityProviderKind = defineKind<ProviderRecord>({
+  index,
+  desc: IdentityProviderSchema,
+  uniqueName: true,
+  create(planning, draft) {
+    settleOidc(planning, draft, undefined)
+    return assertCanConfer(planning, { role: draft.record.defaultRole, at: draft.parent, field: 'default_role' })
+  },
+  update(planning, draft, current) {
+    settleOidc(planning, draft, current)
+    const { defaultRole } = draft.record
+    const extra = defaultRole === current.defaultRole ? undefined : assertCanConfer(planning, { role: defaultRole, at: draft.parent, field: 'default_role' })
+    if (changesSignIn(draft, current)) assertHoldsWhatProviderConfers(planning, { uid: draft.uid, defaultRole })
+    return extra
+  },
+  remove: removal,
+  render(records, record) {
+    const shown = clone(IdentityProviderSchema, record) as ProviderRecord
+    shown.scim = scimSummary(scimStateOf(records, record.uid as Uid))
+    return shown
+  },
+  renderAlone(records, shown, { nowMs, settings }) {
+    const uid = shown.uid as Uid
+    return Object.assign(shown, { scim: scimStatus(scimStateOf(records, uid), scimEndpoint(settings.ownIssuer, uid), nowMs) })
+  },
+  told(shown) {
+    const { createTime: _created, updateTime: _updated, scim: _scim, ...rest } = shown
+    return clone(IdentityProviderSchema, rest as IdentityProvider) as ProviderRecord
+  },
+})
+
+/** Throws code 3 where the issuer's own document says that it has no PKCE (docs/spec/identities.md#identity-providers). An issuer that does not answer says nothing. */
+async function assertPkce(services: Services, context: Context, oidc: IdentityProvider_OIDC): Promise<void> {
+  assertIssuer(services.settings, oidc.issuer)
+  if (await services.deniesPkce(oidc.issuer, context.signal)) {
+    throw DomainError.invalid('oidc.pkce_enabled', 'is not possible: the discovery document of the issuer lists no code challenge method S256')
+  }
+}
+
+const createProvider = createHandler(identityProviderKind)
+const updateProvider = updateHandler(identityProviderKind)
+
+/** CreateIdentityProvider: a look at the issuer's document, then as any create. */
+export const createIdentityProvider: Handler = async (services, context, message) => {
+  const oidc = oidcOf(resourceIn(identityProviderKind, context, message) as ProviderRecord)
+  if (oidc?.pkceEnabled === true && oidc.issuer !== '') await assertPkce(services, context, oidc)
+  return await createProvider(services, context, message)
+}
+
+/** UpdateIdentityProvider: where PKCE is turned on, or is on and the issuer changes, a look at the issuer's document, then as any update. */
+export const updateIdentityProvider: Handler = async (services, context, message) => {
+  const { updateMask: mask } = message as Message & { updateMask?: FieldMask }
+  const patch = resourceIn(identityProviderKind, context, message)
+  const row = services.replica.snapshot.get(index.kind, patch.uid)
+  if (row !== undefined) {
+    const next = applyMask(IdentityProviderSchema, { current: row.message, patch }, pathsOf(identityProviderKind, context, { patch, mask }))
+    const [oidc, before] = [next, row.message].map((record) => oidcOf(record as ProviderRecord))
+    const isNew = oidc?.pkceEnabled === true && (before?.pkceEnabled !== true || before.issuer !== oidc.issuer)
+    if (isNew && oidc.issuer !== '') await assertPkce(services, context, oidc)
+  }
+  return await updateProvider(services, context, message)
+}

@@ -1,0 +1,304 @@
+import { clone, create } from '@bufbuild/protobuf'
+import { decide } from '../../authz/effective-permissions.ts'
+import { roleCapabilities } from '../../authz/grants-index.ts'
+import { emptySet } from '../../base/capability.ts'
+import { DomainError, type FieldViolation } from '../../base/errors.ts'
+import { isUid, isWithin, parentOf, rootOf, rootParent, trustedUid, type Uid } from '../../base/uid.ts'
+import type { Group } from '../../gen/taproot/iam/v2/groups_pb.ts'
+import type { Identity } from '../../gen/taproot/iam/v2/identities_pb.ts'
+import {
+  BatchCreateRoleBindingsResponseSchema,
+  RoleBindingGroupSchema,
+  RoleBindingIdentitySchema,
+  RoleBindingRoleSchema,
+  RoleBindingSchema,
+  type BatchCreateRoleBindingsRequest,
+  type RoleBinding,
+  type RoleBindingIdentity,
+} from '../../gen/taproot/iam/v2/role_bindings_pb.ts'
+import type { Role } from '../../gen/taproot/iam/v2/roles_pb.ts'
+import type { KindIndex, Resource, Row } from '../../cache/records/cached-record.ts'
+import type { Snapshot } from '../../cache/snapshot.ts'
+import { nameKey, recordKey } from '../../store/keys.ts'
+import { ChangeSet } from '../../engine/change-set.ts'
+import { commitPrepared, type Plan } from '../../engine/commit.ts'
+import { alreadyExists, fromStore } from '../../engine/errors.ts'
+import { assertCanGrant, bindingOf, isBuiltInRole, makesOwner, mergeExtras, ownersChanged, ownersLeave } from '../../engine/grant-rules.ts'
+import { onceByKey, type Idempotent } from '../../engine/idempotency.ts'
+import { defineKind, type Draft, type Extra, type Planning, type Records } from '../../engine/kind.ts'
+import { invite, isMember, isPerson, notYetBound, planBound, planUnbound } from '../../engine/membership.ts'
+import { rendered } from '../../engine/shown.ts'
+import type { Handler, Services } from '../../engine/services.ts'
+import { emit, planChild, planCreate, rememberKey } from '../../engine/write.ts'
+
+type BindingRecord = RoleBinding & Resource
+
+const index: KindIndex = {
+  kind: 'RoleBinding',
+  desc: RoleBindingSchema,
+  filters: {
+    identity: { field: 'identity_uid', of: 'Identity' },
+    role: { field: 'role_uid', of: 'Role' },
+    group: { parent: true },
+  },
+  removedWith: [
+    { kind: 'Identity', filter: 'identity' },
+    { kind: 'Group', filter: 'parent' },
+  ],
+}
+
+/** True where the identity may act on `group` at all: it lies at or above it, or is a person (docs/spec/iam.md#role-bindings). */
+function mayBeBound(snapshot: Snapshot, identity: string, group: string): boolean {
+  if (!isUid(identity)) return false
+  const home = parentOf(identity)
+  // Whether a root uid is a person's, or that of some other tenant's group, is not told: a binding to the latter gives nobody anything.
+  if (home === rootParent) return !isBuiltInRole(identity) && !isWithin(group, identity)
+  return isWithin(group, home) && snapshot.get('Identity', identity) !== undefined
+}
+
+/** The role, where it may be bound on `group`: built in, or custom at or above it. */
+export function bindableRole(snapshot: Snapshot, role: string, group: string): Row | undefined {
+  const row = snapshot.get('Role', role)
+  if (row === undefined) return undefined
+  return isBuiltInRole(role) || isWithin(group, row.parent) ? row : undefined
+}
+
+/** What is said of a role that is missing, foreign or out of place. */
+export const noSuchRole = 'is no role that can be bound here: a role must be built in, or lie in this group or in a group above it'
+
+/** What is said of an identity that is missing, foreign or out of place. */
+export const noSuchIdentity = 'is no identity that can be bound here: an identity must be a person, or lie in this group or in a group above it'
+
+/** True where the caller has some reach at the record: one that they have none at looks the same as a missing one. */
+function isSeen({ reach }: Pick<Planning, 'reach'>, uid: string): boolean {
+  return decide(reach, uid, emptySet).kind !== 'hidden'
+}
+
+/** The role, where it may be bound on `group` by somebody with this reach: as bindableRole, and built in or seen by them. */
+export function bindableBy(planning: Pick<Planning, 'snapshot' | 'reach'>, role: string, group: string): Row | undefined {
+  return isBuiltInRole(role) || isSeen(planning, role) ? bindableRole(planning.snapshot, role, group) : undefined
+}
+
+/** True where the caller may name the identity at all: a person, who need not be there, themselves, or one that they see. */
+function mayBeNamed(planning: Planning, identity: string): boolean {
+  return !identity.includes('/') || identity === planning.caller.identity || isSeen(planning, identity)
+}
+
+/** Missing, foreign, out of the caller's sight and out of place get the same answer (docs/spec/iam.md#references-in-bodies). What the binding says already is in its caller's sight. */
+function referenceViolations(planning: Planning, { record, parent: group }: Draft<BindingRecord>, current?: RoleBinding): FieldViolation[] {
+  const { snapshot } = planning
+  const { identityUid: identity, roleUid: role } = record
+  const found: FieldViolation[] = []
+  const isNamed = identity === current?.identityUid || mayBeNamed(planning, identity)
+  if (identity === '') found.push({ field: 'identity_uid', description: 'is required' })
+  else if (!isNamed || !mayBeBound(snapshot, identity, group)) found.push({ field: 'identity_uid', description: noSuchIdentity })
+  const bindable = role === current?.roleUid ? bindableRole(snapshot, role, group) : bindableBy(planning, role, group)
+  if (role === '') found.push({ field: 'role_uid', description: 'is required' })
+  else if (bindable === undefined) found.push({ field: 'role_uid', description: noSuchRole })
+  return found
+}
+
+/** Checks a binding as it is to be stored, and that the caller may grant what it grants. */
+function check(planning: Planning, draft: Draft<BindingRecord>, current?: RoleBinding): void {
+  const { record, parent } = draft
+  const violations = referenceViolations(planning, draft, current)
+  if (violations.length > 0) throw DomainError.invalidFields(violations)
+  const role = bindableRole(planning.snapshot, record.roleUid, parent)
+  if (role !== undefined) assertCanGrant(planning, parent, roleCapabilities(role))
+}
+
+/**
+ * The identity of a binding as it is now; only its uid where no person has registered under it. Where the identity may not be seen, its name is the subject of its
+ * tokens, which the caller who bound it knows.
+ */
+export function renderIdentity(records: Pick<Records, 'get'>, uid: string, isSeen: boolean): RoleBindingIdentity {
+  const row = records.get('Identity', uid)
+  if (row === undefined) return create(RoleBindingIdentitySchema, { uid })
+  // A row of kind Identity holds an Identity.
+  const { name, description, email, relationship } = row.message as unknown as Identity
+  const match = relationship.case === 'claimMatch' ? relationship.value : undefined
+  const issuer = match?.iss.case === 'issuer' ? match.iss.value : ''
+  const subject = match?.sub.case === 'subject' ? match.sub.value : ''
+  return create(RoleBindingIdentitySchema, { uid, issuer, subject, ...(isSeen ? { name, description, email } : { name: subject }) })
+}
+
+/** The binding with identity, group and role joined in, and the input fields left out (docs/spec/iam.md#role-binding-fields). */
+function render(records: Records, record: BindingRecord): BindingRecord {
+  const shown = clone(RoleBindingSchema, record)
+  const groupUid = parentOf(record.uid as Uid)
+  // The rows of a kind hold that kind's messages.
+  const group = records.get('Group', groupUid)?.message as Group | undefined
+  const role = records.get('Role', record.roleUid)?.message as Role | undefined
+  const { identityUid: identity } = record
+  const isSeen = !isPerson(identity) || records.ask(({ snapshot }) => isMember(snapshot, identity, rootOf(record.uid as Uid)))
+  shown.identity = renderIdentity(records, identity, isSeen)
+  shown.group = create(RoleBindingGroupSchema, { uid: groupUid, name: group?.name ?? '', description: group?.description ?? '' })
+  shown.role = create(RoleBindingRoleSchema, { uid: record.roleUid, name: role?.name ?? '', description: role?.description ?? '' })
+  shown.identityUid = ''
+  shown.roleUid = ''
+  return shown as BindingRecord
+}
+
+/** What becomes of the owners of a root group by a change of a binding. */
+function ownersAfter(planning: Planning, { uid, parent, record }: Draft<BindingRecord>, current: RoleBinding): Extra | undefined {
+  const group = parent as Uid // bindings lie in groups
+  const staysOwner = makesOwner(group, record.roleUid)
+  if (!makesOwner(group, current.roleUid)) return staysOwner ? ownersChanged(planning, group) : undefined
+  return staysOwner ? ownersChanged(planning, group) : ownersLeave(planning, group, (row) => row.uid === uid)
+}
+
+/** Who is bound first, and who last, by a change of a binding. */
+function membersAfter(planning: Planning, { uid, parent, record }: Draft<BindingRecord>, current: RoleBinding): Extra | undefined {
+  const { identityUid: identity } = record
+  if (identity === current.identityUid) return undefined
+  return mergeExtras(planBound(planning, { identity, group: parent as Uid }), planUnbound(planning, { identity: current.identityUid, uid }))
+}
+
+/** The unique key of a binding. */
+function bindingClaim(group: string, identity: string, role: string): string {
+  return nameKey(index.kind, group, `${identity} ${role}`)
+}
+
+/** Role bindings: an identity has a role on a group and below (docs/spec/iam.md#role-bindings). */
+export const roleBindingKind = defineKind<BindingRecord>({
+  index,
+  desc: RoleBindingSchema,
+  uniqueName: false,
+  claims: (uid, record) => [
+    {
+      key: bindingClaim(parentOf(uid), record.identityUid, record.roleUid),
+      taken: () => alreadyExists(index.kind, 'this identity has this role on this group already'),
+    },
+  ],
+  references: (record) => [
+    { relation: 'identity', kind: 'Identity', uid: record.identityUid, presence: record.identityUid.includes('/') ? 'required' : 'derived' },
+    { relation: 'role', kind: 'Role', uid: record.roleUid, presence: isBuiltInRole(record.roleUid) ? 'built_in' : 'required' },
+  ],
+  create(planning, draft) {
+    check(planning, draft)
+    const group = draft.parent as Uid // bindings lie in groups
+    const bound = planBound(planning, { identity: draft.record.identityUid, group })
+    return makesOwner(group, draft.record.roleUid) ? mergeExtras(bound, ownersChanged(planning, group)) : bound
+  },
+  update(planning, draft, current) {
+    check(planning, draft, current)
+    return mergeExtras(ownersAfter(planning, draft, current), membersAfter(planning, draft, current))
+  },
+  remove(planning, row) {
+    const { identityUid: identity, roleUid } = bindingOf(row)
+    const unbound = planUnbound(planning, { identity, uid: row.uid })
+    return makesOwner(row.parent, roleUid)
+      ? mergeExtras(
+          unbound,
+          ownersLeave(planning, row.parent as Uid, (other) => other.uid === row.uid),
+        )
+      : unbound
+  },
+  render,
+})
+
+/**
+ * Binds a role as somebody who might do so has decided before: by an invite, or a provider's default role. Leaves a binding that is there as it is. Returns whether the
+ * role is bound then: not where it can not be bound there any more.
+ */
+export function planBinding(planning: Planning, changes: ChangeSet, { group, identity, role }: { group: Uid; identity: Uid; role: string }): boolean {
+  const { snapshot } = planning
+  if (bindableRole(snapshot, role, group) === undefined || snapshot.get('Group', group) === undefined) return false
+  const claim = bindingClaim(group, identity, role)
+  if (changes.claims.some(({ key }) => key === claim)) return true
+  changes.guard({ kind: 'exists', key: recordKey('Group', group) })
+  const bindings = snapshot.table(index.kind)
+  const held = [...bindings.matching('identity', identity, group)].find((row) => row.parent === group && bindings.valueOf(row, 'role') === role)
+  if (held !== undefined) {
+    changes.guard({ kind: 'unchanged', key: recordKey(index.kind, held.uid), revision: held.revision })
+    return true
+  }
+  const record = create(RoleBindingSchema, { identityUid: identity, roleUid: role }) as unknown as Resource
+  planChild(roleBindingKind, planning, { changes, parent: group, record })
+  if (makesOwner(group, role)) changes.add(ownersChanged(planning, group))
+  return true
+}
+
+/** The items of a batch as plain bindings: the role may be said once for all (docs/spec/iam.md#role-binding-batches). */
+function batchItems(request: BatchCreateRoleBindingsRequest): RoleBinding[] {
+  const violations: FieldViolation[] = []
+  const items = request.requests.map((item, at) => {
+    const binding = item.roleBinding ?? create(RoleBindingSchema)
+    if (item.parent !== '' && item.parent !== request.parent)
+      violations.push({ field: `requests[${at}].parent`, description: 'must be empty or equal to parent' })
+    if (request.roleUid !== '' && binding.roleUid !== '' && binding.roleUid !== request.roleUid) {
+      violations.push({ field: `requests[${at}].role_binding.role_uid`, description: 'must be empty or equal to `role_uid`' })
+    }
+    return create(RoleBindingSchema, { identityUid: binding.identityUid, roleUid: binding.roleUid === '' ? request.roleUid : binding.roleUid })
+  })
+  if (violations.length > 0) throw DomainError.invalidFields(violations)
+  return items
+}
+
+/** Runs `work` for one item; what it finds wrong is said of that item. */
+function onItem<T>(at: number, work: () => T): T {
+  try {
+    return work()
+  } catch (error) {
+    if (!(error instanceof DomainError) || error.details.badRequest === undefined) throw error
+    throw DomainError.invalidFields(error.details.badRequest.map(({ field, description }) => ({ field: `requests[${at}].role_binding.${field}`, description })))
+  }
+}
+
+/** Makes those of the persons pending who are bound for the first time, once `rehearse` has shown that nothing refuses the batch. */
+async function inviteFor(
+  services: Services,
+  batch: { persons: readonly Uid[]; root: Uid; rehearse: () => Promise<unknown> },
+  signal: AbortSignal,
+): Promise<void> {
+  const { persons, root, rehearse } = batch
+  if (notYetBound(services.replica.snapshot, persons, root).length === 0) return
+  await rehearse()
+  const first = notYetBound(services.replica.snapshot, persons, root)
+  try {
+    if (first.length > 0) await invite(services, { persons: first, root }, signal)
+  } catch (error) {
+    throw fromStore(error)
+  }
+}
+
+/** BatchCreateRoleBindings: all or none, answered in the order of the request, one event (docs/spec/iam.md#role-binding-batches). */
+export const batchCreateRoleBindings: Handler = async (services, context, message) => {
+  const request = message as BatchCreateRoleBindingsRequest
+  const items = batchItems(request)
+  const answer = (records: readonly Resource[]) => {
+    const shown = records.map((record) => rendered(roleBindingKind, services, record) as unknown as RoleBinding)
+    return create(BatchCreateRoleBindingsResponseSchema, { roleBindings: shown })
+  }
+  const plan = (planning: Planning, memory: Idempotent | undefined): Plan<Resource[]> => {
+    const changes = new ChangeSet()
+    const seen = new Set<string>()
+    const records = items.map((item, at) => {
+      const pair = `${item.identityUid} ${item.roleUid}`
+      if (seen.has(pair)) throw DomainError.invalid(`requests[${at}].role_binding`, 'repeats an earlier item')
+      seen.add(pair)
+      return onItem(at, () => planCreate(roleBindingKind, planning, { changes, parent: request.parent, draft: item as unknown as Resource }))
+    })
+    // Their uids are random, and the unique key of each is guarded. The largest batch has no room for both guards.
+    for (const { uid } of records) changes.unguard(recordKey(index.kind, trustedUid(uid)))
+    emit(planning, context, { changes, subject: request.parent, body: { desc: BatchCreateRoleBindingsResponseSchema, message: answer(records) } })
+    rememberKey(memory, changes, { uids: records.map((record) => record.uid), nowMs: planning.nowMs })
+    return { changes, result: records }
+  }
+  const call = { context, message, parent: request.parent }
+  const persons = items.map(({ identityUid }) => identityUid).filter((uid) => isUid(uid) && isPerson(uid))
+  const made = (memory: Idempotent | undefined): Promise<Resource[]> => {
+    const dryRun = { prepare: () => undefined, plan: (planning: Planning) => plan(planning, memory) }
+    const { caller, signal, ownership } = context
+    const dry = { caller, signal, ownership, validateOnly: true, authorize: () => context.authorize() }
+    const rehearse = () => commitPrepared(services, dry, dryRun)
+    const batch = { persons: persons.map(trustedUid), root: rootOf(trustedUid(request.parent)), rehearse }
+    // Only once the caller is known to be allowed to bind here; a dry run leaves nothing.
+    const prepare = () => (context.validateOnly ? undefined : inviteFor(services, batch, signal))
+    return commitPrepared(services, context, { prepare, plan: dryRun.plan })
+  }
+  const outcome = await onceByKey(services, call, made)
+  if (outcome.kind === 'made') return { message: answer(outcome.made), subject: request.parent }
+  const rows = outcome.uids.map((uid) => services.replica.snapshot.get(index.kind, uid)).filter((row) => row !== undefined)
+  return { message: answer(rows.map((row) => row.message)), subject: request.parent }
+}

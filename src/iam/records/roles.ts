@@ -1,0 +1,76 @@
+import { create } from '@bufbuild/protobuf'
+import { builtInRoles } from '../../base/roles.ts'
+import { capabilityByEnumNumber, fromEnumNumbers, membersOf, type CapabilitySet } from '../../base/capability.ts'
+import { DomainError } from '../../base/errors.ts'
+import type { Capability } from '../../gen/taproot/common/v2/capability_pb.ts'
+import { RoleSchema, type Role } from '../../gen/taproot/iam/v2/roles_pb.ts'
+import { rowOfEnvelope } from '../../cache/records/row-maker.ts'
+import type { KindIndex, Resource, Row } from '../../cache/records/cached-record.ts'
+import { usedByPrefix } from '../../store/keys.ts'
+import { storeRevision } from '../../store/store.ts'
+import { denied } from '../../engine/errors.ts'
+import { assertCanGrant, isBuiltInRole } from '../../engine/grant-rules.ts'
+import { defineKind, type Draft, type Planning } from '../../engine/kind.ts'
+import { envelopeOf } from '../../engine/record-codec.ts'
+
+const index: KindIndex = {
+  kind: 'Role',
+  desc: RoleSchema,
+  name: 'name',
+  filters: {},
+  removedWith: [],
+}
+
+/** The capabilities as the schema's enum, in the order of their numbers. */
+function numbersOf(set: CapabilitySet): Capability[] {
+  // The table of capabilities is read from this very enum.
+  return membersOf(set).map(({ number }) => number as Capability)
+}
+
+/** When the built-in roles count as made, in milliseconds since 1970. */
+const builtInTimeMs = Date.UTC(2026, 0, 1)
+
+/** The built-in roles as rows: every snapshot starts with them. */
+export const builtInRoleRows: readonly Row[] = builtInRoles.map((role) => {
+  const record = create(RoleSchema, { name: role.name, description: role.description, capabilities: numbersOf(role.capabilities) })
+  const facts = { etag: role.uid.slice(0, 16), createMs: builtInTimeMs, updateMs: builtInTimeMs, managedBy: '' }
+  // Role is a resource of the schema.
+  return rowOfEnvelope(index, { uid: role.uid, envelope: envelopeOf(RoleSchema, record as unknown as Resource, facts), revision: storeRevision(0) })
+})
+
+/** Puts the capabilities in order, without doubles; throws code 3 for what no customer's role may hold (docs/spec/iam.md#custom-roles). */
+function settleCapabilities(record: Role): void {
+  const bad = record.capabilities.filter((number) => {
+    const capability = capabilityByEnumNumber(number)
+    return capability === undefined || capability.internal
+  })
+  if (record.capabilities.length === 0) throw DomainError.invalid('capabilities', 'at least one is required')
+  if (bad.length > 0) throw DomainError.invalid('capabilities', `unknown or reserved: ${bad.slice(0, 10).join(', ')}`)
+  record.capabilities = numbersOf(fromEnumNumbers(record.capabilities))
+}
+
+function check(planning: Planning, draft: Draft<Role & Resource>): undefined {
+  settleCapabilities(draft.record)
+  assertCanGrant(planning, draft.parent, fromEnumNumbers(draft.record.capabilities))
+}
+
+/** Roles: sets of capabilities under a name, below a group; the built-in ones are everywhere. */
+export const roleKind = defineKind<Role & Resource>({
+  index,
+  desc: RoleSchema,
+  uniqueName: true,
+  create: check,
+  update(planning, draft) {
+    if (isBuiltInRole(draft.uid)) throw denied([], draft.uid)
+    return check(planning, draft)
+  },
+  remove(planning, row) {
+    if (isBuiltInRole(row.uid)) throw denied([], row.uid)
+    const uses = planning.snapshot.table('RoleBinding').matching('role', row.uid).size
+    if (uses > 0) {
+      const violation = { type: 'ROLE_IN_USE', subject: row.uid, description: `cannot delete role with ${uses} role ${uses === 1 ? 'binding' : 'bindings'}` }
+      throw DomainError.precondition([violation], { reason: 'ROLE_IN_USE' })
+    }
+    return { guards: [{ kind: 'empty', prefix: usedByPrefix('RoleBinding.role', row.uid) }] }
+  },
+})

@@ -1,0 +1,96 @@
+import { JsonBoundsError, parseBoundedJson } from '../../../base/bounded-json.ts'
+import { DomainError } from '../../../base/errors.ts'
+import { isUid } from '../../../base/uid.ts'
+import { projectionOf } from '../scim-answers.ts'
+import { scimFault } from '../scim-error.ts'
+import { parseFilter } from '../scim-filter.ts'
+import type { ScimListQuery } from '../scim-list.ts'
+import { isObject, maxUserBytes } from '../scim-values.ts'
+import type { RawRequest } from '../../../transport/http/raw-route.ts'
+
+/** What a path below `/scim/v2/` says: the provider, by its uid, and what of its server is meant. */
+export interface ScimPlace {
+  /** Not a uid where the path has none. */
+  readonly provider: string
+  readonly segments: readonly string[]
+}
+
+/** The segments before the first that no uid has are the provider's. */
+export function placeOf(path: string): ScimPlace {
+  const segments = path.split('/')
+  if (segments.at(-1) === '') segments.pop()
+  const end = segments.findIndex((segment) => !/^[0-9a-f]+$/.test(segment))
+  const at = end < 0 ? segments.length : end
+  const provider = segments.slice(0, at).join('/')
+  return { provider: isUid(provider) ? provider : '', segments: segments.slice(at) }
+}
+
+/** The bearer of the `Authorization` header; empty where it has another form. */
+export function bearerOf(header: string | undefined): string {
+  return /^bearer +(\S+)$/i.exec(header?.trim() ?? '')?.[1] ?? ''
+}
+
+const types: ReadonlySet<string> = new Set(['application/scim+json', 'application/json'])
+
+function assertSchema(body: Readonly<Record<string, unknown>>, urn: string): void {
+  const { schemas } = body
+  if (schemas === undefined) return
+  const named = Array.isArray(schemas) && schemas.some((schema) => typeof schema === 'string' && schema.toLowerCase() === urn.toLowerCase())
+  if (!named) throw scimFault('invalidSyntax', `schemas must name ${urn}`)
+}
+
+/** The body, a JSON object whose `schemas`, if it has any, name `urn`. Throws `invalidSyntax`, and code 3 with HTTP 413 or 415. */
+export async function readBody(request: RawRequest, urn: string): Promise<Readonly<Record<string, unknown>>> {
+  const type = (request.header('content-type') ?? '').split(';', 1)[0]?.trim().toLowerCase() ?? ''
+  if (type !== '' && !types.has(type)) throw new DomainError(3, 'the content type must be application/scim+json', { httpStatus: 415 })
+  const text = await request.text(maxUserBytes)
+  let body: unknown
+  try {
+    body = parseBoundedJson(text)
+  } catch (error) {
+    throw scimFault('invalidSyntax', error instanceof JsonBoundsError ? `the body ${error.message}` : 'the body is not valid JSON')
+  }
+  if (!isObject(body)) throw scimFault('invalidSyntax', 'the body must be a JSON object')
+  assertSchema(body, urn)
+  return body
+}
+
+/** True of those etags that the header names (`If-Match`, `If-None-Match`), weak or not; undefined where there is no header. */
+export function etagMatcher(header: string | undefined): ((etag: string) => boolean) | undefined {
+  if (header === undefined || header.trim() === '') return undefined
+  const named = header.split(',').map((tag) => /^(?:W\/)?"?([^"]*)"?$/i.exec(tag.trim())?.[1] ?? '')
+  return (etag) => named.includes('*') || named.includes(etag)
+}
+
+function wholeNumber(value: unknown, name: string): number | undefined {
+  if (value === undefined || value === null) return undefined
+  const number = typeof value === 'string' && /^[+-]?\d{1,15}$/.test(value.trim()) ? Number(value) : value
+  if (typeof number !== 'number' || !Number.isSafeInteger(number)) throw scimFault('invalidValue', `${name} must be a whole number`)
+  return number
+}
+
+function nameList(value: unknown, name: string): readonly string[] | undefined {
+  if (value === undefined || value === null || value === '') return undefined
+  const list: readonly unknown[] = typeof value === 'string' ? value.split(',') : Array.isArray(value) ? value : [value]
+  if (!list.every((item) => typeof item === 'string')) throw scimFault('invalidValue', `${name} must be names of attributes`)
+  return list
+}
+
+/** What a list asks for: the members of a query, or of the body of a search (RFC 7644 3.4.2, 3.4.3). Throws `invalidFilter`, `invalidValue`. */
+export function listQuery(asked: Readonly<Record<string, unknown>>): ScimListQuery {
+  const { filter } = asked
+  if (filter !== undefined && filter !== null && typeof filter !== 'string') throw scimFault('invalidFilter', 'filter must be a text')
+  return {
+    filter: typeof filter === 'string' && filter.trim() !== '' ? parseFilter(filter) : undefined,
+    startIndex: wholeNumber(asked['startIndex'], 'startIndex') ?? 1,
+    count: wholeNumber(asked['count'], 'count'),
+    projection: projectionOf(nameList(asked['attributes'], 'attributes'), nameList(asked['excludedAttributes'], 'excludedAttributes')),
+  }
+}
+
+const queryNames = ['filter', 'startIndex', 'count', 'attributes', 'excludedAttributes'] as const
+
+/** The query of a list as the body of a search would have it. */
+export function askedByQuery(query: URLSearchParams): Readonly<Record<string, unknown>> {
+  return Object.fromEntries(queryNames.flatMap((name) => (query.has(name) ? [[name, query.get(name)]] : [])))
+}

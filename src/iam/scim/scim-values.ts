@@ -1,0 +1,138 @@
+import { DomainError } from '../../base/errors.ts'
+import { scimFault } from './scim-error.ts'
+import { enterpriseAttributes, enterpriseUrn, isUrn, topAttributes, userUrn, type ScimAttribute, type ScimAttributes } from './scim-schema.ts'
+
+/** A value of an attribute. */
+export type ScimValue = string | boolean | ScimObject | readonly ScimValue[]
+
+/** Values by the attributes' names as the schema spells them. Made here and never taken over from a request, so that it has members of the schema only. */
+export interface ScimObject {
+  readonly [name: string]: ScimValue
+}
+
+/** The largest body of a request (docs/spec/scim.md#scim-users), in bytes. */
+export const maxUserBytes = 256 * 1024
+/** The largest user, as JSON, in bytes: what directories send of a user is a few KiB. */
+const maxStoredBytes = 32 * 1024
+/** The most values of one attribute. */
+export const maxValues = 100
+const maxTextLength = 4096
+
+/** True for a JSON object. */
+export function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+function readText(value: unknown, path: string): string {
+  if (typeof value !== 'string') throw scimFault('invalidValue', `${path} must be a text`)
+  if (value.length > maxTextLength) throw scimFault('invalidValue', `${path} must not be longer than ${maxTextLength} characters`)
+  if (!value.isWellFormed()) throw scimFault('invalidValue', `${path} must be well-formed Unicode`)
+  return value
+}
+
+/** Microsoft Entra ID sends booleans as text. */
+function readFlag(value: unknown, path: string): boolean {
+  if (typeof value === 'boolean') return value
+  const word = typeof value === 'string' ? value.toLowerCase() : ''
+  if (word !== 'true' && word !== 'false') throw scimFault('invalidValue', `${path} must be true or false`)
+  return word === 'true'
+}
+
+/** One value of the attribute; undefined for none: null, or an object without a value that is known. Throws `invalidValue`. */
+function readOne(attribute: ScimAttribute, value: unknown, path: string): ScimValue | undefined {
+  if (value === null || value === undefined) return undefined
+  if (attribute.type === 'boolean') return readFlag(value, path)
+  if (attribute.subAttributes === undefined) return readText(value, path)
+  // Entra sends a manager as the text that is its value.
+  const object = typeof value === 'string' && attribute.subAttributes.has('value') ? { value } : value
+  if (!isObject(object)) throw scimFault('invalidValue', `${path} must be an object`)
+  const read = readMembers(attribute.subAttributes, object, `${path}.`)
+  return Object.keys(read).length === 0 ? undefined : read
+}
+
+/** Throws `invalidValue` where more than one of the values is the primary one (RFC 7643 2.4). */
+export function assertOnePrimary(values: readonly ScimValue[], path: string): void {
+  if (values.filter((value) => isObject(value) && value['primary'] === true).length > 1)
+    throw scimFault('invalidValue', `${path} must have one primary value at most`)
+}
+
+/** The value of an attribute in a request; undefined for none (RFC 7643 2.5). Throws `invalidValue`. */
+export function readValue(attribute: ScimAttribute, value: unknown, path = attribute.name): ScimValue | undefined {
+  if (!attribute.multiValued) return readOne(attribute, value, path)
+  if (value === null || value === undefined) return undefined
+  const items: readonly unknown[] = Array.isArray(value) ? value : [value]
+  if (items.length > maxValues) throw scimFault('invalidValue', `${path} must not have more than ${maxValues} values`)
+  const read = items.map((item) => readOne(attribute, item, path)).filter((item) => item !== undefined)
+  assertOnePrimary(read, path)
+  return read.length === 0 ? undefined : read
+}
+
+/** The values of those members that the schema knows and clients may write; all others are dropped (RFC 7644 3.3). */
+function readMembers(attributes: ScimAttributes, object: Readonly<Record<string, unknown>>, prefix: string): ScimObject {
+  const read: Record<string, ScimValue> = {}
+  for (const [name, value] of Object.entries(object)) {
+    const attribute = attributes.get(name.toLowerCase())
+    if (attribute === undefined || attribute.mutability === 'readOnly') continue
+    const found = readValue(attribute, value, `${prefix}${attribute.name}`)
+    if (found === undefined) delete read[attribute.name]
+    else read[attribute.name] = found
+  }
+  return read
+}
+
+/** The values of the enterprise extension; undefined for none. */
+function readEnterprise(value: unknown): ScimObject | undefined {
+  if (value === null || value === undefined) return undefined
+  if (!isObject(value)) throw scimFault('invalidValue', `${enterpriseUrn} must be an object`)
+  const read = readMembers(enterpriseAttributes, value, `${enterpriseUrn}:`)
+  return Object.keys(read).length === 0 ? undefined : read
+}
+
+/** Throws `invalidValue` for what is named by a schema's URN and would be dropped: only the extension stands below its own (RFC 7643 3.3). */
+function assertPlace(name: string): void {
+  const urn = [userUrn, `${enterpriseUrn}:`].find((start) => name.toLowerCase().startsWith(start.toLowerCase()))
+  if (urn !== undefined)
+    throw scimFault('invalidValue', `${name.slice(0, 100)}: attributes of a user have no URN in front, and those of ${enterpriseUrn} are members of it`)
+}
+
+/** What a request says of a user (RFC 7644 3.3, 3.5.1). Throws `invalidValue`. */
+export function readUser(body: Readonly<Record<string, unknown>>): ScimObject {
+  for (const name of Object.keys(body)) assertPlace(name)
+  const read = readMembers(topAttributes, body, '')
+  const extension = Object.entries(body).find(([name]) => isUrn(name, enterpriseUrn))
+  const enterprise = readEnterprise(extension?.[1])
+  return enterprise === undefined ? read : { ...read, [enterpriseUrn]: enterprise }
+}
+
+const maxNameLength = 255
+
+function shortText(user: ScimObject, name: string): string {
+  const value = user[name] ?? ''
+  if (typeof value !== 'string') throw new TypeError(`${name} is a text`)
+  if (value.length > maxNameLength) throw scimFault('invalidValue', `${name} must not be longer than ${maxNameLength} characters`)
+  return value
+}
+
+/** What a user is found by, and the JSON of all. */
+export interface ScimUserFacts {
+  /** `userName` as it is compared. */
+  readonly userName: string
+  readonly externalId: string
+  /** Only where that was said: who lost `active` is not. */
+  readonly active: boolean
+  readonly attributes: string
+}
+
+/** `userName` as it is compared: letter case does not count. */
+export function comparedName(userName: string): string {
+  return userName.normalize('NFC').toLowerCase()
+}
+
+/** See ScimUserFacts. Throws `invalidValue`, and code 3 with HTTP 413 for a user that is too large. */
+export function factsOfUser(user: ScimObject): ScimUserFacts {
+  const userName = comparedName(shortText(user, 'userName'))
+  if (userName.trim() === '') throw scimFault('invalidValue', 'userName is required')
+  const attributes = JSON.stringify(user)
+  if (Buffer.byteLength(attributes) > maxStoredBytes) throw new DomainError(3, `a user must not be larger than ${maxStoredBytes} bytes`, { httpStatus: 413 })
+  return { userName, externalId: shortText(user, 'externalId'), active: user['active'] === true, attributes }
+}

@@ -1,0 +1,192 @@
+import { create, type Message } from '@bufbuild/protobuf'
+import { durationFromMs, durationMs, timestampMs } from '@bufbuild/protobuf/wkt'
+import { DomainError } from '../../base/errors.ts'
+import { errorDomainSuffix } from '../../base/schema/schema.ts'
+import { rootOf, type Uid } from '../../base/uid.ts'
+import {
+  GenerateScimTokenResponseSchema,
+  RegenerateScimTokenResponseSchema,
+  RevokeScimTokenResponseSchema,
+  SetScimEnabledResponseSchema,
+  type GenerateScimTokenRequest,
+  type IdentityProvider,
+  type RegenerateScimTokenRequest,
+  type RevokeScimTokenRequest,
+  type SetScimEnabledRequest,
+} from '../../gen/taproot/iam/v2/identity_providers_pb.ts'
+import type { ScimState } from '../../gen/taproot/store/v1/scim_pb.ts'
+import type { Row } from '../../cache/records/cached-record.ts'
+import { recordKey } from '../../store/keys.ts'
+import { ChangeSet, newEtag } from '../../engine/change-set.ts'
+import { commit, type Plan } from '../../engine/commit.ts'
+import { notFound, staleEtag } from '../../engine/errors.ts'
+import { bindingOf, ownerBindings, ownersUnchanged } from '../../engine/grant-rules.ts'
+import type { Planning } from '../../engine/kind.ts'
+import type { Context, Handler, Services } from '../../engine/services.ts'
+import { assertEtag, emit, existingRow } from '../../engine/write.ts'
+import { assertHoldsWhatProviderConfers } from '../records/granted-capabilities.ts'
+import { identityProviderKind } from '../records/identity-providers.ts'
+import { defaultOverlapMs, generated, overlapEndMs, regenerated, revoked, revokeMs, scimToken, scimTokenDigest, switched } from './scim-credentials.ts'
+import { scimEndpoint, scimStateOf, scimUnchanged, scimWrite, timeMember } from './scim-state.ts'
+
+const tokenBytes = 32
+/** Owner bindings that an organisation needs before SCIM may manage its people (docs/spec/scim.md#enabling). */
+const minOwners = 2
+
+/** What a verb comes to. */
+interface Outcome {
+  readonly state: ScimState
+  /** What the event tells: no token. */
+  readonly told: Message
+  /** What is answered, where that is more. */
+  readonly answer?: Message
+}
+
+/** A provider whose credentials are under planning. */
+interface Subject {
+  readonly planning: Planning
+  readonly row: Row
+  readonly changes: ChangeSet
+}
+
+/** Changes a provider's SCIM credentials: they and the event in one transaction, which holds only while they and the provider are what was looked at. */
+async function changeScim(services: Services, context: Context, change: { provider: string; plan: (subject: Subject) => Outcome }): Promise<Message> {
+  return await commit(services, context, (planning): Plan<Message> => {
+    const row = existingRow(identityProviderKind, planning, change.provider)
+    const changes = new ChangeSet()
+    changes.guard({ kind: 'exists', key: recordKey(row.kind, row.uid) })
+    changes.guard(scimUnchanged(planning.snapshot, row.uid))
+    const { state, told, answer = told } = change.plan({ planning, row, changes })
+    changes.write(scimWrite(row.uid, state))
+    emit(planning, context, { changes, subject: row.uid, body: { desc: context.method.output, message: told } })
+    return { changes, result: context.validateOnly ? told : answer }
+  })
+}
+
+/** Who makes a token that works, or lets it work, lets people in with all that the provider confers (docs/spec/iam.md#no-escalation). */
+function assertMayLetIn({ planning, row }: Subject): void {
+  // A row of kind IdentityProvider holds one.
+  const { defaultRole } = row.message as unknown as IdentityProvider
+  assertHoldsWhatProviderConfers(planning, { uid: row.uid, defaultRole })
+}
+
+/** The credentials. Throws code 5 where there never was a token, code 10 where the request was made for others. */
+function existingState({ planning, row }: Subject, etag?: string): ScimState {
+  const state = scimStateOf(planning.snapshot, row.uid)
+  if (state === undefined) throw notFound('ScimToken', row.uid, { resourceType: `iam.${errorDomainSuffix}/ScimToken` })
+  if (etag !== undefined && etag !== state.etag) throw staleEtag()
+  return state
+}
+
+function inYears(nowMs: number, years: number): number {
+  const date = new Date(nowMs)
+  return date.setUTCFullYear(date.getUTCFullYear() + years)
+}
+
+/** When the new token is to expire: in a year, in two at most; undefined for never (docs/spec/scim.md#scim-tokens). */
+function expiryOf({ expireTime, neverExpires }: Pick<GenerateScimTokenRequest, 'expireTime' | 'neverExpires'>, nowMs: number): number | undefined {
+  if (expireTime === undefined) return neverExpires ? undefined : inYears(nowMs, 1)
+  if (neverExpires) throw DomainError.invalid('expire_time', 'must be absent where `never_expires` is set')
+  const expireMs = timestampMs(expireTime)
+  if (expireMs <= nowMs) throw DomainError.invalid('expire_time', 'must be in the future')
+  if (expireMs > inYears(nowMs, 2)) throw DomainError.invalid('expire_time', 'must be within two years')
+  return expireMs
+}
+
+/** GenerateScimToken: the first token of a provider, shown in this answer only. */
+export const generateScimToken: Handler = async (services, context, message) => {
+  const request = message as GenerateScimTokenRequest
+  const provider = request.identityProviderUid
+  const answered = await changeScim(services, context, {
+    provider,
+    plan(subject) {
+      const { planning, row } = subject
+      assertMayLetIn(subject)
+      const expireMs = expiryOf(request, planning.nowMs)
+      if (scimStateOf(planning.snapshot, row.uid) !== undefined) {
+        const violation = { type: 'SCIM_TOKEN_EXISTS', subject: row.uid, description: 'this provider had a SCIM token before: regenerate it' }
+        throw DomainError.precondition([violation], { reason: 'SCIM_TOKEN_EXISTS' })
+      }
+      const token = scimToken(services.random.bytes(tokenBytes))
+      const state = generated({ digest: scimTokenDigest(token), expireMs }, { etag: newEtag(services.random) })
+      const facts = { ...tokenFacts(services, row.uid, state), ...timeMember('expireTime', expireMs) }
+      const of = (shown: object): Message => create(GenerateScimTokenResponseSchema, { ...facts, ...shown })
+      return { state, told: of({}), answer: of({ token }) }
+    },
+  })
+  return { message: answered, subject: provider }
+}
+
+function tokenFacts({ settings }: Services, uid: Uid, { etag }: ScimState): { endpointUrl: string; identityProviderUid: string; etag: string } {
+  return { endpointUrl: scimEndpoint(settings.ownIssuer, uid), identityProviderUid: uid, etag }
+}
+
+/** RegenerateScimToken: another token, shown in this answer only; the one before works for the overlap. */
+export const regenerateScimToken: Handler = async (services, context, message) => {
+  const request = message as RegenerateScimTokenRequest
+  const provider = request.identityProviderUid
+  const overlapMs = request.overlap === undefined ? defaultOverlapMs : durationMs(request.overlap)
+  const answered = await changeScim(services, context, {
+    provider,
+    plan(subject) {
+      const { planning, row } = subject
+      assertMayLetIn(subject)
+      const before = existingState(subject, request.etag)
+      assertEtag(before, context.ifMatch)
+      const expireMs = expiryOf(request, planning.nowMs)
+      const token = scimToken(services.random.bytes(tokenBytes))
+      const change = { etag: newEtag(services.random), nowMs: planning.nowMs, overlapMs }
+      const state = regenerated(before, { digest: scimTokenDigest(token), expireMs }, change)
+      const times = { ...timeMember('expireTime', expireMs), ...timeMember('previousTokenExpireTime', overlapEndMs(state, planning.nowMs)) }
+      const facts = { ...tokenFacts(services, row.uid, state), ...times, requestedOverlap: durationFromMs(overlapMs) }
+      const of = (shown: object): Message => create(RegenerateScimTokenResponseSchema, { ...facts, ...shown })
+      return { state, told: of({}), answer: of({ token }) }
+    },
+  })
+  return { message: answered, subject: provider }
+}
+
+/** RevokeScimToken: no token works any more. Takes no etag: whoever may do it can always stop a token that leaked. */
+export const revokeScimToken: Handler = async (services, context, message) => {
+  const { identityProviderUid: provider } = message as RevokeScimTokenRequest
+  const answered = await changeScim(services, context, {
+    provider,
+    plan(subject) {
+      const { planning } = subject
+      const before = existingState(subject)
+      assertEtag(before, context.ifMatch)
+      const state = revoked(before, { etag: newEtag(services.random), nowMs: planning.nowMs })
+      const facts = { identityProviderUid: provider, etag: state.etag, enabled: state.enabled, ...timeMember('revokeTime', revokeMs(state)) }
+      return { state, told: create(RevokeScimTokenResponseSchema, facts) }
+    },
+  })
+  return { message: answered, subject: provider }
+}
+
+/** An organisation whose people SCIM manages needs owners that SCIM can't take away. Throws code 9; guards that they stay while this commits. */
+function assertEnoughOwners({ planning, row, changes }: Subject): void {
+  const root = rootOf(row.uid)
+  const owners = ownerBindings(planning.snapshot, root).filter((binding) => planning.snapshot.get('Identity', bindingOf(binding).identityUid) !== undefined)
+  if (owners.length < minOwners) {
+    const violation = { type: 'SCIM_MIN_OWNERS', subject: root, description: `SCIM needs at least ${minOwners} owners that were bound by hand` }
+    throw DomainError.precondition([violation], { reason: 'SCIM_MIN_OWNERS' })
+  }
+  changes.add(ownersUnchanged(planning, root))
+}
+
+/** SetScimEnabled: turns SCIM on or off; tokens, users and bindings stay. */
+export const setScimEnabled: Handler = async (services, context, message) => {
+  const { identityProviderUid: provider, enabled, etag } = message as SetScimEnabledRequest
+  const answered = await changeScim(services, context, {
+    provider,
+    plan(subject) {
+      if (enabled) assertMayLetIn(subject)
+      const before = existingState(subject, etag)
+      assertEtag(before, context.ifMatch)
+      if (enabled) assertEnoughOwners(subject)
+      const state = switched(before, enabled, { etag: newEtag(services.random) })
+      return { state, told: create(SetScimEnabledResponseSchema, { identityProviderUid: provider, enabled, etag: state.etag }) }
+    },
+  })
+  return { message: answered, subject: provider }
+}

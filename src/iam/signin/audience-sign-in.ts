@@ -1,0 +1,42 @@
+import { DomainError } from '../../base/errors.ts'
+import type { DecodedToken } from '../../auth/tokens/decoded-token.ts'
+import type { ExternalSignIn } from '../../auth/oidc/external-sign-in.ts'
+
+/**
+ * Signing in at a door of its own: an external token must name one of `audiences` itself, whatever else its identity accepts (docs/spec/tokens.md#direct-use), else code 7. Everything that is
+ * wrong with the credential otherwise is code 16: here a token is a password, and that a wrong one is refused says nothing about the identity.
+ */
+export function signInFor(audiences: readonly string[], inner: ExternalSignIn): ExternalSignIn {
+  async function asCredential<T>(token: DecodedToken, work: () => Promise<T>): Promise<T> {
+    if (!token.audiences.some((audience) => audiences.includes(audience))) throw new DomainError(7, 'the token is for another audience')
+    try {
+      return await work()
+    } catch (error) {
+      if (error instanceof DomainError && error.code === 7) throw new DomainError(16, error.message, { cause: error })
+      throw error
+    }
+  }
+
+  return {
+    signIn: (token, as, signal) => asCredential(token, () => inner.signIn(token, as, signal)),
+    verifyPerson: (token, as, signal) => asCredential(token, () => inner.verifyPerson(token, as, signal)),
+  }
+}
+
+/** Signing in where a token that names `others` alone, another endpoint, is refused with code 7, whatever its identity accepts. */
+export function signInNotFor(others: readonly string[], inner: ExternalSignIn): ExternalSignIn {
+  function assertMeant({ audiences }: DecodedToken): void {
+    if (audiences.length > 0 && audiences.every((audience) => others.includes(audience))) throw new DomainError(7, 'the token is for another audience')
+  }
+
+  return {
+    async signIn(token, as, signal) {
+      assertMeant(token)
+      return await inner.signIn(token, as, signal)
+    },
+    async verifyPerson(token, as, signal) {
+      assertMeant(token)
+      return await inner.verifyPerson(token, as, signal)
+    },
+  }
+}

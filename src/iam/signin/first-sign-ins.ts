@@ -1,0 +1,33 @@
+import type { Store } from '../../store/store.ts'
+import { recordKey } from '../../store/keys.ts'
+import { pagesOf } from '../../store/pages.ts'
+import { firstSignInPrefix, providerOfFirstSignIn } from '../records/people.ts'
+import { trimBatch } from '../../engine/expire/batch.ts'
+
+async function forget(store: Store, prefix: string, signal: AbortSignal): Promise<number> {
+  let removed = 0
+  for await (const page of pagesOf(store, { prefix, limit: trimBatch }, signal)) {
+    const outcome = await store.transact({ guards: [], writes: page.map(({ key }) => ({ kind: 'delete', key })) }, signal)
+    if (outcome.committed) removed += page.length
+  }
+  return removed
+}
+
+/**
+ * Forgets who has signed in by providers that are gone: a uid is never used again. Costs two reads for each provider. Returns how many entries. Rejects with StoreError,
+ * or the signal's reason.
+ */
+export async function trimFirstSignIns(store: Store, signal: AbortSignal): Promise<number> {
+  let removed = 0
+  let after: string | undefined
+  for (;;) {
+    const { entries } = await store.range({ prefix: firstSignInPrefix, limit: 1, ...(after === undefined ? {} : { after }) }, signal)
+    const [first] = entries
+    if (first === undefined) return removed
+    const provider = providerOfFirstSignIn(first.key)
+    const own = `${firstSignInPrefix}${provider}/`
+    if ((await store.get(recordKey('IdentityProvider', provider), signal)) === undefined) removed += await forget(store, own, signal)
+    // Behind all of its entries: "0" comes after "/".
+    after = `${own.slice(0, -1)}0`
+  }
+}

@@ -1,0 +1,41 @@
+import { errorText } from '../../base/error-text.ts'
+import { clone } from '@bufbuild/protobuf'
+import { timestampFromMs, timestampMs } from '@bufbuild/protobuf/wkt'
+import type { Uid } from '../../base/uid.ts'
+import { IdentitySchema, type Identity } from '../../gen/taproot/iam/v2/identities_pb.ts'
+import type { Resource } from '../../cache/records/cached-record.ts'
+import { ChangeSet, newEtag } from '../../engine/change-set.ts'
+import { identityKind } from '../records/identities.ts'
+import { addressesAfter, type Person } from '../records/people.ts'
+import type { Services } from '../../engine/services.ts'
+
+/** How old `lastSeenTime` may get before a sign-in writes it again, in milliseconds (docs/spec/identities.md#last-seen-time). */
+const lastSeenEveryMs = 3_600_000
+
+/**
+ * Notes that the identity signed in, which changes neither etag nor updateTime, and, of a person, which address their token says, which does. A failure costs only the note:
+ * it is logged, and the next sign-in notes it.
+ */
+export async function noteSignIn(services: Services, uid: Uid, person?: Omit<Person, 'name'>): Promise<void> {
+  const row = services.replica.snapshot.get('Identity', uid)
+  if (row === undefined) return
+  // A row of kind Identity holds an Identity.
+  const known = row.message as unknown as Identity
+  const now = services.clock.now()
+  const addresses = person === undefined ? known : addressesAfter(person, known)
+  const isNews = addresses.email !== known.email || addresses.emailUnverified !== known.emailUnverified
+  if (!isNews && known.lastSeenTime !== undefined && now - timestampMs(known.lastSeenTime) < lastSeenEveryMs) return
+  const record = clone(IdentitySchema, known)
+  record.lastSeenTime = timestampFromMs(now)
+  record.email = addresses.email
+  record.emailUnverified = addresses.emailUnverified
+  const { createMs, managedBy } = row
+  const facts = isNews ? { etag: newEtag(services.random), createMs, updateMs: Math.max(now, row.updateMs + 1), managedBy } : row
+  const changes = new ChangeSet()
+  changes.update(identityKind, { row, record: record as unknown as Resource, facts })
+  try {
+    await services.store.transact({ guards: changes.guards, writes: changes.writes }, AbortSignal.timeout(2_000))
+  } catch (error) {
+    services.log.warn('lastSeenTime was not written', { uid, error: errorText(error) })
+  }
+}

@@ -1,0 +1,186 @@
+import { createHash } from 'node:crypto'
+import { loginLifeMs } from './login-state.ts'
+import { randomHex } from '../../base/runtime.ts'
+import type { Uid } from '../../base/uid.ts'
+import type { Entry, Guard, Put } from '../../store/store.ts'
+import { commitEntries } from '../../engine/commit.ts'
+import type { Services } from '../../engine/services.ts'
+
+/** Sign-ins of devices and of headless clients. */
+export const pendingLoginPrefix = 'x/login/'
+
+/** What a device asks for that has no browser of its own (RFC 8628). */
+export interface DeviceWishes {
+  readonly clientId: string
+  readonly audiences: readonly string[]
+  readonly scopes: readonly string[]
+  readonly refresh: boolean
+  /** Where the device asked from. */
+  readonly remoteAddress: string
+}
+
+/** What a device's sign-in came to. */
+export type DeviceOutcome =
+  | { readonly kind: 'refused' }
+  | { readonly kind: 'done'; readonly identity: Uid; readonly token: string; readonly expiryMs: number; readonly refreshToken: string }
+
+/** A sign-in of a device as it stands. */
+export type DeviceLogin = { readonly wishes: DeviceWishes; readonly outcome: DeviceOutcome | undefined }
+
+/** How long what became of a sign-in in the last moment is kept at least, in milliseconds: tokens wait for a device, and a transaction whose answer was lost is looked for. */
+const takeMs = 60_000
+
+/** Letters that are not taken for others, and make no words. */
+const letters = 'BCDFGHJKLMNPQRSTVWXZ'
+const userCodeLength = 8
+/** How often another code is tried where one is in use. */
+const maxTries = 5
+
+/** The stored form: JSON, its content sealed under its own key. */
+interface Stored {
+  readonly expireMs: number
+  readonly sealed: string
+}
+
+function keyed(sort: 'device' | 'user-code' | 'headless', text: string): string {
+  return `${pendingLoginPrefix}${sort}/${createHash('sha256').update(text).digest('hex')}`
+}
+
+function written(services: Services, key: string, content: { value: unknown; expireMs: number }): Put {
+  const sealed = Buffer.from(services.keyring.seal(Buffer.from(JSON.stringify(content.value)), key)).toString('base64')
+  const stored: Stored = { expireMs: content.expireMs, sealed }
+  return { kind: 'put', key, value: Buffer.from(JSON.stringify(stored)) }
+}
+
+/** When what is stored here has no use any more, in milliseconds since 1970. */
+export function pendingLoginEndMs({ value }: Pick<Entry, 'value'>): number {
+  return storedIn(value).expireMs
+}
+
+function storedIn(value: Uint8Array): Stored {
+  return JSON.parse(Buffer.from(value).toString('utf8')) as Stored // only `written` writes here
+}
+
+interface Found<Value> {
+  readonly entry: Entry
+  readonly value: Value
+  readonly expireMs: number
+}
+
+/** In place of what works once, until its time is over: one that is gone would not tell who used it. */
+function used(services: Services, { entry, expireMs }: Found<unknown>): Put {
+  return written(services, entry.key, { value: null, expireMs: Math.max(expireMs, services.clock.now() + takeMs) })
+}
+
+/** What was written and not used. */
+async function found<Value>(services: Services, key: string, signal: AbortSignal): Promise<Found<Value> | undefined> {
+  const entry = await services.store.get(key, signal)
+  if (entry === undefined) return undefined
+  const { expireMs, sealed } = storedIn(entry.value)
+  if (services.clock.now() >= expireMs) return undefined
+  // The key that it is sealed under says what it is.
+  const value = JSON.parse(Buffer.from(services.keyring.open(Buffer.from(sealed, 'base64'), key)).toString('utf8')) as Value | null
+  return value === null ? undefined : { entry, expireMs, value }
+}
+
+/** Leaves what only the holder of the code's private key can read. False where something is there already: who else has the link can't put theirs in its place. Rejects with StoreError; throws as commitEntries. */
+export async function leaveHeadlessSession(
+  services: Services,
+  session: { code: string; publicKey: string; encrypted: Uint8Array },
+  signal: AbortSignal,
+): Promise<boolean> {
+  const key = keyed('headless', session.code)
+  const before = await services.store.get(key, signal)
+  if (before !== undefined && services.clock.now() < pendingLoginEndMs(before)) return false
+  const guard: Guard = before === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: before.revision }
+  const value = { publicKey: session.publicKey, encrypted: Buffer.from(session.encrypted).toString('base64') }
+  const write = written(services, key, { value, expireMs: services.clock.now() + loginLifeMs })
+  return commitEntries(services, [guard], [write])
+}
+
+/** What was left for this code; it stays until its time is over, since an answer may be lost. Rejects with StoreError. */
+export async function headlessSession(
+  services: Services,
+  code: string,
+  signal: AbortSignal,
+): Promise<{ publicKey: string; encrypted: Uint8Array } | undefined> {
+  const left = await found<{ publicKey: string; encrypted: string }>(services, keyed('headless', code), signal)
+  return left && { publicKey: left.value.publicKey, encrypted: Buffer.from(left.value.encrypted, 'base64') }
+}
+
+function newUserCode({ random }: Services): string {
+  let code = ''
+  while (code.length < userCodeLength) {
+    const [byte = 0] = random.bytes(1)
+    // So that each letter is as likely.
+    if (byte < 256 - (256 % letters.length)) code += letters[byte % letters.length] ?? ''
+  }
+  return code
+}
+
+/** A user code as it is stored, of what somebody typed; undefined where it can be none. */
+export function userCodeOf(text: string): string | undefined {
+  const code = text.toUpperCase().replaceAll(/[^A-Z]/g, '')
+  return code.length === userCodeLength && text.length <= 32 && [...code].every((letter) => letters.includes(letter)) ? code : undefined
+}
+
+/** A user code as it is shown. */
+export function shownUserCode(code: string): string {
+  return `${code.slice(0, 4)}-${code.slice(4)}`
+}
+
+/** Begins the sign-in of a device: the code that it keeps, and the one that it shows. Throws as commitEntries, or the signal's reason. */
+export async function beginDeviceLogin(services: Services, wishes: DeviceWishes, signal: AbortSignal): Promise<{ deviceCode: string; userCode: string }> {
+  const deviceCode = randomHex(services.random, 32)
+  const device = keyed('device', deviceCode)
+  const expireMs = services.clock.now() + loginLifeMs
+  for (let tries = 0; tries < maxTries; tries += 1) {
+    signal.throwIfAborted()
+    const userCode = newUserCode(services)
+    const shown = keyed('user-code', userCode)
+    const guards = [device, shown].map((key) => ({ kind: 'absent', key }) as const)
+    const login: DeviceLogin = { wishes, outcome: undefined }
+    const puts = [written(services, device, { value: login, expireMs }), written(services, shown, { value: device, expireMs })] as const
+    if (await commitEntries(services, guards, puts)) return { deviceCode, userCode }
+  }
+  throw new Error('no user code is free')
+}
+
+/** What the device asks for that shows this code; undefined where none does any more. Rejects with StoreError. */
+export async function deviceAsking(services: Services, userCode: string, signal: AbortSignal): Promise<DeviceWishes | undefined> {
+  const shown = await found<string>(services, keyed('user-code', userCode), signal)
+  const device = shown && (await found<DeviceLogin>(services, shown.value, signal))
+  return device?.value.wishes
+}
+
+/** Ends the sign-in of the device that shows this code: it works once. False where it does not any more. Rejects with StoreError; throws as commitEntries. */
+export async function endDeviceLogin(
+  services: Services,
+  { userCode, outcome }: { userCode: string; outcome: DeviceOutcome },
+  signal: AbortSignal,
+): Promise<boolean> {
+  const shown = await found<string>(services, keyed('user-code', userCode), signal)
+  const device = shown && (await found<DeviceLogin>(services, shown.value, signal))
+  if (shown === undefined || device === undefined) return false
+  const guards = [shown.entry, device.entry].map(({ key, revision }) => ({ kind: 'unchanged', key, revision }) as const)
+  const login: DeviceLogin = { ...device.value, outcome }
+  const ending = written(services, device.entry.key, { value: login, expireMs: Math.max(device.expireMs, services.clock.now() + takeMs) })
+  // The device may have taken its tokens already when it is looked whether this was written: the code is nobody's to write again.
+  return commitEntries(services, guards, [used(services, shown), ending])
+}
+
+/**
+ * How the sign-in of the device with this code stands; tokens are told once. Undefined where there is none, or none of this client, where it says which it is. Rejects with
+ * StoreError; throws as commitEntries.
+ */
+export async function takeDeviceLogin(
+  services: Services,
+  of: { deviceCode: string; clientId: string | undefined },
+  signal: AbortSignal,
+): Promise<DeviceLogin | undefined> {
+  const device = await found<DeviceLogin>(services, keyed('device', of.deviceCode), signal)
+  if (device === undefined || (of.clientId !== undefined && device.value.wishes.clientId !== of.clientId)) return undefined
+  if (device.value.outcome?.kind !== 'done') return device.value
+  const { key, revision } = device.entry
+  return (await commitEntries(services, [{ kind: 'unchanged', key, revision }], [used(services, device)])) ? device.value : undefined
+}

@@ -1,0 +1,169 @@
+import { createHash, timingSafeEqual } from 'node:crypto'
+import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
+import { readCallerClaims, writeCallerClaims, type CallerClaims } from '../../auth/tokens/caller-claims.ts'
+import { newRefreshToken, parseRefreshToken, refreshTokenText, type RefreshToken } from './refresh-token.ts'
+import { DomainError } from '../../base/errors.ts'
+import { isUid, type Uid } from '../../base/uid.ts'
+import { RefreshFamilySchema, type RefreshFamily } from '../../gen/taproot/store/v1/people_pb.ts'
+import type { Entry, Put } from '../../store/store.ts'
+import { commitEntries } from '../../engine/commit.ts'
+import type { Services } from '../../engine/services.ts'
+import { admitsRefresh } from '../scim/scim-admission.ts'
+import { unchangedProvider } from './sign-in-providers.ts'
+
+/** Families of refresh tokens: `<person uid>/<family>`. */
+export const refreshPrefix = 'x/refresh/'
+
+/** What a refresh token stands for. */
+export interface RefreshGrant {
+  readonly person: Uid
+  readonly claims: CallerClaims
+  /** The identity provider that the person came by. */
+  readonly provider: Uid | undefined
+  /** By what that provider's directory knows the person; empty where it can't. */
+  readonly externalId: string
+  /** What the access tokens that it gives are for. */
+  readonly audiences: readonly string[]
+}
+
+/** A refresh token as it is handed out. */
+export interface IssuedRefreshToken {
+  readonly text: string
+  readonly expireMs: number
+}
+
+function familyKey({ person, family }: Pick<RefreshToken, 'person' | 'family'>): string {
+  return `${refreshPrefix}${person}/${family}`
+}
+
+function digestOf({ secret }: RefreshToken): Buffer {
+  return createHash('sha256').update(secret).digest()
+}
+
+/** One answer for every reason: which it was would help only those who found or guessed a token. */
+function ended(): DomainError {
+  return new DomainError(16, 'the refresh token has ended: sign in again', { reason: 'REFRESH_TOKEN_ENDED' })
+}
+
+function expireMsOf(services: Services, endMs: number): number {
+  return Math.min(services.clock.now() + services.settings.refresh.idleMs, endMs)
+}
+
+/** The stored form of the family whose one working token is `token`. */
+function familyWrite(token: RefreshToken, family: Omit<RefreshFamily, '$typeName' | '$unknown' | 'digest' | 'expireTimeMs'>, expireMs: number): Put {
+  const value = create(RefreshFamilySchema, { ...family, digest: digestOf(token), expireTimeMs: BigInt(expireMs) })
+  return { kind: 'put', key: familyKey(token), value: toBinary(RefreshFamilySchema, value) }
+}
+
+/** Begins a family. Throws as commitEntries, or the signal's reason. */
+export async function issueRefreshToken(services: Services, grant: RefreshGrant, signal: AbortSignal): Promise<IssuedRefreshToken> {
+  const endMs = services.clock.now() + services.settings.refresh.maxMs
+  const expireMs = expireMsOf(services, endMs)
+  const token = newRefreshToken(services.random, { person: grant.person, expireMs })
+  const family = {
+    claims: JSON.stringify(writeCallerClaims(grant.claims)),
+    provider: grant.provider ?? '',
+    externalId: grant.externalId,
+    audiences: [...grant.audiences],
+    endTimeMs: BigInt(endMs),
+  }
+  signal.throwIfAborted()
+  await commitEntries(services, [{ kind: 'absent', key: familyKey(token) }], [familyWrite(token, family, expireMs)])
+  return { text: refreshTokenText(token), expireMs }
+}
+
+/** True where the person is the one that the family was begun for, and the provider that they came by still has the issuer and the client of then, and lets them in. */
+function stands(services: Services, { person, claims, provider, externalId }: RefreshGrant): boolean {
+  const { snapshot } = services.replica
+  const row = snapshot.get('Identity', person)
+  if (row === undefined || claims.issuedAtMs < row.createMs) return false
+  // The token for its client is what the sign-in began with.
+  const { issuer, subject, audience: clientId } = claims.act
+  if (provider === undefined) return true
+  if (unchangedProvider(snapshot, { uid: provider, issuer, clientId }) === undefined) return false
+  return admitsRefresh(snapshot, provider, { externalId, subject })
+}
+
+/** Ends a family: a token of it was shown twice, so that one of the two who have it is a thief. */
+async function endFamily(services: Services, token: RefreshToken, signal: AbortSignal): Promise<void> {
+  services.log.warn('a refresh token was used again: it and its successors are ended', { identity: token.person })
+  await services.store.transact({ guards: [], writes: [{ kind: 'delete', key: familyKey(token) }] }, signal)
+}
+
+/** The family that the token belongs to, as it is stored; ends it where the token is not the one that works. Throws code 16. */
+async function familyOf(services: Services, token: RefreshToken, signal: AbortSignal): Promise<{ entry: Entry; family: RefreshFamily }> {
+  const entry = await services.store.get(familyKey(token), signal)
+  if (entry === undefined) throw ended()
+  const family = fromBinary(RefreshFamilySchema, entry.value)
+  if (!timingSafeEqual(family.digest, digestOf(token))) {
+    await endFamily(services, token, signal)
+    throw ended()
+  }
+  return { entry, family }
+}
+
+/** A refresh token that is to be used. */
+export interface RefreshUse {
+  readonly text: string
+  /** Shown what the token stands for before it is used; what this throws leaves it as it is. */
+  readonly before: (grant: RefreshGrant) => void
+}
+
+function grantIn(token: RefreshToken, { claims, provider, externalId, audiences }: RefreshFamily): RefreshGrant {
+  return {
+    person: token.person,
+    claims: readCallerClaims(JSON.parse(claims) as Readonly<Record<string, unknown>>), // writeCallerClaims wrote it, and each member is checked
+    provider: isUid(provider) ? provider : undefined,
+    externalId,
+    audiences,
+  }
+}
+
+/**
+ * Uses a refresh token up: it dies, and its successor is answered with what the family stands for (docs/spec/tokens.md#refresh-tokens). One that was used before ends its family. Throws TokenError
+ * `unreadable_refresh`; code 16 `REFRESH_TOKEN_ENDED`; what `before` throws; StoreError before the token is used; as commitEntries: after code 2 it may have been used up.
+ */
+export async function useRefreshToken(
+  services: Services,
+  { text, before }: RefreshUse,
+  signal: AbortSignal,
+): Promise<RefreshGrant & { readonly next: IssuedRefreshToken }> {
+  const token = parseRefreshToken(text)
+  await services.replica.barrier(signal)
+  const { entry, family } = await familyOf(services, token, signal)
+  const grant = grantIn(token, family)
+  if (services.clock.now() >= Number(family.expireTimeMs) || !stands(services, grant)) {
+    await services.store.transact({ guards: [], writes: [{ kind: 'delete', key: entry.key }] }, signal)
+    throw ended()
+  }
+  before(grant)
+  const expireMs = expireMsOf(services, Number(family.endTimeMs))
+  const next = newRefreshToken(services.random, { person: token.person, expireMs, family: token.family })
+  const guard = { kind: 'unchanged', key: entry.key, revision: entry.revision } as const
+  if (!(await commitEntries(services, [guard], [familyWrite(next, family, expireMs)]))) {
+    await endFamily(services, token, signal)
+    throw ended()
+  }
+  return { ...grant, next: { text: refreshTokenText(next), expireMs } }
+}
+
+/**
+ * Ends the family that a refresh token belongs to, whichever of its tokens it is (RFC 7009 2.1). Returns the person whose it was; undefined where there is none any more. Throws
+ * TokenError `unreadable_refresh`; StoreError.
+ */
+export async function revokeRefreshToken(services: Services, text: string, signal: AbortSignal): Promise<Uid | undefined> {
+  const token = parseRefreshToken(text)
+  const key = familyKey(token)
+  if ((await services.store.get(key, signal)) === undefined) return undefined
+  await services.store.transact({ guards: [], writes: [{ kind: 'delete', key }] }, signal)
+  return token.person
+}
+
+/** Ends all refresh tokens of a person. */
+export async function endRefreshTokens(services: Services, person: Uid, signal: AbortSignal): Promise<void> {
+  for (;;) {
+    const { entries, more } = await services.store.range({ prefix: `${refreshPrefix}${person}/`, limit: 100 }, signal)
+    if (entries.length > 0) await services.store.transact({ guards: [], writes: entries.map(({ key }) => ({ kind: 'delete', key })) }, signal)
+    if (!more) return
+  }
+}

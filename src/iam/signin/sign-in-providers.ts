@@ -1,0 +1,66 @@
+import type { MappedRole } from '../../auth/oidc/external-sign-in.ts'
+import type { ProviderFacts } from '../../auth/oidc/trust-domain.ts'
+import { normalizeIssuer } from '../../auth/oidc/issuer-name.ts'
+import type { OidcClient } from '../../auth/oidc/oidc-client.ts'
+import { isSuspended } from '../../authz/suspended.ts'
+import { isUid, rootOf, trustedUid, type Uid } from '../../base/uid.ts'
+import type { IdentityProvider } from '../../gen/taproot/iam/v2/identity_providers_pb.ts'
+import type { Row } from '../../cache/records/cached-record.ts'
+import type { Snapshot } from '../../cache/snapshot.ts'
+import { openSecret } from '../../engine/secrets.ts'
+import type { Services } from '../../engine/services.ts'
+import { mappingsFor } from '../records/external-group-role-mappings.ts'
+import { verifiedRoot } from '../records/groups.ts'
+import { clientSecretPath, oidcOf } from '../records/identity-providers.ts'
+
+function providerIn(row: Row): IdentityProvider {
+  // A row of kind IdentityProvider holds an IdentityProvider.
+  return row.message as unknown as IdentityProvider
+}
+
+/** The identity providers that name this issuer, in the order of their uids. */
+export function providersOf(snapshot: Snapshot, issuer: string): ProviderFacts[] {
+  const rows = [...snapshot.table('IdentityProvider').matching('issuer', normalizeIssuer(issuer))]
+  return rows.flatMap((row) => {
+    const oidc = oidcOf(providerIn(row))
+    if (oidc === undefined) return []
+    return [{ uid: row.uid, group: trustedUid(row.parent), issuer: oidc.issuer, clientId: oidc.clientId, groupsClaim: oidc.groupsClaim }]
+  })
+}
+
+/** The roles that the provider's mappings give to a member of these groups (docs/spec/identities.md#mapped-sessions); none in a suspended organisation. */
+export function mappedRoles(snapshot: Snapshot, provider: Uid, groups: readonly string[]): MappedRole[] {
+  if (isSuspended(snapshot, provider)) return []
+  return mappingsFor(snapshot, provider, groups).flatMap(({ scope, roleUid, externalGroupId: externalGroup }) =>
+    isUid(roleUid) ? [{ group: scope, role: roleUid, externalGroup }] : [],
+  )
+}
+
+/** The provider's row, where it still has the issuer and the client that a sign-in began with; undefined where it is gone or changed. */
+export function unchangedProvider(snapshot: Snapshot, begun: Pick<ProviderFacts, 'uid' | 'issuer' | 'clientId'>): Row | undefined {
+  const row = snapshot.get('IdentityProvider', begun.uid)
+  if (row === undefined) return undefined
+  const oidc = oidcOf(providerIn(row))
+  const isSame = oidc !== undefined && normalizeIssuer(oidc.issuer) === normalizeIssuer(begun.issuer) && oidc.clientId === begun.clientId
+  return isSame ? row : undefined
+}
+
+/** The role that the provider in this row gives at the first sign-in by it. */
+export function defaultRoleOf(row: Row): string {
+  return providerIn(row).defaultRole
+}
+
+/** The identity providers of the verified organisation of this name, in the order of their uids. */
+export function providersOfOrganization(snapshot: Snapshot, name: string): Row[] {
+  const root = verifiedRoot(snapshot, name)
+  return root === undefined ? [] : [...snapshot.table('IdentityProvider').matching('parent', root.uid)]
+}
+
+/** The client at an identity provider, with its secret; undefined where the provider is gone, or has no configuration. Throws SealingError. */
+export function oidcClientOf(services: Pick<Services, 'keyring' | 'replica'>, provider: Uid): OidcClient | undefined {
+  const row = services.replica.snapshot.get('IdentityProvider', provider)
+  const oidc = row && oidcOf(providerIn(row))
+  if (row === undefined || oidc === undefined) return undefined
+  const { issuer, clientId, pkceEnabled, additionalScopes } = oidc
+  return { tenant: rootOf(row.uid), issuer, clientId, pkce: pkceEnabled, additionalScopes, clientSecret: openSecret(services.keyring, row, clientSecretPath) }
+}

@@ -1,0 +1,97 @@
+import { create } from '@bufbuild/protobuf'
+import { timestampFromMs } from '@bufbuild/protobuf/wkt'
+import type { Exchange, ExchangeInput } from '../exchange.ts'
+import type { Profile } from '../../../auth/tokens/principal.ts'
+import type { Uid } from '../../../base/uid.ts'
+import { WhoAmI_ProfileSchema, WhoAmISchema, type WhoAmI_Profile } from '../../../gen/taproot/auth/v1/auth_pb.ts'
+import { RawTokenSchema, type ExchangeRequest } from '../../../gen/taproot/oidc/v1/security_token_service_pb.ts'
+import { callerOfToken } from '../../../engine/caller-of-token.ts'
+import type { Call } from '../../../transport/call.ts'
+import { HeldAnswers, heldField } from './held-answers.ts'
+import { headlessSessionDoor, noteExchanged, refreshDoor, registerByToken, registerDoor, type PeopleDoorOptions } from './people-endpoints.ts'
+import type { DoorHandler } from '../../../transport/pipeline.ts'
+
+/** What the doors are made of. */
+export interface DoorOptions extends PeopleDoorOptions {
+  readonly exchange: Exchange
+  /** `iss` and default audience of our tokens. */
+  readonly ownIssuer: string
+}
+
+/** Token exchange: a token that an identity's claim match accepts, for an access token of ours (docs/spec/tokens.md#token-exchange). A dry run gives none, and tells of nobody. */
+function exchangeDoor(options: DoorOptions): DoorHandler {
+  const { services, exchange, tokenIssue, admit } = options
+  return async (call, message) => {
+    const request = message as ExchangeRequest
+    const input = inputOf(call, request)
+    // Whom an organisation's provider brings becomes known at the first sign-in (docs/spec/identities.md#registration).
+    const registers = request.identityProvider !== '' && request.identity === ''
+    if (registers) {
+      const { requestId, authorization } = call.headers
+      const as = { identityProvider: request.identityProvider }
+      const registration = { requestId, validateOnly: call.validateOnly, signal: call.signal }
+      const before = (person: Uid): void => {
+        admit?.(person)
+        tokenIssue.check(input)
+      }
+      const { identity } = await registerByToken(options, { ...registration, authorization, as, before })
+      // Who would become known by it can't be exchanged for yet.
+      const isKnown = services.replica.snapshot.get('Identity', identity) !== undefined
+      if (call.validateOnly && !isKnown) return { message: create(RawTokenSchema), subject: identity }
+    }
+    const { token, expiryMs, principal } = await exchange(input, call.signal)
+    const subject = principal.identityUid
+    if (!registers) admit?.(subject)
+    // A session that nothing tells of is none.
+    if (call.validateOnly) return { message: create(RawTokenSchema), subject }
+    await noteExchanged(services, principal, call.signal)
+    return { message: create(RawTokenSchema, { token, expiry: timestampFromMs(expiryMs) }), subject }
+  }
+}
+
+function inputOf({ headers }: Call, { aud, identity, scopes, scope, cap, identityProvider }: ExchangeRequest): ExchangeInput {
+  // The older single field counts like one of the list.
+  return { authorization: headers.authorization, aud, identity, scopes: [...scopes, scope], cap, identityProvider }
+}
+
+function profileOf({ name = '', picture = '', given_name: givenName = '', family_name: familyName = '' }: Profile): WhoAmI_Profile {
+  return create(WhoAmI_ProfileSchema, { name, picture, givenName, familyName })
+}
+
+/** Who the caller is. */
+function whoAmIDoor(options: DoorOptions): DoorHandler {
+  // It follows the replica from the first call on.
+  let answers: HeldAnswers | undefined
+  return async (call, _message, session) => {
+    if (session === undefined) throw new TypeError('Validate needs a caller')
+    const { token, caller } = session
+    answers ??= new HeldAnswers(options.services)
+    const held = await answers.of(call.transport, caller)
+    // Time may have passed: as of the answer's commit the identity must still be there.
+    callerOfToken(options.services, token)
+    const { email = '', emailVerified = false, profile } = token.act
+    const message = create(WhoAmISchema, {
+      issuer: options.ownIssuer,
+      subject: caller.identity,
+      audience: [options.ownIssuer],
+      expiry: timestampFromMs(token.expiresAtMs),
+      issuedAt: timestampFromMs(token.issuedAtMs),
+      capabilities: 'items' in held ? held.items : [],
+      email,
+      emailVerified,
+      ...(profile === undefined ? {} : { profile: profileOf(profile) }),
+    })
+    return 'joined' in held ? { message, page: { field: heldField, items: [], joined: held.joined } } : { message }
+  }
+}
+
+/** The methods that work on tokens rather than on records. */
+export function createDoors(options: DoorOptions): ReadonlyMap<string, DoorHandler> {
+  return new Map([
+    ['taproot.oidc.v1.SecurityTokenService/Exchange', exchangeDoor(options)],
+    ['taproot.oidc.v1.SecurityTokenService/ExchangeRefreshToken', refreshDoor(options)],
+    ['taproot.auth.v1.Auth/Validate', whoAmIDoor(options)],
+    ['taproot.auth.v1.Auth/Register', registerDoor(options)],
+    ['taproot.auth.v1.Auth/GetHeadlessSession', headlessSessionDoor(options)],
+  ])
+}

@@ -1,0 +1,258 @@
+import { create, toBinary } from '@bufbuild/protobuf'
+import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire'
+import { roleCapabilities } from '../../../authz/grants-index.ts'
+import { capabilitiesAt, type Reach } from '../../../authz/effective-permissions.ts'
+import { equals, intersect, isEmpty, namesOf, type CapabilitySet } from '../../../base/capability.ts'
+import type { SessionRole } from '../../../auth/tokens/token-restrictions.ts'
+import { RecentMap } from '../../../base/recent-map.ts'
+import { rootOf, trustedUid } from '../../../base/uid.ts'
+import { WhoAmI_HeldSchema, WhoAmISchema, type WhoAmI_Held } from '../../../gen/taproot/auth/v1/auth_pb.ts'
+import { GroupSchema, RoleSchema } from '../../../gen/taproot/iam/v1/resources_pb.ts'
+import type { Group } from '../../../gen/taproot/iam/v2/groups_pb.ts'
+import type { Role } from '../../../gen/taproot/iam/v2/roles_pb.ts'
+import { groupKind } from '../../records/groups.ts'
+import { shownOf } from '../../../engine/shown.ts'
+import type { Caller, Services } from '../../../engine/services.ts'
+import type { Row } from '../../../cache/records/cached-record.ts'
+import { Slices, Turns } from '../../../cache/slices.ts'
+import type { Snapshot } from '../../../cache/snapshot.ts'
+import type { Call } from '../../../transport/call.ts'
+import { createJsonEncoders } from '../../../transport/json-encode.ts'
+
+/** Up to this many bindings are answered at once, and nothing of them is remembered. */
+const answeredAtOnce = 100
+/** How many bytes of answers are remembered for sure; at most twice as many are. */
+const rememberedBytes = 32 * 1024 * 1024
+/** For each group of an answer: that it is one. */
+const groupBytes = 64
+const rowsPerLook = 16
+/** So often an answer is begun again because something changed meanwhile; then it is made in one turn, of what did not change. */
+const maxPasses = 20
+
+const encodeHeld = createJsonEncoders()(WhoAmI_HeldSchema)
+/** The field that holds the items. */
+export const heldField = WhoAmISchema.field.capabilities
+
+type Form = Call['transport']
+
+/** How one item is written into an answer of each transport; those of an answer are joined, the first of a JSON answer without its comma. */
+const writers = {
+  http: (held) => Buffer.from(`,${encodeHeld(held)}`),
+  grpc: (held) => new BinaryWriter().tag(heldField.number, WireType.LengthDelimited).bytes(toBinary(WhoAmI_HeldSchema, held)).finish(),
+} satisfies Record<Form, (held: WhoAmI_Held) => Uint8Array>
+
+/** What one item is made of. */
+interface Source {
+  readonly role: Row
+  readonly group: Row
+  /** What a group shows depends on its root. */
+  readonly root: Row | undefined
+  readonly held: CapabilitySet
+}
+
+/** Gives a caller something: a binding, or a role of the session. */
+type Holding = Row | SessionRole
+
+interface Item extends Source {
+  readonly holding: Holding
+  readonly bytes: Uint8Array
+}
+
+/** What an answer says, and which records it was made of: void once one of them changed. */
+class HeldAnswer {
+  readonly identity: string
+  readonly groups = new Set<string>()
+  readonly roles = new Set<string>()
+  pieces: readonly Uint8Array[] = []
+  isCurrent = true
+
+  constructor({ identity, narrowing }: Caller) {
+    this.identity = identity
+    for (const { role } of narrowing.roles ?? []) this.roles.add(role)
+  }
+
+  get weight(): number {
+    return this.pieces.reduce((sum, piece) => sum + piece.length, groupBytes * this.groups.size)
+  }
+}
+
+function isBinding(holding: Holding): holding is Row {
+  return 'parent' in holding
+}
+
+/** The uids of its group and its role. */
+function placeOf(snapshot: Snapshot, holding: Holding): { readonly group: string; readonly role: string } {
+  return isBinding(holding) ? { group: holding.parent, role: snapshot.table(holding.kind).valueOf(holding, 'role') ?? '' } : holding
+}
+
+/** The bindings of the caller, and after them those roles of the session that none of them gives. */
+function holdingsOf(snapshot: Snapshot, { identity, narrowing }: Caller, bindings: Iterable<Row>): Holding[] {
+  const table = snapshot.table('RoleBinding')
+  const isBound = ({ group, role }: SessionRole): boolean =>
+    [...table.matching('identity', identity, group)].some((row) => row.parent === group && table.valueOf(row, 'role') === role)
+  return [...bindings, ...(narrowing.roles ?? []).filter((held) => !isBound(held))]
+}
+
+function sourceOf(snapshot: Snapshot, reach: Reach, holding: Holding): Source | undefined {
+  const place = placeOf(snapshot, holding)
+  const role = snapshot.get('Role', place.role)
+  const group = snapshot.get('Group', place.group)
+  if (role === undefined || group === undefined) return undefined
+  const held = intersect(roleCapabilities(role), capabilitiesAt(reach, group.uid))
+  return isEmpty(held) ? undefined : { role, group, root: snapshot.get('Group', rootOf(group.uid)), held }
+}
+
+function heldOf(services: Services, { group, role, held }: Source): WhoAmI_Held {
+  // The rows of a kind hold that kind's messages.
+  const { uid: groupId, $typeName: _, ...shown } = shownOf(groupKind, services, group).message as unknown as Group
+  const { uid: roleId, name, description } = role.message as unknown as Role
+  return create(WhoAmI_HeldSchema, {
+    group: create(GroupSchema, { ...shown, id: groupId }),
+    role: create(RoleSchema, { id: roleId, name, description, capabilities: [...namesOf(roleCapabilities(role))] }),
+    capabilities: [...namesOf(held)],
+  })
+}
+
+function isSame(one: Source, other: Source): boolean {
+  return one.role === other.role && one.group === other.group && one.root === other.root && equals(one.held, other.held)
+}
+
+/**
+ * What callers hold, binding by binding and by roles of their session, cut like their tokens. For a caller with many bindings the answer's bytes are made in slices between which other work runs, and
+ * remembered until one of the bindings, roles or groups changes: the commit that changes it makes them void.
+ */
+export class HeldAnswers {
+  readonly #services: Services
+  readonly #turns = new Turns()
+  readonly #remembered = new RecentMap<string, HeldAnswer>(rememberedBytes, (answer) => answer.weight)
+  readonly #beingMade = new Map<string, Promise<readonly Uint8Array[]>>()
+  /** Those that are remembered or being made. */
+  readonly #watched = new Set<WeakRef<HeldAnswer>>()
+
+  constructor(services: Services) {
+    this.#services = services
+    const { replica } = services
+    replica.onReset(() => this.#end(() => true))
+    replica.onHide((kind, rows) => {
+      if (kind !== 'RoleBinding' || this.#watched.size === 0) return
+      const identities = new Set(rows.map((row) => this.#identityOf(row)))
+      this.#end(({ identity }) => identities.has(identity))
+    })
+    replica.onRow((kind, old, row) => this.#changed(kind, old, row))
+  }
+
+  /**
+   * The items of the caller's answer as of one commit that is not older than the call, in uid order of the bindings, then those of the session; the bytes of many, as
+   * the transport joins them.
+   */
+  async of(form: Form, caller: Caller): Promise<{ readonly items: WhoAmI_Held[] } | { readonly joined: readonly Uint8Array[] }> {
+    const { snapshot } = this.#services.replica
+    const bindings = snapshot.table('RoleBinding').matching('identity', caller.identity)
+    if (bindings.size <= answeredAtOnce) {
+      const reach = caller.reach()
+      const sources = holdingsOf(snapshot, caller, bindings)
+        .map((holding) => sourceOf(snapshot, reach, holding))
+        .filter((source) => source !== undefined)
+      return { items: sources.map((source) => heldOf(this.#services, source)) }
+    }
+    const key = JSON.stringify([form, caller.identity, caller.operator, caller.narrowing])
+    const known = this.#remembered.get(key)
+    if (known?.isCurrent === true) return { joined: known.pieces }
+    let making = this.#beingMade.get(key)
+    if (making === undefined) {
+      const made = this.#make(key, form, caller)
+      making = made
+      this.#beingMade.set(key, made)
+      // Another may be under way by then.
+      const forget = (): void => void (this.#beingMade.get(key) === made && this.#beingMade.delete(key))
+      made.then(forget, forget)
+    }
+    return { joined: await making }
+  }
+
+  /** Begins again as long as something that it was made of changes: what did not is taken from the pass before, so that each is shorter. */
+  async #make(key: string, form: Form, caller: Caller): Promise<readonly Uint8Array[]> {
+    const slices = new Slices(this.#turns)
+    let made = new Map<Holding, Item>()
+    for (let pass = 1; ; pass++) {
+      await slices.pause()
+      const answer = new HeldAnswer(caller)
+      const watch = new WeakRef(answer)
+      this.#watched.add(watch)
+      const next: typeof made = new Map()
+      const { replica } = this.#services
+      const reach = caller.reach()
+      // Each takes long by itself for many grants.
+      if (slices.isOver) await slices.pause()
+      capabilitiesAt(reach, caller.identity)
+      if (slices.isOver) await slices.pause()
+      const { snapshot } = replica
+      const rows = holdingsOf(snapshot, caller, snapshot.table('RoleBinding').matching('identity', caller.identity))
+      const pieces: Uint8Array[] = []
+      for (let at = 0; at < rows.length && answer.isCurrent; at += rowsPerLook) {
+        if (slices.isOver && pass < maxPasses) await slices.pause()
+        const items = rows.slice(at, at + rowsPerLook).flatMap((holding) => this.#itemOf(answer, holding, { reach, form, before: made.get(holding) }) ?? [])
+        const piece = Buffer.concat(items.map(({ bytes }) => bytes))
+        pieces.push(piece)
+        let end = 0
+        // Its part of the piece: the bytes are there once.
+        for (const item of items) next.set(item.holding, { ...item, bytes: piece.subarray(end, (end += item.bytes.length)) })
+      }
+      if (answer.isCurrent) {
+        const whole = joined(form, pieces)
+        answer.pieces = whole
+        this.#remembered.set(key, answer)
+        // Whoever asks from here on may ask after a change.
+        this.#beingMade.delete(key)
+        await slices.pause()
+        return whole
+      }
+      made = new Map([...made, ...next])
+    }
+  }
+
+  #itemOf(answer: HeldAnswer, holding: Holding, { reach, form, before }: { reach: Reach; form: Form; before: Item | undefined }): Item | undefined {
+    const { snapshot } = this.#services.replica
+    const { group, role } = placeOf(snapshot, holding)
+    answer.roles.add(role)
+    answer.groups.add(group)
+    answer.groups.add(rootOf(trustedUid(group)))
+    const source = sourceOf(snapshot, reach, holding)
+    if (source === undefined) return undefined
+    return before !== undefined && isSame(before, source) ? before : { ...source, holding, bytes: writers[form](heldOf(this.#services, source)) }
+  }
+
+  #identityOf(binding: Row): string {
+    return this.#services.replica.snapshot.table('RoleBinding').valueOf(binding, 'identity') ?? ''
+  }
+
+  #changed(kind: string, old: Row | undefined, row: Row | undefined): void {
+    if (this.#watched.size === 0) return
+    const uid = (row ?? old)?.uid ?? ''
+    if (kind === 'Role') this.#end(({ roles }) => roles.has(uid))
+    else if (kind === 'Group') this.#end(({ groups }) => groups.has(uid))
+    else if (kind === 'RoleBinding') {
+      const [was, is] = [old && this.#identityOf(old), row && this.#identityOf(row)]
+      this.#end(({ identity }) => identity === was || identity === is)
+    }
+  }
+
+  /** Makes the answers void for which this holds. */
+  #end(isVoid: (answer: HeldAnswer) => boolean): void {
+    for (const watch of this.#watched) {
+      const answer = watch.deref()
+      if (answer !== undefined && !isVoid(answer)) continue
+      if (answer !== undefined) {
+        answer.isCurrent = false
+        answer.pieces = []
+      }
+      this.#watched.delete(watch)
+    }
+  }
+}
+
+/** Without what stands before the first item. */
+function joined(form: Form, pieces: readonly Uint8Array[]): readonly Uint8Array[] {
+  const [first = Buffer.alloc(0), ...others] = pieces.filter((piece) => piece.length > 0)
+  return form === 'http' ? [first.subarray(1), ...others] : [first, ...others]
+}

@@ -1,0 +1,101 @@
+import { isHeadlessCode } from '../headless-session.ts'
+import type { LoginEnd, LoginWishes } from '../login-state.ts'
+import { DomainError } from '../../../base/errors.ts'
+import type { Random } from '../../../base/runtime.ts'
+import { isUid, type Uid } from '../../../base/uid.ts'
+import { userCodeOf } from '../pending-logins.ts'
+
+/** What `GET /oauth` asks for (docs/spec/tokens.md#browser-sign-in). */
+export interface LoginRequest {
+  /** Its end is checked. */
+  readonly wishes: LoginWishes
+  /** Uid of an identity provider, or the name of a verified organisation that has one. */
+  readonly provider: { readonly uid: Uid } | { readonly organization: string }
+  /** Throws code 3 where the rest of the request can't be met: that is told to who asked. */
+  assertValid(): void
+}
+
+const maxRedirectLength = 1024
+const maxValueLength = 4096
+
+/** True where a browser may be sent there with tokens: a loopback address, or one that the configuration allows, whatever its query. */
+function isAllowed(url: URL, redirects: readonly string[]): boolean {
+  if (url.username !== '' || url.password !== '' || url.hash !== '') return false
+  if (url.protocol === 'http:' && ['localhost', '127.0.0.1', '[::1]'].includes(url.hostname)) return true
+  return redirects.some((allowed) => {
+    const other = new URL(allowed)
+    return other.origin === url.origin && other.pathname === url.pathname
+  })
+}
+
+/** What may be said of the end of a sign-in. */
+export interface LoginEndOptions {
+  /** Where browsers may be sent besides loopback addresses. */
+  readonly redirects: readonly string[]
+  readonly random: Random
+}
+
+/** The query's keys that say where the tokens go; `undefined` where the value is not one. */
+const ends: Readonly<Record<string, (text: string, options: LoginEndOptions) => LoginEnd | undefined>> = {
+  redirect(text, { redirects }) {
+    const url = text.length > maxRedirectLength ? null : URL.parse(text)
+    return url !== null && isAllowed(url, redirects) ? { kind: 'redirect', redirect: url.href } : undefined
+  },
+  headless_code: (code, { random }) => (isHeadlessCode(code, random) ? { kind: 'headless', code } : undefined),
+  user_code(text) {
+    const userCode = userCodeOf(text)
+    return userCode === undefined ? undefined : { kind: 'device', userCode }
+  },
+}
+
+const faults: Readonly<Record<string, string>> = {
+  redirect: 'must be an address on this machine (http://localhost:<port>/...), or one that the configuration allows',
+  headless_code: 'must be an X25519 public key, in base64url without padding',
+  user_code: 'is no code that a device shows',
+}
+
+function endOf(query: URLSearchParams, options: LoginEndOptions): LoginEnd | DomainError {
+  const named = Object.keys(ends).filter((name) => (query.get(name) ?? '') !== '')
+  const [name = 'redirect'] = named
+  if (named.length > 1) return DomainError.invalid(named[1] ?? '', `can't be said with ${name}`)
+  return ends[name]?.(query.get(name) ?? '', options) ?? DomainError.invalid(name, faults[name] ?? '')
+}
+
+/** True for `true` and `1`. */
+function isTrue(text: string | null): boolean {
+  return text === 'true' || text === '1'
+}
+
+/** Comma lists and repeated keys alike. */
+function listOf(query: URLSearchParams, name: string): string[] {
+  const texts = query.getAll(name).flatMap((text) => text.split(','))
+  return texts.map((text) => text.trim()).filter((text) => text !== '')
+}
+
+function assertKnown(query: URLSearchParams): void {
+  if ((query.get('client_id') ?? '') !== '')
+    throw DomainError.invalid('client_id', 'this platform has no clients of its own: name an identity provider by idp_id')
+  if ((query.get('idp_id') ?? '') === '') throw DomainError.invalid('idp_id', 'is required: the uid of an identity provider, or the name of an organisation')
+  if (!['', 'redirect'].includes(query.get('exit') ?? '')) throw DomainError.invalid('exit', 'must be redirect')
+  for (const [name, value] of query) if (value.length > maxValueLength) throw DomainError.invalid(name, `must be at most ${maxValueLength} characters`)
+}
+
+/** Reads the query; an error where the browser can't even be sent back. */
+export function loginRequest(query: URLSearchParams, options: LoginEndOptions): LoginRequest | DomainError {
+  const end = endOf(query, options)
+  if (end instanceof DomainError) return end
+  const named = query.get('idp_id') ?? ''
+  return {
+    wishes: {
+      end,
+      identity: query.get('identity') ?? '',
+      audiences: listOf(query, 'audience'),
+      scopes: listOf(query, 'scope'),
+      refresh: isTrue(query.get('create_refresh_token')),
+      invite: query.get('invite') ?? '',
+      register: !isTrue(query.get('skip_registration')),
+    },
+    provider: isUid(named) ? { uid: named } : { organization: named },
+    assertValid: () => assertKnown(query),
+  }
+}

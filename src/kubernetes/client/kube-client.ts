@@ -1,0 +1,227 @@
+import { request, type Dispatcher } from 'undici'
+import { fractionOf, type Random } from '../../base/runtime.ts'
+import { untilAborted } from '../../base/until-aborted.ts'
+import {
+  KubeError,
+  type KubeApi,
+  type KubeFault,
+  type KubeObject,
+  type ListPage,
+  type ObjectDraft,
+  type ObjectRef,
+  type ObjectType,
+  type Selection,
+  type WatchEvent,
+} from '../kube-api.ts'
+import { Connection, type Route } from './connection.ts'
+import { configOf, type KubeEndpoint } from './kube-endpoint.ts'
+import { answeredError, unansweredError } from './kube-errors.ts'
+import { apiVersionOf, pathOf, queryOf, type Query } from './kube-paths.ts'
+import { TokenBucket, type Rate } from './token-bucket.ts'
+import { linesOf, parseWatchLine } from './watch-lines.ts'
+
+const fieldManager = 'taproot-controller'
+const defaultRate: Rate = { perSecond: 50, burst: 100 }
+const defaultCallMs = 30_000
+const defaultSilenceMs = 180_000
+/** How long a watch lasts: not all of them end at once. */
+const watchSeconds = { least: 300, most: 600 }
+
+/** What a client needs. */
+export interface KubeClientOptions {
+  readonly endpoint: KubeEndpoint
+  /** How this program names itself, as in `taproot-controller/1.2.3`. */
+  readonly userAgent: string
+  readonly random: Random
+  /** How many calls are begun: 50 per second on average and 100 at once where absent. Further ones wait their turn. */
+  readonly rate?: Rate
+  /** How long a call that is no watch may take, in milliseconds; 30 s where absent. */
+  readonly callMs?: number
+  /** How long a watch may tell nothing, not even a bookmark, before it counts as broken, in milliseconds; 3 min where absent. */
+  readonly silenceMs?: number
+}
+
+/** A client of one API server. */
+export interface KubeClient extends KubeApi {
+  /** Ends all calls, which reject as `unavailable`, and all connections. */
+  close(): Promise<void>
+}
+
+/** Builds a client; connects to nothing before its first call. Throws where the endpoint names no server or can't be read. */
+export function createKubeClient(options: KubeClientOptions): KubeClient {
+  return new HttpKubeClient(options)
+}
+
+interface Call {
+  readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
+  readonly path: string
+  readonly query?: Query
+  readonly body?: unknown
+  /** Of the body; JSON where absent. */
+  readonly contentType?: string
+}
+
+interface Patience {
+  readonly headersTimeout: number
+  readonly bodyTimeout: number
+}
+
+class HttpKubeClient implements KubeClient {
+  readonly #connection: Connection
+  readonly #bucket: TokenBucket
+  readonly #options: KubeClientOptions
+  readonly #callMs: number
+  readonly #silenceMs: number
+  readonly #closing = new AbortController()
+
+  constructor(options: KubeClientOptions) {
+    this.#options = options
+    this.#connection = new Connection(configOf(options.endpoint))
+    this.#bucket = new TokenBucket(options.rate ?? defaultRate)
+    this.#callMs = options.callMs ?? defaultCallMs
+    this.#silenceMs = options.silenceMs ?? defaultSilenceMs
+  }
+
+  async get(type: ObjectType, ref: ObjectRef, signal: AbortSignal): Promise<KubeObject | undefined> {
+    try {
+      return await this.#call<KubeObject>({ method: 'GET', path: pathOf(type, ref) }, signal)
+    } catch (error) {
+      if (isFault(error, 'not_found')) return undefined
+      throw error
+    }
+  }
+
+  async list(type: ObjectType, options: Selection & { readonly limit: number; readonly continueToken?: string }, signal: AbortSignal): Promise<ListPage> {
+    const { namespace, labelSelector, limit, continueToken } = options
+    const path = pathOf(type, { ...(namespace !== undefined && { namespace }) })
+    const query = { labelSelector, limit: String(limit), continue: continueToken }
+    const { items, metadata } = await this.#call<ListAnswer>({ method: 'GET', path, query }, signal)
+    const next = metadata.continue ?? ''
+    return { items: items ?? [], resourceVersion: metadata.resourceVersion, ...(next !== '' && { continueToken: next }) }
+  }
+
+  async *watch(type: ObjectType, options: Selection & { readonly resourceVersion: string }, signal: AbortSignal): AsyncGenerator<WatchEvent, void> {
+    const { namespace, labelSelector, resourceVersion } = options
+    const seconds = Math.round(watchSeconds.least + fractionOf(this.#options.random) * (watchSeconds.most - watchSeconds.least))
+    const path = pathOf(type, { ...(namespace !== undefined && { namespace }) })
+    const query = { watch: 'true', allowWatchBookmarks: 'true', labelSelector, resourceVersion, timeoutSeconds: String(seconds) }
+    const ended = AbortSignal.any([signal, this.#closing.signal])
+    await this.#turn(signal)
+    try {
+      const body = await this.#open({ method: 'GET', path, query }, { headersTimeout: this.#callMs, bodyTimeout: this.#silenceMs }, ended)
+      // Whoever stops listening leaves a body that breaks off.
+      body.on('error', () => undefined)
+      try {
+        for await (const line of linesOf(body)) {
+          signal.throwIfAborted()
+          const event = parseWatchLine(line)
+          if (event !== undefined) yield event
+        }
+      } finally {
+        body.destroy()
+      }
+    } catch (error) {
+      signal.throwIfAborted()
+      throw unansweredError(error)
+    }
+  }
+
+  create(type: ObjectType, draft: ObjectDraft, signal: AbortSignal): Promise<KubeObject> {
+    const { namespace } = draft.metadata
+    const path = pathOf(type, { ...(namespace !== undefined && { namespace }) })
+    return this.#call({ method: 'POST', path, query: { fieldManager }, body: whole(type, draft) }, signal)
+  }
+
+  replace(type: ObjectType, draft: ObjectDraft, signal: AbortSignal): Promise<KubeObject> {
+    return this.#call({ method: 'PUT', path: pathOf(type, draft.metadata), query: { fieldManager }, body: whole(type, draft) }, signal)
+  }
+
+  apply(...[type, draft, { subresource }, signal]: Parameters<KubeApi['apply']>): Promise<KubeObject> {
+    const path = pathOf(type, draft.metadata, subresource)
+    const query = { fieldManager, force: 'true' }
+    return this.#call({ method: 'PATCH', path, query, contentType: 'application/apply-patch+yaml', body: whole(type, draft) }, signal)
+  }
+
+  patch(...[type, ref, patch, signal]: Parameters<KubeApi['patch']>): Promise<KubeObject> {
+    return this.#call({ method: 'PATCH', path: pathOf(type, ref), query: { fieldManager }, contentType: 'application/merge-patch+json', body: patch }, signal)
+  }
+
+  async delete(...[type, ref, { uid }, signal]: Parameters<KubeApi['delete']>): Promise<void> {
+    const body = { apiVersion: 'v1', kind: 'DeleteOptions', ...(uid !== undefined && { preconditions: { uid } }) }
+    try {
+      await this.#call({ method: 'DELETE', path: pathOf(type, ref), body }, signal)
+    } catch (error) {
+      if (isFault(error, 'not_found')) return
+      if (!isFault(error, 'conflict') || uid === undefined) throw error
+      const there = await this.get(type, ref, signal)
+      if (there?.metadata.uid === uid) throw error
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#closing.abort(new KubeError('unavailable', 'the client is closed'))
+    await this.#connection.close()
+  }
+
+  /** A whole call: sends it and reads its answer, which is JSON. */
+  async #call<T>(call: Call, signal: AbortSignal): Promise<T> {
+    await this.#turn(signal)
+    const ended = AbortSignal.any([signal, this.#closing.signal, AbortSignal.timeout(this.#callMs)])
+    try {
+      const body = await this.#open(call, { headersTimeout: this.#callMs, bodyTimeout: this.#callMs }, ended)
+      // A cast: the API server answers what was asked for.
+      return JSON.parse(await body.text()) as T
+    } catch (error) {
+      signal.throwIfAborted()
+      throw unansweredError(error)
+    }
+  }
+
+  async #turn(signal: AbortSignal): Promise<void> {
+    const ended = AbortSignal.any([signal, this.#closing.signal])
+    await this.#bucket.take(ended)
+  }
+
+  async #route(): Promise<Route> {
+    try {
+      return await this.#connection.route()
+    } catch (cause) {
+      throw new KubeError('unauthorized', 'the credential for the API server can not be read', { cause })
+    }
+  }
+
+  /** Sends a request; resolves with the body of an answer that tells of success. Rejects with KubeError where it tells of none, or as undici does. */
+  async #open({ method, path, query = {}, body, contentType = 'application/json' }: Call, patience: Patience, signal: AbortSignal): Promise<AnswerBody> {
+    const { dispatcher, headers } = await untilAborted(this.#route(), signal)
+    const asked = request(`${this.#connection.server}${path}${queryOf(query)}`, {
+      method,
+      dispatcher,
+      signal,
+      ...patience,
+      headers: { accept: 'application/json', 'user-agent': this.#options.userAgent, ...headers, ...(body !== undefined && { 'content-type': contentType }) },
+      body: body === undefined ? null : JSON.stringify(body),
+    })
+    // While it connects undici hears no signal.
+    const answer = await untilAborted(asked, signal)
+    if (answer.statusCode >= 200 && answer.statusCode < 300) return answer.body
+    const retryAfter = answer.headers['retry-after']
+    throw answeredError(answer.statusCode, await answer.body.text(), typeof retryAfter === 'string' ? retryAfter : undefined)
+  }
+}
+
+type AnswerBody = Dispatcher.ResponseData['body']
+
+interface ListAnswer {
+  /** Null where a server has none. */
+  readonly items: readonly KubeObject[] | null
+  readonly metadata: { readonly resourceVersion: string; readonly continue?: string }
+}
+
+/** A draft with what its type says. */
+function whole(type: ObjectType, draft: ObjectDraft): object {
+  return { apiVersion: apiVersionOf(type), kind: type.kind, ...draft }
+}
+
+function isFault(error: unknown, fault: KubeFault): boolean {
+  return error instanceof KubeError && error.fault === fault
+}

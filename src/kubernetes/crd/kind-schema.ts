@@ -1,0 +1,114 @@
+import type { DescMessage } from '@bufbuild/protobuf'
+import { resources } from '../../base/schema/schema.ts'
+import type { ObjectKind } from '../object-kinds.ts'
+import { messageSchema, type Comments } from './field-schema.ts'
+import { namespaceName, objectName, referenceSchema } from './reference-schema.ts'
+import { statusSchema } from './status-schema.ts'
+import { withConstraints, type StructuralSchema, type ValidationRule } from './structural-schema.ts'
+
+const policies: Readonly<Record<string, StructuralSchema>> = {
+  deletionPolicy: {
+    description: 'What becomes of the record when the object is deleted: it goes too, or is left to the API (Orphan).',
+    type: 'string',
+    enum: ['Delete', 'Orphan'],
+    default: 'Delete',
+  },
+  adoptionPolicy: {
+    description:
+      'Which unowned record the object may adopt, if its grant allows it. Never: none. ByUid: the one in its annotation taproot.dev/uid. ByName: the one with its name in its group.',
+    type: 'string',
+    enum: ['Never', 'ByUid', 'ByName'],
+    default: 'ByUid',
+  },
+}
+
+/** Ways of saying something of a record that only objects have, by the record's kind: each is one more member of a oneof. */
+const shorthands: Readonly<Partial<Record<ObjectKind['record'], { readonly oneof: string; readonly fields: Readonly<Record<string, StructuralSchema>> }>>> = {
+  Identity: {
+    oneof: 'relationship',
+    fields: {
+      serviceAccountRef: {
+        description: 'Tokens of a service account of this cluster, whose issuer the controller knows. Stands for a claimMatch.',
+        type: 'object',
+        required: ['name'],
+        properties: {
+          name: { description: 'The service account.', ...objectName },
+          namespace: { description: "Its namespace; the object's own where absent.", ...namespaceName },
+        },
+      },
+    },
+  },
+}
+
+/** What of an object is about itself, not about the record: by the name of the field of the spec. */
+export function isOwnField(field: string): boolean {
+  return field in policies || field.endsWith('Ref')
+}
+
+/** The message of a kind's records. */
+export function recordOf({ record }: ObjectKind): DescMessage {
+  const found = resources.get(record)
+  if (found === undefined) throw new Error(`schema: no kind ${record}`)
+  return found.desc
+}
+
+function specSchema(kind: ObjectKind, comments: Comments): StructuralSchema {
+  const desc = recordOf(kind)
+  const shorthand = shorthands[kind.record]
+  const alternatives = shorthand && { [shorthand.oneof]: Object.keys(shorthand.fields) }
+  const choice = { comments, withheld: kind.withheld, ...(alternatives && { alternatives }) }
+  const { properties = {}, required = [], 'x-kubernetes-validations': rules = [] } = messageSchema(desc, choice)
+  const references = Object.fromEntries(kind.references.map((row) => [row.field, referenceSchema(row)]))
+  const needed = [...kind.references.filter(({ optional }) => !optional).map(({ field }) => field), ...required.filter((field) => field !== 'name')]
+  const description = comments.get(desc.typeName)
+  if (description === undefined) throw new Error(`schema: ${desc} has no comment`)
+  return {
+    description,
+    type: 'object',
+    ...(needed.length > 0 && { required: needed }),
+    properties: { ...references, ...named(kind, properties), ...shorthand?.fields, ...policies },
+    ...rulesOfSpec(kind, rules),
+  }
+}
+
+/** The record's `name`, which the object's own stands in for. */
+function named({ type }: ObjectKind, { name, ...others }: Readonly<Record<string, StructuralSchema>>): Readonly<Record<string, StructuralSchema>> {
+  if (name === undefined) return others
+  return { name: { ...name, description: `${name.description ?? ''} The name of the ${type.kind} where absent.` }, ...others }
+}
+
+/** A reference that may be absent neither comes nor goes. */
+function rulesOfSpec({ references }: ObjectKind, rules: readonly ValidationRule[]): Partial<StructuralSchema> {
+  const fixed = references
+    .filter(({ optional }) => optional)
+    .map(({ field }) => ({ rule: `has(self.${field}) == has(oldSelf.${field})`, message: `${field} never changes` }))
+  const all = [...rules, ...fixed]
+  return all.length === 0 ? {} : { 'x-kubernetes-validations': all }
+}
+
+/** The schema of the whole object. */
+export function objectSchema(kind: ObjectKind, comments: Comments): StructuralSchema {
+  const spec = specSchema(kind, comments)
+  const schema: StructuralSchema = {
+    description: `${spec.description ?? ''} Shown and applied as an object of Kubernetes.`,
+    type: 'object',
+    required: ['spec'],
+    properties: { spec, status: statusSchema },
+  }
+  const name = spec.properties?.['name']
+  return name === undefined || takesEveryObjectName(name) ? schema : withConstraints(schema, { 'x-kubernetes-validations': [nameRule(name)] })
+}
+
+/** Names of objects are between these; all are made of the same characters. */
+const extremeNames: readonly string[] = ['a', 'a-1.b', 'a'.repeat(253)]
+
+function takesEveryObjectName({ pattern = '', maxLength = Infinity }: StructuralSchema): boolean {
+  return extremeNames.every((name) => name.length <= maxLength && new RegExp(pattern).test(name))
+}
+
+/** The object's own name has to do for the record where the spec has none. */
+function nameRule({ pattern, maxLength }: StructuralSchema): ValidationRule {
+  const length = maxLength === undefined ? '' : ` && self.metadata.name.size() <= ${maxLength}`
+  const message = 'metadata.name is no name for the record: give it one in spec.name'
+  return { rule: `has(self.spec.name) || (self.metadata.name.matches('${pattern ?? ''}')${length})`, message }
+}

@@ -1,0 +1,164 @@
+import { isDeepStrictEqual } from 'node:util'
+import { builtInRoles } from '../base/roles.ts'
+import { isBelow, rootParent } from '../base/uid.ts'
+import type { Snapshot } from '../cache/snapshot.ts'
+import { isSpecChange } from './reconcile/grants-by-namespace.ts'
+import { selects } from './grants.ts'
+import { recordKinds, rowOf } from './object-kinds.ts'
+import { asPlatformObject, isMirror, type GrantCondition, type GrantSpec, type GrantStatus } from './platform-object.ts'
+import { KubeError, type KubeObject } from './kube-api.ts'
+import { objectTypes } from './object-types.ts'
+import type { WorkResult } from './runtime/work-queue.ts'
+import type { World } from './world.ts'
+
+/** Keeps the status of grants. */
+export interface GrantStatuses {
+  /** Deals with one grant: `Grant//<name>`. Rejects where it is to be done again later. */
+  reconcile(key: string, signal: AbortSignal): Promise<WorkResult | undefined>
+  /** Calls `add` with the key of each grant whose status may have changed, until the returned function is called. */
+  watch(add: (key: string) => void): () => void
+  /** The keys of all grants. */
+  keys(): Iterable<string>
+}
+
+/** Between two looks at one version of a grant, in milliseconds: objects that come in great numbers are counted now and then. */
+const lookEveryMs = 500
+/** Names of namespaces that a status lists. */
+const mostNames = 20
+
+/** The API server has checked grants against their CRD. */
+const specOf = ({ spec }: KubeObject): GrantSpec => spec as GrantSpec
+const keyOf = (name: string): string => `Grant//${name}`
+
+interface Found {
+  readonly name?: string
+  /** What is wrong; undefined where nothing is. */
+  readonly problem?: { readonly reason: string; readonly message: string }
+}
+
+function nameIn(snapshot: Snapshot, kind: 'Group' | 'Role', uid: string): string | undefined {
+  // Rows of both kinds have a name.
+  return (snapshot.get(kind, uid)?.message as { name?: string } | undefined)?.name
+}
+
+function groupOf(snapshot: Snapshot, { groupUid }: GrantSpec): Found {
+  if (groupUid === rootParent) return { name: rootParent }
+  const name = nameIn(snapshot, 'Group', groupUid)
+  return name === undefined ? { problem: { reason: 'GroupNotFound', message: `groupUid: there is no group ${groupUid}` } } : { name }
+}
+
+function roleOf(snapshot: Snapshot, { maxRole }: GrantSpec): Found {
+  if (maxRole?.builtIn !== undefined) return { name: maxRole.builtIn }
+  if (maxRole?.uid === undefined) return {}
+  const name = nameIn(snapshot, 'Role', maxRole.uid) ?? builtInRoles.find(({ uid }) => uid === maxRole.uid)?.name
+  return name === undefined ? { problem: { reason: 'RoleNotFound', message: `maxRole: there is no role ${maxRole.uid}` } } : { name }
+}
+
+/** The namespaces that a grant selects, in the order of their names. */
+function namespacesOf(world: World, spec: GrantSpec): string[] {
+  const all = [...world.namespaces.list()].map(({ metadata }) => ({ name: metadata.name, labels: metadata.labels ?? {} }))
+  return all
+    .filter((namespace) => selects(spec, namespace))
+    .map(({ name }) => name)
+    .sort()
+}
+
+/** How many objects of these namespaces have a record that the grant covers. */
+function usesOf(world: World, { allowedKinds, groupUid }: GrantSpec, namespaces: readonly string[]): number {
+  let uses = 0
+  for (const kind of recordKinds.filter((one) => allowedKinds.includes(rowOf(one).type.kind))) {
+    for (const namespace of namespaces) {
+      for (const object of world.objects[kind].byNamespace(namespace)) {
+        const uid = asPlatformObject(object).status?.uid
+        if (!isMirror(object) && uid !== undefined && (groupUid === rootParent || isBelow(uid, groupUid))) uses += 1
+      }
+    }
+  }
+  return uses
+}
+
+function statusOf(world: World, grant: KubeObject): GrantStatus {
+  const { snapshot } = world.services.replica
+  const spec = specOf(grant)
+  const [group, role] = [groupOf(snapshot, spec), roleOf(snapshot, spec)]
+  const namespaces = namespacesOf(world, spec)
+  const problem = group.problem ?? role.problem
+  const none = { reason: 'NoNamespace', message: 'it selects no namespace that there is' }
+  const good = namespaces.length === 0 ? none : { reason: 'Resolved', message: 'all that it names is there' }
+  const observedGeneration = grant.metadata.generation ?? 0
+  const before = (grant.status as GrantStatus | undefined)?.conditions
+  const condition = (type: GrantCondition['type'], status: GrantCondition['status']): GrantCondition => {
+    const known = before?.find((one) => one.type === type)
+    const now = `${new Date(world.clock.now()).toISOString().slice(0, 19)}Z`
+    const lastTransitionTime = known?.status === status ? known.lastTransitionTime : now
+    return { type, status, ...(problem ?? good), observedGeneration, lastTransitionTime }
+  }
+  return {
+    observedGeneration,
+    resolved: { ...(group.name === undefined ? {} : { group: group.name }), ...(role.name === undefined ? {} : { maxRole: role.name }) },
+    namespaces: namespaces.slice(0, mostNames),
+    namespaceCount: namespaces.length,
+    objectCount: usesOf(world, spec, namespaces),
+    conditions: problem === undefined ? [condition('Ready', 'True')] : [condition('Ready', 'False'), condition('Stalled', 'True')],
+  }
+}
+
+/** Builds what keeps the status of grants, over caches that are synced. */
+export function createGrantStatuses(world: World): GrantStatuses {
+  const looked = new Map<string, { readonly generation: number | undefined; readonly atMs: number }>()
+  return {
+    *keys() {
+      for (const { metadata } of world.grants.list()) yield keyOf(metadata.name)
+    },
+    watch: (add) => watchGrants(world, add),
+    async reconcile(key, signal) {
+      const name = key.split('/')[2] ?? ''
+      const grant = world.grants.get({ name })
+      if (grant === undefined || grant.metadata.deletionTimestamp !== undefined) return void looked.delete(name)
+      const { generation } = grant.metadata
+      const last = looked.get(name)
+      const agoMs = world.clock.now() - (last?.atMs ?? 0)
+      if (last !== undefined && last.generation === generation && agoMs >= 0 && agoMs < lookEveryMs) return { againAfterMs: lookEveryMs - agoMs }
+      looked.set(name, { generation, atMs: world.clock.now() })
+      const status = statusOf(world, grant)
+      if (isDeepStrictEqual(grant.status, status)) return undefined
+      try {
+        world.grants.observe(await world.api.apply(objectTypes.grant, { metadata: { name }, status }, { subresource: 'status' }, signal))
+      } catch (error) {
+        // It is gone, or its definition is of a version without a status.
+        if (!(error instanceof KubeError) || error.fault !== 'not_found') throw error
+      }
+      return undefined
+    },
+  }
+}
+
+function watchGrants(world: World, add: (key: string) => void): () => void {
+  const { replica } = world.services
+  const addWhere = (isTouched: (spec: GrantSpec) => boolean): void => {
+    for (const grant of world.grants.list()) if (isTouched(specOf(grant))) add(keyOf(grant.metadata.name))
+  }
+  const stops = [
+    world.grants.onChange((before, after) => {
+      const grant = after ?? before
+      if (grant !== undefined && isSpecChange(before, after)) add(keyOf(grant.metadata.name))
+    }),
+    world.namespaces.onChange(() => addWhere(() => true)),
+    ...recordKinds.map((kind) =>
+      world.objects[kind].onChange((before, after) => {
+        const [old, now] = [before, after].map((object) => object && asPlatformObject(object).status?.uid)
+        const name = (after ?? before)?.metadata.namespace ?? ''
+        const labels = world.namespaces.get({ name })?.metadata.labels ?? {}
+        if (old !== now) addWhere((spec) => selects(spec, { name, labels }))
+      }),
+    ),
+    replica.onReset(() => addWhere(() => true)),
+    replica.onRow((kind, old, row) => {
+      const uid = (row ?? old)?.uid
+      if (kind === 'Group' || kind === 'Role') addWhere(({ groupUid, maxRole }) => uid === groupUid || uid === maxRole?.uid)
+    }),
+  ]
+  return () => {
+    for (const stop of stops) stop()
+  }
+}

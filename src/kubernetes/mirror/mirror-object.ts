@@ -1,0 +1,61 @@
+import { createHash } from 'node:crypto'
+import { toJson, type JsonObject, type JsonValue } from '@bufbuild/protobuf'
+import { registry } from '../../base/schema/schema.ts'
+import type { Row } from '../../cache/records/cached-record.ts'
+import type { ObjectKind } from '../object-kinds.ts'
+import { originLabel, uidAnnotation, type PlatformStatus } from '../platform-object.ts'
+import { messageOf, specFields } from '../reconcile/desired.ts'
+
+/** What the object that shows a record of the API's looks like, beside what the API server adds. */
+export interface MirrorObject {
+  readonly name: string
+  readonly labels: Readonly<Record<string, string>>
+  readonly annotations: Readonly<Record<string, string>>
+  readonly spec: JsonObject
+}
+
+/** The name of the object that shows the record `uid`: `pg-<20 hex digits>` (docs/spec/kubernetes.md#mirror-objects). */
+export function mirrorName({ shortName }: Pick<ObjectKind, 'shortName'>, uid: string): string {
+  return `${shortName}-${createHash('sha256').update(uid).digest('hex').slice(0, 20)}`
+}
+
+/** The object of a record: all that a spec can say of it, references by uid. */
+export function mirrorOf(row: ObjectKind, record: Row): MirrorObject {
+  const desc = messageOf(row)
+  const { message } = record
+  const all = toJson(desc, message, { registry }) as JsonObject
+  const spec: Record<string, JsonValue> = {}
+  for (const { jsonName } of specFields(row)) if (all[jsonName] !== undefined) spec[jsonName] = all[jsonName]
+  for (const { field, holds } of row.references) {
+    const held = desc.fields.find(({ name }) => name === holds)
+    const uid = held === undefined ? record.parent : all[held.jsonName]
+    if (typeof uid === 'string' && uid !== '/') spec[field] = { uid }
+  }
+  return { name: mirrorName(row, record.uid), labels: { [originLabel]: 'api' }, annotations: { [uidAnnotation]: record.uid }, spec }
+}
+
+/** Fields of the spec that the API server fills in by itself: they say nothing of a record. */
+const defaulted: ReadonlySet<string> = new Set(['deletionPolicy', 'adoptionPolicy'])
+
+/** The fields of a mirror's spec that a record decides. */
+export function decidedOf(spec: unknown): JsonObject {
+  // The API server answers JSON.
+  return Object.fromEntries(Object.entries(spec as JsonObject).filter(([field]) => !defaulted.has(field)))
+}
+
+/** The status of a mirror: it is what it shows. */
+export function mirrorStatus(record: Row, { generation, before }: { generation: number; before: PlatformStatus | undefined }): PlatformStatus {
+  const known = before?.conditions?.find(({ type }) => type === 'Ready')
+  // The record's own time: the same on every replica.
+  const since = known?.lastTransitionTime ?? `${new Date(record.updateMs).toISOString().slice(0, 19)}Z`
+  const condition = { reason: 'Mirrored', message: 'shows a record that the API owns', observedGeneration: generation, lastTransitionTime: since } as const
+  return {
+    uid: record.uid,
+    etag: record.etag,
+    observedGeneration: generation,
+    conditions: [
+      { type: 'Ready', status: 'True', ...condition },
+      { type: 'Synced', status: 'True', ...condition },
+    ],
+  }
+}

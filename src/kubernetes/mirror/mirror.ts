@@ -1,0 +1,128 @@
+import { isDeepStrictEqual } from 'node:util'
+import { rowOf, type RecordKind } from '../object-kinds.ts'
+import type { KubeObject, ObjectRef } from '../kube-api.ts'
+import { isMirror, type PlatformStatus } from '../platform-object.ts'
+import type { World } from '../world.ts'
+import { ownsRecord } from '../reconcile/references.ts'
+import { decidedOf, mirrorOf, mirrorStatus, type MirrorObject } from './mirror-object.ts'
+import { decidesOthers, MirroredRows, mirroredKinds } from './mirrored-rows.ts'
+import { keyOfObject, keyText, parseKey } from '../object-key.ts'
+
+/** Shows records that the API owns as objects that nobody can change (docs/spec/kubernetes.md#mirror-objects). */
+export interface Mirror {
+  /** Brings one object to its record, makes it, or removes it. */
+  reconcile(key: string, signal: AbortSignal): Promise<undefined>
+  /** Calls `add` with the key of each object that is to be looked at, until the returned function is called. */
+  watch(add: (key: string) => void): () => void
+  /** The keys of all objects that are there or are to be there. Looks at all records anew. */
+  keys(): Iterable<string>
+}
+
+function hasAll(actual: Readonly<Record<string, string>> | undefined, wanted: Readonly<Record<string, string>>): boolean {
+  return Object.entries(wanted).every(([key, value]) => actual?.[key] === value)
+}
+
+function isAsWanted(cached: KubeObject, wanted: MirrorObject): boolean {
+  const { labels, annotations } = cached.metadata
+  return hasAll(labels, wanted.labels) && hasAll(annotations, wanted.annotations) && isDeepStrictEqual(decidedOf(cached.spec), wanted.spec)
+}
+
+/** One object and where it is. */
+interface Place {
+  readonly world: World
+  readonly kind: RecordKind
+  readonly ref: Required<ObjectRef>
+  readonly signal: AbortSignal
+}
+
+/** Writes the object whole: also what others added to its spec goes. */
+async function write({ world, kind, ref, signal }: Place, wanted: MirrorObject, cached: KubeObject | undefined): Promise<KubeObject> {
+  const { type } = rowOf(kind)
+  const { labels, annotations, spec } = wanted
+  if (cached === undefined) return world.api.create(type, { metadata: { ...ref, labels, annotations }, spec }, signal)
+  const { metadata } = cached
+  const merged = { ...metadata, labels: { ...metadata.labels, ...labels }, annotations: { ...metadata.annotations, ...annotations } }
+  return world.api.replace(type, { ...cached, metadata: merged, spec }, signal)
+}
+
+async function remove({ world, kind, ref, signal }: Place, cached: KubeObject): Promise<void> {
+  await world.api.delete(rowOf(kind).type, ref, { uid: cached.metadata.uid }, signal)
+}
+
+async function show(place: Place, uid: string, cached: KubeObject | undefined): Promise<void> {
+  const { world, kind, ref, signal } = place
+  const record = world.services.replica.snapshot.get(kind, uid)
+  if (record === undefined) return
+  const row = rowOf(kind)
+  const wanted = mirrorOf(row, record)
+  const object = cached !== undefined && isAsWanted(cached, wanted) ? cached : await write(place, wanted, cached)
+  world.objects[kind].observe(object)
+  // What the API server answers for a type with a status is of that type.
+  const before = object.status as PlatformStatus | undefined
+  const status = mirrorStatus(record, { generation: object.metadata.generation ?? 0, before })
+  if (!isDeepStrictEqual(before, status))
+    world.objects[kind].observe(await world.api.apply(row.type, { metadata: ref, status }, { subresource: 'status' }, signal))
+}
+
+/** Builds the mirror of a world whose caches are synced. `onLeft` is told how many records are not shown for want of room. */
+export function createMirror(world: World, onLeft: (left: number) => void): Mirror {
+  const rows = new MirroredRows(world)
+  const { namespace } = world.mirror
+  function* keys(): Generator<string> {
+    rows.reload()
+    onLeft(rows.left)
+    if (rows.left > 0) world.services.log.warn('records are not mirrored: there are more than kubernetes.mirror.limit', { left: rows.left })
+    for (const { kind, name } of rows.names()) yield keyText({ kind, namespace, name })
+    for (const kind of mirroredKinds) {
+      for (const object of world.objects[kind].byNamespace(namespace)) if (isMirror(object)) yield keyOfObject(kind, object)
+    }
+  }
+  return {
+    keys,
+    watch: (add) => watchMirror(world, rows, { add, keys }),
+    async reconcile(key, signal) {
+      const { kind, name } = parseKey(key)
+      const place: Place = { world, kind, ref: { namespace, name }, signal }
+      const cached = world.objects[kind].get(place.ref)
+      // Somebody's own object under this name is left alone, and comes first; also one that has a record and the label of a mirror, or is gone and left its record.
+      if (cached !== undefined && !isMirror(cached)) return undefined
+      if (ownsRecord(world.services.replica.snapshot, world.cluster, { kind, namespace, name })) return undefined
+      const uid = rows.uidOf(kind, name)
+      if (uid !== undefined) await show(place, uid, cached?.metadata.deletionTimestamp === undefined ? cached : undefined)
+      else if (cached !== undefined) await remove(place, cached)
+      return undefined
+    },
+  }
+}
+
+/** What a watch calls. */
+interface Told {
+  readonly add: (key: string) => void
+  readonly keys: () => Iterable<string>
+}
+
+function watchMirror(world: World, rows: MirroredRows, { add, keys }: Told): () => void {
+  const { replica } = world.services
+  const { namespace } = world.mirror
+  const addAll = (): void => {
+    for (const key of keys()) add(key)
+  }
+  const stops = mirroredKinds.map((kind) =>
+    world.objects[kind].onChange((before, after) => {
+      const object = after ?? before
+      if (object?.metadata.namespace === namespace) add(keyOfObject(kind, object))
+    }),
+  )
+  stops.push(replica.onReset(addAll))
+  stops.push(
+    replica.onRow((kind, old, row) => {
+      const mirrored = mirroredKinds.find((other) => other === kind)
+      if (mirrored === undefined) return
+      add(keyText({ kind: mirrored, namespace, name: rows.change(mirrored, old, row) }))
+      if (decidesOthers(kind, old) && decidesOthers(kind, row) && world.mirror.rootGroups.length > 0) addAll()
+    }),
+  )
+  return () => {
+    for (const stop of stops) stop()
+  }
+}

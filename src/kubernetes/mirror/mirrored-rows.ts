@@ -1,0 +1,92 @@
+import { isUid, rootOf, rootParent } from '../../base/uid.ts'
+import type { Row } from '../../cache/records/cached-record.ts'
+import type { Snapshot } from '../../cache/snapshot.ts'
+import { parseManagedBy } from '../../engine/ownership.ts'
+import { recordKinds, rowOf, type RecordKind } from '../object-kinds.ts'
+import type { World } from '../world.ts'
+import { mirrorName } from './mirror-object.ts'
+
+/** The kinds of records that are shown, groups first. */
+export const mirroredKinds: readonly RecordKind[] = recordKinds.filter((kind) => rowOf(kind).mirrored)
+
+function isChosenRoot(snapshot: Snapshot, root: string, chosen: readonly string[]): boolean {
+  if (chosen.length === 0 || chosen.includes(root)) return true
+  // A row of kind Group holds a Group.
+  const name = (snapshot.get('Group', root)?.message as { name?: string } | undefined)?.name
+  return name !== undefined && chosen.includes(name)
+}
+
+/** True where the record is to be shown: it is in a chosen organisation, and no object of this cluster stands for it. */
+export function isShown(world: World, row: Row): boolean {
+  if (parseManagedBy(row.managedBy)?.clusterId === world.cluster.id) return false
+  const { snapshot } = world.services.replica
+  return isUid(row.uid) && isChosenRoot(snapshot, rootOf(row.uid), world.mirror.rootGroups)
+}
+
+/** Which records are shown, by the names of their objects: as many as the limit allows. */
+export class MirroredRows {
+  readonly #world: World
+  readonly #uids = new Map<RecordKind, Map<string, string>>()
+  #left = 0
+
+  constructor(world: World) {
+    this.#world = world
+  }
+
+  /** How many records were not shown for want of room when all were last looked at. */
+  get left(): number {
+    return this.#left
+  }
+
+  /** How many are shown. */
+  get size(): number {
+    let size = 0
+    for (const names of this.#uids.values()) size += names.size
+    return size
+  }
+
+  /** Begins anew with the snapshot as it is. */
+  reload(): void {
+    this.#uids.clear()
+    this.#left = 0
+    const { snapshot } = this.#world.services.replica
+    for (const kind of mirroredKinds) {
+      const table = snapshot.table(kind)
+      for (const row of table.byUid.items(0, table.size)) if (!this.#add(kind, row)) this.#left += 1
+    }
+  }
+
+  /** Takes a changed record over. Returns the name of its object. */
+  change(kind: RecordKind, old: Row | undefined, row: Row | undefined): string {
+    const uid = (row ?? old)?.uid ?? ''
+    const name = mirrorName(rowOf(kind), uid)
+    if (row !== undefined && this.uidOf(kind, name) === undefined) this.#add(kind, row)
+    else if (row === undefined || !isShown(this.#world, row)) this.#uids.get(kind)?.delete(name)
+    return name
+  }
+
+  /** The record that the object of this name is to show. */
+  uidOf(kind: RecordKind, name: string): string | undefined {
+    return this.#uids.get(kind)?.get(name)
+  }
+
+  /** The names of all objects that are to be there. */
+  *names(): Generator<{ kind: RecordKind; name: string }> {
+    for (const [kind, names] of this.#uids) for (const name of names.keys()) yield { kind, name }
+  }
+
+  /** False where it is to be shown and there is no room. */
+  #add(kind: RecordKind, row: Row): boolean {
+    if (!isShown(this.#world, row)) return true
+    if (this.size >= this.#world.mirror.limit) return false
+    const names = this.#uids.get(kind) ?? new Map<string, string>()
+    names.set(mirrorName(rowOf(kind), row.uid), row.uid)
+    this.#uids.set(kind, names)
+    return true
+  }
+}
+
+/** True for a record whose change may change which others are shown: an organisation's name. */
+export function decidesOthers(kind: string, row: Row | undefined): boolean {
+  return kind === 'Group' && row?.parent === rootParent
+}

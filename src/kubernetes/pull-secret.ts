@@ -1,0 +1,178 @@
+import { objectKinds } from './object-kinds.ts'
+import type { Cluster, World } from './world.ts'
+import type { KubeObject, ObjectDraft } from './kube-api.ts'
+import { objectTypes } from './object-types.ts'
+import type { Informer } from './runtime/informer.ts'
+import type { WorkResult } from './runtime/work-queue.ts'
+import { managedByText } from '../engine/ownership.ts'
+import { dockerConfigSecret, expiresAnnotation, isSecretName } from '../base/pull-secret.ts'
+import type { Uid } from '../base/uid.ts'
+import type { Identity } from '../gen/taproot/iam/v2/identities_pb.ts'
+import type { Row } from '../cache/records/cached-record.ts'
+import { authorityAt } from './reconcile/authority.ts'
+import { ownedUid } from './reconcile/references.ts'
+import { asPlatformObject, isMirror } from './platform-object.ts'
+
+/** Annotation of a service account: the name of the Secret that is to be kept for it. */
+export const pullSecretAnnotation = 'taproot.dev/pull-secret'
+/** Label of the Secrets that the controller keeps. */
+export const pullSecretLabel = 'taproot.dev/pull-secret'
+/** Annotation of such a Secret: whose token it has. */
+const identityAnnotation = 'taproot.dev/identity'
+
+/** A token for the registry host. */
+export interface PullToken {
+  readonly token: string
+  readonly expiresAtMs: number
+}
+
+/** What pull secrets take beside the world. */
+export interface PullSecretOptions {
+  readonly world: World
+  readonly accounts: Informer
+  /** The registry host, as image references name it. */
+  readonly registryHost: string
+  mint(identity: Uid, managedBy: string): Promise<PullToken>
+}
+
+/** Keeps Secrets of type dockerconfigjson for service accounts that ask for one. */
+export interface PullSecrets {
+  /** Deals with one service account: `ServiceAccount/<namespace>/<name>`. Rejects where it is to be done again later. */
+  reconcile(key: string, signal: AbortSignal): Promise<WorkResult | undefined>
+  /** Calls `add` with the key of each service account that something happened to, until the returned function is called. */
+  watch(add: (key: string) => void): () => void
+  /** The keys of all service accounts that ask for a Secret. */
+  keys(): Iterable<string>
+}
+
+/** True where the record itself, and not only what an object would make of it, is signed in to by the tokens of the service account and by nothing else. */
+function isSignInOf(row: Row, account: { namespace: string; name: string }, { issuer }: Cluster): boolean {
+  // A row of kind Identity holds an Identity.
+  const { relationship } = row.message as unknown as Identity
+  if (relationship.case !== 'claimMatch') return false
+  const { iss, sub, claims, claimPatterns } = relationship.value
+  const isPlain = Object.keys(claims).length === 0 && Object.keys(claimPatterns).length === 0
+  return (
+    isPlain &&
+    iss.case === 'issuer' &&
+    iss.value === issuer &&
+    sub.case === 'subject' &&
+    sub.value === `system:serviceaccount:${account.namespace}:${account.name}`
+  )
+}
+
+/** The identity that stands for a service account: the record of the first object in its namespace whose `serviceAccountRef` names it. */
+function identityOf(world: World, account: { namespace: string; name: string }): { uid: Uid; managedBy: string } | undefined {
+  const { objects, cluster, services } = world
+  const candidates = [...objects.Identity.byNamespace(account.namespace)]
+    .filter((object) => !isMirror(object) && object.metadata.deletionTimestamp === undefined)
+    .map(asPlatformObject)
+    .filter(({ spec }) => {
+      const ref = spec['serviceAccountRef'] as { name: string; namespace?: string } | undefined
+      return ref?.name === account.name && (ref.namespace ?? account.namespace) === account.namespace
+    })
+    .sort((a, b) => (a.metadata.name < b.metadata.name ? -1 : 1))
+  const { snapshot } = services.replica
+  for (const object of candidates) {
+    const managedBy = managedByText({ clusterId: cluster.id, namespace: object.metadata.namespace, name: object.metadata.name })
+    const row = snapshot.get('Identity', ownedUid(snapshot, 'Identity', managedBy) ?? '')
+    if (row === undefined || !isSignInOf(row, account, cluster)) continue
+    if (authorityAt(world, { row: objectKinds.Identity, object }, row.parent).granted) return { uid: row.uid, managedBy }
+  }
+  return undefined
+}
+
+function secretOf(
+  options: PullSecretOptions,
+  account: KubeObject,
+  { name, identity, minted }: { name: string; identity: Uid; minted: PullToken },
+): ObjectDraft {
+  const { namespace = '', name: accountName, uid } = account.metadata
+  const { token, expiresAtMs } = minted
+  return {
+    metadata: {
+      namespace,
+      name,
+      labels: { [pullSecretLabel]: 'true' },
+      annotations: { [expiresAnnotation]: new Date(expiresAtMs).toISOString(), [identityAnnotation]: identity },
+      // It goes with the account that asked for it.
+      ownerReferences: [{ apiVersion: 'v1', kind: 'ServiceAccount', name: accountName, uid }],
+    },
+    ...dockerConfigSecret(options.registryHost, { username: '_token', password: token }),
+  }
+}
+
+/** How long the token of `secret` is still good for `identity`, in milliseconds; 0 where it is another's, or there is none. */
+function validForMs({ world }: PullSecretOptions, secret: KubeObject | undefined, identity: Uid): number {
+  const { annotations = {} } = secret?.metadata ?? {}
+  if (annotations[identityAnnotation] !== identity) return 0
+  const expiresAtMs = Date.parse(annotations[expiresAnnotation] ?? '')
+  return Number.isNaN(expiresAtMs) ? 0 : Math.max(0, expiresAtMs - world.clock.now())
+}
+
+/** Why an account that asks has no Secret, as an event of the account. */
+const refusals = {
+  InvalidSecretName: (name) => `the annotation ${pullSecretAnnotation} is no name of a Secret: ${name}`,
+  NoIdentity: () => 'no PlatformIdentity of this namespace that its grants allow has this service account as serviceAccountRef, and nothing else signs in to',
+  SecretInUse: (name) => `the Secret ${name} is there and the controller did not make it; it stays as it is. Choose another name, or delete the Secret`,
+} as const satisfies Record<string, (name: string) => string>
+
+function refuse({ world }: PullSecretOptions, { metadata }: KubeObject, { reason, name }: { reason: keyof typeof refusals; name: string }): undefined {
+  const note = refusals[reason](name)
+  world.events.record({ type: objectTypes.serviceAccount, metadata, severity: 'Warning', reason, action: 'KeepPullSecret', note })
+}
+
+/** How long before its end a token is replaced, in milliseconds: half of its hour. */
+const renewBeforeMs = 1_800_000
+
+/** Builds what keeps the Secrets, over caches that are synced. */
+export function createPullSecrets(options: PullSecretOptions): PullSecrets {
+  const { world, accounts } = options
+  const keyOf = ({ metadata }: KubeObject): string => `ServiceAccount/${metadata.namespace ?? ''}/${metadata.name}`
+  return {
+    *keys() {
+      for (const account of accounts.list()) if (account.metadata.annotations?.[pullSecretAnnotation] !== undefined) yield keyOf(account)
+    },
+    watch(add) {
+      const addNamespace = (object: KubeObject | undefined): void => {
+        for (const account of accounts.byNamespace(object?.metadata.namespace ?? ''))
+          if (account.metadata.annotations?.[pullSecretAnnotation]) add(keyOf(account))
+      }
+      const stops = [
+        accounts.onChange((_before, after) => {
+          if (after !== undefined) add(keyOf(after))
+        }),
+        world.objects.Identity.onChange((before, after) => addNamespace(after ?? before)),
+      ]
+      return () => {
+        for (const stop of stops) stop()
+      }
+    },
+    async reconcile(key, signal) {
+      const [, namespace = '', accountName = ''] = key.split('/')
+      const account = accounts.get({ namespace, name: accountName })
+      const name = account?.metadata.annotations?.[pullSecretAnnotation]
+      if (account === undefined || name === undefined || account.metadata.deletionTimestamp !== undefined) return undefined
+      if (!isSecretName(name)) return refuse(options, account, { reason: 'InvalidSecretName', name })
+      const found = identityOf(world, { namespace, name: accountName })
+      if (found === undefined) return refuse(options, account, { reason: 'NoIdentity', name })
+      // Read each time, and never listed: so no right to see all Secrets is needed.
+      const secret = await world.api.get(objectTypes.secret, { namespace, name }, signal)
+      if (secret !== undefined && secret.metadata.labels?.[pullSecretLabel] === undefined) {
+        world.services.log.warn('a Secret of this name is not one of ours: it is left alone', { namespace, name })
+        return refuse(options, account, { reason: 'SecretInUse', name })
+      }
+      const leftMs = validForMs(options, secret, found.uid)
+      if (leftMs > renewBeforeMs) return { againAfterMs: leftMs - renewBeforeMs }
+      const draft = secretOf(options, account, { name, identity: found.uid, minted: await options.mint(found.uid, found.managedBy) })
+      await (secret === undefined ? world.api.create(objectTypes.secret, draft, signal) : renew(options, draft, signal))
+      return { againAfterMs: renewBeforeMs }
+    },
+  }
+}
+
+/** Puts the token of a Secret of ours anew. */
+function renew({ world }: PullSecretOptions, { metadata, data }: ObjectDraft, signal: AbortSignal): Promise<KubeObject> {
+  const { namespace = '', name, labels, annotations } = metadata
+  return world.api.patch(objectTypes.secret, { namespace, name }, { metadata: { labels, annotations }, data }, signal)
+}

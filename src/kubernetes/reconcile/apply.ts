@@ -1,0 +1,275 @@
+import { isDeepStrictEqual } from 'node:util'
+import { DomainError } from '../../base/errors.ts'
+import { randomHex } from '../../base/runtime.ts'
+import { isUid } from '../../base/uid.ts'
+import { assertNotSuspended } from '../../engine/authorize.ts'
+import { createManaged, deleteManaged, releaseManaged, updateManaged, type ObjectCaller } from '../../catalog/managed-records.ts'
+import type { Authority } from '../grants.ts'
+import type { ObjectKind } from '../object-kinds.ts'
+import { finalizer, isMirror, uidAnnotation, type PlatformObject } from '../platform-object.ts'
+import { KubeError, type KubeObject } from '../kube-api.ts'
+import { clusterIdentity, type World } from '../world.ts'
+import { auditRecord } from './audit.ts'
+import { extraFields } from './desired.ts'
+import { blockersOf } from './blockers.ts'
+import { recordFacts, type Facts, type RecordFacts } from './facts.ts'
+import { authorityAt } from './authority.ts'
+import type { Plan, RecordStep } from './plan.ts'
+import { statusOf } from './status.ts'
+import { verdictOf, type Verdict } from './condition-status.ts'
+
+/** How an object is brought to what was planned. */
+export interface Application {
+  readonly world: World
+  readonly row: ObjectKind
+  readonly facts: Facts
+  /** True for an object that is not there any more (`Vanished`). */
+  readonly isGone: boolean
+  /** Whether this controller leads now: no other one writes. */
+  readonly leads: () => boolean
+  readonly signal: AbortSignal
+}
+
+/** What became of it: undefined where the object is gone. */
+export interface Applied {
+  readonly verdict: Verdict | undefined
+  /** True where the record was written. */
+  readonly written: boolean
+}
+
+/** What a record step came to. */
+interface StepOutcome {
+  readonly record: RecordFacts | undefined
+  readonly written: boolean
+  /** Why it was refused. */
+  readonly refused?: Verdict
+}
+
+/** Throws where another controller may lead by now: this process may have been suspended since it began. */
+function assertLeads({ leads }: Application): void {
+  if (!leads()) throw new Error('the leadership was lost before the record was written')
+}
+
+/** Throws code 7 where the organisation is suspended, as for its members. What no grant allows any more is taken away there, too. */
+function assertOpen({ world, facts }: Application, authority: Authority, uid: string): void {
+  if (facts.exceedingNow.length === 0 && isUid(uid)) assertNotSuspended(world.services.replica.snapshot, authority.reach, uid)
+}
+
+/** The object as one that writes a record: at `place`, where its grants are looked at, the one that has `uid` or lies in it. */
+function callerAt(application: Application, place: string, uid = place): ObjectCaller {
+  const { world, row, facts, signal } = application
+  const source = { row, object: facts.object }
+  return {
+    managedBy: facts.managedBy,
+    identity: clusterIdentity(world.cluster),
+    reach: () => authorityAt(world, source, place).reach,
+    authorize: () => {
+      assertLeads(application)
+      const authority = authorityAt(world, source, place)
+      if (!authority.granted) throw new DomainError(7, 'no grant lets this namespace own this record')
+      assertOpen(application, authority, uid)
+    },
+    requestId: `kube-${randomHex(world.services.random, 8)}`,
+    signal,
+  }
+}
+
+function recordNow({ world, row }: Application, uid: string | undefined): RecordFacts | undefined {
+  const found = uid === undefined ? undefined : world.services.replica.snapshot.get(row.record, uid)
+  return found === undefined ? undefined : recordFacts(found)
+}
+
+async function takeStep(application: Application, step: RecordStep): Promise<StepOutcome> {
+  const { world, row, facts } = application
+  const kind = row.record
+  switch (step.do) {
+    case 'nothing':
+      return { record: facts.own, written: false }
+    case 'create': {
+      const { record, paths } = step.desired
+      const made = await createManaged(world.services, callerAt(application, step.parent), { kind, parent: step.parent, record, paths })
+      return { record: recordNow(application, made.uid), written: true }
+    }
+    case 'update': {
+      const { record, paths } = step.desired
+      const place = facts.references.found ? facts.references.parent : '/'
+      const { written } = await updateManaged(world.services, callerAt(application, place, step.uid), {
+        kind,
+        uid: step.uid,
+        record,
+        paths,
+        adopts: step.adopts,
+      })
+      return { record: recordNow(application, step.uid), written }
+    }
+    case 'delete':
+      await deleteManaged(world.services, callerAt(application, facts.own?.parent ?? '/', step.uid), { kind, uid: step.uid })
+      return { record: undefined, written: true }
+    case 'release':
+      // Nothing is gained by it: it needs no grant.
+      await releaseManaged(world.services, { ...callerAt(application, '/'), authorize: () => assertLeads(application) }, { kind, uid: step.uid })
+      return { record: undefined, written: true }
+  }
+}
+
+/** True where the object's status says so already. */
+function isKnown({ object }: Facts, verdict: Verdict | undefined): boolean {
+  const known = object.status?.conditions?.find(({ type }) => type === 'Ready')
+  return verdict !== undefined && known?.reason === verdict.reason && verdict.message.startsWith(known.message)
+}
+
+async function tryStep(application: Application, step: RecordStep): Promise<StepOutcome> {
+  const { world, row, facts } = application
+  const told = { cluster: world.cluster, kind: row.record, step: step.do, managedBy: facts.managedBy }
+  try {
+    const outcome = await takeStep(application, step)
+    if (outcome.written) auditRecord(world.auditLog, { ...told, uid: outcome.record?.uid ?? facts.own?.uid })
+    return outcome
+  } catch (error) {
+    const inTheWay = step.do === 'delete' && error instanceof DomainError && error.code === 9
+    const { snapshot } = world.services.replica
+    const blockers = inTheWay ? blockersOf(snapshot, { kind: row.record, uid: step.uid, authority: facts.authority }) : ''
+    const refused = error instanceof DomainError ? verdictOf(error, step.do === 'delete', blockers) : undefined
+    // Told once, and not each time that it is tried again.
+    if (error instanceof DomainError && !isKnown(facts, refused)) auditRecord(world.auditLog, { ...told, uid: facts.own?.uid, error })
+    if (refused === undefined) throw error
+    return { record: application.facts.own, written: false, refused }
+  }
+}
+
+/** Changes metadata of that very object: where `metadata` has a resource version, only as it was read. Undefined where it is gone; rejects with KubeError where it has changed, or another has its name. */
+async function patchMetadata(
+  { world, row, signal }: Application,
+  object: KubeObject,
+  metadata: Readonly<Record<string, unknown>>,
+): Promise<KubeObject | undefined> {
+  const { namespace, name, uid } = object.metadata
+  try {
+    const ref = namespace === undefined ? { name } : { namespace, name }
+    const patched = await world.api.patch(row.type, ref, { metadata: { uid, ...metadata } }, signal)
+    world.objects[row.record].observe(patched)
+    return patched
+  } catch (error) {
+    if (error instanceof KubeError && error.fault === 'not_found') return undefined
+    throw error
+  }
+}
+
+/** True for steps that must not be taken for an object that is no more as it was read: caches may be behind, and another of its name may have come. */
+function needsTheVeryObject(step: RecordStep): boolean {
+  return step.do === 'create' || step.do === 'delete' || step.do === 'release' || (step.do === 'update' && step.adopts)
+}
+
+/** What of an object decides about its record. Its labels, status and other annotations may change all the time. */
+function deciding(object: KubeObject): unknown {
+  const { uid, generation, deletionTimestamp, annotations } = object.metadata
+  return [uid, generation, deletionTimestamp, annotations?.[uidAnnotation], isMirror(object)]
+}
+
+/** Puts the finalizer on that very object, whoever else writes to it meanwhile. */
+async function putFinalizer({ world, row, signal }: Application, object: KubeObject): Promise<KubeObject> {
+  const { namespace, name, uid } = object.metadata
+  const metadata = { ...(namespace !== undefined && { namespace }), name, uid, finalizers: [finalizer] }
+  const kept = await world.api.apply(row.type, { metadata }, {}, signal)
+  world.objects[row.record].observe(kept)
+  if (!isDeepStrictEqual(deciding(kept), deciding(object))) throw new KubeError('conflict', 'the object has changed since it was read')
+  return kept
+}
+
+/**
+ * Puts the finalizer on where it is wanted, and makes sure that the object is at the API server as it was read where that matters, or still gone: a patch that changes nothing tells.
+ * Undefined where it is not so; rejects with KubeError where it has changed, or another has its name.
+ */
+async function hold(application: Application, { finalizer: wanted, record }: Plan): Promise<KubeObject | undefined> {
+  const { isGone, facts } = application
+  const { object } = facts
+  // Another of its name has its record, and rejects this.
+  if (isGone) return (await patchMetadata(application, object, {})) === undefined ? object : undefined
+  const { finalizers = [], resourceVersion } = object.metadata
+  if (wanted === 'hold' && !finalizers.includes(finalizer)) return putFinalizer(application, object)
+  return needsTheVeryObject(record) ? patchMetadata(application, object, { resourceVersion, finalizers }) : object
+}
+
+/** The annotation as planned. */
+async function carry(
+  application: Application,
+  object: KubeObject,
+  { plan, record }: { plan: Plan; record: RecordFacts | undefined },
+): Promise<KubeObject | undefined> {
+  const carried = object.metadata.annotations?.[uidAnnotation]
+  const wanted = plan.carries === 'forget' ? undefined : plan.carries === 'record' ? (record?.uid ?? carried) : carried
+  if (wanted === carried) return object
+  // What is forgotten is what was read; what is carried is so whatever stands there by now.
+  const asRead = wanted === undefined ? { resourceVersion: object.metadata.resourceVersion } : {}
+  return patchMetadata(application, object, { ...asRead, annotations: { [uidAnnotation]: wanted ?? null } })
+}
+
+async function letGo(application: Application, object: KubeObject): Promise<void> {
+  const { finalizers = [], resourceVersion } = object.metadata
+  if (finalizers.includes(finalizer) && !application.isGone)
+    await patchMetadata(application, object, { resourceVersion, finalizers: finalizers.filter((other) => other !== finalizer) })
+}
+
+/** What the record has that the object does not name, as spec fields. Undefined where it is not known what the object names. */
+function extraFieldsOf({ world, row, facts: { desired } }: Application, record: RecordFacts | undefined): readonly string[] | undefined {
+  const found = record === undefined ? undefined : world.services.replica.snapshot.get(row.record, record.uid)
+  return found === undefined || 'invalid' in desired ? undefined : extraFields(row, { record: found.message, desired })
+}
+
+async function report(application: Application, object: KubeObject, source: { verdict: Verdict; outcome: StepOutcome; forgets: boolean }): Promise<void> {
+  const { world, row, facts, signal } = application
+  const { outcome, verdict, forgets } = source
+  // As it was read: of the object's own fields only its metadata has been changed since.
+  const before = { ...facts.object, metadata: object.metadata } as PlatformObject
+  const status = statusOf(before, {
+    verdict,
+    record: outcome.record,
+    references: facts.references,
+    written: outcome.written,
+    forgets,
+    extraFields: extraFieldsOf(application, outcome.record),
+    nowMs: world.clock.now(),
+  })
+  if (isDeepStrictEqual(status, before.status)) return
+  if (application.isGone) return world.vanished.note(row.record, { ...before, status })
+  const { namespace, name } = before.metadata
+  try {
+    world.objects[row.record].observe(await world.api.apply(row.type, { metadata: { namespace, name }, status }, { subresource: 'status' }, signal))
+  } catch (error) {
+    if (!(error instanceof KubeError && error.fault === 'not_found')) throw error
+    return
+  }
+  announce(application, verdict)
+}
+
+/** Tells in an Event what is new about the object. */
+function announce({ world, row, facts }: Application, { ready, reason, message }: Verdict): void {
+  const known = facts.object.status?.conditions?.find(({ type }) => type === 'Ready')
+  if (known?.status === ready && known.reason === reason) return
+  const { metadata } = facts.object
+  world.events.record({ type: row.type, metadata, severity: ready === 'True' ? 'Normal' : 'Warning', reason, action: 'Reconcile', note: message })
+}
+
+/**
+ * Does what was planned, each step only where it is not done already, so that it may be broken off anywhere and done again. Rejects with KubeError, or StoreError or DomainError where the
+ * store gave no answer or a race was lost: then it is to be done again, from new facts.
+ */
+export async function applyPlan(application: Application, plan: Plan): Promise<Applied> {
+  // Where the store does not answer nothing is begun at the API server either.
+  if (plan.record.do !== 'nothing') application.world.services.replica.assertLive()
+  const kept = await hold(application, plan)
+  // What is to be forgotten is forgotten first: broken off in between, the object would carry the uid of a record that is gone.
+  const held = kept !== undefined && plan.carries === 'forget' ? await carry(application, kept, { plan, record: undefined }) : kept
+  if (held === undefined) return { verdict: undefined, written: false }
+  const outcome = await tryStep(application, plan.record)
+  const { written } = outcome
+  if (plan.verdict === undefined && outcome.refused === undefined) {
+    await letGo(application, held)
+    return { verdict: undefined, written }
+  }
+  const object = outcome.refused === undefined ? await carry(application, held, { plan, record: outcome.record }) : held
+  const verdict = outcome.refused ?? plan.verdict
+  if (object === undefined || verdict === undefined) return { verdict: undefined, written }
+  await report(application, object, { verdict, outcome, forgets: plan.carries === 'forget' && outcome.refused === undefined })
+  return { verdict, written }
+}

@@ -1,0 +1,33 @@
+import { writeAuditLine } from '../../base/audit-line.ts'
+import type { DomainError } from '../../base/errors.ts'
+import type { Log } from '../../base/log.ts'
+import { clusterIdentity, type Cluster } from '../world.ts'
+import type { RecordStep } from './plan.ts'
+
+/** A record that was written for an object, or was refused to it. */
+export interface WrittenRecord {
+  readonly cluster: Cluster
+  /** Of the record. */
+  readonly kind: string
+  readonly step: RecordStep['do']
+  readonly managedBy: string
+  readonly uid: string | undefined
+  /** Why it was refused. */
+  readonly error?: DomainError
+}
+
+/** Writes the audit line of a record that an object writes, as the API does for its callers. */
+export function auditRecord(log: Log, { cluster, kind, step, managedBy, uid, error }: WrittenRecord): void {
+  writeAuditLine(log, {
+    outcome: error === undefined ? 'done' : error.code === 7 ? 'denied' : 'failed',
+    method: `kubernetes/${step}${kind}`,
+    transport: 'kubernetes',
+    identity: clusterIdentity(cluster),
+    operator: false,
+    actorIssuer: 'kubernetes',
+    actorSubject: managedBy,
+    subject: uid,
+    code: error?.code,
+    reason: error?.reason,
+  })
+}

@@ -1,0 +1,60 @@
+import { objectKinds, recordKinds, type ObjectKind, type RecordKind } from '../object-kinds.ts'
+import { asPlatformObject, type PlatformObject } from '../platform-object.ts'
+import type { KubeObject } from '../kube-api.ts'
+import type { Informer } from '../runtime/informer.ts'
+
+/** What of a spec makes its record the only one of its place, but for the place; undefined where nothing does. */
+function claimOf(row: ObjectKind, { spec, metadata }: PlatformObject): string | undefined {
+  if (row.record === 'Identity') return undefined
+  if (row.record !== 'RoleBinding') return String(spec['name'] ?? metadata.name)
+  const { identityRef, roleRef } = spec
+  const scope = identityRef?.name === undefined && roleRef?.name === undefined ? '' : metadata.namespace
+  return [scope, identityRef?.name, identityRef?.uid, roleRef?.name, roleRef?.uid, roleRef?.builtIn].join(' ')
+}
+
+/** The objects of each kind by what they claim, as the caches have them: whoever could be another's rival is found without a look at all. */
+export class Claims {
+  readonly #claimants = new Map<string, Map<string, PlatformObject>>()
+
+  constructor(objects: Readonly<Record<RecordKind, Informer>>) {
+    for (const kind of recordKinds) {
+      for (const object of objects[kind].list()) this.#add(kind, object)
+      objects[kind].onChange((before, after) => {
+        if (before !== undefined) this.#remove(kind, before)
+        if (after !== undefined) this.#add(kind, after)
+      })
+    }
+  }
+
+  /** The objects of the kind of `row` that claim what `object` claims, itself among them; none where nothing is claimed. */
+  like(row: ObjectKind, object: PlatformObject): Iterable<PlatformObject> {
+    const key = keyOf(row, object)
+    return key === undefined ? [] : (this.#claimants.get(key)?.values() ?? [])
+  }
+
+  #add(kind: RecordKind, cached: KubeObject): void {
+    const object = asPlatformObject(cached)
+    const key = keyOf(objectKinds[kind], object)
+    if (key === undefined) return
+    const claimants = this.#claimants.get(key) ?? new Map<string, PlatformObject>()
+    this.#claimants.set(key, claimants.set(nameOf(object), object))
+  }
+
+  #remove(kind: RecordKind, cached: KubeObject): void {
+    const object = asPlatformObject(cached)
+    const key = keyOf(objectKinds[kind], object)
+    if (key === undefined) return
+    const claimants = this.#claimants.get(key)
+    claimants?.delete(nameOf(object))
+    if (claimants?.size === 0) this.#claimants.delete(key)
+  }
+}
+
+function keyOf(row: ObjectKind, object: PlatformObject): string | undefined {
+  const claim = claimOf(row, object)
+  return claim === undefined ? undefined : `${row.record} ${claim}`
+}
+
+function nameOf({ metadata }: PlatformObject): string {
+  return `${metadata.namespace}/${metadata.name}`
+}

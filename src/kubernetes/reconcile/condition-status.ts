@@ -1,0 +1,88 @@
+import type { DomainError } from '../../base/errors.ts'
+import { codeNames } from '../../base/errors.ts'
+import { jsonPath, withFieldNames } from '../../base/schema/field-names.ts'
+import type { RecordFacts, ResolvedReferences } from './facts.ts'
+import type { ConditionType } from '../platform-object.ts'
+
+/** What an object's status says. */
+export interface Verdict {
+  readonly ready: 'True' | 'False'
+  readonly reason: string
+  readonly message: string
+  /**
+   * Conditions that are true besides: `Stalled` where only a change of the object, a grant or the record helps; `Reconciling` where time may help; `InConflict` where the
+   * record is somebody else's.
+   */
+  readonly also: readonly Exclude<ConditionType, 'Ready' | 'Synced'>[]
+}
+
+function stalled(reason: string, message: string, ...also: Verdict['also']): Verdict {
+  return { ready: 'False', reason, message, also: ['Stalled', ...also] }
+}
+
+function waiting(reason: string, message: string): Verdict {
+  return { ready: 'False', reason, message, also: ['Reconciling'] }
+}
+
+/** How many of a list a message names. */
+const namedAtOnce = 5
+
+/** The first of a list, and how many more there are. */
+export function firstOf<T>(items: readonly T[], textOf: (item: T) => string = String): string {
+  const more = items.length - namedAtOnce
+  return `${items.slice(0, namedAtOnce).map(textOf).join(', ')}${more > 0 ? ` and ${more} more` : ''}`
+}
+
+const howToClaim = 'to claim it: a grant with allowAdoption, and a new object with adoptionPolicy'
+
+/** Every verdict there is. Messages are the same as long as what they tell is. */
+export const verdicts = {
+  ready: { ready: 'True', reason: 'InSync', message: 'the record is as this object says', also: [] },
+  notGranted: (place: string) =>
+    stalled('NotGranted', `no PlatformNamespaceGrant lets this namespace own objects of this kind ${place === '/' ? 'at the root' : `in group ${place}`}`),
+  exceedsGrant: (capabilities: readonly string[]) =>
+    stalled(
+      'ExceedsGrant',
+      `would confer ${firstOf(capabilities)}: the maxRole of this namespace's grants lacks them; use a narrower role, or ask for a grant with a wider maxRole`,
+    ),
+  refNotFound: ({ field, meant }: ResolvedReferences & { found: false }) => waiting('RefNotFound', `${field}: ${meant} is not there, or has no record yet`),
+  invalid: (what: string) => stalled('Invalid', what),
+  misplaced: ({ parent }: RecordFacts) =>
+    stalled('Misplaced', `its record lies in group ${parent}, and records do not move; delete the object and make another`),
+  externalLost: (uid: string) =>
+    stalled('ExternalLost', `the record ${uid} is gone, deleted by somebody else; to have it made anew remove the annotation taproot.dev/uid`),
+  ownedByAnother: ({ uid, managedBy }: RecordFacts) =>
+    stalled('InConflict', `the record ${uid} belongs to another Kubernetes object: ${managedBy}`, 'InConflict'),
+  olderFirst: (rival: string) => stalled('InConflict', `an older object asks for the same record: ${rival}`, 'InConflict'),
+  takenOver: ({ uid }: RecordFacts) => stalled('InConflict', `the record ${uid} was taken over through the API; ${howToClaim}: ByUid`, 'InConflict'),
+  adoptionRefused: ({ uid }: RecordFacts) => stalled('InConflict', `the record ${uid} belongs to the API; ${howToClaim}: ByUid`, 'InConflict'),
+  nameTaken: ({ uid }: RecordFacts) =>
+    stalled('InConflict', `the record ${uid} has this name already and belongs to the API; ${howToClaim}: ByName`, 'InConflict'),
+} as const satisfies Record<string, Verdict | ((what: never) => Verdict)>
+
+/** What a refused step means, by the error's code and reason; undefined where it is to be tried again without a word: a lost race, or a store that does not answer. */
+export function verdictOf(error: DomainError, isDeletion: boolean, blockers = ''): Verdict | undefined {
+  // Objects have JSON names.
+  const message = `${codeNames[error.code]}: ${withFieldNames(error, jsonPath).message}${blockers === '' ? '' : `: ${blockers}`}`
+  if (error.reason === 'NOT_OWNED') return stalled('InConflict', message, 'InConflict')
+  if (error.reason === 'OWNED_ALREADY') return undefined
+  if (error.reason === 'NAME_HELD') return waiting('NameReserved', message)
+  if (error.reason === 'QUOTA_EXCEEDED') return waiting('QuotaExceeded', message)
+  if (error.reason === 'ORGANIZATION_SUSPENDED') return waiting('OrganizationSuspended', message)
+  switch (error.code) {
+    case 3:
+      return stalled('Invalid', message)
+    case 5:
+      return waiting('RefNotFound', message)
+    case 6:
+      return stalled('InConflict', message, 'InConflict')
+    case 7:
+      return stalled('ExceedsGrant', message)
+    case 8:
+      return waiting('StoreFull', message)
+    case 9:
+      return waiting(isDeletion ? 'DeletionBlocked' : 'Blocked', message)
+    default:
+      return undefined
+  }
+}

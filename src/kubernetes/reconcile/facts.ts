@@ -1,0 +1,54 @@
+import type { Uid } from '../../base/uid.ts'
+import type { Authority } from '../grants.ts'
+import type { Row } from '../../cache/records/cached-record.ts'
+import type { PlatformObject } from '../platform-object.ts'
+import type { Desired } from './desired.ts'
+
+/** What an object's references stand for now, or the first that stands for nothing. */
+export type ResolvedReferences =
+  | { readonly found: true; readonly parent: Uid | '/'; readonly identity?: Uid; readonly role?: Uid }
+  | { readonly found: false; readonly field: string; readonly meant: string }
+
+/** A record, as far as it matters whose it is. */
+export interface RecordFacts {
+  readonly uid: Uid
+  readonly parent: Uid | '/'
+  /** Empty where the API owns it. */
+  readonly managedBy: string
+  readonly etag: string
+}
+
+/** The facts of a record that is there. */
+export function recordFacts(row: Row): RecordFacts {
+  // Rows are kept under uids, and their parents are uids or the root.
+  return { uid: row.uid, parent: row.parent, managedBy: row.managedBy, etag: row.etag }
+}
+
+/** What becomes of an object's surroundings: looked up at the API server itself, only for objects that are being deleted. */
+export interface Surroundings {
+  readonly namespaceGoes: boolean
+  readonly crdGoes: boolean
+}
+
+/** All that decides what is to be done for one object, as of one moment. */
+export interface Facts {
+  readonly object: PlatformObject
+  readonly managedBy: string
+  /** The record that names this object as its owner. */
+  readonly own: RecordFacts | undefined
+  /** The uid that the object carries in its annotation, and the record there is under it where the object says that it lies. */
+  readonly carried: { readonly uid: string; readonly record: RecordFacts | undefined } | undefined
+  readonly references: ResolvedReferences
+  readonly authority: Authority
+  /** Capabilities that the record gives or would give where it is or would be, and that the namespace may not give there. */
+  readonly exceeding: readonly string[]
+  /** Capabilities that a binding gives as its record is, and the namespace may not. */
+  readonly exceedingNow: readonly string[]
+  /** The record that holds what must be unique (name, or identity and role) at that place. */
+  readonly namesake: RecordFacts | undefined
+  /** Another object that asks for the same record, which is not there yet, and was there earlier: `<namespace>/<name>`. */
+  readonly rival: string | undefined
+  readonly desired: Desired | { readonly invalid: string }
+  /** Undefined where the object is not being deleted. */
+  readonly surroundings: Surroundings | undefined
+}

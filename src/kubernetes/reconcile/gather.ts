@@ -1,0 +1,166 @@
+import { emptySet, fromEnumNumbers, type CapabilitySet } from '../../base/capability.ts'
+import { DomainError } from '../../base/errors.ts'
+import { isUid, trustedUid, type Uid } from '../../base/uid.ts'
+import { RoleSchema } from '../../gen/taproot/iam/v2/roles_pb.ts'
+import { bindableBy, bindableRole, noSuchRole } from '../../iam/records/role-bindings.ts'
+import { managedByText } from '../../engine/ownership.ts'
+import { isMessage } from '@bufbuild/protobuf'
+import type { Row } from '../../cache/records/cached-record.ts'
+import type { Snapshot } from '../../cache/snapshot.ts'
+import type { ObjectKind } from '../object-kinds.ts'
+import { uidAnnotation, type PlatformObject } from '../platform-object.ts'
+import { objectTypes } from '../object-types.ts'
+import type { World } from '../world.ts'
+import { authorityAt } from './authority.ts'
+import { desiredOf, type Desired } from './desired.ts'
+import { exceedingAt, givenBy, givenNow } from './excess.ts'
+import { recordFacts, type Facts, type RecordFacts, type ResolvedReferences, type Surroundings } from './facts.ts'
+import { ownedUid, resolveReferences } from './references.ts'
+import { olderRival } from './rivals.ts'
+
+/** One object, and the kind that it is of. */
+interface Source {
+  readonly row: ObjectKind
+  readonly object: PlatformObject
+}
+
+function desiredFor(world: World, { row, object }: Source, references: ResolvedReferences): Facts['desired'] {
+  const held = references.found ? { identity_uid: references.identity, role_uid: references.role } : {}
+  const set = Object.fromEntries(Object.entries(held).filter((pair): pair is [string, Uid] => pair[1] !== undefined))
+  try {
+    return desiredOf(row, object, { issuer: world.cluster.issuer, held: set })
+  } catch (error) {
+    if (!(error instanceof DomainError)) throw error
+    return { invalid: error.message }
+  }
+}
+
+/** Where a binding's role is looked for: with what the namespace may reach there, and what the object's record has already. */
+interface RoleSight {
+  readonly authority: Facts['authority']
+  readonly own: Row | undefined
+}
+
+/** The role that a binding would give; none where that can't be bound there, or is out of the grants' reach, of which nothing is told. */
+function roleOf(snapshot: Snapshot, references: ResolvedReferences, { authority, own }: RoleSight): Row | undefined {
+  if (!references.found || references.role === undefined) return undefined
+  const { role, parent } = references
+  const isHeld = own?.kind === 'RoleBinding' && snapshot.table('RoleBinding').valueOf(own, 'role') === role
+  return isHeld ? bindableRole(snapshot, role, parent) : bindableBy({ snapshot, reach: authority.reach }, role, parent)
+}
+
+/** What the record would let somebody do. */
+function conferredBy({ row }: Source, role: Row | undefined, desired: Facts['desired']): CapabilitySet {
+  if (row.record === 'RoleBinding') return givenBy(role)
+  if ('invalid' in desired || !isMessage(desired.record, RoleSchema)) return emptySet
+  return fromEnumNumbers(desired.record.capabilities)
+}
+
+/** What the object wants, but for a binding of a role that can't be bound there. */
+function wantedOf(world: World, source: Source, { references, role }: { references: ResolvedReferences; role: Row | undefined }): Facts['desired'] {
+  if (source.row.record === 'RoleBinding' && references.found && role === undefined) return { invalid: DomainError.invalid('role_uid', noSuchRole).message }
+  return desiredFor(world, source, references)
+}
+
+/** The record that stands where the object's would: of the same name, or for a binding of the same identity and role. */
+function namesakeOf(
+  snapshot: Snapshot,
+  row: ObjectKind,
+  { parent, desired, references }: { parent: string; desired: Desired; references: ResolvedReferences },
+): Row | undefined {
+  const table = snapshot.table(row.record)
+  if (references.found && references.identity !== undefined)
+    return [...table.matching('identity', references.identity, trustedUid(parent))].find(
+      (other) => other.parent === parent && table.valueOf(other, 'role') === references.role,
+    )
+  const { name } = desired.record as { name?: string }
+  if (name === undefined || name === '') return undefined
+  if (row.record === 'Group' || row.record === 'Repo') return table.child(parent, name)
+  const same = [...table.matching('name', name)].filter((other) => other.parent === parent)
+  // Identities may share names: then none is meant.
+  return same.length === 1 ? same[0] : undefined
+}
+
+/** Whether what the object is in goes too, as the API server says now: never from a cache, since records are deleted by it. */
+async function surroundingsOf(world: World, row: ObjectKind, { object, signal }: { object: PlatformObject; signal: AbortSignal }): Promise<Surroundings> {
+  const crdName = `${row.type.plural}.${row.type.group}`
+  const [namespace, crd] = await Promise.all([
+    world.api.get(objectTypes.namespace, { name: object.metadata.namespace }, signal),
+    world.api.get(objectTypes.crd, { name: crdName }, signal),
+  ])
+  const goes = (found: typeof namespace): boolean => found?.metadata.deletionTimestamp !== undefined || found === undefined
+  return { namespaceGoes: goes(namespace), crdGoes: goes(crd) }
+}
+
+/** The record that the object's annotation names, where it lies in `place`: what lies elsewhere is none of its business. */
+function carriedBy(snapshot: Snapshot, { row, object }: Source, place: string): Facts['carried'] {
+  const uid = object.metadata.annotations?.[uidAnnotation]
+  if (uid === undefined) return undefined
+  const found = isUid(uid) ? snapshot.get(row.record, uid) : undefined
+  return { uid, record: found?.parent === place ? recordFacts(found) : undefined }
+}
+
+/** The record that the object would have to share its name with, or could take over. */
+function takenBy(
+  snapshot: Snapshot,
+  { row, object }: Source,
+  at: { parent: string; desired: Facts['desired']; references: ResolvedReferences },
+): RecordFacts | undefined {
+  if ('invalid' in at.desired) return undefined
+  // Identities may have the same name: only who asks for it means another one.
+  if (row.record === 'Identity' && object.spec.adoptionPolicy !== 'ByName') return undefined
+  const found = namesakeOf(snapshot, row, { ...at, desired: at.desired })
+  return found === undefined ? undefined : recordFacts(found)
+}
+
+/** Where the object's record is, or is to be. */
+function placeOf({ object }: Source, own: Row | undefined, references: ResolvedReferences): string {
+  if (object.metadata.deletionTimestamp !== undefined) return own?.parent ?? '/'
+  return references.found ? references.parent : '/'
+}
+
+/** Collects all that decides about one object: from caches and the snapshot, of which both sides tell every change. Rejects with KubeError, or StoreError where an object is being deleted and the store does not answer. */
+export async function gather(world: World, source: Source, signal: AbortSignal): Promise<Facts> {
+  const { row, object } = source
+  const { namespace, name, deletionTimestamp } = object.metadata
+  const managedBy = managedByText({ clusterId: world.cluster.id, namespace, name })
+  const surroundings = deletionTimestamp === undefined ? undefined : await surroundingsOf(world, row, { object, signal })
+  // An object is let go once and for all: another controller's last write, which has not come by the watch yet, must not be missed.
+  if (deletionTimestamp !== undefined) await world.services.replica.barrier(signal)
+  // After all that is awaited: all of it is one commit's state.
+  const { snapshot } = world.services.replica
+  const own = snapshot.get(row.record, ownedUid(snapshot, row.record, managedBy) ?? '')
+  const references = resolveReferences(snapshot, world.cluster, source)
+  const place = placeOf(source, own, references)
+  const authority = authorityAt(world, source, place)
+  const within = own === undefined || own.parent === place ? { place, authority } : { place: own.parent, authority: authorityAt(world, source, own.parent) }
+  const role = roleOf(snapshot, references, { authority, own })
+  const desired = wantedOf(world, source, { references, role })
+  const carried = carriedBy(snapshot, source, place)
+  const isFree = own === undefined && authority.granted
+  const namesake = isFree ? takenBy(snapshot, source, { parent: place, desired, references }) : undefined
+  const isFirst = isFree && !('invalid' in desired) && namesake === undefined && carried === undefined
+  return {
+    object,
+    managedBy,
+    own: own && recordFacts(own),
+    carried,
+    references: assertThere(snapshot, { references, object, authority }),
+    authority,
+    exceeding: exceedingAt(within, conferredBy(source, role, desired)),
+    exceedingNow: own === undefined || row.record !== 'RoleBinding' ? [] : exceedingAt(within, givenNow(snapshot, own)),
+    namesake,
+    rival: isFirst ? olderRival(world, source, references) : undefined,
+    desired,
+    surroundings,
+  }
+}
+
+/** References as they are, or the group that is named by its uid and is not there. Whether it is there is not told to who may not use it. */
+function assertThere(
+  snapshot: Snapshot,
+  { references, object, authority }: { references: ResolvedReferences; object: PlatformObject; authority: Facts['authority'] },
+): ResolvedReferences {
+  if (!authority.granted || !references.found || references.parent === '/' || snapshot.get('Group', references.parent) !== undefined) return references
+  return { found: false, field: 'parentRef', meant: `the record ${object.spec.parentRef?.uid ?? references.parent}` }
+}

@@ -1,0 +1,43 @@
+import { selects } from '../grants.ts'
+import type { GrantSpec } from '../platform-object.ts'
+import type { KubeObject } from '../kube-api.ts'
+import type { Informer } from '../runtime/informer.ts'
+
+/** False where only the status or other metadata of an object changed: nothing follows from that. */
+export function isSpecChange(before: KubeObject | undefined, after: KubeObject | undefined): boolean {
+  const [old, now] = [before?.metadata, after?.metadata]
+  return old?.uid !== now?.uid || old?.generation !== now?.generation || old?.deletionTimestamp !== now?.deletionTimestamp
+}
+
+/** The grants that select each namespace, as the caches are now: whoever asks looks at no others. */
+export class GrantsByNamespace {
+  readonly #grants: Informer
+  readonly #namespaces: Informer
+  readonly #found = new Map<string, readonly GrantSpec[]>()
+
+  constructor(grants: Informer, namespaces: Informer) {
+    this.#grants = grants
+    this.#namespaces = namespaces
+    grants.onChange((before, after) => {
+      if (isSpecChange(before, after)) this.#found.clear()
+    })
+    namespaces.onChange((before, after) => {
+      for (const namespace of [before, after]) if (namespace !== undefined) this.#found.delete(namespace.metadata.name)
+    })
+  }
+
+  /** The grants of a namespace, and its labels; of one that is not known here, those that ask for no label. */
+  of(name: string): { readonly labels: Readonly<Record<string, string>>; readonly grants: readonly GrantSpec[] } {
+    const labels = this.#namespaces.get({ name })?.metadata.labels ?? {}
+    const known = this.#found.get(name)
+    if (known !== undefined) return { labels, grants: known }
+    const grants = [...this.#grants.list()]
+      .filter(({ metadata }) => metadata.deletionTimestamp === undefined)
+      // The API server has checked grants against their CRD.
+      .map(({ spec }) => spec as GrantSpec)
+      .filter((grant) => selects(grant, { name, labels }))
+    // What is not there tells nothing when it comes and goes unseen: it is not kept.
+    if (this.#namespaces.get({ name }) !== undefined) this.#found.set(name, grants)
+    return { labels, grants }
+  }
+}

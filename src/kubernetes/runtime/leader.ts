@@ -1,0 +1,190 @@
+import { errorText } from '../../base/error-text.ts'
+import type { Log } from '../../base/log.ts'
+import { fractionOf, type Clock, type Random } from '../../base/runtime.ts'
+import type { KubeApi } from '../kube-api.ts'
+import { LeaseLock } from './lease-lock.ts'
+import { pause, systemTimers, type Timers } from './timers.ts'
+
+/** A leader counts on a Lease so long after it asked for its last renewal: 3 s less than others wait. */
+const trustMs = 9_000
+const renewEveryMs = 3_000
+/** How long one call to renew or give back may take. */
+const attemptMs = 2_500
+/** How soon a renewal that failed is tried again. */
+const retryMs = 500
+/** How often those who wait look at the Lease. */
+const lookEveryMs = 500
+
+/** What one has who leads. */
+export interface Leadership {
+  /** Aborts when the leadership is lost or given up: 3 s before another one can have it. */
+  readonly signal: AbortSignal
+  /**
+   * True while it lasts by the clock, also where the process was suspended and no timer has rung yet: ask it right before what only a leader may do. Aborts the signal
+   * where it is over.
+   */
+  held(): boolean
+}
+
+/** What an election needs. */
+export interface LeaderOptions {
+  /** Better not one whose calls are kept waiting by others' calls. */
+  readonly api: Pick<KubeApi, 'get' | 'create' | 'replace'>
+  /** The Lease that stands for the leadership; made where it is missing. */
+  readonly lease: { readonly namespace: string; readonly name: string }
+  /** Of this process alone: no other has it, not even this one's successor. */
+  readonly identity: string
+  /** Wall time, only to be shown in the Lease. */
+  readonly clock: Clock
+  readonly log: Log
+  readonly random: Random
+  /** The process's own where absent. */
+  readonly timers?: Timers
+  /** Told when this process begins (true) and ceases (false) to lead, for the metrics. */
+  readonly onLeading?: (leads: boolean) => void
+}
+
+/**
+ * Campaigns until `signal` aborts, and each time it leads calls `work`, which is to end soon once the leadership's signal aborts. The Lease is given back only when
+ * `work` has ended, so that the next leader, which then follows at once, never works beside it. Where `work` ends or rejects by itself the Lease is given back and
+ * campaigned for again. Resolves when `signal` has aborted, work has ended and the Lease is given back (or that was tried). Never rejects.
+ */
+export async function lead(options: LeaderOptions, work: (leadership: Leadership) => Promise<void>, signal: AbortSignal): Promise<void> {
+  const timers = options.timers ?? systemTimers
+  const lock = new LeaseLock({ ...options, timers })
+  while (!signal.aborted) {
+    const wonAt = await campaign(lock, { ...options, timers }, signal)
+    if (wonAt === undefined) return
+    const term = new Term(wonAt, { ...options, timers }, lock)
+    options.onLeading?.(true)
+    await term.serve(work, signal)
+    options.onLeading?.(false)
+    if (!signal.aborted) await pause(timers, lookEveryMs, signal)
+  }
+}
+
+type Election = LeaderOptions & { readonly timers: Timers }
+
+/** Waits until the Lease is free or stale and takes it. Resolves with when it was asked for it, or undefined where `signal` aborted. */
+async function campaign(lock: LeaseLock, { timers, log, random }: Election, signal: AbortSignal): Promise<number | undefined> {
+  while (!signal.aborted) {
+    try {
+      const freeInMs = await lock.look(signal)
+      const askedAt = timers.now()
+      if (freeInMs <= 0 && (await lock.take(signal))) return askedAt
+      // Not all at the same moment: each look of many would meet a conflict.
+      await pause(timers, Math.min(freeInMs <= 0 ? lookEveryMs : freeInMs, lookEveryMs * (1 - fractionOf(random) / 5)), signal)
+    } catch (error) {
+      if (signal.aborted) return undefined
+      log.warn('the lease of the leader could not be asked for', { error: errorText(error) })
+      await pause(timers, lookEveryMs, signal)
+    }
+  }
+  return undefined
+}
+
+/**
+ * One leadership: held (renewed every few seconds) -> lost, when it could not be renewed in time or another has the Lease; or -> given up, when the process stops or the
+ * work has ended: then it is still renewed until the work has ended, and given back.
+ */
+class Term implements Leadership {
+  readonly #options: Election
+  readonly #lock: LeaseLock
+  readonly #over = new AbortController()
+  #heldUntil: number
+  #lost = false
+  #stopExpiry: () => void = () => undefined
+
+  constructor(wonAt: number, options: Election, lock: LeaseLock) {
+    this.#options = options
+    this.#lock = lock
+    this.#heldUntil = wonAt + trustMs
+    this.#extend(wonAt)
+  }
+
+  get signal(): AbortSignal {
+    return this.#over.signal
+  }
+
+  held(): boolean {
+    if (!this.#lost && this.#options.timers.now() >= this.#heldUntil) this.#lose('it was not renewed in time')
+    return !this.#over.signal.aborted
+  }
+
+  /** Resolves when the work has ended and the Lease is given back or lost. */
+  async serve(work: (leadership: Leadership) => Promise<void>, signal: AbortSignal): Promise<void> {
+    const { log } = this.#options
+    const giveUp = (): void => this.#over.abort(signal.reason)
+    if (signal.aborted) giveUp()
+    signal.addEventListener('abort', giveUp, { once: true })
+    const ended = new AbortController()
+    const renewing = this.#renew(ended.signal)
+    try {
+      if (this.held()) await work(this)
+    } catch (error) {
+      if (!this.#over.signal.aborted) log.error('the work of the leader failed', { error: errorText(error) })
+    } finally {
+      signal.removeEventListener('abort', giveUp)
+      this.#over.abort(new Error('the work of the leader has ended'))
+      ended.abort()
+      await renewing
+      this.#stopExpiry()
+    }
+    if (!this.#lost && this.#options.timers.now() < this.#heldUntil) await this.#giveBack()
+  }
+
+  /** The time counts from before the renewal was asked for, so that it ends here before it ends for others. */
+  #extend(askedAt: number): void {
+    const { timers } = this.#options
+    this.#heldUntil = askedAt + trustMs
+    this.#stopExpiry()
+    this.#stopExpiry = timers.start(this.#heldUntil - timers.now(), () => this.#lose('it was not renewed in time'))
+  }
+
+  #lose(why: string): void {
+    if (this.#lost) return
+    this.#lost = true
+    this.#options.log.warn('the leadership is lost', { why })
+    this.#over.abort(new Error(`the leadership is lost: ${why}`))
+  }
+
+  async #renew(ended: AbortSignal): Promise<void> {
+    const { timers, log } = this.#options
+    let waitMs = renewEveryMs
+    for (;;) {
+      await pause(timers, waitMs, ended)
+      if (ended.aborted || this.#lost) return
+      const askedAt = timers.now()
+      try {
+        const renewed = await within(timers, { ms: attemptMs, signal: ended }, (signal) => this.#lock.renew(signal))
+        if (!renewed) return this.#lose('another one has it')
+        if (!this.#lost) this.#extend(askedAt)
+        waitMs = renewEveryMs
+      } catch (error) {
+        if (ended.aborted) return
+        log.warn('the lease of the leader could not be renewed yet', { error: errorText(error) })
+        waitMs = retryMs
+      }
+    }
+  }
+
+  async #giveBack(): Promise<void> {
+    const { timers, log } = this.#options
+    try {
+      await within(timers, { ms: attemptMs }, (signal) => this.#lock.release(signal))
+    } catch (error) {
+      log.warn('the lease of the leader could not be given back and has to run out', { error: errorText(error) })
+    }
+  }
+}
+
+/** Calls with a signal that aborts after a time, or with another one. */
+async function within<T>(timers: Timers, limit: { ms: number; signal?: AbortSignal }, call: (signal: AbortSignal) => Promise<T>): Promise<T> {
+  const late = new AbortController()
+  const stop = timers.start(limit.ms, () => late.abort(new Error('no answer in time')))
+  try {
+    return await call(limit.signal === undefined ? late.signal : AbortSignal.any([late.signal, limit.signal]))
+  } finally {
+    stop()
+  }
+}

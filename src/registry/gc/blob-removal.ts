@@ -1,0 +1,61 @@
+import { fromBinary } from '@bufbuild/protobuf'
+import { DomainError } from '../../base/errors.ts'
+import { ManifestRecordSchema } from '../../gen/taproot/store/v1/registry_pb.ts'
+import { forgetBlob, heldBlob, type BlobName } from '../records/blobs.ts'
+import { contentEpoch } from '../records/content-epoch.ts'
+import { manifestPrefix } from '../records/manifest-keys.ts'
+import { notFound } from '../../engine/errors.ts'
+import type { Services } from '../../engine/services.ts'
+import { entriesOf } from '../../store/pages.ts'
+import { MarkLost, underMark, type Mark } from './mark.ts'
+import { needsBlob } from './needed.ts'
+
+/** How often a removal begins again because content of the repo was being removed. */
+const maxAttempts = 12
+
+/** How long a removal may take once it holds the mark, in milliseconds. A client that goes away does not end it. */
+const workMs = 20_000
+
+/**
+ * Removes a blob from what the repo holds, unless a held manifest needs it; resolves with the digest of that manifest then. The decision and the removal share one mark
+ * of the repo's content epoch: a manifest that is pushed meanwhile is recorded after the removal, and then it lacks the blob. Throws code 5 where the repo does not hold
+ * the blob, code 14 where content of the repo is being removed for too long.
+ */
+export async function removeBlob(services: Services, name: BlobName, signal: AbortSignal): Promise<string | undefined> {
+  const { repo, digest } = name
+  if ((await heldBlob(services, name, signal)) === undefined) throw notFound('Blob', `${repo}@${digest}`)
+  for (let attempt = 1; attempt <= maxAttempts; attempt++) {
+    await contentEpoch(services, repo, signal)
+    let done: Promise<string | undefined> | undefined
+    try {
+      await underMark(
+        { services, repo },
+        async (mark) => {
+          done = decide(services, name, mark)
+          // A failure leaves nothing on its way to the upstream: the mark goes all the same.
+          await Promise.allSettled([done])
+        },
+        signal,
+      )
+      return await done
+    } catch (error) {
+      if (!(error instanceof MarkLost)) throw error
+    }
+  }
+  throw new DomainError(14, 'unused content of the repo is being removed; try again', { details: { retryAfterMs: 1_000 } })
+}
+
+async function decide(services: Services, name: BlobName, mark: Mark): Promise<string | undefined> {
+  const signal = AbortSignal.timeout(workMs)
+  const needing = await needingManifest(services, name, signal)
+  if (needing === undefined) await forgetBlob(services, { ...name, standing: mark }, signal)
+  return needing
+}
+
+async function needingManifest(services: Services, { repo, digest }: BlobName, signal: AbortSignal): Promise<string | undefined> {
+  const prefix = `${manifestPrefix}${repo}/`
+  for await (const { key, value } of entriesOf(services.store, { prefix }, signal)) {
+    if (needsBlob(fromBinary(ManifestRecordSchema, value), digest)) return key.slice(prefix.length)
+  }
+  return undefined
+}

@@ -1,0 +1,166 @@
+import { errorText } from '../../base/error-text.ts'
+import { setTimeout as delay } from 'node:timers/promises'
+import type { Digest } from '../../base/digest.ts'
+import { trustedUid, type Uid } from '../../base/uid.ts'
+import { collectKey } from '../records/content-epoch.ts'
+import type { ContentSort } from '../records/pending-deletes.ts'
+import { removedRepoKey, removedRepoPrefix } from '../records/repos.ts'
+import type { Services } from '../../engine/services.ts'
+import { manifestsKey } from '../../store/keys.ts'
+import { entriesOf } from '../../store/pages.ts'
+import type { Write } from '../../store/store.ts'
+import type { DiskUpstream } from '../upstream/disk/disk-upstream.ts'
+import { UpstreamError, type Upstream } from '../upstream/upstream.ts'
+import { MarkLost } from './mark.ts'
+import { nothingCollected, RepoCollection, type RepoCollected } from './repo-collection.ts'
+import { DigestNumbers } from './digest-numbers.ts'
+import { readContent, upstreamDigests } from './repo-content.ts'
+
+/** What a collection did, or would do: how many of each, and how many bytes of blobs. */
+export interface Collected extends RepoCollected {
+  readonly repos: number
+  /** Repos among these that the upstream failed at, or that somebody else was at: the next collection goes on with them. */
+  readonly left: number
+  /** Uploads that were never finished; 0 where that is left to the upstream. */
+  readonly uploads: number
+}
+
+/** How a collection goes about it. */
+export interface CollectOptions {
+  /** How long something stays after nothing needs it any more, in milliseconds. */
+  readonly graceMs: number
+  /** Counts only. */
+  readonly dryRun?: boolean
+}
+
+/** How long a collection that ends waits for its resignation, in milliseconds. */
+const resignPatienceMs = 500
+
+/** True for the embedded upstream, which leaves more to us than a registry does. */
+export function isEmbedded(upstream: Upstream): upstream is DiskUpstream {
+  return 'collectUploads' in upstream
+}
+
+/** Removes what nothing needs any more (docs/spec/registry.md#garbage-collection). One at a time on a store, be it the leader's or the command's: others wait. */
+export class Collector {
+  readonly #services: Services
+  readonly #upstream: Upstream
+  readonly #graceMs: number
+  readonly #dryRun: boolean
+
+  constructor(services: Services, upstream: Upstream, options: CollectOptions) {
+    this.#services = services
+    this.#upstream = upstream
+    this.#graceMs = options.graceMs
+    this.#dryRun = options.dryRun === true
+  }
+
+  /**
+   * All repos, and those that were deleted; one that the upstream fails at keeps nobody from the others. Rejects with StoreError, with UpstreamError where the upstream
+   * does not answer at all, or with the signal's reason; what was done until then stays done.
+   */
+  async collect(signal: AbortSignal): Promise<Collected> {
+    return this.#exclusively(signal, (own) => this.#collect(own))
+  }
+
+  /**
+   * Removes bytes that no record tells of: put by a process that ended before it recorded them. What is younger than the grace period is left alone. Rejects as
+   * `collect`.
+   */
+  async collectOrphans(upstream: Pick<DiskUpstream, 'stored'>, signal: AbortSignal): Promise<Pick<Collected, 'manifests' | 'blobs'>> {
+    return this.#exclusively(signal, (own) => this.#collectOrphans(upstream, own))
+  }
+
+  async #exclusively<T>(signal: AbortSignal, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+    if (this.#dryRun) return work(signal)
+    const leadership = await this.#services.store.elect('collect', signal)
+    try {
+      return await work(AbortSignal.any([signal, leadership.lost]))
+    } finally {
+      // A store that is gone lets go when the lease runs out: nobody waits for that.
+      await Promise.race([leadership.resign(), delay(resignPatienceMs, undefined, { ref: false })])
+    }
+  }
+
+  async #collect(signal: AbortSignal): Promise<Collected> {
+    let sum = { ...nothingCollected, repos: 0, left: 0 }
+    const add = (one: RepoCollected | undefined): void => {
+      const { manifests, blobs, bytes, refused } = one ?? nothingCollected
+      sum = {
+        repos: sum.repos + 1,
+        left: sum.left + (one === undefined ? 1 : 0),
+        manifests: sum.manifests + manifests,
+        blobs: sum.blobs + blobs,
+        bytes: sum.bytes + bytes,
+        refused: sum.refused + refused,
+      }
+    }
+    await this.#services.replica.barrier(signal)
+    const repos = [...this.#services.replica.snapshot.table('Repo').rows()].map((row) => row.uid)
+    for (const repo of repos) {
+      signal.throwIfAborted()
+      add(await this.#orLeft(repo, () => this.collectRepo(repo, signal), signal))
+    }
+    const goneBeforeMs = this.#services.clock.now() - this.#graceMs
+    for await (const { key, value } of entriesOf(this.#services.store, { prefix: removedRepoPrefix }, signal)) {
+      if (Number(Buffer.from(value).toString()) > goneBeforeMs) continue
+      const repo = trustedUid(key.slice(removedRepoPrefix.length))
+      add(await this.#orLeft(repo, () => this.#collectRemoved(repo, signal), signal))
+    }
+    // Other registries have such a rule of their own.
+    const uploads = !this.#dryRun && isEmbedded(this.#upstream) ? await this.#upstream.collectUploads(this.#graceMs, signal) : 0
+    return { ...sum, uploads }
+  }
+
+  /** One repo that is there. Rejects with MarkLost where somebody else removes bytes of it. */
+  async collectRepo(repo: Uid, signal: AbortSignal): Promise<RepoCollected> {
+    return new RepoCollection(this.#services, this.#upstream, repo).collect({ graceMs: this.#graceMs, dryRun: this.#dryRun }, signal)
+  }
+
+  /**
+   * Resolves with undefined where the repo is left for the next collection: a mark that an earlier one left stands for a minute, and so does that of a removal whose
+   * outcome nobody knows. Rejects where the upstream does not answer at all: each repo more would only get such a mark.
+   */
+  async #orLeft(repo: Uid, work: () => Promise<RepoCollected>, signal: AbortSignal): Promise<RepoCollected | undefined> {
+    try {
+      return await work()
+    } catch (error) {
+      if (!(error instanceof MarkLost || error instanceof UpstreamError)) throw error
+      this.#services.log.warn('garbage of a repo is left for the next collection', { repo, error: errorText(error) })
+      if (error instanceof UpstreamError) await this.#upstream.ready(signal)
+      return undefined
+    }
+  }
+
+  async #collectRemoved(repo: Uid, signal: AbortSignal): Promise<RepoCollected> {
+    const done = await new RepoCollection(this.#services, this.#upstream, repo).collectAll({ dryRun: this.#dryRun }, signal)
+    // Who is refused asks again, as long as the repo is known.
+    if (this.#dryRun || done.refused > 0) return done
+    const writes = [removedRepoKey(repo), collectKey(repo), manifestsKey(repo)].map((key): Write => ({ kind: 'delete', key }))
+    await this.#services.store.transact({ guards: [], writes }, signal)
+    return done
+  }
+
+  async #collectOrphans(upstream: Pick<DiskUpstream, 'stored'>, signal: AbortSignal): Promise<Pick<Collected, 'manifests' | 'blobs'>> {
+    const youngAfterMs = this.#services.clock.now() - this.#graceMs
+    const sum = { manifests: 0, blobs: 0 }
+    let at: { repo: Uid; digests: DigestNumbers; held: ReturnType<typeof upstreamDigests>; orphans: { kind: ContentSort; digest: Digest }[] } | undefined
+    const finish = async (): Promise<void> => {
+      if (at !== undefined && !this.#dryRun) await new RepoCollection(this.#services, this.#upstream, at.repo).removeOrphans(at.orphans, signal)
+    }
+    for await (const { repo, kind, digest, modifiedMs } of upstream.stored()) {
+      signal.throwIfAborted()
+      // They come repo by repo.
+      if (at?.repo !== repo) {
+        await finish()
+        const digests = new DigestNumbers()
+        at = { repo, digests, held: upstreamDigests(await readContent(this.#services, { repo, digests }, signal)), orphans: [] }
+      }
+      if (modifiedMs > youngAfterMs || at.held[kind].has(at.digests.of(digest))) continue
+      sum[kind === 'manifest' ? 'manifests' : 'blobs'] += 1
+      at.orphans.push({ kind, digest })
+    }
+    await finish()
+    return sum
+  }
+}

@@ -1,0 +1,363 @@
+import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
+import type { Digest } from '../../base/digest.ts'
+import { randomHex } from '../../base/runtime.ts'
+import type { Uid } from '../../base/uid.ts'
+import { BlobRecordSchema, ManifestRecordSchema } from '../../gen/taproot/store/v1/registry_pb.ts'
+import { blobKey } from '../records/blobs.ts'
+import { discardNote, discardPrefix, type ContentSort } from '../records/pending-deletes.ts'
+import { manifestKey, referrerKeyPrefix } from '../records/manifest-keys.ts'
+import { storedChange, type StoredBytes } from '../../engine/quota/content.ts'
+import { contentLimit, manifestsLimit } from '../../engine/quota/limits.ts'
+import type { Services } from '../../engine/services.ts'
+import { manifestsKey } from '../../store/keys.ts'
+import { entriesOf } from '../../store/pages.ts'
+import type { Entry, Guard, Revision, Write } from '../../store/store.ts'
+import { UpstreamError, type Upstream } from '../upstream/upstream.ts'
+import { DigestNumbers } from './digest-numbers.ts'
+import { underMark, type Mark } from './mark.ts'
+import { firstToGo, garbageOf, type Garbage } from './needed.ts'
+import { readContent, readNamed, readTagged, upstreamDigests, type HeldContent } from './repo-content.ts'
+
+/** What was removed of one repo, or would be. */
+export interface RepoCollected {
+  readonly manifests: number
+  readonly blobs: number
+  readonly bytes: number
+  /** Of how many things the upstream refused to remove the bytes: of these too the record is gone, and the next collection asks again. */
+  readonly refused: number
+}
+
+/** Up to so many things go under one mark and in one transaction: each is four writes and a guard, and whoever puts bytes waits for the mark. */
+const maxAtOnce = 24
+/** So many bytes of records go in one transaction at most, but one record always. */
+const maxNoteBytes = 1024 * 1024
+/** So often in a row somebody else may come to need what was to go, before the rest is left for the next time. */
+const maxConflicts = 5
+
+/** Since when something is needed by nobody, by what it is. */
+const unneededPrefix = 'x/unneeded/'
+
+interface Due extends Garbage {
+  /** The digests that the history names: it only grows by moves, and these touch the manifest that they point to. */
+  readonly named: ReadonlySet<number>
+}
+
+/** What a collection that did nothing came to. */
+export const nothingCollected: RepoCollected = { manifests: 0, blobs: 0, bytes: 0, refused: 0 }
+
+function bytesOf({ blobs }: Pick<HeldContent, 'blobs'>, digests: readonly number[]): number {
+  return digests.reduce((sum, digest) => sum + (blobs.get(digest)?.size ?? 0), 0)
+}
+
+/**
+ * The garbage of one repo. What nobody needs is noted, and goes once it was not needed for the whole grace period: first the record, in a transaction that leaves a note
+ * of the bytes and fails where somebody has come to count on it, then the bytes, then the note. So it may end anywhere: nobody is told of bytes that are gone, and none
+ * are forgotten.
+ */
+export class RepoCollection {
+  readonly #services: Services
+  readonly #upstream: Upstream
+  readonly #repo: Uid
+  readonly #digests = new DigestNumbers()
+
+  constructor(services: Services, upstream: Upstream, repo: Uid) {
+    this.#services = services
+    this.#upstream = upstream
+    this.#repo = repo
+  }
+
+  /** A repo that is there. With `dryRun` it only counts. Rejects with StoreError, UpstreamError, MarkLost, or the signal's reason. */
+  async collect({ graceMs, dryRun }: { graceMs: number; dryRun: boolean }, signal: AbortSignal): Promise<RepoCollected> {
+    const nowMs = this.#services.clock.now()
+    const youngAfterMs = nowMs - graceMs
+    const content = await this.#content(signal)
+    const tagged = await this.#tagged(signal)
+    const isClean = await this.#isClean(content, tagged, signal)
+    if (isClean) return nothingCollected
+    const due = await this.#due({ content, tagged, nowMs, youngAfterMs, dryRun }, signal)
+    if (dryRun) return { manifests: due.manifests.length, blobs: due.blobs.length, bytes: bytesOf(content, due.blobs), refused: 0 }
+    const [dueManifests, dueBlobs] = [new Set(due.manifests), new Set(due.blobs)]
+    const find = async (): Promise<{ content: HeldContent; garbage: Garbage }> => {
+      const now = await this.#content(signal)
+      const named = new Set([...due.named, ...(await this.#tagged(signal))])
+      const garbage = garbageOf({ ...now, named }, youngAfterMs)
+      const manifests = garbage.manifests.filter((digest) => dueManifests.has(digest))
+      return { content: now, garbage: { manifests, blobs: garbage.blobs.filter((digest) => dueBlobs.has(digest)) } }
+    }
+    return this.#removeAll(find, { isAny: due.manifests.length + due.blobs.length > 0 }, signal)
+  }
+
+  /** A repo that was deleted: all that it held goes. */
+  async collectAll({ dryRun }: { dryRun: boolean }, signal: AbortSignal): Promise<RepoCollected> {
+    const find = async (): Promise<{ content: HeldContent; garbage: Garbage }> => {
+      const content = await this.#content(signal)
+      return { content, garbage: { manifests: [...content.manifests.keys()], blobs: [...content.blobs.keys()] } }
+    }
+    const { content, garbage } = await find()
+    if (dryRun) return { manifests: garbage.manifests.length, blobs: garbage.blobs.length, bytes: bytesOf(content, garbage.blobs), refused: 0 }
+    const done = await this.#removeAll(find, { isAny: garbage.manifests.length + garbage.blobs.length > 0 }, signal)
+    await this.#writeAll(
+      [...(await this.#notes(signal)).keys()].map((key) => ({ kind: 'delete', key })),
+      signal,
+    )
+    return done
+  }
+
+  /** True where the tags alone need everything, and nothing is left of earlier collections. */
+  async #isClean(content: HeldContent, tagged: ReadonlySet<number>, signal: AbortSignal): Promise<boolean> {
+    const { manifests, blobs } = garbageOf({ ...content, named: tagged }, Infinity)
+    if (manifests.length + blobs.length > 0) return false
+    return !(await this.#hasAny(unneededPrefix, signal)) && !(await this.#hasAny(discardPrefix, signal))
+  }
+
+  async #hasAny(prefix: string, signal: AbortSignal): Promise<boolean> {
+    return (await this.#services.store.range({ prefix: `${prefix}${this.#repo}/`, limit: 1 }, signal)).entries.length > 0
+  }
+
+  /** The garbage that nobody has needed for the whole grace period; what is garbage since now is noted, and what is not any more is forgotten. */
+  async #due(
+    found: { content: HeldContent; tagged: ReadonlySet<number>; nowMs: number; youngAfterMs: number; dryRun: boolean },
+    signal: AbortSignal,
+  ): Promise<Due> {
+    const { content, tagged, nowMs, youngAfterMs, dryRun } = found
+    const named = new Set([...(await readNamed(this.#services, this.#of, signal)), ...tagged])
+    const unneeded = garbageOf({ ...content, named }, Infinity)
+    const notes = await this.#notes(signal)
+    const keys = [...unneeded.manifests.map((digest) => this.#noteKey('manifest', digest)), ...unneeded.blobs.map((digest) => this.#noteKey('blob', digest))]
+    const fresh = keys.filter((key) => !notes.has(key))
+    const current = new Set(keys)
+    const over = [...notes.keys()].filter((key) => !current.has(key))
+    const writes = [
+      ...fresh.map((key): Write => ({ kind: 'put', key, value: Buffer.from(String(nowMs)) })),
+      ...over.map((key): Write => ({ kind: 'delete', key })),
+    ]
+    if (!dryRun) await this.#writeAll(writes, signal)
+    const isDue = (sort: ContentSort, digest: number): boolean => (notes.get(this.#noteKey(sort, digest)) ?? nowMs) <= youngAfterMs
+    // What still has to wait needs what it is made of, for however long that was needed by nobody before it came.
+    const waiting = garbageOf({ ...content, named }, youngAfterMs).manifests.filter((digest) => !isDue('manifest', digest))
+    const garbage = garbageOf({ ...content, named: new Set([...named, ...waiting]) }, youngAfterMs)
+    return {
+      named,
+      manifests: garbage.manifests.filter((digest) => isDue('manifest', digest)),
+      blobs: garbage.blobs.filter((digest) => isDue('blob', digest)),
+    }
+  }
+
+  get #of(): { repo: Uid; digests: DigestNumbers } {
+    return { repo: this.#repo, digests: this.#digests }
+  }
+
+  #content(signal: AbortSignal): Promise<HeldContent> {
+    return readContent(this.#services, this.#of, signal)
+  }
+
+  #tagged(signal: AbortSignal): Promise<Set<number>> {
+    return readTagged(this.#services, this.#of, signal)
+  }
+
+  #noteKey(sort: ContentSort, digest: number): string {
+    return `${unneededPrefix}${this.#repo}/${sort}/${this.#digests.text(digest)}`
+  }
+
+  /** Since when things are needed by nobody, in milliseconds since 1970, by note key. */
+  async #notes(signal: AbortSignal): Promise<Map<string, number>> {
+    const notes = new Map<string, number>()
+    for await (const { key, value } of entriesOf(this.#services.store, { prefix: `${unneededPrefix}${this.#repo}/` }, signal)) {
+      notes.set(key, Number(Buffer.from(value).toString()))
+    }
+    return notes
+  }
+
+  async #writeAll(writes: readonly Write[], signal: AbortSignal): Promise<void> {
+    for (let at = 0; at < writes.length; at += 100) await this.#services.store.transact({ guards: [], writes: writes.slice(at, at + 100) }, signal)
+  }
+
+  /** Removes garbage until there is none, a batch under each mark. */
+  async #removeAll(
+    find: () => Promise<{ content: HeldContent; garbage: Garbage }>,
+    { isAny }: { isAny: boolean },
+    signal: AbortSignal,
+  ): Promise<RepoCollected> {
+    let sum = nothingCollected
+    let conflicts = 0
+    const refusals = new Map<string, UpstreamError>()
+    for (let left = isAny; left || (await this.#toDiscard(refusals, signal)).length > 0;) {
+      await underMark(
+        { services: this.#services, repo: this.#repo },
+        async (mark) => {
+          // Anew under the mark: what was needed no longer a moment ago may be needed again.
+          const { content, garbage } = await find()
+          const manifests = fitting(content, firstToGo(content, garbage.manifests)).slice(0, maxAtOnce)
+          const blobs = garbage.manifests.length > 0 ? [] : garbage.blobs.slice(0, maxAtOnce)
+          const isDone = await this.#forget({ content, garbage: { manifests, blobs }, mark }, signal)
+          conflicts = isDone ? 0 : conflicts + 1
+          await this.#discard(mark, refusals, signal)
+          if (isDone) sum = { ...sum, manifests: sum.manifests + manifests.length, blobs: sum.blobs + blobs.length, bytes: sum.bytes + bytesOf(content, blobs) }
+          left = garbage.manifests.length + garbage.blobs.length > (isDone ? manifests.length + blobs.length : 0) && conflicts < maxConflicts
+        },
+        signal,
+      )
+    }
+    const [first] = refusals.values()
+    if (first !== undefined)
+      this.#services.log.warn('the upstream refuses to remove what nothing needs', { repo: this.#repo, refused: refusals.size, error: first.message })
+    return { ...sum, refused: refusals.size }
+  }
+
+  /** Removes records, with a note of their bytes each; false where somebody has come to count on one of them, and then none goes. */
+  async #forget(found: { content: HeldContent; garbage: Garbage; mark: Mark }, signal: AbortSignal): Promise<boolean> {
+    const { content, garbage, mark } = found
+    const repo = this.#repo
+    const guards: Guard[] = [mark.guard]
+    const writes = new Map<string, Write>()
+    const add = (write: Write): void => void writes.set(write.key, write)
+    const sum = { [contentLimit]: 0, [manifestsLimit]: 0 }
+    for (const [sort, digests] of [
+      ['manifest', garbage.manifests],
+      ['blob', garbage.blobs],
+    ] as const) {
+      for (const number of digests) {
+        const entry = await this.#unchanged(content, { sort, number }, signal)
+        if (entry === undefined) return mark.assertStanding(signal).then(() => false)
+        const gone = sort === 'manifest' ? goneManifest(repo, this.#digests.text(number), entry) : goneBlob(repo, this.#digests.text(number), entry)
+        guards.push({ kind: 'unchanged', key: entry.key, revision: entry.revision })
+        for (const write of [{ kind: 'delete', key: entry.key }, { kind: 'delete', key: this.#noteKey(sort, number) }, ...gone.writes] as const) add(write)
+        for (const limit of [contentLimit, manifestsLimit] as const) sum[limit] -= gone.counted[limit] ?? 0
+      }
+    }
+    const counting = await storedChange(this.#services, { repo, bytes: sum }, signal)
+    guards.push(...counting.guards)
+    counting.writes.forEach(add)
+    if (writes.size === 0) return true
+    // Caches of manifests look at this key.
+    if (garbage.manifests.length > 0) add({ kind: 'put', key: manifestsKey(repo), value: Buffer.from(randomHex(this.#services.random, 8)) })
+    const outcome = await this.#services.store.transact({ guards, writes: [...writes.values()] }, signal)
+    if (!outcome.committed) await mark.assertStanding(signal)
+    return outcome.committed
+  }
+
+  /** The record of a manifest or blob; undefined where it is not the one that `content` has. */
+  async #unchanged(content: HeldContent, { sort, number }: { sort: ContentSort; number: number }, signal: AbortSignal): Promise<Entry | undefined> {
+    const digest = this.#digests.text(number)
+    const [key, held]: [string, { readonly revision: Revision } | undefined] =
+      sort === 'manifest' ? [manifestKey(this.#repo, digest), content.manifests.get(number)] : [blobKey(this.#repo, digest), content.blobs.get(number)]
+    const entry = await this.#services.store.get(key, signal)
+    return entry?.revision === held?.revision ? entry : undefined
+  }
+
+  /** Notes of bytes, up to as many as go under one mark, except those whose key is among `refusals`. */
+  async #toDiscard(refusals: ReadonlyMap<string, unknown>, signal: AbortSignal): Promise<Entry[]> {
+    const found: Entry[] = []
+    for await (const entry of entriesOf(this.#services.store, { prefix: `${discardPrefix}${this.#repo}/` }, signal)) {
+      if (!refusals.has(entry.key)) found.push(entry)
+      if (found.length === 2 * maxAtOnce) break
+    }
+    return found
+  }
+
+  /**
+   * Removes the bytes that notes tell of, except those that are held, be it under another digest. While the mark stands nobody records new ones. Where the upstream
+   * answers that it will not, nothing is on its way there: that is added to `refusals`, the note stays, and the others go on.
+   */
+  async #discard(mark: Mark, refusals: Map<string, UpstreamError>, signal: AbortSignal): Promise<void> {
+    const { store } = this.#services
+    const prefix = `${discardPrefix}${this.#repo}/`
+    const entries = await this.#toDiscard(refusals, signal)
+    if (entries.length === 0) return
+    const content = await this.#content(signal)
+    const held = upstreamDigests(content)
+    const tagged = await this.#tagged(signal)
+    for (const entry of entries) {
+      const { key, value, revision } = entry
+      // The notes are ours: they name a sort and a digest.
+      const [sort, digest] = key.slice(prefix.length).split('/') as [ContentSort, Digest]
+      const number = this.#digests.of(digest)
+      await mark.assertStanding(signal)
+      // A tag that was made while its manifest went: none is made of one that is gone. The bytes may be held by another digest.
+      if (sort === 'manifest' && tagged.has(number) && value.length > 0 && !content.manifests.has(number)) {
+        await this.#bringBack(digest, entry, signal)
+        continue
+      }
+      const refusal = held[sort].has(number) ? undefined : await this.#refusalOf(sort, digest, signal)
+      if (refusal === undefined) await store.transact({ guards: [{ kind: 'unchanged', key, revision }], writes: [{ kind: 'delete', key }] }, signal)
+      else refusals.set(key, refusal)
+    }
+  }
+
+  /** Records a manifest again, as its note has it. */
+  async #bringBack(digest: Digest, { key, value, revision }: Entry, signal: AbortSignal): Promise<void> {
+    const back = manifestKey(this.#repo, digest)
+    const guards: Guard[] = [
+      { kind: 'absent', key: back },
+      { kind: 'unchanged', key, revision },
+    ]
+    const { subject } = fromBinary(ManifestRecordSchema, value)
+    const referrer: Write[] = subject === '' ? [] : [{ kind: 'put', key: `${referrerKeyPrefix(this.#repo, subject)}${digest}`, value: new Uint8Array() }]
+    await this.#services.store.transact({ guards, writes: [{ kind: 'put', key: back, value }, ...referrer, { kind: 'delete', key }] }, signal)
+  }
+
+  /** Removes bytes; resolves with the answer of an upstream that will not. Rejects where nothing is known of what it did. */
+  async #refusalOf(sort: ContentSort, digest: Digest, signal: AbortSignal): Promise<UpstreamError | undefined> {
+    try {
+      await this.#remove(sort, digest, signal)
+      return undefined
+    } catch (error) {
+      if (error instanceof UpstreamError && error.kind === 'refused') return error
+      throw error
+    }
+  }
+
+  /** Removes those of the bytes that no record tells of; counts only, where nothing is to be removed. */
+  async removeOrphans(stored: readonly { readonly kind: ContentSort; readonly digest: Digest }[], signal: AbortSignal): Promise<void> {
+    for (let at = 0; at < stored.length; at += maxAtOnce) {
+      await underMark(
+        { services: this.#services, repo: this.#repo },
+        async (mark) => {
+          const held = upstreamDigests(await this.#content(signal))
+          for (const { kind, digest } of stored.slice(at, at + maxAtOnce)) {
+            await mark.assertStanding(signal)
+            if (!held[kind].has(this.#digests.of(digest))) await this.#remove(kind, digest, signal)
+          }
+        },
+        signal,
+      )
+    }
+  }
+
+  async #remove(sort: ContentSort, digest: Digest, signal: AbortSignal): Promise<void> {
+    if (sort === 'manifest') await this.#upstream.deleteManifest(this.#repo, digest, signal)
+    else await this.#upstream.deleteBlob(this.#repo, digest, signal)
+  }
+}
+
+/** The first of the manifests whose records fit in the notes of one transaction. */
+function fitting({ manifests }: HeldContent, digests: readonly number[]): readonly number[] {
+  let bytes = 0
+  const end = digests.findIndex((digest, at) => {
+    bytes += manifests.get(digest)?.recordBytes ?? 0
+    return at > 0 && bytes > maxNoteBytes
+  })
+  return end < 0 ? digests : digests.slice(0, end)
+}
+
+/** What the removal of a record writes, and what the record counted for its organisation. */
+interface Gone {
+  readonly writes: readonly Write[]
+  readonly counted: StoredBytes
+}
+
+function goneManifest(repo: Uid, digest: string, { value }: Entry): Gone {
+  const manifest = fromBinary(ManifestRecordSchema, value)
+  const upstreamDigest = manifest.upstreamDigest || digest
+  // Where it has to come back, it is not counted. Tags point to the SHA-256 alone.
+  const bare = create(ManifestRecordSchema, { ...manifest, countedSize: 0n, countedRecord: 0n })
+  const mayComeBack = manifest.deleteTimeMs === 0n && upstreamDigest === digest
+  const note = discardNote(repo, 'manifest', { digest: upstreamDigest, record: mayComeBack ? toBinary(ManifestRecordSchema, bare) : new Uint8Array() })
+  const referrer: Write[] = manifest.subject === '' ? [] : [{ kind: 'delete', key: `${referrerKeyPrefix(repo, manifest.subject)}${digest}` }]
+  return { writes: [note, ...referrer], counted: { [contentLimit]: Number(manifest.countedSize), [manifestsLimit]: Number(manifest.countedRecord) } }
+}
+
+function goneBlob(repo: Uid, digest: string, { value }: Entry): Gone {
+  const { counted, size, upstreamDigest } = fromBinary(BlobRecordSchema, value)
+  return { writes: [discardNote(repo, 'blob', { digest: upstreamDigest || digest })], counted: counted ? { [contentLimit]: Number(size) } : {} }
+}

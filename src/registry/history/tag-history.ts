@@ -1,0 +1,232 @@
+import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
+import type { Digest } from '../../base/digest.ts'
+import { HistoryHeadSchema, HistoryRecordSchema, type HistoryHead } from '../../gen/taproot/store/v1/registry_pb.ts'
+import { entriesOf } from '../../store/pages.ts'
+import type { Entry, Store, Write } from '../../store/store.ts'
+import type { ChangeSet } from '../../engine/change-set.ts'
+
+/** The newest record of each tag's history: one key per tag that ever was. */
+export const historyHeadPrefix = 'x/history-head/'
+/** All records of all tags' histories. */
+export const historyPrefix = 'x/history/'
+
+/** A tag by its repo and name, be it there or not. */
+export interface TagName {
+  readonly repo: string
+  readonly name: string
+}
+
+/** The key of a tag's newest record. */
+export function historyHeadKey({ repo, name }: TagName): string {
+  return `${historyHeadPrefix}${repo}:${name}`
+}
+
+/** What the keys of a tag's records start with. Neither uids nor tag names have a colon. */
+export function historyPrefixOf({ repo, name }: TagName): string {
+  return `${historyPrefix}${repo}:${name}/`
+}
+
+/** The key of the record of one millisecond; keys sort by time. */
+export function historyKey(tag: TagName, timeMs: number): string {
+  return `${historyPrefixOf(tag)}${Math.max(0, timeMs).toString(16).padStart(12, '0')}`
+}
+
+/** One record in so many has a mark: a store may go over every key of a range to answer for the first of them, so a range ends at a mark. */
+const markEvery = 512n
+
+/** A mark is the key of its record below this, and has no value. */
+const historyMarkPrefix = 'x/history-mark/'
+
+function historyMarkKey(tag: TagName, timeMs: number): string {
+  return historyMarkPrefix + historyKey(tag, timeMs).slice(historyPrefix.length)
+}
+
+/** The time of a record's key, in milliseconds since 1970. */
+export function historyTimeMs(key: string): number {
+  return Number.parseInt(key.slice(-12), 16)
+}
+
+/** A move of a tag. */
+export interface Move {
+  readonly timeMs: number
+  readonly digest: Digest
+}
+
+/** The newest record of a tag's history, with the entry that guards it. */
+export interface Head {
+  readonly entry: Entry | undefined
+  readonly head: HistoryHead | undefined
+}
+
+/** What is written for one record: it, and its mark where it has one. */
+export function historyWrites(tag: TagName, record: { timeMs: number; digest: Digest | ''; sequence: bigint }): Write[] {
+  const { timeMs, digest, sequence } = record
+  const value = toBinary(HistoryRecordSchema, create(HistoryRecordSchema, { digest, sequence }))
+  const write: Write = { kind: 'put', key: historyKey(tag, timeMs), value }
+  return sequence % markEvery === 0n ? [write, { kind: 'put', key: historyMarkKey(tag, timeMs), value: new Uint8Array() }] : [write]
+}
+
+/** The keys that a record may have: its own, and that of a mark. */
+export function historyKeysAt(tag: TagName, timeMs: number): string[] {
+  return [historyKey(tag, timeMs), historyMarkKey(tag, timeMs)]
+}
+
+/** The keys of a record, by its entry: its own, and that of its mark where it has one. */
+export function historyKeysOf({ key, value }: Entry): string[] {
+  const { sequence } = fromBinary(HistoryRecordSchema, value)
+  return sequence % markEvery === 0n ? [key, historyMarkPrefix + key.slice(historyPrefix.length)] : [key]
+}
+
+/** Reads the newest record of a tag's history. */
+export async function readHead(store: Store, tag: TagName, signal: AbortSignal): Promise<Head> {
+  const entry = await store.get(historyHeadKey(tag), signal)
+  return { entry, head: entry === undefined ? undefined : fromBinary(HistoryHeadSchema, entry.value) }
+}
+
+/**
+ * Adds one record to a tag's history: in the tag's own transaction, guarded so that no other comes in between. Its time is after `notBeforeMs` and after that of
+ * the record before. Returns it.
+ */
+export function appendHistory(changes: ChangeSet, tag: TagName, move: { digest: Digest | ''; nowMs: number; notBeforeMs: number; after: Head }): number {
+  const { entry, head } = move.after
+  const timeMs = Math.max(move.nowMs, move.notBeforeMs, Number(head?.lastTimeMs ?? -1n) + 1)
+  const sequence = (head?.sequence ?? 0n) + 1n
+  const key = historyHeadKey(tag)
+  changes.guard(entry === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: entry.revision })
+  const { digest } = move
+  changes.write({ kind: 'put', key, value: toBinary(HistoryHeadSchema, create(HistoryHeadSchema, { lastTimeMs: BigInt(timeMs), digest, sequence })) })
+  for (const write of historyWrites(tag, { timeMs, digest, sequence })) changes.write(write)
+  return timeMs
+}
+
+/** Which part of a tag's history is read. */
+export interface HistoryWindow extends TagName {
+  /** Included. */
+  readonly startMs?: number
+  /** Excluded. */
+  readonly endMs?: number
+  readonly limit: number
+}
+
+function moveOf(entry: Entry): Move {
+  const { digest } = fromBinary(HistoryRecordSchema, entry.value)
+  // Only appendHistory writes these, with a digest or nothing.
+  return { timeMs: historyTimeMs(entry.key), digest: digest as Digest }
+}
+
+/** The last time that a key can have. */
+const maxTimeMs = 16 ** 12 - 1
+
+/** The keys of a tag's marks start with this. */
+function markPrefixOf(tag: TagName): string {
+  return historyMarkPrefix + historyPrefixOf(tag).slice(historyPrefix.length)
+}
+
+/** A mark that is about `limit` records after `fromMs`, or more; undefined where there are too few for one. */
+async function markAfter(store: Store, tag: TagName & { fromMs: number; limit: number }, signal: AbortSignal): Promise<number | undefined> {
+  const { fromMs, limit } = tag
+  const count = Math.ceil(limit / Number(markEvery)) + 1
+  const after = fromMs <= 0 ? {} : { after: historyMarkKey(tag, Math.min(fromMs, maxTimeMs) - 1) }
+  const { entries } = await store.range({ prefix: markPrefixOf(tag), ...after, limit: count }, signal)
+  const last = entries.at(-1)
+  return entries.length < count || last === undefined ? undefined : historyTimeMs(last.key)
+}
+
+/** A part of a tag's history, in milliseconds since 1970. */
+interface Span extends TagName {
+  /** Included. */
+  readonly fromMs: number
+  /** Excluded. */
+  readonly endMs: number
+}
+
+/** The first `limit` records in it, deletions among them, and from where others follow. */
+async function recordsIn(
+  store: Store,
+  span: Span & { limit: number },
+  signal: AbortSignal,
+): Promise<{ entries: readonly Entry[]; nextMs: number | undefined }> {
+  const { fromMs, endMs, limit } = span
+  // Nothing but digits follows the prefix: what comes before a time is the last key below it.
+  const after = fromMs <= 0 ? {} : { after: historyKey(span, Math.min(fromMs, maxTimeMs) - 1) }
+  const before = endMs > maxTimeMs ? {} : { before: historyKey(span, endMs) }
+  const { entries, more } = await store.range({ prefix: historyPrefixOf(span), ...after, ...before, limit }, signal)
+  const last = entries.at(-1)
+  return { entries, nextMs: more && last !== undefined ? historyTimeMs(last.key) + 1 : undefined }
+}
+
+/** Up to `limit` records from `fromMs` on, deletions among them, and from where others may follow. */
+async function recordsFrom(store: Store, window: Span & { limit: number }, signal: AbortSignal): ReturnType<typeof recordsIn> {
+  const markMs = await markAfter(store, window, signal)
+  const endMs = markMs === undefined ? window.endMs : Math.min(window.endMs, markMs)
+  const { entries, nextMs } = await recordsIn(store, { ...window, endMs }, signal)
+  return { entries, nextMs: nextMs ?? (endMs < window.endMs ? endMs : undefined) }
+}
+
+/**
+ * Moves of a tag, oldest first, deletions left out; `more` tells whether others follow. Undefined where the tag never was. Costs what the window costs,
+ * however long the history is.
+ */
+export async function readHistory(
+  { store }: { store: Store },
+  window: HistoryWindow,
+  signal: AbortSignal,
+): Promise<{ records: Move[]; more: boolean } | undefined> {
+  const { startMs = 0, endMs = Infinity, limit } = window
+  const records: Move[] = []
+  for (let fromMs: number | undefined = startMs; fromMs !== undefined;) {
+    const { entries, nextMs } = await recordsFrom(store, { ...window, fromMs, endMs, limit: limit + 1 - records.length }, signal)
+    records.push(...entries.map(moveOf).filter(({ digest }) => digest !== ''))
+    if (records.length > limit) return { records: records.slice(0, limit), more: true }
+    fromMs = nextMs
+  }
+  if (records.length === 0 && (await readHead(store, window, signal)).entry === undefined) return undefined
+  return { records, more: false }
+}
+
+/** So many entries are read at a time where all are wanted. */
+const pageEntries = 1_000
+
+/** The times from which a tag's records are read part by part, oldest first: the beginning, and each mark up to `untilMs`. */
+async function partsOf(store: Store, tag: TagName & { untilMs: number }, signal: AbortSignal): Promise<number[]> {
+  const parts = [0]
+  const before = tag.untilMs >= maxTimeMs ? {} : { before: historyMarkKey(tag, tag.untilMs + 1) }
+  for await (const { key } of entriesOf(store, { prefix: markPrefixOf(tag), ...before }, signal)) parts.push(historyTimeMs(key))
+  return parts
+}
+
+/** All moves of a part, oldest first, deletions among them. */
+async function movesIn(store: Store, span: Span, signal: AbortSignal): Promise<Move[]> {
+  const moves: Move[] = []
+  for (let fromMs: number | undefined = span.fromMs; fromMs !== undefined;) {
+    const { entries, nextMs } = await recordsIn(store, { ...span, fromMs, limit: pageEntries }, signal)
+    moves.push(...entries.map(moveOf))
+    fromMs = nextMs
+  }
+  return moves
+}
+
+/**
+ * What the tag pointed to at a time: the newest record that is not later; `digest` is empty where it was deleted then, undefined where it was not there yet.
+ */
+export async function historyAt(store: Store, tag: TagName & { timeMs: number }, signal: AbortSignal): Promise<Digest | '' | undefined> {
+  const fromMs = (await partsOf(store, { ...tag, untilMs: tag.timeMs }, signal)).at(-1) ?? 0
+  return (await movesIn(store, { ...tag, fromMs, endMs: tag.timeMs + 1 }, signal)).at(-1)?.digest
+}
+
+/** So many parts are read at once. */
+const partsAtOnce = 8
+
+/**
+ * True where the tag pointed to the digest at some time that its history still holds. Looks at the newest records first: what is asked for is seldom old. A digest that
+ * is not there takes all records.
+ */
+export async function everPointedTo(store: Store, tag: TagName & { digest: Digest }, signal: AbortSignal): Promise<boolean> {
+  const parts = await partsOf(store, { ...tag, untilMs: Infinity }, signal)
+  const spans = parts.map((fromMs, index) => ({ ...tag, fromMs, endMs: parts[index + 1] ?? Infinity })).toReversed()
+  for (let at = 0, atOnce = 1; at < spans.length; at += atOnce, atOnce = partsAtOnce) {
+    const found = await Promise.all(spans.slice(at, at + atOnce).map((span) => movesIn(store, span, signal)))
+    if (found.flat().some(({ digest }) => digest === tag.digest)) return true
+  }
+  return false
+}

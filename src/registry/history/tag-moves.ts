@@ -1,0 +1,241 @@
+import { clone, create } from '@bufbuild/protobuf'
+import { DomainError } from '../../base/errors.ts'
+import type { Digest } from '../../base/digest.ts'
+import type { MethodEvent } from '../../base/schema/method.ts'
+import type { Uid } from '../../base/uid.ts'
+import { DeleteTagRequestSchema, TagSchema, type CreateTagRequest, type DeleteTagRequest, type Tag } from '../../gen/taproot/registry/v2/tags_pb.ts'
+import type { Resource, Row } from '../../cache/records/cached-record.ts'
+import { recordKey } from '../../store/keys.ts'
+import type { Entry } from '../../store/store.ts'
+import { ChangeSet, newEtag } from '../../engine/change-set.ts'
+import { commitPrepared, type Plan } from '../../engine/commit.ts'
+import { alreadyExists, notFound } from '../../engine/errors.ts'
+import { onceByKey } from '../../engine/idempotency.ts'
+import type { Planning } from '../../engine/kind.ts'
+import { outboxWrite } from '../../engine/outbox.ts'
+import { recordAnswer } from '../../engine/read.ts'
+import type { Context, Handler, HandlerAnswer, MutationContext, Services } from '../../engine/services.ts'
+import { assertValid } from '../../engine/validate.ts'
+import { assertEtag, emit, existingRow, planChild, rememberKey } from '../../engine/write.ts'
+import { manifestIn, manifestKey } from '../records/manifest-keys.ts'
+import { touchOf } from '../records/manifest-touch.ts'
+import { appendHistory, readHead, type Head, type TagName } from './tag-history.ts'
+import { tagKind, tagNamed, tagOf, type TagRecord } from '../records/tags.ts'
+
+/** What a tag is to be. What is left out stays as it is. */
+export interface TagState {
+  readonly digest: Digest
+  /** The digest that its manifest was pushed by, where it is another one of the same bytes; empty where it is not. A move to another digest without it is to none. */
+  readonly pushedDigest?: Digest | ''
+  readonly deprecated?: boolean
+  readonly bundles?: readonly string[]
+}
+
+/** The keys that a move of a tag looks at. */
+export interface MoveFacts {
+  readonly head: Head
+  /** The manifest's entry; `unchecked` where nobody keeps manifests. */
+  readonly manifest: Entry | undefined | 'unchecked'
+}
+
+/** Reads what a move of the tag to `digest` looks at. */
+export async function readMoveFacts(services: Services, tag: TagName & { digest: Digest }, signal: AbortSignal): Promise<MoveFacts> {
+  const [head, manifest] = await Promise.all([readHead(services.store, tag, signal), services.store.get(manifestKey(tag.repo, tag.digest), signal)])
+  return { head, manifest: services.content === undefined ? 'unchecked' : manifest }
+}
+
+/** Throws code 9 where the repo does not hold the digest; else guards that it goes on to (docs/spec/registry.md#tag-creation). */
+function assertHeld(changes: ChangeSet, { repo, state: { digest } }: TagName & { state: TagState }, { manifest }: MoveFacts): void {
+  if (manifest === 'unchecked') return
+  if (manifest === undefined || manifestIn(manifest) === undefined) {
+    const description = `the repo holds no manifest ${digest}: push it first`
+    throw new DomainError(9, `Precondition failed: ${description}`, {
+      reason: 'DIGEST_NOT_FOUND',
+      details: { precondition: [{ type: 'DIGEST_NOT_FOUND', subject: repo, description }] },
+    })
+  }
+  changes.guard({ kind: 'unchanged', key: manifest.key, revision: manifest.revision })
+}
+
+function changed(record: Tag, state: TagState): TagRecord {
+  // Every resource has what TagRecord adds.
+  const next = clone(TagSchema, record) as TagRecord
+  next.digest = state.digest
+  if (state.deprecated !== undefined) next.deprecated = state.deprecated
+  if (state.bundles !== undefined) next.bundles = [...state.bundles]
+  return next
+}
+
+function isSame(one: TagRecord, other: TagRecord): boolean {
+  return one.digest === other.digest && one.deprecated === other.deprecated && one.bundles.join('\n') === other.bundles.join('\n')
+}
+
+/** What came of a planned move. */
+export interface PlannedMove {
+  /** The tag as it will be read. */
+  readonly tag: TagRecord
+  /** What it pointed to before. */
+  readonly previous: Digest | undefined
+}
+
+/**
+ * Plans a tag to be as `state` says: makes it, moves it, or leaves it where nothing differs. A change of the digest adds one record to its history. Throws code 9
+ * where the repo does not hold the digest.
+ */
+export function planMove(planning: Planning, changes: ChangeSet, move: TagName & { repo: Uid; state: TagState; facts: MoveFacts }): PlannedMove {
+  const { repo, name, state, facts } = move
+  const { nowMs } = planning
+  changes.isUpsert = true
+  assertHeld(changes, move, facts)
+  const row = tagNamed(planning.snapshot, repo, name)
+  if (row === undefined) {
+    const atMs = point(planning, changes, { ...move, notBeforeMs: 0 })
+    changes.guard({ kind: 'exists', key: recordKey('Repo', repo) })
+    const record = changed(create(TagSchema, { name }), state)
+    const facts = { pushedDigest: state.pushedDigest ?? '' }
+    return { tag: planChild(tagKind, planning, { changes, parent: repo, record, atMs, facts }) as TagRecord, previous: undefined }
+  }
+  const current = tagOf(row)
+  const record = changed(current, state)
+  // The digest was checked when it was written.
+  const previous = current.digest as Digest
+  const pushedDigest = state.pushedDigest ?? (record.digest === current.digest ? row.pushedDigest : '')
+  if (isSame(record, current) && pushedDigest === row.pushedDigest) {
+    // What else the transaction writes counts on the tag: it may be gone by then.
+    changes.guard({ kind: 'unchanged', key: recordKey('Tag', row.uid), revision: row.revision })
+    return { tag: current, previous }
+  }
+  const notBeforeMs = row.updateMs + 1
+  const updateMs = record.digest === current.digest ? Math.max(nowMs, notBeforeMs) : point(planning, changes, { ...move, notBeforeMs })
+  const written = { etag: newEtag(planning.services.random), createMs: row.createMs, updateMs, managedBy: row.managedBy, pushedDigest }
+  return { tag: changes.update(tagKind, { row, record, facts: written }), previous }
+}
+
+/** How old a touch is, in milliseconds, before a move writes another one: well below the shortest grace period that can be set. */
+const touchEveryMs = 60_000
+
+/** Adds the move to the tag's history. A collection that looked before it finds the manifest touched: it stays, also where the tag has moved on by then. */
+function point({ nowMs }: Planning, changes: ChangeSet, move: TagName & { state: TagState; facts: MoveFacts; notBeforeMs: number }): number {
+  const { state, facts, notBeforeMs } = move
+  const { head, manifest } = facts
+  const touch = manifest === undefined || manifest === 'unchecked' ? undefined : touchOf(manifest, { nowMs, everyMs: touchEveryMs })
+  if (touch !== undefined) changes.write(touch)
+  return appendHistory(changes, move, { digest: state.digest, nowMs, notBeforeMs, after: head })
+}
+
+/** Plans a tag's removal: its history keeps that it went. */
+export function planRemoval(planning: Planning, changes: ChangeSet, { row, head }: { row: Row; head: Head }): void {
+  changes.remove(tagKind, row)
+  appendHistory(changes, { repo: row.parent, name: row.name }, { digest: '', nowMs: planning.nowMs, notBeforeMs: row.updateMs + 1, after: head })
+}
+
+/** CreateTag: makes the tag, or moves it (docs/spec/registry.md#tag-creation). */
+export const createTag: Handler = async (services, context, message) => {
+  const { parent, tag } = message as CreateTagRequest
+  // The repo was found by authorization.
+  const { name, digest, deprecated, bundles } = tag ?? create(TagSchema)
+  assertValid(TagSchema, create(TagSchema, { name, digest, deprecated, bundles }))
+  const where = { repo: parent as Uid, name }
+  const state: TagState = { digest: digest as Digest, deprecated, bundles }
+  const outcome = await onceByKey(services, { context, message, parent }, (memory) =>
+    commitPrepared(services, context, {
+      prepare: (signal) => readMoveFacts(services, { ...where, digest: state.digest }, signal),
+      plan: (planning, facts): Plan<Resource> => {
+        const row = tagNamed(planning.snapshot, parent, name)
+        if (context.ifNoneMatch === '*' && row !== undefined) throw alreadyExists('Tag', `name "${name}" is taken`)
+        assertEtag(row, context.ifMatch)
+        const changes = new ChangeSet()
+        const planned = planMove(planning, changes, { ...where, state, facts })
+        if (context.ifNoneMatch === '*') changes.isUpsert = false
+        emit(planning, context, { changes, subject: planned.tag.uid, body: { desc: TagSchema, message: planned.tag } })
+        rememberKey(memory, changes, { uids: [planned.tag.uid], nowMs: planning.nowMs })
+        return { changes, result: planned.tag }
+      },
+    }),
+  )
+  return outcome.kind === 'made' ? recordAnswer(tagKind, services, outcome.made) : earlierTag(services, outcome.uids)
+}
+
+/** A creation made before with the same key is answered with the tag as it is now. */
+function earlierTag(services: Services, [uid = '']: readonly string[]): HandlerAnswer {
+  const row = services.replica.snapshot.get('Tag', uid)
+  if (row === undefined) throw notFound('Tag', uid)
+  return recordAnswer(tagKind, services, row.message)
+}
+
+/** DeleteTag. The tag's history is kept. */
+export const deleteTag: Handler = async (services, context, message) => {
+  const { uid } = message as DeleteTagRequest
+  await removeRow(services, context, {
+    find: (planning) => existingRow(tagKind, planning, uid),
+    emit: (planning, changes) => emit(planning, context, { changes, subject: uid, body: { desc: context.method.input, message } }),
+    ifMatch: context.ifMatch,
+  })
+  return { message: create(context.method.output), subject: uid }
+}
+
+/** What a removal of one tag needs: how it is found, and what else its transaction writes. */
+interface TagRemoval {
+  find(planning: Pick<Planning, 'snapshot'>): Row
+  emit(planning: Planning, changes: ChangeSet): void
+  readonly ifMatch?: Context['ifMatch']
+}
+
+async function removeRow(services: Services, context: MutationContext, removal: TagRemoval): Promise<void> {
+  const snapshot = (): Pick<Planning, 'snapshot'> => ({ snapshot: services.replica.snapshot })
+  await commitPrepared(services, context, {
+    prepare: (signal) => {
+      const { parent: repo, name } = removal.find(snapshot())
+      return readHead(services.store, { repo, name }, signal)
+    },
+    plan: (planning, head): Plan<undefined> => {
+      const row = removal.find(planning)
+      assertEtag(row, removal.ifMatch)
+      const changes = new ChangeSet()
+      planRemoval(planning, changes, { row, head })
+      removal.emit(planning, changes)
+      return { changes, result: undefined }
+    },
+  })
+}
+
+const deletedEvent: MethodEvent = { type: 'platform.registry.tag.deleted.v1', group: 'root', internal: false }
+
+/** Adds the event of a tag that somebody deleted at the registry host. */
+export function emitTagDeleted(planning: Planning, changes: ChangeSet, { uid, host }: { uid: Uid; host: string }): void {
+  const { services, caller, nowMs } = planning
+  const body = { desc: DeleteTagRequestSchema, message: create(DeleteTagRequestSchema, { uid }) }
+  const write = outboxWrite(services.random, { event: deletedEvent, source: host, subject: uid, body, caller, nowMs })
+  changes.write(write)
+  changes.guard({ kind: 'absent', key: write.key })
+  changes.proofKey = write.key
+}
+
+/** Removes a tag by its name, for the registry host of this name. Throws code 5 where there is none. */
+export function removeTag(services: Services, context: MutationContext, tag: { repo: Uid; name: string; host: string }): Promise<void> {
+  const find = ({ snapshot }: Pick<Planning, 'snapshot'>): Row => {
+    const row = tagNamed(snapshot, tag.repo, tag.name)
+    if (row === undefined) throw notFound('Tag', `${tag.repo}:${tag.name}`)
+    return row
+  }
+  return removeRow(services, context, { find, emit: (planning, changes) => emitTagDeleted(planning, changes, { uid: find(planning).uid, host: tag.host }) })
+}
+
+/** How many tags one transaction removes at most: each is five writes, and four guards or more. */
+const maxTagsAtOnce = 16
+
+/** A tag that goes, with the head of its history. */
+export interface TagToRemove {
+  readonly row: Row
+  readonly head: Head
+}
+
+/** Reads what the removal of tags looks at: of all of them, or of as many as go at once. */
+export async function readTags(
+  services: Services,
+  { repo, rows: all }: { repo: Uid; rows: readonly Row[] },
+  signal: AbortSignal,
+): Promise<readonly TagToRemove[]> {
+  const rows = all.slice(0, maxTagsAtOnce)
+  return Promise.all(rows.map(async (row) => ({ row, head: await readHead(services.store, { repo, name: row.name }, signal) })))
+}

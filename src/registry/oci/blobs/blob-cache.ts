@@ -1,0 +1,184 @@
+import type { Digest } from '../../../base/digest.ts'
+import { RecentMap } from '../../../base/recent-map.ts'
+import type { Clock } from '../../../base/runtime.ts'
+import type { Uid } from '../../../base/uid.ts'
+import type { BlobStream, ByteRange } from '../../upstream/upstream.ts'
+import { HotBlob } from './cached-blob.ts'
+
+/** A blob as the upstream knows it. */
+export interface BlobName {
+  readonly repo: Uid
+  readonly digest: Digest
+  readonly size: number
+}
+
+/** What a cache is made of. */
+export interface BlobCacheOptions {
+  /** How many bytes of blobs are in memory at most; 0 for none. */
+  readonly maxBytes: number
+  readonly clock: Clock
+  /** Begins to read a whole blob. */
+  readonly read: (name: BlobName, signal: AbortSignal) => Promise<BlobStream>
+  /** Told where a blob that somebody waits for could not be read. */
+  readonly failed: (name: BlobName, error: unknown) => void
+}
+
+/** A blob that somebody reads: it stays in memory until it is given back. */
+export interface LentBlob {
+  readonly blob: HotBlob
+  /** True where the memory is wanted for another blob: the reader is to give it back, and reads the rest from the upstream. */
+  isRecalled(): boolean
+  /** Gives it back; what comes after the first time does nothing. */
+  giveBack(): void
+}
+
+interface Entry {
+  readonly key: string
+  readonly blob: HotBlob
+  /** Which ask was the last one for it. */
+  askedAt: number
+  readers: number
+  /** Nobody gets it any more; its memory counts until nobody reads it. */
+  isDropped: boolean
+}
+
+/** One blob takes this share of the memory at most. */
+const share = 2
+/** How many blobs are remembered that were asked for, and for how long: for up to twice as many and as long. */
+const remembered = { blobs: 10_000, ms: 10 * 60_000 }
+
+/**
+ * Blobs that are asked for again and again, in memory. One comes there with the second ask for the whole of it, where there is room, or where what has to go has not
+ * been asked for since the first one: so what many machines pull at once is read once or twice, and what each pulls once takes nothing from it. Whoever asks while it
+ * is read gets what has come so far.
+ *
+ * Bytes never change under a digest, and who may have them is looked at before: an entry is good for as long as it is there. Entries are of one repo, so that nothing
+ * that one tenant does is seen by another. Nobody keeps an entry by reading it slowly: it is recalled.
+ */
+export class BlobCache {
+  readonly #options: BlobCacheOptions
+  /** In the order of their last asks. */
+  readonly #entries = new Map<string, Entry>()
+  /** What was asked for lately, and when. */
+  readonly #asked: RecentMap<string, number>
+  #asks = 0
+  /** Of everything that is in memory, also of what was dropped while somebody reads it. */
+  #bytes = 0
+  /** Of what was dropped while somebody reads it. */
+  #leaving = 0
+
+  constructor(options: BlobCacheOptions) {
+    this.#options = options
+    this.#asked = new RecentMap(remembered.blobs, () => 1, { clock: options.clock, ms: remembered.ms })
+  }
+
+  /** How many bytes it holds, in memory that is taken whether it is filled yet or not. */
+  get bytes(): number {
+    return this.#bytes
+  }
+
+  /** The blob, for who reads all of it, or a part; undefined where that is to be read from the upstream. Only who reads all of it brings it into memory. */
+  lend(name: BlobName, { first, last }: ByteRange = { first: 0, last: name.size - 1 }): LentBlob | undefined {
+    if (name.size === 0 || name.size > this.#options.maxBytes / share) return undefined
+    const key = `${name.repo} ${name.digest}`
+    const entry = this.#entries.get(key)
+    const isAll = first === 0 && last === name.size - 1
+    // What a part begins with may be far from there yet.
+    if (!isAll && (entry === undefined || entry.blob.available < first)) return undefined
+    const askedBefore = this.#asked.get(key)
+    this.#asked.set(key, ++this.#asks)
+    if (entry === undefined) return askedBefore === undefined ? undefined : this.#bring(key, name, askedBefore)
+    this.#entries.delete(key)
+    this.#entries.set(key, entry)
+    entry.askedAt = this.#asks
+    return this.#lent(entry)
+  }
+
+  #bring(key: string, name: BlobName, askedBefore: number): LentBlob | undefined {
+    const victims = this.#victims(name.size, askedBefore)
+    const memory = victims && memoryOf(name.size)
+    if (memory === undefined) return undefined
+    for (const victim of victims ?? []) this.#drop(victim)
+    const blob = new HotBlob({
+      digest: name.digest,
+      memory,
+      read: (signal) => this.#options.read(name, signal),
+      failed: (error) => {
+        if (entry.readers > 0) this.#options.failed(name, error)
+        this.#drop(entry)
+      },
+    })
+    const entry: Entry = { key, blob, askedAt: this.#asks, readers: 0, isDropped: false }
+    this.#entries.set(key, entry)
+    this.#bytes += blob.size
+    return this.#lent(entry)
+  }
+
+  #lent(entry: Entry): LentBlob {
+    entry.readers++
+    let isBack = false
+    return {
+      blob: entry.blob,
+      isRecalled: () => entry.isDropped && entry.blob.isWhole,
+      giveBack: () => {
+        if (!isBack) this.#takeBack(entry)
+        isBack = true
+      },
+    }
+  }
+
+  #takeBack(entry: Entry): void {
+    entry.readers--
+    if (entry.readers > 0) return
+    if (entry.isDropped) {
+      this.#bytes -= entry.blob.size
+      this.#leaving -= entry.blob.size
+    } else if (!entry.blob.isWhole) {
+      entry.blob.abandon()
+      this.#drop(entry)
+    }
+  }
+
+  /**
+   * What has to go for so many bytes: what nobody has asked for since `before`, oldest first. Undefined where that is not enough yet; what is still read of it is recalled
+   * then, for those who ask later.
+   */
+  #victims(size: number, before: number): readonly Entry[] | undefined {
+    let room = this.#options.maxBytes - this.#bytes
+    const [idle, read]: [Entry[], Entry[]] = [[], []]
+    for (const entry of this.#entries.values()) {
+      if (room >= size || entry.askedAt >= before) break
+      if (entry.readers > 0) {
+        if (entry.blob.isWhole) read.push(entry)
+        continue
+      }
+      idle.push(entry)
+      room += entry.blob.size
+    }
+    if (room >= size) return idle
+    room += this.#leaving
+    for (const entry of read) {
+      if (room >= size) break
+      this.#drop(entry)
+      room += entry.blob.size
+    }
+    return undefined
+  }
+
+  #drop(entry: Entry): void {
+    if (entry.isDropped) return
+    entry.isDropped = true
+    this.#entries.delete(entry.key)
+    if (entry.readers === 0) this.#bytes -= entry.blob.size
+    else this.#leaving += entry.blob.size
+  }
+}
+
+/** Undefined where the system has none: then the blob is passed on as it comes. */
+function memoryOf(size: number): Buffer | undefined {
+  try {
+    return Buffer.allocUnsafeSlow(size)
+  } catch {
+    return undefined
+  }
+}

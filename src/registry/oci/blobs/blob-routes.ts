@@ -1,0 +1,163 @@
+import { errorText } from '../../../base/error-text.ts'
+import type { Digest } from '../../../base/digest.ts'
+import { DomainError } from '../../../base/errors.ts'
+import { heldBlob, touchBlob } from '../../records/blobs.ts'
+import { removeBlob } from '../../gc/blob-removal.ts'
+import { RegistryError } from '../../registry-error.ts'
+import type { BlobStream, ByteRange } from '../../upstream/upstream.ts'
+import type { BlobName, LentBlob } from './blob-cache.ts'
+import { parseRange, type RangeRequest } from './byte-range.ts'
+import { contentHeaders } from '../content-headers.ts'
+import type { Exchange, HeaderLines } from '../exchange.ts'
+import { isUnchanged, whoPulls } from '../manifests/manifest-routes.ts'
+import { enterRepo, type BlobSource, type OciHost } from '../oci-host.ts'
+import type { OciPath } from '../oci-path.ts'
+import { sendBody, sendHotBlob } from './send-body.ts'
+
+type BlobPath = Extract<OciPath, { kind: 'blob' }>
+
+function unknownBlob(): RegistryError {
+  return new RegistryError('BLOB_UNKNOWN', 'there is no such blob')
+}
+
+function neededBlob(digest: string): RegistryError {
+  return new RegistryError('UNSUPPORTED', `the manifest ${digest} needs the blob: delete that manifest first`, {
+    headers: { Allow: 'GET, HEAD' },
+    detail: { digest },
+  })
+}
+
+/** GET and HEAD of a blob, whole or one range of it. */
+export async function getBlob(host: OciHost, exchange: Exchange, path: BlobPath): Promise<void> {
+  const { repository, digest } = path
+  const { entry, repo } = await enterRepo(host, exchange, { repository, action: 'pull' })
+  const held = await heldBlob(host.services, { repo, digest }, exchange.signal)
+  if (held === undefined) throw unknownBlob()
+  const isHead = exchange.request.method === 'HEAD'
+  // Whoever may push and is told that the blob is here will not bring it.
+  if (isHead && entry.may('push') && !(await touchBlob(host.services, { repo, digest }, exchange.signal))) throw unknownBlob()
+  const size = Number(held.size)
+  const etag = `"${digest}"`
+  const common = ['Docker-Content-Digest', digest, 'ETag', etag, 'Accept-Ranges', 'bytes', ...contentHeaders]
+  if (isUnchanged(exchange.header('if-none-match'), etag)) {
+    exchange.send(304, common)
+    return
+  }
+  const wanted = isHead ? whole : rangeOf(exchange, size, etag)
+  if (wanted.kind === 'unsatisfiable') throw unsatisfiable(size)
+  const headers: HeaderLines = [...common, 'Content-Type', 'application/octet-stream', ...extentOf(wanted, size)]
+  if (isHead) {
+    exchange.send(200, headers)
+    return
+  }
+  const pulled = (source: BlobSource): void => {
+    host.observeBlob?.(source)
+    host.pulled({ repo, repository, digest, tag: undefined, type: 'blob', method: 'GET', ...whoPulls(host, exchange, entry) })
+  }
+  const upstreamDigest = held.upstreamDigest as Digest // a cast: the record holds nothing else
+  const location = await host.upstream.locateBlob(repo, upstreamDigest, exchange.signal)
+  if (location !== undefined) {
+    pulled('redirect')
+    // The client asks there for the range that it wants. The URL is a credential.
+    exchange.send(307, ['Docker-Content-Digest', digest, 'Location', location, 'Content-Length', 0, 'Cache-Control', 'no-store'])
+    return
+  }
+  const range = wanted.kind === 'part' ? wanted.range : undefined
+  const name = { repo, digest: upstreamDigest, size }
+  const begin = (source: BlobSource): void => {
+    pulled(source)
+    exchange.open(range === undefined ? 200 : 206, headers)
+  }
+  const lent = host.blobs.lend(name, range)
+  if (lent === undefined) {
+    const { body } = await readBlob(host, { ...name, range }, exchange.signal)
+    begin('upstream')
+    await sendBlob(host, exchange, sendBody(exchange.response, body))
+  } else await sendLent(host, exchange, { name, lent, range: range ?? { first: 0, last: size - 1 }, begin })
+}
+
+/** What is sent of a blob in memory. */
+interface Lent {
+  readonly name: BlobName
+  readonly lent: LentBlob
+  readonly range: ByteRange
+  /** Sends what stands before the bytes. */
+  readonly begin: (source: BlobSource) => void
+}
+
+async function sendLent(host: OciHost, exchange: Exchange, { name, lent, range, begin }: Lent): Promise<void> {
+  const { response, signal } = exchange
+  const send = async (): Promise<void> => {
+    const next = await sendHotBlob(response, lent, { ...range, signal })
+    if (next === undefined) return
+    lent.giveBack()
+    const { body } = await readBlob(host, { ...name, range: { first: next, last: range.last } }, signal)
+    await sendBody(response, body)
+  }
+  try {
+    // Where there is nothing to send, the status says so.
+    await lent.blob.bytes(range.first, range.last + 1, signal)
+    begin('memory')
+    await sendBlob(host, exchange, send())
+  } finally {
+    lent.giveBack()
+  }
+}
+
+const whole: RangeRequest = { kind: 'whole' }
+
+/** A range counts only for the very blob that the client has a part of (RFC 9110, 13.1.5). */
+function rangeOf(exchange: Exchange, size: number, etag: string): RangeRequest {
+  const condition = exchange.header('if-range')
+  return condition === undefined || condition === etag ? parseRange(exchange.header('range'), size) : whole
+}
+
+function extentOf(wanted: RangeRequest, size: number): HeaderLines {
+  if (wanted.kind !== 'part') return ['Content-Length', size]
+  const { first, last } = wanted.range
+  return ['Content-Length', last - first + 1, 'Content-Range', `bytes ${first}-${last}/${size}`]
+}
+
+function unsatisfiable(size: number): RegistryError {
+  return new RegistryError('SIZE_INVALID', 'the range is not in the blob', { status: 416, headers: { 'Content-Range': `bytes */${size}` } })
+}
+
+/** Begins to read a blob that a repo holds, or a part of it. Rejects with RegistryError where the upstream lacks it, with UpstreamError, or with the signal's reason. */
+export async function readBlob(
+  { upstream, services }: Pick<OciHost, 'upstream' | 'services'>,
+  { repo, digest, size, range }: BlobName & { readonly range?: ByteRange | undefined },
+  signal: AbortSignal,
+): Promise<BlobStream> {
+  const stream = await upstream.readBlob(repo, { digest, ...(range && { range }) }, signal)
+  if (stream === undefined || stream.size !== size) {
+    stream?.body.destroy()
+    services.log.error('the upstream lacks a blob that a repo holds', { repo, digest, size, found: stream?.size })
+    throw unknownBlob()
+  }
+  return stream
+}
+
+/** Resolves when all is sent, or the client is gone. */
+async function sendBlob(host: OciHost, { response, signal, requestId }: Exchange, sending: Promise<void>): Promise<void> {
+  try {
+    await sending
+  } catch (error) {
+    // The status is sent: all that is left is to end the connection.
+    if (!signal.aborted) host.services.log.warn('a blob was not sent to its end', { requestId, error: errorText(error) })
+    response.destroy()
+  }
+}
+
+/** DELETE of a blob: the repo does not hold it any more. One that a manifest needs is refused: its pulls would fail. */
+export async function deleteBlob(host: OciHost, exchange: Exchange, path: BlobPath): Promise<void> {
+  const { repository, digest } = path
+  const { repo } = await enterRepo(host, exchange, { repository, action: 'delete' })
+  try {
+    const needing = await removeBlob(host.services, { repo, digest }, exchange.signal)
+    if (needing !== undefined) throw neededBlob(needing)
+  } catch (error) {
+    if (error instanceof DomainError && error.code === 5) throw unknownBlob()
+    throw error
+  }
+  exchange.send(202, ['Content-Length', 0])
+}

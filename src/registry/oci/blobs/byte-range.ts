@@ -1,0 +1,38 @@
+import type { ByteRange } from '../../upstream/upstream.ts'
+
+/** What a `Range` header asks for, of something that has a size. */
+export type RangeRequest = { readonly kind: 'whole' } | { readonly kind: 'part'; readonly range: ByteRange } | { readonly kind: 'unsatisfiable' }
+
+const whole: RangeRequest = { kind: 'whole' }
+
+/**
+ * Reads `bytes=<first>-<last>`, `bytes=<first>-` and `bytes=-<count>` (RFC 9110, 14.2). Anything else, several ranges too, counts as no header at all: the
+ * whole is answered.
+ */
+export function parseRange(header: string | undefined, size: number): RangeRequest {
+  const match = header === undefined ? null : /^bytes=[ \t]*(\d{0,15})-(\d{0,15})[ \t]*$/i.exec(header)
+  if (match === null) return whole
+  const [, from = '', to = ''] = match
+  if (from === '' && to === '') return whole
+  if (from === '') {
+    const count = Math.min(Number(to), size)
+    return count === 0 ? { kind: 'unsatisfiable' } : { kind: 'part', range: { first: size - count, last: size - 1 } }
+  }
+  const first = Number(from)
+  if (to !== '' && Number(to) < first) return whole
+  if (first >= size) return { kind: 'unsatisfiable' }
+  return { kind: 'part', range: { first, last: to === '' ? size - 1 : Math.min(Number(to), size - 1) } }
+}
+
+/** The range of a chunk: `<first>-<last>`, as the distribution specification spells `Content-Range`; undefined where it is none. */
+export function parseContentRange(header: string): ByteRange | undefined {
+  const match = /^(?:bytes[ =])?(\d{1,15})-(\d{1,15})(?:\/(?:\d+|\*))?$/.exec(header.trim())
+  if (match === null) return undefined
+  const range = { first: Number(match[1]), last: Number(match[2]) }
+  return range.last < range.first ? undefined : range
+}
+
+/** The `Range` header of an upload that holds `offset` bytes. There is no way to say none: that is `0-0` too. */
+export function uploadRange(offset: number): string {
+  return `0-${Math.max(0, offset - 1)}`
+}

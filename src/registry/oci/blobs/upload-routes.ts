@@ -1,0 +1,244 @@
+import { errorText } from '../../../base/error-text.ts'
+import { parseDigest, type Digest } from '../../../base/digest.ts'
+import { DomainError } from '../../../base/errors.ts'
+import type { Uid } from '../../../base/uid.ts'
+import { countUpload, storedRoom, uncountUpload } from '../../../engine/quota/content.ts'
+import { contentLimit } from '../../../engine/quota/limits.ts'
+import { heldBlob, recordBlob, touchBlob } from '../../records/blobs.ts'
+import { contentEpoch } from '../../records/content-epoch.ts'
+import { discardUnrecorded } from '../../records/pending-deletes.ts'
+import { isRepositoryName } from '../../records/repo-paths.ts'
+import type { Entry } from '../../gate.ts'
+import { RegistryError } from '../../registry-error.ts'
+import { UpstreamError, type Chunk, type Upload } from '../../upstream/upstream.ts'
+import { parseContentRange, uploadRange } from './byte-range.ts'
+import type { Exchange, HeaderLines } from '../exchange.ts'
+import { enterRepo, enterToPush, repoOfPush, type OciHost, type RepoEntry } from '../oci-host.ts'
+import type { OciPath } from '../oci-path.ts'
+import { hasBody, lengthOf, RequestBody } from './request-body.ts'
+import { whileUncollected } from '../manifests/uncollected.ts'
+import { newUploadId, openUpload, sealUpload, type UploadName } from './upload-state.ts'
+
+type UploadsPath = Extract<OciPath, { kind: 'uploads' }>
+type UploadPath = Extract<OciPath, { kind: 'upload' }>
+
+/** How long an upload that nobody can go on with may take to be dropped, in milliseconds. */
+const cancelPatienceMs = 10_000
+
+/** An upload that a request names: its place, and what the upstream needs to go on with it. */
+interface OpenUpload {
+  readonly name: UploadName
+  readonly repository: string
+  readonly upload: Upload
+}
+
+function digestParameter(exchange: Exchange, parameter: string): Digest {
+  const digest = parseDigest(exchange.query.get(parameter) ?? '')
+  if (digest !== undefined) return digest
+  throw new RegistryError('DIGEST_INVALID', `the parameter ${parameter} must be a sha256 or sha512 digest`)
+}
+
+function nameOf({ entry, repo }: RepoEntry, id: string): UploadName {
+  if (entry.caller === undefined) throw new RegistryError('DENIED', 'nobody signed in')
+  return { repo, identity: entry.caller.identity, id }
+}
+
+/** Where an upload goes on, in our own terms: any replica can answer there, for this caller and repo alone. */
+function placeOf(host: OciHost, open: OpenUpload): HeaderLines {
+  const { name, repository, upload } = open
+  const location = `/v2/${repository}/blobs/uploads/${name.id}?_state=${sealUpload(host.sealer, name, upload)}`
+  return ['Location', location, 'Range', uploadRange(upload.offset), 'Docker-Upload-UUID', name.id]
+}
+
+function answerBlob(exchange: Exchange, repository: string, digest: Digest): void {
+  exchange.send(201, ['Location', `/v2/${repository}/blobs/${digest}`, 'Docker-Content-Digest', digest, 'Content-Length', 0])
+}
+
+/** POST: a mount, a whole blob in one request, or the beginning of an upload. A first push makes the repo. */
+export async function startUpload(host: OciHost, exchange: Exchange, { repository }: UploadsPath): Promise<void> {
+  const { query } = exchange
+  const mount = parseDigest(query.get('mount') ?? '')
+  const digest = query.has('digest') && !query.has('mount') ? digestParameter(exchange, 'digest') : undefined
+  const mountFrom = mount === undefined ? undefined : (query.get('from') ?? undefined)
+  const pushed = await repoOfPush(host, exchange, await enterToPush(host, exchange, { repository, mountFrom }))
+  const { entry, repo } = pushed
+  if (mount !== undefined && (await mounted(host, exchange, { entry, repo, digest: mount }))) {
+    answerBlob(exchange, repository, mount)
+    return
+  }
+  const name = nameOf(pushed, newUploadId(host.services.random))
+  await storedRoom(host.services, { repo, limit: contentLimit, bytes: 1 }, exchange.signal)
+  await countUpload(host.services, name, exchange.signal)
+  const upload = await host.upstream.startUpload(repo, exchange.signal).catch(async (error: unknown) => {
+    await uncountUpload(host.services, name, exchange.signal)
+    throw error
+  })
+  if (digest === undefined) {
+    exchange.send(202, [...placeOf(host, { name, repository, upload }), 'Content-Length', 0])
+    return
+  }
+  try {
+    await finish(host, exchange, { name, repository, upload, digest })
+  } catch (error) {
+    // Nobody was told where it could go on.
+    await host.upstream.cancelUpload(repo, upload.state, AbortSignal.timeout(cancelPatienceMs)).catch((cause: unknown) => {
+      host.services.log.warn('an upload was left behind', { repo, error: errorText(cause) })
+    })
+    throw error
+  } finally {
+    await uncountUpload(host.services, name, AbortSignal.timeout(cancelPatienceMs))
+  }
+  answerBlob(exchange, repository, digest)
+}
+
+/** Whether the blob is in the repo now, by way of one that the caller may pull from. False says the same of missing and of foreign. */
+async function mounted(host: OciHost, exchange: Exchange, target: { entry: Entry; repo: Uid; digest: Digest }): Promise<boolean> {
+  const { entry, repo, digest } = target
+  const { signal, query } = exchange
+  const path = query.get('from')
+  const from = path !== null && isRepositoryName(path) ? entry.pullable(path) : undefined
+  if (from === undefined) return false
+  const held = await heldBlob(host.services, { repo: from, digest }, signal)
+  // Mounted, it would be there under the digest that the upstream has for it alone.
+  if (held === undefined || (from !== repo && held.upstreamDigest !== digest)) return false
+  if (from === repo) return touchBlob(host.services, { repo, digest }, signal)
+  return whileUncollected(async () => {
+    const epoch = await contentEpoch(host.services, repo, signal)
+    if (!(await host.upstream.mountBlob(repo, { digest, from }, signal))) return false
+    await recordBlob(host.services, { repo, digest, size: Number(held.size), upstreamDigest: digest, epoch }, signal)
+    return true
+  })
+}
+
+/** The upload that path and state name. Throws BLOB_UPLOAD_UNKNOWN where it is another repo's or another caller's. */
+async function enterUpload(host: OciHost, exchange: Exchange, path: UploadPath): Promise<OpenUpload> {
+  const { repository } = path
+  const name = nameOf(await enterRepo(host, exchange, { repository, action: 'push' }), path.id)
+  return { name, repository, upload: openUpload(host.sealer, name, exchange.query.get('_state') ?? '') }
+}
+
+/** The bytes of a request as a chunk. Throws where what it says of itself makes no sense. */
+async function chunkOf(host: OciHost, exchange: Exchange, { repo, upload }: { repo: Uid; upload: Upload }): Promise<{ chunk: Chunk; body: RequestBody }> {
+  const { request, signal } = exchange
+  const header = exchange.header('content-range')
+  const range = header === undefined ? undefined : parseContentRange(header)
+  if (header !== undefined && range === undefined) throw new RegistryError('BLOB_UPLOAD_INVALID', 'Content-Range must be <first>-<last>', { status: 416 })
+  const said = lengthOf(request)
+  const length = range === undefined ? said : range.last - range.first + 1
+  if (said !== undefined && said !== length) throw new RegistryError('SIZE_INVALID', 'Content-Length is not what Content-Range says', { status: 400 })
+  const known = length === undefined ? {} : { length }
+  // Before any byte is read; of what has no length no more is read than there is room for.
+  const room = await storedRoom(host.services, { repo, limit: contentLimit, bytes: upload.offset + (length ?? 0) }, signal)
+  const most =
+    room === undefined
+      ? {}
+      : {
+          most: {
+            bytes: room - upload.offset,
+            failure: () => new RegistryError('DENIED', 'the content limit of the organisation is reached; delete images first'),
+          },
+        }
+  const body = new RequestBody(request, { idleMs: host.idleMs, ...known, ...most })
+  return { chunk: { body, offset: range?.first ?? upload.offset, ...known }, body }
+}
+
+/** Hands the request's bytes on. Where that fails because of the client, that is what is told. */
+async function withChunk<T>(host: OciHost, exchange: Exchange, use: { repo: Uid; upload: Upload; take: (chunk: Chunk) => Promise<T> }): Promise<T> {
+  const { chunk, body } = await chunkOf(host, exchange, use)
+  try {
+    return await use.take(chunk)
+  } catch (error) {
+    throw body.failure ?? error
+  } finally {
+    body.destroy()
+  }
+}
+
+/** PATCH: one more chunk, or a stream of any length. */
+export async function appendUpload(host: OciHost, exchange: Exchange, path: UploadPath): Promise<void> {
+  const open = await enterUpload(host, exchange, path)
+  const { name, upload } = open
+  const take = (chunk: Chunk): Promise<Upload> => host.upstream.appendUpload(name.repo, { state: upload.state, chunk }, exchange.signal)
+  const longer = await goOn(host, exchange, { open, work: withChunk(host, exchange, { repo: name.repo, upload, take }) })
+  exchange.send(202, [...placeOf(host, { ...open, upload: longer }), 'Content-Length', 0])
+}
+
+/** PUT: the last chunk, if any, and the digest of the whole. */
+export async function finishUpload(host: OciHost, exchange: Exchange, path: UploadPath): Promise<void> {
+  const open = await enterUpload(host, exchange, path)
+  const digest = digestParameter(exchange, 'digest')
+  try {
+    await goOn(host, exchange, { open, work: finish(host, exchange, { ...open, digest }) })
+  } catch (error) {
+    if (endsUpload(error)) await uncountUpload(host.services, open.name, exchange.signal)
+    throw error
+  }
+  await uncountUpload(host.services, open.name, exchange.signal)
+  answerBlob(exchange, open.repository, digest)
+}
+
+/** True where nobody can go on with the upload that failed so. */
+function endsUpload(error: unknown): boolean {
+  return isQuota(error) || (error instanceof UpstreamError && (error.kind === 'digest_mismatch' || error.kind === 'upload_unknown'))
+}
+
+function isQuota(error: unknown): boolean {
+  return error instanceof DomainError && error.reason === 'QUOTA_EXCEEDED'
+}
+
+/** Makes the whole visible upstream, then says that the repo holds it. */
+async function finish(host: OciHost, exchange: Exchange, open: OpenUpload & { digest: Digest }): Promise<void> {
+  const { name, upload, digest } = open
+  const { repo } = name
+  const { signal } = exchange
+  const take = (chunk?: Chunk): Promise<{ size: number; digest: Digest }> =>
+    host.upstream.finishUpload(repo, { state: upload.state, digest, ...(chunk === undefined ? {} : { chunk }) }, signal)
+  // One that is due is not taken from under the new bytes.
+  await touchBlob(host.services, { repo, digest }, signal)
+  let epoch = await contentEpoch(host.services, repo, signal)
+  const made = hasBody(exchange.request) ? await withChunk(host, exchange, { repo, upload, take }) : await take()
+  let isFresh = true
+  await whileUncollected(async () => {
+    if (!isFresh) {
+      epoch = await contentEpoch(host.services, repo, signal)
+      // The upload is over: what an earlier removal had left behind, and was taken now, is to be brought again. Clients do so after a 503.
+      if ((await host.upstream.statBlob(repo, made.digest, signal)) === undefined)
+        throw new RegistryError('UNAVAILABLE', 'unused content of the repo was being removed; begin the upload anew', { headers: { 'Retry-After': '1' } })
+    }
+    isFresh = false
+    await recordBlob(host.services, { repo, digest, size: made.size, upstreamDigest: made.digest, epoch }, signal)
+  }).catch(async (error: unknown) => {
+    // Its bytes are upstream, and nothing says so.
+    if (isQuota(error)) await discardUnrecorded(host.services, { repo, sort: 'blob', digest: made.digest })
+    throw error
+  })
+}
+
+/** A chunk that does not fit is answered with where the upload is: the client goes on from there. */
+async function goOn<T>(host: OciHost, exchange: Exchange, step: { open: OpenUpload; work: Promise<T> }): Promise<T> {
+  const { open, work } = step
+  try {
+    return await work
+  } catch (error) {
+    if (!(error instanceof UpstreamError && error.kind === 'range_invalid')) throw error
+    const upload = await host.upstream.uploadStatus(open.name.repo, open.upload.state, exchange.signal)
+    const lines = placeOf(host, { ...open, upload })
+    const headers = Object.fromEntries(Array.from({ length: lines.length / 2 }, (_, at) => [String(lines[2 * at]), String(lines[2 * at + 1])]))
+    throw new RegistryError('BLOB_UPLOAD_INVALID', 'the chunk does not begin where the upload ends', { status: 416, headers, cause: error })
+  }
+}
+
+/** GET: how far it has come. */
+export async function uploadStatus(host: OciHost, exchange: Exchange, path: UploadPath): Promise<void> {
+  const open = await enterUpload(host, exchange, path)
+  const upload = await host.upstream.uploadStatus(open.name.repo, open.upload.state, exchange.signal)
+  exchange.send(204, placeOf(host, { ...open, upload }))
+}
+
+/** DELETE: what arrived is dropped. */
+export async function cancelUpload(host: OciHost, exchange: Exchange, path: UploadPath): Promise<void> {
+  const { name, upload } = await enterUpload(host, exchange, path)
+  await host.upstream.cancelUpload(name.repo, upload.state, exchange.signal)
+  await uncountUpload(host.services, name, exchange.signal)
+  exchange.send(204)
+}

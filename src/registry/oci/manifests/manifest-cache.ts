@@ -1,0 +1,113 @@
+import type { Digest } from '../../../base/digest.ts'
+import { RecentMap } from '../../../base/recent-map.ts'
+import { untilAborted } from '../../../base/until-aborted.ts'
+import type { Uid } from '../../../base/uid.ts'
+import type { ManifestName } from '../../records/manifest-keys.ts'
+import { heldManifest, manifestGeneration } from '../../records/manifests.ts'
+import type { Services } from '../../../engine/services.ts'
+import { UpstreamError, type Upstream } from '../../upstream/upstream.ts'
+import { contentHeaders } from '../content-headers.ts'
+import type { HeaderLines } from '../exchange.ts'
+
+/** A manifest that a repo holds, ready to be answered. */
+export interface CachedManifest {
+  readonly bytes: Uint8Array
+  /** `"<digest>"` */
+  readonly etag: string
+  readonly headers: HeaderLines
+  /** Of the repo, as of before the record was read. */
+  readonly generation: number
+}
+
+/** What a cache is made of. */
+export interface ManifestCacheOptions {
+  readonly services: Services
+  readonly upstream: Pick<Upstream, 'getManifest'>
+  /** How many bytes of manifests are kept for sure; twice as many are never exceeded. */
+  readonly maxBytes: number
+  /** Told where the upstream lacks what a repo holds. */
+  readonly missing: (held: ManifestName) => void
+}
+
+/** How long what was asked for may take to come, in milliseconds. */
+const patienceMs = 30_000
+/** What an entry costs beside its bytes. */
+const overheadBytes = 1024
+
+/**
+ * Manifests under repo and digest. Bytes never change under a digest, and a repo's generation changes with every delete: so an entry is good while the
+ * generation is the one it was filled under, on every replica, without asking the store.
+ */
+export class ManifestCache {
+  readonly #options: ManifestCacheOptions
+  readonly #entries: RecentMap<string, CachedManifest>
+  readonly #filling = new Map<string, Promise<CachedManifest | undefined>>()
+
+  constructor(options: ManifestCacheOptions) {
+    this.#options = options
+    this.#entries = new RecentMap(options.maxBytes, ({ bytes }) => bytes.length + overheadBytes)
+  }
+
+  /** The manifest where it is at hand and still held, as of the snapshot. */
+  at({ repo, digest }: ManifestName): CachedManifest | undefined {
+    const entry = this.#entries.get(`${repo} ${digest}`)
+    return entry !== undefined && entry.generation === this.#generationOf(repo) ? entry : undefined
+  }
+
+  /** The manifest; undefined where the repo does not hold it. Rejects with StoreError, UpstreamError, or the signal's reason. */
+  async get(held: ManifestName, signal: AbortSignal): Promise<CachedManifest | undefined> {
+    const generation = this.#generationOf(held.repo)
+    // Who asks after a delete must not be answered with what was begun before it.
+    const key = `${held.repo} ${held.digest} ${generation}`
+    let filling = this.#filling.get(key)
+    if (filling === undefined) {
+      filling = this.#fill(held, generation).finally(() => this.#filling.delete(key))
+      this.#filling.set(key, filling)
+    }
+    return untilAborted(filling, signal)
+  }
+
+  #generationOf(repo: Uid): number {
+    return manifestGeneration(this.#options.services.replica.snapshot, repo)
+  }
+
+  async #fill(held: ManifestName, generation: number): Promise<CachedManifest | undefined> {
+    // Several clients may wait for it: none of them ends it.
+    const signal = AbortSignal.timeout(patienceMs)
+    try {
+      return await this.#read(held, { generation, signal })
+    } catch (error) {
+      throw signal.aborted ? new UpstreamError('unavailable', 'a manifest took too long', error) : error
+    }
+  }
+
+  async #read(held: ManifestName, { generation, signal }: { generation: number; signal: AbortSignal }): Promise<CachedManifest | undefined> {
+    const { services, upstream, missing } = this.#options
+    const record = await heldManifest(services, held, signal)
+    if (record === undefined) return undefined
+    const found = await upstream.getManifest(held.repo, record.upstreamDigest as Digest, signal) // a cast: the record holds nothing else
+    if (found === undefined) {
+      missing(held)
+      return undefined
+    }
+    const entry = toCached(held, { bytes: found.bytes, mediaType: record.mediaType, generation })
+    this.#entries.set(`${held.repo} ${held.digest}`, entry)
+    return entry
+  }
+}
+
+function toCached({ digest }: ManifestName, source: { bytes: Uint8Array; mediaType: string; generation: number }): CachedManifest {
+  const { mediaType, generation } = source
+  const bytes = ownBytes(source.bytes)
+  const etag = `"${digest}"`
+  const headers = ['Content-Type', mediaType, 'Content-Length', bytes.length, 'Docker-Content-Digest', digest, 'ETag', etag, ...contentHeaders]
+  return { bytes, etag, headers, generation }
+}
+
+/** The bytes in memory of their own: a piece of a larger block, such as Node's pool or what a socket read, would keep all of it for as long as the cache keeps the piece. */
+function ownBytes(bytes: Uint8Array): Uint8Array {
+  if (bytes.buffer.byteLength === bytes.byteLength) return bytes
+  const own = Buffer.allocUnsafeSlow(bytes.length)
+  own.set(bytes)
+  return own
+}

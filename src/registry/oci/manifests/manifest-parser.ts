@@ -1,0 +1,250 @@
+import { create, toBinary } from '@bufbuild/protobuf'
+import { JsonBoundsError, parseBoundedJson, repeatedKey, type JsonBounds } from '../../../base/bounded-json.ts'
+import { algorithmOf, digestOf, isDigest, type Digest } from '../../../base/digest.ts'
+import {
+  ChildManifestSchema,
+  ManifestRecordSchema,
+  type BlobReference,
+  type ChildManifest,
+  type ManifestRecord,
+} from '../../../gen/taproot/store/v1/registry_pb.ts'
+import { RegistryError } from '../../registry-error.ts'
+import {
+  assertPlainKeys,
+  descriptorIn,
+  digestIn,
+  digestsWithin,
+  invalidManifest,
+  optionalText,
+  textMap,
+  textsIn,
+  type Descriptor,
+  type JsonRecord,
+} from './descriptors.ts'
+
+/** The most bytes that a manifest may have (OCI distribution specification, "Pushing manifests"). */
+export const maxManifestBytes = 4 * 1024 * 1024
+
+/** The most bytes of a manifest's record: the larger part of what one transaction of the store takes. */
+export const maxRecordBytes = 1024 * 1024
+
+/** Annotations up to this many bytes are in the record too, for lists of referrers; larger ones are in the bytes of the manifest alone. */
+const maxKeptAnnotationBytes = 256 * 1024
+
+/** What a manifest may hold: of descriptors more than its record has room for. */
+const manifestBounds: JsonBounds = { maxDepth: 64, maxValues: 262_144, maxKeys: 262_144 }
+
+/** The media type of an OCI image index: what referrers are answered in. */
+export const indexMediaType = 'application/vnd.oci.image.index.v1+json'
+
+/** How a manifest of a media type that is understood is read. */
+type Form = 'image' | 'index'
+
+const forms: Readonly<Record<string, Form>> = {
+  'application/vnd.oci.image.manifest.v1+json': 'image',
+  [indexMediaType]: 'index',
+  'application/vnd.docker.distribution.manifest.v2+json': 'image',
+  'application/vnd.docker.distribution.manifest.list.v2+json': 'index',
+}
+
+/** Docker's first manifest format: its digest is not that of its bytes. */
+const refusedTypes: ReadonlySet<string> = new Set([
+  'application/vnd.docker.distribution.manifest.v1+json',
+  'application/vnd.docker.distribution.manifest.v1+prettyjws',
+])
+
+/** Layers that clients keep back: their bytes are elsewhere and need not be here. */
+const foreignLayer = /^application\/vnd\.(?:docker\.image\.rootfs\.foreign\.diff|oci\.image\.layer\.nondistributable)\b/
+
+/** Configs that say for what architecture an image is. */
+const imageConfigs: ReadonlySet<string> = new Set(['application/vnd.oci.image.config.v1+json', 'application/vnd.docker.container.image.v1+json'])
+
+const mediaTypePattern = /^[a-z0-9][a-z0-9!#$&^_.+-]{0,126}\/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}$/
+
+/** Manifests are JSON. What a browser would take for a page, or a script, is never answered as one. */
+const isJsonType = /^application\/(?:json|.+\+json)$/i
+
+/** A manifest as a client sent it. */
+export interface SentManifest {
+  readonly bytes: Uint8Array
+  /** The header, with or without parameters. */
+  readonly contentType: string | undefined
+  /** What the client says that it is, where it is pushed by digest. */
+  readonly digest?: Digest
+}
+
+/** A manifest that was read. */
+export interface ParsedManifest {
+  /** As the client named it; SHA-256 where it named none. */
+  readonly digest: Digest
+  /** The SHA-256 digest. */
+  readonly upstreamDigest: Digest
+  /** Without architecture and times. */
+  readonly record: ManifestRecord
+  /** The config, where it is one of an image: it says the architecture. */
+  readonly imageConfig: BlobReference | undefined
+  /** Layers in the record that may be elsewhere. */
+  readonly foreignLayers: ReadonlySet<string>
+}
+
+/** The media type, which header and body must agree in. */
+function mediaTypeOf(contentType: string | undefined, body: JsonRecord): string {
+  const header = contentType?.split(';', 1)[0]?.trim().toLowerCase() || undefined
+  const own = optionalText(body, 'mediaType', '')
+  if (header !== undefined && own !== '' && header !== own.toLowerCase())
+    throw invalidManifest(`Content-Type ${header} is not the mediaType of the body, ${own}`)
+  const mediaType = header ?? own
+  if (mediaType === '') throw invalidManifest('the manifest has no mediaType and the request no Content-Type')
+  if (!mediaTypePattern.test(mediaType.toLowerCase())) throw invalidManifest('the media type is none')
+  if (refusedTypes.has(mediaType.toLowerCase()) || body['schemaVersion'] === 1)
+    throw invalidManifest('manifests of Docker schema 1 are not taken: push the image again')
+  if (!isJsonType.test(mediaType)) throw invalidManifest(`the media type ${mediaType} is none of JSON: application/json or application/<name>+json`)
+  return mediaType
+}
+
+function bodyOf(bytes: Uint8Array): JsonRecord {
+  return objectIn(textOf(bytes))
+}
+
+function textOf(bytes: Uint8Array): string {
+  try {
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes)
+  } catch (error) {
+    throw invalidManifest('the manifest is not JSON', error)
+  }
+}
+
+function objectIn(text: string): JsonRecord {
+  let value: unknown
+  try {
+    value = parseBoundedJson(text, manifestBounds)
+  } catch (error) {
+    throw invalidManifest(error instanceof JsonBoundsError ? `the manifest ${error.message}` : 'the manifest is not JSON', error)
+  }
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw invalidManifest('the manifest is not a JSON object')
+  return value as JsonRecord // a cast: what is no array and not null is an object of JSON
+}
+
+function listIn(body: JsonRecord, field: string): readonly unknown[] {
+  const list = body[field]
+  if (Array.isArray(list)) return list as readonly unknown[] // a cast: elements are checked one by one
+  throw invalidManifest(`${field} must be a list of descriptors`)
+}
+
+function reference({ digest, size }: Descriptor): BlobReference {
+  return { $typeName: 'taproot.store.v1.BlobReference', digest, size: BigInt(size) }
+}
+
+/** Of a child its digest and architecture are kept; the rest is in the bytes. */
+function childOf(value: unknown, at: number): ChildManifest {
+  const field = `manifests[${at}]`
+  const { digest, fields } = descriptorIn(value, field)
+  const platform = fields['platform'] ?? {}
+  if (typeof platform !== 'object' || Array.isArray(platform)) throw invalidManifest(`${field}.platform must be an object`)
+  assertPlainKeys(platform as JsonRecord, 'platform', `${field}.platform.`) // a cast: it is no array and not null
+  const text = (name: string): string => optionalText(platform as JsonRecord, name, `${field}.platform.`)
+  for (const name of ['os', 'variant']) text(name)
+  return create(ChildManifestSchema, { digest, architecture: text('architecture') })
+}
+
+/** The annotations that the record keeps. */
+function keptAnnotations(annotations: Record<string, string>): Record<string, string> {
+  return Buffer.byteLength(JSON.stringify(annotations)) > maxKeptAnnotationBytes ? {} : annotations
+}
+
+/** The annotations of a manifest that is held: those in its record, or in its bytes where the record keeps none of so large a manifest. */
+export async function annotationsOf(record: ManifestRecord, read: () => Promise<Uint8Array | undefined>): Promise<Readonly<Record<string, string>>> {
+  if (Object.keys(record.annotations).length > 0 || Number(record.size) <= maxKeptAnnotationBytes) return record.annotations
+  const bytes = await read()
+  return bytes === undefined ? {} : (textsIn(bodyOf(bytes)['annotations']) ?? {})
+}
+
+/**
+ * Nobody knows what the fields of another media type mean: what looks like a descriptor is something that the manifest may need, and is kept for as long as it is, but
+ * need not be here. `subject`, `artifactType` and `annotations` mean what they do elsewhere, where they have that form. `record` is filled.
+ */
+function readOther(body: JsonRecord, record: ManifestRecord): void {
+  const { subject, ...rest } = body
+  record.subject = digestIn(subject) ?? ''
+  record.mentions = [...digestsWithin(record.subject === '' ? body : rest)]
+  if (typeof body['artifactType'] === 'string') record.artifactType = body['artifactType'].toWellFormed()
+  record.annotations = keptAnnotations(textsIn(body['annotations']) ?? {})
+}
+
+/** What the record of a form holds beyond what all have. `record` is filled. */
+function readReferences(form: Form, body: JsonRecord, record: ManifestRecord): Pick<ParsedManifest, 'imageConfig' | 'foreignLayers'> {
+  const foreignLayers = new Set<string>()
+  if (body['schemaVersion'] !== 2) throw invalidManifest('schemaVersion must be 2')
+  // A document that can be read in two ways means different things to different clients.
+  const other = form === 'image' ? ['manifests'] : ['config', 'layers']
+  for (const field of other) if (body[field] !== undefined) throw invalidManifest(`a manifest of media type ${record.mediaType} has no ${field}`)
+  record.artifactType = optionalText(body, 'artifactType', '')
+  record.annotations = keptAnnotations(textMap(body['annotations'], 'annotations'))
+  if (body['subject'] !== undefined && body['subject'] !== null) record.subject = descriptorIn(body['subject'], 'subject').digest
+  if (form === 'index') {
+    record.children = listIn(body, 'manifests').map(childOf)
+    return { imageConfig: undefined, foreignLayers }
+  }
+  const config = descriptorIn(body['config'], 'config')
+  record.config = reference(config)
+  if (record.artifactType === '') record.artifactType = config.mediaType
+  record.layers = listIn(body, 'layers').map((value, at) => {
+    const layer = descriptorIn(value, `layers[${at}]`)
+    if (foreignLayer.test(layer.mediaType)) foreignLayers.add(layer.digest)
+    return reference(layer)
+  })
+  return { imageConfig: imageConfigs.has(config.mediaType) ? record.config : undefined, foreignLayers }
+}
+
+/** Everything but the record lies upstream; that is in the store, together with the move of a tag. */
+function assertKeepable(record: ManifestRecord): void {
+  const { length } = toBinary(ManifestRecordSchema, record)
+  if (length <= maxRecordBytes) return
+  throw invalidManifest(`the digests that the manifest names, and its annotations, are ${length} bytes together: ${maxRecordBytes} at most can be kept`)
+}
+
+/**
+ * Reads a manifest: an OCI image manifest or index, or one of Docker's second schema; JSON of any other media type (`application/json`, `application/<name>+json`) is
+ * taken as it is, and what its descriptors name is kept with it. Throws RegistryError: SIZE_INVALID (413), DIGEST_INVALID where the bytes are not those of the digest, MANIFEST_INVALID with what is wrong.
+ */
+export function parseManifest(sent: SentManifest): ParsedManifest {
+  const { bytes } = sent
+  if (bytes.length > maxManifestBytes) throw new RegistryError('SIZE_INVALID', `a manifest has ${maxManifestBytes} bytes at most`)
+  const upstreamDigest = digestOf(bytes)
+  const digest = sent.digest === undefined || algorithmOf(sent.digest) === 'sha256' ? upstreamDigest : digestOf(bytes, algorithmOf(sent.digest))
+  if (sent.digest !== undefined && sent.digest !== digest)
+    throw new RegistryError('DIGEST_INVALID', 'the manifest is not the one that the digest names', { detail: { digest: sent.digest } })
+  const text = textOf(bytes)
+  const body = objectIn(text)
+  const doubled = repeatedKey(text)
+  if (doubled !== undefined) throw invalidManifest(`the manifest has the key ${JSON.stringify(doubled)} twice in one object`)
+  assertPlainKeys(body, 'manifest')
+  const mediaType = mediaTypeOf(sent.contentType, body)
+  const form = Object.hasOwn(forms, mediaType) ? forms[mediaType] : undefined
+  const record = create(ManifestRecordSchema, { mediaType, size: BigInt(bytes.length), upstreamDigest })
+  if (form === undefined) readOther(body, record)
+  const references = form === undefined ? { imageConfig: undefined, foreignLayers: new Set<string>() } : readReferences(form, body, record)
+  assertKeepable(record)
+  return { digest, upstreamDigest, record, ...references }
+}
+
+/** The architecture that an image's config names; empty where it names none. */
+export function architectureIn(config: Uint8Array): string {
+  try {
+    const { architecture } = bodyOf(config)
+    return typeof architecture === 'string' && /^[a-z0-9_.-]{1,64}$/i.test(architecture) ? architecture : ''
+  } catch (error) {
+    if (error instanceof RegistryError) return ''
+    throw error
+  }
+}
+
+/** The digests that a repo must hold before it can hold the manifest. */
+export function referencesOf(record: ManifestRecord): Digest[] {
+  const all = [
+    ...record.children.map(({ digest }) => digest),
+    ...(record.config === undefined ? [] : [record.config.digest]),
+    ...record.layers.map(({ digest }) => digest),
+  ]
+  return [...new Set(all)].filter(isDigest)
+}

@@ -1,0 +1,246 @@
+import { errorText } from '../../../base/error-text.ts'
+import { isDigest, type Digest } from '../../../base/digest.ts'
+import { DomainError } from '../../../base/errors.ts'
+import type { Uid } from '../../../base/uid.ts'
+import type { BlobRecord, BlobReference, ManifestRecord } from '../../../gen/taproot/store/v1/registry_pb.ts'
+import { forgetBlob, heldBlob, type BlobName } from '../../records/blobs.ts'
+import { contentEpoch } from '../../records/content-epoch.ts'
+import { discardUnrecorded } from '../../records/pending-deletes.ts'
+import { heldManifest, missingReferences, putManifest as recordManifest, removeManifest } from '../../records/manifests.ts'
+import type { ManifestName } from '../../records/manifest-keys.ts'
+import { touchManifest } from '../../records/manifest-touch.ts'
+import { removeTag } from '../../history/tag-moves.ts'
+import { answeredDigest, tagNamed, tagOf } from '../../records/tags.ts'
+import type { Services } from '../../../engine/services.ts'
+import type { Entry } from '../../gate.ts'
+import { RegistryError } from '../../registry-error.ts'
+import { readBounded } from '../../upstream/bounded-read.ts'
+import { UpstreamError } from '../../upstream/upstream.ts'
+import type { Exchange } from '../exchange.ts'
+import type { CachedManifest } from './manifest-cache.ts'
+import { architectureIn, maxManifestBytes, parseManifest, referencesOf, type ParsedManifest } from './manifest-parser.ts'
+import { enterRepo, enterToPush, mutationOf, repoOfPush, trafficOf, userAgentOf, type OciHost } from '../oci-host.ts'
+import { isTagName, type OciPath, type Reference } from '../oci-path.ts'
+import { readBody } from '../blobs/request-body.ts'
+import { whileUncollected } from './uncollected.ts'
+import { deprecationWarning } from './warning.ts'
+
+type ManifestPath = Extract<OciPath, { kind: 'manifest' }>
+
+/** The most bytes of a config that are looked at for the architecture. */
+const maxConfigBytes = 256 * 1024
+
+function unknownManifest(): RegistryError {
+  return new RegistryError('MANIFEST_UNKNOWN', 'there is no such manifest')
+}
+
+/** What a reference leads to now, by the snapshot. `answered` is the digest that the answer names: for a tag the one that its manifest was pushed by. */
+function resolve(host: OciHost, repo: Uid, reference: Reference): { digest: Digest; answered: Digest; tag: string | undefined; deprecated: boolean } {
+  if (reference.kind === 'digest') return { digest: reference.digest, answered: reference.digest, tag: undefined, deprecated: false }
+  const row = reference.kind === 'tag' ? tagNamed(host.services.replica.snapshot, repo, reference.tag) : undefined
+  if (row === undefined) throw unknownManifest()
+  const { name, digest, deprecated } = tagOf(row)
+  return { digest: digest as Digest, answered: answeredDigest(row), tag: name, deprecated } // a cast: digests are checked before they are written
+}
+
+/** True where the client holds what is asked for already (RFC 9110, 13.1.2). */
+export function isUnchanged(ifNoneMatch: string | undefined, etag: string): boolean {
+  if (ifNoneMatch === undefined) return false
+  return ifNoneMatch.split(',').some((tag) => ['*', etag].includes(tag.trim().replace(/^W\//, '')))
+}
+
+/** GET and HEAD of a manifest by tag or digest: what is stored, whatever the client accepts. */
+export async function getManifest(host: OciHost, exchange: Exchange, path: ManifestPath): Promise<void> {
+  const { entry, repo } = await enterRepo(host, exchange, { repository: path.repository, action: 'pull' })
+  const { digest, answered, tag, deprecated } = resolve(host, repo, path.reference)
+  const manifest = (await held(host, { repo, digest: answered }, exchange)) ?? (answered === digest ? undefined : await held(host, { repo, digest }, exchange))
+  if (manifest === undefined) throw unknownManifest()
+  const method = exchange.request.method === 'HEAD' ? 'HEAD' : 'GET'
+  // Whoever may push and is told that an index's image is here will not bring it. What a tag points to stays anyway.
+  if (method === 'HEAD' && tag === undefined && entry.may('push') && !(await touchManifest(host.services, { repo, digest }, exchange.signal)))
+    throw unknownManifest()
+  answerManifest(exchange, manifest, deprecated && tag !== undefined ? deprecationWarning(path.repository, tag) : undefined)
+  host.pulled({ repo, repository: path.repository, digest, tag, type: 'manifest', method, ...whoPulls(host, exchange, entry) })
+}
+
+/** The manifest from memory, or from the upstream. */
+async function held({ cache }: OciHost, name: ManifestName, { signal }: Exchange): Promise<CachedManifest | undefined> {
+  return cache.at(name) ?? cache.get(name, signal)
+}
+
+/** Of a pull: who, when, from where. */
+export function whoPulls(
+  host: OciHost,
+  exchange: Exchange,
+  entry: Entry,
+): Pick<Parameters<OciHost['pulled']>[0], 'caller' | 'timeMs' | 'remoteAddress' | 'userAgent'> {
+  return {
+    caller: entry.caller,
+    timeMs: host.services.clock.now(),
+    remoteAddress: exchange.remoteAddress,
+    userAgent: userAgentOf(exchange),
+  }
+}
+
+function answerManifest(exchange: Exchange, manifest: CachedManifest, warning: string | undefined): void {
+  const headers = warning === undefined ? manifest.headers : [...manifest.headers, 'Warning', warning]
+  if (isUnchanged(exchange.header('if-none-match'), manifest.etag)) {
+    exchange.send(304, warning === undefined ? ['ETag', manifest.etag] : ['ETag', manifest.etag, 'Warning', warning])
+    return
+  }
+  exchange.send(200, headers, manifest.bytes)
+}
+
+/** The most tags that one request sets: they move in one transaction. */
+const maxTagsAtOnce = 10
+
+/** The tags that a push sets: the one in the path, or those of the parameters `tag` of a push by digest (OCI distribution specification, "Pushing Manifests"). */
+function tagsOf(exchange: Exchange, reference: Reference): string[] {
+  const tags = reference.kind === 'tag' ? [reference.tag] : [...new Set(exchange.query.getAll('tag'))]
+  if (reference.kind === 'malformed' || !tags.every(isTagName))
+    throw new RegistryError('MANIFEST_INVALID', 'a tag is 1 to 128 letters, digits, `_`, `.` and `-`, and begins with none of the latter two')
+  if (tags.length > maxTagsAtOnce) throw new RegistryError('UNSUPPORTED', `one request sets ${maxTagsAtOnce} tags at most`, { status: 414 })
+  return tags
+}
+
+/** PUT of a manifest by tag or digest: the bytes go upstream first, then one transaction makes it, and the tag, visible. */
+export async function putManifest(host: OciHost, exchange: Exchange, path: ManifestPath): Promise<void> {
+  const entry = await enterToPush(host, exchange, path)
+  const { reference } = path
+  const tags = tagsOf(exchange, reference)
+  const bytes = await readBody(exchange.request, { idleMs: host.idleMs, maxBytes: maxManifestBytes })
+  const sent = { bytes, contentType: exchange.header('content-type') }
+  const parsed = parseManifest(reference.kind === 'digest' ? { ...sent, digest: reference.digest } : sent)
+  assertMayBeNew(entry, parsed)
+  const pushed = await repoOfPush(host, exchange, entry)
+  await keepManifest(host, exchange, { ...pushed, parsed, bytes, tags })
+  const headers = ['Location', `/v2/${path.repository}/manifests/${parsed.digest}`, 'Docker-Content-Digest', parsed.digest, 'Content-Length', 0]
+  const subject = parsed.record.subject === '' ? [] : ['OCI-Subject', parsed.record.subject]
+  const accepted = reference.kind === 'tag' || tags.length === 0 ? [] : ['OCI-Tag', tags.join(', ')]
+  exchange.send(201, [...headers, ...subject, ...accepted])
+}
+
+/** A repo that is still to be made holds nothing that a manifest could refer to: it is not made for one that will be refused. */
+function assertMayBeNew(entry: Entry, { record, foreignLayers }: ParsedManifest): void {
+  if (entry.target.kind !== 'absent') return
+  const missing = referencesOf(record).find((digest) => !foreignLayers.has(digest))
+  if (missing !== undefined) throw unknownBlob(missing)
+}
+
+function unknownBlob(digest: string): RegistryError {
+  return new RegistryError('MANIFEST_BLOB_UNKNOWN', 'the manifest refers to what the repository does not hold', { detail: { digest } })
+}
+
+async function keepManifest(
+  host: OciHost,
+  exchange: Exchange,
+  pushed: { entry: Entry; repo: Uid; parsed: ParsedManifest; bytes: Uint8Array; tags: readonly string[] },
+): Promise<void> {
+  const { entry, repo, parsed, bytes, tags } = pushed
+  const { digest, record } = parsed
+  const { signal } = exchange
+  await leaveOutForeign(host, repo, { parsed, signal })
+  // Before anything is put upstream: a manifest that is refused leaves no bytes there. It is looked at again where it is recorded.
+  const [missing] = await missingReferences(host.services, { repo, record }, signal)
+  if (missing !== undefined) throw unknownBlob(missing)
+  record.architecture = await architectureOf(host, repo, { config: parsed.imageConfig, signal })
+  const traffic = { ...trafficOf(host, exchange), repository: entry.repository, digest, type: 'manifest' }
+  const mutation = mutationOf(entry, exchange, 'push')
+  let isUpstream = false
+  try {
+    await whileUncollected(async () => {
+      const epoch = await contentEpoch(host.services, repo, signal)
+      await putUpstream(host, repo, { parsed, bytes, signal })
+      isUpstream = true
+      await recordManifest(host.services, mutation, { repo, digest, record, traffic, epoch, tags })
+    })
+  } catch (error) {
+    if (isUpstream) await discardUnrecorded(host.services, { repo, sort: 'manifest', digest: parsed.upstreamDigest })
+    throw error
+  }
+}
+
+/** What the upstream will not take is the client's fault where the repo lacks what it refers to, or the upstream knows less than we do. */
+async function putUpstream(host: OciHost, repo: Uid, put: { parsed: ParsedManifest; bytes: Uint8Array; signal: AbortSignal }): Promise<void> {
+  const { parsed, bytes, signal } = put
+  const { mediaType } = parsed.record
+  try {
+    await host.upstream.putManifest(repo, { digest: parsed.upstreamDigest, mediaType, bytes }, signal)
+  } catch (error) {
+    if (!(error instanceof UpstreamError && error.kind === 'refused')) throw error
+    const missing = await missingReference(host, repo, put)
+    if (missing !== undefined) throw unknownBlob(missing)
+    host.services.log.warn('the upstream refused a manifest', { repo, digest: parsed.digest, mediaType, error: errorText(error) })
+    throw new RegistryError('MANIFEST_INVALID', refusalOf(parsed), { cause: error })
+  }
+}
+
+/** Why the upstream may have refused a manifest. It has manifests under SHA-256 digests alone, and one that looks for the children of an index finds no other. */
+function refusalOf({ record }: ParsedManifest): string {
+  const other = record.children.map(({ digest }) => digest).find((digest) => !digest.startsWith('sha256:'))
+  if (other === undefined) return `the upstream registry does not take this manifest of media type ${record.mediaType}`
+  return `the upstream registry does not take an index that names ${other}: push its images, and the index, with sha256 digests`
+}
+
+/** Something that the manifest refers to and the repo does not hold. */
+async function missingReference(host: OciHost, repo: Uid, put: { parsed: ParsedManifest; signal: AbortSignal }): Promise<Digest | undefined> {
+  const { parsed, signal } = put
+  const { record } = parsed
+  const isHeld = record.children.length > 0 ? isChild : isThere
+  for (const digest of referencesOf(record)) if ((await isHeld(host.services, { repo, digest }, signal)) === undefined) return digest
+  return undefined
+
+  async function isChild(services: Services, name: BlobName, among: AbortSignal): Promise<ManifestRecord | BlobRecord | undefined> {
+    return (await heldManifest(services, name, among)) ?? isThere(services, name, among)
+  }
+
+  /** A blob that the upstream has lost is forgotten here too: so the client brings it again. */
+  async function isThere(services: Services, name: BlobName, among: AbortSignal): Promise<BlobRecord | undefined> {
+    const blob = await heldBlob(services, name, among)
+    // A cast: the record holds nothing else.
+    if (blob === undefined || (await host.upstream.statBlob(repo, blob.upstreamDigest as Digest, among)) !== undefined) return blob
+    services.log.error('the upstream has lost a blob', { repo, digest: name.digest })
+    await forgetBlob(services, name, among)
+    return undefined
+  }
+}
+
+/** Foreign layers that the client kept back are none of ours; those that it brought are kept like the others. */
+async function leaveOutForeign(host: OciHost, repo: Uid, source: { parsed: ParsedManifest; signal: AbortSignal }): Promise<void> {
+  const { parsed, signal } = source
+  const away = new Set<string>()
+  for (const digest of parsed.foreignLayers) {
+    if (isDigest(digest) && (await heldBlob(host.services, { repo, digest }, signal)) === undefined) away.add(digest)
+  }
+  if (away.size > 0) parsed.record.layers = parsed.record.layers.filter(({ digest }) => !away.has(digest))
+}
+
+/** The architecture that the config names, where it is small enough to be one. Only a config that the repo holds is looked at. */
+async function architectureOf(host: OciHost, repo: Uid, source: { config: BlobReference | undefined; signal: AbortSignal }): Promise<string> {
+  const { config, signal } = source
+  if (config === undefined || !isDigest(config.digest)) return ''
+  const held = await heldBlob(host.services, { repo, digest: config.digest }, signal)
+  if (held === undefined) throw unknownBlob(config.digest)
+  if (held.size > maxConfigBytes) return ''
+  const blob = await host.upstream.readBlob(repo, { digest: held.upstreamDigest as Digest }, signal) // a cast: the record holds nothing else
+  if (blob === undefined) throw unknownBlob(config.digest)
+  const read = await readBounded(blob.body, maxConfigBytes)
+  if (read.kind === 'broken') throw read.cause
+  return read.kind === 'whole' ? architectureIn(read.bytes) : ''
+}
+
+/** DELETE by tag takes the tag alone, by digest the manifest and all its tags. */
+export async function deleteManifest(host: OciHost, exchange: Exchange, path: ManifestPath): Promise<void> {
+  const { entry, repo } = await enterRepo(host, exchange, { repository: path.repository, action: 'delete' })
+  const { reference } = path
+  if (reference.kind === 'malformed') throw unknownManifest()
+  const mutation = mutationOf(entry, exchange, 'delete')
+  try {
+    if (reference.kind === 'tag') await removeTag(host.services, mutation, { repo, name: reference.tag, host: host.registryHost })
+    else await removeManifest(host.services, mutation, { repo, digest: reference.digest, host: host.registryHost })
+  } catch (error) {
+    if (error instanceof DomainError && error.code === 5) throw unknownManifest()
+    throw error
+  }
+  exchange.send(202, ['Content-Length', 0])
+}

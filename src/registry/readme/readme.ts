@@ -1,0 +1,133 @@
+import { create, fromBinary } from '@bufbuild/protobuf'
+import { DomainError } from '../../base/errors.ts'
+import { applyMask, maskAllowsEtag } from '../../base/schema/field-mask.ts'
+import { rootOf } from '../../base/uid.ts'
+import { RepoReadmeSchema, type Repo, type RepoReadme, type UpdateRepoReadmeRequest } from '../../gen/taproot/registry/v2/repos_pb.ts'
+import type { Resource, Row } from '../../cache/records/cached-record.ts'
+import { recordKey } from '../../store/keys.ts'
+import type { Revision } from '../../store/store.ts'
+import { ChangeSet, newEtag } from '../../engine/change-set.ts'
+import { commitPrepared, type Plan } from '../../engine/commit.ts'
+import { fromStore, notFound } from '../../engine/errors.ts'
+import type { Planning } from '../../engine/kind.ts'
+import { envelopeBytes, envelopeOf, readEnvelope, stamped, type EnvelopeFacts } from '../../engine/record-codec.ts'
+import { callerOf, type Context, type Handler, type HandlerAnswer, type Services } from '../../engine/services.ts'
+import { recordsOf } from '../../engine/shown.ts'
+import { assertValid } from '../../engine/validate.ts'
+import { assertEtag, emit, pathsOf, writableCopy } from '../../engine/write.ts'
+import { checkReadme } from './check-readme.ts'
+import { originOf } from '../records/synced-repos.ts'
+
+type ReadmeRecord = RepoReadme & Resource
+
+/** The etag of a readme that nobody has written yet. */
+const unwrittenEtag = '0'
+
+/** Where a repo's readme is kept: beside the records, never in memory. */
+export function readmeKey(repo: string): string {
+  return `x/readme/${repo}`
+}
+
+/** The row of the repo that a readme belongs to, or code 5. */
+function repoRow(services: Services, uid: string): Row {
+  const row = services.replica.snapshot.get('Repo', uid)
+  if (row === undefined) throw notFound('RepoReadme', uid)
+  return row
+}
+
+/** A readme as the store has it now; without a revision where nobody has written it. */
+interface Stored {
+  readonly record: ReadmeRecord
+  readonly facts: EnvelopeFacts
+  readonly revision: Revision | undefined
+}
+
+/** Reads the readme that `repo` shows: for a synced one that of its source. */
+async function readReadme(services: Services, row: Row, signal: AbortSignal): Promise<Stored> {
+  // A row of kind Repo holds a Repo.
+  const origin = originOf(recordsOf(services), row.message as unknown as Repo)
+  let entry
+  try {
+    entry = origin === undefined ? undefined : await services.store.get(readmeKey(origin.uid), signal)
+  } catch (error) {
+    throw fromStore(error)
+  }
+  const envelope = entry === undefined ? undefined : readEnvelope(entry.value)
+  const facts: EnvelopeFacts =
+    envelope === undefined
+      ? { etag: unwrittenEtag, createMs: row.createMs, updateMs: row.createMs, managedBy: '' }
+      : { etag: envelope.etag, createMs: Number(envelope.createTimeMs), updateMs: Number(envelope.updateTimeMs), managedBy: envelope.managedBy }
+  // A readme has what every resource has (test/base/schema.test.ts).
+  const bare = (envelope === undefined ? create(RepoReadmeSchema) : fromBinary(RepoReadmeSchema, envelope.record)) as ReadmeRecord
+  bare.uid = row.uid
+  return { record: stamped(RepoReadmeSchema, bare, facts), facts, revision: entry?.revision }
+}
+
+function answerOf(record: ReadmeRecord): HandlerAnswer {
+  return { message: record, etag: record.etag, subject: record.uid }
+}
+
+/** GetRepoReadme: as the store has it; empty where nobody wrote one (docs/spec/registry.md#readmes). */
+export const getRepoReadme: Handler = async (services, context, message) => {
+  // The request has a uid.
+  const row = repoRow(services, (message as { uid?: string }).uid ?? '')
+  return answerOf((await readReadme(services, row, context.signal)).record)
+}
+
+function isSynced(row: Row): boolean {
+  // A row of kind Repo holds a Repo.
+  return (row.message as unknown as Repo).syncConfig !== undefined
+}
+
+/** The readme as the request wants it. Throws code 10, 3, 8. */
+async function wanted(context: Context, request: UpdateRepoReadmeRequest, at: { row: Row; stored: Stored }): Promise<ReadmeRecord> {
+  const { record: current } = at.stored
+  const { updateMask: mask } = request
+  const patch = (request.repoReadme ?? create(RepoReadmeSchema)) as ReadmeRecord // see readReadme
+  assertEtag(current, context.ifMatch)
+  if (maskAllowsEtag(mask === undefined || mask.paths.length === 0 ? undefined : mask.paths)) assertEtag(current, patch.etag)
+  const next = applyMask(RepoReadmeSchema, { current, patch }, pathsOf({ desc: RepoReadmeSchema }, context, { patch, mask }))
+  assertValid(RepoReadmeSchema, writableCopy(RepoReadmeSchema, next))
+  if (next.content === current.content) return next
+  if (isSynced(at.row)) throw DomainError.invalid('content', 'is inherited from the source of the sync')
+  const tenants = [rootOf(at.row.uid), rootOf(callerOf(context).identity)]
+  const fault = next.content === '' ? undefined : await checkReadme({ content: next.content, tenants }, context.signal)
+  if (fault !== undefined) throw DomainError.invalid('content', fault)
+  return next
+}
+
+/** A readme to be written in place of what was read. */
+interface Change {
+  /** The repo, as it was when the readme was read: where that changes, all is read anew. */
+  readonly seen: Row
+  readonly stored: Stored
+  readonly next: ReadmeRecord
+}
+
+function planReadme(planning: Planning, context: Context, { seen, stored, next }: Change): Plan<ReadmeRecord> {
+  const { services, nowMs } = planning
+  const changes = new ChangeSet()
+  changes.guard({ kind: 'unchanged', key: recordKey('Repo', seen.uid), revision: seen.revision })
+  const key = readmeKey(seen.uid)
+  const { facts: before, revision } = stored
+  changes.guard(revision === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision })
+  const times = revision === undefined ? { createMs: nowMs, updateMs: nowMs } : { createMs: before.createMs, updateMs: Math.max(nowMs, before.updateMs + 1) }
+  const facts = { etag: newEtag(services.random), ...times, managedBy: '' }
+  changes.write({ kind: 'put', key, value: envelopeBytes(envelopeOf(RepoReadmeSchema, next, facts)) })
+  const record = stamped(RepoReadmeSchema, next, facts)
+  emit(planning, context, { changes, subject: seen.uid, body: { desc: RepoReadmeSchema, message: record } })
+  return { changes, result: record }
+}
+
+/** UpdateRepoReadme: changes what the mask names, checks the whole result, in one transaction with the event (docs/spec/registry.md#readmes). */
+export const updateRepoReadme: Handler = async (services, context, message) => {
+  const request = message as UpdateRepoReadmeRequest // the method's own
+  const prepare = async (signal: AbortSignal): Promise<Change> => {
+    const seen = repoRow(services, request.repoReadme?.uid ?? '')
+    const stored = await readReadme(services, seen, signal)
+    return { seen, stored, next: await wanted(context, request, { row: seen, stored }) }
+  }
+  // What a synced repo shows is its source's: there is nothing to write.
+  if (isSynced(repoRow(services, request.repoReadme?.uid ?? ''))) return answerOf((await prepare(context.signal)).next)
+  return answerOf(await commitPrepared(services, context, { prepare, plan: (planning, change) => planReadme(planning, context, change) }))
+}

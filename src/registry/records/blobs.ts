@@ -1,0 +1,130 @@
+import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
+import type { Digest } from '../../base/digest.ts'
+import type { Uid } from '../../base/uid.ts'
+import { BlobRecordSchema, type BlobRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
+import { recordKey } from '../../store/keys.ts'
+import type { Guard, Write } from '../../store/store.ts'
+import { inAttempts } from '../../engine/attempts.ts'
+import { fromStore, notFound } from '../../engine/errors.ts'
+import { storedChange, storedRoom } from '../../engine/quota/content.ts'
+import { contentLimit } from '../../engine/quota/limits.ts'
+import type { Services } from '../../engine/services.ts'
+import { guardEpoch, type Epoch } from './content-epoch.ts'
+import { discardNote } from './pending-deletes.ts'
+
+/** All blobs of all repos. */
+export const blobPrefix = 'x/blob/'
+
+/** Where a repo's blob is. */
+export interface BlobName {
+  readonly repo: Uid
+  readonly digest: Digest
+}
+
+/** The key of what a repo holds under a blob's digest. */
+export function blobKey(repo: string, digest: string): string {
+  return `${blobPrefix}${repo}/${digest}`
+}
+
+/** The blob that the repo holds under the digest. */
+export async function heldBlob(services: Services, { repo, digest }: BlobName, signal: AbortSignal): Promise<BlobRecord | undefined> {
+  const entry = await services.store.get(blobKey(repo, digest), signal)
+  return entry === undefined ? undefined : fromBinary(BlobRecordSchema, entry.value)
+}
+
+/** A blob whose bytes are upstream already. */
+export interface BlobPut extends BlobName {
+  /** In bytes. */
+  readonly size: number
+  /** The digest under which the upstream has it. */
+  readonly upstreamDigest: Digest
+  /** As it was before the bytes were put. */
+  readonly epoch: Epoch
+}
+
+/**
+ * Records that the repo holds the blob, and counts its size for the organisation. Throws code 10 CONTENT_COLLECTED where bytes were removed since `epoch` (put them again),
+ * code 5 where the repo is gone, code 8 QUOTA_EXCEEDED where the organisation may hold no more, code 10 where others change the same too often.
+ */
+export async function recordBlob(services: Services, put: BlobPut, signal: AbortSignal): Promise<void> {
+  const { repo } = put
+  await inAttempts({ random: services.random, signal }, async () => {
+    const guard = await guardEpoch(services, put, signal)
+    const { guards, writes } = await recording(services, put, signal)
+    const { committed } = await services.store
+      .transact({ guards: [guard, { kind: 'exists', key: recordKey('Repo', repo) }, ...guards], writes }, signal)
+      .catch((error: unknown) => {
+        throw fromStore(error)
+      })
+    if (committed) return { done: undefined }
+    if ((await services.store.get(recordKey('Repo', repo), signal)) === undefined) throw notFound('Repo', repo)
+    return undefined
+  })
+}
+
+/** What records the blob. One that is counted already is not counted again. */
+async function recording(services: Services, put: BlobPut, signal: AbortSignal): Promise<{ guards: Guard[]; writes: Write[] }> {
+  const { repo, digest, size, upstreamDigest } = put
+  const key = blobKey(repo, digest)
+  const entry = await services.store.get(key, signal)
+  const isCounted = entry !== undefined && fromBinary(BlobRecordSchema, entry.value).counted
+  const record = create(BlobRecordSchema, { size: BigInt(size), upstreamDigest, touchTimeMs: BigInt(services.clock.now()), counted: true })
+  const write: Write = { kind: 'put', key, value: toBinary(BlobRecordSchema, record) }
+  const guard: Guard = entry === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: entry.revision }
+  if (isCounted) return { guards: [guard], writes: [write] }
+  await storedRoom(services, { repo, limit: contentLimit, bytes: size }, signal)
+  const counting = await storedChange(services, { repo, bytes: { [contentLimit]: size } }, signal)
+  return { guards: [guard, ...counting.guards], writes: [write, ...counting.writes] }
+}
+
+/** How old a touch is, in milliseconds, before another one is written: half of the shortest grace period that can be set. */
+export const touchEveryMs = 1_800_000
+
+/**
+ * Notes that somebody who may push was told that the blob is here, and will count on it: nothing removes it for as long as it would keep a new one. Does nothing
+ * where that was noted lately. Resolves with false where the blob is not there any more.
+ */
+export async function touchBlob(services: Services, { repo, digest }: BlobName, signal: AbortSignal): Promise<boolean> {
+  const key = blobKey(repo, digest)
+  const entry = await services.store.get(key, signal)
+  if (entry === undefined) return false
+  const record = fromBinary(BlobRecordSchema, entry.value)
+  const nowMs = services.clock.now()
+  if (nowMs - Number(record.touchTimeMs) < touchEveryMs) return true
+  const value = toBinary(BlobRecordSchema, create(BlobRecordSchema, { ...record, touchTimeMs: BigInt(nowMs) }))
+  const guards = [{ kind: 'unchanged', key, revision: entry.revision }] as const
+  const { committed } = await services.store.transact({ guards, writes: [{ kind: 'put', key, value }] }, signal)
+  return committed || (await services.store.get(key, signal)) !== undefined
+}
+
+/** What must stand while a blob is forgotten. */
+export interface Standing {
+  readonly guard: Guard
+  /** Throws where it does not stand any more. */
+  assertStanding(signal: AbortSignal): Promise<void>
+}
+
+/**
+ * Forgets the blob: from then on the repo does not hold it. Throws code 5 where it did not, code 10 where others change it too often, and what `standing` throws. Its bytes are removed with the next garbage.
+ */
+export async function forgetBlob(
+  services: Services,
+  { repo, digest, standing }: BlobName & { readonly standing?: Standing },
+  signal: AbortSignal,
+): Promise<BlobRecord> {
+  const key = blobKey(repo, digest)
+  return inAttempts({ random: services.random, signal }, async () => {
+    const entry = await services.store.get(key, signal)
+    if (entry === undefined) throw notFound('Blob', `${repo}@${digest}`)
+    const record = fromBinary(BlobRecordSchema, entry.value)
+    const counted = record.counted ? Number(record.size) : 0
+    const counting = await storedChange(services, { repo, bytes: { [contentLimit]: -counted } }, signal)
+    const guards: Guard[] = [{ kind: 'unchanged', key, revision: entry.revision }, ...counting.guards, ...(standing === undefined ? [] : [standing.guard])]
+    const writes: Write[] = [{ kind: 'delete', key }, discardNote(repo, 'blob', { digest: record.upstreamDigest }), ...counting.writes]
+    const { committed } = await services.store.transact({ guards, writes }, signal)
+    if (committed) return { done: record }
+    // Touched, or forgotten by another request, in between.
+    await standing?.assertStanding(signal)
+    return undefined
+  })
+}

@@ -1,0 +1,52 @@
+import { create } from '@bufbuild/protobuf'
+import { DomainError } from '../../base/errors.ts'
+import type { Digest } from '../../base/digest.ts'
+import { errorDomainSuffix } from '../../base/schema/schema.ts'
+import type { Uid } from '../../base/uid.ts'
+import { ArchitecturesSchema, SizeSchema, type GetArchitecturesRequest, type GetSizeRequest } from '../../gen/taproot/registry/v2/images_pb.ts'
+import type { ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
+import { notFound } from '../../engine/errors.ts'
+import type { Context, Handler, Services } from '../../engine/services.ts'
+import { heldManifest } from './manifests.ts'
+
+/** What attestations in an index call their architecture. */
+const noArchitecture = 'unknown'
+const defaultArchitecture = 'amd64'
+
+function imageNotFound(name: string): DomainError {
+  return notFound('Image', name, { resourceType: `registry.${errorDomainSuffix}/Image` })
+}
+
+async function imageAt(services: Services, context: Context, image: { repoUid: string; digest: string }): Promise<ManifestRecord> {
+  if (image.digest === '') throw DomainError.invalid('digest', 'is required')
+  // The schema checked the digest; authorization found the repo.
+  const record = await heldManifest(services, { repo: image.repoUid as Uid, digest: image.digest as Digest }, context.signal)
+  if (record === undefined) throw imageNotFound(`${image.repoUid}@${image.digest}`)
+  return record
+}
+
+/** The images of an index, in its order; a single image is one of its own. */
+function imagesOf(digest: string, record: ManifestRecord): { architecture: string; digest: string }[] {
+  const images = record.children.length > 0 ? record.children : [{ architecture: record.architecture, digest }]
+  return images.filter(({ architecture }) => architecture !== '' && architecture !== noArchitecture)
+}
+
+/** GetArchitectures: in the order of the index, attestations left out (docs/spec/registry.md#images). */
+export const getArchitectures: Handler = async (services, context, message) => {
+  const request = message as GetArchitecturesRequest
+  const record = await imageAt(services, context, request)
+  const architectures = [...new Set(imagesOf(request.digest, record).map(({ architecture }) => architecture))]
+  return { message: create(ArchitecturesSchema, { architectures }) }
+}
+
+/** GetSize: the bytes of the image of one architecture, its layers and its config (docs/spec/registry.md#images). */
+export const getSize: Handler = async (services, context, message) => {
+  const request = message as GetSizeRequest
+  const wanted = request.architecture === '' ? defaultArchitecture : request.architecture
+  const record = await imageAt(services, context, request)
+  const image = imagesOf(request.digest, record).find(({ architecture }) => architecture === wanted)
+  if (image === undefined) throw imageNotFound(`${request.repoUid}@${request.digest} (${wanted})`)
+  const { config, layers } = image.digest === request.digest ? record : await imageAt(services, context, { repoUid: request.repoUid, digest: image.digest })
+  const size = layers.reduce((sum, layer) => sum + layer.size, config?.size ?? 0n)
+  return { message: create(SizeSchema, { size, architecture: wanted }) }
+}

@@ -1,0 +1,34 @@
+import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
+import { ManifestRecordSchema } from '../../gen/taproot/store/v1/registry_pb.ts'
+import type { Entry, Write } from '../../store/store.ts'
+import { inAttempts } from '../../engine/attempts.ts'
+import type { Services } from '../../engine/services.ts'
+import { touchEveryMs } from './blobs.ts'
+import { manifestIn, manifestKey, type ManifestName } from './manifest-keys.ts'
+
+/**
+ * Notes in a manifest's record that somebody has come to count on it: nothing removes it for as long as it would keep a new one. Undefined where that was noted within
+ * the last `everyMs`: many may count on one manifest at once, and each write makes the others plan anew.
+ */
+export function touchOf({ key, value }: Entry, { nowMs, everyMs }: { nowMs: number; everyMs: number }): Write | undefined {
+  const record = fromBinary(ManifestRecordSchema, value)
+  if (nowMs - Number(record.createTimeMs) < everyMs) return undefined
+  return { kind: 'put', key, value: toBinary(ManifestRecordSchema, create(ManifestRecordSchema, { ...record, createTimeMs: BigInt(nowMs) })) }
+}
+
+/**
+ * Notes that somebody who may push was told that the manifest is here, and will not bring it: it stays for as long as a new one would. Does nothing where that was
+ * noted lately. Resolves with false where the manifest is not there any more. Throws code 10 where others change it too often.
+ */
+export async function touchManifest({ store, clock, random }: Services, { repo, digest }: ManifestName, signal: AbortSignal): Promise<boolean> {
+  const key = manifestKey(repo, digest)
+  return inAttempts({ random, signal }, async () => {
+    const entry = await store.get(key, signal)
+    if (entry === undefined || manifestIn(entry) === undefined) return { done: false }
+    const touch = touchOf(entry, { nowMs: clock.now(), everyMs: touchEveryMs })
+    if (touch === undefined) return { done: true }
+    const { committed } = await store.transact({ guards: [{ kind: 'unchanged', key, revision: entry.revision }], writes: [touch] }, signal)
+    // Else pushed, touched or deleted in between.
+    return committed ? { done: true } : undefined
+  })
+}

@@ -1,0 +1,250 @@
+import { clone, create, fromBinary, toBinary } from '@bufbuild/protobuf'
+import { DomainError } from '../../base/errors.ts'
+import type { Digest } from '../../base/digest.ts'
+import { randomHex } from '../../base/runtime.ts'
+import type { Uid } from '../../base/uid.ts'
+import { ManifestRecordSchema, type ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
+import type { Snapshot } from '../../cache/snapshot.ts'
+import { manifestsKey, recordKey } from '../../store/keys.ts'
+import type { Entry, Write } from '../../store/store.ts'
+import { ChangeSet } from '../../engine/change-set.ts'
+import { commitPrepared, type Plan } from '../../engine/commit.ts'
+import { notFound } from '../../engine/errors.ts'
+import type { Extra, Planning } from '../../engine/kind.ts'
+import type { MutationContext, Services } from '../../engine/services.ts'
+import { storedChange, storedRoom } from '../../engine/quota/content.ts'
+import { contentLimit, manifestsLimit } from '../../engine/quota/limits.ts'
+import { blobKey } from './blobs.ts'
+import { heldAmong } from './held-among.ts'
+import { manifestIn, manifestKey, referrerKeyPrefix, type ManifestName } from './manifest-keys.ts'
+import { guardEpoch, type Epoch } from './content-epoch.ts'
+import { readHead, type Head } from '../history/tag-history.ts'
+import { emitTagDeleted, planMove, planRemoval, readTags } from '../history/tag-moves.ts'
+import { tagsAt } from './tags.ts'
+import { writeTraffic, type Traffic } from './traffic.ts'
+
+/** What the repo holds under the digest. */
+export async function heldManifest(services: Services, { repo, digest }: ManifestName, signal: AbortSignal): Promise<ManifestRecord | undefined> {
+  const entry = await services.store.get(manifestKey(repo, digest), signal)
+  return entry === undefined ? undefined : manifestIn(entry)
+}
+
+/** A number that changes whenever a manifest of the repo is deleted: what was remembered under another one may be gone. */
+export function manifestGeneration(snapshot: Snapshot, repo: Uid): number {
+  return snapshot.entry(manifestsKey(repo))?.revision ?? 0
+}
+
+/** A manifest whose bytes are upstream already. */
+export interface ManifestPut extends ManifestName {
+  /** Its times are set here. */
+  readonly record: ManifestRecord
+  /** Tags to point to it. */
+  readonly tags: readonly string[]
+  /** As it was before the bytes were put. */
+  readonly epoch: Epoch
+  /** Of the request, without a tag. */
+  readonly traffic: Traffic
+}
+
+/** Up to this many keys are read at once. */
+const readsAtOnce = 64
+
+/** The digests that the manifest names and the repo does not hold. A child of an index is a manifest, or a blob, as in the cache that BuildKit exports. */
+export async function missingReferences({ store }: Services, { repo, record }: Pick<ManifestPut, 'repo' | 'record'>, signal: AbortSignal): Promise<string[]> {
+  const children = new Set(record.children.map(({ digest }) => digest))
+  const blobs = new Set([...(record.config === undefined ? [] : [record.config]), ...record.layers].map(({ digest }) => digest))
+  const manifests = { prefix: manifestKey(repo, ''), digests: [...children], isHeld: (entry: Entry) => manifestIn(entry) !== undefined }
+  const heldManifests = await heldAmong(store, manifests, signal)
+  const wanted = [...new Set([...blobs, ...children])].filter((digest) => !heldManifests.has(digest))
+  const heldBlobs = await heldAmong(store, { prefix: blobKey(repo, ''), digests: wanted, isHeld: () => true }, signal)
+  return wanted.filter((digest) => !heldBlobs.has(digest))
+}
+
+function missingError(missing: readonly string[]): DomainError {
+  const precondition = missing.slice(0, 20).map((digest) => ({ type: 'MANIFEST_BLOB_UNKNOWN', subject: digest, description: 'the repo does not hold it' }))
+  return new DomainError(9, `the repo does not hold what the manifest names: ${missing[0] ?? ''}`, {
+    reason: 'MANIFEST_BLOB_UNKNOWN',
+    details: { precondition },
+  })
+}
+
+/** The keys and times of a record, in bytes, about. */
+const recordOverheadBytes = 300
+
+/** A record that a put writes. */
+interface PutRecord {
+  readonly digest: Digest
+  /** What is there now. */
+  readonly entry: Entry | undefined
+  /** What it adds to what the organisation is counted to hold, in bytes. */
+  readonly size: number
+  readonly bytes: number
+}
+
+/** The digests that a put records the manifest under: its own, and with tags that of the SHA-256, which tags and their history have. */
+function digestsOf({ digest, record, tags }: ManifestPut): Digest[] {
+  const upstreamDigest = record.upstreamDigest as Digest // a cast: the record holds nothing else
+  return tags.length === 0 || upstreamDigest === digest ? [digest] : [digest, upstreamDigest]
+}
+
+/** A record as it counts: one that is counted already does not change; the bytes of the manifest count once. */
+function countedRecord(put: ManifestPut, { digest, entry }: Pick<PutRecord, 'digest' | 'entry'>): PutRecord & { readonly isNew: boolean } {
+  const held = entry === undefined ? undefined : fromBinary(ManifestRecordSchema, entry.value)
+  if (held !== undefined && held.countedRecord > 0n) return { digest, entry, size: Number(held.countedSize), bytes: Number(held.countedRecord), isNew: false }
+  const bytes = toBinary(ManifestRecordSchema, put.record).length + recordOverheadBytes
+  return { digest, entry, size: digest === put.digest ? Number(put.record.size) : 0, bytes, isNew: true }
+}
+
+/**
+ * The records of a put, and what counts them for the organisation: their sizes towards `content_mib`, the records towards `manifest_mib`. Throws code 8 QUOTA_EXCEEDED.
+ */
+async function recordsOf(services: Services, put: ManifestPut, signal: AbortSignal): Promise<Extra & { readonly records: readonly PutRecord[] }> {
+  const { repo } = put
+  const digests = digestsOf(put)
+  const entries = await Promise.all(digests.map((digest) => services.store.get(manifestKey(repo, digest), signal)))
+  const records = digests.map((digest, at) => countedRecord(put, { digest, entry: entries[at] }))
+  const added = records.filter(({ isNew }) => isNew)
+  if (added.length === 0) return { records }
+  const bytes = { [contentLimit]: 0, [manifestsLimit]: 0 }
+  for (const one of added) {
+    bytes[contentLimit] += one.size
+    bytes[manifestsLimit] += one.bytes
+  }
+  for (const limit of [contentLimit, manifestsLimit] as const) await storedRoom(services, { repo, limit, bytes: bytes[limit] }, signal)
+  return { records, ...(await storedChange(services, { repo, bytes }, signal)) }
+}
+
+/**
+ * Records a manifest, and moves its tags to it, in one transaction with history and events. A tag points to the SHA-256 of the bytes, and remembers another digest that they
+ * were pushed by. Throws code 9 MANIFEST_BLOB_UNKNOWN where the repo lacks what the manifest names, code 10 CONTENT_COLLECTED where bytes were removed since `epoch` (put
+ * them again), code 5 where the repo is gone.
+ */
+export async function putManifest(services: Services, context: MutationContext, put: ManifestPut): Promise<void> {
+  const { repo, tags } = put
+  await commitPrepared(services, context, {
+    prepare: async (signal) => {
+      const [missing, heads, epoch] = await Promise.all([
+        missingReferences(services, put, signal),
+        Promise.all(tags.map(async (name) => ({ name, head: await readHead(services.store, { repo, name }, signal) }))),
+        guardEpoch(services, put, signal),
+      ])
+      if (missing.length > 0) throw missingError(missing)
+      return { heads, epoch, found: await recordsOf(services, put, signal) }
+    },
+    plan: (planning, { heads, epoch, found }): Plan<undefined> => {
+      const row = planning.snapshot.get('Repo', repo)
+      if (row === undefined) throw notFound('Repo', repo)
+      const changes = new ChangeSet()
+      changes.guard(epoch)
+      changes.guard({ kind: 'exists', key: recordKey('Repo', repo) })
+      planRecords(planning, changes, { put, found })
+      const push = { kind: 'push', repo, parent: row.parent } as const
+      if (tags.length === 0) writeTraffic(planning, changes, { ...push, traffic: put.traffic })
+      for (const { name, head } of heads) writeTraffic(planning, changes, { ...push, traffic: planTag(planning, changes, { put, name, head }) })
+      return { changes, result: undefined }
+    },
+  })
+}
+
+/** Plans the records of a put. */
+function planRecords({ nowMs }: Planning, changes: ChangeSet, { put, found }: { put: ManifestPut; found: Extra & { records: readonly PutRecord[] } }): void {
+  const { repo } = put
+  changes.add(found)
+  for (const { digest, entry, size, bytes } of found.records) {
+    const key = manifestKey(repo, digest)
+    changes.guard(entry === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: entry.revision })
+    const record = clone(ManifestRecordSchema, put.record)
+    record.countedSize = BigInt(size)
+    record.countedRecord = BigInt(bytes)
+    record.createTimeMs = BigInt(nowMs)
+    record.deleteTimeMs = 0n
+    changes.write({ kind: 'put', key, value: toBinary(ManifestRecordSchema, record) })
+  }
+  // Under the digest that it was pushed by: lists of referrers have it once.
+  const { subject } = put.record
+  if (subject !== '') changes.write({ kind: 'put', key: `${referrerKeyPrefix(repo, subject)}${put.digest}`, value: new Uint8Array() })
+}
+
+/** Plans a tag to point to what is put; returns what its event says. */
+function planTag(planning: Planning, changes: ChangeSet, { put, name, head }: { put: ManifestPut; name: string; head: Head }): Traffic {
+  const { repo, digest: pushed, record, traffic } = put
+  const digest = record.upstreamDigest as Digest // a cast: the record holds nothing else
+  const state = { digest, pushedDigest: pushed === digest ? ('' as const) : pushed }
+  // The very manifest that this transaction writes is held by then.
+  const { previous } = planMove(planning, changes, { repo, name, state, facts: { head, manifest: 'unchecked' } })
+  return { ...traffic, tag: name, digest, ...(previous === undefined ? {} : { tagPreviousDigest: previous }) }
+}
+
+/**
+ * Deletes a manifest by digest, and the tags that point to it: all at once where they are few; else it is gone at once and its tags go in batches behind. Its bytes
+ * are removed later, when nothing needs them. Throws code 5 where the repo does not hold it.
+ */
+export async function removeManifest(services: Services, context: MutationContext, name: ManifestName & { host: string }): Promise<void> {
+  const { repo, digest, host } = name
+  const key = manifestKey(repo, digest)
+  let upstreamDigest = digest
+  for (let isFirst = true; ; isFirst = false) {
+    await commitPrepared(services, context, {
+      prepare: async (signal) => {
+        const entry = await services.store.get(key, signal)
+        if (entry !== undefined) upstreamDigest = fromBinary(ManifestRecordSchema, entry.value).upstreamDigest as Digest // a cast: the record holds nothing else
+        return { entry, tagged: await readTags(services, { repo, rows: tagsAt(services.replica.snapshot, repo, { digest, upstreamDigest }) }, signal) }
+      },
+      plan: (planning, { entry, tagged }): Plan<undefined> => {
+        const changes = new ChangeSet()
+        const isHere = entry !== undefined && manifestIn(entry) !== undefined
+        if (isFirst && !isHere && tagged.length === 0) throw notFound('Manifest', `${repo}@${digest}`)
+        if (isHere) changes.add(deletionOf(services, name, { entry, nowMs: planning.nowMs }))
+        for (const one of tagged) {
+          planRemoval(planning, changes, one)
+          emitTagDeleted(planning, changes, { uid: one.row.uid, host })
+        }
+        return { changes, result: undefined }
+      },
+    })
+    // Also those that were made while it went: none is made of one that is gone.
+    await services.replica.barrier(context.signal)
+    if (tagsAt(services.replica.snapshot, repo, { digest, upstreamDigest }).length === 0) return
+  }
+}
+
+/** What marks a manifest as deleted. */
+function deletionOf({ random }: Services, { repo, digest }: ManifestName, { entry, nowMs }: { entry: Entry; nowMs: number }): Extra {
+  const record = fromBinary(ManifestRecordSchema, entry.value)
+  const value = toBinary(ManifestRecordSchema, create(ManifestRecordSchema, { ...record, deleteTimeMs: BigInt(nowMs) }))
+  const referrer: Write[] = record.subject === '' ? [] : [{ kind: 'delete', key: `${referrerKeyPrefix(repo, record.subject)}${digest}` }]
+  return {
+    guards: [{ kind: 'unchanged', key: entry.key, revision: entry.revision }],
+    writes: [{ kind: 'put', key: entry.key, value }, ...referrer, { kind: 'put', key: manifestsKey(repo), value: Buffer.from(randomHex(random, 8)) }],
+  }
+}
+
+/** Some of what refers to a manifest. */
+export interface Referrers {
+  readonly items: readonly { readonly digest: Digest; readonly record: ManifestRecord }[]
+  /** Where others follow: pass the last digest as `after`. */
+  readonly more: boolean
+}
+
+/** The manifests whose subject this digest is, in the order of their digests; the subject itself need not be there. */
+export async function referrersOf(
+  services: Services,
+  query: { repo: Uid; subject: Digest; after?: string; limit: number },
+  signal: AbortSignal,
+): Promise<Referrers> {
+  const { repo, subject, after, limit } = query
+  const prefix = referrerKeyPrefix(repo, subject)
+  const { entries, more } = await services.store.range({ prefix, ...(after === undefined ? {} : { after: `${prefix}${after}` }), limit }, signal)
+  const items: { digest: Digest; record: ManifestRecord }[] = []
+  for (let at = 0; at < entries.length; at += readsAtOnce) {
+    const part = entries.slice(at, at + readsAtOnce)
+    // Only putManifest writes these keys, of parsed digests.
+    const digests = part.map((entry) => entry.key.slice(prefix.length) as Digest)
+    const records = await Promise.all(digests.map((digest) => heldManifest(services, { repo, digest }, signal)))
+    digests.forEach((digest, index) => {
+      const record = records[index]
+      if (record !== undefined) items.push({ digest, record })
+    })
+  }
+  return { items, more }
+}

@@ -1,0 +1,72 @@
+import { isUid, lineage, rootParent, type Uid } from '../../base/uid.ts'
+import type { Row } from '../../cache/records/cached-record.ts'
+import type { Snapshot } from '../../cache/snapshot.ts'
+
+/** The repo that a path names, or the place where one of that name may be made. */
+export type RepoTarget =
+  | { readonly kind: 'repo'; readonly uid: Uid; readonly parent: Uid; readonly name: string }
+  /** Below `parent` the groups of these names would have to be made too, each in the one before. */
+  | { readonly kind: 'absent'; readonly parent: Uid; readonly groups: readonly string[]; readonly name: string }
+
+/** The longest path that is looked at, in characters (OCI distribution specification: host and name together are 255 for many clients). */
+const longestPath = 255
+
+const namePattern = /^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*$/
+
+/** True for a name of the OCI distribution specification: components separated by slashes, 255 characters at most. Other names of groups and repos are on no path (docs/spec/registry.md#repo-paths). */
+export function isRepositoryName(path: string): boolean {
+  return path.length <= longestPath && path.split('/').every((name) => namePattern.test(name))
+}
+
+/** A root group by its uid or its name (docs/spec/registry.md#repo-paths). The uid wins: else a tenant could take another's paths by calling a group like that uid. */
+function organisation(snapshot: Snapshot, segment: string): Row | undefined {
+  const identified = isUid(segment) ? snapshot.get('Group', segment) : undefined
+  return identified ?? snapshot.table('Group').child(rootParent, segment)
+}
+
+/** The groups that a path leads through, as far as they are there. */
+function groupsOn(snapshot: Snapshot, names: readonly string[]): Row[] {
+  const [first = '', ...rest] = names
+  const root = organisation(snapshot, first)
+  if (root === undefined) return []
+  const groups = [root]
+  for (const name of rest) {
+    const group = snapshot.table('Group').child((groups.at(-1) ?? root).uid, name)
+    if (group === undefined) break
+    groups.push(group)
+  }
+  return groups
+}
+
+/**
+ * What `<organisation>/<group>.../<repo>` names as of `snapshot`: the organisation by name or uid, the rest by names. Undefined where the path is no OCI name or is the
+ * organisation alone, and where there is no such organisation.
+ */
+export function findRepository(snapshot: Snapshot, path: string): RepoTarget | undefined {
+  if (!isRepositoryName(path)) return undefined
+  const names = path.split('/')
+  const name = names.pop() ?? ''
+  const groups = groupsOn(snapshot, names)
+  const parent = groups.at(-1)
+  if (parent === undefined) return undefined
+  const missing = names.slice(groups.length)
+  if (missing.length > 0) return { kind: 'absent', parent: parent.uid, groups: missing, name }
+  const repo = snapshot.hasKind('Repo') ? snapshot.table('Repo').child(parent.uid, name) : undefined
+  return repo === undefined ? { kind: 'absent', parent: parent.uid, groups: missing, name } : { kind: 'repo', uid: repo.uid, parent: parent.uid, name }
+}
+
+/** The last group on a path that is there: where it would have to go on. Undefined where not even the organisation is there. */
+export function nearestGroup(snapshot: Snapshot, path: string): Uid | undefined {
+  return isRepositoryName(path) ? groupsOn(snapshot, path.split('/').slice(0, -1)).at(-1)?.uid : undefined
+}
+
+/** The path of a repo, by names; undefined where the names make no OCI name, so that no path leads to it, and where the repo is gone. */
+export function pathOf(snapshot: Snapshot, repo: Uid): string | undefined {
+  const [, ...groups] = lineage(repo)
+  const rows = [snapshot.get('Repo', repo), ...groups.map((group) => snapshot.get('Group', group))]
+  const path = rows
+    .map((row) => row?.name ?? '')
+    .reverse()
+    .join('/')
+  return isRepositoryName(path) ? path : undefined
+}

@@ -1,0 +1,21 @@
+import { DomainError } from '../../base/errors.ts'
+import { lineage, rootParent } from '../../base/uid.ts'
+import type { Repo } from '../../gen/taproot/registry/v2/repos_pb.ts'
+import type { Resource } from '../../cache/records/cached-record.ts'
+import type { Draft, Planning } from '../../engine/kind.ts'
+
+/** A repo as it is kept. */
+export type RepoRecord = Repo & Resource
+
+/** The longest name of a repository, in characters: an upstream's, and that of a path at the registry host (docs/spec/registry.md#repo-paths). */
+const maxRepositoryLength = 255
+
+/** Throws code 3 where the new uid or the path is longer than a registry takes. */
+export function assertReachable(planning: Planning, draft: Draft<RepoRecord>): void {
+  const { services, snapshot } = planning
+  const prefix = services.settings.registry?.upstreamPrefixLength ?? 0
+  if (prefix + draft.uid.length > maxRepositoryLength) throw DomainError.invalid('parent', 'is too deep in the tree for a repo')
+  let path = draft.record.name
+  if (draft.parent !== rootParent) for (const group of lineage(draft.parent)) path = `${snapshot.get('Group', group)?.name ?? ''}/${path}`
+  if (path.length > maxRepositoryLength) throw DomainError.invalid('name', `makes a path of more than ${maxRepositoryLength} characters`)
+}

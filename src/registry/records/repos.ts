@@ -1,0 +1,58 @@
+import { RepoSchema } from '../../gen/taproot/registry/v2/repos_pb.ts'
+import type { KindIndex, Row } from '../../cache/records/cached-record.ts'
+import { sweepKey } from '../../store/keys.ts'
+import { defineKind, type Extra, type Planning } from '../../engine/kind.ts'
+import { assertOverlay } from './overlay-rules.ts'
+import { readmeKey } from '../readme/readme.ts'
+import { assertReachable, type RepoRecord } from './repo-rules.ts'
+import { mirroringIdentities, settleSync, shownRepo, sourceFilter } from './synced-repos.ts'
+
+const index: KindIndex = {
+  kind: 'Repo',
+  desc: RepoSchema,
+  name: 'name',
+  foundByPath: true,
+  filters: { [sourceFilter]: { field: 'sync_config.source', of: 'Repo' } },
+  removedWith: [],
+}
+
+/** Deleted repos whose bytes are still upstream. */
+export const removedRepoPrefix = 'x/removed-repo/'
+
+/** The key that tells the garbage collection that a deleted repo's bytes are still upstream. Its value is the time of the deletion in ms, as text. */
+export function removedRepoKey(repo: string): string {
+  return `${removedRepoPrefix}${repo}`
+}
+
+/** The tags are swept behind the mark, the readme goes at once, the bytes later; history is kept (docs/spec/conventions.md#deletion-order). */
+function removal(planning: Planning, row: Row): Extra {
+  return {
+    writes: [
+      { kind: 'put', key: sweepKey(row.uid), value: Buffer.from(index.kind) },
+      { kind: 'put', key: removedRepoKey(row.uid), value: Buffer.from(String(planning.nowMs)) },
+      { kind: 'delete', key: readmeKey(row.uid) },
+    ],
+  }
+}
+
+/** Repos: what images are pushed to and pulled from, as `<root group>/<subgroup>.../<name>` at the registry host. */
+export const repoKind = defineKind<RepoRecord>({
+  index,
+  desc: RepoSchema,
+  uniqueName: true,
+  create(planning, draft) {
+    assertReachable(planning, draft)
+    settleSync(planning, draft, undefined)
+    assertOverlay(draft.record.customOverlay)
+    return undefined
+  },
+  update(planning, draft, current) {
+    if (draft.record.name !== current.name) assertReachable(planning, draft)
+    settleSync(planning, draft, current)
+    assertOverlay(draft.record.customOverlay)
+    return undefined
+  },
+  remove: removal,
+  render: shownRepo,
+  asksAbout: mirroringIdentities,
+})

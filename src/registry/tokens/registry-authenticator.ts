@@ -1,0 +1,131 @@
+import type { Authenticated, Authenticator } from '../../auth/tokens/authenticator.ts'
+import { isOperator, type Operator } from '../../auth/tokens/principal.ts'
+import { TokenError } from '../../auth/tokens/token-error.ts'
+import { DomainError } from '../../base/errors.ts'
+import { callerOfToken } from '../../engine/caller-of-token.ts'
+import type { Caller, Services } from '../../engine/services.ts'
+import type { Presented } from '../gate.ts'
+import { createCounts, type RegistryLimits, type RequestSort } from './request-counts.ts'
+import type { RegistryClaims } from './registry-claims.ts'
+import type { GrantBearer } from './registry-minter.ts'
+import type { RegistryTokens } from './registry-tokens.ts'
+
+/** What the registry host's doors are made of. */
+export interface RegistryDoorOptions {
+  readonly services: Services
+  /** For access tokens and external ones that are meant for the registry host. It reads identities from the snapshot as it is: the barrier comes before. */
+  readonly authenticator: Authenticator
+  readonly tokens: RegistryTokens
+  readonly operators: readonly Operator[]
+  /** `bounded` leaves out the question to the store (docs/spec/storage.md#consistent-reads). */
+  readonly reads: 'linearizable' | 'bounded'
+  /** Undefined where requests are not limited. */
+  readonly limits: RegistryLimits | undefined
+}
+
+/** A credential that was verified, as far as it goes without the records. */
+export type Credential =
+  { readonly kind: 'none' } | { readonly kind: 'platform'; readonly token: Authenticated } | { readonly kind: 'registry'; readonly claims: RegistryClaims }
+
+/** Verifies what comes with a request. When it resolves the snapshot holds what was acknowledged before the request came: one shared question to the store, nothing more. */
+export interface RegistryDoor {
+  /** Access tokens and external tokens: what the token endpoint takes. The request counts as a read. Throws DomainError. */
+  platformCredential(input: Presented): Promise<Exclude<Credential, { kind: 'registry' }>>
+  /** Those and registry tokens. Throws DomainError. */
+  credential(input: Presented, sort: RequestSort): Promise<Credential>
+  /** Counts a request without a credential that needs one. Throws DomainError code 8. */
+  refused(input: Presented): void
+  /** Who that is as of the current snapshot; undefined for nobody. Throws code 16 where the identity is gone. */
+  callerOf(credential: Credential): Caller | undefined
+}
+
+/** See RegistryDoor. */
+export function createRegistryDoor(options: RegistryDoorOptions): RegistryDoor {
+  const { services, authenticator, tokens, operators, reads } = options
+  const counts = createCounts(options.limits)
+
+  async function barrier(): Promise<void> {
+    if (reads === 'bounded') services.replica.assertLive()
+    else await services.replica.barrier()
+  }
+
+  /** `barrier`, and what the bearer may do as of then: of one with very many role bindings that takes several turns. */
+  async function upToDate({ identityUid, narrowing }: Pick<Authenticated, 'identityUid' | 'narrowing'>): Promise<void> {
+    await barrier()
+    await services.grants.prepare(identityUid, narrowing)
+  }
+
+  async function platform(input: Presented, sort: RequestSort): Promise<Exclude<Credential, { kind: 'registry' }>> {
+    if (isEmpty(input.authorization)) {
+      if (sort === 'read') await counts.turn(input)
+      await barrier()
+      return { kind: 'none' }
+    }
+    const remembered = authenticator.authenticateRemembered(input)
+    await barrier()
+    const token = remembered ?? (await authenticator.authenticate(input, input.signal))
+    await counts.ofPrincipal(input, token.identityUid, sort)
+    await services.grants.prepare(token.identityUid, token.narrowing)
+    return { kind: 'platform', token }
+  }
+
+  async function registry(authorization: string, input: Presented, sort: RequestSort): Promise<RegistryClaims | undefined> {
+    const remembered = tokens.verifyRemembered(authorization)
+    const claims = remembered ?? (await tokens.verify(authorization, input.signal))
+    if (claims === undefined) return undefined
+    const { bearer } = claims
+    if (bearer !== undefined) await counts.ofPrincipal(input, bearer.identityUid, sort)
+    await (bearer === undefined ? barrier() : upToDate(bearer))
+    return claims
+  }
+
+  return {
+    refused: (input) => counts.refused(input),
+    platformCredential: (input) => explained(input, () => counts.byAddress(input, 'read', () => platform(input, 'read'))),
+    credential: (input, sort) =>
+      explained(input, () =>
+        counts.byAddress(input, sort, async () => {
+          const { authorization = '' } = input
+          const claims = isEmpty(authorization) ? undefined : await registry(authorization, input, sort)
+          return claims === undefined ? await platform(input, sort) : { kind: 'registry', claims }
+        }),
+      ),
+    callerOf(credential) {
+      if (credential.kind === 'none') return undefined
+      if (credential.kind === 'platform') return callerOfToken(services, credential.token)
+      const { bearer } = credential.claims
+      return bearer === undefined ? undefined : callerOfToken(services, { ...bearer, operator: isOperator(operators, bearer.identityUid, bearer.act) })
+    },
+  }
+}
+
+/** What a registry token says of its bearer: what a platform credential said. */
+export function bearerOf(services: Services, { identityUid, act, narrowing }: Authenticated): GrantBearer {
+  // This replica's clock may be behind the one that made the identity.
+  const notBeforeMs = services.replica.snapshot.get('Identity', identityUid)?.createMs ?? 0
+  return { identityUid, act, narrowing, notBeforeMs }
+}
+
+/** Runs `work`; what it throws is said in the words of what the client typed. */
+async function explained<T>(input: Presented, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work()
+  } catch (error) {
+    throw isBasic(input.authorization) ? aboutPassword(error) : error
+  }
+}
+
+function isBasic(authorization: string | undefined): boolean {
+  return /^\s*basic\b/i.test(authorization ?? '')
+}
+
+/** Who typed a user name and a password is told of those: that a password is no JWT says nothing to them. */
+function aboutPassword(error: unknown): unknown {
+  const isUnreadable = error instanceof DomainError && error.cause instanceof TokenError && error.cause.fault === 'unreadable'
+  if (!isUnreadable) return error
+  return new DomainError(16, 'the user name must be _token, or the uid of an identity, and the password a token that is known here', { cause: error })
+}
+
+function isEmpty(authorization: string | undefined): boolean {
+  return authorization === undefined || authorization.trim() === ''
+}

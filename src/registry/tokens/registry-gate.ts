@@ -1,0 +1,175 @@
+import { decide as decideReach } from '../../authz/effective-permissions.ts'
+import { isSuspended } from '../../authz/suspended.ts'
+import { emptySet } from '../../base/capability.ts'
+import { isWithin, type Uid } from '../../base/uid.ts'
+import type { Log } from '../../base/log.ts'
+import { findRepository, isRepositoryName, nearestGroup, type RepoTarget } from '../records/repo-paths.ts'
+import type { Caller, Services } from '../../engine/services.ts'
+import type { Entry, Gate, Presented, RegistryAction } from '../gate.ts'
+import { RegistryError } from '../registry-error.ts'
+import type { Challenger, ChallengeScope } from './challenge.ts'
+import { auditDenial } from './denial.ts'
+import type { Credential, RegistryDoor } from './registry-authenticator.ts'
+import type { TokenAccess } from './registry-claims.ts'
+import { holds, isPublic, placeOf } from './rights.ts'
+import { assertInOrganization, catalogScope, type RepositoryScope } from './scope.ts'
+
+/** What the gate is made of. */
+export interface RegistryGateOptions {
+  readonly services: Services
+  readonly door: RegistryDoor
+  readonly challenger: Challenger
+  /** Name of the root group whose repos anyone may pull. */
+  readonly publicOrganization: string | undefined
+  readonly auditLog: Log
+}
+
+/** A request under decision: who asks, with what, for what. */
+interface Asked {
+  readonly path: string
+  readonly actions: readonly RegistryAction[]
+  /** What a challenge names. */
+  readonly scopes: readonly RepositoryScope[]
+  readonly credential: Credential
+  readonly caller: Caller | undefined
+}
+
+/** See Gate. Of a token only the signature is remembered: identity, path and bindings are looked at in the snapshot at each use. */
+export function createRegistryGate(options: RegistryGateOptions): Gate {
+  const { door, challenger } = options
+  return {
+    async enter(presented, { repository: path, actions, mountFrom }) {
+      if (!isRepositoryName(path)) throw new RegistryError('NAME_INVALID', 'the repository name must be lowercase components, separated by slashes')
+      assertInOrganization(path)
+      const scopes = scopesOf({ path, actions }, mountFrom)
+      let caller: Caller | undefined
+      try {
+        const credential = await door.credential(presented, actions.every((action) => action === 'pull') ? 'read' : 'write')
+        caller = door.callerOf(credential)
+        return decide(options, { path, actions, scopes, credential, caller })
+      } catch (error) {
+        throw refuse(options, presented, { error, caller, scopes })
+      }
+    },
+    async signedIn(presented) {
+      try {
+        const credential = await door.credential(presented, 'read')
+        if (credential.kind === 'none') throw challenger.unauthorized('sign in first')
+        door.callerOf(credential)
+      } catch (error) {
+        throw refuse(options, presented, { error, caller: undefined, scopes: [] })
+      }
+    },
+    async catalog(presented) {
+      const scopes = [catalogScope] as const
+      try {
+        const credential = await door.credential(presented, 'read')
+        const caller = door.callerOf(credential)
+        if (caller === undefined) throw challenger.unauthorized('sign in first', scopes)
+        if (credential.kind === 'registry' && !credential.claims.catalog) throw challenger.unauthorized('the token lists nothing', scopes, 'insufficient_scope')
+        return caller
+      } catch (error) {
+        throw refuse(options, presented, { error, caller: undefined, scopes })
+      }
+    },
+  }
+}
+
+/** What a client must ask a token for. A mount needs `pull` where the blob comes from. */
+function scopesOf({ path, actions }: RepositoryScope, mountFrom: string | undefined): readonly RepositoryScope[] {
+  if (mountFrom === undefined || !isRepositoryName(mountFrom) || !mountFrom.includes('/')) return [{ path, actions }]
+  if (mountFrom === path) return [{ path, actions: [...new Set<RegistryAction>(['pull', ...actions])] }]
+  return [
+    { path, actions },
+    { path: mountFrom, actions: ['pull'] },
+  ]
+}
+
+/** What a refused request is answered with; the audit log tells of it, unless it came without a credential. */
+function refuse(
+  { challenger, auditLog }: RegistryGateOptions,
+  { authorization, remoteAddress }: Presented,
+  refused: { error: unknown; caller: Caller | undefined; scopes: readonly ChallengeScope[] },
+): RegistryError {
+  const { caller, scopes } = refused
+  const error = challenger.refusal(refused.error, scopes)
+  const [first] = scopes
+  const scope = first === catalogScope ? undefined : first
+  if (authorization !== undefined) auditDenial(auditLog, { method: scope?.actions.join() ?? 'sign-in', caller, subject: scope?.path, remoteAddress, error })
+  return error
+}
+
+/** All of it as of one snapshot. Throws RegistryError. */
+function decide(options: RegistryGateOptions, asked: Asked): Entry {
+  const { path, actions, credential, caller } = asked
+  const access = credential.kind === 'registry' ? credential.claims.access.get(path) : undefined
+  if (credential.kind === 'registry' && access === undefined)
+    throw denied('the token grants nothing for this image: it is for another one, or there is no right to this one')
+  const target = findRepository(options.services.replica.snapshot, path)
+  // A token is issued for what is there, or could be made. The answer is the same whatever has the name now: it does not tell what an heir has.
+  if (access !== undefined && (target === undefined || !agrees(access, target))) throw denied('the token is for what had this name before')
+  if (target === undefined) throw unknown(options, asked)
+  const allowed = (action: RegistryAction): boolean => isAllowed(options, caller, { target, action })
+  const lacking = actions.filter((action) => !allowed(action))
+  if (lacking.length > 0) throw refused(options, asked, target)
+  if (access !== undefined && !actions.every((action) => access.actions.includes(action))) {
+    throw options.challenger.unauthorized('the token is for other actions', asked.scopes, 'insufficient_scope')
+  }
+  if (target.kind === 'absent' && !actions.includes('push')) throw new RegistryError('NAME_UNKNOWN', 'there is no such repository')
+  return {
+    repository: path,
+    target,
+    caller,
+    may: (action) => (access === undefined || access.actions.includes(action)) && allowed(action),
+    pullable: (other) => pullable(options, asked, other),
+  }
+}
+
+/** By the bindings as they are now. */
+function isAllowed(
+  { services, publicOrganization }: RegistryGateOptions,
+  caller: Caller | undefined,
+  asked: { target: RepoTarget; action: RegistryAction },
+): boolean {
+  const { snapshot } = services.replica
+  if (asked.action === 'pull' && isPublic(snapshot, publicOrganization, asked.target)) return true
+  return caller !== undefined && holds(snapshot, caller.reach(), asked)
+}
+
+/**
+ * Whether the path still means what it meant when the token was issued: a name that another repo or group has now is none of the token's. What was still to be made may
+ * have been made since, in groups that were made with it.
+ */
+function agrees({ place }: TokenAccess, target: RepoTarget): boolean {
+  return 'uid' in place ? target.kind === 'repo' && target.uid === place.uid : isWithin(target.parent, place.parent)
+}
+
+/** Whether the caller may know what is there. */
+function hasReach(caller: Caller, uid: Uid): boolean {
+  return decideReach(caller.reach(), uid, emptySet).kind !== 'hidden'
+}
+
+/** Nothing is at the path: said to those who have reach where it leads, and to nobody else, to whom it looks like another's. */
+function unknown({ services, challenger }: RegistryGateOptions, { path, scopes, caller }: Asked): RegistryError {
+  if (caller === undefined) return challenger.unauthorized('sign in first', scopes)
+  const nearest = nearestGroup(services.replica.snapshot, path)
+  return nearest !== undefined && hasReach(caller, nearest) ? new RegistryError('NAME_UNKNOWN', 'there is no such repository') : denied('permission denied')
+}
+
+function refused({ services, challenger }: RegistryGateOptions, { scopes, caller }: Asked, target: RepoTarget): RegistryError {
+  if (caller === undefined) return challenger.unauthorized('sign in first', scopes)
+  const place = placeOf(target)
+  return denied(isSuspended(services.replica.snapshot, place) && hasReach(caller, place) ? 'the organisation is suspended' : 'permission denied')
+}
+
+function denied(message: string): RegistryError {
+  return new RegistryError('DENIED', message)
+}
+
+function pullable(options: RegistryGateOptions, { credential, caller }: Asked, path: string): ReturnType<Entry['pullable']> {
+  const target = findRepository(options.services.replica.snapshot, path)
+  if (target?.kind !== 'repo' || !isAllowed(options, caller, { target, action: 'pull' })) return undefined
+  if (credential.kind !== 'registry') return target.uid
+  const access = credential.claims.access.get(path)
+  return access !== undefined && access.actions.includes('pull') && agrees(access, target) ? target.uid : undefined
+}

@@ -1,0 +1,82 @@
+import { parseAuthorization } from '../../auth/tokens/authorization-header.ts'
+import { checkTimes, decodeToken, type DecodedToken } from '../../auth/tokens/decoded-token.ts'
+import { rememberMs, type SignatureChecks } from '../../auth/tokens/signature-checks.ts'
+import { TokenError, tokenFailure } from '../../auth/tokens/token-error.ts'
+import { DomainError } from '../../base/errors.ts'
+import { RecentMap } from '../../base/recent-map.ts'
+import { readClaims, registryUse, type RegistryClaims } from './registry-claims.ts'
+import { registryAlgorithm } from './registry-keys.ts'
+import { createRegistryMinter, type MintedToken, type RegistryMinterOptions, type TokenGrant } from './registry-minter.ts'
+
+/** Mints and verifies the tokens of the registry host (`use` is `registry`): no other door takes them, and this verifier takes nothing else (docs/spec/tokens.md#token-uses). */
+export interface RegistryTokens {
+  /** A new token, or one of a moment ago that says the same. */
+  mint(grant: TokenGrant): MintedToken
+  /** What the credential says, where it is a registry token; undefined where it is another token. Throws DomainError: 16 for a bad one, 7 for another registry's. */
+  verify(authorization: string, signal: AbortSignal): Promise<RegistryClaims | undefined>
+  /** The same without waiting; undefined where it was not verified lately. */
+  verifyRemembered(authorization: string): RegistryClaims | undefined
+}
+
+/** What registry tokens are made of, and verified with. */
+export interface RegistryTokensOptions extends RegistryMinterOptions {
+  readonly checks: SignatureChecks
+}
+
+/** Verified tokens are kept for the next request with the same header: about so many bytes at least, and twice that at most. */
+const rememberedBytes = 16 * 1024 * 1024
+/** About what one takes beside its texts. */
+const tokenBytes = 2048
+
+interface KnownToken {
+  readonly token: DecodedToken
+  readonly claims: RegistryClaims
+}
+
+/** See RegistryTokens. */
+export function createRegistryTokens(options: RegistryTokensOptions): RegistryTokens {
+  const { issuer, service, keys, checks, clock } = options
+  const remembered = new RecentMap<string, KnownToken>(rememberedBytes, ({ token }) => 2 * token.text.length + tokenBytes, { clock, ms: rememberMs })
+
+  /** Throws where a token with a good signature is not valid now, or not for this. */
+  function assertAccepted(token: DecodedToken): void {
+    checkTimes(token, clock.now())
+    if (token.claims['use'] !== registryUse) throw new TokenError('unreadable')
+    if (!token.audiences.includes(service)) throw new DomainError(7, 'the token is for another audience')
+  }
+
+  async function verifyToken(token: DecodedToken, signal: AbortSignal): Promise<RegistryClaims> {
+    if (token.keyId === undefined || (await keys.lookup(token.keyId, signal)) === undefined) throw new TokenError('unknown_key')
+    await checks.check(token, keys.keySet())
+    assertAccepted(token)
+    return readClaims(token)
+  }
+
+  return {
+    mint: createRegistryMinter(options),
+    async verify(authorization, signal) {
+      try {
+        const credential = parseAuthorization(authorization)
+        const token = decodeToken(credential.token)
+        if (credential.identity !== undefined || token.issuer !== issuer || token.algorithm !== registryAlgorithm) return undefined
+        const claims = await verifyToken(token, signal)
+        remembered.set(authorization, { token, claims })
+        return claims
+      } catch (error) {
+        throw tokenFailure(error, 'direct')
+      }
+    },
+    verifyRemembered(authorization) {
+      const known = remembered.get(authorization)
+      if (known === undefined) return undefined
+      const { token, claims } = known
+      if (keys.find(token.keyId ?? '') === undefined || !checks.isRemembered(token, keys.keySet())) return undefined
+      try {
+        assertAccepted(token)
+        return claims
+      } catch (error) {
+        throw tokenFailure(error, 'direct')
+      }
+    },
+  }
+}

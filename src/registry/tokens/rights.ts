@@ -1,0 +1,39 @@
+import { decide, type Reach } from '../../authz/effective-permissions.ts'
+import { isSuspended } from '../../authz/suspended.ts'
+import { setOf, union, type CapabilitySet } from '../../base/capability.ts'
+import type { Uid } from '../../base/uid.ts'
+import { isPublicRepo } from '../records/public-repos.ts'
+import type { RepoTarget } from '../records/repo-paths.ts'
+import type { Snapshot } from '../../cache/snapshot.ts'
+import { capabilitiesOfAction, type RegistryAction } from '../gate.ts'
+
+const needed: Readonly<Record<RegistryAction, CapabilitySet>> = {
+  pull: setOf(capabilitiesOfAction.pull),
+  push: setOf(capabilitiesOfAction.push),
+  delete: setOf(capabilitiesOfAction.delete),
+}
+/** What a repo must be held with to be pulled from. */
+export const pullCapabilities = needed.pull
+const neededToCreate = union(needed.push, setOf(['repo.create']))
+const neededToCreateGroups = union(neededToCreate, setOf(['groups.create']))
+
+function neededFor(target: RepoTarget, action: RegistryAction): CapabilitySet {
+  if (target.kind === 'repo' || action !== 'push') return needed[action]
+  return target.groups.length > 0 ? neededToCreateGroups : neededToCreate
+}
+
+/** Where rights on a target are looked at: the repo, or the group it would be made in. */
+export function placeOf(target: RepoTarget): Uid {
+  return target.kind === 'repo' ? target.uid : target.parent
+}
+
+/** Whether bindings let a caller of this reach do it: at a target that is absent `push` makes the repo, and the groups on its path. */
+export function holds(snapshot: Snapshot, reach: Reach, { target, action }: { target: RepoTarget; action: RegistryAction }): boolean {
+  const place = placeOf(target)
+  return decide(reach, place, neededFor(target, action)).kind === 'allowed' && (reach.operator || !isSuspended(snapshot, place))
+}
+
+/** Whether anybody may pull from it: a repo of the public organisation. */
+export function isPublic(snapshot: Snapshot, publicOrganization: string | undefined, target: RepoTarget): boolean {
+  return target.kind === 'repo' && isPublicRepo(snapshot, publicOrganization, target.uid)
+}

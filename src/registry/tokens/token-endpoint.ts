@@ -1,0 +1,158 @@
+import { errorText } from '../../base/error-text.ts'
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { maxTokenLength } from '../../auth/tokens/decoded-token.ts'
+import type { ClientAddress } from '../../base/client-address.ts'
+import type { Log } from '../../base/log.ts'
+import { noteSignIn } from '../../iam/signin/last-seen.ts'
+import { findRepository } from '../records/repo-paths.ts'
+import type { Caller, Services } from '../../engine/services.ts'
+import { Exchange } from '../oci/exchange.ts'
+import { linger } from '../oci/blobs/linger.ts'
+import { errorBody, isFault } from '../oci/oci-errors.ts'
+import { RegistryError } from '../registry-error.ts'
+import type { Presented } from '../gate.ts'
+import type { Challenger } from './challenge.ts'
+import { auditDenial } from './denial.ts'
+import { bearerOf, type RegistryDoor } from './registry-authenticator.ts'
+import type { TokenAccess } from './registry-claims.ts'
+import { registryTokenSeconds, type MintedToken } from './registry-minter.ts'
+import type { RegistryTokens } from './registry-tokens.ts'
+import { holds, isPublic } from './rights.ts'
+import { parseScopes, type RepositoryScope } from './scope.ts'
+import { readForm, readQuery, type TokenRequest } from './token-request.ts'
+
+/** What the token endpoint is made of. */
+export interface TokenEndpointOptions {
+  readonly services: Services
+  readonly door: RegistryDoor
+  readonly tokens: RegistryTokens
+  readonly challenger: Challenger
+  readonly publicOrganization: string | undefined
+  readonly log: Log
+  readonly auditLog: Log
+  readonly newRequestId: () => string
+  readonly clientAddress: ClientAddress
+}
+
+interface Noting extends TokenEndpointOptions {
+  /** Told who signed in. */
+  readonly note: (caller: Caller) => void
+}
+
+const headers = ['Content-Type', 'application/json', 'Cache-Control', 'no-store', 'X-Content-Type-Options', 'nosniff']
+
+/**
+ * `/token`, the distribution token protocol (docs/spec/registry.md#registry-token-endpoint): GET, and POST in the OAuth2 form. Grants of what is asked for what the caller may do now, which may be nothing: that is
+ * said when the token is used. Without a scope only the credential is checked.
+ */
+export function createTokenEndpoint(options: TokenEndpointOptions): (request: IncomingMessage, response: ServerResponse) => Promise<void> {
+  const noting: Noting = { ...options, note: createNotes(options) }
+  const bodyOf = createBodies()
+  return async (request, response) => {
+    const exchange = new Exchange(request, response, options)
+    let asked: TokenRequest | undefined
+    try {
+      asked = await read(request)
+      const body = bodyOf(await answer(noting, exchange, asked))
+      exchange.send(200, ['Content-Length', body.length, ...headers], body)
+    } catch (thrown) {
+      const error = options.challenger.refusal(thrown)
+      const { remoteAddress } = exchange
+      if ((asked ?? request.headers).authorization !== undefined)
+        auditDenial(options.auditLog, { method: 'token', caller: undefined, subject: undefined, remoteAddress, error })
+      if (isFault(error)) options.log.error('a token request failed', { requestId: exchange.requestId, error: errorText(error.cause ?? error) })
+      const body = errorBody(error)
+      const lines = ['Content-Length', Buffer.byteLength(body), ...headers, ...Object.entries(error.headers).flat()]
+      if (!response.headersSent) exchange.send(error.status, lines, body)
+      linger(request)
+    }
+  }
+}
+
+async function answer(options: Noting, exchange: Exchange, asked: TokenRequest): Promise<MintedToken> {
+  const { door, tokens, services } = options
+  const { repositories, catalog, asked: isScoped } = parseScopes(asked.scopes)
+  const credential = await door.platformCredential(new Asking(exchange, asked))
+  const caller = door.callerOf(credential)
+  const access = repositories.flatMap((scope) => grant(options, caller, scope))
+  if (credential.kind === 'none' && (!isScoped || access.length === 0 || access.length < repositories.length)) {
+    door.refused(exchange)
+    throw options.challenger.unauthorized('sign in first', repositories.slice(0, 1))
+  }
+  if (caller !== undefined) options.note(caller)
+  const bearer = credential.kind === 'none' ? undefined : bearerOf(services, credential.token)
+  const minted = tokens.mint({ bearer, access, catalog: catalog && bearer !== undefined })
+  if (minted.token.length > maxTokenLength) throw new RegistryError('UNSUPPORTED', 'that is too much for one token: ask for fewer scopes', { status: 400 })
+  return minted
+}
+
+/** Makes answers, as JSON in ASCII: one for each token, however often it is given. */
+function createBodies(): (minted: MintedToken) => string {
+  const bodies = new WeakMap<MintedToken, string>()
+  return (minted) => {
+    const known = bodies.get(minted)
+    if (known !== undefined) return known
+    const { token, issuedAtMs } = minted
+    const body = JSON.stringify({ token, access_token: token, expires_in: registryTokenSeconds, issued_at: new Date(issuedAtMs).toISOString() })
+    bodies.set(minted, body)
+    return body
+  }
+}
+
+/** Who asks: a form has its credential in itself. */
+class Asking implements Presented {
+  readonly authorization: string | undefined
+  readonly #exchange: Exchange
+
+  constructor(exchange: Exchange, { authorization }: TokenRequest) {
+    this.#exchange = exchange
+    this.authorization = authorization
+  }
+
+  get identity(): string | undefined {
+    return this.#exchange.identity
+  }
+
+  get remoteAddress(): string {
+    return this.#exchange.remoteAddress
+  }
+
+  get signal(): AbortSignal {
+    return this.#exchange.signal
+  }
+
+  onceAnswered(listener: (sentBytes: number) => void): void {
+    this.#exchange.onceAnswered(listener)
+  }
+}
+
+function read(request: IncomingMessage): TokenRequest | Promise<TokenRequest> {
+  if (request.method === 'GET') return readQuery(request)
+  if (request.method === 'POST') return readForm(request)
+  throw new RegistryError('UNSUPPORTED', 'tokens are asked for with GET or POST', { headers: { Allow: 'GET, POST' } })
+}
+
+/** What the caller may do of what is asked; nothing at all where that is nothing. */
+function grant({ services, publicOrganization }: TokenEndpointOptions, caller: Caller | undefined, { path, actions }: RepositoryScope): TokenAccess[] {
+  const { snapshot } = services.replica
+  const target = findRepository(snapshot, path)
+  if (target === undefined) return []
+  const reach = caller?.reach()
+  const granted = actions.filter(
+    (action) => (action === 'pull' && isPublic(snapshot, publicOrganization, target)) || (reach !== undefined && holds(snapshot, reach, { target, action })),
+  )
+  if (granted.length === 0) return []
+  return [{ path, actions: granted, place: target.kind === 'repo' ? { uid: target.uid } : { parent: target.parent } }]
+}
+
+/** Notes sign-ins, one at a time for each identity. Nobody waits for it. */
+function createNotes({ services, log }: TokenEndpointOptions): (caller: Caller) => void {
+  const running = new Set<string>()
+  return ({ identity }) => {
+    if (running.has(identity)) return
+    running.add(identity)
+    noteSignIn(services, identity)
+      .catch((error: unknown) => log.warn('lastSeenTime was not written', { uid: identity, error: errorText(error) }))
+      .finally(() => running.delete(identity))
+  }
+}

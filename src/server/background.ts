@@ -1,0 +1,204 @@
+import { errorText } from '../base/error-text.ts'
+import type { Clock } from '../base/runtime.ts'
+import { forgetHeldNames } from '../iam/records/held-names.ts'
+import { forgetPending } from '../engine/membership.ts'
+import { oneByOne } from '../engine/one-by-one.ts'
+import { recountContent } from '../engine/quota/recount.ts'
+import { endExpiredSyncs } from '../registry/records/mirrors.ts'
+import { Trimmer, trimmedSorts, type TrimCounts, type Trimmed } from '../catalog/expire.ts'
+import { countUse } from '../catalog/usage.ts'
+import { sweepPrefix } from '../store/keys.ts'
+import { StoreError, type Leadership } from '../store/store.ts'
+import type { Engine } from './engine.ts'
+
+/** How often keys are looked after and old entries trimmed, in milliseconds. */
+const maintainEveryMs = 10 * 60_000
+/** How often bytes that nothing needs are looked for, in milliseconds. */
+const collectEveryMs = 60 * 60_000
+/** How often the leader counts what organisations have beside records, in milliseconds: it reads all of that. */
+const countEveryMs = 60 * 60_000
+/** How often the clock is looked at meanwhile, in milliseconds: it may jump, and the machine may have been asleep. */
+const lookEveryMs = 5_000
+/** How long failed work waits: at first, and at most, in milliseconds. */
+const firstBackoffMs = 1_000
+const maxBackoffMs = 30_000
+/** How long a process that stops waits for its resignation, in milliseconds: where the store is gone its lease has to run out anyway. */
+const resignPatienceMs = 1_000
+/** By then every store has let go of a leadership that was given up, in milliseconds. */
+const leaseLifeMs = 15_000
+
+/** Told what background work does, for the metrics. */
+export interface BackgroundObserver {
+  leading(leads: boolean): void
+  trimmed(what: Trimmed, count: number): void
+  /** `work` is `keys`, `leader`, `sweep`, `trim`, `count`, `syncs` or `collect`. */
+  failed(work: string): void
+}
+
+/** Waits until `signal` aborts, `ms` pass, or `wake` resolves. */
+async function idle(ms: number, wake: Promise<void>, signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return
+  const { promise, resolve } = Promise.withResolvers<void>()
+  const stop = (): void => resolve()
+  const timer = setTimeout(resolve, ms)
+  signal.addEventListener('abort', stop, { once: true })
+  await Promise.race([promise, wake])
+  clearTimeout(timer)
+  signal.removeEventListener('abort', stop)
+}
+
+/** Waits until `ms` have passed by the clock, `wake` resolves, or `signal` aborts. */
+async function idleByClock(ms: number, wake: Promise<void>, { clock, signal }: { clock: Clock; signal: AbortSignal }): Promise<void> {
+  const start = clock.now()
+  let woken = false
+  const noted = wake.then(() => void (woken = true))
+  // A clock that was set back is as good a reason as one that has moved on.
+  while (!woken && !signal.aborted && Math.abs(clock.now() - start) < ms) await idle(lookEveryMs, noted, signal)
+}
+
+/** Calls work before its time. */
+class Alarm {
+  #rung = Promise.withResolvers<void>()
+
+  readonly ring = (): void => this.#rung.resolve()
+
+  /** Resolves at the first call after this. */
+  next(): Promise<void> {
+    this.#rung = Promise.withResolvers()
+    return this.#rung.promise
+  }
+}
+
+/** What is done again and again. */
+interface Job {
+  readonly name: string
+  readonly work: () => Promise<void>
+  /** From the end of one round to the next. */
+  readonly everyMs: number
+  /** Ends the wait, also that after a failure. */
+  readonly alarm: Alarm
+}
+
+/** What all jobs share. */
+interface Background {
+  readonly engine: Engine
+  readonly observer: BackgroundObserver | undefined
+}
+
+/** Runs a job until `signal` aborts; a failure is logged and waited out, longer each time that it comes again. */
+async function keepDoing({ engine, observer }: Background, { name, work, everyMs, alarm }: Job, signal: AbortSignal): Promise<void> {
+  const { clock, log } = engine.services
+  let backoffMs = firstBackoffMs
+  while (!signal.aborted) {
+    // Before the work: what it does not see any more calls for the next round.
+    const called = alarm.next()
+    try {
+      await work()
+      backoffMs = firstBackoffMs
+      await idleByClock(everyMs, called, { clock, signal })
+    } catch (error) {
+      if (signal.aborted) return
+      observer?.failed(name)
+      log.warn('background work failed and is tried again', { work: name, afterMs: backoffMs, error: errorText(error) })
+      await idle(backoffMs, called, signal)
+      backoffMs = Math.min(2 * backoffMs, maxBackoffMs)
+    }
+  }
+}
+
+/** The keys of all kinds; none waits for another where that fails. */
+async function maintainKeys({ signingKeys, pageKeys, registryKeys }: Engine, signal: AbortSignal): Promise<void> {
+  const kinds = [signingKeys, pageKeys, ...(registryKeys === undefined ? [] : [registryKeys])]
+  for (const outcome of await Promise.allSettled(kinds.map((keys) => keys.maintain(signal)))) {
+    if (outcome.status === 'rejected') throw outcome.reason
+  }
+}
+
+function report({ engine, observer }: Background, counts: TrimCounts): void {
+  for (const what of trimmedSorts) observer?.trimmed(what, counts[what])
+  if (trimmedSorts.some((what) => counts[what] > 0)) engine.services.log.info('trimmed', counts)
+}
+
+/** What the one leader does: sweeps as soon as marks appear, trims, ends syncs and collects now and then. Ends with `signal`. */
+async function lead(background: Background, signal: AbortSignal): Promise<void> {
+  const { engine } = background
+  const { store, replica, services } = engine
+  const { clock } = services
+  const marked = new Alarm()
+  const forgetKeys = replica.onKey((key) => {
+    if (key.startsWith(sweepPrefix)) marked.ring()
+  })
+  // A reload brings marks that no watch told of.
+  const forgetResets = replica.onReset(marked.ring)
+  const trimmer = new Trimmer(store, { history: engine.history })
+  const sweep = async (): Promise<void> => void (await services.sweeper.finish(signal))
+  const collect = async (): Promise<void> => {
+    const collected = await engine.collector?.collect(signal)
+    if (collected !== undefined && collected.manifests + collected.blobs > 0) services.log.info('removed what nothing needs', { ...collected })
+  }
+  const counts: readonly (() => Promise<unknown>)[] = [() => countUse(store, signal), () => recountContent(services, signal)]
+  const count = (): Promise<void> => oneByOne(counts, (work) => work(), { signal })
+  const endSyncs = async (): Promise<void> => {
+    const ended = await endExpiredSyncs(services, signal)
+    if (ended > 0) services.log.info('ended syncs that have expired', { ended })
+  }
+  const trims: readonly (() => Promise<unknown>)[] = [
+    async () => report(background, await trimmer.trim(clock.now(), signal)),
+    () => forgetPending(services, signal),
+    () => forgetHeldNames(services, signal),
+  ]
+  const trim = (): Promise<void> => oneByOne(trims, (work) => work(), { signal })
+  try {
+    await Promise.all([
+      keepDoing(background, { name: 'sweep', work: sweep, everyMs: maintainEveryMs, alarm: marked }, signal),
+      keepDoing(background, { name: 'trim', work: trim, everyMs: maintainEveryMs, alarm: new Alarm() }, signal),
+      keepDoing(background, { name: 'count', work: count, everyMs: countEveryMs, alarm: new Alarm() }, signal),
+      keepDoing(background, { name: 'syncs', work: endSyncs, everyMs: maintainEveryMs, alarm: new Alarm() }, signal),
+      keepDoing(background, { name: 'collect', work: collect, everyMs: collectEveryMs, alarm: new Alarm() }, signal),
+    ])
+  } finally {
+    forgetKeys()
+    forgetResets()
+  }
+}
+
+/** Waits for the leadership and leads until it is lost. A full etcd gives none: what is too old is removed all the same, by whoever can. */
+async function candidate(background: Background, signal: AbortSignal): Promise<void> {
+  const { engine, observer } = background
+  const { store, services } = engine
+  const leadership = await store.elect('leader', signal).catch(async (error: unknown) => {
+    if (error instanceof StoreError && error.kind === 'exhausted')
+      report(background, await new Trimmer(store, { history: engine.history }).trimOld(services.clock.now(), signal))
+    throw error
+  })
+  try {
+    observer?.leading(true)
+    await lead(background, AbortSignal.any([signal, leadership.lost]))
+  } finally {
+    observer?.leading(false)
+    await resign(leadership, signal)
+  }
+}
+
+/** A store that is gone lets go only when the lease runs out: that is worth waiting for, but not once the process stops. */
+async function resign(leadership: Leadership, signal: AbortSignal): Promise<void> {
+  const resigned = leadership.resign()
+  await idle(leaseLifeMs, resigned, signal)
+  if (signal.aborted) await idle(resignPatienceMs, resigned, new AbortController().signal)
+}
+
+/** Starts what runs beside requests: key rotation on every replica, sweeping and trimming on the leader, which processes that do not `leads` never become. Resolves when `signal` has ended all of it. */
+export async function runBackground(engine: Engine, signal: AbortSignal, options: { observer?: BackgroundObserver; leads?: boolean } = {}): Promise<void> {
+  const { observer, leads = true } = options
+  const background = { engine, observer }
+  const changed = new Alarm()
+  engine.replica.onKey((key) => {
+    if (key.startsWith('meta/')) changed.ring()
+  })
+  // A reload brings keys that no watch told of.
+  engine.replica.onReset(changed.ring)
+  await Promise.all([
+    keepDoing(background, { name: 'keys', work: () => maintainKeys(engine, signal), everyMs: maintainEveryMs, alarm: changed }, signal),
+    leads ? keepDoing(background, { name: 'leader', work: () => candidate(background, signal), everyMs: 0, alarm: new Alarm() }, signal) : undefined,
+  ])
+}

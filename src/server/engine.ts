@@ -1,0 +1,149 @@
+import { errorText } from '../base/error-text.ts'
+import { setTimeout as delay } from 'node:timers/promises'
+import { createAccountChecks } from '../auth/account-checks.ts'
+import type { DevIssuer } from '../auth/oidc/dev-issuer.ts'
+import { personUid } from '../auth/oidc/issuer-name.ts'
+import type { ConfiguredIssuer } from '../auth/oidc/issuer-source.ts'
+import { createPageKeys } from '../auth/keys/page-keys.ts'
+import { createPkceLook } from '../auth/oidc/pkce-look.ts'
+import type { RotatingKeys } from '../auth/keys/rotating-keys.ts'
+import type { SafeFetch } from '../auth/safe-fetch.ts'
+import { createKeyring, type Keyring } from '../auth/keys/sealing.ts'
+import { createSigningKeys, type SigningKeys } from '../auth/keys/signing-keys.ts'
+import { GrantsIndex } from '../authz/grants-index.ts'
+import type { Log } from '../base/log.ts'
+import type { PageKey } from '../base/page-token.ts'
+import type { Clock, Random } from '../base/runtime.ts'
+import { Collector } from '../registry/gc/collector.ts'
+import { createRegistryKeys, type RegistryKeys } from '../registry/tokens/registry-keys.ts'
+import type { Upstream } from '../registry/upstream/upstream.ts'
+import { builtInRoleRows } from '../iam/records/roles.ts'
+import { Quotas } from '../engine/quota/quotas.ts'
+import { storedKinds } from '../catalog/kinds.ts'
+import type { Services } from '../engine/services.ts'
+import { StoreSweeper } from '../engine/sweeper.ts'
+import type { HistoryRetention } from '../registry/history/expire-history.ts'
+import { Replica } from '../cache/record-cache.ts'
+import { StoreError, type Store } from '../store/store.ts'
+import type { Config, LimitConfig } from '../config/config.ts'
+import { contentSource } from './content-source.ts'
+import { readEncryptionKey } from './read-encryption-key.ts'
+import { assertStoreFormat } from './store-format.ts'
+
+const hourMs = 3_600_000
+
+/** The store, its mirror in memory, its keys, and what handlers work with. */
+export interface Engine {
+  readonly store: Store
+  readonly replica: Replica
+  readonly signingKeys: SigningKeys
+  readonly pageKeys: RotatingKeys<PageKey>
+  /** Undefined where the registry host is not served. */
+  readonly registryKeys: RegistryKeys | undefined
+  readonly keyring: Keyring
+  /** What of tag histories is kept. */
+  readonly history: HistoryRetention
+  /** Removes bytes that nothing needs; undefined where no upstream is configured. */
+  readonly collector: Collector | undefined
+  readonly services: Services
+}
+
+/** What an engine is made of. */
+export interface EngineOptions {
+  readonly config: Config
+  readonly store: Store
+  readonly replica: Replica
+  /** Undefined where none is configured. */
+  readonly upstream: Upstream | undefined
+  /** False where absent. */
+  readonly servesRegistry?: boolean
+  /** The one of role `dev`. */
+  readonly devIssuer?: DevIssuer | undefined
+  /** For what tenants name, and for providers of accounts. */
+  readonly fetch: SafeFetch
+  /** Issuers that configuration names. */
+  readonly issuers: readonly ConfiguredIssuer[]
+  readonly log: Log
+  readonly clock: Clock
+  readonly random: Random
+}
+
+/** The replica over a store, not started yet. */
+export function createReplica(store: Store, log: Log): Replica {
+  return new Replica({ store, kinds: [...storedKinds.values()].map((kind) => kind.index), builtIns: builtInRoleRows, log })
+}
+
+/** How long a start waits before it asks a store again that did not answer, in milliseconds. */
+const retryMs = 500
+
+/** Does a step of the start, again and again while the store does not answer: a store that is late is no reason to end. Each step reads before it writes. */
+async function untilAvailable<T>(step: () => Promise<T>, log: Log, signal: AbortSignal): Promise<T> {
+  for (;;) {
+    try {
+      return await step()
+    } catch (error) {
+      if (!(error instanceof StoreError && (error.kind === 'unavailable' || error.kind === 'indeterminate')) || signal.aborted) throw error
+      log.warn('the store does not answer while starting', { error: errorText(error) })
+      await delay(retryMs, undefined, { signal }).catch(() => signal.throwIfAborted())
+    }
+  }
+}
+
+/** Loads the store into memory and opens its keys. Rejects with StoreError, SealingError, or the signal's reason. */
+export async function startEngine(options: EngineOptions, signal: AbortSignal): Promise<Engine> {
+  const { config, store, replica, upstream, fetch, log, clock, random } = options
+  const keyEncryptionKey = await readEncryptionKey(config, random)
+  await replica.start(signal)
+  const patiently = <T>(step: () => Promise<T>): Promise<T> => untilAvailable(step, log, signal)
+  await patiently(() => assertStoreFormat(store, signal))
+  const keyring = await patiently(() => createKeyring({ store, keyEncryptionKey, random }, signal))
+  const signingKeys = await patiently(() => createSigningKeys({ store, keyring, clock }, signal))
+  const pageKeys = await patiently(() => createPageKeys({ store, keyring, clock, random }, signal))
+  const serves = options.servesRegistry === true
+  const registryKeys = serves ? await patiently(() => createRegistryKeys({ store, keyring, clock, random }, signal)) : undefined
+  const grants = new GrantsIndex(replica)
+  const services: Services = {
+    store,
+    replica,
+    grants,
+    sweeper: new StoreSweeper({ store, replica, kinds: storedKinds, log }),
+    quotas: new Quotas({ store, replica }),
+    clock,
+    random,
+    log,
+    pageKeys: { current: () => pageKeys.current(), find: (id, callSignal) => pageKeys.lookup(id, callSignal) },
+    keyring,
+    deniesPkce: createPkceLook(fetch, options.issuers),
+    settings: {
+      selfServiceRootGroups: config.selfService.rootGroups,
+      organizationsPerPerson: config.selfService.organizationsPerPerson,
+      limits: { operators: limitsFrom(config.limits.organizations), selfService: limitsFrom(config.limits.selfService) },
+      nameHoldMs: config.organizations.nameHoldDays * 24 * hourMs,
+      ownIssuer: config.baseUrl,
+      terms: new Set(config.terms.map(({ id }) => id)),
+      trustedIssuers: new Set(config.issuers.map((row) => row.issuer)),
+      operators: new Set(config.bootstrap.operators.map(({ issuer, subject }) => personUid(issuer, subject))),
+      refresh: { idleMs: config.tokens.refresh.idleHours * hourMs, maxMs: config.tokens.refresh.maxHours * hourMs },
+      development: options.devIssuer !== undefined,
+      privateIssuers: new Set(config.issuers.filter((row) => row.allowPrivate === true).map((row) => row.issuer)),
+      registry: {
+        host: config.registry.host,
+        publicOrganization: config.registry.publicOrganization,
+        upstreamPrefixLength: config.registry.upstream?.prefix === undefined ? 0 : config.registry.upstream.prefix.length + 1,
+      },
+    },
+    accountChecks: createAccountChecks({ settings: config.accountChecks, issuer: config.baseUrl, keys: signingKeys, fetch, clock, random }),
+    content: upstream === undefined ? undefined : contentSource(upstream),
+  }
+  const collector = upstream === undefined ? undefined : new Collector(services, upstream, { graceMs: config.registry.collect.graceHours * hourMs })
+  return { store, replica, signingKeys, pageKeys, registryKeys, keyring, history: historyRetention(config), collector, services }
+}
+
+function limitsFrom(rows: readonly LimitConfig[]): Readonly<Record<string, number>> {
+  return Object.fromEntries(rows.map(({ limit, max }) => [limit, max]))
+}
+
+function historyRetention({ registry }: Config): HistoryRetention {
+  const { maxAgeDays, maxMoves } = registry.history ?? {}
+  return { ...(maxAgeDays === undefined ? {} : { maxAgeMs: maxAgeDays * 24 * hourMs }), ...(maxMoves === undefined ? {} : { maxMoves }) }
+}

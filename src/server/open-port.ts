@@ -1,0 +1,52 @@
+import type { Server } from 'node:http'
+import { errorMessage } from '../base/error-text.ts'
+import { settingOf } from '../config/setting.ts'
+import { SettingError } from '../config/setting-error.ts'
+
+/** A port that a setting names is taken or may not be used. */
+class PortError extends Error {
+  override readonly name = 'PortError'
+  constructor(key: string, port: number, cause: unknown) {
+    const code = codeOf(cause)
+    const why = code === 'EADDRINUSE' ? 'is in use' : `can not be used (${code ?? errorMessage(cause)})`
+    super(`port ${port} ${why}: set ${key} (${settingOf(key).variable}) to another one`, { cause })
+  }
+}
+
+function codeOf(error: unknown): string | undefined {
+  return error instanceof Error && 'code' in error ? String(error.code) : undefined
+}
+
+/** Codes of addresses that are not this machine's. */
+const addressFaults: ReadonlySet<string | undefined> = new Set(['EADDRNOTAVAIL', 'ENOTFOUND', 'EAI_AGAIN', 'EINVAL'])
+
+/** Listens, or says which setting names the port or the address: rejects with PortError or SettingError. */
+export async function openPort(key: string, address: { host: string; port: number }, open: () => Promise<unknown>): Promise<void> {
+  try {
+    await open()
+  } catch (error) {
+    if (addressFaults.has(codeOf(error))) throw new SettingError('listen', address.host, new Error('is no address of this machine', { cause: error }))
+    throw new PortError(key, address.port, error)
+  }
+}
+
+/** Resolves once the server listens; rejects with the system's error. */
+export function listenHttp(server: Server, host: string, port: number): Promise<void> {
+  const { promise, resolve, reject } = Promise.withResolvers<void>()
+  server.once('error', reject)
+  server.listen(port, host, () => {
+    server.off('error', reject)
+    resolve()
+  })
+  return promise
+}
+
+/** Takes no more connections, and cuts those that are still open after `graceMs`. Never rejects. */
+export async function closeHttp(server: Server, graceMs = 0): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>()
+  server.close(() => resolve())
+  server.closeIdleConnections()
+  const timer = setTimeout(() => server.closeAllConnections(), graceMs)
+  await promise
+  clearTimeout(timer)
+}

@@ -1,0 +1,138 @@
+import { randomUUID } from 'node:crypto'
+import { createServer, type RequestListener, type Server, type ServerOptions, type ServerResponse } from 'node:http'
+import { createServer as createTlsServer } from 'node:https'
+import type { SecureContextOptions } from 'node:tls'
+import type { Registry } from 'prom-client'
+import { createConnectionLimit } from '../transport/connection-limit.ts'
+import type { LoopMeter } from '../transport/loop-meter.ts'
+import { FairTurns } from '../transport/fair-turns.ts'
+import { addressKey, RateLimiter } from '../transport/rate-limit.ts'
+import { ReadLimiter } from '../transport/read-limit.ts'
+import { createClientAddress, createNetworks } from '../base/client-address.ts'
+import type { Log } from '../base/log.ts'
+import { createRegistryHost, type RegistryHost } from '../registry/registry-host.ts'
+import type { LimitKey, RegistryLimits } from '../registry/tokens/request-counts.ts'
+import type { RegistryKeys } from '../registry/tokens/registry-keys.ts'
+import type { Upstream } from '../registry/upstream/upstream.ts'
+import type { Config } from '../config/config.ts'
+import type { Engine } from './engine.ts'
+import { closeHttp, listenHttp } from './open-port.ts'
+import { openServerTls, type ServerTls } from '../config/files/open-files.ts'
+import type { ReloadedFiles } from '../config/files/reloaded-files.ts'
+import { createRegistryMetrics } from './metrics/registry-metrics.ts'
+import type { SignIn } from './sign-in.ts'
+
+/** What the registry port is made of. */
+export interface RegistryPortOptions {
+  readonly config: Config
+  readonly files: ReloadedFiles
+  readonly engine: Engine
+  readonly signIn: SignIn
+  readonly upstream: Upstream
+  readonly keys: RegistryKeys
+  readonly log: Log
+  readonly auditLog: Log
+  readonly metrics: Registry
+  readonly meter: LoopMeter
+}
+
+/** The registry host behind its port. */
+export interface RegistryPort {
+  readonly host: RegistryHost
+  listen(): Promise<void>
+  /** Goes on serving, but gives connections up after an answer. */
+  linger(): void
+  /** Lets running requests end for `graceMs`, then ends everything. */
+  close(graceMs: number): Promise<void>
+}
+
+/** Headers in 15 s; a whole request may take as long as its bytes flow: the host itself ends those that stand still. */
+const serverOptions: ServerOptions = {
+  maxHeaderSize: 32 * 1024,
+  headersTimeout: 15_000,
+  requestTimeout: 0,
+  keepAliveTimeout: 75_000,
+  connectionsCheckingInterval: 1000,
+  // The host refuses such requests itself.
+  requireHostHeader: false,
+}
+
+/** Builds the registry host; nothing is opened before `listen`. Throws SettingError where a certificate can't be read. */
+export function createRegistryPort(options: RegistryPortOptions): RegistryPort {
+  const { config, engine, signIn, upstream, keys, log, auditLog, metrics } = options
+  const { registry } = config
+  const trusted = createNetworks(config.trustedProxies)
+  const host = createRegistryHost({
+    services: engine.services,
+    upstream,
+    authenticator: signIn.registryAuthenticator,
+    checks: signIn.checks,
+    keys,
+    keyring: engine.keyring,
+    issuer: config.baseUrl,
+    host: registry.host,
+    scheme: registry.scheme,
+    publicOrganization: registry.publicOrganization,
+    catalog: registry.catalog,
+    blobCacheBytes: registry.blobCacheMegabytes * 1_000_000,
+    operators: config.bootstrap.operators,
+    reads: config.reads,
+    limits: limitsOf(options),
+    clientAddress: createClientAddress(trusted),
+    log,
+    auditLog,
+    newRequestId: randomUUID,
+    ...createRegistryMetrics(metrics),
+  })
+  const server = createHttpServer(openServerTls(options.files, 'registry', registry.tls), host.listener)
+  server.on('clientError', host.unreadable)
+  // An expectation that nobody knows may be ignored (RFC 9110, 10.1.1).
+  server.on('checkExpectation', (request, response) => server.emit('request', request, response))
+  server.maxConnections = config.connections.max
+  server.on('connection', createConnectionLimit({ ...config.connections, perAddress: config.connections.registryPerAddress }, trusted))
+  let lingering = false
+  server.prependListener('request', (_request, response: ServerResponse) => {
+    if (lingering) response.shouldKeepAlive = false
+  })
+  return {
+    host,
+    linger: () => void (lingering = true),
+    listen: () => listenHttp(server, config.listen, registry.port),
+    async close(graceMs) {
+      await closeHttp(server, graceMs)
+      await host.close()
+    },
+  }
+}
+
+function createHttpServer(tls: ServerTls | undefined, listener: RequestListener): Server {
+  if (tls === undefined) return createServer(serverOptions, listener)
+  const secure = ({ cert, key }: ServerTls['current']): SecureContextOptions => ({ cert, key, minVersion: 'TLSv1.2' })
+  const server = createTlsServer({ ...serverOptions, ...secure(tls.current) }, listener)
+  tls.onChange((contents) => server.setSecureContext(secure(contents)))
+  return server
+}
+
+const bytesPerMegabyte = 1_000_000
+
+/** Limits of their own for reads; the others are as at the API, but counted apart. */
+function limitsOf({ config, engine, meter }: RegistryPortOptions): RegistryLimits | undefined {
+  const { enabled, address: addressLimit, reads, ...principalLimit } = config.rateLimit
+  if (!enabled) return undefined
+  const { clock } = engine.services
+  const [principals, addresses] = [new RateLimiter(principalLimit, clock, meter), new RateLimiter(addressLimit, clock, meter)]
+  const { concurrent, megabytesPerSecond, burstMegabytes } = reads
+  const limit = { concurrent, bytesPerSecond: megabytesPerSecond * bytesPerMegabyte, burstBytes: burstMegabytes * bytesPerMegabyte }
+  const [readers, turns] = [new ReadLimiter(limit, clock), new FairTurns()]
+  const keyOf = (key: LimitKey): string => ('principal' in key ? key.principal : addressKey(key.address))
+  return {
+    write: (uid) => principals.take(uid),
+    refusal: (address) => addresses.take(addressKey(address)),
+    read(key) {
+      // The time of the loop is shared by turns: it counts for no request that entered before.
+      meter.enter(() => {})
+      return readers.begin(keyOf(key))
+    },
+    turn: (key) => turns.take(keyOf(key)),
+  }
+}

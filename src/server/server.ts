@@ -1,0 +1,334 @@
+import { randomUUID } from 'node:crypto'
+import { createServer } from 'node:http'
+import { setTimeout as delay } from 'node:timers/promises'
+import { Counter, Gauge, Registry, collectDefaultMetrics } from 'prom-client'
+import { createConnectionLimit } from '../transport/connection-limit.ts'
+import { createDoors } from '../iam/signin/web/endpoints.ts'
+import { createGrpcApi, type GrpcApi } from '../transport/grpc/grpc-api.ts'
+import { createHttpApi } from '../transport/http/http-api.ts'
+import { createHttp2Requests } from '../transport/http/http2-requests.ts'
+import { createHttpDoor } from '../transport/http/http-listener.ts'
+import type { RawRoute } from '../transport/http/raw-route.ts'
+import { createJsonEncoders } from '../transport/json-encode.ts'
+import { createCallMetrics } from '../transport/metrics.ts'
+import { LoopMeter } from '../transport/loop-meter.ts'
+import { createOnePort, type OnePort } from '../transport/one-port.ts'
+import { createOpsHandler, type ReadyCheck } from '../transport/ops.ts'
+import { loginRoutes } from '../iam/signin/web/login-routes.ts'
+import { createPipeline } from '../transport/pipeline.ts'
+import { scimErrorForm, scimRoutes, type ScimOptions } from '../iam/scim/http/scim-routes.ts'
+import { addressKey, RateLimiter } from '../transport/rate-limit.ts'
+import { createSafeFetch } from '../auth/safe-fetch.ts'
+import type { DevIssuer } from '../auth/oidc/dev-issuer.ts'
+import { createClientAddress, createNetworks } from '../base/client-address.ts'
+import type { Log } from '../base/log.ts'
+import type { Clock } from '../base/runtime.ts'
+import { fileDescriptors, methods } from '../base/schema/schema.ts'
+import { handlers } from '../catalog/handlers.ts'
+import type { Replica } from '../cache/record-cache.ts'
+import type { Config, RateLimitConfig } from '../config/config.ts'
+import { openIssuers, openServerTls } from '../config/files/open-files.ts'
+import { ReloadedFiles } from '../config/files/reloaded-files.ts'
+import { runBackground } from './background.ts'
+import { createBackgroundMetrics } from './metrics/background-metrics.ts'
+import type { startControllerRole } from './controller-role.ts'
+import { createReplica, startEngine, type Engine } from './engine.ts'
+import { controllerEndpoint } from './cluster-endpoint.ts'
+import { documentRoutes } from './http-routes.ts'
+import { closeHttp, listenHttp, openPort } from './open-port.ts'
+import { openStore } from './open-store.ts'
+import { openUpstream } from './open-upstream.ts'
+import { createRegistryPort, type RegistryPortOptions } from './registry-port.ts'
+import { systemClock, systemRandom } from './runtime.ts'
+import { createSignIn, type SignIn } from './sign-in.ts'
+
+/** A running API: what role `dev` adds to it, and how it is stopped. */
+export interface RunningServer {
+  readonly engine: Engine
+  readonly signIn: SignIn
+  /** What the API's port serves beside the methods. */
+  readonly routes: readonly Pick<RawRoute, 'method' | 'path'>[]
+  /** Serves on for `stop.drainSeconds`, not ready any more; then ends running calls (within `stop.graceSeconds`), background work and the store. */
+  stop(): Promise<void>
+}
+
+/** What a server is started with. */
+export interface ServerOptions {
+  readonly config: Config
+  readonly log: Log
+  /** Where audit lines go, whatever the level of `log`. */
+  readonly auditLog: Log
+  readonly devIssuer: DevIssuer | undefined
+  /** What is served; all of it where absent. The registry host needs an upstream. */
+  readonly serves?: readonly ('api' | 'registry' | 'controller')[]
+  /** The machine's time by default. */
+  readonly clock?: Clock
+  /** How often the files of certificates, keys and passwords are read again, in milliseconds; every 10 s where absent. */
+  readonly filesEveryMs?: number
+}
+
+/** Metrics of the process and of the replica, and what measures for whom it works. */
+function createMetrics(replica: Replica): { registry: Registry; onSignatureCheck: () => void; meter: LoopMeter } {
+  const registry = new Registry()
+  collectDefaultMetrics({ register: registry })
+  const live: Gauge = new Gauge({
+    name: 'taproot_replica_live',
+    help: '1 while the in-memory view follows the store',
+    registers: [registry],
+    collect: () => live.set(replica.state.kind === 'live' ? 1 : 0),
+  })
+  const records: Gauge = new Gauge({
+    name: 'taproot_records',
+    help: 'Records in memory, by kind',
+    labelNames: ['kind'],
+    registers: [registry],
+    collect: () => {
+      for (const table of replica.snapshot.kinds()) records.set({ kind: table.index.kind }, table.size)
+    },
+  })
+  const signatureChecks = new Counter({
+    name: 'taproot_token_signature_checks_total',
+    help: 'Token signatures that were really checked',
+    registers: [registry],
+  })
+  // One meter for both ports: they share the loop.
+  return { registry, onSignatureCheck: () => signatureChecks.inc(), meter: new LoopMeter() }
+}
+
+interface ApiOptions extends ServerOptions {
+  readonly registry: Registry
+  readonly files: ReloadedFiles
+  readonly meter: LoopMeter
+}
+
+interface ApiPort {
+  readonly port: OnePort
+  readonly grpc: GrpcApi
+  readonly routes: readonly RawRoute[]
+  /** Lets running calls end, then ends everything. */
+  close(): Promise<void>
+}
+
+function createApiPort(options: ApiOptions, engine: Engine, signIn: SignIn): ApiPort {
+  const { config, log, auditLog, registry, devIssuer } = options
+  const { services, signingKeys } = engine
+  const { exchange, tokenIssue, oidc } = signIn
+  const limiter = (limit: RateLimitConfig): RateLimiter | undefined =>
+    config.rateLimit.enabled ? new RateLimiter(limit, services.clock, options.meter) : undefined
+  const limiters = { rateLimiter: limiter(config.rateLimit), addressLimiter: limiter(config.rateLimit.address) }
+  const trusted = createNetworks(config.trustedProxies)
+  const admit = (principal: string): void => limiters.rateLimiter?.take(principal)
+  const doors = createDoors({ services, exchange, signIn: signIn.signIn, tokenIssue, admit, ownIssuer: config.baseUrl })
+  const dispatch = createPipeline({ services, authenticator: signIn.authenticator, handlers, doors, reads: config.reads, ...limiters, auditLog })
+  const clientAddress = createClientAddress(trusted)
+  const shared = { methods, dispatch, log, newRequestId: () => randomUUID(), metrics: createCallMetrics(registry), clientAddress }
+  const { baseUrl } = config
+  const limit = (address: string): void => limiters.addressLimiter?.take(addressKey(address))
+  const login = { services, signIn: signIn.signIn, exchange, tokenIssue, oidc, baseUrl, redirects: config.login.redirects, limit, auditLog }
+  const scim = { services, auditLog, ...scimLimits(config, limiters, services.clock) }
+  const routes = [...documentRoutes({ baseUrl, signingKeys, devIssuer }), ...loginRoutes(login), ...scimRoutes(scim)]
+  const preview = config.compat.namespaces.length > 0
+  const rest = createHttpApi({ ...shared, encoders: createJsonEncoders(), routes, errorForms: [scimErrorForm], preview })
+  const http = createHttpDoor(rest)
+  const grpc = createGrpcApi({ ...shared, namespaces: config.compat.namespaces, fileDescriptors, otherRequests: createHttp2Requests(rest) })
+  const tls = openServerTls(options.files, 'api', config.api.tls)
+  const port = createOnePort({
+    http,
+    grpc,
+    maxConnections: config.connections.max,
+    admit: createConnectionLimit(config.connections, trusted),
+    ...(tls === undefined ? {} : { tls: tls.current }),
+  })
+  tls?.onChange((contents) => port.setTls(contents))
+  return {
+    port,
+    grpc,
+    routes,
+    async close() {
+      await port.close(config.stop.graceSeconds * 1000)
+      http.stop()
+      grpc.stop()
+    },
+  }
+}
+
+/** How requests of directories are limited: each by its provider, changes also by organisation and address, refused ones as those of all doors. */
+function scimLimits(
+  { rateLimit }: Config,
+  { rateLimiter, addressLimiter }: { rateLimiter: RateLimiter | undefined; addressLimiter: RateLimiter | undefined },
+  clock: Clock,
+): Pick<ScimOptions, 'limits'> {
+  if (!rateLimit.enabled) return {}
+  const writes = new RateLimiter(rateLimit.scim, clock)
+  return {
+    limits: {
+      requests: (key) => rateLimiter?.take(key),
+      resume: (key) => rateLimiter?.resume(key),
+      writes: (key) => writes.take(key),
+      refused: (key) => addressLimiter?.take(key),
+    },
+  }
+}
+
+/** Keeps what gRPC health answers in step with the replica; not serving once `signal` aborts. */
+function followReadiness(replica: Replica, grpc: GrpcApi, signal: AbortSignal): void {
+  const timer = setInterval(() => grpc.setReady(replica.state.kind === 'live'), 500)
+  const leave = (): void => {
+    clearInterval(timer)
+    grpc.setReady(false)
+  }
+  signal.addEventListener('abort', leave, { once: true })
+  grpc.setReady(true)
+}
+
+/** A port that is served, and how it stops. */
+interface Served {
+  open(): Promise<void>
+  /** Goes on serving, but gives connections up after a call. */
+  linger(): void
+  close(): Promise<void>
+}
+
+/** The API's port: not open yet. */
+function serveApi(options: ApiOptions, engine: Engine, signIn: SignIn): Served & Pick<ApiPort, 'grpc' | 'routes'> {
+  const { listen, api: settings } = options.config
+  const api = createApiPort(options, engine, signIn)
+  const address = { host: listen, port: settings.port }
+  return {
+    grpc: api.grpc,
+    routes: api.routes,
+    open: () => openPort('api.port', address, () => api.port.listen(address.host, address.port)),
+    linger: () => api.port.linger(),
+    close: api.close,
+  }
+}
+
+/** The registry host's port: not open yet. */
+function serveRegistry(options: RegistryPortOptions): Served {
+  const { listen, registry, stop } = options.config
+  const port = createRegistryPort(options)
+  const address = { host: listen, port: registry.port }
+  return { open: () => openPort('registry.port', address, () => port.listen()), linger: () => port.linger(), close: () => port.close(stop.graceSeconds * 1000) }
+}
+
+/** Serves on, not ready any more, until whoever leads requests here has noticed. */
+async function drain(ports: readonly Served[], leaving: AbortController, seconds: number): Promise<void> {
+  if (seconds === 0) return
+  leaving.abort(new Error('the server is about to stop'))
+  for (const port of ports) port.linger()
+  await delay(seconds * 1000)
+}
+
+/** Kubernetes brings a new Secret to a pod within about a minute: so often is enough. */
+const defaultFilesEveryMs = 10_000
+
+/** Stops what was started, last first. */
+class Cleanups {
+  readonly #steps: (() => Promise<unknown>)[] = []
+
+  add(step: () => Promise<unknown>): void {
+    this.#steps.unshift(step)
+  }
+
+  async run(): Promise<void> {
+    for (const step of this.#steps.splice(0)) await step()
+  }
+}
+
+/** The files of certificates, keys and passwords, read again from now on. */
+function followFiles({ log, filesEveryMs = defaultFilesEveryMs }: ServerOptions): ReloadedFiles {
+  const files = new ReloadedFiles(log)
+  files.follow(filesEveryMs)
+  return files
+}
+
+/** Opens what is served, one after the other; each is in `ports` once it is open. */
+async function openPorts(candidates: readonly (Served | undefined)[], ports: Served[], cleanups: Cleanups): Promise<void> {
+  for (const served of candidates) {
+    if (served === undefined) continue
+    cleanups.add(() => served.close())
+    await served.open()
+    ports.push(served)
+  }
+}
+
+/** What `/readyz` tells: of the upstream nothing, since tokens and lists go on without it. */
+function readyChecks(replica: Replica, names: readonly string[], isListening: () => boolean): ReadyCheck[] {
+  const check = (): Promise<boolean> => Promise.resolve(isListening())
+  return [{ name: 'snapshot', check: () => Promise.resolve(replica.state.kind === 'live') }, ...names.map((name) => ({ name, check }))]
+}
+
+/** Opens the ops port; what it returns closes it. */
+async function openOps({ listen, ops: { port } }: Config, handler: ReturnType<typeof createOpsHandler>): Promise<() => Promise<void>> {
+  const server = createServer(handler)
+  await openPort('ops.port', { host: listen, port }, () => listenHttp(server, listen, port))
+  return () => closeHttp(server)
+}
+
+/** Its client of Kubernetes takes seconds to load: the other roles do without. */
+const startController: typeof startControllerRole = async (options, signal) => (await import('./controller-role.ts')).startControllerRole(options, signal)
+
+/**
+ * Starts store, memory view, ops port and the ports of what is served; resolves when requests are answered. `/readyz` answers from the start, and is 503 until then.
+ * Rejects with PortError, StoreError, SealingError, SettingError, a file's error, or the signal's reason; nothing is left running then.
+ */
+export async function startServer(options: ServerOptions, signal: AbortSignal): Promise<RunningServer> {
+  const { config, log, auditLog, devIssuer, clock = systemClock, serves = ['api', 'registry'] } = options
+  const [leaving, stopping] = [new AbortController(), new AbortController()]
+  const cleanups = new Cleanups()
+  const ports: Served[] = []
+  const close = async (): Promise<void> => {
+    for (const step of [leaving, stopping]) step.abort(new Error('the server stops'))
+    await cleanups.run()
+  }
+  const stop = async (): Promise<void> => {
+    await drain(ports, leaving, config.stop.drainSeconds)
+    await close()
+  }
+  try {
+    // A fault that needs no store to be seen is told without one.
+    const endpoint = serves.includes('controller') ? controllerEndpoint(config.kubernetes.kubeconfig, process.env) : undefined
+    const files = followFiles(options)
+    cleanups.add(() => files.close())
+    const store = await openStore(config, { log, files }, signal)
+    cleanups.add(() => store.close())
+    const replica = createReplica(store, log)
+    cleanups.add(() => replica.close())
+    const { registry, onSignatureCheck, meter } = createMetrics(replica)
+    files.registerMetrics(registry, clock)
+    let listening = false
+    const checks = readyChecks(replica, serves, () => listening && !leaving.signal.aborted)
+    cleanups.add(await openOps(config, createOpsHandler({ checks, registry })))
+    const upstream = await openUpstream(config, { clock, random: systemRandom, log, files })
+    cleanups.add(() => upstream?.close() ?? Promise.resolve())
+    const servesRegistry = serves.includes('registry') && upstream !== undefined
+    const fetch = createSafeFetch()
+    cleanups.add(() => fetch.close())
+    const issuers = openIssuers(config, files)
+    const engine = await startEngine({ config, store, replica, upstream, servesRegistry, devIssuer, fetch, issuers, log, clock, random: systemRandom }, signal)
+    const { registryKeys: keys, signingKeys } = engine
+    const { grants } = engine.services
+    const signIn = createSignIn({ config, replica, grants, signingKeys, fetch, issuers, clock, random: systemRandom, log, devIssuer, onSignatureCheck })
+    cleanups.add(() => signIn.close())
+    const leads = serves.some((role) => role !== 'controller')
+    const background = runBackground(engine, stopping.signal, { observer: createBackgroundMetrics(registry), leads })
+    cleanups.add(() => background)
+    const api = serves.includes('api') ? serveApi({ ...options, registry, files, meter }, engine, signIn) : undefined
+    const host =
+      keys === undefined || upstream === undefined
+        ? undefined
+        : serveRegistry({ config, files, engine, signIn, upstream, keys, log, auditLog, metrics: registry, meter })
+    await openPorts([api, host], ports, cleanups)
+    if (endpoint !== undefined) {
+      const controller = await startController({ config, endpoint, engine, tokens: signIn.tokens, registry, log, auditLog, clock }, stopping.signal)
+      cleanups.add(() => controller.ended)
+      await controller.synced(signal)
+    }
+    listening = true
+    if (api !== undefined) followReadiness(replica, api.grpc, leaving.signal)
+    return { engine, signIn, routes: api?.routes ?? [], stop }
+  } catch (error) {
+    await close()
+    throw error
+  }
+}

@@ -1,0 +1,256 @@
+import { signInFor, signInNotFor } from '../iam/signin/audience-sign-in.ts'
+import type { AwsMatch } from '../auth/aws/aws-match.ts'
+import { createAwsSignIn, type AwsSignIn } from '../auth/aws/aws-sign-in.ts'
+import type { Authenticator } from '../auth/tokens/authenticator.ts'
+import { createAuthenticator } from '../auth/tokens/authenticator.ts'
+import type { ClaimMatch } from '../auth/oidc/claim-match.ts'
+import { defaultAudiences, urlForms } from '../auth/tokens/default-audiences.ts'
+import type { DevIssuer } from '../auth/oidc/dev-issuer.ts'
+import { createExchange, createTokenIssue, type Exchange, type TokenIssue } from '../iam/signin/exchange.ts'
+import {
+  createExternalSignIn,
+  isConfiguredIssuer,
+  type ExternalSignIn,
+  type ExternalSignInOptions,
+  type IdentityFacts,
+  type Relationship,
+} from '../auth/oidc/external-sign-in.ts'
+import type { ConfiguredIssuer } from '../auth/oidc/issuer-source.ts'
+import { createIssuerKeys } from '../auth/oidc/issuer-keys.ts'
+import { createOidcLogin, type OidcLogin } from '../auth/oidc/oidc-client.ts'
+import { createPlatformTokens, maxHeldGroups, type PlatformTokens } from '../auth/tokens/platform-token.ts'
+import { patternFault } from '../auth/oidc/bounded-pattern.ts'
+import type { SafeFetch } from '../auth/safe-fetch.ts'
+import { createSignatureChecks, type SignatureChecks } from '../auth/tokens/signature-checks.ts'
+import type { SigningKeys } from '../auth/keys/signing-keys.ts'
+import { createTokenVerifier } from '../auth/tokens/token-verifier.ts'
+import type { GrantsIndex } from '../authz/grants-index.ts'
+import { everywhere } from '../authz/effective-permissions.ts'
+import { timestampMs } from '@bufbuild/protobuf/wkt'
+import type { Log } from '../base/log.ts'
+import { RecentMap } from '../base/recent-map.ts'
+import type { Clock, Random } from '../base/runtime.ts'
+import { trustedUid, type Uid } from '../base/uid.ts'
+import type { Identity, Identity_AWSIdentity, Identity_ClaimMatch } from '../gen/taproot/iam/v2/identities_pb.ts'
+import { mappedRoles, providersOf } from '../iam/signin/sign-in-providers.ts'
+import { admitsPerson, externalIdOf } from '../iam/scim/scim-admission.ts'
+import type { Replica } from '../cache/record-cache.ts'
+import type { Row } from '../cache/records/cached-record.ts'
+import type { Config } from '../config/config.ts'
+
+/** What signing in is made of. */
+export interface SignInOptions {
+  readonly config: Config
+  readonly replica: Replica
+  readonly grants: GrantsIndex
+  readonly signingKeys: SigningKeys
+  /** For what tenants name; stays open. */
+  readonly fetch: SafeFetch
+  /** Issuers that configuration names. */
+  readonly issuers: readonly ConfiguredIssuer[]
+  readonly clock: Clock
+  readonly random: Random
+  readonly log: Log
+  /** Served inside this process, role `dev` only. */
+  readonly devIssuer: DevIssuer | undefined
+  /** Told of each signature that is really checked. */
+  readonly onSignatureCheck: () => void
+}
+
+/** The parts that verify and issue tokens. */
+export interface SignIn {
+  /** For the API. */
+  readonly authenticator: Authenticator
+  /** For the registry host: reads identities from the snapshot as it is. */
+  readonly registryAuthenticator: Authenticator
+  readonly checks: SignatureChecks
+  /** For the API: external tokens. */
+  readonly signIn: ExternalSignIn
+  readonly exchange: Exchange
+  readonly tokenIssue: TokenIssue
+  /** Browser login at identity providers. */
+  readonly oidc: OidcLogin
+  readonly tokens: PlatformTokens
+  close(): Promise<void>
+}
+
+function claimMatchOf({ iss, sub, aud, claims, claimPatterns }: Identity_ClaimMatch): ClaimMatch {
+  return {
+    ...(iss.case === 'issuer' ? { issuer: iss.value } : iss.case === 'issuerPattern' ? { issuerPattern: iss.value } : {}),
+    ...(sub.case === 'subject' ? { subject: sub.value } : sub.case === 'subjectPattern' ? { subjectPattern: sub.value } : {}),
+    ...(aud.case === 'audience' ? { audience: aud.value } : aud.case === 'audiencePattern' ? { audiencePattern: aud.value } : {}),
+    claims,
+    claimPatterns,
+  }
+}
+
+function awsMatchOf({ awsAccount: account, awsArn, awsUserId }: Identity_AWSIdentity): AwsMatch {
+  return {
+    account,
+    ...(awsArn.case === 'arn' ? { arn: awsArn.value } : awsArn.case === 'arnPattern' ? { arnPattern: awsArn.value } : {}),
+    ...(awsUserId.case === 'userId' ? { userId: awsUserId.value } : awsUserId.case === 'userIdPattern' ? { userIdPattern: awsUserId.value } : {}),
+  }
+}
+
+function relationshipOf(identity: Identity): Relationship {
+  const { relationship } = identity
+  switch (relationship.case) {
+    case 'claimMatch':
+      return { kind: 'claimMatch', match: claimMatchOf(relationship.value) }
+    case 'staticKeys': {
+      const { issuer, subject, issuerKeys, expirationTime, audiences } = relationship.value
+      const keys = { issuer, subject, issuerKeys, audiences, ...(expirationTime === undefined ? {} : { expirationTimeMs: timestampMs(expirationTime) }) }
+      return { kind: 'staticKeys', keys }
+    }
+    case 'awsIdentity':
+      return { kind: 'aws', match: awsMatchOf(relationship.value) }
+    case 'servicePrincipal':
+      return { kind: 'servicePrincipal' }
+    case undefined:
+      return { kind: 'none' }
+  }
+}
+
+/** The patterns of an identity. */
+function patternsOf(relationship: Relationship): readonly string[] {
+  if (relationship.kind === 'claimMatch') {
+    const { issuerPattern = '', subjectPattern = '', audiencePattern = '', claimPatterns = {} } = relationship.match
+    return [issuerPattern, subjectPattern, audiencePattern, ...Object.values(claimPatterns)]
+  }
+  return relationship.kind === 'aws' ? [relationship.match.arnPattern ?? '', relationship.match.userIdPattern ?? ''] : []
+}
+
+/** Versions of records that were warned of. */
+const maxWarned = 10_000
+
+/** Reads how identities sign in. Warns once of each that was stored with a pattern which is beyond the limits by now: it matches nothing. */
+function createFacts(log: Log): (row: Row) => IdentityFacts {
+  const warned = new RecentMap<string, true>(maxWarned)
+  return (row) => {
+    // A row of kind Identity holds an Identity.
+    const relationship = relationshipOf(row.message as unknown as Identity)
+    const faults = patternsOf(relationship).flatMap((pattern) => patternFault(pattern) ?? [])
+    const version = `${row.uid} ${row.etag}`
+    if (faults.length > 0 && warned.get(version) === undefined) {
+      warned.set(version, true)
+      log.warn('an identity can not sign in: one of its patterns is beyond the limits and matches nothing', { identity: row.uid, fault: faults[0] })
+    }
+    return { uid: row.uid, createTimeMs: row.createMs, relationship }
+  }
+}
+
+/** How the facts of an identity are read of its record. */
+interface FactsReader {
+  readonly factsOf: (row: Row) => IdentityFacts
+}
+
+/** Signs in over the replica's identities, each read once `before` has resolved. */
+function signInOver(
+  replica: Replica,
+  before: (signal: AbortSignal) => Promise<void> | undefined,
+  { factsOf, ...shared }: Omit<ExternalSignInOptions, 'identityOf' | 'personOf' | 'providersOf' | 'isBoundWithin' | 'rolesOf' | 'admits'> & FactsReader,
+): ExternalSignIn {
+  const identityAt = async (uid: Uid, signal: AbortSignal): Promise<Row | undefined> => {
+    await before(signal)
+    return replica.snapshot.get('Identity', uid)
+  }
+  return createExternalSignIn({
+    ...shared,
+    async identityOf(uid, signal) {
+      const row = await identityAt(uid, signal)
+      return row === undefined ? undefined : factsOf(row)
+    },
+    async personOf(uid, signal) {
+      const row = await identityAt(uid, signal)
+      return row === undefined ? undefined : { createTimeMs: row.createMs }
+    },
+    async providersOf(issuer, signal) {
+      await before(signal)
+      return providersOf(replica.snapshot, issuer)
+    },
+    admits: ({ uid }, token) => admitsPerson(replica.snapshot, uid, externalIdOf(replica.snapshot, uid, token)),
+    isBoundWithin: (person, group) => replica.snapshot.table('RoleBinding').matching('identity', person, group).size > 0,
+    rolesOf: ({ uid }, groups) => mappedRoles(replica.snapshot, uid, groups),
+  })
+}
+
+/** First words of the binding headers: ours, and those of the same API family (configuration `compat.namespaces`). */
+function bindingPrefixes({ compat }: Config): string[] {
+  return [...new Set(['taproot', ...compat.namespaces.map((namespace) => namespace.split('.')[0]?.toLowerCase() ?? '')])]
+}
+
+function awsSignIn({ config, replica, clock, fetch }: SignInOptions, { factsOf }: FactsReader): AwsSignIn {
+  const { hosts, endpoint, audiences } = config.aws
+  return createAwsSignIn({
+    hosts,
+    ...(endpoint === undefined ? {} : { endpoint }),
+    audiences: audiences.flatMap(urlForms),
+    prefixes: bindingPrefixes(config),
+    fetch,
+    clock,
+    async identityOf(uid, signal) {
+      await replica.barrier(signal)
+      const row = replica.snapshot.get('Identity', uid)
+      return row === undefined ? undefined : factsOf(row)
+    },
+  })
+}
+
+/** Builds the verifiers, the exchange and the authenticators of both doors over the replica's identities. */
+export function createSignIn(options: SignInOptions): SignIn {
+  const { config, replica, signingKeys, fetch, clock, random, devIssuer } = options
+  const { baseUrl } = config
+  const checks = createSignatureChecks({ clock, onCheck: options.onSignatureCheck })
+  const local = devIssuer === undefined ? {} : { local: new Map([[devIssuer.issuer, () => devIssuer.keySet]]) }
+  const kept = config.bootstrap.operators.map(({ issuer }) => issuer)
+  const issuerKeys = createIssuerKeys({ fetch, clock, configured: options.issuers, kept, ...local })
+  const tokens = createPlatformTokens({ issuer: baseUrl, keys: signingKeys, checks, clock, random })
+  const verifier = createTokenVerifier({ issuerKeys, checks, clock })
+  const ownIssuer = baseUrl
+  const { operators } = config.bootstrap
+  const audiences = defaultAudiences(baseUrl, config.registry.host)
+  const factsOf = createFacts(options.log)
+  const shared = { verifier, issuerKeys, clock, ownIssuer, audiences, operators, factsOf }
+  // The identity as of now: whoever signs in right after it was made must find it.
+  const signIn = signInOver(replica, (signal) => replica.barrier(signal), shared)
+  const tokenIssue = createTokenIssue({
+    tokens,
+    audiences: config.tokens.audiences,
+    defaultAudience: baseUrl,
+    trusts: (issuer) => isConfiguredIssuer(shared, issuer),
+    async heldBy(identity, narrowing) {
+      await options.grants.prepare(identity, narrowing)
+      const { grants } = options.grants.reachOf({ identity, operator: false, narrowing })
+      if (grants.length > maxHeldGroups) return undefined
+      return new Map(grants.filter((grant) => grant.group !== everywhere).map((grant) => [trustedUid(grant.group), grant.capabilities]))
+    },
+  })
+  const door = { tokens, ownIssuer, operators, clock }
+  const apiForms = [...urlForms(baseUrl), new URL(baseUrl).host]
+  const hostForms = urlForms(config.registry.host)
+  return {
+    authenticator: createAuthenticator({
+      ...door,
+      signIn: signInNotFor(
+        hostForms.filter((form) => !apiForms.includes(form)),
+        signIn,
+      ),
+      audiences: apiForms,
+    }),
+    registryAuthenticator: createAuthenticator({
+      ...door,
+      signIn: signInFor(
+        hostForms,
+        signInOver(replica, () => undefined, shared),
+      ),
+      audiences: hostForms,
+    }),
+    checks,
+    signIn,
+    exchange: createExchange({ external: signIn, aws: awsSignIn(options, { factsOf }) }, tokenIssue),
+    tokenIssue,
+    oidc: createOidcLogin(fetch, options.issuers),
+    tokens,
+    close: () => issuerKeys.close(),
+  }
+}

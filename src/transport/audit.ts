@@ -1,0 +1,43 @@
+import { auditedCaller, writeAuditLine, type AuditLine } from '../base/audit-line.ts'
+import type { Log } from '../base/log.ts'
+import { methodName } from '../base/schema/method.ts'
+import type { Caller } from '../engine/services.ts'
+import type { Call } from './call.ts'
+import type { RawRequest } from './http/raw-route.ts'
+
+/** What became of a call that the audit log tells of. */
+export interface AuditEntry {
+  readonly call: Call
+  readonly caller: Caller | undefined
+  /** The uid that was changed, or that access was denied to. */
+  readonly subject: string | undefined
+  readonly outcome: 'done' | 'denied' | 'failed'
+  /** The gRPC code and reason of a failure. */
+  readonly code?: number
+  readonly reason?: string | undefined
+}
+
+/** Writes one line per mutation and per denial: who, what, on what, from where, with what result. Never a secret. */
+export function audit(log: Log, entry: AuditEntry): void {
+  const { call, caller, outcome, subject, code, reason } = entry
+  writeAuditLine(log, {
+    outcome,
+    method: methodName(call.method),
+    requestId: call.headers.requestId,
+    transport: call.transport,
+    ...auditedCaller(caller),
+    subject,
+    validateOnly: call.validateOnly || undefined,
+    remoteAddress: call.remoteAddress,
+    userAgent: call.headers.userAgent,
+    traceparent: call.headers.traceparent,
+    code,
+    reason,
+  })
+}
+
+/** The same of a request that is no call: what one of the doors of signing in, or of a directory, came to. */
+export function auditRequest({ auditLog }: { readonly auditLog: Log }, request: RawRequest, line: Omit<AuditLine, 'transport'>): void {
+  const { requestId, remoteAddress } = request
+  writeAuditLine(auditLog, { transport: 'http', requestId, remoteAddress, userAgent: request.header('user-agent'), ...line })
+}

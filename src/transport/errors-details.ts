@@ -1,0 +1,70 @@
+import { DomainError, maxViolations } from '../base/errors.ts'
+import type { FieldViolation, PreconditionViolation, ResourceInfo } from '../base/errors.ts'
+import type { Log } from '../base/log.ts'
+import { errorDomainSuffix } from '../base/schema/schema.ts'
+
+/** The error domain of what belongs to no method, such as an unknown path. */
+export const platformDomain = 'platform'
+
+/** Which call an error answers. */
+export interface ErrorContext {
+  readonly requestId: string
+  /** The method's domain, `iam`. */
+  readonly domain: string
+}
+
+/** One typed detail, under the short name of its google.rpc message; the same list is sent by both transports (docs/spec/errors.md#error-shape). */
+export type ErrorDetail =
+  | { readonly type: 'ErrorInfo'; readonly reason: string; readonly domain: string; readonly metadata: Readonly<Record<string, string>> }
+  | { readonly type: 'BadRequest'; readonly fieldViolations: readonly FieldViolation[] }
+  | { readonly type: 'PreconditionFailure'; readonly violations: readonly PreconditionViolation[] }
+  | ({ readonly type: 'ResourceInfo' } & ResourceInfo)
+  | { readonly type: 'RetryInfo'; readonly retryAfterMs: number }
+
+/** Every text in `value` as well-formed Unicode: a text that was cut may end in half a character, which neither protobuf nor HTTP/2 can carry. */
+function wellFormed<T>(value: T): T {
+  // Details hold texts, numbers, lists and plain objects; each keeps its shape.
+  if (typeof value === 'string') return value.toWellFormed() as T
+  if (Array.isArray(value)) return value.map(wellFormed) as T
+  if (value === null || typeof value !== 'object') return value
+  return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key.toWellFormed(), wellFormed(inner)])) as T
+}
+
+/** The details of an error, ErrorInfo first. */
+export function errorDetails(error: DomainError, context: ErrorContext): ErrorDetail[] {
+  const { badRequest, precondition, resource, retryAfterMs, metadata } = wellFormed(error.details)
+  const list: ErrorDetail[] = [
+    {
+      type: 'ErrorInfo',
+      reason: error.reason,
+      domain: `${context.domain}.${errorDomainSuffix}`,
+      metadata: { ...metadata, requestId: context.requestId },
+    },
+  ]
+  if (badRequest !== undefined) list.push({ type: 'BadRequest', fieldViolations: badRequest.slice(0, maxViolations) })
+  if (precondition !== undefined) list.push({ type: 'PreconditionFailure', violations: precondition.slice(0, maxViolations) })
+  if (resource !== undefined) list.push({ type: 'ResourceInfo', ...resource })
+  if (retryAfterMs !== undefined) list.push({ type: 'RetryInfo', retryAfterMs })
+  return list
+}
+
+/** Where a thrown value came from. */
+export interface ThrownContext {
+  readonly requestId: string
+  /** `GroupsService.GetGroup`, or `unknown` where no method was found. */
+  readonly method: string
+  readonly signal?: AbortSignal
+  readonly log: Log
+}
+
+/**
+ * What the caller may learn of a thrown value: a DomainError as it is; what was thrown because the call was aborted as the reason of
+ * the abort; anything else as code 13 with a fixed sentence, the cause going to the log.
+ */
+export function toDomainError(thrown: unknown, context: ThrownContext): DomainError {
+  const reason: unknown = context.signal?.aborted === true ? context.signal.reason : undefined
+  const known = thrown instanceof DomainError ? thrown : reason instanceof DomainError ? reason : undefined
+  if (known !== undefined && known.code !== 13) return known
+  context.log.error('request failed', { requestId: context.requestId, method: context.method, error: known?.cause ?? thrown })
+  return new DomainError(13, `internal error; the request id is ${context.requestId}`, { cause: thrown })
+}

@@ -1,0 +1,151 @@
+import type { Metadata, ServerInterceptingCallInterface } from '@grpc/grpc-js'
+import type { ClientAddress } from '../../base/client-address.ts'
+import { DomainError } from '../../base/errors.ts'
+import type { MethodRow } from '../../base/schema/method.ts'
+import type { Call, Decoded } from '../call.ts'
+import { parseCallHeaders } from '../call-headers.ts'
+import type { CallHeaders } from '../call-headers.ts'
+import { decodeBounded } from './bounded-message.ts'
+
+/** What a call is made with. */
+export interface GrpcCallOptions {
+  readonly metadata: Metadata
+  /** A fresh request id for calls that bring none. */
+  readonly newRequestId: () => string
+  /** How long the message may take to arrive once it is wanted, milliseconds. */
+  readonly messageTimeoutMs: number
+  /** Whose call it is; the connection's other end where absent. */
+  readonly clientAddress?: ClientAddress
+}
+
+/**
+ * A gRPC call as the pipeline takes it.
+ * States: running -> `aborted` (by the client, its deadline, or the library; the signal, made when it is first asked for, aborts) or `finished`. Both final.
+ */
+export class GrpcCall implements Call {
+  readonly method: MethodRow
+  readonly headers: CallHeaders
+  readonly transport = 'grpc'
+  readonly validateOnly: boolean
+  readonly remoteAddress: string
+  readonly #base: ServerInterceptingCallInterface
+  readonly #validateOnlyText: string
+  readonly #messageTimeoutMs: number
+  #controller: AbortController | undefined
+  #ended: 'finished' | DomainError | undefined
+  #rejectAnswer: ((reason: DomainError) => void) | undefined
+  #message: { bytes: Buffer | undefined; readonly arrived: PromiseWithResolvers<Buffer> } | undefined
+
+  constructor(row: MethodRow, base: ServerInterceptingCallInterface, options: GrpcCallOptions) {
+    const get = (name: string): string | undefined => metadataText(options.metadata, name)
+    this.method = row
+    this.headers = parseCallHeaders(get, options.newRequestId)
+    this.#validateOnlyText = get('validate-only') ?? 'false'
+    // What is no truth value is refused when the message is read.
+    this.validateOnly = !falseTexts.has(this.#validateOnlyText)
+    const peer = addressOf(base.getPeer())
+    this.remoteAddress = options.clientAddress?.(peer, forwardedFor(options.metadata)) ?? peer
+    this.#base = base
+    this.#messageTimeoutMs = options.messageTimeoutMs
+  }
+
+  get signal(): AbortSignal {
+    if (this.#controller === undefined) {
+      this.#controller = new AbortController()
+      if (this.#ended instanceof DomainError) this.#controller.abort(this.#ended)
+    }
+    return this.#controller.signal
+  }
+
+  throwIfEnded(): void {
+    if (this.#ended instanceof DomainError) throw this.#ended
+  }
+
+  /** Ends the call before its answer. */
+  abort(reason: DomainError): void {
+    if (this.#ended !== undefined) return
+    this.#ended = reason
+    this.#controller?.abort(reason)
+    this.#message?.arrived.reject(reason)
+    this.#rejectAnswer?.(reason)
+  }
+
+  /** The client went away, or its deadline passed. The library says so of calls that were answered too. */
+  cancelled(): void {
+    if (this.#ended === undefined) this.abort(abortReason(this.#base))
+  }
+
+  /** Settles as `work` does, or rejects with the reason for which the call was aborted, whichever comes first; the call has ended then. */
+  answered<T>(work: Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      if (this.#ended instanceof DomainError) reject(this.#ended)
+      this.#rejectAnswer = reject
+      work.then(resolve, reject).finally(() => (this.#ended ??= 'finished'))
+    })
+  }
+
+  async decode(arrived?: () => void): Promise<Decoded> {
+    if (!booleanTexts.has(this.#validateOnlyText)) throw DomainError.invalid('validate_only', 'must be true or false')
+    const bytes = await this.#arrived()
+    arrived?.()
+    return { message: decodeBounded(this.method.input, bytes) }
+  }
+
+  /** A message has arrived: the one that was asked for, or one too many. */
+  receive(bytes: Buffer): void {
+    const message = this.#message
+    if (message === undefined) return
+    if (message.bytes === undefined) message.bytes = bytes
+    else message.arrived.reject(new DomainError(12, 'the method takes one message'))
+    this.#base.startRead()
+  }
+
+  /** The client sends no more. */
+  receiveEnd(): void {
+    const message = this.#message
+    if (message?.bytes === undefined) message?.arrived.reject(new DomainError(12, 'the method takes a message'))
+    else message.arrived.resolve(message.bytes)
+  }
+
+  /** The message, which is read and held in memory from here on only; or the reason why the call ended before it was whole. */
+  async #arrived(): Promise<Buffer> {
+    this.throwIfEnded()
+    const arrived = Promise.withResolvers<Buffer>()
+    this.#message = { bytes: undefined, arrived }
+    const late = setTimeout(() => this.abort(new DomainError(4, `the message did not arrive within ${this.#messageTimeoutMs} ms`)), this.#messageTimeoutMs)
+    this.#base.startRead()
+    try {
+      return await arrived.promise
+    } finally {
+      clearTimeout(late)
+    }
+  }
+}
+
+/** The first text of that name; undefined where there is none. */
+export function metadataText(metadata: Metadata, name: string): string | undefined {
+  const value = metadata.get(name)[0]
+  return typeof value === 'string' ? value : undefined
+}
+
+/** How much earlier than ours a client's own deadline may fire, in milliseconds: ours started when the call arrived. */
+const deadlineSlackMs = 50
+
+/** A client whose own timer was first cancels the call. */
+function abortReason(base: ServerInterceptingCallInterface): DomainError {
+  const isLate = Date.now() + deadlineSlackMs >= Number(base.getDeadline())
+  return isLate ? new DomainError(4, 'the deadline passed before the request was done') : new DomainError(1, 'the client cancelled the call')
+}
+
+function forwardedFor(metadata: Metadata): string | undefined {
+  const values = metadata.get('x-forwarded-for')
+  return values.length === 0 ? undefined : values.join(',')
+}
+
+/** `127.0.0.1:4711` or `[::1]:4711` without the port. */
+function addressOf(peer: string): string {
+  return peer.replace(/:\d+$/, '').replace(/^\[|\]$/g, '')
+}
+
+const falseTexts: ReadonlySet<string> = new Set(['false', '0', ''])
+const booleanTexts: ReadonlySet<string> = new Set(['true', '1', ...falseTexts])

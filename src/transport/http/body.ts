@@ -1,0 +1,124 @@
+import { HttpMethodEnum, koaBody } from 'koa-body'
+import type { JsonObject, JsonValue } from '@bufbuild/protobuf'
+import type { ParameterizedContext } from 'koa'
+import { JsonBoundsError, parseBoundedJson } from '../../base/bounded-json.ts'
+import { DomainError } from '../../base/errors.ts'
+import { dropBody } from './unreadable-request.ts'
+import { isJsonObject } from './json-shape.ts'
+
+/** How long a body that is dropped may take, in milliseconds: longer than the server lets a whole request take. */
+const skipPatienceMs = 120_000
+
+type BodyReader = ReturnType<typeof koaBody>
+
+/** One reader for each limit: to make one costs more than to read most bodies. */
+const readers = new Map<number, BodyReader>()
+
+/** Bodies are read as text: parsing comes after the bounds were checked. A form may have become a GET (docs/spec/conventions.md#request-bodies). */
+function readerFor(maxBytes: number): BodyReader {
+  let reader = readers.get(maxBytes)
+  if (reader === undefined) {
+    const { GET, POST, PUT, PATCH, DELETE } = HttpMethodEnum
+    const off = { json: false, urlencoded: false, multipart: false }
+    reader = koaBody({ ...off, text: true, textLimit: maxBytes, textTypes: ['*/*'], parsedMethods: [GET, POST, PUT, PATCH, DELETE] })
+    readers.set(maxBytes, reader)
+  }
+  return reader
+}
+
+/** True where the request says that its body is a form. */
+export function isForm(context: ParameterizedContext): boolean {
+  return Boolean(context.is('application/x-www-form-urlencoded'))
+}
+
+/** A content type that names a type at all. */
+const mediaType = /^[^\s/;,]+\/[^\s/;,]+/
+
+/**
+ * Reads the text of a JSON body, which is empty where there is none. A body whose content type names no type is taken for JSON, and so is an object under the type of a
+ * form: curl sends that unless told otherwise. Throws as `readText`, and HTTP 415 for another content type.
+ */
+export async function readJsonText(context: ParameterizedContext, maxBytes: number): Promise<string> {
+  const { headers } = context.req
+  const isEmpty = headers['content-length'] === '0' || (headers['content-length'] === undefined && headers['transfer-encoding'] === undefined)
+  if (isEmpty) return ''
+  if (!mediaType.test(headers['content-type'] ?? '')) headers['content-type'] = 'application/json'
+  const isJson = Boolean(context.is('application/json', 'application/*+json'))
+  if (!isJson && !isForm(context)) throw wrongType('the content type must be application/json')
+  const text = await readText(context, maxBytes)
+  if (!isJson && !/^\s*\{/.test(text)) throw wrongType('the content type must be application/json')
+  return text
+}
+
+/** Parses a JSON body; an empty one is the empty object. Code 3 with HTTP 400 on malformed JSON, on anything but an object, and beyond the bounds of requests. */
+export function parseJsonBody(text: string): JsonObject {
+  const value = text === '' ? {} : parsed(text)
+  if (!isJsonObject(value)) throw DomainError.invalid('body', 'must be a JSON object')
+  return value
+}
+
+function parsed(text: string): JsonValue {
+  try {
+    // What was parsed is JSON.
+    return parseBoundedJson(text) as JsonValue
+  } catch (error) {
+    throw DomainError.invalid('body', error instanceof JsonBoundsError ? error.message : 'is not valid JSON')
+  }
+}
+
+/** Drops a body that the method does not take; the same size limit as for JSON. A request that breaks off before its end has no effect. */
+export async function skipBody({ req }: ParameterizedContext, maxBytes: number): Promise<void> {
+  const outcome = await dropBody(req, { maxBytes, patienceMs: skipPatienceMs })
+  if (outcome === 'tooLarge') throw tooLarge(maxBytes)
+  if (outcome === 'cutOff') throw new DomainError(1, 'the client went away')
+}
+
+/** Reads a form; the same size limit as for JSON. */
+export async function readForm(context: ParameterizedContext, maxBytes: number): Promise<URLSearchParams> {
+  return new URLSearchParams(await readText(context, maxBytes))
+}
+
+/** Reads a body of any type as text. Code 3 with HTTP 413 above `maxBytes`, also once decompressed, 415 on an unknown encoding. */
+export async function readText(context: ParameterizedContext, maxBytes: number): Promise<string> {
+  const { req } = context
+  req.headers['content-type'] ??= 'application/octet-stream'
+  const excess = Promise.withResolvers<never>()
+  let length = 0
+  // The reader counts what it decompressed: that may be nothing, however much arrives.
+  const count = (chunk: Buffer): void => {
+    length += chunk.length
+    if (length > maxBytes) excess.reject(tooLarge(maxBytes))
+  }
+  const isEncoded = !['identity', undefined].includes(req.headers['content-encoding'])
+  try {
+    const read = readerFor(maxBytes)(context, async () => {})
+    if (isEncoded) req.on('data', count)
+    await (isEncoded ? Promise.race([read, excess.promise]) : read)
+  } catch (error) {
+    throw translate(error, context, maxBytes)
+  } finally {
+    req.off('data', count)
+  }
+  const { body } = context.request as { readonly body?: unknown }
+  return typeof body === 'string' ? body : ''
+}
+
+/** Body reader errors carry an HTTP status (raw-body, inflation) or none (zlib). */
+function translate(error: unknown, context: ParameterizedContext, maxBytes: number): DomainError {
+  const status = (error as { readonly status?: unknown }).status
+  // Lets the client finish sending, so that it reads the answer instead of a reset, and the connection goes on.
+  context.req.unpipe()
+  context.req.resume()
+  if (error instanceof DomainError) return error
+  if (status === 413) return tooLarge(maxBytes)
+  if (status === 415) return wrongType('the content encoding must be identity, gzip, deflate or br')
+  return DomainError.invalid('body', 'can not be read')
+}
+
+function tooLarge(maxBytes: number): DomainError {
+  return DomainError.invalid('body', `must not be larger than ${maxBytes} bytes`, { httpStatus: 413 })
+}
+
+function wrongType(description: string): DomainError {
+  return DomainError.invalid('body', description, { httpStatus: 415 })
+}

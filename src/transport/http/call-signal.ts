@@ -1,0 +1,61 @@
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { DomainError } from '../../base/errors.ts'
+import { untilAborted } from '../../base/until-aborted.ts'
+
+/** The longest deadline that a client may set, in seconds; longer ones count as this. */
+const maxTimeoutSeconds = 3600
+
+/**
+ * How a call may end before its answer: its signal aborts with code 1 where the client goes away, and with code 4 after `Request-Timeout` (a header of
+ * ours: seconds, decimals allowed, e.g. `2.5`; anything else is ignored). The signal is made when it is first asked for: most calls are answered before.
+ */
+export class CallSignal {
+  readonly #request: IncomingMessage
+  readonly #response: ServerResponse
+  readonly #timeoutSeconds: number | undefined
+  #signal: AbortSignal | undefined
+
+  constructor(request: IncomingMessage, response: ServerResponse) {
+    this.#request = request
+    this.#response = response
+    this.#timeoutSeconds = timeoutSeconds(request.headers['request-timeout'])
+    // A deadline counts from now on.
+    if (this.#timeoutSeconds !== undefined) this.#signal = this.#create()
+  }
+
+  get signal(): AbortSignal {
+    return (this.#signal ??= this.#create())
+  }
+
+  /** Throws the signal's reason where it has aborted, or would have. */
+  throwIfEnded(): void {
+    if (this.#signal !== undefined || this.#response.closed) this.signal.throwIfAborted()
+  }
+
+  /** Settles as `work` does, or with code 4 at the deadline. Where there is none nobody waits for an answer that comes too late. */
+  async bound<T>(work: Promise<T>): Promise<T> {
+    return this.#timeoutSeconds === undefined ? work : untilAborted(work, this.signal)
+  }
+
+  #create(): AbortSignal {
+    const controller = new AbortController()
+    const response = this.#response
+    const seconds = this.#timeoutSeconds
+    const timer =
+      seconds === undefined
+        ? undefined
+        : setTimeout(() => controller.abort(new DomainError(4, 'the deadline passed before the request was done')), seconds * 1000)
+    const closed = (): void => {
+      clearTimeout(timer)
+      if (!response.writableFinished) controller.abort(new DomainError(1, 'the client went away'))
+    }
+    if (response.closed || this.#request.socket.destroyed) closed()
+    else response.once('close', closed)
+    return controller.signal
+  }
+}
+
+function timeoutSeconds(header: string | string[] | undefined): number | undefined {
+  if (typeof header !== 'string' || !/^\d{1,6}(?:\.\d{1,6})?$/.test(header)) return undefined
+  return Math.min(Number(header), maxTimeoutSeconds)
+}

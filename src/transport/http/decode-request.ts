@@ -1,0 +1,141 @@
+import { ScalarType, create, fromJson } from '@bufbuild/protobuf'
+import type { DescField, DescMessage, JsonObject, Message } from '@bufbuild/protobuf'
+import { isFieldError, protoSnakeCase } from '@bufbuild/protobuf/reflect'
+import { FieldMaskSchema } from '@bufbuild/protobuf/wkt'
+import { DomainError, maxViolations } from '../../base/errors.ts'
+import type { FieldViolation } from '../../base/errors.ts'
+import type { Decoded } from '../call.ts'
+import { fieldOfKey, isJsonObject, shapeJson } from './json-shape.ts'
+import type { Shaped } from './json-shape.ts'
+import { readQuery } from './query.ts'
+import type { TemplateVariable } from './template.ts'
+
+/** The parts of an HTTP request that fill a message. */
+export interface RequestParts {
+  readonly input: DescMessage
+  readonly verb: string
+  /** '' (none), '*' (the whole request) or the field that the body fills, proto name. */
+  readonly bodyField: string
+  readonly query: URLSearchParams
+  /** The body's object; undefined where the binding has none. */
+  readonly body: JsonObject | undefined
+  readonly variables: readonly (TemplateVariable & { readonly value: string })[]
+  /** True where what is not known is ignored. */
+  readonly lenient: boolean
+}
+
+/** Keys that a PATCH body may always carry and that never become part of its mask (docs/spec/conventions.md#update-masks). */
+const neverMasked: ReadonlySet<string> = new Set(['uid', 'etag'])
+
+/**
+ * Makes the request message of an HTTP request: query, then body, then path variables, later ones winning. Throws code 3 with every
+ * fault listed. `present` is set for a PATCH whose query has no mask.
+ */
+export function decodeRequest(parts: RequestParts): Decoded {
+  return byVariables(parts) ?? byJson(parts)
+}
+
+/** The message of a request that says all in its path, as most reads do; undefined for any other. */
+function byVariables(parts: RequestParts): Decoded | undefined {
+  if (parts.body !== undefined || parts.query.size > 0) return undefined
+  const message = create(parts.input)
+  for (const { path, value } of parts.variables) {
+    const field = path.length === 1 ? fieldOfKey(parts.input, path[0] ?? '') : undefined
+    if (field?.scalar !== ScalarType.STRING || field.fieldKind !== 'scalar' || field.oneof !== undefined) return undefined
+    // A message of `input` has the members that `input` lists.
+    const members = message as unknown as Record<string, unknown>
+    members[field.localName] = value
+  }
+  return { message }
+}
+
+function byJson(parts: RequestParts): Decoded {
+  const maskPaths = readMask(parts.query)
+  const derivesMask = parts.verb === 'PATCH' && maskPaths === undefined
+  const query = readQuery(parts.input, parts.query, parts)
+  const body = shapeBody(parts, maskPaths)
+  const violations = [...readValidateOnly(parts.query).violations, ...query.violations, ...(body?.violations ?? [])].slice(0, maxViolations)
+  if (violations.length > 0) throw DomainError.invalidFields(violations)
+  const json = { ...query.json, ...bodyFields(parts, body) }
+  for (const { path, value } of parts.variables) setVariable(parts.input, json, { path, value })
+  const maskField = parts.input.fields.find((field) => field.message?.typeName === FieldMaskSchema.typeName)
+  if (maskField !== undefined && maskPaths !== undefined) delete json[maskField.jsonName]
+  const message = toMessage(parts.input, json)
+  if (maskField !== undefined && maskPaths !== undefined) setMask(message, maskField, maskPaths)
+  return derivesMask && body !== undefined ? { message, present: body.present.filter((path) => !neverMasked.has(path)) } : { message }
+}
+
+/** `validateOnly=true` or `validate_only=true`; anything but true, false, 1, 0 or nothing is a violation, and taken for true. */
+export function readValidateOnly(query: URLSearchParams): { readonly value: boolean; readonly violations: readonly FieldViolation[] } {
+  const text = query.get('validateOnly') ?? query.get('validate_only') ?? ''
+  if (text === '' || text === 'false' || text === '0') return { value: false, violations: [] }
+  const isTrue = text === 'true' || text === '1'
+  return { value: true, violations: isTrue ? [] : [{ field: 'validateOnly', description: 'must be true or false' }] }
+}
+
+/** The paths of the query's mask in proto names; undefined where it has none. */
+function readMask(query: URLSearchParams): string[] | undefined {
+  const text = [...query.getAll('updateMask'), ...query.getAll('update_mask')].join(',')
+  const paths = text.split(',').map((path) => path.trim())
+  const given = paths.filter((path) => path !== '')
+  return given.length === 0 ? undefined : [...new Set(given.map(snakePath))]
+}
+
+function snakePath(path: string): string {
+  return path.includes('_') ? path : path.split('.').map(protoSnakeCase).join('.')
+}
+
+/** Of a body whose mask names fields the others are ignored, known or not (docs/spec/conventions.md#update-masks). */
+function shapeBody(parts: RequestParts, maskPaths: readonly string[] | undefined): Shaped | undefined {
+  if (parts.body === undefined) return undefined
+  const isMasked = maskPaths !== undefined && !maskPaths.includes('*')
+  const elsewhere = parts.bodyField === '*' ? [] : parts.input.fields.filter(({ name }) => name !== parts.bodyField).map(({ jsonName }) => jsonName)
+  return shapeJson(bodyMessage(parts), parts.body, { strict: !parts.lenient && !isMasked, elsewhere })
+}
+
+function bodyMessage(parts: RequestParts): DescMessage {
+  if (parts.bodyField === '*') return parts.input
+  const desc = fieldOfKey(parts.input, parts.bodyField)?.message
+  if (desc === undefined) throw new TypeError(`${parts.input.typeName} has no message field ${parts.bodyField}`)
+  return desc
+}
+
+function bodyFields(parts: RequestParts, body: Shaped | undefined): JsonObject {
+  if (body === undefined) return {}
+  const field = parts.bodyField === '*' ? undefined : fieldOfKey(parts.input, parts.bodyField)
+  return field === undefined ? body.json : { [field.jsonName]: body.json }
+}
+
+function setVariable(input: DescMessage, json: JsonObject, variable: { readonly path: readonly string[]; readonly value: string }): void {
+  let at = json
+  let desc: DescMessage | undefined = input
+  variable.path.forEach((name, index) => {
+    const field: DescField | undefined = desc === undefined ? undefined : fieldOfKey(desc, name)
+    if (field === undefined) throw new TypeError(`${input.typeName} has no field ${variable.path.join('.')}`)
+    if (index === variable.path.length - 1) {
+      at[field.jsonName] = variable.value
+      return
+    }
+    const next = at[field.jsonName]
+    const object = isJsonObject(next) ? next : {}
+    at[field.jsonName] = object
+    at = object
+    desc = field.message
+  })
+}
+
+function toMessage(input: DescMessage, json: JsonObject): Message {
+  try {
+    return fromJson(input, json)
+  } catch (error) {
+    // What json-shape.ts lets through should be readable; the field is named where protobuf-es knows it.
+    const cause: unknown = error instanceof Error ? error.cause : undefined
+    throw DomainError.invalid(isFieldError(cause) ? cause.field().name : 'body', 'is not valid', { cause: error })
+  }
+}
+
+function setMask(message: Message, field: DescField, paths: string[]): void {
+  // A message of the request's type has its mask field under its local name.
+  const fields = message as unknown as Record<string, unknown>
+  fields[field.localName] = create(FieldMaskSchema, { paths })
+}

@@ -1,0 +1,138 @@
+import Koa from 'koa'
+import type { Middleware } from 'koa'
+import type { IncomingMessage, RequestListener } from 'node:http'
+import type { ClientAddress } from '../../base/client-address.ts'
+import { DomainError } from '../../base/errors.ts'
+import { jsonPath, type FieldNaming } from '../../base/schema/field-names.ts'
+import type { Log } from '../../base/log.ts'
+import type { MethodRow } from '../../base/schema/method.ts'
+import { lacksOneHost } from './unreadable-request.ts'
+import { httpBindings } from '../aliases.ts'
+import { parseCallHeaders } from '../call-headers.ts'
+import { platformDomain, toDomainError } from '../errors-details.ts'
+import { httpError } from '../errors-http.ts'
+import { isForm } from './body.ts'
+import { CallSignal } from './call-signal.ts'
+import { headerText, jsonType, send } from './http-context.ts'
+import type { HttpAnswer, HttpContext, HttpState } from './http-context.ts'
+import { maxHeaders } from './http-listener.ts'
+import { methodRoutes } from './method-routes.ts'
+import type { MethodRouteOptions } from './method-routes.ts'
+import type { ErrorForm, RawRoute } from './raw-route.ts'
+import { rawRoutes } from './raw-routes.ts'
+import { createRouteIndex } from './route-index.ts'
+import type { RouteIndex } from './route-index.ts'
+
+/** What the REST side is made of. */
+export interface HttpApiOptions extends MethodRouteOptions {
+  readonly methods: readonly MethodRow[]
+  readonly log: Log
+  /** A fresh request id for calls that bring none. */
+  readonly newRequestId: () => string
+  /** Routes beside the methods. */
+  readonly routes?: readonly RawRoute[]
+  readonly errorForms?: readonly ErrorForm[]
+  /** Serve the earlier `/<domain>/v2beta1/` paths too. */
+  readonly preview?: boolean
+  /** Whose request it is; the connection's other end where absent. */
+  readonly clientAddress?: ClientAddress
+}
+
+/**
+ * Builds the REST side as a node:http request listener: every binding of the method table, then the extra routes. Every answer carries
+ * `X-Request-Id`; every error is `{code, message, details}` (docs/spec/errors.md#error-shape), but for what has a form of its own. `Request-Timeout: <seconds>` sets a deadline.
+ */
+export function createHttpApi(options: HttpApiOptions): RequestListener {
+  const bindings = options.methods.flatMap((row) => httpBindings(row, options.preview ?? false).map((binding) => ({ row, binding })))
+  const index = createRouteIndex<HttpContext>([...methodRoutes(bindings, options), ...rawRoutes(options.routes ?? [])])
+  const app = new Koa<HttpState>()
+  app.silent = true
+  app.use(frame(options, index))
+  const answer = app.callback()
+  // Koa's promise never rejects: `frame` answers every error.
+  return (request, response) => void answer(request, response)
+}
+
+/** The one step: request id, signal, route, and the one place where errors become answers. Its cost does not grow with the routes. */
+function frame(options: HttpApiOptions, index: RouteIndex<HttpContext>): Middleware<HttpState> {
+  return async (context) => {
+    const { req, res } = context
+    const { headers } = req
+    const state: HttpState = {
+      headers: parseCallHeaders((name) => headerText(headers[name]), options.newRequestId),
+      call: new CallSignal(req, res),
+      remoteAddress: addressOf(req, options.clientAddress),
+      domain: platformDomain,
+      method: 'unknown',
+      done: undefined,
+    }
+    context.state = state
+    try {
+      assertFewHeaders(req)
+      if (lacksOneHost(req)) throw DomainError.invalid('headers', 'send exactly one Host header')
+      if (!isPath(req.url)) throw DomainError.invalid('path', 'must start with /')
+      const path = context.path
+      const found = index.find(req.method ?? '', path)
+      if (found === undefined) await unrouted(context, index)
+      else await found.route.handle(context, found.match)
+      state.done?.(0)
+    } catch (thrown) {
+      const { requestId } = state.headers
+      const error = toDomainError(thrown, { requestId, method: state.method, signal: state.call.signal, log: options.log })
+      state.done?.(error.code)
+      send(context, errorAnswer(context, error, options))
+    }
+  }
+}
+
+/** The error in the form that it has at the request's path. */
+function errorAnswer(context: HttpContext, error: DomainError, { errorForms = [] }: HttpApiOptions): HttpAnswer {
+  const { req, state } = context
+  const path = isPath(req.url) ? context.path : ''
+  const form = errorForms.find(({ below }) => path === below || path.startsWith(`${below}/`))
+  if (form !== undefined) return form.answer(error)
+  const { status, headers, body } = httpError(error, { requestId: state.headers.requestId, domain: state.domain }, fieldNaming(context))
+  return { status, headers: { ...headers, ...jsonType }, body: JSON.stringify(body) }
+}
+
+/** Fields of a method are named as its caller writes them: in JSON names, query parameters in their own spelling. Those of other routes have names of their own. */
+function fieldNaming(context: HttpContext): FieldNaming | undefined {
+  if (context.state.method === 'unknown') return undefined
+  const query = new URLSearchParams(context.querystring)
+  return (path) => (query.has(path) ? path : jsonPath(path))
+}
+
+function addressOf({ socket, headers }: IncomingMessage, clientAddress: ClientAddress | undefined): string {
+  return clientAddress?.(socket.remoteAddress, headerText(headers['x-forwarded-for'])) ?? socket.remoteAddress ?? ''
+}
+
+/** Those beyond what the server keeps would be missing without a word. */
+function assertFewHeaders({ rawHeaders }: IncomingMessage): void {
+  if (rawHeaders.length > 2 * maxHeaders) throw DomainError.invalid('headers', `must not be more than ${maxHeaders}`, { httpStatus: 431 })
+}
+
+/** Koa's address parser throws on some targets that node:http lets through; a proxy's absolute form must be a valid address. */
+function isPath(target: string | undefined): boolean {
+  return target !== undefined && (target.startsWith('/') || URL.canParse(target))
+}
+
+/** A path that no route took: a form on a GET path, another verb of a known path (405), or nothing at all (404). */
+async function unrouted(context: HttpContext, index: RouteIndex<HttpContext>): Promise<void> {
+  const { path } = context
+  const get = index.find('GET', path)
+  if (context.method === 'POST' && get !== undefined && isForm(context)) {
+    // docs/spec/conventions.md#request-bodies: a form posted to a path that only has GET is that GET, the form being its query.
+    context.method = 'GET'
+    await get.route.handle(context, get.match)
+    return
+  }
+  const verbs = index.verbsOf(path)
+  if (verbs.length === 0) {
+    throw new DomainError(5, 'no such path', {
+      details: { resource: { resourceType: 'route', resourceName: path.slice(0, 300), owner: '', description: 'no method is served at this path' } },
+    })
+  }
+  context.set('Allow', [...verbs, 'OPTIONS'].join(', '))
+  if (context.method !== 'OPTIONS') throw new DomainError(12, `${context.method} is not served at this path`, { httpStatus: 405 })
+  send(context, { status: 204, headers: {}, body: '' })
+}

@@ -1,0 +1,66 @@
+import { pipeline, Readable } from 'node:stream'
+import type { ParameterizedContext } from 'koa'
+import type { Code } from '../../base/errors.ts'
+import type { CallHeaders } from '../call-headers.ts'
+import type { CallSignal } from './call-signal.ts'
+
+/** What every middleware knows of a request. */
+export interface HttpState {
+  headers: CallHeaders
+  call: CallSignal
+  /** The client's, see ClientAddress. */
+  remoteAddress: string
+  /** The method's domain, for ErrorInfo; `platform` until a route is found. */
+  domain: string
+  /** `GroupsService.GetGroup`, or `unknown` until a route is found. */
+  method: string
+  /** Tells the metrics how the call ended. */
+  done: ((code: Code | 0) => void) | undefined
+}
+
+/** A Koa context of this API. */
+export type HttpContext = ParameterizedContext<HttpState>
+
+/** What is sent for one request. */
+export interface HttpAnswer {
+  readonly status: number
+  /** Beside those that every answer has. They win over the latter. */
+  readonly headers: Readonly<Record<string, string>>
+  readonly body: string | Uint8Array | readonly Uint8Array[]
+}
+
+/** The header of a JSON body. */
+export const jsonType = { 'Content-Type': 'application/json; charset=utf-8' }
+
+/** Headers of every answer unless it sets them itself. */
+const commonHeaders: Readonly<Record<string, string>> = { 'Cache-Control': 'no-store', 'X-Content-Type-Options': 'nosniff' }
+
+/** Sends the whole answer at once, under the request's id. Not through Koa's body: that sets each header anew, one by one. */
+export function send(context: HttpContext, { status, headers, body }: HttpAnswer): void {
+  const { res, state } = context
+  context.respond = false
+  if (res.headersSent) return
+  const all: (string | number)[] = ['X-Request-Id', state.headers.requestId]
+  for (const name in commonHeaders) if (headers[name] === undefined) all.push(name, commonHeaders[name] ?? '')
+  for (const name in headers) all.push(name, headers[name] ?? '')
+  const length = lengthOf(body)
+  if (status !== 204) all.push('Content-Length', length)
+  res.writeHead(status, all)
+  // As many bytes as characters: plain ASCII, which is copied and not encoded.
+  if (typeof body === 'string') res.end(body, length === body.length ? 'latin1' : 'utf8')
+  else if (body instanceof Uint8Array) res.end(body)
+  // Together pieces may be large: each is written when the one before is on its way. The response ends with an error where its connection does.
+  else pipeline(Readable.from(body), res, ignore)
+}
+
+function ignore(): void {}
+
+function lengthOf(body: HttpAnswer['body']): number {
+  if (typeof body === 'string') return Buffer.byteLength(body)
+  return body instanceof Uint8Array ? body.byteLength : body.reduce((sum, piece) => sum + piece.byteLength, 0)
+}
+
+/** A header's text; of a repeated one the first. */
+export function headerText(value: string | string[] | undefined): string | undefined {
+  return Array.isArray(value) ? value[0] : value
+}

@@ -1,0 +1,287 @@
+import { ScalarType, fromJson } from '@bufbuild/protobuf'
+import type { DescEnum, DescField, DescMessage, JsonObject, JsonValue } from '@bufbuild/protobuf'
+import { base64Decode } from '@bufbuild/protobuf/wire'
+import { capabilityByName } from '../../base/capability.ts'
+import { maxViolations, type FieldViolation } from '../../base/errors.ts'
+import { fieldAccess } from '../../base/schema/field-behavior.ts'
+import { knownInstead } from '../../base/known-name.ts'
+import { lengthViolation } from '../../base/schema/list-limit.ts'
+import { nearestName } from '../../base/nearest-name.ts'
+import { CapabilitySchema } from '../../gen/taproot/common/v2/capability_pb.ts'
+
+/** How a body is read. */
+export interface ShapeOptions {
+  /** True where every key must be known. Else unknown keys are dropped. */
+  readonly strict: boolean
+  /** JSON names that can be given in place of the body, in the path or the query: an unknown key may mean one of them. */
+  readonly elsewhere?: readonly string[]
+}
+
+/** A JSON object in the spelling that protobuf-es reads, and what was wrong with the one given. */
+export interface Shaped {
+  readonly json: JsonObject
+  readonly violations: readonly FieldViolation[]
+  /** Leaf paths of the keys that were there (proto names); maps, lists and well-known types count as wholes. */
+  readonly present: readonly string[]
+}
+
+/** Types whose JSON form is not an object of their fields. */
+export function isLeafMessage(desc: DescMessage): boolean {
+  return desc.file.proto.package === 'google.protobuf'
+}
+
+/** The field that a key names in either spelling: `page_size` or `pageSize`. */
+export function fieldOfKey(desc: DescMessage, key: string): DescField | undefined {
+  let fields = fieldsByKey.get(desc)
+  if (fields === undefined) {
+    fields = new Map(desc.fields.flatMap((field) => [field.name, field.jsonName, field.localName].map((name) => [name, field] as const)))
+    fieldsByKey.set(desc, fields)
+  }
+  return fields.get(key)
+}
+
+const fieldsByKey = new WeakMap<DescMessage, Map<string, DescField>>()
+
+/**
+ * Checks a JSON object against a message type and brings its keys into one spelling. The first 20 faults are listed with their paths in proto
+ * names, and nothing is read beyond; nulls are dropped (null is "not set"), so is what has a fault.
+ */
+export function shapeJson(desc: DescMessage, value: JsonObject, options: ShapeOptions): Shaped {
+  const shaping = new Shaping(options)
+  const json = shaping.object(desc, value, '')
+  return { json, violations: shaping.violations, present: shaping.present }
+}
+
+/** The JSON of one field's value checked alone, as a query parameter has it; a fault is returned as a sentence. */
+export function shapeValue(field: DescField, value: JsonValue): { readonly json: JsonValue } | { readonly fault: string } {
+  const shaping = new Shaping({ strict: false })
+  const json = shaping.singular(field, value, field.name)
+  const fault = shaping.violations[0]
+  return fault === undefined && json !== undefined ? { json } : { fault: fault?.description ?? 'is not valid' }
+}
+
+class Shaping {
+  readonly violations: FieldViolation[] = []
+  readonly present: string[] = []
+  readonly #options: ShapeOptions
+
+  constructor(options: ShapeOptions) {
+    this.#options = options
+  }
+
+  object(desc: DescMessage, value: JsonObject, prefix: string): JsonObject {
+    const out: JsonObject = {}
+    const oneofs = new Map<string, string>()
+    for (const [key, item] of Object.entries(value)) {
+      if (this.#isFull) break
+      if (key === '__proto__') {
+        this.#fault(`${prefix}${key}`, 'is not allowed')
+        continue
+      }
+      const field = fieldOfKey(desc, key)
+      const path = `${prefix}${field?.name ?? key.slice(0, 100)}`
+      if (field === undefined) {
+        this.#unknown(desc, key, prefix)
+        continue
+      }
+      this.#note(field, item, path)
+      if (item === null && field.message?.typeName !== 'google.protobuf.Value') continue
+      const clash = Object.hasOwn(out, field.jsonName) ? 'is given twice' : oneofClash(field, oneofs)
+      if (clash !== undefined) {
+        this.#fault(path, clash)
+        continue
+      }
+      const shaped = fieldAccess(field).outputOnly ? this.#ignorable(field, item, path) : this.#field(field, item, path)
+      if (shaped !== undefined) out[field.jsonName] = shaped
+    }
+    return out
+  }
+
+  singular(field: DescField, value: JsonValue, path: string): JsonValue | undefined {
+    if (field.message !== undefined) return this.#message(field.message, value, path)
+    if (field.enum !== undefined) return this.#enum(field.enum, value, path)
+    const fault = scalarFault(field.scalar ?? ScalarType.STRING, value)
+    return fault === undefined ? value : this.#fault(path, fault)
+  }
+
+  #unknown(desc: DescMessage, key: string, prefix: string): void {
+    const { strict, elsewhere } = this.#options
+    if (strict) this.#fault(`${prefix}${key.slice(0, 100)}`, unknownKey(desc, key, prefix === '' ? elsewhere : []))
+  }
+
+  get #isFull(): boolean {
+    return this.violations.length >= maxViolations
+  }
+
+  #note(field: DescField, value: JsonValue, path: string): void {
+    const nested = field.fieldKind === 'message' && !isLeafMessage(field.message) && isJsonObject(value) && Object.keys(value).length > 0
+    if (!nested) this.present.push(path)
+  }
+
+  #field(field: DescField, value: JsonValue, path: string): JsonValue | undefined {
+    if (field.fieldKind === 'list') return this.#list(field, value, path)
+    if (field.fieldKind === 'map') return this.#map(field, value, path)
+    return this.singular(field, value, path)
+  }
+
+  /** What a client sends for an output-only field does not count, so nothing about it is a fault (docs/spec/resources.md#output-only-fields). */
+  #ignorable(field: DescField, value: JsonValue, path: string): JsonValue | undefined {
+    const faults = this.violations.length
+    const shaped = this.#field(field, value, path)
+    if (this.violations.length === faults) return shaped
+    this.violations.length = faults
+    return undefined
+  }
+
+  #list(field: DescField, value: JsonValue, path: string): JsonValue | undefined {
+    if (!Array.isArray(value)) return this.#fault(path, 'must be a list')
+    const excess = lengthViolation(field, value.length, path)
+    if (excess !== undefined) return this.#fault(excess.field, excess.description)
+    const noted = this.present.length
+    const items: JsonValue[] = []
+    for (const [index, item] of value.entries()) {
+      if (this.#isFull) break
+      const shaped = this.singular(field, item, `${path}[${index}]`)
+      if (shaped !== undefined) items.push(shaped)
+    }
+    this.present.length = noted
+    return items
+  }
+
+  #map(field: DescField & { fieldKind: 'map' }, value: JsonValue, path: string): JsonValue | undefined {
+    if (!isJsonObject(value)) return this.#fault(path, 'must be an object')
+    const pairs = Object.entries(value)
+    const excess = lengthViolation(field, pairs.length, path)
+    if (excess !== undefined) return this.#fault(excess.field, excess.description)
+    const noted = this.present.length
+    const out: JsonObject = {}
+    for (const [key, item] of pairs) {
+      if (this.#isFull) break
+      const fault = key === '__proto__' ? 'has a key that is not allowed' : mapKeyFault(field.mapKey, key)
+      const shaped = fault === undefined ? this.singular(field, item, `${path}[${JSON.stringify(key.slice(0, 100))}]`) : this.#fault(path, fault)
+      if (shaped !== undefined) out[key] = shaped
+    }
+    this.present.length = noted
+    return out
+  }
+
+  #message(desc: DescMessage, value: JsonValue, path: string): JsonValue | undefined {
+    if (isLeafMessage(desc)) return this.#leaf(desc, value, path)
+    return isJsonObject(value) ? this.object(desc, value, `${path}.`) : this.#fault(path, 'must be an object')
+  }
+
+  #leaf(desc: DescMessage, value: JsonValue, path: string): JsonValue | undefined {
+    try {
+      fromJson(desc, value)
+      return value
+    } catch {
+      // protobuf-es says what is wrong in its own terms; the sentence below says what is right.
+      return this.#fault(path, leafSentences[desc.typeName] ?? 'has the wrong form')
+    }
+  }
+
+  #enum(desc: DescEnum, value: JsonValue, path: string): JsonValue | undefined {
+    if (typeof value === 'number' && Number.isInteger(value) && Math.abs(value) < 2 ** 31) return value
+    if (typeof value === 'string') {
+      if (desc.values.some(({ name }) => name === value)) return value
+      // Capabilities go by their dotted names too (docs/spec/resources.md#json-form).
+      const alias = desc.typeName === CapabilitySchema.typeName ? capabilityByName(value) : undefined
+      if (alias !== undefined) return alias.number
+    }
+    const names = desc.values.map(({ name }) => name)
+    return this.#fault(path, names.length <= 10 ? `must be one of ${names.join(', ')}` : `must be the name of a ${desc.name}, such as ${names[1] ?? ''}`)
+  }
+
+  #fault(field: string, description: string): undefined {
+    this.violations.push({ field, description })
+  }
+}
+
+/** What is said of a key that names no field. */
+function unknownKey(desc: DescMessage, key: string, elsewhere: readonly string[] = []): string {
+  const writable = desc.fields.filter((field) => !fieldAccess(field).outputOnly).map(({ jsonName }) => jsonName)
+  const nearest = nearestName(key.slice(0, 100), [...writable, ...elsewhere])
+  if (nearest !== undefined && elsewhere.includes(nearest)) return `is not a field of the body: \`${nearest}\` is given in the path or the query`
+  return `is not a field of ${desc.name}${knownInstead(key.slice(0, 100), writable)}`
+}
+
+/** A oneof takes one member; `taken` remembers which. */
+function oneofClash(field: DescField, taken: Map<string, string>): string | undefined {
+  if (field.oneof === undefined) return undefined
+  const other = taken.get(field.oneof.name)
+  taken.set(field.oneof.name, other ?? field.name)
+  return other === undefined || other === field.name ? undefined : `can't be given together with \`${other}\``
+}
+
+/** True for a JSON object; false for lists and null. */
+export function isJsonObject(value: JsonValue | undefined): value is JsonObject {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+const leafSentences: Readonly<Record<string, string>> = {
+  'google.protobuf.Timestamp': 'must be a time such as 2026-01-31T09:30:00.000Z',
+  'google.protobuf.Duration': 'must be a number of seconds such as 3600s',
+  'google.protobuf.FieldMask': 'must be a comma-separated list of field names',
+  'google.protobuf.Struct': 'must be an object',
+}
+
+const int32Range = { min: -(2n ** 31n), max: 2n ** 31n - 1n }
+const uint32Range = { min: 0n, max: 2n ** 32n - 1n }
+const int64Range = { min: -(2n ** 63n), max: 2n ** 63n - 1n }
+const uint64Range = { min: 0n, max: 2n ** 64n - 1n }
+
+const integerRanges: Readonly<Partial<Record<ScalarType, { readonly min: bigint; readonly max: bigint }>>> = {
+  [ScalarType.INT32]: int32Range,
+  [ScalarType.SINT32]: int32Range,
+  [ScalarType.SFIXED32]: int32Range,
+  [ScalarType.UINT32]: uint32Range,
+  [ScalarType.FIXED32]: uint32Range,
+  [ScalarType.INT64]: int64Range,
+  [ScalarType.SINT64]: int64Range,
+  [ScalarType.SFIXED64]: int64Range,
+  [ScalarType.UINT64]: uint64Range,
+  [ScalarType.FIXED64]: uint64Range,
+}
+
+function scalarFault(scalar: ScalarType, value: JsonValue): string | undefined {
+  const range = integerRanges[scalar]
+  if (range !== undefined) return integerFault(range, value)
+  switch (scalar) {
+    case ScalarType.STRING:
+      return typeof value === 'string' && value.isWellFormed() ? undefined : 'must be a string'
+    case ScalarType.BOOL:
+      return typeof value === 'boolean' ? undefined : 'must be true or false'
+    case ScalarType.BYTES:
+      return typeof value === 'string' && isBase64(value) ? undefined : 'must be base64'
+    default:
+      return isFloat(value) ? undefined : 'must be a number'
+  }
+}
+
+/** Base64 in either alphabet, padded or not, that protobuf-es can read afterwards. */
+function isBase64(text: string): boolean {
+  if (!/^[A-Za-z0-9+/_-]*={0,2}$/.test(text)) return false
+  try {
+    base64Decode(text)
+    return true
+  } catch {
+    return false
+  }
+}
+
+function integerFault(range: { readonly min: bigint; readonly max: bigint }, value: JsonValue): string | undefined {
+  if (typeof value !== 'number' && typeof value !== 'string') return 'must be a whole number'
+  if (typeof value === 'number' ? !Number.isSafeInteger(value) : !/^-?\d{1,20}$/.test(value)) return 'must be a whole number'
+  const whole = BigInt(value)
+  return whole >= range.min && whole <= range.max ? undefined : `must be between ${range.min} and ${range.max}`
+}
+
+function isFloat(value: JsonValue): boolean {
+  return typeof value === 'number' ? Number.isFinite(value) : typeof value === 'string' && /^(?:NaN|-?Infinity|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)$/.test(value)
+}
+
+function mapKeyFault(scalar: ScalarType, key: string): string | undefined {
+  if (scalar === ScalarType.STRING) return key.isWellFormed() ? undefined : 'has a key that is not text'
+  if (scalar === ScalarType.BOOL) return key === 'true' || key === 'false' ? undefined : 'must have the keys true and false'
+  return scalarFault(scalar, key) === undefined ? undefined : 'must have whole numbers as keys'
+}

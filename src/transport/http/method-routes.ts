@@ -1,0 +1,130 @@
+import type { CallHeaders } from '../call-headers.ts'
+import type { HttpBinding, MethodRow } from '../../base/schema/method.ts'
+import type { Answer, Call, Decoded, Dispatch } from '../call.ts'
+import { callName } from '../call-name.ts'
+import { createAnswerJson, type AnswerJson } from '../answer-json.ts'
+import type { JsonEncoders } from '../json-encode.ts'
+import type { CallMetrics } from '../metrics.ts'
+import { isForm, parseJsonBody, readForm, readJsonText, skipBody } from './body.ts'
+import { decodeRequest, readValidateOnly } from './decode-request.ts'
+import { headerText, jsonType, send } from './http-context.ts'
+import type { HttpAnswer, HttpContext } from './http-context.ts'
+import type { Route, RouteMatch } from './route-index.ts'
+import { decodeSegment } from './template.ts'
+
+/** What method routes need. */
+export interface MethodRouteOptions {
+  readonly dispatch: Dispatch
+  readonly encoders: JsonEncoders
+  readonly metrics?: CallMetrics
+}
+
+/** A method with one of its bindings. */
+export interface BoundMethod {
+  readonly row: MethodRow
+  readonly binding: HttpBinding
+}
+
+/** The routes of API methods: a request becomes a `Call`, what the dispatch answers becomes the response. */
+export function methodRoutes(bound: readonly BoundMethod[], options: MethodRouteOptions): Route<HttpContext>[] {
+  return bound.map((method) => {
+    const name = callName(method.row)
+    const encode = method.row.output.typeName === 'google.protobuf.Empty' ? undefined : createAnswerJson(method.row.output, options.encoders)
+    return {
+      verb: method.binding.verb,
+      template: method.binding.template,
+      handle: async (context, match) => {
+        const { state } = context
+        state.domain = method.row.domain
+        state.method = name
+        state.done = options.metrics?.start(name, 'http')
+        const answer = await state.call.bound(options.dispatch(new HttpCall(method, { context, match })))
+        send(context, { status: 200, ...contentOf(answer, encode) })
+      },
+    }
+  })
+}
+
+interface Matched {
+  readonly context: HttpContext
+  readonly match: RouteMatch
+}
+
+const noQuery = new URLSearchParams()
+
+/** A class, not a literal: a getter in a literal gives each object a shape of its own, which lives until the next full collection with all it refers to. */
+class HttpCall implements Call {
+  readonly method: MethodRow
+  readonly headers: CallHeaders
+  readonly transport = 'http'
+  readonly validateOnly: boolean
+  readonly remoteAddress: string
+  readonly #bound: BoundMethod
+  readonly #matched: Matched
+  readonly #query: URLSearchParams
+
+  constructor(bound: BoundMethod, matched: Matched) {
+    const { state, querystring } = matched.context
+    this.#bound = bound
+    this.#matched = matched
+    this.#query = querystring === '' ? noQuery : new URLSearchParams(querystring)
+    this.method = bound.row
+    this.headers = state.headers
+    this.validateOnly = querystring !== '' && readValidateOnly(this.#query).value
+    this.remoteAddress = state.remoteAddress
+  }
+
+  get signal(): AbortSignal {
+    return this.#matched.context.state.call.signal
+  }
+
+  throwIfEnded(): void {
+    this.#matched.context.state.call.throwIfEnded()
+  }
+
+  decode(arrived?: () => void): Promise<Decoded> {
+    return decode(this.#bound, { ...this.#matched, query: this.#query }, arrived)
+  }
+}
+
+async function decode(
+  { row, binding }: BoundMethod,
+  { context, match, query }: Matched & { readonly query: URLSearchParams },
+  arrived?: () => void,
+): Promise<Decoded> {
+  const hasBody = binding.body !== ''
+  const { maxRequestBytes } = row
+  const form = hasBody ? undefined : await readQueryForm(context, maxRequestBytes)
+  if (row.mutation && !hasBody && form === undefined) await skipBody(context, maxRequestBytes)
+  const text = hasBody ? await readJsonText(context, maxRequestBytes) : undefined
+  arrived?.()
+  return decodeRequest({
+    input: row.input,
+    verb: binding.verb,
+    bodyField: binding.body,
+    query: form === undefined ? query : new URLSearchParams([...query, ...form]),
+    body: text === undefined ? undefined : parseJsonBody(text),
+    variables: match.template.variables.map((variable, index) => ({ ...variable, value: decodeSegment(match.captures[index] ?? '') })),
+    lenient: !row.service.includes('.v2.') || prefersLenient(headerText(context.req.headers['prefer'])),
+  })
+}
+
+/** True for `Prefer: handling=lenient` (RFC 7240), among other preferences or alone. */
+function prefersLenient(header: string | undefined): boolean {
+  return header !== undefined && /(?:^|,)\s*handling\s*=\s*"?lenient"?\s*(?:[,;]|$)/i.test(header)
+}
+
+/** A form on a binding without body is part of the query (docs/spec/conventions.md#request-bodies). */
+async function readQueryForm(context: HttpContext, maxBytes: number): Promise<URLSearchParams | undefined> {
+  // Without a body there is nothing to look at; most calls have none.
+  const { headers } = context.req
+  if (headers['content-type'] === undefined) return undefined
+  return isForm(context) ? readForm(context, maxBytes) : undefined
+}
+
+function contentOf(answer: Answer, encode: AnswerJson | undefined): Pick<HttpAnswer, 'headers' | 'body'> {
+  const headers: Record<string, string> = encode === undefined ? {} : { ...jsonType }
+  if (answer.etag !== undefined) headers['ETag'] = `"${answer.etag}"`
+  if (answer.pageTokenRestarted === true) headers['Page-Token-Restarted'] = 'true'
+  return { headers, body: encode === undefined ? '' : encode(answer) }
+}

@@ -1,0 +1,129 @@
+import { ScalarType } from '@bufbuild/protobuf'
+import type { DescField, DescMessage, JsonObject, JsonValue } from '@bufbuild/protobuf'
+import { FieldMaskSchema } from '@bufbuild/protobuf/wkt'
+import { maxViolations, type FieldViolation } from '../../base/errors.ts'
+import { knownInstead } from '../../base/known-name.ts'
+import { UIDPFilterSchema } from '../../gen/taproot/common/v2/uidp_filter_pb.ts'
+import { misnamedField } from './misnamed-fields.ts'
+import { fieldOfKey, isJsonObject, isLeafMessage, shapeValue } from './json-shape.ts'
+
+/** What a query string says of a request. */
+export interface QueryFields {
+  /** Field values in protobuf's JSON form. */
+  readonly json: JsonObject
+  readonly violations: readonly FieldViolation[]
+}
+
+/** How a query is read. */
+export interface QueryOptions {
+  /** '' (none), '*' (the whole request) or the field that the body fills, proto name. */
+  readonly bodyField: string
+  /** True where unknown parameters, and empty ones of `uidp`, are ignored. Else they are violations: they would widen a list without a word. */
+  readonly lenient: boolean
+}
+
+/**
+ * Reads query parameters into fields of a request: names in snake_case or lowerCamel, dotted where nested, repeated keys for lists. Violations have the name that the
+ * caller wrote. A field mask is left out. An empty value counts as absent; of a repeated single value the last one counts.
+ */
+export function readQuery(desc: DescMessage, query: URLSearchParams, { bodyField, lenient }: QueryOptions): QueryFields {
+  const json: JsonObject = {}
+  const violations: FieldViolation[] = []
+  const refuse = (field: string, description: string): void => {
+    if (!lenient) violations.push({ field, description })
+  }
+  for (const [key, text] of query) {
+    if (violations.length >= maxViolations) break
+    const found = bodyField === '*' ? undefined : resolve(desc, key.split('.'))
+    const first = found?.path[0]
+    if (found === undefined || first === undefined || first.name === bodyField) {
+      const misnamed = misnamedField(desc, key)
+      if (misnamed !== undefined) violations.push(misnamed)
+      else if (!ownParameters.has(key) && !isMask(fieldOfKey(desc, key))) refuse(key.slice(0, 100), unknownParameter(desc, key, bodyField))
+    } else if (text === '') {
+      if (first.message === UIDPFilterSchema) refuse(key, 'must not be empty: leave it out, or name a place')
+    } else if (!isMask(first)) {
+      const value = parseText(found.field, text)
+      if ('fault' in value) violations.push({ field: key, description: value.fault })
+      else assign(json, found.path, value.json)
+    }
+  }
+  return { json, violations }
+}
+
+/** Parameters of every method. */
+const ownParameters: ReadonlySet<string> = new Set(['validateOnly', 'validate_only'])
+
+function isMask(field: DescField | undefined): boolean {
+  return field?.message === FieldMaskSchema
+}
+
+function unknownParameter(desc: DescMessage, key: string, bodyField: string): string {
+  const body = bodyField === '*' ? desc : fieldOfKey(desc, bodyField)?.message
+  if (body !== undefined && resolve(body, key.split('.')) !== undefined) return 'is a field of the body, not a query parameter'
+  const parameters = bodyField === '*' ? [] : desc.fields.filter(({ name }) => name !== bodyField).flatMap((field) => parameterNames(field))
+  return `is not a query parameter of this method${knownInstead(key.slice(0, 100), [...parameters, 'validateOnly'])}`
+}
+
+/** The names of the parameters that fill a field. */
+function parameterNames(field: DescField): string[] {
+  if (field.fieldKind !== 'message' || isLeafMessage(field.message)) return [field.jsonName]
+  return field.message.fields.map(({ jsonName }) => `${field.jsonName}.${jsonName}`)
+}
+
+/** Sets a value below nested objects, making those that are missing; a list field collects. */
+function assign(json: JsonObject, path: readonly DescField[], value: JsonValue): void {
+  let at = json
+  for (const field of path.slice(0, -1)) {
+    const next = at[field.jsonName]
+    const object = isJsonObject(next) ? next : {}
+    at[field.jsonName] = object
+    at = object
+  }
+  const leaf = path.at(-1)
+  if (leaf === undefined) return
+  const earlier = at[leaf.jsonName]
+  if (leaf.fieldKind !== 'list') at[leaf.jsonName] = value
+  else if (Array.isArray(earlier)) earlier.push(value)
+  else at[leaf.jsonName] = [value]
+}
+
+function resolve(desc: DescMessage, segments: readonly string[]): { readonly path: readonly DescField[]; readonly field: DescField } | undefined {
+  const path: DescField[] = []
+  let at: DescMessage | undefined = desc
+  for (const segment of segments) {
+    const field: DescField | undefined = at === undefined ? undefined : fieldOfKey(at, segment)
+    if (field === undefined) return undefined
+    path.push(field)
+    at = field.fieldKind === 'message' && !isLeafMessage(field.message) ? field.message : undefined
+  }
+  const field = path.at(-1)
+  const isValue = field !== undefined && field.fieldKind !== 'map' && (field.message === undefined || isLeafMessage(field.message) || isImageRefs(field))
+  return isValue ? { path, field } : undefined
+}
+
+type Parsed = { readonly json: JsonValue } | { readonly fault: string }
+
+const booleans: Readonly<Record<string, boolean>> = { true: true, false: false, '1': true, '0': false }
+
+function parseText(field: DescField, text: string): Parsed {
+  if (isImageRefs(field)) return { json: imageRef(text) }
+  if (field.scalar === ScalarType.BOOL) {
+    const value = Object.hasOwn(booleans, text) ? booleans[text] : undefined
+    return value === undefined ? { fault: 'must be true or false' } : { json: value }
+  }
+  if (field.enum !== undefined && /^-?\d{1,10}$/.test(text)) return shapeValue(field, Number(text))
+  return shapeValue(field, text)
+}
+
+/** The one repeated message that a query can carry: `imageRefs=<repo>[:<tag>[,<tag>]]`. */
+function isImageRefs(field: DescField): boolean {
+  return field.fieldKind === 'list' && field.message?.name === 'ImageRef'
+}
+
+function imageRef(text: string): JsonObject {
+  const colon = text.indexOf(':')
+  if (colon < 0) return { repo: text }
+  const tags = text.slice(colon + 1).split(',')
+  return { repo: text.slice(0, colon), tags: tags.filter((tag) => tag !== '') }
+}

@@ -1,0 +1,37 @@
+import type { DomainError } from '../../base/errors.ts'
+
+/** A request of a route that is no API method: discovery, keys, pages. */
+export interface RawRequest {
+  readonly method: string
+  readonly path: string
+  readonly query: URLSearchParams
+  /** The template's variables, decoded. */
+  readonly params: Readonly<Record<string, string>>
+  readonly requestId: string
+  readonly remoteAddress: string
+  readonly signal: AbortSignal
+  /** A header by its lower-case name. */
+  header(name: string): string | undefined
+  /** The body's text, at most `maxBytes`, 8 KiB where that is not said (else code 3, HTTP 413). */
+  text(maxBytes?: number): Promise<string>
+}
+
+/** What a raw route answers. `Cache-Control: no-store` and `X-Content-Type-Options: nosniff` are sent unless it sets them. */
+export interface RawAnswer {
+  readonly status: number
+  readonly headers: Readonly<Record<string, string>>
+  readonly body: string | Uint8Array
+}
+
+/** A route beside the API methods; `path` is a template as in `google.api.http`. A thrown DomainError is answered as for a method, or in the ErrorForm of its path. */
+export interface RawRoute {
+  readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
+  readonly path: string
+  handler(request: RawRequest): Promise<RawAnswer>
+}
+
+/** The form of errors at the path `below` and below it, where a protocol has one of its own: also of refusals before a route is found. */
+export interface ErrorForm {
+  readonly below: string
+  answer(error: DomainError): RawAnswer
+}

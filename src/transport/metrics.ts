@@ -1,0 +1,56 @@
+import { Counter, Gauge, Histogram } from 'prom-client'
+import type { Registry } from 'prom-client'
+import { codeNames } from '../base/errors.ts'
+import type { Code } from '../base/errors.ts'
+import type { Call } from './call.ts'
+
+/** Counts calls. `start` is called once per call; what it returns is called once with the call's status code, 0 for OK. */
+export interface CallMetrics {
+  start(method: string, transport: Call['transport']): (code: Code | 0) => void
+}
+
+const buckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
+
+/**
+ * Registers `taproot_requests_total` and `taproot_request_duration_seconds` by method, transport and code, and
+ * `taproot_requests_in_flight` by transport. Methods are `Service.Rpc`, so their number is bounded by the schema.
+ */
+export function createCallMetrics(registry: Registry): CallMetrics {
+  const labelNames = ['method', 'transport', 'code'] as const
+  const requests = new Counter({ name: 'taproot_requests_total', help: 'API calls answered', labelNames, registers: [registry] })
+  const durations = new Histogram({
+    name: 'taproot_request_duration_seconds',
+    help: 'Time from the request headers to the answer',
+    labelNames,
+    buckets,
+    registers: [registry],
+  })
+  const inFlight = new Gauge({ name: 'taproot_requests_in_flight', help: 'API calls being answered', labelNames: ['transport'], registers: [registry] })
+  // The children of one method, transport and code are looked up by their labels once: that costs more than counting.
+  const children = new Map<string, (seconds: number) => void>()
+  const childOf = (method: string, transport: Call['transport'], code: Code | 0): ((seconds: number) => void) => {
+    const id = `${transport} ${code} ${method}`
+    const known = children.get(id)
+    if (known !== undefined) return known
+    const labels = { method, transport, code: code === 0 ? 'OK' : codeNames[code] }
+    const count = requests.labels(labels)
+    const duration = durations.labels(labels)
+    const child = (seconds: number): void => {
+      count.inc()
+      duration.observe(seconds)
+    }
+    children.set(id, child)
+    return child
+  }
+  const running = { http: inFlight.labels({ transport: 'http' }), grpc: inFlight.labels({ transport: 'grpc' }) }
+  return {
+    start(method, transport) {
+      const startedAtMs = performance.now()
+      running[transport].inc()
+      return (code) => {
+        running[transport].dec()
+        childOf(method, transport, code)((performance.now() - startedAtMs) / 1000)
+      }
+    },
+  }
+}

@@ -1,0 +1,293 @@
+import type { DescField, Message } from '@bufbuild/protobuf'
+import { ProxyTracerProvider, context as traceContext, propagation, SpanStatusCode, trace } from '@opentelemetry/api'
+import type { Authenticated, Authenticator } from '../auth/tokens/authenticator.ts'
+import { parseAuthorization } from '../auth/tokens/authorization-header.ts'
+import { tokenFailure } from '../auth/tokens/token-error.ts'
+import { DomainError } from '../base/errors.ts'
+import type { Log } from '../base/log.ts'
+import { methodName, type MethodRow } from '../base/schema/method.ts'
+import { resources } from '../base/schema/schema.ts'
+import { authorizeCall } from '../engine/authorize.ts'
+import { callerOfToken } from '../engine/caller-of-token.ts'
+import { fromStore } from '../engine/errors.ts'
+import {
+  apiOwnership,
+  forcedOwnership,
+  type Caller,
+  type Context,
+  type Handler,
+  type HandlerAnswer,
+  type Ownership,
+  type Services,
+} from '../engine/services.ts'
+import { assertValidRequest } from '../engine/validate.ts'
+import { resourceFieldOf } from '../engine/write.ts'
+import { audit } from './audit.ts'
+import type { Answer, Call, Decoded, Dispatch } from './call.ts'
+import { addressKey, type RateLimiter } from './rate-limit.ts'
+
+/** Answers a method for which the bearer is not an access token of ours, or that needs more than the records. */
+export type DoorHandler = (call: Call, message: Message, session: Session | undefined) => Promise<HandlerAnswer>
+
+/** A caller together with what their token says. */
+export interface Session {
+  readonly caller: Caller
+  readonly token: Authenticated
+}
+
+/** What the pipeline is made of. */
+export interface PipelineOptions {
+  readonly services: Services
+  readonly authenticator: Authenticator
+  /** How each method is answered. A method in neither table answers code 12. */
+  readonly handlers: ReadonlyMap<MethodRow, Handler>
+  /** Token exchange and who-am-I, by `<service>/<rpc>`. */
+  readonly doors: ReadonlyMap<string, DoorHandler>
+  /** `bounded` leaves out the question to the store before each read (docs/spec/storage.md#consistent-reads). */
+  readonly reads: 'linearizable' | 'bounded'
+  /** Undefined where requests are not limited. */
+  readonly rateLimiter: RateLimiter | undefined
+  /** For requests that nobody is known for, by address; likewise. */
+  readonly addressLimiter: RateLimiter | undefined
+  /** Where audit lines go. */
+  readonly auditLog: Log
+}
+
+/** What the steps have found out so far. */
+interface Progress {
+  caller: Caller | undefined
+  subject: string | undefined
+}
+
+const tracer = trace.getTracer('taproot')
+
+/** True where a tracing SDK was loaded: without one spans go nowhere and are not made. */
+function isTraced(): boolean {
+  const provider = trace.getTracerProvider()
+  return !(provider instanceof ProxyTracerProvider) || provider.getDelegate() !== new ProxyTracerProvider().getDelegate()
+}
+
+function unimplemented(method: MethodRow): DomainError {
+  return new DomainError(12, `${methodName(method)} is not implemented`)
+}
+
+/** Step "barrier": the snapshot holds what was acknowledged before now. A mutation always asks; a bounded read only needs a running watch. */
+async function barrier(options: PipelineOptions, call: Call): Promise<void> {
+  const { replica } = options.services
+  if (options.reads === 'bounded' && !call.method.mutation) replica.assertLive()
+  else await replica.barrier()
+}
+
+/** Step "barrier", and what the caller may do as of then: of one with very many role bindings that takes several turns. */
+async function upToDate(options: PipelineOptions, call: Call, token: Authenticated): Promise<void> {
+  await barrier(options, call)
+  const preparing = options.services.grants.prepare(token.identityUid, token.narrowing)
+  if (preparing !== undefined) await preparing
+}
+
+/** What a handler sees of a call. A class for the sake of its getter: the signal is not made where nobody looks at it. */
+class CallContext implements Context {
+  readonly method: MethodRow
+  readonly caller: Caller | undefined
+  readonly #services: Services
+  readonly #call: Call
+  readonly #decoded: Decoded
+  readonly #authorize: (() => void) | undefined
+
+  constructor(services: Services, call: Call, found: { caller: Caller | undefined; decoded: Decoded; authorize?: () => void }) {
+    this.method = call.method
+    this.caller = found.caller
+    this.#services = services
+    this.#call = call
+    this.#decoded = found.decoded
+    this.#authorize = found.authorize
+  }
+
+  get requestId(): string {
+    return this.#call.headers.requestId
+  }
+
+  get signal(): AbortSignal {
+    return this.#call.signal
+  }
+
+  get validateOnly(): boolean {
+    return this.#call.validateOnly
+  }
+
+  get ifMatch(): string | undefined {
+    return this.#call.headers.ifMatch
+  }
+
+  get ifNoneMatch(): string | undefined {
+    return this.#call.headers.ifNoneMatch
+  }
+
+  get idempotencyKey(): string | undefined {
+    return this.#call.headers.idempotencyKey
+  }
+
+  get ownership(): Ownership {
+    const { forceOwnership } = this.#call.headers
+    return forceOwnership === 'true' ? forcedOwnership : apiOwnership
+  }
+
+  get present(): readonly string[] | undefined {
+    return this.#decoded.present
+  }
+
+  authorizedBy(authorize: () => void): Context {
+    return new CallContext(this.#services, this.#call, { caller: this.caller, decoded: this.#decoded, authorize })
+  }
+
+  authorize(): void {
+    const { caller, method } = this
+    if (this.#authorize !== undefined) this.#authorize()
+    else if (caller !== undefined) authorizeCall(this.#services.replica.snapshot, caller.reach(), { method, message: this.#decoded.message })
+  }
+}
+
+/** Throws code 3 where the header that forces ownership says neither yes nor no: what was meant to be forced must not be tried unforced, nor the other way round. */
+function assertForce({ headers: { forceOwnership } }: Call): void {
+  if (forceOwnership !== undefined && forceOwnership !== 'true' && forceOwnership !== 'false')
+    throw DomainError.invalid('force-ownership', 'must be true or false')
+}
+
+/** What a method is answered with: looked up once. */
+interface Plan {
+  readonly name: string
+  readonly door: DoorHandler | undefined
+  readonly handler: Handler | undefined
+  /** The field that holds the resource of a create or update: its kind checks it, the whole of it. */
+  readonly held: DescField | undefined
+  /** False for methods that do not look at a token, or verify it themselves. */
+  readonly takesToken: boolean
+}
+
+function planOf(options: PipelineOptions, method: MethodRow): Plan {
+  const resource = method.kind === undefined ? undefined : resources.get(method.kind)
+  const isWrite = method.verb === 'create' || method.verb === 'update'
+  const name = methodName(method)
+  return {
+    name,
+    door: options.doors.get(name),
+    handler: options.handlers.get(method),
+    held: resource !== undefined && isWrite ? resourceFieldOf(method.input, resource) : undefined,
+    takesToken: method.scope !== 'public' && method.scope !== 'external',
+  }
+}
+
+/**
+ * Step "rate limit", where a credential is refused: it is counted by address. A valid one is never refused for what others at its address did: behind a proxy that
+ * `trustedProxies` does not name all callers share one.
+ */
+function countRefusal({ addressLimiter }: PipelineOptions, call: Call, error: unknown): void {
+  if (error instanceof DomainError && (error.code === 16 || error.code === 7)) addressLimiter?.take(addressKey(call.remoteAddress))
+}
+
+/** Step "verify": the token's signature, audience and times. */
+async function verify(options: PipelineOptions, call: Call): Promise<Authenticated> {
+  try {
+    // Hardly ever is there anything to wait for.
+    return options.authenticator.authenticateRemembered(call.headers) ?? (await options.authenticator.authenticate(call.headers, call.signal))
+  } catch (error) {
+    countRefusal(options, call, error)
+    throw error
+  }
+}
+
+/** Step "verify", where the handler verifies the credential: nothing of the request is read unless there is one. Throws code 16. */
+function assertPresented({ method, headers }: Call): void {
+  if (method.scope !== 'external') return
+  try {
+    parseAuthorization(headers.authorization)
+  } catch (error) {
+    throw tokenFailure(error, 'exchange')
+  }
+}
+
+/** All steps in their order (docs/spec/conventions.md#order-of-checks): verify, rate limit, decode, barrier, identity, authorize, validate, handler. */
+async function run(options: PipelineOptions, plan: Plan, { call, progress }: { call: Call; progress: Progress }): Promise<Answer> {
+  const { services } = options
+  const { method } = call
+  const { door, handler } = plan
+  if (door === undefined && handler === undefined) throw unimplemented(method)
+  const token = plan.takesToken ? await verify(options, call) : undefined
+  // Who is known is counted as such; who is not by address, before any work is done for them.
+  const limiter = token === undefined ? options.addressLimiter : options.rateLimiter
+  const key = token?.identityUid ?? addressKey(call.remoteAddress)
+  limiter?.take(key)
+  assertPresented(call)
+  assertForce(call)
+  const decoded = await call.decode(() => limiter?.resume(key))
+  if (token !== undefined) {
+    await upToDate(options, call, token)
+    limiter?.resume(key)
+    // Step "identity".
+    progress.caller = callerOfToken(services, token)
+  }
+  const { caller } = progress
+  const context = new CallContext(services, call, { caller, decoded })
+  context.authorize()
+  assertValidRequest(method.input, decoded.message, plan.held)
+  call.throwIfEnded()
+  const session = token === undefined || caller === undefined ? undefined : { caller, token }
+  const answer = await (door === undefined ? handler?.(services, context, decoded.message) : door(call, decoded.message, session))
+  if (answer === undefined) throw unimplemented(method)
+  progress.subject = answer.subject
+  return answer
+}
+
+/** Also what the caller has no reach to, which is answered like a missing resource. */
+function isDenial(error: DomainError): boolean {
+  return error.code === 7 || error.code === 16 || error.concealed
+}
+
+/** Every failed mutation and every denial is in the audit log, faults of ours included. */
+function auditFailure(log: Log, failure: { call: Call; progress: Progress; error: unknown }): void {
+  const { call, progress } = failure
+  const error = failure.error instanceof DomainError ? failure.error : new DomainError(13, '')
+  const denied = isDenial(error)
+  if (!call.method.mutation && !denied) return
+  const { metadata, resource } = error.details
+  const subject = metadata?.['scope'] ?? resource?.resourceName ?? progress.subject
+  audit(log, { call, caller: progress.caller, subject, outcome: denied ? 'denied' : 'failed', code: error.code, reason: error.reason })
+}
+
+/** The pipeline that both transports hand their calls to. */
+export function createPipeline(options: PipelineOptions): Dispatch {
+  const { auditLog } = options
+  const plans = new Map<MethodRow, Plan>()
+  const known = (method: MethodRow): Plan => {
+    const plan = plans.get(method) ?? planOf(options, method)
+    plans.set(method, plan)
+    return plan
+  }
+  const traced = async (call: Call): Promise<Answer> => {
+    const progress: Progress = { caller: undefined, subject: undefined }
+    try {
+      const answer = await run(options, known(call.method), { call, progress })
+      if (call.method.mutation) audit(auditLog, { call, caller: progress.caller, subject: progress.subject, outcome: 'done' })
+      return answer
+    } catch (thrown) {
+      const error = fromStore(thrown)
+      auditFailure(auditLog, { call, progress, error })
+      throw error
+    }
+  }
+  if (!isTraced()) return traced
+  return (call) => {
+    const parent =
+      call.headers.traceparent === undefined ? traceContext.active() : propagation.extract(traceContext.active(), { traceparent: call.headers.traceparent })
+    return tracer.startActiveSpan(known(call.method).name, {}, parent, async (span) => {
+      try {
+        return await traced(call)
+      } catch (error) {
+        span.setStatus({ code: SpanStatusCode.ERROR })
+        throw error
+      } finally {
+        span.end()
+      }
+    })
+  }
+}

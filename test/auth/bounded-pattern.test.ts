@@ -1,0 +1,140 @@
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { boundedPattern, maxPatternsWeight, patternFault, patternWeight } from '../../src/auth/oidc/bounded-pattern.ts'
+import { checkPatterns } from '../../src/auth/oidc/claim-match.ts'
+import { DomainError } from '../../src/base/errors.ts'
+import { cpuTimeMs } from '../support/cpu-time.ts'
+import { memoryInUse } from '../support/parts/memory-in-use.ts'
+
+function refusalOf(patterns: readonly (readonly [string, string])[]): string {
+  try {
+    checkPatterns(patterns)
+    return ''
+  } catch (error) {
+    if (error instanceof DomainError && error.code === 3) return error.message
+    throw error
+  }
+}
+
+/** Processor time of the work, the least of three: the rest is what the machine does besides, and the compiler of Node. */
+function least(work: (round: number) => void): number {
+  const times = [0, 1, 2].map((round) => {
+    const before = cpuTimeMs()
+    work(round)
+    return cpuTimeMs() - before
+  })
+  return Math.min(...times)
+}
+
+describe('a pattern is refused with its field and the limit', () => {
+  test.each([
+    ['too long', 'a'.repeat(1025), /must be at most 1024 characters$/],
+    ['no expression', '(', /must be a regular expression in RE2 syntax$/],
+    ['too many instructions', 'a?'.repeat(400), /must compile to at most 500 instructions$/],
+    ['repetitions of repetitions', '((a{10}){10}){10}'.repeat(16), /must compile to at most 500 instructions$/],
+    ['a long text again and again', `(?:${'abc|'.repeat(100)}){50}`, /must compile to at most 500 instructions$/],
+    ['many Unicode classes', '\\pL'.repeat(330), /must have at most 10 Unicode classes, such as \\pL$/],
+    ['many ranges', '[\\pL\\pN\\pM]{200}', /must have at most 100000 ranges of characters once its repetitions are written out$/],
+    ['wide ranges that ignore case', '(?i)[B-\\x{1e943}]', /must not ignore case, by \(\?i\), where brackets and characters beyond ASCII are used$/],
+    ['wide ranges that ignore case, in one bracket', `(?s)(?mi:[${'B-\u{1e943}'.repeat(100)}])`, /must not ignore case/],
+  ])('%s', (_name, pattern, message) => {
+    const refusal = refusalOf([['claim_match.subject_pattern', pattern]])
+    expect(refusal).toMatch(/^Invalid argument: claim_match\.subject_pattern: /)
+    expect(refusal).toMatch(message)
+    expect(boundedPattern(pattern)).toBeUndefined()
+  })
+
+  test('too much together', () => {
+    const patterns = Array.from({ length: 50 }, (_, index) => [`claim_match.claim_patterns["c${index}"]`, 'a'.repeat(400)] as const)
+    expect(refusalOf(patterns)).toMatch(
+      /^Invalid argument: claim_match\.claim_patterns\["c20"\]: is too long together with the patterns before it: at most 8192 characters/,
+    )
+  })
+
+  test.each(['\\pL{1,64}', '[\\p{Lu}\\p{Ll}\\pN]+', '(?i)repo:acme/[a-z0-9._-]{1,100}:.*', '(?i)größe', '[^\\x{0}-\\x{1f}]*', '(?:[a-z]{2}-){1,5}[a-z]+'])(
+    'and %s is not',
+    (pattern) => {
+      expect(patternFault(pattern)).toBeUndefined()
+    },
+  )
+})
+
+const pieces = [
+  ...[
+    'a',
+    'k',
+    '.',
+    '|',
+    '*',
+    '+',
+    '?',
+    '(',
+    '(?:',
+    ')',
+    '()',
+    '^',
+    '$',
+    '\\b',
+    '\\B',
+    '{2}',
+    '{3,9}',
+    '{0,20}',
+    ')*',
+    '){2}',
+    '(?i)',
+    '(?s)',
+    '(?i:',
+    'aa|ab|',
+  ],
+  ...['[a-z]', '[^a-z]', '[\\d\\w]', '\\W', '[[:alpha:]]', '[^[:^word:]]', '[\\x00-\\xff]', '[\\0-\\377]', '(a|b)*', 'x*'],
+  ...['ſ', '\u212a', '一', '😀', '\\x{10ffff}', '\\pL', '\\p{Lu}', '\\PN', '[\\pL\\pN]', '[^\\pL]', '\\p{Any}', '[B-\\x{1e943}]', '[B-𞥃]'],
+]
+/** Long patterns of a few pieces again and again. */
+const nasty = fc
+  .tuple(fc.array(fc.constantFrom(...pieces), { minLength: 1, maxLength: 4 }), fc.array(fc.constantFrom(...pieces), { maxLength: 8 }), fc.nat(8000))
+  .map(([some, more, salt]) => {
+    const unit = some.join('')
+    const open = (text: string): number => Math.max(0, (text.match(/\(/g)?.length ?? 0) - (text.match(/\)/g)?.length ?? 0))
+    const text = `${salt}${more.join('')}${unit.repeat(Math.floor(900 / unit.length))}`.slice(0, 1000)
+    return `${text}${')'.repeat(open(text))}`.slice(0, 1024)
+  })
+
+test('whatever the pattern, it takes less than 10 ms to find out what is wrong with it, or to match', { timeout: 60_000 }, () => {
+  const text = 'aé一k'.repeat(128)
+  fc.assert(
+    fc.property(nasty, (pattern) => {
+      // Another text each time, of the same cost: what was compiled is remembered.
+      expect(least((round) => void patternFault(`${pattern.slice(0, 1020)}${'z'.repeat(round)}`))).toBeLessThan(10)
+      expect(least(() => void boundedPattern(pattern)?.matches(text))).toBeLessThan(30)
+    }),
+    { numRuns: 150 },
+  )
+})
+
+test('the patterns of one identity take less than 50 ms, whatever they are', () => {
+  const dearest = ['\\pL?x'.repeat(10), '[^\\pL]'.repeat(10), 'a'.repeat(490), '(a|b|c|d|e)'.repeat(90), '\\w'.repeat(400)]
+  for (const [index, unit] of dearest.entries()) {
+    const work = (round: number): void => {
+      let weight = 0
+      for (let made = 0; made < 50; made++) {
+        const pattern = `${round}x${index}x${made}${unit}`
+        weight += patternWeight(pattern)
+        if (weight > maxPatternsWeight) return
+        patternFault(pattern)
+      }
+    }
+    expect(least(work)).toBeLessThan(50)
+  }
+})
+
+test('what is remembered of patterns has a bound in bytes', { timeout: 60_000 }, async () => {
+  const text = 'é'.repeat(500)
+  const fill = (from: number): void => {
+    for (let made = 0; made < 200; made++) boundedPattern(`${from}${'\\pL?'.repeat(10)}${made}`)?.matches(text)
+  }
+  fill(0)
+  const before = await memoryInUse()
+  for (let round = 1; round <= 4; round++) fill(round)
+  const after = await memoryInUse()
+  expect(after.heap + after.external - before.heap - before.external).toBeLessThan(24 * 1024 * 1024)
+})

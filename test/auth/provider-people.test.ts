@@ -1,0 +1,189 @@
+import type { JWTPayload } from 'jose'
+import { describe, expect, test } from 'vitest'
+import { trustedUid } from '../../src/base/uid.ts'
+import type { Uid } from '../../src/base/uid.ts'
+import type { ProviderFacts } from '../../src/auth/oidc/trust-domain.ts'
+import { decodeToken } from '../../src/auth/tokens/decoded-token.ts'
+import { personUid } from '../../src/auth/oidc/issuer-name.ts'
+import { failure, sign, signal } from './parts.ts'
+import { baseUrl, ground, mismatch, root, uid } from './exchange-ground.ts'
+
+describe('a person whom an identity provider brings', () => {
+  const otherRoot = trustedUid('d'.repeat(40))
+
+  /** Alice, registered, at the issuer that the configuration names; providers of two organisations name it too, each with a client of its own. */
+  async function withProviders() {
+    const parts = await ground()
+    const { local, people, providers } = parts
+    people.add(personUid(local.issuer, 'alice'))
+    const provider = (at: Uid, clientId: string): ProviderFacts => ({
+      uid: trustedUid(`${at}/${'e'.repeat(16)}`),
+      group: at,
+      issuer: local.issuer,
+      clientId,
+      groupsClaim: 'groups',
+    })
+    const [mine, theirs] = [provider(root, 'mine'), provider(otherRoot, 'theirs')]
+    providers.push(mine, theirs)
+    return { ...parts, mine, theirs }
+  }
+
+  test('by a token for a client of an organisation is known in that organisation alone, whoever obtained the token', async () => {
+    const { token, ask, authenticator } = await withProviders()
+    const { principal, token: access } = await ask(await token({ aud: 'theirs' }))
+    expect(principal.narrowing).toEqual({ knownIn: [otherRoot] })
+    expect((await authenticator.authenticate({ authorization: access }, signal)).narrowing).toEqual({ knownIn: [otherRoot] })
+    expect((await authenticator.authenticate({ authorization: await token({ aud: 'theirs' }) }, signal)).narrowing).toEqual({ knownIn: [otherRoot] })
+  })
+
+  test('by a token for the platform of an issuer that the platform knows is known everywhere', async () => {
+    const { token, ask } = await withProviders()
+    expect((await ask(await token())).principal.narrowing).toEqual({})
+  })
+
+  test('who names a provider is known in its organisation alone', async () => {
+    const { token, ask, mine } = await withProviders()
+    expect((await ask(await token(), { identityProvider: mine.uid })).principal.narrowing).toEqual({ knownIn: [root] })
+  })
+
+  test('who names what is no provider, one of another client or one of another issuer is told so, in one form', async () => {
+    const { token, ask, mine, theirs, providers, foreign } = await withProviders()
+    const elsewhere = { ...theirs, uid: trustedUid(`${otherRoot}/${'f'.repeat(16)}`), issuer: foreign.issuer, clientId: 'mine' }
+    providers.push(elsewhere)
+    const refusals = [theirs.uid, elsewhere.uid, uid].map(async (identityProvider) => failure(ask(await token({ aud: 'mine' }), { identityProvider })))
+    for (const refusal of await Promise.all(refusals)) expect(refusal).toBe('7: no identity provider of this uid has the issuer and the client of the token')
+    for (const identityProvider of ['acme', `${mine.uid}/`]) {
+      expect(await failure(ask(await token({ aud: 'mine' }), { identityProvider }))).toMatch(/^3: .*identity_provider.*must be a uid/)
+    }
+  })
+
+  test('is no operator, though the person is one by other ways', async () => {
+    const { token, ask, people, local } = await withProviders()
+    people.add(personUid(local.issuer, 'root-operator'))
+    expect((await ask(await token({ sub: 'root-operator' }))).principal.operator).toBe(true)
+    expect((await ask(await token({ sub: 'root-operator', aud: 'theirs' }))).principal.operator).toBe(false)
+    expect(await failure(ask(await token({ sub: 'nobody', aud: 'theirs' })))).toMatch(/^7: .*register/)
+  })
+
+  test('who names themselves as the identity comes in as they do without: no provider, nor its directory, is passed by', async () => {
+    const { token, ask, authenticator, people, identities, providers, foreign } = await ground({ reachForeign: true })
+    const alice = personUid(foreign.issuer, 'alice')
+    people.add(alice)
+    // As a person is stored.
+    identities.set(alice, { kind: 'claimMatch', match: { issuer: foreign.issuer, subject: 'alice', claims: {}, claimPatterns: {} } })
+    const mint = (aud = baseUrl): Promise<string> => token({ iss: foreign.issuer, aud })
+    expect(await failure(ask(await mint(), { identity: alice }))).toMatch(/^7: verifying token: the issuer is not known here: /)
+    providers.push({ uid: trustedUid(`${root}/${'e'.repeat(16)}`), group: root, issuer: foreign.issuer, clientId: 'mine', groupsClaim: 'groups' })
+    expect((await ask(await mint(), { identity: alice })).principal.narrowing).toEqual({ knownIn: [root] })
+    expect((await authenticator.authenticate({ authorization: await mint(), identity: alice }, signal)).narrowing).toEqual({ knownIn: [root] })
+    // Nobody is somebody else, whatever that person's record says.
+    const other = personUid(foreign.issuer, 'other')
+    identities.set(other, { kind: 'claimMatch', match: { issuer: foreign.issuer, subjectPattern: '.*', claims: {}, claimPatterns: {} } })
+    expect(await failure(ask(await mint(), { identity: other }))).toBe(mismatch)
+  })
+
+  test('of an issuer that only organisations name is known in all that name it, and only there', async () => {
+    const { token, ask, people, providers, foreign, mine, theirs } = await ground({ reachForeign: true }).then((parts) => ({
+      ...parts,
+      mine: { uid: trustedUid(`${root}/${'e'.repeat(16)}`), group: root, issuer: parts.foreign.issuer, clientId: 'mine', groupsClaim: 'groups' },
+      theirs: { uid: trustedUid(`${otherRoot}/${'e'.repeat(16)}`), group: otherRoot, issuer: parts.foreign.issuer, clientId: 'theirs', groupsClaim: 'groups' },
+    }))
+    people.add(personUid(foreign.issuer, 'alice'))
+    const mint = (aud: string): Promise<string> => token({ iss: foreign.issuer, aud, groups: ['dev'] })
+    expect(await failure(ask(await mint(baseUrl)))).toMatch(/^7: verifying token: the issuer is not known here: /)
+    providers.push(mine)
+    expect((await ask(await mint(baseUrl))).principal.narrowing).toEqual({ knownIn: [root] })
+    providers.push(theirs)
+    expect((await ask(await mint(baseUrl))).principal.narrowing).toEqual({ knownIn: [root, otherRoot] })
+    expect((await ask(await mint('theirs'))).narrowing).toEqual({ knownIn: [otherRoot] })
+  })
+
+  // docs/spec/identities.md#mapped-sessions
+  test('roles of mapped groups are of the session that an exchange begins: the token itself as a credential has none', async () => {
+    const { token, ask, authenticator, mine } = await withProviders()
+    const external = await token({ aud: 'mine', groups: ['dev'] })
+    expect((await ask(external, { identityProvider: mine.uid })).narrowing.roles).toEqual([{ group: root, role: uid }])
+    expect((await authenticator.authenticate({ authorization: `Bearer ${external}` }, signal)).narrowing).toEqual({ knownIn: [root] })
+  })
+
+  test('has roles of mapped groups, of which the organisation hears, by the provider that they name and by no other', async () => {
+    const { token, ask, mine, theirs, providers } = await withProviders()
+    const copy = { ...theirs, clientId: 'mine' }
+    providers.splice(1, 1, copy)
+    const external = await token({ aud: 'mine', groups: ['dev'] })
+    const nameless = await ask(external)
+    expect([nameless.narrowing, nameless.principal.mapped]).toEqual([{ knownIn: [root, otherRoot] }, undefined])
+    const named = await ask(external, { identityProvider: mine.uid })
+    expect(named.principal.mapped).toEqual({ provider: mine.uid, roles: [{ group: root, role: uid, externalGroup: 'dev' }] })
+  })
+
+  describe('of an issuer, and a client, that very many organisations name', () => {
+    const groupAt = (index: number): Uid => trustedUid(index.toString(16).padStart(40, '0'))
+    /** As deep as groups can be. */
+    const deepAt = (index: number): Uid => trustedUid(`${groupAt(index)}${`/${'c'.repeat(16)}`.repeat(11)}`)
+
+    async function withMany(count: number, groupAtIndex = groupAt) {
+      const parts = await ground({ reachForeign: true })
+      const { foreign, people, providers, token } = parts
+      const alice = personUid(foreign.issuer, 'alice')
+      people.add(alice)
+      for (let index = 0; index < count; index++) {
+        const group = groupAtIndex(index)
+        providers.push({ uid: trustedUid(`${group}/${'e'.repeat(16)}`), group, issuer: foreign.issuer, clientId: 'shared', groupsClaim: 'groups' })
+      }
+      const mint = (groups: readonly string[] = []): Promise<string> => token({ iss: foreign.issuer, aud: 'shared', groups })
+      return { ...parts, alice, mint }
+    }
+
+    test('is known in those that they have something in, or below: nobody keeps them out by making more', async () => {
+      const { alice, ask, authenticator, bound, mint } = await withMany(51)
+      bound.set(alice, [groupAt(7), trustedUid(`${groupAt(9)}/${'f'.repeat(16)}`), otherRoot])
+      expect((await ask(await mint())).narrowing).toEqual({ knownIn: [groupAt(7), groupAt(9)] })
+      expect((await authenticator.authenticate({ authorization: `Bearer ${await mint()}` }, signal)).narrowing).toEqual({ knownIn: [groupAt(7), groupAt(9)] })
+    })
+
+    test('is known nowhere where they have nothing, and in all of them where those fit into a token', async () => {
+      const [many, few] = [await withMany(51), await withMany(50)]
+      expect((await many.ask(await many.mint())).narrowing).toEqual({ knownIn: [] })
+      expect((await few.ask(await few.mint())).narrowing.knownIn).toHaveLength(50)
+    })
+
+    test('is known in those that they have something in where the others lie so deep that no token has room for them all', async () => {
+      const { alice, ask, authenticator, bound, mint } = await withMany(50, deepAt)
+      bound.set(alice, [deepAt(7)])
+      const { token: access, narrowing } = await ask(await mint())
+      expect(narrowing).toEqual({ knownIn: [deepAt(7)] })
+      expect((await authenticator.authenticate({ authorization: access }, signal)).narrowing).toEqual({ knownIn: [deepAt(7)] })
+    })
+
+    test('is told to name one where they have something in too many; one that is named does', async () => {
+      const { alice, ask, bound, mint, providers, signIn, foreign, claims, key } = await withMany(51)
+      const [first] = providers
+      const named = { identityProvider: first?.uid ?? '' }
+      expect((await ask(await mint(['dev']), named)).narrowing).toEqual({ knownIn: [groupAt(0)], roles: [{ group: groupAt(0), role: uid }] })
+      bound.set(
+        alice,
+        providers.map(({ group }) => group),
+      )
+      expect(await failure(ask(await mint()))).toMatch(/^9: .*name one/)
+      expect((await ask(await mint(), named)).narrowing).toEqual({ knownIn: [groupAt(0)] })
+      // Who registers can't name one.
+      const registering = decodeToken(await sign(key, claims({ iss: foreign.issuer, aud: 'shared' })))
+      expect((await signIn.verifyPerson(registering, {}, signal)).via).toHaveLength(51)
+      expect((await signIn.verifyPerson(registering, named, signal)).via).toHaveLength(1)
+    })
+  })
+
+  test.each<[string, JWTPayload, boolean]>([
+    ['a list of groups', { groups: ['ops', 'dev'] }, true],
+    ['one group as text', { groups: 'dev' }, true],
+    ['other groups', { groups: ['ops'] }, false],
+    ['no such claim', {}, false],
+    ['what is no text', { groups: [{ dev: true }, 7] }, false],
+  ])('has the roles that the groups of the token are mapped to: %s', async (_name, more, isMapped) => {
+    const { token, ask, authenticator, mine } = await withProviders()
+    const { token: access } = await ask(await token({ aud: 'mine', ...more }), { identityProvider: mine.uid })
+    const { narrowing } = await authenticator.authenticate({ authorization: access }, signal)
+    expect(narrowing.roles).toEqual(isMapped ? [{ group: root, role: uid }] : undefined)
+  })
+})

@@ -1,0 +1,193 @@
+import { once } from 'node:events'
+import { createServer } from 'node:https'
+import type { AddressInfo, LookupFunction } from 'node:net'
+import { describe, expect, onTestFinished, test } from 'vitest'
+import { isPublicAddress } from '../../src/auth/safe-address.ts'
+import { selfSigned } from './certificate.ts'
+import { failure, listen, signal, testFetch } from './parts.ts'
+
+const refused = [
+  '127.0.0.1', '127.255.255.254', '0.0.0.0', '10.1.2.3', '172.16.0.1', '172.31.255.255', '192.168.1.1', '169.254.169.254', '100.64.0.1', '100.127.255.255',
+  '192.0.0.8', '192.0.2.1', '198.18.0.1', '203.0.113.9', '224.0.0.1', '239.255.255.255', '240.0.0.1', '255.255.255.255',
+  '::', '::1', '::ffff:127.0.0.1', '::ffff:10.0.0.1', '::ffff:a9fe:a9fe', '::127.0.0.1', '64:ff9b::7f00:1', '2002:7f00:1::', '2001::1', 'fc00::1', 'fd12::1', 'fe80::1', 'fe80::1%eth0', 'ff02::1',
+  '::ffff:0:127.0.0.1', '::ffff:0:a00:1', '::ffff:0:0:1', '::1:0:0', '1::1', '100::1', '200::1', '4000::1', '8000::1', '64:ff9b:1::7f00:1', '64:ff9b::8.8.8.8', '2002:808:808::',
+  '168.63.129.16', '100.100.100.200', '192.0.0.192', 'fd00:ec2::254', '::ffff:168.63.129.16',
+  'localhost', '', '127.1', '0x7f000001',
+] // prettier-ignore
+
+test.each(refused)('%s is no public address', (address) => {
+  expect(isPublicAddress(address)).toBe(false)
+})
+
+test.each(['1.1.1.1', '8.8.8.8', '172.15.0.1', '172.32.0.1', '100.63.0.1', '2606:4700::1111', '::ffff:8.8.8.8'])('%s is a public address', (address) => {
+  expect(isPublicAddress(address)).toBe(true)
+})
+
+test.each([
+  'metadata.google.internal',
+  'METADATA.google.internal.',
+  'metadata.goog',
+  'metadata',
+  'instance-data',
+  'instance-data.ec2.internal',
+  'metadata.tencentyun.com',
+])('the metadata host %s is refused, whatever its name leads to', async (host) => {
+  const lookup: LookupFunction = (_host, options, callback) =>
+    options.all === true ? callback(null, [{ address: '8.8.8.8', family: 4 }]) : callback(null, '8.8.8.8', 4)
+  expect(await failure(testFetch({ lookup, timeoutMs: 500 }).json({ url: `https://${host}/` }, signal))).toBe('refused_address')
+})
+
+describe('a fetch of a URL that a tenant named', () => {
+  test.each([
+    ['http://example.com/', 'refused_url'],
+    ['ftp://example.com/', 'refused_url'],
+    ['file:///etc/passwd', 'refused_url'],
+    ['https://user:pass@example.com/', 'refused_url'],
+    ['nonsense', 'refused_url'],
+    ['https://127.0.0.1/', 'refused_address'],
+    ['https://2130706433/', 'refused_address'],
+    ['https://0x7f.1/', 'refused_address'],
+    ['https://[::1]/', 'refused_address'],
+    ['https://[::ffff:127.0.0.1]/', 'refused_address'],
+    ['https://169.254.169.254/latest/meta-data', 'refused_address'],
+    ['https://localhost/', 'refused_address'],
+  ])('%s fails as %s', async (url, fault) => {
+    expect(await failure(testFetch().send({ url }, signal))).toBe(fault)
+  })
+
+  test('judges the address that it connects to, not an earlier look-up, and fails where only one of several is private', async () => {
+    const answers = [['8.8.8.8', '127.0.0.1'], ['::1'], ['10.0.0.1']]
+    for (const addresses of answers) {
+      const fetch = testFetch({
+        lookup: (_name, _options, callback) =>
+          callback(
+            null,
+            addresses.map((address) => ({ address, family: address.includes(':') ? 6 : 4 })),
+          ),
+      })
+      expect(await failure(fetch.send({ url: 'https://issuer.example/' }, signal))).toBe('refused_address')
+    }
+  })
+
+  test('reaches a private address and http where configuration allows it', async () => {
+    const origin = await listen((_request, response) => response.end('{"a":1}'))
+    expect(await testFetch().json({ url: origin, allowPrivate: true }, signal)).toEqual({ a: 1 })
+    expect(await failure(testFetch().json({ url: origin }, signal))).toBe('refused_url')
+  })
+
+  test('sends a body and headers', async () => {
+    const seen = Promise.withResolvers<unknown>()
+    const origin = await listen((request, response) => {
+      request.setEncoding('utf8').once('data', (body) => seen.resolve([request.method, request.headers['ce-id'], body]))
+      request.once('end', () => response.end())
+    })
+    await testFetch().send({ url: origin, allowPrivate: true, method: 'POST', headers: { 'ce-id': '7' }, body: '{}' }, signal)
+    expect(await seen.promise).toEqual(['POST', '7', '{}'])
+  })
+
+  test('does not follow redirects', async () => {
+    const target: string[] = []
+    const inside = await listen((request, response) => {
+      target.push(request.url ?? '')
+      response.end('{}')
+    })
+    const origin = await listen((_request, response) => response.writeHead(302, { location: inside }).end())
+    expect(await failure(testFetch().json({ url: origin, allowPrivate: true }, signal))).toBe('redirect')
+    expect(target).toEqual([])
+  })
+
+  test.each([404, 500, 503])('status %i is a failure without the body', async (status) => {
+    const origin = await listen((_request, response) => response.writeHead(status).end('secret inside'))
+    const error: unknown = await testFetch()
+      .send({ url: origin, allowPrivate: true }, signal)
+      .catch((reason: unknown) => reason)
+    expect(error).toMatchObject({ fault: 'status', status, transient: status >= 500 })
+    expect(String(error)).not.toContain('secret')
+  })
+
+  test('takes 64 KiB and no byte more, whatever the length header says', async () => {
+    const origin = await listen((request, response) => response.end('x'.repeat(Number(request.url?.slice(1)))))
+    const fetch = testFetch()
+    expect((await fetch.send({ url: `${origin}/65536`, allowPrivate: true }, signal)).body).toHaveLength(65536)
+    expect(await failure(fetch.send({ url: `${origin}/65537`, allowPrivate: true }, signal))).toBe('too_large')
+  })
+
+  test.each(['before the headers', 'within the body'])('gives up on a server that hangs %s', async (moment) => {
+    const origin = await listen((_request, response) => {
+      if (moment === 'within the body') response.write('{')
+    })
+    expect(await failure(testFetch({ timeoutMs: 100 }).json({ url: origin, allowPrivate: true }, signal))).toBe('timeout')
+  })
+
+  test('ends with the reason of the caller who went away', async () => {
+    const gone = new AbortController()
+    const origin = await listen(() => gone.abort(new Error('gone')))
+    await expect(testFetch().json({ url: origin, allowPrivate: true }, gone.signal)).rejects.toThrow('gone')
+  })
+
+  test('tells names that do not exist and servers that are down apart', async () => {
+    const missing = testFetch({ lookup: (_name, _options, callback) => callback(Object.assign(new Error('no'), { code: 'ENOTFOUND' }), []) })
+    expect(await failure(missing.json({ url: 'https://issuer.example' }, signal))).toBe('unresolved')
+    expect(await failure(testFetch().json({ url: 'http://127.0.0.1:1/', allowPrivate: true }, signal))).toBe('unreachable')
+  })
+
+  test('trusts the configured certificates over TLS and no others, and looks at addresses there too', async () => {
+    const { certificate, key } = selfSigned('issuer.test')
+    const server = createServer({ cert: certificate, key }, (_request, response) => response.end('{"tls":true}'))
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    onTestFinished(() => void server.close())
+    const { port } = server.address() as AddressInfo // a cast: the server listens on TCP
+    const fetch = testFetch({ lookup: (_name, _options, callback) => callback(null, [{ address: '127.0.0.1', family: 4 }]) })
+    for (const host of ['127.0.0.1', 'issuer.test']) {
+      const url = `https://${host}:${String(port)}/`
+      expect(await fetch.json({ url, allowPrivate: true, ca: certificate }, signal)).toEqual({ tls: true })
+      expect(await failure(fetch.json({ url, allowPrivate: true }, signal))).toBe('untrusted')
+      expect(await failure(fetch.json({ url, ca: certificate }, signal))).toBe('refused_address')
+    }
+    expect(await failure(fetch.json({ url: `https://other.test:${String(port)}/`, allowPrivate: true, ca: certificate }, signal))).toBe('untrusted')
+  })
+
+  test('holds the certificate against the host that the request names, where a header does', async () => {
+    const { certificate, key } = selfSigned('sts.test')
+    const server = createServer({ cert: certificate, key }, (request, response) => response.end(JSON.stringify(request.headers.host)))
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    onTestFinished(() => void server.close())
+    const { port } = server.address() as AddressInfo // a cast: the server listens on TCP
+    const ask = (host: string): Promise<unknown> =>
+      testFetch().json({ url: `https://127.0.0.1:${String(port)}/`, allowPrivate: true, ca: certificate, method: 'POST', headers: { host } }, signal)
+    expect(await ask('sts.test')).toBe('sts.test')
+    expect(await failure(ask('other.test'))).toBe('untrusted')
+  })
+
+  test('a server that speaks no TLS, and a configured certificate that is none, are not worth coming again for', async () => {
+    const plain = await listen((_request, response) => response.end('{}'))
+    const url = plain.replace('http:', 'https:')
+    for (const request of [{ url }, { url, ca: '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n' }]) {
+      const error: unknown = await testFetch()
+        .send({ ...request, allowPrivate: true }, signal)
+        .catch((reason: unknown) => reason)
+      expect(error).toMatchObject({ fault: 'untrusted', transient: false })
+    }
+  })
+
+  test.each([
+    ['ECONNREFUSED', 'unreachable', true],
+    ['ECONNRESET', 'unreachable', true],
+    ['EAI_AGAIN', 'unreachable', true],
+    ['ERR_TLS_HANDSHAKE_TIMEOUT', 'unreachable', true],
+    ['ENOTFOUND', 'unresolved', false],
+    ['CERT_HAS_EXPIRED', 'untrusted', false],
+    ['CERT_NOT_YET_VALID', 'untrusted', false],
+    ['DEPTH_ZERO_SELF_SIGNED_CERT', 'untrusted', false],
+    ['SELF_SIGNED_CERT_IN_CHAIN', 'untrusted', false],
+    ['UNABLE_TO_VERIFY_LEAF_SIGNATURE', 'untrusted', false],
+    ['UNABLE_TO_GET_ISSUER_CERT_LOCALLY', 'untrusted', false],
+    ['ERR_TLS_CERT_ALTNAME_INVALID', 'untrusted', false],
+  ])('a connection that fails with %s is %s', async (code, fault, transient) => {
+    const fetch = testFetch({ lookup: (_name, _options, callback) => callback(Object.assign(new Error('no'), { code }), []) })
+    const error: unknown = await fetch.send({ url: 'https://issuer.example' }, signal).catch((reason: unknown) => reason)
+    expect(error).toMatchObject({ fault, transient })
+  })
+})

@@ -1,0 +1,138 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import {
+  allCapabilities,
+  capabilities,
+  capabilityByEnumNumber,
+  capabilityByName,
+  containsAll,
+  decodeCapabilities,
+  emptySet,
+  encodeCapabilities,
+  equals,
+  fromEnumNumbers,
+  has,
+  intersect,
+  isEmpty,
+  membersOf,
+  missing,
+  namesOf,
+  setOf,
+  union,
+} from '../../src/base/capability.ts'
+import { builtInRoles } from '../../src/base/roles.ts'
+
+const names = fc.subarray(capabilities.map(({ name }) => name))
+const ordered = (list: Iterable<string>): string[] => {
+  const wanted = new Set(list)
+  return capabilities.map(({ name }) => name).filter((name) => wanted.has(name))
+}
+
+describe('the table', () => {
+  it('has no retired bit or number', () => {
+    for (const { bit, number } of capabilities) {
+      expect([0, 40, 41, 135, 136, 143]).not.toContain(bit)
+      expect([1, 1601, 1602, 1873]).not.toContain(number)
+    }
+    expect(capabilityByEnumNumber(0)).toBeUndefined()
+  })
+
+  it('finds a capability by both names', () => {
+    expect(capabilityByName('identity_providers.scim.manage')).toEqual({
+      name: 'identity_providers.scim.manage',
+      enumName: 'CAP_IAM_SCIM_MANAGE',
+      number: 1305,
+      bit: 191,
+      internal: false,
+    })
+    expect(capabilityByName('CAP_IAM_SCIM_MANAGE')).toBe(capabilityByName('identity_providers.scim.manage'))
+  })
+})
+
+describe('sets behave as sets', () => {
+  it('of names', () => {
+    fc.assert(
+      fc.property(names, names, (left, right) => {
+        const [a, b] = [setOf(left), setOf(right)]
+        const [inLeft, inRight] = [new Set(left), new Set(right)]
+        expect(namesOf(a)).toEqual(ordered(left))
+        expect(namesOf(union(a, b))).toEqual(ordered([...left, ...right]))
+        expect(namesOf(intersect(a, b))).toEqual(ordered(left.filter((name) => inRight.has(name))))
+        expect(missing(a, b)).toEqual(ordered(right.filter((name) => !inLeft.has(name))))
+        expect(containsAll(a, b)).toBe(right.every((name) => inLeft.has(name)))
+        expect(isEmpty(a)).toBe(left.length === 0)
+        expect(equals(a, b)).toBe(namesOf(a).join() === namesOf(b).join())
+        for (const { name } of capabilities) expect(has(a, name)).toBe(inLeft.has(name))
+        expect(equals(fromEnumNumbers(membersOf(a).map(({ number }) => number)), a)).toBe(true)
+      }),
+    )
+  })
+
+  it('with all but the internal ones in allCapabilities', () => {
+    expect(missing(allCapabilities, setOf(capabilities.map(({ name }) => name)))).toEqual(['internal'])
+    expect(isEmpty(emptySet)).toBe(true)
+  })
+
+  it('where unknown numbers grant nothing and an unknown name is no requirement that can be met', () => {
+    expect(isEmpty(fromEnumNumbers([0, 1, 1873, 99_999, -1]))).toBe(true)
+    expect(has(allCapabilities, 'vuln.list')).toBe(false)
+    expect(() => setOf(['groups.list', 'vuln.list'])).toThrow(RangeError)
+  })
+})
+
+describe('the cap claim', () => {
+  it.each([
+    [['advisories.list'], 'AAAAAAAAAFwAAAAAAAAAAAAAAAAIAAAA'],
+    [['groups.list'], 'AAAAAAAAADIAAAAAAAAACA=='],
+    [[], 'AAAAAAAAADIAAAAAAAAAAA=='],
+  ])('of %j is %s', (members, claim) => {
+    expect(encodeCapabilities(setOf(members))).toBe(claim)
+    const decoded = decodeCapabilities(claim)
+    expect(decoded && namesOf(decoded)).toEqual(members)
+    expect(decodeCapabilities(claim.replace(/=+$/, ''))).toEqual(decoded)
+  })
+
+  it('survives a round trip', () => {
+    fc.assert(fc.property(names, (members) => equals(decodeCapabilities(encodeCapabilities(setOf(members))) ?? emptySet, setOf(members))))
+  })
+
+  it('is read in its older form, where unknown numbers grant nothing', () => {
+    expect(decodeCapabilities([103, 99_999])).toEqual(setOf(['groups.list']))
+  })
+
+  it('ignores bits of later versions', () => {
+    const bytes = Buffer.alloc(8 + 8 * 4, 0xff)
+    bytes.writeBigUInt64BE(256n)
+    expect(decodeCapabilities(bytes.toString('base64url'))).toEqual(setOf(capabilities.map(({ name }) => name)))
+  })
+
+  it.each([
+    [''],
+    ['AAAA'],
+    ['not base64!'],
+    ['AAAAAAAAAFwAAAAAAAAAAA=='],
+    ['//////////8AAAAAAAAACA=='],
+    ['_________________w=='],
+    [12],
+    [null],
+    [{}],
+    [['groups.list']],
+  ])('is refused where it is %j', (claim) => {
+    expect(decodeCapabilities(claim)).toBeUndefined()
+  })
+})
+
+describe('built-in roles', () => {
+  it('have fixed uids and descriptions', () => {
+    expect(builtInRoles.find(({ name }) => name === 'viewer')).toMatchObject({
+      uid: '8712b6fe35a511c5cbad2de513fa86733fe78365',
+      description: 'Viewer Role (built-in)',
+    })
+    expect(builtInRoles.find(({ name }) => name === 'registry.pull_token_creator')?.description).toBe('Registry Pull Token Creator Role (built-in)')
+  })
+
+  it('give an owner everything and nobody an internal capability', () => {
+    expect(equals(builtInRoles.find(({ name }) => name === 'owner')?.capabilities ?? emptySet, allCapabilities)).toBe(true)
+    for (const role of builtInRoles) expect(has(role.capabilities, 'internal'), role.name).toBe(false)
+  })
+})

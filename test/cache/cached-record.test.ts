@@ -1,0 +1,189 @@
+import { fromBinary } from '@bufbuild/protobuf'
+import { timestampFromMs } from '@bufbuild/protobuf/wkt'
+import fc from 'fast-check'
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
+import { describe, expect, test, vi } from 'vitest'
+import { resources } from '../../src/base/schema/schema.ts'
+import { trustedUid } from '../../src/base/uid.ts'
+import { kinds } from '../../src/catalog/kinds.ts'
+import { envelopeBytes, envelopeOf } from '../../src/engine/record-codec.ts'
+import { DecodedRows } from '../../src/cache/records/decoded-rows.ts'
+import { rowOfBytes } from '../../src/cache/records/row-maker.ts'
+import { nameOf, type Resource } from '../../src/cache/records/cached-record.ts'
+import { storeRevision } from '../../src/store/store.ts'
+import { randomMessage } from '../transport/harness/random-message.ts'
+import { changeOf, emptySnapshot, newUid, one, picker, removalOf, type Plain } from './rows.ts'
+
+const patience = { timeout: 20_000, interval: 50 }
+
+setFlagsFromString('--expose-gc')
+const collect = runInNewContext('gc') as () => void
+const root = 'a'.repeat(40)
+const group = (uid: string, name: string): Plain => ({ kind: 'Group', uid, name, createMs: 1, updateMs: 2, filters: {} })
+
+describe.each([...kinds.values()].map((kind) => [kind.index.kind, kind] as const))('a row of kind %s', (name, kind) => {
+  test('says of a stored record what a full decode says', () => {
+    const uid = trustedUid(`${root}/${'1'.repeat(16)}`)
+    const facts = fc.record({
+      etag: fc.string({ unit: 'grapheme' }),
+      createMs: fc.nat(2 ** 50),
+      updateMs: fc.nat(2 ** 50),
+      managedBy: fc.string({ unit: 'grapheme' }),
+    })
+    fc.assert(
+      fc.property(randomMessage(kind.desc), facts, (message, { etag, createMs, updateMs, managedBy }) => {
+        const envelope = envelopeOf(kind.desc, message as Resource, { etag, createMs, updateMs, managedBy })
+        const row = rowOfBytes(kind.index, { uid, bytes: envelopeBytes(envelope), revision: storeRevision(7) })
+        const stored = fromBinary(kind.desc, envelope.record) as Resource
+        expect(row).toMatchObject({ kind: name, uid, parent: root, name: nameOf(kind.index, stored), etag, createMs, updateMs, managedBy, revision: 7 })
+        expect(new Uint8Array(row.bytes)).toEqual(envelope.record)
+        expect(envelopeBytes(row.envelope)).toEqual(envelopeBytes(envelope))
+        const whole = { uid, etag, managedBy, createTime: timestampFromMs(createMs), updateTime: timestampFromMs(updateMs) }
+        expect(row.message).toEqual(Object.assign(stored, whole))
+        expect(row.message).toBe(row.message)
+      }),
+      { numRuns: 200 },
+    )
+  })
+
+  test('its index names what the schema has', () => {
+    expect(resources.get(name)?.desc).toBe(kind.desc)
+    expect(kind.index.desc).toBe(kind.desc)
+  })
+})
+
+describe('rows of a snapshot', () => {
+  test('the same bytes, message and etag however often others move, decode and go', { timeout: 30_000 }, () => {
+    fc.assert(
+      fc.property(fc.integer(), (seed) => {
+        const pick = picker(seed)
+        const snapshot = emptySnapshot()
+        const expected = new Map<string, string>()
+        const uids = Array.from({ length: 3_000 }, () => newUid(pick, root))
+        for (let step = 0; step < 8_000; step++) {
+          const uid = one(pick, uids)
+          const name = `name ${step}`
+          if (pick(3) > 0) {
+            snapshot.apply([changeOf({ ...group(uid, name), description: 'x'.repeat(pick(400)) }, step)])
+            expected.set(uid, name)
+          } else {
+            snapshot.apply([removalOf({ kind: 'Group', uid }, step)])
+            expected.delete(uid)
+          }
+          if (pick(4) === 0) expect(snapshot.get('Group', one(pick, uids))?.message.uid).not.toBe('')
+        }
+        expect(snapshot.table('Group').size).toBe(expected.size)
+        for (const [uid, name] of expected) {
+          const row = snapshot.get('Group', uid)
+          expect([row?.uid, row?.name, row?.etag]).toEqual([uid, name, 'e'])
+          expect(row?.message).toMatchObject({ uid, name })
+        }
+      }),
+      { numRuns: 5 },
+    )
+  })
+
+  test('who holds a row reads it also after it was replaced', () => {
+    const pick = picker(3)
+    const snapshot = emptySnapshot()
+    const uids = Array.from({ length: 1_500 }, () => newUid(pick, root))
+    snapshot.apply(uids.map((uid) => changeOf({ ...group(uid, `old ${uid}`), description: 'd'.repeat(300) })))
+    const held = uids.map((uid) => snapshot.get('Group', uid))
+    const bytes = held.map((row) => row?.bytes)
+    const copies = bytes.map((view) => Buffer.from(view ?? []))
+    for (let round = 2; round < 6; round++)
+      snapshot.apply(uids.map((uid) => changeOf({ ...group(uid, `round ${round}`), description: 'e'.repeat(300) }, round)))
+    for (const [at, row] of held.entries()) {
+      expect(copies[at]?.equals(bytes[at] ?? Buffer.alloc(0))).toBe(true)
+      expect(row?.message).toMatchObject({ uid: uids[at], name: `old ${uids[at] ?? ''}` })
+    }
+  })
+
+  test('what was replaced or removed is not kept because it was read, or is read once more', async () => {
+    const pick = picker(5)
+    const snapshot = emptySnapshot()
+    const uids = Array.from({ length: 20 }, () => newUid(pick, root))
+    snapshot.apply(uids.map((uid) => changeOf(group(uid, 'old'))))
+    const gone = uids.map((uid, at) => {
+      const row = snapshot.get('Group', uid)
+      expect(row?.message.uid).toBe(uid)
+      snapshot.apply([at % 2 === 0 ? changeOf(group(uid, 'new'), 2) : removalOf({ kind: 'Group', uid }, 2)])
+      expect(row?.message).toMatchObject({ uid, name: 'old' })
+      return new WeakRef(row ?? {})
+    })
+    await vi.waitFor(() => {
+      collect()
+      expect(gone.filter((each) => each.deref() !== undefined)).toEqual([])
+    }, patience)
+  })
+
+  test('memory does not grow while records and what they name come and go', { timeout: 60_000 }, () => {
+    const pick = picker(8)
+    const snapshot = emptySnapshot()
+    const used = (): number => {
+      collect()
+      const { heapUsed, arrayBuffers } = process.memoryUsage()
+      return heapUsed + arrayBuffers
+    }
+    const churn = (rounds: number): void => {
+      for (let round = 0; round < rounds; round++) {
+        const above = newUid(pick)
+        const identities = Array.from({ length: 40 }, () => newUid(pick, above))
+        const records = identities.flatMap((identity): Plain[] => [
+          { kind: 'Identity', uid: identity, name: `robot ${identity}`, createMs: 1, updateMs: 1, filters: { relationship_type: '1' } },
+          { kind: 'RoleBinding', uid: newUid(pick, above), name: '', createMs: 1, updateMs: 1, filters: { identity, role: newUid(pick) } },
+          group(newUid(pick, above), `team ${identity}`),
+        ])
+        snapshot.apply(records.map((record) => changeOf(record)))
+        for (const { kind, uid } of records) expect(snapshot.get(kind, uid)?.message.uid).toBe(uid)
+        snapshot.apply(records.map((record) => removalOf(record)))
+      }
+    }
+    churn(200)
+    const before = used()
+    churn(400)
+    // 48,000 records came and went: some 30 MB where they stayed.
+    expect(used() - before).toBeLessThan(4_000_000)
+    expect(['Group', 'Identity', 'RoleBinding'].map((kind) => snapshot.table(kind).size)).toEqual([0, 0, 0])
+  })
+})
+
+describe('DecodedRows', () => {
+  test('keeps no more than it may, and first what was read again', () => {
+    const decoded = new DecodedRows(10, 1_000)
+    const kept = new Set<number>()
+    const entries = Array.from({ length: 40 }, (_, at) => {
+      const holder = { forget: (): void => void kept.delete(at) }
+      return { holder, bytes: at === 39 ? 950 : 10, used: false, at: -1 }
+    })
+    for (const [at, entry] of entries.slice(0, 39).entries()) {
+      kept.add(at)
+      decoded.keep(entry)
+      if (entries[0] !== undefined) entries[0].used = true
+      expect(kept.size).toBeLessThanOrEqual(10)
+      expect(kept).toContain(0)
+      expect(kept).toContain(at)
+    }
+    kept.add(39)
+    decoded.keep(entries[39] ?? { holder: { forget() {} }, bytes: 0, used: false, at: -1 })
+    expect(kept.size, 'a large one takes the place of many').toBeLessThanOrEqual(6)
+    expect(kept).toContain(39)
+  })
+
+  test('what was taken out makes room', () => {
+    const decoded = new DecodedRows(10, 100)
+    const forgotten: number[] = []
+    const entries = Array.from({ length: 30 }, (_, at) => ({ holder: { forget: (): void => void forgotten.push(at) }, bytes: 10, used: false, at: -1 }))
+    for (const entry of entries.slice(0, 10)) decoded.keep(entry)
+    for (const entry of entries.slice(10)) {
+      decoded.keep(entry)
+      decoded.drop(entry)
+      decoded.drop(entry)
+    }
+    expect(forgotten, 'one, since there were ten already').toHaveLength(1)
+    for (const entry of entries.slice(0, 10)) decoded.drop(entry)
+    for (const entry of entries.slice(10, 20)) decoded.keep(entry)
+    expect(forgotten).toHaveLength(1)
+  })
+})

@@ -1,0 +1,194 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, inject, onTestFinished, test } from 'vitest'
+import { kinds } from '../../src/catalog/kinds.ts'
+import { loadSnapshot } from '../../src/cache/load.ts'
+import type { Snapshot } from '../../src/cache/snapshot.ts'
+import { ownersKey, recordKey, sweepKey } from '../../src/store/keys.ts'
+import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
+import { StoreError, type Change, type RangeQuery, type Store, type Write } from '../../src/store/store.ts'
+import { commit, put, silentLog } from '../store/store-harness.ts'
+import { changeOf, emptySnapshot, newUid, one, picker, type Plain } from './rows.ts'
+
+let directory: string
+beforeEach(async () => {
+  directory = await mkdtemp(join(tmpdir(), 'taproot-load-'))
+})
+afterEach(() => rm(directory, { recursive: true, force: true }))
+
+function open(): Store {
+  const store = createSqliteStore({ path: join(directory, 'store.db'), log: silentLog })
+  onTestFinished(() => store.close())
+  return store
+}
+
+/** A tree of every kind below some roots. */
+function records(seed: number, roots: number, count: number): Plain[] {
+  const pick = picker(seed)
+  const groups = Array.from({ length: roots }, () => newUid(pick))
+  const identities: string[] = []
+  const made = groups.map((uid): Plain => ({ kind: 'Group', uid, name: `root ${uid}`, createMs: 1, updateMs: 1, filters: {} }))
+  while (made.length < count) {
+    const above = one(pick, groups)
+    const uid = newUid(pick, above)
+    const times = { createMs: pick(1000), updateMs: pick(1000) }
+    const turn = pick(4)
+    if (turn === 0 && above.length < 150) {
+      groups.push(uid)
+      made.push({ kind: 'Group', uid, name: `team ${pick(50)}`, ...times, filters: {} })
+    } else if (turn < 2 || identities.length === 0) {
+      identities.push(uid)
+      made.push({ kind: 'Identity', uid, name: `robot ${pick(50)}`, ...times, filters: { relationship_type: String(1 + pick(2)) } })
+    } else made.push({ kind: 'RoleBinding', uid, name: '', ...times, filters: { identity: one(pick, identities), role: one(pick, groups) } })
+  }
+  return made
+}
+
+async function fill(store: Store, changes: readonly Change[]): Promise<void> {
+  const writes = changes.map(({ key, value }): Write => put(key, value))
+  for (let at = 0; at < writes.length; at += 100) await commit(store, ...writes.slice(at, at + 100))
+}
+
+async function load(store: Store, snapshot: Snapshot): Promise<number> {
+  const names = [...kinds.keys()]
+  return (await loadSnapshot(snapshot, { store, kinds: names, log: silentLog, signal: AbortSignal.timeout(30_000), progress() {} })).records
+}
+
+/** All that can be asked of a snapshot's tables. */
+function contents(snapshot: Snapshot, made: readonly Plain[]): unknown {
+  return [...snapshot.kinds()].map((table) => ({
+    kind: table.index.kind,
+    rows: table.byUid.items(0, table.size).map((row) => [row.uid, row.parent, row.name, row.createMs, row.updateMs, row.filterValues, row.etag, row.message]),
+    values: made.map((plain) => {
+      const asked = [['parent', plain.uid], ['name', plain.name], ...Object.entries(plain.filters)] as const
+      return asked.map(([filter, value]) => [...table.matching(filter, value ?? '')].map((row) => row.uid))
+    }),
+  }))
+}
+
+describe('loadSnapshot', () => {
+  test.each([
+    [1, 4_000],
+    [40, 4_000],
+    [3, 20],
+    [0, 0],
+  ])('from %i roots and %i records in all: the same as applied one by one', { timeout: 60_000 }, async (roots, count) => {
+    const made = records(roots, roots, count)
+    const pick = picker(inject('propertySeed') ?? count)
+    const store = open()
+    await fill(
+      store,
+      made.map((plain) => changeOf(plain)).toSorted(() => 0.5 - pick(2)),
+    )
+    const loaded = emptySnapshot()
+    expect(await load(store, loaded)).toBe(count)
+    const applied = emptySnapshot()
+    applied.apply(made.map((plain) => changeOf(plain)))
+    expect(contents(loaded, made.slice(0, 200))).toEqual(contents(applied, made.slice(0, 200)))
+    // What changes afterwards finds all in order.
+    const changed = made.filter((_, at) => at % 3 === 0).map((plain, at) => changeOf({ ...plain, name: `new ${at}`, createMs: at }, 9))
+    for (const snapshot of [loaded, applied]) snapshot.apply(changed)
+    expect(contents(loaded, made.slice(0, 200))).toEqual(contents(applied, made.slice(0, 200)))
+  })
+
+  test('leaves out what goes with a removed record, what can not be read, and keys that only guard', async () => {
+    const [root, team, robot] = [newUid(picker(1)), newUid(picker(2), newUid(picker(1))), newUid(picker(3), newUid(picker(1)))]
+    const binding = newUid(picker(4), team)
+    const store = open()
+    const plain = { createMs: 1, updateMs: 1 }
+    const filters = { identity: robot, role: 'b'.repeat(40) }
+    await fill(store, [
+      changeOf({ kind: 'Group', uid: root, name: 'root', ...plain, filters: {} }),
+      changeOf({ kind: 'RoleBinding', uid: binding, name: '', ...plain, filters }),
+    ])
+    await commit(
+      store,
+      put(sweepKey(robot), 'Identity'),
+      put(recordKey('Group', team), Buffer.from([0xff])),
+      put(ownersKey(root), 'x'),
+      put('i/name/Group/:root', root),
+    )
+    await commit(store, put(`r/Unheard/${root}`, 'x'), put('meta/keys/1', 'k'))
+    const faults: string[] = []
+    const snapshot = emptySnapshot({ fault: ({ key }) => faults.push(key) })
+    await load(store, snapshot)
+    expect(faults).toEqual([recordKey('Group', team)])
+    expect([...snapshot.table('Group').rows()].map(({ uid }) => uid)).toEqual([root])
+    expect(snapshot.table('RoleBinding').size).toBe(0)
+    expect(snapshot.sweeps()).toEqual([{ uid: robot, kind: 'Identity' }])
+    expect([ownersKey(root), 'meta/keys/1', 'i/name/Group/:root'].map((key) => snapshot.entry(key) !== undefined)).toEqual([true, true, false])
+  })
+
+  test('a store that does not answer now and then costs a page, not the load; one that stays away ends it', { timeout: 60_000 }, async () => {
+    const store = open()
+    const made = records(7, 30, 4_000)
+    await fill(
+      store,
+      made.map((plain) => changeOf(plain)),
+    )
+    let calls = 0
+    let healthyCalls = Infinity
+    const flaky: Store = Object.assign(Object.create(store) as Store, {
+      range: (query: RangeQuery, signal: AbortSignal) => {
+        calls += 1
+        return calls % 4 === 0 || calls > healthyCalls ? Promise.reject(new StoreError('unavailable', 'no answer')) : store.range(query, signal)
+      },
+    })
+    const loaded = emptySnapshot()
+    expect(await load(flaky, loaded)).toBe(4_000)
+    expect(calls).toBeGreaterThan(8)
+    healthyCalls = calls + 3
+    await expect(load(flaky, emptySnapshot())).rejects.toMatchObject({ kind: 'unavailable' })
+  })
+
+  test('reads all at one revision, a few ranges at a time, and in pages of bounded size', { timeout: 60_000 }, async () => {
+    const store = open()
+    const made = records(5, 30, 3_000).map((plain) => ({ ...plain, description: 'x'.repeat(2_000) }))
+    await fill(
+      store,
+      made.map((plain) => changeOf(plain)),
+    )
+    let running = 0
+    let most = 0
+    const revisions = new Set<number | undefined>()
+    const bytes: number[] = []
+    const watched: Store = Object.assign(Object.create(store) as Store, {
+      range: async (query: RangeQuery, signal: AbortSignal) => {
+        most = Math.max(most, ++running)
+        if (bytes.length > 0) revisions.add(query.revision)
+        await new Promise(setImmediate)
+        const page = await store.range(query, signal)
+        running -= 1
+        bytes.push(page.entries.reduce((sum, { value }) => sum + value.length, 0))
+        return page
+      },
+    })
+    expect(await load(watched, emptySnapshot())).toBe(3_000)
+    expect(revisions.size).toBe(1)
+    expect(revisions).not.toContain(undefined)
+    expect(most).toBeGreaterThan(1)
+    expect(most).toBeLessThanOrEqual(6)
+    expect(Math.max(...bytes)).toBeLessThan(2_000_000)
+  })
+
+  test('fails with what the store failed with, and asks no more', async () => {
+    const store = open()
+    await fill(
+      store,
+      records(6, 20, 2_000).map((plain) => changeOf(plain)),
+    )
+    let asked = 0
+    const failing: Store = Object.assign(Object.create(store) as Store, {
+      range: (query: RangeQuery, signal: AbortSignal) => {
+        signal.throwIfAborted()
+        asked += 1
+        return asked === 8 ? store.range({ ...query, limit: 10 }, AbortSignal.abort(new Error('cut'))) : store.range(query, signal)
+      },
+    })
+    await expect(load(failing, emptySnapshot())).rejects.toThrow('cut')
+    const then = asked
+    await new Promise((resolve) => setTimeout(resolve, 50))
+    expect(asked).toBe(then)
+  })
+})

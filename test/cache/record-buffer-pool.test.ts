@@ -1,0 +1,100 @@
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { RecordSlabs, type Slab, type SlabItem } from '../../src/cache/records/record-buffer-pool.ts'
+import { picker } from './rows.ts'
+
+class Item implements SlabItem {
+  readonly length: number
+  readonly content: Buffer
+  slab: Slab | undefined
+  offset = 0
+  index = -1
+  moves = 0
+
+  constructor(content: Buffer) {
+    this.content = content
+    this.length = content.length
+  }
+
+  place(slab: Slab, offset: number, index: number): void {
+    if (this.slab !== undefined && this.slab !== slab) this.moves += 1
+    this.slab = slab
+    this.offset = offset
+    this.index = index
+  }
+
+  /** What lies where the item is placed. */
+  get stored(): Buffer | undefined {
+    return this.slab?.buffer.subarray(this.offset, this.offset + this.length)
+  }
+}
+
+describe('RecordSlabs', () => {
+  test('a few records that stay among many that go at once do not hold a slab each', () => {
+    const slabs = new RecordSlabs()
+    const staying: Item[] = []
+    for (let round = 0; round < 100; round++) {
+      const lasting = new Item(Buffer.alloc(600, round))
+      slabs.put(lasting, lasting.content)
+      staying.push(lasting)
+      for (let passing = 0; passing < 500; passing++) {
+        const item = new Item(Buffer.alloc(600))
+        slabs.put(item, item.content)
+        if (item.slab !== undefined) slabs.release(item.slab, item)
+      }
+    }
+    const held = new Set(staying.map((item) => item.slab))
+    expect([...held].reduce((sum, slab) => sum + (slab?.buffer.length ?? 0), 0)).toBeLessThan(1024 * 1024)
+    for (const item of staying) expect(item.stored?.equals(item.content)).toBe(true)
+  })
+
+  test('whatever comes and goes, each item has its bytes, and the memory is at most twice what is in use', () => {
+    fc.assert(
+      fc.property(fc.integer(), fc.constantFrom(100, 2_000, 60_000), (seed, size) => {
+        const pick = picker(seed)
+        const slabs = new RecordSlabs()
+        const live: Item[] = []
+        for (let step = 0; step < 4_000; step++) {
+          // First more come than go, and then the other way round.
+          if (live.length === 0 || pick(4) < (step < 2_000 ? 3 : 1)) {
+            const item = new Item(Buffer.alloc(1 + pick(size), pick(256)))
+            slabs.put(item, item.content)
+            live.push(item)
+          } else {
+            const [gone] = live.splice(pick(live.length), 1)
+            if (gone?.slab === undefined) throw new Error('never placed')
+            slabs.release(gone.slab, gone)
+            expect(gone.stored?.equals(gone.content), 'what went can still be read by who holds it').toBe(true)
+          }
+        }
+        const inUse = new Set(live.map(({ slab }) => slab))
+        expect(live.every((item) => item.stored?.equals(item.content))).toBe(true)
+        for (const slab of inUse) expect(slab?.items.length).toBe(live.filter((item) => item.slab === slab).length)
+        const held = [...inUse].reduce((sum, slab) => sum + (slab?.buffer.length ?? 0), 0)
+        const needed = live.reduce((sum, item) => sum + item.length, 0)
+        // The newest slabs may be nearly empty.
+        expect(held).toBeLessThanOrEqual(2.5 * needed + 3 * 256 * 1024)
+      }),
+      { numRuns: 20 },
+    )
+  })
+
+  test('what was replaced over and over leaves no memory behind, and moves its neighbours seldom', () => {
+    const slabs = new RecordSlabs()
+    const fresh = (): Item => {
+      const item = new Item(Buffer.alloc(100, 1))
+      slabs.put(item, item.content)
+      return item
+    }
+    const lasting = Array.from({ length: 2_000 }, fresh)
+    let current = fresh()
+    for (let round = 0; round < 100_000; round++) {
+      if (current.slab === undefined) throw new Error('never placed')
+      slabs.release(current.slab, current)
+      current = fresh()
+    }
+    const all = [...lasting, current]
+    expect(new Set(all.map(({ slab }) => slab)).size).toBeLessThan(6)
+    expect(Math.max(...lasting.map(({ moves }) => moves))).toBeLessThan(8)
+  })
+})

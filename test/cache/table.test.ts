@@ -1,0 +1,297 @@
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { trustedUid } from '../../src/base/uid.ts'
+import { orderOf, type Order } from '../../src/cache/lists/order.ts'
+import type { Row } from '../../src/cache/records/cached-record.ts'
+import { KindTable } from '../../src/cache/table.ts'
+import type { ViewScope } from '../../src/cache/lists/view.ts'
+import { inScope } from '../../src/cache/lists/views.ts'
+import { memoryInUse } from '../support/parts/memory-in-use.ts'
+import { indexOf, newUid, one, picker, rowOf, type Pick, type Plain } from './rows.ts'
+
+const names = ['alpha', 'beta', 'gamma']
+const orders: readonly Order[] = [
+  orderOf([{ field: 'name', descending: false }]),
+  orderOf([{ field: 'createMs', descending: true }]),
+  orderOf([
+    { field: 'updateMs', descending: false },
+    { field: 'uid', descending: true },
+  ]),
+]
+
+/** A table of identities under a small tree, and the array that it must look like. */
+class Tabled {
+  readonly table = new KindTable(indexOf('Identity'))
+  readonly rows = new Map<string, Row>()
+  readonly groups: string[] = []
+  readonly pick: Pick
+
+  constructor(pick: Pick, groups: number) {
+    this.pick = pick
+    this.groups.push(newUid(pick))
+    while (this.groups.length < groups) this.groups.push(newUid(pick, one(pick, this.groups.slice(0, 8))))
+  }
+
+  put(uid: string, revision = 1): void {
+    const { pick } = this
+    const plain: Plain = {
+      kind: 'Identity',
+      uid,
+      name: one(pick, names),
+      createMs: pick(50),
+      updateMs: pick(1000),
+      filters: { relationship_type: String(1 + pick(2)) },
+    }
+    const row = rowOf(plain, revision)
+    expect(this.table.put(row)).toBe(this.rows.get(uid))
+    this.rows.set(uid, row)
+  }
+
+  add(): void {
+    this.put(newUid(this.pick, one(this.pick, this.groups)))
+  }
+
+  change(): void {
+    const { pick } = this
+    const turn = pick(3)
+    if (turn === 0 || this.rows.size === 0) return this.add()
+    const uid = one(pick, [...this.rows.keys()])
+    if (turn === 1) return this.put(uid, 1 + pick(9))
+    expect(this.table.remove(uid)).toBe(this.rows.get(uid))
+    this.rows.delete(uid)
+  }
+
+  /** The rows that a naive look finds, in order. */
+  naive(scope: ViewScope, order: Order): string[] {
+    const { place, uid, uids = [uid], filters } = scope
+    const lies = (row: Row): boolean => {
+      if (place === 'child') return row.uid.slice(0, row.uid.lastIndexOf('/')) === uid
+      return place === 'all' || uids.some((above) => (place === 'within' && row.uid === above) || row.uid.startsWith(`${above}/`))
+    }
+    const fits = (row: Row): boolean =>
+      filters.every(
+        ([filter, value]) => (filter === 'name' ? row.name : { '1': 'claimMatch', '2': 'staticKeys' }[value]) === (filter === 'name' ? value : caseOf(row)),
+      )
+    return [...this.rows.values()]
+      .filter((row) => lies(row) && fits(row))
+      .sort(order.compare)
+      .map((row) => row.uid)
+  }
+
+  scope(): ViewScope {
+    const { pick } = this
+    const place = one(pick, ['all', 'within', 'below', 'child'] as const)
+    const filters: (readonly [string, string])[] = []
+    if (pick(3) === 0) filters.push(['name', one(pick, names)])
+    if (pick(3) === 0) filters.push(['relationship_type', String(1 + pick(2))])
+    const uid = place === 'all' ? '' : one(pick, this.groups)
+    return (place === 'within' || place === 'below') && pick(2) === 0 ? this.together({ place, uid, filters }) : { place, uid, filters }
+  }
+
+  /** The scope, about some other groups too. */
+  together({ place, uid, filters }: ViewScope): ViewScope {
+    const uids = [uid]
+    for (const other of this.groups) {
+      if (this.pick(2) === 0 && uids.every((one) => !`${other}/`.startsWith(`${one}/`) && !`${one}/`.startsWith(`${other}/`))) uids.push(other)
+    }
+    uids.sort()
+    return { place, uid: uids[0] ?? uid, uids, filters }
+  }
+}
+
+function caseOf(row: Row): string | undefined {
+  // A row of kind Identity holds an Identity.
+  return (row.message as unknown as { relationship: { case?: string } }).relationship.case
+}
+
+const uidsOf = (rows: Iterable<Row>): string[] => [...rows].map((row) => row.uid)
+
+describe('KindTable', () => {
+  test('finds by uid, by filter and by place what an array would, through any changes', () => {
+    fc.assert(
+      fc.property(fc.integer(), (seed) => {
+        const tabled = new Tabled(picker(seed), 12)
+        const { table, rows, pick } = tabled
+        for (let count = 0; count < 120; count++) {
+          tabled.change()
+          if (count % 4 > 0) continue
+          expect(table.size).toBe(rows.size)
+          const all = [...rows.values()]
+          const name = one(pick, names)
+          expect(new Set(table.matching('name', name))).toEqual(new Set(all.filter((row) => row.name === name)))
+          const group = one(pick, tabled.groups)
+          expect(new Set(table.matching('parent', group))).toEqual(new Set(all.filter((row) => row.parent === group)))
+          expect(table.matching('no such filter', 'x').size).toBe(0)
+          const { from, to } = table.rangeWithin(trustedUid(group), false)
+          expect(uidsOf(table.byUid.items(from, to))).toEqual(uidsOf(all.filter((row) => row.uid.startsWith(`${group}/`))).sort())
+          const uid = all.length === 0 ? group : one(pick, all).uid
+          expect(table.get(uid)).toBe(rows.get(uid))
+        }
+      }),
+      { numRuns: 60 },
+    )
+  })
+
+  test('a uid whose own text continues another is not within it', () => {
+    const tabled = new Tabled(picker(1), 1)
+    const group = tabled.groups[0] ?? ''
+    const child = `${group}/${'0'.repeat(16)}`
+    for (const uid of [child, `${group}/${'f'.repeat(16)}`, `${child}/${'a'.repeat(16)}`]) tabled.put(uid)
+    const within = (uid: string, inclusive: boolean): number => {
+      const { from, to } = tabled.table.rangeWithin(trustedUid(uid), inclusive)
+      return to - from
+    }
+    expect([within(group, false), within(child, false), within(child, true), within(`${group}/${'f'.repeat(16)}`, true)]).toEqual([3, 1, 2, 1])
+  })
+})
+
+describe('Views', () => {
+  test('a view made at any time holds what a naive look finds, and is kept so', { timeout: 30_000 }, async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.integer(), async (seed) => {
+        const tabled = new Tabled(picker(seed), 10)
+        for (let count = 0; count < 150; count++) tabled.add()
+        const scopes = Array.from({ length: 8 }, () => tabled.scope())
+        for (let round = 0; round < 30; round++) {
+          const scope = one(tabled.pick, scopes)
+          const order = one(tabled.pick, orders)
+          const { tree, state } = await tabled.table.views.view(scope, order)
+          expect(state).toBe('ready')
+          expect(uidsOf(tree.items(0, tree.size))).toEqual(tabled.naive(scope, order))
+          for (let changes = tabled.pick(5); changes > 0; changes--) tabled.change()
+        }
+      }),
+      { numRuns: 40 },
+    )
+  })
+
+  test('a view over many rows is filled between other work and misses none of the changes that come meanwhile', { timeout: 30_000 }, async () => {
+    const tabled = new Tabled(picker(20_260_101), 30)
+    for (let count = 0; count < 9000; count++) tabled.add()
+    const wanted = orders.flatMap((order): [ViewScope, Order][] => [
+      [{ place: 'all', uid: '', filters: [] }, order],
+      [{ place: 'below', uid: tabled.groups[0] ?? '', filters: [['name', 'beta']] }, order],
+      [{ place: 'all', uid: '', filters: [['relationship_type', '1']] }, order],
+    ])
+    let filling = wanted.length
+    let turns = 0
+    const views = wanted.map(([scope, order]) => tabled.table.views.view(scope, order).finally(() => (filling -= 1)))
+    // Asked again while it is filled: the same view, not another.
+    const again = wanted.map(([scope, order]) => tabled.table.views.view(scope, order))
+    while (filling > 0) {
+      for (let changes = 0; changes < 40; changes++) tabled.change()
+      turns += 1
+      await new Promise(setImmediate)
+    }
+    expect(turns, 'other work ran in between').toBeGreaterThan(2)
+    for (const [at, [scope, order]] of wanted.entries()) {
+      const view = await views[at]
+      expect(await again[at]).toBe(view)
+      expect(uidsOf(view?.tree.items(0, view.tree.size) ?? [])).toEqual(tabled.naive(scope, order))
+    }
+  })
+
+  test('beyond 512 views the longest unused are dropped: marked so, made anew when asked for again', async () => {
+    const tabled = new Tabled(picker(5), 40)
+    for (let count = 0; count < 300; count++) tabled.add()
+    const order = orders[0] ?? orderOf([])
+    const scopeOf = (at: number): ViewScope => ({ place: 'all', uid: '', filters: [['name', `never ${at}`]] })
+    const used: ViewScope = { place: 'all', uid: '', filters: [] }
+    const first = await tabled.table.views.view(used, order)
+    const early = await tabled.table.views.view(scopeOf(0), order)
+    for (let at = 1; at < 700; at++) {
+      await tabled.table.views.view(scopeOf(at), order)
+      if (at % 100 === 0) expect(await tabled.table.views.view(used, order), 'the one in use stays').toBe(first)
+    }
+    expect(early.state).toBe('dropped')
+    expect(first.state).toBe('ready')
+    const anew = await tabled.table.views.view(scopeOf(0), order)
+    expect(anew).not.toBe(early)
+    tabled.change()
+    expect(uidsOf(first.tree.items(0, first.tree.size))).toEqual(tabled.naive(used, order))
+  })
+
+  test('very many views of one organisation drop none of another', async () => {
+    const tabled = new Tabled(picker(6), 40)
+    for (let count = 0; count < 300; count++) tabled.add()
+    const order = orders[0] ?? orderOf([])
+    const { views } = tabled.table
+    const [hostile = ''] = tabled.groups
+    const mine: ViewScope = { place: 'within', uid: newUid(tabled.pick), filters: [] }
+    const kept = await views.view(mine, order)
+    for (let at = 0; at < 700; at++) await views.view({ place: 'within', uid: hostile, filters: [['name', `never ${at}`]] }, order)
+    expect(kept.state).toBe('ready')
+    expect(await views.view(mine, order)).toBe(kept)
+  })
+
+  test('what lists sort by themselves is kept in order once it comes again: the latest 64 of them, through any changes', () => {
+    const tabled = new Tabled(picker(11), 200)
+    for (let count = 0; count < 600; count++) tabled.add()
+    const { views } = tabled.table
+    const order = orders[0] ?? orderOf([])
+    const scopes = Array.from({ length: 80 }, (_, at) => tabled.together({ place: 'within', uid: tabled.groups[at] ?? '', filters: [['name', 'beta']] }))
+    for (const scope of scopes) {
+      views.offer(scope, order)
+      expect(views.kept(scope, order), 'offered once').toBeUndefined()
+    }
+    const trees = scopes.map((scope) => {
+      views.offer(scope, order)
+      return views.kept(scope, order)
+    })
+    for (let count = 0; count < 200; count++) tabled.change()
+    for (const [at, scope] of scopes.entries()) {
+      const kept = trees[at]
+      expect(views.kept(scope, order)).toBe(at < 16 ? undefined : kept)
+      if (at >= 16) expect(uidsOf(kept?.tree.items(0, kept.tree.size) ?? [])).toEqual(tabled.naive(scope, order))
+      else expect(kept?.state).toBe('dropped')
+    }
+    for (let at = 0; at < 600; at++) views.offer({ place: 'within', uid: '', uids: [], filters: [['name', `never ${at}`]] }, order)
+    const [forgotten = tabled.scope()] = scopes
+    views.offer(forgotten, order)
+    expect(views.kept(forgotten, order), 'offered anew after many others').toBeUndefined()
+  })
+
+  test('views that are being filled are not dropped for others: of several places 64 are taken at a time', async () => {
+    const tabled = new Tabled(picker(19), 80)
+    for (let count = 0; count < 6000; count++) tabled.add()
+    const { views } = tabled.table
+    const order = orders[0] ?? orderOf([])
+    const [root = ''] = tabled.groups
+    const scopeOf = (at: number, filters: ViewScope['filters'] = []): ViewScope => ({ place: 'within', uid: root, uids: [root, `z${at}`], filters })
+    const filling = Array.from({ length: 63 }, (_, at) => views.view(scopeOf(at), order))
+    const small = await views.view(scopeOf(0, [['name', 'never']]), order)
+    expect(small.state).toBe('ready')
+    expect(views.takes(scopeOf(63), order)).toBe(true)
+    filling.push(views.view(scopeOf(63), order))
+    expect(small.state, 'nobody waits for it').toBe('dropped')
+    expect(views.takes(scopeOf(63), order), 'it is being filled').toBe(true)
+    expect(views.takes(scopeOf(64), order)).toBe(false)
+    for (let times = 0; times < 2; times++) views.offer(scopeOf(64), order)
+    expect(views.takes(scopeOf(64), order), 'offered in vain').toBe(false)
+    for (const view of await Promise.all(filling)) expect(view.state).toBe('ready')
+    expect(views.takes(scopeOf(64), order)).toBe(true)
+    expect((await views.view(scopeOf(64), order)).state).toBe('ready')
+  })
+
+  test('of scopes that were offered once next to nothing is kept, however many places they have', async () => {
+    const { table, pick } = new Tabled(picker(17), 1)
+    const root = newUid(pick)
+    const uids = Array.from({ length: 4000 }, () => newUid(pick, root)).sort()
+    const before = (await memoryInUse()).heap
+    for (let at = 0; at < 300; at++) table.views.offer({ place: 'below', uid: uids[0] ?? '', uids, filters: [['name', String(at)]] }, orders[0] ?? orderOf([]))
+    expect((await memoryInUse()).heap - before).toBeLessThan(4 * 1024 * 1024)
+    expect(uids).toHaveLength(4000)
+  })
+
+  test('inScope agrees with a naive look for every place and filter', () => {
+    fc.assert(
+      fc.property(fc.integer(), (seed) => {
+        const tabled = new Tabled(picker(seed), 10)
+        for (let count = 0; count < 60; count++) tabled.add()
+        const scope = tabled.scope()
+        const inside = [...tabled.rows.values()].filter((row) => inScope(tabled.table, scope, row)).map((row) => row.uid)
+        expect(inside.sort()).toEqual(tabled.naive(scope, orderOf([])))
+      }),
+    )
+  })
+})

@@ -1,0 +1,47 @@
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import type { Row } from '../../src/cache/records/cached-record.ts'
+import { UidMap } from '../../src/cache/uid-map.ts'
+import { newUid, one, picker, rowOf } from './rows.ts'
+
+const rowWith = (uid: string, name = ''): Row => rowOf({ kind: 'Group', uid, name, createMs: 1, updateMs: 1, filters: {} })
+
+describe('UidMap', () => {
+  test('has what a Map would, through any changes', () => {
+    fc.assert(
+      fc.property(fc.integer(), fc.constantFrom(5, 300, 3_000), (seed, count) => {
+        const pick = picker(seed)
+        const above = newUid(pick)
+        const uids = Array.from({ length: count }, () => newUid(pick, above))
+        const map = new UidMap()
+        const expected = new Map<string, Row>()
+        for (let step = 0; step < 4 * count; step++) {
+          const uid = one(pick, uids)
+          // First more come than go, and then the other way round.
+          if (pick(4) < (step < 2 * count ? 3 : 1)) {
+            const row = rowWith(uid, String(step))
+            map.set(row)
+            expected.set(uid, row)
+          } else {
+            map.delete(uid)
+            expected.delete(uid)
+          }
+          if (step % 50 === 0) for (const each of uids.slice(0, 40)) expect(map.get(each)).toBe(expected.get(each))
+        }
+        expect(map.size).toBe(expected.size)
+        expect(new Set(map.values())).toEqual(new Set(expected.values()))
+        for (const uid of uids) expect(map.get(uid)).toBe(expected.get(uid))
+      }),
+      { numRuns: 30 },
+    )
+  })
+
+  test.each(['', '/', 'a', 'no uid at all', 'é'.repeat(50)])('"%s" is in none', (text) => {
+    const map = new UidMap()
+    expect(map.get(text)).toBeUndefined()
+    map.delete(text)
+    map.set(rowWith('a'.repeat(40)))
+    expect(map.get(text)).toBeUndefined()
+    expect(map.size).toBe(1)
+  })
+})

@@ -1,0 +1,198 @@
+import { spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { createServer } from 'node:https'
+import { symlink, writeFile } from 'node:fs/promises'
+import type { AddressInfo } from 'node:net'
+import { join, resolve } from 'node:path'
+import { text } from 'node:stream/consumers'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
+import { selfSigned } from '../auth/certificate.ts'
+import { freshName, makeMember, startTestServer, type TestServer } from '../support/test-server.ts'
+import { makeDevHome, readToken, startDev } from '../e2e/process/dev-home.ts'
+import { describeWithPart, requirePart } from '../support/parts/require-part.ts'
+import { freshDirectory, runProcess, type Ending } from '../e2e/process/taproot-process.ts'
+import { RegistryWorld, type Tenant } from '../registry/tokens/registry-world.ts'
+import { makeGroups } from './client-world.ts'
+import { programEnvironment } from '../support/parts/own-program.ts'
+
+const plugin = resolve(import.meta.dirname, '../../bin/kubectl-taproot.js')
+
+/** Runs kubectl's plugin as kubectl does: by its file, with nothing else on the way. */
+async function runPlugin(args: readonly string[], env: Readonly<Record<string, string>>): Promise<Ending> {
+  const child = spawn(plugin, args, { cwd: await freshDirectory(), env: { ...programEnvironment(), ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
+  const [stdout, stderr] = [text(child.stdout), text(child.stderr)]
+  const [code] = (await once(child, 'close')) as [number | null] // a cast of the event's arguments
+  return { code, stdout: await stdout, stderr: await stderr }
+}
+
+function lines(printed: string): string[] {
+  return printed.trimEnd().split('\n')
+}
+
+describe('the client commands against a server', { timeout: 120_000 }, () => {
+  let server: TestServer
+  let mine: Tenant
+  let env: Record<string, string>
+
+  beforeAll(async () => {
+    const world = new RegistryWorld(await startTestServer())
+    server = world.server
+    mine = await world.tenant(freshName('mine'))
+    env = { TAPROOT_SERVER: server.config.baseUrl, TAPROOT_TOKEN: mine.token }
+  })
+  afterAll(() => server.stop())
+
+  const run = async (args: readonly string[], variables: Readonly<Record<string, string>> = env): Promise<Ending> =>
+    runProcess({ args, env: variables, cwd: await freshDirectory() })
+
+  test('server and token from the environment; code 0', async () => {
+    const { code, stdout, stderr } = await run(['get', 'groups'])
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
+    expect(lines(stdout)).toEqual([expect.stringMatching(/^NAME +UID +AGE/), expect.stringContaining(mine.group)])
+  })
+
+  test('options win over the environment', async () => {
+    const directory = await freshDirectory()
+    await writeFile(join(directory, 'token'), `${mine.token}\n`)
+    const args = ['get', 'groups', '-o', 'name', '--server', `${server.config.baseUrl}/`, '--token-file', join(directory, 'token')]
+    expect(await run(args, { TAPROOT_SERVER: 'http://127.0.0.1:1', TAPROOT_TOKEN: 'old' })).toEqual({ code: 0, stdout: `${mine.group}\n`, stderr: '' })
+    const file = { TAPROOT_SERVER: server.config.baseUrl, TAPROOT_TOKEN_FILE: join(directory, 'token') }
+    expect(await run(['tree', '--depth', '1'], file)).toMatchObject({ code: 0, stdout: expect.stringContaining(mine.name) as unknown })
+  })
+
+  test.for([
+    ['not found', ['get', 'group', 'nowhere'], /^taproot: there is no group nowhere .*\(code 5 NOT_FOUND\)$/],
+    ['not found by uid', ['get', 'group', '0'.repeat(40)], /^taproot: .*\(code 5 NOT_FOUND, request [\w-]+\)$/],
+    ['a bad value', ['get', 'tags', '--filter', 'updated_since=soon'], /^taproot: .*updated_since.*\(code 3 INVALID_ARGUMENT, request [\w-]+\)$/],
+    ['nobody answers', ['whoami', '--server', 'http://127.0.0.1:1'], /can not be reached/],
+    ['a bad token', ['whoami', '--token', 'x'], /\(code 16 UNAUTHENTICATED, request [\w-]+\)$/],
+  ] as const)('%s: one line, code 1, nothing printed', async ([, args, line]) => {
+    const { code, stdout, stderr } = await run(args)
+    expect({ code, stdout }).toEqual({ code: 1, stdout: '' })
+    expect(lines(stderr)).toEqual([expect.stringMatching(line)])
+  })
+
+  test('denied: the capability, code, reason and request id; code 1', async () => {
+    const puller = await makeMember(server, mine.group, { role: 'registry.pull' })
+    const { code, stderr } = await run(['get', 'identity', mine.owner, '--token', puller.token])
+    expect([code, lines(stderr)]).toEqual([1, [expect.stringMatching(/identity\.list.*\(code 7 PERMISSION_DENIED, request [\w-]+\)$/)]])
+  })
+
+  test.for([
+    ['an unknown option', ['get', 'groups', '--colour'], '--colour'],
+    ['an unknown kind', ['get', 'grops'], 'did you mean groups'],
+    ['no kind', ['get'], 'kind'],
+    ['an argument too many', ['whoami', 'you'], 'you'],
+    ['an unknown form', ['tree', '-o', 'xml'], 'xml'],
+    ['a form that the command has not', ['whoami', '-o', 'name'], 'name'],
+    ['a limit that is none', ['get', 'groups', '--limit', '0'], '--limit'],
+    ['a limit over a page', ['tree', '--limit', '201'], '200'],
+    ['a filter without a value', ['get', 'groups', '--filter', 'name'], 'field=value'],
+    ['two tokens', ['whoami', '--token', 'a', '--token-file', 'b'], 'exclude'],
+    ['a token file that is not there', ['whoami', '--token-file', 'absent'], 'absent'],
+    ['a server that is none', ['whoami', '--server', 'taproot.example'], 'URL'],
+    ['an identity that is none', ['whoami', '--identity', 'me'], 'uid'],
+    ['a certificate file that is not there', ['whoami', '--ca-file', 'absent'], 'absent'],
+  ] as const)('%s: one line that names it, code 2', async ([, args, named]) => {
+    const { code, stdout, stderr } = await run(args)
+    expect({ code, stdout }).toEqual({ code: 2, stdout: '' })
+    expect(lines(stderr)).toEqual([expect.stringContaining(named)])
+  })
+
+  test.for([
+    ['no server', {}, 'TAPROOT_SERVER'],
+    ['no token', { TAPROOT_SERVER: 'http://127.0.0.1:1' }, 'TAPROOT_TOKEN'],
+    ['a token that is none', { TAPROOT_SERVER: 'http://127.0.0.1:1', TAPROOT_TOKEN: 'a b' }, 'no token'],
+  ] as const)('%s: one line that names what to set, code 2', async ([, variables, named]) => {
+    const { code, stdout, stderr } = await run(['whoami'], variables)
+    expect({ code, stdout }).toEqual({ code: 2, stdout: '' })
+    expect(lines(stderr)).toEqual([expect.stringContaining(named)])
+  })
+
+  test.for(['get', 'tree', 'whoami'])('%s --help names every option and variable', async (command) => {
+    const { code, stdout, stderr } = await run([command, '--help'])
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
+    expect(stdout).toContain(`Usage: taproot ${command}`)
+    for (const option of ['--server', '--token', '--token-file', '--identity', '--ca-file', '-o, --output']) expect(stdout).toContain(option)
+    for (const variable of ['SERVER', 'TOKEN', 'TOKEN_FILE', 'IDENTITY', 'CA_FILE']) expect(stdout).toContain(`(TAPROOT_${variable})`)
+  })
+
+  test('a server does not take the variables for settings of its own', async () => {
+    expect(await run(['config'])).toMatchObject({ code: 0, stderr: '' })
+  })
+
+  test('a reader that goes away ends it silently', async () => {
+    await makeGroups(server, mine.group, 1_000)
+    const program = resolve(import.meta.dirname, '../../src/cli/taproot.ts')
+    const child = spawn('sh', ['-c', `"$0" --disable-warning=ExperimentalWarning "$1" get groups -o json | head -1; echo "ended"`, process.execPath, program], {
+      env: { ...programEnvironment(), ...env },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    })
+    const [stdout, stderr] = [text(child.stdout), text(child.stderr)]
+    await once(child, 'close')
+    expect([await stdout, await stderr]).toEqual(['[\nended\n', ''])
+  })
+
+  describeWithPart('kubectl', 'kubectl', () => {
+    test('finds the plugin by its name, and hands its arguments and exit codes on', async () => {
+      const directory = await freshDirectory()
+      await symlink(plugin, join(directory, 'kubectl-taproot'))
+      const run = (...args: string[]): ReturnType<typeof spawnSync> =>
+        spawnSync(requirePart('kubectl'), ['taproot', ...args], { env: { ...env, PATH: `${directory}:${process.env['PATH'] ?? ''}` }, encoding: 'utf8' })
+      expect(run('--help')).toMatchObject({ status: 0, stderr: '', stdout: expect.stringContaining('Usage: kubectl taproot') as unknown })
+      expect(run('get', 'groups', '--nope')).toMatchObject({ status: 2, stdout: '', stderr: expect.stringContaining('--nope') as unknown })
+    })
+  })
+
+  describe('kubectl taproot', () => {
+    test('is the same commands', async () => {
+      const listed = await runPlugin(['get', 'groups', '--in', mine.group, '--limit', '2', '-o', 'json'], env)
+      expect(listed).toEqual(await run(['get', 'groups', '--in', mine.group, '--limit', '2', '-o', 'json']))
+      expect(listed).toMatchObject({ code: 0, stderr: '' })
+      expect(await runPlugin(['whoami', '-o', 'yaml'], env)).toEqual(await run(['whoami', '-o', 'yaml']))
+      expect(await runPlugin(['tree', mine.name, '--limit', '3'], env)).toEqual(await run(['tree', mine.name, '--limit', '3']))
+    })
+
+    test('says its own name in help and faults, with the same codes', async () => {
+      const help = await runPlugin(['--help'], {})
+      expect(help).toMatchObject({ code: 0, stderr: '' })
+      expect(help.stdout).toContain('Usage: kubectl taproot')
+      for (const command of ['get', 'tree', 'whoami']) expect(help.stdout).toMatch(new RegExp(`^  ${command} `, 'm'))
+      expect((await runPlugin(['get', '--help'], {})).stdout).toMatch(/Usage: kubectl taproot get[\s\S]*kubectl taproot get groups/)
+      expect(await runPlugin(['get', 'group', 'nowhere'], env)).toMatchObject({ code: 1, stderr: expect.stringMatching(/^kubectl taproot: /) as unknown })
+      for (const args of [['whoami', '--nope'], ['nope'], ['--nope'], ['get', 'grops']])
+        expect(await runPlugin(args, env)).toMatchObject({ code: 2, stdout: '' })
+    })
+  })
+})
+
+test('the development server of this folder is meant where nothing is said, and its token goes nowhere else', { timeout: 120_000 }, async () => {
+  const home = await makeDevHome()
+  await startDev(home)
+  const run = (...args: string[]): Promise<Ending> => runProcess({ args, env: home.env, cwd: home.cwd })
+  expect(await run('get', 'group', 'demo', '-o', 'name')).toMatchObject({ code: 0, stderr: '' })
+  expect(await run('whoami', '--token', await readToken(home))).toMatchObject({ code: 0, stdout: expect.stringContaining('demo-owner') as unknown })
+  expect(await run('whoami', '--server', `http://127.0.0.1:${home.apiPort}`)).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining('no access token') as unknown,
+  })
+})
+
+test('a server with a certificate of an authority of its own, by --ca-file and not without', { timeout: 120_000 }, async () => {
+  const { certificate, key } = selfSigned('taproot.internal')
+  const cwd = await freshDirectory()
+  await writeFile(join(cwd, 'ca.crt'), certificate)
+  const server = createServer({ cert: certificate, key }, (_request, response) => response.end(JSON.stringify({ groups: [], totalCount: '0' }))).listen(
+    0,
+    '127.0.0.1',
+  )
+  onTestFinished(() => void server.close())
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo // a cast: it listens on a port
+  const env = { TAPROOT_SERVER: `https://127.0.0.1:${port}`, TAPROOT_TOKEN: 'x' }
+  const args = ['get', 'groups', '-o', 'json']
+  expect(await runProcess({ args: [...args, '--ca-file', 'ca.crt'], env, cwd })).toEqual({ code: 0, stdout: '[]\n', stderr: '' })
+  expect(await runProcess({ args, env, cwd })).toMatchObject({ code: 1, stderr: expect.stringContaining('can not be reached') as unknown })
+  await writeFile(join(cwd, 'none.crt'), 'nothing')
+  expect(await runProcess({ args: [...args, '--ca-file', 'none.crt'], env, cwd })).toMatchObject({ code: 2 })
+})

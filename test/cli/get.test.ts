@@ -1,0 +1,227 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { parse } from 'yaml'
+import type { Json } from '../../src/cli/client/client-error.ts'
+import { UsageError } from '../../src/cli/usage-error.ts'
+import { get, type GetRequest } from '../../src/cli/get-records.ts'
+import { freshName, makeMember, ok, roleUid, startTestServer } from '../support/test-server.ts'
+import { RegistryWorld, type Tenant } from '../registry/tokens/registry-world.ts'
+import { contextOf, makeGroups, type TestContext } from './client-world.ts'
+
+const terms = JSON.stringify([{ id: 'terms', label: 'Terms', url: 'https://example.com/terms' }])
+const digest = `sha256:${'ab'.repeat(32)}`
+
+describe('taproot get', () => {
+  let world: RegistryWorld
+  let mine: Tenant
+  let foreign: Tenant
+  let team: string
+
+  beforeAll(async () => {
+    world = new RegistryWorld(await startTestServer({ keepsContent: false, env: { TAPROOT_TERMS: terms } }))
+    mine = await world.tenant(freshName('mine'))
+    foreign = await world.tenant(freshName('foreign'))
+    team = await world.group(mine.group, 'team')
+    await world.group(team, 'deep')
+    const tool = await world.repo(team, 'tool')
+    for (const name of ['1.0', 'latest']) await world.operate('CreateTag', { parent: tool, tag: { name, digest } })
+  })
+  afterAll(() => world.server.stop())
+
+  async function run(request: Partial<GetRequest> & { kind: string }, token = mine.token): Promise<TestContext> {
+    const context = contextOf(world.server, token)
+    await get(context, { record: undefined, filter: [], format: 'json', ...request })
+    return context
+  }
+
+  async function listed(request: Partial<GetRequest> & { kind: string }, token = mine.token): Promise<readonly Json[]> {
+    return JSON.parse((await run(request, token)).printed()) as readonly Json[]
+  }
+
+  async function namesOf(request: Partial<GetRequest> & { kind: string }, token = mine.token): Promise<unknown[]> {
+    return (await listed(request, token)).map(({ name }) => name)
+  }
+
+  async function one(request: Partial<GetRequest> & { kind: string; record: string }, token = mine.token): Promise<Json> {
+    return JSON.parse((await run(request, token)).printed()) as Json
+  }
+
+  describe('lists', () => {
+    test('are of all that the caller may see, of no other tenant', async () => {
+      expect((await namesOf({ kind: 'groups' })).toSorted()).toEqual(['deep', 'team', mine.name].toSorted())
+      expect(await namesOf({ kind: 'prepo' }, foreign.token)).toEqual(['app'])
+    })
+
+    test('are empty for who may list nothing, and a table says so beside the results', async () => {
+      const nobody = await makeMember(world.server, mine.group)
+      expect(await listed({ kind: 'identities' }, nobody.token)).toEqual([])
+      const context = await run({ kind: 'identities', format: 'table' }, nobody.token)
+      expect([context.printed(), context.notes]).toEqual(['', ['no identities that you may see']])
+    })
+
+    test.for([
+      ['a group: what lies directly in it', () => ({ kind: 'groups', in: mine.name }), ['team']],
+      ['a group, descendants: at any depth', () => ({ kind: 'groups', in: mine.name, descendants: true }), ['deep', 'team']],
+      ['a group by its path', () => ({ kind: 'groups', in: `${mine.name}/team` }), ['deep']],
+      ['a group by its uid', () => ({ kind: 'groups', in: team }), ['deep']],
+      ['a repo by its path', () => ({ kind: 'tags', in: `${mine.name}/team/tool` }), ['1.0', 'latest']],
+      ['a group, tags below it', () => ({ kind: 'tags', in: mine.name, descendants: true }), ['1.0', 'latest']],
+      ['a filter', () => ({ kind: 'tags', filter: ['name=1.0'] }), ['1.0']],
+      ['a filter in camel case that holds two', () => ({ kind: 'tags', filter: ['includeDates=true', 'include_referrers=true'] }), ['1.0', 'latest']],
+    ] as const)('in %s', async ([, request, names]) => {
+      expect((await namesOf({ filter: [], ...request() })).toSorted()).toEqual(names)
+    })
+
+    test('in an order', async () => {
+      expect(await namesOf({ kind: 'tags', orderBy: 'name desc' })).toEqual(['latest', '1.0'])
+    })
+
+    test.for([
+      ['another tenant', () => ({ kind: 'repos', in: foreign.name }), `there is no group or repo`],
+      ['another tenant below', () => ({ kind: 'tags', in: `${foreign.name}/app` }), 'there is no group'],
+    ] as const)('in %s: not found', async ([, request]) => {
+      await expect(run(request())).rejects.toMatchObject({ name: 'ClientError', code: 5 })
+    })
+
+    test.for([
+      ['tags directly in a group', () => ({ kind: 'tags', in: mine.name }), '--descendants'],
+      ['a filter that there is none of', () => ({ kind: 'groups', filter: ['colour=red'] }), 'only by name'],
+      ['paging as a filter', () => ({ kind: 'groups', filter: ['page_size=3'] }), 'page_size'],
+      ['no place for what needs one', () => ({ kind: 'terms' }), '--in'],
+      ['a path that is none', () => ({ kind: 'groups', in: 'a//b' }), 'no path'],
+    ] as const)('%s: a usage error', async ([, request, part]) => {
+      await expect(run({ filter: [], ...request() })).rejects.toThrow(UsageError)
+      await expect(run({ filter: [], ...request() })).rejects.toThrow(part)
+    })
+
+    test('of one place only: acceptances of terms', async () => {
+      const documents = { group: mine.group, documentIds: ['terms'] }
+      expect((await world.server.rest.call('AcceptTerms', documents, { token: mine.token })).code).toBe(0)
+      const context = await run({ kind: 'terms', in: `${mine.name}/team`, format: 'table' })
+      expect(context.printed()).toMatch(new RegExp(`^DOCUMENT +GROUP UID +ACCEPTED BY +AGE\\nterms +${mine.group} +${mine.owner} +\\d+s\\n$`))
+    })
+  })
+
+  describe('one record', () => {
+    test.for([
+      ['a group by name', () => ['group', 'deep'], 'deep'],
+      ['a root by name', () => ['group', mine.name], (): string => mine.name],
+      ['a group by path', () => ['group', `${mine.name}/team/deep`], 'deep'],
+      ['a group by uid', () => ['group', team], 'team'],
+      ['a repo by path', () => ['repo', `${mine.name}/team/tool`], 'tool'],
+      ['a tag by path', () => ['tag', `${mine.name}/team/tool/1.0`], '1.0'],
+      ['a tag as images are named', () => ['tag', `${mine.name}/team/tool:latest`], 'latest'],
+      ['a built-in role by name', () => ['role', 'viewer'], 'viewer'],
+    ] as const)('%s', async ([, request, name]) => {
+      const [kind = '', record = ''] = request()
+      expect(await one({ kind, record })).toMatchObject({ name: typeof name === 'string' ? name : name() })
+    })
+
+    test('a name that several have is refused with their uids, unless a place tells them apart', async () => {
+      const other = await world.group(mine.group, freshName('other'))
+      const repo = await world.repo(other, 'tool')
+      const refused = run({ kind: 'repo', record: 'tool' })
+      await expect(refused).rejects.toThrow('2 repos are named tool')
+      await expect(refused).rejects.toThrow(repo)
+      expect(await one({ kind: 'repo', record: 'tool', in: other })).toMatchObject({ uid: repo })
+    })
+
+    test.for([
+      ['that is not there, by name', () => ['group', 'nowhere']],
+      ['that is not there, by path', () => ['repo', `${mine.name}/team/nothing`]],
+      ['that is not there, by uid', () => ['group', `${mine.group}/0123456789abcdef`]],
+      ['of another tenant, by name', () => ['group', foreign.name]],
+      ['of another tenant, by path', () => ['repo', foreign.path]],
+      ['of another tenant, by uid', () => ['repo', foreign.repo]],
+    ] as const)('%s: not found', async ([, request]) => {
+      const [kind = '', record = ''] = request()
+      await expect(run({ kind, record })).rejects.toMatchObject({ name: 'ClientError', code: 5 })
+    })
+
+    test('within reach, but without the right: denied, with reason and request id', async () => {
+      const puller = await makeMember(world.server, mine.group, { role: 'registry.pull' })
+      const denied = await run({ kind: 'identity', record: mine.owner }, puller.token).catch((error: unknown) => error)
+      expect(denied).toMatchObject({ name: 'ClientError', code: 7, reason: 'PERMISSION_DENIED', requestId: expect.stringMatching(/./) as unknown })
+      expect((denied as { line: string }).line).toMatch(/identity\.list.*\(code 7 PERMISSION_DENIED, request [\w-]+\)$/)
+    })
+
+    test.for([
+      ['a name where there are none', { kind: 'rolebinding', record: 'owner' }, 'uid'],
+      ['a uid that can not be read', { kind: 'terms', record: 'a'.repeat(40) }, 'listed'],
+      ['a path and a place', { kind: 'repo', record: 'a/b', in: 'a' }, '--in'],
+      ['a list option', { kind: 'repo', record: 'tool', limit: 3 }, 'lists'],
+    ] as const)('%s: a usage error', async ([, request, part]) => {
+      await expect(run(request)).rejects.toThrow(UsageError)
+      await expect(run(request)).rejects.toThrow(part)
+    })
+  })
+
+  describe('forms', () => {
+    test('a table has columns of the kind', async () => {
+      const context = await run({ kind: 'tags', format: 'table', orderBy: 'name' })
+      const [head = '', ...rows] = context.printed().trimEnd().split('\n')
+      expect(head).toMatch(/^NAME +DIGEST +DEPRECATED +UPDATED +UID$/)
+      expect(rows.map((row) => row.split(/ +/).slice(0, 3))).toEqual([
+        ['1.0', digest.slice(0, 19), 'false'],
+        ['latest', digest.slice(0, 19), 'false'],
+      ])
+      for (const row of rows) expect(row.indexOf('sha256:')).toBe(head.indexOf('DIGEST'))
+    })
+
+    test('role bindings by names', async () => {
+      const viewer = await makeMember(world.server, team, { role: 'viewer' })
+      const context = await run({ kind: 'prb', in: team, filter: [`identity=${viewer.uid}`, `role=${roleUid('viewer')}`], format: 'table' })
+      expect(context.printed()).toMatch(/^ROLE +IDENTITY +GROUP +UID +AGE\nviewer +member-\S+ +team +\S+ +\d+s\n$/)
+    })
+
+    test('json, yaml and name say the same', async () => {
+      const request = { kind: 'tags', orderBy: 'name' } as const
+      const records = await listed(request)
+      expect(parse((await run({ ...request, format: 'yaml' })).printed())).toEqual(records)
+      expect((await run({ ...request, format: 'name' })).printed()).toBe(records.map(({ uid }) => `${String(uid)}\n`).join(''))
+      const record = records[0] ?? {}
+      expect(parse((await run({ kind: 'tag', record: String(record['uid']), format: 'yaml' })).printed())).toEqual(record)
+      const answer = await world.server.rest.call('GetTag', { uid: String(record['uid']) }, { token: mine.token })
+      expect(record).toEqual(ok(answer))
+    })
+
+    test.for(['json', 'yaml'] as const)('an empty list as %s is empty', async (format) => {
+      const nobody = await makeMember(world.server, mine.group)
+      expect((await run({ kind: 'groups', format }, nobody.token)).printed()).toBe('[]\n')
+    })
+  })
+
+  describe('more than 1,000 records', () => {
+    let names: string[]
+    let wide: string
+    const token = (): Promise<string> => world.server.operatorToken()
+
+    beforeAll(async () => {
+      wide = (await world.tenant(freshName('wide'))).group
+      names = await makeGroups(world.server, wide, 1_050)
+    })
+
+    test('are all printed, page by page, in the order that was asked for', async () => {
+      const context = await run({ kind: 'groups', in: wide, orderBy: 'name' }, await token())
+      const records = JSON.parse(context.printed()) as readonly Json[]
+      expect(records.map(({ name }) => name)).toEqual(names)
+      expect(context.writes()).toBe(7)
+    })
+
+    test.for([1, 200, 201, 1_000, 1_051] as const)('--limit %i', async (limit) => {
+      const context = await run({ kind: 'groups', in: wide, orderBy: 'name', limit, format: 'name' }, await token())
+      expect(context.printed().trimEnd().split('\n')).toHaveLength(Math.min(limit, names.length))
+    })
+
+    test('as a table have their head once', async () => {
+      const context = await run({ kind: 'groups', in: wide, format: 'table' }, await token())
+      const lines = context.printed().trimEnd().split('\n')
+      expect(lines).toHaveLength(1_051)
+      expect(lines.filter((line) => line.startsWith('NAME'))).toHaveLength(1)
+    })
+
+    test('as yaml are one sequence', async () => {
+      const context = await run({ kind: 'groups', in: wide, format: 'yaml', limit: 450, orderBy: 'name' }, await token())
+      expect((parse(context.printed()) as Json[]).map(({ name }) => name)).toEqual(names.slice(0, 450))
+    })
+  })
+})

@@ -1,0 +1,67 @@
+import { describe, expect, test } from 'vitest'
+import { columnsOf } from '../../src/cli/client/columns.ts'
+import { clientKinds, findKind } from '../../src/cli/client/kinds.ts'
+import { UsageError } from '../../src/cli/usage-error.ts'
+import { methods } from '../../src/base/schema/schema.ts'
+import { handlers } from '../../src/catalog/handlers.ts'
+
+describe('kinds', () => {
+  test('there is one for every list that is served, each with names of its own', () => {
+    const listed = methods.filter((method) => method.verb === 'list' && handlers.has(method)).map(({ kind }) => kind)
+    expect(clientKinds.map(({ kind }) => kind).toSorted()).toEqual(listed.toSorted())
+    const names = clientKinds.flatMap((kind) => kind.names)
+    expect(new Set(names).size).toBe(names.length)
+  })
+
+  test.for([
+    ['groups', 'Group'],
+    ['Group', 'Group'],
+    ['pg', 'Group'],
+    ['roleBindings', 'RoleBinding'],
+    ['role-binding', 'RoleBinding'],
+    ['role_bindings', 'RoleBinding'],
+    ['prb', 'RoleBinding'],
+    ['pid', 'Identity'],
+    ['prole', 'Role'],
+    ['prepo', 'Repo'],
+    ['ptag', 'Tag'],
+    ['pidp', 'IdentityProvider'],
+    ['pinv', 'GroupInvite'],
+    ['terms-acceptance', 'TermsAcceptance'],
+  ] as const)('%s is %s', ([name, kind]) => {
+    expect(findKind(name, 'taproot').kind).toBe(kind)
+  })
+
+  test.each(['subscriptions', 'psub', 'advisories', 'padv', 'artifacts', 'vulnerability-metadata'])('%s is not served, and no kind', (name) => {
+    expect(() => findKind(name, 'taproot')).toThrow(UsageError)
+  })
+
+  test('what is no kind is a usage error that names the nearest', () => {
+    expect(() => findKind('identitys', 'taproot')).toThrow(UsageError)
+    expect(() => findKind('identitys', 'taproot')).toThrow('did you mean identit')
+    expect(() => findKind('qqqqqqqqq', 'taproot')).toThrow(/"qqqqqqqqq": taproot get --help/)
+  })
+
+  test('filters are what narrows a list by value', () => {
+    expect(findKind('groups', 'taproot').filters).toEqual(['name'])
+    expect(findKind('rolebindings', 'taproot').filters).toEqual(['identity', 'group', 'role'])
+    expect(findKind('terms', 'taproot')).toMatchObject({ listVariable: 'group', filters: [] })
+  })
+
+  test.each(clientKinds)('$kind: every column is a field of its records', ({ kind }) => {
+    const fields = methods
+      .find((method) => method.verb === 'list' && method.kind === kind)
+      ?.output.fields.find(({ fieldKind }) => fieldKind === 'list')?.message
+    for (const column of columnsOf(kind)) {
+      const found = column.at.some((path) => {
+        let message = fields
+        return path.split('.').every((step) => {
+          const field = message?.fields.find(({ jsonName }) => jsonName === step)
+          message = field?.message
+          return field !== undefined
+        })
+      })
+      expect(found || column.head === 'NAME' || column.head === 'UID' || column.head === 'AGE', `${kind} ${column.head}`).toBe(true)
+    }
+  })
+})

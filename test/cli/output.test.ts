@@ -1,0 +1,55 @@
+import { describe, expect, test } from 'vitest'
+import { parse } from 'yaml'
+import { ageText, cellOf, columnsOf, printable } from '../../src/cli/client/columns.ts'
+import { createOutput, jsonText, yamlText } from '../../src/cli/client/output.ts'
+import { MemorySink } from './client-world.ts'
+
+const escape = '\u001b'
+
+describe('colours', () => {
+  test.for([
+    ['at a terminal', true, {}, true],
+    ['at a terminal with an empty NO_COLOR', true, { NO_COLOR: '' }, true],
+    ['at a terminal with NO_COLOR', true, { NO_COLOR: '1' }, false],
+    ['at a terminal with NO_COLOR and FORCE_COLOR', true, { NO_COLOR: '1', FORCE_COLOR: '1' }, false],
+    ['at a dumb terminal', true, { TERM: 'dumb' }, false],
+    ['into a pipe', false, {}, false],
+    ['into a pipe with FORCE_COLOR', false, { FORCE_COLOR: '1' }, false],
+  ] as const)('%s', ([, isTTY, env, coloured]) => {
+    expect(createOutput(new MemorySink(isTTY), env).style('bold', 'x').includes(escape)).toBe(coloured)
+  })
+})
+
+describe('text of other people', () => {
+  const hostile = { name: `a${escape}[31mb\u009bc\u202ed\ne`, [`k\u009b`]: 'no' }
+
+  test('steers no terminal in a table', () => {
+    expect(printable(hostile.name)).toBe('a [31mb c d e')
+    const [name] = columnsOf('Group')
+    if (name === undefined) throw new Error('groups have columns')
+    expect(cellOf(hostile, name, 0)).toBe('a [31mb c d e')
+  })
+
+  test.for([
+    ['json', jsonText(hostile), (text: string): unknown => JSON.parse(text)],
+    ['yaml', yamlText(hostile), (text: string): unknown => parse(text)],
+  ] as const)('steers no terminal as %s, and is what it was when read', ([, text, read]) => {
+    expect(text).not.toMatch(/[\u001b\u0080-\u009f\u202e]/)
+    expect(read(text)).toEqual(hostile)
+  })
+
+  test('yaml quotes what readers of YAML 1.1 would take for something else', () => {
+    expect(yamlText({ a: 'no', b: '012', c: '2026-01-01T00:00:00.000Z', d: 'plain' })).toBe('a: "no"\nb: "012"\nc: "2026-01-01T00:00:00.000Z"\nd: plain\n')
+  })
+})
+
+test.for([
+  [-5_000, '0s'],
+  [119_000, '119s'],
+  [120_000, '2m'],
+  [3 * 3_600_000, '3h'],
+  [49 * 3_600_000, '2d'],
+  [NaN, ''],
+] as const)('an age of %i ms is "%s"', ([ms, text]) => {
+  expect(ageText(ms)).toBe(text)
+})

@@ -1,0 +1,69 @@
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import { once } from 'node:events'
+import type { AddressInfo } from 'node:net'
+import { describe, expect, onTestFinished, test } from 'vitest'
+import { createPlatformClient, type ClientCall } from '../../src/cli/client/platform-client.ts'
+import { retryLimits, retryWaitMs } from '../../src/cli/client/retry.ts'
+
+/** One answer of a server. */
+interface Scripted {
+  readonly status: number
+  readonly retryAfter?: string
+  readonly body?: string
+}
+
+const good: Scripted = { status: 200, body: '{"fine": true}' }
+const refusal = JSON.stringify({
+  code: 8,
+  message: 'too many requests',
+  details: [{ '@type': 'type.googleapis.com/google.rpc.ErrorInfo', reason: 'RATE_LIMITED', metadata: { requestId: 'r-1' } }],
+})
+
+/** Calls a server that answers as scripted, its last answer again and again. */
+async function callScripted(answers: readonly Scripted[], method: ClientCall['method'] = 'GET'): Promise<{ outcome: unknown; asked: number; waits: number[] }> {
+  let asked = 0
+  const server = createServer((_request: IncomingMessage, response: ServerResponse) => {
+    const { status, retryAfter, body = refusal } = answers[Math.min(asked, answers.length - 1)] ?? good
+    asked += 1
+    response.writeHead(status, retryAfter === undefined ? {} : { 'retry-after': retryAfter }).end(body)
+  }).listen(0, '127.0.0.1')
+  onTestFinished(() => void server.close())
+  await once(server, 'listening')
+  const waits: number[] = []
+  const { port } = server.address() as AddressInfo // a cast: it listens on a port
+  const client = createPlatformClient({ baseUrl: `http://127.0.0.1:${port}`, token: 'x', wait: (ms) => Promise.resolve(waits.push(ms)) })
+  const outcome: unknown = await client.call({ method, path: '/' }).catch((error: unknown) => error)
+  return { outcome, asked, waits }
+}
+
+describe('an answer that asks to come back', () => {
+  test.for([
+    ['429', { status: 429, retryAfter: '2' }],
+    ['503', { status: 503, retryAfter: '2' }],
+    ['503 of a proxy', { status: 503, retryAfter: '2', body: '<html>later</html>' }],
+  ] as const)('%s: the request is sent again after that time', async ([, answer]) => {
+    expect(await callScripted([answer, answer, good])).toEqual({ outcome: { fine: true }, asked: 3, waits: [2000, 2000] })
+  })
+
+  test('it is sent again a bounded number of times, and the refusal is the result', async () => {
+    const { outcome, asked, waits } = await callScripted([{ status: 429, retryAfter: '1' }])
+    expect(outcome).toMatchObject({ name: 'ClientError', code: 8, reason: 'RATE_LIMITED', requestId: 'r-1' })
+    expect([asked, waits.length]).toEqual([retryLimits.retries + 1, retryLimits.retries])
+  })
+
+  test.for([
+    ['without Retry-After', [{ status: 503 }], 'GET'],
+    ['after longer than anyone waits', [{ status: 429, retryAfter: '3600' }], 'GET'],
+    ['of another status', [{ status: 500, retryAfter: '1' }], 'GET'],
+    ['to a change', [{ status: 503, retryAfter: '1' }], 'POST'],
+  ] as const)('%s: it is sent once', async ([, answers, method]) => {
+    expect(await callScripted(answers, method)).toMatchObject({ asked: 1, waits: [] })
+  })
+
+  test('a date is read as well as seconds', () => {
+    const now = Date.parse('2026-01-01T00:00:00Z')
+    expect(retryWaitMs({ status: 503, retryAfter: 'Thu, 01 Jan 2026 00:00:07 GMT' }, now)).toBe(7000)
+    expect(retryWaitMs({ status: 503, retryAfter: 'Thu, 01 Jan 2025 00:00:07 GMT' }, now)).toBe(0)
+    expect(retryWaitMs({ status: 503, retryAfter: 'soon' }, now)).toBeUndefined()
+  })
+})

@@ -1,0 +1,334 @@
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { format, resolveConfig } from 'prettier'
+import { afterAll, describe, expect, test } from 'vitest'
+import type { Role } from '../../src/config/config.ts'
+import { settingsTable } from '../../src/config/describe-settings.ts'
+import type { Environment } from '../../src/config/environment.ts'
+import { ConfigError, loadConfig } from '../../src/config/load-config.ts'
+import { maskConfig } from '../../src/config/mask-config.ts'
+import { configJsonSchema } from '../../src/config/schema.ts'
+import { settings } from '../../src/config/setting.ts'
+
+const folder = mkdtempSync(join(tmpdir(), 'taproot-config-'))
+afterAll(() => rmSync(folder, { recursive: true }))
+
+interface Given {
+  readonly yaml?: string
+  readonly env?: Environment
+  readonly role?: Role
+}
+
+let files = 0
+
+function load({ yaml, env = {}, role = 'dev' }: Given) {
+  if (yaml === undefined) return loadConfig({ env, role })
+  files += 1
+  const file = join(folder, `${files}.yaml`)
+  writeFileSync(file, yaml)
+  return loadConfig({ file, env, role })
+}
+
+/** The faults of a configuration, with the file's folder and name cut down to `FILE`. */
+function faultsOf(given: Given): readonly string[] {
+  try {
+    load(given)
+  } catch (error) {
+    if (error instanceof ConfigError) return error.faults.map((fault) => fault.replaceAll(/\S+\.yaml/g, 'FILE'))
+    throw error
+  }
+  return []
+}
+
+const onEtcd = { TAPROOT_STORE_KIND: 'etcd', TAPROOT_STORE_ETCD_ENDPOINTS: 'http://127.0.0.1:2379', TAPROOT_ENCRYPTION_KEY_FILE: '/keys/kek' }
+
+describe('defaults', () => {
+  test('dev: loopback, self-service root groups, data in ./.taproot, no rate limit', () => {
+    const { config, warnings } = load({ role: 'dev' })
+    expect(config).toMatchObject({
+      baseUrl: 'http://localhost:8080',
+      listen: '127.0.0.1',
+      dataDir: './.taproot',
+      selfService: { rootGroups: true },
+      rateLimit: { enabled: false },
+      store: { kind: 'sqlite', sqlite: { path: '.taproot/taproot.db' } },
+    })
+    expect(warnings).toEqual([])
+  })
+
+  test('api: all addresses, no self-service, rate limit', () => {
+    expect(load({ role: 'api' }).config).toMatchObject({
+      listen: '0.0.0.0',
+      api: { port: 8080 },
+      ops: { port: 9090 },
+      registry: { port: 5000, host: 'localhost:5000' },
+      reads: 'linearizable',
+      selfService: { rootGroups: false },
+      rateLimit: { enabled: true },
+      tokens: { audiences: ['http://localhost:8080', 'localhost:5000'] },
+      compat: { namespaces: ['chainguard.platform'] },
+    })
+  })
+
+  test.for([
+    ['the API port', { TAPROOT_API_PORT: '8181' }, 'http://localhost:8181'],
+    ['TLS', { TAPROOT_API_TLS_CERT_FILE: 'c', TAPROOT_API_TLS_KEY_FILE: 'k' }, 'https://localhost:8080'],
+    ['a given one', { TAPROOT_BASE_URL: 'https://platform.example.com' }, 'https://platform.example.com'],
+  ] as const)('baseUrl follows %s', ([, env, baseUrl]) => {
+    const { config } = load({ env })
+    expect(config.baseUrl).toBe(baseUrl)
+    expect(config.tokens.audiences[0]).toBe(baseUrl)
+  })
+
+  test.for([
+    ['TLS on its port', { TAPROOT_REGISTRY_TLS_CERT_FILE: 'c', TAPROOT_REGISTRY_TLS_KEY_FILE: 'k' }, 'https'],
+    ['an https baseUrl', { TAPROOT_BASE_URL: 'https://platform.example.com' }, 'https'],
+    ['a given one', { TAPROOT_BASE_URL: 'https://platform.example.com', TAPROOT_REGISTRY_SCHEME: 'http' }, 'http'],
+    ['nothing', {}, 'http'],
+  ] as const)("the registry's scheme follows %s", ([, env, scheme]) => {
+    expect(load({ env }).config.registry.scheme).toBe(scheme)
+  })
+
+  test('dev with an upstream registry has no folder of its own', () => {
+    expect(load({ env: { TAPROOT_REGISTRY_UPSTREAM_URL: 'https://registry.example' } }).config.registry.upstream).toEqual({
+      url: 'https://registry.example',
+      redirects: 'follow',
+    })
+  })
+
+  test('sections without a value are absent', () => {
+    const { config } = load({})
+    expect(config.api).not.toHaveProperty('tls')
+    expect(config.registry).toEqual({
+      blobCacheMegabytes: 256,
+      catalog: true,
+      port: 5000,
+      host: 'localhost:5000',
+      scheme: 'http',
+      upstream: { directory: '.taproot/registry' },
+      collect: { graceHours: 168 },
+    })
+    expect(load({ role: 'api' }).config.registry).not.toHaveProperty('upstream')
+    expect(config.store.etcd).toEqual({ endpoints: [], prefix: '/taproot' })
+  })
+})
+
+describe('file and environment', () => {
+  test('a variable wins over the file, the file over the default', () => {
+    const { config } = load({ yaml: 'api: { port: 8001 }\nops: { port: 9001 }\n', env: { TAPROOT_API_PORT: '8002' } })
+    expect(config).toMatchObject({ api: { port: 8002 }, ops: { port: 9001 }, registry: { port: 5000 } })
+  })
+
+  test('an empty file, an empty section and an empty variable are as if absent', () => {
+    expect(load({ yaml: '' }).config).toEqual(load({}).config)
+    expect(load({ yaml: 'api:\nstore:\n  sqlite:\n', env: { TAPROOT_API_PORT: '' } }).config).toEqual(load({}).config)
+  })
+
+  test('lists of texts are separated by commas or JSON, lists of objects are JSON', () => {
+    const operators = [{ issuer: 'https://issuer.example.com', subject: 'ann' }]
+    const env = {
+      TAPROOT_STORE_ETCD_ENDPOINTS: 'http://127.0.0.1:2379, http://127.0.0.1:3379',
+      TAPROOT_COMPAT_NAMESPACES: '[]',
+      TAPROOT_BOOTSTRAP_OPERATORS: JSON.stringify(operators),
+      TAPROOT_ISSUERS: '[{"issuer":"https://10.0.0.1","allowPrivate":true}]',
+      TAPROOT_SELF_SERVICE_ROOT_GROUPS: 'false',
+    }
+    expect(load({ env }).config).toMatchObject({
+      store: { etcd: { endpoints: ['http://127.0.0.1:2379', 'http://127.0.0.1:3379'] } },
+      compat: { namespaces: [] },
+      bootstrap: { operators },
+      issuers: [{ issuer: 'https://10.0.0.1', allowPrivate: true }],
+      selfService: { rootGroups: false },
+    })
+  })
+
+  test('variables are named after the key path', () => {
+    const variables = new Map(settings.map(({ key, variable }) => [key, variable]))
+    expect(variables.get('store.etcd.tls.caFile')).toBe('TAPROOT_STORE_ETCD_TLS_CA_FILE')
+    expect(variables.get('registry.upstream.passwordFile')).toBe('TAPROOT_REGISTRY_UPSTREAM_PASSWORD_FILE')
+    expect(variables.get('registry.publicOrganization')).toBe('TAPROOT_REGISTRY_PUBLIC_ORGANIZATION')
+    expect(new Set(variables.values()).size).toBe(settings.length)
+  })
+})
+
+describe('warnings', () => {
+  test.for([
+    ['TAPROOT_STORE_KIN', 'sqlite', 'TAPROOT_STORE_KIN: not a setting; did you mean TAPROOT_STORE_KIND?'],
+    ['TAPROOT_QQQQQQQQQQQQQQQQQQQQQQQQQQ', '1', 'TAPROOT_QQQQQQQQQQQQQQQQQQQQQQQQQQ: not a setting'],
+    [
+      'TAPROOT_API_SERVICE_HOST',
+      '10.0.0.1',
+      'TAPROOT_API_SERVICE_HOST: not a setting; Kubernetes sets it for a Service of that name: set enableServiceLinks: false in the pod spec',
+    ],
+    [
+      'TAPROOT_PORT',
+      'tcp://10.0.0.1:8080',
+      'TAPROOT_PORT: not a setting; Kubernetes sets it for a Service of that name: set enableServiceLinks: false in the pod spec',
+    ],
+  ] as const)('%s=%s', ([name, value, warning]) => {
+    expect(load({ env: { [name]: value } }).warnings).toEqual([warning])
+  })
+
+  test('variables of others are left alone', () => {
+    expect(load({ env: { PATH: '/bin', TAPROOTS: 'x' } }).warnings).toEqual([])
+  })
+})
+
+describe('faults', () => {
+  const rows: readonly (readonly [string, Given, readonly string[]])[] = [
+    [
+      'a Service variable of Kubernetes in place of a port',
+      { env: { TAPROOT_API_PORT: 'tcp://10.96.0.1:8080' } },
+      [
+        'TAPROOT_API_PORT: expected a whole number from 1 to 65535, got "tcp://10.96.0.1:8080"; Kubernetes sets it for a Service of that name: set enableServiceLinks: false in the pod spec',
+      ],
+    ],
+    ['an unknown key near a known one', { yaml: 'api: { prot: 1 }' }, ['FILE: api.prot: unknown key; did you mean api.port?']],
+    ['an unknown key that belongs elsewhere', { yaml: 'endpoints: [a]' }, ['FILE: endpoints: unknown key; did you mean store.etcd.endpoints?']],
+    ['an unknown key like no other', { yaml: 'qqqqqqqqqqqqqqqqqqq: 1' }, ['FILE: qqqqqqqqqqqqqqqqqqq: unknown key']],
+    ['a key of the prototype', { yaml: '__proto__: { port: 1 }' }, ['FILE: __proto__: unknown key']],
+    ['a number as text in the file', { yaml: 'api: { port: "8080" }' }, ['FILE: api.port: expected a whole number from 1 to 65535, got "8080"']],
+    ['a plain value for a section', { yaml: 'ops: 9090' }, ['FILE: ops: expected a section with the keys port, got 9090']],
+    ['a port out of bounds', { env: { TAPROOT_OPS_PORT: '0' } }, ['TAPROOT_OPS_PORT: expected a whole number from 1 to 65535, got 0']],
+    ['a word that is none of the choices', { env: { TAPROOT_STORE_KIND: 'etc' } }, ['TAPROOT_STORE_KIND: expected one of sqlite, etcd, got "etc"']],
+    ['a flag that is no flag', { env: { TAPROOT_RATE_LIMIT_ENABLED: 'yes' } }, ['TAPROOT_RATE_LIMIT_ENABLED: expected true or false, got "yes"']],
+    [
+      'a list of objects that is no JSON',
+      { env: { TAPROOT_BOOTSTRAP_OPERATORS: 'ann' } },
+      ['TAPROOT_BOOTSTRAP_OPERATORS: expected a list of {issuer, subject} as JSON, got "ann"'],
+    ],
+    [
+      'an item with a missing and an unknown key',
+      { yaml: 'bootstrap: { operators: [{ isuer: "https://a.example", issuer: "https://b.example" }] }' },
+      [
+        'FILE: bootstrap.operators[0].subject is missing: expected text that is not empty',
+        'FILE: bootstrap.operators[0].isuer: unknown key; did you mean issuer?',
+      ],
+    ],
+    [
+      'a URL of another scheme, credentials not shown',
+      { env: { TAPROOT_REGISTRY_UPSTREAM_URL: 'ftp://ann:secret@files.example' } },
+      ['TAPROOT_REGISTRY_UPSTREAM_URL: expected an http:// or https:// URL, got "ftp://***@files.example"'],
+    ],
+    [
+      'a base URL with a slash at the end',
+      { yaml: 'baseUrl: https://a.example/' },
+      [
+        'FILE: baseUrl: expected an http:// or https:// URL without user, query, fragment and slash at the end, e.g. https://platform.example.com, got "https://a.example/"',
+      ],
+    ],
+    [
+      'role api on etcd without endpoints and key',
+      { role: 'api', env: { TAPROOT_STORE_KIND: 'etcd' } },
+      [
+        'store.etcd.endpoints (TAPROOT_STORE_ETCD_ENDPOINTS) is missing: expected a list, each item an http:// or https:// URL, because store.kind is etcd',
+        'encryption.keyFile (TAPROOT_ENCRYPTION_KEY_FILE) is missing: expected text that is not empty, because store.kind is etcd',
+      ],
+    ],
+    [
+      'a certificate without its key',
+      { yaml: 'api: { tls: { certFile: c } }' },
+      ['FILE: api.tls.keyFile (TAPROOT_API_TLS_KEY_FILE) is missing: expected text that is not empty'],
+    ],
+    [
+      'a user without a password',
+      { role: 'api', env: { ...onEtcd, TAPROOT_STORE_ETCD_USERNAME: 'root' } },
+      ['store.etcd.passwordFile (TAPROOT_STORE_ETCD_PASSWORD_FILE) is missing: expected text that is not empty, because store.etcd.username is set'],
+    ],
+    [
+      'the registry host without an upstream',
+      { role: 'registry', env: onEtcd },
+      ['registry.upstream.url (TAPROOT_REGISTRY_UPSTREAM_URL) is missing: expected an http:// or https:// URL, because the registry host needs one'],
+    ],
+    [
+      'two upstreams',
+      { yaml: 'registry: { upstream: { url: "https://registry.example", directory: /data } }' },
+      ['registry.upstream.directory (TAPROOT_REGISTRY_UPSTREAM_DIRECTORY): expected no folder, because registry.upstream.url is set'],
+    ],
+    ...['prefix: x', 'caFile: /ca.crt', 'redirects: pass'].map((setting): readonly [string, Given, readonly string[]] => [
+      `settings of a registry that is not there: ${setting}`,
+      { yaml: `registry: { upstream: { ${setting} } }` },
+      [
+        `registry.upstream.url (TAPROOT_REGISTRY_UPSTREAM_URL) is missing: expected an http:// or https:// URL, because registry.upstream.${setting.split(':')[0]} is set`,
+      ],
+    ]),
+    [
+      'the registry host on etcd without a key',
+      { role: 'registry', env: { ...onEtcd, TAPROOT_ENCRYPTION_KEY_FILE: '', TAPROOT_REGISTRY_UPSTREAM_URL: 'https://registry.example' } },
+      ['encryption.keyFile (TAPROOT_ENCRYPTION_KEY_FILE) is missing: expected text that is not empty, because store.kind is etcd'],
+    ],
+    [
+      'a document that is listed twice',
+      { yaml: 'terms: [{ id: a, label: A, url: "https://a.example" }, { id: a, label: B, url: "https://b.example" }]' },
+      ['terms (TAPROOT_TERMS): a is listed twice'],
+    ],
+    [
+      'a provider of Google without its pool',
+      { env: { TAPROOT_ACCOUNT_CHECKS_GOOGLE_PROVIDER: 'taproot' } },
+      ['TAPROOT_ACCOUNT_CHECKS_GOOGLE_PROVIDER: expected a pool and a provider, e.g. taproot/taproot, got "taproot"'],
+    ],
+    [
+      'the controller on the embedded store',
+      { role: 'controller', env: { TAPROOT_KUBERNETES_ISSUER: 'https://cluster.example' } },
+      ['store.kind (TAPROOT_STORE_KIND): expected etcd, got sqlite: the embedded store belongs to one process, and the controller is one of its own'],
+    ],
+    ['two doors on one port', { env: { TAPROOT_OPS_PORT: '8080' } }, ['ops.port (TAPROOT_OPS_PORT): expected a port of its own, got that of api.port: 8080']],
+    ['a list for a file', { yaml: '[1]' }, ['FILE: expected a mapping of keys, e.g. "baseUrl: https://platform.example.com"']],
+  ]
+  test.for(rows)('%s', ([, given, faults]) => {
+    expect(faultsOf(given)).toEqual(faults)
+  })
+
+  test('all are reported at once, from file and environment', () => {
+    const faults = faultsOf({ yaml: 'apy: {}\nlog: { level: loud }\n', env: { TAPROOT_OPS_PORT: 'x', TAPROOT_STORE_KIND: 'etcd' }, role: 'api' })
+    expect(faults.map((fault) => fault.split(/[ (]/, 2).join(' ')).toSorted()).toEqual(
+      ['FILE: apy:', 'FILE: log.level:', 'TAPROOT_OPS_PORT: expected', 'encryption.keyFile ', 'store.etcd.endpoints '].toSorted(),
+    )
+    for (const fault of faults) expect(fault).not.toContain('\n')
+  })
+
+  test('a file that is no YAML names the line', () => {
+    expect(faultsOf({ yaml: 'api:\n  port: 1\n port: 2\n' })[0]).toMatch(/^FILE: line 3: not YAML: /)
+  })
+
+  test('a key given twice is a fault', () => {
+    expect(faultsOf({ yaml: 'reads: bounded\nreads: bounded\n' })[0]).toMatch(/^FILE: line 2: not YAML: /)
+  })
+
+  test('a file that is not there is one fault', () => {
+    expect(() => loadConfig({ file: join(folder, 'none.yaml'), env: {}, role: 'api' })).toThrow(/none\.yaml: can't be read: ENOENT/)
+  })
+})
+
+test('masking hides the credentials of URLs and keeps everything else', () => {
+  const { config } = load({
+    env: { TAPROOT_REGISTRY_UPSTREAM_URL: 'https://ann:secret@registry.example:5000/x', TAPROOT_STORE_ETCD_ENDPOINTS: 'http://root:pw@10.0.0.1:2379' },
+  })
+  const masked = maskConfig(config)
+  expect(masked.registry.upstream).toEqual({ url: 'https://***@registry.example:5000/x', redirects: 'follow' })
+  expect(masked.store.etcd.endpoints).toEqual(['http://***@10.0.0.1:2379'])
+  expect({ ...masked, registry: config.registry, store: config.store }).toEqual(config)
+})
+
+describe('documents (`npx vitest run test/config/config.test.ts -u` rewrites them)', () => {
+  test('docs/config.schema.json is the schema', async () => {
+    await expect(await formatted(JSON.stringify(configJsonSchema()), 'config.schema.json')).toMatchFileSnapshot('../../docs/config.schema.json')
+  })
+
+  test('docs/configuration.md has every setting', async () => {
+    const page = new URL('../../docs/configuration.md', import.meta.url)
+    const current = readFileSync(page, 'utf8')
+    const renewed = current.replace(
+      /(<!-- settings -->\n)[^]*(\n<!-- end of settings -->)/,
+      (_, start: string, end: string) => `${start}\n${settingsTable()}\n${end}`,
+    )
+    await expect(await formatted(renewed, 'configuration.md')).toMatchFileSnapshot('../../docs/configuration.md')
+    expect(renewed).toContain(settings.at(-1)?.variable)
+  })
+})
+
+async function formatted(content: string, name: string): Promise<string> {
+  const filepath = new URL(`../../docs/${name}`, import.meta.url).pathname
+  return format(content, { ...(await resolveConfig(filepath)), filepath })
+}

@@ -1,0 +1,179 @@
+import { fromJson, toBinary, type JsonObject } from '@bufbuild/protobuf'
+import type { MethodRow } from '../../../src/base/schema/method.ts'
+import { registry } from '../../../src/base/schema/schema.ts'
+import { slowness } from '../../budgets.ts'
+import { sendGrpc } from '../fuzz/grpc-client.ts'
+import type { GrpcDraft } from '../fuzz/grpc-draft.ts'
+import { sendHttp } from '../fuzz/http-client.ts'
+import { looseProto } from '../fuzz/loose-proto.ts'
+import type { Corpus } from '../fuzz/protocol.ts'
+import { Random } from '../fuzz/random.ts'
+import { restDraft } from '../fuzz/rest-request.ts'
+import type { Target } from '../fuzz/target.ts'
+import { caseName, methodNamed } from '../walk/method-case.ts'
+import { bodyForms, dearRequest, messageForms } from './dear-request.ts'
+
+/** How much slower this machine is than the one that the limits are made for. */
+const factor = slowness()
+/** What a request may cost, by its caller, in milliseconds of the thread that serves all. */
+export const limits = { 'no credential': 10 * factor, 'no rights': 10 * factor, 'full rights': 50 * factor } as const
+export type Caller = keyof typeof limits
+export const callers = Object.keys(limits) as Caller[]
+
+const boundMs = 60_000
+
+/** A request may be dear by chance, for what is compiled or collected just then: of so many, alike but for their texts, the cheapest counts. */
+const repeats = 6
+
+/** Requests that are measured together at first: where all of them cost less than one may, each does. */
+const together = 4
+
+/** With so many dear requests a run ends. */
+const maxDear = 5
+
+/** What is measured. */
+export interface Run {
+  readonly target: Target
+  readonly corpus: Corpus
+  readonly seed: number
+  readonly methods: readonly MethodRow[]
+  /** Of each method. */
+  readonly bodies: number
+}
+
+/** One request of a run: all but its salt follows from it. */
+interface Asked {
+  readonly method: MethodRow
+  readonly caller: Caller
+  readonly number: number
+}
+
+/** A request that is ready. */
+export interface Sending {
+  readonly what: string
+  send(): Promise<unknown>
+}
+
+/** What a run found. */
+export interface Found {
+  /** A line for each request that costs more than its caller may cause. */
+  readonly dear: readonly string[]
+  readonly sent: number
+}
+
+/** An example and a token for it. */
+function exampleFor(
+  { corpus }: Run,
+  { method, caller }: Asked,
+  random: Random,
+): { readonly example: Corpus['examples'][number] | undefined; readonly token: string | undefined } {
+  const example = random.pickMaybe(corpus.examples.filter((one) => one.method === caseName(method)))
+  const tokens = { 'no credential': undefined, 'no rights': corpus.outsider, 'full rights': example?.token ?? corpus.tokens[0] }
+  return { example, token: tokens[caller] }
+}
+
+/** Mostly the first row of a table, which leaves a value as it is. */
+function formOf<T>(forms: Readonly<Record<string, T>>, random: Random): readonly [string, T] {
+  const entries = Object.entries(forms)
+  const [plain] = entries
+  return plain !== undefined && random.chance(0.7) ? plain : random.pick(entries)
+}
+
+/** The message's own bytes; where its type does not take the request, those that come near it. */
+function messageOf({ input }: MethodRow, request: JsonObject): Buffer {
+  try {
+    return Buffer.from(toBinary(input, fromJson(input, request, { registry })))
+  } catch {
+    return looseProto(input, request)
+  }
+}
+
+/** A call; of a method that changes something a dry run: the record that it is about stays for the next. */
+function grpcDraft(method: MethodRow, message: Buffer, headers: Readonly<Record<string, string>>): GrpcDraft {
+  return {
+    path: `/${method.service}/${method.rpc}`,
+    headers: { 'content-type': 'application/grpc', te: 'trailers', ...headers, ...(method.mutation ? { 'validate-only': 'true' } : {}) },
+    message,
+    body: undefined,
+    connection: undefined,
+    ending: 'end',
+  }
+}
+
+function sendingOf(run: Run, asked: Asked, repeat: string): Sending {
+  const { method, caller, number } = asked
+  const random = new Random(run.seed, number)
+  const salt = `${number.toString(36)}${repeat}`
+  const { example, token } = exampleFor(run, asked, random)
+  const { shape, request } = dearRequest({ method, example, random, salt, uids: run.corpus.uids })
+  const headers = token === undefined ? {} : { authorization: `Bearer ${token}` }
+  const name = (transport: string, form: string): string =>
+    `${caseName(method)} over ${transport} by a caller with ${caller}: ${shape}, ${form}, TAPROOT_SEED=${run.seed} number ${number}`
+  if (random.chance(0.5)) {
+    const [form, change] = formOf(messageForms, random)
+    const draft = grpcDraft(method, change(messageOf(method, request), method.maxRequestBytes), headers)
+    return { what: name('grpc', form), send: () => sendGrpc(draft, { port: run.target.ports.api, boundMs }) }
+  }
+  const [form, change] = formOf(bodyForms, random)
+  const draft = restDraft(random.pick(method.http), request, headers)
+  if (method.mutation) draft.query.push('validateOnly=true')
+  if (draft.body !== undefined) {
+    const { body, encoding } = change(draft.body, method.maxRequestBytes)
+    draft.body = body
+    if (encoding !== undefined) draft.headers.push(['Content-Encoding', encoding])
+  }
+  return { what: name('rest', form), send: () => sendHttp(draft, { port: run.target.ports.api, boundMs }) }
+}
+
+/** Processor time that the server's thread takes meanwhile, in milliseconds. */
+async function costOf(target: Target, work: () => Promise<unknown>): Promise<number> {
+  const before = await target.work()
+  await work()
+  return (await target.work()).totalMs - before.totalMs
+}
+
+/** What a request costs at the least, and which it was: each time with other texts, so that what was remembered of it does not hide its cost. */
+export async function leastCost(
+  { target }: Run,
+  caller: Caller,
+  sendingWith: (salt: string) => Sending,
+): Promise<{ readonly ms: number; readonly what: string }> {
+  let [ms, what] = [Infinity, '']
+  for (let repeat = 0; repeat < repeats && ms >= limits[caller]; repeat++) {
+    const sending = sendingWith(`z${repeat}`)
+    what = sending.what
+    ms = Math.min(ms, await costOf(target, () => sending.send()))
+  }
+  return { ms, what }
+}
+
+/** Sends dear requests of every method as this caller. */
+export async function measure(run: Run, caller: Caller): Promise<Found> {
+  const all = run.methods.flatMap((method, index) => Array.from({ length: run.bodies }, (_, body): Asked => ({ method, caller, number: index * 1000 + body })))
+  const dear: string[] = []
+  for (let at = 0; at < all.length && dear.length < maxDear; at += together) {
+    const some = all.slice(at, at + together)
+    const sendings = some.map((asked) => sendingOf(run, asked, 'y'))
+    const ms = await costOf(run.target, async () => {
+      for (const { send } of sendings) await send()
+    })
+    if (ms < limits[caller]) continue
+    for (const asked of some) {
+      const least = await leastCost(run, caller, (salt) => sendingOf(run, asked, salt))
+      if (least.ms >= limits[caller]) dear.push(`${least.ms.toFixed(1)} ms: ${least.what}`)
+    }
+  }
+  return { dear, sent: all.length }
+}
+
+/** The methods of whose examples none is accepted, each as a dry run with its own token. */
+export async function refusedExamples({ target, corpus }: Run): Promise<readonly string[]> {
+  const accepted = new Map<string, boolean>()
+  for (const { method: name, request, token } of corpus.examples) {
+    const method = methodNamed(name)
+    const draft = grpcDraft(method, messageOf(method, request), { authorization: `Bearer ${token}` })
+    const { code } = await sendGrpc(draft, { port: target.ports.api, boundMs })
+    accepted.set(name, accepted.get(name) === true || code === 0)
+  }
+  return [...accepted].filter(([, isAccepted]) => !isAccepted).map(([name]) => name)
+}

@@ -1,0 +1,83 @@
+import { afterAll, beforeAll, describe, expect, inject, onTestFinished, test } from 'vitest'
+import { methods } from '../../../src/base/schema/schema.ts'
+import { sendHttp } from '../fuzz/http-client.ts'
+import { otherDraft } from '../fuzz/other-draft.ts'
+import type { Corpus } from '../fuzz/protocol.ts'
+import { Random } from '../fuzz/random.ts'
+import { startTarget, type Target } from '../fuzz/target.ts'
+import { isFullTier } from '../../support/tier.ts'
+import { methodNamed } from '../walk/method-case.ts'
+import { callers, leastCost, limits, measure, refusedExamples, type Caller, type Run } from './cost-run.ts'
+import { dearBody } from './dear-request.ts'
+
+/** Requests of each method, by the caller: with a credential and rights most of them get far. */
+const bodies: Readonly<Record<Caller, number>> = isFullTier
+  ? { 'no credential': 200, 'no rights': 200, 'full rights': 200 }
+  : { 'no credential': 8, 'no rights': 12, 'full rights': 24 }
+/** Requests beside the methods. */
+const otherRequests = isFullTier ? 1000 : 60
+const seed = inject('propertySeed') ?? Date.now() | 0
+const timeout = 3_600_000
+
+/** What requests may leave behind: code that is compiled, caches that fill, and for each request its share of what it had to do with. */
+const memoryOf = (requests: number): number => 16 * 1024 * 1024 + requests * 1024
+
+describe('what a request costs', () => {
+  let target: Target
+  let corpus: Corpus
+  const run = (caller: Caller): Run => ({ target, corpus, seed, methods, bodies: bodies[caller] })
+  const memory = async (): Promise<number> => {
+    const { heap, external } = await target.memory()
+    return heap + external
+  }
+  beforeAll(async () => {
+    target = await startTarget('sqlite')
+    corpus = await target.corpus()
+  }, 300_000)
+  afterAll(() => target.stop())
+
+  test('is measured from requests that the server takes: one of each method that is served', { timeout }, async () => {
+    // A refresh token is used up where it is tried: it has no dry run.
+    expect(await refusedExamples(run('full rights'))).toEqual(['SecurityTokenService/ExchangeRefreshToken'])
+  })
+
+  test.each(callers)('by a caller with %s is little, whatever its method and its body, and no memory stays behind', { timeout }, async (caller) => {
+    const before = await memory()
+    const { dear, sent } = await measure(run(caller), caller)
+    expect(dear).toEqual([])
+    expect((await memory()) - before).toBeLessThan(memoryOf(sent))
+  })
+
+  test.each(['no credential', 'full rights'] as const)(
+    'beside the methods is little with %s: sign-ins, SCIM, the registry host',
+    { timeout },
+    async (caller) => {
+      const dear: string[] = []
+      for (let number = 0; number < otherRequests; number++) {
+        const { ms, what } = await leastCost(run(caller), caller, (salt) => {
+          const random = new Random(seed, 4_000_000 + number)
+          const { row, draft } = otherDraft(corpus, random, `cost-${number}-${salt}`)
+          if (caller === 'no credential') draft.headers = draft.headers.filter(([name]) => name.toLowerCase() !== 'authorization')
+          if (draft.body !== undefined || ['POST', 'PUT', 'PATCH'].includes(draft.verb))
+            draft.body = dearBody(random, row.port === 'registry' ? 4 * 1024 * 1024 : 256 * 1024)
+          const send = (): Promise<unknown> => sendHttp(draft, { port: target.ports[draft.port], boundMs: 60_000 })
+          return { what: `${row.name}, TAPROOT_SEED=${seed} number ${number}`, send }
+        })
+        if (ms >= limits[caller]) dear.push(`${ms.toFixed(1)} ms: ${what}`)
+      }
+      expect(dear).toEqual([])
+    },
+  )
+})
+
+test.each([
+  { name: 'IdentitiesService/CreateIdentity', caller: 'full rights' },
+  { name: 'IdentitiesService/LookupIdentity', caller: 'no rights' },
+] as const)('a method whose handler is dear is found, and no other: $name by a caller with $caller', { timeout }, async ({ name, caller }) => {
+  const target = await startTarget('sqlite', {}, name)
+  onTestFinished(() => target.stop())
+  const asked = [name, 'GroupsService/CreateGroup', 'PingService/Ping'].map(methodNamed)
+  const { dear } = await measure({ target, corpus: await target.corpus(), seed: 7, methods: asked, bodies: 4 }, caller)
+  expect(dear.length).toBeGreaterThan(0)
+  expect(dear.filter((line) => !line.includes(name))).toEqual([])
+})

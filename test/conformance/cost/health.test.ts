@@ -1,0 +1,246 @@
+import { once } from 'node:events'
+import { join } from 'node:path'
+import { Worker } from 'node:worker_threads'
+import { gzipSync } from 'node:zlib'
+import type { JsonObject } from '@bufbuild/protobuf'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
+import { startTarget, type Target } from '../fuzz/target.ts'
+import { restDoor, type Door, type Reply } from '../../support/api-clients.ts'
+import { freshName, ok } from '../../support/test-server.ts'
+import { etcdSettings, shareEtcd } from '../../support/parts/etcd.ts'
+import { startTcpProxy } from '../../support/parts/tcp-proxy.ts'
+import { newKey, signWith } from '../../iam/signin/issuers.ts'
+import type { Health } from './health-asker.ts'
+
+/**
+ * The longest that one round of the event loop may take, in processor time. A question for the health comes into one round and is answered in the next, so it
+ * waits for two at the most: 200 ms.
+ */
+const roundMs = 100
+/** The same by the clock, for what holds the process without its processor. Only against standing still: other programs run too. */
+const hangMs = 5_000
+
+const timeout = 120_000
+
+/** What an attack has to go by. */
+interface Ground {
+  readonly target: Target
+  readonly api: Door
+  /** A root group of its own, and an operator's token. */
+  readonly group: string
+  readonly token: string
+}
+
+/** What some tenant, or nobody known, does to keep the server busy. */
+interface Attack {
+  readonly what: string
+  /** Resolves with the attack, once all that it needs is there. It resolves with the codes of its answers. */
+  readonly prepare: (ground: Ground) => Promise<() => Promise<readonly number[]>>
+  /** The codes that its answers have: it did what it is for. */
+  readonly codes: readonly number[]
+}
+
+/** So many pieces of work, some at the same time. */
+async function many(count: number, lanes: number, work: (at: number) => Promise<number>): Promise<readonly number[]> {
+  const codes: number[] = []
+  let next = 0
+  const lane = async (): Promise<void> => {
+    while (next < count) codes.push(await work(next++))
+  }
+  await Promise.all(Array.from({ length: lanes }, lane))
+  return codes
+}
+
+async function made(ground: Ground, rpc: string, request: JsonObject): Promise<string> {
+  return String(ok(await ground.api.call(rpc, request, { token: ground.token }))['uid'])
+}
+
+const codeOf = async (reply: Promise<Reply>): Promise<number> => (await reply).code
+
+async function newIdentity(ground: Ground): Promise<string> {
+  const claimMatch = { issuer: 'https://issuer.example', subject: freshName('subject') }
+  return await made(ground, 'CreateIdentity', { parent: ground.group, identity: { name: freshName('identity'), claimMatch } })
+}
+
+/** A document that costs more than a second of work. */
+const expensive = `|a|b|c|\n|:-|:-:|-:|\n${'|1|2|3|\n'.repeat(65_000)}`.slice(0, 524_288)
+
+/** A page that a browser's rules make far larger than its text: each paragraph opens all that is open again. */
+const amplified = `<p>${Array.from({ length: 8 }, (_, at) => `<b id=${at}>`).join('')}${'<p>x'.repeat(100_000)}`
+
+const attacks: readonly Attack[] = [
+  {
+    what: 'a group with 20,000 role bindings is deleted',
+    async prepare(ground) {
+      const uid = await made(ground, 'CreateGroup', { parent: ground.group, group: { name: 'large' } })
+      await ground.target.fill({ records: 'bindings', parent: uid, count: 20_000 })
+      return async () => {
+        const code = await codeOf(ground.api.call('DeleteGroup', { uid }, { token: ground.token }))
+        // Until all of them are gone.
+        await ground.target.swept(timeout / 2)
+        return [code]
+      }
+    },
+    codes: [0],
+  },
+  {
+    what: 'hostile patterns come in dry runs',
+    prepare: (ground) =>
+      Promise.resolve(() =>
+        many(40, 4, (at) => {
+          const claimPatterns = Object.fromEntries(Array.from({ length: 50 }, (_, claim) => [`claim${claim}`, `${'\\pL'.repeat(330)}${at}a${claim}`]))
+          const identity = { name: 'hostile', claimMatch: { issuer: 'https://issuer.example', subject: 'x', claimPatterns } }
+          return codeOf(ground.api.call('CreateIdentity', { parent: ground.group, identity }, { token: ground.token, validateOnly: true }))
+        }),
+      ),
+    codes: [3],
+  },
+  {
+    what: 'patterns that are as dear as allowed come in dry runs',
+    prepare: (ground) =>
+      Promise.resolve(() =>
+        many(40, 4, (at) => {
+          const claimPatterns = Object.fromEntries(Array.from({ length: 8 }, (_, claim) => [`claim${claim}`, `${'\\pL'.repeat(9)}${at}a${claim}`]))
+          const identity = { name: 'hostile', claimMatch: { issuer: 'https://issuer.example', subject: 'x', claimPatterns } }
+          return codeOf(ground.api.call('CreateIdentity', { parent: ground.group, identity }, { token: ground.token, validateOnly: true }))
+        }),
+      ),
+    codes: [0],
+  },
+  {
+    what: 'six hostile readmes come in dry runs',
+    async prepare(ground) {
+      const uid = await made(ground, 'CreateRepo', { parent: ground.group, repo: { name: 'repo' } })
+      return () =>
+        many(6, 6, (at) => {
+          const content = `${at}${at % 2 === 0 ? expensive : amplified}`.slice(0, expensive.length)
+          return codeOf(ground.api.call('UpdateRepoReadme', { uid, content }, { token: ground.token, validateOnly: true }))
+        })
+    },
+    codes: [0, 3],
+  },
+  {
+    what: 'compressed nested lists come from nobody known, faster than the limit of an address allows',
+    prepare: ({ target }) => {
+      const body = gzipSync('['.repeat(512 * 1024) + ']'.repeat(512 * 1024))
+      const headers = { 'content-type': 'application/json', 'content-encoding': 'gzip' }
+      const url = `http://127.0.0.1:${target.ports.api}/auth/v1/register`
+      return Promise.resolve(() => many(400, 8, async () => (await fetch(url, { method: 'POST', headers, body })).status))
+    },
+    codes: [401],
+  },
+  {
+    what: 'a caller with 10,000 role bindings asks who it is, its bindings changing each time',
+    async prepare(ground) {
+      const identity = await newIdentity(ground)
+      await ground.target.fill({ records: 'teams', parent: ground.group, identity, count: 10_000 })
+      const token = await ground.target.token(identity)
+      const url = `http://127.0.0.1:${ground.target.ports.api}/auth/v1/ok`
+      return () =>
+        many(6, 2, async () => {
+          await ground.target.fill({ records: 'teams', parent: ground.group, identity, count: 1 })
+          const answer = await fetch(url, { headers: { authorization: `Bearer ${token}` } })
+          await answer.bytes()
+          return answer.status
+        })
+    },
+    codes: [200],
+  },
+  {
+    what: 'one tenant names 1,200 issuers and asks for the keys of each',
+    async prepare(ground) {
+      const issuers = Array.from({ length: 1_200 }, (_, at) => `https://issuer-${at}.invalid`)
+      const identities = await ground.target.fill({ records: 'identities', parent: ground.group, issuers })
+      const key = await newKey('stranger')
+      const seconds = Math.floor(Date.now() / 1000)
+      const claims = { sub: 'x', aud: `http://localhost:${ground.target.ports.api}`, iat: seconds, exp: seconds + 3000 }
+      const tokens = await Promise.all(issuers.map((iss) => signWith(key, { ...claims, iss })))
+      return () => many(issuers.length, 100, (at) => codeOf(ground.api.call('Exchange', { identity: identities[at] ?? '' }, { token: tokens[at] })))
+    },
+    codes: [7, 8, 14],
+  },
+]
+
+/** Starts to ask for the health of a server. `until` resolves after so many answers, `end` with all that it found. */
+function askHealth(port: number): { until(answers: number): Promise<void>; end(): Promise<Health> } {
+  const worker = new Worker(join(import.meta.dirname, 'health-asker.ts'), { workerData: { port }, execArgv: ['--disable-warning=ExperimentalWarning'] })
+  let health: Health = { answers: 0, bad: 0, slowestMs: 0 }
+  worker.on('message', (found: Health) => (health = found))
+  return {
+    async until(answers) {
+      while (health.answers < answers) await once(worker, 'message')
+    },
+    async end() {
+      worker.postMessage('stop')
+      await once(worker, 'exit')
+      return health
+    },
+  }
+}
+
+/** Does `work` and expects that the health was asked for and told in time all the while. */
+async function expectHealthy(target: Target, work: () => Promise<unknown>): Promise<void> {
+  const asker = askHealth(target.ports.ops)
+  await asker.until(5)
+  await target.work()
+  await work()
+  await asker.until(10)
+  const { longestTurnMs } = await target.work()
+  const { bad, slowestMs } = await asker.end()
+  expect(bad).toBe(0)
+  expect(longestTurnMs).toBeLessThan(roundMs)
+  expect(slowestMs).toBeLessThan(hangMs)
+}
+
+describe('/healthz is answered within 200 ms', () => {
+  let target: Target
+  let operator: string
+  let api: Door
+  beforeAll(async () => {
+    target = await startTarget('sqlite')
+    api = restDoor(`http://127.0.0.1:${target.ports.api}`)
+    operator = (await target.corpus()).tokens[0] ?? ''
+  }, timeout)
+  afterAll(async () => {
+    api.close()
+    await target.stop()
+  })
+
+  test.each(attacks)('while $what', { timeout }, async ({ prepare, codes }) => {
+    const group = String(ok(await api.call('CreateGroup', { group: { name: freshName('attacked') } }, { token: operator }))['uid'])
+    const attack = await prepare({ target, api, group, token: operator })
+    let answered: readonly number[] = []
+    await expectHealthy(target, async () => (answered = await attack()))
+    expect(answered.length).toBeGreaterThan(0)
+    expect(answered.filter((code) => !codes.includes(code))).toEqual([])
+  })
+
+  test('while the link to etcd drops its packets and requests wait', { timeout }, async () => {
+    const etcd = await shareEtcd()
+    const link = await startTcpProxy(etcd.port)
+    onTestFinished(() => link.close())
+    const cutOff = await startTarget('sqlite', etcdSettings({ endpoints: [`http://127.0.0.1:${link.port}`], prefix: etcd.prefix }))
+    onTestFinished(() => cutOff.stop())
+    const door = restDoor(`http://127.0.0.1:${cutOff.ports.api}`)
+    onTestFinished(() => door.close())
+    const { tokens } = await cutOff.corpus()
+    const ask = (): Promise<number> => codeOf(door.call('ListGroups', {}, { token: tokens[0] }))
+    expect(await ask()).toBe(0)
+    await expectHealthy(cutOff, async () => {
+      link.stall()
+      expect([...new Set(await many(50, 50, ask))]).toEqual([14])
+      link.resume()
+      await expect.poll(ask).toBe(0)
+    })
+  })
+})
+
+test('a server that is held for longer is noticed', { timeout }, async () => {
+  const held = await startTarget('sqlite', {}, 'IdentitiesService/LookupIdentity')
+  onTestFinished(() => held.stop())
+  const door = restDoor(`http://127.0.0.1:${held.ports.api}`)
+  onTestFinished(() => door.close())
+  const { tokens } = await held.corpus()
+  const request = { issuer: 'https://issuer.example', subject: 'x'.repeat(1500) }
+  await expect(expectHealthy(held, () => door.call('LookupIdentity', request, { token: tokens[0] }))).rejects.toThrow('to be less than')
+})

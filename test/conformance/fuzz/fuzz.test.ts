@@ -1,0 +1,91 @@
+import { spawnSync } from 'node:child_process'
+import { join } from 'node:path'
+import { describe, expect, onTestFinished, test } from 'vitest'
+import { methods } from '../../../src/base/schema/schema.ts'
+import { startTestServer } from '../../support/test-server.ts'
+import { describeOnStores } from '../../support/parts/require-part.ts'
+import { caseName } from '../walk/method-case.ts'
+import { allMutations, makeRequest } from './make-request.ts'
+import { otherRequests } from './other-draft.ts'
+import { breachLines } from './report.ts'
+import { sampleCorpus } from './sample-corpus.ts'
+import { Run, type RunResult } from './run.ts'
+import { startTarget } from './target.ts'
+import { campaignLength } from '../../soak/factor.ts'
+
+const seed = 20_261
+/** No bound on speed, but one on standing still: machines differ. */
+const boundMs = 60_000
+
+async function run(store: 'sqlite' | 'etcd', requests: number, env: Readonly<Record<string, string>> = {}): Promise<RunResult> {
+  const target = await startTarget(store, env)
+  onTestFinished(() => target.stop())
+  return await new Run(target, { seed, requests, boundMs }).all()
+}
+
+function expectNoBreach({ breaches }: RunResult, store: string): void {
+  const again = (request: number): string => `npm run fuzz -- --seed ${seed} --store ${store} --from ${request} --requests 1`
+  expect(breaches.map((breach) => breachLines(breach, again(breach.request)))).toEqual([])
+}
+
+describeOnStores('a server under malformed and odd requests', (store) => {
+  test('refuses what is wrong in the form of every error, changes nothing by it, and goes on', { timeout: 300_000 }, async () => {
+    const result = await run(store, campaignLength({ short: 400, full: 1000 }))
+    expectNoBreach(result, store)
+    expect(Object.keys(result.tally.of('rest/api'))).toEqual(expect.arrayContaining(['200', '400', '401', '404', '415']))
+    expect(Object.keys(result.tally.of('grpc'))).toEqual(expect.arrayContaining(['code 0', 'code 3', 'code 5', 'code 16']))
+    expect(Object.keys(result.tally.of('rest/registry'))).toEqual(expect.arrayContaining(['400', '404']))
+  })
+})
+
+test('limits per address are said in the form of every error too', { timeout: 300_000 }, async () => {
+  const many = '1000000'
+  const result = await run('sqlite', 250, {
+    TAPROOT_RATE_LIMIT_ENABLED: 'true',
+    TAPROOT_RATE_LIMIT_REQUESTS_PER_SECOND: many,
+    TAPROOT_RATE_LIMIT_BURST: many,
+    TAPROOT_RATE_LIMIT_ADDRESS_REQUESTS_PER_SECOND: '1',
+    TAPROOT_RATE_LIMIT_ADDRESS_BURST: '2',
+  })
+  expectNoBreach(result, 'sqlite')
+  expect(result.tally.of('rest/api')['429']).toBeGreaterThan(0)
+  expect(result.tally.of('grpc')['code 8']).toBeGreaterThan(0)
+})
+
+describe('what is sent', () => {
+  test('follows from seed and number', () => {
+    for (let number = 1; number <= 50; number++) {
+      const [one, same, other] = [seed, seed, seed + 1].map((from) =>
+        JSON.stringify(makeRequest({ seed: from, number, corpus: sampleCorpus, only: undefined })),
+      )
+      expect(one).toBe(same)
+      expect(one).not.toBe(other)
+    }
+  })
+
+  test('is every mutation of every table, and about every method of the schema', { timeout: 300_000 }, () => {
+    const made = Array.from({ length: 10_000 }, (_, index) => {
+      const { mutations, what, transport } = makeRequest({ seed, number: index + 1, corpus: sampleCorpus, only: undefined })
+      return { mutations, what: `${transport} ${what}` }
+    })
+    const mutations = new Set(made.flatMap((each) => each.mutations))
+    expect(allMutations.filter((name) => !mutations.has(name))).toEqual([])
+    const asked = new Set(made.map(({ what }) => what))
+    const wanted = methods.flatMap((method) => ['rest', 'grpc'].map((transport) => `${transport} ${caseName(method)}`))
+    expect(wanted.filter((name) => !asked.has(name))).toEqual([])
+  })
+})
+
+test('every route beside the methods has its rows, and no row asks for one that is gone', async () => {
+  const server = await startTestServer()
+  onTestFinished(() => server.stop())
+  const served = server.running.routes.map(({ method, path }) => `${method} ${path}`)
+  expect([...new Set(otherRequests.flatMap(({ route = [] }) => route))].toSorted()).toEqual(served.toSorted())
+})
+
+test('npm run fuzz --help lists the options; wrong ones are refused', () => {
+  const fuzz = (...args: string[]): { status: number | null; stdout: string; stderr: string } =>
+    spawnSync(process.execPath, ['--disable-warning=ExperimentalWarning', join(import.meta.dirname, 'main.ts'), ...args], { encoding: 'utf8' })
+  expect(fuzz('--help')).toMatchObject({ status: 0, stderr: '', stdout: expect.stringMatching(/--seed[^]*--requests[^]*--only[^]*--store/) as unknown })
+  expect(fuzz('--requests', '-1')).toMatchObject({ status: 2, stdout: '' })
+})

@@ -1,0 +1,72 @@
+import { fromBinary } from '@bufbuild/protobuf'
+import { OutboxEventSchema } from '../../../src/gen/taproot/store/v1/envelope_pb.ts'
+import type { Entry, Revision, Store } from '../../../src/store/store.ts'
+import type { StateChange } from './protocol.ts'
+
+/** Everything that the server keeps. */
+const prefixes = ['i/', 'meta/', 'r/', 'x/'] as const
+const pageSize = 1000
+
+/** A key that may change though no request that was accepted says so. */
+interface ChangesByItself {
+  readonly why: string
+  /** The entry as it is now, or as it was where it was removed. */
+  readonly matches: (entry: Entry) => boolean
+}
+
+/** All of them: any other change after a refused request is a breach. */
+const changesByThemselves: readonly ChangesByItself[] = [
+  { why: 'replicas elect who leads, again and again', matches: ({ key }) => key.startsWith('x/elect/') },
+  {
+    why: 'events of pulls are written in batches, some time after the pull was answered',
+    matches: ({ key, value }) => key.startsWith('x/outbox/') && fromBinary(OutboxEventSchema, value).type.startsWith('dev.taproot.registry.pull'),
+  },
+  { why: 'keys are rotated by the clock', matches: ({ key }) => /^meta\/(?:signing-keys|page-keys|registry-keys)\//.test(key) },
+  { why: 'the leader notes what may be removed from the upstream by the clock', matches: ({ key }) => /^x\/(?:unneeded|collect|discard)\//.test(key) },
+]
+
+/** Tells what changed in a store since it was looked at last. */
+export class StateLook {
+  readonly #store: Store
+  #revision: Revision | undefined
+  #entries = new Map<string, Entry>()
+
+  constructor(store: Store) {
+    this.#store = store
+  }
+
+  /** What was added, changed or removed since the last call, but for what changes by itself; the first call finds nothing. */
+  async changes(): Promise<StateChange[]> {
+    const before = this.#entries
+    const isFirst = this.#revision === undefined
+    const revision = await this.#store.revision(AbortSignal.timeout(30_000))
+    if (revision === this.#revision) return []
+    this.#revision = revision
+    this.#entries = await this.#scan()
+    return isFirst ? [] : differences(before, this.#entries)
+  }
+
+  async #scan(): Promise<Map<string, Entry>> {
+    const found = new Map<string, Entry>()
+    for (const prefix of prefixes) {
+      let after: string | undefined
+      for (;;) {
+        const page = await this.#store.range({ prefix, limit: pageSize, ...(after === undefined ? {} : { after }) }, AbortSignal.timeout(30_000))
+        for (const entry of page.entries) found.set(entry.key, entry)
+        after = page.entries.at(-1)?.key
+        if (!page.more || after === undefined) break
+      }
+    }
+    return found
+  }
+}
+
+function differences(before: ReadonlyMap<string, Entry>, after: ReadonlyMap<string, Entry>): StateChange[] {
+  const changes: (StateChange & { entry: Entry })[] = []
+  for (const [key, entry] of after) {
+    const earlier = before.get(key)
+    if (earlier?.revision !== entry.revision) changes.push({ key, how: earlier === undefined ? 'added' : 'changed', entry })
+  }
+  for (const [key, entry] of before) if (!after.has(key)) changes.push({ key, how: 'removed', entry })
+  return changes.filter(({ entry }) => !changesByThemselves.some(({ matches }) => matches(entry))).map(({ key, how }) => ({ key, how }))
+}

@@ -1,0 +1,51 @@
+import type { JsonObject } from '@bufbuild/protobuf'
+import { randomBytes } from 'node:crypto'
+import type { Door, Options, Reply } from '../../support/api-clients.ts'
+
+/** A digest that nothing has. */
+export function noDigest(): string {
+  return `sha256:${randomBytes(32).toString('hex')}`
+}
+
+/** A uid that nothing has, under a root that there is not, as long as `uid`; a digest, where that is one. */
+export function nowhere(uid: string): string {
+  if (uid.startsWith('sha256:')) return noDigest()
+  return [
+    randomBytes(20),
+    ...uid
+      .split('/')
+      .slice(1)
+      .map(() => randomBytes(8)),
+  ]
+    .map((bytes) => bytes.toString('hex'))
+    .join('/')
+}
+
+/** A uid that nothing has, beside `uid`, or below it where it is `place` itself. */
+export function missingIn(place: string, uid: string): string {
+  if (uid !== place && !uid.includes('/')) return nowhere(uid)
+  const parent = uid === place ? place : uid.slice(0, uid.lastIndexOf('/'))
+  return `${parent}/${randomBytes(8).toString('hex')}`
+}
+
+/** All that is answered, with what the caller said taken out: the uid, and what it lies in. */
+export function answerAbout(reply: Reply, uid: string): string {
+  const slash = uid.lastIndexOf('/')
+  const bare = reply.raw.replaceAll(uid, '<uid>')
+  return slash < 0 ? bare : bare.replaceAll(uid.slice(0, slash), '<parent>')
+}
+
+/** Calls under one request id, so that it is no difference either. */
+export function ask(door: Door, call: { name: string; request: JsonObject; token: string | undefined; options?: Options }): Promise<Reply> {
+  const { name, request, token, options = {} } = call
+  return door.call(name, request, { ...options, requestId: 'matrix', ...(token === undefined ? {} : { token }) })
+}
+
+/** Does `work` for each item, so many at a time. */
+export async function forEach<T>(items: readonly T[], work: (item: T) => Promise<void>): Promise<void> {
+  const rest = [...items].reverse()
+  const worker = async (): Promise<void> => {
+    for (let item = rest.pop(); item !== undefined; item = rest.pop()) await work(item)
+  }
+  await Promise.all(Array.from({ length: 16 }, worker))
+}

@@ -1,0 +1,123 @@
+import type { JsonObject } from '@bufbuild/protobuf'
+import { expect, test } from 'vitest'
+import { ok } from '../../support/test-server.ts'
+import type { Reply } from '../../support/api-clients.ts'
+import { builtInRoles } from '../../../src/base/roles.ts'
+import { fieldNameAt, methodNamed } from '../walk/method-case.ts'
+import { ask, forEach, nowhere } from './asking.ts'
+import { callerRows, realPlaces, type CallerName, type CallerRow, type RealPlace } from './callers.ts'
+import { may } from './expected.ts'
+import { listMethods, type ListRow } from './methods.ts'
+import type { Ground } from './places-suite.ts'
+import type { MatrixWorld } from './world.ts'
+
+/** Where a record lies, of those places that the matrix knows. */
+function placeOf({ things }: MatrixWorld, uid: string): RealPlace | undefined {
+  const holds = (place: RealPlace): boolean => uid === things[place].place || uid.startsWith(`${things[place].place}/`)
+  return (['own', 'sibling', 'ancestor', 'other'] as const).find(holds)
+}
+
+/** All that a list has, page by page. */
+async function all(page: (pageToken: string) => Promise<Reply>, plural: string): Promise<{ uids: string[]; total: string }> {
+  const uids: string[] = []
+  for (let token = '', total = '0'; ;) {
+    const body: JsonObject = ok(await page(token))
+    uids.push(...((body[plural] ?? []) as JsonObject[]).map(({ uid }) => String(uid))) // a list answer
+    total = String(body['totalCount'])
+    token = String(body['nextPageToken'] ?? '')
+    if (token === '') return { uids, total }
+  }
+}
+
+/** True for what anybody sees who lists such things anywhere (docs/spec/iam.md#built-in-roles). */
+function isEverywhere(method: string, uid: string): boolean {
+  return method === 'RolesService/ListRoles' && builtInRoles.some((role) => role.uid === uid)
+}
+
+/** What the table says that the caller sees of all that there is. */
+function seenBy(world: MatrixWorld, universe: readonly string[], { method, row, caller }: { method: string; row: ListRow; caller: CallerRow }): string[] {
+  const lists = realPlaces.filter((place) => may(caller, place, [row.needs]))
+  return universe.filter((uid) => {
+    if (isEverywhere(method, uid)) return lists.length > 0
+    const place = placeOf(world, uid)
+    return place === undefined ? caller.standing.own === 'everything' : lists.includes(place)
+  })
+}
+
+/** Filters by something of a place: each a request for `uid`, what is in `world` there. */
+function filtersBy(method: string): readonly { field: string; of: (world: MatrixWorld, place: RealPlace) => string; request: (uid: string) => JsonObject }[] {
+  const place = (world: MatrixWorld, at: RealPlace): string => world.things[at].place
+  const thing = listMethods[method]?.of ?? 'group'
+  const own = [
+    { field: 'uidp.children_of', of: place, request: (uid: string) => ({ uidp: { childrenOf: uid } }) },
+    { field: 'uidp.descendants_of', of: place, request: (uid: string) => ({ uidp: { descendantsOf: uid } }) },
+    { field: 'uidp.ancestors_of', of: (world: MatrixWorld, at: RealPlace) => world.things[at].tag, request: (uid: string) => ({ uidp: { ancestorsOf: uid } }) },
+    { field: 'uidp.ids', of: (world: MatrixWorld, at: RealPlace) => world.things[at][thing], request: (uid: string) => ({ uidp: { ids: [uid] } }) },
+  ]
+  if (method === 'RoleBindingsService/ListRoleBindings') {
+    const by =
+      (field: 'identity' | 'role' | 'place'): ((world: MatrixWorld, at: RealPlace) => string) =>
+      (world, at) =>
+        world.things[at][field]
+    return [
+      ...own,
+      { field: 'identity', of: by('identity'), request: (identity) => ({ identity }) },
+      { field: 'role', of: by('role'), request: (role) => ({ role }) },
+      { field: 'group', of: by('place'), request: (group) => ({ group }) },
+    ]
+  }
+  if (method === 'TagsService/ListTags') {
+    return [...own, { field: 'digest', of: (world, at) => world.things[at].digest, request: (digest) => ({ digest }) }]
+  }
+  if (method !== 'ExternalGroupRoleMappingsService/ListExternalGroupRoleMappings') return own
+  const provider = (world: MatrixWorld, at: RealPlace): string => world.things[at].mappedProvider
+  return [...own, { field: 'identity_provider_uid', of: provider, request: (identityProviderUid) => ({ identityProviderUid }) }]
+}
+
+/** The fields of the schema by which lists are filtered here. */
+export function filterFields(): string[] {
+  return Object.keys(listMethods).flatMap((method) => filtersBy(method).map(({ field }) => fieldNameAt(methodNamed(method).input, field.split('.'))))
+}
+
+/** Every list, for everybody, with every filter that names a record. */
+export function listsSuite(ground: Ground): void {
+  const page = (method: string, name: CallerName, request: JsonObject): Promise<Reply> =>
+    ask(ground.door(), { name: method, request: { pageSize: 200, ...request }, token: ground.world().tokens[name] })
+
+  test.each(Object.entries(listMethods))('%s: who sees what', async (method, row) => {
+    const world = ground.world()
+    const universe = (await all((pageToken) => page(method, 'an operator', { pageToken }), row.plural)).uids
+    expect(universe).toEqual(expect.arrayContaining(realPlaces.map((place) => world.things[place][row.of])))
+    await forEach(callerRows, async ([name, caller]) => {
+      if (caller.anonymous === true) return expect((await page(method, name, {})).code, name).toBe(16)
+      const seen = await all((pageToken) => page(method, name, { pageToken }), row.plural)
+      const expected = seenBy(world, universe, { method, row, caller })
+      expect({ name, ...seen, uids: seen.uids.sort() }).toEqual({ name, total: String(expected.length), uids: [...expected].sort() })
+    })
+  })
+
+  test.each(Object.entries(listMethods))('%s: a filter by what is out of reach is answered like one by what is missing', async (method, row) => {
+    const world = ground.world()
+    const universe = (await all((pageToken) => page(method, 'an operator', { pageToken }), row.plural)).uids
+    const tries = callerRows.flatMap(([name, caller]) => realPlaces.flatMap((place) => filtersBy(method).map((filter) => ({ name, caller, place, filter }))))
+    await forEach(
+      tries.filter(({ name, caller, place, filter }) => caller.anonymous !== true && ground.tried(`${method} ${name} ${place} ${filter.field}`)),
+      async ({ name, caller, place, filter }) => {
+        const uid = filter.of(world, place)
+        const [found, missing] = [await page(method, name, filter.request(uid)), await page(method, name, filter.request(nowhere(uid)))]
+        expect(missing, filter.field).toMatchObject({ code: 0, body: { totalCount: '0' } })
+        const visible = new Set(seenBy(world, universe, { method, row, caller }))
+        const { uids, total } = await all(() => Promise.resolve(found), row.plural)
+        const label = `${name}, ${place}, ${filter.field}`
+        expect(
+          uids.filter((one) => !visible.has(one)),
+          label,
+        ).toEqual([])
+        expect(total, label).toBe(String(uids.length))
+        if (uids.length === 0) expect(found.raw, label).toBe(missing.raw)
+        // What the caller may see is found by its uid.
+        if (filter.field === 'uidp.ids') expect(uids, label).toEqual(visible.has(uid) ? [uid] : [])
+      },
+    )
+  })
+}

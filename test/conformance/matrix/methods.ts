@@ -1,0 +1,249 @@
+import type { JsonObject } from '@bufbuild/protobuf'
+import { conferredRole, type Things } from './world.ts'
+import { walkTerms } from '../walk/world.ts'
+
+/** A method that decides by capabilities at a place which the request names (docs/spec/conventions.md#method-scopes). */
+export interface ScopedRow {
+  /** All of these are needed there, by their dotted names (docs/spec/conventions.md#method-scopes). */
+  readonly needs: readonly string[]
+  /** What the request is about. */
+  readonly about: keyof Things
+  /** A request about `uid`, which the method serves where it may; `things` are those beside it. */
+  readonly request: (uid: string, things: Things) => JsonObject
+  /** Where the caller must hold what the request confers (`conferredRole`), where it confers something (docs/spec/iam.md#no-escalation). */
+  readonly confers?: 'there' | 'at the root'
+  /** Whoever else has what it needs is refused. */
+  readonly operators?: true
+  /** Code 3 for whatever is no root, where it would be served else. */
+  readonly onlyRoots?: true
+}
+
+type Request = ScopedRow['request']
+
+function row(needs: string, about: keyof Things, request: Request = (uid) => ({ uid })): ScopedRow {
+  return { needs: needs.split(' '), about, request }
+}
+
+/** An update of a description, or of another field. */
+function changed(member: string, change: JsonObject = { description: 'changed' }): Request {
+  return (uid) => ({ [member]: { uid, ...change } })
+}
+
+function below(member: string, child: JsonObject): Request {
+  return (parent) => ({ parent, [member]: child })
+}
+
+function conferring(what: ScopedRow, confers: ScopedRow['confers'] = 'there'): ScopedRow {
+  return { ...what, confers: confers ?? 'there' }
+}
+
+function ofOperators(what: ScopedRow): ScopedRow {
+  return { ...what, operators: true, onlyRoots: true }
+}
+
+const claimMatch = { issuer: 'https://issuer.example', subject: 'somebody' }
+const oidc = { issuer: 'https://login.idp.example', clientId: 'platform', clientSecret: 'a secret' }
+const account = { amazon: { account: '123456789012' } }
+const binding = (things: Things): JsonObject => ({ identityUid: things.identity, roleUid: conferredRole })
+/** A binding that is not there yet. */
+const person = 'd'.repeat(40)
+const scim = (identityProviderUid: string): JsonObject => ({ identityProviderUid })
+const image: Request = (repoUid, { digest }) => ({ repoUid, digest })
+
+/** The capabilities of each method (docs/spec/conventions.md#method-scopes). */
+export const scopedMethods: Readonly<Record<string, ScopedRow>> = {
+  'GroupsService/GetGroup': row('groups.list', 'place'),
+  'GroupsService/CreateGroup': row('groups.create', 'place', below('group', { name: 'made by the matrix' })),
+  'GroupsService/UpdateGroup': row('groups.update', 'place', changed('group')),
+  'GroupsService/DeleteGroup': row('groups.delete', 'group'),
+  'GroupsService/GetGroupUsage': { ...row('groups.list', 'place'), onlyRoots: true },
+  'GroupsService/SetGroupLimits': ofOperators(row('groups.update', 'place', (uid) => ({ uid, resourceLimits: { clusters: 1 } }))),
+  'GroupsService/SuspendGroup': ofOperators(row('groups.update', 'place')),
+  'GroupsService/ResumeGroup': ofOperators(row('groups.update', 'place')),
+
+  'IdentitiesService/GetIdentity': row('identity.list', 'identity'),
+  'IdentitiesService/CreateIdentity': row('identity.create', 'place', below('identity', { name: 'made', claimMatch })),
+  'IdentitiesService/UpdateIdentity': row('identity.update', 'identity', changed('identity')),
+  'IdentitiesService/DeleteIdentity': row('identity.delete', 'identity'),
+
+  'RolesService/GetRole': row('roles.list', 'role'),
+  'RolesService/CreateRole': row('roles.create', 'place', below('role', { name: 'made', capabilities: ['CAP_IAM_GROUPS_LIST'] })),
+  'RolesService/UpdateRole': row('roles.update', 'role', changed('role')),
+  'RolesService/DeleteRole': row('roles.delete', 'role'),
+
+  'RoleBindingsService/GetRoleBinding': row('role_bindings.list', 'binding'),
+  'RoleBindingsService/CreateRoleBinding': conferring(
+    row('role_bindings.create', 'place', below('roleBinding', { identityUid: person, roleUid: conferredRole })),
+  ),
+  'RoleBindingsService/BatchCreateRoleBindings': conferring(
+    row('role_bindings.create', 'place', (parent) => ({ parent, requests: [{ roleBinding: { identityUid: person, roleUid: conferredRole } }] })),
+  ),
+  'RoleBindingsService/UpdateRoleBinding': conferring(row('role_bindings.update', 'binding', (uid, things) => ({ roleBinding: { uid, ...binding(things) } }))),
+  'RoleBindingsService/DeleteRoleBinding': row('role_bindings.delete', 'binding'),
+
+  'IdentityProvidersService/GetIdentityProvider': row('identity_providers.list', 'provider'),
+  'IdentityProvidersService/CreateIdentityProvider': conferring(
+    row('identity_providers.create role_bindings.create', 'place', below('identityProvider', { name: 'made', defaultRole: conferredRole, oidc })),
+  ),
+  'IdentityProvidersService/UpdateIdentityProvider': row('identity_providers.update role_bindings.create', 'provider', changed('identityProvider')),
+  'IdentityProvidersService/DeleteIdentityProvider': row('identity_providers.delete', 'provider'),
+  'IdentityProvidersService/GenerateScimToken': conferring(row('identity_providers.scim.manage identity_providers.list', 'provider', scim)),
+  'IdentityProvidersService/RegenerateScimToken': conferring(
+    row('identity_providers.scim.manage identity_providers.list', 'scimProvider', (uid, { scimEtag: etag }) => ({ ...scim(uid), etag })),
+  ),
+  'IdentityProvidersService/RevokeScimToken': row('identity_providers.scim.manage identity_providers.list', 'scimProvider', scim),
+  'IdentityProvidersService/SetScimEnabled': row('identity_providers.scim.manage identity_providers.list', 'scimProvider', (uid, { scimEtag: etag }) => ({
+    ...scim(uid),
+    etag,
+    enabled: false,
+  })),
+
+  'ExternalGroupRoleMappingsService/GetExternalGroupRoleMapping': row('identity_providers.list', 'mapping'),
+  // docs/spec/identities.md#group-mappings: the scope of a mapping is the organisation, wherever its provider is.
+  'ExternalGroupRoleMappingsService/CreateExternalGroupRoleMapping': conferring(
+    row('identity_providers.create role_bindings.create', 'provider', (parent, { place }) => ({
+      parent,
+      externalGroupRoleMapping: { externalGroupId: 'made', roleUid: conferredRole, scope: place.slice(0, 40) },
+    })),
+    'at the root',
+  ),
+  'ExternalGroupRoleMappingsService/DeleteExternalGroupRoleMapping': row('identity_providers.delete', 'mapping'),
+  'ExternalGroupRoleMappingsService/BatchDeleteExternalGroupRoleMappings': row('identity_providers.delete', 'mappedProvider', (parent) => ({
+    parent,
+    names: [`${parent}/${'0'.repeat(16)}`],
+  })),
+
+  'GroupInvitesService/GetGroupInvite': row('group_invites.list', 'invite'),
+  'GroupInvitesService/CreateGroupInvite': conferring(
+    row('group_invites.create role_bindings.create', 'place', below('groupInvite', { roleUid: conferredRole, ttl: '3600s' })),
+  ),
+  'GroupInvitesService/DeleteGroupInvite': row('group_invites.delete', 'invite'),
+
+  'AccountAssociationsService/GetAccountAssociation': row('account_associations.list', 'association'),
+  'AccountAssociationsService/CreateAccountAssociation': row('account_associations.create', 'group', below('accountAssociation', { name: 'made', ...account })),
+  'AccountAssociationsService/UpdateAccountAssociation': row('account_associations.update', 'association', changed('accountAssociation')),
+  'AccountAssociationsService/DeleteAccountAssociation': row('account_associations.delete', 'association'),
+  'AccountAssociationsService/CheckAccountAssociation': row('account_associations.list', 'association', (uid) => ({
+    uid,
+    // One that the association has nothing of: nobody is called.
+    providerType: 'ACCOUNT_PROVIDER_TYPE_GOOGLE',
+  })),
+
+  'TermsService/AcceptTerms': row('terms.accept', 'place', (group) => ({ group, documentIds: [walkTerms[1].id] })),
+  'TermsService/ListTermsAcceptances': row('terms.list', 'place', (group) => ({ group })),
+
+  'AccessService/Explain': row('role_bindings.list', 'role', (resource, { identity }) => ({ resource, identity, capability: 'groups.list' })),
+  'AccessService/ListAccess': row('role_bindings.list', 'repo', (resource) => ({ resource })),
+
+  'ReposService/GetRepo': row('repo.list', 'repo'),
+  'ReposService/CreateRepo': row('repo.create', 'place', below('repo', { name: 'made' })),
+  'ReposService/UpdateRepo': row('repo.update', 'repo', changed('repo')),
+  'ReposService/DeleteRepo': row('repo.delete', 'repo'),
+  'ReposService/GetRepoReadme': row('repo.list', 'repo'),
+  'ReposService/UpdateRepoReadme': row('repo.update', 'repo', changed('repoReadme', { content: '# Read me' })),
+  'ReposService/ListMirrors': row('repo.update', 'repo', (parent) => ({ parent })),
+  'ReposService/EndMirror': row('repo.update', 'repo', (parent, { mirror: mirrorUid }) => ({ parent, mirrorUid })),
+  'TagsService/GetTag': row('tag.list', 'tag'),
+  'TagsService/CreateTag': row('tag.create', 'repo', (parent, { digest }) => ({ parent, tag: { name: 'made', digest } })),
+  'TagsService/DeleteTag': row('tag.delete', 'tag'),
+  'ImagesService/GetArchitectures': row('repo.list manifest.metadata.list', 'repo', image),
+  'ImagesService/GetSize': row('repo.list manifest.metadata.list', 'repo', image),
+  'TagHistoryService/ListTagHistory': row('tag.list', 'repo', (repoUid) => ({ repoUid, tag: 'latest' })),
+  'TagHistoryService/RestoreTag': row('tag.create', 'repo', (repoUid, { digest }) => ({ repoUid, tag: 'latest', digest })),
+}
+
+/** A method that lists whatever its caller may see (docs/spec/conventions.md#list-reach). */
+export interface ListRow {
+  readonly needs: string
+  /** What it lists: one of it lies in each place. */
+  readonly of: keyof Things
+  /** Where the answer has it. */
+  readonly plural: string
+}
+
+/** The capabilities of each list (docs/spec/conventions.md#method-scopes). */
+export const listMethods: Readonly<Record<string, ListRow>> = {
+  'GroupsService/ListGroups': { needs: 'groups.list', of: 'group', plural: 'groups' },
+  'IdentitiesService/ListIdentities': { needs: 'identity.list', of: 'identity', plural: 'identities' },
+  'RolesService/ListRoles': { needs: 'roles.list', of: 'role', plural: 'roles' },
+  'RoleBindingsService/ListRoleBindings': { needs: 'role_bindings.list', of: 'binding', plural: 'roleBindings' },
+  'IdentityProvidersService/ListIdentityProviders': { needs: 'identity_providers.list', of: 'provider', plural: 'identityProviders' },
+  'ExternalGroupRoleMappingsService/ListExternalGroupRoleMappings': {
+    needs: 'identity_providers.list',
+    of: 'mapping',
+    plural: 'externalGroupRoleMappings',
+  },
+  'GroupInvitesService/ListGroupInvites': { needs: 'group_invites.list', of: 'invite', plural: 'groupInvites' },
+  'AccountAssociationsService/ListAccountAssociations': { needs: 'account_associations.list', of: 'association', plural: 'accountAssociations' },
+  'ReposService/ListRepos': { needs: 'repo.list', of: 'repo', plural: 'repos' },
+  'TagsService/ListTags': { needs: 'tag.list', of: 'tag', plural: 'tags' },
+}
+
+/** A method that asks for no capability: what everybody with a token is answered. */
+export interface PlainRow {
+  /** About the group of a place, or something in it, where the request names one. */
+  readonly request: (things: Things) => JsonObject
+  readonly code: number
+  /** What operators are answered, if that differs. */
+  readonly operators?: number
+  /** What is in the request. */
+  readonly about?: keyof Things
+  readonly because: string
+}
+
+/** Methods for everybody who is signed in. Whom the answer would be another for, see test/conformance/walk/cases-groups.ts. */
+export const signedInMethods: Readonly<Record<string, PlainRow>> = {
+  'IdentitiesService/LookupIdentity': { request: () => claimMatch, code: 0, because: 'docs/spec/identities.md#identity-lookup: never 404' },
+  'GroupsService/LookupGroup': { request: () => ({}), code: 5, because: 'docs/spec/iam.md#group-lookup: every failure is the same' },
+  'GroupsService/RequestGroupAccess': { request: ({ place }) => ({ groupUid: place }), about: 'place', code: 5, because: 'docs/spec/iam.md#group-lookup' },
+  'GroupsService/JoinGroup': {
+    request: ({ person: uid }) => ({ uid }),
+    about: 'person',
+    code: 5,
+    because: 'decisions: a role binding is needed there; what it finds is in test/conformance/spec/joining.test.ts',
+  },
+  'GroupsService/ReleaseGroupName': { request: () => ({ name: 'free' }), code: 7, operators: 5, because: 'only operators release a reserved name' },
+  'GroupsService/CheckEligibility': { request: () => ({}), code: 0, because: 'docs/spec/iam.md#group-lookup: never 404' },
+  'Auth/Validate': { request: () => ({}), code: 0, because: 'docs/spec/tokens.md#who-am-i: who am I' },
+  'Auth/Delete': {
+    request: ({ person: id }) => ({ id }),
+    about: 'person',
+    code: 5,
+    because: 'docs/spec/identities.md#registration: only a root identity, only one’s own',
+  },
+}
+
+/** Methods that verify a credential of another kind: an access token of ours, anyone's, is none. */
+export const externalMethods: Readonly<Record<string, PlainRow>> = {
+  'SecurityTokenService/Exchange': {
+    request: ({ identity }) => ({ identity }),
+    about: 'identity',
+    code: 7,
+    because: 'docs/spec/tokens.md#token-uses: no token of ours is a source',
+  },
+  'SecurityTokenService/ExchangeRefreshToken': { request: () => ({}), code: 16, because: 'docs/spec/tokens.md#refresh-tokens' },
+  'Auth/Register': { request: () => ({ code: 'none' }), code: 7, because: 'docs/spec/identities.md#registration: with the upstream token' },
+}
+
+/** Methods for everybody, and their code for an empty request. */
+export const publicMethods: Readonly<Record<string, number>> = {
+  'PingService/Ping': 0,
+  // Nothing was left for no code.
+  'Auth/GetHeadlessSession': 5,
+}
+
+/** Methods that this server does not have: code 12 for everybody, before any other question. */
+export const missingMethods: readonly string[] = [
+  'SecurityAdvisoryService/ListDocuments',
+  'SecurityAdvisoryService/ListVulnerabilityMetadata',
+  'SecurityAdvisoryService/ListResolvedVulnsReports',
+  'SubscriptionsService/GetSubscription',
+  'SubscriptionsService/CreateSubscription',
+  'SubscriptionsService/ListSubscriptions',
+  'SubscriptionsService/DeleteSubscription',
+  'ArtifactsService/ListArtifacts',
+  'ArtifactsService/ListArtifactVersions',
+  'ArtifactsService/GetArtifactCount',
+  'AdvisoriesService/GetAdvisory',
+  'AdvisoriesService/ListAdvisories',
+]

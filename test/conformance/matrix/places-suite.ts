@@ -1,0 +1,105 @@
+import { expect, test } from 'vitest'
+import type { Door, Reply } from '../../support/api-clients.ts'
+import { answerAbout, ask, forEach, missingIn, nowhere } from './asking.ts'
+import { callerRows, places, type CallerName, type CallerRow, type Place } from './callers.ts'
+import { expectedCode } from './expected.ts'
+import { scopedMethods, type ScopedRow } from './methods.ts'
+import type { MatrixWorld, Things } from './world.ts'
+
+/** What a suite of the matrix runs in. */
+export interface Ground {
+  readonly world: () => MatrixWorld
+  readonly door: () => Door
+  /** True for the cells that are tried: all, but where that would take too long. */
+  readonly tried: (cell: string) => boolean
+}
+
+interface Target {
+  readonly uid: string
+  readonly things: Things
+}
+
+/** What a request about a place names. */
+function targetIn({ things }: MatrixWorld, { about }: ScopedRow, place: Place): Target {
+  const own = things.own
+  if (place === 'missing') return { uid: nowhere(own[about]), things: own }
+  if (place === 'missing in own') return { uid: missingIn(own.place, own[about]), things: own }
+  return { uid: things[place][about], things: things[place] }
+}
+
+/** One question of the matrix. */
+interface Cell {
+  readonly name: CallerName
+  readonly caller: CallerRow
+  readonly place: Place
+}
+
+/** Every caller in every place. */
+const cells: readonly Cell[] = callerRows.flatMap(([name, caller]) => places.map((place) => ({ name, caller, place })))
+
+/** One row of the matrix, with all its answers. */
+class Tried {
+  readonly #ground: Ground
+  readonly #method: string
+  readonly #row: ScopedRow
+  readonly codes = new Map<string, number>()
+  readonly expected = new Map<string, number>()
+  /** What was said of what is missing, and of what looks so, to whomever, where the uid has so many parts; what was said to those without a token. */
+  readonly blind = new Map<string, Set<string>>()
+  /** Where a denial told whether something is there. */
+  readonly telling: string[] = []
+
+  constructor(ground: Ground, method: string, row: ScopedRow) {
+    this.#ground = ground
+    this.#method = method
+    this.#row = row
+  }
+
+  #ask(name: CallerName, uid: string, things: Things): Promise<Reply> {
+    const call = { name: this.#method, request: this.#row.request(uid, things), token: this.#ground.world().tokens[name] }
+    // A dry run makes every check, and leaves the world as it is.
+    return ask(this.#ground.door(), { ...call, options: { validateOnly: true } })
+  }
+
+  #note(key: string, answer: string): void {
+    this.blind.set(key, (this.blind.get(key) ?? new Set()).add(answer))
+  }
+
+  async try({ name, caller, place }: Cell): Promise<void> {
+    const { uid, things } = targetIn(this.#ground.world(), this.#row, place)
+    const reply = await this.#ask(name, uid, things)
+    const key = `${name}, ${place}`
+    this.codes.set(key, reply.code)
+    const code = expectedCode(this.#row, caller, place)
+    this.expected.set(key, code === 0 && this.#row.onlyRoots === true && uid.includes('/') ? 3 : code)
+    if (reply.code === 5 || reply.code === 16) this.#note(`${reply.code}, ${uid.split('/').length}`, answerAbout(reply, uid))
+    // What a denial says of the role that is to be conferred follows from what is there.
+    const { needs, operators } = this.#row
+    if (reply.code !== 7 || expectedCode({ needs, ...(operators === undefined ? {} : { operators }) }, caller, place) !== 7) return
+    const missing = missingIn(things.place, uid)
+    const absent = await this.#ask(name, missing, things)
+    if (answerAbout(reply, uid).replaceAll('<parent>', '') !== answerAbout(absent, missing).replaceAll('<parent>', ''))
+      this.telling.push(`${key}: ${absent.raw}`)
+  }
+
+  /** What is missing altogether, in uids of one part: no cell asks for it. */
+  async tryRoot(): Promise<void> {
+    const uid = nowhere('root')
+    this.#note('5, 1', answerAbout(await this.#ask('an owner of the root', uid, this.#ground.world().things.own), uid))
+  }
+}
+
+/** Every method at a place, for everybody, everywhere. */
+export function placesSuite(ground: Ground): void {
+  test.each(Object.entries(scopedMethods))('%s: who may call it where; missing and foreign look the same', async (method, row) => {
+    const tried = new Tried(ground, method, row)
+    await forEach(
+      cells.filter(({ name, place }) => ground.tried(`${method} ${name} ${place}`)),
+      (cell) => tried.try(cell),
+    )
+    await tried.tryRoot()
+    expect(Object.fromEntries([...tried.codes].sort())).toEqual(Object.fromEntries([...tried.expected].sort()))
+    for (const [key, answers] of tried.blind) expect([...answers], key).toHaveLength(1)
+    expect(tried.telling).toEqual([])
+  })
+}

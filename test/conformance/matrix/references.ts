@@ -1,0 +1,284 @@
+import type { JsonObject } from '@bufbuild/protobuf'
+import { freshName } from '../../support/test-server.ts'
+import { missingIn, noDigest, nowhere } from './asking.ts'
+import { conferredRole, type Things } from './world.ts'
+
+/** The codes for a reference to something in each place: own, ancestor, sibling, other, missing in own, missing anywhere. */
+type Codes = readonly [own: number, ancestor: number, sibling: number, other: number, missingInOwn: number, missing: number]
+
+/** A field of a request that names a record beside the one that the request is about. */
+export interface ReferenceRow {
+  /** Fields of the schema, `<message>.<field>`, that this row tries. */
+  readonly field: string
+  readonly method: string
+  /** What the field names: one of it is in each place. */
+  readonly names: keyof Things
+  /** A request about something in the caller's own subgroup, `own`, that names `value`. */
+  readonly request: (value: string, own: Things) => JsonObject
+  /** For an owner of the root group, and for one of the subgroup alone. */
+  readonly root: Codes
+  readonly subgroup: Codes
+  /** What nothing is called, where the field holds no uid. */
+  readonly missing?: () => string
+  readonly because: string
+}
+
+const nothing: Codes = [3, 3, 3, 3, 3, 3]
+/** What lies at the group or above it, where the caller has reach there. */
+const upwards = { root: [0, 0, 3, 3, 3, 3], subgroup: [0, 3, 3, 3, 3, 3] } as const satisfies Pick<ReferenceRow, 'root' | 'subgroup'>
+const custom = {
+  names: 'role',
+  ...upwards,
+  because: 'docs/spec/iam.md#custom-roles: a custom role is bound at or below its own group; docs/spec/iam.md#references-in-bodies',
+} as const
+const member = {
+  names: 'identity',
+  ...upwards,
+  because: 'docs/spec/iam.md#role-bindings: the group lies at or below the identity’s own; docs/spec/iam.md#references-in-bodies',
+} as const
+const oidc = { issuer: 'https://login.idp.example', clientId: 'platform', clientSecret: 'a secret' }
+const somebody = 'd'.repeat(40)
+
+/** What is there is told to whoever has all rights in it, nothing of what lies elsewhere. */
+const held = { names: 'digest', missing: noDigest, because: 'docs/spec/registry.md#content-ownership: bytes are looked up per repo' } as const
+const repo = (own: Things, value: string): JsonObject => ({ repoUid: own.repo, digest: value })
+const source = {
+  method: 'ReposService/CreateRepo',
+  root: [0, 0, 0, 3, 3, 3],
+  subgroup: [0, 3, 3, 3, 3, 3],
+  because: 'docs/spec/registry.md#mirror-rights: who may pull there',
+} as const
+const synced = (value: string, own: Things): JsonObject => ({ parent: own.place, repo: { name: freshName('synced'), syncConfig: { source: value } } })
+
+/** Fields that name a record beside the one that the request is about. */
+export const references: readonly ReferenceRow[] = [
+  {
+    field: 'iam.v2.RoleBinding.identity_uid',
+    method: 'RoleBindingsService/CreateRoleBinding',
+    request: (identityUid, own) => ({ parent: own.group, roleBinding: { identityUid, roleUid: conferredRole } }),
+    ...member,
+  },
+  {
+    field: 'iam.v2.RoleBinding.identity_uid',
+    method: 'RoleBindingsService/UpdateRoleBinding',
+    request: (identityUid, own) => ({ roleBinding: { uid: own.binding, identityUid } }),
+    ...member,
+  },
+  {
+    field: 'iam.v2.RoleBinding.identity_uid',
+    method: 'RoleBindingsService/BatchCreateRoleBindings',
+    request: (identityUid, own) => ({ parent: own.group, requests: [{ roleBinding: { identityUid, roleUid: conferredRole } }] }),
+    ...member,
+  },
+  {
+    field: 'iam.v2.RoleBinding.identity_uid',
+    method: 'RoleBindingsService/CreateRoleBinding',
+    names: 'person',
+    request: (identityUid, own) => ({ parent: own.group, roleBinding: { identityUid, roleUid: conferredRole } }),
+    root: [0, 0, 0, 0, 0, 0],
+    subgroup: [0, 0, 0, 0, 0, 0],
+    because: 'docs/spec/iam.md#role-bindings: a person may be bound before they are registered, so nobody is refused for being missing',
+  },
+  {
+    field: 'iam.v2.RoleBinding.role_uid',
+    method: 'RoleBindingsService/CreateRoleBinding',
+    request: (roleUid, own) => ({ parent: own.place, roleBinding: { identityUid: somebody, roleUid } }),
+    ...custom,
+  },
+  {
+    field: 'iam.v2.RoleBinding.role_uid',
+    method: 'RoleBindingsService/UpdateRoleBinding',
+    request: (roleUid, own) => ({ roleBinding: { uid: own.binding, roleUid } }),
+    ...custom,
+  },
+  {
+    field: 'iam.v2.RoleBinding.role_uid',
+    method: 'RoleBindingsService/BatchCreateRoleBindings',
+    request: (roleUid, own) => ({ parent: own.place, requests: [{ roleBinding: { identityUid: somebody, roleUid } }] }),
+    ...custom,
+  },
+  {
+    field: 'iam.v2.BatchCreateRoleBindingsRequest.role_uid',
+    method: 'RoleBindingsService/BatchCreateRoleBindings',
+    request: (roleUid, own) => ({ parent: own.place, roleUid, requests: [{ roleBinding: { identityUid: somebody } }] }),
+    ...custom,
+  },
+  {
+    field: 'iam.v2.CreateRoleBindingRequest.parent',
+    method: 'RoleBindingsService/BatchCreateRoleBindings',
+    names: 'place',
+    request: (parent, own) => ({ parent: own.place, requests: [{ parent, roleBinding: { identityUid: somebody, roleUid: conferredRole } }] }),
+    root: [0, 3, 3, 3, 3, 3],
+    subgroup: [0, 3, 3, 3, 3, 3],
+    because: 'docs/spec/iam.md#role-binding-batches: the item’s parent is that of the batch',
+  },
+  {
+    field: 'iam.v2.GroupInvite.role_uid',
+    method: 'GroupInvitesService/CreateGroupInvite',
+    request: (roleUid, own) => ({ parent: own.place, groupInvite: { roleUid, ttl: '3600s' } }),
+    ...custom,
+  },
+  {
+    field: 'iam.v2.IdentityProvider.default_role',
+    method: 'IdentityProvidersService/CreateIdentityProvider',
+    request: (defaultRole, own) => ({ parent: own.place, identityProvider: { name: freshName('idp'), defaultRole, oidc } }),
+    ...custom,
+  },
+  {
+    field: 'iam.v2.IdentityProvider.default_role',
+    method: 'IdentityProvidersService/UpdateIdentityProvider',
+    request: (defaultRole, own) => ({ identityProvider: { uid: own.provider, defaultRole } }),
+    ...custom,
+  },
+  {
+    field: 'iam.v2.ExternalGroupRoleMapping.role_uid',
+    method: 'ExternalGroupRoleMappingsService/CreateExternalGroupRoleMapping',
+    names: 'role',
+    request: (roleUid, own) => ({
+      parent: own.provider,
+      externalGroupRoleMapping: { externalGroupId: freshName('group'), roleUid, scope: own.place.slice(0, 40) },
+    }),
+    root: [3, 0, 3, 3, 3, 3],
+    subgroup: nothing,
+    because: 'docs/spec/identities.md#group-mappings: the scope is the root, so the role is one of the root',
+  },
+  {
+    field: 'iam.v2.ExternalGroupRoleMapping.scope',
+    method: 'ExternalGroupRoleMappingsService/CreateExternalGroupRoleMapping',
+    names: 'place',
+    request: (scope, own) => ({ parent: own.provider, externalGroupRoleMapping: { externalGroupId: freshName('group'), roleUid: conferredRole, scope } }),
+    root: [3, 0, 3, 3, 3, 3],
+    // That there is a root is in every uid; that the caller lacks something there is code 7.
+    subgroup: [3, 7, 3, 3, 3, 3],
+    because: 'docs/spec/identities.md#group-mappings: the root, for now',
+  },
+  {
+    field: 'iam.v2.BatchDeleteExternalGroupRoleMappingsRequest.names',
+    method: 'ExternalGroupRoleMappingsService/BatchDeleteExternalGroupRoleMappings',
+    names: 'mapping',
+    request: (name, own) => ({ parent: own.mappedProvider, names: [name] }),
+    root: [0, 3, 3, 3, 0, 3],
+    subgroup: [0, 3, 3, 3, 0, 3],
+    because: 'docs/spec/identities.md#mapping-batches: those that are gone are skipped, those under another parent refused',
+  },
+  {
+    field: 'iam.v2.AccountAssociation.Platform.service_bindings',
+    method: 'AccountAssociationsService/CreateAccountAssociation',
+    names: 'identity',
+    request: (identity, own) => ({ parent: own.group, accountAssociation: { name: 'made', platform: { serviceBindings: { INGESTER: identity } } } }),
+    root: nothing,
+    subgroup: nothing,
+    because: 'docs/spec/iam.md#account-associations: an identity directly in the group that is a service principal, of which there is none',
+  },
+  {
+    field: 'iam.v2.AccountAssociation.Platform.service_bindings',
+    method: 'AccountAssociationsService/UpdateAccountAssociation',
+    names: 'identity',
+    request: (identity, own) => ({ accountAssociation: { uid: own.association, platform: { serviceBindings: { INGESTER: identity } } } }),
+    root: nothing,
+    subgroup: nothing,
+    because: 'docs/spec/iam.md#account-associations',
+  },
+  {
+    field: 'iam.v2.ExplainRequest.identity',
+    method: 'AccessService/Explain',
+    names: 'identity',
+    request: (identity, own) => ({ resource: own.repo, capability: 'repo.list', identity }),
+    root: [0, 0, 0, 5, 5, 5],
+    subgroup: [0, 5, 5, 5, 5, 5],
+    because: 'docs/spec/iam.md#explain-and-access: an identity that the asker can know nothing of',
+  },
+  {
+    field: 'iam.v2.ExplainRequest.identity',
+    method: 'AccessService/Explain',
+    names: 'person',
+    request: (identity, own) => ({ resource: own.repo, capability: 'repo.list', identity }),
+    root: [0, 0, 0, 5, 5, 5],
+    subgroup: [0, 5, 5, 5, 5, 5],
+    because: 'docs/spec/iam.md#explain-and-access: people are known by their bindings',
+  },
+  {
+    field: 'iam.v2.CreateGroupRequest.parent',
+    method: 'GroupsService/CreateGroup',
+    names: 'placeName',
+    request: (parent) => ({ parent, group: { name: freshName('made') } }),
+    missing: () => freshName('nothing'),
+    root: [0, 0, 0, 5, 5, 5],
+    subgroup: [0, 5, 5, 5, 5, 5],
+    because: 'docs/spec/iam.md#groups: the name of a group in scope',
+  },
+  { field: 'registry.v2.SyncConfig.source', names: 'repo', request: synced, ...source },
+  { field: 'registry.v2.SyncConfig.source', names: 'repoPath', request: synced, missing: () => `${freshName('nobody')}/repo`, ...source },
+  {
+    field: 'registry.v2.EndMirrorRequest.mirror_uid',
+    method: 'ReposService/EndMirror',
+    names: 'mirror',
+    request: (mirrorUid, own) => ({ parent: own.repo, mirrorUid }),
+    root: [0, 5, 5, 5, 5, 5],
+    subgroup: [0, 5, 5, 5, 5, 5],
+    because: 'a mirror is ended by who may change its source',
+  },
+  {
+    field: 'registry.v2.Tag.digest',
+    method: 'TagsService/CreateTag',
+    request: (digest, own) => ({ parent: own.repo, tag: { name: freshName('tag'), digest } }),
+    root: [0, 9, 9, 9, 9, 9],
+    subgroup: [0, 9, 9, 9, 9, 9],
+    ...held,
+  },
+  {
+    field: 'registry.v2.RestoreTagRequest.digest',
+    method: 'TagHistoryService/RestoreTag',
+    request: (digest, own) => ({ ...repo(own, digest), tag: 'latest' }),
+    root: [0, 9, 9, 9, 9, 9],
+    subgroup: [0, 9, 9, 9, 9, 9],
+    ...held,
+  },
+  {
+    field: 'registry.v2.GetArchitecturesRequest.digest',
+    method: 'ImagesService/GetArchitectures',
+    request: (digest, own) => repo(own, digest),
+    root: [0, 5, 5, 5, 5, 5],
+    subgroup: [0, 5, 5, 5, 5, 5],
+    ...held,
+  },
+  {
+    field: 'registry.v2.GetSizeRequest.digest',
+    method: 'ImagesService/GetSize',
+    request: (digest, own) => repo(own, digest),
+    root: [0, 5, 5, 5, 5, 5],
+    subgroup: [0, 5, 5, 5, 5, 5],
+    ...held,
+  },
+]
+
+/** What the reference row names in each place, in the order of Codes. */
+export function valuesOf(row: ReferenceRow, things: Readonly<Record<'own' | 'ancestor' | 'sibling' | 'other', Things>>): string[] {
+  const { own, ancestor, sibling, other } = things
+  const there = [own, ancestor, sibling, other].map((one) => one[row.names])
+  const { missing } = row
+  const absent = missing === undefined ? [missingIn(own.place, own[row.names]), nowhere(own[row.names])] : [missing(), missing()]
+  return [...there, ...absent]
+}
+
+/** Texts that name no record, by message or field. */
+export const noReferences: readonly string[] = [
+  ...['page_token', 'order_by', 'name', 'description', 'etag', 'capability'].map((field) => `*.${field}`),
+  ...['iam.v2.Identity.*', 'iam.v2.AccountAssociation.Amazon.*', 'iam.v2.AccountAssociation.Google.*', 'iam.v2.AccountAssociation.Azure.*'],
+  ...['iam.v2.AccountAssociation.GitHub.*', 'iam.v2.IdentityProvider.OIDC.*', 'iam.v2.LookupIdentityRequest.*'],
+  // What somebody else's provider calls a group of theirs; an address; a random id.
+  ...['iam.v2.ExternalGroupRoleMapping.external_group_id', 'iam.v2.GroupInvite.email', 'iam.v2.ListGroupInvitesRequest.key_id'],
+  // Names of limits, and numbers.
+  'iam.v2.SetGroupLimitsRequest.resource_limits',
+  // A public key.
+  'auth.v1.GetHeadlessSessionRequest.code',
+  // Names of the platform's own: audiences, capabilities.
+  ...['Exchange', 'ExchangeRefreshToken'].flatMap((rpc) => [`oidc.v1.${rpc}Request.aud`, `oidc.v1.${rpc}Request.cap`]),
+  // Documents of the configuration.
+  'iam.v2.AcceptTermsRequest.document_ids',
+  // Names within the one repo that the request is about, and what else stands in it.
+  ...['registry.v2.ListTagHistoryRequest.tag', 'registry.v2.RestoreTagRequest.tag', 'registry.v2.GetSizeRequest.architecture', 'registry.v2.Tag.bundles'],
+  ...['registry.v2.Repo.*', 'registry.v2.RepoReadme.content', 'registry.v2.CustomOverlay.*'],
+  // Cloud identities of a sync.
+  ...['registry.v2.SyncConfig.google', 'registry.v2.SyncConfig.amazon', 'registry.v2.SyncConfig.azure'],
+]

@@ -1,0 +1,316 @@
+import type { JsonObject } from '@bufbuild/protobuf'
+import { decodeJwt } from 'jose'
+import { expect, test } from 'vitest'
+import { trustedUid } from '../../../src/base/uid.ts'
+import { freshName, makeMember, makePerson, roleUid, type Organisation } from '../../support/test-server.ts'
+import { makeRole, missingBeside } from '../walk/world.ts'
+import { nowhere } from './asking.ts'
+import type { Somebody, Stage } from './stage.ts'
+
+const ttl = '3600s'
+
+/** The token of an exchange. */
+async function exchanged(stage: Stage, token: string, request: JsonObject = {}): Promise<string> {
+  return String((await stage.ok('Exchange', request, token))['token'])
+}
+
+/** Somebody who was bound before they came, and registered. */
+async function registered(stage: Stage, org: Organisation, role = 'viewer'): Promise<Somebody> {
+  const somebody = stage.somebody()
+  await stage.bind(org, somebody.uid, role)
+  await stage.ok('Register', {}, await stage.external(somebody))
+  return somebody
+}
+
+async function invite(stage: Stage, { group, token }: Organisation, more: JsonObject = {}): Promise<{ uid: string; code: string }> {
+  const made = await stage.ok('CreateGroupInvite', { parent: group, groupInvite: { roleUid: roleUid('viewer'), ttl, ...more } }, token)
+  return { uid: String(made['uid']), code: String(made['code']) }
+}
+
+/** What a token holds, and where: as it says itself. */
+function capOf(token: string): unknown {
+  return decodeJwt(token)['cap']
+}
+
+/** Something of another organisation that requests of a sign-in can name. */
+interface ForeignThings {
+  readonly group: string
+  readonly identity: string
+  readonly person: string
+  readonly provider: string
+  /** Of an invite. */
+  readonly code: string
+}
+
+async function foreignThings(stage: Stage, other: Organisation): Promise<ForeignThings> {
+  const [provider, person, { code }] = [await stage.provider(other, freshName('client')), await registered(stage, other), await invite(stage, other)]
+  return { group: other.group, identity: other.owner, person: person.uid, provider, code }
+}
+
+/** What nothing is called, of the same form. */
+function missingLike(value: string): string[] {
+  return /^[0-9a-f/]+$/.test(value) ? [missingBeside(value), nowhere(value)] : [value.split('').reverse().join('')]
+}
+
+interface SignInRow {
+  /** Of the schema: `<message>.<field>`. */
+  readonly field: string
+  readonly rpc: string
+  readonly bearer: 'an ID token for the platform' | 'an ID token for a client' | 'a refresh token'
+  readonly names: keyof ForeignThings
+  readonly request: (value: string) => JsonObject
+  /** 0 where a token is given, which holds nothing. */
+  readonly code: number
+}
+
+const exchange = { rpc: 'Exchange', bearer: 'an ID token for the platform' } as const
+const refresh = { rpc: 'ExchangeRefreshToken', bearer: 'a refresh token' } as const
+
+/** Every field by which a request of a sign-in names a record. */
+export const namedAtSignIn: readonly SignInRow[] = [
+  { field: 'oidc.v1.ExchangeRequest.scope', ...exchange, names: 'group', request: (scope) => ({ scope }), code: 0 },
+  { field: 'oidc.v1.ExchangeRequest.scopes', ...exchange, names: 'group', request: (scope) => ({ scopes: [scope] }), code: 0 },
+  { field: 'oidc.v1.ExchangeRequest.identity', ...exchange, names: 'identity', request: (identity) => ({ identity }), code: 7 },
+  { field: 'oidc.v1.ExchangeRequest.identity', ...exchange, names: 'person', request: (identity) => ({ identity }), code: 7 },
+  {
+    field: 'oidc.v1.ExchangeRequest.identity_provider',
+    rpc: 'Exchange',
+    bearer: 'an ID token for a client',
+    names: 'provider',
+    request: (identityProvider) => ({ identityProvider }),
+    code: 7,
+  },
+  { field: 'oidc.v1.ExchangeRefreshTokenRequest.scope', ...refresh, names: 'group', request: (scope) => ({ scope }), code: 0 },
+  { field: 'oidc.v1.ExchangeRefreshTokenRequest.scopes', ...refresh, names: 'group', request: (scope) => ({ scopes: [scope] }), code: 0 },
+  {
+    field: 'auth.v1.RegisterRequest.identity_id',
+    rpc: 'Register',
+    bearer: 'an ID token for the platform',
+    names: 'person',
+    request: (identityId) => ({ identityId }),
+    code: 3,
+  },
+  // Who is known in one organisation alone joins no other.
+  { field: 'auth.v1.RegisterRequest.code', rpc: 'Register', bearer: 'an ID token for a client', names: 'code', request: (code) => ({ code }), code: 5 },
+]
+
+/** Attempts to get more by how one signs in, and by what was true once. */
+export function sessionsSuite(get: () => Stage): void {
+  test("by the e-mail address that a foreign organisation's provider vouches for", async () => {
+    const stage = get()
+    const [org, other] = [await stage.organisation(), await stage.organisation()]
+    const [mine, theirs] = [freshName('client'), freshName('client')]
+    await stage.provider(org, mine)
+    await stage.provider(other, theirs)
+    const claims = { email: 'ceo@acme.example', email_verified: true }
+    const { code } = await invite(stage, org, { email: 'ceo@acme.example' })
+    // As if the invite were not there.
+    const mallory = stage.somebody()
+    const foreign = await stage.refused(5, ['Register', { code }, await stage.external(mallory, theirs, claims)])
+    const missing = await stage.refused(5, ['Register', { code: 'none' }, await stage.external(mallory, theirs, claims)])
+    expect(foreign.message).toBe(missing.message)
+    await stage.refused(7, ['Register', { code }, await stage.external(stage.somebody(), mine, { ...claims, email_verified: false })])
+    await stage.refused(7, ['Register', { code }, await stage.external(stage.somebody(), mine, { ...claims, email: 'cto@acme.example' })])
+    expect(await stage.ok('Register', { code }, await stage.external(stage.somebody(), mine, claims))).toMatchObject({ group: org.group })
+  })
+
+  test("by a sign-in at a provider of one's own as somebody who has rights elsewhere", async () => {
+    const stage = get()
+    const [org, other] = [await stage.organisation(), await stage.organisation()]
+    const theirs = freshName('client')
+    await stage.provider(other, theirs)
+    const victim = await registered(stage, org, 'owner')
+    const stolen = await exchanged(stage, await stage.external(victim, theirs))
+    await stage.refused(5, ['GetGroup', { uid: org.group }, stolen])
+    await stage.refused(5, ['CreateRoleBinding', { parent: org.group, roleBinding: { identityUid: victim.uid, roleUid: roleUid('viewer') } }, stolen])
+    expect((await stage.ok('ListGroups', {}, stolen))['totalCount']).toBe('0')
+    await stage.refused(7, ['Auth/Delete', { id: victim.uid }, stolen])
+  })
+
+  test('by exchanging a narrowed token again, for more', async () => {
+    const stage = get()
+    const org = await stage.organisation()
+    const somebody = await registered(stage, org, 'owner')
+    const external = await stage.external(somebody)
+    const narrow = await exchanged(stage, external, { scopes: [org.group], cap: ['groups.list'] })
+    const { config } = stage.server
+    for (const request of [
+      {},
+      { aud: [config.registry.host] },
+      { cap: ['groups.list', 'groups.delete'] },
+      { scopes: [org.group] },
+      { identity: org.owner },
+      { identity: somebody.uid },
+    ])
+      await stage.refused(7, ['Exchange', request, narrow])
+    await stage.refused(7, ['Exchange', {}, await exchanged(stage, external)])
+    await stage.refused(7, ['DeleteGroup', { uid: org.group }, narrow])
+  })
+
+  test('by refreshing into more than the refresh token was cut to', async () => {
+    const stage = get()
+    const org = await stage.organisation()
+    const team = await stage.group(org)
+    const somebody = await registered(stage, org, 'owner')
+    const refresh = await stage.refreshToken(somebody, { scopes: [trustedUid(team)] })
+    const { config } = stage.server
+    for (const more of [{ scopes: [org.group, team] }, { scope: org.group }, { aud: [config.registry.host] }, { aud: [config.baseUrl, config.registry.host] }])
+      await stage.refused(7, ['ExchangeRefreshToken', more, refresh])
+    const answer = await stage.ok('ExchangeRefreshToken', { scopes: [team], cap: ['groups.list', 'groups.delete'] }, refresh)
+    const access = String((answer['token'] as JsonObject)['token']) // a pair of tokens
+    await stage.refused(5, ['GetGroup', { uid: org.group }, access])
+    await stage.ok('GetGroup', { uid: team }, access)
+    await stage.refused(16, ['ExchangeRefreshToken', {}, refresh])
+  })
+
+  test.each(namedAtSignIn)('by naming something foreign in $field: as if it were missing', async ({ rpc, bearer, names, request, code }) => {
+    const stage = get()
+    const [org, other] = [await stage.organisation(), await stage.organisation()]
+    const client = freshName('client')
+    await stage.provider(org, client)
+    const somebody = await registered(stage, org)
+    const foreign = await foreignThings(stage, other)
+    const bearers: Readonly<Record<typeof bearer, () => Promise<string>>> = {
+      'an ID token for the platform': () => stage.external(somebody),
+      'an ID token for a client': () => stage.external(somebody, client),
+      'a refresh token': () => stage.refreshToken(somebody),
+    }
+    const values = [foreign[names], ...missingLike(foreign[names])]
+    const replies = await Promise.all(values.map(async (value) => stage.call(rpc, request(value), await bearers[bearer]())))
+    expect(replies.map((reply) => reply.code)).toEqual(values.map(() => code))
+    expect(new Set(replies.map(({ message }) => message)).size).toBe(1)
+    if (code !== 0) return
+    // A token, or a pair of tokens.
+    const tokens = replies.map(({ body: { token } }) => String(rpc === 'Exchange' ? token : (token as JsonObject)['token']))
+    expect(tokens.map(capOf)).toEqual(tokens.map(() => capOf(tokens[0] ?? '')))
+    for (const token of tokens) expect((await stage.ok('ListGroups', {}, token))['totalCount']).toBe('0')
+  })
+
+  test('by an invite that was used, ran out, was deleted, or is for another group', async () => {
+    const stage = get()
+    const [org, other] = [await stage.organisation(), await stage.organisation()]
+    const join = async (code: string, somebody = stage.somebody()): Promise<[string, JsonObject, string]> => [
+      'Register',
+      { code },
+      await stage.external(somebody),
+    ]
+    const single = await invite(stage, org, { singleUse: true })
+    await stage.ok(...(await join(single.code)))
+    const used = await stage.refused(5, await join(single.code))
+    const deleted = await invite(stage, org)
+    await stage.ok('DeleteGroupInvite', { uid: deleted.uid }, org.token)
+    const role = await makeRole(stage.server, org.group, ['groups.list'])
+    const roleless = await invite(stage, org, { roleUid: role })
+    await stage.ok('DeleteRole', { uid: role }, org.token)
+    const late = await invite(stage, org, { ttl: '0.001s' })
+    const end = Date.parse(String((await stage.ok('GetGroupInvite', { uid: late.uid }, org.token))['expirationTime']))
+    await expect.poll(() => stage.server.running.engine.services.clock.now()).toBeGreaterThan(end)
+    const refusals = [used, ...(await Promise.all([deleted.code, roleless.code, late.code, 'none'].map(async (code) => stage.refused(5, await join(code)))))]
+    expect(new Set(refusals.map(({ message }) => message)).size).toBe(1)
+    // A code is of one group, and gives nothing in another one.
+    const { code } = await invite(stage, other)
+    const somebody = stage.somebody()
+    expect(await stage.ok(...(await join(code, somebody)))).toMatchObject({ group: other.group })
+    const token = await exchanged(stage, await stage.external(somebody))
+    await stage.refused(5, ['GetGroup', { uid: org.group }, token])
+    await stage.refused(3, ['Register', { code, identityId: org.owner }, await stage.external(stage.somebody())])
+  })
+
+  test('by a name that belonged to a group that is gone', async () => {
+    const stage = get()
+    const org = await stage.organisation()
+    const name = freshName('team')
+    const team = await stage.group(org, name)
+    const lead = await makeMember(stage.server, org.group, { role: 'owner', bindAt: team })
+    const placed = await stage.server.tokenFor(org.owner, { scopes: [trustedUid(team)] })
+    await stage.ok('DeleteGroup', { uid: team }, org.token)
+    const heir = await stage.group(org, name)
+    expect(heir).not.toBe(team)
+    for (const token of [lead.token, placed]) {
+      await stage.refused(5, ['GetGroup', { uid: heir }, token])
+      await stage.refused(5, ['CreateGroup', { parent: name, group: { name: freshName('below') } }, token])
+      expect((await stage.ok('ListGroups', {}, token))['totalCount']).toBe('0')
+    }
+  })
+
+  test('by a live token of an identity that is gone, or of somebody who came again', async () => {
+    const stage = get()
+    const org = await stage.organisation()
+    const member = await makeMember(stage.server, org.group, { role: 'owner' })
+    await stage.ok('DeleteIdentity', { uid: member.uid }, org.token)
+    for (const rpc of ['ListGroups', 'Auth/Validate']) await stage.refused(16, [rpc, {}, member.token])
+    const somebody = await registered(stage, org, 'owner')
+    const earlier = await exchanged(stage, await stage.external(somebody))
+    await stage.ok('Auth/Delete', { id: somebody.uid }, earlier)
+    await stage.refused(16, ['Auth/Validate', {}, earlier])
+    // Their bindings went with them; who comes again begins anew.
+    const { code } = await invite(stage, org)
+    await stage.ok('Register', { code }, await stage.external(somebody))
+    await stage.refused(16, ['Auth/Validate', {}, earlier])
+    const later = await exchanged(stage, await stage.external(somebody))
+    await stage.refused(7, ['CreateGroup', { parent: org.group, group: { name: freshName('team') } }, later])
+  })
+
+  test('by a live token whose binding, or role, is gone', async () => {
+    const stage = get()
+    const org = await stage.organisation()
+    const member = await makeMember(stage.server, org.group)
+    const binding = await stage.bind(org, member.uid, 'viewer')
+    const cut = await stage.server.tokenFor(member.uid, { scopes: [trustedUid(org.group)] })
+    await stage.ok('GetGroup', { uid: org.group }, cut)
+    await stage.ok('DeleteRoleBinding', { uid: binding }, org.token)
+    for (const token of [member.token, cut]) await stage.refused(5, ['GetGroup', { uid: org.group }, token])
+    const narrowed = await stage.holding(org, ['groups.list', 'repo.list'])
+    await stage.ok('UpdateRole', { role: { uid: narrowed.role, capabilities: ['CAP_IAM_GROUPS_LIST'] } }, org.token)
+    expect((await stage.ok('ListRepos', {}, narrowed.token))['totalCount']).toBe('0')
+  })
+
+  test('by a session whose mapping, role or provider is gone', async () => {
+    const stage = get()
+    const org = await stage.organisation()
+    const client = freshName('client')
+    const plain = await makeRole(stage.server, org.group, ['roles.list'])
+    const parent = await stage.provider(org, client, { defaultRole: plain })
+    const [role, kept] = [await makeRole(stage.server, org.group, ['groups.list']), await makeRole(stage.server, org.group, ['repo.list'])]
+    const map = (roleUidOfGroup: string): Promise<string> => {
+      const externalGroupRoleMapping = { externalGroupId: 'developers', roleUid: roleUidOfGroup, scope: org.group }
+      return stage.uid('CreateExternalGroupRoleMapping', { parent, externalGroupRoleMapping }, org.token)
+    }
+    const mappings = [await map(role), await map(kept)]
+    const somebody = stage.somebody()
+    const external = await stage.external(somebody, client, { groups: ['developers'] })
+    await stage.ok('Register', {}, external)
+    const named = { identityProvider: parent }
+    const session = await exchanged(stage, external, named)
+    await stage.ok('GetGroup', { uid: org.group }, session)
+    await stage.refused(7, ['UpdateGroup', { group: { uid: org.group, description: 'mine' } }, session])
+    for (const uid of mappings) await stage.ok('DeleteExternalGroupRoleMapping', { uid }, org.token)
+    // The next one has nothing of it.
+    await stage.refused(7, ['GetGroup', { uid: org.group }, await exchanged(stage, external, named)])
+    // The one that is under way keeps the roles for its hour, as they are now, and nothing of those that are gone.
+    await stage.ok('GetGroup', { uid: org.group }, session)
+    await stage.ok('DeleteRole', { uid: role }, org.token)
+    await stage.refused(7, ['GetGroup', { uid: org.group }, session])
+    await stage.ok('DeleteIdentityProvider', { uid: parent }, org.token)
+    for (const request of [{}, named]) await stage.refused(7, ['Exchange', request, external])
+  })
+
+  test('by being somebody else: their uid, their subject, an issuer that one runs', async () => {
+    const stage = get()
+    const [org, other] = [await stage.organisation(), await stage.organisation()]
+    const victim = await registered(stage, org, 'owner')
+    // An identity of one's own that claims the victim's issuer and subject is not the victim.
+    const claimMatch = { issuer: stage.issuer.issuer, subject: victim.subject }
+    const mine = await stage.uid('CreateIdentity', { parent: other.group, identity: { name: 'me', claimMatch } }, other.token)
+    const token = await exchanged(stage, await stage.external(victim), { identity: mine })
+    await stage.refused(5, ['GetGroup', { uid: org.group }, token])
+    await stage.refused(5, ['Auth/Delete', { id: victim.uid }, token])
+    await stage.refused(5, ['GetIdentity', { uid: victim.uid }, other.token])
+    await stage.refused(5, ['UpdateIdentity', { identity: { uid: victim.uid, claimMatch } }, org.token])
+    await stage.refused(5, ['DeleteIdentity', { uid: victim.uid }, org.token])
+    const another = await makePerson(stage.server, { issuer: stage.issuer.issuer, subject: freshName('somebody') })
+    await stage.refused(5, ['Auth/Delete', { id: victim.uid }, another.token])
+    const own = { issuer: stage.server.config.baseUrl, subject: victim.uid }
+    await stage.refused(3, ['CreateIdentity', { parent: other.group, identity: { name: 'me', claimMatch: own } }, other.token])
+  })
+}

@@ -1,0 +1,61 @@
+import type { JsonObject } from '@bufbuild/protobuf'
+import { expect, test } from 'vitest'
+import type { Reply } from '../../support/api-clients.ts'
+import { routedRequest } from '../walk/routed-request.ts'
+import { fieldNameAt, methodNamed } from '../walk/method-case.ts'
+import { answerAbout, ask, forEach, nowhere } from './asking.ts'
+import { callerRows, realPlaces, type CallerName } from './callers.ts'
+import { externalMethods, missingMethods, publicMethods, signedInMethods, type PlainRow } from './methods.ts'
+import type { Ground } from './places-suite.ts'
+import type { Things } from './world.ts'
+
+/** The fields of the schema in which these methods name what they are about. */
+export function signedInFields(): string[] {
+  const marker = 'a marker'
+  // Whatever is taken of it is the marker.
+  const things = new Proxy({}, { get: () => marker }) as Things
+  return Object.entries({ ...signedInMethods, ...externalMethods }).flatMap(([name, row]) => {
+    const { input } = methodNamed(name)
+    const request = row.request(things)
+    return input.fields.filter(({ jsonName }) => request[jsonName] === marker).map((field) => fieldNameAt(input, [field.name]))
+  })
+}
+
+/** Methods that ask for no capability, for everybody, about something in every place. */
+export function signedInSuite(ground: Ground): void {
+  const call = (name: string, caller: CallerName, request: JsonObject): Promise<Reply> =>
+    ask(ground.door(), { name, request, token: ground.world().tokens[caller] })
+
+  /** What is answered about each place, and about nothing. */
+  async function answersOf(name: string, caller: CallerName, row: PlainRow): Promise<{ codes: number[]; texts: Set<string> }> {
+    const { about } = row
+    const things: readonly Things[] = realPlaces.map((place) => ground.world().things[place])
+    const absent = about === undefined ? [] : things.map((one): Things => ({ ...one, [about]: nowhere(one[about]) }))
+    const replies = await Promise.all([...things, ...absent].map(async (one) => ({ one, reply: await call(name, caller, row.request(one)) })))
+    const texts = replies.map(({ one, reply }) => {
+      const uid = about === undefined ? '' : one[about]
+      // Of uids with one part what they lie in is `/`.
+      return uid === '' ? '' : answerAbout(reply, uid).replaceAll('"<parent>"', '"/"').replaceAll('\\"<parent>\\"', '\\"/\\"')
+    })
+    return { codes: replies.map(({ reply }) => reply.code), texts: new Set(texts) }
+  }
+
+  test.each(Object.entries({ ...signedInMethods, ...externalMethods }))('%s: the same for everybody who is signed in, about everything', async (name, row) => {
+    await forEach(callerRows, async ([caller, { anonymous }]) => {
+      const { codes, texts } = await answersOf(name, caller, row)
+      const answered = caller === 'an operator' ? (row.operators ?? row.code) : row.code
+      const code = anonymous === true ? 16 : answered
+      expect({ caller, codes: [...new Set(codes)] }).toEqual({ caller, codes: [code] })
+      expect([...texts], caller).toHaveLength(1)
+    })
+  })
+
+  test.each(Object.entries(publicMethods))('%s: for everybody', async (name, code) => {
+    await forEach(callerRows, async ([caller]) => expect((await call(name, caller, {})).code, caller).toBe(code))
+  })
+
+  test.each(missingMethods)('%s: for nobody, as long as it is not there', async (name) => {
+    const request = routedRequest(methodNamed(name))
+    await forEach(callerRows, async ([caller]) => expect((await call(name, caller, request)).code, caller).toBe(12))
+  })
+}

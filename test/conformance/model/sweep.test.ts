@@ -1,0 +1,205 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { trustedUid } from '../../../src/base/uid.ts'
+import { ChangeSet } from '../../../src/engine/change-set.ts'
+import { kinds } from '../../../src/catalog/kinds.ts'
+import { StoreSweeper } from '../../../src/engine/sweeper.ts'
+import { Replica } from '../../../src/cache/record-cache.ts'
+import type { Resource, Row } from '../../../src/cache/records/cached-record.ts'
+import { sweepKey } from '../../../src/store/keys.ts'
+import { createSqliteStore } from '../../../src/store/sqlite/sqlite-store.ts'
+import { StoreError, type Store, type Transaction } from '../../../src/store/store.ts'
+import { withOwn } from '../../engine/quota-world.ts'
+import { newUid, picker, rowOf, type Plain } from '../../cache/rows.ts'
+import { commit, put, silentLog, soon } from '../../store/store-harness.ts'
+import { entriesOf, expectSoundStore } from './store-invariants.ts'
+
+const facts = { etag: 'next', createMs: 1, updateMs: 3, managedBy: '' }
+
+/** A store whose transactions wait, each until it is let go. */
+function held(store: Store): { store: Store; waiting: (() => void)[] } {
+  const waiting: (() => void)[] = []
+  const transact = async (transaction: Transaction, signal: AbortSignal): ReturnType<Store['transact']> => {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    waiting.push(resolve)
+    await promise
+    return store.transact(transaction, signal)
+  }
+  const slow: Store = {
+    get: (key, signal) => store.get(key, signal),
+    range: (query, signal) => store.range(query, signal),
+    transact,
+    fence: (signal) => store.fence(signal),
+    watch: (prefixes, after, signal) => store.watch(prefixes, after, signal),
+    revision: (signal) => store.revision(signal),
+    elect: (name, signal) => store.elect(name, signal),
+    close: () => store.close(),
+  }
+  return { store: slow, waiting }
+}
+
+describe('sweeping', () => {
+  const pick = picker(3)
+  const group = newUid(pick)
+  const [one, two] = [newUid(pick, group), newUid(pick, group)]
+  const role = newUid(pick, group)
+  let directory: string
+  let store: Store
+  let replica: Replica
+
+  /** Stores a record with all its keys. */
+  async function create(plain: Plain): Promise<Row> {
+    const changes = new ChangeSet()
+    const kind = kinds.get(plain.kind)
+    if (kind === undefined) throw new Error(plain.kind)
+    const record = rowOf(plain).message
+    changes.create(kind, { uid: trustedUid(plain.uid), record, facts: { etag: 'e', createMs: plain.createMs, updateMs: plain.updateMs, managedBy: '' } })
+    const done = await store.transact(changes, soon())
+    if (!done.committed) throw new Error('not created')
+    await replica.reached(done.revision, soon())
+    const row = replica.snapshot.get(plain.kind, plain.uid)
+    if (row === undefined) throw new Error('not there')
+    return row
+  }
+
+  /** Removes an identity that has bindings, as DeleteIdentity does. */
+  async function removeIdentity(uid: string): Promise<void> {
+    const row = replica.snapshot.get('Identity', uid)
+    const kind = kinds.get('Identity')
+    if (row === undefined || kind === undefined) throw new Error('not there')
+    const changes = new ChangeSet()
+    changes.remove(kind, row)
+    changes.write(put(sweepKey(row.uid), 'Identity'))
+    const done = await store.transact(changes, soon())
+    if (!done.committed) throw new Error('not removed')
+    await replica.reached(done.revision, soon())
+  }
+
+  const plain = (kind: string, uid: string, filters: Plain['filters'] = {}): Plain => ({
+    kind,
+    uid,
+    name: kind.toLowerCase(),
+    createMs: 1,
+    updateMs: 2,
+    filters,
+  })
+
+  beforeEach(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'taproot-sweep-'))
+    store = createSqliteStore({ path: join(directory, 'store.db'), log: silentLog })
+    replica = new Replica({ store, kinds: [...kinds.values()].map((kind) => kind.index), builtIns: [], log: silentLog })
+    await replica.start(soon())
+    await create(plain('Group', group))
+    await commit(store, put(`i/owners/${group}`))
+    for (const uid of [one, two]) await create(plain('Identity', uid, { relationship_type: '1' }))
+    await create(plain('Role', role))
+  })
+  afterEach(async () => {
+    await replica.close()
+    await store.close()
+    await rm(directory, { recursive: true, force: true })
+  })
+
+  test('a mark whose sweep fails holds up no other', async () => {
+    for (const identity of [one, two]) await removeIdentity(identity)
+    const [first, second] = replica.snapshot.sweeps().map(({ uid }) => sweepKey(uid)) as [string, string] // of two identities
+    const transact: Store['transact'] = async (transaction, signal) => {
+      if (transaction.writes.some(({ key }) => key === first)) throw new StoreError('too_large', 'too large')
+      return store.transact(transaction, signal)
+    }
+    const sweeper = new StoreSweeper({ store: withOwn(store, { transact }), replica, kinds, log: silentLog })
+    await expect(sweeper.finish(soon())).rejects.toMatchObject({ kind: 'too_large' })
+    expect(await store.get(first, soon())).toBeDefined()
+    expect(await store.get(second, soon())).toBeUndefined()
+  })
+
+  test('what is behind the guards of a mutation is read for all of them at once', async () => {
+    await removeIdentity(one)
+    const gate = Promise.withResolvers<void>()
+    const asked: string[] = []
+    const get: Store['get'] = async (key, signal) => {
+      asked.push(key)
+      await gate.promise
+      return store.get(key, signal)
+    }
+    const sweeper = new StoreSweeper({ store: withOwn(store, { get }), replica, kinds, log: silentLog })
+    const keys = Array.from({ length: 20 }, (_, at) => `name/Group/${group}/${at}`)
+    const guards = keys.map((key) => ({ kind: 'absent', key }) as const)
+    const blocking = sweeper.finishBlocking(guards, soon())
+    expect(asked).toEqual(keys)
+    gate.resolve()
+    expect(await blocking).toBe(false)
+  })
+
+  test('a binding is not changed any more once its identity is marked, so that no key of its is left', async () => {
+    const kind = kinds.get('RoleBinding')
+    if (kind === undefined) throw new Error('no kind')
+    const row = await create(plain('RoleBinding', newUid(pick, group), { identity: one, role }))
+    // Planned before the identity goes, committed after.
+    const changes = new ChangeSet()
+    const moved = structuredClone(row.message) as Resource & { identityUid: string }
+    moved.identityUid = two
+    changes.update(kind, { row, record: moved, facts })
+    await removeIdentity(one)
+    expect(await store.transact(changes, soon())).toEqual({ committed: false })
+    await new StoreSweeper({ store, replica, kinds, log: silentLog }).finish(soon())
+    await expectSoundStore(store)
+  })
+
+  test('a sweep that was overtaken by another touches nothing, also where the uid is in use again', async () => {
+    const person = newUid(pick)
+    const place = plain('RoleBinding', newUid(pick, group), { identity: person, role })
+    await create(plain('Identity', person, { relationship_type: '1' }))
+    await create(place)
+    await removeIdentity(person)
+    const slow = held(store)
+    const late = new StoreSweeper({ store: slow.store, replica, kinds, log: silentLog }).finish(soon())
+    while (slow.waiting.length === 0) await new Promise(setImmediate)
+    await new StoreSweeper({ store, replica, kinds, log: silentLog }).finish(soon())
+    await expectSoundStore(store)
+    // The person signs in again, and is bound to the same role at the same place.
+    await create(plain('Identity', person, { relationship_type: '1' }))
+    const again = await create({ ...place, uid: newUid(pick, group) })
+    const before = (await entriesOf(store, '')).map((entry) => entry.key)
+    let over = false
+    const ended = late.finally(() => (over = true))
+    while (!over) {
+      for (const release of slow.waiting.splice(0)) release()
+      await new Promise(setImmediate)
+    }
+    await ended
+    expect((await entriesOf(store, '')).map((entry) => entry.key)).toEqual(before)
+    expect(replica.snapshot.get('RoleBinding', again.uid)).toBeDefined()
+    await expectSoundStore(store)
+  })
+
+  test('a late sweep does not end a later one', async () => {
+    const person = newUid(pick)
+    const identity = plain('Identity', person, { relationship_type: '1' })
+    await create(identity)
+    await create(plain('RoleBinding', newUid(pick, group), { identity: person, role }))
+    await removeIdentity(person)
+    const slow = held(store)
+    const late = new StoreSweeper({ store: slow.store, replica, kinds, log: silentLog }).finish(soon())
+    while (slow.waiting.length === 0) await new Promise(setImmediate)
+    const sweeper = new StoreSweeper({ store, replica, kinds, log: silentLog })
+    await sweeper.finish(soon())
+    await create(identity)
+    const second = await create(plain('RoleBinding', newUid(pick, group), { identity: person, role }))
+    await removeIdentity(person)
+    let over = false
+    const ended = late.finally(() => (over = true))
+    while (!over) {
+      for (const release of slow.waiting.splice(0)) release()
+      await new Promise(setImmediate)
+    }
+    await ended
+    // Until it is swept by its own mark the second binding stays hidden.
+    expect(replica.snapshot.get('RoleBinding', second.uid)).toBeUndefined()
+    await sweeper.finish(soon())
+    expect(replica.snapshot.sweeps()).toEqual([])
+    await expectSoundStore(store)
+  })
+})

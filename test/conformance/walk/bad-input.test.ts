@@ -1,0 +1,108 @@
+import type { JsonObject } from '@bufbuild/protobuf'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import type { Reply } from '../../support/api-clients.ts'
+import { schemaName } from '../../support/field-names.ts'
+import type { TestServer } from '../../support/test-server.ts'
+import { chosenFor, runsAll } from '../../support/tier.ts'
+import { walk, type Walked } from './cases.ts'
+import { badInputsOf } from './common-bad-inputs.ts'
+import type { BadInput } from './method-case.ts'
+import { rawGrpc, rawRest } from './raw-call.ts'
+import { auditLines, makeWorld, startWalkServer, storeRevision, swept, tokenWith, type World } from './world.ts'
+
+/** A refusal in the form that is compared. */
+interface Refusal {
+  readonly code: number
+  readonly fields: readonly string[]
+  readonly httpStatus: number | undefined
+}
+
+/** `requests[0].role_binding` -> `requests.role_binding`, `claim_match.claims["x"]` -> `claim_match.claims`: whose key it is does not matter here. */
+function withoutKeys(field: string): string {
+  return field.replaceAll(/\[(?:\d+|"[^"]*")\]/g, '')
+}
+
+function fieldsOf(reply: Reply): string[] {
+  const violations = (reply.details['BadRequest']?.['fieldViolations'] ?? []) as JsonObject[] // the shape of google.rpc.BadRequest
+  return violations.map(({ field }) => String(field))
+}
+
+/** What a bad input is an instance of: the sort of rule that it breaks, else the code that it gets. */
+function ruleOf({ breaks: [broken] = [], code = 3 }: BadInput): string {
+  return broken?.slice(broken.lastIndexOf(':') + 1) ?? `code ${code}`
+}
+
+/**
+ * The bad inputs of a method over a transport. Over REST these are all. Over gRPC they are those that only gRPC can carry or that the schema does not describe,
+ * and of the others one for each rule: behind the transports all are refused by the same code. The full tier has all over both.
+ */
+function inputsOver(transport: 'rest' | 'grpc', { name, method, row }: Walked): readonly BadInput[] {
+  const all = badInputsOf(method, row).filter(({ only = transport }) => only === transport)
+  if (transport === 'rest' || runsAll) return all
+  const byRule = Map.groupBy(all, (bad) => (bad.only === undefined && bad.raw === undefined ? ruleOf(bad) : 'of the transport'))
+  return [...byRule].flatMap(([rule, inputs]) => (rule === 'of the transport' ? inputs : (chosenFor(`${name} ${rule}`, inputs) ?? [])))
+}
+
+describe.each(['rest', 'grpc'] as const)('bad inputs over %s', (transport) => {
+  let server: TestServer
+  let world: World
+  beforeAll(async () => {
+    server = await startWalkServer()
+    world = await makeWorld(server)
+  })
+  afterAll(() => server.stop())
+
+  async function refusal(walked: Walked, bad: BadInput, call: { request: JsonObject; token: string }): Promise<Refusal> {
+    if (bad.raw !== undefined) {
+      const answer = await (transport === 'rest' ? rawRest : rawGrpc)(world, { method: walked.method, change: bad.raw, ...call })
+      return { ...answer, fields: answer.fields.map((field) => schemaName(field, transport)) }
+    }
+    const reply = await server[transport].call(walked.name, call.request, { ...bad.options, token: call.token, requestId: 'bad-input' })
+    // Decisions: what is not there is named (a path that nothing serves would not be).
+    if (reply.code === 5)
+      expect(reply.details['ResourceInfo']).toMatchObject({ resourceType: expect.stringMatching(/^[a-z]+\.taproot\.dev\//), resourceName: expect.any(String) })
+    expect(reply.details['ErrorInfo']).toMatchObject({ reason: expect.any(String), metadata: { requestId: 'bad-input' } })
+    return { code: reply.code, fields: fieldsOf(reply).map((field) => schemaName(field, transport)), httpStatus: reply.httpStatus }
+  }
+
+  describe.each(walk)('$name refuses', (walked) => {
+    const { method, row } = walked
+    let valid: JsonObject
+    let token: string
+    beforeAll(async () => {
+      valid = await row.request(world)
+      token = await (row.caller?.(world) ?? tokenWith(world, [...method.capabilities, ...(row.grants ?? [])]))
+    })
+
+    test.each(inputsOver(transport, walked))('$what', async (bad) => {
+      const request = (await bad.request?.(valid, world)) ?? valid
+      const caller = (await bad.caller?.(world)) ?? token
+      await swept(server)
+      const before = await storeRevision(server)
+      server.logs.length = 0
+      const answer = await refusal(walked, bad, { request, token: caller })
+      expect(answer).toMatchObject({ code: bad.code ?? 3, ...(transport === 'rest' && bad.httpStatus !== undefined ? { httpStatus: bad.httpStatus } : {}) })
+      if (bad.fields !== undefined) expect([...new Set(answer.fields.map(withoutKeys))]).toEqual(bad.fields)
+      expect(await storeRevision(server)).toBe(before)
+      expect(server.logs.filter(({ level }) => level === 'error')).toEqual([])
+    })
+  })
+
+  // docs/spec/conventions.md#order-of-checks: token, reach, capability, only then validation.
+  const constrained = walk.flatMap((walked) => {
+    const bad = walked.access === 'scoped' ? walked.row.badInputs.find(({ breaks = [], only }) => only === undefined && breaks.length > 0) : undefined
+    return bad === undefined ? [] : [{ ...walked, bad }]
+  })
+  test.each(constrained)('$name looks at the caller before the input', async ({ name, method, row, bad }) => {
+    const request = await bad.request?.(await row.request(world), world)
+    const codeFor = async (token: string | undefined): Promise<number> => {
+      const reply = await server[transport].call(name, request ?? {}, { token, requestId: 'order' })
+      return reply.code
+    }
+    expect(await codeFor(undefined)).toBe(16)
+    expect(await codeFor(world.other.token)).toBe(5)
+    expect(await codeFor(await tokenWith(world, []))).toBe(7)
+    expect(await codeFor(await tokenWith(world, [...method.capabilities, ...(row.grants ?? [])]))).toBe(bad.code ?? 3)
+    expect(auditLines(server, 'order').length).toBeGreaterThanOrEqual(2)
+  })
+})

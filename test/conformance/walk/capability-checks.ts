@@ -1,0 +1,379 @@
+import type { JsonObject } from '@bufbuild/protobuf'
+import { expect } from 'vitest'
+import { setOf } from '../../../src/base/capability.ts'
+import type { Door, Options, Reply } from '../../support/api-clients.ts'
+import { freshName, makeMember, ok } from '../../support/test-server.ts'
+import type { Walked } from './cases.ts'
+import { movedTo, placeIn, pluralOf, type Access, type ListCase, type ExternalCase } from './method-case.ts'
+import { auditLines, confinedToken, missingBeside, narrowedToken, storeRevision, swept, tokenWith, type World } from './world.ts'
+
+/** What every method is asked, whoever may call it. */
+export const aspects = ['allowed', 'denied', 'no token', 'other tenant'] as const
+type Aspect = (typeof aspects)[number]
+
+/** One method over one transport. */
+export interface Subject extends Walked {
+  readonly world: World
+  readonly door: Door
+}
+
+/** Asserts; a sentence about a method. */
+type Check = (subject: Subject) => Promise<void>
+
+/** Tokens that are none. */
+const garbage = ['garbage', 'a.b.c', 'Bearer']
+/** A token that can be read but nobody signed: `{"alg":"none"}.{"sub":"x"}.` */
+const unsigned = 'eyJhbGciOiJub25lIn0.eyJzdWIiOiJ4In0.'
+/** What is needed by nobody: enough to be somebody, no more. */
+const useless = 'subscriptions.list'
+
+function needs({ method, row }: Subject): string[] {
+  return [...new Set([...method.capabilities, ...(row.grants ?? [])])]
+}
+
+const uidText: unknown = expect.stringMatching(/^[0-9a-f]{40}/)
+
+/** One audit line for each mutation and each denial, none for other reads; it says who, what and on what. */
+function expectAudited({ world, door, method, access }: Subject, reply: Reply, requestId: string): void {
+  const lines = auditLines(world.server, requestId).map(({ fields }) => fields)
+  const isDenial = reply.code === 7 || reply.code === 16
+  if (!isDenial && !(method.mutation && reply.code === 0)) {
+    expect(lines.length).toBeLessThanOrEqual(method.mutation || reply.code !== 0 ? 1 : 0)
+    return
+  }
+  const line = {
+    outcome: isDenial ? 'denied' : 'done',
+    method: `${method.service}/${method.rpc}`,
+    transport: door.name === 'rest' ? 'http' : 'grpc',
+    // Before a token was verified nobody knows who calls.
+    ...(access === 'external' || reply.code === 16 ? {} : { identity: uidText }),
+    ...(isDenial ? { code: reply.code } : { subject: uidText }),
+  }
+  expect(lines).toEqual([expect.objectContaining(line)])
+}
+
+/** Makes the call and asserts what was logged of it: never the token. */
+async function call(subject: Subject, request: JsonObject, options: Options = {}): Promise<Reply> {
+  const { world, door, name } = subject
+  const requestId = freshName('walk')
+  world.server.logs.length = 0
+  const reply = await door.call(name, request, { ...options, requestId })
+  expectAudited(subject, reply, requestId)
+  const { token = '' } = options
+  if (token.length > 20) expect(JSON.stringify(world.server.logs)).not.toContain(token.slice(-20))
+  return reply
+}
+
+/** A call that must change nothing. */
+async function refused(subject: Subject, request: JsonObject, options: Options): Promise<Reply> {
+  const { server } = subject.world
+  await swept(server)
+  const before = await storeRevision(server)
+  const reply = await call(subject, request, options)
+  if (subject.row.external?.refusalEnds !== true) expect(await storeRevision(server)).toBe(before)
+  return reply
+}
+
+function requestIdOf({ details }: Reply): string {
+  return String((details['ErrorInfo']?.['metadata'] as JsonObject | undefined)?.['requestId']) // the shape of google.rpc.ErrorInfo
+}
+
+/** A refusal with everything that is particular to one call taken out, for comparing. */
+function shapeOf(reply: Reply, uid: string): unknown {
+  const { code, message, details, httpStatus } = reply
+  return JSON.parse(
+    JSON.stringify({ code, message, details, httpStatus: httpStatus ?? 0 })
+      .replaceAll(uid, '<uid>')
+      .replaceAll(requestIdOf(reply), '<request>'),
+  )
+}
+
+/** What the audit log has of the call that was refused so. */
+function auditOf({ world }: Subject, reply: Reply): unknown[] {
+  return auditLines(world.server, requestIdOf(reply)).map(({ fields }) => fields)
+}
+
+function listed(subject: Subject, reply: Reply): string[] {
+  return ((ok(reply)[pluralOf(subject.method)] ?? []) as JsonObject[]).map(({ uid }) => String(uid)) // a list answer
+}
+
+/** Code 7 that says which capabilities are missing, and where: at what the request is about, or where it would grant something. */
+function expectDenied({ method, world }: Subject, request: JsonObject, denial: { reply: Reply; missing: readonly string[] }): void {
+  const { reply, missing } = denial
+  expect(reply.code, reply.message).toBe(7)
+  expect(reply.details['ErrorInfo']).toMatchObject({ reason: 'PERMISSION_DENIED' })
+  const { missingCapabilities, scope } = reply.details['ErrorInfo']?.['metadata'] as JsonObject // the shape of google.rpc.ErrorInfo
+  expect(String(missingCapabilities).split(',').sort()).toEqual([...missing].sort())
+  if (missing.every((name) => method.capabilities.includes(name))) expect(scope).toBe(placeIn(method, request))
+  else expect([world.group, world.subgroup]).toContain(scope)
+}
+
+/** The answer about what is there must be that about what is missing, word for word. */
+async function expectHidden(subject: Subject, request: JsonObject, token: string): Promise<void> {
+  const { method } = subject
+  const uid = placeIn(method, request)
+  const missing = missingBeside(uid)
+  const found = await refused(subject, request, { token })
+  expect(found.code, found.message).toBe(5)
+  expect(found.details['ResourceInfo']).toMatchObject({ resourceName: uid })
+  // What the answer hides the log says.
+  expect(auditOf(subject, found)).toEqual([expect.objectContaining({ outcome: 'denied', identity: uidText, subject: uid, code: 5 })])
+  const absent = await refused(subject, movedTo(method, request, missing), { token })
+  expect(shapeOf(found, uid)).toEqual(shapeOf(absent, missing))
+}
+
+const noToken: Check = async (subject) => {
+  const request = await subject.row.request(subject.world)
+  expect((await refused(subject, request, {})).code).toBe(16)
+  for (const token of garbage) expect((await refused(subject, request, { token })).code, token).toBe(16)
+  // At the exchange the token is what is asked about: a bad one is refused like one that does not match (docs/spec/tokens.md#exchange-errors).
+  const { code, message } = await refused(subject, request, { token: unsigned })
+  expect(code, message).toBe(subject.access === 'external' ? externalOf(subject).codes.unsigned : 16)
+  if (subject.access === 'external') expect(message).toMatch(/^verifying token: /)
+}
+
+const scoped = {
+  async allowed(subject) {
+    const { world, row } = subject
+    const request = await row.request(world)
+    ok(await call(subject, request, { token: await tokenWith(world, needs(subject)) }))
+  },
+  async denied(subject) {
+    const { world, row } = subject
+    const request = await row.request(world)
+    for (const missing of needs(subject)) {
+      const token = await tokenWith(
+        world,
+        needs(subject).filter((held) => held !== missing),
+      )
+      expectDenied(subject, request, { reply: await refused(subject, request, { token }), missing: [missing] })
+    }
+  },
+  'no token': noToken,
+  async 'other tenant'(subject) {
+    const { world, row, method } = subject
+    const request = await row.request(world)
+    await expectHidden(subject, request, world.other.token)
+    // What is missing looks the same to those who would see it.
+    const uid = placeIn(method, request)
+    if (uid === world.group) return
+    const missing = missingBeside(uid)
+    const toOwner = await refused(subject, movedTo(method, request, missing), { token: world.token })
+    const toStranger = await refused(subject, request, { token: world.other.token })
+    expect(shapeOf(toOwner, missing)).toEqual(shapeOf(toStranger, uid))
+  },
+  async 'an identity of a subgroup'(subject) {
+    const { world, row } = subject
+    await expectHidden(subject, await row.request(world), await confinedToken(world))
+  },
+  async 'a token narrowed to another capability'(subject) {
+    const { world, row, method } = subject
+    const token = await narrowedToken(world, { capabilities: setOf([useless]) })
+    const request = await row.request(world)
+    expectDenied(subject, request, { reply: await refused(subject, request, { token }), missing: method.capabilities })
+  },
+  async 'a token narrowed to a subgroup'(subject) {
+    const { world, row } = subject
+    await expectHidden(subject, await row.request(world), await narrowedToken(world, { scopes: [world.subgroup] }))
+  },
+  async 'a dry run'(subject) {
+    const { world, row, method } = subject
+    if (!method.mutation) return
+    const request = await row.request(world)
+    const token = await tokenWith(world, needs(subject))
+    ok(await refused(subject, request, { token, validateOnly: true }))
+    const denied = await refused(subject, request, { token: await tokenWith(world, []), validateOnly: true })
+    expect(denied.code).toBe(7)
+    // Nothing of it is left: the same request can still be made.
+    ok(await call(subject, request, { token }))
+  },
+  async 'a token narrowed to what is needed'(subject) {
+    const { world, row } = subject
+    const token = await narrowedToken(world, { capabilities: setOf(needs(subject)), scopes: [world.group] })
+    ok(await call(subject, await row.request(world), { token }))
+  },
+} satisfies Record<Aspect, Check> & Record<string, Check>
+
+const operators = {
+  allowed: async (subject) => answersAnyone(subject, await subject.world.server.operatorToken()),
+  async denied(subject) {
+    const request = await subject.row.request(subject.world)
+    const scope = placeIn(subject.method, request)
+    const { token } = await makeMember(subject.world.server, scope, { role: 'owner' })
+    expect(await refused(subject, request, { token })).toMatchObject({ code: 7, details: { ErrorInfo: { metadata: { scope } } } })
+  },
+  'no token': noToken,
+  'other tenant': async (subject) => expectHidden(subject, await subject.row.request(subject.world), subject.world.other.token),
+} satisfies Record<Aspect, Check>
+
+/** Makes a record in the root group, in the subgroup and in the other organisation. */
+async function fill({ world, row, name }: Subject): Promise<ListCase> {
+  if (row.list === undefined) throw new Error(`${name} needs \`list\``)
+  for (const parent of [world.group, world.subgroup, world.other.group]) await row.list.item(world, parent)
+  return row.list
+}
+
+function isBelow(uid: string, group: string): boolean {
+  return uid.startsWith(`${group}/`)
+}
+
+/** Nothing of the organisation is in the answer, however it is asked for. */
+async function expectNothing(subject: Subject, token: string): Promise<void> {
+  const { world, row } = subject
+  const { filters } = await fill(subject)
+  const valid = await row.request(world)
+  const known = listed(subject, await call(subject, valid, { token: world.token }))
+  const [some = ''] = known
+  const places: JsonObject[] = [{ childrenOf: world.group }, { descendantsOf: world.subgroup }, { ids: known }, { ancestorsOf: `${some}/${'0'.repeat(16)}` }]
+  for (const request of [valid, ...places.map((uidp) => ({ uidp })), ...filters(world)]) {
+    const reply = await refused(subject, request, { token })
+    expect(listed(subject, reply), JSON.stringify(request)).toEqual([])
+    expect(reply.body['totalCount'], JSON.stringify(request)).toBe('0')
+  }
+  const all = listed(subject, await refused(subject, { pageSize: 200 }, { token }))
+  expect(all.filter((uid) => uid === world.group || isBelow(uid, world.group))).toEqual([])
+}
+
+/** Only what lies in the subgroup, and that. */
+async function expectSubgroupOnly(subject: Subject, token: string): Promise<void> {
+  const { world, row } = subject
+  const uids = listed(subject, await refused(subject, await row.request(world), { token }))
+  expect(uids.length).toBeGreaterThan(0)
+  expect(uids.filter((uid) => uid !== world.subgroup && !isBelow(uid, world.subgroup))).toEqual([])
+}
+
+const list = {
+  async allowed(subject) {
+    const { world, row } = subject
+    const { filters } = await fill(subject)
+    const token = await tokenWith(world, needs(subject))
+    const uids = listed(subject, await call(subject, await row.request(world), { token }))
+    expect(uids.some((uid) => isBelow(uid, world.subgroup))).toBe(true)
+    expect(uids.some((uid) => isBelow(uid, world.group) && !isBelow(uid, world.subgroup))).toBe(true)
+    expect(uids.filter((uid) => !isBelow(uid, world.group))).toEqual([])
+    for (const filter of filters(world)) {
+      const found = listed(subject, await call(subject, filter, { token }))
+      expect(found.length, JSON.stringify(filter)).toBeGreaterThan(0)
+      expect(found.filter((uid) => !isBelow(uid, world.group))).toEqual([])
+    }
+  },
+  async denied(subject) {
+    await expectNothing(subject, await tokenWith(subject.world, []))
+  },
+  'no token': noToken,
+  async 'other tenant'(subject) {
+    const { world, row, door } = subject
+    await expectNothing(subject, world.other.token)
+    // A filter outside of reach is answered like one on nothing.
+    const found = await call(subject, await row.request(world), { token: world.other.token })
+    const absent = await call(subject, { uidp: { descendantsOf: missingBeside(world.group) } }, { token: world.other.token })
+    expect(found.body, door.name).toEqual(absent.body)
+  },
+  async 'an identity of a subgroup'(subject) {
+    await fill(subject)
+    await expectSubgroupOnly(subject, await confinedToken(subject.world))
+  },
+  async 'a token narrowed to another capability'(subject) {
+    await expectNothing(subject, await narrowedToken(subject.world, { capabilities: setOf([useless]) }))
+  },
+  async 'a token narrowed to a subgroup'(subject) {
+    await fill(subject)
+    await expectSubgroupOnly(subject, await narrowedToken(subject.world, { scopes: [subject.world.subgroup] }))
+  },
+} satisfies Record<Aspect, Check> & Record<string, Check>
+
+async function expectOutsider(subject: Subject, token: string): Promise<void> {
+  const { world, row } = subject
+  const reply = await call(subject, await row.request(world), { token })
+  expect(reply.code, reply.message).toBe(row.outsider?.code ?? 0)
+  if (row.outsider?.body !== undefined) expect(reply.body).toEqual(row.outsider.body)
+}
+
+const signedIn = {
+  async allowed(subject) {
+    const { world, row } = subject
+    const request = await row.request(world)
+    ok(await call(subject, request, { token: await (row.caller?.(world) ?? tokenWith(world, [])) }))
+  },
+  // There is nothing to lack: an identity without any role gets what its standing earns.
+  async denied(subject) {
+    await expectOutsider(subject, (await makeMember(subject.world.server, subject.world.group)).token)
+  },
+  'no token': noToken,
+  async 'other tenant'(subject) {
+    const { world, row } = subject
+    await expectOutsider(subject, world.other.token)
+    const reply = await call(subject, await row.request(world), { token: world.other.token })
+    // Nothing in the answer tells of the organisation, but what was in the question.
+    const question = JSON.stringify(await row.request(world))
+    if (!question.includes(world.group)) expect(JSON.stringify([reply.body, reply.details])).not.toContain(world.group)
+  },
+  async 'a deleted identity'(subject) {
+    const { world, row } = subject
+    const member = await makeMember(world.server, world.group)
+    const request = await row.request(world)
+    ok(await world.server.rest.call('DeleteIdentity', { uid: member.uid }, { token: world.token }))
+    expect((await refused(subject, request, { token: member.token })).code).toBe(16)
+  },
+} satisfies Record<Aspect, Check> & Record<string, Check>
+
+function externalOf({ row, name }: Subject): ExternalCase {
+  if (row.external === undefined) throw new Error(`${name} verifies its credential itself, and its row does not say how that is tried`)
+  return row.external
+}
+
+const external = {
+  async allowed(subject) {
+    const { world, row } = subject
+    const request = await row.request(world)
+    const body = ok(await call(subject, request, { token: (await row.caller?.(world)) ?? '' }))
+    const secret = externalOf(subject).secretIn(body)
+    expect(secret.length).toBeGreaterThan(20)
+    expect(JSON.stringify(world.server.logs)).not.toContain(secret.slice(-20))
+  },
+  async denied(subject) {
+    const { world, row } = subject
+    const { stranger, codes } = externalOf(subject)
+    const request = await row.request(world)
+    expect((await refused(subject, request, { token: await stranger(world) })).code).toBe(codes.stranger)
+  },
+  'no token': noToken,
+  // What is another tenant's and what is not there get the same answer (docs/spec/tokens.md#exchange-errors).
+  async 'other tenant'(subject) {
+    const { world, row } = subject
+    await row.request(world)
+    const shapes: unknown[] = []
+    for (const { request, token, about } of await externalOf(subject).alike(world)) shapes.push(shapeOf(await refused(subject, request, { token }), about))
+    expect(shapes).toHaveLength(2)
+    expect(shapes[0]).toEqual(shapes[1])
+  },
+  async 'a token of this platform'(subject) {
+    const { world, row } = subject
+    expect((await refused(subject, await row.request(world), { token: world.token })).code).toBe(externalOf(subject).codes.ours)
+  },
+} satisfies Record<Aspect, Check> & Record<string, Check>
+
+async function answersAnyone(subject: Subject, token: string | undefined): Promise<void> {
+  ok(await call(subject, await subject.row.request(subject.world), { token }))
+}
+
+const open = {
+  allowed: async (subject) => answersAnyone(subject, await tokenWith(subject.world, [])),
+  denied: async (subject) => answersAnyone(subject, (await makeMember(subject.world.server, subject.world.group)).token),
+  // A token is not looked at (docs/spec/conventions.md#public-methods).
+  async 'no token'(subject) {
+    await answersAnyone(subject, undefined)
+    for (const token of garbage) await answersAnyone(subject, token)
+  },
+  'other tenant': (subject) => answersAnyone(subject, subject.world.other.token),
+} satisfies Record<Aspect, Check> & Record<string, Check>
+
+/** Who may call, by how the method decides; the four aspects for each do not compile away. */
+export const capabilityChecks: Readonly<Record<Access, Readonly<Record<Aspect, Check> & Record<string, Check>>>> = {
+  scoped,
+  operators,
+  list,
+  signedIn,
+  external,
+  public: open,
+}

@@ -1,0 +1,178 @@
+import type { JsonObject } from '@bufbuild/protobuf'
+import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire'
+import type { MethodRow } from '../../../src/base/schema/method.ts'
+import { long, longUid } from './bad-fields.ts'
+import { camelCase, movedTo, placeIn, placeOf, type BadInput, type MethodCase } from './method-case.ts'
+
+/** A message of `length` bytes and a few more, whose only field is unknown to every type: field 2000, a text. */
+function hugeMessage(length: number): Uint8Array {
+  return new BinaryWriter().tag(2000, WireType.LengthDelimited).string(long(length)).finish()
+}
+
+/** What every method refuses. */
+function everywhere({ maxRequestBytes }: MethodRow): readonly BadInput[] {
+  return [
+    { what: 'validateOnly that is neither true nor false', only: 'rest', raw: { query: { validateOnly: 'maybe' } }, fields: ['validate_only'] },
+    { what: 'validate-only that is neither true nor false', only: 'grpc', raw: { metadata: { 'validate-only': 'maybe' } }, fields: ['validate_only'] },
+    // Field 1 announces more bytes than there are.
+    { what: 'bytes that are no message', only: 'grpc', raw: { bytes: Uint8Array.of(0x0a, 0x7f, 0x61) }, fields: ['body'] },
+    { what: 'a message over its limit', only: 'grpc', raw: { bytes: hugeMessage(maxRequestBytes) }, fields: ['body'] },
+  ]
+}
+
+/** What every method of this version refuses over REST: what is not known. The methods of the version before ignore it. */
+function unknowns({ service, http, input }: MethodRow): readonly BadInput[] {
+  if (!service.includes('.v2.')) return []
+  const hasPlace = input.fields.some(({ name }) => name === 'uidp')
+  const places = ['uidp.descendants_of', 'uidp.children_of', 'uidp.ancestors_of', 'uidp.in_root', 'uidp.ids']
+  return [
+    { what: 'an unknown query parameter', only: 'rest', raw: { query: { colour: 'red' } }, fields: ['colour'] },
+    { what: 'an unknown query parameter without a value', only: 'rest', raw: { query: { colour: '' } }, fields: ['colour'] },
+    ...(http[0]?.body === '' ? [] : [{ what: 'an unknown key in the body', only: 'rest', raw: { body: '{"colour":"red"}' }, fields: ['colour'] } as const]),
+    ...(hasPlace ? places : []).map((name) => {
+      const raw = { query: { [camelCase(name)]: '' } }
+      return { what: `an empty ${name}`, only: 'rest', raw, fields: [name] } as const
+    }),
+  ]
+}
+
+/** What every method with a REST body refuses. */
+function bodies({ maxRequestBytes }: MethodRow): readonly BadInput[] {
+  const tooLarge = JSON.stringify({ description: long(maxRequestBytes) })
+  return [
+    { what: 'malformed JSON', only: 'rest', raw: { body: '{"name":' }, fields: ['body'], httpStatus: 400 },
+    { what: 'a list for a body', only: 'rest', raw: { body: '[]' }, fields: ['body'], httpStatus: 400 },
+    { what: 'a text for a body', only: 'rest', raw: { body: '"text"' }, fields: ['body'], httpStatus: 400 },
+    { what: 'another content type', only: 'rest', raw: { body: 'name: x', contentType: 'application/yaml' }, fields: ['body'], httpStatus: 415 },
+    { what: 'a body over its limit', only: 'rest', raw: { body: tooLarge }, fields: ['body'], httpStatus: 413 },
+    { what: 'a body that nests too deep', only: 'rest', raw: { body: `{"x":${'['.repeat(64)}${']'.repeat(64)}}` }, fields: ['body'], httpStatus: 400 },
+  ]
+}
+
+function withField(name: string, value: JsonObject[string]): (valid: JsonObject) => JsonObject {
+  return (valid) => ({ ...valid, [name]: value })
+}
+
+function withUidp(uidp: JsonObject): (valid: JsonObject) => JsonObject {
+  return (valid) => ({ ...valid, uidp })
+}
+
+/** What every list refuses. */
+const lists: readonly BadInput[] = [
+  { what: 'a negative page size', breaks: ['page_size:int32.gte'], request: withField('pageSize', -1), fields: ['page_size'] },
+  { what: 'a page size that is no number', only: 'rest', request: withField('pageSize', 'many'), fields: ['page_size'] },
+  { what: 'a page size with a fraction', only: 'rest', request: withField('pageSize', 1.5), fields: ['page_size'] },
+  { what: 'a negative skip', breaks: ['skip:int32.gte'], request: withField('skip', -1), fields: ['skip'] },
+  { what: 'a skip beyond 32 bits', only: 'rest', request: withField('skip', 4_294_967_296), fields: ['skip'] },
+  { what: 'an order by an unknown field', request: withField('orderBy', 'colour'), fields: ['order_by'] },
+  { what: 'an order with an unknown direction', request: withField('orderBy', 'uid upwards'), fields: ['order_by'] },
+  { what: 'an order that is too long', breaks: ['order_by:string.max_len'], request: withField('orderBy', long(256)), fields: ['order_by'] },
+  { what: 'a page token that is none', request: withField('pageToken', 'garbage'), fields: ['page_token'] },
+  { what: 'a page token that is too long', breaks: ['page_token:string.max_len'], request: withField('pageToken', long(4097)), fields: ['page_token'] },
+]
+
+/** What every list refuses that is narrowed by place. */
+const placedLists: readonly BadInput[] = [
+  {
+    what: 'descendants of too long a text',
+    breaks: ['uidp.descendants_of:string.max_len'],
+    request: withUidp({ descendantsOf: long(256) }),
+    fields: ['uidp.descendants_of'],
+  },
+  {
+    what: 'children of too long a text',
+    breaks: ['uidp.children_of:string.max_len'],
+    request: withUidp({ childrenOf: long(256) }),
+    fields: ['uidp.children_of'],
+  },
+  {
+    what: 'ancestors of too long a text',
+    breaks: ['uidp.ancestors_of:string.max_len'],
+    request: withUidp({ ancestorsOf: long(256) }),
+    fields: ['uidp.ancestors_of'],
+  },
+  { what: 'a uid that is too long', breaks: ['uidp.ids[]:string.max_len'], request: withUidp({ ids: [long(256)] }), fields: ['uidp.ids'] },
+  {
+    what: 'more uids than 1000',
+    breaks: ['uidp.ids:repeated.max_items'],
+    request: withUidp({ ids: Array.from({ length: 1001 }, () => 'a') }),
+    fields: ['uidp.ids'],
+  },
+  { what: 'an in_root that is neither true nor false', only: 'rest', request: withUidp({ inRoot: 'maybe' }), fields: ['uidp.in_root'] },
+]
+
+/** True where a path without the uid is that of another method, or of none: the uid is a part of a resource, of a deletion, or the path goes on behind it. */
+function isRouted(method: MethodRow, place: readonly string[]): boolean {
+  return method.verb === 'delete' || place.length > 1 || /\}[/:]/.test(method.http[0]?.template ?? '')
+}
+
+/** What a method refuses whose request names one resource by its uid. */
+function places(method: MethodRow): BadInput[] {
+  const place = placeOf(method)
+  const field = place?.at(-1)
+  if (place === undefined || field === undefined) return []
+  const at =
+    (uid: string) =>
+    (valid: JsonObject): JsonObject =>
+      movedTo(method, valid, uid)
+  const malformed: BadInput[] = [
+    { what: `a ${field} that is no uid`, request: at('not-a-uid'), code: 5 },
+    { what: `a ${field} in capitals`, request: (valid) => movedTo(method, valid, placeIn(method, valid).toUpperCase().replace(/^\d/, 'A')), code: 5 },
+    { what: `a ${field} with an empty segment`, request: at(`${'a'.repeat(40)}//${'b'.repeat(16)}`), code: 5 },
+    // A parent that may be a name, too, has a length of its own.
+    ...(method.scope === 'unscoped' && method.verb === 'create' ? [] : [{ what: `a ${field} longer than any`, request: at(longUid), code: 5 }]),
+  ]
+  // Over REST a GET without uid is the list; CreateGroup without parent makes an organisation.
+  if (method.scope !== 'scoped' || method.verb === 'get') return malformed
+  const breaks = place.length === 1 ? [`${field}:required`] : [`${place[0] ?? ''}:required`]
+  return [
+    ...malformed,
+    {
+      what: `no ${field}`,
+      breaks,
+      request: place.length === 1 ? at('') : () => ({}),
+      fields: [field],
+      ...(isRouted(method, place) ? { only: 'grpc' } : {}),
+    },
+  ]
+}
+
+/** What every update refuses. */
+function updates(method: MethodRow): BadInput[] {
+  const resource = camelCase(method.scopePath[0] ?? '')
+  return [
+    { what: 'a mask with an unknown path', request: (valid) => ({ ...valid, updateMask: 'colour' }), fields: ['update_mask'] },
+    { what: 'a mask with an unknown path below a field', request: (valid) => ({ ...valid, updateMask: 'etag.colour' }), fields: ['update_mask'] },
+    {
+      what: 'an unknown key in a whole replacement',
+      only: 'rest',
+      request: (valid) => ({ ...valid, updateMask: '*', [resource]: { ...(valid[resource] as JsonObject), colour: 'red' } }),
+      fields: ['colour'],
+    },
+    { what: 'a stale If-Match', options: { ifMatch: '0123456789abcdef' }, code: 10 },
+    {
+      what: 'a stale etag in the body',
+      request: (valid) => ({ ...valid, [resource]: { ...(valid[resource] as JsonObject), etag: '0123456789abcdef' } }),
+      code: 10,
+    },
+  ]
+}
+
+const deletes: readonly BadInput[] = [{ what: 'a stale If-Match', options: { ifMatch: '0123456789abcdef' }, code: 10 }]
+
+/** All bad inputs of a method: those of its row and those that follow from its shape. */
+export function badInputsOf(method: MethodRow, row: MethodCase): readonly BadInput[] {
+  const hasBody = method.http[0]?.body !== ''
+  return [
+    ...everywhere(method),
+    ...unknowns(method),
+    ...(hasBody ? bodies(method) : []),
+    // ListAccess is of no kind, and pages as lists do.
+    ...(method.input.fields.some(({ name }) => name === 'order_by') ? lists : []),
+    ...(method.verb === 'list' && method.input.fields.some(({ name }) => name === 'uidp') ? placedLists : []),
+    ...places(method),
+    ...(method.verb === 'update' ? updates(method) : []),
+    ...(method.verb === 'delete' ? deletes : []),
+    ...row.badInputs,
+  ]
+}

@@ -1,0 +1,79 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { createDoors, type DoorOptions } from '../../../src/iam/signin/web/endpoints.ts'
+import type { MethodRow } from '../../../src/base/schema/method.ts'
+import { isServedDomain, methods } from '../../../src/base/schema/schema.ts'
+import { methodName } from '../../../src/base/schema/method.ts'
+import { handlers } from '../../../src/catalog/handlers.ts'
+import { kinds } from '../../../src/catalog/kinds.ts'
+import { startTestServer, type TestServer } from '../../support/test-server.ts'
+import { cases, walk } from './cases.ts'
+import { aspects, capabilityChecks } from './capability-checks.ts'
+import { badInputsOf } from './common-bad-inputs.ts'
+import { constraintsOf } from './constraints.ts'
+import { caseName } from './method-case.ts'
+import { routedRequest } from './routed-request.ts'
+
+/** Doors are closures over their options: only their names are looked at here. */
+const doorNames = new Set(createDoors({} as DoorOptions).keys())
+
+function isHandled(method: MethodRow): boolean {
+  return handlers.has(method) || doorNames.has(methodName(method))
+}
+
+/** Packages of the schema of which this server serves every method. */
+const servedPackages = ['taproot.auth.v1', 'taproot.iam.v2', 'taproot.oidc.v1', 'taproot.ping.v2']
+
+function packageOf({ service }: MethodRow): string {
+  return service.slice(0, service.lastIndexOf('.'))
+}
+
+describe('the walk covers the schema', () => {
+  test.each(servedPackages)('every method of %s is handled', (name) => {
+    const found = methods.filter((method) => packageOf(method) === name)
+    expect(found).not.toEqual([])
+    expect(found.filter((method) => !isHandled(method)).map(caseName)).toEqual([])
+  })
+
+  test('a domain is served, and so offered by reflection and the command line, where its methods have handlers', () => {
+    const wrong = methods.filter((method) => isServedDomain(method.domain) !== isHandled(method))
+    expect(wrong.map(caseName)).toEqual([])
+  })
+
+  test.each(methods.filter(({ kind = '' }) => kinds.has(kind)))('$rpc, of a kind that is served, has a handler', (method) => {
+    expect(isHandled(method)).toBe(true)
+  })
+
+  test.each(methods.filter(isHandled))('$rpc, which has a handler, has a row', (method) => {
+    expect(Object.keys(cases)).toContain(caseName(method))
+  })
+
+  test.each(walk)('$name has a handler, every capability check and a bad input', ({ method, access, row }) => {
+    expect(isHandled(method)).toBe(true)
+    expect(Object.keys(capabilityChecks[access])).toEqual(expect.arrayContaining([...aspects]))
+    expect(badInputsOf(method, row)).not.toEqual([])
+  })
+
+  test.each(walk)('$name has a bad input for each constraint of the schema, and for no other', ({ method, row }) => {
+    const broken = badInputsOf(method, row).flatMap(({ breaks = [] }) => breaks)
+    // Required uids of reads: over REST a path without one is another method.
+    const constraints = [...constraintsOf(method.input)].filter((constraint) => !(method.verb === 'get' && constraint === 'uid:required'))
+    expect([...new Set(broken)].sort()).toEqual(constraints.sort())
+  })
+})
+
+describe('a method without a handler', () => {
+  let server: TestServer
+  beforeAll(async () => {
+    server = await startTestServer({ store: 'sqlite' })
+  })
+  afterAll(() => server.stop())
+
+  const unhandled = methods.filter((method) => !isHandled(method)).map((method) => ({ name: caseName(method), method }))
+  describe.each(['rest', 'grpc'] as const)('over %s', (transport) => {
+    test.skipIf(unhandled.length === 0).each(unhandled)('$name is answered with code 12', async ({ name, method }) => {
+      const reply = await server[transport].call(name, routedRequest(method), { token: await server.operatorToken() })
+      expect({ code: reply.code, reason: reply.details['ErrorInfo']?.['reason'] }).toEqual({ code: 12, reason: 'UNIMPLEMENTED' })
+      if (transport === 'rest') expect(reply.httpStatus).toBe(501)
+    })
+  })
+})

@@ -1,0 +1,164 @@
+import { fromBinary, fromJson, isMessage, toBinary, toJson, type DescMessage, type JsonObject, type Message } from '@bufbuild/protobuf'
+import { reflect } from '@bufbuild/protobuf/reflect'
+import { Client, credentials, Metadata } from '@grpc/grpc-js'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { methods } from '../../../src/base/schema/schema.ts'
+import { makeMember, roleUid, type TestServer } from '../../support/test-server.ts'
+import { cases } from './cases.ts'
+import { caseName, type MethodCase } from './method-case.ts'
+import { v1Message } from './v1-descriptors.ts'
+import { makeWorld, startWalkServer, tokenWith, type World } from './world.ts'
+
+interface V1Method {
+  readonly input: string
+  readonly output: string
+  readonly rest: readonly [verb: string, path: string]
+  /** What of an answer must be there. */
+  readonly answer: (world: World) => JsonObject
+}
+
+const text: unknown = expect.stringMatching(/./)
+const time: unknown = expect.stringMatching(/Z$/)
+const rawToken = { token: text, expiry: time }
+
+/** Every method that clients of version 1 call, under the names and with the messages that they have. */
+const table: Readonly<Record<string, V1Method>> = {
+  'Auth/Validate': {
+    input: 'Empty',
+    output: 'WhoAmI',
+    rest: ['GET', '/auth/v1/ok'],
+    answer: ({ server, group }) =>
+      ({
+        issuer: server.config.baseUrl,
+        subject: text,
+        audience: [server.config.baseUrl],
+        expiry: time,
+        issuedAt: time,
+        capabilities: [
+          {
+            group: { id: group, name: text },
+            role: { id: roleUid('viewer'), name: 'viewer', capabilities: expect.arrayContaining(['groups.list', 'repo.list']) as unknown },
+            capabilities: expect.arrayContaining(['groups.list', 'repo.list']) as unknown,
+          },
+        ],
+      }) as JsonObject,
+  },
+  'Auth/Register': {
+    input: 'RegisterRequest',
+    output: 'Session',
+    rest: ['POST', '/auth/v1/register'],
+    answer: () => ({ identity: text }) as JsonObject,
+  },
+  'Auth/GetHeadlessSession': {
+    input: 'GetHeadlessSessionRequest',
+    output: 'HeadlessSession',
+    rest: ['GET', '/sts/headless_sessions'],
+    answer: () => ({ ecdhPublicKey: text, encryptedIdtoken: text }) as JsonObject,
+  },
+  'Auth/Delete': { input: 'DeleteRequest', output: 'Empty', rest: ['DELETE', '/auth/v1/delete/{id}'], answer: () => ({}) },
+  'SecurityTokenService/Exchange': {
+    input: 'ExchangeRequest',
+    output: 'RawToken',
+    rest: ['GET', '/sts/exchange'],
+    answer: () => rawToken as JsonObject,
+  },
+  'SecurityTokenService/ExchangeRefreshToken': {
+    input: 'ExchangeRefreshTokenRequest',
+    output: 'TokenPair',
+    rest: ['POST', '/sts/exchange_refresh_token'],
+    answer: () => ({ token: rawToken, refreshToken: rawToken }) as JsonObject,
+  },
+}
+
+/** The full names under which clients call a service: those of the API family drop the version. */
+function servicesOf(name: string): string[] {
+  return name.startsWith('Auth/') ? ['taproot.auth.v1', 'chainguard.platform.auth'] : ['taproot.oidc.v1', 'chainguard.platform.oidc']
+}
+
+/** Numbers of fields from here on are the platform's own: clients of the family skip them. */
+const firstOwnNumber = 1000
+
+/** The numbers of fields, at any depth, that the descriptors do not know. */
+function unknownNumbers(desc: DescMessage, message: Message): number[] {
+  const reflected = reflect(desc, message)
+  const inner = desc.fields.flatMap((field) => {
+    if (field.fieldKind === 'message' && reflected.isSet(field)) return unknownNumbers(field.message, reflected.get(field).message)
+    if (field.fieldKind !== 'list' || field.listKind !== 'message') return []
+    return [...reflected.get(field)].flatMap((item) => unknownNumbers(field.message, (item as { message: Message }).message))
+  })
+  return [...(message.$unknown ?? []).map(({ no }) => no), ...inner]
+}
+
+describe('what clients of version 1 send and read', () => {
+  let server: TestServer
+  let world: World
+  let client: Client
+  beforeAll(async () => {
+    server = await startWalkServer()
+    world = await makeWorld(server)
+    client = new Client(`127.0.0.1:${server.config.api.port}`, credentials.createInsecure())
+  })
+  afterAll(async () => {
+    client.close()
+    await server.stop()
+  })
+
+  function caseOf(name: string): MethodCase {
+    const row = cases[name]
+    if (row === undefined) throw new Error(`no case ${name}`)
+    return row
+  }
+
+  async function tokenFor(name: string): Promise<string> {
+    if (name === 'Auth/Validate') return (await makeMember(server, world.group, { role: 'viewer' })).token
+    return (await caseOf(name).caller?.(world)) ?? tokenWith(world, [])
+  }
+
+  function unary(path: string, bytes: Uint8Array, token: string): Promise<Buffer> {
+    const metadata = new Metadata()
+    metadata.set('authorization', `Bearer ${token}`)
+    const same = (value: Buffer): Buffer => value
+    return new Promise((resolve, reject) => {
+      client.makeUnaryRequest(path, same, same, Buffer.from(bytes), metadata, { deadline: Date.now() + 20_000 }, (error, value) =>
+        error === null && value !== undefined ? resolve(value) : reject(error ?? new Error('no message')),
+      )
+    })
+  }
+
+  test('the table has every method of auth and of the token exchange', () => {
+    const known = methods.filter(({ service }) => /^taproot\.(?:auth|oidc)\.v1\./.test(service)).map(caseName)
+    expect(Object.keys(table).toSorted()).toEqual(known.toSorted())
+  })
+
+  const calls = Object.keys(table).flatMap((name) => servicesOf(name).map((domain) => [`${domain}.${name}`, name] as const))
+  test.each(calls)('gRPC /%s', async (path, name) => {
+    const { input, output, answer } = table[name] as V1Method // the names are the table's
+    const request = await caseOf(name).request(world)
+    const bytes = toBinary(v1Message(input), fromJson(v1Message(input), request))
+    const answered = fromBinary(v1Message(output), await unary(`/${path}`, bytes, await tokenFor(name)))
+    expect(toJson(v1Message(output), answered)).toMatchObject(answer(world))
+    expect(unknownNumbers(v1Message(output), answered).filter((number) => number < firstOwnNumber)).toEqual([])
+  })
+
+  test.each(Object.keys(table))('REST %s', async (name) => {
+    const { input, output, rest, answer } = table[name] as V1Method // see above
+    const [verb, template] = rest
+    const request = toJson(v1Message(input), fromJson(v1Message(input), await caseOf(name).request(world))) as Record<string, string>
+    const token = await tokenFor(name)
+    const path = template.replace('{id}', encodeURIComponent(request['id'] ?? ''))
+    const isBody = name === 'Auth/Register'
+    const query = isBody || template !== path ? '' : `?${new URLSearchParams(request)}`
+    const response = await fetch(`http://127.0.0.1:${server.config.api.port}${path}${query}`, {
+      method: verb,
+      headers: { authorization: `Bearer ${token}`, ...(isBody ? { 'content-type': 'application/json' } : {}) },
+      ...(isBody ? { body: JSON.stringify(request) } : {}),
+    })
+    const answered = await response.text()
+    expect(response.status, answered).toBe(200)
+    const { emailVerified: _own, ...json } = JSON.parse(answered === '' ? '{}' : answered) as JsonObject
+    // Fails on a key that is not in the descriptors; enums are names in JSON.
+    const numbers = JSON.parse(JSON.stringify(json).replaceAll(/"(kind|status)":"[A-Z_]+"/g, '"$1":0')) as JsonObject
+    expect(isMessage(fromJson(v1Message(output), numbers), v1Message(output))).toBe(true)
+    expect(json).toMatchObject(answer(world))
+  })
+})

@@ -1,0 +1,146 @@
+import { randomBytes } from 'node:crypto'
+import { create, type JsonObject, type Message } from '@bufbuild/protobuf'
+import { personUid } from '../../../src/auth/oidc/issuer-name.ts'
+import { capabilityByName, type CapabilitySet } from '../../../src/base/capability.ts'
+import { IdentitySchema } from '../../../src/gen/taproot/iam/v2/identities_pb.ts'
+import { RoleBindingSchema } from '../../../src/gen/taproot/iam/v2/role_bindings_pb.ts'
+import { ChangeSet } from '../../../src/engine/change-set.ts'
+import { identityKind } from '../../../src/iam/records/identities.ts'
+import { roleBindingKind } from '../../../src/iam/records/role-bindings.ts'
+import type { AnyKind } from '../../../src/engine/kind.ts'
+import type { Resource } from '../../../src/cache/records/cached-record.ts'
+import { isUid, parentOf, rootParent, trustedUid, type Uid } from '../../../src/base/uid.ts'
+import {
+  freshName,
+  makeMember,
+  makeOrganisation,
+  ok,
+  roleUid,
+  startTestServer,
+  type LogLine,
+  type Organisation,
+  type TestServer,
+} from '../../support/test-server.ts'
+
+/** The documents of the walk's server (configuration `terms`). */
+export const walkTerms = [
+  { id: 'walk-terms', label: 'Terms', url: 'https://example.com/terms' },
+  { id: 'walk-privacy', label: 'Privacy', url: 'https://example.com/privacy' },
+] as const
+
+/** An issuer whose e-mail claims count (configuration `issuers`). */
+export const trustedIssuer = 'https://login.example'
+
+/** What requests of the walk are about: an organisation with a subgroup, and another tenant. */
+export interface World extends Organisation {
+  readonly server: TestServer
+  readonly subgroup: string
+  readonly other: Organisation
+  /** A custom role of the organisation that holds exactly `plainCapability`. */
+  readonly plainRole: string
+  readonly plainRoleName: string
+}
+
+/** What `plainRole` grants. */
+export const plainCapability = 'groups.list'
+/** Reach that is of no use to any method of the walk. */
+const uselessCapability = 'subscriptions.list'
+
+/** A server whose configuration the walk needs. */
+export function startWalkServer(): Promise<TestServer> {
+  return startTestServer({ store: 'sqlite', env: { TAPROOT_ISSUERS: JSON.stringify([{ issuer: trustedIssuer }]), TAPROOT_TERMS: JSON.stringify(walkTerms) } })
+}
+
+/** Makes both tenants. */
+export async function makeWorld(server: TestServer): Promise<World> {
+  const organisation = await makeOrganisation(server)
+  const other = await makeOrganisation(server)
+  const { group, token } = organisation
+  const subgroup = String(ok(await server.rest.call('CreateGroup', { parent: group, group: { name: 'team' } }, { token }))['uid'])
+  const plainRoleName = freshName('plain')
+  const role = { name: plainRoleName, capabilities: ['CAP_IAM_GROUPS_LIST'] }
+  const plainRole = String(ok(await server.rest.call('CreateRole', { parent: group, role }, { token }))['uid'])
+  return { ...organisation, server, subgroup, other, plainRole, plainRoleName }
+}
+
+/** Makes a record as an operator; returns its uid. */
+export async function made(world: World, rpc: string, request: JsonObject): Promise<string> {
+  return String(ok(await world.server.rest.call(rpc, request, { token: await world.server.operatorToken() }))['uid'])
+}
+
+/** Makes a custom role below `group`; returns its uid. */
+export async function makeRole(server: TestServer, group: string, capabilities: readonly string[]): Promise<string> {
+  const names = capabilities.map((name) => capabilityByName(name)?.enumName ?? name)
+  const request = { parent: group, role: { name: freshName('role'), capabilities: names } }
+  return String(ok(await server.rest.call('CreateRole', request, { token: await server.operatorToken() }))['uid'])
+}
+
+/** A token of a new identity of the organisation that holds exactly these capabilities on its root group, and where they are none something of no use. */
+export async function tokenWith(world: World, capabilities: readonly string[]): Promise<string> {
+  const role = await makeRole(world.server, world.group, [...capabilities, uselessCapability])
+  return (await makeMember(world.server, world.group, { role })).token
+}
+
+/** A token of the organisation's owner, cut to these capabilities or these groups. */
+export function narrowedToken(world: World, narrowing: { capabilities?: CapabilitySet; scopes?: readonly string[] }): Promise<string> {
+  const { capabilities, scopes } = narrowing
+  return world.server.tokenFor(world.owner, {
+    ...(capabilities === undefined ? {} : { capabilities }),
+    ...(scopes === undefined ? {} : { scopes: scopes.map(trustedUid) }),
+  })
+}
+
+/** Puts a record into the store past all rules: what no method makes, or makes no longer. */
+async function plant(server: TestServer, kind: AnyKind, source: { uid: Uid; record: Message }): Promise<void> {
+  const { store, replica } = server.running.engine
+  const changes = new ChangeSet()
+  const now = Date.now()
+  // The record is one of the kind's own messages.
+  const record = source.record as unknown as Resource
+  changes.create(kind, { uid: source.uid, record, facts: { etag: freshName('etag'), createMs: now, updateMs: now, managedBy: '' } })
+  const outcome = await store.transact({ guards: changes.guards, writes: changes.writes }, AbortSignal.timeout(5_000))
+  if (!outcome.committed) throw new Error(`${source.uid} can not be planted`)
+  await replica.barrier(AbortSignal.timeout(5_000))
+}
+
+/** A token of a person, registered here, for whose e-mail address the trusted issuer vouches. */
+export async function personToken({ server }: World, email: string): Promise<string> {
+  const subject = freshName('person')
+  const uid = personUid(trustedIssuer, subject)
+  await plant(server, identityKind, { uid, record: create(IdentitySchema, { name: subject }) })
+  const { baseUrl } = server.config
+  const act = { issuer: trustedIssuer, subject, audience: baseUrl, email }
+  return (await server.running.signIn.tokens.mint({ identityUid: uid, audiences: [baseUrl], act, narrowing: {} })).token
+}
+
+/** A token of an identity of the subgroup, which owns it and, by a binding that no method would make, the root group too (docs/spec/iam.md#reach). */
+export async function confinedToken({ server, group, subgroup }: Pick<World, 'server' | 'group' | 'subgroup'>): Promise<string> {
+  const { uid, token } = await makeMember(server, subgroup, { role: 'owner' })
+  const record = create(RoleBindingSchema, { identityUid: uid, roleUid: roleUid('owner') })
+  await plant(server, roleBindingKind, { uid: trustedUid(`${group}/${randomBytes(8).toString('hex')}`), record })
+  return token
+}
+
+/** A uid beside this one that nothing has. */
+export function missingBeside(uid: string): string {
+  if (!isUid(uid)) throw new Error(`no uid: ${uid}`)
+  const parent = parentOf(uid)
+  return parent === rootParent ? randomBytes(20).toString('hex') : `${parent}/${randomBytes(8).toString('hex')}`
+}
+
+/** The revision of the last commit: the same one later means that nothing at all was written between. */
+export function storeRevision(server: TestServer): Promise<number> {
+  return server.running.engine.store.revision(AbortSignal.timeout(5_000))
+}
+
+/** The audit lines of one call. */
+export function auditLines(server: TestServer, requestId: string): LogLine[] {
+  return server.logs.filter(({ message, fields }) => message === 'audit' && fields['requestId'] === requestId)
+}
+
+/** Waits until nothing is left to be swept, so that nothing writes behind a test's back. */
+export async function swept(server: TestServer, boundMs = 5_000): Promise<void> {
+  const { sweeper } = server.running.engine.services
+  for (const end = Date.now() + boundMs; await sweeper.finish(AbortSignal.timeout(boundMs));)
+    if (Date.now() > end) throw new Error('the sweeper does not come to an end')
+}

@@ -1,0 +1,70 @@
+import { resolve } from 'node:path'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { startKube, type Kube } from '../../support/parts/kube.ts'
+import { describeWithPart } from '../../support/parts/require-part.ts'
+import { foreignDefinitions } from './foreign-definitions.ts'
+import { objectsOf, release, renderText, type Rendered } from './helm.ts'
+import { valueSets } from './value-sets.ts'
+
+const patience = 180_000
+
+describeWithPart('kube-apiserver', 'a real API server', () => {
+  let kube: Kube
+
+  beforeAll(async () => {
+    kube = await startKube()
+    for (const namespace of [release.namespace, 'mirrors']) await kube.kubectl(['create', 'namespace', namespace])
+    // Pods, also those that only a template makes, are held to the strictest standard; a breach is a warning here.
+    await kube.kubectl(['label', 'namespace', release.namespace, 'pod-security.kubernetes.io/warn=restricted', 'pod-security.kubernetes.io/enforce=restricted'])
+    await kube.kubectl(['apply', '-f', '-'], foreignDefinitions())
+    await kube.kubectl(['wait', '--for=condition=Established', 'crd', '--all', '--timeout=60s'])
+  }, patience)
+  afterAll(async () => kube?.stop())
+
+  /** A bare pod is refused where its service account is not there: a dry run makes none. */
+  async function makeAccounts(text: string): Promise<void> {
+    const items = objectsOf(text).filter(({ kind }) => kind === 'ServiceAccount')
+    await kube.kubectl(['apply', '--server-side', '-f', '-'], JSON.stringify({ apiVersion: 'v1', kind: 'List', items }))
+  }
+
+  test.for(Object.entries(valueSets))('accepts every object: %s', { timeout: patience }, async ([, values]) => {
+    const text = await renderText(values)
+    await makeAccounts(text)
+    const accepted = await kube.kubectl(['apply', '--server-side', '--dry-run=server', '--validate=strict', '--warnings-as-errors', '-f', '-'], text)
+    expect(accepted.trim().split('\n')).toHaveLength(objectsOf(text).length)
+  })
+
+  test.each<[string, keyof typeof valueSets, RegExp, string, string]>([
+    ['a field that a route has not', 'a Gateway for both hosts', /hostnames:/, 'hosts:', '.spec.hosts: field not declared in schema'],
+    ['a Service without a port', 'a Gateway for both hosts', /^ +port: 80$(?=\n---)/m, '', 'port: Required value'],
+    ['a field that a monitor has not', 'watched by Prometheus', /interval: 15s/, 'every: 15s', '.spec.endpoints[0].every: field not declared in schema'],
+    ['a rule without an expression', 'watched by Prometheus', /^ +expr:.*$/m, '', 'spec.groups[0].rules[0].expr: Required value'],
+    ['a time that is none', 'watched by Prometheus', /for: 1m/, 'for: soon', 'spec.groups[0].rules[0].for'],
+  ])('would refuse %s', { timeout: patience }, async (_, set, right, wrong, complaint) => {
+    const text = await renderText(valueSets[set])
+    await makeAccounts(text)
+    const broken = text.replace(right, wrong)
+    expect(broken).not.toBe(text)
+    await expect(kube.kubectl(['apply', '--server-side', '--dry-run=server', '--validate=strict', '-f', '-'], broken)).rejects.toThrow(complaint)
+  })
+
+  test('accepts the base for kustomize', { timeout: patience }, async () => {
+    await kube.kubectl(['create', 'namespace', 'taproot'])
+    const base = resolve(import.meta.dirname, '../../../deploy/kustomize/base')
+    await kube.kubectl(['apply', '--server-side', '--dry-run=server', '--validate=strict', '--warnings-as-errors', '-k', base])
+  })
+
+  test('keeps what was rendered: nothing is defaulted to something else', { timeout: patience }, async () => {
+    const text = await renderText({})
+    await makeAccounts(text)
+    const answer = await kube.kubectl(['apply', '--server-side', '--dry-run=server', '-o', 'json', '-f', '-'], text)
+    const { items } = JSON.parse(answer) as { items: Rendered[] }
+    const service = items.find(({ kind, metadata }) => kind === 'Service' && metadata.name === 'taproot-api')
+    expect(service?.['spec'].ports).toMatchObject([
+      { name: 'api', port: 80 },
+      { name: 'grpc', port: 50_051, appProtocol: 'kubernetes.io/h2c' },
+    ])
+    const etcd = items.find(({ kind, metadata }) => kind === 'StatefulSet' && metadata.name === 'taproot-etcd')
+    expect(etcd?.['spec'].persistentVolumeClaimRetentionPolicy).toEqual({ whenDeleted: 'Retain', whenScaled: 'Retain' })
+  })
+})

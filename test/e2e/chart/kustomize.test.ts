@@ -1,0 +1,37 @@
+import { resolve } from 'node:path'
+import { expect, test } from 'vitest'
+import { mustRunKubeClient } from '../../support/parts/kube-client.ts'
+import { describeWithPart } from '../../support/parts/require-part.ts'
+import { helm, chartDirectory, names, objectsOf, one, type Rendered } from './helm.ts'
+
+const folder = resolve(import.meta.dirname, '../../../deploy/kustomize')
+const patience = 60_000
+
+async function build(name: string): Promise<readonly Rendered[]> {
+  return objectsOf(await mustRunKubeClient('kubectl', ['kustomize', `${folder}/${name}`], { kubeconfigFile: '/dev/null' }))
+}
+
+/** What the chart renders, without what only Helm needs. */
+function withoutHelm(text: string): string {
+  return text
+    .replaceAll('app.kubernetes.io/managed-by: Helm', 'app.kubernetes.io/managed-by: kustomize')
+    .replaceAll(/^ *helm\.sh\/chart: .*\n/gm, '')
+    .replaceAll(/^# Source: .*\n/gm, '')
+    .replaceAll(/[ \t]+$/gm, '')
+}
+
+describeWithPart('kubectl', 'deploy/kustomize', () => {
+  test('base/taproot.yaml is what the chart renders (`npx vitest run test/e2e/chart/kustomize.test.ts -u` renews it)', { timeout: patience }, async () => {
+    const { stdout, stderr, code } = await helm(['template', 'taproot', chartDirectory, '--namespace', 'taproot', '--skip-tests'], {})
+    expect(code, stderr).toBe(0)
+    const notice = '# Rendered from charts/taproot with its defaults: `npx vitest run test/e2e/chart/kustomize.test.ts -u`.\n'
+    await expect(notice + withoutHelm(stdout)).toMatchFileSnapshot('../../../deploy/kustomize/base/taproot.yaml')
+  })
+
+  test('builds, the overlay too', { timeout: patience }, async () => {
+    expect(names(await build('base'), 'Deployment')).toEqual(['taproot-api', 'taproot-controller', 'taproot-registry'])
+    const api = one(await build('example'), 'Deployment', 'taproot-api')
+    expect(api['spec'].replicas).toBe(3)
+    expect(api['spec'].template.spec.containers[0].image).toBe('registry.example.com/platform/taproot:0.2.0')
+  })
+})

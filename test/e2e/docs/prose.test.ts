@@ -1,0 +1,50 @@
+import { spawnSync } from 'node:child_process'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join, relative } from 'node:path'
+import { afterAll, describe, expect, test } from 'vitest'
+
+const root = join(import.meta.dirname, '..', '..', '..')
+const directory = mkdtempSync(join(tmpdir(), 'taproot-prose-'))
+afterAll(() => rmSync(directory, { recursive: true, force: true }))
+
+/** What `tools/prose.js` prints about a page with this text, one line for each fault, without the path. */
+function faultsOf(text: string): string[] {
+  const page = relative(root, join(directory, 'page.md'))
+  writeFileSync(join(directory, 'page.md'), text)
+  const { status, stderr } = spawnSync(process.execPath, ['tools/prose.js', page], { cwd: root, encoding: 'utf8' })
+  expect(status).toBe(stderr === '' ? 0 : 1)
+  return stderr
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => line.slice(page.length + 1))
+}
+
+const sentence = (words: number): string => `${Array.from({ length: words }, (_, at) => `word${at}`).join(' ')}.`
+
+describe('the prose check', () => {
+  test.each([
+    ['25 words', sentence(25), 0],
+    ['26 words', sentence(26), 1],
+    ['two sentences of 25 words', `${sentence(25)} ${sentence(25).replace('w', 'W')}`, 0],
+    ['a sentence that ends with a number, and another one', `${sentence(24).slice(0, -1)} 3. ${sentence(24).replace('w', 'W')}`, 0],
+    ['a sentence that begins with code', `${sentence(24)} \`code\` ${sentence(24)}`, 0],
+    ['26 words on two lines', sentence(26).replace(' word9 ', '\nword9 '), 1],
+    ['26 words in a list item', `- ${sentence(26)}`, 1],
+    ['26 words in a table cell', `| a | b |\n| - | - |\n| c | ${sentence(26)} |`, 1],
+    ['an enumeration in a table cell', `| a |\n| - |\n| ${sentence(20).slice(0, -1)}; ${sentence(20)} |`, 0],
+    ['the same in a paragraph', `${sentence(20).slice(0, -1)}; ${sentence(20)}`, 1],
+    ['26 words in a heading', `# ${sentence(26)}`, 1],
+    ['a long command in the text', `Run \`${sentence(30)}\` first.`, 0],
+    ['a code block', `\`\`\`text\n${sentence(30)}\n\`\`\``, 0],
+    ['a banned word', 'Whoever reads this stops.', 1],
+    ['a banned word within another', 'The indoors are warm.', 0],
+    ['a banned word in code', 'The file `door.ts` is gone.', 0],
+  ])('%s', (_title, text, count) => {
+    expect(faultsOf(text)).toHaveLength(count)
+  })
+
+  test('names line and words', () => {
+    expect(faultsOf('Fine.\n\nNobody knows.\n')).toEqual(['3: "Nobody": use a plainer word'])
+  })
+})

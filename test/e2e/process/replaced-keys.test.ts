@@ -1,0 +1,31 @@
+import { expect, onTestFinished, test, vi } from 'vitest'
+import { makeOrganisation, ok, startTestServer } from '../../support/test-server.ts'
+import { startEtcd } from '../../support/parts/etcd.ts'
+import { describeWithPart } from '../../support/parts/require-part.ts'
+import { sharedKey } from '../../kubernetes/key-file.ts'
+
+const patience = { timeout: 15_000, interval: 50 }
+const base64 = (text: string): string => Buffer.from(text).toString('base64')
+
+describeWithPart('etcd', 'keys that are removed from the store', () => {
+  test('signing keys: every process has a new one at once, the same; tokens of the old one are refused', { timeout: 60_000 }, async () => {
+    const [env, etcd] = [await sharedKey(), await startEtcd()]
+    onTestFinished(() => etcd.stop())
+    const servers = await Promise.all([startTestServer({ store: 'etcd', etcd, env }), startTestServer({ store: 'etcd', etcd, env })])
+    onTestFinished(async () => void (await Promise.all(servers.map((server) => server.stop()))))
+    const [server] = servers
+    const kids = (): string[] => servers.map(({ running }) => running.engine.signingKeys.current().kid)
+    const [before = ''] = kids()
+    const { token, group } = await makeOrganisation(server)
+    ok(await server.rest.call('GetGroup', { uid: group }, { token }))
+    await etcd.members[0]?.call('kv/deleterange', { key: base64('/taproot/meta/signing-keys/'), range_end: base64('/taproot/meta/signing-keys0') })
+    await vi.waitFor(() => {
+      const now = kids()
+      expect(now).not.toContain(before)
+      expect(new Set(now).size).toBe(1)
+    }, patience)
+    await vi.waitFor(async () => expect(await server.rest.call('GetGroup', { uid: group }, { token })).toMatchObject({ code: 16 }), patience)
+    const after = await makeOrganisation(server)
+    ok(await server.rest.call('GetGroup', { uid: after.group }, { token: after.token }))
+  })
+})

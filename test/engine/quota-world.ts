@@ -1,0 +1,97 @@
+import { setImmediate as turn } from 'node:timers/promises'
+import { randomBytes } from 'node:crypto'
+import { create } from '@bufbuild/protobuf'
+import { trustedUid, type Uid } from '../../src/base/uid.ts'
+import { createReplica } from '../../src/server/engine.ts'
+import { GroupSchema } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
+import type { ChangeSet } from '../../src/engine/change-set.ts'
+import { groupKind } from '../../src/iam/records/groups.ts'
+import { storedKinds } from '../../src/catalog/kinds.ts'
+import { outboxKey } from '../../src/engine/outbox.ts'
+import { Quotas } from '../../src/engine/quota/quotas.ts'
+import { apiOwnership, innerContext, type Caller, type Context, type Services } from '../../src/engine/services.ts'
+import { StoreSweeper } from '../../src/engine/sweeper.ts'
+import type { Resource } from '../../src/cache/records/cached-record.ts'
+import { StoreError, type Store } from '../../src/store/store.ts'
+import { methodOf } from '../support/api-clients.ts'
+import { silentLog } from '../store/store-harness.ts'
+
+/** The store behind a watch that lags, where the answer to a transaction is lost now and then. */
+export function laggingStore(store: Store, lag: number, pick: (below: number) => number): Store {
+  const watch: Store['watch'] = async function* (...call) {
+    for await (const batch of store.watch(...call)) {
+      for (let left = pick(lag + 1); left > 0; left--) await turn()
+      yield batch
+    }
+    throw new StoreError('unavailable', 'the watch ended')
+  }
+  const transact: Store['transact'] = async (...call) => {
+    const outcome = await store.transact(...call)
+    if (pick(40) === 0) throw new StoreError('indeterminate', 'no answer')
+    return outcome
+  }
+  return withOwn(store, { watch, transact })
+}
+
+/** The store with some methods of its own. */
+export function withOwn(store: Store, own: Partial<Store>): Store {
+  return new Proxy(store, {
+    get: (target, property) => {
+      const value: unknown = Reflect.get(property in own ? own : target, property)
+      return typeof value === 'function' ? (value.bind(target) as unknown) : value
+    },
+  })
+}
+
+/** One process over the store: its replica, and what mutations need. */
+export interface Process {
+  readonly services: Services
+  readonly context: Context
+  close(): Promise<void>
+}
+
+/** Starts a process. `quotas.share` is in records. Close it. */
+export async function startProcess(store: Store, quotas: { share: number; processes: number }): Promise<Process> {
+  const replica = createReplica(store, silentLog)
+  await replica.start(AbortSignal.timeout(10_000))
+  const services = {
+    store,
+    replica,
+    quotas: new Quotas({ store, replica, processes: quotas.processes, share: { records: quotas.share, bytes: 2 ** 20 } }),
+    sweeper: new StoreSweeper({ store, replica, kinds: storedKinds, log: silentLog }),
+    clock: { now: () => 1_800_000_000_000 },
+    random: { bytes: (count: number) => randomBytes(count) },
+    log: silentLog,
+    settings: { ownIssuer: 'https://platform.example' },
+  } as unknown as Services
+  const caller = { identity: trustedUid('a'.repeat(40)), operator: true, actor: {}, reach: () => ({ operator: true, grants: [] }) } as unknown as Caller
+  const signal = AbortSignal.timeout(60_000)
+  const context = innerContext({
+    method: methodOf('SetGroupLimits'),
+    requestId: 'test',
+    signal,
+    validateOnly: false,
+    ownership: apiOwnership,
+    authorize: () => undefined,
+    caller,
+  })
+  return { services, context, close: () => replica.close() }
+}
+
+/** The changes with a key that proves whether they committed. */
+export function proven(changes: ChangeSet): ChangeSet {
+  const key = outboxKey(1_800_000_000_000, randomBytes(8).toString('hex'))
+  changes.write({ kind: 'put', key, value: new Uint8Array() })
+  changes.guard({ kind: 'absent', key })
+  changes.proofKey = key
+  return changes
+}
+
+/** The facts of a record's envelope, without its etag. */
+export const facts = { createMs: 1, updateMs: 1, managedBy: '' }
+
+/** Creates a group under `uid`. */
+export function group(changes: ChangeSet, uid: Uid): void {
+  const record = create(GroupSchema, { name: uid.slice(-16) }) as unknown as Resource
+  changes.create(groupKind, { uid, record, facts: { ...facts, etag: randomBytes(8).toString('hex') } })
+}

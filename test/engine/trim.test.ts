@@ -1,0 +1,318 @@
+import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
+import { randomBytes } from 'node:crypto'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
+import { digestOf, type Digest } from '../../src/base/digest.ts'
+import { IdempotencyRecordSchema, OutboxEventSchema } from '../../src/gen/taproot/store/v1/envelope_pb.ts'
+import { RefreshFamilySchema } from '../../src/gen/taproot/store/v1/people_pb.ts'
+import { accessRequestPrefix } from '../../src/iam/records/access-requests.ts'
+import { idempotencyHour, idempotencyHourPrefix, idempotencyKey } from '../../src/engine/idempotency.ts'
+import { ChangeSet } from '../../src/engine/change-set.ts'
+import { appendHistory, readHead, readHistory } from '../../src/registry/history/tag-history.ts'
+import type { HistoryRetention } from '../../src/registry/history/expire-history.ts'
+import { firstSignInPrefix } from '../../src/iam/records/people.ts'
+import { pendingLoginPrefix } from '../../src/iam/signin/pending-logins.ts'
+import { refreshPrefix } from '../../src/iam/signin/refresh-tokens.ts'
+import { uploadPrefix } from '../../src/engine/quota/content.ts'
+import { outboxKey, outboxPrefix, outboxTimeMs } from '../../src/engine/outbox.ts'
+import { Trimmer, trimmedSorts, type TrimCounts } from '../../src/catalog/expire.ts'
+import { createEtcdStore } from '../../src/store/etcd/etcd-store.ts'
+import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
+import { trustedUid } from '../../src/base/uid.ts'
+import { recordKey } from '../../src/store/keys.ts'
+import type { RangeQuery, Store, Transaction, Write } from '../../src/store/store.ts'
+import { shareEtcd } from '../support/parts/etcd.ts'
+import { describeOnStores } from '../support/parts/require-part.ts'
+import { bytes, commit, put, silentLog, soon } from '../store/store-harness.ts'
+
+const hourMs = 3_600_000
+const mibi = 1024 * 1024
+const nowMs = Date.UTC(2026, 5, 15, 12, 34, 56)
+const retention = { lifeMs: 72 * hourMs, bytesPerRoot: 2 * mibi }
+
+async function openStore(kind: 'sqlite' | 'etcd'): Promise<Store> {
+  if (kind === 'etcd') {
+    const { endpoints, prefix } = await shareEtcd()
+    const store = createEtcdStore({ endpoints, prefix: `${prefix}/`, log: silentLog })
+    onTestFinished(() => store.close())
+    return store
+  }
+  const directory = await mkdtemp(join(tmpdir(), 'taproot-trim-'))
+  onTestFinished(() => rm(directory, { recursive: true }))
+  const store = createSqliteStore({ path: join(directory, 'store.db'), log: silentLog })
+  onTestFinished(() => store.close())
+  return store
+}
+
+/** The store, with every transaction and range noted. */
+function noting(store: Store): { store: Store; ranges: RangeQuery[]; transactions: Transaction[] } {
+  const ranges: RangeQuery[] = []
+  const transactions: Transaction[] = []
+  return {
+    ranges,
+    transactions,
+    store: {
+      get: (key, signal) => store.get(key, signal),
+      range: (query, signal) => (ranges.push(query), store.range(query, signal)),
+      transact: (transaction, signal) => (transactions.push(transaction), store.transact(transaction, signal)),
+      fence: (signal) => store.fence(signal),
+      watch: (prefixes, after, signal) => store.watch(prefixes, after, signal),
+      revision: (signal) => store.revision(signal),
+      elect: (name, signal) => store.elect(name, signal),
+      close: () => store.close(),
+    },
+  }
+}
+
+const root = (name: string): string => name.repeat(40)
+
+function event(timeMs: number, group: string, size = 100): Write {
+  const value = toBinary(OutboxEventSchema, create(OutboxEventSchema, { group, timeMs: BigInt(timeMs), body: new Uint8Array(size) }))
+  return { kind: 'put', key: outboxKey(timeMs, randomBytes(16).toString('hex')), value }
+}
+
+/** What a create with an Idempotency-Key leaves behind. */
+function remembered(timeMs: number, hash: string): Write[] {
+  const value = toBinary(IdempotencyRecordSchema, create(IdempotencyRecordSchema, { uid: hash, timeMs: BigInt(timeMs) }))
+  return [
+    { kind: 'put', key: idempotencyKey(hash), value },
+    { kind: 'put', key: `${idempotencyHourPrefix}${idempotencyHour(timeMs)}/${hash}`, value: new Uint8Array() },
+  ]
+}
+
+async function commitAll(store: Store, writes: readonly Write[], perTransaction = 120): Promise<void> {
+  for (let at = 0; at < writes.length; at += perTransaction) await commit(store, ...writes.slice(at, at + perTransaction))
+}
+
+async function keysOf(store: Store, prefix: string): Promise<string[]> {
+  return (await store.range({ prefix, limit: 100_000 }, soon())).entries.map(({ key }) => key)
+}
+
+const none = Object.fromEntries(trimmedSorts.map((sort) => [sort, 0])) as TrimCounts // a cast: each sort is there
+
+describeOnStores('trimming', (kind) => {
+  let store: Store
+  beforeEach(async () => {
+    store = await openStore(kind)
+  })
+
+  test('events go after 72 hours, 100 at a time, no page twice, and nothing younger is read', async () => {
+    const old = Array.from({ length: 350 }, (_, index) => event(nowMs - 72 * hourMs - 1 - index * 1000, root('a')))
+    const young = Array.from({ length: 150 }, (_, index) => event(nowMs - 72 * hourMs + index * 1000, root('a')))
+    await commitAll(store, [...young, ...old])
+    const noted = noting(store)
+    const trimmer = new Trimmer(noted.store, { outbox: retention })
+    expect(await trimmer.trimOld(nowMs, soon())).toEqual({ ...none, outboxOld: 350 })
+    expect(await keysOf(store, outboxPrefix)).toEqual(young.map(({ key }) => key).sort())
+    expect(noted.transactions.map(({ writes }) => writes.length)).toEqual([100, 100, 100, 50])
+    const pages = noted.ranges.filter(({ prefix }) => prefix === outboxPrefix)
+    expect(pages).toHaveLength(4)
+    expect(new Set(pages.map(({ after }) => after)).size).toBe(4)
+    expect(await trimmer.trim(nowMs, soon())).toEqual(none)
+    expect(await trimmer.trim(nowMs + 1000, soon())).toEqual({ ...none, outboxOld: 1 })
+    expect(await trimmer.trim(nowMs + 73 * hourMs, soon())).toEqual({ ...none, outboxOld: 149 })
+    expect(await keysOf(store, outboxPrefix)).toEqual([])
+  })
+
+  test('an entry that can not be read holds up neither others of its sort nor other sorts', async () => {
+    const family = toBinary(RefreshFamilySchema, create(RefreshFamilySchema, { expireTimeMs: BigInt(nowMs - 1) }))
+    const expired = [`${refreshPrefix}a`, `${refreshPrefix}z`, `${uploadPrefix}${root('a')}/old`]
+    await commit(store, put(`${refreshPrefix}damaged`, Buffer.from([255])), ...expired.map((key, at) => put(key, at < 2 ? family : '0')))
+    await commit(store, event(nowMs - 73 * hourMs, root('a')))
+    await expect(new Trimmer(store, { outbox: retention }).trim(nowMs, soon())).rejects.toThrow()
+    expect(await keysOf(store, refreshPrefix)).toEqual([`${refreshPrefix}damaged`])
+    expect(await keysOf(store, uploadPrefix)).toEqual([])
+    expect(await keysOf(store, outboxPrefix)).toEqual([])
+  })
+
+  test('a root group over its size loses its oldest events, others none; each event is read once', { timeout: 60_000 }, async () => {
+    const every = 60_000
+    const large = Array.from({ length: 60 }, (_, index) => event(nowMs - 10 * hourMs + index * every, `${root('a')}/0123456789abcdef`, 50_000))
+    const other = Array.from({ length: 30 }, (_, index) => event(nowMs - 11 * hourMs + index * every, root('b'), 50_000))
+    const nobodys = event(nowMs - 11 * hourMs, '')
+    await commitAll(store, [...large, ...other, nobodys], 20)
+    const noted = noting(store)
+    const trimmer = new Trimmer(noted.store, { outbox: retention })
+    const { outboxOverSize } = await trimmer.trim(nowMs, soon())
+    const kept = large.slice(outboxOverSize).map(({ key }) => key)
+    expect(await keysOf(store, outboxPrefix)).toEqual([...other.map(({ key }) => key), nobodys.key, ...kept].sort())
+    // As many as fit, not fewer.
+    expect(kept).toHaveLength(Math.floor(retention.bytesPerRoot / 50_300))
+
+    noted.ranges.length = 0
+    const more = Array.from({ length: 5 }, (_, index) => event(nowMs + index, root('a'), 50_000))
+    await commitAll(store, more)
+    expect(await trimmer.trim(nowMs + 2 * every, soon())).toEqual({ ...none, outboxOverSize: 5 })
+    expect(await keysOf(store, outboxPrefix)).toEqual([...other.map(({ key }) => key), nobodys.key, ...kept.slice(5), ...more.map(({ key }) => key)].sort())
+    const [, counting] = noted.ranges.filter(({ prefix }) => prefix === outboxPrefix)
+    expect(counting?.after).toBe(kept.at(-1))
+    expect(await trimmer.trim(nowMs + 2 * every, soon())).toEqual(none)
+  })
+
+  test('what another leader removed meanwhile is off the account with its hours', async () => {
+    const trimmer = new Trimmer(store, { outbox: retention })
+    const first = Array.from({ length: 30 }, (_, index) => event(nowMs + index, root('a'), 50_000))
+    await commitAll(store, first, 20)
+    expect(await trimmer.trim(nowMs + hourMs, soon())).toEqual(none)
+    await new Trimmer(store, { outbox: retention }).trim(nowMs + 74 * hourMs, soon())
+    expect(await keysOf(store, outboxPrefix)).toEqual([])
+    const second = Array.from({ length: 30 }, (_, index) => event(nowMs + 74 * hourMs + index, root('a'), 50_000))
+    await commitAll(store, second, 20)
+    expect(await trimmer.trim(nowMs + 75 * hourMs, soon())).toEqual(none)
+  })
+
+  test('idempotency keys go an hour after their day, 50 at a time, without a read for each', async () => {
+    const old = Array.from({ length: 130 }, (_, index) =>
+      randomBytes(32)
+        .toString('hex')
+        .replace(/^.../, String(100 + index)),
+    )
+    const young = randomBytes(32).toString('hex')
+    for (const hash of old) await commit(store, ...remembered(nowMs - 27 * hourMs, hash))
+    await commit(store, ...remembered(nowMs - 24 * hourMs, young))
+    const noted = noting(store)
+    expect(await new Trimmer(noted.store, { outbox: retention }).trim(nowMs, soon())).toEqual({ ...none, idempotency: 130 })
+    expect(noted.transactions.map(({ writes }) => writes.length)).toEqual([100, 100, 60])
+    expect(await keysOf(store, 'x/idem/')).toEqual(remembered(nowMs - 24 * hourMs, young).map(({ key }) => key))
+    expect(await new Trimmer(store, { outbox: retention }).trim(nowMs + 2 * hourMs, soon())).toEqual({ ...none, idempotency: 1 })
+    expect(await keysOf(store, 'x/')).toEqual([])
+  })
+
+  test('an idempotency key that was used twice, long ago both times, goes with both its hours', async () => {
+    const [again, other] = ['bb'.repeat(32), 'cc'.repeat(32)]
+    await commit(store, ...remembered(nowMs - 200 * hourMs, again))
+    await commit(store, ...remembered(nowMs - 150 * hourMs, other))
+    await commit(store, ...remembered(nowMs - 100 * hourMs, again))
+    await commit(store, ...remembered(nowMs - 60 * hourMs, again))
+    expect(await new Trimmer(store, { outbox: retention }).trim(nowMs, soon())).toEqual({ ...none, idempotency: 4 })
+    expect(await keysOf(store, 'x/idem/')).toEqual([])
+  })
+
+  test('an idempotency key that was used again is kept for its later use, the others of its batch are not', async () => {
+    const again = 'bb'.repeat(32)
+    for (const hash of ['aa'.repeat(32), again, 'cc'.repeat(32)]) await commit(store, ...remembered(nowMs - 27 * hourMs, hash))
+    await commit(store, ...remembered(nowMs - 2 * hourMs, again))
+    expect(await new Trimmer(store, { outbox: retention }).trim(nowMs, soon())).toEqual({ ...none, idempotency: 3 })
+    expect(await keysOf(store, 'x/idem/')).toEqual(remembered(nowMs - 2 * hourMs, again).map(({ key }) => key))
+    const entry = await store.get(idempotencyKey(again), soon())
+    expect(Number(fromBinary(IdempotencyRecordSchema, entry?.value ?? new Uint8Array()).timeMs)).toBe(nowMs - 2 * hourMs)
+  })
+
+  test('sign-ins of devices are forgotten when they have run out', async () => {
+    const login = (expireMs: number, name: string): Write => ({ kind: 'put', key: `${pendingLoginPrefix}${name}`, value: bytes(JSON.stringify({ expireMs })) })
+    await commitAll(store, [login(nowMs - 1, 'device/a'), login(nowMs, 'user-code/b'), login(nowMs + 1, 'headless/c')])
+    expect(await new Trimmer(store).trim(nowMs, soon())).toEqual({ ...none, pendingLogins: 2 })
+    expect(await keysOf(store, 'x/')).toEqual([`${pendingLoginPrefix}headless/c`])
+  })
+
+  test('who signed in by a provider is forgotten with it, a page at a time, and nobody else is', async () => {
+    const providers = ['0', '1', '2'].map((digit) => `${root('a')}/${digit.repeat(16)}`)
+    const [gone = '', stays = '', alsoGone = ''] = providers
+    const signIns = (provider: string, count: number): Write[] =>
+      Array.from({ length: count }, (_, at) => ({ kind: 'put', key: `${firstSignInPrefix}${provider}/${String(at).padStart(40, '0')}`, value: bytes('1') }))
+    await commitAll(store, [
+      ...signIns(gone, 250),
+      ...signIns(stays, 3),
+      ...signIns(alsoGone, 1),
+      { kind: 'put', key: recordKey('IdentityProvider', trustedUid(stays)), value: bytes('') },
+    ])
+    expect(await new Trimmer(store).trim(nowMs, soon())).toEqual({ ...none, firstSignIns: 251 })
+    expect(await keysOf(store, firstSignInPrefix)).toEqual(signIns(stays, 3).map(({ key }) => key))
+  })
+
+  test('requests for access are forgotten when another may be made', async () => {
+    const request = (timeMs: number, name: string): Write => ({ kind: 'put', key: `${accessRequestPrefix}${name}`, value: bytes(String(timeMs)) })
+    await commit(store, request(nowMs - 24 * hourMs, 'a/old'), request(nowMs - 24 * hourMs + 1, 'a/young'), request(nowMs - 90 * hourMs, 'b/old'))
+    expect(await new Trimmer(store, { outbox: retention }).trim(nowMs, soon())).toEqual({ ...none, accessRequests: 2 })
+    expect(await keysOf(store, 'x/')).toEqual([`${accessRequestPrefix}a/young`])
+  })
+
+  describe('history of tags', () => {
+    const tag = { repo: `${root('a')}/${'1'.repeat(16)}`, name: 'latest' }
+    const digest = (seed: number): Digest => digestOf(Buffer.from(String(seed)))
+    /** One move an hour, the last at `nowMs`; 0 is a deletion. */
+    const moves = async (...digests: readonly number[]): Promise<void> => {
+      await commit(store, { kind: 'put', key: recordKey('Repo', trustedUid(tag.repo)), value: bytes('a repo') })
+      for (const [index, seed] of digests.entries()) {
+        const changes = new ChangeSet()
+        const atMs = nowMs - (digests.length - 1 - index) * hourMs
+        appendHistory(changes, tag, { digest: seed === 0 ? '' : digest(seed), nowMs: atMs, notBeforeMs: 0, after: await readHead(store, tag, soon()) })
+        await store.transact(changes, soon())
+      }
+    }
+    const kept = async (): Promise<Digest[] | undefined> =>
+      (await readHistory({ store }, { ...tag, limit: 1000 }, soon()))?.records.map((record) => record.digest)
+    const trimmed = async (history: HistoryRetention): Promise<number> => (await new Trimmer(store, { history }).trim(nowMs, soon())).tagHistory
+
+    test('all of it is kept where nothing else is asked for', async () => {
+      await moves(1, 2, 3)
+      expect(await trimmed({})).toBe(0)
+      expect(await kept()).toEqual([1, 2, 3].map(digest))
+    })
+
+    test.each<[string, HistoryRetention, number[]]>([
+      ['moves that are too old go', { maxAgeMs: 2 * hourMs }, [3, 4, 5]],
+      ['what the tag pointed to at the beginning of the age stays, however old', { maxAgeMs: 1.5 * hourMs }, [3, 4, 5]],
+      ['moves that are too many go', { maxMoves: 2 }, [4, 5]],
+      ['both limits count', { maxAgeMs: 3 * hourMs, maxMoves: 3 }, [3, 4, 5]],
+      ['what the tag points to now stays, however old', { maxAgeMs: -hourMs }, [5]],
+      ['what the tag points to now stays, however few', { maxMoves: 0 }, [5]],
+    ])('%s', async (_title, history, expected) => {
+      await moves(1, 2, 3, 4, 5)
+      expect(await trimmed(history)).toBe(5 - expected.length)
+      expect(await kept()).toEqual(expected.map(digest))
+      expect(await trimmed(history)).toBe(0)
+    })
+
+    test('a deletion counts as a move, and a tag that was deleted too long ago is forgotten', async () => {
+      await moves(1, 2, 0)
+      expect(await trimmed({ maxMoves: 2 })).toBe(1)
+      expect(await kept()).toEqual([digest(2)])
+      expect(await trimmed({ maxAgeMs: -1 })).toBe(2)
+      expect(await kept()).toBeUndefined()
+      expect(await keysOf(store, 'x/')).toEqual([])
+    })
+
+    test('tags of a repo that is gone are forgotten like deleted ones, those of one that is there are not', async () => {
+      await moves(1, 2)
+      expect(await trimmed({ maxAgeMs: -1 })).toBe(1)
+      expect(await kept()).toEqual([digest(2)])
+      await commit(store, { kind: 'delete', key: recordKey('Repo', trustedUid(tag.repo)) })
+      expect(await trimmed({ maxAgeMs: -1 })).toBe(1)
+      expect(await keysOf(store, 'x/')).toEqual([])
+    })
+
+    test('long histories go in pages', async () => {
+      await moves(...Array.from({ length: 250 }, (_, index) => index + 1))
+      expect(await trimmed({ maxMoves: 10 })).toBe(240)
+      expect(await kept()).toHaveLength(10)
+    })
+  })
+
+  test('ended in the middle, it goes on the next time', async () => {
+    await commitAll(
+      store,
+      Array.from({ length: 350 }, (_, index) => event(nowMs - 80 * hourMs - index, root('a'))),
+    )
+    const stop = new AbortController()
+    const noted = noting(store)
+    const interrupted: Store = {
+      ...noted.store,
+      transact: async (transaction, signal) => {
+        if (noted.transactions.length === 2) stop.abort(new Error('enough'))
+        return await noted.store.transact(transaction, signal)
+      },
+    }
+    const trimmer = new Trimmer(interrupted, { outbox: retention })
+    await expect(trimmer.trim(nowMs, stop.signal)).rejects.toThrow('enough')
+    expect(await keysOf(store, outboxPrefix)).toHaveLength(150)
+    expect(await new Trimmer(store, { outbox: retention }).trim(nowMs, soon())).toEqual({ ...none, outboxOld: 150 })
+  })
+
+  test('the time of an event is in its key', () => {
+    expect(outboxTimeMs(outboxKey(nowMs, 'ab'))).toBe(nowMs)
+    expect(outboxKey(nowMs, 'ff') < outboxKey(nowMs + 1, '')).toBe(true)
+  })
+})

@@ -1,0 +1,15 @@
+import { create } from '@bufbuild/protobuf'
+import { expect, test } from 'vitest'
+import { GroupSchema } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
+import { RoleSchema } from '../../src/gen/taproot/iam/v2/roles_pb.ts'
+import { RepoSchema } from '../../src/gen/taproot/registry/v2/repos_pb.ts'
+import { violationsOf } from '../../src/engine/validate.ts'
+
+test.each([
+  { title: 'a group', found: () => violationsOf(GroupSchema, create(GroupSchema, { name: 'Team' })) },
+  { title: 'a role', found: () => violationsOf(RoleSchema, create(RoleSchema, { name: 'Reader' })) },
+  { title: 'a repo', found: () => violationsOf(RepoSchema, create(RepoSchema, { name: 'App' })) },
+])('a name that $title can not have is refused with the rule in words', ({ found }) => {
+  const violation = found().find(({ field }) => field === 'name')
+  expect(violation?.description).toMatch(/^must have .*: ?a-z, 0-9, space|^must have no characters but a-z, 0-9, space/)
+})

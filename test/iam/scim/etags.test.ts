@@ -1,0 +1,21 @@
+import { expect, test } from 'vitest'
+import { etagMatcher } from '../../../src/iam/scim/http/scim-request.ts'
+import { cpuTimeMs } from '../../support/cpu-time.ts'
+
+test.each([
+  ['W/"a"', ['a']],
+  ['"a", W/"b" ,c', ['a', 'b', 'c']],
+  ['w/"a"', ['a']],
+  ['*', ['a', 'anything']],
+])('the header %s names %j', (header, etags) => {
+  const matches = etagMatcher(header)
+  for (const etag of etags) expect([etag, matches?.(etag)]).toEqual([etag, true])
+  expect(matches?.('another') ?? false).toBe(header === '*')
+})
+
+test('a header of many spaces is read at once', () => {
+  const start = cpuTimeMs()
+  expect(etagMatcher(`x,${' '.repeat(30_000)}"x"y`)?.('x')).toBe(true)
+  // In the square, or worse, of its length it would take minutes.
+  expect(cpuTimeMs() - start).toBeLessThan(1000)
+})

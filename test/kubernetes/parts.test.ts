@@ -1,0 +1,47 @@
+import { expect, test } from 'vitest'
+import { describeWithParts } from '../support/parts/require-part.ts'
+import { startKube } from '../support/parts/kube.ts'
+
+const configMap = (name: string, owner?: { name: string; uid: string }): string =>
+  JSON.stringify({
+    apiVersion: 'v1',
+    kind: 'ConfigMap',
+    metadata: { name, ...(owner !== undefined && { ownerReferences: [{ apiVersion: 'v1', kind: 'ConfigMap', ...owner }] }) },
+  })
+
+describeWithParts(['etcd', 'kube-apiserver', 'kubectl'], 'a Kubernetes API without nodes', () => {
+  test('keeps objects, keys and its address over kill -9', async () => {
+    const kube = await startKube()
+    try {
+      await kube.kubectl(['apply', '-f', '-'], configMap('kept'))
+      const token = (await kube.kubectl(['create', 'serviceaccount', 'robot']).then(() => kube.kubectl(['create', 'token', 'robot']))).trim()
+      await kube.apiserver.kill()
+      await expect(kube.kubectl(['get', 'configmap', 'kept'])).rejects.toThrow('refused')
+      await kube.apiserver.restart()
+      expect(await kube.kubectl(['get', 'configmap', 'kept', '-o', 'name'])).toBe('configmap/kept\n')
+      expect(await kube.kubectl(['auth', 'whoami', '--token', token, '-o', 'jsonpath={.status.userInfo.username}'])).toBe('system:serviceaccount:default:robot')
+      expect(await kube.kubectl(['version', '-o', 'json'])).toContain('"gitVersion": "v1.36')
+    } finally {
+      await kube.stop()
+    }
+  }, 180_000)
+})
+
+describeWithParts(['etcd', 'kube-apiserver', 'kube-controller-manager', 'kubectl'], 'the controllers of Kubernetes', () => {
+  test('remove a namespace with what is in it, and what lost its owner', async () => {
+    const kube = await startKube({ controllerManager: true })
+    try {
+      await kube.kubectl(['create', 'namespace', 'left'])
+      await kube.kubectl(['apply', '-n', 'left', '-f', '-'], configMap('within'))
+      await kube.kubectl(['delete', 'namespace', 'left', '--wait', '--timeout=60s'])
+      await kube.kubectl(['apply', '-f', '-'], configMap('owner'))
+      const uid = await kube.kubectl(['get', 'configmap', 'owner', '-o', 'jsonpath={.metadata.uid}'])
+      await kube.kubectl(['apply', '-f', '-'], configMap('owned', { name: 'owner', uid }))
+      await kube.kubectl(['delete', 'configmap', 'owner'])
+      await kube.kubectl(['wait', '--for=delete', 'configmap/owned', '--timeout=60s'])
+      expect(await kube.kubectl(['get', 'configmap', 'owned', '--ignore-not-found'])).toBe('')
+    } finally {
+      await kube.stop()
+    }
+  }, 180_000)
+})

@@ -1,0 +1,37 @@
+import { afterAll, beforeAll, expect, test, vi } from 'vitest'
+import { objectTypes } from '../../src/kubernetes/object-types.ts'
+import { describeWithPart } from '../support/parts/require-part.ts'
+import { patience, startControllerWorld, type ControllerWorld } from './controller-world.ts'
+import { LongTimers } from './long-timers.ts'
+
+const signal = AbortSignal.timeout(600_000)
+
+describeWithPart('kube-apiserver', 'what no event tells of', () => {
+  const timers = new LongTimers()
+  let world: ControllerWorld
+  beforeAll(async () => {
+    world = await startControllerWorld({ timers, mirror: { enabled: true } })
+  }, 120_000)
+  afterAll(() => world?.stop())
+
+  /** Waits for the next look at everything: one of objects, one of mirrors, one of pull secrets, one of grants. */
+  const looks = (): readonly number[] => timers.held.filter((ms) => ms >= 600_000 && ms <= 660_000)
+  const tolds = (): number => world.server.logs.filter(({ message }) => message === 'records whose Kubernetes object is not there').length
+
+  test('everything is looked at again every ten minutes, and not by all at the same moment', async () => {
+    const organisation = await world.organisation()
+    const namespace = await world.namespace(organisation)
+    await world.put('group', namespace, 'left', { parentRef: { uid: organisation.group } })
+    await world.until('group', namespace, 'left', 'InSync')
+    await world.stopControllers()
+    expect(looks()).toEqual([])
+    await world.api.patch(objectTypes.group, { namespace, name: 'left' }, { metadata: { finalizers: null } }, signal)
+    await world.api.delete(objectTypes.group, { namespace, name: 'left' }, {}, signal)
+    world.startController()
+    for (const round of [1, 2, 3]) {
+      await vi.waitFor(() => expect({ looks: looks().length, tolds: tolds() }).toEqual({ looks: 4, tolds: round }), patience)
+      expect(new Set(looks()).size).toBe(4)
+      timers.ring(() => true)
+    }
+  })
+})

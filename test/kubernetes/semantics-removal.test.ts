@@ -1,0 +1,131 @@
+import { execFile } from 'node:child_process'
+import { readFileSync } from 'node:fs'
+import { dirname, delimiter } from 'node:path'
+import { promisify } from 'node:util'
+import { afterAll, beforeAll, expect, test, vi } from 'vitest'
+import { uidAnnotation } from '../../src/kubernetes/platform-object.ts'
+import { objectTypes } from '../../src/kubernetes/object-types.ts'
+import { ok, type Organisation } from '../support/test-server.ts'
+import { describeWithPart, requirePart } from '../support/parts/require-part.ts'
+import { patience, startControllerWorld, uidOf, type ControllerWorld } from './controller-world.ts'
+import { definitions } from './definitions.ts'
+
+const signal = AbortSignal.timeout(900_000)
+/** The commands under "Remove everything", in their order. */
+const removing = [...(/\n## Remove everything\n(.*?)\n## /s.exec(readFileSync('docs/install.md', 'utf8'))?.[1] ?? '').matchAll(/```sh\n(.*?)```/gs)].map(
+  (match) => match[1] ?? '',
+)
+const goingPatience = { timeout: 100_000, interval: 100 }
+
+describeWithPart('kube-controller-manager', 'what goes with a namespace, a grant or a definition', () => {
+  let world: ControllerWorld
+  let organisation: Organisation
+
+  beforeAll(async () => {
+    world = await startControllerWorld({ kube: { controllerManager: true } })
+    organisation = await world.organisation()
+  })
+  afterAll(() => world?.stop())
+
+  const gone = (namespace: string): Promise<void> =>
+    vi.waitFor(async () => expect(await world.api.get(objectTypes.namespace, { name: namespace }, signal)).toBeUndefined(), goingPatience)
+
+  /** A group with a group, an identity and a binding in it, each an object: the records' kinds and uids, outermost first. */
+  async function family(namespace: string, stem: string): Promise<readonly (readonly [kind: string, uid: string])[]> {
+    const inner = { parentRef: { name: `${stem}-outer` } }
+    await world.put('group', namespace, `${stem}-outer`, { parentRef: { uid: organisation.group } })
+    await world.put('group', namespace, `${stem}-inner`, inner)
+    await world.put('identity', namespace, `${stem}-someone`, { ...inner, serviceAccountRef: { name: 'deployer' } })
+    await world.put('roleBinding', namespace, `${stem}-binding`, { ...inner, identityRef: { name: `${stem}-someone` }, roleRef: { builtIn: 'viewer' } })
+    return [
+      ['Group', uidOf(await world.until('group', namespace, `${stem}-outer`, 'InSync'))],
+      ['Group', uidOf(await world.until('group', namespace, `${stem}-inner`, 'InSync'))],
+      ['Identity', uidOf(await world.until('identity', namespace, `${stem}-someone`, 'InSync'))],
+      ['RoleBinding', uidOf(await world.until('roleBinding', namespace, `${stem}-binding`, 'InSync'))],
+    ]
+  }
+  const owners = (records: readonly (readonly [string, string])[]): readonly (string | undefined)[] =>
+    records.map(([kind, uid]) => world.record(kind, uid)?.managedBy)
+
+  test.each<[string, Readonly<Record<string, unknown>> | 'gone', string | undefined]>([
+    ['by default: the records stay and belong to the API', {}, ''],
+    ['with onNamespaceDelete Orphan: the records stay and belong to the API', { onNamespaceDelete: 'Orphan' }, ''],
+    ['with onNamespaceDelete Delete: the records go too, innermost first', { onNamespaceDelete: 'Delete' }, undefined],
+    ['without its grant: the records stay, whatever the objects say', 'gone', ''],
+  ])(
+    'a namespace is deleted, %s',
+    async (_, grant, owner) => {
+      const namespace = await world.namespace(organisation, grant === 'gone' ? {} : grant)
+      const records = await family(namespace, namespace)
+      if (grant === 'gone') await world.api.delete(objectTypes.grant, { name: namespace }, {}, signal)
+      await world.api.delete(objectTypes.namespace, { name: namespace }, {}, signal)
+      await gone(namespace)
+      expect(owners(records)).toEqual(records.map(() => owner))
+    },
+    120_000,
+  )
+
+  test('a namespace is deleted while no controller runs: it waits, and then ends as the grant says', async () => {
+    const namespace = await world.namespace(organisation, { onNamespaceDelete: 'Delete' })
+    const records = await family(namespace, namespace)
+    await world.stopControllers()
+    await world.api.delete(objectTypes.namespace, { name: namespace }, {}, signal)
+    await vi.waitFor(async () => expect((await world.object('group', namespace, `${namespace}-outer`)).metadata.deletionTimestamp).toBeDefined(), patience)
+    world.startController()
+    await gone(namespace)
+    expect(owners(records)).toEqual(records.map(() => undefined))
+  }, 120_000)
+
+  test('a definition is deleted: objects go, records stay; installed again, objects have their records back', async () => {
+    const namespace = await world.namespace(organisation, { allowAdoption: true, onNamespaceDelete: 'Delete' })
+    const uid = await (async () => {
+      await world.put('group', namespace, 'kept', { parentRef: { uid: organisation.group }, deletionPolicy: 'Delete' })
+      return uidOf(await world.until('group', namespace, 'kept', 'InSync'))
+    })()
+    const name = 'platformgroups.taproot.dev'
+    await world.api.delete(objectTypes.crd, { name }, {}, signal)
+    await vi.waitFor(async () => expect(await world.api.get(objectTypes.crd, { name }, signal)).toBeUndefined(), goingPatience)
+    expect(world.record('Group', uid)?.managedBy).toBe('')
+    ok(await world.server.rest.call('UpdateGroup', { group: { uid, description: 'free' } }, { token: organisation.token }))
+    const { kubectl } = world.objects.kube
+    await kubectl(['apply', '--server-side', '-f', 'crds'])
+    await kubectl(['wait', '--for=condition=Established', '--timeout=60s', `crd/${name}`])
+    await vi.waitFor(
+      () => world.put('group', namespace, 'kept', { parentRef: { uid: organisation.group } }, { annotations: { [uidAnnotation]: uid } }),
+      patience,
+    )
+    expect(uidOf(await world.until('group', namespace, 'kept', 'InSync'))).toBe(uid)
+  }, 240_000)
+
+  /** Runs a command of a page as administrator of the cluster. */
+  async function sh(command: string): Promise<void> {
+    const env = { ...process.env, KUBECONFIG: world.objects.kube.kubeconfigFile, PATH: [dirname(requirePart('kubectl')), process.env['PATH']].join(delimiter) }
+    await promisify(execFile)('sh', ['-euc', command], { env })
+  }
+  const [deleteDefinitions = '', , takeFinalizersOff = ''] = removing
+
+  test('the controller is gone already: the namespace hangs until its finalizers are taken off as docs/install.md says; records keep their owner', async () => {
+    const namespace = await world.namespace(organisation)
+    const records = await family(namespace, namespace)
+    await world.stopControllers()
+    await world.api.delete(objectTypes.namespace, { name: namespace }, {}, signal)
+    await vi.waitFor(async () => expect((await world.object('group', namespace, `${namespace}-outer`)).metadata.deletionTimestamp).toBeDefined(), patience)
+    await sh(takeFinalizersOff)
+    await gone(namespace)
+    expect(owners(records)).toEqual(['outer', 'inner', 'someone', 'binding'].map((name) => `cluster-1/${namespace}/${namespace}-${name}`))
+    world.startController()
+  }, 120_000)
+
+  test('all definitions are deleted while a controller runs, as docs/install.md says: that ends, and records stay', async () => {
+    expect([...deleteDefinitions.matchAll(/[a-z]+\.taproot\.dev/g)].map(([name]) => name).toSorted()).toEqual(
+      [...definitions.values()].map(({ metadata }) => metadata.name).toSorted(),
+    )
+    const namespace = await world.namespace(organisation, { onNamespaceDelete: 'Delete' })
+    const records = await family(namespace, namespace)
+    await sh(deleteDefinitions)
+    expect(owners(records)).toEqual(records.map(() => ''))
+    await world.stopControllers()
+    await world.api.delete(objectTypes.namespace, { name: namespace }, {}, signal)
+    await gone(namespace)
+  }, 240_000)
+})

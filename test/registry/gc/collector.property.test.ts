@@ -1,0 +1,351 @@
+import { fromBinary } from '@bufbuild/protobuf'
+import fc from 'fast-check'
+import { readdir, stat, utimes } from 'node:fs/promises'
+import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { digestOf, type Digest } from '../../../src/base/digest.ts'
+import type { Uid } from '../../../src/base/uid.ts'
+import { HistoryRecordSchema } from '../../../src/gen/taproot/store/v1/registry_pb.ts'
+import { Collector, isEmbedded } from '../../../src/registry/gc/collector.ts'
+import { heldBlob } from '../../../src/registry/records/blobs.ts'
+import { heldManifest } from '../../../src/registry/records/manifests.ts'
+import { historyPrefix } from '../../../src/registry/history/tag-history.ts'
+import { tagNamed, tagOf } from '../../../src/registry/records/tags.ts'
+import { trimTagHistory } from '../../../src/registry/history/expire-history.ts'
+import type { Services } from '../../../src/engine/services.ts'
+import type { JsonObject } from '@bufbuild/protobuf'
+import type { Reply } from '../../support/api-clients.ts'
+import { locationOf, withQuery, type Answer } from '../oci/oci-client.ts'
+import { startHttpUpstream } from '../oci/oci-upstreams.ts'
+import { startDiskUpstreamAt } from '../oci/test-host.ts'
+import { graceMs, soon, startCollectingHost, type CollectingHost } from './collecting-host.ts'
+import { poolFor, step, tags, type Action, type Item, type Step, type TagText } from './random-steps.ts'
+import { campaignLength } from '../../soak/factor.ts'
+
+const hourMs = 3_600_000
+/** A touch may be written up to an hour late. */
+const certainlyYoungMs = graceMs - 2 * hourMs
+/** What others did is taken for left behind after a minute. */
+const markForgottenMs = 2 * 60_000
+/** So far an action that begins within a collection may come before that goes on. */
+const headStartMs = 10
+
+/** A collection that was killed. */
+class Killed extends Error {}
+
+/** The services, with something before the call of the store that has this number. */
+function beforeCall(services: Services, at: number, happen: () => Promise<unknown>): Services {
+  let calls = 0
+  const counted = ['get', 'range', 'transact']
+  const store = new Proxy(services.store, {
+    get(target, property) {
+      // Casts: whatever the port has, by its name; what is counted returns promises.
+      const value = target[property as keyof typeof target] as unknown
+      if (typeof value !== 'function') return value
+      const work = (value as (...given: unknown[]) => Promise<unknown>).bind(target)
+      if (!counted.includes(String(property))) return work
+      return async (...given: unknown[]) => {
+        if (calls++ === at) await happen()
+        return work(...given)
+      }
+    },
+  })
+  return { ...services, store }
+}
+
+/** Some of what can be pushed. */
+interface Digests {
+  readonly manifests: Set<Digest>
+  readonly blobs: Set<Digest>
+}
+
+/** A repo under collection, and what was certainly counted on. */
+class Repo {
+  readonly #host: CollectingHost
+  readonly #repository: string
+  readonly #repo: Uid
+  readonly #pool: readonly Item[]
+  /** When a manifest or blob was put, or somebody who pushes was told of it; gone where it was deleted since. */
+  readonly #counted = new Map<Digest, number>()
+  /** Manifests that were deleted, and not put again. */
+  readonly #removed = new Set<string>()
+  /** Blobs that came in parts, with nothing that names them. */
+  readonly #uploaded = new Set<Digest>()
+  #upload: { location: string; sent: string; atMs: number } | undefined
+
+  constructor(host: CollectingHost, repository: string) {
+    this.#host = host
+    this.#repository = repository
+    this.#repo = host.repoOf(repository)
+    this.#pool = poolFor(repository)
+  }
+
+  async take(next: Step): Promise<void> {
+    if (next.kind === 'wait') this.#host.clock.advance(next.hours * hourMs)
+    else if (next.kind === 'collect') await this.#collect(next)
+    else await this.#act(next)
+  }
+
+  /** Nothing that somebody needs is missing; of what refers to something only what was there, and needed, before. */
+  async assertWhole(before: ReadonlySet<string>): Promise<void> {
+    const isYoung = (digest: Digest): boolean => this.#isYoung(digest)
+    const needed = this.#closure(isYoung, { named: await this.#named(), referring: before })
+    for (const digest of this.#blobs()) if (isYoung(digest)) needed.blobs.add(digest)
+    const has = await this.#holds()
+    expect([...needed.manifests].filter((digest) => !has.manifests.has(digest))).toEqual([])
+    expect([...needed.blobs].filter((digest) => !has.blobs.has(digest))).toEqual([])
+    for (const tag of tags) {
+      const digest = this.#tagged(tag)
+      const { status, headers } = await this.#send('GET', `manifests/${tag}`)
+      expect([tag, status, headers['docker-content-digest']]).toEqual([tag, digest === undefined ? 404 : 200, digest])
+    }
+  }
+
+  /** Once nobody has come for long enough there is what tags and history name, all that it takes, and nothing else. */
+  async assertClean(): Promise<void> {
+    const needed = await this.#needed(() => false)
+    for (let round = 0; round < 2; round++) {
+      this.#host.clock.advance(2 * graceMs)
+      await this.#host.collect()
+    }
+    const { upstream, services } = this.#host
+    if (isEmbedded(upstream)) await new Collector(services, upstream, { graceMs: -hourMs }).collectOrphans(upstream, soon())
+    expect(await this.#holds()).toEqual(needed)
+    expect(await this.#upstreamHas()).toEqual(needed)
+  }
+
+  async #collect({ at, within, killed = false }: Step & { kind: 'collect' }): Promise<void> {
+    const { services, upstream } = this.#host
+    const { manifests } = await this.#needed((digest) => this.#isYoung(digest))
+    let running: Promise<unknown> = Promise.resolve()
+    const happen = async (): Promise<void> => {
+      if (killed) throw new Killed()
+      if (within === undefined) return
+      running = this.#act(within)
+      // Who brings bytes may have to wait for the collection.
+      await Promise.race([running, delay(headStartMs)])
+    }
+    try {
+      // This repo alone: the calls of a collection of all would mostly be others'.
+      await new Collector(beforeCall(services, at, happen), upstream, { graceMs }).collectRepo(this.#repo, soon())
+    } catch (error) {
+      if (!(error instanceof Killed)) throw error
+      this.#host.clock.advance(markForgottenMs)
+    }
+    await running
+    // Not beside pushes: to this clock what they write is as old as the clock is ahead.
+    if (this.#upload !== undefined) await this.#host.collect()
+    await this.assertWhole(manifests)
+  }
+
+  async #act(next: Action): Promise<void> {
+    const item = 'item' in next ? this.#item(next.item) : undefined
+    if (next.kind === 'push' && item !== undefined) await this.#push(item, next)
+    else if (next.kind === 'move' && item !== undefined)
+      this.#tookBack(item, await this.#call('CreateTag', { parent: this.#repo, tag: { name: next.tag, digest: item.manifest.digest } }))
+    else if (next.kind === 'restore' && item !== undefined)
+      this.#tookBack(item, await this.#call('RestoreTag', { repoUid: this.#repo, tag: next.tag, digest: item.manifest.digest }))
+    else if (next.kind === 'untag') await this.#untag(next.tag)
+    else if (next.kind === 'remove' && item !== undefined) await this.#remove(item.manifest.digest)
+    else if (next.kind === 'upload') await this.#goOn(next.step)
+    else await trimTagHistory(this.#host.services.store, { maxAgeMs: graceMs, nowMs: this.#host.clock.now() }, soon())
+  }
+
+  #item(at: number): Item {
+    const item = this.#pool[at]
+    if (item === undefined) throw new RangeError('the pool is smaller')
+    return item
+  }
+
+  /** As clients do: blobs and children first, those left out that are said to be there. */
+  async #push(item: Item, { tag, looksFirst }: { tag: TagText | undefined; looksFirst: boolean }): Promise<void> {
+    for (const child of item.children) await this.#push(child, { tag: undefined, looksFirst })
+    for (const blob of item.blobs) {
+      const digest = digestOf(blob)
+      if (!looksFirst || (await this.#send('HEAD', `blobs/${digest}`)).status !== 200) await this.#putBlob(blob)
+      this.#counted.set(digest, this.#host.clock.now())
+    }
+    const { digest } = item.manifest
+    if (tag === undefined && looksFirst && (await this.#send('HEAD', `manifests/${digest}`)).status === 200) {
+      this.#counted.set(digest, this.#host.clock.now())
+      return
+    }
+    const answer = await this.#host.client.putManifest(this.#repository, tag ?? digest, item.manifest)
+    expect([answer.status, answer.body.toString()]).toEqual([201, ''])
+    this.#counted.set(digest, this.#host.clock.now())
+    this.#removed.delete(digest)
+  }
+
+  /** As clients do: once more where what a killed collection had left behind was removed meanwhile. */
+  async #putBlob(bytes: Buffer): Promise<void> {
+    const { client } = this.#host
+    await client.putBlob(this.#repository, bytes).catch(async (error: unknown) => {
+      if (!String(error).includes('not taken: 503')) throw error
+      await client.putBlob(this.#repository, bytes)
+    })
+  }
+
+  /** A tag was moved to the item, or that was refused because it is not there, or never was where the tag pointed. */
+  #tookBack({ manifest: { digest } }: Item, { code, message }: Reply): void {
+    expect([0, 9], message).toContain(code)
+    if (code !== 0) return
+    this.#counted.set(digest, this.#host.clock.now())
+    this.#removed.delete(digest)
+  }
+
+  async #untag(tag: TagText): Promise<void> {
+    const uid = tagNamed(this.#host.services.replica.snapshot, this.#repo, tag)?.uid
+    if (uid !== undefined) expect([0, 5]).toContain((await this.#call('DeleteTag', { uid })).code)
+  }
+
+  async #remove(digest: Digest): Promise<void> {
+    const { status } = await this.#send('DELETE', `manifests/${digest}`)
+    expect([202, 404]).toContain(status)
+    this.#removed.add(digest)
+    this.#counted.delete(digest)
+  }
+
+  /** One upload at a time, which goes on for as long as somebody comes back to it within the grace period. */
+  async #goOn(to: 'start' | 'go on' | 'finish'): Promise<void> {
+    const known = await this.#uploadTimes()
+    const before = this.#upload
+    this.#upload = undefined
+    if (to === 'start' || before === undefined) this.#upload = this.#grown(await this.#send('POST', 'blobs/uploads/'), '')
+    else if (to === 'go on') this.#upload = await this.#append(before)
+    else await this.#finish(before)
+    for (const [file, timeMs] of await this.#uploadTimes()) {
+      const now = new Date(this.#host.clock.now())
+      if (known.get(file) !== timeMs) await utimes(file, now, now)
+    }
+  }
+
+  #grown(answer: Answer, sent: string): { location: string; sent: string; atMs: number } {
+    expect([answer.status, answer.body.toString()]).toEqual([202, ''])
+    return { location: locationOf(answer), sent, atMs: this.#host.clock.now() }
+  }
+
+  async #append(upload: { location: string; sent: string; atMs: number }): Promise<typeof upload | undefined> {
+    const answer = await this.#host.client.send('PATCH', upload.location, { body: 'more', headers: { 'content-type': 'application/octet-stream' } })
+    return this.#isForgotten(upload, answer) ? undefined : this.#grown(answer, `${upload.sent}more`)
+  }
+
+  async #finish(upload: { location: string; sent: string; atMs: number }): Promise<void> {
+    const digest = digestOf(Buffer.from(upload.sent))
+    const answer = await this.#host.client.send('PUT', withQuery(upload.location, `digest=${digest}`))
+    // What a killed collection had left behind was removed meanwhile: to be begun anew.
+    if (this.#isForgotten(upload, answer) || answer.status === 503) return
+    expect([answer.status, answer.body.toString()]).toEqual([201, ''])
+    this.#uploaded.add(digest)
+    this.#counted.set(digest, this.#host.clock.now())
+  }
+
+  /** True where nobody came back to it for the grace period, and it was dropped. */
+  #isForgotten({ atMs }: { atMs: number }, { status }: Answer): boolean {
+    return status === 404 && this.#host.clock.now() - atMs >= graceMs
+  }
+
+  /** When uploads of an embedded upstream were last written to, by file. */
+  async #uploadTimes(): Promise<Map<string, number>> {
+    const { directory } = this.#host
+    const files = directory === undefined ? [] : (await readdir(join(directory, 'uploads'))).map((name) => join(directory, 'uploads', name))
+    return new Map(await Promise.all(files.map(async (file) => [file, (await stat(file)).mtimeMs] as const)))
+  }
+
+  #tagged(tag: TagText): Digest | undefined {
+    const row = tagNamed(this.#host.services.replica.snapshot, this.#repo, tag)
+    // The host parsed it.
+    return row === undefined ? undefined : (tagOf(row).digest as Digest)
+  }
+
+  /** The digests of tags and history, those of deleted manifests left out. */
+  async #named(): Promise<Set<string>> {
+    await this.#host.services.replica.barrier()
+    const { entries } = await this.#host.services.store.range({ prefix: `${historyPrefix}${this.#repo}:`, limit: 10_000 }, soon())
+    const named = [...entries.map(({ value }) => fromBinary(HistoryRecordSchema, value).digest), ...tags.map((tag) => this.#tagged(tag) ?? '')]
+    return new Set(named.filter((digest) => digest !== '' && !this.#removed.has(digest)))
+  }
+
+  /** Put, or counted on, within the grace period. */
+  #isYoung(digest: Digest): boolean {
+    return this.#host.clock.now() - (this.#counted.get(digest) ?? -Infinity) < certainlyYoungMs
+  }
+
+  /** What somebody needs, as of now. */
+  async #needed(isCounted: (digest: Digest) => boolean): Promise<Digests> {
+    return this.#closure(isCounted, { named: await this.#named(), referring: (await this.#holds()).manifests })
+  }
+
+  /** What these are made of, and those of `referring` that refer to any of it. */
+  #closure(isCounted: (digest: Digest) => boolean, { named, referring }: { named: ReadonlySet<string>; referring: ReadonlySet<string> }): Digests {
+    const manifests = new Set<Digest>()
+    const blobs = new Set<Digest>()
+    const add = (item: Item): void => {
+      const { digest } = item.manifest
+      if (manifests.has(digest) || this.#removed.has(digest)) return
+      manifests.add(digest)
+      for (const blob of item.blobs) blobs.add(digestOf(blob))
+      for (const child of item.children) add(child)
+      for (const other of this.#pool) if (other.subject === item && referring.has(other.manifest.digest)) add(other)
+    }
+    for (const item of this.#pool) if (named.has(item.manifest.digest) || isCounted(item.manifest.digest)) add(item)
+    return { manifests, blobs }
+  }
+
+  /** All that may have been put. */
+  #blobs(): Set<Digest> {
+    return new Set([...this.#pool.flatMap(({ blobs }) => blobs.map((bytes) => digestOf(bytes))), ...this.#uploaded])
+  }
+
+  /** What the repo holds and the upstream has. */
+  async #holds(): Promise<Digests> {
+    const { services } = this.#host
+    const repo = this.#repo
+    const there = await this.#upstreamHas()
+    for (const digest of there.manifests) if ((await heldManifest(services, { repo, digest }, soon())) === undefined) there.manifests.delete(digest)
+    for (const digest of there.blobs) if ((await heldBlob(services, { repo, digest }, soon())) === undefined) there.blobs.delete(digest)
+    return there
+  }
+
+  async #upstreamHas(): Promise<Digests> {
+    const { upstream } = this.#host
+    const manifests = new Set<Digest>()
+    const blobs = new Set<Digest>()
+    for (const { manifest } of this.#pool) if (await upstream.hasManifest(this.#repo, manifest.digest, soon())) manifests.add(manifest.digest)
+    for (const digest of this.#blobs()) if ((await upstream.statBlob(this.#repo, digest, soon())) !== undefined) blobs.add(digest)
+    return { manifests, blobs }
+  }
+
+  #send(method: string, path: string): ReturnType<CollectingHost['client']['send']> {
+    return this.#host.client.send(method, `/v2/${this.#repository}/${path}`)
+  }
+
+  async #call(method: string, message: JsonObject): Promise<Reply> {
+    const { server, owner } = this.#host
+    return server.rest.call(method, message, { token: await server.tokenFor(owner) })
+  }
+}
+
+describe.each([
+  ['disk', startDiskUpstreamAt],
+  ['http', startHttpUpstream],
+] as const)('whatever happens in a repo over the upstream %s', (_name, upstream) => {
+  let host: CollectingHost
+  beforeAll(async () => {
+    host = await startCollectingHost(upstream)
+  })
+  afterAll(() => host.stop())
+
+  test('collections leave all that somebody needs, and in the end nothing else', { timeout: 300_000 }, async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.array(step, { minLength: 10, maxLength: 40 }), async (steps) => {
+        const repository = host.freshRepository()
+        await host.client.pushImage(repository, 'always')
+        const repo = new Repo(host, repository)
+        for (const next of steps) await repo.take(next)
+        await repo.assertClean()
+      }),
+      { numRuns: Number(process.env['TAPROOT_COLLECT_RUNS'] ?? campaignLength({ short: 8, full: 25 })), endOnFailure: true },
+    )
+  })
+})

@@ -1,0 +1,82 @@
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { readmeFault } from '../../src/registry/readme/readme-fault.ts'
+import { ReadmeThread } from '../../src/registry/readme/readme-thread.ts'
+import { cpuTimeMs } from '../support/cpu-time.ts'
+import { freshName, makeOrganisation, ok, startTestServer, type TestServer } from '../support/test-server.ts'
+
+/** A table of the largest size: allowed, and more than a second of work. */
+const expensive = `|a|b|c|\n|:-|:-:|-:|\n${'|1|2|3|\n'.repeat(65_000)}`.slice(0, 524_288)
+
+/** A page that a browser's rules make far larger than its text: each paragraph opens all that is open again. */
+const amplified = `<p>${Array.from({ length: 8 }, (_, at) => `<b id=${at}>`).join('')}${'<p>x'.repeat(100_000)}`
+
+let server: TestServer
+
+beforeAll(async () => {
+  server = await startTestServer()
+})
+
+afterAll(async () => {
+  await server.stop()
+})
+
+async function makeRepo(): Promise<{ uid: string; token: string }> {
+  const { group, token } = await makeOrganisation(server)
+  const created = ok(await server.rest.call('CreateRepo', { parent: group, repo: { name: freshName('repo') } }, { token }))
+  return { uid: String(created['uid']), token }
+}
+
+/** A dry run of a readme, which its caller can take back. Resolves to the status, or undefined where it was taken back. */
+async function dryRun(repo: { uid: string; token: string }, content: string, signal: AbortSignal): Promise<Response | undefined> {
+  const url = `${server.config.baseUrl}/registry/v2/repos/${repo.uid}/readme?validateOnly=true`
+  const headers = { authorization: `Bearer ${repo.token}`, 'content-type': 'application/json' }
+  return await fetch(url, { method: 'PATCH', headers, body: JSON.stringify({ content }), signal }).catch((error: unknown) => {
+    if (signal.aborted) return undefined
+    throw error
+  })
+}
+
+test('expensive readmes of one organisation delay those of another by one document at most', { timeout: 120_000 }, async () => {
+  const [hostile, other] = [await makeRepo(), await makeRepo()]
+  const end = new AbortController()
+  const first = dryRun(hostile, expensive, end.signal)
+  let answered = 0
+  const rest = [first, ...Array.from({ length: 5 }, () => dryRun(hostile, expensive, end.signal))].map(async (answer) => {
+    if ((await answer) !== undefined) answered += 1
+  })
+  // A request of the hostile organisation that comes after those is refused or waits: they are in the line by now.
+  await server.rest.call('GetRepo', { uid: hostile.uid }, { token: hostile.token })
+  const innocent = await dryRun(other, '# hello', AbortSignal.timeout(100_000))
+  expect(innocent?.status).toBe(200)
+  expect(answered).toBeLessThanOrEqual(1)
+  end.abort()
+  await Promise.all(rest)
+})
+
+test('an organisation whose readmes wait already is told to come again, and no other one', { timeout: 120_000 }, async () => {
+  const [hostile, other] = [await makeRepo(), await makeRepo()]
+  const end = new AbortController()
+  const line = Array.from({ length: 24 }, () => dryRun(hostile, expensive, end.signal))
+  const refused = await Promise.race(line)
+  expect(refused?.status).toBe(429)
+  expect(refused?.headers.get('retry-after')).toBe('1')
+  expect(await refused?.json()).toMatchObject({ code: 8, details: [{ reason: 'TOO_MANY_WAITING' }, { retryDelay: '1.000s' }] })
+  expect((await dryRun(other, '# hello', AbortSignal.timeout(100_000)))?.status).toBe(200)
+  end.abort()
+  await Promise.all(line)
+})
+
+test('a readme that costs too much processor time ends its thread, and the next one gets another', async () => {
+  const thread = new ReadmeThread(20)
+  const { fault, cpuMs } = await thread.render(expensive)
+  expect(fault).toMatch(/costs too much/)
+  expect(cpuMs).toBeGreaterThanOrEqual(20)
+  expect(cpuMs).toBeLessThan(1_000)
+  expect(await thread.render('# hello')).toMatchObject({ fault: undefined })
+})
+
+test('a readme that makes far more elements than it has characters is refused at once', async () => {
+  const beganAtMs = cpuTimeMs()
+  expect(readmeFault(amplified)).toMatch(/too many elements/)
+  expect(cpuTimeMs() - beganAtMs).toBeLessThan(1_500)
+})

@@ -1,0 +1,237 @@
+import { describe, expect, test } from 'vitest'
+import { personUid } from '../../../src/auth/oidc/issuer-name.ts'
+import { setOf } from '../../../src/base/capability.ts'
+import { trustedUid } from '../../../src/base/uid.ts'
+import { suspend } from '../../support/suspend.ts'
+import { freshName, ok } from '../../support/test-server.ts'
+import { registrySuite } from './registry-suite.ts'
+import { bearer } from './registry-world.ts'
+
+registrySuite('rights at the registry host', (suite) => {
+  const pull = (path: string): string => `repository:${path}:pull`
+  const accessOf = (token: string): unknown => suite.world.claimsOf(token).access
+
+  describe('rights are looked at anew', () => {
+    test('a subgroup identity is refused at the registry of the root, whatever binds it', async () => {
+      const subgroup = await suite.world.group(suite.mine.group, freshName('team'))
+      const member = await suite.world.member(subgroup, { role: 'owner' })
+      await suite.world.bindAnyway(suite.mine.group, member.uid, 'owner')
+      await suite.world.repo(subgroup, 'tool')
+      const name = String(ok(await suite.world.server.rest.call('GetGroup', { uid: subgroup }, { token: await suite.world.server.operatorToken() }))['name'])
+      expect(await suite.world.list(`${suite.mine.name}/${name}/tool`, member.authorization)).toMatchObject({ status: 200 })
+      expect(await suite.world.list(suite.mine.path, member.authorization)).toMatchObject({ status: 403 })
+      const answer = await suite.world.requestToken([pull(suite.mine.path)], member.authorization)
+      expect(answer.status).toBe(200)
+      expect(accessOf(answer.token)).toEqual([])
+      expect(await suite.world.list(suite.mine.path, bearer(answer.token))).toMatchObject({ status: 403, codes: ['DENIED'] })
+    })
+
+    test('a removed binding is refused at once, with a token already issued and at /token', async () => {
+      const member = await suite.world.member(suite.mine.group)
+      const binding = await suite.world.bind(suite.mine.group, member.uid, 'registry.pull')
+      const token = bearer(await suite.world.tokenFor(pull(suite.mine.path), member.authorization))
+      expect(await suite.world.list(suite.mine.path, token)).toMatchObject({ status: 200 })
+      await suite.world.operate('DeleteRoleBinding', { uid: binding })
+      expect(await suite.world.list(suite.mine.path, token)).toMatchObject({ status: 403, codes: ['DENIED'] })
+      expect(await suite.world.list(suite.mine.path, member.authorization)).toMatchObject({ status: 403 })
+      expect(accessOf(await suite.world.tokenFor(pull(suite.mine.path), member.authorization))).toEqual([])
+      await suite.world.bind(suite.mine.group, member.uid, 'registry.pull')
+      expect(await suite.world.list(suite.mine.path, token)).toMatchObject({ status: 200 })
+    })
+
+    test('a deleted identity is 401 at once, with a token already issued and at /token', async () => {
+      const member = await suite.world.member(suite.mine.group, { role: 'registry.pull' })
+      const token = bearer(await suite.world.tokenFor(pull(suite.mine.path), member.authorization))
+      expect(await suite.world.list(suite.mine.path, token)).toMatchObject({ status: 200 })
+      await suite.world.operate('DeleteIdentity', { uid: member.uid })
+      expect(await suite.world.list(suite.mine.path, token)).toMatchObject({ status: 401, codes: ['UNAUTHORIZED'] })
+      expect(await suite.world.ask({ path: '/v2/', authorization: token })).toMatchObject({ status: 401 })
+      expect(await suite.world.requestToken([pull(suite.mine.path)], member.authorization)).toMatchObject({ status: 401 })
+    })
+
+    test('a renamed group takes its paths along, and who has the name afterwards gets none of its tokens', async () => {
+      const [oldName, newName] = [freshName('old'), freshName('new')]
+      const tenant = await suite.world.tenant(oldName)
+      const token = bearer(await suite.world.tokenFor(`repository:${oldName}/app:pull,push`, tenant.authorization))
+      await suite.world.operate('UpdateGroup', { group: { uid: tenant.group, name: newName } })
+      expect(await suite.world.list(`${oldName}/app`, token)).toMatchObject({ status: 403, codes: ['DENIED'] })
+      expect(await suite.world.list(`${newName}/app`, token)).toMatchObject({ status: 403, codes: ['DENIED'] })
+      expect(await suite.world.list(`${newName}/app`, tenant.authorization)).toMatchObject({ status: 200 })
+      const heir = await suite.world.tenant(oldName)
+      expect(await suite.world.list(`${oldName}/app`, token)).toMatchObject({ status: 403, codes: ['DENIED'] })
+      expect(await suite.world.upload(`${oldName}/app`, token)).toMatchObject({ status: 403 })
+      expect(accessOf(await suite.world.tokenFor(pull(`${oldName}/app`), tenant.authorization))).toEqual([])
+      expect(await suite.world.list(`${oldName}/app`, heir.authorization)).toMatchObject({ status: 200 })
+    })
+
+    test('an old token does not tell what the heir of a name has, or whether there is one', async () => {
+      const oldName = freshName('old')
+      const tenant = await suite.world.tenant(oldName)
+      const tokenFor = async (path: string): Promise<string> => bearer(await suite.world.tokenFor(`repository:${path}:pull,push`, tenant.authorization))
+      const [there, missing, deep] = [`${oldName}/app`, `${oldName}/other`, `${oldName}/group/other`]
+      const asked = await Promise.all([there, missing, deep].map(async (path) => ({ path, token: await tokenFor(path) })))
+      const answers = (): Promise<string[]> =>
+        Promise.all(
+          asked.map(async ({ path, token }) => {
+            const { status, body } = await suite.world.list(path, token)
+            return `${status} ${body}`
+          }),
+        )
+      await suite.world.operate('UpdateGroup', { group: { uid: tenant.group, name: freshName('new') } })
+      const before = await answers()
+      await suite.world.tenant(oldName)
+      const after = await answers()
+      expect(new Set([...before, ...after]).size).toBe(1)
+      expect(before[0]).toContain('DENIED')
+    })
+
+    test('a deleted repo whose name another one has is not the one that the token is for', async () => {
+      const name = freshName('reborn')
+      const first = await suite.world.repo(suite.mine.group, name)
+      const token = bearer(await suite.world.tokenFor(`repository:${suite.mine.name}/${name}:pull,push`, suite.mine.authorization))
+      expect(await suite.world.list(`${suite.mine.name}/${name}`, token)).toMatchObject({ status: 200 })
+      await suite.world.operate('DeleteRepo', { uid: first })
+      expect(await suite.world.list(`${suite.mine.name}/${name}`, token)).toMatchObject({ status: 403, codes: ['DENIED'] })
+      expect(await suite.world.list(`${suite.mine.name}/${name}`, suite.mine.authorization)).toMatchObject({ status: 404, codes: ['NAME_UNKNOWN'] })
+      await suite.world.repo(suite.mine.group, name)
+      expect(await suite.world.list(`${suite.mine.name}/${name}`, token)).toMatchObject({ status: 403, codes: ['DENIED'] })
+    })
+
+    test('a token for a repo to be made is good for the repo that was made of it', async () => {
+      const path = `${suite.mine.name}/${freshName('fresh')}`
+      const token = bearer(await suite.world.tokenFor(`repository:${path}:pull,push`, suite.mine.authorization))
+      expect(await suite.world.list(path, token)).toMatchObject({ status: 404 })
+      await suite.world.repo(suite.mine.group, path.split('/')[1] ?? '')
+      expect(await suite.world.list(path, token)).toMatchObject({ status: 200 })
+    })
+
+    test('what the exchange narrowed stays narrow', async () => {
+      const second = await suite.world.repo(suite.mine.group, freshName('scoped'))
+      const capabilities = setOf(['repo.list', 'manifest.list', 'repo.blobs.get'])
+      const pullOnly = bearer(await suite.world.accessToken(suite.mine.owner, { narrowing: { capabilities } }))
+      const token = await suite.world.tokenFor(`repository:${suite.mine.path}:pull,push,delete`, pullOnly)
+      expect(accessOf(token)).toMatchObject([{ actions: ['pull'] }])
+      expect(await suite.world.list(suite.mine.path, bearer(token))).toMatchObject({ status: 200 })
+      const elsewhere = bearer(await suite.world.accessToken(suite.mine.owner, { narrowing: { scopes: [trustedUid(second)] } }))
+      expect(accessOf(await suite.world.tokenFor(pull(suite.mine.path), elsewhere))).toEqual([])
+      expect(await suite.world.list(suite.mine.path, elsewhere)).toMatchObject({ status: 403 })
+    })
+
+    test('an operator may do everything everywhere, also with a registry token, for as long as the configuration says so', async () => {
+      const { issuer } = suite.world.server.devIssuer
+      const operator = bearer(await suite.world.accessToken(personUid(issuer, 'operator'), { actor: { issuer, subject: 'operator' } }))
+      const token = await suite.world.tokenFor(`repository:${suite.theirs.path}:pull,push,delete`, operator)
+      expect(accessOf(token)).toMatchObject([{ actions: ['pull', 'push', 'delete'], uid: suite.theirs.repo }])
+      expect(await suite.world.upload(suite.theirs.path, bearer(token))).toMatchObject({ status: 202 })
+      const claimant = await suite.world.member(suite.mine.group)
+      const pretender = bearer(await suite.world.accessToken(claimant.uid, { actor: { issuer, subject: 'operator' } }))
+      expect(accessOf(await suite.world.tokenFor(pull(suite.theirs.path), pretender))).toEqual([])
+    })
+
+    test('a suspended organisation is closed', async () => {
+      const tenant = await suite.world.tenant()
+      const token = bearer(await suite.world.tokenFor(pull(tenant.path), tenant.authorization))
+      await suspend(suite.world.server, tenant.group)
+      expect(await suite.world.list(tenant.path, token)).toMatchObject({ status: 403 })
+      expect(accessOf(await suite.world.tokenFor(pull(tenant.path), tenant.authorization))).toEqual([])
+    })
+
+    test('that an organisation is suspended is said to its members, and to nobody else: to them it looks like a missing one', async () => {
+      const tenant = await suite.world.tenant()
+      await suspend(suite.world.server, tenant.group)
+      expect((await suite.world.list(tenant.path, tenant.authorization)).body).toContain('suspended')
+      const paths = [tenant.path, `${tenant.name}/none`, `${tenant.name}/none/at/all`, `${freshName('never')}/app`]
+      const answers = await Promise.all(paths.map((path) => suite.world.list(path, suite.mine.authorization)))
+      expect(new Set(answers.map(({ status, body }) => `${status} ${body}`)).size).toBe(1)
+      const tokens = await Promise.all(paths.map((path) => suite.world.requestToken([pull(path)], suite.mine.authorization)))
+      expect(tokens.map(({ status, token }) => [status, accessOf(token)])).toEqual(paths.map(() => [200, []]))
+    })
+  })
+
+  describe('the public organisation', () => {
+    test('is pulled from by anybody, with a token of nobody', async () => {
+      const token = await suite.world.tokenFor(pull(suite.free.path))
+      expect(suite.world.claimsOf(token)).toMatchObject({ sub: 'anonymous', access: [{ name: suite.free.path, actions: ['pull'], uid: suite.free.repo }] })
+      expect(await suite.world.list(suite.free.path, bearer(token))).toMatchObject({ status: 200 })
+      expect(await suite.world.list(suite.free.path)).toMatchObject({ status: 200 })
+      const stranger = await suite.world.member(suite.theirs.group)
+      expect(await suite.world.list(suite.free.path, stranger.authorization)).toMatchObject({ status: 200 })
+      expect(accessOf(await suite.world.tokenFor(pull(suite.free.path), stranger.authorization))).toMatchObject([{ actions: ['pull'] }])
+    })
+
+    test('takes nothing from nobody', async () => {
+      const token = await suite.world.requestToken([`repository:${suite.free.path}:pull,push,delete`])
+      expect(accessOf(token.token)).toMatchObject([{ actions: ['pull'] }])
+      expect(await suite.world.upload(suite.free.path, bearer(token.token))).toMatchObject({ status: 401 })
+      expect(await suite.world.upload(suite.free.path)).toMatchObject({ status: 401 })
+      expect(await suite.world.requestToken([`repository:${suite.free.path}:push`])).toMatchObject({ status: 401 })
+      const stranger = await suite.world.member(suite.theirs.group)
+      expect(await suite.world.upload(suite.free.path, stranger.authorization)).toMatchObject({ status: 403 })
+    })
+
+    test('is the only one: a token of nobody is for nothing else', async () => {
+      expect(await suite.world.requestToken([pull(suite.mine.path)])).toMatchObject({ status: 401 })
+      expect(await suite.world.requestToken([pull(suite.mine.path), pull(suite.free.path)])).toMatchObject({ status: 401 })
+      expect(await suite.world.requestToken([pull(`${suite.free.name}/none`)])).toMatchObject({ status: 401 })
+      const token = bearer(await suite.world.tokenFor(pull(suite.free.path)))
+      expect(await suite.world.list(suite.mine.path, token)).toMatchObject({ status: 403 })
+    })
+  })
+
+  describe('paths', () => {
+    test('an organisation is named by its name or its uid', async () => {
+      expect(await suite.world.list(`${suite.mine.group}/app`, suite.mine.authorization)).toMatchObject({ status: 200 })
+      expect(accessOf(await suite.world.tokenFor(pull(`${suite.mine.group}/app`), suite.mine.authorization))).toMatchObject([
+        { name: `${suite.mine.group}/app`, uid: suite.mine.repo },
+      ])
+    })
+
+    test('who calls a group like the uid of another organisation gets none of its paths', async () => {
+      const thief = await suite.world.tenant(suite.theirs.group)
+      expect(accessOf(await suite.world.tokenFor(pull(`${suite.theirs.group}/app`), thief.authorization))).toEqual([])
+      expect(await suite.world.list(`${suite.theirs.group}/app`, thief.authorization)).toMatchObject({ status: 403 })
+      expect(await suite.world.list(`${suite.theirs.group}/app`, suite.theirs.authorization)).toMatchObject({ status: 200 })
+    })
+
+    test('missing is said to those who have reach there, and looks like foreign to everybody else', async () => {
+      for (const path of [`${suite.mine.name}/none`, `${suite.mine.name}/none/at/all`]) {
+        expect(await suite.world.list(path, suite.mine.authorization)).toMatchObject({ status: 404, codes: ['NAME_UNKNOWN'] })
+      }
+      const foreign = await Promise.all(
+        [suite.theirs.path, `${suite.theirs.name}/none`, `${suite.theirs.name}/none/at/all`, 'nobody/none'].map((path) =>
+          suite.world.list(path, suite.mine.authorization),
+        ),
+      )
+      expect(new Set(foreign.map(({ status, body }) => `${status} ${body}`)).size).toBe(1)
+      expect(foreign[0]).toMatchObject({ status: 403, codes: ['DENIED'] })
+    })
+
+    test('another tenant in every spelling gives nothing', async () => {
+      const [tenant, repo] = suite.theirs.path.split('/') as [string, string]
+      const spellings = [
+        `${suite.mine.name}/../${suite.theirs.path}`,
+        `${suite.mine.name}/%2e%2e/${suite.theirs.path}`,
+        `${suite.mine.name}%2f..%2f${suite.theirs.path}`,
+        `./${suite.theirs.path}`,
+        `/${suite.theirs.path}`,
+        `${tenant}//${repo}`,
+        `${tenant}/./${repo}`,
+        `${tenant}%2F${repo}`,
+        `${tenant.toUpperCase()}/${repo}`,
+        `${suite.theirs.path}%00`,
+        `${suite.theirs.path};x`,
+        `${suite.theirs.path}\\..`,
+        `%74${tenant.slice(1)}/${repo}`,
+      ]
+      const token = bearer(await suite.world.tokenFor(`repository:${suite.mine.path}:pull,push`, suite.mine.authorization))
+      for (const spelling of spellings) {
+        for (const authorization of [suite.mine.authorization, token]) {
+          const { status } = await suite.world.list(spelling, authorization)
+          expect([400, 403, 404], `${spelling}: ${status}`).toContain(status)
+        }
+        const asked = await suite.world.requestToken([pull(spelling)], suite.mine.authorization)
+        if (asked.status !== 400) expect(accessOf(asked.token)).toEqual([])
+      }
+    })
+  })
+})

@@ -1,0 +1,87 @@
+import { randomBytes } from 'node:crypto'
+import { once } from 'node:events'
+import { connect, type Socket } from 'node:net'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { digestOf } from '../../../src/base/digest.ts'
+import { startTestServer } from '../../support/test-server.ts'
+import { RegistryWorld, type Tenant } from './registry-world.ts'
+
+const each = 250
+const asked = 100
+const rounds = 3
+
+let world: RegistryWorld
+let mine: Tenant
+const sockets: Socket[] = []
+
+beforeAll(async () => {
+  world = new RegistryWorld(await startTestServer())
+  mine = await world.tenant()
+})
+
+afterAll(async () => {
+  for (const socket of sockets) socket.destroy()
+  await world?.server.stop()
+})
+
+/** Sends a request's head, and reads until the answer has begun with `answer`; from then on nothing is read. */
+async function begin(head: string, answer: string): Promise<Socket> {
+  const socket = connect(world.server.config.registry.port, '127.0.0.1')
+  sockets.push(socket)
+  // Told apart below: it is closed then.
+  socket.on('error', () => undefined)
+  socket.write(`${head}\r\nHost: x\r\nAuthorization: ${mine.authorization}\r\n\r\n`)
+  const [chunk] = (await once(socket, 'data')) as [Buffer] // a cast: no encoding is set
+  socket.pause()
+  expect(chunk.subarray(0, answer.length).toString()).toBe(answer)
+  return socket
+}
+
+/** An upload that the host waits for the bytes of. */
+async function stalledUpload(): Promise<Socket> {
+  const { headers } = await world.upload(mine.path, mine.authorization)
+  const socket = await begin(`PATCH ${headers.location ?? ''} HTTP/1.1\r\nContent-Length: 1000000\r\nExpect: 100-continue`, 'HTTP/1.1 100')
+  socket.write('bytes')
+  return socket
+}
+
+async function pushBlob(bytes: Buffer): Promise<string> {
+  const { headers } = await world.upload(mine.path, mine.authorization)
+  const digest = digestOf(bytes)
+  const path = `${headers.location ?? ''}&digest=${digest}`
+  expect(await world.ask({ method: 'PUT', path, authorization: mine.authorization, body: bytes })).toMatchObject({ status: 201 })
+  return `/v2/${mine.path}/blobs/${digest}`
+}
+
+/** How long one token takes in the middle, in milliseconds. Each is used, too. */
+async function medianOfTokens(): Promise<number> {
+  const times: number[] = []
+  for (let at = 0; at < asked; at++) {
+    const startedMs = performance.now()
+    const { status, token } = await world.requestToken([`repository:${mine.path}:pull,push`], mine.authorization)
+    times.push(performance.now() - startedMs)
+    expect(status).toBe(200)
+    expect(await world.list(mine.path, `Bearer ${token}`)).toMatchObject({ status: 200 })
+  }
+  return times.toSorted((one, other) => one - other)[asked / 2] ?? Infinity
+}
+
+/** The least of a few medians: what else the machine does comes and goes, clients that stand still stay. */
+async function leastMedian(): Promise<number> {
+  const medians: number[] = []
+  for (let round = 0; round < rounds; round++) medians.push(await medianOfTokens())
+  return Math.min(...medians)
+}
+
+test('500 clients that stand still in uploads and in blobs that they do not read do not delay tokens', { timeout: 120_000 }, async () => {
+  const blob = await pushBlob(randomBytes(16_000_000))
+  await medianOfTokens()
+  const alone = await leastMedian()
+  for (let at = 0; at < each; at += 50) {
+    await Promise.all(Array.from({ length: 50 }, () => stalledUpload()))
+    await Promise.all(Array.from({ length: 50 }, () => begin(`GET ${blob} HTTP/1.1`, 'HTTP/1.1 200')))
+  }
+  const among = await leastMedian()
+  expect(sockets.filter(({ closed, readableEnded }) => !closed && !readableEnded)).toHaveLength(2 * each)
+  expect(among).toBeLessThan(3 * alone)
+})

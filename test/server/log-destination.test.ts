@@ -1,0 +1,50 @@
+import { closeSync, openSync } from 'node:fs'
+import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { expect, onTestFinished, test } from 'vitest'
+import { LogDestination } from '../../src/server/log-destination.ts'
+import { smallFileSystem } from '../support/parts/small-file-system.ts'
+import { until } from '../e2e/process/ops.ts'
+
+function openLog(directory: string): { file: string; destination: LogDestination } {
+  const file = join(directory, 'log')
+  const fd = openSync(file, 'a', 0o600)
+  onTestFinished(() => closeSync(fd))
+  return { file, destination: new LogDestination(fd) }
+}
+
+function numbered(from: number, to: number): string[] {
+  return Array.from({ length: to - from }, (_, index) => `line ${from + index} ${'x'.repeat(100)}\n`)
+}
+
+test('lines come in order, those of a flush at once', async () => {
+  const directory = await mkdtemp(join(tmpdir(), 'taproot-log-'))
+  onTestFinished(() => rm(directory, { recursive: true }))
+  const { file, destination } = openLog(directory)
+  for (const line of numbered(0, 1000)) destination.write(line)
+  await until(async () => (await readFile(file, 'utf8')) === numbered(0, 1000).join(''))
+  destination.write('last\n')
+  await until(async () => (await readFile(file, 'utf8')).endsWith('last\n'))
+  // Written now: a flush that follows a write which is under way may write its lines twice.
+  destination.flush()
+  expect(await readFile(file, 'utf8')).toBe(`${numbered(0, 1000).join('')}last\n`)
+})
+
+test('on a full disk lines are kept, up to 4 MiB, and written when there is room; flushing does not wait', async () => {
+  const disk = await smallFileSystem(8 * 1024 * 1024)
+  const { file, destination } = openLog(disk.directory)
+  await disk.fill()
+  for (const line of numbered(0, 100)) destination.write(line)
+  const startedAt = performance.now()
+  destination.flush()
+  expect(performance.now() - startedAt).toBeLessThan(1_000)
+  for (const line of numbered(100, 60_000)) destination.write(line)
+  await disk.makeRoom()
+  await until(async () => (await readFile(file, 'utf8')).includes('lines were dropped'))
+  const lines = (await readFile(file, 'utf8')).trimEnd().split('\n')
+  const kept = lines.slice(0, -1)
+  expect(kept.map((line) => `${line}\n`)).toEqual(numbered(0, kept.length))
+  expect(kept.length).toBeGreaterThan(30_000)
+  expect(JSON.parse(lines.at(-1) ?? '')).toMatchObject({ lines: 60_000 - kept.length })
+})

@@ -1,0 +1,198 @@
+import { create, fromBinary, fromJson, toBinary, type DescMessage, type JsonObject, type JsonValue, type Message } from '@bufbuild/protobuf'
+import { Client, credentials, Metadata, type ServiceError } from '@grpc/grpc-js'
+import { createJsonEncoders } from '../../src/transport/json-encode.ts'
+import type { MethodRow } from '../../src/base/schema/method.ts'
+import { methods, registry } from '../../src/base/schema/schema.ts'
+import { StatusSchema } from '../../src/gen/google/rpc/status_pb.ts'
+import { anyUnpack } from '@bufbuild/protobuf/wkt'
+import { toJson } from '@bufbuild/protobuf'
+
+/** What goes along with a call. */
+export interface Options {
+  readonly token?: string | undefined
+  readonly identity?: string
+  readonly ifMatch?: string
+  readonly ifNoneMatch?: string
+  readonly idempotencyKey?: string
+  readonly forceOwnership?: string
+  readonly validateOnly?: boolean
+  readonly requestId?: string
+}
+
+/** An answer in one form for both transports. `code` is 0 for success, else the gRPC code; `body` is the message as JSON. */
+export interface Reply {
+  readonly code: number
+  readonly body: JsonObject
+  readonly message: string
+  /** Error details by their type's last name: `ErrorInfo`, `BadRequest`, `PreconditionFailure`, `ResourceInfo`, `RetryInfo`. */
+  readonly details: Readonly<Record<string, JsonObject>>
+  readonly httpStatus?: number
+  /** All that was answered, as a caller sees it, but for the time of day: of REST status, headers and bytes, of gRPC status, details and metadata. */
+  readonly raw: string
+  readonly header: (name: string) => string | undefined
+}
+
+/** One transport: calls a method by its rpc name with the request as proto JSON (camelCase). */
+export interface Door {
+  readonly name: 'rest' | 'grpc'
+  call(rpc: string, request: JsonObject, options?: Options): Promise<Reply>
+  close(): void
+}
+
+const encoders = createJsonEncoders()
+
+/** The method with this rpc name, e.g. `CreateGroup`; `Service/Rpc` where the name is not unique. */
+export function methodOf(rpc: string): MethodRow {
+  const [service, name] = rpc.includes('/') ? rpc.split('/') : [undefined, rpc]
+  const found = methods.filter((method) => method.rpc === name && (service === undefined || method.service.endsWith(`.${service}`)))
+  if (found.length !== 1 || found[0] === undefined) throw new Error(`${found.length} methods are named ${rpc}`)
+  return found[0]
+}
+
+function asJson(desc: DescMessage, message: Message): JsonObject {
+  return JSON.parse(encoders(desc)(message) || '{}') as JsonObject
+}
+
+function camel(name: string): string {
+  return name.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())
+}
+
+/** Fills the variables of a route from the request and takes them out of it; `{group.uid=**}` is `request.group.uid`. */
+function fillPath(template: string, request: JsonObject): { path: string; rest: JsonObject } {
+  const rest = structuredClone(request)
+  const path = template.replace(/\{([a-z_.]+)(?:=[^}]*)?\}/g, (_, variable: string) => {
+    const steps = variable.split('.').map(camel)
+    const last = steps.pop() ?? ''
+    const holder = steps.reduce<JsonObject | undefined>((at, step) => at?.[step] as JsonObject | undefined, rest)
+    const value = holder?.[last]
+    if (holder !== undefined) delete holder[last]
+    return typeof value === 'string' ? value : ''
+  })
+  return { path: path.replace(/\/+$/, '').replace('/:', ':'), rest }
+}
+
+function toQuery(rest: JsonObject): URLSearchParams {
+  const query = new URLSearchParams()
+  const add = (name: string, value: JsonValue | undefined): void => {
+    if (value === undefined || value === null) return
+    if (Array.isArray(value)) value.forEach((item) => add(name, item))
+    else if (typeof value === 'object') Object.entries(value).forEach(([key, inner]) => add(`${name}.${key}`, inner))
+    else query.append(name, String(value))
+  }
+  for (const [key, value] of Object.entries(rest)) add(key, value)
+  return query
+}
+
+function detailsOf(list: readonly JsonObject[]): Record<string, JsonObject> {
+  return Object.fromEntries(list.map((detail) => [String(detail['@type']).replace(/^.*\./, ''), detail]))
+}
+
+/** What goes along with a call, as headers or metadata have it. */
+function headersOf(options: Options): Record<string, string> {
+  const pairs: [string, string | undefined][] = [
+    ['authorization', options.token && `Bearer ${options.token}`],
+    ['taproot-identity', options.identity],
+    ['if-match', options.ifMatch],
+    ['if-none-match', options.ifNoneMatch],
+    ['idempotency-key', options.idempotencyKey],
+    ['force-ownership', options.forceOwnership],
+    ['x-request-id', options.requestId],
+  ]
+  return Object.fromEntries(pairs.filter((pair): pair is [string, string] => pair[1] !== undefined))
+}
+
+/** Headers that differ from one answer to the next, or follow from the body. */
+const ofTheMoment: ReadonlySet<string> = new Set(['date', 'content-length'])
+
+/** REST over HTTP/1.1. */
+export function restDoor(baseUrl: string): Door {
+  return {
+    name: 'rest',
+    async call(rpc, request, options = {}) {
+      const method = methodOf(rpc)
+      const binding = method.http[0]
+      if (binding === undefined) throw new Error(`${rpc} has no route`)
+      const { path, rest } = fillPath(binding.template, request)
+      const bodyField = camel(binding.body)
+      const body = binding.body === '*' ? rest : binding.body === '' ? undefined : (rest[bodyField] ?? {})
+      const query = toQuery(binding.body === '*' ? {} : Object.fromEntries(Object.entries(rest).filter(([key]) => key !== bodyField)))
+      if (options.validateOnly === true) query.set('validateOnly', 'true')
+      const headers = { ...headersOf(options), ...(body === undefined ? {} : { 'content-type': 'application/json' }) }
+      const suffix = query.size === 0 ? '' : `?${query}`
+      const response = await fetch(`${baseUrl}${path}${suffix}`, {
+        method: binding.verb,
+        headers,
+        ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      })
+      const text = await response.text()
+      const parsed = (text === '' ? {} : JSON.parse(text)) as JsonObject
+      const header = (name: string): string | undefined => response.headers.get(name) ?? undefined
+      const raw = JSON.stringify([response.status, [...response.headers].filter(([name]) => !ofTheMoment.has(name)), text])
+      if (response.ok) return { code: 0, body: parsed, message: '', details: {}, httpStatus: response.status, raw, header }
+      const { code, message, details } = parsed as { code: number; message: string; details: JsonObject[] }
+      return { code, body: parsed, message, details: detailsOf(details), httpStatus: response.status, raw, header }
+    },
+    close: () => undefined,
+  }
+}
+
+function metadataOf(options: Options): Metadata {
+  const metadata = new Metadata()
+  for (const [name, value] of Object.entries(headersOf(options))) metadata.set(name, value)
+  if (options.validateOnly === true) metadata.set('validate-only', 'true')
+  return metadata
+}
+
+function grpcFailure(error: ServiceError, header: Reply['header']): Reply {
+  const [bytes] = error.metadata.get('grpc-status-details-bin')
+  const status = bytes === undefined ? undefined : fromBinary(StatusSchema, bytes as Buffer)
+  const details = (status?.details ?? []).map((any): JsonObject => {
+    const message = anyUnpack(any, registry)
+    const desc = registry.getMessage(any.typeUrl.replace(/^.*\//, ''))
+    if (message === undefined || desc === undefined) throw new Error(`unknown detail ${any.typeUrl}`)
+    return { '@type': any.typeUrl, ...(toJson(desc, message, { registry }) as JsonObject) }
+  })
+  const metadata = Object.entries(error.metadata.getMap()).filter(([name]) => !name.endsWith('-bin') && !ofTheMoment.has(name))
+  const raw = JSON.stringify([error.code, error.details, details, metadata.sort()])
+  return { code: error.code, body: {}, message: error.details, details: detailsOf(details), raw, header }
+}
+
+/** A server that comes back is found again at once, however long it was away. */
+const channelOptions = { 'grpc.initial_reconnect_backoff_ms': 100, 'grpc.max_reconnect_backoff_ms': 500 }
+
+/** gRPC over cleartext HTTP/2. `namespace` replaces the leading `taproot` of the service names. */
+export function grpcDoor(address: string, serviceName: (method: MethodRow) => string = (method) => method.service): Door {
+  const client = new Client(address, credentials.createInsecure(), channelOptions)
+  return {
+    name: 'grpc',
+    call(rpc, request, options = {}) {
+      const method = methodOf(rpc)
+      const message = Object.keys(request).length === 0 ? create(method.input) : fromJson(method.input, request, { registry })
+      const { promise, resolve } = Promise.withResolvers<Reply>()
+      const path = `/${serviceName(method)}/${method.rpc}`
+      let seen: Metadata | undefined
+      const done = (error: ServiceError | null, answer?: Message): void => {
+        const header = (name: string): string | undefined => (seen ?? error?.metadata)?.get(name)[0]?.toString() ?? error?.metadata.get(name)[0]?.toString()
+        if (error !== null) resolve(grpcFailure(error, header))
+        else {
+          const body = answer === undefined ? {} : asJson(method.output, answer)
+          resolve({ code: 0, body, message: '', details: {}, raw: JSON.stringify([0, body]), header })
+        }
+      }
+      const call = client.makeUnaryRequest<Message, Message>(
+        path,
+        (value) => Buffer.from(toBinary(method.input, value)),
+        (bytes) => fromBinary(method.output, bytes),
+        message,
+        metadataOf(options),
+        { deadline: Date.now() + 20_000 },
+        done,
+      )
+      call.on('metadata', (metadata) => {
+        seen = metadata
+      })
+      return promise
+    },
+    close: () => client.close(),
+  }
+}

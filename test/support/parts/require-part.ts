@@ -1,0 +1,76 @@
+import { spawnSync } from 'node:child_process'
+import { env } from 'node:process'
+import { describe, test, TestRunner } from 'vitest'
+import { ensurePart, type PartName } from '../../../tools/parts.js'
+
+declare module 'vitest' {
+  interface TaskMeta {
+    /** Why a test, or a suite's tests, are skipped: the one-line reason, which the reporter prints. */
+    missingPart?: string
+  }
+}
+
+/**
+ * The part's program, found or built. Where this machine can't provide it, the test that runs is reported as skipped; in a hook, or with
+ * REQUIRE_ALL_PARTS=1, it throws an Error with the one-line reason.
+ */
+export function requirePart(name: PartName): string {
+  const part = ensurePart(name)
+  if ('path' in part) return part.path
+  if (env['REQUIRE_ALL_PARTS'] !== '1') skipFor(part.reason)
+  throw new Error(part.reason)
+}
+
+/** Reports the test that runs as skipped, for a reason of one line; in a hook it throws an Error with it. */
+export function skipFor(reason: string): never {
+  const running = TestRunner.getCurrentTest()
+  if (running !== undefined) {
+    running.meta.missingPart = reason
+    running.context.skip(reason)
+  }
+  throw new Error(reason)
+}
+
+/** A program of the system that a test of a rare fault uses. Where it is not there the test is reported as skipped, also with REQUIRE_ALL_PARTS=1. */
+export function requireTool(name: 'strace' | 'prlimit'): void {
+  if (spawnSync(name, ['-V']).status !== 0) skipFor(`${name} is not installed`)
+}
+
+/**
+ * A `describe` whose tests need a real part: `body` gets the path of its program. Where the machine can't provide it the tests are
+ * reported as skipped, with the reason in the title; with REQUIRE_ALL_PARTS=1 they fail.
+ */
+export function describeWithPart(name: PartName, title: string, body: (path: string) => void): void {
+  describeWithParts([name], title, ({ [name]: path = '' }) => body(path))
+}
+
+/** As `describeWithPart`, for tests that need several: `body` gets the paths by name. The first that is missing is the reason. */
+export function describeWithParts(names: readonly PartName[], title: string, body: (paths: Readonly<Partial<Record<PartName, string>>>) => void): void {
+  const parts = names.map((name) => ({ name, part: ensurePart(name) }))
+  const reason = parts.flatMap(({ part }) => ('reason' in part ? [part.reason] : []))[0]
+  describeUnless(reason, title, () => body(Object.fromEntries(parts.map(({ name, part }) => [name, 'path' in part ? part.path : '']))))
+}
+
+/** A `describe` whose tests are reported as skipped where there is a reason, of one line; with REQUIRE_ALL_PARTS=1 they fail then. */
+export function describeUnless(reason: string | undefined, title: string, body: () => void): void {
+  if (reason === undefined) {
+    describe(title, body)
+  } else if (env['REQUIRE_ALL_PARTS'] === '1') {
+    test(title, () => {
+      throw new Error(reason)
+    })
+  } else {
+    describe.skip(`${title} (${reason})`, { meta: { missingPart: reason } }, body)
+  }
+}
+
+/** One `describe` for each store, `<title> on sqlite` and `<title> on etcd`; the latter needs etcd. */
+export function describeOnStores(title: string, body: (store: 'sqlite' | 'etcd') => void): void {
+  describeOnStoresWithParts([], title, body)
+}
+
+/** As `describeOnStores`, for tests that need other parts too, as `describeWithParts` says. */
+export function describeOnStoresWithParts(names: readonly PartName[], title: string, body: (store: 'sqlite' | 'etcd') => void): void {
+  describeWithParts(names, `${title} on sqlite`, () => body('sqlite'))
+  describeWithParts(['etcd', ...names], `${title} on etcd`, () => body('etcd'))
+}

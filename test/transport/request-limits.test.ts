@@ -1,0 +1,211 @@
+import { once } from 'node:events'
+import { request } from 'node:http'
+import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib'
+import { create, type JsonObject } from '@bufbuild/protobuf'
+import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire'
+import { Client, compressionAlgorithms, credentials } from '@grpc/grpc-js'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { createDoors, type DoorOptions } from '../../src/iam/signin/web/endpoints.ts'
+import type { MethodRow } from '../../src/base/schema/method.ts'
+import { methods } from '../../src/base/schema/schema.ts'
+import { methodName } from '../../src/base/schema/method.ts'
+import { handlers } from '../../src/catalog/handlers.ts'
+import { cpuTimeMs } from '../support/cpu-time.ts'
+import { startTestServer, type TestServer } from '../support/test-server.ts'
+import { caseName } from '../conformance/walk/method-case.ts'
+import { serve, type GrpcResult, type Served } from './harness/harness.ts'
+import { sendTo, type Sent } from './harness/send.ts'
+
+const KiB = 1024
+const bytes = (value: Buffer): Buffer => value
+const uid = 'a'.repeat(40)
+
+/** The first REST path of a method, about something that is nowhere. */
+function pathOf(method: MethodRow): { verb: string; path: string; body: string } {
+  const { verb, template, body } = method.http.at(-1) ?? { verb: '', template: '', body: '' }
+  return { verb, path: template.replaceAll(/\{[^}]*\}/g, uid), body }
+}
+
+/** A message of exactly so many bytes, at least 10: one text that is unknown to every type. */
+function messageOf(length: number): Uint8Array {
+  const made = (text: number): Uint8Array => new BinaryWriter().tag(2000, WireType.LengthDelimited).string('x'.repeat(text)).finish()
+  return made(length - (made(length - 4).length - (length - 4)))
+}
+
+const withBody = methods.filter((method) => pathOf(method).body !== '')
+const forms = methods.filter((method) => method.scope === 'external' && pathOf(method).body === '')
+
+describe('how large a request may be', () => {
+  let served: Served
+  beforeAll(async () => {
+    served = await serve(({ call }) => create(call.method.output))
+  })
+  afterAll(() => served.close(50))
+
+  test('is stated for every method: under 64 KiB for most, 8 KiB where anyone may ask', () => {
+    const open = methods.filter(({ scope }) => scope === 'public')
+    expect(open.filter(({ maxRequestBytes }) => maxRequestBytes > 8 * KiB)).toEqual([])
+    const large = methods.filter(({ maxRequestBytes, verb }) => maxRequestBytes > 64 * KiB && verb !== 'list')
+    expect(large.map(({ rpc }) => rpc).toSorted()).toEqual([
+      'BatchDeleteExternalGroupRoleMappings',
+      'CreateIdentity',
+      'CreateRepo',
+      'UpdateIdentity',
+      'UpdateRepo',
+      'UpdateRepoReadme',
+    ])
+  })
+
+  test.each(withBody.map((method) => ({ name: caseName(method), method })))('$name takes a body of its limit, and none that is larger', async ({ method }) => {
+    const { verb, path } = pathOf(method)
+    const headers = { prefer: 'handling=lenient' }
+    const send = (length: number): Promise<Sent> => sendTo(served.port, { verb, path, headers, body: `{"x":"${'x'.repeat(length - 8)}"}` })
+    expect((await send(method.maxRequestBytes)).status).toBe(200)
+    expect((await send(method.maxRequestBytes + 1)).status).toBe(413)
+  })
+
+  test.each(forms.map((method) => ({ name: caseName(method), method })))('$name takes a form of its limit, and none that is larger', async ({ method }) => {
+    const headers = { 'content-type': 'application/x-www-form-urlencoded' }
+    const send = (length: number): Promise<Sent> => sendTo(served.port, { ...pathOf(method), headers, body: `x=${'x'.repeat(length - 2)}` })
+    expect((await send(method.maxRequestBytes)).status).toBe(200)
+    expect((await send(method.maxRequestBytes + 1)).status).toBe(413)
+  })
+
+  test.each(methods.map((method) => ({ name: caseName(method), method })))(
+    '$name takes a gRPC message of its limit, and none that is larger',
+    async ({ method }) => {
+      const send = (length: number): Promise<GrpcResult> => served.unary(`/${method.service}/${method.rpc}`, messageOf(length))
+      expect((await send(method.maxRequestBytes)).code).toBe(0)
+      expect(await send(method.maxRequestBytes + 1)).toMatchObject({
+        code: 3,
+        details: `Invalid argument: body: must not be larger than ${method.maxRequestBytes} bytes`,
+      })
+    },
+  )
+
+  const { verb, path } = { verb: 'POST', path: '/auth/v1/register' }
+  test.each([
+    ['gzip', gzipSync],
+    ['deflate', deflateSync],
+    ['br', brotliCompressSync],
+  ] as const)('counts decompressed bytes of %s', async (encoding, compress) => {
+    const send = (length: number): Promise<Sent> =>
+      sendTo(served.port, { verb, path, body: compress(`{"x":"${'x'.repeat(length - 8)}"}`), headers: { 'content-encoding': encoding } })
+    expect((await send(8 * KiB)).status).toBe(200)
+    expect((await send(8 * KiB + 1)).status).toBe(413)
+  })
+
+  test('counts compressed bytes too: they may come to nothing', async () => {
+    const body = Buffer.concat(Array.from({ length: 500 }, () => gzipSync('')))
+    expect((await sendTo(served.port, { verb, path, body, headers: { 'content-encoding': 'gzip' } })).status).toBe(413)
+  })
+
+  test('counts decompressed bytes of a gRPC message', async () => {
+    const client = new Client(`127.0.0.1:${served.port}`, credentials.createInsecure(), { 'grpc.default_compression_algorithm': compressionAlgorithms.gzip })
+    const send = (length: number): Promise<number> =>
+      new Promise((resolve) => {
+        client.makeUnaryRequest('/taproot.auth.v1.Auth/Register', bytes, bytes, Buffer.from(messageOf(length)), (error) => resolve(error?.code ?? 0))
+      })
+    try {
+      expect(await send(8 * KiB)).toBe(0)
+      expect(await send(8 * KiB + 1)).toBe(3)
+    } finally {
+      client.close()
+    }
+  })
+})
+
+describe('what is said of a request with very many faults', () => {
+  let served: Served
+  beforeAll(async () => {
+    served = await serve(({ call }) => create(call.method.output))
+  })
+  afterAll(() => served.close(50))
+
+  interface Refused {
+    readonly fields: readonly string[]
+    readonly descriptions: readonly string[]
+  }
+  async function refused(path: string, body: JsonObject): Promise<Refused> {
+    const { status, text } = await sendTo(served.port, { verb: 'POST', path, body })
+    expect(status).toBe(400)
+    const { details } = JSON.parse(text) as { details: { fieldViolations?: { field: string; description: string }[] }[] }
+    const violations = details.flatMap(({ fieldViolations = [] }) => fieldViolations)
+    return { fields: violations.map(({ field }) => field), descriptions: violations.map(({ description }) => description) }
+  }
+
+  test('are the first 20', async () => {
+    const capabilities = Array.from({ length: 900 }, () => 'CAP_NOPE')
+    const { fields } = await refused(`/iam/v2/roles/${uid}`, { name: 5, capabilities })
+    expect(fields).toEqual(['name', ...Array.from({ length: 19 }, (_, index) => `capabilities[${index}]`)])
+  })
+
+  test('is the length of a list, before its items are looked at', async () => {
+    const requests = Array.from({ length: 26 }, () => 'no object')
+    expect(await refused('/iam/v2/roleBindings:batchCreate', { requests })).toEqual({ fields: ['requests'], descriptions: ['must have at most 25 items'] })
+  })
+
+  test('is the length of a map, before its entries are looked at', async () => {
+    const claims = Object.fromEntries(Array.from({ length: 51 }, (_, index) => [`claim${index}`, {}]))
+    const { fields } = await refused(`/iam/v2/identities/${uid}`, { claimMatch: { claims } })
+    expect(fields).toEqual(['claimMatch.claims'])
+  })
+})
+
+describe('without a credential', () => {
+  let server: TestServer
+  beforeAll(async () => {
+    server = await startTestServer()
+  })
+  afterAll(() => server.stop())
+
+  /** Sends the head of a request and none of its body, and waits for the answer. */
+  async function headOnly(method: MethodRow, headers: Readonly<Record<string, string>> = {}): Promise<number | undefined> {
+    const { verb, path } = pathOf(method)
+    const sent = request({
+      host: '127.0.0.1',
+      port: server.config.api.port,
+      method: verb,
+      path,
+      headers: { 'content-length': '100', 'content-type': 'application/json', ...headers },
+    })
+    sent.on('error', () => undefined)
+    sent.flushHeaders()
+    const [response] = (await once(sent, 'response')) as [{ statusCode?: number }]
+    sent.destroy()
+    return response.statusCode
+  }
+
+  // Doors are closures over their options: only their names are looked at here.
+  const doors = createDoors({} as DoorOptions)
+  const closed = methods
+    .filter((method) => method.scope !== 'public' && method.mutation && (handlers.has(method) || doors.has(methodName(method))))
+    .map((method) => ({ name: caseName(method), method }))
+
+  test.each(closed)('$name is refused before its body is read', async ({ method }) => {
+    expect(await headOnly(method)).toBe(401)
+    expect(await headOnly(method, { authorization: 'Nonsense of three words' })).toBe(401)
+  })
+
+  test.each(closed)('$name is refused over gRPC before its message is read', async ({ method }) => {
+    const client = new Client(`127.0.0.1:${server.config.api.port}`, credentials.createInsecure())
+    try {
+      const call = client.makeClientStreamRequest(`/${method.service}/${method.rpc}`, bytes, bytes, () => undefined)
+      // Nothing is sent.
+      const [status] = (await once(call, 'status')) as [{ code: number }]
+      expect(status.code).toBe(16)
+    } finally {
+      client.close()
+    }
+  })
+
+  test('costs little, whatever the body', { timeout: 60_000 }, async () => {
+    const bomb = gzipSync('['.repeat(512 * KiB) + ']'.repeat(512 * KiB))
+    const send = (): Promise<Sent> =>
+      sendTo(server.config.api.port, { verb: 'POST', path: '/auth/v1/register', body: bomb, headers: { 'content-encoding': 'gzip' } })
+    for (let warm = 0; warm < 5; warm++) await send()
+    const before = cpuTimeMs()
+    for (let sent = 0; sent < 50; sent++) expect((await send()).status).toBe(401)
+    expect((cpuTimeMs() - before) / 50).toBeLessThan(10)
+  })
+})

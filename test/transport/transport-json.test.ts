@@ -1,0 +1,141 @@
+import { create, equals, fromJson, toJson } from '@bufbuild/protobuf'
+import type { DescMessage, JsonObject, JsonValue, MessageInitShape } from '@bufbuild/protobuf'
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { fieldOfKey, shapeJson } from '../../src/transport/http/json-shape.ts'
+import { createJsonEncoders } from '../../src/transport/json-encode.ts'
+import { methods, registry } from '../../src/base/schema/schema.ts'
+import { HeadlessSessionSchema } from '../../src/gen/taproot/auth/v1/auth_pb.ts'
+import { GroupSchema, ListGroupsResponseSchema, UpdateGroupRequestSchema } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
+import { GroupInviteSchema } from '../../src/gen/taproot/iam/v2/group_invites_pb.ts'
+import { IdentitySchema } from '../../src/gen/taproot/iam/v2/identities_pb.ts'
+import { RepoSchema } from '../../src/gen/taproot/registry/v2/repos_pb.ts'
+import { randomMessage } from './harness/random-message.ts'
+
+const encoders = createJsonEncoders()
+
+function encode<Desc extends DescMessage>(desc: Desc, init: MessageInitShape<Desc>): JsonObject {
+  return JSON.parse(encoders(desc)(create(desc, init))) as JsonObject
+}
+
+const types = [...new Set(methods.flatMap((row) => [row.input, row.output]))]
+
+describe('encoding', () => {
+  test.each(types.map((desc) => [desc.typeName, desc] as const))('%s reads back equal', (_, desc) => {
+    fc.assert(
+      fc.property(randomMessage(desc), (message) => {
+        const json = JSON.parse(encoders(desc)(message)) as JsonValue
+        expect(equals(desc, fromJson(desc, json, { registry }), message)).toBe(true)
+      }),
+      { numRuns: 30 },
+    )
+  })
+
+  test('scalars, enums, lists and maps are always there, unset messages never', () => {
+    expect(encode(GroupSchema, {})).toEqual({
+      uid: '',
+      name: '',
+      description: '',
+      resourceLimits: {},
+      verified: false,
+      kind: 'ORG_KIND_UNSPECIFIED',
+      status: 'ORG_STATUS_UNSPECIFIED',
+      etag: '',
+    })
+  })
+
+  test.each([
+    [0n, 0, '1970-01-01T00:00:00.000Z'],
+    [1_790_000_000n, 120_000_000, '2026-09-21T14:13:20.120Z'],
+    [1_790_000_000n, 999_999_999, '2026-09-21T14:13:20.999Z'],
+    [-1n, 500_000_000, '1969-12-31T23:59:59.500Z'],
+  ])('the time %s s and %s ns is %s', (seconds, nanos, text) => {
+    expect(encode(GroupSchema, { createTime: { seconds, nanos } }).createTime).toBe(text)
+  })
+
+  test.each([
+    [3600n, 0, '3600s'],
+    [1n, 500_000_000, '1.500s'],
+    [0n, 5, '0.000000005s'],
+    [-1n, -5_000, '-1.000005s'],
+  ])('the duration %s s and %s ns is %s', (seconds, nanos, text) => {
+    expect(encode(GroupInviteSchema, { ttl: { seconds, nanos } }).ttl).toBe(text)
+  })
+
+  test('an unset oneof has no key, a set one the key of its member', () => {
+    expect(encode(IdentitySchema, {})).not.toHaveProperty('claimMatch')
+    const identity = encode(IdentitySchema, { relationship: { case: 'claimMatch', value: { iss: { case: 'issuer', value: '' } } } })
+    expect(identity.claimMatch).toEqual({ issuer: '', claims: {}, claimPatterns: {} })
+  })
+
+  test('list envelopes', () => {
+    expect(encode(ListGroupsResponseSchema, { totalCount: 0n })).toEqual({ groups: [], totalCount: '0', skipped: 0 })
+    expect(encode(ListGroupsResponseSchema, { totalCount: 9_007_199_254_740_993n, nextPageToken: 't', skipped: 2 })).toEqual({
+      groups: [],
+      nextPageToken: 't',
+      totalCount: '9007199254740993',
+      skipped: 2,
+    })
+  })
+
+  test('an unknown enum number is a number', () => {
+    expect(encode(GroupSchema, { kind: 99 as never }).kind).toBe(99)
+  })
+
+  test('masks are camel case, and syncConfig too', () => {
+    expect(encode(UpdateGroupRequestSchema, { updateMask: { paths: ['resource_limits', 'name'] } }).updateMask).toBe('resourceLimits,name')
+    expect(encode(RepoSchema, { syncConfig: {} })).toHaveProperty('syncConfig')
+    expect(fieldOfKey(RepoSchema, 'sync_config')).toBe(fieldOfKey(RepoSchema, 'syncConfig'))
+  })
+
+  test('managedBy shows only where something manages', () => {
+    expect(encode(GroupSchema, {})).not.toHaveProperty('managedBy')
+    expect(encode(GroupSchema, { managedBy: 'c/ns/n' }).managedBy).toBe('c/ns/n')
+  })
+
+  test('keys and values are escaped', () => {
+    expect(encode(GroupSchema, { name: '"\\\n\u2028', resourceLimits: { '"': 1 } })).toMatchObject({ name: '"\\\n\u2028', resourceLimits: { '"': 1 } })
+  })
+})
+
+describe('shaping', () => {
+  test.each(types.map((desc) => [desc.typeName, desc] as const))('%s: what protobuf-es writes is accepted as it is', (_, desc) => {
+    fc.assert(
+      fc.property(randomMessage(desc), fc.boolean(), (message, useProtoFieldName) => {
+        const json = toJson(desc, message, { registry, useProtoFieldName }) as JsonObject
+        const shaped = shapeJson(desc, json, { strict: true })
+        expect(shaped.violations).toEqual([])
+        expect(equals(desc, fromJson(desc, shaped.json, { registry }), message)).toBe(true)
+      }),
+      { numRuns: 20 },
+    )
+  })
+
+  test.each([
+    ['', true],
+    ['AA==', true],
+    ['AA', true],
+    ['_-8', true],
+    ['A', false],
+    ['hVk-5', false],
+    ['A=A=', false],
+    ['%', false],
+  ])('bytes given as %j are readable: %s', (text, readable) => {
+    const { json, violations } = shapeJson(HeadlessSessionSchema, { encryptedIdtoken: text }, { strict: false })
+    expect(violations.length === 0).toBe(readable)
+    expect(() => fromJson(HeadlessSessionSchema, json)).not.toThrow()
+  })
+
+  test('whatever JSON comes, what has no violation is readable', () => {
+    fc.assert(
+      fc.property(fc.constantFrom(...types), fc.infiniteStream(fc.jsonValue()), (desc, values) => {
+        const keys = desc.fields.flatMap(({ name, jsonName }) => [name, jsonName])
+        const json = Object.fromEntries(keys.map((key) => [key, values.next().value as JsonValue]))
+        const shaped = shapeJson(desc, json, { strict: false })
+        // Faults are dropped from the JSON, so the rest must be readable in every case.
+        expect(() => fromJson(desc, shaped.json, { registry })).not.toThrow()
+      }),
+      { numRuns: 500 },
+    )
+  })
+})

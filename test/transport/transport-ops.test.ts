@@ -1,0 +1,138 @@
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { Registry } from 'prom-client'
+import { describe, expect, test } from 'vitest'
+import { defaultNamespaces, httpBindings, serviceAliases } from '../../src/transport/aliases.ts'
+import { httpError } from '../../src/transport/errors-http.ts'
+import { createCallMetrics } from '../../src/transport/metrics.ts'
+import { createOpsHandler } from '../../src/transport/ops.ts'
+import type { ReadyCheck } from '../../src/transport/ops.ts'
+import { DomainError } from '../../src/base/errors.ts'
+import type { Code } from '../../src/base/errors.ts'
+import { methods } from '../../src/base/schema/schema.ts'
+
+async function withOps<T>(checks: readonly ReadyCheck[], run: (url: string, registry: Registry) => Promise<T>): Promise<T> {
+  const registry = new Registry()
+  const server = createServer(createOpsHandler({ checks, registry, checkTimeoutMs: 50 }))
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  try {
+    return await run(`http://127.0.0.1:${(server.address() as AddressInfo).port}`, registry)
+  } finally {
+    server.closeAllConnections()
+    await new Promise((resolve) => server.close(resolve))
+  }
+}
+
+describe('ops', () => {
+  test('health, readiness and what is not ready', async () => {
+    const state = { store: true }
+    const checks: ReadyCheck[] = [
+      { name: 'store', check: async () => state.store },
+      { name: 'snapshot', check: async () => true },
+    ]
+    await withOps(checks, async (url) => {
+      expect((await fetch(`${url}/healthz`)).status).toBe(200)
+      expect((await fetch(`${url}/readyz`)).status).toBe(200)
+      state.store = false
+      const response = await fetch(`${url}/readyz?verbose`)
+      expect([response.status, await response.text()]).toEqual([503, 'not ready: store\n'])
+      expect((await fetch(`${url}/healthz`)).status).toBe(200)
+    })
+  })
+
+  test('a check that throws or hangs counts as failed', async () => {
+    const checks: ReadyCheck[] = [
+      { name: 'throws', check: () => Promise.reject(new Error('no')) },
+      {
+        name: 'throws at once',
+        check: () => {
+          throw new Error('no')
+        },
+      },
+      { name: 'hangs', check: () => new Promise(() => {}) },
+      { name: 'works', check: async () => true },
+    ]
+    await withOps(checks, async (url) => {
+      const response = await fetch(`${url}/readyz`)
+      expect([response.status, await response.text()]).toEqual([503, 'not ready: throws, throws at once, hangs\n'])
+    })
+  })
+
+  test('metrics, unknown paths and verbs', async () => {
+    await withOps([], async (url, registry) => {
+      const metrics = createCallMetrics(registry)
+      metrics.start('GroupsService.GetGroup', 'http')(5)
+      metrics.start('GroupsService.GetGroup', 'grpc')(0)
+      metrics.start('GroupsService.GetGroup', 'grpc')
+      const text = await (await fetch(`${url}/metrics`)).text()
+      expect(text).toContain('taproot_requests_total{method="GroupsService.GetGroup",transport="http",code="NOT_FOUND"} 1')
+      expect(text).toContain('taproot_requests_total{method="GroupsService.GetGroup",transport="grpc",code="OK"} 1')
+      expect(text).toContain('taproot_requests_in_flight{transport="grpc"} 1')
+      expect(text).toContain('taproot_request_duration_seconds_bucket')
+      expect((await fetch(`${url}/constructor`)).status).toBe(404)
+      expect((await fetch(`${url}/metrics`, { method: 'POST' })).status).toBe(405)
+    })
+  })
+})
+
+describe('aliases', () => {
+  test.each([
+    ['taproot.iam.v2.GroupsService', ['chainguard.platform.iam.v2.GroupsService', 'chainguard.platform.iam.v2beta1.GroupsService']],
+    ['taproot.oidc.v1.SecurityTokenService', ['chainguard.platform.oidc.SecurityTokenService']],
+    ['taproot.auth.v1.Auth', ['chainguard.platform.auth.Auth']],
+    ['taproot.vulnerabilities.v1.Advisories', ['chainguard.platform.vulnerabilities.v1.Advisories']],
+    ['grpc.health.v1.Health', []],
+  ])('%s is also %j', (service, aliases) => {
+    expect(serviceAliases(service, defaultNamespaces)).toEqual(aliases)
+  })
+
+  test('no two methods share a name or a route', () => {
+    const routes = methods.flatMap((row) => httpBindings(row, true).map(({ verb, template }) => `${verb} ${template.replaceAll(/\{[^=}]*/g, '{')}`))
+    expect(new Set(routes).size).toBe(routes.length)
+  })
+
+  test('the preview segment is served only where it is wanted', () => {
+    const row = methods.find(({ rpc }) => rpc === 'GetGroup')
+    expect(row && httpBindings(row, false).map(({ template }) => template)).toEqual(['/iam/v2/groups/{uid=**}'])
+    expect(row && httpBindings(row, true).map(({ template }) => template)).toEqual(['/iam/v2/groups/{uid=**}', '/iam/v2beta1/groups/{uid=**}'])
+  })
+})
+
+describe('HTTP errors', () => {
+  test.each([
+    [3, 400],
+    [9, 400],
+    [11, 400],
+    [16, 401],
+    [7, 403],
+    [5, 404],
+    [6, 409],
+    [10, 409],
+    [8, 429],
+    [12, 501],
+    [14, 503],
+    [4, 504],
+    [13, 500],
+    [2, 500],
+  ] as const satisfies readonly (readonly [Code, number])[])('code %s is status %s', (code, status) => {
+    const answer = httpError(new DomainError(code, 'm'), { requestId: 'r', domain: 'iam' })
+    expect(answer.status).toBe(status)
+    expect(answer.body).toMatchObject({
+      code,
+      message: 'm',
+      details: [{ '@type': 'type.googleapis.com/google.rpc.ErrorInfo', domain: 'iam.taproot.dev', metadata: { requestId: 'r' } }],
+    })
+  })
+
+  test('preconditions and missing resources', () => {
+    const blocked = httpError(DomainError.precondition([{ type: 'RESOURCE_NOT_EMPTY', description: 'd' }]), { requestId: 'r', domain: 'iam' })
+    expect(blocked.body.message).toBe('Precondition failed: d')
+    expect(blocked.body.details[1]).toEqual({
+      '@type': 'type.googleapis.com/google.rpc.PreconditionFailure',
+      violations: [{ type: 'RESOURCE_NOT_EMPTY', description: 'd' }],
+    })
+    const resource = { resourceType: 'iam.taproot.dev/Group', resourceName: 'n', owner: '', description: 'd' }
+    const missing = httpError(new DomainError(5, 'm', { details: { resource } }), { requestId: 'r', domain: 'iam' })
+    expect(missing.body.details[1]).toEqual({ '@type': 'type.googleapis.com/google.rpc.ResourceInfo', ...resource })
+  })
+})
