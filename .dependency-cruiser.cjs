@@ -1,49 +1,78 @@
-// The layers (docs/architecture.md): which folder of src may import which, and where each driver may be imported.
+// The folders of src (docs/architecture.md): which may import which, and where each driver may be imported.
 
-/** layer -> the layers it may import besides itself. `cmd` is not listed: it may import everything, nothing may import it. */
-const layers = {
-  core: ['gen'],
-  gen: [],
-  store: ['core', 'gen'],
-  snapshot: ['core', 'store', 'gen'],
-  authn: ['core', 'store', 'gen'],
-  authz: ['core', 'snapshot', 'gen'],
-  resources: ['core', 'store', 'snapshot', 'authn', 'authz', 'gen'],
-  api: ['core', 'store', 'snapshot', 'authn', 'authz', 'resources', 'gen'],
-  registry: ['core', 'store', 'snapshot', 'authn', 'authz', 'resources', 'gen'],
-  kube: ['core', 'store', 'snapshot', 'authn', 'authz', 'resources', 'gen'],
-}
+/** The layers, lowest first. A folder imports only folders of lower layers. Folders of one layer do not import each other, but for `siblings`. */
+const order = [
+  ['gen'],
+  ['base'],
+  ['store'],
+  ['cache'],
+  ['auth'],
+  ['authz'],
+  ['engine'],
+  ['transport'],
+  ['iam', 'registry'],
+  ['catalog'],
+  ['kubernetes'],
+  ['config'],
+  ['server'],
+  ['cli'],
+]
+
+/** The domains. Other folders import them only through their index.ts. */
+const domains = ['iam', 'registry']
+
+/** folder -> folders of its own layer that it may import. */
+const siblings = { registry: ['iam'] }
 
 /** packages (regular expressions on the module's name) -> the folders of src that may import them. */
 const drivers = [
   { packages: ['etcd3'], folders: ['store/etcd'] },
   { packages: ['node:sqlite'], folders: ['store/sqlite'] },
-  { packages: ['koa', 'koa-body', '@types/koa'], folders: ['api/http'] },
-  { packages: ['@grpc/grpc-js', '@grpc/reflection', 'grpc-health-check'], folders: ['api/grpc', 'store/etcd'] },
-  { packages: ['re2js', 'jose', 'openid-client'], folders: ['authn'] },
-  { packages: ['undici'], folders: ['authn', 'registry/upstream/http', 'kube/client'] },
-  { packages: ['bcryptjs', 'commander', 'yaml', 'ajv', 'pino'], folders: ['cmd'] },
-  { packages: ['@kubernetes/client-node'], folders: ['kube/client'] },
-  { packages: ['prom-client'], folders: ['api', 'cmd'] },
+  { packages: ['koa', 'koa-body', '@types/koa'], folders: ['transport/http'] },
+  { packages: ['@grpc/grpc-js', '@grpc/reflection', 'grpc-health-check'], folders: ['transport/grpc', 'store/etcd'] },
+  { packages: ['re2js', 'jose', 'openid-client'], folders: ['auth', 'iam/signin'] },
+  { packages: ['undici'], folders: ['auth', 'registry/upstream/http', 'kubernetes/client'] },
+  { packages: ['bcryptjs'], folders: ['cli'] },
+  { packages: ['commander'], folders: ['cli'] },
+  { packages: ['yaml'], folders: ['config', 'cli'] },
+  { packages: ['ajv'], folders: ['config', 'cli'] },
+  { packages: ['pino'], folders: ['server'] },
+  { packages: ['@kubernetes/client-node'], folders: ['kubernetes/client'] },
+  { packages: ['prom-client'], folders: ['transport', 'server', 'config'] },
 ]
 
 const escape = (text) => text.replaceAll(/[.*+?^${}()|[\]\\]/g, '\\$&')
 
-const layerRules = Object.entries(layers).map(([layer, allowed]) => ({
-  name: `layer-${layer}`,
-  comment: `src/${layer} imports only ${[layer, ...allowed].map((name) => `src/${name}`).join(', ')} and packages`,
+const folders = order.flat()
+
+const layerRules = order.flatMap((layer, at) =>
+  layer.map((folder) => {
+    const allowed = [folder, ...(siblings[folder] ?? []), ...order.slice(0, at).flat()]
+    return {
+      name: `layer-${folder}`,
+      comment: `src/${folder} imports only ${allowed.map((name) => `src/${name}`).join(', ')} and packages`,
+      severity: 'error',
+      from: { path: `^src/${folder}/` },
+      to: { path: '^(src|test|tools|bench|bin)/', pathNot: `^src/(${allowed.join('|')})/` },
+    }
+  }),
+)
+
+const domainRules = domains.map((domain) => ({
+  name: `domain-${domain}`,
+  comment: `other folders import src/${domain} only through src/${domain}/index.ts`,
   severity: 'error',
-  from: { path: `^src/${layer}/` },
-  to: { path: '^(src|test|tools|bench|bin)/', pathNot: `^src/(${[layer, ...allowed].join('|')})/` },
+  from: { path: '^src/', pathNot: `^src/${domain}/` },
+  to: { path: `^src/${domain}/`, pathNot: `^src/${domain}/index\\.ts$` },
 }))
 
-const driverRules = drivers.map(({ packages, folders }) => {
+const driverRules = drivers.map(({ packages, folders: places }) => {
   const names = packages.map((name) => escape(name.replace(/^node:/, ''))).join('|')
   return {
     name: `driver-${packages[0]}`,
-    comment: `${packages.join(', ')}: only in ${folders.map((folder) => `src/${folder}`).join(', ')}`,
+    comment: `${packages.join(', ')}: only in ${places.map((folder) => `src/${folder}`).join(', ')}`,
     severity: 'error',
-    from: { path: '^src/', pathNot: `^src/(${folders.join('|')})/` },
+    from: { path: '^src/', pathNot: `^src/(${places.join('|')})/` },
     // Once resolved, once as written (built-in modules, packages without an entry for this platform).
     to: { path: `(^|node_modules/)(node:)?(${names})(/|$)`, pathNot: '^src/' },
   }
@@ -52,13 +81,14 @@ const driverRules = drivers.map(({ packages, folders }) => {
 module.exports = {
   forbidden: [
     ...layerRules,
+    ...domainRules,
     ...driverRules,
     {
       name: 'known-layer',
-      comment: 'a new folder of src needs its row in the layer table above',
+      comment: 'a new folder of src needs its place in the table of layers above',
       severity: 'error',
       from: {},
-      to: { path: '^src/', pathNot: `^src/(cmd|${Object.keys(layers).join('|')})/` },
+      to: { path: '^src/', pathNot: `^src/(${folders.join('|')})/` },
     },
     {
       name: 'nothing-imports-tests',

@@ -9,7 +9,7 @@ const noThen = ['Property', 'MethodDefinition', 'PropertyDefinition', 'TSMethodS
 }))
 const noEnvironment = {
   selector: "MemberExpression[object.name='process'][property.name=/^(env|argv|exit)$/]",
-  message: 'Only src/cmd reads the environment and ends the process: take the value as a parameter.',
+  message: 'Only src/cli, src/config and src/server read the environment and end the process: take the value as a parameter.',
 }
 /** ADR 0012: each such object has a shape of its own, which lives until the next full collection and keeps all that the getter refers to. */
 const noLiteralGetter = {
@@ -69,7 +69,7 @@ export default defineConfig(
   },
   {
     // The places that may read the environment.
-    files: ['src/cmd/**/*.ts'],
+    files: ['src/{cli,config,server}/**/*.ts'],
     rules: { 'no-restricted-syntax': ['error', ...noThen, ...noLostCause, noLiteralGetter] },
   },
   {

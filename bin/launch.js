@@ -1,4 +1,4 @@
-// Starts a command of src/cmd on the pinned Node where it is installed, else on this one; needs no build.
+// Starts a command of src/cli on the pinned Node where it is installed, else on this one; needs no build.
 import { spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
@@ -9,7 +9,7 @@ const root = join(import.meta.dirname, '..')
 export function launch(entry, name) {
   const pinned = join(root, 'node_modules', '.bin', 'node')
   const node = existsSync(pinned) ? pinned : process.execPath
-  const args = ['--disable-warning=ExperimentalWarning', join(root, 'src', 'cmd', entry), ...process.argv.slice(2)]
+  const args = ['--disable-warning=ExperimentalWarning', join(root, 'src', 'cli', entry), ...process.argv.slice(2)]
   if (node === process.execPath && !process.features.typescript) {
     process.stderr.write(`${name}: Node ${process.versions.node} is too old: run "npm install" in ${root}, which brings the right one\n`)
     process.exit(1)

@@ -1,10 +1,10 @@
 import type { Store } from '../store/store.ts'
 import { oneByOne } from '../engine/one-by-one.ts'
 import { expiringSorts, trimExpired } from './expired.ts'
-import { trimFirstSignIns } from '../iam/signin/first-sign-ins.ts'
+import { trimFirstSignIns } from '../iam/index.ts'
 import { trimIdempotency } from '../engine/expire/idempotency.ts'
 import { OutboxTrimmer, type OutboxRetention } from '../engine/expire/outbox.ts'
-import { trimTagHistory, type HistoryRetention } from '../registry/history/expire-history.ts'
+import { trimTagHistory, type HistoryRetention } from '../registry/index.ts'
 
 /** What is trimmed: events by age and by size, idempotency keys, what expires, first sign-ins by providers that are gone, moves of tags. */
 export const trimmedSorts = ['outboxOld', 'outboxOverSize', 'idempotency', ...expiringSorts, 'firstSignIns', 'tagHistory'] as const

@@ -1,27 +1,48 @@
 import { methodName, type MethodRow, type MethodVerb } from '../base/schema/method.ts'
 import { methods } from '../base/schema/schema.ts'
-import { batchDeleteMappings } from '../iam/records/external-group-role-mappings.ts'
-import { listAccess } from '../iam/records/access.ts'
-import { explain } from '../iam/records/explain.ts'
-import { checkEligibility, createGroup, joinGroup, lookupGroup, requestGroupAccess } from '../iam/records/group-verbs.ts'
-import { deleteSelf } from '../iam/records/people.ts'
-import { checkAccountAssociation } from '../iam/records/account-associations.ts'
-import { createGroupInvite } from '../iam/records/group-invites.ts'
-import { lookupIdentity } from '../iam/records/identities.ts'
-import { createIdentityProvider, updateIdentityProvider } from '../iam/records/identity-providers.ts'
-import { getGroupUsage, releaseGroupName, resumeGroup, setGroupLimits, suspendGroup } from '../iam/records/organisation-verbs.ts'
-import { generateScimToken, regenerateScimToken, revokeScimToken, setScimEnabled } from '../iam/scim/scim-verbs.ts'
-import { batchCreateRoleBindings } from '../iam/records/role-bindings.ts'
-import { acceptTerms } from '../iam/records/terms.ts'
+import {
+  batchDeleteMappings,
+  listAccess,
+  explain,
+  checkEligibility,
+  createGroup,
+  joinGroup,
+  lookupGroup,
+  requestGroupAccess,
+  deleteSelf,
+  checkAccountAssociation,
+  createGroupInvite,
+  lookupIdentity,
+  createIdentityProvider,
+  updateIdentityProvider,
+  getGroupUsage,
+  releaseGroupName,
+  resumeGroup,
+  setGroupLimits,
+  suspendGroup,
+  generateScimToken,
+  regenerateScimToken,
+  revokeScimToken,
+  setScimEnabled,
+  batchCreateRoleBindings,
+  acceptTerms,
+} from '../iam/index.ts'
 import type { AnyKind } from '../engine/kind.ts'
 import { kinds } from './kinds.ts'
 import { ping } from './ping.ts'
 import { getHandler, listHandler } from '../engine/read.ts'
-import { getRepoReadme, updateRepoReadme } from '../registry/readme/readme.ts'
-import { getArchitectures, getSize } from '../registry/records/images.ts'
-import { endMirror, listMirrors } from '../registry/records/mirrors.ts'
-import { listTagHistory, restoreTag } from '../registry/history/restore.ts'
-import { createTag, deleteTag } from '../registry/history/tag-moves.ts'
+import {
+  getRepoReadme,
+  updateRepoReadme,
+  getArchitectures,
+  getSize,
+  endMirror,
+  listMirrors,
+  listTagHistory,
+  restoreTag,
+  createTag,
+  deleteTag,
+} from '../registry/index.ts'
 import type { Handler } from '../engine/services.ts'
 import { createHandler, deleteHandler, updateHandler } from '../engine/write.ts'
 

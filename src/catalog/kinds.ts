@@ -1,16 +1,17 @@
-import { externalGroupRoleMappingKind } from '../iam/records/external-group-role-mappings.ts'
-import { accountAssociationKind } from '../iam/records/account-associations.ts'
-import { groupInviteKind } from '../iam/records/group-invites.ts'
-import { groupKind } from '../iam/records/groups.ts'
-import { identityKind } from '../iam/records/identities.ts'
-import { identityProviderKind } from '../iam/records/identity-providers.ts'
-import { roleBindingKind } from '../iam/records/role-bindings.ts'
-import { roleKind } from '../iam/records/roles.ts'
-import { termsAcceptanceKind } from '../iam/records/terms.ts'
+import {
+  externalGroupRoleMappingKind,
+  accountAssociationKind,
+  groupInviteKind,
+  groupKind,
+  identityKind,
+  identityProviderKind,
+  roleBindingKind,
+  roleKind,
+  termsAcceptanceKind,
+  scimUserKind,
+} from '../iam/index.ts'
 import type { AnyKind } from '../engine/kind.ts'
-import { repoKind } from '../registry/records/repos.ts'
-import { tagKind } from '../registry/records/tags.ts'
-import { scimUserKind } from '../iam/scim/scim-users.ts'
+import { repoKind, tagKind } from '../registry/index.ts'
 
 /** Every kind that has rules: one row each. The methods of a kind without a row answer code 12. */
 export const kinds: ReadonlyMap<string, AnyKind> = new Map(

@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs'
 import { createSafeFetch } from '../auth/safe-fetch.ts'
-import { Collector, isEmbedded, type Collected } from '../registry/gc/collector.ts'
+import { Collector, isEmbedded, type Collected } from '../registry/index.ts'
 import type { Config } from '../config/config.ts'
 import { loadConfig } from '../config/load-config.ts'
 import { createReplica, startEngine } from '../server/engine.ts'

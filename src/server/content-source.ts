@@ -1,5 +1,5 @@
 import { DomainError } from '../base/errors.ts'
-import { UpstreamError, type Upstream } from '../registry/upstream/upstream.ts'
+import { UpstreamError, type Upstream } from '../registry/index.ts'
 import type { ContentSource } from '../engine/services.ts'
 
 /** The upstream as records see it. */

@@ -1,4 +1,15 @@
-import { signInFor, signInNotFor } from '../iam/signin/audience-sign-in.ts'
+import {
+  signInFor,
+  signInNotFor,
+  createExchange,
+  createTokenIssue,
+  type Exchange,
+  type TokenIssue,
+  mappedRoles,
+  providersOf,
+  admitsPerson,
+  externalIdOf,
+} from '../iam/index.ts'
 import type { AwsMatch } from '../auth/aws/aws-match.ts'
 import { createAwsSignIn, type AwsSignIn } from '../auth/aws/aws-sign-in.ts'
 import type { Authenticator } from '../auth/tokens/authenticator.ts'
@@ -6,7 +17,6 @@ import { createAuthenticator } from '../auth/tokens/authenticator.ts'
 import type { ClaimMatch } from '../auth/oidc/claim-match.ts'
 import { defaultAudiences, urlForms } from '../auth/tokens/default-audiences.ts'
 import type { DevIssuer } from '../auth/oidc/dev-issuer.ts'
-import { createExchange, createTokenIssue, type Exchange, type TokenIssue } from '../iam/signin/exchange.ts'
 import {
   createExternalSignIn,
   isConfiguredIssuer,
@@ -32,8 +42,6 @@ import { RecentMap } from '../base/recent-map.ts'
 import type { Clock, Random } from '../base/runtime.ts'
 import { trustedUid, type Uid } from '../base/uid.ts'
 import type { Identity, Identity_AWSIdentity, Identity_ClaimMatch } from '../gen/taproot/iam/v2/identities_pb.ts'
-import { mappedRoles, providersOf } from '../iam/signin/sign-in-providers.ts'
-import { admitsPerson, externalIdOf } from '../iam/scim/scim-admission.ts'
 import type { Replica } from '../cache/record-cache.ts'
 import type { Row } from '../cache/records/cached-record.ts'
 import type { Config } from '../config/config.ts'

@@ -1,6 +1,16 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { capabilitiesAt, decide, everywhere, holdsAnywhere, mergeGrants, narrow, visibilityOf, type Grant, type Reach } from '../../src/authz/effective-permissions.ts'
+import {
+  capabilitiesAt,
+  decide,
+  everywhere,
+  holdsAnywhere,
+  mergeGrants,
+  narrow,
+  visibilityOf,
+  type Grant,
+  type Reach,
+} from '../../src/authz/effective-permissions.ts'
 import { containsAll, emptySet, namesOf, setOf, union, type CapabilitySet } from '../../src/base/capability.ts'
 import { isWithin, trustedUid, type Uid } from '../../src/base/uid.ts'
 import type { Visibility } from '../../src/cache/lists/list.ts'

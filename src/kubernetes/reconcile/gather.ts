@@ -2,7 +2,7 @@ import { emptySet, fromEnumNumbers, type CapabilitySet } from '../../base/capabi
 import { DomainError } from '../../base/errors.ts'
 import { isUid, trustedUid, type Uid } from '../../base/uid.ts'
 import { RoleSchema } from '../../gen/taproot/iam/v2/roles_pb.ts'
-import { bindableBy, bindableRole, noSuchRole } from '../../iam/records/role-bindings.ts'
+import { bindableBy, bindableRole, noSuchRole } from '../../iam/index.ts'
 import { managedByText } from '../../engine/ownership.ts'
 import { isMessage } from '@bufbuild/protobuf'
 import type { Row } from '../../cache/records/cached-record.ts'

@@ -1,6 +1,5 @@
 import { Counter, Histogram, type Registry } from 'prom-client'
-import type { Observe } from '../../registry/oci/oci-handler.ts'
-import type { RegistryHostOptions } from '../../registry/registry-host.ts'
+import type { Observe, RegistryHostOptions } from '../../registry/index.ts'
 
 const buckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 300]
 

@@ -11,7 +11,7 @@ import { programEnvironment } from '../../support/parts/own-program.ts'
 
 const root = join(import.meta.dirname, '..', '..', '..')
 const page = await readFile(join(root, 'docs', 'registry.md'), 'utf8')
-const taproot = `taproot() { "${process.execPath}" --disable-warning=ExperimentalWarning "${join(root, 'src', 'cmd', 'taproot.ts')}" "$@"; }`
+const taproot = `taproot() { "${process.execPath}" --disable-warning=ExperimentalWarning "${join(root, 'src', 'cli', 'taproot.ts')}" "$@"; }`
 
 /** The shell commands of a section, as printed. */
 function commandsOf(heading: string): string {

@@ -1,9 +1,16 @@
+import { existsSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { Child } from './child.ts'
 import { until } from './until.ts'
 
 const root = resolve(import.meta.dirname, '../../..')
-const programName = 'src/cli/taproot.ts'
+
+/** The program in a tree of sources. Versions before 0.2.0 have it in src/cmd. */
+function programIn(source: string): string {
+  const program = join(source, 'src/cli/taproot.ts')
+  return existsSync(program) ? program : join(source, 'src/cmd/taproot.ts')
+}
+
 const clock = join(import.meta.dirname, 'jumping-clock.ts')
 
 /** How long a process may take until it is ready, with a store that answers. */
@@ -51,7 +58,7 @@ export class ApiProcess {
   }
 
   start(): void {
-    const command = [process.execPath, '--disable-warning=ExperimentalWarning', '--import', clock, join(this.#source, programName), 'api']
+    const command = [process.execPath, '--disable-warning=ExperimentalWarning', '--import', clock, programIn(this.#source), 'api']
     this.#child.start({ command, env: { FAULTS_CLOCK_OFFSET_MS: String(this.#offsetMs) } })
   }
 

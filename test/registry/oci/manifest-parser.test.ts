@@ -1,7 +1,14 @@
 import { create } from '@bufbuild/protobuf'
 import { describe, expect, test } from 'vitest'
 import { digestOf, type Digest } from '../../../src/base/digest.ts'
-import { annotationsOf, architectureIn, maxManifestBytes, parseManifest, referencesOf, type ParsedManifest } from '../../../src/registry/oci/manifests/manifest-parser.ts'
+import {
+  annotationsOf,
+  architectureIn,
+  maxManifestBytes,
+  parseManifest,
+  referencesOf,
+  type ParsedManifest,
+} from '../../../src/registry/oci/manifests/manifest-parser.ts'
 import { ChildManifestSchema } from '../../../src/gen/taproot/store/v1/registry_pb.ts'
 import { RegistryError } from '../../../src/registry/registry-error.ts'
 
