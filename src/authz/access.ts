@@ -1,12 +1,19 @@
+import { decide, visibilityOf, type Decision, type Reach } from './effective-permissions.ts'
+import { bindingGrant, grantsOf } from './grants-index.ts'
 import { containsAll, isEmpty, setOf, type CapabilitySet } from '../base/capability.ts'
-import { isWithin, lineage, type Uid } from '../base/uid.ts'
+import { isWithin, lineage, type Uid, rootOf } from '../base/uid.ts'
 import { isVisible, type Visibility } from '../cache/lists/list.ts'
-import { parentFilter } from '../cache/table.ts'
 import type { Row } from '../cache/records/cached-record.ts'
 import type { Snapshot } from '../cache/snapshot.ts'
-import { bindingGrant, grantsOf } from './grants-index.ts'
-import { decide, visibilityOf, type Decision, type Reach } from './effective-permissions.ts'
-import { isSuspended } from './suspended.ts'
+import { parentFilter } from '../cache/table.ts'
+import { OrgStatus, type Group } from '../gen/taproot/iam/v2/groups_pb.ts'
+
+/** True where the organisation is closed to its members (docs/spec/iam.md#suspended-organisations). */
+export function isSuspended(snapshot: Snapshot, uid: Uid): boolean {
+  // A row of kind Group holds a Group.
+  const root = snapshot.get('Group', rootOf(uid))?.message as unknown as Group | undefined
+  return root?.status === OrgStatus.SUSPENDED
+}
 
 const listsBindings = setOf(['role_bindings.list'])
 

@@ -1,10 +1,68 @@
-import type { Store } from '../store/store.ts'
-import { oneByOne } from '../engine/one-by-one.ts'
-import { expiringSorts, trimExpired } from './expired.ts'
-import { trimFirstSignIns } from '../iam/index.ts'
+import { fromBinary } from '@bufbuild/protobuf'
+import { trimBatch } from '../engine/expire/batch.ts'
 import { trimIdempotency } from '../engine/expire/idempotency.ts'
 import { OutboxTrimmer, type OutboxRetention } from '../engine/expire/outbox.ts'
+import { oneByOne } from '../engine/one-by-one.ts'
+import { uploadLifeMs, uploadPrefix } from '../engine/quota/content.ts'
+import { RefreshFamilySchema } from '../gen/taproot/store/v1/people_pb.ts'
+import { trimFirstSignIns, accessRequestPrefix, accessWindowMs, pendingLoginEndMs, pendingLoginPrefix, refreshPrefix } from '../iam/index.ts'
 import { trimTagHistory, type HistoryRetention } from '../registry/index.ts'
+import { entriesOf } from '../store/pages.ts'
+import type { Store, Entry } from '../store/store.ts'
+
+/** Entries that say themselves when they have no use any more. */
+interface Expiring {
+  readonly prefix: string
+  /** Milliseconds since 1970. */
+  endMs(entry: Entry): number
+}
+
+const sorts = {
+  /** Requests for access that stand in the way of another. */
+  accessRequests: { prefix: accessRequestPrefix, endMs: ({ value }) => Number(Buffer.from(value).toString()) + accessWindowMs },
+  /** Families of refresh tokens. */
+  refreshTokens: { prefix: refreshPrefix, endMs: ({ value }) => Number(fromBinary(RefreshFamilySchema, value).expireTimeMs) },
+  /** Sign-ins of devices and of headless clients. */
+  pendingLogins: { prefix: pendingLoginPrefix, endMs: pendingLoginEndMs },
+  /** Uploads that nobody ended: they count as open no more. */
+  openUploads: { prefix: uploadPrefix, endMs: ({ value }) => Number(Buffer.from(value).toString()) + uploadLifeMs },
+} as const satisfies Readonly<Record<string, Expiring>>
+
+/** What expires. */
+type ExpiringSort = keyof typeof sorts
+
+/** The names of what expires. */
+const expiringSorts = Object.keys(sorts) as ExpiringSort[] // a cast: the keys of the table
+
+/**
+ * Removes what has expired of one sort. Returns how many entries. One that can not be read stays and holds up no other: its failure is thrown at the end. Rejects with
+ * StoreError, or the signal's reason.
+ */
+async function trimExpired(store: Store, sort: ExpiringSort, { nowMs, signal }: { nowMs: number; signal: AbortSignal }): Promise<number> {
+  const { prefix, endMs }: Expiring = sorts[sort]
+  let removed = 0
+  const removeOld = async (old: readonly Entry[]): Promise<void> => {
+    if (old.length === 0) return
+    // Guarded: one may be renewed at this moment. Those are left for the next time.
+    const guards = old.map(({ key, revision }) => ({ kind: 'unchanged', key, revision }) as const)
+    const outcome = await store.transact({ guards, writes: old.map(({ key }) => ({ kind: 'delete', key })) }, signal)
+    if (outcome.committed) removed += old.length
+  }
+  let old: Entry[] = []
+  const look = async (entry: Entry): Promise<void> => {
+    if (endMs(entry) > nowMs) return
+    if (old.push(entry) < trimBatch) return
+    const full = old
+    old = []
+    await removeOld(full)
+  }
+  try {
+    await oneByOne(entriesOf(store, { prefix }, signal), look, { signal })
+  } finally {
+    await removeOld(old)
+  }
+  return removed
+}
 
 /** What is trimmed: events by age and by size, idempotency keys, what expires, first sign-ins by providers that are gone, moves of tags. */
 export const trimmedSorts = ['outboxOld', 'outboxOverSize', 'idempotency', ...expiringSorts, 'firstSignIns', 'tagHistory'] as const

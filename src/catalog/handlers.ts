@@ -1,5 +1,12 @@
+import { create } from '@bufbuild/protobuf'
 import { methodName, type MethodRow, type MethodVerb } from '../base/schema/method.ts'
 import { methods } from '../base/schema/schema.ts'
+import { kinds } from './kinds.ts'
+import type { AnyKind } from '../engine/kind.ts'
+import { getHandler, listHandler } from '../engine/read.ts'
+import type { Handler } from '../engine/services.ts'
+import { createHandler, deleteHandler, updateHandler } from '../engine/write.ts'
+import { PingResponseSchema } from '../gen/taproot/ping/v2/ping_pb.ts'
 import {
   batchDeleteMappings,
   listAccess,
@@ -27,10 +34,6 @@ import {
   batchCreateRoleBindings,
   acceptTerms,
 } from '../iam/index.ts'
-import type { AnyKind } from '../engine/kind.ts'
-import { kinds } from './kinds.ts'
-import { ping } from './ping.ts'
-import { getHandler, listHandler } from '../engine/read.ts'
 import {
   getRepoReadme,
   updateRepoReadme,
@@ -43,8 +46,9 @@ import {
   createTag,
   deleteTag,
 } from '../registry/index.ts'
-import type { Handler } from '../engine/services.ts'
-import { createHandler, deleteHandler, updateHandler } from '../engine/write.ts'
+
+/** Ping: the service answers. */
+const ping: Handler = () => Promise.resolve({ message: create(PingResponseSchema, { response: 'pong' }) })
 
 /** How each standard verb is answered, for any kind. */
 const standard = {

@@ -8,7 +8,7 @@ import { createLogs } from '../server/logger.ts'
 import { openStore } from '../server/open-store.ts'
 import { findEncryptionKey, ownKeyFile } from '../server/read-encryption-key.ts'
 import { systemRandom } from '../server/runtime.ts'
-import { UsageError } from './usage-error.ts'
+import { UsageError } from './exit-codes.ts'
 
 /** What both commands take. */
 export interface EncryptionKeyOptions {

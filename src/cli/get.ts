@@ -1,9 +1,125 @@
 import { InvalidArgumentError, Option, type Command } from 'commander'
-import { clientCommand, runClient } from './client/client-command.ts'
+import { isUid } from '../base/uid.ts'
+import { clientCommand, runClient, type ClientContext } from './client/client-command.ts'
+import { ClientError, textOf, type Json } from './client/client-error.ts'
 import type { ConnectionOptions } from './client/connection.ts'
-import { clientKinds } from './client/kinds.ts'
-import { recordFormats, type RecordFormat } from './client/records.ts'
-import { get, type Selection } from './get-records.ts'
+import { clientKinds, findKind, type ClientKind } from './client/kinds.ts'
+import { findByPath, findGroup, findPlace } from './client/places.ts'
+import type { PlatformClient, Query } from './client/platform-client.ts'
+import { recordFormats, type RecordFormat, printRecord, printRecords, type RecordPrinting } from './client/records.ts'
+import { UsageError } from './exit-codes.ts'
+
+/** What narrows a list. */
+interface Selection {
+  readonly in?: string
+  readonly descendants?: true
+  /** `field=value` */
+  readonly filter: readonly string[]
+  readonly orderBy?: string
+  readonly limit?: number
+}
+
+/** What is asked for. */
+export interface GetRequest extends Selection {
+  /** In any of its names. */
+  readonly kind: string
+  /** Name, path or uid of one record. */
+  readonly record: string | undefined
+  readonly format: RecordFormat
+}
+
+/** Prints one record, or a list of all that the caller may see. Rejects with UsageError, and with ClientError also where a name is that of none or of several. */
+export async function get({ program, client, output, note, clock }: ClientContext, request: GetRequest): Promise<void> {
+  const kind = findKind(request.kind, program)
+  const printing: RecordPrinting = { output, kind, nowMs: clock.now() }
+  if (request.record !== undefined) {
+    await printRecord(await findRecord(client, kind, { ...request, record: request.record }), request.format, printing)
+    return
+  }
+  const count = await printRecords(await listed(client, kind, request), request.format, printing)
+  if (count === 0 && request.format === 'table') note(`no ${kind.words} that you may see`)
+}
+
+/** The pages of a list, cut after `limit` records. Rejects where its place is none. */
+async function listed(client: PlatformClient, kind: ClientKind, request: Selection): Promise<AsyncIterable<readonly Json[]>> {
+  const { path, query } = await placeOf(client, kind, request)
+  const { limit = Infinity, orderBy } = request
+  const size: Query = limit < 200 ? { page_size: String(limit) } : {}
+  const order: Query = orderBy === undefined ? {} : { order_by: orderBy }
+  const pages = client.pages(path, kind.member, { ...query, ...filtersOf(kind, request.filter), ...order, ...size })
+  return cutPages(pages, limit)
+}
+
+async function* cutPages(pages: ReturnType<PlatformClient['pages']>, limit: number): AsyncGenerator<readonly Json[]> {
+  let left = limit
+  for await (const { records } of pages) {
+    yield records.slice(0, left)
+    left -= records.length
+    if (left <= 0) return
+  }
+}
+
+/** Where a list is asked for, and the parameters that say which place. */
+async function placeOf(client: PlatformClient, kind: ClientKind, { in: place, descendants }: Selection): Promise<{ path: string; query: Query }> {
+  const { listPath, listVariable, parents } = kind
+  if (listVariable !== undefined) {
+    if (place === undefined) throw new UsageError(`${kind.words} are listed of one ${listVariable.replaceAll('_', ' ')}: name it with --in`)
+    const value = parents.includes('Group') ? await findGroup(client, place) : place
+    return { path: listPath.replace(/\{[^}]*\}/, value.split('/').map(encodeURIComponent).join('/')), query: {} }
+  }
+  if (place === undefined) return { path: listPath, query: {} }
+  const found = await findPlace(client, place, ['Group', ...parents])
+  if (descendants === true) return { path: listPath, query: { 'uidp.descendants_of': found.uid } }
+  if (found.kind !== undefined && !parents.includes(found.kind))
+    throw new UsageError(`no ${kind.words} lie directly in a group: add --descendants to see all below it`)
+  return { path: listPath, query: { 'uidp.children_of': found.uid } }
+}
+
+function filtersOf(kind: ClientKind, filters: readonly string[]): Query {
+  const query: Record<string, string[]> = {}
+  for (const filter of filters) {
+    const at = filter.indexOf('=')
+    const field = filter.slice(0, at).replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
+    if (!kind.filters.includes(field)) {
+      const known = kind.filters.length === 0 ? 'by nothing' : `by ${kind.filters.join(', ')}`
+      throw new UsageError(`${kind.words} can not be filtered by ${filter.slice(0, at)}, only ${known}`)
+    }
+    query[field] = [...(query[field] ?? []), filter.slice(at + 1)]
+  }
+  return query
+}
+
+async function findRecord(client: PlatformClient, kind: ClientKind, request: Selection & { record: string }): Promise<Json> {
+  const { record, limit, orderBy, filter } = request
+  if (filter.length > 0 || limit !== undefined || orderBy !== undefined)
+    throw new UsageError(`--filter, --order-by and --limit are for lists, not for one record`)
+  if (isUid(record)) return await getByUid(client, kind, record)
+  if (kind.nameFilter === undefined || kind.listVariable !== undefined) throw new UsageError(`${kind.words} have no names: one is named by its uid`)
+  if (!/[/:]/.test(record)) return await findByName(client, kind, request)
+  if (request.in !== undefined) throw new UsageError('a path says where the record is: --in is for names')
+  return await findByPath(client, kind, record)
+}
+
+async function getByUid(client: PlatformClient, { getPath, words }: ClientKind, uid: string): Promise<Json> {
+  if (getPath === undefined) throw new UsageError(`${words} are not read by uid, only listed`)
+  return await client.call({ method: 'GET', path: getPath.replace(/\{[^}]*\}/, uid) })
+}
+
+const shownMatches = 5
+
+async function findByName(client: PlatformClient, kind: ClientKind, request: Selection & { record: string }): Promise<Json> {
+  const { nameFilter = 'name' } = kind
+  const { path, query } = await placeOf(client, kind, request)
+  for await (const { records, totalCount = records.length } of client.pages(path, kind.member, { ...query, [nameFilter]: request.record })) {
+    const [found, ...others] = records
+    if (found === undefined) break
+    if (others.length === 0 && totalCount === 1) return found
+    const uids = records.slice(0, shownMatches).map((record) => textOf(record['uid']))
+    const more = totalCount > uids.length ? ` and ${totalCount - uids.length} more` : ''
+    throw new ClientError(`${totalCount} ${kind.words} are named ${request.record}: say which by path, by --in or by uid: ${uids.join(', ')}${more}`)
+  }
+  throw new ClientError(`there is no ${kind.kind.toLowerCase()} ${request.record} that you may see`, { code: 5 })
+}
 
 type GetOptions = ConnectionOptions & Selection & { readonly output: RecordFormat }
 

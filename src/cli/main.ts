@@ -1,16 +1,21 @@
-import { Command, Option } from 'commander'
+import { Command, Option, InvalidArgumentError } from 'commander'
 import { clientCommands } from './client-program.ts'
-import type { Role } from '../config/config.ts'
-import { exitAfterParsing } from './exit-codes.ts'
-import { encryptionKeyCommand } from './encryption-key.ts'
-import { initSecretsCommand } from './init-secrets/command.ts'
-import { pullTokenCommand } from './pull-token.ts'
 import type { CollectGarbageOptions } from './collect-garbage.ts'
-import { parseHours } from './parse-hours.ts'
+import { encryptionKeyCommand } from './encryption-key.ts'
+import { exitAfterParsing, UsageError } from './exit-codes.ts'
+import { initSecretsCommand } from './init-secrets/command.ts'
 import { printConfig } from './print-config.ts'
+import { pullTokenCommand } from './pull-token.ts'
 import { reportFault } from './report-fault.ts'
-import { UsageError } from './usage-error.ts'
 import { version } from './version.ts'
+import type { Role } from '../config/config.ts'
+
+/** A number of hours, 0 included. Throws InvalidArgumentError. */
+function parseHours(text: string): number {
+  const hours = Number(text)
+  if (text.trim() === '' || !Number.isFinite(hours) || hours < 0) throw new InvalidArgumentError('It is a number of hours, 0 or more.')
+  return hours
+}
 
 const configOption = (): Option => new Option('--config <file>', 'YAML file with settings; TAPROOT_* variables win over it')
 

@@ -1,6 +1,5 @@
 import { errorMessage } from '../base/error-text.ts'
-import { exitCodes } from './exit-codes.ts'
-import { UsageError } from './usage-error.ts'
+import { exitCodes, UsageError } from './exit-codes.ts'
 
 /** Makes the process end with 1, or with 2 where it was called wrongly, after one line per line of the error's message on standard error. */
 export function reportFault(program: string, error: unknown): void {

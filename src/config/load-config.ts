@@ -1,11 +1,32 @@
-import { readConfigFile } from './config-file.ts'
-import type { Config, Role } from './config.ts'
+import { readFileSync } from 'node:fs'
+import { LineCounter, parseDocument } from 'yaml'
+import { errorMessage } from '../base/error-text.ts'
 import { nameIssuers, type ClusterIssuer } from './cluster-issuer.ts'
+import type { Config, Role } from './config.ts'
 import { completeConfig } from './defaults.ts'
 import { readEnvironment, type Environment } from './environment.ts'
 import { checkRequirements } from './requirements.ts'
-import { withValue } from './tree.ts'
+import { withValue, isTree, withoutNulls, type Tree } from './tree.ts'
 import { validateTree } from './validate-tree.ts'
+
+/** What a configuration file says, or why it can't be read: one line per fault. Keys without a value are left out. */
+function readConfigFile(file: string): { readonly tree: Tree; readonly faults: readonly string[] } {
+  let source: string
+  try {
+    source = readFileSync(file, 'utf8')
+  } catch (cause) {
+    return { tree: {}, faults: [`${file}: can't be read: ${errorMessage(cause)}`] }
+  }
+  const lines = new LineCounter()
+  const document = parseDocument(source, { lineCounter: lines, prettyErrors: false })
+  if (document.errors.length > 0) {
+    return { tree: {}, faults: document.errors.map((error) => `${file}: line ${lines.linePos(error.pos[0]).line}: not YAML: ${error.message}`) }
+  }
+  const content: unknown = withoutNulls(document.toJS({ maxAliasCount: 100 }) ?? {})
+  return isTree(content)
+    ? { tree: content, faults: [] }
+    : { tree: {}, faults: [`${file}: expected a mapping of keys, e.g. "baseUrl: https://platform.example.com"`] }
+}
 
 /** The configuration is at fault. `faults`: every fault that was found, one line each, naming key or variable and what is expected. */
 export class ConfigError extends Error {

@@ -1,6 +1,6 @@
 import type { DescMessage, Message } from '@bufbuild/protobuf'
 import { decide, holdsAnywhere, type Reach } from '../authz/effective-permissions.ts'
-import { isSuspended } from '../authz/suspended.ts'
+import { isSuspended } from '../authz/access.ts'
 import { setOf, type CapabilitySet } from '../base/capability.ts'
 import { DomainError } from '../base/errors.ts'
 import type { MethodRow } from '../base/schema/method.ts'

@@ -1,7 +1,7 @@
 import { create, type Message } from '@bufbuild/protobuf'
 import { reflect } from '@bufbuild/protobuf/reflect'
 import { visibilityOf } from '../authz/effective-permissions.ts'
-import { isSuspended } from '../authz/suspended.ts'
+import { isSuspended } from '../authz/access.ts'
 import { setOf, type CapabilitySet } from '../base/capability.ts'
 import { DomainError } from '../base/errors.ts'
 import { hashQuery, openCursor, pageTokenKeyId, pageTokenLifeMs, sealCursor, type Cursor, type CursorKey } from '../base/page-token.ts'

@@ -1,20 +1,37 @@
-import type { Narrowing } from '../auth/tokens/token-restrictions.ts'
-import type { Message } from '@bufbuild/protobuf'
-import type { DeniesPkce } from '../auth/oidc/pkce-look.ts'
-import type { Keyring } from '../auth/keys/sealing.ts'
+import type { Message, DescField } from '@bufbuild/protobuf'
 import type { AccountChecks } from '../auth/account-checks.ts'
-import type { GrantsIndex } from '../authz/grants-index.ts'
+import type { Keyring } from '../auth/keys/sealing.ts'
+import type { DeniesPkce } from '../auth/oidc/pkce-look.ts'
+import type { Authenticated } from '../auth/tokens/authenticator.ts'
+import type { Narrowing } from '../auth/tokens/token-restrictions.ts'
 import type { Reach } from '../authz/effective-permissions.ts'
+import type { GrantsIndex } from '../authz/grants-index.ts'
 import type { Digest } from '../base/digest.ts'
+import { DomainError } from '../base/errors.ts'
 import type { Log } from '../base/log.ts'
-import type { MethodRow } from '../base/schema/method.ts'
 import type { PageKey } from '../base/page-token.ts'
 import type { Clock, Random } from '../base/runtime.ts'
+import type { MethodRow } from '../base/schema/method.ts'
 import type { Uid } from '../base/uid.ts'
 import type { Replica } from '../cache/record-cache.ts'
-import type { Guard, Store } from '../store/store.ts'
-import type { Shown, ShownPage } from './answer-forms.ts'
+import type { Resource } from '../cache/records/cached-record.ts'
 import type { Quotas } from './quota/quotas.ts'
+import type { Guard, Store } from '../store/store.ts'
+
+/** What is shown of one record: its message and, once a transport made them, its JSON text and its protobuf bytes. Kept while the row stays decoded. */
+export interface Shown {
+  readonly message: Resource
+  json?: string
+  binary?: Uint8Array
+}
+
+/** What a list's answer holds in one of its fields: so what was made of the items before is joined and not made again. */
+export interface ShownPage {
+  readonly field: DescField
+  readonly items: readonly Shown[]
+  /** In place of the items: what the call's transport makes of them, joined, in pieces. */
+  readonly joined?: readonly Uint8Array[]
+}
 
 /** Page-token keys: the one to seal with, and those that still open. */
 export interface PageKeys {
@@ -181,4 +198,25 @@ export type MutationContext = Pick<Context, 'caller' | 'signal' | 'validateOnly'
 export function callerOf({ caller }: Pick<Context, 'caller'>): Caller {
   if (caller === undefined) throw new TypeError('this call needs a caller')
   return caller
+}
+
+/**
+ * The caller that a verified token names, as of the current snapshot. Throws code 16 where the identity is not there, or is not the one that the token was issued to
+ * (docs/spec/storage.md#deletion-marks: tokens issued before it are 401).
+ */
+export function callerOfToken(services: Services, facts: Omit<Authenticated, 'expiresAtMs'>): Caller {
+  const { identityUid: identity, narrowing } = facts
+  // Whom only an organisation's provider vouches for is nobody outside it.
+  const operator = facts.operator && narrowing.knownIn === undefined
+  const row = services.replica.snapshot.get('Identity', identity)
+  const isOlder = row !== undefined && facts.issuedAtMs < row.createMs
+  if ((row === undefined && !operator) || isOlder) throw new DomainError(16, 'the identity of this token does not exist')
+  const { issuer, subject, audience, email } = facts.act
+  return {
+    identity,
+    operator,
+    actor: { iss: issuer, sub: subject, aud: audience, ...(email === undefined ? {} : { email }) },
+    narrowing,
+    reach: () => services.grants.reachOf({ identity, operator, narrowing }),
+  }
 }

@@ -1,7 +1,6 @@
 import type { Resource, Row } from '../cache/records/cached-record.ts'
-import type { Shown } from './answer-forms.ts'
+import type { Shown, Services } from './services.ts'
 import type { AnyKind, Facts, Records } from './kind.ts'
-import type { Services } from './services.ts'
 
 /** What records are shown as of. */
 export type Viewing = Pick<Services, 'replica' | 'grants' | 'settings' | 'clock'>

@@ -1,11 +1,10 @@
 // What other folders may import of identities, rights and sign-in. They import nothing else of it.
-export { accessRequestPrefix, accessWindowMs } from './records/access-requests.ts'
+export { accessRequestPrefix, accessWindowMs, checkEligibility, createGroup, joinGroup, lookupGroup, requestGroupAccess } from './records/group-verbs.ts'
 export { listAccess } from './records/access.ts'
 export { accountAssociationKind, checkAccountAssociation } from './records/account-associations.ts'
 export { explain } from './records/explain.ts'
 export { batchDeleteMappings, externalGroupRoleMappingKind } from './records/external-group-role-mappings.ts'
 export { createGroupInvite, groupInviteKind } from './records/group-invites.ts'
-export { checkEligibility, createGroup, joinGroup, lookupGroup, requestGroupAccess } from './records/group-verbs.ts'
 export { blockersOfGroup, groupKind } from './records/groups.ts'
 export { forgetHeldNames } from './records/held-names.ts'
 export { identityKind, lookupIdentity } from './records/identities.ts'

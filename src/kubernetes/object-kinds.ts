@@ -1,5 +1,5 @@
+import type { ObjectType, KubeObject } from './kube-api.ts'
 import { objectTypes } from './object-types.ts'
-import type { ObjectType } from './kube-api.ts'
 
 /** A reference in an object's spec to what another record stands for: `{name}` in the same namespace, `{uid}` anywhere, `{builtIn}` for a role of the platform's own. */
 export interface ReferenceRow {
@@ -110,3 +110,28 @@ export function rowOf(kind: RecordKind): ObjectKind {
 
 /** The kinds that have objects. */
 export const recordKinds = Object.keys(objectKinds) as readonly RecordKind[]
+
+/** One object, as keys of the queue name it: `Group/<namespace>/<name>`. */
+export interface ObjectKey {
+  readonly kind: RecordKind
+  readonly namespace: string
+  readonly name: string
+}
+
+/** The text of a key. */
+export function keyText({ kind, namespace, name }: ObjectKey): string {
+  return `${kind}/${namespace}/${name}`
+}
+
+/** The key of an object. */
+export function keyOfObject(kind: RecordKind, { metadata }: KubeObject): string {
+  return keyText({ kind, namespace: metadata.namespace ?? '', name: metadata.name })
+}
+
+/** Reads what `keyText` wrote. Throws TypeError for anything else. */
+export function parseKey(text: string): ObjectKey {
+  const [kind = '', namespace, name] = text.split('/')
+  if (!(kind in objectKinds) || namespace === undefined || name === undefined) throw new TypeError(`no key: ${text}`)
+  // Looked up in the table right above.
+  return { kind: kind as RecordKind, namespace, name }
+}

@@ -1,25 +1,26 @@
-import { errorText } from '../base/error-text.ts'
 import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http'
 import type { Duplex } from 'node:stream'
+import type { Keyring } from '../auth/keys/sealing.ts'
 import type { Authenticator } from '../auth/tokens/authenticator.ts'
 import type { Operator } from '../auth/tokens/principal.ts'
-import type { Keyring } from '../auth/keys/sealing.ts'
 import type { SignatureChecks } from '../auth/tokens/signature-checks.ts'
 import type { ClientAddress } from '../base/client-address.ts'
+import { errorText } from '../base/error-text.ts'
 import type { Log } from '../base/log.ts'
-import { createUnreadableAnswer, lacksOneHost, type UnreadableKind } from '../transport/http/unreadable-request.ts'
+import { parentOf } from '../base/uid.ts'
+import { trafficWrite } from '../engine/outbox.ts'
 import type { Services } from '../engine/services.ts'
+import { RegistryTrafficSchema } from '../gen/taproot/store/v1/registry_pb.ts'
 import type { Gate } from './gate.ts'
 import { createHistoryRoute } from './history/history-route.ts'
+import { endWhenIdle, linger } from './oci/blobs/idle-limit.ts'
 import { Exchange } from './oci/exchange.ts'
-import { endWhenIdle } from './oci/blobs/idle-limit.ts'
-import { linger } from './oci/blobs/linger.ts'
 import { errorBody } from './oci/oci-errors.ts'
 import { createOciHandler, type Observe } from './oci/oci-handler.ts'
 import type { BlobSource } from './oci/oci-host.ts'
-import { PullEvents } from './oci/pull-events.ts'
+import { PullEvents, type Pull, type PullEventsOptions } from './oci/pull-events.ts'
 import { requestTarget } from './oci/request-target.ts'
-import { pullWriter } from './pull-writer.ts'
+import { trafficBody } from './records/traffic.ts'
 import { RegistryError } from './registry-error.ts'
 import { createChallenger } from './tokens/challenge.ts'
 import { createRegistryDoor } from './tokens/registry-authenticator.ts'
@@ -29,6 +30,30 @@ import { createRegistryTokens } from './tokens/registry-tokens.ts'
 import type { RegistryLimits } from './tokens/request-counts.ts'
 import { createTokenEndpoint } from './tokens/token-endpoint.ts'
 import type { Upstream } from './upstream/upstream.ts'
+import { createUnreadableAnswer, lacksOneHost, type UnreadableKind } from '../transport/http/unreadable-request.ts'
+
+/** Writes the events of pulls to the outbox, in one transaction. */
+export function pullWriter(services: Services, host: string): PullEventsOptions['write'] {
+  return async (pulls, signal) => {
+    const writes = pulls.map((pull) =>
+      trafficWrite(services.random, {
+        kind: 'pull',
+        host,
+        subject: pull.repo,
+        group: parentOf(pull.repo),
+        body: { desc: RegistryTrafficSchema, message: bodyOf(pull, host) },
+        caller: pull.caller,
+        nowMs: pull.timeMs,
+      }),
+    )
+    await services.store.transact({ guards: [], writes }, signal)
+  }
+}
+
+function bodyOf(pull: Pull, host: string): ReturnType<typeof trafficBody> {
+  const { repo, repository, digest, tag = '', type, method, timeMs, remoteAddress, userAgent } = pull
+  return trafficBody(repo, { host, repository, digest, tag, type, method, remoteAddress, userAgent }, timeMs)
+}
 
 /** What the registry host is made of. */
 export interface RegistryHostOptions {

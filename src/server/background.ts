@@ -1,15 +1,16 @@
+import { Counter, Gauge, type Registry } from 'prom-client'
 import { errorText } from '../base/error-text.ts'
 import type { Clock } from '../base/runtime.ts'
-import { forgetHeldNames } from '../iam/index.ts'
+import { Trimmer, trimmedSorts, type TrimCounts, type Trimmed } from '../catalog/expire.ts'
+import { countUse } from '../catalog/usage.ts'
 import { forgetPending } from '../engine/membership.ts'
 import { oneByOne } from '../engine/one-by-one.ts'
 import { recountContent } from '../engine/quota/recount.ts'
+import { forgetHeldNames } from '../iam/index.ts'
 import { endExpiredSyncs } from '../registry/index.ts'
-import { Trimmer, trimmedSorts, type TrimCounts, type Trimmed } from '../catalog/expire.ts'
-import { countUse } from '../catalog/usage.ts'
+import type { Engine } from './engine.ts'
 import { sweepPrefix } from '../store/keys.ts'
 import { StoreError, type Leadership } from '../store/store.ts'
-import type { Engine } from './engine.ts'
 
 /** How often keys are looked after and old entries trimmed, in milliseconds. */
 const maintainEveryMs = 10 * 60_000
@@ -201,4 +202,17 @@ export async function runBackground(engine: Engine, signal: AbortSignal, options
     keepDoing(background, { name: 'keys', work: () => maintainKeys(engine, signal), everyMs: maintainEveryMs, alarm: changed }, signal),
     leads ? keepDoing(background, { name: 'leader', work: () => candidate(background, signal), everyMs: 0, alarm: new Alarm() }, signal) : undefined,
   ])
+}
+
+/** Registers `taproot_leader`, `taproot_trimmed_total` by what was trimmed, and `taproot_background_failures_total` by work. */
+export function createBackgroundMetrics(registry: Registry): BackgroundObserver {
+  const registers = [registry]
+  const leader = new Gauge({ name: 'taproot_leader', help: '1 in the process that sweeps and trims', registers })
+  const trimmed = new Counter({ name: 'taproot_trimmed_total', help: 'Entries removed because of their age or size', labelNames: ['what'], registers })
+  const failures = new Counter({ name: 'taproot_background_failures_total', help: 'Rounds of background work that failed', labelNames: ['work'], registers })
+  return {
+    leading: (leads) => leader.set(leads ? 1 : 0),
+    trimmed: (what, count) => trimmed.inc({ what }, count),
+    failed: (work) => failures.inc({ work }),
+  }
 }

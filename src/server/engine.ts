@@ -1,31 +1,46 @@
-import { errorText } from '../base/error-text.ts'
 import { setTimeout as delay } from 'node:timers/promises'
 import { createAccountChecks } from '../auth/account-checks.ts'
+import { createPageKeys } from '../auth/keys/page-keys.ts'
+import type { RotatingKeys } from '../auth/keys/rotating-keys.ts'
+import { createKeyring, type Keyring } from '../auth/keys/sealing.ts'
+import { createSigningKeys, type SigningKeys } from '../auth/keys/signing-keys.ts'
 import type { DevIssuer } from '../auth/oidc/dev-issuer.ts'
 import { personUid } from '../auth/oidc/issuer-name.ts'
 import type { ConfiguredIssuer } from '../auth/oidc/issuer-source.ts'
-import { createPageKeys } from '../auth/keys/page-keys.ts'
 import { createPkceLook } from '../auth/oidc/pkce-look.ts'
-import type { RotatingKeys } from '../auth/keys/rotating-keys.ts'
 import type { SafeFetch } from '../auth/safe-fetch.ts'
-import { createKeyring, type Keyring } from '../auth/keys/sealing.ts'
-import { createSigningKeys, type SigningKeys } from '../auth/keys/signing-keys.ts'
 import { GrantsIndex } from '../authz/grants-index.ts'
+import { errorText } from '../base/error-text.ts'
+import { DomainError } from '../base/errors.ts'
 import type { Log } from '../base/log.ts'
 import type { PageKey } from '../base/page-token.ts'
 import type { Clock, Random } from '../base/runtime.ts'
-import { Collector, createRegistryKeys, type RegistryKeys, type Upstream, type HistoryRetention } from '../registry/index.ts'
-import { builtInRoleRows } from '../iam/index.ts'
-import { Quotas } from '../engine/quota/quotas.ts'
-import { storedKinds } from '../catalog/kinds.ts'
-import type { Services } from '../engine/services.ts'
-import { StoreSweeper } from '../engine/sweeper.ts'
 import { Replica } from '../cache/record-cache.ts'
-import { StoreError, type Store } from '../store/store.ts'
+import { storedKinds } from '../catalog/kinds.ts'
 import type { Config, LimitConfig } from '../config/config.ts'
-import { contentSource } from './content-source.ts'
+import { Quotas } from '../engine/quota/quotas.ts'
+import type { Services, ContentSource } from '../engine/services.ts'
+import { StoreSweeper } from '../engine/sweeper.ts'
+import { builtInRoleRows } from '../iam/index.ts'
+import { Collector, createRegistryKeys, type RegistryKeys, type Upstream, type HistoryRetention, UpstreamError } from '../registry/index.ts'
 import { readEncryptionKey } from './read-encryption-key.ts'
 import { assertStoreFormat } from './store-format.ts'
+import { StoreError, type Store } from '../store/store.ts'
+
+/** The upstream as records see it. */
+export function contentSource(upstream: Upstream): ContentSource {
+  return {
+    async holdsManifest(repo, digest, signal) {
+      try {
+        return await upstream.hasManifest(repo, digest, signal)
+      } catch (error) {
+        if (error instanceof UpstreamError)
+          throw new DomainError(14, 'what keeps the contents can not be reached; try again', { cause: error, details: { retryAfterMs: 5_000 } })
+        throw error
+      }
+    },
+  }
+}
 
 const hourMs = 3_600_000
 

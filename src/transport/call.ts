@@ -1,7 +1,12 @@
 import type { Message } from '@bufbuild/protobuf'
 import type { MethodRow } from '../base/schema/method.ts'
-import type { Shown, ShownPage } from '../engine/answer-forms.ts'
+import type { Shown, ShownPage } from '../engine/services.ts'
 import type { CallHeaders } from './call-headers.ts'
+
+/** `GroupsService.GetGroup`: what metrics and error logs call a method, whichever of its names was used. */
+export function callName(method: Pick<MethodRow, 'service' | 'rpc'>): string {
+  return `${method.service.slice(method.service.lastIndexOf('.') + 1)}.${method.rpc}`
+}
 
 /** A decoded request. */
 export interface Decoded {

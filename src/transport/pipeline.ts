@@ -8,9 +8,8 @@ import type { Log } from '../base/log.ts'
 import { methodName, type MethodRow } from '../base/schema/method.ts'
 import { resources } from '../base/schema/schema.ts'
 import { authorizeCall } from '../engine/authorize.ts'
-import { callerOfToken } from '../engine/caller-of-token.ts'
-import { fromStore } from '../engine/errors.ts'
 import {
+  callerOfToken,
   apiOwnership,
   forcedOwnership,
   type Caller,
@@ -20,6 +19,7 @@ import {
   type Ownership,
   type Services,
 } from '../engine/services.ts'
+import { fromStore } from '../engine/errors.ts'
 import { assertValidRequest } from '../engine/validate.ts'
 import { resourceFieldOf } from '../engine/write.ts'
 import { audit } from './audit.ts'

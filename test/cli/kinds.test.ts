@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { columnsOf } from '../../src/cli/client/columns.ts'
 import { clientKinds, findKind } from '../../src/cli/client/kinds.ts'
-import { UsageError } from '../../src/cli/usage-error.ts'
+import { UsageError } from '../../src/cli/exit-codes.ts'
 import { methods } from '../../src/base/schema/schema.ts'
 import { handlers } from '../../src/catalog/handlers.ts'
 

@@ -1,7 +1,7 @@
 import { createServer, type Server } from 'node:http'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { createPlatformClient, type PlatformClient } from '../../src/cli/client/platform-client.ts'
-import { createPullToken, listPullTokens, parseTtl, revokePullToken, type PullToken, type PullTokensOptions } from '../../src/cli/pull-tokens.ts'
+import { createPullToken, listPullTokens, parseTtl, revokePullToken, type PullToken, type PullTokensOptions } from '../../src/cli/pull-token.ts'
 import { systemClock, systemRandom } from '../../src/server/runtime.ts'
 import { freshName, makeMember, startTestServer } from '../support/test-server.ts'
 import { freePorts } from '../support/parts/free-port.ts'

@@ -1,6 +1,6 @@
 import { createHash, createPublicKey } from 'node:crypto'
-import { createLocalJWKSet, errors } from 'jose'
-import type { CompactJWSHeaderParameters, CryptoKey, FlattenedJWSInput, JWK } from 'jose'
+import { createLocalJWKSet, errors, type CompactJWSHeaderParameters, type CryptoKey, type FlattenedJWSInput, type JWK } from 'jose'
+import type { RotatingKeys } from './rotating-keys.ts'
 
 /** Public keys, and a name for exactly this set of them: two sets with the same id check the same tokens. */
 export interface KeySet {
@@ -115,4 +115,14 @@ export function publicPart(key: JWK): JWK {
 
 function isKeyObject(key: unknown): key is JWK {
   return typeof key === 'object' && key !== null && 'kty' in key && typeof key.kty === 'string'
+}
+
+/** The public half of every live key, as one set: the same object until the live keys change. */
+export function createLiveKeySet(keys: Pick<RotatingKeys<{ readonly publicJwk: JWK }>, 'all' | 'generation'>): () => KeySet {
+  let made: { readonly generation: number; readonly set: KeySet } | undefined
+  return () => {
+    const generation = keys.generation()
+    if (made?.generation !== generation) made = { generation, set: createKeySet(keys.all().map(({ publicJwk }) => publicJwk)) }
+    return made.set
+  }
 }

@@ -1,8 +1,6 @@
 import { calculateJwkThumbprint, exportJWK, generateKeyPair, importJWK } from 'jose'
 import type { CryptoKey, JWK } from 'jose'
-import { publicPart } from './key-set.ts'
-import type { KeySet } from './key-set.ts'
-import { createLiveKeySet } from './live-key-set.ts'
+import { publicPart, type KeySet, createLiveKeySet } from './key-set.ts'
 import { createRotatingKeys } from './rotating-keys.ts'
 import type { KeyKind, RotatingKeys, RotatingKeysOptions } from './rotating-keys.ts'
 

@@ -1,10 +1,20 @@
-import type { Clock } from '../../base/runtime.ts'
-import { checkTimes } from './decoded-token.ts'
-import type { DecodedToken } from './decoded-token.ts'
-import type { IssuerKeys, IssuerScope } from '../oidc/issuer-keys.ts'
 import type { KeySet } from '../keys/key-set.ts'
+import type { IssuerKeys, IssuerScope } from '../oidc/issuer-keys.ts'
+import { checkTimes, type DecodedToken } from './decoded-token.ts'
 import type { SignatureChecks } from './signature-checks.ts'
 import { TokenError } from './token-error.ts'
+import type { Clock } from '../../base/runtime.ts'
+
+/** The audiences that mean this platform where an identity names none: base URL with and without final slash, its bare host, the registry host (docs/spec/tokens.md#default-audiences). */
+export function defaultAudiences(baseUrl: string, registryHost: string): readonly string[] {
+  return [...urlForms(baseUrl), new URL(baseUrl).host, registryHost]
+}
+
+/** A URL without and with its final slash: clients write either. */
+export function urlForms(url: string): readonly [bare: string, slashed: string] {
+  const bare = url.replace(/\/+$/, '')
+  return [bare, `${bare}/`]
+}
 
 /** Verifies external tokens: signature, `exp`, `nbf`. Who may use them for what is the caller's question. All methods throw TokenError. */
 export interface TokenVerifier {

@@ -1,12 +1,11 @@
 import { Command } from 'commander'
 import type { Clock } from '../../base/runtime.ts'
-import { exitAfterParsing, exitCodes } from '../exit-codes.ts'
+import { exitAfterParsing, exitCodes, UsageError } from '../exit-codes.ts'
 import { systemClock } from '../../server/runtime.ts'
 import { ClientError } from './client-error.ts'
 import { printable } from './columns.ts'
 import { connectionOptions, openConnection, type Connection, type ConnectionOptions } from './connection.ts'
 import { createOutput, type Output } from './output.ts'
-import { UsageError } from '../usage-error.ts'
 
 /** What a client command works with. */
 export interface ClientContext extends Connection {

@@ -5,7 +5,7 @@ import { Option } from 'commander'
 import { isUid } from '../../base/uid.ts'
 import type { Environment } from '../../config/environment.ts'
 import { createPlatformClient, type PlatformClient } from './platform-client.ts'
-import { UsageError } from '../usage-error.ts'
+import { UsageError } from '../exit-codes.ts'
 import { clientVariables } from '../../config/variables.ts'
 
 /** Which API, and as whom, as options say it. */

@@ -2,7 +2,7 @@ import { isServedDomain, methods, resources } from '../../base/schema/schema.ts'
 import type { MethodRow } from '../../base/schema/method.ts'
 import { nearestName } from '../../base/nearest-name.ts'
 import { shortNames } from './columns.ts'
-import { UsageError } from '../usage-error.ts'
+import { UsageError } from '../exit-codes.ts'
 
 /** A kind of record that the server has a list of, as the command names and reaches it. */
 export interface ClientKind {

@@ -2,7 +2,7 @@ import { isUid } from '../../base/uid.ts'
 import { ClientError, textOf, type Json } from './client-error.ts'
 import { clientKinds, kindNamed, type ClientKind } from './kinds.ts'
 import type { PlatformClient, Query } from './platform-client.ts'
-import { UsageError } from '../usage-error.ts'
+import { UsageError } from '../exit-codes.ts'
 
 /** A record that others lie below. `kind` is undefined where it was named by its uid. */
 export interface Place {

@@ -1,8 +1,7 @@
 import { textOf, type Json } from './client-error.ts'
-import { cellOf, columnsOf, type Column } from './columns.ts'
+import { cellOf, columnsOf, type Column, alignedLine, columnWidths } from './columns.ts'
 import type { ClientKind } from './kinds.ts'
 import { jsonText, yamlText, type Output } from './output.ts'
-import { alignedLine, columnWidths } from './table.ts'
 
 /** The forms that records are printed in. */
 export const recordFormats = ['table', 'json', 'yaml', 'name'] as const

@@ -1,7 +1,7 @@
 import { createKubeClient } from '../../kubernetes/client/kube-client.ts'
 import type { KubeEndpoint } from '../../kubernetes/client/kube-endpoint.ts'
 import { podEndpoint } from '../../server/cluster-endpoint.ts'
-import { UsageError } from '../usage-error.ts'
+import { UsageError } from '../exit-codes.ts'
 import { systemClock, systemRandom } from '../../server/runtime.ts'
 import { initSecrets } from './init-secrets.ts'
 import type { SecretAction } from './secret-plan.ts'

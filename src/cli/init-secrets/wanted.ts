@@ -1,6 +1,6 @@
 import { Ajv } from 'ajv'
 import type { TlsRole } from '../../base/certificate.ts'
-import { UsageError } from '../usage-error.ts'
+import { UsageError } from '../exit-codes.ts'
 
 /** `key`: 32 random bytes, base64. */
 export interface WantedEncryptionKey {

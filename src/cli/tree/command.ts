@@ -1,11 +1,83 @@
 import { InvalidArgumentError, Option, type Command } from 'commander'
 import { clientCommand, runClient, type ClientContext } from '../client/client-command.ts'
+import { printable } from '../client/columns.ts'
 import type { ConnectionOptions } from '../client/connection.ts'
-import { jsonText, yamlText } from '../client/output.ts'
+import { jsonText, yamlText, type Output } from '../client/output.ts'
 import { findGroup } from '../client/places.ts'
 import { parseCount } from '../get.ts'
-import { closedCount, drawForest } from './draw.ts'
+import { leafKinds, type Branch, type Forest, type Leaf, type LeafKind } from './branch.ts'
 import { gatherAll, gatherBelow, type TreeBounds } from './gather.ts'
+
+/** What a kind is called before one of them, and one or many of them in a count. */
+const words: Readonly<Record<LeafKind | 'groups', { readonly label: string; readonly one: string; readonly many: string }>> = {
+  groups: { label: 'group', one: 'group', many: 'groups' },
+  identities: { label: 'identity', one: 'identity', many: 'identities' },
+  roles: { label: 'role', one: 'role', many: 'roles' },
+  roleBindings: { label: 'binding', one: 'role binding', many: 'role bindings' },
+  repos: { label: 'repo', one: 'repo', many: 'repos' },
+}
+
+const labelWidth = Math.max(...Object.values(words).map(({ label }) => label.length))
+
+/** One line of a node and the nodes below it. */
+interface Node {
+  readonly text: string
+  readonly nodes: readonly Node[]
+}
+
+type Style = Output['style']
+
+/** The lines of a drawn tree: what hangs in a group below it, its groups last, each list in its order, and how many more there are where it was cut. */
+function drawForest({ count, groups }: Forest, style: Style): string[] {
+  const lines = groups.flatMap((group) => [groupText(group, style), ...linesBelow(nodesOf(group, style), '')])
+  const rest = count - groups.length
+  return rest > 0 ? [...lines, style('dim', moreText('groups', rest))] : lines
+}
+
+/** How many groups are drawn without what is in them. */
+function closedCount(groups: readonly Branch[]): number {
+  return groups.reduce((sum, group) => sum + (group.opened ? closedCount(group.groups) : 1), 0)
+}
+
+function linesBelow(nodes: readonly Node[], indent: string): string[] {
+  return nodes.flatMap(({ text, nodes: below }, at) => {
+    const last = at === nodes.length - 1
+    return [`${indent}${last ? '└── ' : '├── '}${text}`, ...linesBelow(below, `${indent}${last ? '    ' : '│   '}`)]
+  })
+}
+
+function nodesOf(group: Branch, style: Style): Node[] {
+  const leaves = leafKinds.flatMap((kind) => cut(kind, { shown: group[kind].map((leaf) => ({ text: leafText(kind, leaf, style), nodes: [] })), group, style }))
+  const shown = group.groups.map((below) => ({ text: `${labelled('groups', style)}${groupText(below, style)}`, nodes: nodesOf(below, style) }))
+  return [...leaves, ...cut('groups', { shown, group, style })]
+}
+
+function cut(kind: LeafKind | 'groups', { shown, group, style }: { shown: readonly Node[]; group: Branch; style: Style }): Node[] {
+  const rest = group.counts[kind] - shown.length
+  return rest > 0 ? [...shown, { text: style('dim', moreText(kind, rest)), nodes: [] }] : [...shown]
+}
+
+function moreText(kind: LeafKind | 'groups', rest: number): string {
+  return `... ${rest} more ${rest === 1 ? words[kind].one : words[kind].many}`
+}
+
+function labelled(kind: LeafKind | 'groups', style: Style): string {
+  return style('dim', `${words[kind].label.padEnd(labelWidth)}  `)
+}
+
+function leafText(kind: LeafKind, leaf: Leaf, style: Style): string {
+  const name = kind === 'roleBindings' ? `${leaf.role ?? ''} -> ${leaf.identity ?? ''}` : (leaf.name ?? '')
+  const tags = leaf.tags === undefined ? '' : style('dim', `  ${leaf.tags} ${leaf.tags === 1 ? 'tag' : 'tags'}`)
+  return `${labelled(kind, style)}${printable(name)}${tags}`
+}
+
+function groupText({ name, opened, counts }: Branch, style: Style): string {
+  const held = (['groups', ...leafKinds] as const)
+    .filter((kind) => counts[kind] > 0)
+    .map((kind) => `${counts[kind]} ${counts[kind] === 1 ? words[kind].one : words[kind].many}`)
+  const what = opened ? held.join(', ') : '...'
+  return `${style('bold', printable(name))}${what === '' ? '' : style('dim', `  ${what}`)}`
+}
 
 const formats = ['table', 'json', 'yaml'] as const
 const limits = { default: 20, most: 200 } as const

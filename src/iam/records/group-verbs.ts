@@ -1,10 +1,20 @@
 import { create } from '@bufbuild/protobuf'
-import { decide } from '../../authz/effective-permissions.ts'
-import { isSuspended } from '../../authz/suspended.ts'
 import { personUid } from '../../auth/oidc/issuer-name.ts'
+import { isSuspended } from '../../authz/access.ts'
+import { decide } from '../../authz/effective-permissions.ts'
 import { containsAll, setOf } from '../../base/capability.ts'
 import { DomainError } from '../../base/errors.ts'
 import { isUid, isWithin, rootOf, rootParent, trustedUid, type Uid } from '../../base/uid.ts'
+import type { Row } from '../../cache/records/cached-record.ts'
+import type { Snapshot } from '../../cache/snapshot.ts'
+import { assertNotSuspended } from '../../engine/authorize.ts'
+import { ChangeSet } from '../../engine/change-set.ts'
+import { commit, type Plan } from '../../engine/commit.ts'
+import { denied, notFound } from '../../engine/errors.ts'
+import { boundAround, isPending, leavesOut, planJoined } from '../../engine/membership.ts'
+import { callerOf, type Caller, type Context, type Handler, type Services } from '../../engine/services.ts'
+import { rendered } from '../../engine/shown.ts'
+import { createRecord, emit } from '../../engine/write.ts'
 import {
   CheckEligibilityResponseSchema,
   JoinGroupResponseSchema,
@@ -15,18 +25,13 @@ import {
   type JoinGroupRequest,
   type RequestGroupAccessRequest,
 } from '../../gen/taproot/iam/v2/groups_pb.ts'
-import type { Row } from '../../cache/records/cached-record.ts'
-import type { Snapshot } from '../../cache/snapshot.ts'
-import { assertNotSuspended } from '../../engine/authorize.ts'
-import { ChangeSet } from '../../engine/change-set.ts'
-import { commit, type Plan } from '../../engine/commit.ts'
-import { denied, notFound } from '../../engine/errors.ts'
-import { boundAround, isPending, leavesOut, planJoined } from '../../engine/membership.ts'
-import { rendered } from '../../engine/shown.ts'
-import { callerOf, type Caller, type Context, type Handler, type Services } from '../../engine/services.ts'
-import { createRecord, emit } from '../../engine/write.ts'
-import { accessRequestPrefix, accessWindowMs } from './access-requests.ts'
 import { groupKind, planFirstOwner, planFounded, verifiedRoot } from './groups.ts'
+
+/** Who asked for access to which group last, and when: `x/access-request/<group>/<identity>`, milliseconds since 1970 as text. */
+export const accessRequestPrefix = 'x/access-request/'
+
+/** How long the same caller's repeated request is refused, in milliseconds (docs/spec/iam.md#group-lookup). */
+export const accessWindowMs = 24 * 3600 * 1000
 
 const needed = setOf(['groups.create'])
 

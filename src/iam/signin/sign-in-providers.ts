@@ -1,17 +1,44 @@
-import type { MappedRole } from '../../auth/oidc/external-sign-in.ts'
-import type { ProviderFacts } from '../../auth/oidc/trust-domain.ts'
+import { create } from '@bufbuild/protobuf'
+import type { MappedRole, SignedIn } from '../../auth/oidc/external-sign-in.ts'
 import { normalizeIssuer } from '../../auth/oidc/issuer-name.ts'
 import type { OidcClient } from '../../auth/oidc/oidc-client.ts'
-import { isSuspended } from '../../authz/suspended.ts'
+import type { ProviderFacts } from '../../auth/oidc/trust-domain.ts'
+import { isSuspended } from '../../authz/access.ts'
 import { isUid, rootOf, trustedUid, type Uid } from '../../base/uid.ts'
-import type { IdentityProvider } from '../../gen/taproot/iam/v2/identity_providers_pb.ts'
 import type { Row } from '../../cache/records/cached-record.ts'
 import type { Snapshot } from '../../cache/snapshot.ts'
+import { outboxWrite } from '../../engine/outbox.ts'
 import { openSecret } from '../../engine/secrets.ts'
 import type { Services } from '../../engine/services.ts'
+import { MappedSessionSchema } from '../../gen/taproot/auth/v1/auth_pb.ts'
+import type { IdentityProvider } from '../../gen/taproot/iam/v2/identity_providers_pb.ts'
 import { mappingsFor } from '../records/external-group-role-mappings.ts'
 import { verifiedRoot } from '../records/groups.ts'
 import { clientSecretPath, oidcOf } from '../records/identity-providers.ts'
+
+/** The event of a sign-in whose groups gave it roles (docs/spec/identities.md#mapped-sessions; its type is ours). It belongs to the provider's organisation. */
+const event = { type: 'auth.session.mapped.v1', group: 'root', internal: false } as const
+
+/** Tells of a sign-in that the mappings of its groups gave roles to; does nothing for others. Rejects with StoreError: nobody gets such roles in secret. */
+export async function noteMappedSession(
+  services: Services,
+  signedIn: Pick<SignedIn, 'identityUid' | 'operator' | 'act' | 'mapped'>,
+  signal: AbortSignal,
+): Promise<void> {
+  const { identityUid: identity, operator, act, mapped } = signedIn
+  if (mapped === undefined) return
+  const { provider, roles } = mapped
+  const actor = { iss: act.issuer, sub: act.subject, aud: act.audience, ...(act.email === undefined ? {} : { email: act.email }) }
+  const caller = { identity, operator, actor, narrowing: {}, reach: () => ({ operator: false, grants: [] }) }
+  const message = create(MappedSessionSchema, {
+    identity,
+    identityProvider: provider,
+    roles: roles.map(({ externalGroup, role, group: scope }) => ({ externalGroup, role, scope })),
+  })
+  const happened = { source: `${services.settings.ownIssuer}/sts/exchange`, subject: provider, nowMs: services.clock.now(), caller }
+  const write = outboxWrite(services.random, { event, ...happened, body: { desc: MappedSessionSchema, message } })
+  await services.store.transact({ guards: [], writes: [write] }, signal)
+}
 
 function providerIn(row: Row): IdentityProvider {
   // A row of kind IdentityProvider holds an IdentityProvider.

@@ -1,6 +1,11 @@
+import type { Readable } from 'node:stream'
 import { request, type Dispatcher } from 'undici'
 import { fractionOf, type Random } from '../../base/runtime.ts'
 import { untilAborted } from '../../base/until-aborted.ts'
+import { Connection, type Route } from './connection.ts'
+import { configOf, type KubeEndpoint } from './kube-endpoint.ts'
+import { answeredError, unansweredError, toldError, type StatusAnswer } from './kube-errors.ts'
+import { TokenBucket, type Rate } from './token-bucket.ts'
 import {
   KubeError,
   type KubeApi,
@@ -13,12 +18,69 @@ import {
   type Selection,
   type WatchEvent,
 } from '../kube-api.ts'
-import { Connection, type Route } from './connection.ts'
-import { configOf, type KubeEndpoint } from './kube-endpoint.ts'
-import { answeredError, unansweredError } from './kube-errors.ts'
-import { apiVersionOf, pathOf, queryOf, type Query } from './kube-paths.ts'
-import { TokenBucket, type Rate } from './token-bucket.ts'
-import { linesOf, parseWatchLine } from './watch-lines.ts'
+
+const newline = 0x0a
+
+/** A line of a watch. */
+interface WatchLine {
+  readonly type: string
+  readonly object: unknown
+}
+
+const typeOf = { ADDED: 'added', MODIFIED: 'modified', DELETED: 'deleted' } as const
+
+/** What a line tells, or undefined where it is of a type that is not known. Throws the error that it tells. */
+function parseWatchLine(text: string): WatchEvent | undefined {
+  // Casts: the API server's own form.
+  const { type, object } = JSON.parse(text) as WatchLine
+  if (type === 'ERROR') throw toldError(object as StatusAnswer)
+  const told = object as KubeObject
+  if (type === 'BOOKMARK') return { type: 'bookmark', resourceVersion: told.metadata.resourceVersion }
+  return Object.hasOwn(typeOf, type) ? { type: typeOf[type as keyof typeof typeOf], object: told } : undefined
+}
+
+/** The lines of a body, without those that are empty, and without a last one that has no end. */
+async function* linesOf(body: Readable): AsyncGenerator<string, void> {
+  let begun: Buffer[] = []
+  for await (const chunk of body) {
+    let rest = chunk as Buffer // a body without an encoding gives buffers
+    for (let end = rest.indexOf(newline); end >= 0; end = rest.indexOf(newline)) {
+      const line = Buffer.concat([...begun, rest.subarray(0, end)]).toString()
+      begun = []
+      rest = rest.subarray(end + 1)
+      if (line !== '') yield line
+    }
+    if (rest.length > 0) begun.push(rest)
+  }
+}
+
+/** What a request says beside its path; undefined ones are left out. */
+type Query = Readonly<Record<string, string | undefined>>
+
+/** The path of a type's objects: all, those of one namespace, or one. */
+function pathOf(type: ObjectType, ref: Partial<ObjectRef>, subresource?: string): string {
+  const { namespace, name } = ref
+  const parts = [
+    type.group === '' ? 'api' : `apis/${type.group}`,
+    type.version,
+    ...(type.namespaced && namespace !== undefined ? ['namespaces', encodeURIComponent(namespace)] : []),
+    type.plural,
+    ...(name === undefined ? [] : [encodeURIComponent(name)]),
+    ...(subresource === undefined ? [] : [subresource]),
+  ]
+  return `/${parts.join('/')}`
+}
+
+/** As in the `apiVersion` of an object. */
+function apiVersionOf({ group, version }: ObjectType): string {
+  return group === '' ? version : `${group}/${version}`
+}
+
+/** The query with its question mark, or nothing. */
+function queryOf(query: Query): string {
+  const entries = Object.entries(query).filter((entry): entry is [string, string] => entry[1] !== undefined)
+  return entries.length === 0 ? '' : `?${new URLSearchParams(entries).toString()}`
+}
 
 const fieldManager = 'taproot-controller'
 const defaultRate: Rate = { perSecond: 50, burst: 100 }

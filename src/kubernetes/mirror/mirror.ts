@@ -1,12 +1,11 @@
 import { isDeepStrictEqual } from 'node:util'
-import { rowOf, type RecordKind } from '../object-kinds.ts'
+import { rowOf, type RecordKind, keyOfObject, keyText, parseKey } from '../object-kinds.ts'
 import type { KubeObject, ObjectRef } from '../kube-api.ts'
 import { isMirror, type PlatformStatus } from '../platform-object.ts'
 import type { World } from '../world.ts'
 import { ownsRecord } from '../reconcile/references.ts'
 import { decidedOf, mirrorOf, mirrorStatus, type MirrorObject } from './mirror-object.ts'
 import { decidesOthers, MirroredRows, mirroredKinds } from './mirrored-rows.ts'
-import { keyOfObject, keyText, parseKey } from '../object-key.ts'
 
 /** Shows records that the API owns as objects that nobody can change (docs/spec/kubernetes.md#mirror-objects). */
 export interface Mirror {

@@ -4,7 +4,7 @@ import { deleteManaged } from '../../catalog/managed-records.ts'
 import { managedByText, parseManagedBy } from '../../engine/ownership.ts'
 import type { Row } from '../../cache/records/cached-record.ts'
 import { managedPrefix } from '../../store/keys.ts'
-import { recordKinds, rowOf, type RecordKind } from '../object-kinds.ts'
+import { recordKinds, rowOf, type RecordKind, keyText, type ObjectKey } from '../object-kinds.ts'
 import { clusterIdentity, type World } from '../world.ts'
 import type { Applied } from './apply.ts'
 import { auditRecord } from './audit.ts'
@@ -12,7 +12,6 @@ import { authorityAt } from './authority.ts'
 import { exceedingAt, givenNow } from './excess.ts'
 import { ownedUid } from './references.ts'
 import { verdictOf, verdicts } from './condition-status.ts'
-import { keyText, type ObjectKey } from '../object-key.ts'
 
 /**
  * The objects of this cluster that own a record and are not there, as keys of the queue name them: somebody took the finalizer off, or a backup of either side was restored. Such a record

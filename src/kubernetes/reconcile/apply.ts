@@ -1,22 +1,44 @@
 import { isDeepStrictEqual } from 'node:util'
+import { decide } from '../../authz/effective-permissions.ts'
+import { emptySet } from '../../base/capability.ts'
 import { DomainError } from '../../base/errors.ts'
 import { randomHex } from '../../base/runtime.ts'
-import { isUid } from '../../base/uid.ts'
-import { assertNotSuspended } from '../../engine/authorize.ts'
+import { isUid, type Uid } from '../../base/uid.ts'
+import type { Row } from '../../cache/records/cached-record.ts'
+import type { Snapshot } from '../../cache/snapshot.ts'
 import { createManaged, deleteManaged, releaseManaged, updateManaged, type ObjectCaller } from '../../catalog/managed-records.ts'
+import { assertNotSuspended } from '../../engine/authorize.ts'
+import { parseManagedBy } from '../../engine/ownership.ts'
+import { blockersOfGroup } from '../../iam/index.ts'
 import type { Authority } from '../grants.ts'
-import type { ObjectKind } from '../object-kinds.ts'
-import { finalizer, isMirror, uidAnnotation, type PlatformObject } from '../platform-object.ts'
 import { KubeError, type KubeObject } from '../kube-api.ts'
-import { clusterIdentity, type World } from '../world.ts'
+import type { ObjectKind, RecordKind } from '../object-kinds.ts'
+import { finalizer, isMirror, uidAnnotation, type PlatformObject } from '../platform-object.ts'
 import { auditRecord } from './audit.ts'
-import { extraFields } from './desired.ts'
-import { blockersOf } from './blockers.ts'
-import { recordFacts, type Facts, type RecordFacts } from './facts.ts'
 import { authorityAt } from './authority.ts'
+import { verdictOf, type Verdict, firstOf } from './condition-status.ts'
+import { extraFields } from './desired.ts'
+import { recordFacts, type Facts, type RecordFacts } from './facts.ts'
 import type { Plan, RecordStep } from './plan.ts'
 import { statusOf } from './status.ts'
-import { verdictOf, type Verdict } from './condition-status.ts'
+import { clusterIdentity, type World } from '../world.ts'
+
+function recordsInTheWay(snapshot: Snapshot, kind: RecordKind, uid: Uid): Iterable<Row> {
+  if (kind === 'Group') return blockersOfGroup(snapshot, uid)
+  return kind === 'Role' ? snapshot.table('RoleBinding').matching('role', uid) : []
+}
+
+function textOf({ kind, name, uid, managedBy }: Row): string {
+  const owner = parseManagedBy(managedBy)
+  const whose = owner === undefined ? uid : `of the object ${owner.namespace}/${owner.name}`
+  return name === '' ? `${kind} ${whose}` : `${kind} "${name}" (${whose})`
+}
+
+/** Names the first records that keep a record from being deleted: those alone that the namespace's grants reach. Empty where there are none. */
+function blockersOf(snapshot: Snapshot, { kind, uid, authority }: { kind: RecordKind; uid: Uid; authority: Authority }): string {
+  const seen = [...recordsInTheWay(snapshot, kind, uid)].filter((row) => decide(authority.reach, row.uid, emptySet).kind !== 'hidden')
+  return firstOf(seen, textOf)
+}
 
 /** How an object is brought to what was planned. */
 export interface Application {

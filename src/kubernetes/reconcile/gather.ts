@@ -1,22 +1,48 @@
+import { isMessage } from '@bufbuild/protobuf'
 import { emptySet, fromEnumNumbers, type CapabilitySet } from '../../base/capability.ts'
 import { DomainError } from '../../base/errors.ts'
 import { isUid, trustedUid, type Uid } from '../../base/uid.ts'
-import { RoleSchema } from '../../gen/taproot/iam/v2/roles_pb.ts'
-import { bindableBy, bindableRole, noSuchRole } from '../../iam/index.ts'
-import { managedByText } from '../../engine/ownership.ts'
-import { isMessage } from '@bufbuild/protobuf'
 import type { Row } from '../../cache/records/cached-record.ts'
 import type { Snapshot } from '../../cache/snapshot.ts'
+import { managedByText } from '../../engine/ownership.ts'
+import { RoleSchema } from '../../gen/taproot/iam/v2/roles_pb.ts'
+import { bindableBy, bindableRole, noSuchRole } from '../../iam/index.ts'
 import type { ObjectKind } from '../object-kinds.ts'
-import { uidAnnotation, type PlatformObject } from '../platform-object.ts'
 import { objectTypes } from '../object-types.ts'
-import type { World } from '../world.ts'
+import { uidAnnotation, type PlatformObject, isMirror } from '../platform-object.ts'
 import { authorityAt } from './authority.ts'
 import { desiredOf, type Desired } from './desired.ts'
 import { exceedingAt, givenBy, givenNow } from './excess.ts'
 import { recordFacts, type Facts, type RecordFacts, type ResolvedReferences, type Surroundings } from './facts.ts'
 import { ownedUid, resolveReferences } from './references.ts'
-import { olderRival } from './rivals.ts'
+import type { World } from '../world.ts'
+
+/** Kubernetes tells times in whole seconds: of two of the same second one is taken, always the same. */
+function isOlder(one: PlatformObject, other: PlatformObject): boolean {
+  const [a, b] = [one.metadata.creationTimestamp ?? '', other.metadata.creationTimestamp ?? '']
+  return a === b ? one.metadata.uid < other.metadata.uid : a < b
+}
+
+/** True where only a change of the object or its grants would make it have a record. */
+function isRefused({ metadata, status }: PlatformObject): boolean {
+  if (status?.observedGeneration !== metadata.generation) return false
+  return status?.conditions?.some(({ type, status: is, reason }) => type === 'Stalled' && is === 'True' && reason !== 'InConflict') === true
+}
+
+/** The older object that asks for the same record as `object`, as `<namespace>/<name>`: it goes first. It is asked only before a record is made. */
+function olderRival(world: World, { row, object }: { row: ObjectKind; object: PlatformObject }, references: ResolvedReferences): string | undefined {
+  if (!references.found) return undefined
+  const { snapshot } = world.services.replica
+  for (const other of world.claims.like(row, object)) {
+    if (!isOlder(other, object) || isMirror(other)) continue
+    const { deletionTimestamp, annotations, namespace, name } = other.metadata
+    if (deletionTimestamp !== undefined || annotations?.[uidAnnotation] !== undefined || isRefused(other)) continue
+    const theirs = resolveReferences(snapshot, world.cluster, { row, object: other })
+    const asksForTheSame = theirs.found && theirs.parent === references.parent
+    if (asksForTheSame && authorityAt(world, { row, object: other }, theirs.parent).granted) return `${namespace}/${name}`
+  }
+  return undefined
+}
 
 /** One object, and the kind that it is of. */
 interface Source {

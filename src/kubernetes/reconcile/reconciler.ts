@@ -1,23 +1,97 @@
 import { isUid, parentOf, trustedUid } from '../../base/uid.ts'
+import type { Row } from '../../cache/records/cached-record.ts'
 import { makesOwner, ownerBindings } from '../../engine/grant-rules.ts'
 import { parseManagedBy } from '../../engine/ownership.ts'
-import type { Row } from '../../cache/records/cached-record.ts'
-import { keyOfObject, keyText, parseKey, type ObjectKey } from '../object-key.ts'
-import { recordKinds, rowOf, type RecordKind } from '../object-kinds.ts'
-import { asPlatformObject, finalizer, isMirror, type GrantSpec, type PlatformObject } from '../platform-object.ts'
 import type { KubeObject } from '../kube-api.ts'
-import type { WorkResult } from '../runtime/work-queue.ts'
-import type { World } from '../world.ts'
+import { keyOfObject, keyText, parseKey, type ObjectKey, recordKinds, rowOf, type RecordKind } from '../object-kinds.ts'
+import { asPlatformObject, finalizer, isMirror, type GrantSpec, type PlatformObject } from '../platform-object.ts'
 import { abandonedOwners, removeExcess } from './abandoned.ts'
 import { applyPlan, type Applied } from './apply.ts'
-import { Dependents } from './dependents.ts'
+import type { Verdict } from './condition-status.ts'
 import type { Facts } from './facts.ts'
 import { gather } from './gather.ts'
 import { isSpecChange } from './grants-by-namespace.ts'
-import { Obstacles } from './obstacles.ts'
 import { planObject } from './plan.ts'
 import { ownsRecord } from './references.ts'
-import type { Verdict } from './condition-status.ts'
+import type { WorkResult } from '../runtime/work-queue.ts'
+import type { World } from '../world.ts'
+
+/** Which objects wait for a record of somebody else's to go, or to be given up: it is where theirs would be. */
+class Obstacles {
+  readonly #uidOf = new Map<string, string>()
+  readonly #keysOf = new Map<string, Set<string>>()
+
+  /** The record `uid` is in the way of the object `key`; nothing is where undefined. */
+  set(key: string, uid: string | undefined): void {
+    const before = this.#uidOf.get(key)
+    if (before === uid) return
+    if (before !== undefined) this.#forget(before, key)
+    if (uid === undefined) {
+      this.#uidOf.delete(key)
+      return
+    }
+    this.#uidOf.set(key, uid)
+    const keys = this.#keysOf.get(uid) ?? new Set<string>()
+    this.#keysOf.set(uid, keys.add(key))
+  }
+
+  /** The keys of the objects that the record is in the way of. */
+  of(uid: string): Iterable<string> {
+    return this.#keysOf.get(uid) ?? []
+  }
+
+  #forget(uid: string, key: string): void {
+    const keys = this.#keysOf.get(uid)
+    keys?.delete(key)
+    if (keys?.size === 0) this.#keysOf.delete(uid)
+  }
+}
+
+/** Which objects wait for, or follow, another one or a record: their specs name it. Kept in step with the caches by `change`. */
+class Dependents {
+  readonly #byTarget = new Map<string, Set<string>>()
+
+  /** The object of `kind` was, and is now. */
+  change(kind: RecordKind, before: KubeObject | undefined, after: KubeObject | undefined): void {
+    for (const [object, add] of [
+      [before, false],
+      [after, true],
+    ] as const) {
+      if (object === undefined) continue
+      const { key, targets } = targetsOf(kind, object)
+      for (const target of targets) this.#set(target, key, add)
+    }
+  }
+
+  #set(target: string, key: string, add: boolean): void {
+    const keys = this.#byTarget.get(target) ?? new Set<string>()
+    if (add) keys.add(key)
+    else keys.delete(key)
+    if (keys.size === 0) this.#byTarget.delete(target)
+    else this.#byTarget.set(target, keys)
+  }
+
+  /** The keys of the objects that name this object. */
+  ofObject(key: ObjectKey): Iterable<string> {
+    return this.#byTarget.get(keyText(key)) ?? []
+  }
+
+  /** The keys of the objects that name this record by its uid. */
+  ofRecord(uid: string): Iterable<string> {
+    return this.#byTarget.get(uid) ?? []
+  }
+}
+
+function targetsOf(kind: RecordKind, object: KubeObject): { key: string; targets: string[] } {
+  const { metadata, spec } = asPlatformObject(object)
+  const { namespace, name } = metadata
+  const targets = rowOf(kind).references.flatMap(({ field, kind: meant }) => {
+    const reference = spec[field]
+    if (reference?.name !== undefined) return [keyText({ kind: meant, namespace, name: reference.name })]
+    return reference?.uid !== undefined && isUid(reference.uid) ? [reference.uid] : []
+  })
+  return { key: keyText({ kind, namespace, name }), targets }
+}
 
 /** How soon what waits for something is looked at again, in milliseconds, should nothing tell of it before. */
 const againAfterMs = 30_000

@@ -3,11 +3,10 @@ import { isUid, rootParent, trustedUid, type Uid } from '../../base/uid.ts'
 import { managedByText } from '../../engine/ownership.ts'
 import type { Snapshot } from '../../cache/snapshot.ts'
 import { managedKey } from '../../store/keys.ts'
-import type { ObjectKind, ReferenceRow } from '../object-kinds.ts'
+import type { ObjectKind, ReferenceRow, ObjectKey } from '../object-kinds.ts'
 import type { ObjectReference, PlatformObject } from '../platform-object.ts'
 import type { Cluster } from '../world.ts'
 import type { ResolvedReferences } from './facts.ts'
-import type { ObjectKey } from '../object-key.ts'
 
 /** The uid of the record of `kind` that the object owns, if it has one. */
 export function ownedUid(snapshot: Snapshot, kind: string, managedBy: string): Uid | undefined {

@@ -1,8 +1,7 @@
 import type { Informer } from '../runtime/informer.ts'
-import { recordKinds, type RecordKind } from '../object-kinds.ts'
+import { recordKinds, type RecordKind, keyOfObject } from '../object-kinds.ts'
 import { asPlatformObject, finalizer, type PlatformObject } from '../platform-object.ts'
 import type { KubeObject } from '../kube-api.ts'
-import { keyOfObject } from '../object-key.ts'
 
 /** How many are kept: a standby does nothing about them, and what the leader has dealt with is no more news for it. */
 const keptAtMost = 1_000

@@ -4,8 +4,7 @@ import { randomHex, type Clock, type Random } from '../../base/runtime.ts'
 import { KubeError, type KubeApi, type ObjectMeta, type ObjectType } from '../kube-api.ts'
 import { objectTypes } from '../object-types.ts'
 import { backoffMs, type Backoff } from './backoff.ts'
-import { microTimeOf } from './micro-time.ts'
-import { pause, systemTimers, type Timers } from './timers.ts'
+import { microTimeOf, pause, systemTimers, type Timers } from './timers.ts'
 
 const eventType = objectTypes.event
 /** Where Events of objects of the cluster are. */

@@ -15,8 +15,15 @@ import {
 } from '../kube-api.ts'
 import { backoffMs, type Backoff } from './backoff.ts'
 import { ObjectCache } from './object-cache.ts'
-import { isLater } from './resource-version.ts'
 import { pause, systemTimers, type Timers } from './timers.ts'
+
+const decimal = /^[0-9]+$/
+
+/** True where `one` is a later version than `other`, of the same type of objects. Versions are decimal numbers of any length; others (none that is known) count as later. */
+function isLater(one: string, other: string): boolean {
+  if (!decimal.test(one) || !decimal.test(other)) return true
+  return one.length === other.length ? one > other : one.length > other.length
+}
 
 const pageLimit = 500
 const refused: Backoff = { firstMs: 500, maxMs: 30_000 }

@@ -1,8 +1,7 @@
 import type { Clock } from '../../base/runtime.ts'
 import { KubeError, type KubeApi, type KubeObject, type ObjectDraft } from '../kube-api.ts'
 import { objectTypes } from '../object-types.ts'
-import { microTimeOf } from './micro-time.ts'
-import type { Timers } from './timers.ts'
+import { microTimeOf, type Timers } from './timers.ts'
 
 const leaseType = objectTypes.lease
 /** How long a leader that vanished keeps the others waiting. */

@@ -1,3 +1,8 @@
+/** Milliseconds since 1970 as Kubernetes writes a MicroTime. */
+export function microTimeOf(ms: number): string {
+  return new Date(ms).toISOString().replace('Z', '000Z')
+}
+
 /** Time that only goes forward, and waiting for it; passed in, so that tests decide it. */
 export interface Timers {
   /** Milliseconds since some moment in the past; no change of the wall clock moves it. */

@@ -1,10 +1,102 @@
 import type { Services } from '../../engine/services.ts'
-import { readHistory } from './tag-history.ts'
 import type { Gate } from '../gate.ts'
-import { parseInstant, perMillisecond } from './instant.ts'
+import { readHistory } from './tag-history.ts'
 import type { Exchange } from '../oci/exchange.ts'
 import type { HistoryRoute } from '../oci/oci-handler.ts'
 import { RegistryError } from '../registry-error.ts'
+
+const calendar = /^(?<year>\d{4})(?:-(?<month>\d{2})(?:-(?<day>\d{2}))?|(?<month2>\d{2})(?<day2>\d{2}))?$/
+const ordinal = /^(?<year>\d{4})-?(?<ordinal>\d{3})$/
+const week = /^(?<year>\d{4})-?W(?<week>\d{2})(?:-?(?<weekday>[1-7]))?$/
+const clock = /^(?<hour>\d{2})(?::?(?<minute>\d{2})(?::?(?<second>\d{2}))?)?(?:[.,](?<fraction>\d{1,18}))?$/
+const zone = /(?:Z|(?<sign>[+\-\u2212])(?<hours>\d{2})(?::?(?<minutes>\d{2}))?)$/i
+
+const dayMs = 86_400_000
+
+/** What an instant is counted in: 10^-18 s, so that 18 digits of a second count exactly. */
+export const perMillisecond = 10n ** 15n
+
+/**
+ * The instant of an ISO 8601 text, in 10^-18 s since 1970: calendar, week and ordinal dates, basic and extended form, reduced to the year, month,
+ * day, hour or minute, with a decimal fraction of the last part, `Z` or an offset. A date alone is its first moment; without a zone UTC is meant. A space may stand for
+ * the `+` of an offset, as it does in a query whose `+` was not encoded, and for the `T`. Undefined for anything else, a day or time that does not exist included.
+ */
+export function parseInstant(given: string): bigint | undefined {
+  if (given.length > 64) return undefined
+  const text = given.trim().replace(/ (?=\d{2}(?::?\d{2})?$)/, (space, at: number, whole: string) => (/[T ]\d/i.test(whole.slice(0, at)) ? '+' : space))
+  const [date = '', time, ...rest] = text.split(/[Tt ]/)
+  if (rest.length > 0) return undefined
+  const day = readDate(date)
+  if (day === undefined) return undefined
+  if (time === undefined) return BigInt(day.startMs) * perMillisecond
+  const offset = zone.exec(time)
+  const within = withinDay(offset === null ? time : time.slice(0, offset.index))
+  const shift = offset === null ? 0 : offsetMs(offset.groups ?? {})
+  return within === undefined || shift === undefined || !day.isWhole ? undefined : BigInt(day.startMs - shift) * perMillisecond + within
+}
+
+type Parts = Readonly<Record<string, string | undefined>>
+
+/** The first moment of a date; only a whole one may have a time behind it. */
+function readDate(date: string): { readonly startMs: number; readonly isWhole: boolean } | undefined {
+  const parts: Parts | undefined = (calendar.exec(date) ?? ordinal.exec(date) ?? week.exec(date))?.groups
+  const startMs = parts === undefined ? undefined : startOfParts(parts)
+  if (parts === undefined || startMs === undefined) return undefined
+  return { startMs, isWhole: ['day', 'day2', 'ordinal', 'weekday'].some((name) => parts[name] !== undefined) }
+}
+
+function startOfParts(parts: Parts): number | undefined {
+  const year = Number(parts['year'])
+  if (parts['ordinal'] !== undefined) return startOfOrdinal(year, Number(parts['ordinal']))
+  if (parts['week'] !== undefined) return startOfWeekDate(year, Number(parts['week']), Number(parts['weekday'] ?? 1))
+  return startOfDay(year, Number(parts['month'] ?? parts['month2'] ?? 1), Number(parts['day'] ?? parts['day2'] ?? 1))
+}
+
+function startOfDay(year: number, month: number, day: number): number | undefined {
+  const date = new Date(0)
+  date.setUTCFullYear(year, month - 1, day)
+  return date.getUTCFullYear() === year && date.getUTCMonth() === month - 1 && date.getUTCDate() === day ? date.getTime() : undefined
+}
+
+function startOfOrdinal(year: number, ordinalDay: number): number | undefined {
+  const first = startOfDay(year, 1, 1)
+  if (first === undefined || ordinalDay < 1) return undefined
+  const date = first + (ordinalDay - 1) * dayMs
+  return new Date(date).getUTCFullYear() === year ? date : undefined
+}
+
+/** Week 1 is the one with 4 January; weeks begin on Monday. */
+function startOfWeekDate(year: number, weekNumber: number, weekday: number): number | undefined {
+  const fourth = startOfDay(year, 1, 4)
+  if (fourth === undefined || weekNumber < 1) return undefined
+  const monday = fourth - ((new Date(fourth).getUTCDay() + 6) % 7) * dayMs
+  const date = monday + ((weekNumber - 1) * 7 + weekday - 1) * dayMs
+  // The week's Thursday decides about its year.
+  const thursday = monday + ((weekNumber - 1) * 7 + 3) * dayMs
+  return new Date(thursday).getUTCFullYear() === year ? date : undefined
+}
+
+/** Since midnight; 24:00 is the end of the day. A leap second is the second before it. */
+function withinDay(time: string): bigint | undefined {
+  const parts: Parts | undefined = clock.exec(time)?.groups
+  if (parts === undefined) return undefined
+  const hour = Number(parts['hour'])
+  const minute = Number(parts['minute'] ?? 0)
+  const second = Math.min(Number(parts['second'] ?? 0), 59)
+  if (hour > 24 || minute > 59 || Number(parts['second'] ?? 0) > 60) return undefined
+  const unitMs = parts['second'] !== undefined ? 1000 : parts['minute'] !== undefined ? 60_000 : 3_600_000
+  const digits = parts['fraction'] ?? '0'
+  // A unit is a thousand milliseconds at least, and there are 18 digits at most: nothing remains.
+  const fraction = (BigInt(digits) * BigInt(unitMs) * perMillisecond) / 10n ** BigInt(digits.length)
+  const since = BigInt(hour * 3_600_000 + minute * 60_000 + second * 1000) * perMillisecond + fraction
+  return since > BigInt(dayMs) * perMillisecond ? undefined : since
+}
+
+function offsetMs({ sign, hours = '0', minutes = '0' }: Parts): number | undefined {
+  if (sign === undefined) return 0
+  if (Number(hours) > 23 || Number(minutes) > 59) return undefined
+  return (sign === '+' ? 1 : -1) * (Number(hours) * 60 + Number(minutes)) * 60_000
+}
 
 /** Records that one answer holds at most (docs/spec/registry.md#history-endpoint). */
 export const historyPageSize = 1000

@@ -1,11 +1,52 @@
+import { decide, visibilityOf, type Reach } from '../../authz/effective-permissions.ts'
+import { isSuspended } from '../../authz/access.ts'
+import type { CapabilitySet } from '../../base/capability.ts'
 import { isUid } from '../../base/uid.ts'
-import { findRepository, pathOf } from '../records/repo-paths.ts'
-import { pullableRepos } from '../records/catalog.ts'
-import { RegistryError } from '../registry-error.ts'
-import { pullCapabilities } from '../tokens/rights.ts'
+import { listRows, type ListSource } from '../../cache/lists/list.ts'
+import { sortKeyOf, uidOrder } from '../../cache/lists/order.ts'
+import type { Row } from '../../cache/records/cached-record.ts'
+import type { Services } from '../../engine/services.ts'
 import type { Exchange } from './exchange.ts'
 import type { OciHost } from './oci-host.ts'
-import { nextLink, parsePageLimit } from './paging.ts'
+import { nextLink, parsePageLimit } from './list-routes.ts'
+import { findRepository, pathOf } from '../records/repo-paths.ts'
+import { RegistryError } from '../registry-error.ts'
+import { pullCapabilities } from '../tokens/rights.ts'
+
+/** What a page of a catalogue is. */
+interface CatalogPage {
+  readonly reach: Reach
+  /** Held at every repo that is listed. */
+  readonly needed: CapabilitySet
+  /** Only repos after this uid. */
+  readonly after: string | undefined
+  readonly n: number
+}
+
+const anywhere = { descendantsOf: '', childrenOf: '', ancestorsOf: '', inRoot: false, ids: [] }
+
+/** Repos where the caller holds the capabilities, in uid order; none of a suspended organisation, but for operators. `next` is what the next page begins after; a page that has one may be shorter than `n`. */
+async function pullableRepos({ replica }: Services, { reach, needed, after, n }: CatalogPage): Promise<{ rows: readonly Row[]; next: string | undefined }> {
+  const place = after === undefined ? undefined : sortKeyOf(uidOrder, [after])
+  const current = (): ListSource => ({
+    snapshot: replica.snapshot,
+    query: {
+      kind: 'Repo',
+      uidp: anywhere,
+      filters: [],
+      visibility: visibilityOf(reach, needed),
+      order: uidOrder,
+      ...(place === undefined ? {} : { after: place }),
+      skip: 0,
+      limit: n + 1,
+    },
+  })
+  const found = await listRows(current, ({ rows }) => rows)
+  const { snapshot } = replica
+  const page = found.slice(0, n)
+  const isOpen = ({ uid }: Row): boolean => decide(reach, uid, needed).kind === 'allowed' && (reach.operator || !isSuspended(snapshot, uid))
+  return { rows: page.filter(isOpen), next: found.length > n ? page.at(-1)?.uid : undefined }
+}
 
 /**
  * GET of `_catalog`: the repositories that the caller may pull by role bindings, by path, a page at a time. The order is stable and is not that of the names. `last` is a

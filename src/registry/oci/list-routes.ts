@@ -1,14 +1,31 @@
 import { isDigest } from '../../base/digest.ts'
-import type { ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
 import type { Uid } from '../../base/uid.ts'
-import { referrersOf } from '../records/manifests.ts'
-import { tagNames } from '../records/tags.ts'
-import { RegistryError } from '../registry-error.ts'
+import type { ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
 import type { Exchange, HeaderLines } from './exchange.ts'
 import { annotationsOf, indexMediaType } from './manifests/manifest-parser.ts'
 import { enterRepo, type OciHost } from './oci-host.ts'
 import { isTagName, type OciPath } from './oci-path.ts'
-import { nextLink, parsePageLimit } from './paging.ts'
+import { referrersOf } from '../records/manifests.ts'
+import { tagNames } from '../records/tags.ts'
+import { RegistryError } from '../registry-error.ts'
+
+/** How many items a page holds at most, whatever `n` says. */
+export const maxPageItems = 1000
+
+/** The parameter `n`: how many items a page may hold. Absent means as many as there may be. Throws UNSUPPORTED (400) where it is no such number. */
+export function parsePageLimit(query: URLSearchParams): number {
+  const text = query.get('n')
+  if (text === null) return maxPageItems
+  if (!/^\d{1,15}$/.test(text)) throw new RegistryError('UNSUPPORTED', 'n must be a number, 0 or more', { status: 400 })
+  return Math.min(Number(text), maxPageItems)
+}
+
+/** The `Link` header that leads to the next page (RFC 8288). */
+export function nextLink(path: string, parameters: Readonly<Record<string, string | undefined>>): string {
+  const query = new URLSearchParams()
+  for (const [name, value] of Object.entries(parameters)) if (value !== undefined) query.set(name, value)
+  return `<${path}?${query.toString()}>; rel="next"`
+}
 
 type TagsPath = Extract<OciPath, { kind: 'tags' }>
 type ReferrersPath = Extract<OciPath, { kind: 'referrers' }>

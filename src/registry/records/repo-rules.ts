@@ -1,8 +1,17 @@
+import { isSuspended } from '../../authz/access.ts'
 import { DomainError } from '../../base/errors.ts'
-import { lineage, rootParent } from '../../base/uid.ts'
-import type { Repo } from '../../gen/taproot/registry/v2/repos_pb.ts'
+import { lineage, rootParent, rootOf, type Uid } from '../../base/uid.ts'
 import type { Resource } from '../../cache/records/cached-record.ts'
+import type { Snapshot } from '../../cache/snapshot.ts'
 import type { Draft, Planning } from '../../engine/kind.ts'
+import type { Repo } from '../../gen/taproot/registry/v2/repos_pb.ts'
+
+/** Whether anybody may pull from the repo: it is one of the public organisation, which `publicOrganization` names. */
+export function isPublicRepo(snapshot: Snapshot, publicOrganization: string | undefined, repo: Uid): boolean {
+  if (publicOrganization === undefined) return false
+  const root = snapshot.table('Group').child(rootParent, publicOrganization)
+  return root !== undefined && rootOf(repo) === root.uid && !isSuspended(snapshot, root.uid)
+}
 
 /** A repo as it is kept. */
 export type RepoRecord = Repo & Resource

@@ -1,11 +1,11 @@
 import { timestampMs } from '@bufbuild/protobuf/wkt'
 import { capabilitiesAt, decide } from '../../authz/effective-permissions.ts'
-import { isSuspended } from '../../authz/suspended.ts'
+import { isSuspended } from '../../authz/access.ts'
 import { containsAll, setOf } from '../../base/capability.ts'
 import { isUid, rootOf, trustedUid, type Uid } from '../../base/uid.ts'
 import type { SyncConfig } from '../../gen/taproot/registry/v2/repos_pb.ts'
 import type { Facts, Planning } from '../../engine/kind.ts'
-import { isPublicRepo } from './public-repos.ts'
+import { isPublicRepo } from './repo-rules.ts'
 
 /** What it takes at a repo to show it elsewhere: the right to pull from it. */
 const neededAtSource = setOf(['repo.list', 'manifest.list', 'repo.blobs.get'])

@@ -1,5 +1,5 @@
 import { decide as decideReach } from '../../authz/effective-permissions.ts'
-import { isSuspended } from '../../authz/suspended.ts'
+import { isSuspended } from '../../authz/access.ts'
 import { emptySet } from '../../base/capability.ts'
 import { isWithin, type Uid } from '../../base/uid.ts'
 import type { Log } from '../../base/log.ts'

@@ -1,16 +1,19 @@
-import { errorText } from '../../base/error-text.ts'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { maxTokenLength } from '../../auth/tokens/decoded-token.ts'
 import type { ClientAddress } from '../../base/client-address.ts'
+import { errorText } from '../../base/error-text.ts'
 import type { Log } from '../../base/log.ts'
-import { noteSignIn } from '../../iam/index.ts'
-import { findRepository } from '../records/repo-paths.ts'
+import { maxOpenRequestBytes } from '../../base/schema/method.ts'
 import type { Caller, Services } from '../../engine/services.ts'
-import { Exchange } from '../oci/exchange.ts'
-import { linger } from '../oci/blobs/linger.ts'
-import { errorBody, isFault } from '../oci/oci-errors.ts'
-import { RegistryError } from '../registry-error.ts'
+import { noteSignIn } from '../../iam/index.ts'
 import type { Presented } from '../gate.ts'
+import { linger } from '../oci/blobs/idle-limit.ts'
+import { readBody } from '../oci/blobs/request-body.ts'
+import { Exchange } from '../oci/exchange.ts'
+import { errorBody, isFault } from '../oci/oci-errors.ts'
+import { requestTarget } from '../oci/request-target.ts'
+import { findRepository } from '../records/repo-paths.ts'
+import { RegistryError } from '../registry-error.ts'
 import type { Challenger } from './challenge.ts'
 import { auditDenial } from './denial.ts'
 import { bearerOf, type RegistryDoor } from './registry-authenticator.ts'
@@ -19,7 +22,46 @@ import { registryTokenSeconds, type MintedToken } from './registry-minter.ts'
 import type { RegistryTokens } from './registry-tokens.ts'
 import { holds, isPublic } from './rights.ts'
 import { parseScopes, type RepositoryScope } from './scope.ts'
-import { readForm, readQuery, type TokenRequest } from './token-request.ts'
+
+/** A request for a registry token, in either form of the protocol. */
+interface TokenRequest {
+  /** As it would stand in the header of that name. */
+  readonly authorization: string | undefined
+  /** The `scope` parameters as they are. */
+  readonly scopes: readonly string[]
+}
+
+/** How long a client may send nothing of its form, in milliseconds. */
+const idleMs = 10_000
+
+/** Reads a GET: the credential is in the header, the scopes in the query. `service`, `account`, `client_id` and `offline_token` change nothing. */
+function readQuery(request: IncomingMessage): TokenRequest {
+  const query = new URLSearchParams(requestTarget(request).search)
+  return { authorization: request.headers.authorization, scopes: query.getAll('scope') }
+}
+
+/**
+ * Reads a POST in the OAuth2 form: `grant_type=password` with `username` and `password`, or `refresh_token` with an access token or external token as `refresh_token`. Throws
+ * RegistryError: 400 for another form, 413 for one over 8 KiB, 408 for one that does not come.
+ */
+async function readForm(request: IncomingMessage): Promise<TokenRequest> {
+  const type = request.headers['content-type']?.split(';', 1)[0]?.trim().toLowerCase()
+  if (type !== 'application/x-www-form-urlencoded') throw badForm('the body must be application/x-www-form-urlencoded')
+  const form = new URLSearchParams(Buffer.from(await readBody(request, { idleMs, maxBytes: maxOpenRequestBytes })).toString('utf8'))
+  return { authorization: authorizationOf(form), scopes: form.getAll('scope') }
+}
+
+/** The header that says the same. */
+function authorizationOf(form: URLSearchParams): string {
+  const grant = form.get('grant_type')
+  if (grant === 'password') return `Basic ${Buffer.from(`${form.get('username') ?? ''}:${form.get('password') ?? ''}`).toString('base64')}`
+  if (grant === 'refresh_token' && !/\s/.test(form.get('refresh_token') ?? ' ')) return `Bearer ${form.get('refresh_token') ?? ''}`
+  throw badForm('grant_type must be password, or refresh_token with a refresh_token')
+}
+
+function badForm(message: string): RegistryError {
+  return new RegistryError('UNSUPPORTED', message, { status: 400 })
+}
 
 /** What the token endpoint is made of. */
 export interface TokenEndpointOptions {

@@ -1,7 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { CompareResult, CompareTarget, type IEvent } from 'etcd3'
-import { prefixEnd } from '../key-range.ts'
-import { watchedPrefixes } from '../keys.ts'
+import { prefixEnd, watchedPrefixes } from '../keys.ts'
 import type { Head } from './cluster-identity.ts'
 import type { Compare, KeyValue, Operation, RangeRequest, TransactionRequest } from './etcd-messages.ts'
 import { storeRevision, type Change, type Entry, type Guard, type RangeQuery, type Transaction, type Write } from '../store.ts'

@@ -1,15 +1,7 @@
-import {
-  Channel,
-  connectivityState,
-  credentials,
-  Metadata,
-  type ChannelCredentials,
-  type Client,
-  type ClientDuplexStream,
-  type ServiceError,
-} from '@grpc/grpc-js'
 import { isIP } from 'node:net'
 import { setTimeout as delay } from 'node:timers/promises'
+import { checkServerIdentity as verifyIdentity, type PeerCertificate } from 'node:tls'
+import { Channel, connectivityState, credentials, Metadata, ChannelCredentials, type Client, type ClientDuplexStream, type ServiceError } from '@grpc/grpc-js'
 import type {
   IAuthenticateRequest,
   IAuthenticateResponse,
@@ -22,7 +14,6 @@ import type {
   IWatchRequest,
   IWatchResponse,
 } from 'etcd3'
-// The stubs themselves: etcd3's own pool repeats transactions that may have committed, and hides gRPC codes and running calls.
 import { Host } from 'etcd3/lib/connection-pool.js'
 import { ClosingCredentials } from './closing-credentials.ts'
 import {
@@ -35,8 +26,48 @@ import {
   type TransactionRequest,
   type TransactionResponse,
 } from './etcd-messages.ts'
-import { TlsCredentials } from './tls-credentials.ts'
 import { UnarySession, type EtcdTls, type RunningCall, type UnaryOptions } from './unary-session.ts'
+
+type CreateConnector = ChannelCredentials['_createSecureConnector']
+
+/** TLS to one address with the certificates of the moment: gRPC's own are those of when the channel was made, also where it connects again. */
+class TlsCredentials extends ChannelCredentials {
+  readonly #address: string
+  readonly #tls: (() => EtcdTls) | undefined
+
+  /** `tls` is asked for at each connection. */
+  constructor(address: string, tls: (() => EtcdTls) | undefined) {
+    super()
+    this.#address = address
+    this.#tls = tls
+  }
+
+  override _isSecure(): boolean {
+    return true
+  }
+
+  override _equals(other: ChannelCredentials): boolean {
+    return this === other
+  }
+
+  override _createSecureConnector(...target: Parameters<CreateConnector>): ReturnType<CreateConnector> {
+    const connector = (): ReturnType<CreateConnector> => this.#ofNow()._createSecureConnector(...target)
+    const first = connector()
+    return {
+      connect: (socket) => connector().connect(socket),
+      waitForReady: () => first.waitForReady(),
+      getCallCredentials: () => first.getCallCredentials(),
+      destroy: () => first.destroy(),
+    }
+  }
+
+  #ofNow(): ChannelCredentials {
+    // Against the address itself, whatever name was sent.
+    const checkServerIdentity = (_name: string, certificate: PeerCertificate): Error | undefined => verifyIdentity(this.#address, certificate)
+    const { ca = null, key = null, cert = null } = this.#tls?.() ?? {}
+    return ChannelCredentials.createSsl(ca, key, cert, { checkServerIdentity })
+  }
+}
 
 /** The unary calls that the adapter makes, with their messages. */
 export interface UnaryCalls {

@@ -1,7 +1,7 @@
 import { chmodSync, closeSync, existsSync, mkdirSync, openSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { DatabaseSync, type StatementSync } from 'node:sqlite'
-import { prefixEnd } from '../key-range.ts'
+import { prefixEnd } from '../keys.ts'
 import {
   StoreError,
   storeRevision,

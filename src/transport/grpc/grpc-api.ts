@@ -1,17 +1,33 @@
 import type { IncomingHttpHeaders, ServerHttp2Stream } from 'node:http2'
-import { Server, ServerCredentials, logVerbosity, setLogVerbosity } from '@grpc/grpc-js'
 import type { FileDescriptorProto } from '@bufbuild/protobuf/wkt'
+import { Server, ServerCredentials, logVerbosity, setLogVerbosity } from '@grpc/grpc-js'
+import { HealthImplementation } from 'grpc-health-check'
 import type { ClientAddress } from '../../base/client-address.ts'
 import type { Log } from '../../base/log.ts'
 import { maxOpenRequestBytes, type MethodRow } from '../../base/schema/method.ts'
-import { grpcPaths } from '../aliases.ts'
+import { grpcPaths, serviceAliases } from '../aliases.ts'
 import type { Dispatch } from '../call.ts'
-import type { CallMetrics } from '../metrics.ts'
-import type { Http2Requests } from '../http/http2-requests.ts'
-import type { Door } from '../one-port.ts'
-import { createHealth } from './health.ts'
 import { addReflection } from './reflection.ts'
 import { unaryCalls } from './unary-calls.ts'
+import type { Http2Requests } from '../http/http2-requests.ts'
+import type { CallMetrics } from '../metrics.ts'
+import type { Door } from '../one-port.ts'
+
+/** Serves grpc.health.v1 on `server` for the empty name and each service; NOT_SERVING until `setReady(true)`. */
+function createHealth(
+  server: Server,
+  options: { readonly methods: readonly MethodRow[]; readonly namespaces?: readonly string[] },
+): { setReady(ready: boolean): void } {
+  const services = new Set(options.methods.map((row) => row.service))
+  const names = ['', ...[...services].flatMap((service) => [service, ...serviceAliases(service, options.namespaces ?? [])])]
+  const health = new HealthImplementation(Object.fromEntries(names.map((name) => [name, 'NOT_SERVING'] as const)))
+  health.addToServer(server)
+  return {
+    setReady(ready) {
+      for (const name of names) health.setStatus(name, ready ? 'SERVING' : 'NOT_SERVING')
+    },
+  }
+}
 
 /** What the gRPC side is made of. */
 export interface GrpcApiOptions {

@@ -1,20 +1,109 @@
-import { Metadata } from '@grpc/grpc-js'
-import type { ServerInterceptingCall, ServerInterceptingCallInterface, ServerInterceptor } from '@grpc/grpc-js'
+import { toBinary, type DescMessage } from '@bufbuild/protobuf'
+import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire'
+import { Metadata, type ServerInterceptingCall, type ServerInterceptingCallInterface, type ServerInterceptor } from '@grpc/grpc-js'
 import type { ClientAddress } from '../../base/client-address.ts'
-import { DomainError } from '../../base/errors.ts'
-import type { Code } from '../../base/errors.ts'
+import { DomainError, type Code } from '../../base/errors.ts'
 import type { Log } from '../../base/log.ts'
 import type { MethodRow } from '../../base/schema/method.ts'
-import type { Answer, Dispatch } from '../call.ts'
-import { callName } from '../call-name.ts'
 import { parseCallHeaders } from '../call-headers.ts'
+import { callName, type Answer, type Dispatch } from '../call.ts'
 import { platformDomain, toDomainError } from '../errors-details.ts'
-import type { CallMetrics } from '../metrics.ts'
-import { answerBinary } from './answer-binary.ts'
-import { AnsweredCall } from './answered-call.ts'
 import { GrpcCall, metadataText } from './grpc-call.ts'
 import { grpcStatus } from './grpc-status.ts'
-import { UnknownCall } from './unknown-call.ts'
+import type { CallMetrics } from '../metrics.ts'
+
+/** A call that is answered where it arrives. The library's handler is told nothing of it: what that would send is dropped. */
+abstract class AnsweredCall implements ServerInterceptingCallInterface {
+  protected readonly base: ServerInterceptingCallInterface
+
+  constructor(base: ServerInterceptingCallInterface) {
+    this.base = base
+  }
+
+  /** Answers the call. */
+  abstract start(): void
+
+  sendMetadata(): void {
+    // The handler that would is never called; so below.
+  }
+
+  sendMessage(): void {}
+
+  sendStatus(): void {}
+
+  startRead(): void {}
+
+  getPeer(): string {
+    return this.base.getPeer()
+  }
+
+  getDeadline(): ReturnType<ServerInterceptingCallInterface['getDeadline']> {
+    return this.base.getDeadline()
+  }
+
+  getHost(): string {
+    return this.base.getHost()
+  }
+
+  getAuthContext(): ReturnType<ServerInterceptingCallInterface['getAuthContext']> {
+    return this.base.getAuthContext()
+  }
+
+  getConnectionInfo(): ReturnType<ServerInterceptingCallInterface['getConnectionInfo']> {
+    return this.base.getConnectionInfo()
+  }
+
+  getMetricsRecorder(): ReturnType<ServerInterceptingCallInterface['getMetricsRecorder']> {
+    return this.base.getMetricsRecorder()
+  }
+}
+
+/** More of a path is not said back. */
+const shownPathLength = 300
+
+/** A call of a path that nothing is served at: code 12, in the form of every error, before its message is read. */
+class UnknownCall extends AnsweredCall {
+  readonly #path: string
+  readonly #newRequestId: () => string
+
+  constructor(path: string, base: ServerInterceptingCallInterface, newRequestId: () => string) {
+    super(base)
+    this.#path = path
+    this.#newRequestId = newRequestId
+  }
+
+  start(): void {
+    const ignore = (): void => undefined
+    this.base.start({
+      onReceiveMetadata: (metadata) => {
+        const { requestId } = parseCallHeaders((name) => metadataText(metadata, name), this.#newRequestId)
+        const error = new DomainError(12, `no such method: ${this.#path.slice(0, shownPathLength)}`)
+        this.base.sendStatus(grpcStatus(error, { requestId, domain: platformDomain }))
+      },
+      onReceiveMessage: ignore,
+      onReceiveHalfClose: ignore,
+      onCancel: ignore,
+    })
+  }
+}
+
+/** The protobuf bytes of an answer of type `desc`. What was encoded of a record before is taken as it is; a page is a join of such bytes. */
+export function answerBinary(desc: DescMessage, answer: Answer): Buffer {
+  const { message, shown, page } = answer
+  if (shown !== undefined) return bufferOf((shown.binary ??= toBinary(desc, shown.message)))
+  if (page?.field.message === undefined) return bufferOf(toBinary(desc, message))
+  const item = page.field.message
+  const writer = new BinaryWriter()
+  for (const piece of page.joined ?? []) writer.raw(piece)
+  for (const one of page.items) writer.tag(page.field.number, WireType.LengthDelimited).bytes((one.binary ??= toBinary(item, one.message)))
+  // The order of fields has no meaning.
+  writer.raw(toBinary(desc, { ...message, [page.field.localName]: [] }))
+  return bufferOf(writer.finish())
+}
+
+function bufferOf(bytes: Uint8Array): Buffer {
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+}
 
 /** What unary calls are served with. */
 export interface UnaryCallOptions {

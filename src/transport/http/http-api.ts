@@ -1,27 +1,51 @@
+import type { IncomingMessage, RequestListener } from 'node:http'
 import Koa from 'koa'
 import type { Middleware } from 'koa'
-import type { IncomingMessage, RequestListener } from 'node:http'
 import type { ClientAddress } from '../../base/client-address.ts'
 import { DomainError } from '../../base/errors.ts'
-import { jsonPath, type FieldNaming } from '../../base/schema/field-names.ts'
 import type { Log } from '../../base/log.ts'
-import type { MethodRow } from '../../base/schema/method.ts'
-import { lacksOneHost } from './unreadable-request.ts'
+import { jsonPath, type FieldNaming } from '../../base/schema/field-names.ts'
+import { type MethodRow, maxOpenRequestBytes } from '../../base/schema/method.ts'
 import { httpBindings } from '../aliases.ts'
 import { parseCallHeaders } from '../call-headers.ts'
 import { platformDomain, toDomainError } from '../errors-details.ts'
 import { httpError } from '../errors-http.ts'
-import { isForm } from './body.ts'
+import { isForm, readText } from './body.ts'
 import { CallSignal } from './call-signal.ts'
-import { headerText, jsonType, send } from './http-context.ts'
-import type { HttpAnswer, HttpContext, HttpState } from './http-context.ts'
+import { headerText, jsonType, send, type HttpAnswer, type HttpContext, type HttpState } from './http-context.ts'
 import { maxHeaders } from './http-listener.ts'
-import { methodRoutes } from './method-routes.ts'
-import type { MethodRouteOptions } from './method-routes.ts'
-import type { ErrorForm, RawRoute } from './raw-route.ts'
-import { rawRoutes } from './raw-routes.ts'
-import { createRouteIndex } from './route-index.ts'
-import type { RouteIndex } from './route-index.ts'
+import { methodRoutes, type MethodRouteOptions } from './method-routes.ts'
+import type { ErrorForm, RawRoute, RawRequest } from './raw-route.ts'
+import { createRouteIndex, type RouteIndex, type Route, type RouteMatch } from './route-index.ts'
+import { decodeSegment } from './template.ts'
+import { lacksOneHost } from './unreadable-request.ts'
+
+/** Serves raw routes beside the methods. */
+function rawRoutes(routes: readonly RawRoute[]): Route<HttpContext>[] {
+  return routes.map((route) => ({
+    verb: route.method,
+    template: route.path,
+    handle: async (context, match) => {
+      send(context, await context.state.call.bound(route.handler(createRawRequest(context, match))))
+    },
+  }))
+}
+
+function createRawRequest(context: HttpContext, match: RouteMatch): RawRequest {
+  const { req, state } = context
+  const params = match.template.variables.map(({ path }, index) => [path.join('.'), decodeSegment(match.captures[index] ?? '')] as const)
+  return {
+    method: context.method,
+    path: context.path,
+    query: new URLSearchParams(context.querystring),
+    params: Object.fromEntries(params),
+    requestId: state.headers.requestId,
+    remoteAddress: state.remoteAddress,
+    signal: state.call.signal,
+    header: (name) => headerText(req.headers[name]),
+    text: (maxBytes = maxOpenRequestBytes) => readText(context, maxBytes),
+  }
+}
 
 /** What the REST side is made of. */
 export interface HttpApiOptions extends MethodRouteOptions {

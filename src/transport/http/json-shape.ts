@@ -4,9 +4,8 @@ import { base64Decode } from '@bufbuild/protobuf/wire'
 import { capabilityByName } from '../../base/capability.ts'
 import { maxViolations, type FieldViolation } from '../../base/errors.ts'
 import { fieldAccess } from '../../base/schema/field-behavior.ts'
-import { knownInstead } from '../../base/known-name.ts'
+import { knownInstead, nearestName } from '../../base/nearest-name.ts'
 import { lengthViolation } from '../../base/schema/list-limit.ts'
-import { nearestName } from '../../base/nearest-name.ts'
 import { CapabilitySchema } from '../../gen/taproot/common/v2/capability_pb.ts'
 
 /** How a body is read. */

@@ -1,16 +1,42 @@
-import type { CallHeaders } from '../call-headers.ts'
+import type { DescMessage } from '@bufbuild/protobuf'
 import type { HttpBinding, MethodRow } from '../../base/schema/method.ts'
-import type { Answer, Call, Decoded, Dispatch } from '../call.ts'
-import { callName } from '../call-name.ts'
-import { createAnswerJson, type AnswerJson } from '../answer-json.ts'
-import type { JsonEncoders } from '../json-encode.ts'
-import type { CallMetrics } from '../metrics.ts'
+import type { CallHeaders } from '../call-headers.ts'
+import { callName, type Answer, type Call, type Decoded, type Dispatch } from '../call.ts'
 import { isForm, parseJsonBody, readForm, readJsonText, skipBody } from './body.ts'
 import { decodeRequest, readValidateOnly } from './decode-request.ts'
-import { headerText, jsonType, send } from './http-context.ts'
-import type { HttpAnswer, HttpContext } from './http-context.ts'
+import { headerText, jsonType, send, type HttpAnswer, type HttpContext } from './http-context.ts'
 import type { Route, RouteMatch } from './route-index.ts'
 import { decodeSegment } from './template.ts'
+import type { JsonEncoders, JsonEncoder } from '../json-encode.ts'
+import type { CallMetrics } from '../metrics.ts'
+
+/** The JSON text of an answer, or its bytes in pieces. */
+type AnswerJson = (answer: Answer) => string | readonly Uint8Array[]
+
+/** Encodes answers of one message type. What was encoded of a record before is taken as it is; a page is a join of such texts. */
+function createAnswerJson(desc: DescMessage, encoders: JsonEncoders): AnswerJson {
+  const encode = encoders(desc)
+  return (answer) => {
+    const { message, shown, page } = answer
+    if (shown !== undefined) return (shown.json ??= encode(shown.message))
+    if (page?.field.message === undefined) return encode(message)
+    return pageText(page, encode({ ...message, [page.field.localName]: [] }), encoders(page.field.message))
+  }
+}
+
+function pageText({ field, items, joined }: NonNullable<Answer['page']>, frame: string, encodeItem: JsonEncoder): string | readonly Uint8Array[] {
+  const opening = `${JSON.stringify(field.jsonName)}:[`
+  // Nothing else looks like the field's key: within texts, quotes are escaped.
+  const start = frame.indexOf(`${opening}]`) + opening.length
+  if (joined !== undefined) return [Buffer.from(frame.slice(0, start)), ...joined, Buffer.from(frame.slice(start))]
+  let text = frame.slice(0, start)
+  let separator = ''
+  for (const item of items) {
+    text += separator + (item.json ??= encodeItem(item.message))
+    separator = ','
+  }
+  return text + frame.slice(start)
+}
 
 /** What method routes need. */
 export interface MethodRouteOptions {

@@ -1,11 +1,22 @@
-import { ScalarType } from '@bufbuild/protobuf'
-import type { DescField, DescMessage, JsonObject, JsonValue } from '@bufbuild/protobuf'
+import { ScalarType, type DescField, type DescMessage, type JsonObject, type JsonValue } from '@bufbuild/protobuf'
 import { FieldMaskSchema } from '@bufbuild/protobuf/wkt'
 import { maxViolations, type FieldViolation } from '../../base/errors.ts'
-import { knownInstead } from '../../base/known-name.ts'
+import { knownInstead } from '../../base/nearest-name.ts'
 import { UIDPFilterSchema } from '../../gen/taproot/common/v2/uidp_filter_pb.ts'
-import { misnamedField } from './misnamed-fields.ts'
 import { fieldOfKey, isJsonObject, isLeafMessage, shapeValue } from './json-shape.ts'
+
+/** Parameters that clients of other servers send, by message: ignored, they would widen what is answered. */
+const misnamed: Readonly<Record<string, Readonly<Record<string, string>>>> = {
+  // RFC 8693 has `audience`; without `aud` the token would be for the API.
+  'taproot.oidc.v1.ExchangeRequest': { audience: 'aud', audiences: 'aud', resource: 'aud' },
+}
+
+/** A violation that names the right parameter, where `key` is a wrong name for it. */
+function misnamedField(desc: DescMessage, key: string): FieldViolation | undefined {
+  const names = misnamed[desc.typeName] ?? {}
+  const right = Object.hasOwn(names, key) ? names[key] : undefined
+  return right === undefined ? undefined : { field: key, description: `is no parameter: use ${right}` }
+}
 
 /** What a query string says of a request. */
 export interface QueryFields {

@@ -3,7 +3,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { createServer as createHttp2Server, type Http2Server, type ServerHttp2Stream } from 'node:http2'
 import { DomainError } from '../../../src/base/errors.ts'
 import { createOnePort, type Door } from '../../../src/transport/one-port.ts'
-import { grpcError } from '../../../src/transport/errors-grpc.ts'
+import { grpcError } from '../../../src/transport/grpc/grpc-status.ts'
 import { httpError } from '../../../src/transport/errors-http.ts'
 import { createUnreadableAnswer, dropBody, type UnreadableAnswer } from '../../../src/transport/http/unreadable-request.ts'
 import { memoryInUse } from '../../support/parts/memory-in-use.ts'

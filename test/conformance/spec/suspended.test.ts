@@ -1,7 +1,7 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { afterAll, expect, test } from 'vitest'
 import { personUid } from '../../../src/auth/oidc/issuer-name.ts'
-import { accessRequestPrefix } from '../../../src/iam/records/access-requests.ts'
+import { accessRequestPrefix } from '../../../src/iam/records/group-verbs.ts'
 import { failNext } from '../../support/fail-next.ts'
 import { reinstate, suspend } from '../../support/suspend.ts'
 import { freshName, makeOrganisation, makePerson, roleUid, type Organisation } from '../../support/test-server.ts'

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { parseContentRange, parseRange, uploadRange } from '../../../src/registry/oci/blobs/byte-range.ts'
-import { maxPageItems, nextLink, parsePageLimit } from '../../../src/registry/oci/paging.ts'
+import { maxPageItems, nextLink, parsePageLimit } from '../../../src/registry/oci/list-routes.ts'
 import { RegistryError } from '../../../src/registry/registry-error.ts'
 
 describe('the bytes that a Range header asks for', () => {

@@ -5,7 +5,7 @@ import type { AddressInfo } from 'node:net'
 import { Readable } from 'node:stream'
 import { expect, test } from 'vitest'
 import { release } from '../../../src/registry/release.ts'
-import { sendBody } from '../../../src/registry/oci/blobs/send-body.ts'
+import { sendBody } from '../../../src/registry/oci/blobs/blob-routes.ts'
 
 test('memory that holds nothing else is given back, once; shared memory stays', () => {
   const own = Buffer.allocUnsafeSlow(100)

@@ -2,9 +2,8 @@ import { trustedUid } from '../../../src/base/uid.ts'
 import type { Gate, RegistryAction } from '../../../src/registry/gate.ts'
 import { RegistryError } from '../../../src/registry/registry-error.ts'
 import { holds } from '../../../src/registry/tokens/rights.ts'
-import { callerOfToken } from '../../../src/engine/caller-of-token.ts'
+import { callerOfToken, type Caller, type Services } from '../../../src/engine/services.ts'
 import { findRepository } from '../../../src/registry/records/repo-paths.ts'
-import type { Caller, Services } from '../../../src/engine/services.ts'
 
 /** A gate without tokens: `Bearer <uid>` is that identity. What it may do is what bindings say. */
 export function createTestGate(services: Services): Gate {

@@ -1,6 +1,6 @@
 import { Readable } from 'node:stream'
 import { expect, test } from 'vitest'
-import { readBounded } from '../../../src/registry/upstream/bounded-read.ts'
+import { readBounded } from '../../../src/registry/upstream/chunk-body.ts'
 
 async function* pieces(count: number, failure?: Error): AsyncGenerator<Buffer> {
   for (let at = 0; at < count; at++) yield Buffer.alloc(10, at)

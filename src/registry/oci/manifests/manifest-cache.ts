@@ -6,8 +6,7 @@ import type { ManifestName } from '../../records/manifest-keys.ts'
 import { heldManifest, manifestGeneration } from '../../records/manifests.ts'
 import type { Services } from '../../../engine/services.ts'
 import { UpstreamError, type Upstream } from '../../upstream/upstream.ts'
-import { contentHeaders } from '../content-headers.ts'
-import type { HeaderLines } from '../exchange.ts'
+import { contentHeaders, type HeaderLines } from '../exchange.ts'
 
 /** A manifest that a repo holds, ready to be answered. */
 export interface CachedManifest {

@@ -1,29 +1,36 @@
-import { errorText } from '../../../base/error-text.ts'
 import { isDigest, type Digest } from '../../../base/digest.ts'
+import { errorText } from '../../../base/error-text.ts'
 import { DomainError } from '../../../base/errors.ts'
 import type { Uid } from '../../../base/uid.ts'
-import type { BlobRecord, BlobReference, ManifestRecord } from '../../../gen/taproot/store/v1/registry_pb.ts'
-import { forgetBlob, heldBlob, type BlobName } from '../../records/blobs.ts'
-import { contentEpoch } from '../../records/content-epoch.ts'
-import { discardUnrecorded } from '../../records/pending-deletes.ts'
-import { heldManifest, missingReferences, putManifest as recordManifest, removeManifest } from '../../records/manifests.ts'
-import type { ManifestName } from '../../records/manifest-keys.ts'
-import { touchManifest } from '../../records/manifest-touch.ts'
-import { removeTag } from '../../history/tag-moves.ts'
-import { answeredDigest, tagNamed, tagOf } from '../../records/tags.ts'
 import type { Services } from '../../../engine/services.ts'
+import type { BlobRecord, BlobReference, ManifestRecord } from '../../../gen/taproot/store/v1/registry_pb.ts'
 import type { Entry } from '../../gate.ts'
-import { RegistryError } from '../../registry-error.ts'
-import { readBounded } from '../../upstream/bounded-read.ts'
-import { UpstreamError } from '../../upstream/upstream.ts'
+import { removeTag } from '../../history/tag-moves.ts'
+import { readBody } from '../blobs/request-body.ts'
 import type { Exchange } from '../exchange.ts'
 import type { CachedManifest } from './manifest-cache.ts'
 import { architectureIn, maxManifestBytes, parseManifest, referencesOf, type ParsedManifest } from './manifest-parser.ts'
+import { whileUncollected } from './uncollected.ts'
 import { enterRepo, enterToPush, mutationOf, repoOfPush, trafficOf, userAgentOf, type OciHost } from '../oci-host.ts'
 import { isTagName, type OciPath, type Reference } from '../oci-path.ts'
-import { readBody } from '../blobs/request-body.ts'
-import { whileUncollected } from './uncollected.ts'
-import { deprecationWarning } from './warning.ts'
+import { forgetBlob, heldBlob, type BlobName } from '../../records/blobs.ts'
+import { contentEpoch } from '../../records/content-epoch.ts'
+import type { ManifestName } from '../../records/manifest-keys.ts'
+import { touchManifest } from '../../records/manifest-touch.ts'
+import { heldManifest, missingReferences, putManifest as recordManifest, removeManifest } from '../../records/manifests.ts'
+import { discardUnrecorded } from '../../records/pending-deletes.ts'
+import { answeredDigest, tagNamed, tagOf } from '../../records/tags.ts'
+import { RegistryError } from '../../registry-error.ts'
+import { readBounded } from '../../upstream/chunk-body.ts'
+import { UpstreamError } from '../../upstream/upstream.ts'
+
+/**
+ * The `Warning` header that a deprecated tag's manifest carries: code 299, agent `-`, a quoted text, no date (OCI distribution specification 1.1, "Warnings").
+ * A tag keeps no text of its own. Names are plain ASCII without quotes, so nothing needs escaping.
+ */
+function deprecationWarning(repository: string, tag: string): string {
+  return `299 - "tag ${tag} of ${repository} is deprecated (end of life)"`
+}
 
 type ManifestPath = Extract<OciPath, { kind: 'manifest' }>
 

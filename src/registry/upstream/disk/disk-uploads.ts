@@ -6,13 +6,41 @@ import { algorithmOf, digestOfHex, type Digest, type DigestAlgorithm } from '../
 import { RecentMap } from '../../../base/recent-map.ts'
 import { randomHex, type Clock, type Random } from '../../../base/runtime.ts'
 import type { Uid } from '../../../base/uid.ts'
+import { untilAborted } from '../../../base/until-aborted.ts'
 import { piecesOf } from '../chunk-body.ts'
-import { UpstreamError, type Chunk, type Upload } from '../upstream.ts'
 import { diskError, ifThere, removeOlder } from './disk-files.ts'
 import type { DiskLayout } from './disk-layout.ts'
 import type { DurableDirectories } from './durable-directories.ts'
-import { KeyedLock } from './keyed-lock.ts'
 import { PieceWriter } from './piece-writer.ts'
+import { UpstreamError, type Chunk, type Upload } from '../upstream.ts'
+
+/** Lets one piece of work at a time have a key, in the order of asking. */
+class KeyedLock {
+  readonly #last = new Map<string, Promise<void>>()
+
+  /** True where some work has the key or waits for it. */
+  holds(key: string): boolean {
+    return this.#last.has(key)
+  }
+
+  /** Runs `work` once nothing else has the key. Rejects with the signal's reason where it is aborted before. */
+  async run<T>(key: string, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+    signal.throwIfAborted()
+    const before = this.#last.get(key)
+    const mine = Promise.withResolvers<void>()
+    const chained = before === undefined ? mine.promise : before.then(() => mine.promise)
+    this.#last.set(key, chained)
+    void chained.then(() => {
+      if (this.#last.get(key) === chained) this.#last.delete(key)
+    })
+    try {
+      if (before !== undefined) await untilAborted(before, signal)
+      return await work()
+    } finally {
+      mine.resolve()
+    }
+  }
+}
 
 /** Uploads whose hash is kept while nothing arrives; the files of others are read again when they end. */
 const maxHashes = 1000

@@ -1,5 +1,5 @@
 import { BlobLine, type BlobAnswer } from './blob-line.ts'
-import type { Patience } from './patience.ts'
+import type { Patience } from './registry-answers.ts'
 
 /** Connections in the clear to one registry, for GETs of blobs: as many as there are blobs on their way, each used again. */
 export class BlobLines {
