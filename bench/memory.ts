@@ -9,7 +9,7 @@ import { trustedUid, type Uid } from '../src/base/uid.ts'
 import type { Log } from '../src/base/log.ts'
 import { listRows, type ListQuery } from '../src/cache/lists/list.ts'
 import { orderOf } from '../src/cache/lists/order.ts'
-import { Replica } from '../src/cache/record-cache.ts'
+import { RecordCache } from '../src/cache/record-cache.ts'
 import type { Snapshot } from '../src/cache/snapshot.ts'
 import { createEtcdStore } from '../src/store/etcd/etcd-store.ts'
 import { storeRevision, type Store, type Write } from '../src/store/store.ts'
@@ -233,7 +233,7 @@ function queries(snapshot: Snapshot): Record<string, () => ListQuery> {
   }
 }
 
-async function costs(replica: Replica): Promise<Record<string, number>> {
+async function costs(replica: RecordCache): Promise<Record<string, number>> {
   const { snapshot } = replica
   const figures: Record<string, number> = {}
   const uids = someUids(snapshot, 'Identity', 20_000)
@@ -256,7 +256,7 @@ async function costs(replica: Replica): Promise<Record<string, number>> {
 }
 
 /** Replaces records by themselves, and puts and removes a new one: what each change of the watch costs, with the views of the lists above. */
-async function changes(replica: Replica): Promise<number> {
+async function changes(replica: RecordCache): Promise<number> {
   const { snapshot } = replica
   const sample = [...generateRecords(400)].filter(({ kind }) => kind !== 'Group')
   const batch = sample.map(({ key, value }) => ({ key, value, revision: storeRevision(2) }))
@@ -271,7 +271,7 @@ async function changes(replica: Replica): Promise<number> {
 
 async function measure(source: Source): Promise<Record<string, number>> {
   const before = await memory()
-  const replica = new Replica({ store: source.store, kinds: [...kinds.values()].map((kind) => kind.index), builtIns: builtInRoleRows, log })
+  const replica = new RecordCache({ store: source.store, kinds: [...kinds.values()].map((kind) => kind.index), builtIns: builtInRoleRows, log })
   const start = await timed(() => replica.start(AbortSignal.timeout(600_000)))
   const after = await memory()
   const perRecord = (bytes: number): number => bytes / source.records

@@ -35,9 +35,9 @@ export class Child {
     return this.process.exitCode === null && this.process.signalCode === null
   }
 
-  /** Looks every 20 ms whether `condition` holds; ends the process and throws with its output where that takes longer than `patienceMs`, or it ended itself. */
-  async until(condition: () => Promise<boolean>, patienceMs: number): Promise<void> {
-    const deadline = performance.now() + patienceMs
+  /** Looks every 20 ms whether `condition` holds; ends the process and throws with its output where that takes longer than `timeoutMs`, or it ended itself. */
+  async until(condition: () => Promise<boolean>, timeoutMs: number): Promise<void> {
+    const deadline = performance.now() + timeoutMs
     while (!(await condition())) {
       if (!this.running || performance.now() > deadline) {
         await this.stop()

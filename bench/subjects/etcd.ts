@@ -2,7 +2,7 @@ import { requirePart } from '../../test/support/parts/require-part.ts'
 import { answers, Child, onFreePorts } from './child.ts'
 
 /** A million records are read into etcd's memory first. */
-const startPatienceMs = 300_000
+const startTimeoutMs = 300_000
 
 /** One running member that keeps its data. */
 export interface Etcd {
@@ -22,7 +22,7 @@ export function startEtcdOn(directory: string, { durable = true }: { durable?: b
     const sizes = ['--quota-backend-bytes', String(8 * 1024 ** 3), '--log-level', 'error']
     const flags = ['--name', 'bench', '--data-dir', directory, ...addresses, ...peers, ...sizes, ...(durable ? [] : ['--unsafe-no-fsync'])]
     const child = new Child([requirePart('etcd'), ...flags])
-    await child.until(() => answers(`${metrics}/health`), startPatienceMs)
+    await child.until(() => answers(`${metrics}/health`), startTimeoutMs)
     return { endpoint: client, pid: child.pid, stop: () => child.stop('SIGTERM') }
   })
 }

@@ -62,7 +62,7 @@ export interface RegistryHostOptions extends Omit<TaprootOptions, 'tls'> {
 }
 
 const root = join(import.meta.dirname, '..', '..')
-const startPatienceMs = 600_000
+const startTimeoutMs = 600_000
 
 /** A key file for servers that share a store; it lies in a directory that the caller removes. */
 export async function makeEncryptionKeyFile(directory: string): Promise<string> {
@@ -133,7 +133,7 @@ async function spawnReady(role: 'api' | 'registry', place: Place, env: Record<st
     await response?.body?.cancel()
     saidNotReady ||= response?.status === 503
     return response?.ok === true
-  }, startPatienceMs)
+  }, startTimeoutMs)
   return { child, ports: place.ports, startMs: performance.now() - start, saidNotReady }
 }
 

@@ -31,7 +31,7 @@ export interface AccountCheckSettings {
 }
 
 /** One exchange: what our token is for, what is sent, and how the credential is told in the answer. */
-interface Exchange {
+interface AwsTokenExchange {
   readonly audience: string
   request(token: string): Pick<FetchRequest, 'url' | 'headers' | 'body'>
   isCredential(body: string): boolean
@@ -53,74 +53,75 @@ function hasAccessToken(body: string): boolean {
 }
 
 /** The exchange of each provider; undefined where the configuration, or the association, does not have what it takes. */
-const exchanges: { readonly [P in CloudAccount['provider']]: (settings: AccountCheckSettings[P], account: AccountOf<P>, group: Uid) => Exchange | undefined } =
-  {
-    // AWS STS AssumeRoleWithWebIdentity, version 2011-06-15.
-    amazon({ role, endpoint, partition, audience }, { account }, group) {
-      if (role === undefined) return undefined
-      return {
-        audience,
-        request: (token) => ({
-          url: endpoint,
-          headers: formHeaders,
-          body: new URLSearchParams({
-            Action: 'AssumeRoleWithWebIdentity',
-            Version: '2011-06-15',
-            RoleArn: `arn:${partition}:iam::${account}:role/${role}`,
-            // At most 64 characters, none of them a slash.
-            RoleSessionName: `check-${group.slice(group.lastIndexOf('/') + 1)}`,
-            DurationSeconds: '900',
-            WebIdentityToken: token,
-          }).toString(),
-        }),
-        isCredential: (body) => body.includes('<SecretAccessKey>') && body.includes(`<Arn>arn:${partition}:sts::${account}:assumed-role/`),
-      }
-    },
-    // Google STS token exchange (RFC 8693) at a workload identity pool.
-    google({ provider, endpoint }, { projectNumber }) {
-      const [pool, name] = provider?.split('/') ?? []
-      if (pool === undefined || name === undefined) return undefined
-      const resource = `//iam.googleapis.com/projects/${projectNumber}/locations/global/workloadIdentityPools/${pool}/providers/${name}`
-      return {
-        audience: `https:${resource}`,
-        request: (token) => ({
-          url: endpoint,
-          headers: formHeaders,
-          body: new URLSearchParams({
-            grant_type: 'urn:ietf:params:oauth:grant-type:token-exchange',
-            audience: resource,
-            scope: 'https://www.googleapis.com/auth/cloud-platform',
-            requested_token_type: 'urn:ietf:params:oauth:token-type:access_token',
-            subject_token_type: 'urn:ietf:params:oauth:token-type:jwt',
-            subject_token: token,
-          }).toString(),
-        }),
-        isCredential: hasAccessToken,
-      }
-    },
-    // Microsoft Entra client credentials with a federated assertion (RFC 7523 2.2).
-    azure({ client, endpoint, scope }, { tenantId, clientIds }) {
-      const clientId = client === undefined || !Object.hasOwn(clientIds, client) ? undefined : clientIds[client]
-      if (clientId === undefined) return undefined
-      return {
-        audience: 'api://AzureADTokenExchange',
-        request: (token) => ({
-          url: `${endpoint.replace(/\/$/, '')}/${encodeURIComponent(tenantId)}/oauth2/v2.0/token`,
-          headers: formHeaders,
-          body: new URLSearchParams({
-            grant_type: 'client_credentials',
-            client_id: clientId,
-            scope,
-            client_assertion_type: 'urn:ietf:params:oauth:client-assertion-type:jwt-bearer',
-            client_assertion: token,
-          }).toString(),
-        }),
-        isCredential: hasAccessToken,
-      }
-    },
-  }
+const exchanges: {
+  readonly [P in CloudAccount['provider']]: (settings: AccountCheckSettings[P], account: AccountOf<P>, group: Uid) => AwsTokenExchange | undefined
+} = {
+  // AWS STS AssumeRoleWithWebIdentity, version 2011-06-15.
+  amazon({ role, endpoint, partition, audience }, { account }, group) {
+    if (role === undefined) return undefined
+    return {
+      audience,
+      request: (token) => ({
+        url: endpoint,
+        headers: formHeaders,
+        body: new URLSearchParams({
+          Action: 'AssumeRoleWithWebIdentity',
+          Version: '2011-06-15',
+          RoleArn: `arn:${partition}:iam::${account}:role/${role}`,
+          // At most 64 characters, none of them a slash.
+          RoleSessionName: `check-${group.slice(group.lastIndexOf('/') + 1)}`,
+          DurationSeconds: '900',
+          WebIdentityToken: token,
+        }).toString(),
+      }),
+      isCredential: (body) => body.includes('<SecretAccessKey>') && body.includes(`<Arn>arn:${partition}:sts::${account}:assumed-role/`),
+    }
+  },
+  // Google STS token exchange (RFC 8693) at a workload identity pool.
+  google({ provider, endpoint }, { projectNumber }) {
+    const [pool, name] = provider?.split('/') ?? []
+    if (pool === undefined || name === undefined) return undefined
+    const resource = `//iam.googleapis.com/projects/${projectNumber}/locations/global/workloadIdentityPools/${pool}/providers/${name}`
+    return {
+      audience: `https:${resource}`,
+      request: (token) => ({
+        url: endpoint,
+        headers: formHeaders,
+        body: new URLSearchParams({
+          grant_type: 'urn:ietf:params:oauth:grant-type:token-exchange',
+          audience: resource,
+          scope: 'https://www.googleapis.com/auth/cloud-platform',
+          requested_token_type: 'urn:ietf:params:oauth:token-type:access_token',
+          subject_token_type: 'urn:ietf:params:oauth:token-type:jwt',
+          subject_token: token,
+        }).toString(),
+      }),
+      isCredential: hasAccessToken,
+    }
+  },
+  // Microsoft Entra client credentials with a federated assertion (RFC 7523 2.2).
+  azure({ client, endpoint, scope }, { tenantId, clientIds }) {
+    const clientId = client === undefined || !Object.hasOwn(clientIds, client) ? undefined : clientIds[client]
+    if (clientId === undefined) return undefined
+    return {
+      audience: 'api://AzureADTokenExchange',
+      request: (token) => ({
+        url: `${endpoint.replace(/\/$/, '')}/${encodeURIComponent(tenantId)}/oauth2/v2.0/token`,
+        headers: formHeaders,
+        body: new URLSearchParams({
+          grant_type: 'client_credentials',
+          client_id: clientId,
+          scope,
+          client_assertion_type: 'urn:ietf:params:oauth:client-assertion-type:jwt-bearer',
+          client_assertion: token,
+        }).toString(),
+      }),
+      isCredential: hasAccessToken,
+    }
+  },
+}
 
-function exchangeFor(settings: AccountCheckSettings, account: CloudAccount, group: Uid): Exchange | undefined {
+function exchangeFor(settings: AccountCheckSettings, account: CloudAccount, group: Uid): AwsTokenExchange | undefined {
   switch (account.provider) {
     case 'amazon':
       return exchanges.amazon(settings.amazon, account, group)

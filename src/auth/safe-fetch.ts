@@ -134,7 +134,7 @@ function parseUrl(input: FetchRequest): URL {
   return url
 }
 
-interface ExchangeOptions {
+interface FetchOptions {
   readonly dispatcher: Dispatcher
   readonly signal: AbortSignal
   readonly maxBytes: number
@@ -143,7 +143,7 @@ interface ExchangeOptions {
 /** The second is all that a Kubernetes API server has for its keys (RFC 7517 8.5.1). */
 const accept = 'application/json, application/jwk-set+json'
 
-async function exchange(url: URL, input: FetchRequest, options: ExchangeOptions): Promise<FetchResponse> {
+async function exchange(url: URL, input: FetchRequest, options: FetchOptions): Promise<FetchResponse> {
   const { dispatcher, signal, maxBytes } = options
   const response = await request(url, {
     dispatcher,

@@ -1,9 +1,9 @@
-import { decide, visibilityOf, type Decision, type Reach } from './effective-permissions.ts'
+import { decide, visibilityOf, type Decision, type EffectivePermissions } from './effective-permissions.ts'
 import { bindingGrant, grantsOf } from './grants-index.ts'
 import { containsAll, isEmpty, setOf, type CapabilitySet } from '../base/capability.ts'
 import { isWithin, lineage, type Uid, rootOf } from '../base/uid.ts'
 import { isVisible, type Visibility } from '../cache/lists/list.ts'
-import type { Row } from '../cache/records/cached-record.ts'
+import type { CachedRecord } from '../cache/records/cached-record.ts'
 import type { Snapshot } from '../cache/snapshot.ts'
 import { parentFilter } from '../cache/table.ts'
 import { OrgStatus, type Group } from '../gen/taproot/iam/v2/groups_pb.ts'
@@ -21,12 +21,12 @@ const listsBindings = setOf(['role_bindings.list'])
 export class BindingSight {
   readonly #visibility: Visibility
 
-  constructor(reach: Reach) {
+  constructor(reach: EffectivePermissions) {
     this.#visibility = visibilityOf(reach, listsBindings)
   }
 
   /** True where the asker may list this binding. */
-  shows(binding: Row): boolean {
+  shows(binding: CachedRecord): boolean {
     return isVisible(this.#visibility, {}, binding.uid)
   }
 
@@ -44,9 +44,9 @@ export class BindingSight {
  * The bindings in `groups` that give their identities something there, and where `wanted` is there all of it; in no order. Cost: proportional to the bindings in
  * these groups.
  */
-export function accessThrough(snapshot: Snapshot, groups: readonly Uid[], wanted?: CapabilitySet): Row[] {
+export function accessThrough(snapshot: Snapshot, groups: readonly Uid[], wanted?: CapabilitySet): CachedRecord[] {
   const bindings = snapshot.table('RoleBinding')
-  const found: Row[] = []
+  const found: CachedRecord[] = []
   for (const group of groups) {
     for (const row of bindings.matching(parentFilter, group)) {
       const { capabilities } = bindingGrant(snapshot, row)
@@ -61,7 +61,7 @@ export type Effect = 'grants' | 'lacks_capability' | 'role_missing' | 'confined'
 
 /** A binding of the identity that is asked about, at the resource or above. */
 export interface Link {
-  readonly row: Row
+  readonly row: CachedRecord
   readonly effect: Effect
 }
 
@@ -75,7 +75,7 @@ export interface Explanation {
   readonly chain: readonly Link[]
 }
 
-function effectOf(snapshot: Snapshot, row: Row, wanted: CapabilitySet): Effect {
+function effectOf(snapshot: Snapshot, row: CachedRecord, wanted: CapabilitySet): Effect {
   const { standing, capabilities } = bindingGrant(snapshot, row)
   if (standing !== 'counts') return standing
   return containsAll(capabilities, wanted) ? 'grants' : 'lacks_capability'

@@ -1,5 +1,5 @@
 import { containsAll, emptySet, intersect, isEmpty, missing, union, type CapabilitySet } from '../base/capability.ts'
-import type { Narrowing } from '../auth/tokens/token-restrictions.ts'
+import type { TokenRestrictions } from '../auth/tokens/token-restrictions.ts'
 import { isWithin, lineage, trustedUid, type Uid } from '../base/uid.ts'
 import type { Visibility } from '../cache/lists/list.ts'
 
@@ -13,7 +13,7 @@ export interface Grant {
 }
 
 /** All that a caller may do, and where. Pure data: every decision below is a function of it. */
-export interface Reach {
+export interface EffectivePermissions {
   /** Exempt from the rules that protect organisations from themselves (last owner, verified names). */
   readonly operator: boolean
   readonly grants: readonly Grant[]
@@ -37,7 +37,7 @@ interface Indexed {
 const indexes = new WeakMap<readonly Grant[], Indexed>()
 
 /** Cost: O(n log n) at first, O(n) for grants in uid order, as those of the store nearly are. */
-function indexOf({ grants }: Reach): Indexed {
+function indexOf({ grants }: EffectivePermissions): Indexed {
   let indexed = indexes.get(grants)
   if (indexed === undefined) {
     const held = heldByGroup(grants)
@@ -48,7 +48,7 @@ function indexOf({ grants }: Reach): Indexed {
 }
 
 /** What is held at `uid`; undefined without any grant there or above. Cost: that of few grants, or of the depth. */
-function heldAt(reach: Reach, uid: string): CapabilitySet | undefined {
+function heldAt(reach: EffectivePermissions, uid: string): CapabilitySet | undefined {
   if (reach.grants.length > fewGrants) {
     const at = indexOf(reach).heldAt
     for (const place of lineage(trustedUid(uid))) {
@@ -63,7 +63,7 @@ function heldAt(reach: Reach, uid: string): CapabilitySet | undefined {
 }
 
 /** All that the caller holds at `uid`: what was granted there and above. */
-export function capabilitiesAt(reach: Reach, uid: string): CapabilitySet {
+export function capabilitiesAt(reach: EffectivePermissions, uid: string): CapabilitySet {
   return heldAt(reach, uid) ?? emptySet
 }
 
@@ -76,7 +76,7 @@ export function capabilitiesAt(reach: Reach, uid: string): CapabilitySet {
 export type Decision = { readonly kind: 'allowed' } | { readonly kind: 'hidden' } | { readonly kind: 'denied'; readonly missing: readonly string[] }
 
 /** Decides about one uid (docs/spec/conventions.md#order-of-checks). */
-export function decide(reach: Reach, uid: string, needed: CapabilitySet): Decision {
+export function decide(reach: EffectivePermissions, uid: string, needed: CapabilitySet): Decision {
   const held = heldAt(reach, uid)
   if (held === undefined) return { kind: 'hidden' }
   return containsAll(held, needed) ? { kind: 'allowed' } : { kind: 'denied', missing: missing(held, needed) }
@@ -108,13 +108,13 @@ function heldByGroup(grants: readonly Grant[]): readonly Grant[] {
 }
 
 /** True where the caller holds all of `needed` in at least one group. */
-export function holdsAnywhere(reach: Reach, needed: CapabilitySet): boolean {
+export function holdsAnywhere(reach: EffectivePermissions, needed: CapabilitySet): boolean {
   const held = reach.grants.length > fewGrants ? indexOf(reach).held : heldByGroup(reach.grants)
   return held.some(({ capabilities }) => containsAll(capabilities, needed))
 }
 
 /** Where a list may look: the topmost groups at which the caller holds all of `needed` (docs/spec/conventions.md#list-reach), in uid order. The same object for the same many grants and `needed`. */
-export function visibilityOf(reach: Reach, needed: CapabilitySet): Visibility {
+export function visibilityOf(reach: EffectivePermissions, needed: CapabilitySet): Visibility {
   if (reach.grants.length <= fewGrants) return topmostOf(heldByGroup(reach.grants), needed)
   const { held, visible } = indexOf(reach)
   let visibility = visible.get(needed)
@@ -201,8 +201,8 @@ function grantedWithin(grants: readonly Grant[], groups: readonly Uid[]): Grant[
  * capabilities (docs/spec/tokens.md#narrowing). It can never widen. `session` is what the narrowing's roles grant: not cut to the groups that vouch for the person, since who mapped
  * them held them where they are.
  */
-export function narrow(reach: Reach, narrowing: Narrowing, session: readonly Grant[] = []): Reach {
-  const { scopes, capabilities, knownIn } = narrowing
+export function narrow(reach: EffectivePermissions, restrictions: TokenRestrictions, session: readonly Grant[] = []): EffectivePermissions {
+  const { scopes, capabilities, knownIn } = restrictions
   if (scopes === undefined && capabilities === undefined && knownIn === undefined && session.length === 0) return reach
   const known = knownIn === undefined ? reach.grants : grantedWithin(reach.grants, knownIn)
   const all = session.length === 0 ? known : [...known, ...session]

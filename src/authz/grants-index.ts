@@ -1,24 +1,24 @@
-import type { Narrowing, SessionRole } from '../auth/tokens/token-restrictions.ts'
+import type { TokenRestrictions, SessionRole } from '../auth/tokens/token-restrictions.ts'
 import { allCapabilities, emptySet, fromEnumNumbers, type CapabilitySet } from '../base/capability.ts'
 import { isWithin, parentOf, rootParent, trustedUid, type Uid } from '../base/uid.ts'
-import type { Replica } from '../cache/record-cache.ts'
-import type { Row } from '../cache/records/cached-record.ts'
+import type { RecordCache } from '../cache/record-cache.ts'
+import type { CachedRecord } from '../cache/records/cached-record.ts'
 import { Slices, Turns } from '../cache/slices.ts'
 import type { Snapshot } from '../cache/snapshot.ts'
-import { capabilitiesAt, everywhere, GrantMap, narrow, type Grant, type Reach } from './effective-permissions.ts'
+import { capabilitiesAt, everywhere, GrantMap, narrow, type Grant, type EffectivePermissions } from './effective-permissions.ts'
 import type { Role } from '../gen/taproot/iam/v2/roles_pb.ts'
 
 /** Whose reach is asked for. */
 export interface Subject {
   readonly identity: Uid
   readonly operator: boolean
-  readonly narrowing: Narrowing
+  readonly restrictions: TokenRestrictions
 }
 
-const ofRole = new WeakMap<Row, CapabilitySet>()
+const ofRole = new WeakMap<CachedRecord, CapabilitySet>()
 
 /** What a role grants; capability numbers that are no longer known grant nothing. */
-export function roleCapabilities(role: Row): CapabilitySet {
+export function roleCapabilities(role: CachedRecord): CapabilitySet {
   let set = ofRole.get(role)
   if (set === undefined) {
     // A row of kind Role holds a Role.
@@ -34,10 +34,13 @@ export function roleCapabilities(role: Row): CapabilitySet {
  * - `confined`: it lies outside of the group that its identity was made under, which reaches only that and what is below (docs/spec/iam.md#reach)
  * - `role_missing`: its role is gone
  */
-type Standing = 'counts' | 'confined' | 'role_missing'
+type BindingState = 'counts' | 'confined' | 'role_missing'
 
 /** What one binding gives its identity as of `snapshot`, at its group and below; nothing where it does not count. */
-export function bindingGrant(snapshot: Snapshot, row: Row): { readonly standing: Standing; readonly group: Uid; readonly capabilities: CapabilitySet } {
+export function bindingGrant(
+  snapshot: Snapshot,
+  row: CachedRecord,
+): { readonly standing: BindingState; readonly group: Uid; readonly capabilities: CapabilitySet } {
   const bindings = snapshot.table('RoleBinding')
   const group = trustedUid(row.parent)
   const home = parentOf(trustedUid(bindings.valueOf(row, 'identity') ?? ''))
@@ -48,7 +51,7 @@ export function bindingGrant(snapshot: Snapshot, row: Row): { readonly standing:
 }
 
 /** The roles that are bound to an identity: what each grants, nothing where it is gone; and the row that said so. */
-type BoundRoles = Map<string, { readonly row: Row | undefined; readonly capabilities: CapabilitySet }>
+type BoundRoles = Map<string, { readonly row: CachedRecord | undefined; readonly capabilities: CapabilitySet }>
 
 function boundRole(snapshot: Snapshot, roles: BoundRoles, uid: string): CapabilitySet {
   let role = roles.get(uid)
@@ -97,7 +100,7 @@ export function sessionGrants(snapshot: Snapshot, roles: readonly SessionRole[])
 }
 
 /** Whether the narrowed reach is something to make, and kept: one with roles of its own is not. */
-function isKept({ scopes, capabilities, knownIn, roles }: Narrowing): boolean {
+function isKept({ scopes, capabilities, knownIn, roles }: TokenRestrictions): boolean {
   return roles === undefined && (scopes !== undefined || capabilities !== undefined || knownIn !== undefined)
 }
 
@@ -105,10 +108,10 @@ const operatorGrants: readonly Grant[] = [{ group: everywhere, capabilities: all
 
 /** What an identity may do, as it was found out. */
 interface Known {
-  readonly reach: Reach
+  readonly reach: EffectivePermissions
   readonly roles: BoundRoles
   /** By the narrowings of its tokens; none that has roles of its own. */
-  readonly narrowed: WeakMap<Narrowing, Reach>
+  readonly narrowed: WeakMap<TokenRestrictions, EffectivePermissions>
   /** The number of changes of roles after which its own were looked at. */
   roleChanges: number
 }
@@ -123,7 +126,7 @@ const maxGrants = 2_000_000
 
 /** The grants of every identity that asked lately, kept until a binding or role of theirs changes. */
 export class GrantsIndex {
-  readonly #replica: Replica
+  readonly #replica: RecordCache
   readonly #known = new Map<string, Known>()
   readonly #turns = new Turns()
   readonly #preparing = new Map<string, Promise<void>>()
@@ -133,7 +136,7 @@ export class GrantsIndex {
   #roleChanges = 0
   #resets = 0
 
-  constructor(replica: Replica) {
+  constructor(replica: RecordCache) {
     this.#replica = replica
     replica.onReset(() => {
       this.#resets += 1
@@ -150,7 +153,7 @@ export class GrantsIndex {
     })
   }
 
-  #forget(binding: Row): void {
+  #forget(binding: CachedRecord): void {
     const identity = this.#replica.snapshot.table('RoleBinding').valueOf(binding, 'identity') ?? ''
     const changes = this.#changes.get(identity)
     if (changes !== undefined) this.#changes.set(identity, changes + 1)
@@ -166,7 +169,7 @@ export class GrantsIndex {
   }
 
   /** What the identity is granted as of the current snapshot, for a token that nothing narrows. The same object until that changes. */
-  of(identity: Uid): Reach {
+  of(identity: Uid): EffectivePermissions {
     return this.#of(identity).reach
   }
 
@@ -181,13 +184,13 @@ export class GrantsIndex {
    * Resolves when what the identity is granted is at hand, also as a token is narrowed, so that to ask for it takes no long turn: found out in slices where its bindings
    * are many. Undefined where there is nothing to wait for. To call it is never needed.
    */
-  prepare(identity: Uid, narrowing: Narrowing): Promise<void> | undefined {
+  prepare(identity: Uid, restrictions: TokenRestrictions): Promise<void> | undefined {
     const known = this.#known.get(identity)
     const isKnown = known !== undefined && this.#isCurrent(known)
-    if (isKnown && (known.reach.grants.length <= manyBindings || !isKept(narrowing) || known.narrowed.has(narrowing))) return undefined
+    if (isKnown && (known.reach.grants.length <= manyBindings || !isKept(restrictions) || known.narrowed.has(restrictions))) return undefined
     if (!isKnown && this.#bindingsOf(identity) <= manyBindings) return undefined
     const ready = isKnown ? Promise.resolve() : this.#prepareAll(identity)
-    return isKept(narrowing) ? ready.then(() => this.#prepareNarrowed(identity, narrowing)) : ready
+    return isKept(restrictions) ? ready.then(() => this.#prepareNarrowed(identity, restrictions)) : ready
   }
 
   /** As `prepare` for several identities, whose bindings may be many together. */
@@ -204,10 +207,10 @@ export class GrantsIndex {
     return this.#replica.snapshot.table('RoleBinding').matching('identity', identity).size
   }
 
-  async #prepareNarrowed(identity: Uid, narrowing: Narrowing): Promise<void> {
+  async #prepareNarrowed(identity: Uid, restrictions: TokenRestrictions): Promise<void> {
     const slices = new Slices(this.#turns)
     await slices.pause()
-    const reach = this.reachOf({ identity, operator: false, narrowing })
+    const reach = this.reachOf({ identity, operator: false, restrictions })
     await slices.pause()
     capabilitiesAt(reach, identity)
   }
@@ -268,15 +271,15 @@ export class GrantsIndex {
   }
 
   /** All that `subject` may do as of the current snapshot, cut by what its token was narrowed to. */
-  reachOf(subject: Subject): Reach {
-    if (subject.operator) return narrow({ operator: true, grants: operatorGrants }, subject.narrowing)
+  reachOf(subject: Subject): EffectivePermissions {
+    if (subject.operator) return narrow({ operator: true, grants: operatorGrants }, subject.restrictions)
     const { reach, narrowed } = this.#of(subject.identity)
-    const { narrowing } = subject
-    if (narrowing.roles !== undefined) return narrow(reach, narrowing, sessionGrants(this.#replica.snapshot, narrowing.roles))
-    let found = narrowed.get(narrowing)
+    const { restrictions } = subject
+    if (restrictions.roles !== undefined) return narrow(reach, restrictions, sessionGrants(this.#replica.snapshot, restrictions.roles))
+    let found = narrowed.get(restrictions)
     if (found === undefined) {
-      found = narrow(reach, narrowing)
-      narrowed.set(narrowing, found)
+      found = narrow(reach, restrictions)
+      narrowed.set(restrictions, found)
     }
     return found
   }

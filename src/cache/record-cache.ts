@@ -3,7 +3,7 @@ import type { Log } from '../base/log.ts'
 import { watchedPrefixes } from '../store/keys.ts'
 import { StoreError, storeRevision, type Change, type Revision, type Store } from '../store/store.ts'
 import { loadSnapshot } from './load.ts'
-import type { KindIndex, Row } from './records/cached-record.ts'
+import type { KindIndex, CachedRecord } from './records/cached-record.ts'
 import { Snapshot, type HideListener, type RowListener } from './snapshot.ts'
 import { SharedQuestion } from './shared-question.ts'
 import { Waiters } from './waiters.ts'
@@ -26,7 +26,7 @@ export type ReplicaState =
 export interface ReplicaOptions {
   readonly store: Store
   readonly kinds: readonly KindIndex[]
-  readonly builtIns: readonly Row[]
+  readonly builtIns: readonly CachedRecord[]
   readonly log: Log
   /** How long a read waits for the watch to catch up, in milliseconds. */
   readonly barrierTimeoutMs?: number
@@ -51,7 +51,7 @@ async function pause(ms: number, signal: AbortSignal): Promise<void> {
  * Feeds a Snapshot from the store: one range at start, one watch after it, a reload where the watch can't be resumed. `barrier` makes reads
  * linearizable: it resolves once the snapshot holds every commit that was acknowledged before the call (docs/spec/storage.md#consistent-reads).
  */
-export class Replica {
+export class RecordCache {
   readonly #options: Required<ReplicaOptions>
   readonly #stop = new AbortController()
   readonly #waiters = new Waiters()

@@ -47,7 +47,7 @@ const chunkItems = 4096
 const itemsPerLook = 256
 
 /** Where a run stands: its next item, and the run's number, which decides between equal items. */
-interface Head<T> {
+interface RunHead<T> {
   item: T
   next: number
   readonly end: number
@@ -70,22 +70,22 @@ export async function sortInSlices<T>(items: readonly T[], compare: Compare<T>, 
     if (slices.isOver) await slices.pause()
   }
   if (starts.length < 2) return sorted
-  const heap = starts.map((start, run): Head<T> => ({ item: sorted[start] as T, next: start + 1, end: starts[run + 1] ?? sorted.length, run }))
+  const heap = starts.map((start, run): RunHead<T> => ({ item: sorted[start] as T, next: start + 1, end: starts[run + 1] ?? sorted.length, run }))
   return mergeRuns(sorted, heap, { before: (a, b) => compare(a.item, b.item) || a.run - b.run, slices })
 }
 
-async function mergeRuns<T>(items: readonly T[], heads: Head<T>[], by: { before: Compare<Head<T>>; slices: Slices }): Promise<T[]> {
+async function mergeRuns<T>(items: readonly T[], heads: RunHead<T>[], by: { before: Compare<RunHead<T>>; slices: Slices }): Promise<T[]> {
   const { before, slices } = by
   const heap = heads.sort(before)
   const merged: T[] = []
   while (merged.length < items.length) {
-    const top = heap[0] as Head<T>
+    const top = heap[0] as RunHead<T>
     merged.push(top.item)
     if (top.next < top.end) {
       top.item = items[top.next++] as T
       sink(heap, top, before)
     } else {
-      const last = heap.pop() as Head<T>
+      const last = heap.pop() as RunHead<T>
       if (heap.length > 0) sink(heap, last, before)
     }
     if (merged.length % itemsPerLook === 0 && slices.isOver) await slices.pause()

@@ -12,15 +12,15 @@ import {
 } from '../store/keys.ts'
 import type { Change, Entry, Revision } from '../store/store.ts'
 import { DecodedRows } from './records/decoded-rows.ts'
-import { RecordSlabs } from './records/record-buffer-pool.ts'
+import { RecordBufferPool } from './records/record-buffer-pool.ts'
 import { RowMaker } from './records/row-maker.ts'
-import { filterReaders, type KindIndex, type Row } from './records/cached-record.ts'
+import { filterReaders, type KindIndex, type CachedRecord } from './records/cached-record.ts'
 import { Slices, Turns } from './slices.ts'
 import { KindTable } from './table.ts'
 import { UsageIndex, type Usage } from './usage.ts'
 
 /** Told of every row that came, changed or went; `kind` is the row's. Of rows that are hidden it is told a little later, one by one. */
-export type RowListener = (kind: string, old: Row | undefined, row: Row | undefined) => void
+export type RowListener = (kind: string, old: CachedRecord | undefined, row: CachedRecord | undefined) => void
 
 /** Index keys that readers need besides the records; the others only ever guard transactions. */
 export const keptPrefixes = [
@@ -38,7 +38,7 @@ export const keptPrefixes = [
 ] as const
 
 /** Told of rows of one kind, in uid order, in the moment in which readers no longer find them. */
-export type HideListener = (kind: string, rows: readonly Row[]) => void
+export type HideListener = (kind: string, rows: readonly CachedRecord[]) => void
 
 const entriesPerLook = 64
 /** Up to so many rows that go with a removed record leave at once; more are hidden first. */
@@ -64,10 +64,10 @@ export class Snapshot {
   readonly #onHide: HideListener
   readonly #fault: FaultListener
 
-  constructor(options: { kinds: readonly KindIndex[]; builtIns: readonly Row[]; listener: RowListener; onHide: HideListener; fault: FaultListener }) {
+  constructor(options: { kinds: readonly KindIndex[]; builtIns: readonly CachedRecord[]; listener: RowListener; onHide: HideListener; fault: FaultListener }) {
     this.#tables = new Map(options.kinds.map((index) => [index.kind, new KindTable(index, this.#turns)]))
     const decoded = new DecodedRows()
-    const slabs = new RecordSlabs()
+    const slabs = new RecordBufferPool()
     const findUid = (uid: string, kind: string | undefined): string | undefined => this.#findUid(uid, kind)
     this.#makers = new Map(options.kinds.map((index) => [index.kind, new RowMaker({ index, decoded, slabs, filters: filterReaders(index) }, findUid)]))
     this.#listener = options.listener
@@ -94,7 +94,7 @@ export class Snapshot {
   }
 
   /** The record of `kind` under `uid`, if there is one that is not about to be swept. */
-  get(kind: string, uid: string): Row | undefined {
+  get(kind: string, uid: string): CachedRecord | undefined {
     return this.#tables.get(kind)?.get(uid)
   }
 
@@ -161,7 +161,7 @@ export class Snapshot {
   }
 
   /** The table that the change is in, and the row that comes there; no row where the record goes, can't be read, or goes with one that was removed. */
-  #read({ key, value, revision }: Change): { table: KindTable | undefined; uid: string; row: Row | undefined } {
+  #read({ key, value, revision }: Change): { table: KindTable | undefined; uid: string; row: CachedRecord | undefined } {
     const { kind, uid } = parseRecordKey(key)
     const table = this.#tables.get(kind)
     if (table === undefined || value === undefined) return { table, uid, row: undefined }
@@ -171,7 +171,7 @@ export class Snapshot {
     return { table, uid, row: undefined }
   }
 
-  #make(kind: string, source: { key: string; uid: string; bytes: Uint8Array; revision: Revision }): Row | undefined {
+  #make(kind: string, source: { key: string; uid: string; bytes: Uint8Array; revision: Revision }): CachedRecord | undefined {
     try {
       return this.#makers.get(kind)?.make(source)
     } catch (cause) {
@@ -198,12 +198,12 @@ export class Snapshot {
   }
 
   /** Counts `row` in place of `old`. A hidden row was subtracted when it was hidden. */
-  #count(old: Row | undefined, row: Row | undefined): void {
+  #count(old: CachedRecord | undefined, row: CachedRecord | undefined): void {
     this.#usage.changed(old?.isHidden === true ? undefined : old, row)
   }
 
   /** True where a record that `row` goes with was removed. */
-  #isOrphan(table: KindTable, row: Row): boolean {
+  #isOrphan(table: KindTable, row: CachedRecord): boolean {
     if (this.#marks.size === 0) return false
     return table.index.removedWith.some(({ kind, filter }) => {
       const owner = table.valueOf(row, filter)
@@ -232,14 +232,14 @@ export class Snapshot {
     }
   }
 
-  #hide(table: KindTable, rows: readonly Row[]): void {
+  #hide(table: KindTable, rows: readonly CachedRecord[]): void {
     this.#usage.removed(rows)
     table.hide(rows)
     this.#onHide(table.index.kind, rows)
     void this.#dropInSlices(table, rows)
   }
 
-  async #dropInSlices(table: KindTable, rows: readonly Row[]): Promise<void> {
+  async #dropInSlices(table: KindTable, rows: readonly CachedRecord[]): Promise<void> {
     const slices = new Slices(this.#turns)
     await slices.pause()
     for (const [at, row] of rows.entries()) {

@@ -3,7 +3,7 @@ import { ChildIndex } from './lists/child-index.ts'
 import { Difference, type Ranked } from './lists/difference.ts'
 import { OrderTree } from './lists/order-tree.ts'
 import { uidOrder } from './lists/order.ts'
-import { filterReaders, type FilterReader, type KindIndex, type Row } from './records/cached-record.ts'
+import { filterReaders, type FilterReader, type KindIndex, type CachedRecord } from './records/cached-record.ts'
 import { sortInSlices, Turns, type Slices } from './slices.ts'
 import { UidMap } from './uid-map.ts'
 import { Matches, ValueIndex } from './lists/value-index.ts'
@@ -22,16 +22,16 @@ function digitOf(code: number): number {
   return code > 57 ? code - 87 : code - 48
 }
 
-function emptyStages(): Row[][] {
+function emptyStages(): CachedRecord[][] {
   return Array.from({ length: 16 }, () => [])
 }
 
-const noRows = new OrderTree<Row>(uidOrder.compare)
+const noRows = new OrderTree<CachedRecord>(uidOrder.compare)
 
 /** To insert a row among the hidden ones costs about as much as to go over this many of them. */
 const rowsPerInsert = 16
 
-function isHidden(row: Row): boolean {
+function isHidden(row: CachedRecord): boolean {
   return row.isHidden
 }
 
@@ -47,7 +47,7 @@ export class KindTable {
   readonly #children: ChildIndex | undefined
   /** By the first digit of the uid: what comes in the order of one digit's uids needs no sorting. */
   #staged = emptyStages()
-  #byUid = new OrderTree<Row>(uidOrder.compare)
+  #byUid = new OrderTree<CachedRecord>(uidOrder.compare)
   /** The hidden rows of #byUid, and what is left without them. */
   #hidden = noRows
   #visible = new Difference(this.#byUid, noRows, isHidden)
@@ -70,7 +70,7 @@ export class KindTable {
   }
 
   /** All records in uid order. */
-  get byUid(): Ranked<Row> {
+  get byUid(): Ranked<CachedRecord> {
     return this.#hidden.size === 0 ? this.#byUid : this.#visible
   }
 
@@ -79,13 +79,13 @@ export class KindTable {
   }
 
   /** The record under `uid`, if there is one. */
-  get(uid: string): Row | undefined {
+  get(uid: string): CachedRecord | undefined {
     const row = this.#rows.get(uid)
     return row?.isHidden === true ? undefined : row
   }
 
   /** All records, in no order. */
-  *rows(): Generator<Row> {
+  *rows(): Generator<CachedRecord> {
     for (const row of this.#rows.values()) if (!row.isHidden) yield row
   }
 
@@ -100,13 +100,13 @@ export class KindTable {
   }
 
   /** The record of this name right below `parent` (`/` for roots). Throws TypeError for a kind that is not found by path. */
-  child(parent: string, name: string): Row | undefined {
+  child(parent: string, name: string): CachedRecord | undefined {
     if (this.#children === undefined) throw new TypeError(`${this.index.kind} is not found by path`)
     return this.#children.find(parent, name)
   }
 
   /** The value that `row` has for `filter`. */
-  valueOf(row: Row, filter: string): string | undefined {
+  valueOf(row: CachedRecord, filter: string): string | undefined {
     return this.#valueOf.get(filter)?.(row)
   }
 
@@ -121,7 +121,7 @@ export class KindTable {
   }
 
   /** Adds a row of a table that is being loaded: until `settle` it is found by uid only. No other row has its uid. */
-  stage(row: Row): void {
+  stage(row: CachedRecord): void {
     this.#rows.set(row)
     this.#staged[digitOf(row.uid.charCodeAt(0)) & 15]?.push(row)
   }
@@ -139,7 +139,7 @@ export class KindTable {
   /**
    * Hides rows of the table that are not hidden yet, in uid order: from now on no reader finds them, and each is to be removed. Cost: far less than to remove them.
    */
-  hide(rows: readonly Row[]): void {
+  hide(rows: readonly CachedRecord[]): void {
     for (const row of rows) row.isHidden = true
     if (rows.length * rowsPerInsert < this.#hidden.size) {
       for (const row of rows) this.#hidden.insert(row)
@@ -152,7 +152,7 @@ export class KindTable {
   }
 
   /** Puts a row in place of the one with its uid, whether that is hidden or not. */
-  put(row: Row): Row | undefined {
+  put(row: CachedRecord): CachedRecord | undefined {
     const old = this.#rows.get(row.uid)
     // The map's key is the uid of the row that it came with, and lives as long as that.
     if (old !== undefined) this.#rows.delete(row.uid)
@@ -165,7 +165,7 @@ export class KindTable {
   }
 
   /** Removes the row under `uid`, whether it is hidden or not; where `only` is given, nothing but that very row. */
-  remove(uid: string, only?: Row): Row | undefined {
+  remove(uid: string, only?: CachedRecord): CachedRecord | undefined {
     const old = this.#rows.get(uid)
     if (old === undefined || (only !== undefined && old !== only)) return undefined
     this.#rows.delete(uid)
@@ -177,7 +177,7 @@ export class KindTable {
   }
 
   /** Views were told of a hidden row already. */
-  #changed(old: Row | undefined, row: Row | undefined): void {
+  #changed(old: CachedRecord | undefined, row: CachedRecord | undefined): void {
     if (old?.isHidden !== true) this.views.changed(old, row)
     else {
       this.#hidden.delete(old)

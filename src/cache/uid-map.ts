@@ -1,4 +1,4 @@
-import type { Row } from './records/cached-record.ts'
+import type { CachedRecord } from './records/cached-record.ts'
 
 const shardCount = 64
 const firstSlots = 8
@@ -15,13 +15,13 @@ export class UidMap {
     return this.#size
   }
 
-  get(uid: string): Row | undefined {
+  get(uid: string): CachedRecord | undefined {
     const hash = hashOf(uid)
     return this.#shards[hash & (shardCount - 1)]?.get(uid, hash)
   }
 
   /** Puts the row in place of the one with its uid. */
-  set(row: Row): void {
+  set(row: CachedRecord): void {
     const hash = hashOf(row.uid)
     if (this.#shards[hash & (shardCount - 1)]?.set(row, hash) === true) this.#size += 1
   }
@@ -32,23 +32,23 @@ export class UidMap {
   }
 
   /** All rows, in no order. */
-  *values(): Generator<Row> {
+  *values(): Generator<CachedRecord> {
     for (const shard of this.#shards) yield* shard.rows()
   }
 }
 
 /** Open addressing with linear probing, at most three quarters full. */
 class Shard {
-  #rows: (Row | undefined)[] = emptySlots(firstSlots)
+  #rows: (CachedRecord | undefined)[] = emptySlots(firstSlots)
   #hashes = new Int32Array(firstSlots)
   #size = 0
 
-  get(uid: string, hash: number): Row | undefined {
+  get(uid: string, hash: number): CachedRecord | undefined {
     return this.#rows[this.#find(uid, hash)]
   }
 
   /** True where no row had the uid. */
-  set(row: Row, hash: number): boolean {
+  set(row: CachedRecord, hash: number): boolean {
     const at = this.#find(row.uid, hash)
     const isNew = this.#rows[at] === undefined
     this.#rows[at] = row
@@ -79,7 +79,7 @@ class Shard {
     return true
   }
 
-  *rows(): Generator<Row> {
+  *rows(): Generator<CachedRecord> {
     for (const row of this.#rows) if (row !== undefined) yield row
   }
 
@@ -109,8 +109,8 @@ class Shard {
   }
 }
 
-function emptySlots(count: number): (Row | undefined)[] {
-  return new Array<Row | undefined>(count).fill(undefined)
+function emptySlots(count: number): (CachedRecord | undefined)[] {
+  return new Array<CachedRecord | undefined>(count).fill(undefined)
 }
 
 /** The part of a hash that did not choose the shard. */

@@ -1,5 +1,5 @@
 import { trustedUid, type Uid } from '../base/uid.ts'
-import type { Row } from './records/cached-record.ts'
+import type { CachedRecord } from './records/cached-record.ts'
 
 /** What the records of one root take. */
 export interface Usage {
@@ -35,7 +35,7 @@ export class UsageIndex {
   }
 
   /** Counts a record in place of another one with its uid; one of the two may be absent, or both. */
-  changed(old: Row | undefined, row: Row | undefined): void {
+  changed(old: CachedRecord | undefined, row: CachedRecord | undefined): void {
     const either = row ?? old
     if (either === undefined) return
     const { uid, kind } = either
@@ -46,7 +46,7 @@ export class UsageIndex {
   }
 
   /** Subtracts rows of one kind in uid order. Cost: a fraction of that of one call for each. */
-  removed(rows: readonly Row[]): void {
+  removed(rows: readonly CachedRecord[]): void {
     for (let at = 0; at < rows.length;) {
       const { uid = '', kind = '' } = rows[at] ?? {}
       const root = countedFor(kind, uid)

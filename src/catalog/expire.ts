@@ -1,12 +1,12 @@
 import { fromBinary } from '@bufbuild/protobuf'
-import { trimBatch } from '../engine/expire/batch.ts'
-import { trimIdempotency } from '../engine/expire/idempotency.ts'
-import { OutboxTrimmer, type OutboxRetention } from '../engine/expire/outbox.ts'
+import { expireBatch } from '../engine/expire/batch.ts'
+import { expireIdempotencyKeys } from '../engine/expire/idempotency.ts'
+import { OutboxExpirer, type OutboxRetention } from '../engine/expire/outbox.ts'
 import { oneByOne } from '../engine/one-by-one.ts'
 import { uploadLifeMs, uploadPrefix } from '../engine/quota/content.ts'
 import { RefreshFamilySchema } from '../gen/taproot/store/v1/people_pb.ts'
-import { trimFirstSignIns, accessRequestPrefix, accessWindowMs, pendingLoginEndMs, pendingLoginPrefix, refreshPrefix } from '../iam/index.ts'
-import { trimTagHistory, type HistoryRetention } from '../registry/index.ts'
+import { expireFirstSignIns, accessRequestPrefix, accessWindowMs, pendingLoginEndMs, pendingLoginPrefix, refreshPrefix } from '../iam/index.ts'
+import { expireTagHistory, type HistoryRetention } from '../registry/index.ts'
 import { entriesOf } from '../store/pages.ts'
 import type { Store, Entry } from '../store/store.ts'
 
@@ -38,7 +38,7 @@ const expiringSorts = Object.keys(sorts) as ExpiringSort[] // a cast: the keys o
  * Removes what has expired of one sort. Returns how many entries. One that can not be read stays and holds up no other: its failure is thrown at the end. Rejects with
  * StoreError, or the signal's reason.
  */
-async function trimExpired(store: Store, sort: ExpiringSort, { nowMs, signal }: { nowMs: number; signal: AbortSignal }): Promise<number> {
+async function expireEntries(store: Store, sort: ExpiringSort, { nowMs, signal }: { nowMs: number; signal: AbortSignal }): Promise<number> {
   const { prefix, endMs }: Expiring = sorts[sort]
   let removed = 0
   const removeOld = async (old: readonly Entry[]): Promise<void> => {
@@ -51,7 +51,7 @@ async function trimExpired(store: Store, sort: ExpiringSort, { nowMs, signal }: 
   let old: Entry[] = []
   const look = async (entry: Entry): Promise<void> => {
     if (endMs(entry) > nowMs) return
-    if (old.push(entry) < trimBatch) return
+    if (old.push(entry) < expireBatch) return
     const full = old
     old = []
     await removeOld(full)
@@ -65,26 +65,26 @@ async function trimExpired(store: Store, sort: ExpiringSort, { nowMs, signal }: 
 }
 
 /** What is trimmed: events by age and by size, idempotency keys, what expires, first sign-ins by providers that are gone, moves of tags. */
-export const trimmedSorts = ['outboxOld', 'outboxOverSize', 'idempotency', ...expiringSorts, 'firstSignIns', 'tagHistory'] as const
+export const expiredSorts = ['outboxOld', 'outboxOverSize', 'idempotency', ...expiringSorts, 'firstSignIns', 'tagHistory'] as const
 
 /** One of them. */
-export type Trimmed = (typeof trimmedSorts)[number]
+export type ExpiredSort = (typeof expiredSorts)[number]
 
 /** How many entries of each sort were removed. */
-export type TrimCounts = Readonly<Record<Trimmed, number>>
+export type ExpireCounts = Readonly<Record<ExpiredSort, number>>
 
 /** 72 hours, 256 MiB per root group (docs/spec/events.md#retention). */
 export const outboxRetention: OutboxRetention = { lifeMs: 72 * 3_600_000, bytesPerRoot: 256 * 1024 * 1024 }
 
 /** Removes from `x/` what has outlived its time. One per leadership; any number may run at once without harm. */
-export class Trimmer {
+export class Expirer {
   readonly #store: Store
-  readonly #outbox: OutboxTrimmer
+  readonly #outbox: OutboxExpirer
   readonly #history: HistoryRetention
 
   constructor(store: Store, retention: { readonly outbox?: OutboxRetention; readonly history?: HistoryRetention } = {}) {
     this.#store = store
-    this.#outbox = new OutboxTrimmer(store, retention.outbox ?? outboxRetention)
+    this.#outbox = new OutboxExpirer(store, retention.outbox ?? outboxRetention)
     this.#history = retention.history ?? {}
   }
 
@@ -92,40 +92,40 @@ export class Trimmer {
    * Trims everything; returns how many entries of each sort. A sort that fails holds up no other. Rejects with the first failure, StoreError or the signal's reason; what was
    * done until then stays done.
    */
-  async trim(nowMs: number, signal: AbortSignal): Promise<TrimCounts> {
-    return this.#trim(trimmedSorts, nowMs, signal)
+  async trim(nowMs: number, signal: AbortSignal): Promise<ExpireCounts> {
+    return this.#trim(expiredSorts, nowMs, signal)
   }
 
   /** Only what is too old; that takes no account of what there is. */
-  async trimOld(nowMs: number, signal: AbortSignal): Promise<TrimCounts> {
+  async expireOld(nowMs: number, signal: AbortSignal): Promise<ExpireCounts> {
     return this.#trim(
-      trimmedSorts.filter((sort) => sort !== 'outboxOverSize'),
+      expiredSorts.filter((sort) => sort !== 'outboxOverSize'),
       nowMs,
       signal,
     )
   }
 
-  async #trim(sorts: readonly Trimmed[], nowMs: number, signal: AbortSignal): Promise<TrimCounts> {
-    const counts = Object.fromEntries(trimmedSorts.map((sort) => [sort, 0])) as Record<Trimmed, number> // of all sorts
-    const work = async (sort: Trimmed): Promise<void> => void (counts[sort] = await this.#trimSort(sort, nowMs, signal))
+  async #trim(sorts: readonly ExpiredSort[], nowMs: number, signal: AbortSignal): Promise<ExpireCounts> {
+    const counts = Object.fromEntries(expiredSorts.map((sort) => [sort, 0])) as Record<ExpiredSort, number> // of all sorts
+    const work = async (sort: ExpiredSort): Promise<void> => void (counts[sort] = await this.#trimSort(sort, nowMs, signal))
     await oneByOne(sorts, work, { signal })
     return counts
   }
 
-  async #trimSort(sort: Trimmed, nowMs: number, signal: AbortSignal): Promise<number> {
+  async #trimSort(sort: ExpiredSort, nowMs: number, signal: AbortSignal): Promise<number> {
     switch (sort) {
       case 'outboxOld':
-        return this.#outbox.trimOld(nowMs, signal)
+        return this.#outbox.expireOld(nowMs, signal)
       case 'outboxOverSize':
-        return this.#outbox.trimOverSize(nowMs, signal)
+        return this.#outbox.expireOverSize(nowMs, signal)
       case 'idempotency':
-        return trimIdempotency(this.#store, nowMs, signal)
+        return expireIdempotencyKeys(this.#store, nowMs, signal)
       case 'firstSignIns':
-        return trimFirstSignIns(this.#store, signal)
+        return expireFirstSignIns(this.#store, signal)
       case 'tagHistory':
-        return trimTagHistory(this.#store, { ...this.#history, nowMs }, signal)
+        return expireTagHistory(this.#store, { ...this.#history, nowMs }, signal)
       default:
-        return trimExpired(this.#store, sort, { nowMs, signal })
+        return expireEntries(this.#store, sort, { nowMs, signal })
     }
   }
 }

@@ -1,14 +1,14 @@
 import { isDeepStrictEqual } from 'node:util'
 import { create, equals, type Message } from '@bufbuild/protobuf'
 import { FieldMaskSchema } from '@bufbuild/protobuf/wkt'
-import type { Reach } from '../authz/effective-permissions.ts'
+import type { EffectivePermissions } from '../authz/effective-permissions.ts'
 import { DomainError } from '../base/errors.ts'
 import type { MethodRow } from '../base/schema/method.ts'
 import { methods } from '../base/schema/schema.ts'
 import type { Uid } from '../base/uid.ts'
-import type { Resource, Row } from '../cache/records/cached-record.ts'
+import type { Resource, CachedRecord } from '../cache/records/cached-record.ts'
 import { ChangeSet, newEtag } from '../engine/change-set.ts'
-import { commit, type Plan } from '../engine/commit.ts'
+import { commit, type MutationPlan } from '../engine/commit.ts'
 import { staleEtag } from '../engine/errors.ts'
 import type { AnyKind } from '../engine/kind.ts'
 import { kinds } from './kinds.ts'
@@ -24,7 +24,7 @@ export interface ObjectCaller {
   /** The uid that stands for it where a change tells who made it. */
   readonly identity: Uid
   /** Rights as of now: what its namespace was granted. */
-  readonly reach: () => Reach
+  readonly reach: () => EffectivePermissions
   /** Throws DomainError where it may write the record no more. Asked before each attempt. */
   readonly authorize: () => void
   /** For logs and errors. */
@@ -57,7 +57,7 @@ function contextOf(caller: ObjectCaller, method: MethodRow, how: { adopts?: bool
   const { managedBy, identity, reach, authorize, requestId, signal } = caller
   return innerContext({
     method,
-    caller: { identity, operator: false, actor: { iss: 'kubernetes', sub: managedBy }, narrowing: {}, reach },
+    caller: { identity, operator: false, actor: { iss: 'kubernetes', sub: managedBy }, restrictions: {}, reach },
     requestId,
     signal,
     validateOnly: how.validateOnly ?? false,
@@ -121,8 +121,8 @@ export async function updateManaged(
 }
 
 /** Keeps which fields the object sets. The record stays the same for all readers: same etag, same times, no event. Throws code 10 where it has changed meanwhile. */
-async function noteFields(services: Services, context: Context, { kind, row }: { kind: AnyKind; row: Row }): Promise<void> {
-  await commit(services, context, (planning): Plan<undefined> => {
+async function noteFields(services: Services, context: Context, { kind, row }: { kind: AnyKind; row: CachedRecord }): Promise<void> {
+  await commit(services, context, (planning): MutationPlan<undefined> => {
     const current = existingRow(kind, planning, row.uid)
     if (current.revision !== row.revision) throw staleEtag()
     const { etag, createMs, updateMs, managedBy } = current
@@ -137,7 +137,7 @@ export async function releaseManaged(services: Services, caller: ObjectCaller, {
   const context = contextOf(caller, methodOf(kind, 'update'))
   const released = kindNamed(kind)
   await unlessGone(() =>
-    commit(services, context, (planning): Plan<undefined> => {
+    commit(services, context, (planning): MutationPlan<undefined> => {
       const row = existingRow(released, planning, uid)
       nextOwner(planning, kind, row)
       const changes = new ChangeSet()

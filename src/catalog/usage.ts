@@ -7,7 +7,7 @@ import { historyPrefix } from '../registry/index.ts'
 import { idempotencyKey } from '../engine/idempotency.ts'
 import { entriesOf } from '../store/pages.ts'
 import type { Entry, Store, Write } from '../store/store.ts'
-import { trimBatch } from '../engine/expire/batch.ts'
+import { expireBatch } from '../engine/expire/batch.ts'
 import { bytesOf, rootOfEvent } from '../engine/expire/outbox.ts'
 
 /** What is counted: where it lies, whose an entry is, and what it adds. */
@@ -51,6 +51,6 @@ export async function countUse(store: Store, signal: AbortSignal): Promise<numbe
     else if (now.equals(value)) values.delete(key)
   }
   for (const [key, value] of values) writes.push({ kind: 'put', key, value })
-  for (let at = 0; at < writes.length; at += trimBatch) await store.transact({ guards: [], writes: writes.slice(at, at + trimBatch) }, signal)
+  for (let at = 0; at < writes.length; at += expireBatch) await store.transact({ guards: [], writes: writes.slice(at, at + expireBatch) }, signal)
   return uses.size
 }

@@ -21,7 +21,7 @@ export interface EncryptionKeyOptions {
 const likeTheServer = 'call it with the --config, the --role and the TAPROOT_ variables of the server'
 
 /** How long a store that does not answer is waited for, in milliseconds. */
-const patienceMs = 30_000
+const timeoutMs = 30_000
 
 /** Lets the key in `keyFile` open the store too, and says so. Throws UsageError, ConfigError, SealingError, StoreError. */
 export async function addEncryptionKey(options: EncryptionKeyOptions): Promise<void> {
@@ -45,7 +45,7 @@ async function change({ config: file, role }: EncryptionKeyOptions, what: Parame
     throw new Error(`there is no store at ${config.store.sqlite.path} (store.sqlite.path): ${likeTheServer}`)
   const keyEncryptionKey = await findEncryptionKey(config)
   if (keyEncryptionKey === undefined) throw new Error(`there is no key at ${ownKeyFile(config)}: ${likeTheServer}`)
-  const signal = AbortSignal.timeout(patienceMs)
+  const signal = AbortSignal.timeout(timeoutMs)
   const { log } = createLogs('error', undefined)
   const store = await openStore(config, { log, files: new ReloadedFiles(log) }, signal)
   try {

@@ -5,12 +5,12 @@ import { ClientError, textOf, type Json } from './client/client-error.ts'
 import type { ConnectionOptions } from './client/connection.ts'
 import { clientKinds, findKind, type ClientKind } from './client/kinds.ts'
 import { findByPath, findGroup, findPlace } from './client/places.ts'
-import type { PlatformClient, Query } from './client/platform-client.ts'
+import type { PlatformClient, ClientQuery } from './client/platform-client.ts'
 import { recordFormats, type RecordFormat, printRecord, printRecords, type RecordPrinting } from './client/records.ts'
 import { UsageError } from './exit-codes.ts'
 
 /** What narrows a list. */
-interface Selection {
+interface ListSelection {
   readonly in?: string
   readonly descendants?: true
   /** `field=value` */
@@ -20,7 +20,7 @@ interface Selection {
 }
 
 /** What is asked for. */
-export interface GetRequest extends Selection {
+export interface GetRequest extends ListSelection {
   /** In any of its names. */
   readonly kind: string
   /** Name, path or uid of one record. */
@@ -41,11 +41,11 @@ export async function get({ program, client, output, note, clock }: ClientContex
 }
 
 /** The pages of a list, cut after `limit` records. Rejects where its place is none. */
-async function listed(client: PlatformClient, kind: ClientKind, request: Selection): Promise<AsyncIterable<readonly Json[]>> {
+async function listed(client: PlatformClient, kind: ClientKind, request: ListSelection): Promise<AsyncIterable<readonly Json[]>> {
   const { path, query } = await placeOf(client, kind, request)
   const { limit = Infinity, orderBy } = request
-  const size: Query = limit < 200 ? { page_size: String(limit) } : {}
-  const order: Query = orderBy === undefined ? {} : { order_by: orderBy }
+  const size: ClientQuery = limit < 200 ? { page_size: String(limit) } : {}
+  const order: ClientQuery = orderBy === undefined ? {} : { order_by: orderBy }
   const pages = client.pages(path, kind.member, { ...query, ...filtersOf(kind, request.filter), ...order, ...size })
   return cutPages(pages, limit)
 }
@@ -60,7 +60,7 @@ async function* cutPages(pages: ReturnType<PlatformClient['pages']>, limit: numb
 }
 
 /** Where a list is asked for, and the parameters that say which place. */
-async function placeOf(client: PlatformClient, kind: ClientKind, { in: place, descendants }: Selection): Promise<{ path: string; query: Query }> {
+async function placeOf(client: PlatformClient, kind: ClientKind, { in: place, descendants }: ListSelection): Promise<{ path: string; query: ClientQuery }> {
   const { listPath, listVariable, parents } = kind
   if (listVariable !== undefined) {
     if (place === undefined) throw new UsageError(`${kind.words} are listed of one ${listVariable.replaceAll('_', ' ')}: name it with --in`)
@@ -75,7 +75,7 @@ async function placeOf(client: PlatformClient, kind: ClientKind, { in: place, de
   return { path: listPath, query: { 'uidp.children_of': found.uid } }
 }
 
-function filtersOf(kind: ClientKind, filters: readonly string[]): Query {
+function filtersOf(kind: ClientKind, filters: readonly string[]): ClientQuery {
   const query: Record<string, string[]> = {}
   for (const filter of filters) {
     const at = filter.indexOf('=')
@@ -89,7 +89,7 @@ function filtersOf(kind: ClientKind, filters: readonly string[]): Query {
   return query
 }
 
-async function findRecord(client: PlatformClient, kind: ClientKind, request: Selection & { record: string }): Promise<Json> {
+async function findRecord(client: PlatformClient, kind: ClientKind, request: ListSelection & { record: string }): Promise<Json> {
   const { record, limit, orderBy, filter } = request
   if (filter.length > 0 || limit !== undefined || orderBy !== undefined)
     throw new UsageError(`--filter, --order-by and --limit are for lists, not for one record`)
@@ -107,7 +107,7 @@ async function getByUid(client: PlatformClient, { getPath, words }: ClientKind, 
 
 const shownMatches = 5
 
-async function findByName(client: PlatformClient, kind: ClientKind, request: Selection & { record: string }): Promise<Json> {
+async function findByName(client: PlatformClient, kind: ClientKind, request: ListSelection & { record: string }): Promise<Json> {
   const { nameFilter = 'name' } = kind
   const { path, query } = await placeOf(client, kind, request)
   for await (const { records, totalCount = records.length } of client.pages(path, kind.member, { ...query, [nameFilter]: request.record })) {
@@ -121,7 +121,7 @@ async function findByName(client: PlatformClient, kind: ClientKind, request: Sel
   throw new ClientError(`there is no ${kind.kind.toLowerCase()} ${request.record} that you may see`, { code: 5 })
 }
 
-type GetOptions = ConnectionOptions & Selection & { readonly output: RecordFormat }
+type GetOptions = ConnectionOptions & ListSelection & { readonly output: RecordFormat }
 
 /** `taproot get`. `program` is what it is called by: `taproot` or `kubectl taproot`. */
 export function getCommand(program: string): Command {

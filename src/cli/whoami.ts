@@ -10,18 +10,18 @@ import { jsonText, yamlText } from './client/output.ts'
 import type { PlatformClient } from './client/platform-client.ts'
 
 /** A record by uid and, where the caller may see it, name. */
-interface Named {
+interface NamedRecord {
   readonly uid: string
   readonly name: string | undefined
 }
 
 /** Who a token is, and what they may do. */
-export interface Caller {
-  readonly identity: Named
+export interface WhoAmICaller {
+  readonly identity: NamedRecord
   /** Whose sign-in the token stands for, as its issuer said it. */
   readonly signedInAs: { readonly issuer: string; readonly subject: string } | undefined
   /** Undefined for a person, who belongs to none. */
-  readonly organisation: Named | undefined
+  readonly organisation: NamedRecord | undefined
   readonly audience: readonly string[]
   readonly email: string
   readonly issueTime: string
@@ -40,7 +40,7 @@ interface HeldRole {
 }
 
 /** Asks the API who the caller is; what it does not tell is taken from the token. Rejects with ClientError. */
-async function readCaller(client: PlatformClient, token: string): Promise<Caller> {
+async function readCaller(client: PlatformClient, token: string): Promise<WhoAmICaller> {
   const answer = await client.call({ method: 'GET', path: '/auth/v1/ok' })
   const claims = claimsOf(token)
   const uid = textOf(answer['subject'])
@@ -87,7 +87,7 @@ async function nameOf(client: PlatformClient, uid: string): Promise<string | und
 }
 
 /** Whom the token's issuer signed it for; our own tokens say who signed in for them in `act`. */
-function signInOf(claims: Json): Caller['signedInAs'] {
+function signInOf(claims: Json): WhoAmICaller['signedInAs'] {
   const { iss, sub } = isJson(claims['act']) ? claims['act'] : claims
   return typeof iss === 'string' && typeof sub === 'string' ? { issuer: iss, subject: sub } : undefined
 }
@@ -131,7 +131,7 @@ export async function whoami({ client, token, output, clock }: ClientContext, fo
   await output.write(text)
 }
 
-function factsText(caller: Caller, nowMs: number): string {
+function factsText(caller: WhoAmICaller, nowMs: number): string {
   const { identity, signedInAs, organisation, audience, expirationTime, email, roles } = caller
   const leftMs = Date.parse(expirationTime) - nowMs
   const facts: [string, string][] = [
@@ -149,7 +149,7 @@ function factsText(caller: Caller, nowMs: number): string {
   return `${[...lines, ...roleLines(roles)].join('\n')}\n`
 }
 
-function roleLines(roles: Caller['roles']): string[] {
+function roleLines(roles: WhoAmICaller['roles']): string[] {
   const rows = roles.map(({ role, group, groupUid }) => [role, group, groupUid].map(printable))
   const widths = columnWidths(rows)
   return rows.map((row) => `  ${alignedLine(row, widths)}`)

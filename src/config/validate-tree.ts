@@ -56,7 +56,7 @@ function describeFault(error: ErrorObject, origins: Origins): string {
   return `${place.name}: expected ${expectation(nodeAt(path))}${place.hint}, got ${show(error.data)}${advice}`
 }
 
-interface Place {
+interface SettingPlace {
   /** `TAPROOT_ISSUERS: [0].jwksUri`, `taproot.yaml: api.port` */
   readonly name: string
   readonly inEnvironment: boolean
@@ -64,7 +64,7 @@ interface Place {
   readonly hint: string
 }
 
-function placeOf(path: readonly string[], origins: Origins): Place {
+function placeOf(path: readonly string[], origins: Origins): SettingPlace {
   const setting = settings.find((candidate) => candidate.path.every((name, index) => path[index] === name))
   if (setting === undefined || !origins.fromEnvironment.has(setting)) {
     return { name: [origins.file, pathText(path)].filter((part) => part).join(': '), inEnvironment: false, hint: '' }

@@ -1,5 +1,5 @@
 import type { DescMessage, Message } from '@bufbuild/protobuf'
-import { decide, holdsAnywhere, type Reach } from '../authz/effective-permissions.ts'
+import { decide, holdsAnywhere, type EffectivePermissions } from '../authz/effective-permissions.ts'
 import { isSuspended } from '../authz/access.ts'
 import { setOf, type CapabilitySet } from '../base/capability.ts'
 import { DomainError } from '../base/errors.ts'
@@ -65,13 +65,13 @@ function textAt(message: Message, members: readonly string[]): string {
 }
 
 /** Throws code 7 where the organisation is suspended: it is closed to its members (docs/spec/iam.md#suspended-organisations). */
-export function assertNotSuspended(snapshot: Snapshot, reach: Reach, uid: Uid): void {
+export function assertNotSuspended(snapshot: Snapshot, reach: EffectivePermissions, uid: Uid): void {
   if (reach.operator || !isSuspended(snapshot, uid)) return
   throw new DomainError(7, 'the organisation is suspended', { reason: 'ORGANIZATION_SUSPENDED', details: { metadata: { scope: rootOf(uid) } } })
 }
 
 /** Built-in roles are read by whoever may list roles anywhere, and changed by nobody (docs/spec/iam.md#built-in-roles). */
-function assertBuiltInRole(method: MethodRow, reach: Reach, uid: string): void {
+function assertBuiltInRole(method: MethodRow, reach: EffectivePermissions, uid: string): void {
   if (!holdsAnywhere(reach, setOf(['roles.list']))) throw notFound('Role', uid, { concealed: true })
   if (method.mutation) throw denied(method.capabilities, uid)
 }
@@ -92,7 +92,7 @@ function isThere(snapshot: Snapshot, { kind, uid }: Target): boolean {
  * Decides whether the caller may make this call at all, as of `snapshot`: no reach at the target is code 5, reach without the capability code 7, then a
  * target that is not there code 5 (docs/spec/conventions.md#order-of-checks).
  */
-export function authorizeCall(snapshot: Snapshot, reach: Reach, call: { method: MethodRow; message: Message }): void {
+export function authorizeCall(snapshot: Snapshot, reach: EffectivePermissions, call: { method: MethodRow; message: Message }): void {
   const { method, message } = call
   if (method.scope === 'public' || method.scope === 'external') return
   const plan = planOf(method)

@@ -1,7 +1,7 @@
 import { isUid, trustedUid, type Uid } from '../base/uid.ts'
 import { DomainError } from '../base/errors.ts'
 import { randomHex } from '../base/runtime.ts'
-import { nameOf, type Resource, type Row } from '../cache/records/cached-record.ts'
+import { nameOf, type Resource, type CachedRecord } from '../cache/records/cached-record.ts'
 import { countedFor } from '../cache/usage.ts'
 import { managedKey, nameKey, recordKey, sweepKey, usedByKey } from '../store/keys.ts'
 import type { Guard, Write } from '../store/store.ts'
@@ -38,7 +38,7 @@ export function indexKeysOf(kind: AnyKind, uid: Uid, record: Resource): string[]
 }
 
 /** The records that take this one along when they are removed: once one of them is marked, this one counts as absent and is not to be changed. */
-export function ownersOf(kind: AnyKind, row: Row): { kind: string; uid: Uid }[] {
+export function ownersOf(kind: AnyKind, row: CachedRecord): { kind: string; uid: Uid }[] {
   const filters = Object.keys(kind.index.filters)
   return kind.index.removedWith.flatMap((rule) => {
     const uid = rule.filter === 'parent' ? row.parent : (row.filterValues[filters.indexOf(rule.filter)] ?? '')
@@ -103,7 +103,7 @@ export class ChangeSet {
   }
 
   /** A changed record in place of `row`. Returns it as it will be read. */
-  update<R extends Resource>(kind: AnyKind, source: { row: Row; record: R; facts: EnvelopeFacts }): R {
+  update<R extends Resource>(kind: AnyKind, source: { row: CachedRecord; record: R; facts: EnvelopeFacts }): R {
     const { row, record, facts } = source
     const key = recordKey(kind.index.kind, row.uid)
     this.guard({ kind: 'unchanged', key, revision: row.revision })
@@ -123,7 +123,7 @@ export class ChangeSet {
   }
 
   /** Removes the record of `row`, its unique keys and reverse keys. */
-  remove(kind: AnyKind, row: Row): void {
+  remove(kind: AnyKind, row: CachedRecord): void {
     const key = recordKey(kind.index.kind, row.uid)
     this.guard({ kind: 'unchanged', key, revision: row.revision })
     this.write({ kind: 'delete', key })

@@ -10,7 +10,7 @@ import type { Admission } from './quota/quotas.ts'
 import { callerOf, type MutationContext, type Services } from './services.ts'
 
 /** What a plan came to: the transaction, and what is answered once it committed. */
-export interface Plan<T> {
+export interface MutationPlan<T> {
   readonly changes: ChangeSet
   readonly result: T
 }
@@ -132,7 +132,7 @@ async function assertUnclaimed(services: Services, changes: ChangeSet, signal: A
  * it waits for are finished, the caller's rights are looked at again and all is planned anew. Resolves when this replica's snapshot holds the commit. With `validateOnly`
  * everything but the commit happens.
  */
-export async function commit<T>(services: Services, context: MutationContext, plan: (planning: Planning) => Plan<T>): Promise<T> {
+export async function commit<T>(services: Services, context: MutationContext, plan: (planning: Planning) => MutationPlan<T>): Promise<T> {
   return commitPrepared(services, context, { prepare: () => undefined, plan })
 }
 
@@ -140,7 +140,7 @@ export async function commit<T>(services: Services, context: MutationContext, pl
 export interface PreparedMutation<P, T> {
   /** Reads them, before each planning. What it read is to be guarded by the plan. */
   readonly prepare: (signal: AbortSignal) => Promise<P> | P
-  readonly plan: (planning: Planning, prepared: P) => Plan<T>
+  readonly plan: (planning: Planning, prepared: P) => MutationPlan<T>
 }
 
 /** As `commit`, with something to read before each planning. */
@@ -179,7 +179,7 @@ async function admittedPlan<P, T>(
   services: Services,
   context: MutationContext,
   { prepare, plan, admission }: PreparedMutation<P, T> & { admission: Admission },
-): Promise<Plan<T>> {
+): Promise<MutationPlan<T>> {
   for (;;) {
     context.signal.throwIfAborted()
     context.authorize()

@@ -1,6 +1,6 @@
 import { capabilitiesAt } from '../authz/effective-permissions.ts'
 import { containsAll, missing, type CapabilitySet } from '../base/capability.ts'
-import type { Row } from '../cache/records/cached-record.ts'
+import type { CachedRecord } from '../cache/records/cached-record.ts'
 import { builtInRoles } from '../base/roles.ts'
 import { DomainError } from '../base/errors.ts'
 import { randomHex } from '../base/runtime.ts'
@@ -34,13 +34,13 @@ export function assertCanGrant(planning: Planning, group: string, capabilities: 
 }
 
 /** The binding in a row of kind RoleBinding. */
-export function bindingOf(row: Row): RoleBinding {
+export function bindingOf(row: CachedRecord): RoleBinding {
   // The table of a kind holds that kind's messages.
   return row.message as unknown as RoleBinding
 }
 
 /** The bindings that make their identities owners of the root group `root`. */
-export function ownerBindings(snapshot: Snapshot, root: Uid): Row[] {
+export function ownerBindings(snapshot: Snapshot, root: Uid): CachedRecord[] {
   const bindings = snapshot.table('RoleBinding')
   return [...bindings.matching('parent', root)].filter((row) => bindings.valueOf(row, 'role') === ownerRoleUid)
 }
@@ -65,7 +65,7 @@ export function ownersUnchanged(planning: Planning, root: Uid): Extra {
 /**
  * What it takes that owner bindings of `root` go: another must stay (code 9 `LAST_OWNER`; operators are exempt), and the set must not change meanwhile.
  */
-export function ownersLeave(planning: Planning, root: Uid, leaving: (row: Row) => boolean): Extra {
+export function ownersLeave(planning: Planning, root: Uid, leaving: (row: CachedRecord) => boolean): Extra {
   // A binding to somebody who never signed in owns nothing yet.
   const stay = ownerBindings(planning.snapshot, root).filter(
     (row) => !leaving(row) && planning.snapshot.get('Identity', bindingOf(row).identityUid) !== undefined,

@@ -1,10 +1,10 @@
 import type { DescMessage, Message } from '@bufbuild/protobuf'
 import type { GrantsIndex } from '../authz/grants-index.ts'
-import type { Reach } from '../authz/effective-permissions.ts'
+import type { EffectivePermissions } from '../authz/effective-permissions.ts'
 import type { DomainError } from '../base/errors.ts'
 import type { Uid } from '../base/uid.ts'
 import type { ListQuery } from '../cache/lists/list.ts'
-import type { KindIndex, Resource, Row } from '../cache/records/cached-record.ts'
+import type { KindIndex, Resource, CachedRecord } from '../cache/records/cached-record.ts'
 import type { Snapshot } from '../cache/snapshot.ts'
 import type { Guard, Write } from '../store/store.ts'
 import type { Secrets } from './secrets.ts'
@@ -39,13 +39,13 @@ export interface Planning {
   readonly services: Services
   readonly snapshot: Snapshot
   readonly caller: Caller
-  readonly reach: Reach
+  readonly reach: EffectivePermissions
   readonly ownership: Ownership
   readonly nowMs: number
 }
 
 /** What showing a record may depend on besides single records, as of now. */
-export interface Facts {
+export interface RenderFacts {
   readonly snapshot: Snapshot
   readonly grants: GrantsIndex
   readonly settings: ResourceSettings
@@ -55,11 +55,11 @@ export interface Facts {
 /** Where rendering finds what it joins in. What it looks at is noted: a rendered record is shown again while all of that is as it was. */
 export interface Records extends Pick<Snapshot, 'get' | 'entry'> {
   /** Answers a question about more than one record. Readers ask it again each time, so it must be cheap. */
-  ask(question: (facts: Facts) => boolean): boolean
+  ask(question: (facts: RenderFacts) => boolean): boolean
 }
 
 /** A mutation under planning. `record` may be changed by the rules: what they leave in it is stored. */
-export interface Draft<R extends Resource> {
+export interface MutationDraft<R extends Resource> {
   readonly uid: Uid
   readonly parent: Uid | '/'
   readonly record: R
@@ -82,11 +82,11 @@ export interface Kind<R extends Resource = Resource> {
   claims?(uid: Uid, record: R): readonly Claim[]
   references?(record: R): readonly Reference[]
   /** Checks and completes a new record. */
-  create?(planning: Planning, draft: Draft<R>): Extra | undefined
+  create?(planning: Planning, draft: MutationDraft<R>): Extra | undefined
   /** Checks and completes a changed record. */
-  update?(planning: Planning, draft: Draft<R>, current: R): Extra | undefined
+  update?(planning: Planning, draft: MutationDraft<R>, current: R): Extra | undefined
   /** Checks whether the record may go, and what goes with it. */
-  remove?(planning: Planning, row: Row): Extra | undefined
+  remove?(planning: Planning, row: CachedRecord): Extra | undefined
   /** What a list request asks for beyond exact filters: the fields (proto names) that mean it, and what they mean. */
   readonly listFilters?: { readonly fields: ReadonlySet<string>; read(request: Message): ListMeaning }
   /** What is shown for a stored record, where that is more than the record: joins, secrets left out. Returns a new message. */
@@ -94,13 +94,13 @@ export interface Kind<R extends Resource = Resource> {
   /**
    * The identities whose grants showing a record (where `render` is there) and changing it ask about. They are found out before, in slices where their bindings are many.
    */
-  asksAbout?(snapshot: Snapshot, row: Row): readonly Uid[]
+  asksAbout?(snapshot: Snapshot, row: CachedRecord): readonly Uid[]
   /** What events of creations and changes carry of a record that is shown so, where that is less. Returns a new message. */
   told?(shown: R): R
   /** What is shown of a record by itself, in answers of Get and of writes, where that is more than in lists and depends on the time. Returns a new message. */
-  renderAlone?(records: Records, shown: R, facts: Facts): R
+  renderAlone?(records: Records, shown: R, facts: RenderFacts): R
   /** True where the event of a deletion carries nothing (docs/spec/events.md#event-bodies). */
-  readonly goesUntold?: true
+  readonly omitDeletePayload?: true
 }
 
 /**

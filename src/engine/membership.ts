@@ -30,9 +30,9 @@ export function isMember(snapshot: Snapshot, person: string, root: Uid): boolean
 }
 
 /** The organisations that the caller has reach in, and unscoped lists leave out. Roles of a session come by the organisation's own provider. */
-export function leavesOut(snapshot: Snapshot, { identity, narrowing, reach }: Caller): (group: Uid) => boolean {
+export function leavesOut(snapshot: Snapshot, { identity, restrictions, reach }: Caller): (group: Uid) => boolean {
   if (!isPerson(identity) || reach().operator) return () => false
-  const session = new Set(narrowing.roles?.map(({ group }) => rootOf(group)))
+  const session = new Set(restrictions.roles?.map(({ group }) => rootOf(group)))
   return (group) => isPending(snapshot, identity, rootOf(group)) && !session.has(rootOf(group))
 }
 
@@ -118,18 +118,18 @@ export async function forgetPending({ store, replica }: Services, signal: AbortS
   }
 }
 
-interface Member {
+interface Membership {
   readonly person: Uid
   readonly root: Uid
 }
 
-function memberOf(key: string): Member {
+function memberOf(key: string): Membership {
   const [person = '', root = ''] = key.slice(pendingPrefix.length).split('/')
   return { person: trustedUid(person), root: trustedUid(root) }
 }
 
 /** Removes the keys of these who still have no binding: all at once, or one by one where a binding of one is in the way. */
-async function forget(store: Services['store'], members: readonly Member[], signal: AbortSignal): Promise<number> {
+async function forget(store: Services['store'], members: readonly Membership[], signal: AbortSignal): Promise<number> {
   if (members.length === 0) return 0
   const guards = members.map(({ person, root }): Guard => ({ kind: 'empty', prefix: bindingsPrefix(person, root) }))
   const writes = members.map(({ person, root }) => ({ kind: 'delete', key: pendingKey(person, root) }) as const)

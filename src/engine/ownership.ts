@@ -3,7 +3,7 @@ import { assertCanGrant, ownerRoleUid } from './grant-rules.ts'
 import { builtInRoles } from '../base/roles.ts'
 import { emptySet } from '../base/capability.ts'
 import { DomainError } from '../base/errors.ts'
-import type { Row } from '../cache/records/cached-record.ts'
+import type { CachedRecord } from '../cache/records/cached-record.ts'
 import { resourceTypeOf } from './errors.ts'
 import type { Planning } from './kind.ts'
 
@@ -27,7 +27,7 @@ export function parseManagedBy(managedBy: string): ObjectOwner | undefined {
 
 const ownerCapabilities = builtInRoles.find((role) => role.uid === ownerRoleUid)?.capabilities ?? emptySet
 
-function managedElsewhere(kind: string, row: Row): DomainError {
+function managedElsewhere(kind: string, row: CachedRecord): DomainError {
   const owner = parseManagedBy(row.managedBy)
   const object = owner === undefined ? row.managedBy : `${owner.namespace}/${owner.name}`
   const violation = {
@@ -39,7 +39,7 @@ function managedElsewhere(kind: string, row: Row): DomainError {
   return DomainError.precondition([violation], { reason: 'MANAGED_BY_KUBERNETES', details: { metadata: { ...metadata, resourceType: resourceTypeOf(kind) } } })
 }
 
-function notOwned(kind: string, row: Row): DomainError {
+function notOwned(kind: string, row: CachedRecord): DomainError {
   const description = row.managedBy === '' ? `this ${kind} belongs to the API` : `another Kubernetes object owns this ${kind}: ${row.managedBy}`
   return DomainError.precondition([{ type: 'NOT_OWNED', subject: row.uid, description }], { reason: 'NOT_OWNED' })
 }
@@ -55,7 +55,7 @@ export function ownedFields({ ownership }: Pick<Planning, 'ownership'>): readonl
 }
 
 /** The fields of the object's own record that the object set once and sets no more: the write resets them. None in a record that it adopts. Fields of later versions are left as they are. */
-export function resetFields({ ownership }: Pick<Planning, 'ownership'>, desc: DescMessage, row: Row): readonly string[] {
+export function resetFields({ ownership }: Pick<Planning, 'ownership'>, desc: DescMessage, row: CachedRecord): readonly string[] {
   if (ownership.kind !== 'object' || row.managedBy !== ownership.managedBy) return []
   return row.ownedFields.filter((field) => !ownership.fields.includes(field) && desc.fields.some(({ name }) => name === field))
 }
@@ -64,7 +64,7 @@ export function resetFields({ ownership }: Pick<Planning, 'ownership'>, desc: De
  * The owner of `row` after a write. Throws code 9 `MANAGED_BY_KUBERNETES` or `NOT_OWNED` where the record is not the caller's to write, code 7 where it may not
  * force it.
  */
-export function nextOwner(planning: Planning, kind: string, row: Row): string {
+export function nextOwner(planning: Planning, kind: string, row: CachedRecord): string {
   const { ownership } = planning
   if (ownership.kind === 'api') {
     if (row.managedBy === '') return ''

@@ -10,7 +10,7 @@ import { isWithin, rootOf, rootParent, type Uid } from '../base/uid.ts'
 import type { UIDPFilter } from '../gen/taproot/common/v2/uidp_filter_pb.ts'
 import { listRows, type ListQuery, type ListResult, type UidFilter, type Visibility } from '../cache/lists/list.ts'
 import { cursorKeyOf, parseOrder, sortKeyOf, type Order, type SortKey } from '../cache/lists/order.ts'
-import type { Resource, Row } from '../cache/records/cached-record.ts'
+import type { Resource, CachedRecord } from '../cache/records/cached-record.ts'
 import { Slices } from '../cache/slices.ts'
 import type { Snapshot } from '../cache/snapshot.ts'
 import { notFound } from './errors.ts'
@@ -29,7 +29,7 @@ export function getHandler(kind: AnyKind): Handler {
   return async (services, context, message) => {
     // Every Get request of the schema has a uid.
     const { uid } = message as Message & { uid: string }
-    const found = (): Row => {
+    const found = (): CachedRecord => {
       const row = services.replica.snapshot.get(kind.index.kind, uid)
       if (row === undefined) throw notFound(kind.index.kind, uid)
       return row
@@ -203,7 +203,7 @@ export function listHandler(kind: AnyKind): Handler {
       }
     }
     await prepared(context, seen)
-    const answer = ({ rows, total }: ListResult): ListAnswer => {
+    const answer = ({ rows, total }: ListResult): RecordListAnswer => {
       const page = rows.slice(0, limit)
       const last = page.at(-1)
       const next = rows.length > limit && last !== undefined ? nextToken(services, { order, row: last, queryHash }) : ''
@@ -239,7 +239,7 @@ export async function listShown<T>(kind: AnyKind, services: Services, { query, a
 }
 
 /** Resolves when the grants are at hand that showing the rows asks about; undefined where there is nothing to wait for. */
-function whenShowable(kind: AnyKind, services: Services, rows: readonly Row[]): Promise<void> | undefined {
+function whenShowable(kind: AnyKind, services: Services, rows: readonly CachedRecord[]): Promise<void> | undefined {
   const { asksAbout, render } = kind
   if (asksAbout === undefined || render === undefined) return undefined
   const { snapshot } = services.replica
@@ -247,18 +247,18 @@ function whenShowable(kind: AnyKind, services: Services, rows: readonly Row[]): 
 }
 
 /** The token of the page after `row`. */
-export function nextToken(services: Services, place: { order: Order; row: Row; queryHash: string }): string {
+export function nextToken(services: Services, place: { order: Order; row: CachedRecord; queryHash: string }): string {
   const cursor = { key: cursorKeyOf(place.order, place.row), queryHash: place.queryHash, issuedMs: services.clock.now() }
   return sealCursor(cursor, services.pageKeys.current(), services.random)
 }
 
-type ListAnswer = Required<Pick<HandlerAnswer, 'message' | 'page'>>
+type RecordListAnswer = Required<Pick<HandlerAnswer, 'message' | 'page'>>
 
 function envelope(
   services: Services,
   of: { kind: AnyKind; context: Context; resource: ResourceRow },
-  result: { page: readonly Row[]; total: number; next: string; skip: number },
-): ListAnswer {
+  result: { page: readonly CachedRecord[]; total: number; next: string; skip: number },
+): RecordListAnswer {
   const plural = of.context.method.output.fields.find((field) => field.name === of.resource.plural)
   if (plural?.fieldKind !== 'list') throw new TypeError(`${of.context.method.output.typeName} has no list ${of.resource.plural}`)
   const message = create(of.context.method.output, {})

@@ -2,7 +2,7 @@ import type { DescMessage } from '@bufbuild/protobuf'
 import type { Keyring } from '../auth/keys/sealing.ts'
 import { isNamed } from '../base/schema/field-mask.ts'
 import type { Uid } from '../base/uid.ts'
-import type { Resource, Row } from '../cache/records/cached-record.ts'
+import type { Resource, CachedRecord } from '../cache/records/cached-record.ts'
 import { recordKey } from '../store/keys.ts'
 import { secretFields, takeSecrets } from './secret-fields.ts'
 
@@ -36,7 +36,7 @@ export function newSecrets(kind: { readonly desc: DescMessage }, record: Resourc
  * Takes the secrets out of the record that is to replace `row`. Nobody can send back what nobody reads: an empty one keeps what is stored, unless a path of the mask
  * names it (docs/spec/identities.md#client-secrets). A wildcard names none.
  */
-export function changedSecrets(kind: { readonly desc: DescMessage }, change: { row: Row; record: Resource; paths: readonly string[] }): Secrets {
+export function changedSecrets(kind: { readonly desc: DescMessage }, change: { row: CachedRecord; record: Resource; paths: readonly string[] }): Secrets {
   const stored = sealedSecrets(kind, change.row)
   const given = takeSecrets(kind.desc, change.record)
   const fates = new Map<string, SecretFate>()
@@ -50,7 +50,7 @@ export function changedSecrets(kind: { readonly desc: DescMessage }, change: { r
 }
 
 /** The secrets of a row, still sealed. */
-export function sealedSecrets(kind: { readonly desc: DescMessage }, row: Pick<Row, 'envelope'>): SealedSecrets {
+export function sealedSecrets(kind: { readonly desc: DescMessage }, row: Pick<CachedRecord, 'envelope'>): SealedSecrets {
   return secretFields(kind.desc).length === 0 ? {} : row.envelope.sealed
 }
 
@@ -69,7 +69,7 @@ export function sealSecrets(keyring: Keyring, place: { readonly kind: string; re
 }
 
 /** The secret of a row, as it was written; undefined where it has none. Throws SealingError. Never to be logged, stored or answered. */
-export function openSecret(keyring: Keyring, row: Pick<Row, 'kind' | 'uid' | 'envelope'>, path: string): string | undefined {
+export function openSecret(keyring: Keyring, row: Pick<CachedRecord, 'kind' | 'uid' | 'envelope'>, path: string): string | undefined {
   const sealed = row.envelope.sealed[path]
   return sealed === undefined ? undefined : Buffer.from(keyring.open(sealed, contextOf(row.kind, row.uid, path))).toString()
 }

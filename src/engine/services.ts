@@ -3,8 +3,8 @@ import type { AccountChecks } from '../auth/account-checks.ts'
 import type { Keyring } from '../auth/keys/sealing.ts'
 import type { DeniesPkce } from '../auth/oidc/pkce-look.ts'
 import type { Authenticated } from '../auth/tokens/authenticator.ts'
-import type { Narrowing } from '../auth/tokens/token-restrictions.ts'
-import type { Reach } from '../authz/effective-permissions.ts'
+import type { TokenRestrictions } from '../auth/tokens/token-restrictions.ts'
+import type { EffectivePermissions } from '../authz/effective-permissions.ts'
 import type { GrantsIndex } from '../authz/grants-index.ts'
 import type { Digest } from '../base/digest.ts'
 import { DomainError } from '../base/errors.ts'
@@ -13,7 +13,7 @@ import type { PageKey } from '../base/page-token.ts'
 import type { Clock, Random } from '../base/runtime.ts'
 import type { MethodRow } from '../base/schema/method.ts'
 import type { Uid } from '../base/uid.ts'
-import type { Replica } from '../cache/record-cache.ts'
+import type { RecordCache } from '../cache/record-cache.ts'
 import type { Resource } from '../cache/records/cached-record.ts'
 import type { Quotas } from './quota/quotas.ts'
 import type { Guard, Store } from '../store/store.ts'
@@ -95,7 +95,7 @@ export interface RegistrySettings {
 /** What handlers work with. */
 export interface Services {
   readonly store: Store
-  readonly replica: Replica
+  readonly replica: RecordCache
   readonly grants: GrantsIndex
   readonly sweeper: Sweeper
   readonly quotas: Quotas
@@ -120,9 +120,9 @@ export interface Caller {
   /** The upstream token's claims that were verified: issuer, subject, audience, e-mail. */
   readonly actor: Readonly<Record<string, string>>
   /** What the token was narrowed to; `reach` is cut by it already. */
-  readonly narrowing: Narrowing
+  readonly restrictions: TokenRestrictions
   /** Rights as of the current snapshot: ask again after every await. */
-  reach(): Reach
+  reach(): EffectivePermissions
 }
 
 /**
@@ -205,9 +205,9 @@ export function callerOf({ caller }: Pick<Context, 'caller'>): Caller {
  * (docs/spec/storage.md#deletion-marks: tokens issued before it are 401).
  */
 export function callerOfToken(services: Services, facts: Omit<Authenticated, 'expiresAtMs'>): Caller {
-  const { identityUid: identity, narrowing } = facts
+  const { identityUid: identity, restrictions } = facts
   // Whom only an organisation's provider vouches for is nobody outside it.
-  const operator = facts.operator && narrowing.knownIn === undefined
+  const operator = facts.operator && restrictions.knownIn === undefined
   const row = services.replica.snapshot.get('Identity', identity)
   const isOlder = row !== undefined && facts.issuedAtMs < row.createMs
   if ((row === undefined && !operator) || isOlder) throw new DomainError(16, 'the identity of this token does not exist')
@@ -216,7 +216,7 @@ export function callerOfToken(services: Services, facts: Omit<Authenticated, 'ex
     identity,
     operator,
     actor: { iss: issuer, sub: subject, aud: audience, ...(email === undefined ? {} : { email }) },
-    narrowing,
-    reach: () => services.grants.reachOf({ identity, operator, narrowing }),
+    restrictions,
+    reach: () => services.grants.reachOf({ identity, operator, restrictions }),
   }
 }

@@ -1,12 +1,12 @@
-import type { Resource, Row } from '../cache/records/cached-record.ts'
+import type { Resource, CachedRecord } from '../cache/records/cached-record.ts'
 import type { Shown, Services } from './services.ts'
-import type { AnyKind, Facts, Records } from './kind.ts'
+import type { AnyKind, RenderFacts, Records } from './kind.ts'
 
 /** What records are shown as of. */
 export type Viewing = Pick<Services, 'replica' | 'grants' | 'settings' | 'clock'>
 
 /** Something that was looked at while a record was rendered: true while it is as it was then. */
-type Joined = (facts: Facts) => boolean
+type Joined = (facts: RenderFacts) => boolean
 
 class ShownRow implements Shown {
   readonly message: Resource
@@ -20,13 +20,13 @@ class ShownRow implements Shown {
   }
 
   /** True while all that was joined in is as it was. */
-  isCurrent(facts: Facts): boolean {
+  isCurrent(facts: RenderFacts): boolean {
     return this.#joined.every((isSame) => isSame(facts))
   }
 }
 
 /** What showing a record may depend on, as of now. */
-export function factsOf({ replica, grants, settings, clock }: Viewing): Facts {
+export function factsOf({ replica, grants, settings, clock }: Viewing): RenderFacts {
   return { snapshot: replica.snapshot, grants, settings, nowMs: clock.now() }
 }
 
@@ -49,7 +49,7 @@ export function renderedAlone(kind: AnyKind, services: Viewing, record: Resource
 }
 
 /** What is shown for a row as of now: what was made before, while neither the record nor anything that is joined in has changed. */
-export function shownOf(kind: AnyKind, services: Viewing, row: Row): Shown {
+export function shownOf(kind: AnyKind, services: Viewing, row: CachedRecord): Shown {
   const facts = factsOf(services)
   const { derived } = row
   if (derived instanceof ShownRow && derived.isCurrent(facts)) return derived

@@ -2,7 +2,7 @@ import { errorText } from '../base/error-text.ts'
 import type { Log } from '../base/log.ts'
 import { trustedUid, type Uid } from '../base/uid.ts'
 import { rowOfBytes } from '../cache/records/row-maker.ts'
-import type { Replica } from '../cache/record-cache.ts'
+import type { RecordCache } from '../cache/record-cache.ts'
 import { belowPrefix, parseRecordKey, pendingPrefix, recordKey, sweepKey, sweepPrefix, usedByPrefix } from '../store/keys.ts'
 import type { Entry, Guard, Store } from '../store/store.ts'
 import { ChangeSet, indexKeysOf, ownersOf, relationOf } from './change-set.ts'
@@ -20,11 +20,11 @@ const pageEntries = 100
  */
 export class StoreSweeper implements Sweeper {
   readonly #store: Store
-  readonly #replica: Replica
+  readonly #replica: RecordCache
   readonly #kinds: ReadonlyMap<string, AnyKind>
   readonly #log: Log
 
-  constructor(options: { store: Store; replica: Replica; kinds: ReadonlyMap<string, AnyKind>; log: Log }) {
+  constructor(options: { store: Store; replica: RecordCache; kinds: ReadonlyMap<string, AnyKind>; log: Log }) {
     this.#store = options.store
     this.#replica = options.replica
     this.#kinds = options.kinds
@@ -50,7 +50,7 @@ export class StoreSweeper implements Sweeper {
   }
 
   /** The marks that hide what makes `guard` fail: its own key is one, or the first record that stands there depends on a marked one. */
-  async #marksBehind(guard: Guard, signal: AbortSignal): Promise<readonly Mark[]> {
+  async #marksBehind(guard: Guard, signal: AbortSignal): Promise<readonly SweepMark[]> {
     const { snapshot } = this.#replica
     if (guard.kind === 'absent' && guard.key.startsWith(sweepPrefix)) return snapshot.sweeps().filter(({ uid }) => sweepKey(uid) === guard.key)
     const entry = await this.#standsAt(guard, signal)
@@ -72,7 +72,7 @@ export class StoreSweeper implements Sweeper {
     return (await this.#store.range({ prefix: guard.prefix, limit: 1 }, signal)).entries[0]
   }
 
-  async #sweep(mark: Mark, signal: AbortSignal): Promise<void> {
+  async #sweep(mark: SweepMark, signal: AbortSignal): Promise<void> {
     const key = sweepKey(mark.uid)
     const entry = this.#replica.snapshot.entry(key)
     if (entry === undefined) return
@@ -133,13 +133,13 @@ export class StoreSweeper implements Sweeper {
     }
   }
 
-  async #children(kind: AnyKind, owner: Dependents, signal: AbortSignal): Promise<Page> {
+  async #children(kind: AnyKind, owner: DependentsCursor, signal: AbortSignal): Promise<DependentsPage> {
     const { entries } = await this.#store.range({ ...pageAfter(owner), prefix: belowPrefix(kind.index.kind, owner.uid) }, signal)
     return { records: entries, last: entries.at(-1)?.key }
   }
 
   /** The records that name `owner.uid` in the relation `owner.filter`, by their reverse keys. */
-  async #users(kind: AnyKind, owner: Dependents, signal: AbortSignal): Promise<Page> {
+  async #users(kind: AnyKind, owner: DependentsCursor, signal: AbortSignal): Promise<DependentsPage> {
     const prefix = usedByPrefix(relationOf(kind, owner.filter), owner.uid)
     const { entries } = await this.#store.range({ ...pageAfter(owner), prefix }, signal)
     const records = await Promise.all(
@@ -155,7 +155,7 @@ export class StoreSweeper implements Sweeper {
 }
 
 /** A removed record whose dependents are still to be swept. */
-type Mark = ReturnType<Replica['snapshot']['sweeps']>[number]
+type SweepMark = ReturnType<RecordCache['snapshot']['sweeps']>[number]
 
 /** The record that a key is there for. */
 function holderOf({ key, value }: Entry): { kind: string; uid: Uid } | undefined {
@@ -166,18 +166,18 @@ function holderOf({ key, value }: Entry): { kind: string; uid: Uid } | undefined
 }
 
 /** Whose dependents are looked for, by which relation, and after which key. */
-interface Dependents {
+interface DependentsCursor {
   readonly filter: string
   readonly uid: Uid
   readonly after: string | undefined
 }
 
 /** Some dependents' records; `last` is the key to go on after, undefined at the end. */
-interface Page {
+interface DependentsPage {
   readonly records: readonly Entry[]
   readonly last: string | undefined
 }
 
-function pageAfter({ after }: Dependents): { limit: number; after?: string } {
+function pageAfter({ after }: DependentsCursor): { limit: number; after?: string } {
   return { limit: pageEntries, ...(after === undefined ? {} : { after }) }
 }

@@ -6,10 +6,10 @@ import { fieldAccess } from '../base/schema/field-behavior.ts'
 import { randomHex } from '../base/runtime.ts'
 import { isUid, maxUidLength, rootParent, trustedUid, type Uid } from '../base/uid.ts'
 import { resources } from '../base/schema/schema.ts'
-import type { Resource, Row } from '../cache/records/cached-record.ts'
+import type { Resource, CachedRecord } from '../cache/records/cached-record.ts'
 import { recordKey } from '../store/keys.ts'
 import { ChangeSet, newEtag } from './change-set.ts'
-import { commit, type Plan } from './commit.ts'
+import { commit, type MutationPlan } from './commit.ts'
 import { alreadyExists, notFound, staleEtag } from './errors.ts'
 import { onceByKey, type Idempotent } from './idempotency.ts'
 import type { AnyKind, Planning } from './kind.ts'
@@ -157,7 +157,7 @@ export async function createRecord(kind: AnyKind, services: Services, call: Crea
   const { context, message, parent } = call
   const draft = resourceIn(kind, context, message)
   assertValid(kind.desc, writableCopy(kind.desc, draft))
-  const plan = (planning: Planning, memory: Idempotent | undefined): Plan<Resource> => {
+  const plan = (planning: Planning, memory: Idempotent | undefined): MutationPlan<Resource> => {
     const changes = new ChangeSet()
     const record = planCreate(kind, planning, { changes, parent, draft })
     call.also?.(planning, changes, record)
@@ -179,7 +179,7 @@ export function createHandler(kind: AnyKind): Handler {
 }
 
 /** Throws code 10 where a precondition on the etag does not hold, also where there is no row. `expected` is one etag, several with commas between them, or `*` for any. */
-export function assertEtag(row: Pick<Row, 'etag'> | undefined, expected: string | undefined): void {
+export function assertEtag(row: Pick<CachedRecord, 'etag'> | undefined, expected: string | undefined): void {
   if (expected === undefined || expected === '') return
   if (row === undefined || (expected !== '*' && !expected.split(',').includes(row.etag))) throw staleEtag()
 }
@@ -191,7 +191,7 @@ export function pathsOf(kind: Pick<AnyKind, 'desc'>, context: Context, request: 
 }
 
 /** The row under `uid`, or code 5. */
-export function existingRow(kind: AnyKind, planning: Pick<Planning, 'snapshot'>, uid: string): Row {
+export function existingRow(kind: AnyKind, planning: Pick<Planning, 'snapshot'>, uid: string): CachedRecord {
   const row = isUid(uid) ? planning.snapshot.get(kind.index.kind, uid) : undefined
   if (row === undefined) throw notFound(kind.index.kind, uid)
   return row
@@ -209,7 +209,7 @@ export function updateHandler(kind: AnyKind): Handler {
     const { updateMask: mask } = message as Message & { updateMask?: FieldMask }
     const patch = resourceIn(kind, context, message)
     await whenChangeable(kind, services, patch.uid)
-    const updated = await commit(services, context, (planning): Plan<Resource> => {
+    const updated = await commit(services, context, (planning): MutationPlan<Resource> => {
       const row = existingRow(kind, planning, patch.uid)
       assertEtag(row, context.ifMatch)
       if (maskAllowsEtag(mask === undefined || mask.paths.length === 0 ? undefined : mask.paths)) assertEtag(row, patch.etag)
@@ -238,14 +238,14 @@ export function updateHandler(kind: AnyKind): Handler {
 export function deleteHandler(kind: AnyKind): Handler {
   return async (services, context, message) => {
     const { uid } = message as Message & { uid: string }
-    await commit(services, context, (planning): Plan<undefined> => {
+    await commit(services, context, (planning): MutationPlan<undefined> => {
       const row = existingRow(kind, planning, uid)
       assertEtag(row, context.ifMatch)
       nextOwner(planning, kind.index.kind, row)
       const changes = new ChangeSet()
       changes.remove(kind, row)
       changes.add(kind.remove?.(planning, row))
-      emit(planning, context, { changes, subject: uid, body: kind.goesUntold === true ? undefined : { desc: context.method.input, message } })
+      emit(planning, context, { changes, subject: uid, body: kind.omitDeletePayload === true ? undefined : { desc: context.method.input, message } })
       return { changes, result: undefined }
     })
     return { message: create(context.method.output), subject: uid }

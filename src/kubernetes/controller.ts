@@ -8,10 +8,10 @@ import type { KubeApi } from './kube-api.ts'
 import { objectTypes } from './object-types.ts'
 import { createEventRecorder } from './runtime/events.ts'
 import { createInformer, type Informer, type InformerObserver } from './runtime/informer.ts'
-import { lead, type Leadership } from './runtime/leader.ts'
+import { lead, type LeaseLeadership } from './runtime/leader.ts'
 import { pause, systemTimers, type Timers } from './runtime/timers.ts'
 import { createWorkQueue, type WorkQueueObserver, type WorkResult } from './runtime/work-queue.ts'
-import { Claims } from './reconcile/claims.ts'
+import { ObjectClaims } from './reconcile/claims.ts'
 import { GrantsByNamespace } from './reconcile/grants-by-namespace.ts'
 import { Vanished } from './reconcile/vanished.ts'
 import { createReconciler, type ReconcileObserver } from './reconcile/reconciler.ts'
@@ -118,7 +118,7 @@ function createWorld(options: ControllerOptions): World {
     grants,
     namespaces,
     grantsByNamespace: new GrantsByNamespace(grants, namespaces),
-    claims: new Claims(objects),
+    claims: new ObjectClaims(objects),
     vanished: new Vanished(objects),
     events: createEventRecorder({ api, controller: 'taproot.dev/controller', instance, clock, log, random, onDropped, timers }),
   }
@@ -173,15 +173,15 @@ function whenAborted(signal: AbortSignal): Promise<void> {
 }
 
 /** One thing that the leader does: work on keys, what tells of them, and all that there are. Keys are `<what>/<namespace>/<name>`. */
-interface Job {
+interface ControllerJob {
   reconcile(key: string, signal: AbortSignal): Promise<WorkResult | undefined>
   watch(add: (key: string) => void): () => void
   keys(): Iterable<string>
   readonly observer: WorkQueueObserver
 }
 
-function jobsOf({ observer, pullSecrets }: ControllerOptions, { world, accounts }: Caches, leadership: Leadership): Job[] {
-  const jobs: Job[] = [{ ...createReconciler(world, observer, () => leadership.held()), observer: observer.objects }]
+function jobsOf({ observer, pullSecrets }: ControllerOptions, { world, accounts }: Caches, leadership: LeaseLeadership): ControllerJob[] {
+  const jobs: ControllerJob[] = [{ ...createReconciler(world, observer, () => leadership.held()), observer: observer.objects }]
   if (world.mirror.enabled) {
     const mirror = createMirror(world, (left) => observer.unmirrored(left))
     jobs.push({ ...mirror, observer: observer.mirrors })
@@ -193,7 +193,7 @@ function jobsOf({ observer, pullSecrets }: ControllerOptions, { world, accounts 
 }
 
 /** Works as the leader until it is the leader no more. */
-async function work(options: ControllerOptions, caches: Caches, leadership: Leadership): Promise<void> {
+async function work(options: ControllerOptions, caches: Caches, leadership: LeaseLeadership): Promise<void> {
   const { random, log, timers = systemTimers } = options
   const running = jobsOf(options, caches, leadership).map(async (job) => {
     const queue = createWorkQueue({
@@ -215,7 +215,11 @@ async function work(options: ControllerOptions, caches: Caches, leadership: Lead
 }
 
 /** Looks at everything, at first and again and again: what no event told of is found too. */
-async function resync(by: { random: Random; timers: Timers }, { job, add }: { job: Job; add: (key: string) => void }, signal: AbortSignal): Promise<void> {
+async function resync(
+  by: { random: Random; timers: Timers },
+  { job, add }: { job: ControllerJob; add: (key: string) => void },
+  signal: AbortSignal,
+): Promise<void> {
   while (!signal.aborted) {
     for (const key of job.keys()) add(key)
     await pause(by.timers, resyncMs * (1 + fractionOf(by.random) / 10), signal)

@@ -30,7 +30,7 @@ const mostNames = 20
 const specOf = ({ spec }: KubeObject): GrantSpec => spec as GrantSpec
 const keyOf = (name: string): string => `Grant//${name}`
 
-interface Found {
+interface FoundGrantee {
   readonly name?: string
   /** What is wrong; undefined where nothing is. */
   readonly problem?: { readonly reason: string; readonly message: string }
@@ -41,13 +41,13 @@ function nameIn(snapshot: Snapshot, kind: 'Group' | 'Role', uid: string): string
   return (snapshot.get(kind, uid)?.message as { name?: string } | undefined)?.name
 }
 
-function groupOf(snapshot: Snapshot, { groupUid }: GrantSpec): Found {
+function groupOf(snapshot: Snapshot, { groupUid }: GrantSpec): FoundGrantee {
   if (groupUid === rootParent) return { name: rootParent }
   const name = nameIn(snapshot, 'Group', groupUid)
   return name === undefined ? { problem: { reason: 'GroupNotFound', message: `groupUid: there is no group ${groupUid}` } } : { name }
 }
 
-function roleOf(snapshot: Snapshot, { maxRole }: GrantSpec): Found {
+function roleOf(snapshot: Snapshot, { maxRole }: GrantSpec): FoundGrantee {
   if (maxRole?.builtIn !== undefined) return { name: maxRole.builtIn }
   if (maxRole?.uid === undefined) return {}
   const name = nameIn(snapshot, 'Role', maxRole.uid) ?? builtInRoles.find(({ uid }) => uid === maxRole.uid)?.name

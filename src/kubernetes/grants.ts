@@ -1,5 +1,5 @@
 import { roleCapabilities } from '../authz/grants-index.ts'
-import { capabilitiesAt, everywhere, type Grant, type Reach } from '../authz/effective-permissions.ts'
+import { capabilitiesAt, everywhere, type Grant, type EffectivePermissions } from '../authz/effective-permissions.ts'
 import { containsAll, emptySet, missing, type CapabilitySet } from '../base/capability.ts'
 import { builtInRoles } from '../base/roles.ts'
 import { isUid, isWithin, rootParent } from '../base/uid.ts'
@@ -20,10 +20,10 @@ export interface Authority {
   /** What becomes of records when the namespace goes: they are kept where any grant says so. */
   readonly onNamespaceDelete: 'Orphan' | 'Delete'
   /** What may be given to others, and where. */
-  readonly reach: Reach
+  readonly reach: EffectivePermissions
 }
 
-const nobody: Reach = { operator: false, grants: [] }
+const nobody: EffectivePermissions = { operator: false, grants: [] }
 
 /** What a namespace may do to which no grant applies. */
 export const noAuthority: Authority = { granted: false, adoption: false, onNamespaceDelete: 'Orphan', reach: nobody }

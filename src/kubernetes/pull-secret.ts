@@ -8,7 +8,7 @@ import { managedByText } from '../engine/ownership.ts'
 import { dockerConfigSecret, expiresAnnotation, isSecretName } from '../base/pull-secret.ts'
 import type { Uid } from '../base/uid.ts'
 import type { Identity } from '../gen/taproot/iam/v2/identities_pb.ts'
-import type { Row } from '../cache/records/cached-record.ts'
+import type { CachedRecord } from '../cache/records/cached-record.ts'
 import { authorityAt } from './reconcile/authority.ts'
 import { ownedUid } from './reconcile/references.ts'
 import { asPlatformObject, isMirror } from './platform-object.ts'
@@ -21,7 +21,7 @@ export const pullSecretLabel = 'taproot.dev/pull-secret'
 const identityAnnotation = 'taproot.dev/identity'
 
 /** A token for the registry host. */
-export interface PullToken {
+export interface SecretToken {
   readonly token: string
   readonly expiresAtMs: number
 }
@@ -32,7 +32,7 @@ export interface PullSecretOptions {
   readonly accounts: Informer
   /** The registry host, as image references name it. */
   readonly registryHost: string
-  mint(identity: Uid, managedBy: string): Promise<PullToken>
+  mint(identity: Uid, managedBy: string): Promise<SecretToken>
 }
 
 /** Keeps Secrets of type dockerconfigjson for service accounts that ask for one. */
@@ -46,7 +46,7 @@ export interface PullSecrets {
 }
 
 /** True where the record itself, and not only what an object would make of it, is signed in to by the tokens of the service account and by nothing else. */
-function isSignInOf(row: Row, account: { namespace: string; name: string }, { issuer }: Cluster): boolean {
+function isSignInOf(row: CachedRecord, account: { namespace: string; name: string }, { issuer }: Cluster): boolean {
   // A row of kind Identity holds an Identity.
   const { relationship } = row.message as unknown as Identity
   if (relationship.case !== 'claimMatch') return false
@@ -85,7 +85,7 @@ function identityOf(world: World, account: { namespace: string; name: string }):
 function secretOf(
   options: PullSecretOptions,
   account: KubeObject,
-  { name, identity, minted }: { name: string; identity: Uid; minted: PullToken },
+  { name, identity, minted }: { name: string; identity: Uid; minted: SecretToken },
 ): ObjectDraft {
   const { namespace = '', name: accountName, uid } = account.metadata
   const { token, expiresAtMs } = minted

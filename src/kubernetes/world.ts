@@ -7,7 +7,7 @@ import type { RecordKind } from './object-kinds.ts'
 import type { KubeApi } from './kube-api.ts'
 import type { EventRecorder } from './runtime/events.ts'
 import type { Informer } from './runtime/informer.ts'
-import type { Claims } from './reconcile/claims.ts'
+import type { ObjectClaims } from './reconcile/claims.ts'
 import type { GrantsByNamespace } from './reconcile/grants-by-namespace.ts'
 import type { Vanished } from './reconcile/vanished.ts'
 
@@ -22,7 +22,7 @@ export interface World {
   /** Of `grants` and `namespaces`. */
   readonly grantsByNamespace: GrantsByNamespace
   /** Of `objects`. */
-  readonly claims: Claims
+  readonly claims: ObjectClaims
   /** Of `objects`. */
   readonly vanished: Vanished
   readonly events: EventRecorder

@@ -36,7 +36,7 @@ export interface EntryRequest {
 }
 
 /** A request that was let in. */
-export interface Entry {
+export interface AdmittedRequest {
   readonly repository: string
   readonly target: RepoTarget
   /** Undefined where nobody signed in (public repos). */
@@ -53,7 +53,7 @@ export interface Entry {
  * right, NAME_UNKNOWN (404) where there is no such repository, NAME_INVALID (400) where none can have that name, UNAVAILABLE (503) where the store can't be asked.
  */
 export interface Gate {
-  enter(presented: Presented, request: EntryRequest): Promise<Entry>
+  enter(presented: Presented, request: EntryRequest): Promise<AdmittedRequest>
   /** For what belongs to no repository (`GET /v2/`): only that the credential is good. */
   signedIn(presented: Presented): Promise<void>
   /** For `_catalog`: who asks. A registry token must have been asked for with `registry:catalog:*`. */

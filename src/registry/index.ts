@@ -1,6 +1,6 @@
 // What other folders may import of the registry. They import nothing else of it.
 export { type Collected, Collector, isEmbedded } from './gc/collector.ts'
-export { type HistoryRetention, trimTagHistory } from './history/expire-history.ts'
+export { type HistoryRetention, expireTagHistory } from './history/expire-history.ts'
 export { listTagHistory, restoreTag } from './history/restore.ts'
 export { historyPrefix } from './history/tag-history.ts'
 export { createTag, deleteTag } from './history/tag-moves.ts'

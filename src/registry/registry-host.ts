@@ -13,8 +13,8 @@ import type { Services } from '../engine/services.ts'
 import { RegistryTrafficSchema } from '../gen/taproot/store/v1/registry_pb.ts'
 import type { Gate } from './gate.ts'
 import { createHistoryRoute } from './history/history-route.ts'
-import { endWhenIdle, linger } from './oci/blobs/idle-limit.ts'
-import { Exchange } from './oci/exchange.ts'
+import { endWhenIdle, beginDrain } from './oci/blobs/idle-limit.ts'
+import { RegistryExchange } from './oci/exchange.ts'
 import { errorBody } from './oci/oci-errors.ts'
 import { createOciHandler, type Observe } from './oci/oci-handler.ts'
 import type { BlobSource } from './oci/oci-host.ts'
@@ -23,7 +23,7 @@ import { requestTarget } from './oci/request-target.ts'
 import { trafficBody } from './records/traffic.ts'
 import { RegistryError } from './registry-error.ts'
 import { createChallenger } from './tokens/challenge.ts'
-import { createRegistryDoor } from './tokens/registry-authenticator.ts'
+import { createRegistryAuthenticator } from './tokens/registry-authenticator.ts'
 import { createRegistryGate } from './tokens/registry-gate.ts'
 import type { RegistryKeys } from './tokens/registry-keys.ts'
 import { createRegistryTokens } from './tokens/registry-tokens.ts'
@@ -109,10 +109,10 @@ export function createRegistryHost(options: RegistryHostOptions): RegistryHost {
   const { clock, random } = services
   const { publicOrganization, clientAddress } = options
   const tokens = createRegistryTokens({ issuer: options.issuer, service: options.host, keys: options.keys, checks: options.checks, clock, random })
-  const door = createRegistryDoor({ ...options, tokens })
+  const endpoint = createRegistryAuthenticator({ ...options, tokens })
   const challenger = createChallenger(options)
-  const gate = createRegistryGate({ services, door, challenger, publicOrganization, auditLog })
-  const token = createTokenEndpoint({ services, door, tokens, challenger, publicOrganization, log, auditLog, newRequestId, clientAddress })
+  const gate = createRegistryGate({ services, endpoint, challenger, publicOrganization, auditLog })
+  const token = createTokenEndpoint({ services, endpoint, tokens, challenger, publicOrganization, log, auditLog, newRequestId, clientAddress })
   const pulls = new PullEvents({ write: pullWriter(services, options.host), log, dropped: (count) => options.lostPulls?.(count) })
   const oci = createOciHandler({
     services,
@@ -133,7 +133,7 @@ export function createRegistryHost(options: RegistryHostOptions): RegistryHost {
     gate,
     listener(request, response) {
       const { path } = requestTarget(request)
-      if (lacksOneHost(request)) refuse(new Exchange(request, response, { newRequestId, clientAddress }), withoutHost)
+      if (lacksOneHost(request)) refuse(new RegistryExchange(request, response, { newRequestId, clientAddress }), withoutHost)
       else if (path === '/token') timed(options, response, token(request, response)).catch((error: unknown) => notAnswered(options, response, error))
       else if (path === '/healthz') answerHealth(request, response)
       else oci(request, response)
@@ -150,10 +150,10 @@ const unreadable = {
   late: new RegistryError('UNSUPPORTED', 'the request did not arrive in time'),
 } as const satisfies Record<UnreadableKind, RegistryError>
 
-function refuse(exchange: Exchange, error: RegistryError): void {
+function refuse(exchange: RegistryExchange, error: RegistryError): void {
   const body = errorBody(error)
   exchange.send(error.status, ['Content-Type', 'application/json', 'Content-Length', Buffer.byteLength(body)], body)
-  linger(exchange.request)
+  beginDrain(exchange.request)
 }
 
 async function timed({ observeToken }: RegistryHostOptions, response: ServerResponse, work: Promise<void>): Promise<void> {

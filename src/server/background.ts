@@ -1,7 +1,7 @@
 import { Counter, Gauge, type Registry } from 'prom-client'
 import { errorText } from '../base/error-text.ts'
 import type { Clock } from '../base/runtime.ts'
-import { Trimmer, trimmedSorts, type TrimCounts, type Trimmed } from '../catalog/expire.ts'
+import { Expirer, expiredSorts, type ExpireCounts, type ExpiredSort } from '../catalog/expire.ts'
 import { countUse } from '../catalog/usage.ts'
 import { forgetPending } from '../engine/membership.ts'
 import { oneByOne } from '../engine/one-by-one.ts'
@@ -24,14 +24,14 @@ const lookEveryMs = 5_000
 const firstBackoffMs = 1_000
 const maxBackoffMs = 30_000
 /** How long a process that stops waits for its resignation, in milliseconds: where the store is gone its lease has to run out anyway. */
-const resignPatienceMs = 1_000
+const resignTimeoutMs = 1_000
 /** By then every store has let go of a leadership that was given up, in milliseconds. */
 const leaseLifeMs = 15_000
 
 /** Told what background work does, for the metrics. */
 export interface BackgroundObserver {
   leading(leads: boolean): void
-  trimmed(what: Trimmed, count: number): void
+  trimmed(what: ExpiredSort, count: number): void
   /** `work` is `keys`, `leader`, `sweep`, `trim`, `count`, `syncs` or `collect`. */
   failed(work: string): void
 }
@@ -71,7 +71,7 @@ class Alarm {
 }
 
 /** What is done again and again. */
-interface Job {
+interface LeaderJob {
   readonly name: string
   readonly work: () => Promise<void>
   /** From the end of one round to the next. */
@@ -87,7 +87,7 @@ interface Background {
 }
 
 /** Runs a job until `signal` aborts; a failure is logged and waited out, longer each time that it comes again. */
-async function keepDoing({ engine, observer }: Background, { name, work, everyMs, alarm }: Job, signal: AbortSignal): Promise<void> {
+async function keepDoing({ engine, observer }: Background, { name, work, everyMs, alarm }: LeaderJob, signal: AbortSignal): Promise<void> {
   const { clock, log } = engine.services
   let backoffMs = firstBackoffMs
   while (!signal.aborted) {
@@ -115,9 +115,9 @@ async function maintainKeys({ signingKeys, pageKeys, registryKeys }: Engine, sig
   }
 }
 
-function report({ engine, observer }: Background, counts: TrimCounts): void {
-  for (const what of trimmedSorts) observer?.trimmed(what, counts[what])
-  if (trimmedSorts.some((what) => counts[what] > 0)) engine.services.log.info('trimmed', counts)
+function report({ engine, observer }: Background, counts: ExpireCounts): void {
+  for (const what of expiredSorts) observer?.trimmed(what, counts[what])
+  if (expiredSorts.some((what) => counts[what] > 0)) engine.services.log.info('trimmed', counts)
 }
 
 /** What the one leader does: sweeps as soon as marks appear, trims, ends syncs and collects now and then. Ends with `signal`. */
@@ -131,7 +131,7 @@ async function lead(background: Background, signal: AbortSignal): Promise<void> 
   })
   // A reload brings marks that no watch told of.
   const forgetResets = replica.onReset(marked.ring)
-  const trimmer = new Trimmer(store, { history: engine.history })
+  const expirer = new Expirer(store, { history: engine.history })
   const sweep = async (): Promise<void> => void (await services.sweeper.finish(signal))
   const collect = async (): Promise<void> => {
     const collected = await engine.collector?.collect(signal)
@@ -144,7 +144,7 @@ async function lead(background: Background, signal: AbortSignal): Promise<void> 
     if (ended > 0) services.log.info('ended syncs that have expired', { ended })
   }
   const trims: readonly (() => Promise<unknown>)[] = [
-    async () => report(background, await trimmer.trim(clock.now(), signal)),
+    async () => report(background, await expirer.trim(clock.now(), signal)),
     () => forgetPending(services, signal),
     () => forgetHeldNames(services, signal),
   ]
@@ -169,7 +169,7 @@ async function candidate(background: Background, signal: AbortSignal): Promise<v
   const { store, services } = engine
   const leadership = await store.elect('leader', signal).catch(async (error: unknown) => {
     if (error instanceof StoreError && error.kind === 'exhausted')
-      report(background, await new Trimmer(store, { history: engine.history }).trimOld(services.clock.now(), signal))
+      report(background, await new Expirer(store, { history: engine.history }).expireOld(services.clock.now(), signal))
     throw error
   })
   try {
@@ -185,7 +185,7 @@ async function candidate(background: Background, signal: AbortSignal): Promise<v
 async function resign(leadership: Leadership, signal: AbortSignal): Promise<void> {
   const resigned = leadership.resign()
   await idle(leaseLifeMs, resigned, signal)
-  if (signal.aborted) await idle(resignPatienceMs, resigned, new AbortController().signal)
+  if (signal.aborted) await idle(resignTimeoutMs, resigned, new AbortController().signal)
 }
 
 /** Starts what runs beside requests: key rotation on every replica, sweeping and trimming on the leader, which processes that do not `leads` never become. Resolves when `signal` has ended all of it. */

@@ -48,7 +48,7 @@ function createControllerMetrics(registry: Registry): ControllerObserver {
     leading: (leads) => leader.set(leads ? 1 : 0),
     abandoned: (count) => abandoned.set(count),
     reconciled(kind, applied) {
-      reconciled.inc({ kind, reason: applied.verdict?.reason ?? 'released' })
+      reconciled.inc({ kind, reason: applied.conditionStatus?.reason ?? 'released' })
       if (applied.written) written.inc({ kind })
     },
     objects: queue('objects'),
@@ -139,7 +139,7 @@ export function pullTokens({ config, tokens }: Pick<ControllerRoleOptions, 'conf
         identityUid,
         audiences: [registryHost],
         act: { issuer: 'kubernetes', subject: managedBy, audience: registryHost },
-        narrowing: { capabilities: pullCapabilities },
+        restrictions: { capabilities: pullCapabilities },
       }),
   }
 }

@@ -87,7 +87,7 @@ async function writeTokens(server: RunningServer, demo: Demo, options: { config:
   await mkdir(config.dataDir, { recursive: true, mode: 0o700 })
   for (const { name, audience } of tokenFiles(config)) {
     const act = { issuer: devIssuer.issuer, subject: ownerSubject, audience }
-    const { token } = await server.signIn.tokens.mint({ identityUid: demo.owner, audiences: [audience], act, narrowing: {} })
+    const { token } = await server.signIn.tokens.mint({ identityUid: demo.owner, audiences: [audience], act, restrictions: {} })
     const path = join(config.dataDir, name)
     // Readers see the old token or the new one, never half of one.
     await writeFile(`${path}.new`, `${token}\n`, { mode: 0o600 })

@@ -15,7 +15,7 @@ import { DomainError } from '../base/errors.ts'
 import type { Log } from '../base/log.ts'
 import type { PageKey } from '../base/page-token.ts'
 import type { Clock, Random } from '../base/runtime.ts'
-import { Replica } from '../cache/record-cache.ts'
+import { RecordCache } from '../cache/record-cache.ts'
 import { storedKinds } from '../catalog/kinds.ts'
 import type { Config, LimitConfig } from '../config/config.ts'
 import { Quotas } from '../engine/quota/quotas.ts'
@@ -47,7 +47,7 @@ const hourMs = 3_600_000
 /** The store, its mirror in memory, its keys, and what handlers work with. */
 export interface Engine {
   readonly store: Store
-  readonly replica: Replica
+  readonly replica: RecordCache
   readonly signingKeys: SigningKeys
   readonly pageKeys: RotatingKeys<PageKey>
   /** Undefined where the registry host is not served. */
@@ -64,7 +64,7 @@ export interface Engine {
 export interface EngineOptions {
   readonly config: Config
   readonly store: Store
-  readonly replica: Replica
+  readonly replica: RecordCache
   /** Undefined where none is configured. */
   readonly upstream: Upstream | undefined
   /** False where absent. */
@@ -81,8 +81,8 @@ export interface EngineOptions {
 }
 
 /** The replica over a store, not started yet. */
-export function createReplica(store: Store, log: Log): Replica {
-  return new Replica({ store, kinds: [...storedKinds.values()].map((kind) => kind.index), builtIns: builtInRoleRows, log })
+export function createReplica(store: Store, log: Log): RecordCache {
+  return new RecordCache({ store, kinds: [...storedKinds.values()].map((kind) => kind.index), builtIns: builtInRoleRows, log })
 }
 
 /** How long a start waits before it asks a store again that did not answer, in milliseconds. */

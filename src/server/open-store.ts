@@ -8,7 +8,7 @@ import type { SettingFile } from '../config/files/file-group.ts'
 import type { ReloadedFiles } from '../config/files/reloaded-files.ts'
 
 /** How long a store that another process is just letting go of is waited for, in milliseconds. */
-const lockPatienceMs = 3_000
+const lockTimeoutMs = 3_000
 const lockRetryMs = 100
 
 /**
@@ -17,7 +17,7 @@ const lockRetryMs = 100
  */
 export async function openStore(config: Config, { log, files }: { log: Log; files: ReloadedFiles }, signal: AbortSignal): Promise<Store> {
   if (config.store.kind === 'etcd') return openEtcd(config, log, files)
-  const deadline = performance.now() + lockPatienceMs
+  const deadline = performance.now() + lockTimeoutMs
   for (;;) {
     try {
       return createSqliteStore({ path: config.store.sqlite.path, log })

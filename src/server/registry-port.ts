@@ -22,7 +22,7 @@ import type { Engine } from './engine.ts'
 import { closeHttp, listenHttp } from './open-port.ts'
 import type { SignIn } from './sign-in.ts'
 import { createConnectionLimit } from '../transport/connection-limit.ts'
-import { FairTurns } from '../transport/fair-turns.ts'
+import { FairScheduler } from '../transport/fair-turns.ts'
 import type { LoopMeter } from '../transport/loop-meter.ts'
 import { addressKey, RateLimiter } from '../transport/rate-limit.ts'
 import { ReadLimiter } from '../transport/read-limit.ts'
@@ -83,7 +83,7 @@ export interface RegistryPort {
   readonly host: RegistryHost
   listen(): Promise<void>
   /** Goes on serving, but gives connections up after an answer. */
-  linger(): void
+  beginDrain(): void
   /** Lets running requests end for `graceMs`, then ends everything. */
   close(graceMs: number): Promise<void>
 }
@@ -132,13 +132,13 @@ export function createRegistryPort(options: RegistryPortOptions): RegistryPort {
   server.on('checkExpectation', (request, response) => server.emit('request', request, response))
   server.maxConnections = config.connections.max
   server.on('connection', createConnectionLimit({ ...config.connections, perAddress: config.connections.registryPerAddress }, trusted))
-  let lingering = false
+  let draining = false
   server.prependListener('request', (_request, response: ServerResponse) => {
-    if (lingering) response.shouldKeepAlive = false
+    if (draining) response.shouldKeepAlive = false
   })
   return {
     host,
-    linger: () => void (lingering = true),
+    beginDrain: () => void (draining = true),
     listen: () => listenHttp(server, config.listen, registry.port),
     async close(graceMs) {
       await closeHttp(server, graceMs)
@@ -165,7 +165,7 @@ function limitsOf({ config, engine, meter }: RegistryPortOptions): RegistryLimit
   const [principals, addresses] = [new RateLimiter(principalLimit, clock, meter), new RateLimiter(addressLimit, clock, meter)]
   const { concurrent, megabytesPerSecond, burstMegabytes } = reads
   const limit = { concurrent, bytesPerSecond: megabytesPerSecond * bytesPerMegabyte, burstBytes: burstMegabytes * bytesPerMegabyte }
-  const [readers, turns] = [new ReadLimiter(limit, clock), new FairTurns()]
+  const [readers, turns] = [new ReadLimiter(limit, clock), new FairScheduler()]
   const keyOf = (key: LimitKey): string => ('principal' in key ? key.principal : addressKey(key.address))
   return {
     write: (uid) => principals.take(uid),

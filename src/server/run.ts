@@ -12,7 +12,7 @@ import { withSetting } from '../config/setting-error.ts'
 /** How often a server that npm started looks whether npm is still there, in milliseconds. */
 const parentCheckMs = 500
 /** When a start that takes long says what it waits for, in milliseconds. */
-const patienceMs = 5_000
+const timeoutMs = 5_000
 /** How often the token that names the cluster's issuer is looked at, in milliseconds. */
 const issuerCheckMs = 2_000
 
@@ -139,7 +139,7 @@ async function startDemoOrStop(server: RunningServer, options: Parameters<typeof
 export function runDev(options: { config?: string }): Promise<void> {
   return run('dev', options.config, async ({ config, logs, signal }) => {
     const devIssuer = await devIssuerOf(config)
-    const waiting = setTimeout(() => process.stderr.write(`taproot: waiting for the store: ${storeName(config)}\n`), patienceMs)
+    const waiting = setTimeout(() => process.stderr.write(`taproot: waiting for the store: ${storeName(config)}\n`), timeoutMs)
     const server = await startServer({ config, ...logs, devIssuer }, signal).finally(() => clearTimeout(waiting))
     const demo = await startDemoOrStop(server, { config, devIssuer })
     process.stdout.write(greeting(config, demo))

@@ -3,11 +3,11 @@ import { createServer } from 'node:http'
 import { setTimeout as delay } from 'node:timers/promises'
 import { Counter, Gauge, Registry, collectDefaultMetrics } from 'prom-client'
 import { createConnectionLimit } from '../transport/connection-limit.ts'
-import { createDoors, loginRoutes, scimErrorForm, scimRoutes, type ScimOptions } from '../iam/index.ts'
+import { createEndpoints, loginRoutes, scimErrorForm, scimRoutes, type ScimOptions } from '../iam/index.ts'
 import { createGrpcApi, type GrpcApi } from '../transport/grpc/grpc-api.ts'
 import { createHttpApi } from '../transport/http/http-api.ts'
 import { createHttp2Requests } from '../transport/http/http2-requests.ts'
-import { createHttpDoor } from '../transport/http/http-listener.ts'
+import { createHttpListener } from '../transport/http/http-listener.ts'
 import type { RawRoute } from '../transport/http/raw-route.ts'
 import { createJsonEncoders } from '../transport/json-encode.ts'
 import { createCallMetrics } from '../transport/metrics.ts'
@@ -23,7 +23,7 @@ import type { Log } from '../base/log.ts'
 import type { Clock } from '../base/runtime.ts'
 import { fileDescriptors, methods } from '../base/schema/schema.ts'
 import { handlers } from '../catalog/handlers.ts'
-import type { Replica } from '../cache/record-cache.ts'
+import type { RecordCache } from '../cache/record-cache.ts'
 import type { Config, RateLimitConfig } from '../config/config.ts'
 import { openIssuers, openServerTls } from '../config/files/open-files.ts'
 import { ReloadedFiles } from '../config/files/reloaded-files.ts'
@@ -65,7 +65,7 @@ export interface ServerOptions {
 }
 
 /** Metrics of the process and of the replica, and what measures for whom it works. */
-function createMetrics(replica: Replica): { registry: Registry; onSignatureCheck: () => void; meter: LoopMeter } {
+function createMetrics(replica: RecordCache): { registry: Registry; onSignatureCheck: () => void; meter: LoopMeter } {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry })
   const live: Gauge = new Gauge({
@@ -115,8 +115,8 @@ function createApiPort(options: ApiOptions, engine: Engine, signIn: SignIn): Api
   const limiters = { rateLimiter: limiter(config.rateLimit), addressLimiter: limiter(config.rateLimit.address) }
   const trusted = createNetworks(config.trustedProxies)
   const admit = (principal: string): void => limiters.rateLimiter?.take(principal)
-  const doors = createDoors({ services, exchange, signIn: signIn.signIn, tokenIssue, admit, ownIssuer: config.baseUrl })
-  const dispatch = createPipeline({ services, authenticator: signIn.authenticator, handlers, doors, reads: config.reads, ...limiters, auditLog })
+  const endpoints = createEndpoints({ services, exchange, signIn: signIn.signIn, tokenIssue, admit, ownIssuer: config.baseUrl })
+  const dispatch = createPipeline({ services, authenticator: signIn.authenticator, handlers, endpoints, reads: config.reads, ...limiters, auditLog })
   const clientAddress = createClientAddress(trusted)
   const shared = { methods, dispatch, log, newRequestId: () => randomUUID(), metrics: createCallMetrics(registry), clientAddress }
   const { baseUrl } = config
@@ -126,7 +126,7 @@ function createApiPort(options: ApiOptions, engine: Engine, signIn: SignIn): Api
   const routes = [...documentRoutes({ baseUrl, signingKeys, devIssuer }), ...loginRoutes(login), ...scimRoutes(scim)]
   const preview = config.compat.namespaces.length > 0
   const rest = createHttpApi({ ...shared, encoders: createJsonEncoders(), routes, errorForms: [scimErrorForm], preview })
-  const http = createHttpDoor(rest)
+  const http = createHttpListener(rest)
   const grpc = createGrpcApi({ ...shared, namespaces: config.compat.namespaces, fileDescriptors, otherRequests: createHttp2Requests(rest) })
   const tls = openServerTls(options.files, 'api', config.api.tls)
   const port = createOnePort({
@@ -168,7 +168,7 @@ function scimLimits(
 }
 
 /** Keeps what gRPC health answers in step with the replica; not serving once `signal` aborts. */
-function followReadiness(replica: Replica, grpc: GrpcApi, signal: AbortSignal): void {
+function followReadiness(replica: RecordCache, grpc: GrpcApi, signal: AbortSignal): void {
   const timer = setInterval(() => grpc.setReady(replica.state.kind === 'live'), 500)
   const leave = (): void => {
     clearInterval(timer)
@@ -182,7 +182,7 @@ function followReadiness(replica: Replica, grpc: GrpcApi, signal: AbortSignal): 
 interface Served {
   open(): Promise<void>
   /** Goes on serving, but gives connections up after a call. */
-  linger(): void
+  beginDrain(): void
   close(): Promise<void>
 }
 
@@ -195,7 +195,7 @@ function serveApi(options: ApiOptions, engine: Engine, signIn: SignIn): Served &
     grpc: api.grpc,
     routes: api.routes,
     open: () => openPort('api.port', address, () => api.port.listen(address.host, address.port)),
-    linger: () => api.port.linger(),
+    beginDrain: () => api.port.beginDrain(),
     close: api.close,
   }
 }
@@ -205,14 +205,18 @@ function serveRegistry(options: RegistryPortOptions): Served {
   const { listen, registry, stop } = options.config
   const port = createRegistryPort(options)
   const address = { host: listen, port: registry.port }
-  return { open: () => openPort('registry.port', address, () => port.listen()), linger: () => port.linger(), close: () => port.close(stop.graceSeconds * 1000) }
+  return {
+    open: () => openPort('registry.port', address, () => port.listen()),
+    beginDrain: () => port.beginDrain(),
+    close: () => port.close(stop.graceSeconds * 1000),
+  }
 }
 
 /** Serves on, not ready any more, until whoever leads requests here has noticed. */
 async function drain(ports: readonly Served[], leaving: AbortController, seconds: number): Promise<void> {
   if (seconds === 0) return
   leaving.abort(new Error('the server is about to stop'))
-  for (const port of ports) port.linger()
+  for (const port of ports) port.beginDrain()
   await delay(seconds * 1000)
 }
 
@@ -250,7 +254,7 @@ async function openPorts(candidates: readonly (Served | undefined)[], ports: Ser
 }
 
 /** What `/readyz` tells: of the upstream nothing, since tokens and lists go on without it. */
-function readyChecks(replica: Replica, names: readonly string[], isListening: () => boolean): ReadyCheck[] {
+function readyChecks(replica: RecordCache, names: readonly string[], isListening: () => boolean): ReadyCheck[] {
   const check = (): Promise<boolean> => Promise.resolve(isListening())
   return [{ name: 'snapshot', check: () => Promise.resolve(replica.state.kind === 'live') }, ...names.map((name) => ({ name, check }))]
 }

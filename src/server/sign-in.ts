@@ -3,7 +3,7 @@ import {
   signInNotFor,
   createExchange,
   createTokenIssue,
-  type Exchange,
+  type TokenExchange,
   type TokenIssue,
   mappedRoles,
   providersOf,
@@ -41,14 +41,14 @@ import { RecentMap } from '../base/recent-map.ts'
 import type { Clock, Random } from '../base/runtime.ts'
 import { trustedUid, type Uid } from '../base/uid.ts'
 import type { Identity, Identity_AWSIdentity, Identity_ClaimMatch } from '../gen/taproot/iam/v2/identities_pb.ts'
-import type { Replica } from '../cache/record-cache.ts'
-import type { Row } from '../cache/records/cached-record.ts'
+import type { RecordCache } from '../cache/record-cache.ts'
+import type { CachedRecord } from '../cache/records/cached-record.ts'
 import type { Config } from '../config/config.ts'
 
 /** What signing in is made of. */
 export interface SignInOptions {
   readonly config: Config
-  readonly replica: Replica
+  readonly replica: RecordCache
   readonly grants: GrantsIndex
   readonly signingKeys: SigningKeys
   /** For what tenants name; stays open. */
@@ -73,7 +73,7 @@ export interface SignIn {
   readonly checks: SignatureChecks
   /** For the API: external tokens. */
   readonly signIn: ExternalSignIn
-  readonly exchange: Exchange
+  readonly exchange: TokenExchange
   readonly tokenIssue: TokenIssue
   /** Browser login at identity providers. */
   readonly oidc: OidcLogin
@@ -131,7 +131,7 @@ function patternsOf(relationship: Relationship): readonly string[] {
 const maxWarned = 10_000
 
 /** Reads how identities sign in. Warns once of each that was stored with a pattern which is beyond the limits by now: it matches nothing. */
-function createFacts(log: Log): (row: Row) => IdentityFacts {
+function createFacts(log: Log): (row: CachedRecord) => IdentityFacts {
   const warned = new RecentMap<string, true>(maxWarned)
   return (row) => {
     // A row of kind Identity holds an Identity.
@@ -148,16 +148,16 @@ function createFacts(log: Log): (row: Row) => IdentityFacts {
 
 /** How the facts of an identity are read of its record. */
 interface FactsReader {
-  readonly factsOf: (row: Row) => IdentityFacts
+  readonly factsOf: (row: CachedRecord) => IdentityFacts
 }
 
 /** Signs in over the replica's identities, each read once `before` has resolved. */
 function signInOver(
-  replica: Replica,
+  replica: RecordCache,
   before: (signal: AbortSignal) => Promise<void> | undefined,
   { factsOf, ...shared }: Omit<ExternalSignInOptions, 'identityOf' | 'personOf' | 'providersOf' | 'isBoundWithin' | 'rolesOf' | 'admits'> & FactsReader,
 ): ExternalSignIn {
-  const identityAt = async (uid: Uid, signal: AbortSignal): Promise<Row | undefined> => {
+  const identityAt = async (uid: Uid, signal: AbortSignal): Promise<CachedRecord | undefined> => {
     await before(signal)
     return replica.snapshot.get('Identity', uid)
   }
@@ -225,19 +225,19 @@ export function createSignIn(options: SignInOptions): SignIn {
     audiences: config.tokens.audiences,
     defaultAudience: baseUrl,
     trusts: (issuer) => isConfiguredIssuer(shared, issuer),
-    async heldBy(identity, narrowing) {
-      await options.grants.prepare(identity, narrowing)
-      const { grants } = options.grants.reachOf({ identity, operator: false, narrowing })
+    async heldBy(identity, restrictions) {
+      await options.grants.prepare(identity, restrictions)
+      const { grants } = options.grants.reachOf({ identity, operator: false, restrictions })
       if (grants.length > maxHeldGroups) return undefined
       return new Map(grants.filter((grant) => grant.group !== everywhere).map((grant) => [trustedUid(grant.group), grant.capabilities]))
     },
   })
-  const door = { tokens, ownIssuer, operators, clock }
+  const audienceOptions = { tokens, ownIssuer, operators, clock }
   const apiForms = [...urlForms(baseUrl), new URL(baseUrl).host]
   const hostForms = urlForms(config.registry.host)
   return {
     authenticator: createAuthenticator({
-      ...door,
+      ...audienceOptions,
       signIn: signInNotFor(
         hostForms.filter((form) => !apiForms.includes(form)),
         signIn,
@@ -245,7 +245,7 @@ export function createSignIn(options: SignInOptions): SignIn {
       audiences: apiForms,
     }),
     registryAuthenticator: createAuthenticator({
-      ...door,
+      ...audienceOptions,
       signIn: signInFor(
         hostForms,
         signInOver(replica, () => undefined, shared),

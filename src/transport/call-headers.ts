@@ -20,12 +20,12 @@ const requestIdPattern = /^[A-Za-z0-9._:/=+-]{1,128}$/
 const traceparentPattern = /^(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$/
 const entityTagPattern = /^(?:W\/)?"([^"]*)"$/
 
-type Reader = (text: string) => string | undefined
+type HeaderReader = (text: string) => string | undefined
 
-const asIs: Reader = (text) => text
-const traceparent: Reader = (text) => (traceparentPattern.test(text) ? text : undefined)
+const asIs: HeaderReader = (text) => text
+const traceparent: HeaderReader = (text) => (traceparentPattern.test(text) ? text : undefined)
 const entityTag = (text: string): string => entityTagPattern.exec(text.trim())?.[1] ?? text.trim()
-const entityTags: Reader = (text) => text.split(',').map(entityTag).join(',')
+const entityTags: HeaderReader = (text) => text.split(',').map(entityTag).join(',')
 
 const readers = [
   ['authorization', 'authorization', asIs],
@@ -36,7 +36,7 @@ const readers = [
   ['forceOwnership', 'force-ownership', asIs],
   ['traceparent', 'traceparent', traceparent],
   ['userAgent', 'user-agent', asIs],
-] as const satisfies readonly (readonly [keyof CallHeaders, string, Reader])[]
+] as const satisfies readonly (readonly [keyof CallHeaders, string, HeaderReader])[]
 
 /**
  * Reads a call's headers through `get` (lower-case names). Entity tags lose their quotes and weakness mark, `*` and commas between them stay; a malformed

@@ -9,7 +9,7 @@ export function callName(method: Pick<MethodRow, 'service' | 'rpc'>): string {
 }
 
 /** A decoded request. */
-export interface Decoded {
+export interface DecodedCall {
   readonly message: Message
   /**
    * REST PATCH without `updateMask`: the paths (proto names, nested keys as leaf paths, maps and lists whole) of the keys present in the body
@@ -33,7 +33,7 @@ export interface Call {
    * Reads and decodes the request; throws DomainError code 3 where it can't be read. Called once, after the token's signature was checked. `arrived` is called
    * once it has arrived, right before it is decoded.
    */
-  decode(arrived?: () => void): Promise<Decoded>
+  decode(arrived?: () => void): Promise<DecodedCall>
 }
 
 /** What a handler answers. */

@@ -5,7 +5,7 @@ const startsPerTurn = 64
  * Shares the event loop among keys without a refusal. While there is room, a request begins at once. Otherwise it waits, and each turn of the loop begins one request
  * of each waiting key after the other: however many requests one key has, the next request of another key waits for one round at most.
  */
-export class FairTurns {
+export class FairScheduler {
   readonly #startsPerTurn: number
   /** Requests that wait, in order, by key. The key that is first in the map is the next one. */
   readonly #waiting = new Map<string, (() => void)[]>()

@@ -14,7 +14,7 @@ export type JsonEncoders = (desc: DescMessage) => JsonEncoder
 
 type Value = (value: unknown) => string
 /** `"key":value`, or '' where the field is left out. */
-type Member = (message: Readonly<Record<string, unknown>>) => string
+type MemberEncoder = (message: Readonly<Record<string, unknown>>) => string
 
 /** Left out while empty, besides secret and input-only fields: there is nothing to say then. */
 const omittedEmpty: ReadonlySet<string> = new Set(['next_page_token', 'managed_by'])
@@ -62,7 +62,7 @@ function compileMessage(desc: DescMessage, encoderOf: EncoderOf): Value {
   }
 }
 
-function oneofMember(localName: string, fields: readonly DescField[], encoderOf: EncoderOf): Member {
+function oneofMember(localName: string, fields: readonly DescField[], encoderOf: EncoderOf): MemberEncoder {
   const cases = new Map(fields.map((field) => [field.localName, { key: `${JSON.stringify(field.jsonName)}:`, encode: compileSingular(field, encoderOf) }]))
   return (message) => {
     // protobuf-es keeps a oneof as {case, value}, case undefined while unset.
@@ -72,7 +72,7 @@ function oneofMember(localName: string, fields: readonly DescField[], encoderOf:
   }
 }
 
-function fieldMember(field: DescField, encoderOf: EncoderOf): Member {
+function fieldMember(field: DescField, encoderOf: EncoderOf): MemberEncoder {
   const { localName } = field
   const key = `${JSON.stringify(field.jsonName)}:`
   const encode = compileField(field, encoderOf)

@@ -4,11 +4,11 @@ import { createServer as createTlsServer, Server as TlsServer } from 'node:tls'
 import type { TlsOptions } from 'node:tls'
 
 /** Serves connections that someone else accepted. */
-export interface Door {
+export interface PortListener {
   /** Takes a connection over; bytes already read were put back. */
   accept(socket: Socket): void
   /** Calls are still taken, but connections are given up after a call, so that clients connect anew: elsewhere, where they are led elsewhere. Returns at once. */
-  linger(): void
+  beginDrain(): void
   /** No new calls: idle connections are closed, busy ones after their call. Returns at once. */
   drain(): void
 }
@@ -16,9 +16,9 @@ export interface Door {
 /** What one port is made of. */
 export interface OnePortOptions {
   /** Gets every connection that does not open with the HTTP/2 preface. */
-  readonly http: Door
+  readonly http: PortListener
   /** Gets every connection that opens with the HTTP/2 preface. */
-  readonly grpc: Door
+  readonly grpc: PortListener
   /** Certificate and key (and what else node:tls takes); cleartext where absent. */
   readonly tls?: TlsOptions
   /** How long a client may take to show which protocol it speaks, milliseconds; 10,000 where absent. */
@@ -36,7 +36,7 @@ export interface OnePort {
   /** New connections get this certificate. Throws where it can't be used, or where the port speaks no TLS. */
   setTls(tls: TlsOptions): void
   /** Goes on serving, but gives connections up after a call. Returns at once. */
-  linger(): void
+  beginDrain(): void
   /** Stops accepting, lets running calls end, destroys what is left after `graceMs`; resolves by then at the latest. Never rejects. */
   close(graceMs: number): Promise<void>
 }
@@ -63,11 +63,11 @@ export function createOnePort(options: OnePortOptions): OnePort {
       if (!(server instanceof TlsServer)) throw new TypeError('the port speaks no TLS')
       server.setSecureContext({ ...protocols, ...tls })
     },
-    linger() {
-      for (const door of [options.http, options.grpc]) door.linger()
+    beginDrain() {
+      for (const endpoint of [options.http, options.grpc]) endpoint.beginDrain()
     },
     close(graceMs) {
-      closing ??= closeAll(server, sockets, { graceMs, doors: [options.http, options.grpc] })
+      closing ??= closeAll(server, sockets, { graceMs, endpoints: [options.http, options.grpc] })
       return closing
     },
   }
@@ -153,9 +153,13 @@ function listen(server: Server, host: string, port: number): Promise<AddressInfo
   })
 }
 
-async function closeAll(server: Server, sockets: ReadonlySet<Socket>, options: { readonly graceMs: number; readonly doors: readonly Door[] }): Promise<void> {
+async function closeAll(
+  server: Server,
+  sockets: ReadonlySet<Socket>,
+  options: { readonly graceMs: number; readonly endpoints: readonly PortListener[] },
+): Promise<void> {
   const closed = new Promise<void>((resolve) => server.close(() => resolve()))
-  for (const door of options.doors) door.drain()
+  for (const endpoint of options.endpoints) endpoint.drain()
   let timer: NodeJS.Timeout | undefined
   const graceOver = new Promise<void>((resolve) => {
     timer = setTimeout(resolve, options.graceMs)

@@ -23,11 +23,11 @@ import { fromStore } from '../engine/errors.ts'
 import { assertValidRequest } from '../engine/validate.ts'
 import { resourceFieldOf } from '../engine/write.ts'
 import { audit } from './audit.ts'
-import type { Answer, Call, Decoded, Dispatch } from './call.ts'
+import type { Answer, Call, DecodedCall, Dispatch } from './call.ts'
 import { addressKey, type RateLimiter } from './rate-limit.ts'
 
 /** Answers a method for which the bearer is not an access token of ours, or that needs more than the records. */
-export type DoorHandler = (call: Call, message: Message, session: Session | undefined) => Promise<HandlerAnswer>
+export type EndpointHandler = (call: Call, message: Message, session: Session | undefined) => Promise<HandlerAnswer>
 
 /** A caller together with what their token says. */
 export interface Session {
@@ -42,7 +42,7 @@ export interface PipelineOptions {
   /** How each method is answered. A method in neither table answers code 12. */
   readonly handlers: ReadonlyMap<MethodRow, Handler>
   /** Token exchange and who-am-I, by `<service>/<rpc>`. */
-  readonly doors: ReadonlyMap<string, DoorHandler>
+  readonly endpoints: ReadonlyMap<string, EndpointHandler>
   /** `bounded` leaves out the question to the store before each read (docs/spec/storage.md#consistent-reads). */
   readonly reads: 'linearizable' | 'bounded'
   /** Undefined where requests are not limited. */
@@ -81,7 +81,7 @@ async function barrier(options: PipelineOptions, call: Call): Promise<void> {
 /** Step "barrier", and what the caller may do as of then: of one with very many role bindings that takes several turns. */
 async function upToDate(options: PipelineOptions, call: Call, token: Authenticated): Promise<void> {
   await barrier(options, call)
-  const preparing = options.services.grants.prepare(token.identityUid, token.narrowing)
+  const preparing = options.services.grants.prepare(token.identityUid, token.restrictions)
   if (preparing !== undefined) await preparing
 }
 
@@ -91,10 +91,10 @@ class CallContext implements Context {
   readonly caller: Caller | undefined
   readonly #services: Services
   readonly #call: Call
-  readonly #decoded: Decoded
+  readonly #decoded: DecodedCall
   readonly #authorize: (() => void) | undefined
 
-  constructor(services: Services, call: Call, found: { caller: Caller | undefined; decoded: Decoded; authorize?: () => void }) {
+  constructor(services: Services, call: Call, found: { caller: Caller | undefined; decoded: DecodedCall; authorize?: () => void }) {
     this.method = call.method
     this.caller = found.caller
     this.#services = services
@@ -154,9 +154,9 @@ function assertForce({ headers: { forceOwnership } }: Call): void {
 }
 
 /** What a method is answered with: looked up once. */
-interface Plan {
+interface MethodPlan {
   readonly name: string
-  readonly door: DoorHandler | undefined
+  readonly endpoint: EndpointHandler | undefined
   readonly handler: Handler | undefined
   /** The field that holds the resource of a create or update: its kind checks it, the whole of it. */
   readonly held: DescField | undefined
@@ -164,13 +164,13 @@ interface Plan {
   readonly takesToken: boolean
 }
 
-function planOf(options: PipelineOptions, method: MethodRow): Plan {
+function planOf(options: PipelineOptions, method: MethodRow): MethodPlan {
   const resource = method.kind === undefined ? undefined : resources.get(method.kind)
   const isWrite = method.verb === 'create' || method.verb === 'update'
   const name = methodName(method)
   return {
     name,
-    door: options.doors.get(name),
+    endpoint: options.endpoints.get(name),
     handler: options.handlers.get(method),
     held: resource !== undefined && isWrite ? resourceFieldOf(method.input, resource) : undefined,
     takesToken: method.scope !== 'public' && method.scope !== 'external',
@@ -207,11 +207,11 @@ function assertPresented({ method, headers }: Call): void {
 }
 
 /** All steps in their order (docs/spec/conventions.md#order-of-checks): verify, rate limit, decode, barrier, identity, authorize, validate, handler. */
-async function run(options: PipelineOptions, plan: Plan, { call, progress }: { call: Call; progress: Progress }): Promise<Answer> {
+async function run(options: PipelineOptions, plan: MethodPlan, { call, progress }: { call: Call; progress: Progress }): Promise<Answer> {
   const { services } = options
   const { method } = call
-  const { door, handler } = plan
-  if (door === undefined && handler === undefined) throw unimplemented(method)
+  const { endpoint, handler } = plan
+  if (endpoint === undefined && handler === undefined) throw unimplemented(method)
   const token = plan.takesToken ? await verify(options, call) : undefined
   // Who is known is counted as such; who is not by address, before any work is done for them.
   const limiter = token === undefined ? options.addressLimiter : options.rateLimiter
@@ -232,7 +232,7 @@ async function run(options: PipelineOptions, plan: Plan, { call, progress }: { c
   assertValidRequest(method.input, decoded.message, plan.held)
   call.throwIfEnded()
   const session = token === undefined || caller === undefined ? undefined : { caller, token }
-  const answer = await (door === undefined ? handler?.(services, context, decoded.message) : door(call, decoded.message, session))
+  const answer = await (endpoint === undefined ? handler?.(services, context, decoded.message) : endpoint(call, decoded.message, session))
   if (answer === undefined) throw unimplemented(method)
   progress.subject = answer.subject
   return answer
@@ -257,8 +257,8 @@ function auditFailure(log: Log, failure: { call: Call; progress: Progress; error
 /** The pipeline that both transports hand their calls to. */
 export function createPipeline(options: PipelineOptions): Dispatch {
   const { auditLog } = options
-  const plans = new Map<MethodRow, Plan>()
-  const known = (method: MethodRow): Plan => {
+  const plans = new Map<MethodRow, MethodPlan>()
+  const known = (method: MethodRow): MethodPlan => {
     const plan = plans.get(method) ?? planOf(options, method)
     plans.set(method, plan)
     return plan

@@ -74,7 +74,7 @@ describe('a signed AWS request', () => {
         createTimeMs: 1,
         operator: false,
         act: { issuer: 'https://sts.amazonaws.com', subject: alice.arn, audience: platform },
-        narrowing: {},
+        restrictions: {},
       })
     }
     expect(sts.asked.map(({ host }) => host)).toEqual(forms.map(() => 'sts.amazonaws.com'))

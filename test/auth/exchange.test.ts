@@ -21,7 +21,7 @@ describe('an exchange that names an identity', () => {
       identityUid: uid,
       operator: false,
       act: { issuer: local.issuer, subject: 'alice', audience: baseUrl, email: 'a@b.c', emailVerified: true },
-      narrowing: {},
+      restrictions: {},
     })
   })
 
@@ -257,9 +257,9 @@ describe('what is asked of the token', () => {
   test('scopes and capabilities narrow', async () => {
     const { token, ask, authenticator } = await ground()
     const answer = await ask(await token(), { identity: uid, scopes: [root, root], cap: ['groups.list', 'repo.list'] })
-    const { narrowing } = await authenticator.authenticate({ authorization: answer.token }, signal)
-    expect(narrowing.scopes).toEqual([root])
-    expect(narrowing.capabilities !== undefined && equals(narrowing.capabilities, setOf(['groups.list', 'repo.list']))).toBe(true)
+    const { restrictions } = await authenticator.authenticate({ authorization: answer.token }, signal)
+    expect(restrictions.scopes).toEqual([root])
+    expect(restrictions.capabilities !== undefined && equals(restrictions.capabilities, setOf(['groups.list', 'repo.list']))).toBe(true)
   })
 
   test.each<[string, Partial<ExchangeInput>, RegExp]>([
@@ -291,7 +291,7 @@ describe('a direct call', () => {
     expect(await authenticator.authenticate(input(await token()), signal)).toMatchObject({
       identityUid: uid,
       operator: false,
-      narrowing: {},
+      restrictions: {},
       issuedAtMs: seconds * 1000,
       expiresAtMs: (seconds + 300) * 1000,
     })

@@ -18,7 +18,7 @@ const accept = { use: 'access', audiences: [issuer, `${issuer}/`] } as const
 const group = trustedUid('a'.repeat(40))
 const identityUid = trustedUid(`${group}/${'b'.repeat(16)}`)
 const act = { issuer: 'https://token.example', subject: 'alice', audience: issuer }
-const grant: AccessGrant = { identityUid, audiences: [issuer], act, narrowing: {} }
+const grant: AccessGrant = { identityUid, audiences: [issuer], act, restrictions: {} }
 
 async function ground() {
   const store = await freshStore()
@@ -39,22 +39,22 @@ describe('an access token', () => {
     const uids = (count: number) => Array.from({ length: count }, (_, index) => long(index, 11))
     const held = new Map(Array.from({ length: 50 }, (_, index) => [long(index, 0), setOf(['groups.list'])]))
     const small = { scopes: uids(10) }
-    expect(decodeJwt((await tokens.mint({ ...grant, narrowing: small, held })).token)).toHaveProperty('cap')
+    expect(decodeJwt((await tokens.mint({ ...grant, restrictions: small, held })).token)).toHaveProperty('cap')
     const large = { scopes: uids(17), knownIn: uids(17) }
-    const { token } = await tokens.mint({ ...grant, narrowing: large, held })
-    expect((await tokens.verify(token)).narrowing).toEqual(large)
+    const { token } = await tokens.mint({ ...grant, restrictions: large, held })
+    expect((await tokens.verify(token)).restrictions).toEqual(large)
     expect(decodeJwt(token)).not.toHaveProperty('cap')
     for (const count of [18, 22, 24, 25, 26, 30]) {
       const tooLarge = { scopes: uids(count), knownIn: uids(count) }
-      const minted = await tokens.mint({ ...grant, narrowing: tooLarge }).then(
-        async ({ token: text }) => (await tokens.verify(text)).narrowing,
+      const minted = await tokens.mint({ ...grant, restrictions: tooLarge }).then(
+        async ({ token: text }) => (await tokens.verify(text)).restrictions,
         ({ code, reason }: { code: number; reason: string }) => [code, reason],
       )
       expect([tooLarge, [9, 'TOKEN_TOO_LARGE']]).toContainEqual(minted)
     }
     const roles = uids(50).map((group) => ({ group, role: group }))
-    await expect(tokens.mint({ ...grant, narrowing: { roles } })).rejects.toMatchObject({ code: 9, reason: 'TOKEN_TOO_LARGE' })
-    expect(() => tokens.check({ ...grant, narrowing: { roles } })).toThrow(expect.objectContaining({ code: 9 }) as Error)
+    await expect(tokens.mint({ ...grant, restrictions: { roles } })).rejects.toMatchObject({ code: 9, reason: 'TOKEN_TOO_LARGE' })
+    expect(() => tokens.check({ ...grant, restrictions: { roles } })).toThrow(expect.objectContaining({ code: 9 }) as Error)
   })
 
   test('has the claims that clients read', async () => {
@@ -101,19 +101,19 @@ describe('an access token', () => {
 
   test('says what was asked of it and nothing more', async () => {
     const { tokens, clock } = await ground()
-    const narrowing = { scopes: [group], capabilities: setOf(['groups.list', 'identity.list']) }
-    const { token } = await tokens.mint({ ...grant, audiences: [issuer, 'registry.example'], narrowing })
+    const restrictions = { scopes: [group], capabilities: setOf(['groups.list', 'identity.list']) }
+    const { token } = await tokens.mint({ ...grant, audiences: [issuer, 'registry.example'], restrictions })
     const claims = await tokens.verify(token)
     expect(claims).toMatchObject({ identityUid, audiences: [issuer, 'registry.example'], act, issuedAtMs: clock.now() })
-    expect(claims.narrowing.scopes).toEqual([group])
-    expect(claims.narrowing.capabilities !== undefined && equals(claims.narrowing.capabilities, narrowing.capabilities)).toBe(true)
-    expect((await tokens.verify((await tokens.mint(grant)).token)).narrowing).toEqual({})
+    expect(claims.restrictions.scopes).toEqual([group])
+    expect(claims.restrictions.capabilities !== undefined && equals(claims.restrictions.capabilities, restrictions.capabilities)).toBe(true)
+    expect((await tokens.verify((await tokens.mint(grant)).token)).restrictions).toEqual({})
   })
 
   test('narrowed to no capability stays narrowed', async () => {
     const { tokens } = await ground()
-    const { token } = await tokens.mint({ ...grant, narrowing: { capabilities: setOf([]) } })
-    expect((await tokens.verify(token)).narrowing.capabilities).toEqual(setOf([]))
+    const { token } = await tokens.mint({ ...grant, restrictions: { capabilities: setOf([]) } })
+    expect((await tokens.verify(token)).restrictions.capabilities).toEqual(setOf([]))
   })
 
   test('is never older than its identity, in milliseconds', async () => {

@@ -143,11 +143,11 @@ describe.each(['rest', 'grpc'] as const)('explain and the calls themselves, over
         const found = outcomeOf(await call(probe.rpc, request, { ...options, token: await server.tokenFor(identity) }), probe)
         expect(found, probe.rpc).toBe(probe.shows !== undefined && outcome !== 'allowed' ? 'not shown' : outcome)
         expect(answer['allowed']).toBe(found === 'allowed')
-        const narrowing = {
+        const restrictions = {
           ...(scope === undefined ? {} : { scopes: [trustedUid(at(records.groups, scope))] }),
           ...(capability === undefined ? {} : { capabilities: setOf([capability]) }),
         }
-        const narrowed = outcomeOf(await call(probe.rpc, request, { ...options, token: await server.tokenFor(identity, narrowing) }), probe)
+        const narrowed = outcomeOf(await call(probe.rpc, request, { ...options, token: await server.tokenFor(identity, restrictions) }), probe)
         if (narrowed === 'allowed') expect(answer['allowed']).toBe(true)
         const holders = ok(await call('ListAccess', { resource, capability: probe.capability, pageSize: 200 }, { token: operator }))['access'] as JsonObject[]
         expect(holders.some((row) => (row['identity'] as JsonObject)['uid'] === identity)).toBe(answer['allowed'])

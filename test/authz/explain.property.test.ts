@@ -5,7 +5,7 @@ import { accessThrough } from '../../src/authz/access.ts'
 import { fromEnumNumbers, has, setOf } from '../../src/base/capability.ts'
 import { DomainError } from '../../src/base/errors.ts'
 import type { MethodRow } from '../../src/base/schema/method.ts'
-import type { Narrowing } from '../../src/auth/tokens/token-restrictions.ts'
+import type { TokenRestrictions } from '../../src/auth/tokens/token-restrictions.ts'
 import { builtInRoles } from '../../src/base/roles.ts'
 import { methods, registry, resources } from '../../src/base/schema/schema.ts'
 import { rootOf, trustedUid, type Uid } from '../../src/base/uid.ts'
@@ -17,7 +17,7 @@ import { callerOfToken, type Caller, type Context, type Services } from '../../s
 import { explain } from '../../src/iam/records/explain.ts'
 import { soakFactor, timeoutUnlessSoaking } from '../soak/factor.ts'
 import { movedTo, placeOf } from '../conformance/walk/method-case.ts'
-import { load, narrowings, palette, plainWorlds, type LoadedWorld, type PlainWorld } from './random-world.ts'
+import { load, allRestrictions, palette, plainWorlds, type LoadedWorld, type PlainWorld } from './random-world.ts'
 
 const runs = 10_000 * soakFactor
 
@@ -25,7 +25,7 @@ const runs = 10_000 * soakFactor
 interface Bearer {
   readonly identity: Uid
   readonly operator: boolean
-  readonly narrowing: Narrowing
+  readonly restrictions: TokenRestrictions
 }
 
 /** One case: a world, a question, who asks it, and what is different when it is asked again. */
@@ -36,25 +36,25 @@ interface Case {
   readonly capability: string
   readonly resource: Uid
   /** The token of the identity that is asked about. */
-  readonly narrowing: Narrowing
+  readonly restrictions: TokenRestrictions
   readonly change: { readonly what: 'role' | 'role gone' | 'binding gone' | 'identity gone'; readonly at: number }
 }
 
 const cases: fc.Arbitrary<Case> = plainWorlds.chain((world) => {
   const everybody = [...world.identities, ...world.strangers]
   const everything = [...world.groups, ...world.repos, ...world.identities, ...world.roles.map(({ uid }) => uid), ...world.bindings.map(({ uid }) => uid)]
-  const unnarrowed = fc.constant<Narrowing>({})
+  const unnarrowed = fc.constant<TokenRestrictions>({})
   return fc.record({
     world: fc.constant(world),
     asker: fc.record({
       identity: fc.constantFrom(...world.identities),
       operator: fc.integer({ min: 0, max: 4 }).map((roll) => roll === 0),
-      narrowing: fc.oneof({ arbitrary: unnarrowed, weight: 3 }, { arbitrary: narrowings(world), weight: 2 }),
+      restrictions: fc.oneof({ arbitrary: unnarrowed, weight: 3 }, { arbitrary: allRestrictions(world), weight: 2 }),
     }),
     identity: fc.constantFrom(...everybody),
     capability: fc.constantFrom(...palette),
     resource: fc.oneof({ arbitrary: fc.constantFrom(...everything), weight: 9 }, { arbitrary: fc.constant(trustedUid('e'.repeat(40))), weight: 1 }),
-    narrowing: narrowings(world),
+    restrictions: allRestrictions(world),
     change: fc.record({ what: fc.constantFrom('role', 'role gone', 'binding gone', 'identity gone'), at: fc.nat({ max: 20 }) }),
   })
 })
@@ -103,8 +103,8 @@ function servicesOf({ snapshot, grants }: LoadedWorld): Services {
 }
 
 /** The caller as the pipeline makes it of a verified token. */
-function callerFor(loaded: LoadedWorld, { identity, operator, narrowing }: Bearer): Caller {
-  return callerOfToken(servicesOf(loaded), { identityUid: identity, operator, narrowing, act: { issuer: '', subject: '', audience: '' }, issuedAtMs: 10 })
+function callerFor(loaded: LoadedWorld, { identity, operator, restrictions }: Bearer): Caller {
+  return callerOfToken(servicesOf(loaded), { identityUid: identity, operator, restrictions, act: { issuer: '', subject: '', audience: '' }, issuedAtMs: 10 })
 }
 
 /** What the API answers to a call, up to its handler. */
@@ -141,8 +141,8 @@ function isIn(uid: string, group: string): boolean {
 }
 
 /** What a bearer holds at a place, in the words of the rules and not in the code's. */
-function holds(world: PlainWorld, { identity, operator, narrowing }: Bearer, asked: { capability: string; at: string }): boolean {
-  const { scopes, capabilities, knownIn, roles = [] } = narrowing
+function holds(world: PlainWorld, { identity, operator, restrictions }: Bearer, asked: { capability: string; at: string }): boolean {
+  const { scopes, capabilities, knownIn, roles = [] } = restrictions
   const { capability, at } = asked
   const grants = (role: string): boolean => {
     const builtIn = builtInRoles.find(({ uid }) => uid === role)
@@ -154,8 +154,8 @@ function holds(world: PlainWorld, { identity, operator, narrowing }: Bearer, ask
   // A scope has what was granted there or above, and not what was granted below it (docs/spec/tokens.md#narrowing).
   const isInScope = (group: string): boolean => scopes === undefined || scopes.some((scope) => isIn(at, scope) && isIn(scope, group))
   // A provider vouches for its group and below: what was bound above does not count by it. Who mapped a role held it where it is.
-  const vouched = bound.filter(({ group }) => knownIn === undefined || knownIn.some((known) => isIn(group, known)))
-  const given = [...vouched, ...roles].some(({ group, role }) => isIn(at, group) && isInScope(group) && grants(role))
+  const trusted = bound.filter(({ group }) => knownIn === undefined || knownIn.some((known) => isIn(group, known)))
+  const given = [...trusted, ...roles].some(({ group, role }) => isIn(at, group) && isInScope(group) && grants(role))
   if (capabilities !== undefined && !has(capabilities, capability)) return false
   if (scopes !== undefined && !scopes.some((scope) => isIn(at, scope))) return false
   // Whom only a provider vouches for is no operator.
@@ -196,8 +196,8 @@ function count(what: string): void {
 
 /** The answer agrees with every method of the schema that needs just this capability, and with the rules in words. */
 function assertAgrees(world: PlainWorld, loaded: LoadedWorld, { given, answer }: { given: Case; answer: ExplainResponse }): void {
-  const { identity, capability, resource, narrowing } = given
-  const whole: Bearer = { identity, operator: false, narrowing: {} }
+  const { identity, capability, resource, restrictions } = given
+  const whole: Bearer = { identity, operator: false, restrictions: {} }
   const outcome = outcomes[answer.obstacle]
   count(`answer: ${outcome}`)
   expect(answer.allowed).toBe(outcome === 'allowed')
@@ -209,8 +209,8 @@ function assertAgrees(world: PlainWorld, loaded: LoadedWorld, { given, answer }:
     const call = { method, message: messageAt(method, resource) }
     expect(callOutcome(loaded, whole, call), method.rpc).toBe(outcome)
     // A token that brings no roles along never does more, and where the identity itself may not it is refused too.
-    const { roles: _roles, ...narrowed } = narrowing
-    if (callOutcome(loaded, { ...whole, narrowing: narrowed }, call) === 'allowed') expect(answer.allowed).toBe(true)
+    const { roles: _roles, ...narrowed } = restrictions
+    if (callOutcome(loaded, { ...whole, restrictions: narrowed }, call) === 'allowed') expect(answer.allowed).toBe(true)
   }
   const isAllowed = holds(world, whole, { capability, at: resource }) && world.identities.includes(identity) && !world.suspended.has(rootOf(resource))
   expect(answer.allowed).toBe(isAllowed)
@@ -231,7 +231,7 @@ function assertTellsRight(world: PlainWorld, loaded: LoadedWorld, { given, answe
   expect(answer.withheldGroups).toEqual(places.filter((group) => !mayList(group)))
   const granting = answer.bindings.map(({ effect }) => effect === BindingEffect.GRANTS)
   expect(granting).toEqual(granting.toSorted((one, other) => Number(other) - Number(one)))
-  const isGranted = holds(world, { identity, operator: false, narrowing: {} }, { capability, at: resource })
+  const isGranted = holds(world, { identity, operator: false, restrictions: {} }, { capability, at: resource })
   expect(granting.includes(true) || answer.inherited).toBe(isGranted)
   if (answer.inherited) count('inherited')
   if (answer.inherited) expect(answer.withheldGroups.length).toBeGreaterThan(0)
@@ -239,7 +239,7 @@ function assertTellsRight(world: PlainWorld, loaded: LoadedWorld, { given, answe
     count(`effect: ${effect}`)
     const binding = above.find((one) => one.uid === uid)
     const alone = { ...world, bindings: binding === undefined ? [] : [binding] }
-    expect(effect === BindingEffect.GRANTS).toBe(holds(alone, { identity, operator: false, narrowing: {} }, { capability, at: resource }))
+    expect(effect === BindingEffect.GRANTS).toBe(holds(alone, { identity, operator: false, restrictions: {} }, { capability, at: resource }))
   }
   const listed = accessThrough(loaded.snapshot, places.map(trustedUid), setOf([capability]))
   expect(listed.some((row) => loaded.snapshot.table('RoleBinding').valueOf(row, 'identity') === identity)).toBe(isGranted)
@@ -254,7 +254,7 @@ async function assertRefusedRightly(world: PlainWorld, loaded: LoadedWorld, { gi
   const { asker, identity, resource, capability } = given
   const mayList = (at: string): boolean => holds(world, asker, { capability: 'role_bindings.list', at })
   const isThere = ['Group', 'Repo', 'Identity', 'Role', 'RoleBinding'].some((kind) => loaded.snapshot.get(kind, resource) !== undefined)
-  if (error.code === 16) return expect(world.identities.includes(asker.identity) || (asker.operator && asker.narrowing.knownIn === undefined)).toBe(false)
+  if (error.code === 16) return expect(world.identities.includes(asker.identity) || (asker.operator && asker.restrictions.knownIn === undefined)).toBe(false)
   if (error.code === 7) return expect(mayList(resource) && !world.suspended.has(rootOf(resource))).toBe(false)
   expect(error.code).toBe(5)
   if (!mayList(resource) || !isThere) return expect(error.details.resource?.resourceName).toBe(resource)
@@ -313,7 +313,7 @@ describe('explain agrees with the API', () => {
     }))
     const bindings = roles.map(({ uid: role }, at) => ({ uid: child(9, at), group, identity, role }))
     const world = { groups: [group], suspended: new Set<Uid>(), roles, identities: [identity], strangers: [], repos: [], bindings }
-    const operator: Bearer = { identity: trustedUid('2'.repeat(40)), operator: true, narrowing: {} }
+    const operator: Bearer = { identity: trustedUid('2'.repeat(40)), operator: true, restrictions: {} }
     const answer = await ask(load(world), operator, { identity, capability: 'repo.list', resource: group })
     expect(answer).toMatchObject({ allowed: true, inherited: false })
     expect(answer.bindings).toHaveLength(100)

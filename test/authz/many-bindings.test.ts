@@ -128,7 +128,7 @@ describe('a caller with 10,000 bindings', () => {
   })
   const accessFor = async (audience: string): Promise<string> => {
     const act = { issuer: server.devIssuer.issuer, subject, audience }
-    return (await server.running.signIn.tokens.mint({ identityUid: trustedUid(wide.uid), audiences: [audience], act, narrowing: {} })).token
+    return (await server.running.signIn.tokens.mint({ identityUid: trustedUid(wide.uid), audiences: [audience], act, restrictions: {} })).token
   }
 
   test.each<[string, () => Promise<Asking>]>([

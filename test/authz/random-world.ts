@@ -2,7 +2,7 @@ import { create } from '@bufbuild/protobuf'
 import fc from 'fast-check'
 import { GrantsIndex } from '../../src/authz/grants-index.ts'
 import { capabilities, setOf } from '../../src/base/capability.ts'
-import type { Narrowing } from '../../src/auth/tokens/token-restrictions.ts'
+import type { TokenRestrictions } from '../../src/auth/tokens/token-restrictions.ts'
 import { builtInRoles } from '../../src/base/roles.ts'
 import { trustedUid, type Uid } from '../../src/base/uid.ts'
 import type { Capability } from '../../src/gen/taproot/common/v2/capability_pb.ts'
@@ -14,7 +14,7 @@ import { RepoSchema } from '../../src/gen/taproot/registry/v2/repos_pb.ts'
 import { builtInRoleRows } from '../../src/iam/records/roles.ts'
 import { kinds } from '../../src/catalog/kinds.ts'
 import { envelopeBytes, envelopeOf } from '../../src/engine/record-codec.ts'
-import type { Replica } from '../../src/cache/record-cache.ts'
+import type { RecordCache } from '../../src/cache/record-cache.ts'
 import type { Resource } from '../../src/cache/records/cached-record.ts'
 import type { HideListener, RowListener, Snapshot } from '../../src/cache/snapshot.ts'
 import { recordKey } from '../../src/store/keys.ts'
@@ -118,7 +118,7 @@ export const plainWorlds: fc.Arbitrary<PlainWorld> = fc
   })
 
 /** What a token may be narrowed to; `roles` are those of sign-ins. */
-export function narrowings({ groups, roles }: PlainWorld): fc.Arbitrary<Narrowing> {
+export function allRestrictions({ groups, roles }: PlainWorld): fc.Arbitrary<TokenRestrictions> {
   const roots = groups.filter((uid) => !uid.includes('/'))
   return fc.record(
     {
@@ -147,7 +147,7 @@ export function load(world: PlainWorld): LoadedWorld {
   let onHide: HideListener = () => undefined
   const snapshot = emptySnapshot({ builtIns: builtInRoleRows, listener: (...change) => onRow(...change), onHide: (...hidden) => onHide(...hidden) })
   // What the index of grants uses of a replica.
-  const source: Pick<Replica, 'snapshot' | 'onReset' | 'onRow' | 'onHide'> = {
+  const source: Pick<RecordCache, 'snapshot' | 'onReset' | 'onRow' | 'onHide'> = {
     snapshot,
     onReset: () => () => undefined,
     onHide(listener) {
@@ -159,7 +159,7 @@ export function load(world: PlainWorld): LoadedWorld {
       return () => undefined
     },
   }
-  const grants = new GrantsIndex(source as Replica)
+  const grants = new GrantsIndex(source as RecordCache)
   let revision = 0
   const commit: LoadedWorld['commit'] = (kind, uid, record) => {
     revision += 1

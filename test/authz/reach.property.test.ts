@@ -9,7 +9,7 @@ import {
   narrow,
   visibilityOf,
   type Grant,
-  type Reach,
+  type EffectivePermissions,
 } from '../../src/authz/effective-permissions.ts'
 import { containsAll, emptySet, namesOf, setOf, union, type CapabilitySet } from '../../src/base/capability.ts'
 import { isWithin, trustedUid, type Uid } from '../../src/base/uid.ts'
@@ -25,10 +25,10 @@ const grants = fc.array(
   fc.record({ group: fc.oneof({ arbitrary: groups, weight: 19 }, { arbitrary: fc.constant<typeof everywhere>(everywhere), weight: 1 }), capabilities: sets }),
   { maxLength: 40 },
 )
-const reaches: fc.Arbitrary<Reach> = grants.map((some) => ({ operator: false, grants: some }))
+const reaches: fc.Arbitrary<EffectivePermissions> = grants.map((some) => ({ operator: false, grants: some }))
 
 /** Every grant against every other. */
-function naiveVisibility(reach: Reach, needed: CapabilitySet): Visibility {
+function naiveVisibility(reach: EffectivePermissions, needed: CapabilitySet): Visibility {
   const open = reach.grants.map(({ group }) => group).filter((group) => containsAll(capabilitiesAt(reach, group), needed))
   if (open.includes(everywhere)) return { everywhere: true, groups: [], roots: true }
   const topmost = open.filter((group) => !open.some((other) => other !== group && isWithin(group, other)))
@@ -80,7 +80,7 @@ describe('what a reach holds in many places', () => {
         return uid
       },
     }))
-    const reach: Reach = { operator: false, grants: counted }
+    const reach: EffectivePermissions = { operator: false, grants: counted }
     expect(visibilityOf(reach, setOf(['groups.list'])).groups).toEqual([...uids].sort())
     expect(holdsAnywhere(reach, setOf(['groups.list', 'repo.list']))).toBe(false)
     for (const uid of uids) expect(capabilitiesAt(reach, uid)).not.toBe(emptySet)

@@ -11,7 +11,7 @@ import { answerBinary } from '../../src/transport/grpc/unary-calls.ts'
 import { create, fromBinary } from '@bufbuild/protobuf'
 import type { Caller, Services } from '../../src/engine/services.ts'
 import { builtInRoleRows } from '../../src/iam/records/roles.ts'
-import type { Replica } from '../../src/cache/record-cache.ts'
+import type { RecordCache } from '../../src/cache/record-cache.ts'
 import type { HideListener, RowListener } from '../../src/cache/snapshot.ts'
 import { sweepKey } from '../../src/store/keys.ts'
 import { storeRevision } from '../../src/store/store.ts'
@@ -42,7 +42,7 @@ class World {
     this.root = newUid(pick)
     this.identity = newUid(pick, this.root)
     // What they use of a replica.
-    const source: Pick<Replica, 'snapshot' | 'onReset' | 'onRow' | 'onHide'> = {
+    const source: Pick<RecordCache, 'snapshot' | 'onReset' | 'onRow' | 'onHide'> = {
       snapshot: this.snapshot,
       onReset: () => () => undefined,
       onRow: (listener) => {
@@ -54,7 +54,7 @@ class World {
         return () => undefined
       },
     }
-    const replica = source as Replica
+    const replica = source as RecordCache
     this.grants = new GrantsIndex(replica)
     this.answers = new HeldAnswers({ replica, grants: this.grants, clock: { now: () => 0 } } as Services)
     this.put({ kind: 'Group', uid: this.root, name: 'root', createMs: 1, updateMs: 1, filters: {} })
@@ -96,9 +96,9 @@ class World {
   }
 
   caller(): Caller {
-    const narrowing = {}
+    const restrictions = {}
     const { identity } = this
-    return { identity, operator: false, actor: {}, narrowing, reach: () => this.grants.reachOf({ identity, operator: false, narrowing }) }
+    return { identity, operator: false, actor: {}, restrictions, reach: () => this.grants.reachOf({ identity, operator: false, restrictions }) }
   }
 }
 
@@ -119,7 +119,7 @@ test('what is remembered of rights and of who-am-I is what is found out afresh, 
     fc.asyncProperty(fc.integer(), async (seed) => {
       const world = new World(picker(seed), 160)
       const { pick, snapshot, identity, grants } = world
-      const narrowing = { scopes: [trustedUid(one(pick, world.groups).uid)] }
+      const restrictions = { scopes: [trustedUid(one(pick, world.groups).uid)] }
       for (let round = 0; round < 30; round++) {
         const form = pick(2) === 0 ? 'http' : 'grpc'
         const asked = heldIn(world, world.answers, form)
@@ -129,7 +129,7 @@ test('what is remembered of rights and of who-am-I is what is found out afresh, 
           world.change()
           const fresh = { operator: false, grants: grantsOf(snapshot, identity) }
           expect(grants.of(identity)).toEqual(fresh)
-          expect(grants.reachOf({ identity, operator: false, narrowing })).toEqual(narrow(fresh, narrowing))
+          expect(grants.reachOf({ identity, operator: false, restrictions })).toEqual(narrow(fresh, restrictions))
           const { uid } = one(pick, world.groups)
           expect(decide(grants.of(identity), uid, lists)).toEqual(decide(fresh, uid, lists))
           expect(visibilityOf(grants.of(identity), lists)).toEqual(visibilityOf(fresh, lists))

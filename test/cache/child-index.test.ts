@@ -1,11 +1,11 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { ChildIndex } from '../../src/cache/lists/child-index.ts'
-import type { Row } from '../../src/cache/records/cached-record.ts'
+import type { CachedRecord } from '../../src/cache/records/cached-record.ts'
 import { Slices } from '../../src/cache/slices.ts'
 import { newUid, one, picker, rowOf } from './rows.ts'
 
-const rowWith = (uid: string, name: string): Row => rowOf({ kind: 'Group', uid, name, createMs: 1, updateMs: 1, filters: {} })
+const rowWith = (uid: string, name: string): CachedRecord => rowOf({ kind: 'Group', uid, name, createMs: 1, updateMs: 1, filters: {} })
 
 describe('ChildIndex', () => {
   test('finds what a Map by parent and name would, through any changes and after a load', async () => {
@@ -17,8 +17,9 @@ describe('ChildIndex', () => {
         const uids = Array.from({ length: count }, () => (pick(5) === 0 ? newUid(pick) : newUid(pick, one(pick, parents))))
         const names = ['a', 'b', 'app', 'app-1', '', 'ü']
         const index = new ChildIndex()
-        const rows = new Map<string, Row>()
-        const holds = (row: Row): boolean => [...rows.values()].some((other) => other.uid !== row.uid && other.parent === row.parent && other.name === row.name)
+        const rows = new Map<string, CachedRecord>()
+        const holds = (row: CachedRecord): boolean =>
+          [...rows.values()].some((other) => other.uid !== row.uid && other.parent === row.parent && other.name === row.name)
         for (let step = 0; step < 3 * count; step += 1) {
           const uid = one(pick, uids)
           const old = rows.get(uid)

@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { trustedUid } from '../../src/base/uid.ts'
 import { orderOf } from '../../src/cache/lists/order.ts'
 import { listRows } from '../../src/cache/lists/list.ts'
-import type { Row } from '../../src/cache/records/cached-record.ts'
+import type { CachedRecord } from '../../src/cache/records/cached-record.ts'
 import { Slices } from '../../src/cache/slices.ts'
 import type { Snapshot } from '../../src/cache/snapshot.ts'
 import { sweepKey } from '../../src/store/keys.ts'
@@ -24,8 +24,8 @@ const roles = ['a'.repeat(40), 'b'.repeat(40)]
 
 /** An organisation whose identities are bound at its groups. */
 class BindingWorld {
-  readonly told = new Set<Row>()
-  readonly hidden: Row[] = []
+  readonly told = new Set<CachedRecord>()
+  readonly hidden: CachedRecord[] = []
   readonly snapshot: Snapshot = emptySnapshot({
     listener: (kind, old, row) => {
       if (kind !== 'RoleBinding') return

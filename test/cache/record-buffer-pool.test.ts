@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { RecordSlabs, type Slab, type SlabItem } from '../../src/cache/records/record-buffer-pool.ts'
+import { RecordBufferPool, type Slab, type SlabItem } from '../../src/cache/records/record-buffer-pool.ts'
 import { picker } from './rows.ts'
 
 class Item implements SlabItem {
@@ -31,7 +31,7 @@ class Item implements SlabItem {
 
 describe('RecordSlabs', () => {
   test('a few records that stay among many that go at once do not hold a slab each', () => {
-    const slabs = new RecordSlabs()
+    const slabs = new RecordBufferPool()
     const staying: Item[] = []
     for (let round = 0; round < 100; round++) {
       const lasting = new Item(Buffer.alloc(600, round))
@@ -52,7 +52,7 @@ describe('RecordSlabs', () => {
     fc.assert(
       fc.property(fc.integer(), fc.constantFrom(100, 2_000, 60_000), (seed, size) => {
         const pick = picker(seed)
-        const slabs = new RecordSlabs()
+        const slabs = new RecordBufferPool()
         const live: Item[] = []
         for (let step = 0; step < 4_000; step++) {
           // First more come than go, and then the other way round.
@@ -80,7 +80,7 @@ describe('RecordSlabs', () => {
   })
 
   test('what was replaced over and over leaves no memory behind, and moves its neighbours seldom', () => {
-    const slabs = new RecordSlabs()
+    const slabs = new RecordBufferPool()
     const fresh = (): Item => {
       const item = new Item(Buffer.alloc(100, 1))
       slabs.put(item, item.content)

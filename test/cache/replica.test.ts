@@ -5,7 +5,7 @@ import { Etcd3 } from 'etcd3'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import { builtInRoleRows } from '../../src/iam/records/roles.ts'
 import { kinds } from '../../src/catalog/kinds.ts'
-import { Replica } from '../../src/cache/record-cache.ts'
+import { RecordCache } from '../../src/cache/record-cache.ts'
 import { sweepKey } from '../../src/store/keys.ts'
 import { createEtcdStore } from '../../src/store/etcd/etcd-store.ts'
 import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
@@ -19,8 +19,8 @@ import { changeOf, newUid, one, picker, removalOf, type Plain } from './rows.ts'
 const pick = picker(42)
 const root = newUid(pick)
 
-function replicaOf(store: Store, options: { barrierTimeoutMs?: number } = {}): Replica {
-  const replica = new Replica({ store, kinds: [...kinds.values()].map((kind) => kind.index), builtIns: builtInRoleRows, log: silentLog, ...options })
+function replicaOf(store: Store, options: { barrierTimeoutMs?: number } = {}): RecordCache {
+  const replica = new RecordCache({ store, kinds: [...kinds.values()].map((kind) => kind.index), builtIns: builtInRoleRows, log: silentLog, ...options })
   onTestFinished(() => replica.close())
   return replica
 }
@@ -33,7 +33,7 @@ const group = (uid: string, name: string, updateMs = 1): Plain => ({ kind: 'Grou
 const putGroup = (uid: string, name: string): Write => writeOf(changeOf(group(uid, name)))
 
 /** The names of all groups that the replica holds, by uid. */
-function groupsIn(replica: Replica): Record<string, string> {
+function groupsIn(replica: RecordCache): Record<string, string> {
   return Object.fromEntries([...replica.snapshot.table('Group').rows()].map((row) => [row.uid, row.name]))
 }
 
@@ -179,7 +179,7 @@ describeWithPart('etcd', 'Replica on etcd behind a failing network', () => {
   let admin: Etcd3
   let proxy: TcpProxy
   let writer: Writer
-  let replica: Replica
+  let replica: RecordCache
 
   beforeAll(async () => {
     etcd = await shareEtcd()
@@ -194,7 +194,7 @@ describeWithPart('etcd', 'Replica on etcd behind a failing network', () => {
     const far = open(`http://127.0.0.1:${proxy.port}`)
     writer = new Writer(near)
     await writer.write(20)
-    replica = new Replica({
+    replica = new RecordCache({
       store: far,
       kinds: [...kinds.values()].map((kind) => kind.index),
       builtIns: builtInRoleRows,

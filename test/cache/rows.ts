@@ -7,7 +7,7 @@ import { RoleSchema } from '../../src/gen/taproot/iam/v2/roles_pb.ts'
 import { kinds } from '../../src/catalog/kinds.ts'
 import { envelopeBytes, envelopeOf } from '../../src/engine/record-codec.ts'
 import { rowOfBytes } from '../../src/cache/records/row-maker.ts'
-import type { KindIndex, Resource, Row } from '../../src/cache/records/cached-record.ts'
+import type { KindIndex, Resource, CachedRecord } from '../../src/cache/records/cached-record.ts'
 import { Snapshot, type FaultListener, type HideListener, type RowListener } from '../../src/cache/snapshot.ts'
 import { recordKey } from '../../src/store/keys.ts'
 import { storeRevision, type Change } from '../../src/store/store.ts'
@@ -55,12 +55,14 @@ export function removalOf({ kind, uid }: { kind: string; uid: string }, revision
 }
 
 /** A record as a row. */
-export function rowOf(plain: Plain, revision = 1): Row {
+export function rowOf(plain: Plain, revision = 1): CachedRecord {
   return rowOfBytes(indexOf(plain.kind), { uid: trustedUid(plain.uid), bytes: bytesOf(plain), revision: storeRevision(revision) })
 }
 
 /** An empty snapshot of this program's kinds. */
-export function emptySnapshot(options: { builtIns?: readonly Row[]; listener?: RowListener; onHide?: HideListener; fault?: FaultListener } = {}): Snapshot {
+export function emptySnapshot(
+  options: { builtIns?: readonly CachedRecord[]; listener?: RowListener; onHide?: HideListener; fault?: FaultListener } = {},
+): Snapshot {
   return new Snapshot({
     kinds: indexes,
     builtIns: options.builtIns ?? [],

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { trustedUid } from '../../src/base/uid.ts'
-import type { Row } from '../../src/cache/records/cached-record.ts'
+import type { CachedRecord } from '../../src/cache/records/cached-record.ts'
 import { ownersKey, recordKey, sweepKey } from '../../src/store/keys.ts'
 import { storeRevision, type Change } from '../../src/store/store.ts'
 import { changeOf, emptySnapshot, newUid, one, picker, removalOf, rowOf, type Plain } from './rows.ts'
@@ -103,7 +103,7 @@ describe('Snapshot', () => {
     fc.assert(
       fc.property(fc.integer(), (seed) => {
         const pick = picker(seed)
-        const told = new Map<string, Row>()
+        const told = new Map<string, CachedRecord>()
         const snapshot = emptySnapshot({
           listener: (kind, old, row) => {
             const key = `${kind} ${(row ?? old)?.uid}`

@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { trustedUid } from '../../src/base/uid.ts'
 import { orderOf, type Order } from '../../src/cache/lists/order.ts'
-import type { Row } from '../../src/cache/records/cached-record.ts'
+import type { CachedRecord } from '../../src/cache/records/cached-record.ts'
 import { KindTable } from '../../src/cache/table.ts'
 import type { ViewScope } from '../../src/cache/lists/view.ts'
 import { inScope } from '../../src/cache/lists/views.ts'
@@ -22,7 +22,7 @@ const orders: readonly Order[] = [
 /** A table of identities under a small tree, and the array that it must look like. */
 class Tabled {
   readonly table = new KindTable(indexOf('Identity'))
-  readonly rows = new Map<string, Row>()
+  readonly rows = new Map<string, CachedRecord>()
   readonly groups: string[] = []
   readonly pick: Pick
 
@@ -64,11 +64,11 @@ class Tabled {
   /** The rows that a naive look finds, in order. */
   naive(scope: ViewScope, order: Order): string[] {
     const { place, uid, uids = [uid], filters } = scope
-    const lies = (row: Row): boolean => {
+    const lies = (row: CachedRecord): boolean => {
       if (place === 'child') return row.uid.slice(0, row.uid.lastIndexOf('/')) === uid
       return place === 'all' || uids.some((above) => (place === 'within' && row.uid === above) || row.uid.startsWith(`${above}/`))
     }
-    const fits = (row: Row): boolean =>
+    const fits = (row: CachedRecord): boolean =>
       filters.every(
         ([filter, value]) => (filter === 'name' ? row.name : { '1': 'claimMatch', '2': 'staticKeys' }[value]) === (filter === 'name' ? value : caseOf(row)),
       )
@@ -99,12 +99,12 @@ class Tabled {
   }
 }
 
-function caseOf(row: Row): string | undefined {
+function caseOf(row: CachedRecord): string | undefined {
   // A row of kind Identity holds an Identity.
   return (row.message as unknown as { relationship: { case?: string } }).relationship.case
 }
 
-const uidsOf = (rows: Iterable<Row>): string[] => [...rows].map((row) => row.uid)
+const uidsOf = (rows: Iterable<CachedRecord>): string[] => [...rows].map((row) => row.uid)
 
 describe('KindTable', () => {
   test('finds by uid, by filter and by place what an array would, through any changes', () => {
@@ -205,8 +205,8 @@ describe('Views', () => {
     }
     expect(early.state).toBe('dropped')
     expect(first.state).toBe('ready')
-    const anew = await tabled.table.views.view(scopeOf(0), order)
-    expect(anew).not.toBe(early)
+    const refilled = await tabled.table.views.view(scopeOf(0), order)
+    expect(refilled).not.toBe(early)
     tabled.change()
     expect(uidsOf(first.tree.items(0, first.tree.size))).toEqual(tabled.naive(used, order))
   })

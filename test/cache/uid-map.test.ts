@@ -1,10 +1,10 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import type { Row } from '../../src/cache/records/cached-record.ts'
+import type { CachedRecord } from '../../src/cache/records/cached-record.ts'
 import { UidMap } from '../../src/cache/uid-map.ts'
 import { newUid, one, picker, rowOf } from './rows.ts'
 
-const rowWith = (uid: string, name = ''): Row => rowOf({ kind: 'Group', uid, name, createMs: 1, updateMs: 1, filters: {} })
+const rowWith = (uid: string, name = ''): CachedRecord => rowOf({ kind: 'Group', uid, name, createMs: 1, updateMs: 1, filters: {} })
 
 describe('UidMap', () => {
   test('has what a Map would, through any changes', () => {
@@ -14,7 +14,7 @@ describe('UidMap', () => {
         const above = newUid(pick)
         const uids = Array.from({ length: count }, () => newUid(pick, above))
         const map = new UidMap()
-        const expected = new Map<string, Row>()
+        const expected = new Map<string, CachedRecord>()
         for (let step = 0; step < 4 * count; step++) {
           const uid = one(pick, uids)
           // First more come than go, and then the other way round.

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { createPlatformClient } from '../../src/cli/client/platform-client.ts'
-import { type Caller, whoami } from '../../src/cli/whoami.ts'
+import { type WhoAmICaller, whoami } from '../../src/cli/whoami.ts'
 import { makeMember, makePerson, ok, roleUid, startTestServer } from '../support/test-server.ts'
 import { RegistryWorld, type Tenant } from '../registry/tokens/registry-world.ts'
 import { contextOf } from './client-world.ts'
@@ -24,7 +24,7 @@ describe('taproot whoami', () => {
     return context.printed()
   }
 
-  const caller = async (token: string): Promise<Caller> => JSON.parse(await run(token, 'json')) as Caller
+  const caller = async (token: string): Promise<WhoAmICaller> => JSON.parse(await run(token, 'json')) as WhoAmICaller
 
   test('tells identity, sign-in, organisation, audience, end, and roles with the paths of their groups', async () => {
     const member = await makeMember(world.server, mine.group, { role: 'viewer' })

@@ -1,7 +1,7 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { capabilities, setOf } from '../../src/base/capability.ts'
-import { trimIdempotency } from '../../src/engine/expire/idempotency.ts'
+import { expireIdempotencyKeys } from '../../src/engine/expire/idempotency.ts'
 import { idempotencyHourPrefix } from '../../src/engine/idempotency.ts'
 import { StoreError, type Store } from '../../src/store/store.ts'
 import {
@@ -99,9 +99,9 @@ describe('mutations', () => {
   test.each([
     ['capabilities', { capabilities: setOf(['groups.list']) }],
     ['scopes', { scopes: [] as string[] }],
-  ])('a person whose token was narrowed by %s makes no root group, though self service is on', async (_by, narrowing) => {
+  ])('a person whose token was narrowed by %s makes no root group, though self service is on', async (_by, restrictions) => {
     const { uid, token } = await makePerson(server, person)
-    const narrowed = await server.tokenFor(uid, 'scopes' in narrowing ? { scopes: [organisation.group as never] } : narrowing)
+    const narrowed = await server.tokenFor(uid, 'scopes' in restrictions ? { scopes: [organisation.group as never] } : restrictions)
     expect((await server.rest.call('CreateGroup', { group: { name: freshName('root') } }, { token: narrowed })).code).toBe(7)
     expect((await server.rest.call('CreateGroup', { group: { name: freshName('root') } }, { token })).code).toBe(0)
   })
@@ -163,11 +163,11 @@ describe('mutations', () => {
     const { entries } = await store.range({ prefix: idempotencyHourPrefix, limit: 1_000 }, signal)
     const old = entries.map(({ key }) => ({ kind: 'put', key: key.replace(/^(x\/idem\/t\/)[0-9a-f]+/, '$100000001'), value: new Uint8Array() }) as const)
     await store.transact({ guards: [], writes: old.slice(0, 100) }, signal)
-    await trimIdempotency(store, nowMs, signal)
+    await expireIdempotencyKeys(store, nowMs, signal)
     const left = await store.range({ prefix: idempotencyHourPrefix, limit: 1_000 }, signal)
     expect(left.entries.map(({ key }) => key)).toEqual(entries.map(({ key }) => key))
     expect(ok(await server.rest.call('CreateGroup', create, { token, idempotencyKey }))['uid']).toBe(first['uid'])
-    await trimIdempotency(store, nowMs + 26 * 3_600_000, signal)
+    await expireIdempotencyKeys(store, nowMs + 26 * 3_600_000, signal)
     expect((await store.range({ prefix: 'x/idem/', limit: 10 }, signal)).entries).toEqual([])
   })
 

@@ -11,7 +11,7 @@ import { secretFields } from '../../src/engine/secret-fields.ts'
 import { changedSecrets, newSecrets, openSecret, sealSecrets, type SealedSecrets } from '../../src/engine/secrets.ts'
 import { resources } from '../../src/base/schema/schema.ts'
 import { rowOfBytes } from '../../src/cache/records/row-maker.ts'
-import type { Resource, Row } from '../../src/cache/records/cached-record.ts'
+import type { Resource, CachedRecord } from '../../src/cache/records/cached-record.ts'
 import { storeRevision, type Store } from '../../src/store/store.ts'
 import { freshStore, random, signal, thrown } from '../auth/parts.ts'
 
@@ -25,7 +25,7 @@ function record(clientSecret: string): Resource {
 }
 
 /** A stored provider, with what is sealed for it. */
-function rowWith(sealed: SealedSecrets, at: Uid = uid): Row {
+function rowWith(sealed: SealedSecrets, at: Uid = uid): CachedRecord {
   const facts = { etag: 'e', createMs: 1, updateMs: 2, managedBy: '', sealed }
   return rowOfBytes(index, { uid: at, bytes: envelopeBytes(envelopeOf(desc, record(''), facts)), revision: storeRevision(1) })
 }

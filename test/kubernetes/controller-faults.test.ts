@@ -24,7 +24,7 @@ import { clusterId, startControllerWorld, uidOf, type ControllerWorld, type Worl
 
 const signal = AbortSignal.timeout(3_600_000)
 /** After a fault the next attempt may be half a minute away. */
-const longPatience = { timeout: 90_000, interval: 100 }
+const longTimeouts = { timeout: 90_000, interval: 100 }
 const objects = 20
 const names = Array.from({ length: objects }, (_, index) => `group-${index}`)
 /** How long what is down stays down, in milliseconds. */
@@ -64,7 +64,7 @@ async function allAre(description: string, wanted: readonly string[] = names): P
         .map((group) => `${group.name} ${group.description}`)
         .sort(),
     ).toEqual(wanted.map((name) => `${name} ${description}`).sort())
-  }, longPatience)
+  }, longTimeouts)
 }
 
 /** The controller's writes to objects, Events left out. */
@@ -90,7 +90,7 @@ describeWithPart('etcd', 'the controller, when things fail', () => {
       await vi.waitFor(async () => {
         const mirror = await world.api.get(objectTypes.group, { namespace: 'default', name: mirrorName(objectKinds.Group, shown) }, signal)
         expect(mirror?.spec).toMatchObject({ description: 'meanwhile' })
-      }, longPatience)
+      }, longTimeouts)
       ok(await world.server.rest.call('DeleteGroup', { uid: shown }, { token: organisation.token }))
       await allAre('after')
       // One status per object, and what the mirrors took, attempts that found nobody included.
@@ -161,13 +161,13 @@ describeWithPart('etcd', 'the controller, when things fail', () => {
             return (mirror?.spec as { description?: string } | undefined)?.description ?? mirror?.metadata.name
           }),
         )
-      await vi.waitFor(async () => expect(await descriptions()).toEqual(uids.map((uid) => mirrorName(objectKinds.Group, uid))), longPatience)
+      await vi.waitFor(async () => expect(await descriptions()).toEqual(uids.map((uid) => mirrorName(objectKinds.Group, uid))), longTimeouts)
       world.network.cut()
       for (const uid of uids) ok(await rest.call('UpdateGroup', { group: { uid, description: 'meanwhile' } }, token))
       await delay(campaignLength({ short: 10_000, full: 60_000 }))
       world.network.resume()
       const returnedAt = performance.now()
-      await vi.waitFor(async () => expect(await descriptions()).toEqual(uids.map(() => 'meanwhile')), longPatience)
+      await vi.waitFor(async () => expect(await descriptions()).toEqual(uids.map(() => 'meanwhile')), longTimeouts)
       expect(performance.now() - returnedAt).toBeLessThan(3_000)
     },
     timeoutUnlessSoaking(240_000),

@@ -18,7 +18,7 @@ const kills = campaignLength({ short: 3, full: 10 })
 const objects = campaignLength({ short: 20, full: 50 })
 /** How many of them are there at any time, or one less. */
 const kept = objects / 5
-const longPatience = { timeout: 120_000, interval: 200 }
+const longTimeouts = { timeout: 120_000, interval: 200 }
 const lease = { namespace: 'default', name: 'taproot-controller' }
 
 /** A whole world whose controllers are processes of their own. */
@@ -131,7 +131,7 @@ describeWithPart('etcd', 'controllers that are killed', () => {
         await vi.waitFor(async () => {
           const held = await world.api.get(objectTypes.lease, lease, signal)
           expect((held?.['spec'] as { holderIdentity?: string } | undefined)?.holderIdentity ?? '').not.toBe('')
-        }, longPatience)
+        }, longTimeouts)
         const next = await start()
         await delay(randomInt(400))
         await leading.end('SIGKILL')
@@ -150,7 +150,7 @@ describeWithPart('etcd', 'controllers that are killed', () => {
         expect(ready.sort()).toEqual([...wanted.keys()].map((name) => `${name} InSync`).sort())
         const records = groupsIn(world, organisation.group).map(({ name, description, managedBy }) => `${name} ${description} ${managedBy}`)
         expect(records.sort()).toEqual([...wanted].map(([name, { description }]) => `${name} ${description} ${clusterId}/${namespace}/${name}`).sort())
-      }, longPatience)
+      }, longTimeouts)
       // A person's own write and the controller's status for each change; finalizer and annotation once.
       const excess = [...wanted].flatMap(([name, { changes }]) => {
         const seen = Math.max(0, ...[...versions].filter(([key]) => key.startsWith(`${name} `)).map(([, count]) => count))

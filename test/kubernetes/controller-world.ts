@@ -11,7 +11,7 @@ import { objectTypes } from '../../src/kubernetes/object-types.ts'
 import type { MirrorSettings } from '../../src/kubernetes/world.ts'
 import type { Timers } from '../../src/kubernetes/runtime/timers.ts'
 import type { WorkQueueObserver } from '../../src/kubernetes/runtime/work-queue.ts'
-import type { Row } from '../../src/cache/records/cached-record.ts'
+import type { CachedRecord } from '../../src/cache/records/cached-record.ts'
 import { freshName, makeOrganisation, startTestServer, type Organisation, type TestServer, type TestServerOptions } from '../support/test-server.ts'
 import type { EtcdSpace } from '../support/parts/etcd.ts'
 import type { KubeOptions } from '../support/parts/kube.ts'
@@ -44,7 +44,7 @@ export interface ControllerWorld {
   until(type: TestType, namespace: string, name: string, reason: string): Promise<PlatformObject>
   gone(type: TestType, namespace: string, name: string): Promise<void>
   /** The record that the object says it has. */
-  record(kind: string, uid: string | undefined): Row | undefined
+  record(kind: string, uid: string | undefined): CachedRecord | undefined
   organisation(): Promise<Organisation>
   /** One more controller; the first runs from the beginning. */
   startController(): RunningController
@@ -107,7 +107,7 @@ function watchfulObserver(): { observer: ControllerObserver; isSettled: () => bo
 }
 
 /** How long what a test waits for may take. */
-export const patience = { timeout: 20_000, interval: 50 }
+export const timeouts = { timeout: 20_000, interval: 50 }
 
 function writing(api: KubeClient, wrote: (call: string) => Promise<void> | undefined): KubeClient {
   const counted = new Set(['create', 'replace', 'apply', 'patch', 'delete'])
@@ -210,8 +210,8 @@ export async function startControllerWorld(options: WorldOptions = {}): Promise<
     )
     const started = {
       controller,
-      attempted: () => vi.waitFor(() => expect(hasStarted()).toBe(true), patience),
-      settled: () => vi.waitFor(() => expect(isSettled()).toBe(true), patience),
+      attempted: () => vi.waitFor(() => expect(hasStarted()).toBe(true), timeouts),
+      settled: () => vi.waitFor(() => expect(isSettled()).toBe(true), timeouts),
       async stop() {
         stopping.abort(new Error('stopped'))
         await controller.ended
@@ -253,8 +253,8 @@ export async function startControllerWorld(options: WorldOptions = {}): Promise<
           generation: found.metadata.generation,
         })
         return found
-      }, patience),
-    gone: (type, namespace, name) => vi.waitFor(async () => expect(await api.get(objectTypes[type], { namespace, name }, signal)).toBeUndefined(), patience),
+      }, timeouts),
+    gone: (type, namespace, name) => vi.waitFor(async () => expect(await api.get(objectTypes[type], { namespace, name }, signal)).toBeUndefined(), timeouts),
     record: (kind, uid) => services.replica.snapshot.get(kind, uid ?? ''),
     organisation: () => makeOrganisation(server),
     startController: begin,

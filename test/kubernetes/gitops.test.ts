@@ -9,7 +9,7 @@ import { DomainError } from '../../src/base/errors.ts'
 import type { PlatformObject } from '../../src/kubernetes/platform-object.ts'
 import { objectTypes } from '../../src/kubernetes/object-types.ts'
 import { statusOf } from '../../src/kubernetes/reconcile/status.ts'
-import { verdictOf, verdicts, type Verdict } from '../../src/kubernetes/reconcile/condition-status.ts'
+import { conditionStatusOf, verdicts, type ConditionStatus } from '../../src/kubernetes/reconcile/condition-status.ts'
 import { describeWithParts, requirePart } from '../support/parts/require-part.ts'
 import { grantOf, startControllerWorld } from './controller-world.ts'
 
@@ -38,15 +38,15 @@ async function healthOf(objects: readonly object[]): Promise<readonly Health[]> 
 }
 
 /** An object as the API server has it after the controller came to a verdict about generation `seen`. */
-function judged(verdict: Verdict, { seen = generation, more = {} } = {}): object {
+function judged(conditionStatus: ConditionStatus, { seen = generation, more = {} } = {}): object {
   const metadata = { name: 'web', namespace: 'acme', uid: 'u', resourceVersion: '1', generation: seen }
   const object: PlatformObject = { apiVersion: 'taproot.dev/v1alpha1', kind: 'PlatformGroup', metadata, spec: {} }
   const references = { found: false, field: 'parentRef', meant: 'web' } as const
-  const status = statusOf(object, { verdict, record: undefined, references, written: false, forgets: false, extraFields: undefined, nowMs: 0 })
+  const status = statusOf(object, { conditionStatus, record: undefined, references, written: false, forgets: false, extraFields: undefined, nowMs: 0 })
   return { ...object, metadata: { ...metadata, generation, ...more }, status }
 }
 
-const blocked = verdictOf(new DomainError(9, 'it has child groups'), true) ?? verdicts.ready
+const blocked = conditionStatusOf(new DomainError(9, 'it has child groups'), true) ?? verdicts.ready
 
 const rows: readonly (readonly [sentence: string, object: object, health: Omit<Health, 'message'>, message: RegExp])[] = [
   ['in sync', judged(verdicts.ready), { argo: 'Healthy', flux: 'Current' }, /^InSync: the record is/],

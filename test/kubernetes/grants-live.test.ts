@@ -9,7 +9,7 @@ import { originLabel, uidAnnotation, type GrantSpec, type PlatformObject } from 
 import { KubeError, type ObjectRef, type ObjectType } from '../../src/kubernetes/kube-api.ts'
 import { objectTypes } from '../../src/kubernetes/object-types.ts'
 import { parseManagedBy } from '../../src/engine/ownership.ts'
-import type { Row } from '../../src/cache/records/cached-record.ts'
+import type { CachedRecord } from '../../src/cache/records/cached-record.ts'
 import { freshName, ok, roleUid } from '../support/test-server.ts'
 import { describeWithPart } from '../support/parts/require-part.ts'
 import { campaignLength, timeoutUnlessSoaking } from '../soak/factor.ts'
@@ -18,7 +18,7 @@ import { populate, type Population } from './population.ts'
 import { recordKinds, rowOf } from '../../src/kubernetes/object-kinds.ts'
 
 const signal = AbortSignal.timeout(3_600_000)
-const patience = { timeout: 30_000, interval: 100 }
+const timeouts = { timeout: 30_000, interval: 100 }
 const runs = campaignLength({ short: 2, full: 5 })
 const capabilities = ['CAP_IAM_GROUPS_LIST', 'CAP_IAM_GROUPS_DELETE', 'CAP_IAM_ROLES_LIST']
 
@@ -194,7 +194,7 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
     }
   }
 
-  const rows = (): { kind: string; row: Row }[] => {
+  const rows = (): { kind: string; row: CachedRecord }[] => {
     const { snapshot } = world.server.running.engine.replica
     return recordKinds.flatMap((kind) => {
       const { byUid, size } = snapshot.table(kind)
@@ -203,10 +203,10 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
   }
 
   /** True for the one owner that an organisation keeps, whoever holds the binding. */
-  function isLastOwner(row: Row): boolean {
+  function isLastOwner(row: CachedRecord): boolean {
     const { snapshot } = world.server.running.engine.replica
     const bindings = snapshot.table('RoleBinding')
-    const isOwner = ({ parent, message }: Row): boolean => parent === row.parent && (message as unknown as RoleBinding).roleUid === roleUid('owner')
+    const isOwner = ({ parent, message }: CachedRecord): boolean => parent === row.parent && (message as unknown as RoleBinding).roleUid === roleUid('owner')
     const owners = [...bindings.matching('parent', row.parent)].filter(isOwner)
     const known = owners.filter((owner) => owner.uid === row.uid || snapshot.get('Identity', bindings.valueOf(owner, 'identity') ?? '') !== undefined)
     return !row.parent.includes('/') && isOwner(row) && known.length === 1
@@ -257,17 +257,17 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
             for (const step of all) await takeIfPossible(step)
           }
           await doAll(steps)
-          await vi.waitFor(async () => expect([...(await excess()), ...(await unseen(spaces))]).toEqual([]), patience)
+          await vi.waitFor(async () => expect([...(await excess()), ...(await unseen(spaces))]).toEqual([]), timeouts)
           // Every binding that there is falls silent; what its grants take away then goes all the same.
           await doAll(spaces.map((_, space) => ({ do: 'grant', space, spec: wide() })))
-          await vi.waitFor(async () => expect(await unseen(spaces)).toEqual([]), patience)
+          await vi.waitFor(async () => expect(await unseen(spaces)).toEqual([]), timeouts)
           for (const name of ['red', 'green', 'blue'])
             await doAll([
               { do: 'strip', type: 'roleBinding', space: 0, name },
               { do: 'label', type: 'roleBinding', space: 1, name },
             ])
           await doAll(spaces.map((_, space) => ({ do: 'grant', space, spec: { ...wide(), maxRole: { builtIn: 'registry.pull' } } })))
-          await vi.waitFor(async () => expect(await excess()).toEqual([]), patience)
+          await vi.waitFor(async () => expect(await excess()).toEqual([]), timeouts)
           owned += rows().filter(({ row }) => spaces.some((space) => row.managedBy.includes(`/${space}/`))).length
           expect(foreign()).toEqual(before)
         }),

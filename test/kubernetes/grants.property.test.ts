@@ -11,12 +11,12 @@ import type { KubeApi, KubeObject } from '../../src/kubernetes/kube-api.ts'
 import { objectTypes } from '../../src/kubernetes/object-types.ts'
 import { createInformer, type Informer } from '../../src/kubernetes/runtime/informer.ts'
 import { gather } from '../../src/kubernetes/reconcile/gather.ts'
-import { planObject, type Plan } from '../../src/kubernetes/reconcile/plan.ts'
-import type { Facts } from '../../src/kubernetes/reconcile/facts.ts'
-import { Claims } from '../../src/kubernetes/reconcile/claims.ts'
+import { planObject, type ObjectPlan } from '../../src/kubernetes/reconcile/plan.ts'
+import type { ObjectFacts } from '../../src/kubernetes/reconcile/facts.ts'
+import { ObjectClaims } from '../../src/kubernetes/reconcile/claims.ts'
 import { GrantsByNamespace } from '../../src/kubernetes/reconcile/grants-by-namespace.ts'
 import type { World } from '../../src/kubernetes/world.ts'
-import type { Row } from '../../src/cache/records/cached-record.ts'
+import type { CachedRecord } from '../../src/cache/records/cached-record.ts'
 import { startTestServer, type TestServer } from '../support/test-server.ts'
 import { campaignLength, timeoutUnlessSoaking } from '../soak/factor.ts'
 import { ownedRecords, populate, type Population } from './population.ts'
@@ -149,11 +149,11 @@ function worldOf({ grants, object, kind, surroundings }: Case): World {
     objects: objects as World['objects'],
     ...known,
     grantsByNamespace: new GrantsByNamespace(known.grants, known.namespaces),
-    claims: new Claims(objects as World['objects']),
+    claims: new ObjectClaims(objects as World['objects']),
   } as unknown as World
 }
 
-const row = (kind: RecordKind, uid: string): Row | undefined => server.running.engine.replica.snapshot.get(kind, uid)
+const row = (kind: RecordKind, uid: string): CachedRecord | undefined => server.running.engine.replica.snapshot.get(kind, uid)
 
 function capabilitiesOfRole({ uid, builtIn }: { uid?: string; builtIn?: string } = {}): CapabilitySet {
   const found = builtInRoles.find((role) => role.uid === uid || role.name === builtIn)
@@ -179,14 +179,14 @@ function said({ grants, object, kind }: Case, place: string): { granted: boolean
 }
 
 /** What the plan lets somebody do who could not before. */
-function givenBy({ kind, object }: Case, facts: Facts): CapabilitySet {
+function givenBy({ kind, object }: Case, facts: ObjectFacts): CapabilitySet {
   if (kind === 'RoleBinding' && facts.references.found) return capabilitiesOfRole({ uid: facts.references.role ?? '' })
   if (kind !== 'Role') return emptySet
   const { capabilities } = object.spec as unknown as { capabilities: readonly (keyof typeof capabilityNumbers)[] }
   return fromEnumNumbers(capabilities.map((name) => capabilityNumbers[name]))
 }
 
-function assertWithin(given: Case, facts: Facts, { record: step }: Plan): void {
+function assertWithin(given: Case, facts: ObjectFacts, { record: step }: ObjectPlan): void {
   const { object, kind } = given
   const own = `${clusterId}/${object.metadata.namespace}/${object.metadata.name}`
   if (step.do === 'nothing') return

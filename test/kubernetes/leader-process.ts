@@ -14,7 +14,7 @@ export interface CandidateOptions {
   /** How wrong its wall clock is, in milliseconds. */
   readonly skewMs: number
   /** How long its work goes on after it was told to end, in milliseconds. */
-  readonly lingerMs: number
+  readonly drainMs: number
 }
 
 /** What it says. */
@@ -26,7 +26,7 @@ export interface Act {
   readonly atMs: number
 }
 
-const { endpoint, lease, identity, skewMs, lingerMs } = JSON.parse(process.argv[2] ?? '') as CandidateOptions // a cast of what the test wrote
+const { endpoint, lease, identity, skewMs, drainMs } = JSON.parse(process.argv[2] ?? '') as CandidateOptions // a cast of what the test wrote
 const actEveryMs = 20
 const random = { bytes: (count: number): Uint8Array => randomBytes(count) }
 const api = createKubeClient({ endpoint, userAgent: 'taproot-test', random })
@@ -48,7 +48,7 @@ await lead(
       act()
       await delay(actEveryMs)
     }
-    for (let lingered = 0; lingered < lingerMs; lingered += actEveryMs) {
+    for (let drained = 0; drained < drainMs; drained += actEveryMs) {
       act()
       await delay(actEveryMs)
     }

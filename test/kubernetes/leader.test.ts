@@ -18,7 +18,7 @@ const program = resolve(import.meta.dirname, 'leader-process.ts')
 const handoverMs = 15_000
 
 /** For what has no time of its own, on a busy machine. */
-const patienceMs = 60_000
+const timeoutMs = 60_000
 
 /** One machine's monotonic time, as the candidates tell it. */
 function nowMs(): number {
@@ -46,7 +46,7 @@ class Candidates {
     const { port = this.#kube.apiserver.port, ...more } = options
     const { caPem: ca, token } = this.#kube.access
     const endpoint = { from: 'token', server: `https://127.0.0.1:${port}`, ca, token } as const
-    const told: CandidateOptions = { endpoint, lease: this.lease, identity, skewMs: 0, lingerMs: 0, ...more }
+    const told: CandidateOptions = { endpoint, lease: this.lease, identity, skewMs: 0, drainMs: 0, ...more }
     const child = spawn(process.execPath, ['--disable-warning=ExperimentalWarning', program, JSON.stringify(told)], { stdio: ['ignore', 'pipe', 'inherit'] })
     createInterface(child.stdout).on('line', (line) => {
       const act = JSON.parse(line) as Act // a cast of what the candidate wrote
@@ -63,11 +63,11 @@ class Candidates {
 
   /** Resolves when it campaigns. */
   there(identity: string): Promise<void> {
-    return until(() => this.#there.has(identity), patienceMs)
+    return until(() => this.#there.has(identity), timeoutMs)
   }
 
   /** Resolves with its first act that is later than a time. */
-  async actOf(identity: string, afterMs = 0, withinMs = patienceMs): Promise<Act> {
+  async actOf(identity: string, afterMs = 0, withinMs = timeoutMs): Promise<Act> {
     const find = (): Act | undefined => this.acts.find((act) => act.identity === identity && act.atMs > afterMs)
     await until(() => find() !== undefined, withinMs)
     return find() as Act // a cast: it was just there
@@ -107,7 +107,7 @@ describeWithPart('kube-apiserver', 'the election of a leader', () => {
     const candidates = new Candidates(kube, onTestFinished)
     const children = new Map(['a', 'b', 'c'].map((identity) => [identity, candidates.start(identity)]))
     await Promise.all([...children.keys()].map((identity) => candidates.there(identity)))
-    await until(() => candidates.acts.length > 0, patienceMs)
+    await until(() => candidates.acts.length > 0, timeoutMs)
     for (let round = 0; round < 2; round++) {
       const leader = candidates.acts.at(-1)?.identity ?? ''
       const child = children.get(leader)
@@ -124,7 +124,7 @@ describeWithPart('kube-apiserver', 'the election of a leader', () => {
 
   test.concurrent('waits for the work of a leader that stops, however long that takes', async ({ onTestFinished }) => {
     const candidates = new Candidates(kube, onTestFinished)
-    const first = candidates.start('a', { lingerMs: 15_000 })
+    const first = candidates.start('a', { drainMs: 15_000 })
     await candidates.actOf('a')
     candidates.start('b')
     await candidates.there('b')

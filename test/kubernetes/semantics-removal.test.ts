@@ -7,7 +7,7 @@ import { uidAnnotation } from '../../src/kubernetes/platform-object.ts'
 import { objectTypes } from '../../src/kubernetes/object-types.ts'
 import { ok, type Organisation } from '../support/test-server.ts'
 import { describeWithPart, requirePart } from '../support/parts/require-part.ts'
-import { patience, startControllerWorld, uidOf, type ControllerWorld } from './controller-world.ts'
+import { timeouts, startControllerWorld, uidOf, type ControllerWorld } from './controller-world.ts'
 import { definitions } from './definitions.ts'
 
 const signal = AbortSignal.timeout(900_000)
@@ -15,7 +15,7 @@ const signal = AbortSignal.timeout(900_000)
 const removing = [...(/\n## Remove everything\n(.*?)\n## /s.exec(readFileSync('docs/install.md', 'utf8'))?.[1] ?? '').matchAll(/```sh\n(.*?)```/gs)].map(
   (match) => match[1] ?? '',
 )
-const goingPatience = { timeout: 100_000, interval: 100 }
+const goingTimeouts = { timeout: 100_000, interval: 100 }
 
 describeWithPart('kube-controller-manager', 'what goes with a namespace, a grant or a definition', () => {
   let world: ControllerWorld
@@ -28,7 +28,7 @@ describeWithPart('kube-controller-manager', 'what goes with a namespace, a grant
   afterAll(() => world?.stop())
 
   const gone = (namespace: string): Promise<void> =>
-    vi.waitFor(async () => expect(await world.api.get(objectTypes.namespace, { name: namespace }, signal)).toBeUndefined(), goingPatience)
+    vi.waitFor(async () => expect(await world.api.get(objectTypes.namespace, { name: namespace }, signal)).toBeUndefined(), goingTimeouts)
 
   /** A group with a group, an identity and a binding in it, each an object: the records' kinds and uids, outermost first. */
   async function family(namespace: string, stem: string): Promise<readonly (readonly [kind: string, uid: string])[]> {
@@ -70,7 +70,7 @@ describeWithPart('kube-controller-manager', 'what goes with a namespace, a grant
     const records = await family(namespace, namespace)
     await world.stopControllers()
     await world.api.delete(objectTypes.namespace, { name: namespace }, {}, signal)
-    await vi.waitFor(async () => expect((await world.object('group', namespace, `${namespace}-outer`)).metadata.deletionTimestamp).toBeDefined(), patience)
+    await vi.waitFor(async () => expect((await world.object('group', namespace, `${namespace}-outer`)).metadata.deletionTimestamp).toBeDefined(), timeouts)
     world.startController()
     await gone(namespace)
     expect(owners(records)).toEqual(records.map(() => undefined))
@@ -84,7 +84,7 @@ describeWithPart('kube-controller-manager', 'what goes with a namespace, a grant
     })()
     const name = 'platformgroups.taproot.dev'
     await world.api.delete(objectTypes.crd, { name }, {}, signal)
-    await vi.waitFor(async () => expect(await world.api.get(objectTypes.crd, { name }, signal)).toBeUndefined(), goingPatience)
+    await vi.waitFor(async () => expect(await world.api.get(objectTypes.crd, { name }, signal)).toBeUndefined(), goingTimeouts)
     expect(world.record('Group', uid)?.managedBy).toBe('')
     ok(await world.server.rest.call('UpdateGroup', { group: { uid, description: 'free' } }, { token: organisation.token }))
     const { kubectl } = world.objects.kube
@@ -92,7 +92,7 @@ describeWithPart('kube-controller-manager', 'what goes with a namespace, a grant
     await kubectl(['wait', '--for=condition=Established', '--timeout=60s', `crd/${name}`])
     await vi.waitFor(
       () => world.put('group', namespace, 'kept', { parentRef: { uid: organisation.group } }, { annotations: { [uidAnnotation]: uid } }),
-      patience,
+      timeouts,
     )
     expect(uidOf(await world.until('group', namespace, 'kept', 'InSync'))).toBe(uid)
   }, 240_000)
@@ -109,7 +109,7 @@ describeWithPart('kube-controller-manager', 'what goes with a namespace, a grant
     const records = await family(namespace, namespace)
     await world.stopControllers()
     await world.api.delete(objectTypes.namespace, { name: namespace }, {}, signal)
-    await vi.waitFor(async () => expect((await world.object('group', namespace, `${namespace}-outer`)).metadata.deletionTimestamp).toBeDefined(), patience)
+    await vi.waitFor(async () => expect((await world.object('group', namespace, `${namespace}-outer`)).metadata.deletionTimestamp).toBeDefined(), timeouts)
     await sh(takeFinalizersOff)
     await gone(namespace)
     expect(owners(records)).toEqual(['outer', 'inner', 'someone', 'binding'].map((name) => `cluster-1/${namespace}/${namespace}-${name}`))

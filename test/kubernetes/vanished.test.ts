@@ -1,16 +1,16 @@
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { objectTypes } from '../../src/kubernetes/object-types.ts'
 import type { ObjectType } from '../../src/kubernetes/kube-api.ts'
-import type { Row } from '../../src/cache/records/cached-record.ts'
+import type { CachedRecord } from '../../src/cache/records/cached-record.ts'
 import { giveRights } from '../e2e/chart/given-rights.ts'
 import { reinstate, suspend } from '../support/suspend.ts'
 import type { Organisation } from '../support/test-server.ts'
 import { startDeletionWebhook, type DeletionWebhook } from '../support/parts/deletion-webhook.ts'
 import { describeOnStoresWithParts } from '../support/parts/require-part.ts'
-import { patience, startControllerWorld, type ControllerWorld } from './controller-world.ts'
+import { timeouts, startControllerWorld, type ControllerWorld } from './controller-world.ts'
 
 const signal = AbortSignal.timeout(900_000)
-const longPatience = { timeout: 60_000, interval: 50 }
+const longTimeouts = { timeout: 60_000, interval: 50 }
 const webhooks: ObjectType = {
   group: 'admissionregistration.k8s.io',
   version: 'v1',
@@ -75,10 +75,10 @@ describeOnStoresWithParts(['kube-apiserver'], 'an object that the API server rem
       await world.put('group', namespace, 'probe', { parentRef: { name: 'nowhere' } })
       await world.api.delete(objectTypes.group, { namespace, name: 'probe' }, {}, signal)
       expect(isAsked).toBe(true)
-    }, patience)
+    }, timeouts)
   }
 
-  const recordOf = (name: string): Row | undefined => {
+  const recordOf = (name: string): CachedRecord | undefined => {
     const { snapshot } = world.server.running.engine.replica
     return [...snapshot.table('Group').matching('parent', organisation.group)].find(({ message }) => (message as unknown as { name: string }).name === name)
   }
@@ -92,7 +92,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'an object that the API server rem
       const record = recordOf(name)
       expect(record).toBeDefined()
       return record?.uid ?? ''
-    }, patience)
+    }, timeouts)
     await meanwhile()
     mayEnd.resolve()
     await deleted
@@ -102,12 +102,12 @@ describeOnStoresWithParts(['kube-apiserver'], 'an object that the API server rem
 
   test('its record is deleted all the same', async () => {
     const uid = await race('raced')
-    await vi.waitFor(() => expect(world.record('Group', uid)).toBeUndefined(), patience)
+    await vi.waitFor(() => expect(world.record('Group', uid)).toBeUndefined(), timeouts)
   })
 
   test('its record is released where its deletion policy is Orphan', async () => {
     const uid = await race('raced-orphan', { deletionPolicy: 'Orphan' })
-    await vi.waitFor(() => expect(world.record('Group', uid)?.managedBy).toBe(''), patience)
+    await vi.waitFor(() => expect(world.record('Group', uid)?.managedBy).toBe(''), timeouts)
   })
 
   test('another object of its name has the record', async () => {
@@ -117,7 +117,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'an object that the API server rem
       vi.waitFor(async () => {
         const { status } = await world.object('group', namespace, 'raced-again')
         expect(status?.conditions?.find(({ type }) => type === 'Ready')).toMatchObject(ready)
-      }, longPatience)
+      }, longTimeouts)
     await put('too early')
     // Where the controller has not seen it yet, the record of the first goes, and it gets one of its own.
     await expectReady({ status: 'False' })
@@ -136,6 +136,6 @@ describeOnStoresWithParts(['kube-apiserver'], 'an object that the API server rem
     const uid = await race('raced-away', {}, () => suspend(world.server, organisation.group))
     await first.stop()
     await reinstate(world.server, organisation.group)
-    await vi.waitFor(() => expect(world.record('Group', uid)).toBeUndefined(), longPatience)
+    await vi.waitFor(() => expect(world.record('Group', uid)).toBeUndefined(), longTimeouts)
   }, 90_000)
 })

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { DomainError } from '../../src/base/errors.ts'
-import { firstOf, verdictOf, verdicts } from '../../src/kubernetes/reconcile/condition-status.ts'
+import { firstOf, conditionStatusOf, verdicts } from '../../src/kubernetes/reconcile/condition-status.ts'
 
 const numbered = (count: number): readonly string[] => Array.from({ length: count }, (_, at) => `r${at + 1}`)
 
@@ -15,11 +15,11 @@ test.each([
 
 test('a deletion that is blocked names what stands in the way', () => {
   const error = new DomainError(9, 'cannot delete group with child groups')
-  expect(verdictOf(error, true, firstOf(numbered(6)))).toMatchObject({
+  expect(conditionStatusOf(error, true, firstOf(numbered(6)))).toMatchObject({
     reason: 'DeletionBlocked',
     message: expect.stringMatching(/: r1, .* and 1 more$/) as unknown,
   })
-  expect(verdictOf(error, true)?.message).toMatch(/child groups$/)
+  expect(conditionStatusOf(error, true)?.message).toMatch(/child groups$/)
 })
 
 test('what exceeds a grant says the rule and what helps', () => {

@@ -6,7 +6,7 @@ import { expect, onTestFinished, test } from 'vitest'
 import type { Digest } from '../../src/base/digest.ts'
 import { HistoryHeadSchema } from '../../src/gen/taproot/store/v1/registry_pb.ts'
 import { everPointedTo, historyAt, historyHeadKey, historyWrites, readHistory } from '../../src/registry/history/tag-history.ts'
-import { Trimmer } from '../../src/catalog/expire.ts'
+import { Expirer } from '../../src/catalog/expire.ts'
 import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
 import type { RangeQuery, Store } from '../../src/store/store.ts'
 
@@ -85,7 +85,7 @@ test('what a long history says of a time, or of a digest of late, takes few of i
 
 test('what is trimmed leaves nothing behind', async () => {
   const store = await storeWithMoves()
-  await new Trimmer(store, { history: { maxMoves: 10 } }).trim(startMs, signal)
+  await new Expirer(store, { history: { maxMoves: 10 } }).trim(startMs, signal)
   const { entries } = await store.range({ prefix: 'x/history', limit: 1_000 }, signal)
   expect(entries.length).toBe(11)
   const found = await readHistory({ store }, { ...tag, limit: 1_000 }, signal)
@@ -101,6 +101,6 @@ test('a tag that was deleted long ago leaves nothing behind, its marks neither',
   expect(writes).toHaveLength(2)
   await store.transact({ guards: [], writes: [...writes, { kind: 'put', key: historyHeadKey(tag), value: toBinary(HistoryHeadSchema, head) }] }, signal)
   const dayMs = 86_400_000
-  await new Trimmer(store, { history: { maxAgeMs: dayMs } }).trim(timeMs + 2 * dayMs, signal)
+  await new Expirer(store, { history: { maxAgeMs: dayMs } }).trim(timeMs + 2 * dayMs, signal)
   expect((await store.range({ prefix: 'x/history', limit: 10 }, signal)).entries).toEqual([])
 })

@@ -10,17 +10,17 @@ describeOnStores('a whole server', (store) => {
   afterAll(() => server.stop())
 
   test.each(['rest', 'grpc'] as const)('over %s an owner makes, reads, changes and deletes a group', async (transport) => {
-    const door = server[transport]
+    const apiClient = server[transport]
     const { group, token } = await makeOrganisation(server)
-    const made = ok(await door.call('CreateGroup', { parent: group, group: { name: 'team' } }, { token }))
+    const made = ok(await apiClient.call('CreateGroup', { parent: group, group: { name: 'team' } }, { token }))
     const uid = String(made['uid'])
     expect(uid.startsWith(`${group}/`)).toBe(true)
-    expect(ok(await door.call('GetGroup', { uid }, { token }))).toEqual(made)
-    const changed = ok(await door.call('UpdateGroup', { group: { uid, description: 'changed' } }, { token }))
+    expect(ok(await apiClient.call('GetGroup', { uid }, { token }))).toEqual(made)
+    const changed = ok(await apiClient.call('UpdateGroup', { group: { uid, description: 'changed' } }, { token }))
     expect(changed).toMatchObject({ name: 'team', description: 'changed' })
-    const list = ok(await door.call('ListGroups', { uidp: { descendantsOf: group } }, { token }))
+    const list = ok(await apiClient.call('ListGroups', { uidp: { descendantsOf: group } }, { token }))
     expect(list).toMatchObject({ groups: [changed], totalCount: '1', skipped: 0 })
-    expect(ok(await door.call('DeleteGroup', { uid }, { token }))).toEqual({})
-    expect((await door.call('GetGroup', { uid }, { token })).code).toBe(5)
+    expect(ok(await apiClient.call('DeleteGroup', { uid }, { token }))).toEqual({})
+    expect((await apiClient.call('GetGroup', { uid }, { token })).code).toBe(5)
   })
 })

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { JsonObject } from '@bufbuild/protobuf'
-import type { Door, Options, Reply } from '../support/api-clients.ts'
+import type { ApiClient, Options, Reply } from '../support/api-clients.ts'
 import { builtInRoles } from '../../src/base/roles.ts'
 import type { Subject } from './subject.ts'
 
@@ -65,69 +65,70 @@ export class Churner {
   }
 
   async #step(step: (typeof steps)[number]): Promise<void> {
-    const door = Math.random() < 0.5 ? this.#subject.rest : this.#subject.grpc
+    const apiClient = Math.random() < 0.5 ? this.#subject.rest : this.#subject.grpc
     const chosen = this.#live[Math.floor(Math.random() * this.#live.length)]
     if (step === 'exchange') return Math.random() < exchangePart ? await this.#exchange() : undefined
-    if (step === 'refused') return await this.#refused(door)
-    if (step === 'list') return await this.#list(door)
-    if (step === 'create' || chosen === undefined) return this.#live.length < maxLive ? await this.#create(door) : await this.#delete(door, this.#live[0])
-    if (step === 'delete') return await this.#delete(door, chosen)
-    if (step === 'bind') return await this.#bind(door)
-    if (step === 'get') return await expectOk(this.#call(door, `Get${chosen.kind}`, { uid: chosen.uid }))
+    if (step === 'refused') return await this.#refused(apiClient)
+    if (step === 'list') return await this.#list(apiClient)
+    if (step === 'create' || chosen === undefined)
+      return this.#live.length < maxLive ? await this.#create(apiClient) : await this.#delete(apiClient, this.#live[0])
+    if (step === 'delete') return await this.#delete(apiClient, chosen)
+    if (step === 'bind') return await this.#bind(apiClient)
+    if (step === 'get') return await expectOk(this.#call(apiClient, `Get${chosen.kind}`, { uid: chosen.uid }))
     const resource = chosen.kind === 'Group' ? 'group' : 'identity'
-    await expectOk(this.#call(door, `Update${chosen.kind}`, { [resource]: { uid: chosen.uid, description: this.#newName() } }))
+    await expectOk(this.#call(apiClient, `Update${chosen.kind}`, { [resource]: { uid: chosen.uid, description: this.#newName() } }))
   }
 
   /** The binding goes with its identity: that is what is swept. Bound already is as good. */
-  async #bind(door: Door): Promise<void> {
+  async #bind(apiClient: ApiClient): Promise<void> {
     const identityUid = this.#live.find(({ kind }) => kind === 'Identity')?.uid
     if (identityUid === undefined) return
     const roleBinding = { identityUid, roleUid: viewer }
-    const { code, message } = await this.#call(door, 'CreateRoleBinding', { parent: this.#group, roleBinding })
+    const { code, message } = await this.#call(apiClient, 'CreateRoleBinding', { parent: this.#group, roleBinding })
     if (code !== 0 && code !== 6) throw new Error(`CreateRoleBinding: code ${code}: ${message}`)
   }
 
-  async #create(door: Door): Promise<void> {
+  async #create(apiClient: ApiClient): Promise<void> {
     const kind = Math.random() < 0.5 ? 'Group' : 'Identity'
     const name = this.#newName()
     const fields: JsonObject = kind === 'Group' ? { name } : { name, claimMatch: { issuer: 'https://issuer.example', subject: name } }
     const request = { parent: this.#group, [kind === 'Group' ? 'group' : 'identity']: fields }
     const once = { idempotencyKey: `${this.#name}-${name}` }
-    const uid = uidOf(await this.#call(door, `Create${kind}`, request, once))
+    const uid = uidOf(await this.#call(apiClient, `Create${kind}`, request, once))
     // Sent again, as clients do.
-    if (uidOf(await this.#call(door, `Create${kind}`, request, once)) !== uid) throw new Error(`${name} was made twice`)
+    if (uidOf(await this.#call(apiClient, `Create${kind}`, request, once)) !== uid) throw new Error(`${name} was made twice`)
     this.#live.push({ kind, uid })
   }
 
-  async #delete(door: Door, chosen: Live | undefined): Promise<void> {
+  async #delete(apiClient: ApiClient, chosen: Live | undefined): Promise<void> {
     if (chosen === undefined) return
-    await expectOk(this.#call(door, `Delete${chosen.kind}`, { uid: chosen.uid }))
+    await expectOk(this.#call(apiClient, `Delete${chosen.kind}`, { uid: chosen.uid }))
     this.#live = this.#live.filter(({ uid }) => uid !== chosen.uid)
   }
 
-  async #list(door: Door): Promise<void> {
+  async #list(apiClient: ApiClient): Promise<void> {
     const orderBy = ['name', 'created_at desc', 'updated_at', 'uid'][Math.floor(Math.random() * 4)] ?? 'uid'
-    const page = await this.#call(door, 'ListGroups', { uidp: { descendantsOf: this.#group }, pageSize: 5, orderBy })
+    const page = await this.#call(apiClient, 'ListGroups', { uidp: { descendantsOf: this.#group }, pageSize: 5, orderBy })
     const pageToken = String(okBody(page)['nextPageToken'] ?? '')
-    if (pageToken !== '') await expectOk(this.#call(door, 'ListGroups', { uidp: { descendantsOf: this.#group }, pageSize: 5, orderBy, pageToken }))
-    await expectOk(this.#call(door, 'ListRoleBindings', { uidp: { descendantsOf: this.#group } }))
+    if (pageToken !== '') await expectOk(this.#call(apiClient, 'ListGroups', { uidp: { descendantsOf: this.#group }, pageSize: 5, orderBy, pageToken }))
+    await expectOk(this.#call(apiClient, 'ListRoleBindings', { uidp: { descendantsOf: this.#group } }))
   }
 
   /** What is refused must leave nothing behind either. */
-  async #refused(door: Door): Promise<void> {
-    const { code: unsigned } = await door.call('ListGroups', {}, { token: `${this.#token}x` })
-    const { code: missing } = await this.#call(door, 'GetGroup', { uid: `${this.#group}/0123456789abcdef` })
-    const { code: invalid } = await this.#call(door, 'CreateGroup', { parent: this.#group, group: { name: 'NOT ALLOWED' } })
+  async #refused(apiClient: ApiClient): Promise<void> {
+    const { code: unsigned } = await apiClient.call('ListGroups', {}, { token: `${this.#token}x` })
+    const { code: missing } = await this.#call(apiClient, 'GetGroup', { uid: `${this.#group}/0123456789abcdef` })
+    const { code: invalid } = await this.#call(apiClient, 'CreateGroup', { parent: this.#group, group: { name: 'NOT ALLOWED' } })
     if (unsigned !== 16 || missing !== 5 || invalid !== 3) throw new Error(`refused with ${unsigned}, ${missing}, ${invalid}`)
   }
 
   /** Calls with a fresh token; where a busy machine let it run out on the way, once more with another. */
-  async #call(door: Door, rpc: string, request: JsonObject, options: Options = {}): Promise<Reply> {
+  async #call(apiClient: ApiClient, rpc: string, request: JsonObject, options: Options = {}): Promise<Reply> {
     if (performance.now() - this.#tokenAt > tokenLifeMs) await this.#exchange()
-    const reply = await door.call(rpc, request, { ...options, token: this.#token })
+    const reply = await apiClient.call(rpc, request, { ...options, token: this.#token })
     if (reply.code !== 16) return reply
     await this.#exchange()
-    return await door.call(rpc, request, { ...options, token: this.#token })
+    return await apiClient.call(rpc, request, { ...options, token: this.#token })
   }
 
   /** On a busy machine the token to exchange runs out on its way too: the clock runs fast here. */

@@ -1,21 +1,21 @@
 import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { grpcDoor, restDoor, type Door } from '../support/api-clients.ts'
+import { grpcClient, restClient, type ApiClient } from '../support/api-clients.ts'
 import { AskedProcess } from '../support/parts/asked-process.ts'
 import type { Question, Started } from './protocol.ts'
 
 /** The process under test, seen from outside: calls over its ports, questions by message, what the system counts of it. */
 export class Subject {
-  readonly rest: Door
-  readonly grpc: Door
+  readonly rest: ApiClient
+  readonly grpc: ApiClient
   readonly started: Started
   readonly #process: AskedProcess<Question, Started>
 
   private constructor(asked: AskedProcess<Question, Started>) {
     this.#process = asked
     this.started = asked.started
-    this.rest = restDoor(`http://127.0.0.1:${asked.started.apiPort}`)
-    this.grpc = grpcDoor(`127.0.0.1:${asked.started.apiPort}`)
+    this.rest = restClient(`http://127.0.0.1:${asked.started.apiPort}`)
+    this.grpc = grpcClient(`127.0.0.1:${asked.started.apiPort}`)
   }
 
   /** Starts a server whose clock runs `speed` times as fast; resolves when it serves. */

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { failureOf, patienceMs, soon, until, type StoreUnderTest } from './store-harness.ts'
+import { failureOf, timeoutMs, soon, until, type StoreUnderTest } from './store-harness.ts'
 
 /** Resolves when `signal` has aborted; fails after a while. */
 async function aborted(signal: AbortSignal): Promise<void> {
@@ -14,7 +14,7 @@ export function electionContract(subject: () => StoreUnderTest): void {
     let leaders = 0
     let most = 0
     const terms = [store, other, store, other].map(async (candidate) => {
-      const leadership = await candidate.elect('sweeper', AbortSignal.timeout(2 * patienceMs))
+      const leadership = await candidate.elect('sweeper', AbortSignal.timeout(2 * timeoutMs))
       leaders++
       most = Math.max(most, leaders)
       await candidate.get('r/none', soon())

@@ -16,11 +16,11 @@ export interface StoreUnderTest {
 }
 
 /** How long a test waits for what must happen. */
-export const patienceMs = 15_000
+export const timeoutMs = 15_000
 
 /** A signal that fails the test's calls when they hang. */
 export function soon(): AbortSignal {
-  return AbortSignal.timeout(patienceMs)
+  return AbortSignal.timeout(timeoutMs)
 }
 
 /** Warnings and errors of adapters are expected where faults are made. */
@@ -68,9 +68,9 @@ export async function failureOf(work: Promise<unknown>): Promise<StoreErrorKind>
   throw new Error('it did not fail')
 }
 
-/** Polls `condition` until it holds; throws after `patienceMs`. */
+/** Polls `condition` until it holds; throws after `timeoutMs`. */
 export async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
-  const deadline = performance.now() + patienceMs
+  const deadline = performance.now() + timeoutMs
   while (!(await condition())) {
     if (performance.now() > deadline) throw new Error('the condition did not come to hold')
     await delay(10)

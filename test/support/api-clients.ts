@@ -33,7 +33,7 @@ export interface Reply {
 }
 
 /** One transport: calls a method by its rpc name with the request as proto JSON (camelCase). */
-export interface Door {
+export interface ApiClient {
   readonly name: 'rest' | 'grpc'
   call(rpc: string, request: JsonObject, options?: Options): Promise<Reply>
   close(): void
@@ -105,7 +105,7 @@ function headersOf(options: Options): Record<string, string> {
 const ofTheMoment: ReadonlySet<string> = new Set(['date', 'content-length'])
 
 /** REST over HTTP/1.1. */
-export function restDoor(baseUrl: string): Door {
+export function restClient(baseUrl: string): ApiClient {
   return {
     name: 'rest',
     async call(rpc, request, options = {}) {
@@ -161,7 +161,7 @@ function grpcFailure(error: ServiceError, header: Reply['header']): Reply {
 const channelOptions = { 'grpc.initial_reconnect_backoff_ms': 100, 'grpc.max_reconnect_backoff_ms': 500 }
 
 /** gRPC over cleartext HTTP/2. `namespace` replaces the leading `taproot` of the service names. */
-export function grpcDoor(address: string, serviceName: (method: MethodRow) => string = (method) => method.service): Door {
+export function grpcClient(address: string, serviceName: (method: MethodRow) => string = (method) => method.service): ApiClient {
   const client = new Client(address, credentials.createInsecure(), channelOptions)
   return {
     name: 'grpc',

@@ -1,4 +1,4 @@
-import type { Narrowing } from '../../src/auth/tokens/token-restrictions.ts'
+import type { TokenRestrictions } from '../../src/auth/tokens/token-restrictions.ts'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -19,7 +19,7 @@ import { identityKind } from '../../src/iam/records/identities.ts'
 import type { Resource } from '../../src/cache/records/cached-record.ts'
 import { freePorts } from './parts/free-port.ts'
 import { etcdSettings, shareEtcd, type EtcdSpace } from './parts/etcd.ts'
-import { grpcDoor, restDoor, type Door, type Reply } from './api-clients.ts'
+import { grpcClient, restClient, type ApiClient, type Reply } from './api-clients.ts'
 
 /** A line that the server logged. */
 export interface LogLine {
@@ -33,11 +33,11 @@ export interface TestServer {
   readonly config: Config
   readonly running: RunningServer
   readonly devIssuer: DevIssuer
-  readonly rest: Door
-  readonly grpc: Door
+  readonly rest: ApiClient
+  readonly grpc: ApiClient
   readonly logs: LogLine[]
   /** An access token for this identity, as an exchange would give it. */
-  tokenFor(identityUid: string, narrowing?: Narrowing): Promise<string>
+  tokenFor(identityUid: string, restrictions?: TokenRestrictions): Promise<string>
   /** An access token of the configured operator. */
   operatorToken(): Promise<string>
   stop(): Promise<void>
@@ -106,11 +106,11 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     { config, log, auditLog: log, devIssuer: developed, clock, ...(options.filesEveryMs === undefined ? {} : { filesEveryMs: options.filesEveryMs }) },
     new AbortController().signal,
   )
-  const rest = restDoor(`http://127.0.0.1:${apiPort}`)
-  const grpc = grpcDoor(`127.0.0.1:${apiPort}`)
-  const mint = async (identityUid: string, subject: string, narrowing: Narrowing = {}): Promise<string> => {
+  const rest = restClient(`http://127.0.0.1:${apiPort}`)
+  const grpc = grpcClient(`127.0.0.1:${apiPort}`)
+  const mint = async (identityUid: string, subject: string, restrictions: TokenRestrictions = {}): Promise<string> => {
     const act = { issuer: operator.issuer, subject, audience: baseUrl }
-    const { token } = await running.signIn.tokens.mint({ identityUid: trustedUid(identityUid), audiences: [baseUrl], act, narrowing })
+    const { token } = await running.signIn.tokens.mint({ identityUid: trustedUid(identityUid), audiences: [baseUrl], act, restrictions })
     return token
   }
   return {
@@ -120,7 +120,7 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     rest,
     grpc,
     logs,
-    tokenFor: (identityUid, narrowing) => mint(identityUid, 'test', narrowing),
+    tokenFor: (identityUid, restrictions) => mint(identityUid, 'test', restrictions),
     operatorToken: () => mint(personUid(operator.issuer, operator.subject), operator.subject),
     async stop() {
       rest.close()
@@ -185,6 +185,6 @@ export async function makePerson(server: TestServer, person: { issuer: string; s
     if (outcome.committed) await engine.replica.reached(outcome.revision, AbortSignal.timeout(5_000))
   }
   const act = { ...person, audience: server.config.baseUrl }
-  const { token } = await signIn.tokens.mint({ identityUid: uid, audiences: [server.config.baseUrl], act, narrowing: {} })
+  const { token } = await signIn.tokens.mint({ identityUid: uid, audiences: [server.config.baseUrl], act, restrictions: {} })
   return { uid, token }
 }

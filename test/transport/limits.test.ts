@@ -139,7 +139,7 @@ describe('requests that are no good before there is one', () => {
     ['headers', 'GET /ping/v2/ping HTTP/1.1\r\nHost: x\r\n'],
     ['a body', 'POST /iam/v2/groups HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{'],
   ])('%s that do not arrive end the connection', async (_name, text) => {
-    const own = await served({ door: { headersTimeoutMs: 300, requestTimeoutMs: 300 } })
+    const own = await served({ apiClient: { headersTimeoutMs: 300, requestTimeoutMs: 300 } })
     const { status, body } = await raw(own, text)
     expect({ status, code: body['code'] }).toEqual({ status: 408, code: 4 })
     expect(own.seen).toEqual([])
@@ -153,7 +153,7 @@ describe('requests that are no good before there is one', () => {
       closed = new Promise((resolve) => socket.once('close', resolve))
       return true
     }
-    const own = await served({ routes: [big], door: { idleTimeoutMs: 300 }, admit })
+    const own = await served({ routes: [big], apiClient: { idleTimeoutMs: 300 }, admit })
     const socket = connect(own.port, '127.0.0.1')
     onTestFinished(() => void socket.destroy())
     socket.pause()

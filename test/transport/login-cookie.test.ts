@@ -7,7 +7,7 @@ import { startTestServer } from '../support/test-server.ts'
 
 const chosen = {
   provider: trustedUid('a'.repeat(40)),
-  wishes: { end: { kind: 'headless', code: 'code' }, identity: '', audiences: [], scopes: [], refresh: false, invite: '', register: true },
+  requested: { end: { kind: 'headless', code: 'code' }, identity: '', audiences: [], scopes: [], refresh: false, invite: '', register: true },
 } as const
 
 function sending(cookie: string): RawRequest {

@@ -110,7 +110,7 @@ describe('a server with a budget of work', () => {
   test.each(['rest', 'grpc'] as const)(
     'over %s answers 429 with RetryInfo to a principal whose requests were too dear, and serves the next',
     async (transport) => {
-      const door = server[transport]
+      const apiClient = server[transport]
       const organisation = (): Promise<Organisation> => {
         clock.advance(60_000)
         return makeOrganisation(server)
@@ -125,15 +125,15 @@ describe('a server with a budget of work', () => {
             Array.from({ length: 6 }, (_, index) => [`c${index}`, `${transport}${asked}${'[^\\pL]x'.repeat(10)}${index}`]),
           )
           const identity = { name: 'dear', claimMatch: { issuer: 'https://issuer.example', subject: 'x', claimPatterns } }
-          return door.call('CreateIdentity', { parent: busy.group, identity }, { token: busy.token, validateOnly: true })
+          return apiClient.call('CreateIdentity', { parent: busy.group, identity }, { token: busy.token, validateOnly: true })
         })
         expect(reply?.message).toBe('too much processing time; wait for Retry-After')
         expect(reply?.details['RetryInfo']).toBeDefined()
         if (transport === 'rest') expect([reply?.httpStatus, Number(reply?.header('retry-after')) >= 1]).toEqual([429, true])
-        expect((await door.call('ListGroups', {}, { token: calm.token })).code).toBe(0)
+        expect((await apiClient.call('ListGroups', {}, { token: calm.token })).code).toBe(0)
       })
       clock.advance(60_000)
-      expect((await door.call('ListGroups', {}, { token: busy.token })).code).toBe(0)
+      expect((await apiClient.call('ListGroups', {}, { token: busy.token })).code).toBe(0)
     },
   )
 
@@ -176,9 +176,9 @@ describe('a server with rate limits', () => {
   afterAll(() => server.stop())
 
   test.each(['rest', 'grpc'] as const)('over %s answers 429 with RetryInfo to one principal and serves the next', async (transport) => {
-    const door = server[transport]
+    const apiClient = server[transport]
     const busy = await makeOrganisation(server)
-    const replies = await clock.hold(() => Promise.all(Array.from({ length: 30 }, () => door.call('ListGroups', {}, { token: busy.token }))))
+    const replies = await clock.hold(() => Promise.all(Array.from({ length: 30 }, () => apiClient.call('ListGroups', {}, { token: busy.token }))))
     const limited = replies.filter((reply) => reply.code === 8)
     expect(limited.length).toBeGreaterThanOrEqual(5)
     expect(limited[0]?.details['ErrorInfo']?.['reason']).toBe('RATE_LIMITED')
@@ -188,7 +188,7 @@ describe('a server with rate limits', () => {
       expect(Number(limited[0]?.header('retry-after'))).toBeGreaterThanOrEqual(1)
     }
     const calm = await makeOrganisation(server)
-    expect((await door.call('ListGroups', {}, { token: calm.token })).code).toBe(0)
+    expect((await apiClient.call('ListGroups', {}, { token: calm.token })).code).toBe(0)
   })
 
   test.each<[string, string, Readonly<Record<string, string>>?]>([
@@ -216,14 +216,14 @@ describe('a server with rate limits', () => {
   test.each(['rest', 'grpc'] as const)(
     'over %s refused credentials are limited, at methods and at the exchange, and valid ones of the same address are not',
     async (transport) => {
-      const door = server[transport]
+      const apiClient = server[transport]
       const { group, token } = await makeOrganisation(server)
       for (const rpc of ['ListGroups', 'SecurityTokenService/Exchange']) {
-        const replies = await clock.hold(() => Promise.all(Array.from({ length: 30 }, () => door.call(rpc, {}, { token: 'garbage' }))))
+        const replies = await clock.hold(() => Promise.all(Array.from({ length: 30 }, () => apiClient.call(rpc, {}, { token: 'garbage' }))))
         expect(replies.some((reply) => reply.code === 8)).toBe(true)
         expect(replies.every((reply) => [7, 8, 16].includes(reply.code))).toBe(true)
       }
-      expect((await door.call('GetGroup', { uid: group }, { token })).code).toBe(0)
+      expect((await apiClient.call('GetGroup', { uid: group }, { token })).code).toBe(0)
     },
   )
 })
@@ -257,7 +257,7 @@ describe.each(['rest', 'grpc'] as const)('over %s code 8 is never answered after
     let refresh = ''
     await limited(async ({ uid }) => {
       const act = { issuer: server.devIssuer.issuer, subject: 'somebody', audience: server.config.baseUrl }
-      const claims = { act, narrowing: {}, issuedAtMs: services.clock.now() }
+      const claims = { act, restrictions: {}, issuedAtMs: services.clock.now() }
       const grant = { person: trustedUid(uid), claims, provider: undefined, externalId: '', audiences: [] }
       refresh = (await issueRefreshToken(services, grant, AbortSignal.timeout(10_000))).text
       expect((await server[transport].call('ExchangeRefreshToken', {}, { token: refresh })).code).toBe(8)

@@ -5,7 +5,7 @@ import { create, type JsonObject } from '@bufbuild/protobuf'
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire'
 import { Client, compressionAlgorithms, credentials } from '@grpc/grpc-js'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { createDoors, type DoorOptions } from '../../src/iam/signin/web/endpoints.ts'
+import { createEndpoints, type EndpointOptions } from '../../src/iam/signin/web/endpoints.ts'
 import type { MethodRow } from '../../src/base/schema/method.ts'
 import { methods } from '../../src/base/schema/schema.ts'
 import { methodName } from '../../src/base/schema/method.ts'
@@ -177,9 +177,9 @@ describe('without a credential', () => {
   }
 
   // Doors are closures over their options: only their names are looked at here.
-  const doors = createDoors({} as DoorOptions)
+  const apiClients = createEndpoints({} as EndpointOptions)
   const closed = methods
-    .filter((method) => method.scope !== 'public' && method.mutation && (handlers.has(method) || doors.has(methodName(method))))
+    .filter((method) => method.scope !== 'public' && method.mutation && (handlers.has(method) || apiClients.has(methodName(method))))
     .map((method) => ({ name: caseName(method), method }))
 
   test.each(closed)('$name is refused before its body is read', async ({ method }) => {

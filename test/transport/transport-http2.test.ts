@@ -21,7 +21,7 @@ describe('REST over cleartext HTTP/2', () => {
   const onWarning = ({ name }: Error): void => void warnings.push(name)
   beforeAll(async () => {
     process.on('warning', onWarning)
-    served = await serve(({ call }) => create(call.method.output), { door: { headersTimeoutMs: 500, requestTimeoutMs: 500 } })
+    served = await serve(({ call }) => create(call.method.output), { apiClient: { headersTimeoutMs: 500, requestTimeoutMs: 500 } })
     session = connect(served.url)
     await once(session, 'connect')
   })

@@ -18,7 +18,7 @@ import { isServed } from './is-served.ts'
 
 const getGroup = '/taproot.iam.v2.GroupsService/GetGroup'
 const message = toBinary(GetGroupRequestSchema, create(GetGroupRequestSchema, { uid: 'u' }))
-const silent = { accept: () => {}, linger: () => {}, drain: () => {} }
+const silent = { accept: () => {}, beginDrain: () => {}, drain: () => {} }
 
 /** What a socket received until it closed. */
 function received(socket: Socket): Promise<Buffer> {

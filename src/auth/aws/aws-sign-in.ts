@@ -69,14 +69,14 @@ function unanswered(error: FetchError): DomainError {
   return new DomainError(7, `verifying token: ${refused ? 'AWS does not accept the request' : 'AWS gave no usable answer'}`, { cause: error })
 }
 
-interface Asked {
+interface AwsSignInRequest {
   readonly caller: AwsCaller
   readonly signal: AbortSignal
 }
 
-async function asIdentity(options: AwsSignInOptions, request: AwsRequest, { caller, signal }: Asked): Promise<Omit<SignedIn, 'token'>> {
+async function asIdentity(options: AwsSignInOptions, request: AwsRequest, { caller, signal }: AwsSignInRequest): Promise<Omit<SignedIn, 'token'>> {
   const facts = isUid(request.identity) ? await options.identityOf(request.identity, signal) : undefined
   if (facts?.relationship.kind !== 'aws' || !matchesAws(facts.relationship.match, caller)) throw new DomainError(7, 'the token does not match the identity')
   const act = { issuer: `https://${request.host}`, subject: caller.arn, audience: request.audience }
-  return { identityUid: facts.uid, createTimeMs: facts.createTimeMs, operator: false, act, narrowing: {} }
+  return { identityUid: facts.uid, createTimeMs: facts.createTimeMs, operator: false, act, restrictions: {} }
 }

@@ -193,7 +193,7 @@ async function loadKey<Key>(kind: KeyKind<Key>, keyring: Keyring, entry: Entry):
   return { id: stored.id, usedFromMs: stored.usedFromMs, entry, key: await kind.load(stored.id, stored.shown, secret) }
 }
 
-interface Step {
+interface KeyStep {
   readonly guards: readonly Guard[]
   readonly writes: readonly Write[]
 }
@@ -204,7 +204,7 @@ interface CreationInput<Key> {
 }
 
 /** Writes the newest key again unchanged, and guards it: so only one of several replicas adds its successor. */
-async function creation<Key>(kind: KeyKind<Key>, keyring: Keyring, { held, usedFromMs }: CreationInput<Key>): Promise<Step> {
+async function creation<Key>(kind: KeyKind<Key>, keyring: Keyring, { held, usedFromMs }: CreationInput<Key>): Promise<KeyStep> {
   const { id, shown, secret } = await kind.generate()
   const key = `${kind.prefix}${id}`
   const sealed = Buffer.from(keyring.seal(secret, key)).toString('base64')
@@ -215,7 +215,7 @@ async function creation<Key>(kind: KeyKind<Key>, keyring: Keyring, { held, usedF
   return { guards: [{ kind: 'unchanged', key: newest.key, revision: newest.revision }], writes: [{ kind: 'put', key: newest.key, value: newest.value }, put] }
 }
 
-function deletion<Key>(held: readonly HeldKey<Key>[], id: string): Step {
+function deletion<Key>(held: readonly HeldKey<Key>[], id: string): KeyStep {
   const entry = held.find((one) => one.id === id)?.entry
   if (entry === undefined) return { guards: [], writes: [] }
   return { guards: [{ kind: 'unchanged', key: entry.key, revision: entry.revision }], writes: [{ kind: 'delete', key: entry.key }] }

@@ -104,7 +104,7 @@ export async function changeKeyEncryption(
     const keys =
       'retire' in change
         ? keptKeys(stored, options, change.retire)
-        : [...stored.keys, ...wrappedAnew(stored, opened, { ...options, keyEncryptionKey: change.add })]
+        : [...stored.keys, ...wrappedAgain(stored, opened, { ...options, keyEncryptionKey: change.add })]
     const count = new Set(keys.map(({ wrappedBy }) => wrappedBy)).size
     if (keys.length === stored.keys.length) return count
     const value = Buffer.from(JSON.stringify({ ...stored, keys } satisfies StoredKeyring))
@@ -124,7 +124,7 @@ function keptKeys({ keys }: StoredKeyring, { keyEncryptionKey }: KeyringOptions,
   return keys.filter(({ wrappedBy }) => wrappedBy !== gone)
 }
 
-function wrappedAnew({ keys }: StoredKeyring, opened: ReadonlyMap<string, Uint8Array>, { keyEncryptionKey, random }: KeyringOptions): WrappedKey[] {
+function wrappedAgain({ keys }: StoredKeyring, opened: ReadonlyMap<string, Uint8Array>, { keyEncryptionKey, random }: KeyringOptions): WrappedKey[] {
   const wrappedBy = nameOfKey(keyEncryptionKey)
   const missing = [...opened].filter(([id]) => !keys.some((known) => known.id === id && known.wrappedBy === wrappedBy))
   return missing.map(([id, plaintext]) => wrap(id, plaintext, { keyEncryptionKey, random }))

@@ -30,9 +30,9 @@ const keptStateBytes = 16 * 1024
 const maxStateBytes = 512 * 1024
 
 /** A pattern that can be tried, or why it can't be. */
-type Compiled = { readonly expression: RE2JS; readonly bytes: number } | { readonly fault: string; readonly bytes: number }
+type CompiledPattern = { readonly expression: RE2JS; readonly bytes: number } | { readonly fault: string; readonly bytes: number }
 
-const compiled = new RecentMap<string, Compiled>(cachedBytes, ({ bytes }) => bytes)
+const compiled = new RecentMap<string, CompiledPattern>(cachedBytes, ({ bytes }) => bytes)
 
 /** What a pattern costs: its characters with its repetitions written out, a Unicode class such as `\pL` counting as 100. */
 export function patternWeight(pattern: string): number {
@@ -71,7 +71,7 @@ function tried(expression: RE2JS, text: string): boolean {
   return matches
 }
 
-function compile(pattern: string): Compiled {
+function compile(pattern: string): CompiledPattern {
   // A text of any length must not be remembered.
   if (pattern.length > maxLength) return { fault: `must be at most ${maxLength} characters`, bytes: 0 }
   const known = compiled.get(pattern)
@@ -81,8 +81,8 @@ function compile(pattern: string): Compiled {
   return fresh
 }
 
-function compileOnce(pattern: string): Compiled {
-  const refused = (fault: string): Compiled => ({ fault, bytes: patternBytes })
+function compileOnce(pattern: string): CompiledPattern {
+  const refused = (fault: string): CompiledPattern => ({ fault, bytes: patternBytes })
   const early = faultBefore(pattern)
   if (early !== undefined) return refused(early)
   let expression: RE2JS

@@ -84,20 +84,20 @@ function acceptedAudience({ match, defaultAudiences, effort }: AudienceRule, aud
   return audiences.find((text) => matchesOne(match.audience, match.audiencePattern, { text, longest: longestInput, effort }))
 }
 
-interface Candidate {
+interface ClaimCandidate {
   readonly text: string | undefined
   readonly longest: number
   readonly effort: Effort
 }
 
 /** Both forms at once ask for both; neither matches nothing. */
-function matchesOne(exact: string | undefined, pattern: string | undefined, candidate: Candidate): boolean {
+function matchesOne(exact: string | undefined, pattern: string | undefined, candidate: ClaimCandidate): boolean {
   if (exact === undefined && pattern === undefined) return false
   return (exact === undefined || exact === candidate.text) && (pattern === undefined || tryPattern(pattern, candidate))
 }
 
 /** No match where there is no text, or where trying would cost more than is left. */
-function tryPattern(pattern: string, { text, longest, effort }: Candidate): boolean {
+function tryPattern(pattern: string, { text, longest, effort }: ClaimCandidate): boolean {
   if (text === undefined || text.length > longest) return false
   const expression = boundedPattern(pattern)
   if (expression === undefined) return false

@@ -1,4 +1,4 @@
-import type { Narrowing, SessionRole } from '../tokens/token-restrictions.ts'
+import type { TokenRestrictions, SessionRole } from '../tokens/token-restrictions.ts'
 import { DomainError } from '../../base/errors.ts'
 import type { Clock } from '../../base/runtime.ts'
 import { isUid, rootOf, type Uid } from '../../base/uid.ts'
@@ -78,7 +78,7 @@ export interface SignedIn {
   /** The upstream token, verified. */
   readonly token: DecodedToken
   /** What the way of signing in cuts from the identity's rights. */
-  readonly narrowing: Pick<Narrowing, 'knownIn'>
+  readonly restrictions: Pick<TokenRestrictions, 'knownIn'>
   /** What the mapped groups of the token give to a session that begins with it; absent where that is nothing. */
   readonly mapped?: MappedSession
 }
@@ -87,7 +87,7 @@ export interface SignedIn {
 const maxSessionRoles = 50
 
 /** The roles of the session that begins with a sign-in, each once, whichever groups gave it. Throws code 9 `TOKEN_TOO_LARGE` where there are more than 50. */
-export function sessionRoles({ mapped }: Pick<SignedIn, 'mapped'>): Pick<Narrowing, 'roles'> {
+export function sessionRoles({ mapped }: Pick<SignedIn, 'mapped'>): Pick<TokenRestrictions, 'roles'> {
   if (mapped === undefined) return {}
   const roles = [...new Map(mapped.roles.map(({ group, role }) => [`${group} ${role}`, { group, role }])).values()]
   if (roles.length > maxSessionRoles) throw tokenTooLarge('too many roles are mapped to the groups of this person: map fewer')
@@ -95,7 +95,7 @@ export function sessionRoles({ mapped }: Pick<SignedIn, 'mapped'>): Pick<Narrowi
 }
 
 /** What may be absent now or come later, from memory or from elsewhere. */
-type Found<Value> = Value | undefined | Promise<Value | undefined>
+type MaybeLater<Value> = Value | undefined | Promise<Value | undefined>
 
 /** What signing in is made of. */
 export interface ExternalSignInOptions {
@@ -108,11 +108,11 @@ export interface ExternalSignInOptions {
   readonly audiences: readonly string[]
   readonly operators: readonly Operator[]
   /** The identity as it is now. */
-  identityOf(uid: Uid, signal: AbortSignal): Found<IdentityFacts>
+  identityOf(uid: Uid, signal: AbortSignal): MaybeLater<IdentityFacts>
   /** The registered person with this uid. Nobody where absent. */
-  personOf?(uid: Uid, signal: AbortSignal): Found<{ readonly createTimeMs: number }>
+  personOf?(uid: Uid, signal: AbortSignal): MaybeLater<{ readonly createTimeMs: number }>
   /** The identity providers that name this issuer. None where absent. */
-  providersOf?(issuer: string, signal: AbortSignal): Found<readonly ProviderFacts[]>
+  providersOf?(issuer: string, signal: AbortSignal): MaybeLater<readonly ProviderFacts[]>
   readonly admits?: TrustInput['admits']
   /** True where the person is bound in the group or below. Never where absent. */
   isBoundWithin?(person: Uid, group: Uid): boolean
@@ -162,8 +162,8 @@ export function createExternalSignIn(options: ExternalSignInOptions): ExternalSi
       // Who names themselves comes in as without: a person's record matches their tokens, but says nothing of where they count, nor of whom a directory let go.
       const isThemselves = as.identity === personUid(token.issuer, token.subject)
       if (!isEmpty(as.identity) && !isThemselves) return await asIdentity(options, { token, identity: as.identity }, signal)
-      const { uid, act, via, ...vouched } = await personOf(token, as, signal)
-      const knownIn = vouched.knownIn && countingIn(vouched.knownIn, (group) => options.isBoundWithin?.(uid, group) ?? false)
+      const { uid, act, via, ...trusted } = await personOf(token, as, signal)
+      const knownIn = trusted.knownIn && countingIn(trusted.knownIn, (group) => options.isBoundWithin?.(uid, group) ?? false)
       const person = await options.personOf?.(uid, signal)
       const operator = knownIn === undefined && isOperator(options.operators, uid, act)
       if (person === undefined && !operator) {
@@ -171,9 +171,9 @@ export function createExternalSignIn(options: ExternalSignInOptions): ExternalSi
       }
       // Anybody may name another's issuer and client, and would hear who is in which group: only whom the person names.
       const [provider] = isEmpty(as.identityProvider) ? [] : via
-      const narrowing = knownIn === undefined ? {} : { knownIn }
+      const restrictions = knownIn === undefined ? {} : { knownIn }
       const known = person === undefined ? {} : { createTimeMs: person.createTimeMs }
-      return { identityUid: uid, operator, act, token, narrowing, ...(provider && mappedBy(provider, token)), ...known }
+      return { identityUid: uid, operator, act, token, restrictions, ...(provider && mappedBy(provider, token)), ...known }
     },
   }
 }
@@ -205,8 +205,8 @@ async function asIdentity(options: ExternalSignInOptions, { token, identity }: A
   const audience = facts === undefined ? undefined : await acceptedAudience(options, { token, facts }, signal)
   if (facts === undefined || audience === undefined) throw await refusal(options, token, signal)
   // Keys of the identity's own say nothing for the issuer that it names.
-  const isVouched = facts.relationship.kind === 'claimMatch' && isConfiguredIssuer(options, token.issuer)
-  return { identityUid: facts.uid, createTimeMs: facts.createTimeMs, operator: false, act: actorOf(token, audience, isVouched), token, narrowing: {} }
+  const isTrustedIssuer = facts.relationship.kind === 'claimMatch' && isConfiguredIssuer(options, token.issuer)
+  return { identityUid: facts.uid, createTimeMs: facts.createTimeMs, operator: false, act: actorOf(token, audience, isTrustedIssuer), token, restrictions: {} }
 }
 
 /**

@@ -49,12 +49,12 @@ export function trustOf(token: DecodedToken, { platform, isKnownIssuer, provider
   const named = provider === '' ? undefined : parseUid(provider, 'identity_provider')
   const forPlatform = token.audiences.find((audience) => platform.includes(audience))
   if (named === undefined && isKnownIssuer && forPlatform !== undefined) return { audience: forPlatform, via: [] }
-  const vouching = providers.filter(({ uid, clientId }) => {
+  const trustDomain = providers.filter(({ uid, clientId }) => {
     if (named !== undefined && uid !== named) return false
     return token.audiences.includes(clientId) || forPlatform !== undefined
   })
-  const standing = vouching.filter((one) => admits?.(one, token) ?? true)
-  if (standing.length === 0 && vouching.length > 0) throw notProvisioned()
+  const standing = trustDomain.filter((one) => admits?.(one, token) ?? true)
+  if (standing.length === 0 && trustDomain.length > 0) throw notProvisioned()
   const via = standing.filter(({ clientId }) => token.audiences.includes(clientId))
   const audience = via[0]?.clientId ?? forPlatform
   if (standing.length === 0 || audience === undefined) throw noneStands(named)

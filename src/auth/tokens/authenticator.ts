@@ -1,4 +1,4 @@
-import type { Narrowing } from './token-restrictions.ts'
+import type { TokenRestrictions } from './token-restrictions.ts'
 import { DomainError } from '../../base/errors.ts'
 import { RecentMap } from '../../base/recent-map.ts'
 import type { Clock } from '../../base/runtime.ts'
@@ -19,7 +19,7 @@ export interface Authenticated {
   /** By the configuration as it is now. */
   readonly operator: boolean
   readonly act: Actor
-  readonly narrowing: Narrowing
+  readonly restrictions: TokenRestrictions
   /** A token issued before its identity's createTime belongs to an earlier holder of the uid and is refused (code 16). */
   readonly issuedAtMs: number
   readonly expiresAtMs: number
@@ -74,20 +74,20 @@ export function createAuthenticator(options: AuthenticatorOptions): Authenticato
 
   /** What the token says is verified by now; whether it is an operator's is asked of the configuration each time. */
   function callerOf(claims: PlatformClaims): Authenticated {
-    const { identityUid, act, narrowing, issuedAtMs, expiresAtMs } = claims
+    const { identityUid, act, restrictions, issuedAtMs, expiresAtMs } = claims
     const operator = isOperator(options.operators, identityUid, act)
     const known = authenticated.get(claims)
     if (known?.operator === operator) return known
-    const caller = { identityUid, operator, act, narrowing, issuedAtMs, expiresAtMs }
+    const caller = { identityUid, operator, act, restrictions, issuedAtMs, expiresAtMs }
     authenticated.set(claims, caller)
     return caller
   }
 
   async function byExternalToken(token: DecodedToken, identity: string | undefined, signal: AbortSignal): Promise<Authenticated> {
-    const { identityUid, operator, act, createTimeMs, narrowing } = await options.signIn.signIn(token, { identity }, signal)
+    const { identityUid, operator, act, createTimeMs, restrictions } = await options.signIn.signIn(token, { identity }, signal)
     // The exchange happens now, with the identity as it is now. Roles of mapped groups are a session's alone (docs/spec/identities.md#mapped-sessions): here none begins.
     const issuedAtMs = Math.max(options.clock.now(), createTimeMs ?? 0)
-    return { identityUid, operator, act, narrowing, issuedAtMs, expiresAtMs: token.expiresAtMs }
+    return { identityUid, operator, act, restrictions, issuedAtMs, expiresAtMs: token.expiresAtMs }
   }
 
   const remembered = new RecentMap<string, KnownCredential>(rememberedBytes, ({ bytes }) => bytes, { clock: options.clock, ms: rememberMs })

@@ -1,4 +1,4 @@
-import type { Narrowing, SessionRole } from './token-restrictions.ts'
+import type { TokenRestrictions, SessionRole } from './token-restrictions.ts'
 import { decodeCapabilities, encodeCapabilities } from '../../base/capability.ts'
 import { isUid, type Uid } from '../../base/uid.ts'
 import type { Claims } from './decoded-token.ts'
@@ -17,7 +17,7 @@ export function hasRoomFor(groups: readonly Uid[]): boolean {
 /** What every token of ours says of its bearer, beside what it is for. */
 export interface CallerClaims {
   readonly act: Actor
-  readonly narrowing: Narrowing
+  readonly restrictions: TokenRestrictions
   readonly issuedAtMs: number
 }
 
@@ -32,23 +32,23 @@ export function writeIssueTime(issuedAtMs: number): { readonly iat: number; read
 }
 
 /** The claims that say who its bearer is, and how far it goes. */
-export function writeCallerFacts({ act, narrowing }: Omit<CallerClaims, 'issuedAtMs'>): Record<string, unknown> {
+export function writeCallerFacts({ act, restrictions }: Omit<CallerClaims, 'issuedAtMs'>): Record<string, unknown> {
   const upstream = { ...(act.email === undefined ? {} : { email: act.email }), ...act.profile }
   return {
     act: { aud: act.audience, iss: act.issuer, sub: act.subject },
     ...(act.email === undefined ? {} : { email: act.email }),
     ...(act.emailVerified === undefined ? {} : { email_verified: true }),
     ...(Object.keys(upstream).length === 0 ? {} : { upstream }),
-    ...(narrowing.scopes === undefined ? {} : { scp: narrowing.scopes }),
-    ...(narrowing.capabilities === undefined ? {} : { cpn: encodeCapabilities(narrowing.capabilities) }),
-    ...(narrowing.knownIn === undefined ? {} : { rts: narrowing.knownIn }),
-    ...(narrowing.roles === undefined ? {} : { srl: narrowing.roles.map(({ group, role }) => [group, role]) }),
+    ...(restrictions.scopes === undefined ? {} : { scp: restrictions.scopes }),
+    ...(restrictions.capabilities === undefined ? {} : { cpn: encodeCapabilities(restrictions.capabilities) }),
+    ...(restrictions.knownIn === undefined ? {} : { rts: restrictions.knownIn }),
+    ...(restrictions.roles === undefined ? {} : { srl: restrictions.roles.map(({ group, role }) => [group, role]) }),
   }
 }
 
 /** What the claims of a token of ours say. Throws TokenError `unreadable`: what can't be read must not widen. */
 export function readCallerClaims(claims: Claims): CallerClaims {
-  return { act: actorOf(claims), narrowing: narrowingOf(claims), issuedAtMs: issueTimeOf(claims) }
+  return { act: actorOf(claims), restrictions: restrictionsOf(claims), issuedAtMs: issueTimeOf(claims) }
 }
 
 /** The identity that a token of ours is for. Throws TokenError `unreadable`. */
@@ -94,7 +94,7 @@ function sessionRolesOf(claim: unknown): readonly SessionRole[] {
   })
 }
 
-function narrowingOf({ scp, cpn, rts, srl }: Claims): Narrowing {
+function restrictionsOf({ scp, cpn, rts, srl }: Claims): TokenRestrictions {
   const capabilities = decodeCapabilities(cpn)
   if (cpn !== undefined && capabilities === undefined) throw new TokenError('unreadable')
   return {

@@ -1,4 +1,4 @@
-import type { Narrowing } from './token-restrictions.ts'
+import type { TokenRestrictions } from './token-restrictions.ts'
 import { SignJWT } from 'jose'
 import type { JWTPayload } from 'jose'
 import { encodeCapabilities } from '../../base/capability.ts'
@@ -25,7 +25,7 @@ export interface AccessGrant {
   readonly notBeforeMs?: number
   readonly audiences: readonly string[]
   readonly act: Actor
-  readonly narrowing: Narrowing
+  readonly restrictions: TokenRestrictions
   /** What the identity holds now, by group uid; for the reader's information, left out where it is long or the token has no room for it. */
   readonly held?: ReadonlyMap<Uid, CapabilitySet>
 }
@@ -35,7 +35,7 @@ export interface PlatformClaims {
   readonly identityUid: Uid
   readonly audiences: readonly string[]
   readonly act: Actor
-  readonly narrowing: Narrowing
+  readonly restrictions: TokenRestrictions
   readonly issuedAtMs: number
   readonly expiresAtMs: number
 }
@@ -155,12 +155,12 @@ function bytesOf(payload: JWTPayload): number {
   return Buffer.byteLength(JSON.stringify(payload))
 }
 
-function payloadOf({ act, narrowing, audiences }: AccessGrant, issuedAtMs: number): JWTPayload {
+function payloadOf({ act, restrictions, audiences }: AccessGrant, issuedAtMs: number): JWTPayload {
   const [only, ...more] = audiences
   return {
     ...(only === undefined ? {} : { aud: more.length === 0 ? only : [...audiences] }),
     use: 'access' satisfies TokenUse,
-    ...writeCallerClaims({ act, narrowing, issuedAtMs }),
+    ...writeCallerClaims({ act, restrictions, issuedAtMs }),
   }
 }
 

@@ -66,10 +66,10 @@ export function unknownIssuer(issuer: string): TokenError {
  * Translates a TokenError for the door it was met at; anything else is returned as it is. Bad and expired tokens say `verifying token: ...` (docs/spec/tokens.md#exchange-errors);
  * only a fault that may pass by itself is code 14, since clients repeat that one.
  */
-export function tokenFailure(error: unknown, door: 'exchange' | 'direct'): unknown {
+export function tokenFailure(error: unknown, endpoint: 'exchange' | 'direct'): unknown {
   if (!(error instanceof TokenError)) return error
   const message = error.fault === 'missing' ? error.message : `verifying token: ${error.message}`
-  return new DomainError(faults[error.fault][door], message, { cause: error })
+  return new DomainError(faults[error.fault][endpoint], message, { cause: error })
 }
 
 /** Code 9 `TOKEN_TOO_LARGE` for what an access token has no room for, told in a sentence without its end. */

@@ -8,7 +8,7 @@ export interface SessionRole {
 }
 
 /** How a token's rights differ from those of its identity. Absent members change nothing. */
-export interface Narrowing {
+export interface TokenRestrictions {
   readonly scopes?: readonly Uid[]
   readonly capabilities?: CapabilitySet
   /** The groups whose identity providers vouch for the person: only what was granted there or below counts, and nobody is an operator (docs/spec/identities.md#trust-domain). */
@@ -18,11 +18,11 @@ export interface Narrowing {
 }
 
 /** What both narrowings leave: a token that was narrowed already can be narrowed further, never widened. */
-export function narrowFurther(narrowing: Narrowing, further: Pick<Narrowing, 'scopes' | 'capabilities'>): Narrowing {
-  const scopes = commonScopes(narrowing.scopes, further.scopes)
-  const both = narrowing.capabilities !== undefined && further.capabilities !== undefined
-  const capabilities = both ? intersect(narrowing.capabilities, further.capabilities) : (narrowing.capabilities ?? further.capabilities)
-  return { ...narrowing, ...(scopes === undefined ? {} : { scopes }), ...(capabilities === undefined ? {} : { capabilities }) }
+export function restrictFurther(restrictions: TokenRestrictions, further: Pick<TokenRestrictions, 'scopes' | 'capabilities'>): TokenRestrictions {
+  const scopes = commonScopes(restrictions.scopes, further.scopes)
+  const both = restrictions.capabilities !== undefined && further.capabilities !== undefined
+  const capabilities = both ? intersect(restrictions.capabilities, further.capabilities) : (restrictions.capabilities ?? further.capabilities)
+  return { ...restrictions, ...(scopes === undefined ? {} : { scopes }), ...(capabilities === undefined ? {} : { capabilities }) }
 }
 
 /** The groups that lie within one of either; undefined stands for all groups. */

@@ -1,28 +1,28 @@
 import { OrderTree } from './order-tree.ts'
-import type { Row } from '../records/cached-record.ts'
+import type { CachedRecord } from '../records/cached-record.ts'
 import { sortInSlices, type Slices } from '../slices.ts'
 
 /** The rows of a table by parent and name: a few bytes per row. To find one costs O(log n). */
 export class ChildIndex {
-  #tree = new OrderTree<Row>(compare)
+  #tree = new OrderTree<CachedRecord>(compare)
 
   /** Takes the rows of a whole table. */
-  async load(rows: readonly Row[], slices: Slices): Promise<void> {
+  async load(rows: readonly CachedRecord[], slices: Slices): Promise<void> {
     this.#tree = OrderTree.ofAscending(await sortInSlices(rows, compare, slices), compare)
   }
 
   /** Puts `row` in the place of `old`, where there is one. */
-  put(old: Row | undefined, row: Row): void {
+  put(old: CachedRecord | undefined, row: CachedRecord): void {
     if (old !== undefined && old.name !== row.name) this.#tree.delete(old)
     this.#tree.insert(row)
   }
 
-  remove(row: Row): void {
+  remove(row: CachedRecord): void {
     this.#tree.delete(row)
   }
 
   /** The row of this name among the children of `parent` (`/` for roots); the first in uid order where there are several. Hidden ones are passed over. */
-  find(parent: string, name: string): Row | undefined {
+  find(parent: string, name: string): CachedRecord | undefined {
     const rank = this.#tree.rankBy((row) => row.parent < parent || (row.parent === parent && row.name < name))
     for (let at = rank; ; at++) {
       const row = this.#tree.at(at)
@@ -32,7 +32,7 @@ export class ChildIndex {
   }
 }
 
-function compare(a: Row, b: Row): number {
+function compare(a: CachedRecord, b: CachedRecord): number {
   return compareTexts(a.parent, b.parent) || compareTexts(a.name, b.name) || compareTexts(a.uid, b.uid)
 }
 

@@ -2,7 +2,7 @@ import { isBelow, isWithin, lineage, parentOf, rootParent, trustedUid, type Uid 
 import { orderOf, uidOrder, type Order, type SortKey } from './order.ts'
 import type { Ranked } from './difference.ts'
 import { OrderTree } from './order-tree.ts'
-import type { KindIndex, Row } from '../records/cached-record.ts'
+import type { KindIndex, CachedRecord } from '../records/cached-record.ts'
 import { MergedSequence, type Sequence } from './sequence.ts'
 import type { Snapshot } from '../snapshot.ts'
 import { parentFilter, type KindTable } from '../table.ts'
@@ -45,12 +45,12 @@ export interface ListQuery {
 
 /** A page and the number of records on all pages together. */
 export interface ListResult {
-  readonly rows: readonly Row[]
+  readonly rows: readonly CachedRecord[]
   readonly total: number
 }
 
 /** A part of a list: a place that a view can hold. */
-type Place = Pick<ViewScope, 'place' | 'uid' | 'uids'>
+type ListPart = Pick<ViewScope, 'place' | 'uid' | 'uids'>
 
 const changeOrder = orderOf([{ field: 'updateMs', descending: false }])
 
@@ -92,7 +92,7 @@ function hasGroup(groups: readonly string[], uid: string): boolean {
 }
 
 /** The place that the uidp filter alone names; undefined where nothing can match. */
-function basePlace(uidp: UidFilter): Place | undefined {
+function basePlace(uidp: UidFilter): ListPart | undefined {
   const { descendantsOf, inRoot } = uidp
   const child = inRoot ? rootParent : uidp.childrenOf
   if (inRoot && uidp.childrenOf !== '' && uidp.childrenOf !== rootParent) return undefined
@@ -102,8 +102,8 @@ function basePlace(uidp: UidFilter): Place | undefined {
 }
 
 /** The part of `base` that lies in one visible group; undefined where none does. */
-function placeInGroup(base: Place, { seenAtUid }: KindIndex, group: Uid): Place | undefined {
-  const whole: Place = { place: seenAtUid === true ? 'within' : 'below', uid: group }
+function placeInGroup(base: ListPart, { seenAtUid }: KindIndex, group: Uid): ListPart | undefined {
+  const whole: ListPart = { place: seenAtUid === true ? 'within' : 'below', uid: group }
   if (base.place === 'all') return whole
   if (isWithin(base.uid, group)) return base
   if (base.place === 'below') return isBelow(group, base.uid) ? whole : undefined
@@ -112,18 +112,18 @@ function placeInGroup(base: Place, { seenAtUid }: KindIndex, group: Uid): Place 
 }
 
 /** The places of lists by callers who see many groups: the same for as long as they see the same. */
-const placesOfMany = new WeakMap<readonly Uid[], Map<string, readonly Place[]>>()
+const placesOfMany = new WeakMap<readonly Uid[], Map<string, readonly ListPart[]>>()
 /** So many lists of one caller are remembered. */
 const maxRemembered = 32
 
 /** Disjoint places that together hold what the filter and the visibility leave. */
-function partsOf(index: KindIndex, query: ListQuery): readonly Place[] {
+function partsOf(index: KindIndex, query: ListQuery): readonly ListPart[] {
   const base = basePlace(query.uidp)
   if (base === undefined) return []
   const { visibility } = query
   if (visibility.everywhere) return [base]
   if (visibility.groups.length <= maxPlaces) return placesIn(base, index, visibility)
-  const known = placesOfMany.get(visibility.groups) ?? new Map<string, readonly Place[]>()
+  const known = placesOfMany.get(visibility.groups) ?? new Map<string, readonly ListPart[]>()
   placesOfMany.set(visibility.groups, known)
   const key = JSON.stringify([index.seenAtUid, visibility.roots, base.place, base.uid])
   let places = known.get(key)
@@ -136,9 +136,9 @@ function partsOf(index: KindIndex, query: ListQuery): readonly Place[] {
 }
 
 /** The same places, where they are many as few that are several. */
-function withSeveral(places: readonly Place[]): readonly Place[] {
+function withSeveral(places: readonly ListPart[]): readonly ListPart[] {
   if (places.length <= maxPlaces) return places
-  return [...Map.groupBy(places, ({ place }) => place).values()].flatMap((alike): readonly Place[] => {
+  return [...Map.groupBy(places, ({ place }) => place).values()].flatMap((alike): readonly ListPart[] => {
     const [first] = alike
     if (first === undefined || alike.length === 1 || first.place === 'child') return alike
     // Groups come in uid order.
@@ -146,7 +146,7 @@ function withSeveral(places: readonly Place[]): readonly Place[] {
   })
 }
 
-function placesIn(base: Place, index: KindIndex, visibility: Visibility): Place[] {
+function placesIn(base: ListPart, index: KindIndex, visibility: Visibility): ListPart[] {
   const places = visibility.groups.map((group) => placeInGroup(base, index, group)).filter((place) => place !== undefined)
   if (visibility.roots && (base.place === 'all' || (base.place === 'child' && base.uid === rootParent))) {
     // A visible root group is reached as a group already.
@@ -156,7 +156,7 @@ function placesIn(base: Place, index: KindIndex, visibility: Visibility): Place[
 }
 
 /** The uids that `ids` and `ancestors_of` name, where they are set. */
-function namedRows(table: KindTable, uidp: UidFilter): Row[] | undefined {
+function namedRows(table: KindTable, uidp: UidFilter): CachedRecord[] | undefined {
   if (uidp.ids.length > 0) return [...new Set(uidp.ids)].map((uid) => table.get(uid)).filter((row) => row !== undefined)
   if (uidp.ancestorsOf === '') return undefined
   const above = [...lineage(trustedUid(uidp.ancestorsOf))].slice(1)
@@ -164,7 +164,7 @@ function namedRows(table: KindTable, uidp: UidFilter): Row[] | undefined {
   return above.flatMap((uid) => [...table.matching(parentFilter, uid)])
 }
 
-function matchesAll(table: KindTable, query: ListQuery, row: Row): boolean {
+function matchesAll(table: KindTable, query: ListQuery, row: CachedRecord): boolean {
   const { uidp } = query
   const base = basePlace(uidp)
   if (base === undefined || !inScope(table, { ...base, filters: query.filters }, row)) return false
@@ -176,20 +176,20 @@ function matchesAll(table: KindTable, query: ListQuery, row: Row): boolean {
   return isVisible(query.visibility, table.index, row.uid)
 }
 
-function wholeOf(tree: Ranked<Row>): Sequence<Row> {
+function wholeOf(tree: Ranked<CachedRecord>): Sequence<CachedRecord> {
   return { tree, from: 0, to: tree.size }
 }
 
-function countOf(sequences: readonly Sequence<Row>[]): number {
+function countOf(sequences: readonly Sequence<CachedRecord>[]): number {
   return sequences.reduce((sum, { from, to }) => sum + to - from, 0)
 }
 
-function isSubtree(scope: Place): boolean {
+function isSubtree(scope: ListPart): boolean {
   return scope.place === 'within' || scope.place === 'below'
 }
 
 /** The smallest set at hand that holds all of `scope`, where it is small. */
-function fewCandidates(table: KindTable, scope: ViewScope): Iterable<Row> | undefined {
+function fewCandidates(table: KindTable, scope: ViewScope): Iterable<CachedRecord> | undefined {
   if (scope.uids !== undefined) return undefined
   if (scope.place === 'self') return [table.get(scope.uid)].filter((row) => row !== undefined)
   if (isSubtree(scope)) {
@@ -201,26 +201,26 @@ function fewCandidates(table: KindTable, scope: ViewScope): Iterable<Row> | unde
   return fewest !== undefined && fewest.size <= adHocRows ? fewest : undefined
 }
 
-function sortedSequence(table: KindTable, rows: Iterable<Row>, by: { scope: ViewScope; order: Order }): Sequence<Row> {
+function sortedSequence(table: KindTable, rows: Iterable<CachedRecord>, by: { scope: ViewScope; order: Order }): Sequence<CachedRecord> {
   const held = [...rows].filter((row) => inScope(table, by.scope, row)).sort(by.order.compare)
   return wholeOf(OrderTree.fromSorted(held, by.order.compare))
 }
 
 /** The part's range of the order by uid, where that is the order: nothing to sort, and no view needed. */
-function rangeOf(table: KindTable, scope: ViewScope, order: Order): Sequence<Row> | undefined {
+function rangeOf(table: KindTable, scope: ViewScope, order: Order): Sequence<CachedRecord> | undefined {
   if (order !== uidOrder || scope.filters.length > 0 || scope.uids !== undefined || scope.place === 'child' || scope.place === 'self') return undefined
   if (scope.place === 'all') return wholeOf(table.byUid)
   return { tree: table.byUid, ...table.rangeWithin(trustedUid(scope.uid), scope.place === 'within') }
 }
 
 /** The part's rows sorted here, where they are a handful. */
-function sortedIfFew(table: KindTable, scope: ViewScope, order: Order): Sequence<Row> | undefined {
+function sortedIfFew(table: KindTable, scope: ViewScope, order: Order): Sequence<CachedRecord> | undefined {
   const few = fewCandidates(table, scope)
   return few === undefined ? undefined : sortedSequence(table, few, { scope, order })
 }
 
 /** The place's rows sorted here, however many they are. */
-function sortedNow(table: KindTable, scope: ViewScope, order: Order): Sequence<Row> {
+function sortedNow(table: KindTable, scope: ViewScope, order: Order): Sequence<CachedRecord> {
   if (scope.place === 'child') return sortedSequence(table, table.matching(parentFilter, scope.uid), { scope, order })
   if (scope.uids !== undefined) {
     const rows = scope.uids.flatMap((uid) => {
@@ -241,7 +241,7 @@ function alternatives({ filters, anyOf }: ListQuery): ViewScope['filters'][] {
 }
 
 /** All parts of a list as one scope, where they are several subtrees under the same filters. */
-function togetherOf(parts: readonly Place[], query: ListQuery): ViewScope | undefined {
+function togetherOf(parts: readonly ListPart[], query: ListQuery): ViewScope | undefined {
   const [filters, ...others] = alternatives(query)
   const [first] = parts
   if (filters === undefined || others.length > 0 || first === undefined || parts.length === 1) return undefined
@@ -253,7 +253,7 @@ function togetherOf(parts: readonly Place[], query: ListQuery): ViewScope | unde
 /** A part's rows in order, and what they were had from: the table's own order, a view that callers of any reach share, or sorting them for this list. */
 interface FoundPart {
   readonly from: 'table' | 'view' | 'sorting'
-  readonly sequence: Sequence<Row>
+  readonly sequence: Sequence<CachedRecord>
 }
 
 /** A part that is there or quickly made; undefined where a view is wanted first. */
@@ -267,13 +267,13 @@ function partAtHand(table: KindTable, scope: ViewScope, order: Order): FoundPart
 }
 
 /** What a list asks for in one order: its rows, or the views that it needs first. */
-type Found = { readonly sequences: readonly Sequence<Row>[] } | { readonly missing: readonly ViewScope[] }
+type FoundSequences = { readonly sequences: readonly Sequence<CachedRecord>[] } | { readonly missing: readonly ViewScope[] }
 
 /**
  * A list's rows in an order, from what there is now. Without `mayWait` nothing is missing: what has no view is sorted. Where it sorts some group's rows, all groups' are
  * offered as one view, unless that repeats too much of what other callers share.
  */
-function find(table: KindTable, query: ListQuery, { order, mayWait }: { order: Order; mayWait: boolean }): Found {
+function find(table: KindTable, query: ListQuery, { order, mayWait }: { order: Order; mayWait: boolean }): FoundSequences {
   const parts = partsOf(table.index, query)
   const together = togetherOf(parts, query)
   const kept = together === undefined ? undefined : table.views.kept(together, order)
@@ -282,7 +282,7 @@ function find(table: KindTable, query: ListQuery, { order, mayWait }: { order: O
   const found = scopes.map((scope) => partAtHand(table, scope, order))
   const missing = scopes.filter((_, at) => found[at] === undefined)
   const atHand = found.filter((part) => part !== undefined)
-  const sequencesFrom = (from: FoundPart['from']): Sequence<Row>[] => atHand.filter((part) => part.from === from).map(({ sequence }) => sequence)
+  const sequencesFrom = (from: FoundPart['from']): Sequence<CachedRecord>[] => atHand.filter((part) => part.from === from).map(({ sequence }) => sequence)
   const shared = sequencesFrom('view')
   if (mayWait && missing.length > 0) {
     const isTaken = missing.every((scope) => scope.uids === undefined || table.views.takes(scope, order))
@@ -297,7 +297,7 @@ function find(table: KindTable, query: ListQuery, { order, mayWait }: { order: O
 }
 
 /** The last of rows in the order of changes: those that changed later than `changedAfterMs`. */
-function changedOf(sequences: readonly Sequence<Row>[], changedAfterMs: number): Sequence<Row>[] {
+function changedOf(sequences: readonly Sequence<CachedRecord>[], changedAfterMs: number): Sequence<CachedRecord>[] {
   return sequences.map(({ tree, from, to }) => {
     const first = tree.rankBy((row) => row.updateMs <= changedAfterMs)
     return { tree, to, from: Math.min(to, Math.max(from, first)) }
@@ -305,10 +305,10 @@ function changedOf(sequences: readonly Sequence<Row>[], changedAfterMs: number):
 }
 
 /** The page of rows that come in any order: the first `skip + limit` of those after `after` are kept in order, and no others, however many come. */
-function pageOfMany(rows: Iterable<Row>, { order, skip, limit, after }: ListQuery): Row[] {
+function pageOfMany(rows: Iterable<CachedRecord>, { order, skip, limit, after }: ListQuery): CachedRecord[] {
   const wanted = skip + limit
-  let kept: Row[] = []
-  let last: Row | undefined
+  let kept: CachedRecord[] = []
+  let last: CachedRecord | undefined
   const keepFirst = (): void => {
     kept = kept.sort(order.compare).slice(0, wanted)
     if (kept.length === wanted) last = kept.at(-1)
@@ -323,10 +323,10 @@ function pageOfMany(rows: Iterable<Row>, { order, skip, limit, after }: ListQuer
   return kept.slice(skip)
 }
 
-function pageOf(sequences: readonly Sequence<Row>[], query: ListQuery): ListResult {
-  const merged = new MergedSequence<Row>(sequences, query.order.compare)
+function pageOf(sequences: readonly Sequence<CachedRecord>[], query: ListQuery): ListResult {
+  const merged = new MergedSequence<CachedRecord>(sequences, query.order.compare)
   // The comparator looks only at what a SortKey has.
-  const after = query.after as Row | undefined
+  const after = query.after as CachedRecord | undefined
   return { rows: merged.page({ skip: query.skip, limit: query.limit, after }), total: merged.count }
 }
 

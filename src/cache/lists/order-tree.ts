@@ -4,21 +4,21 @@ export type Compare<T> = (a: T, b: T) => number
 /** Which side of an equal item a rank is taken on: `left` counts what is before the probe, `right` also what equals it. */
 export type Side = 'left' | 'right'
 
-interface Leaf<T> {
+interface OrderLeaf<T> {
   readonly leaf: true
   readonly items: T[]
 }
 
-interface Branch<T> {
+interface OrderBranch<T> {
   readonly leaf: false
-  readonly children: Node<T>[]
+  readonly children: OrderNode<T>[]
   /** Items below each child. */
   readonly counts: number[]
   /** The least item below each child: always one that is in the tree, so that a removed item is not kept alive. */
   readonly firsts: T[]
 }
 
-type Node<T> = Leaf<T> | Branch<T>
+type OrderNode<T> = OrderLeaf<T> | OrderBranch<T>
 
 const leafWidth = 128
 const branchWidth = 64
@@ -32,7 +32,7 @@ const branchWidth = 64
  */
 export class OrderTree<T> {
   readonly #compare: Compare<T>
-  #root: Node<T> = leafOf([])
+  #root: OrderNode<T> = leafOf([])
   #size = 0
   #version = 0
 
@@ -154,7 +154,7 @@ export class OrderTree<T> {
   }
 
   /** All comparisons come before the first change, so that a comparator that throws leaves the tree as it was. */
-  #insertBelow(node: Node<T>, item: T): boolean {
+  #insertBelow(node: OrderNode<T>, item: T): boolean {
     if (node.leaf) {
       const index = this.#lowerBound(node.items, item)
       const found = index < node.items.length && this.#compare(entry(node.items, index), item) === 0
@@ -172,7 +172,7 @@ export class OrderTree<T> {
     return true
   }
 
-  #deleteBelow(node: Node<T>, probe: T): boolean {
+  #deleteBelow(node: OrderNode<T>, probe: T): boolean {
     if (node.leaf) {
       const index = this.#lowerBound(node.items, probe)
       if (index === node.items.length || this.#compare(entry(node.items, index), probe) !== 0) return false
@@ -190,7 +190,7 @@ export class OrderTree<T> {
   }
 
   /** The only child that may hold an item equal to the probe; -1 where the probe is before all. */
-  #childFor(branch: Branch<T>, probe: T): number {
+  #childFor(branch: OrderBranch<T>, probe: T): number {
     return lead(branch.firsts, (first) => this.#compare(first, probe) <= 0) - 1
   }
 
@@ -229,7 +229,7 @@ function dropAt<E>(list: E[], index: number): void {
 }
 
 /** Appends the items of some ranks below a node; these must be in it. */
-function collect<T>(node: Node<T>, { from, to }: { from: number; to: number }, into: T[]): void {
+function collect<T>(node: OrderNode<T>, { from, to }: { from: number; to: number }, into: T[]): void {
   if (node.leaf) {
     for (let index = from; index < to; index++) into.push(entry(node.items, index))
     return
@@ -242,50 +242,50 @@ function collect<T>(node: Node<T>, { from, to }: { from: number; to: number }, i
   }
 }
 
-function leafOf<T>(items: T[]): Leaf<T> {
+function leafOf<T>(items: T[]): OrderLeaf<T> {
   return { leaf: true, items }
 }
 
-function branchOver<T>(children: Node<T>[]): Branch<T> {
+function branchOver<T>(children: OrderNode<T>[]): OrderBranch<T> {
   return { leaf: false, children, counts: children.map(countBelow), firsts: children.map(firstOf) }
 }
 
-function width<T>(node: Node<T>): number {
+function width<T>(node: OrderNode<T>): number {
   return node.leaf ? node.items.length : node.children.length
 }
 
-function capacity<T>(node: Node<T>): number {
+function capacity<T>(node: OrderNode<T>): number {
   return node.leaf ? leafWidth : branchWidth
 }
 
-function leastWidth<T>(node: Node<T>): number {
+function leastWidth<T>(node: OrderNode<T>): number {
   return capacity(node) / 8
 }
 
-function countBelow<T>(node: Node<T>): number {
+function countBelow<T>(node: OrderNode<T>): number {
   return node.leaf ? node.items.length : node.counts.reduce((sum, count) => sum + count, 0)
 }
 
 /** The least item; undefined only in the empty tree's one leaf, which is in no branch. */
-function firstOf<T>(node: Node<T>): T {
+function firstOf<T>(node: OrderNode<T>): T {
   return entry(node.leaf ? node.items : node.firsts, 0)
 }
 
-function lastOf<T>(node: Node<T>): T {
+function lastOf<T>(node: OrderNode<T>): T {
   let last = node
   while (!last.leaf) last = entry(last.children, last.children.length - 1)
   return entry(last.items, last.items.length - 1)
 }
 
 /** Where to cut a node that an insert made too wide: in the middle, but after or before most of it where items come in order. */
-function cutFor<T>(node: Node<T>, inserted: T): number {
+function cutFor<T>(node: OrderNode<T>, inserted: T): number {
   if (lastOf(node) === inserted) return width(node) - leastWidth(node)
   if (firstOf(node) === inserted) return leastWidth(node)
   return width(node) >>> 1
 }
 
 /** Leaves what the child has after its first `keep` entries to a new right neighbour. */
-function split<T>(parent: Branch<T>, index: number, keep: number): void {
+function split<T>(parent: OrderBranch<T>, index: number, keep: number): void {
   const child = entry(parent.children, index)
   const right = cut(child, keep)
   const moved = countBelow(right)
@@ -295,7 +295,7 @@ function split<T>(parent: Branch<T>, index: number, keep: number): void {
   putAt(parent.firsts, index + 1, firstOf(right))
 }
 
-function cut<T>(node: Node<T>, keep: number): Node<T> {
+function cut<T>(node: OrderNode<T>, keep: number): OrderNode<T> {
   if (node.leaf) return leafOf(node.items.splice(keep))
   return { leaf: false, children: node.children.splice(keep), counts: node.counts.splice(keep), firsts: node.firsts.splice(keep) }
 }
@@ -304,7 +304,7 @@ function cut<T>(node: Node<T>, keep: number): Node<T> {
  * Joins a child that became too narrow with a neighbour, and shares out evenly what would be nearly full, so that the next inserts
  * don't split it again. There is a neighbour: a branch has two children at least.
  */
-function mend<T>(parent: Branch<T>, index: number): void {
+function mend<T>(parent: OrderBranch<T>, index: number): void {
   const at = Math.max(index - 1, 0)
   const left = entry(parent.children, at)
   absorb(left, entry(parent.children, at + 1))
@@ -316,7 +316,7 @@ function mend<T>(parent: Branch<T>, index: number): void {
 }
 
 /** Appends all that the right neighbour, a node of the same height, has. */
-function absorb<T>(left: Node<T>, right: Node<T>): void {
+function absorb<T>(left: OrderNode<T>, right: OrderNode<T>): void {
   if (left.leaf && right.leaf) {
     left.items.push(...right.items)
   } else if (!left.leaf && !right.leaf) {
@@ -326,7 +326,7 @@ function absorb<T>(left: Node<T>, right: Node<T>): void {
   }
 }
 
-function rootOver<T>(nodes: readonly Node<T>[]): Node<T> {
+function rootOver<T>(nodes: readonly OrderNode<T>[]): OrderNode<T> {
   let level = nodes
   while (level.length > 1) level = portions(level, branchWidth).map((children) => branchOver(children))
   return level[0] ?? leafOf([])

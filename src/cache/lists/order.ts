@@ -1,6 +1,6 @@
 import type { CursorKey } from '../../base/page-token.ts'
 import { DomainError } from '../../base/errors.ts'
-import type { Row } from '../records/cached-record.ts'
+import type { CachedRecord } from '../records/cached-record.ts'
 
 /** The row fields that a list can be ordered by. */
 export type SortField = 'uid' | 'name' | 'createMs' | 'updateMs'
@@ -20,7 +20,7 @@ export interface Order {
 }
 
 /** What a comparator looks at; a cursor is one, and so is every row. */
-export type SortKey = Pick<Row, SortField>
+export type SortKey = Pick<CachedRecord, SortField>
 
 /** The row fields that hold the schema's sort fields. */
 const rowFields: Readonly<Record<string, SortField>> = { uid: 'uid', name: 'name', create_time: 'createMs', update_time: 'updateMs' }

@@ -118,7 +118,7 @@ class Run<T> {
 }
 
 /** Where a run stands: `low` is its next item; the items that a search still looks at end before `high`. */
-interface Window<T> {
+interface SequenceWindow<T> {
   readonly run: Run<T>
   low: number
   high: number
@@ -129,7 +129,7 @@ interface Window<T> {
  * `skip` items. Each round narrows all windows around one item. Every second one aims a little before the target, which is enough where
  * the runs are alike; the others take the middle, so that nearly a quarter of the items goes whatever the runs are like.
  */
-function leap<T>(windows: readonly Window<T>[], skip: number, compare: Compare<T>): number {
+function leap<T>(windows: readonly SequenceWindow<T>[], skip: number, compare: Compare<T>): number {
   const walkable = walkableSkip * windows.length
   let rest = skip
   for (let round = 0; rest > walkable; round++) {
@@ -149,7 +149,7 @@ function leap<T>(windows: readonly Window<T>[], skip: number, compare: Compare<T
 }
 
 /** Of the items that a share (0 to 1, excluded) of their own window comes before: the median, each weighing as much as its window has items. */
-function medianAt<T>(windows: readonly Window<T>[], share: number, compare: Compare<T>): T {
+function medianAt<T>(windows: readonly SequenceWindow<T>[], share: number, compare: Compare<T>): T {
   const probes = windows.map(({ run, low, high }) => ({ item: run.at(low + Math.floor((high - low) * share)), weight: high - low }))
   probes.sort((a, b) => compare(a.item, b.item))
   const half = sizeOf(windows) / 2
@@ -159,24 +159,24 @@ function medianAt<T>(windows: readonly Window<T>[], share: number, compare: Comp
   return median.item
 }
 
-function sizeOf<T>(windows: readonly Window<T>[]): number {
+function sizeOf<T>(windows: readonly SequenceWindow<T>[]): number {
   return windows.reduce((sum, window) => sum + window.high - window.low, 0)
 }
 
 /** A run's next item, with those already read that come after it, from `index` on. */
-interface Head<T> {
+interface SequenceHead<T> {
   item: T
   batch: T[]
   index: number
-  readonly window: Window<T>
+  readonly window: SequenceWindow<T>
 }
 
 /** What comes from the windows' `low` on, to the end of their runs, in order: `limit` items, which there must be, after the first `skip`. */
-function merge<T>(windows: readonly Window<T>[], compare: Compare<T>, { skip, limit }: { skip: number; limit: number }): T[] {
+function merge<T>(windows: readonly SequenceWindow<T>[], compare: Compare<T>, { skip, limit }: { skip: number; limit: number }): T[] {
   // Twice the fair share: so there are at most half as many further reads as runs, and at most twice as many items read as needed.
   const batchSize = Math.ceil((2 * (skip + limit)) / windows.length)
-  const byItem = (a: Head<T>, b: Head<T>): number => compare(a.item, b.item)
-  const heap: Head<T>[] = []
+  const byItem = (a: SequenceHead<T>, b: SequenceHead<T>): number => compare(a.item, b.item)
+  const heap: SequenceHead<T>[] = []
   for (const window of windows) {
     const batch = window.run.items(window.low, batchSize)
     window.low += batch.length
@@ -196,7 +196,7 @@ function merge<T>(windows: readonly Window<T>[], compare: Compare<T>, { skip, li
 }
 
 /** Goes on to the run's next item; false where it has no more. */
-function advance<T>(head: Head<T>, batchSize: number): boolean {
+function advance<T>(head: SequenceHead<T>, batchSize: number): boolean {
   if (head.index === head.batch.length) {
     head.batch = head.window.run.items(head.window.low, batchSize)
     head.window.low += head.batch.length

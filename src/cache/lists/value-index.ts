@@ -1,19 +1,19 @@
 import { isBelow } from '../../base/uid.ts'
 import { OrderTree } from './order-tree.ts'
-import type { FilterReader, Row } from '../records/cached-record.ts'
+import type { FilterReader, CachedRecord } from '../records/cached-record.ts'
 import { sortInSlices, type Slices } from '../slices.ts'
 import { hashOf } from '../uid-map.ts'
 
 /** The rows that an exact filter matched when it was asked, in uid order; it may be walked until the table changes. */
-export class Matches implements Iterable<Row> {
-  readonly #tree: OrderTree<Row>
+export class Matches implements Iterable<CachedRecord> {
+  readonly #tree: OrderTree<CachedRecord>
   readonly #from: number
   readonly #to: number
   readonly #version: number
   readonly size: number
 
   /** Of the rows of ranks `from` to `to`, so many are hidden. */
-  constructor(tree: OrderTree<Row>, { from, to, hidden = 0 }: { from: number; to: number; hidden?: number }) {
+  constructor(tree: OrderTree<CachedRecord>, { from, to, hidden = 0 }: { from: number; to: number; hidden?: number }) {
     this.#tree = tree
     this.#from = from
     this.#to = to
@@ -22,7 +22,7 @@ export class Matches implements Iterable<Row> {
   }
 
   /** Walks the rows as of now: what is changed during the walk does not show. */
-  [Symbol.iterator](): Iterator<Row> {
+  [Symbol.iterator](): Iterator<CachedRecord> {
     if (this.#tree.version !== this.#version) throw new Error('the table changed since it was asked')
     const rows = this.#tree.items(this.#from, this.#to)
     return (rows.length === this.size ? rows : rows.filter((row) => !row.isHidden))[Symbol.iterator]()
@@ -41,22 +41,22 @@ const shardCount = 64
  */
 export class ValueIndex {
   readonly #valueOf: FilterReader
-  #tree: OrderTree<Row>
+  #tree: OrderTree<CachedRecord>
 
   constructor(valueOf: FilterReader) {
     this.#valueOf = valueOf
-    this.#tree = new OrderTree<Row>((a, b) => this.#compare(a, b))
+    this.#tree = new OrderTree<CachedRecord>((a, b) => this.#compare(a, b))
   }
 
   /** Takes the rows of a whole table, which come in uid order. */
-  async load(rows: readonly Row[], slices: Slices): Promise<void> {
+  async load(rows: readonly CachedRecord[], slices: Slices): Promise<void> {
     const byValue = await groupInSlices(rows, this.#valueOf, slices)
     const values: string[] = []
     for (const shard of byValue) {
       for (const value of shard.keys()) values.push(value)
       if (slices.isOver) await slices.pause()
     }
-    const sorted: Row[] = []
+    const sorted: CachedRecord[] = []
     for (const value of await sortInSlices(values, compareTexts, slices)) {
       const held = byValue[hashOf(value) & (shardCount - 1)]?.get(value)
       if (Array.isArray(held)) for (const row of held) sorted.push(row)
@@ -67,13 +67,13 @@ export class ValueIndex {
   }
 
   /** Puts `row` in the place of `old`, where there is one. */
-  put(old: Row | undefined, row: Row): void {
+  put(old: CachedRecord | undefined, row: CachedRecord): void {
     const value = this.#valueOf(row)
     if (old !== undefined && this.#valueOf(old) !== value) this.remove(old)
     if (value !== undefined) this.#tree.insert(row)
   }
 
-  remove(row: Row): void {
+  remove(row: CachedRecord): void {
     if (this.#valueOf(row) !== undefined) this.#tree.delete(row)
   }
 
@@ -81,24 +81,24 @@ export class ValueIndex {
    * The rows with exactly this value (and strictly below a uid), but those of `hidden`, where that has all that are hidden. Cost: O(log n), and the fewer of the hidden
    * and the value's rows.
    */
-  matching(value: string, { hidden, below }: { hidden: OrderTree<Row>; below?: string | undefined }): Matches {
+  matching(value: string, { hidden, below }: { hidden: OrderTree<CachedRecord>; below?: string | undefined }): Matches {
     const tree = this.#tree
     const { from, to } = below === undefined ? this.#rangeOf(value) : this.#rangeBelow(value, below)
     if (hidden.size === 0 || from === to) return new Matches(tree, { from, to })
-    const isMatch = (row: Row): boolean => this.#valueOf(row) === value && (below === undefined || isBelow(row.uid, below))
+    const isMatch = (row: CachedRecord): boolean => this.#valueOf(row) === value && (below === undefined || isBelow(row.uid, below))
     const isFewer = to - from < hidden.size
     const count = isFewer ? countWhere(tree.items(from, to), (row) => row.isHidden) : countWhere(hidden.items(0, hidden.size), isMatch)
     return new Matches(tree, { from, to, hidden: count })
   }
 
   /** The rows that have a value, but those of `hidden`. */
-  all(hidden: OrderTree<Row>): Matches {
+  all(hidden: OrderTree<CachedRecord>): Matches {
     const count = countWhere(hidden.items(0, hidden.size), (row) => this.#valueOf(row) !== undefined)
     return new Matches(this.#tree, { from: 0, to: this.#tree.size, hidden: count })
   }
 
   #rangeBelow(value: string, below: string): { from: number; to: number } {
-    const before = (end: string) => (row: Row) => {
+    const before = (end: string) => (row: CachedRecord) => {
       const own = this.#valueOf(row) ?? ''
       return own < value || (own === value && row.uid < end)
     }
@@ -118,20 +118,20 @@ export class ValueIndex {
     return { from, to: to - from === stepRows ? tree.rankBy((row) => (valueOf(row) ?? '') <= value) : to }
   }
 
-  #compare(a: Row, b: Row): number {
+  #compare(a: CachedRecord, b: CachedRecord): number {
     return compareTexts(this.#valueOf(a) ?? '', this.#valueOf(b) ?? '') || compareTexts(a.uid, b.uid)
   }
 }
 
-function countWhere(rows: Iterable<Row>, holds: (row: Row) => boolean): number {
+function countWhere(rows: Iterable<CachedRecord>, holds: (row: CachedRecord) => boolean): number {
   let count = 0
   for (const row of rows) if (holds(row)) count += 1
   return count
 }
 
 /** The rows by value, in the order that they came in; a value that only one row has, without a list. Many small maps: none takes long to grow. */
-async function groupInSlices(rows: readonly Row[], valueOf: FilterReader, slices: Slices): Promise<Map<string, Row | Row[]>[]> {
-  const shards = Array.from({ length: shardCount }, () => new Map<string, Row | Row[]>())
+async function groupInSlices(rows: readonly CachedRecord[], valueOf: FilterReader, slices: Slices): Promise<Map<string, CachedRecord | CachedRecord[]>[]> {
+  const shards = Array.from({ length: shardCount }, () => new Map<string, CachedRecord | CachedRecord[]>())
   for (const [at, row] of rows.entries()) {
     const value = valueOf(row)
     const shard = value === undefined ? undefined : shards[hashOf(value) & (shardCount - 1)]

@@ -1,6 +1,6 @@
 import type { OrderTree } from './order-tree.ts'
 import type { Order } from './order.ts'
-import type { Row } from '../records/cached-record.ts'
+import type { CachedRecord } from '../records/cached-record.ts'
 
 /** Which records of a kind a view holds: those in one place, further cut by exact filters. */
 export interface ViewScope {
@@ -16,13 +16,13 @@ export interface ViewScope {
 
 /** A change of the table: what was there before, and what is there now. */
 export interface RowChange {
-  readonly old: Row | undefined
-  readonly row: Row | undefined
+  readonly old: CachedRecord | undefined
+  readonly row: CachedRecord | undefined
 }
 
 /** Some of the rows that were hidden together, which come in uid order. */
 export interface Hidden {
-  readonly rows: readonly Row[]
+  readonly rows: readonly CachedRecord[]
   readonly from: number
   readonly to: number
 }
@@ -39,7 +39,7 @@ export interface View {
   ready: Promise<void>
   /** What changed since the filling began. */
   readonly missed: (RowChange | Hidden)[]
-  tree: OrderTree<Row>
+  tree: OrderTree<CachedRecord>
   state: 'waiting' | 'filling' | 'ready' | 'dropped'
 }
 

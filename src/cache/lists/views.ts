@@ -3,18 +3,18 @@ import { isBelow, isWithin, rootParent } from '../../base/uid.ts'
 import type { Ranked } from './difference.ts'
 import { OrderTree } from './order-tree.ts'
 import type { Order } from './order.ts'
-import type { Row } from '../records/cached-record.ts'
+import type { CachedRecord } from '../records/cached-record.ts'
 import { Slices, sortInSlices, type Turns } from '../slices.ts'
 import type { Matches } from './value-index.ts'
 import { isUnderWay, nextToGo, type Hidden, type ReadyView, type RowChange, type View, type ViewScope } from './view.ts'
 
 /** What views are filled from: the table that they belong to. */
 export interface ViewSource {
-  readonly byUid: Ranked<Row>
-  get(uid: string): Row | undefined
+  readonly byUid: Ranked<CachedRecord>
+  get(uid: string): CachedRecord | undefined
   matching(filter: string, value: string): Matches
-  valueOf(row: Row, filter: string): string | undefined
-  rangeWithin(uid: Row['uid'], inclusive: boolean): { readonly from: number; readonly to: number }
+  valueOf(row: CachedRecord, filter: string): string | undefined
+  rangeWithin(uid: CachedRecord['uid'], inclusive: boolean): { readonly from: number; readonly to: number }
 }
 
 /** How many entries the views of one kind may hold together. Beyond it, the organisation with the most drops the one that was unused for longest. */
@@ -34,11 +34,11 @@ const manyPlaces = 512
 const placesPerLook = 32
 
 /** Rows among which all of a scope are. */
-interface Source {
+interface RowSequenceSource {
   /** Infinity where it takes long to count. */
   readonly size: number
   /** In parts, each as of when it is read. */
-  parts(): Iterable<Iterable<Row>>
+  parts(): Iterable<Iterable<CachedRecord>>
 }
 
 /** The last of the scope's uids that is not after `uid`: the only one that it can be within. */
@@ -54,7 +54,7 @@ function nearestUid({ uid: first, uids = [first] }: ViewScope, uid: string): str
 }
 
 /** True where `row` lies in `scope`. */
-export function inScope(table: ViewSource, scope: ViewScope, row: Row): boolean {
+export function inScope(table: ViewSource, scope: ViewScope, row: CachedRecord): boolean {
   switch (scope.place) {
     case 'self':
       if (row.uid !== nearestUid(scope, row.uid)) return false
@@ -74,13 +74,13 @@ export function inScope(table: ViewSource, scope: ViewScope, row: Row): boolean 
 }
 
 /** Those of rows in uid order that may lie in the scope's place: all from its first uid to what is below its last. */
-function near(rows: readonly Row[], { place, uid, uids = [uid] }: ViewScope): Hidden {
+function near(rows: readonly CachedRecord[], { place, uid, uids = [uid] }: ViewScope): Hidden {
   if (place === 'all' || uid === rootParent) return { rows, from: 0, to: rows.length }
   return { rows, from: firstFrom(rows, uid), to: firstFrom(rows, `${uids.at(-1) ?? uid}0`) }
 }
 
 /** Where the rows in uid order begin whose uids are not before `uid`. */
-function firstFrom(rows: readonly Row[], uid: string): number {
+function firstFrom(rows: readonly CachedRecord[], uid: string): number {
   let low = 0
   let high = rows.length
   while (low < high) {
@@ -122,7 +122,7 @@ export class Views {
   }
 
   /** Applies one change of the table to every view. */
-  changed(old: Row | undefined, row: Row | undefined): void {
+  changed(old: CachedRecord | undefined, row: CachedRecord | undefined): void {
     for (const view of this.#views.values()) {
       if (view.state === 'filling') view.missed.push({ old, row })
       else if (view.state === 'ready') this.#apply(view, { old, row })
@@ -130,7 +130,7 @@ export class Views {
   }
 
   /** Lets rows, in uid order, out of every view. The views that may hold some of them are not ready until that is done. */
-  hidden(rows: readonly Row[]): void {
+  hidden(rows: readonly CachedRecord[]): void {
     for (const view of this.#views.values()) {
       if (view.state !== 'filling' && view.state !== 'ready') continue
       const leaving = near(rows, view.scope)
@@ -228,7 +228,7 @@ export class Views {
   #fill(scope: ViewScope, order: Order): View {
     const source = this.#source(scope)
     if (source.size > sliceRows) {
-      const view: View = { scope, order, tree: new OrderTree<Row>(order.compare), state: 'waiting', missed: [], ready: this.#fillInSlices(() => view) }
+      const view: View = { scope, order, tree: new OrderTree<CachedRecord>(order.compare), state: 'waiting', missed: [], ready: this.#fillInSlices(() => view) }
       return view
     }
     const rows = [...source.parts()]
@@ -245,7 +245,7 @@ export class Views {
     const view = viewOf()
     view.state = 'filling'
     const { scope, order } = view
-    const held: Row[] = []
+    const held: CachedRecord[] = []
     let [looked, places] = [0, 0]
     // What is read later is newer, and what was missed until then is applied to it in vain.
     for (const part of this.#source(scope).parts()) {
@@ -279,13 +279,13 @@ export class Views {
   }
 
   /** The smallest range at hand that holds all of `scope`. */
-  #source(scope: ViewScope): Source {
+  #source(scope: ViewScope): RowSequenceSource {
     const table = this.#table
     const filters = scope.place === 'child' ? [['parent', scope.uid] as const, ...scope.filters] : scope.filters
     const [fewest] = filters.map(([filter, value]) => table.matching(filter, value)).sort((a, b) => a.size - b.size)
     const { uids = [scope.uid] } = scope
     const hasMany = uids.length > manyPlaces
-    const ofPlaces: Source = {
+    const ofPlaces: RowSequenceSource = {
       size: hasMany ? Infinity : uids.reduce((sum, uid) => sum + this.#sizeOf(scope, uid), 0),
       parts: () => this.#placesOf(scope, uids),
     }
@@ -294,7 +294,7 @@ export class Views {
     return isFewest ? { size: fewest.size, parts: () => [[...fewest]] } : ofPlaces
   }
 
-  *#placesOf(scope: ViewScope, uids: readonly string[]): Generator<Row[]> {
+  *#placesOf(scope: ViewScope, uids: readonly string[]): Generator<CachedRecord[]> {
     const table = this.#table
     for (const uid of uids) {
       if (scope.place === 'self') yield [table.get(uid)].filter((row) => row !== undefined)
@@ -313,7 +313,7 @@ export class Views {
 
   #rangeOf({ place }: ViewScope, uid: string): { from: number; to: number } {
     // A view's uids are some that the schema's shape was checked for.
-    if (place === 'within' || place === 'below') return this.#table.rangeWithin(uid as Row['uid'], place === 'within')
+    if (place === 'within' || place === 'below') return this.#table.rangeWithin(uid as CachedRecord['uid'], place === 'within')
     return { from: 0, to: this.#table.byUid.size }
   }
 

@@ -7,7 +7,7 @@ import type { Revision } from '../../store/store.ts'
 import type { DecodedEntry, DecodedHolder, DecodedRows } from './decoded-rows.ts'
 import { scanEnvelope, type EnvelopeParts } from './envelope-scan.ts'
 import type { ScanTarget } from './record-scan.ts'
-import { Slab, type RecordSlabs, type SlabItem } from './record-buffer-pool.ts'
+import { Slab, type RecordBufferPool, type SlabItem } from './record-buffer-pool.ts'
 
 /** What every resource message has (docs/spec/resources.md#common-fields). */
 export interface ResourceFields {
@@ -60,13 +60,13 @@ export interface RowHome {
   /** Which rows stay decoded; undefined where all do. */
   readonly decoded: DecodedRows | undefined
   /** Where the rows' bytes are kept; undefined where each keeps what it was made of. */
-  readonly slabs: RecordSlabs | undefined
+  readonly slabs: RecordBufferPool | undefined
   /** How each exact filter's value is read from a row, in the order of the kind's filters. */
   readonly filters: readonly FilterReader[]
 }
 
 /** Reads an exact filter's value from a row. */
-export type FilterReader = (row: Row) => string | undefined
+export type FilterReader = (row: CachedRecord) => string | undefined
 
 /** How the values of a kind's exact filters are read from its rows. */
 export function filterReaders(index: KindIndex): FilterReader[] {
@@ -94,7 +94,7 @@ export interface RowFields {
 }
 
 /** A decoded record and what readers made of it. */
-interface Decoded extends DecodedEntry {
+interface DecodedRecord extends DecodedEntry {
   readonly message: Resource
   derived?: object | undefined
 }
@@ -108,7 +108,7 @@ const released = -2
  * One record as of one commit: immutable; a later commit brings another row. What lists sort and filter by is at hand; the rest is read from the stored
  * bytes when it is asked for.
  */
-export class Row implements SlabItem, DecodedHolder {
+export class CachedRecord implements SlabItem, DecodedHolder {
   readonly uid: Uid
   readonly parent: Uid | typeof rootParent
   readonly name: string
@@ -128,7 +128,7 @@ export class Row implements SlabItem, DecodedHolder {
   #slab = nowhere
   #offset = 0
   #index = -1
-  #decoded: Decoded | undefined
+  #decoded: DecodedRecord | undefined
 
   /** A row whose stored envelope is `bytes`. */
   constructor(home: RowHome, fields: RowFields, bytes: Uint8Array) {

@@ -28,7 +28,7 @@ const largeBytes = slabBytes / 8
  * Keeps many small byte arrays in few large pieces of memory outside of the JavaScript heap. A slab of which less than half is in use is emptied: what
  * lives in it moves, and the slab goes once nobody holds it any more. So the memory is at most about twice what is in use.
  */
-export class RecordSlabs {
+export class RecordBufferPool {
   #open = new Slab(Buffer.alloc(0))
 
   /** Copies the bytes and gives the item its place. */

@@ -14,7 +14,7 @@ export type ScanTarget = { readonly field: string } | { readonly oneof: string; 
  */
 export type Scan = (buffer: Buffer, start: number, end: number) => (string | undefined)[]
 
-type Leaf = 'string' | 'enum' | 'bool' | 'int'
+type ScanLeaf = 'string' | 'enum' | 'bool' | 'int'
 
 /** What to do with one field of a message. */
 interface FieldPlan {
@@ -25,7 +25,7 @@ interface FieldPlan {
   readonly message: MessagePlan | undefined
   /** Where the field's value goes, and how it is read. */
   slot: number
-  leaf: Leaf | undefined
+  leaf: ScanLeaf | undefined
   /** Where the text goes that says which member of the oneof this is. */
   memberSlot: number
   memberText: string | undefined
@@ -86,7 +86,7 @@ function sharedPlan(desc: DescMessage, planned: Map<DescMessage, MessagePlan>): 
   return plan
 }
 
-function zeroOf(scalar: ScalarType | undefined, values: DescEnum | undefined): { leaf: Leaf; zero: string } {
+function zeroOf(scalar: ScalarType | undefined, values: DescEnum | undefined): { leaf: ScanLeaf; zero: string } {
   if (values !== undefined) return { leaf: 'enum', zero: '0' }
   switch (scalar) {
     case ScalarType.STRING:
@@ -168,7 +168,7 @@ class Compiler {
   }
 }
 
-function readLeaf(reader: WireReader, leaf: Leaf): string {
+function readLeaf(reader: WireReader, leaf: ScanLeaf): string {
   if (leaf === 'string') return reader.text()
   return leaf === 'bool' ? String(reader.int64() !== 0) : String(reader.int32())
 }

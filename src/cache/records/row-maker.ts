@@ -4,7 +4,7 @@ import { EnvelopeSchema, type Envelope } from '../../gen/taproot/store/v1/envelo
 import type { Revision } from '../../store/store.ts'
 import { assertChecksum, scanEnvelope } from './envelope-scan.ts'
 import { compileScan, type Scan, type ScanTarget } from './record-scan.ts'
-import { Row, filterReaders, type FilterSource, type KindIndex, type RowHome } from './cached-record.ts'
+import { CachedRecord, filterReaders, type FilterSource, type KindIndex, type RowHome } from './cached-record.ts'
 
 /** A stored record. */
 export interface RowSource {
@@ -54,7 +54,7 @@ export class RowMaker {
   }
 
   /** The record's row. Throws WireError where the bytes are no envelope of this kind, or their checksum does not match. */
-  make(source: RowSource): Row {
+  make(source: RowSource): CachedRecord {
     const { bytes, revision } = source
     const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
     const parts = scanEnvelope(buffer, 0, buffer.length)
@@ -64,7 +64,7 @@ export class RowMaker {
     const parent = this.#parentOf(uid)
     const values = this.#filters.map((value) => value(uid, scanned))
     const { createMs, updateMs } = parts
-    return new Row(this.#home, { uid, parent, name: scanned[this.#nameAt] ?? '', createMs, updateMs, revision, values }, buffer)
+    return new CachedRecord(this.#home, { uid, parent, name: scanned[this.#nameAt] ?? '', createMs, updateMs, revision, values }, buffer)
   }
 
   #filterValue(source: Exclude<FilterSource, { readonly parent: true }>, targets: ScanTarget[]): FilterValue {
@@ -115,7 +115,7 @@ function flat(text: string): string {
 const makers = new WeakMap<KindIndex, RowMaker>()
 
 /** A row by itself, in no table: it keeps the bytes that it is made of. Throws WireError where they are no envelope of this kind. */
-export function rowOfBytes(index: KindIndex, source: RowSource): Row {
+export function rowOfBytes(index: KindIndex, source: RowSource): CachedRecord {
   let maker = makers.get(index)
   if (maker === undefined) {
     maker = new RowMaker({ index, decoded: undefined, slabs: undefined, filters: filterReaders(index) })
@@ -125,6 +125,6 @@ export function rowOfBytes(index: KindIndex, source: RowSource): Row {
 }
 
 /** The same from an envelope. */
-export function rowOfEnvelope(index: KindIndex, source: { uid: Uid; envelope: Envelope; revision: Revision }): Row {
+export function rowOfEnvelope(index: KindIndex, source: { uid: Uid; envelope: Envelope; revision: Revision }): CachedRecord {
   return rowOfBytes(index, { uid: source.uid, bytes: toBinary(EnvelopeSchema, source.envelope), revision: source.revision })
 }

@@ -4,11 +4,11 @@ import { exitAfterParsing, exitCodes, UsageError } from '../exit-codes.ts'
 import { systemClock } from '../../server/runtime.ts'
 import { ClientError } from './client-error.ts'
 import { printable } from './columns.ts'
-import { connectionOptions, openConnection, type Connection, type ConnectionOptions } from './connection.ts'
+import { connectionOptions, openConnection, type ServerConnection, type ConnectionOptions } from './connection.ts'
 import { createOutput, type Output } from './output.ts'
 
 /** What a client command works with. */
-export interface ClientContext extends Connection {
+export interface ClientContext extends ServerConnection {
   /** What the command is called by. */
   readonly program: string
   readonly output: Output

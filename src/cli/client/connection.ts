@@ -30,13 +30,13 @@ export function connectionOptions(): Option[] {
 }
 
 /** A client's connection: whom it asks, and with what. */
-export interface Connection {
+export interface ServerConnection {
   readonly client: PlatformClient
   readonly token: string
 }
 
 /** Options win over the environment, and that over what `taproot dev` left in this folder; its token goes to its own address only. Throws UsageError where server or token is missing or can't be used. */
-export async function openConnection(options: ConnectionOptions, env: Environment): Promise<Connection> {
+export async function openConnection(options: ConnectionOptions, env: Environment): Promise<ServerConnection> {
   if (options.token !== undefined && options.tokenFile !== undefined) throw new UsageError('--token and --token-file exclude each other')
   const given = withVariables(options, env)
   const development = given.server === undefined || (given.token ?? given.tokenFile) === undefined ? await developmentServer(env) : undefined

@@ -1,11 +1,11 @@
 import { isUid } from '../../base/uid.ts'
 import { ClientError, textOf, type Json } from './client-error.ts'
 import { clientKinds, kindNamed, type ClientKind } from './kinds.ts'
-import type { PlatformClient, Query } from './platform-client.ts'
+import type { PlatformClient, ClientQuery } from './platform-client.ts'
 import { UsageError } from '../exit-codes.ts'
 
 /** A record that others lie below. `kind` is undefined where it was named by its uid. */
-export interface Place {
+export interface ParentPlace {
   readonly uid: string
   readonly kind: string | undefined
 }
@@ -22,7 +22,7 @@ export async function findGroup(client: PlatformClient, group: string): Promise<
  * The place that is named by its uid, or by names: those of groups, the last one that of a record of one of `kinds`; `demo/team/app` where that may be a repo. Rejects with ClientError where nothing of
  * that name is within reach.
  */
-export async function findPlace(client: PlatformClient, path: string, kinds: readonly string[]): Promise<Place> {
+export async function findPlace(client: PlatformClient, path: string, kinds: readonly string[]): Promise<ParentPlace> {
   if (isUid(path)) return { uid: path, kind: undefined }
   const names = namesOfPath(path)
   const last = names.pop() ?? ''
@@ -65,7 +65,7 @@ function kindsOnPath(kinds: readonly string[]): readonly ClientKind[] {
 }
 
 async function childNamed(client: PlatformClient, kind: ClientKind, { parent, name }: { parent: string; name: string }): Promise<Json | undefined> {
-  const query: Query = { name, 'uidp.children_of': parent }
+  const query: ClientQuery = { name, 'uidp.children_of': parent }
   for await (const found of client.list(kind.listPath, kind.member, query)) return found
   return undefined
 }

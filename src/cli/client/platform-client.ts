@@ -8,12 +8,12 @@ export interface ClientCall {
   readonly method: 'GET' | 'POST' | 'PATCH' | 'DELETE'
   /** Below the base URL, e.g. `/iam/v2/groups`. */
   readonly path: string
-  readonly query?: Query
+  readonly query?: ClientQuery
   readonly body?: Json
 }
 
 /** Parameters of a call; a list is repeated. */
-export type Query = Readonly<Record<string, string | readonly string[]>>
+export type ClientQuery = Readonly<Record<string, string | readonly string[]>>
 
 /** One page of a list. */
 export interface Page {
@@ -26,9 +26,9 @@ export interface Page {
 export interface PlatformClient {
   call(call: ClientCall): Promise<Json>
   /** A list, page by page; `plural` is the member that holds the records. A page is asked for when the one before has been consumed; `page_size` is 200 unless the query has it. */
-  pages(path: string, plural: string, query?: Query): AsyncIterable<Page>
+  pages(path: string, plural: string, query?: ClientQuery): AsyncIterable<Page>
   /** All records of a list. */
-  list(path: string, plural: string, query?: Query): AsyncIterable<Json>
+  list(path: string, plural: string, query?: ClientQuery): AsyncIterable<Json>
 }
 
 /** Which API, and as whom. */
@@ -44,7 +44,7 @@ export interface PlatformClientOptions {
 }
 
 /** What came back. */
-interface Answer {
+interface ClientAnswer {
   readonly status: number
   readonly text: string
   readonly retryAfter: string | undefined
@@ -57,7 +57,7 @@ const pageSize = '200'
 /** See PlatformClient. */
 export function createPlatformClient(options: PlatformClientOptions): PlatformClient {
   const call = (one: ClientCall): Promise<Json> => send(options, one)
-  async function* pages(path: string, plural: string, query: Query = {}): AsyncGenerator<Page> {
+  async function* pages(path: string, plural: string, query: ClientQuery = {}): AsyncGenerator<Page> {
     for (let pageToken = ''; ;) {
       const page = await call({ method: 'GET', path, query: { page_size: pageSize, ...query, ...(pageToken === '' ? {} : { page_token: pageToken }) } })
       const records = page[plural]
@@ -97,7 +97,7 @@ async function send({ baseUrl, token, identity, wait = delay }: PlatformClientOp
   throw refusalOf(parsed) ?? new ClientError(`${url.origin} answered ${answer.status}, but is no platform API`)
 }
 
-async function exchange(url: URL, request: RequestInit): Promise<Answer> {
+async function exchange(url: URL, request: RequestInit): Promise<ClientAnswer> {
   try {
     // A token goes to whom it was meant for, and nowhere else.
     const response = await fetch(url, { ...request, redirect: 'manual', signal: AbortSignal.timeout(timeoutMs) })

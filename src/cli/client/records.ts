@@ -40,12 +40,12 @@ export async function printRecord(record: Json, format: RecordFormat, printing: 
   else await printing.output.write(formOf(format, printing).page([record], true))
 }
 
-interface Form {
+interface OutputForm {
   page(records: readonly Json[], first: boolean): string
   end(count: number): string
 }
 
-function formOf(format: RecordFormat, printing: RecordPrinting): Form {
+function formOf(format: RecordFormat, printing: RecordPrinting): OutputForm {
   return {
     table: () => tableForm(printing),
     json: () => jsonForm,
@@ -54,22 +54,22 @@ function formOf(format: RecordFormat, printing: RecordPrinting): Form {
   }[format]()
 }
 
-const jsonForm: Form = {
+const jsonForm: OutputForm = {
   page: (records, first) => records.map((record, at) => `${first && at === 0 ? '[\n' : ',\n'}${jsonText(record).replaceAll(/^/gm, '  ')}`).join(''),
   end: (count) => (count === 0 ? '[]\n' : '\n]\n'),
 }
 
-const yamlForm: Form = {
+const yamlForm: OutputForm = {
   page: (records) => yamlText(records),
   end: (count) => (count === 0 ? '[]\n' : ''),
 }
 
-const nameForm: Form = {
+const nameForm: OutputForm = {
   page: (records) => records.map((record) => `${['uid', 'id', 'docId'].map((member) => textOf(record[member])).find((text) => text !== '') ?? ''}\n`).join(''),
   end: () => '',
 }
 
-function tableForm({ output, kind, nowMs }: RecordPrinting): Form {
+function tableForm({ output, kind, nowMs }: RecordPrinting): OutputForm {
   const columns: readonly Column[] = columnsOf(kind.kind)
   let widths: readonly number[] = []
   return {

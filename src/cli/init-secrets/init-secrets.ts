@@ -12,7 +12,7 @@ export const madeByLabel = { 'taproot.dev/made-by': 'init-secrets' } as const
 export interface InitSecretsOptions extends SecretSources {
   readonly kube: Pick<KubeApi, 'get' | 'create' | 'replace'>
   /** How long an API server that does not answer, or does not yet know our rights, is asked again, in milliseconds. */
-  readonly patienceMs: number
+  readonly timeoutMs: number
   /** Told what became of each Secret. */
   readonly report: (name: string, action: SecretAction) => void
 }
@@ -33,7 +33,7 @@ interface Secret {
 export async function initSecrets(wanted: Wanted, options: InitSecretsOptions, signal: AbortSignal): Promise<void> {
   const authorities = new Map<string, SecretData>()
   const ordered = [...wanted.secrets].sort((left, right) => rank(left) - rank(right))
-  const deadline = options.clock.now() + options.patienceMs
+  const deadline = options.clock.now() + options.timeoutMs
   for (const secret of ordered) {
     const data = await patiently(() => bringAbout(secret, { wanted, authorities, options }, signal), { options, deadline, signal })
     if (secret.kind === 'authority') authorities.set(secret.name, data)
@@ -44,14 +44,14 @@ function rank({ kind }: WantedSecret): number {
   return kind === 'certificate' ? 1 : 0
 }
 
-interface Surroundings {
+interface SecretContext {
   readonly wanted: Wanted
   readonly authorities: ReadonlyMap<string, SecretData>
   readonly options: InitSecretsOptions
 }
 
 /** One Secret; returns what it holds. */
-async function bringAbout(secret: WantedSecret, { wanted, authorities, options }: Surroundings, signal: AbortSignal): Promise<SecretData> {
+async function bringAbout(secret: WantedSecret, { wanted, authorities, options }: SecretContext, signal: AbortSignal): Promise<SecretData> {
   const { namespace } = wanted
   const { kube, clock, report } = options
   const there = await read(kube, { namespace, name: secret.name }, signal)

@@ -16,7 +16,7 @@ export interface InitSecretsArguments {
 }
 
 /** Rights that were given a moment ago may not be known everywhere yet. */
-const patienceMs = 30_000
+const timeoutMs = 30_000
 
 const words = { keep: 'kept', make: 'made', renew: 'renewed' } as const satisfies Record<SecretAction, string>
 
@@ -28,7 +28,7 @@ export async function runInitSecrets(options: InitSecretsArguments): Promise<voi
   for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => stop.abort(new Error('stopped')))
   const report = (name: string, action: SecretAction): void => void process.stdout.write(`${words[action]} ${name}\n`)
   try {
-    await initSecrets(wanted, { kube, clock: systemClock, random: systemRandom, patienceMs, report }, stop.signal)
+    await initSecrets(wanted, { kube, clock: systemClock, random: systemRandom, timeoutMs, report }, stop.signal)
   } finally {
     await kube.close()
   }

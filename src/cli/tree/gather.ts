@@ -2,7 +2,7 @@ import { isBelow, rootOf, trustedUid } from '../../base/uid.ts'
 import { isJson, textOf, type Json } from '../client/client-error.ts'
 import { groupNames } from '../client/group-paths.ts'
 import { kindNamed } from '../client/kinds.ts'
-import type { Page, PlatformClient, Query } from '../client/platform-client.ts'
+import type { Page, PlatformClient, ClientQuery } from '../client/platform-client.ts'
 import { closedBranch, leafKinds, type Branch, type Forest, type Leaf, type LeafKind } from './branch.ts'
 
 /** How much of a tree is looked at. */
@@ -20,7 +20,7 @@ const groupsAtOnce = 4
 const reposAtOnce = 5
 
 /** How each kind of leaf is asked for and read. */
-const leaves: Readonly<Record<LeafKind, { readonly kind: string; readonly query: Query; readonly read: (record: Json) => Leaf }>> = {
+const leaves: Readonly<Record<LeafKind, { readonly kind: string; readonly query: ClientQuery; readonly read: (record: Json) => Leaf }>> = {
   identities: { kind: 'Identity', query: { order_by: 'name asc' }, read: named },
   roles: { kind: 'Role', query: { order_by: 'name asc' }, read: named },
   // Bindings have no name to be ordered by: a full page is read, and ordered here.
@@ -97,7 +97,7 @@ async function withTags(client: PlatformClient, repo: Leaf): Promise<Leaf> {
   return { ...repo, tags: totalCount ?? records.length }
 }
 
-async function firstPage(client: PlatformClient, kind: string, query: Query): Promise<Page> {
+async function firstPage(client: PlatformClient, kind: string, query: ClientQuery): Promise<Page> {
   const { listPath, member } = kindNamed(kind)
   for await (const page of client.pages(listPath, member, query)) return page
   return { records: [], totalCount: 0 }

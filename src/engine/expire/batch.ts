@@ -1,2 +1,2 @@
 /** How many entries are read, and removed in one transaction, at a time. */
-export const trimBatch = 100
+export const expireBatch = 100

@@ -1,7 +1,7 @@
 import { pagesOf } from '../../store/pages.ts'
 import type { Entry, Store, Transaction, Write } from '../../store/store.ts'
 import { idempotencyHour, idempotencyHourOf, idempotencyHourPrefix, idempotencyKey, idempotencyLifeMs } from '../idempotency.ts'
-import { trimBatch } from './batch.ts'
+import { expireBatch } from './batch.ts'
 
 /** Two keys go with each entry, and a transaction has at most 127 writes. */
 const batchEntries = 50
@@ -37,10 +37,10 @@ async function forgetOne(store: Store, entry: Entry, signal: AbortSignal): Promi
 }
 
 /** Forgets idempotency keys whose hour is over. Returns how many. Rejects with StoreError, or the signal's reason. */
-export async function trimIdempotency(store: Store, nowMs: number, signal: AbortSignal): Promise<number> {
+export async function expireIdempotencyKeys(store: Store, nowMs: number, signal: AbortSignal): Promise<number> {
   const before = `${idempotencyHourPrefix}${idempotencyHour(nowMs - idempotencyLifeMs - 3_600_000)}`
   let removed = 0
-  for await (const page of pagesOf(store, { prefix: idempotencyHourPrefix, before, limit: trimBatch }, signal)) {
+  for await (const page of pagesOf(store, { prefix: idempotencyHourPrefix, before, limit: expireBatch }, signal)) {
     for (let at = 0; at < page.length; at += batchEntries) {
       const batch = page.slice(at, at + batchEntries)
       const { together, repeats } = withoutRepeats(batch)

@@ -4,7 +4,7 @@ import { OutboxEventSchema } from '../../gen/taproot/store/v1/envelope_pb.ts'
 import { pagesOf } from '../../store/pages.ts'
 import type { Entry, Store, Transaction } from '../../store/store.ts'
 import { outboxKey, outboxPrefix, outboxTimeMs } from '../outbox.ts'
-import { trimBatch } from './batch.ts'
+import { expireBatch } from './batch.ts'
 
 /** How long and how many events are kept (docs/spec/events.md#retention). */
 export interface OutboxRetention {
@@ -34,7 +34,7 @@ export function bytesOf({ key, value }: Entry): number {
 }
 
 /** Bytes of events by root group and hour, as far as they were counted. */
-class Account {
+class EventBytes {
   readonly #hours = new Map<number, Map<string, number>>()
   readonly #totals = new Map<string, number>()
 
@@ -84,10 +84,10 @@ class Account {
  * Removes events that are too old, and a root group's oldest where it has too many. The account of bytes is approximate, in memory, and lasts for one
  * leadership: every event is read once by the leader, then only new ones are. Resumable: may be ended at any moment.
  */
-export class OutboxTrimmer {
+export class OutboxExpirer {
   readonly #store: Store
   readonly #retention: OutboxRetention
-  readonly #account = new Account()
+  readonly #account = new EventBytes()
   /** Everything up to this key was counted. */
   #counted = outboxPrefix
 
@@ -97,10 +97,10 @@ export class OutboxTrimmer {
   }
 
   /** Removes what is too old; returns how many. Rejects with StoreError, or the signal's reason. */
-  async trimOld(nowMs: number, signal: AbortSignal): Promise<number> {
+  async expireOld(nowMs: number, signal: AbortSignal): Promise<number> {
     const endMs = nowMs - this.#retention.lifeMs
     let removed = 0
-    for await (const entries of pagesOf(this.#store, { prefix: outboxPrefix, before: outboxKey(endMs, ''), limit: trimBatch }, signal)) {
+    for await (const entries of pagesOf(this.#store, { prefix: outboxPrefix, before: outboxKey(endMs, ''), limit: expireBatch }, signal)) {
       await this.#store.transact(removal(entries), signal)
       removed += entries.length
       for (const entry of entries) if (entry.key <= this.#counted) this.#account.count(entry, -1)
@@ -110,7 +110,7 @@ export class OutboxTrimmer {
   }
 
   async #countNew(nowMs: number, signal: AbortSignal): Promise<void> {
-    const range = { prefix: outboxPrefix, after: this.#counted, before: outboxKey(nowMs - settledMs, ''), limit: trimBatch }
+    const range = { prefix: outboxPrefix, after: this.#counted, before: outboxKey(nowMs - settledMs, ''), limit: expireBatch }
     for await (const entries of pagesOf(this.#store, range, signal)) {
       for (const entry of entries) this.#account.count(entry, 1)
       this.#counted = entries.at(-1)?.key ?? this.#counted
@@ -118,12 +118,12 @@ export class OutboxTrimmer {
   }
 
   /** Removes the oldest of root groups that have too many; returns how many. Rejects with StoreError, or the signal's reason. */
-  async trimOverSize(nowMs: number, signal: AbortSignal): Promise<number> {
+  async expireOverSize(nowMs: number, signal: AbortSignal): Promise<number> {
     await this.#countNew(nowMs, signal)
     const over = this.#account.over(this.#retention.bytesPerRoot)
     if (over.size === 0) return 0
     let removed = 0
-    const range = { prefix: outboxPrefix, after: outboxKey(this.#account.firstMs(over), ''), before: `${this.#counted}\0`, limit: trimBatch }
+    const range = { prefix: outboxPrefix, after: outboxKey(this.#account.firstMs(over), ''), before: `${this.#counted}\0`, limit: expireBatch }
     for await (const entries of pagesOf(this.#store, range, signal)) {
       const excess = this.#takeExcess(entries, over)
       try {

@@ -7,7 +7,7 @@ import type { Revision } from '../../store/store.ts'
  * - `unknown`: it may have committed, or may do so later
  * - a revision: it committed there
  */
-export type Outcome = 'refused' | 'unknown' | Revision
+export type LaneOutcome = 'refused' | 'unknown' | Revision
 
 /** This process's transactions that count towards one limit of one organisation, until its snapshot holds them, and whose turn it is. */
 export class Lane {
@@ -65,7 +65,7 @@ export class Lane {
   }
 
   /** Counts a transaction as under way; `amount` is greater than 0. Call what it returns, once, with what became of it; `revision` is the snapshot's then. */
-  start(amount: number): (outcome: Outcome, revision: Revision) => void {
+  start(amount: number): (outcome: LaneOutcome, revision: Revision) => void {
     this.#sum += amount
     return (outcome, revision) => {
       if (outcome === 'unknown') this.#unknown.push(amount)

@@ -1,16 +1,16 @@
 import { DomainError } from '../../base/errors.ts'
 import type { Uid } from '../../base/uid.ts'
-import type { Replica } from '../../cache/record-cache.ts'
+import type { RecordCache } from '../../cache/record-cache.ts'
 import type { Snapshot } from '../../cache/snapshot.ts'
 import { limitKey, quotaKey, recordKey } from '../../store/keys.ts'
 import { StoreError, type Entry, type Guard, type Store, type Write } from '../../store/store.ts'
-import { Lanes, type Lane, type Outcome } from './lane.ts'
+import { Lanes, type Lane, type LaneOutcome } from './lane.ts'
 import { limitsOf, mebibyte, recordBytesLimit, recordLimits, recordUse, unitOf, type Growth } from './limits.ts'
 
 /** What quotas work with. */
 export interface QuotaOptions {
   readonly store: Store
-  readonly replica: Replica
+  readonly replica: RecordCache
   /** At most so many processes write to the store at once; those that died with unanswered transactions count. */
   readonly processes?: number
   /** At most so much of one limit of one organisation does one process have under way at once. */
@@ -41,7 +41,7 @@ interface Need {
 /** How a need can be met now: at once, in parallel with others or alone; or what has to happen first. */
 type Way = 'together' | 'alone' | 'turn' | 'room' | 'narrow'
 
-interface Step {
+interface QuotaStep {
   readonly need: Need
   readonly way: Way
 }
@@ -122,7 +122,7 @@ export class Admission {
   }
 
   /** Says what became of what was admitted last. */
-  settle(outcome: Outcome): void {
+  settle(outcome: LaneOutcome): void {
     for (const land of this.#flights) land(outcome, this.#options.replica.revision)
     this.#flights = []
   }
@@ -178,7 +178,7 @@ export class Admission {
     return use + amount <= max - times * this.#options.processes * this.#share(limit)
   }
 
-  async #overcome({ need, way }: Step, steps: readonly Step[]): Promise<void> {
+  async #overcome({ need, way }: QuotaStep, steps: readonly QuotaStep[]): Promise<void> {
     if (way === 'turn') return await this.#takeTurns(steps.filter((step) => step.way !== 'together').map((step) => step.need.key))
     if (way === 'narrow') return await this.#narrow(need)
     const lane = this.#lane(need.key)

@@ -6,7 +6,7 @@ import { resources, type ResourceRow } from '../../base/schema/schema.ts'
 import { trustedUid } from '../../base/uid.ts'
 import { AccessSchema, ListAccessResponseSchema, type Access, type ListAccessRequest } from '../../gen/taproot/iam/v2/access_pb.ts'
 import { parseOrder } from '../../cache/lists/order.ts'
-import type { Row } from '../../cache/records/cached-record.ts'
+import type { CachedRecord } from '../../cache/records/cached-record.ts'
 import { continuationOf, nextToken, pageLimit } from '../../engine/read.ts'
 import { callerOf, type Handler, type Services } from '../../engine/services.ts'
 import { capabilityNamed, shownBinding } from './explain.ts'
@@ -19,7 +19,7 @@ function bindingSchema(): ResourceRow {
 
 const sortable = bindingSchema()
 
-function accessOf(services: Services, row: Row): Access {
+function accessOf(services: Services, row: CachedRecord): Access {
   const { uid, identity, group, role, createTime } = shownBinding(services, row)
   return create(AccessSchema, {
     uid,

@@ -11,10 +11,10 @@ import {
   type CheckAccountAssociationRequest,
 } from '../../gen/taproot/iam/v2/account_associations_pb.ts'
 import { ServicePrincipalSchema, type Identity } from '../../gen/taproot/iam/v2/identities_pb.ts'
-import type { KindIndex, Resource, Row } from '../../cache/records/cached-record.ts'
+import type { KindIndex, Resource, CachedRecord } from '../../cache/records/cached-record.ts'
 import { recordKey } from '../../store/keys.ts'
 import { notFound } from '../../engine/errors.ts'
-import { defineKind, type Draft, type Extra, type Planning } from '../../engine/kind.ts'
+import { defineKind, type MutationDraft, type Extra, type Planning } from '../../engine/kind.ts'
 import { callerOf, type Handler } from '../../engine/services.ts'
 
 type AssociationRecord = AccountAssociation & Resource
@@ -29,7 +29,7 @@ const index: KindIndex = {
 }
 
 /** The service principal that the identity in this row stands for, by its name in the schema; undefined where it stands for none. */
-function principalOf(row: Row | undefined): string | undefined {
+function principalOf(row: CachedRecord | undefined): string | undefined {
   // A row of kind Identity holds an Identity.
   const relationship = (row?.message as Identity | undefined)?.relationship
   if (relationship?.case !== 'servicePrincipal' || relationship.value === 0) return undefined
@@ -40,7 +40,7 @@ function principalOf(row: Row | undefined): string | undefined {
  * Each of our services that is to act for the group is bound to an identity that lies directly in it and stands for that very service (docs/spec/iam.md#account-associations). Missing, foreign and
  * unfit ones get the same answer.
  */
-function bindServices(planning: Planning, { uid, record }: Draft<AssociationRecord>): Extra | undefined {
+function bindServices(planning: Planning, { uid, record }: MutationDraft<AssociationRecord>): Extra | undefined {
   const bindings = Object.entries(record.platform?.serviceBindings ?? {})
   const violations: FieldViolation[] = []
   const guards: Extra['guards'] = bindings.flatMap(([service, identity]) => {
@@ -63,7 +63,7 @@ export const accountAssociationKind = defineKind<AssociationRecord>({
   uniqueName: false,
   create: bindServices,
   update: bindServices,
-  goesUntold: true,
+  omitDeletePayload: true,
 })
 
 /** The account that an association has at a provider; undefined where it has none there. */

@@ -1,6 +1,6 @@
 import { create } from '@bufbuild/protobuf'
 import { BindingSight, explain as explainGrant, type Effect, type Explanation } from '../../authz/access.ts'
-import { decide, type Reach } from '../../authz/effective-permissions.ts'
+import { decide, type EffectivePermissions } from '../../authz/effective-permissions.ts'
 import { capabilityByName, setOf, type Capability } from '../../base/capability.ts'
 import { DomainError } from '../../base/errors.ts'
 import { rootOf, trustedUid, type Uid } from '../../base/uid.ts'
@@ -13,7 +13,7 @@ import {
   type ExplainRequest,
 } from '../../gen/taproot/iam/v2/access_pb.ts'
 import type { RoleBinding } from '../../gen/taproot/iam/v2/role_bindings_pb.ts'
-import type { Row } from '../../cache/records/cached-record.ts'
+import type { CachedRecord } from '../../cache/records/cached-record.ts'
 import type { Snapshot } from '../../cache/snapshot.ts'
 import { notFound } from '../../engine/errors.ts'
 import { isMember, isPerson } from '../../engine/membership.ts'
@@ -41,19 +41,19 @@ export function capabilityNamed(name: string): Capability {
 }
 
 /** A binding as ListRoleBindings shows it. */
-export function shownBinding(services: Services, row: Row): RoleBinding {
+export function shownBinding(services: Services, row: CachedRecord): RoleBinding {
   // A row of kind RoleBinding is shown as one.
   return shownOf(roleBindingKind, services, row).message as unknown as RoleBinding
 }
 
 /** True where the asker may read the identity, or a binding of it. */
-function isKnown(snapshot: Snapshot, asker: { reach: Reach; sight: BindingSight }, identity: Uid): boolean {
+function isKnown(snapshot: Snapshot, asker: { reach: EffectivePermissions; sight: BindingSight }, identity: Uid): boolean {
   if (snapshot.get('Identity', identity) !== undefined && decide(asker.reach, identity, readsIdentities).kind === 'allowed') return true
   return [...snapshot.table('RoleBinding').matching('identity', identity)].some((row) => asker.sight.shows(row))
 }
 
 /** True where the asker may see who the identity is: they may read it, or a binding of it in an organisation that it belongs to. */
-function isSeen(snapshot: Snapshot, asker: { reach: Reach; sight: BindingSight }, identity: Uid): boolean {
+function isSeen(snapshot: Snapshot, asker: { reach: EffectivePermissions; sight: BindingSight }, identity: Uid): boolean {
   if (!isPerson(identity) || decide(asker.reach, identity, readsIdentities).kind === 'allowed') return true
   const bindings = [...snapshot.table('RoleBinding').matching('identity', identity)]
   return bindings.some((row) => asker.sight.shows(row) && isMember(snapshot, identity, rootOf(row.uid)))

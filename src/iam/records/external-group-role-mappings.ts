@@ -7,13 +7,13 @@ import {
   type BatchDeleteExternalGroupRoleMappingsRequest,
   type ExternalGroupRoleMapping,
 } from '../../gen/taproot/iam/v2/external_group_role_mappings_pb.ts'
-import type { KindIndex, Resource, Row } from '../../cache/records/cached-record.ts'
+import type { KindIndex, Resource, CachedRecord } from '../../cache/records/cached-record.ts'
 import type { Snapshot } from '../../cache/snapshot.ts'
 import { nameKey, recordKey } from '../../store/keys.ts'
 import { ChangeSet } from '../../engine/change-set.ts'
-import { commit, type Plan } from '../../engine/commit.ts'
+import { commit, type MutationPlan } from '../../engine/commit.ts'
 import { alreadyExists } from '../../engine/errors.ts'
-import { defineKind, type Draft, type Planning } from '../../engine/kind.ts'
+import { defineKind, type MutationDraft, type Planning } from '../../engine/kind.ts'
 import { nextOwner } from '../../engine/ownership.ts'
 import type { Context, Handler, Services } from '../../engine/services.ts'
 import { rendered } from '../../engine/shown.ts'
@@ -30,7 +30,7 @@ const index: KindIndex = {
 }
 
 /** All three are needed, though the contract marks them optional; the scope is the organisation, for now (docs/spec/identities.md#group-mappings). */
-function assertComplete({ uid, record }: Draft<MappingRecord>): void {
+function assertComplete({ uid, record }: MutationDraft<MappingRecord>): void {
   const violations: FieldViolation[] = []
   if (record.externalGroupId === '') violations.push({ field: 'external_group_id', description: 'is required' })
   if (record.roleUid === '') violations.push({ field: 'role_uid', description: 'is required' })
@@ -58,7 +58,7 @@ export const externalGroupRoleMappingKind = defineKind<MappingRecord>({
 })
 
 /** A role that a session has because of the groups in its token, and where. */
-export interface MappedRole {
+export interface GroupMappedRole {
   readonly roleUid: string
   readonly scope: Uid
   /** The mapping that says so. */
@@ -70,10 +70,10 @@ export interface MappedRole {
  * What the provider's mappings confer on somebody who is in `groups` there, in uid order of the mappings. A role that is deleted grants nothing: look each one up as it is
  * when it is used. Empty for a provider that is gone.
  */
-export function mappingsFor(snapshot: Snapshot, provider: Uid, groups: readonly string[]): MappedRole[] {
+export function mappingsFor(snapshot: Snapshot, provider: Uid, groups: readonly string[]): GroupMappedRole[] {
   const table = snapshot.table(index.kind)
   const own = table.matching('parent', provider)
-  const found = new Map<Uid, Row>()
+  const found = new Map<Uid, CachedRecord>()
   for (const group of new Set(groups)) {
     const named = table.matching('external_group_id', group)
     // Other tenants may map groups of the same name, in any number.
@@ -104,7 +104,7 @@ function namedMappings({ parent, names }: BatchDeleteExternalGroupRoleMappingsRe
 
 async function deleteBatch(services: Services, context: Context, batch: { parent: Uid; uids: readonly Uid[] }): Promise<ExternalGroupRoleMapping[]> {
   const { parent, uids } = batch
-  return await commit(services, context, (planning: Planning): Plan<ExternalGroupRoleMapping[]> => {
+  return await commit(services, context, (planning: Planning): MutationPlan<ExternalGroupRoleMapping[]> => {
     const { snapshot } = planning
     const changes = new ChangeSet()
     const rows = uids.map((uid) => snapshot.get(index.kind, uid)).filter((row) => row !== undefined)

@@ -3,7 +3,7 @@ import { emptySet, type CapabilitySet } from '../../base/capability.ts'
 import { DomainError } from '../../base/errors.ts'
 import { parentOf, type Uid } from '../../base/uid.ts'
 import type { ExternalGroupRoleMapping } from '../../gen/taproot/iam/v2/external_group_role_mappings_pb.ts'
-import type { Row } from '../../cache/records/cached-record.ts'
+import type { CachedRecord } from '../../cache/records/cached-record.ts'
 import type { Snapshot } from '../../cache/snapshot.ts'
 import { recordKey } from '../../store/keys.ts'
 import { assertCanGrant, isBuiltInRole } from '../../engine/grant-rules.ts'
@@ -11,7 +11,7 @@ import type { Extra, Planning } from '../../engine/kind.ts'
 import { bindableBy, bindableRole, noSuchRole } from './role-bindings.ts'
 
 /** The mapping in a row of kind ExternalGroupRoleMapping. */
-export function mappingOf(row: Row): ExternalGroupRoleMapping {
+export function mappingOf(row: CachedRecord): ExternalGroupRoleMapping {
   // The table of a kind holds that kind's messages.
   return row.message as unknown as ExternalGroupRoleMapping
 }

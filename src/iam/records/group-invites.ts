@@ -7,13 +7,13 @@ import { randomHex } from '../../base/runtime.ts'
 import { trustedUid, type Uid } from '../../base/uid.ts'
 import { GroupInviteRoleSchema, GroupInviteSchema, type CreateGroupInviteRequest, type GroupInvite } from '../../gen/taproot/iam/v2/group_invites_pb.ts'
 import type { Role } from '../../gen/taproot/iam/v2/roles_pb.ts'
-import type { KindIndex, Resource, Row } from '../../cache/records/cached-record.ts'
+import type { KindIndex, Resource, CachedRecord } from '../../cache/records/cached-record.ts'
 import type { Snapshot } from '../../cache/snapshot.ts'
 import { recordKey } from '../../store/keys.ts'
 import type { ChangeSet } from '../../engine/change-set.ts'
 import { notFound } from '../../engine/errors.ts'
 import { assertCanGrant } from '../../engine/grant-rules.ts'
-import { defineKind, type Draft, type Kind, type Planning, type Records } from '../../engine/kind.ts'
+import { defineKind, type MutationDraft, type Kind, type Planning, type Records } from '../../engine/kind.ts'
 import type { Handler, Services } from '../../engine/services.ts'
 import { createRecord } from '../../engine/write.ts'
 import { bindableBy, noSuchRole, planBinding } from './role-bindings.ts'
@@ -38,7 +38,7 @@ function newCode({ random }: Pick<Services, 'random'>): string {
 }
 
 /** The inviter must hold what the role grants: who redeems the code gets it without being asked for anything (docs/spec/iam.md#no-escalation). */
-function settle(planning: Planning, { record, parent }: Draft<InviteRecord>, code: string): undefined {
+function settle(planning: Planning, { record, parent }: MutationDraft<InviteRecord>, code: string): undefined {
   const role = bindableBy(planning, record.roleUid, parent)
   if (role === undefined) throw DomainError.invalid('role_uid', noSuchRole)
   assertCanGrant(planning, parent, roleCapabilities(role))
@@ -114,13 +114,13 @@ export interface InviteTerms {
 }
 
 /** The invite that a code is of, expired or not; undefined where there is none. */
-export function findInvite(snapshot: Snapshot, code: string): Row | undefined {
+export function findInvite(snapshot: Snapshot, code: string): CachedRecord | undefined {
   const [row] = snapshot.table(index.kind).matching('code', digestOf(code))
   return row
 }
 
 /** What the invite in this row promises. */
-export function inviteTerms(row: Row): InviteTerms {
+export function inviteTerms(row: CachedRecord): InviteTerms {
   // A row of this kind holds an invite.
   const { roleUid, email, singleUse, expirationTime } = row.message as unknown as GroupInvite
   return {
@@ -137,7 +137,7 @@ export function inviteTerms(row: Row): InviteTerms {
  * let no two people redeem an invite for one, nor anyone an invite or in a group that is gone meanwhile. Throws code 5, as for an unknown
  * code, where the invite has expired or its role is gone. Whether the person has the invite's address, and their record, are the caller's to see to.
  */
-export function planRedeem(planning: Planning, changes: ChangeSet, { row, personUid }: { readonly row: Row; readonly personUid: Uid }): void {
+export function planRedeem(planning: Planning, changes: ChangeSet, { row, personUid }: { readonly row: CachedRecord; readonly personUid: Uid }): void {
   if (personUid.includes('/')) throw new TypeError(`${personUid} is no person`)
   const { group, roleUid, singleUse, expirationMs } = inviteTerms(row)
   if (planning.nowMs >= expirationMs || !planBinding(planning, changes, { group, identity: personUid, role: roleUid })) throw notFound(index.kind, '')

@@ -5,11 +5,11 @@ import { decide } from '../../authz/effective-permissions.ts'
 import { containsAll, setOf } from '../../base/capability.ts'
 import { DomainError } from '../../base/errors.ts'
 import { isUid, isWithin, rootOf, rootParent, trustedUid, type Uid } from '../../base/uid.ts'
-import type { Row } from '../../cache/records/cached-record.ts'
+import type { CachedRecord } from '../../cache/records/cached-record.ts'
 import type { Snapshot } from '../../cache/snapshot.ts'
 import { assertNotSuspended } from '../../engine/authorize.ts'
 import { ChangeSet } from '../../engine/change-set.ts'
-import { commit, type Plan } from '../../engine/commit.ts'
+import { commit, type MutationPlan } from '../../engine/commit.ts'
 import { denied, notFound } from '../../engine/errors.ts'
 import { boundAround, isPending, leavesOut, planJoined } from '../../engine/membership.ts'
 import { callerOf, type Caller, type Context, type Handler, type Services } from '../../engine/services.ts'
@@ -60,7 +60,7 @@ const freeMail: ReadonlySet<string> = new Set([
 ])
 
 /** The groups that a parent text other than a whole uid may mean: by name, or by the end of the uid (docs/spec/iam.md#groups). */
-function namedGroups(snapshot: Snapshot, text: string): Row[] {
+function namedGroups(snapshot: Snapshot, text: string): CachedRecord[] {
   const groups = snapshot.table('Group')
   const byName = [...groups.matching('name', text)]
   const bySegment = [...groups.matching('segment', text.slice(text.lastIndexOf('/') + 1))].filter((row) => row.uid.endsWith(`/${text}`))
@@ -90,9 +90,9 @@ function resolveParent(services: Services, caller: Caller, text: string): Uid {
 /** A root group is made by operators, and by any person where self service is on, unless their token was narrowed to something else. */
 function assertMayCreateRoot(services: Services, caller: Caller): void {
   if (caller.reach().operator) return
-  const { scopes, capabilities, knownIn } = caller.narrowing
-  const isNarrowed = scopes !== undefined || knownIn !== undefined || (capabilities !== undefined && !containsAll(capabilities, needed))
-  if (services.settings.selfServiceRootGroups && !caller.identity.includes('/') && !isNarrowed) return
+  const { scopes, capabilities, knownIn } = caller.restrictions
+  const isRestricted = scopes !== undefined || knownIn !== undefined || (capabilities !== undefined && !containsAll(capabilities, needed))
+  if (services.settings.selfServiceRootGroups && !caller.identity.includes('/') && !isRestricted) return
   throw denied(['groups.create'], rootParent)
 }
 
@@ -124,13 +124,13 @@ export const createGroup: Handler = (services, context, message) => {
 function verifiedDomain(services: Services, caller: Caller): string | undefined {
   const { iss, sub, email } = caller.actor
   if (iss === undefined || sub === undefined || email === undefined || !services.settings.trustedIssuers.has(iss)) return undefined
-  if (caller.identity !== personUid(iss, sub) || caller.narrowing.knownIn !== undefined) return undefined
+  if (caller.identity !== personUid(iss, sub) || caller.restrictions.knownIn !== undefined) return undefined
   const domain = email.slice(email.lastIndexOf('@') + 1).toLowerCase()
   return domain === '' || freeMail.has(domain) ? undefined : domain
 }
 
 /** The verified organisation of the caller's mail domain; a suspended one looks like a missing one. */
-function groupOfDomain(services: Services, context: Context): Row | undefined {
+function groupOfDomain(services: Services, context: Context): CachedRecord | undefined {
   const { snapshot } = services.replica
   const domain = verifiedDomain(services, callerOf(context))
   const row = domain === undefined ? undefined : verifiedRoot(snapshot, domain)
@@ -176,7 +176,7 @@ export const requestGroupAccess: Handler = async (services, context, message) =>
  * the organisation is suspended.
  */
 function assertMayJoin({ replica: { snapshot } }: Services, caller: Caller, uid: string): void {
-  const { scopes, capabilities, knownIn } = caller.narrowing
+  const { scopes, capabilities, knownIn } = caller.restrictions
   const bound = isUid(uid) ? boundAround(snapshot, caller.identity, uid) : []
   const counting = knownIn === undefined ? bound : bound.filter((group) => knownIn.some((known) => isWithin(group, known)))
   if (!isUid(uid) || counting.length === 0 || snapshot.get('Group', uid) === undefined) throw notFound('Group', uid)
@@ -193,7 +193,7 @@ export const joinGroup: Handler = async (services, context, message) => {
   joining.authorize()
   const root = rootOf(trustedUid(uid))
   const answer = create(JoinGroupResponseSchema, { organizationUid: root })
-  await commit(services, joining, (planning): Plan<undefined> => {
+  await commit(services, joining, (planning): MutationPlan<undefined> => {
     const changes = new ChangeSet()
     if (isPending(planning.snapshot, caller.identity, root)) {
       changes.add(planJoined(planning, caller.identity, root))

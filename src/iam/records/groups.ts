@@ -4,14 +4,14 @@ import { resources, type ResourceRow } from '../../base/schema/schema.ts'
 import { rootOf, rootParent, type Uid } from '../../base/uid.ts'
 import { GroupSchema, OrgKind, OrgStatus, type Group } from '../../gen/taproot/iam/v2/groups_pb.ts'
 import { RoleBindingSchema } from '../../gen/taproot/iam/v2/role_bindings_pb.ts'
-import { nameOf, type KindIndex, type Resource, type Row } from '../../cache/records/cached-record.ts'
+import { nameOf, type KindIndex, type Resource, type CachedRecord } from '../../cache/records/cached-record.ts'
 import type { Snapshot } from '../../cache/snapshot.ts'
 import { belowPrefix, founderKey, limitKey, ownersKey, quotaKey, recordKey, sweepKey } from '../../store/keys.ts'
 import type { Guard, Write } from '../../store/store.ts'
 import type { ChangeSet } from '../../engine/change-set.ts'
 import { denied } from '../../engine/errors.ts'
 import { mergeExtras, ownerRoleUid, ownersChanged } from '../../engine/grant-rules.ts'
-import { defineKind, type Draft, type Extra, type Planning, type Records } from '../../engine/kind.ts'
+import { defineKind, type MutationDraft, type Extra, type Planning, type Records } from '../../engine/kind.ts'
 import { limitNames } from '../../engine/quota/limits.ts'
 import { quotaExceeded } from '../../engine/quota/quotas.ts'
 import { planChild } from '../../engine/write.ts'
@@ -31,7 +31,7 @@ const index: KindIndex = {
 }
 
 /** The verified organisation of this name (docs/spec/iam.md#verified-groups); undefined where there is none. */
-export function verifiedRoot(snapshot: Snapshot, name: string): Row | undefined {
+export function verifiedRoot(snapshot: Snapshot, name: string): CachedRecord | undefined {
   const row = snapshot.table('Group').child(rootParent, name)
   // A row of kind Group holds a Group.
   return row !== undefined && (row.message as unknown as Group).verified ? row : undefined
@@ -49,7 +49,7 @@ function childCount(snapshot: Snapshot, row: ResourceRow, uid: Uid): number {
 }
 
 /** The records that keep the group `uid` from being deleted, as the kinds have them. */
-export function* blockersOfGroup(snapshot: Snapshot, uid: Uid): Generator<Row> {
+export function* blockersOfGroup(snapshot: Snapshot, uid: Uid): Generator<CachedRecord> {
   for (const { kind, singleton } of blockingKinds) {
     if (!snapshot.hasKind(kind)) continue
     const one = singleton ? snapshot.get(kind, uid) : undefined
@@ -77,7 +77,7 @@ function assertEmpty(snapshot: Snapshot, uid: Uid): Guard[] {
   return blockingKinds.map((row) => (row.singleton ? { kind: 'absent', key: recordKey(row.kind, uid) } : { kind: 'empty', prefix: belowPrefix(row.kind, uid) }))
 }
 
-function removal(planning: Planning, row: Row): Extra {
+function removal(planning: Planning, row: CachedRecord): Extra {
   const guards = assertEmpty(planning.snapshot, row.uid)
   const writes: Write[] = [{ kind: 'put', key: sweepKey(row.uid), value: Buffer.from(index.kind) }]
   if (row.parent === rootParent) {
@@ -94,7 +94,7 @@ function removal(planning: Planning, row: Row): Extra {
  * `verified` and `kind` are the operators' to set (docs/spec/iam.md#verified-groups): others are denied before the two are checked. A subgroup shows the kind of its root,
  * and may be sent back so; it has none of its own.
  */
-function settleStanding(planning: Planning, draft: Draft<GroupRecord>, current: Group): void {
+function settleStanding(planning: Planning, draft: MutationDraft<GroupRecord>, current: Group): void {
   const { record } = draft
   const isRoot = draft.parent === rootParent
   // A row of kind Group holds a Group.

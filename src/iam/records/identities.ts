@@ -16,10 +16,10 @@ import {
   type Identity_StaticKeys,
   type LookupIdentityRequest,
 } from '../../gen/taproot/iam/v2/identities_pb.ts'
-import type { KindIndex, Resource, Row } from '../../cache/records/cached-record.ts'
+import type { KindIndex, Resource, CachedRecord } from '../../cache/records/cached-record.ts'
 import { sweepKey, usedByPrefix } from '../../store/keys.ts'
 import { assertCanGrant, bindingOf, makesOwner, mergeExtras, ownersLeave } from '../../engine/grant-rules.ts'
-import { defineKind, type Draft, type Extra, type Planning } from '../../engine/kind.ts'
+import { defineKind, type MutationDraft, type Extra, type Planning } from '../../engine/kind.ts'
 import { isPerson } from '../../engine/membership.ts'
 import type { Handler } from '../../engine/services.ts'
 
@@ -114,7 +114,7 @@ function checkRelationship(planning: Planning, record: Identity, current: Identi
 }
 
 /** Who changes how an identity signs in can then act as it: so they must hold all that it confers (docs/spec/iam.md#no-escalation). */
-function assertHoldsWhatItConfers(planning: Planning, draft: Draft<IdentityRecord>): void {
+function assertHoldsWhatItConfers(planning: Planning, draft: MutationDraft<IdentityRecord>): void {
   for (const grant of planning.services.grants.of(draft.uid).grants) assertCanGrant(planning, grant.group, grant.capabilities)
 }
 
@@ -124,14 +124,14 @@ function sameRelationship(one: Identity, other: Identity): boolean {
 }
 
 /** The root groups that the bindings make their identity an owner of: several for a person. */
-function ownedBy(bindings: readonly Row[]): Set<Uid> {
+function ownedBy(bindings: readonly CachedRecord[]): Set<Uid> {
   // What a binding says is decoded for each: only where its group is a root.
   const atRoots = bindings.filter((binding) => !binding.parent.includes('/'))
   return new Set(atRoots.filter((binding) => makesOwner(binding.parent, bindingOf(binding).roleUid)).map((binding) => trustedUid(binding.parent)))
 }
 
 /** What goes with an identity: its bindings. Every root group that it owns must keep another owner. */
-function removal(planning: Planning, row: Row): Extra {
+function removal(planning: Planning, row: CachedRecord): Extra {
   const bindings = [...planning.snapshot.table('RoleBinding').matching('identity', row.uid)]
   const owners = [...ownedBy(bindings)].map((root) => ownersLeave(planning, root, (binding) => bindingOf(binding).identityUid === row.uid))
   // Nor is it given a role meanwhile, which might be that of an owner.

@@ -11,9 +11,9 @@ import {
   type IdentityProvider,
   type IdentityProvider_OIDC,
 } from '../../gen/taproot/iam/v2/identity_providers_pb.ts'
-import type { KindIndex, Resource, Row } from '../../cache/records/cached-record.ts'
+import type { KindIndex, Resource, CachedRecord } from '../../cache/records/cached-record.ts'
 import { scimKey, sweepKey } from '../../store/keys.ts'
-import { defineKind, type Draft, type Extra, type Planning } from '../../engine/kind.ts'
+import { defineKind, type MutationDraft, type Extra, type Planning } from '../../engine/kind.ts'
 import { isSecretSet } from '../../engine/secrets.ts'
 import type { Context, Handler, ResourceSettings, Services } from '../../engine/services.ts'
 import { createHandler, pathsOf, resourceIn, updateHandler } from '../../engine/write.ts'
@@ -54,7 +54,7 @@ function settleCorrelationRule(oidc: IdentityProvider_OIDC, current: IdentityPro
   if (fixed !== undefined && oidc.correlationRule !== fixed) throw DomainError.invalid('oidc.correlation_rule', 'can not be changed')
 }
 
-function settleOidc({ services }: Planning, { record, secrets }: Draft<ProviderRecord>, current: IdentityProvider | undefined): void {
+function settleOidc({ services }: Planning, { record, secrets }: MutationDraft<ProviderRecord>, current: IdentityProvider | undefined): void {
   const oidc = oidcOf(record)
   // The schema requires it.
   if (oidc === undefined) return
@@ -69,14 +69,14 @@ function settleOidc({ services }: Planning, { record, secrets }: Draft<ProviderR
 }
 
 /** True where people sign in otherwise than before. */
-function changesSignIn({ record, secrets }: Draft<ProviderRecord>, current: IdentityProvider): boolean {
+function changesSignIn({ record, secrets }: MutationDraft<ProviderRecord>, current: IdentityProvider): boolean {
   const [oidc, before] = [oidcOf(record), oidcOf(current)]
   const fate = secrets.get(clientSecretPath)?.kind ?? 'kept'
   return fate !== 'kept' || oidc === undefined || before === undefined || !equals(IdentityProvider_OIDCSchema, oidc, before)
 }
 
 /** Mappings are swept behind the mark, the SCIM credentials go at once (docs/spec/conventions.md#deletion-order). */
-function removal(_planning: Planning, row: Row): Extra {
+function removal(_planning: Planning, row: CachedRecord): Extra {
   return {
     writes: [
       { kind: 'put', key: sweepKey(row.uid), value: Buffer.from(index.kind) },

@@ -14,10 +14,10 @@ import {
   type SetGroupLimitsRequest,
   type SuspendGroupRequest,
 } from '../../gen/taproot/iam/v2/groups_pb.ts'
-import type { Resource, Row } from '../../cache/records/cached-record.ts'
+import type { Resource, CachedRecord } from '../../cache/records/cached-record.ts'
 import { quotaKey } from '../../store/keys.ts'
 import { ChangeSet, newEtag } from '../../engine/change-set.ts'
-import { commit, type Plan } from '../../engine/commit.ts'
+import { commit, type MutationPlan } from '../../engine/commit.ts'
 import { denied, notFound } from '../../engine/errors.ts'
 import type { Planning } from '../../engine/kind.ts'
 import { openUploads, storedUse } from '../../engine/quota/content.ts'
@@ -30,7 +30,7 @@ import { groupKind } from './groups.ts'
 import { planNameFreed } from './held-names.ts'
 
 /** The root group under `uid`. Throws code 5, and code 3 for a subgroup. */
-function organisationRow(planning: Pick<Planning, 'snapshot'>, uid: string): Row {
+function organisationRow(planning: Pick<Planning, 'snapshot'>, uid: string): CachedRecord {
   const row = existingRow(groupKind, planning, uid)
   if (row.parent !== rootParent) throw DomainError.invalid('uid', 'must be a root group')
   return row
@@ -41,7 +41,7 @@ function organisationRow(planning: Pick<Planning, 'snapshot'>, uid: string): Row
  * it is from now on.
  */
 async function changeOrganisation(services: Services, context: Context, what: { uid: string; change: (group: Group) => void }): Promise<HandlerAnswer> {
-  const changed = await commit(services, context, (planning): Plan<Resource> => {
+  const changed = await commit(services, context, (planning): MutationPlan<Resource> => {
     const row = organisationRow(planning, what.uid)
     assertEtag(row, context.ifMatch)
     // A row of kind Group holds a Group, and a Group is a resource.
@@ -85,7 +85,7 @@ export const releaseGroupName: Handler = async (services, context, message) => {
   })
   rooted.authorize()
   if (name === '') throw DomainError.invalid('name', 'is required')
-  const subject = await commit(services, rooted, (planning): Plan<string> => {
+  const subject = await commit(services, rooted, (planning): MutationPlan<string> => {
     const freed = planNameFreed(planning, name)
     if (freed === undefined) throw notFound('Group', name)
     const changes = new ChangeSet()

@@ -7,7 +7,7 @@ import { DomainError } from '../../base/errors.ts'
 import type { MethodRow } from '../../base/schema/method.ts'
 import { methods } from '../../base/schema/schema.ts'
 import { isWithin, rootOf, rootParent, trustedUid, type Uid } from '../../base/uid.ts'
-import type { Narrowing } from '../../auth/tokens/token-restrictions.ts'
+import type { TokenRestrictions } from '../../auth/tokens/token-restrictions.ts'
 import { SessionSchema, type DeleteRequest } from '../../gen/taproot/auth/v1/auth_pb.ts'
 import { DeleteIdentityRequestSchema, IdentitySchema, type Identity } from '../../gen/taproot/iam/v2/identities_pb.ts'
 import type { Resource } from '../../cache/records/cached-record.ts'
@@ -15,7 +15,7 @@ import type { Snapshot } from '../../cache/snapshot.ts'
 import { recordKey, sweepKey } from '../../store/keys.ts'
 import { assertNotSuspended } from '../../engine/authorize.ts'
 import { ChangeSet } from '../../engine/change-set.ts'
-import { commitPrepared, type Plan } from '../../engine/commit.ts'
+import { commitPrepared, type MutationPlan } from '../../engine/commit.ts'
 import type { Planning } from '../../engine/kind.ts'
 import { denied, notFound } from '../../engine/errors.ts'
 import { isPending, planJoined } from '../../engine/membership.ts'
@@ -126,7 +126,7 @@ function contextOf({ person, requestId, signal, validateOnly }: Registration): C
       identity: person.uid,
       operator: false,
       actor: { iss: issuer, sub: subject, aud: audience, ...(email === undefined ? {} : { email }) },
-      narrowing: {},
+      restrictions: {},
       reach: () => ({ operator: false, grants: [] }),
     },
     requestId,
@@ -250,7 +250,7 @@ export async function registerPerson(services: Services, registration: Registrat
   const context = contextOf(registration)
   return commitPrepared(services, context, {
     prepare: (signal) => firstSignIns(services, registration, signal),
-    plan(planning, first: readonly ProviderFacts[]): Plan<Registered> {
+    plan(planning, first: readonly ProviderFacts[]): MutationPlan<Registered> {
       const changes = new ChangeSet()
       planPerson(planning, changes, registration)
       const joined = planFirstSignIns(planning, changes, { person, first })
@@ -269,13 +269,13 @@ export const deleteSelf: Handler = async (services, context, message) => {
   const caller = callerOf(context)
   // Others look like missing ones.
   if (id !== caller.identity || id.includes('/') || services.replica.snapshot.get('Identity', id) === undefined) throw notFound('Identity', id)
-  if (isNarrowed(caller.narrowing)) throw denied([], id)
+  if (isRestricted(caller.restrictions)) throw denied([], id)
   const answer = await deleteHandler(identityKind)(services, context, create(DeleteIdentityRequestSchema, { uid: id }))
   if (!context.validateOnly) await endRefreshTokens(services, caller.identity, context.signal)
   return { ...answer, message: create(context.method.output) }
 }
 
 /** True for a token that is not for all that its person may do. */
-function isNarrowed({ scopes, capabilities, knownIn }: Narrowing): boolean {
+function isRestricted({ scopes, capabilities, knownIn }: TokenRestrictions): boolean {
   return scopes !== undefined || capabilities !== undefined || knownIn !== undefined
 }

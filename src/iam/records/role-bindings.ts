@@ -17,15 +17,15 @@ import {
   type RoleBindingIdentity,
 } from '../../gen/taproot/iam/v2/role_bindings_pb.ts'
 import type { Role } from '../../gen/taproot/iam/v2/roles_pb.ts'
-import type { KindIndex, Resource, Row } from '../../cache/records/cached-record.ts'
+import type { KindIndex, Resource, CachedRecord } from '../../cache/records/cached-record.ts'
 import type { Snapshot } from '../../cache/snapshot.ts'
 import { nameKey, recordKey } from '../../store/keys.ts'
 import { ChangeSet } from '../../engine/change-set.ts'
-import { commitPrepared, type Plan } from '../../engine/commit.ts'
+import { commitPrepared, type MutationPlan } from '../../engine/commit.ts'
 import { alreadyExists, fromStore } from '../../engine/errors.ts'
 import { assertCanGrant, bindingOf, isBuiltInRole, makesOwner, mergeExtras, ownersChanged, ownersLeave } from '../../engine/grant-rules.ts'
 import { onceByKey, type Idempotent } from '../../engine/idempotency.ts'
-import { defineKind, type Draft, type Extra, type Planning, type Records } from '../../engine/kind.ts'
+import { defineKind, type MutationDraft, type Extra, type Planning, type Records } from '../../engine/kind.ts'
 import { invite, isMember, isPerson, notYetBound, planBound, planUnbound } from '../../engine/membership.ts'
 import { rendered } from '../../engine/shown.ts'
 import type { Handler, Services } from '../../engine/services.ts'
@@ -57,7 +57,7 @@ function mayBeBound(snapshot: Snapshot, identity: string, group: string): boolea
 }
 
 /** The role, where it may be bound on `group`: built in, or custom at or above it. */
-export function bindableRole(snapshot: Snapshot, role: string, group: string): Row | undefined {
+export function bindableRole(snapshot: Snapshot, role: string, group: string): CachedRecord | undefined {
   const row = snapshot.get('Role', role)
   if (row === undefined) return undefined
   return isBuiltInRole(role) || isWithin(group, row.parent) ? row : undefined
@@ -75,7 +75,7 @@ function isSeen({ reach }: Pick<Planning, 'reach'>, uid: string): boolean {
 }
 
 /** The role, where it may be bound on `group` by somebody with this reach: as bindableRole, and built in or seen by them. */
-export function bindableBy(planning: Pick<Planning, 'snapshot' | 'reach'>, role: string, group: string): Row | undefined {
+export function bindableBy(planning: Pick<Planning, 'snapshot' | 'reach'>, role: string, group: string): CachedRecord | undefined {
   return isBuiltInRole(role) || isSeen(planning, role) ? bindableRole(planning.snapshot, role, group) : undefined
 }
 
@@ -85,7 +85,7 @@ function mayBeNamed(planning: Planning, identity: string): boolean {
 }
 
 /** Missing, foreign, out of the caller's sight and out of place get the same answer (docs/spec/iam.md#references-in-bodies). What the binding says already is in its caller's sight. */
-function referenceViolations(planning: Planning, { record, parent: group }: Draft<BindingRecord>, current?: RoleBinding): FieldViolation[] {
+function referenceViolations(planning: Planning, { record, parent: group }: MutationDraft<BindingRecord>, current?: RoleBinding): FieldViolation[] {
   const { snapshot } = planning
   const { identityUid: identity, roleUid: role } = record
   const found: FieldViolation[] = []
@@ -99,7 +99,7 @@ function referenceViolations(planning: Planning, { record, parent: group }: Draf
 }
 
 /** Checks a binding as it is to be stored, and that the caller may grant what it grants. */
-function check(planning: Planning, draft: Draft<BindingRecord>, current?: RoleBinding): void {
+function check(planning: Planning, draft: MutationDraft<BindingRecord>, current?: RoleBinding): void {
   const { record, parent } = draft
   const violations = referenceViolations(planning, draft, current)
   if (violations.length > 0) throw DomainError.invalidFields(violations)
@@ -140,7 +140,7 @@ function render(records: Records, record: BindingRecord): BindingRecord {
 }
 
 /** What becomes of the owners of a root group by a change of a binding. */
-function ownersAfter(planning: Planning, { uid, parent, record }: Draft<BindingRecord>, current: RoleBinding): Extra | undefined {
+function ownersAfter(planning: Planning, { uid, parent, record }: MutationDraft<BindingRecord>, current: RoleBinding): Extra | undefined {
   const group = parent as Uid // bindings lie in groups
   const staysOwner = makesOwner(group, record.roleUid)
   if (!makesOwner(group, current.roleUid)) return staysOwner ? ownersChanged(planning, group) : undefined
@@ -148,7 +148,7 @@ function ownersAfter(planning: Planning, { uid, parent, record }: Draft<BindingR
 }
 
 /** Who is bound first, and who last, by a change of a binding. */
-function membersAfter(planning: Planning, { uid, parent, record }: Draft<BindingRecord>, current: RoleBinding): Extra | undefined {
+function membersAfter(planning: Planning, { uid, parent, record }: MutationDraft<BindingRecord>, current: RoleBinding): Extra | undefined {
   const { identityUid: identity } = record
   if (identity === current.identityUid) return undefined
   return mergeExtras(planBound(planning, { identity, group: parent as Uid }), planUnbound(planning, { identity: current.identityUid, uid }))
@@ -270,7 +270,7 @@ export const batchCreateRoleBindings: Handler = async (services, context, messag
     const shown = records.map((record) => rendered(roleBindingKind, services, record) as unknown as RoleBinding)
     return create(BatchCreateRoleBindingsResponseSchema, { roleBindings: shown })
   }
-  const plan = (planning: Planning, memory: Idempotent | undefined): Plan<Resource[]> => {
+  const plan = (planning: Planning, memory: Idempotent | undefined): MutationPlan<Resource[]> => {
     const changes = new ChangeSet()
     const seen = new Set<string>()
     const records = items.map((item, at) => {

@@ -5,12 +5,12 @@ import { DomainError } from '../../base/errors.ts'
 import type { Capability } from '../../gen/taproot/common/v2/capability_pb.ts'
 import { RoleSchema, type Role } from '../../gen/taproot/iam/v2/roles_pb.ts'
 import { rowOfEnvelope } from '../../cache/records/row-maker.ts'
-import type { KindIndex, Resource, Row } from '../../cache/records/cached-record.ts'
+import type { KindIndex, Resource, CachedRecord } from '../../cache/records/cached-record.ts'
 import { usedByPrefix } from '../../store/keys.ts'
 import { storeRevision } from '../../store/store.ts'
 import { denied } from '../../engine/errors.ts'
 import { assertCanGrant, isBuiltInRole } from '../../engine/grant-rules.ts'
-import { defineKind, type Draft, type Planning } from '../../engine/kind.ts'
+import { defineKind, type MutationDraft, type Planning } from '../../engine/kind.ts'
 import { envelopeOf } from '../../engine/record-codec.ts'
 
 const index: KindIndex = {
@@ -31,7 +31,7 @@ function numbersOf(set: CapabilitySet): Capability[] {
 const builtInTimeMs = Date.UTC(2026, 0, 1)
 
 /** The built-in roles as rows: every snapshot starts with them. */
-export const builtInRoleRows: readonly Row[] = builtInRoles.map((role) => {
+export const builtInRoleRows: readonly CachedRecord[] = builtInRoles.map((role) => {
   const record = create(RoleSchema, { name: role.name, description: role.description, capabilities: numbersOf(role.capabilities) })
   const facts = { etag: role.uid.slice(0, 16), createMs: builtInTimeMs, updateMs: builtInTimeMs, managedBy: '' }
   // Role is a resource of the schema.
@@ -49,7 +49,7 @@ function settleCapabilities(record: Role): void {
   record.capabilities = numbersOf(fromEnumNumbers(record.capabilities))
 }
 
-function check(planning: Planning, draft: Draft<Role & Resource>): undefined {
+function check(planning: Planning, draft: MutationDraft<Role & Resource>): undefined {
   settleCapabilities(draft.record)
   assertCanGrant(planning, draft.parent, fromEnumNumbers(draft.record.capabilities))
 }

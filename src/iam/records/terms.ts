@@ -12,7 +12,7 @@ import {
 import type { KindIndex, Resource } from '../../cache/records/cached-record.ts'
 import { recordKey } from '../../store/keys.ts'
 import { ChangeSet } from '../../engine/change-set.ts'
-import { commit, type Plan } from '../../engine/commit.ts'
+import { commit, type MutationPlan } from '../../engine/commit.ts'
 import { defineKind } from '../../engine/kind.ts'
 import type { Handler, Services } from '../../engine/services.ts'
 import { emit, planChild } from '../../engine/write.ts'
@@ -70,7 +70,7 @@ export const acceptTerms: Handler = async (services, context, message) => {
   const group = trustedUid(request.group)
   const documents = documentsOf(services, request)
   const answer = create(AcceptTermsResponseSchema, { group, documentIds: documents })
-  await commit(services, context, (planning): Plan<undefined> => {
+  await commit(services, context, (planning): MutationPlan<undefined> => {
     const changes = new ChangeSet()
     changes.guard({ kind: 'exists', key: recordKey('Group', group) })
     const missing = documents.filter((docId) => planning.snapshot.get(index.kind, acceptanceUid(group, docId)) === undefined)

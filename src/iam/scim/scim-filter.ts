@@ -23,7 +23,7 @@ const maxLength = 4096
 const maxDepth = 20
 const maxParts = 100
 
-interface Token {
+interface FilterToken {
   readonly kind: 'mark' | 'word' | 'literal'
   readonly text: string
   readonly literal?: Literal
@@ -49,7 +49,7 @@ function unquoted(text: string): string {
   }
 }
 
-function tokenOf([, mark, quoted, number, word]: RegExpExecArray): Token | undefined {
+function tokenOf([, mark, quoted, number, word]: RegExpExecArray): FilterToken | undefined {
   if (mark !== undefined) return { kind: 'mark', text: mark }
   if (quoted !== undefined) return { kind: 'literal', text: quoted, literal: unquoted(quoted) }
   if (number !== undefined) return { kind: 'literal', text: number, literal: Number(number) }
@@ -58,8 +58,8 @@ function tokenOf([, mark, quoted, number, word]: RegExpExecArray): Token | undef
   return constant === undefined ? { kind: 'word', text: word } : { kind: 'literal', text: word, literal: constant }
 }
 
-function tokensOf(text: string): Token[] {
-  const tokens: Token[] = []
+function tokensOf(text: string): FilterToken[] {
+  const tokens: FilterToken[] = []
   tokenPattern.lastIndex = 0
   while (tokenPattern.lastIndex < text.length) {
     const at = tokenPattern.lastIndex
@@ -83,12 +83,12 @@ function within(subAttributes: ScimAttributes): Lookup {
 }
 
 /** Reads a filter by recursive descent; how deep and how long it may be is bounded. */
-class Reader {
-  readonly #tokens: readonly Token[]
+class FilterReader {
+  readonly #tokens: readonly FilterToken[]
   #at = 0
   #parts = 0
 
-  constructor(tokens: readonly Token[]) {
+  constructor(tokens: readonly FilterToken[]) {
     this.#tokens = tokens
   }
 
@@ -98,7 +98,7 @@ class Reader {
     return filter
   }
 
-  #peek(): Token | undefined {
+  #peek(): FilterToken | undefined {
     return this.#tokens[this.#at]
   }
 
@@ -199,7 +199,7 @@ function comparable(target: ScimTarget, op: Comparison, literal: Literal): Liter
 /** The filter that the text says. Throws `invalidFilter`. */
 export function parseFilter(text: string): ScimFilter {
   if (text.length > maxLength) refuse(`a filter must not be longer than ${maxLength} characters`)
-  return new Reader(tokensOf(text)).whole(findTarget)
+  return new FilterReader(tokensOf(text)).whole(findTarget)
 }
 
 /** The text, in its `comparedForm`, that the attribute (in lower case) must equal in everything that the filter lets through; undefined where it does not say. */

@@ -1,5 +1,5 @@
 import type { Uid } from '../../base/uid.ts'
-import type { Row } from '../../cache/records/cached-record.ts'
+import type { CachedRecord } from '../../cache/records/cached-record.ts'
 import { Slices } from '../../cache/slices.ts'
 import type { Snapshot } from '../../cache/snapshot.ts'
 import type { Services } from '../../engine/services.ts'
@@ -9,9 +9,9 @@ import { enterpriseUrn, type ScimAttribute, type ScimTarget } from './scim-schem
 import { bytesOf, userWith, userWithId, usersOf, viewOf } from './scim-users.ts'
 import { type ScimObject, isObject, type ScimValue } from './scim-values.ts'
 
-type Compare = Extract<ScimFilter, { kind: 'compare' }>
+type ScimCompare = Extract<ScimFilter, { kind: 'compare' }>
 
-const texts: Readonly<Record<Exclude<Compare['op'], 'ne'>, (one: string, other: string) => boolean>> = {
+const texts: Readonly<Record<Exclude<ScimCompare['op'], 'ne'>, (one: string, other: string) => boolean>> = {
   eq: (one, other) => one === other,
   co: (one, other) => one.includes(other),
   sw: (one, other) => one.startsWith(other),
@@ -23,10 +23,10 @@ const texts: Readonly<Record<Exclude<Compare['op'], 'ne'>, (one: string, other: 
 }
 
 /** The form in which a text of the attribute is compared. */
-type Form = (attribute: ScimAttribute, text: string) => string
+type CompareForm = (attribute: ScimAttribute, text: string) => string
 
 /** Works the form of each text out once, however many parts of a filter ask. */
-function createForm(): Form {
+function createForm(): CompareForm {
   const known = new Map<string, string>()
   return (attribute, text) => {
     if (attribute.caseExact || attribute.type === 'dateTime') return comparedForm(attribute, text)
@@ -36,7 +36,7 @@ function createForm(): Form {
   }
 }
 
-function holds(value: ScimValue, op: Exclude<Compare['op'], 'ne'>, by: { attribute: ScimAttribute; literal: Literal; form: Form }): boolean {
+function holds(value: ScimValue, op: Exclude<ScimCompare['op'], 'ne'>, by: { attribute: ScimAttribute; literal: Literal; form: CompareForm }): boolean {
   const { attribute, literal, form } = by
   if (typeof value === 'boolean') return value === literal
   if (typeof value !== 'string' || typeof literal !== 'string') return false
@@ -60,7 +60,7 @@ function parts(values: readonly ScimValue[], name: string): readonly ScimValue[]
   return values.flatMap((value) => (isObject(value) ? asList(value[name]) : []))
 }
 
-function compares(object: ScimObject, { target, op, literal }: Compare, form: Form): boolean {
+function compares(object: ScimObject, { target, op, literal }: ScimCompare, form: CompareForm): boolean {
   const attribute = comparedAttribute(target)
   if (attribute === undefined) return false
   const found = valuesAt(object, target)
@@ -70,7 +70,7 @@ function compares(object: ScimObject, { target, op, literal }: Compare, form: Fo
   return values.some((value) => holds(value, op, { attribute, literal, form }))
 }
 
-function satisfies(object: ScimObject, filter: ScimFilter, form: Form): boolean {
+function satisfies(object: ScimObject, filter: ScimFilter, form: CompareForm): boolean {
   switch (filter.kind) {
     case 'and':
       return filter.parts.every((part) => satisfies(object, part, form))
@@ -109,7 +109,7 @@ export interface ScimListQuery {
 }
 
 /** The users that a filter may let through: by an index where it names one, else all of the provider's. */
-function candidates(snapshot: Snapshot, provider: Uid, filter: ScimFilter): readonly Row[] {
+function candidates(snapshot: Snapshot, provider: Uid, filter: ScimFilter): readonly CachedRecord[] {
   const [userName, externalId, id] = ['username', 'externalid', 'id'].map((name) => requiredText(filter, name))
   const found = [
     ...(id === undefined ? [] : [userWithId(snapshot, provider, id)]),
@@ -122,8 +122,8 @@ function candidates(snapshot: Snapshot, provider: Uid, filter: ScimFilter): read
 }
 
 /** Rows are of one commit and never change, so that others may write in between. */
-async function filtered(rows: readonly Row[], isMatch: (row: Row) => boolean, signal: AbortSignal): Promise<Row[]> {
-  const found: Row[] = []
+async function filtered(rows: readonly CachedRecord[], isMatch: (row: CachedRecord) => boolean, signal: AbortSignal): Promise<CachedRecord[]> {
+  const found: CachedRecord[] = []
   const slices = new Slices()
   for (const row of rows) {
     if (isMatch(row)) found.push(row)
@@ -135,7 +135,7 @@ async function filtered(rows: readonly Row[], isMatch: (row: Row) => boolean, si
 }
 
 /** The first of the rows, as many as fit on a page; at least one. */
-function fitting(rows: readonly Row[]): readonly Row[] {
+function fitting(rows: readonly CachedRecord[]): readonly CachedRecord[] {
   let bytes = 0
   const end = rows.findIndex((row) => {
     bytes += bytesOf(row)
@@ -155,7 +155,7 @@ export async function listScimUsers(
   const startIndex = Math.max(1, query.startIndex)
   const limit = Math.min(Math.max(0, query.count ?? defaultPage), maxPage)
   const skip = startIndex - 1
-  const page = async (): Promise<{ rows: readonly Row[]; total: number }> => {
+  const page = async (): Promise<{ rows: readonly CachedRecord[]; total: number }> => {
     if (filter === undefined) return usersOf(snapshot, provider, { skip, limit })
     const found = await filtered(candidates(snapshot, provider, filter), (row) => matches(shownUser(viewOf(row), endpoint), filter), signal)
     return { rows: found.slice(skip, skip + limit), total: found.length }

@@ -9,12 +9,12 @@ export const patchUrn = 'urn:ietf:params:scim:api:messages:2.0:PatchOp'
 const maxChanges = 500
 
 /** Where values are written; a copy. */
-type Draft = Record<string, ScimValue>
+type ScimDraft = Record<string, ScimValue>
 
 type Op = 'add' | 'replace' | 'remove'
 
 /** The change of one attribute, or the end of the whole extension. */
-interface Change {
+interface ScimChange {
   readonly op: Op
   readonly target: ScimTarget
   readonly value: unknown
@@ -49,7 +49,7 @@ function pathOf({ path }: Readonly<Record<string, unknown>>): string | undefined
 }
 
 /** The attributes of a whole schema, where the path is its URN; undefined for another path. Throws `invalidValue`. */
-function wholeSchema(op: Op, path: string, value: unknown): Change[] | undefined {
+function wholeSchema(op: Op, path: string, value: unknown): ScimChange[] | undefined {
   if (!isUrn(path, userUrn) && !isUrn(path, enterpriseUrn)) return undefined
   // What is left is no attribute, or the end of the extension.
   if (op === 'remove' || value === null) return undefined
@@ -58,7 +58,7 @@ function wholeSchema(op: Op, path: string, value: unknown): Change[] | undefined
 }
 
 /** An object whose members are paths; those that no schema has, or that are read-only, are dropped. */
-function memberChanges(op: Op, value: Readonly<Record<string, unknown>>, prefix: string): Change[] {
+function memberChanges(op: Op, value: Readonly<Record<string, unknown>>, prefix: string): ScimChange[] {
   return Object.entries(value).flatMap(([name, member]) => {
     const path = `${prefix}${name}`
     const whole = wholeSchema(op, path, member)
@@ -69,7 +69,7 @@ function memberChanges(op: Op, value: Readonly<Record<string, unknown>>, prefix:
 }
 
 /** Throws `invalidValue` where one value names an attribute twice: names have no case, and may stand behind a URN. */
-function assertDistinct(changes: readonly Change[]): void {
+function assertDistinct(changes: readonly ScimChange[]): void {
   const seen = new Set<string>()
   for (const { target, path } of changes) {
     const name = `${target.enterprise} ${target.attribute?.name} ${target.sub?.name}`
@@ -78,7 +78,7 @@ function assertDistinct(changes: readonly Change[]): void {
   }
 }
 
-function changeAt(op: Op, path: string, value: unknown): Change {
+function changeAt(op: Op, path: string, value: unknown): ScimChange {
   const target = targetOf(path)
   if (target.attribute?.mutability === 'readOnly') throw scimFault('mutability', `${path} is read-only`)
   if (op !== 'remove' && value === undefined) throw scimFault('invalidValue', `${op} needs a value`)
@@ -88,7 +88,7 @@ function changeAt(op: Op, path: string, value: unknown): Change {
 }
 
 /** The operation as changes of one attribute each, no attribute twice. */
-function changesOf(operation: unknown): Change[] {
+function changesOf(operation: unknown): ScimChange[] {
   if (!isObject(operation)) throw scimFault('invalidSyntax', 'each of Operations must be an object')
   const op = opOf(operation)
   const { value } = operation
@@ -130,8 +130,8 @@ function joined(old: readonly ScimValue[], added: readonly ScimValue[], { path, 
 }
 
 /** A value with parts after the change. Parts that are not named stay, also where it is replaced (RFC 7644 3.5.2.3); one that is replaced by null goes. */
-function partsAfter(parts: ReadonlyMap<string, ScimAttribute>, change: Change & { value: Readonly<Record<string, unknown>> }, old: ScimObject): ScimObject {
-  const next: Draft = { ...old }
+function partsAfter(parts: ReadonlyMap<string, ScimAttribute>, change: ScimChange & { value: Readonly<Record<string, unknown>> }, old: ScimObject): ScimObject {
+  const next: ScimDraft = { ...old }
   for (const [name, member] of Object.entries(change.value)) {
     const part = parts.get(name.toLowerCase())
     if (part === undefined) continue
@@ -142,7 +142,7 @@ function partsAfter(parts: ReadonlyMap<string, ScimAttribute>, change: Change & 
 }
 
 /** What the attribute has after the change; undefined for none. Of nothing there is nothing to add. */
-function changed(change: Change, attribute: ScimAttribute, { old, identify }: { old: ScimValue | undefined; identify: Identify }): ScimValue | undefined {
+function changed(change: ScimChange, attribute: ScimAttribute, { old, identify }: { old: ScimValue | undefined; identify: Identify }): ScimValue | undefined {
   const { op, value, path } = change
   if (op === 'remove') return undefined
   const { subAttributes, multiValued } = attribute
@@ -157,23 +157,23 @@ function changed(change: Change, attribute: ScimAttribute, { old, identify }: { 
   return multiValued ? joined(old as readonly ScimValue[], read as readonly ScimValue[], { path, identify }) : read
 }
 
-function put(holder: Draft, name: string, value: ScimValue | undefined): void {
+function put(holder: ScimDraft, name: string, value: ScimValue | undefined): void {
   if (value === undefined) delete holder[name]
   else holder[name] = value
 }
 
 /** A copy of the object that lies under this name. */
-function copyOf(holder: ScimObject, name: string): Draft {
+function copyOf(holder: ScimObject, name: string): ScimDraft {
   const held = holder[name]
   // Only complex attributes and the extension are asked for.
   return isObject(held) ? { ...held } : {}
 }
 
-function putPart(holder: Draft, name: string, part: ScimObject): void {
+function putPart(holder: ScimDraft, name: string, part: ScimObject): void {
   put(holder, name, Object.keys(part).length === 0 ? undefined : part)
 }
 
-function applyTo(holder: Draft, change: Change, identify: Identify): void {
+function applyTo(holder: ScimDraft, change: ScimChange, identify: Identify): void {
   const { target, path } = change
   const { attribute, sub } = target
   if (attribute === undefined) return
@@ -188,7 +188,7 @@ function applyTo(holder: Draft, change: Change, identify: Identify): void {
   putPart(holder, attribute.name, part)
 }
 
-function apply(user: Draft, change: Change, identify: Identify): void {
+function apply(user: ScimDraft, change: ScimChange, identify: Identify): void {
   const { op, target } = change
   if (!target.enterprise) {
     applyTo(user, change, identify)
@@ -208,11 +208,11 @@ function apply(user: Draft, change: Change, identify: Identify): void {
 export function patched(user: ScimObject, body: Readonly<Record<string, unknown>>): ScimObject {
   const operations: unknown = Object.entries(body).find(([name]) => name.toLowerCase() === 'operations')?.[1]
   if (!Array.isArray(operations) || operations.length === 0) throw scimFault('invalidSyntax', 'Operations must be a list')
-  const changes: Change[] = []
+  const changes: ScimChange[] = []
   for (const operation of operations.slice(0, maxChanges + 1)) changes.push(...changesOf(operation))
   if (operations.length > maxChanges || changes.length > maxChanges)
     throw scimFault('invalidSyntax', `a patch must not have more than ${maxChanges} operations, nor change more than ${maxChanges} attributes`)
-  const draft: Draft = { ...user }
+  const draft: ScimDraft = { ...user }
   const identify = createIdentify()
   for (const change of changes) apply(draft, change, identify)
   return draft

@@ -3,11 +3,11 @@ import { create } from '@bufbuild/protobuf'
 import { timestampMs } from '@bufbuild/protobuf/wkt'
 import { parentOf, type Uid } from '../../base/uid.ts'
 import { ScimUserSchema, type ScimUser } from '../../gen/taproot/store/v1/scim_pb.ts'
-import type { KindIndex, Resource, Row } from '../../cache/records/cached-record.ts'
+import type { KindIndex, Resource, CachedRecord } from '../../cache/records/cached-record.ts'
 import type { Snapshot } from '../../cache/snapshot.ts'
 import { nameKey, recordKey } from '../../store/keys.ts'
 import { ChangeSet, newEtag } from '../../engine/change-set.ts'
-import { commit, type Plan } from '../../engine/commit.ts'
+import { commit, type MutationPlan } from '../../engine/commit.ts'
 import { alreadyExists, staleEtag } from '../../engine/errors.ts'
 import { scimUnchanged } from './scim-state.ts'
 import { defineKind, type Claim, type Planning } from '../../engine/kind.ts'
@@ -47,7 +47,7 @@ export interface ScimUserView {
 }
 
 /** What the directory said of the user in this row. Shared by all readers: never change it. */
-function attributesOf(row: Row): ScimObject {
+function attributesOf(row: CachedRecord): ScimObject {
   const known = row.derived
   // Nobody else leaves anything at rows of this kind.
   if (known !== undefined) return known as ScimObject
@@ -58,7 +58,7 @@ function attributesOf(row: Row): ScimObject {
 }
 
 /** The user in a row of kind ScimUser. */
-export function viewOf(row: Row): ScimUserView {
+export function viewOf(row: CachedRecord): ScimUserView {
   const { uid, etag, createMs, updateMs } = row
   return { uid, etag, createMs, updateMs, attributes: attributesOf(row) }
 }
@@ -72,12 +72,12 @@ function viewOfRecord(record: ScimUserRecord, attributes: ScimObject): ScimUserV
 const idPattern = /^[0-9a-f]{16}$/
 
 /** The provider's user with this id; undefined where there is none. */
-export function userWithId(snapshot: Snapshot, provider: Uid, id: string): Row | undefined {
+export function userWithId(snapshot: Snapshot, provider: Uid, id: string): CachedRecord | undefined {
   return idPattern.test(id) ? snapshot.get(index.kind, `${provider}/${id}`) : undefined
 }
 
 /** The provider's user with this `userName` (as it is compared) or `externalId`; undefined where there is none. */
-export function userWith(snapshot: Snapshot, provider: Uid, by: { filter: 'user_name' | 'external_id'; value: string }): Row | undefined {
+export function userWith(snapshot: Snapshot, provider: Uid, by: { filter: 'user_name' | 'external_id'; value: string }): CachedRecord | undefined {
   const { filter, value } = by
   const table = snapshot.table(index.kind)
   const [alike, own] = [table.matching(filter, value), table.matching('parent', provider)]
@@ -87,7 +87,7 @@ export function userWith(snapshot: Snapshot, provider: Uid, by: { filter: 'user_
 }
 
 /** The provider's users, in uid order, from one place to another; and how many there are. */
-export function usersOf(snapshot: Snapshot, provider: Uid, { skip, limit }: { skip: number; limit: number }): { rows: Row[]; total: number } {
+export function usersOf(snapshot: Snapshot, provider: Uid, { skip, limit }: { skip: number; limit: number }): { rows: CachedRecord[]; total: number } {
   const table = snapshot.table(index.kind)
   const { from, to } = table.rangeWithin(provider, false)
   const first = Math.min(from + skip, to)
@@ -95,12 +95,12 @@ export function usersOf(snapshot: Snapshot, provider: Uid, { skip, limit }: { sk
 }
 
 /** How large the user in this row is, as JSON. */
-export function bytesOf(row: Row): number {
+export function bytesOf(row: CachedRecord): number {
   return Buffer.byteLength((row.message as ScimUserRecord).attributes)
 }
 
 /** True where the user in this row may sign in. */
-export function isActive(row: Row): boolean {
+export function isActive(row: CachedRecord): boolean {
   return (row.message as ScimUserRecord).active
 }
 
@@ -133,7 +133,7 @@ function assertRoom({ snapshot }: Planning, provider: Uid, most: number): void {
 export async function createScimUser({ services, provider, context }: ScimWriting, given: ScimObject, most = maxUsers): Promise<ScimUserView> {
   const attributes: ScimObject = { active: true, ...given }
   const facts = factsOfUser(attributes)
-  return await commit(services, context, (planning): Plan<ScimUserView> => {
+  return await commit(services, context, (planning): MutationPlan<ScimUserView> => {
     const changes = guarded(planning, provider)
     assertRoom(planning, provider, most)
     const record = create(ScimUserSchema, facts) as ScimUserRecord
@@ -155,7 +155,7 @@ export interface ScimSubject {
   isCurrent(etag: string): boolean
 }
 
-function existing({ snapshot }: Planning, provider: Uid, { id, isCurrent }: ScimSubject): Row {
+function existing({ snapshot }: Planning, provider: Uid, { id, isCurrent }: ScimSubject): CachedRecord {
   const row = userWithId(snapshot, provider, id)
   if (row === undefined) throw noSuchUser()
   if (!isCurrent(row.etag)) throw staleEtag()
@@ -172,7 +172,7 @@ export function readScimUser({ services, provider }: Pick<ScimWriting, 'services
 /** Changes a user; one that stays the same keeps its etag. Throws code 5, code 6, code 10 `ETAG_MISMATCH`, and as `change` and factsOfUser. */
 export async function updateScimUser(writing: ScimWriting, subject: ScimSubject, change: (attributes: ScimObject) => ScimObject): Promise<ScimUserView> {
   const { services, provider, context } = writing
-  return await commit(services, context, (planning): Plan<ScimUserView> => {
+  return await commit(services, context, (planning): MutationPlan<ScimUserView> => {
     const changes = guarded(planning, provider)
     const row = existing(planning, provider, subject)
     const current = attributesOf(row)
@@ -191,7 +191,7 @@ export async function updateScimUser(writing: ScimWriting, subject: ScimSubject,
 
 /** Removes a user. Throws code 5, code 10 `ETAG_MISMATCH`. */
 export async function deleteScimUser({ services, provider, context }: ScimWriting, subject: ScimSubject): Promise<void> {
-  await commit(services, context, (planning): Plan<undefined> => {
+  await commit(services, context, (planning): MutationPlan<undefined> => {
     const changes = guarded(planning, provider)
     changes.remove(scimUserKind, existing(planning, provider, subject))
     return { changes, result: undefined }

@@ -15,10 +15,10 @@ import {
   type SetScimEnabledRequest,
 } from '../../gen/taproot/iam/v2/identity_providers_pb.ts'
 import type { ScimState } from '../../gen/taproot/store/v1/scim_pb.ts'
-import type { Row } from '../../cache/records/cached-record.ts'
+import type { CachedRecord } from '../../cache/records/cached-record.ts'
 import { recordKey } from '../../store/keys.ts'
 import { ChangeSet, newEtag } from '../../engine/change-set.ts'
-import { commit, type Plan } from '../../engine/commit.ts'
+import { commit, type MutationPlan } from '../../engine/commit.ts'
 import { notFound, staleEtag } from '../../engine/errors.ts'
 import { bindingOf, ownerBindings, ownersUnchanged } from '../../engine/grant-rules.ts'
 import type { Planning } from '../../engine/kind.ts'
@@ -34,7 +34,7 @@ const tokenBytes = 32
 const minOwners = 2
 
 /** What a verb comes to. */
-interface Outcome {
+interface ScimOutcome {
   readonly state: ScimState
   /** What the event tells: no token. */
   readonly told: Message
@@ -43,15 +43,15 @@ interface Outcome {
 }
 
 /** A provider whose credentials are under planning. */
-interface Subject {
+interface ScimSubject {
   readonly planning: Planning
-  readonly row: Row
+  readonly row: CachedRecord
   readonly changes: ChangeSet
 }
 
 /** Changes a provider's SCIM credentials: they and the event in one transaction, which holds only while they and the provider are what was looked at. */
-async function changeScim(services: Services, context: Context, change: { provider: string; plan: (subject: Subject) => Outcome }): Promise<Message> {
-  return await commit(services, context, (planning): Plan<Message> => {
+async function changeScim(services: Services, context: Context, change: { provider: string; plan: (subject: ScimSubject) => ScimOutcome }): Promise<Message> {
+  return await commit(services, context, (planning): MutationPlan<Message> => {
     const row = existingRow(identityProviderKind, planning, change.provider)
     const changes = new ChangeSet()
     changes.guard({ kind: 'exists', key: recordKey(row.kind, row.uid) })
@@ -64,14 +64,14 @@ async function changeScim(services: Services, context: Context, change: { provid
 }
 
 /** Who makes a token that works, or lets it work, lets people in with all that the provider confers (docs/spec/iam.md#no-escalation). */
-function assertMayLetIn({ planning, row }: Subject): void {
+function assertMayLetIn({ planning, row }: ScimSubject): void {
   // A row of kind IdentityProvider holds one.
   const { defaultRole } = row.message as unknown as IdentityProvider
   assertHoldsWhatProviderConfers(planning, { uid: row.uid, defaultRole })
 }
 
 /** The credentials. Throws code 5 where there never was a token, code 10 where the request was made for others. */
-function existingState({ planning, row }: Subject, etag?: string): ScimState {
+function existingState({ planning, row }: ScimSubject, etag?: string): ScimState {
   const state = scimStateOf(planning.snapshot, row.uid)
   if (state === undefined) throw notFound('ScimToken', row.uid, { resourceType: `iam.${errorDomainSuffix}/ScimToken` })
   if (etag !== undefined && etag !== state.etag) throw staleEtag()
@@ -164,7 +164,7 @@ export const revokeScimToken: Handler = async (services, context, message) => {
 }
 
 /** An organisation whose people SCIM manages needs owners that SCIM can't take away. Throws code 9; guards that they stay while this commits. */
-function assertEnoughOwners({ planning, row, changes }: Subject): void {
+function assertEnoughOwners({ planning, row, changes }: ScimSubject): void {
   const root = rootOf(row.uid)
   const owners = ownerBindings(planning.snapshot, root).filter((binding) => planning.snapshot.get('Identity', bindingOf(binding).identityUid) !== undefined)
   if (owners.length < minOwners) {

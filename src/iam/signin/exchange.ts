@@ -1,4 +1,4 @@
-import { narrowFurther, type Narrowing } from '../../auth/tokens/token-restrictions.ts'
+import { restrictFurther, type TokenRestrictions } from '../../auth/tokens/token-restrictions.ts'
 import { capabilityByName, setOf } from '../../base/capability.ts'
 import type { CapabilitySet } from '../../base/capability.ts'
 import { DomainError } from '../../base/errors.ts'
@@ -35,13 +35,13 @@ export interface Exchanged {
   readonly expiryMs: number
   /** Without a token where a signed AWS request stands for it. */
   readonly principal: Omit<SignedIn, 'token'> & Partial<Pick<SignedIn, 'token'>>
-  readonly narrowing: Narrowing
+  readonly restrictions: TokenRestrictions
   readonly audiences: readonly string[]
 }
 
 /** What an earlier sign-in allowed: a token that follows from it is for no more. */
 export interface TokenBounds {
-  readonly narrowing: Narrowing
+  readonly restrictions: TokenRestrictions
   /** Absent where it is the sign-in itself: then the configuration says which there are. An empty list stands for the default one. */
   readonly audiences?: readonly string[]
 }
@@ -50,7 +50,7 @@ export interface TokenBounds {
 export type TokenHolder = Pick<SignedIn, 'identityUid' | 'createTimeMs' | 'act'> & TokenBounds
 
 /** What of the token may be chosen. */
-export type TokenWishes = Pick<ExchangeInput, 'aud' | 'scopes' | 'cap'>
+export type RequestedToken = Pick<ExchangeInput, 'aud' | 'scopes' | 'cap'>
 
 /**
  * Makes access tokens for those who have signed in. Both throw DomainError code 3 on `aud`, `scopes` or `cap`; code 7 `AUDIENCE_NOT_GRANTED` and `SCOPE_NOT_GRANTED` where
@@ -58,9 +58,9 @@ export type TokenWishes = Pick<ExchangeInput, 'aud' | 'scopes' | 'cap'>
  */
 export interface TokenIssue {
   /** Only looks whether the wishes can be met, by any sign-in where no holder is given. */
-  check(wishes: TokenWishes, holder?: TokenHolder): void
+  check(requested: RequestedToken, holder?: TokenHolder): void
   /** A token, narrowed as wished; of the audiences of the sign-in where none is wished. */
-  issue(holder: TokenHolder, wishes: TokenWishes): Promise<Pick<Exchanged, 'token' | 'expiryMs' | 'narrowing' | 'audiences'>>
+  issue(holder: TokenHolder, requested: RequestedToken): Promise<Pick<Exchanged, 'token' | 'expiryMs' | 'restrictions' | 'audiences'>>
 }
 
 /** What access tokens are made of. */
@@ -73,34 +73,34 @@ export interface TokenIssueOptions {
   /** Whether the configuration trusts the issuer about e-mail addresses now: a refresh token lives longer than a configuration. None where absent. */
   trusts?(issuer: string): boolean
   /** What the identity holds, by group uid: informational, for the token's `cap`. Undefined where that is too much for a token. */
-  heldBy?(identity: Uid, narrowing: Narrowing): Promise<ReadonlyMap<Uid, CapabilitySet> | undefined>
+  heldBy?(identity: Uid, restrictions: TokenRestrictions): Promise<ReadonlyMap<Uid, CapabilitySet> | undefined>
 }
 
 /** See TokenIssue. */
 export function createTokenIssue(options: TokenIssueOptions): TokenIssue {
   const trustedActor = ({ emailVerified, ...act }: Actor): Actor =>
     emailVerified === true && options.trusts?.(act.issuer) === true ? { ...act, emailVerified } : act
-  const chosen = (wishes: TokenWishes, bounds: TokenBounds): Pick<AccessGrant, 'audiences' | 'narrowing'> => ({
-    audiences: chooseAudiences(options, wishes.aud, bounds),
-    narrowing: chooseNarrowing(wishes, bounds),
+  const chosen = (requested: RequestedToken, bounds: TokenBounds): Pick<AccessGrant, 'audiences' | 'restrictions'> => ({
+    audiences: chooseAudiences(options, requested.aud, bounds),
+    restrictions: chooseRestrictions(requested, bounds),
   })
   return {
-    check(wishes, holder) {
-      const choice = chosen(wishes, holder ?? { narrowing: {} })
+    check(requested, holder) {
+      const choice = chosen(requested, holder ?? { restrictions: {} })
       if (holder !== undefined) options.tokens.check({ identityUid: holder.identityUid, act: holder.act, ...choice })
     },
-    async issue(holder, wishes) {
-      const { audiences, narrowing } = chosen(wishes, holder)
-      const held = await options.heldBy?.(holder.identityUid, narrowing)
+    async issue(holder, requested) {
+      const { audiences, restrictions } = chosen(requested, holder)
+      const held = await options.heldBy?.(holder.identityUid, restrictions)
       const { token, expiresAtMs } = await options.tokens.mint({
         identityUid: holder.identityUid,
         audiences,
         act: trustedActor(holder.act),
-        narrowing,
+        restrictions,
         ...(holder.createTimeMs === undefined ? {} : { notBeforeMs: holder.createTimeMs }),
         ...(held === undefined ? {} : { held }),
       })
-      return { token, expiryMs: expiresAtMs, narrowing, audiences }
+      return { token, expiryMs: expiresAtMs, restrictions, audiences }
     },
   }
 }
@@ -109,7 +109,7 @@ export function createTokenIssue(options: TokenIssueOptions): TokenIssue {
  * The token exchange behind REST and gRPC. Throws DomainError: 16 without a readable bearer; 7 `verifying token: ...` for a bad one; 7 where it does not match; 14 where
  * the issuer's keys can't be had now; 3 on `aud`, `scopes` or `cap`.
  */
-export type Exchange = (input: ExchangeInput, signal: AbortSignal) => Promise<Exchanged>
+export type TokenExchange = (input: ExchangeInput, signal: AbortSignal) => Promise<Exchanged>
 
 /** How an exchange signs in. */
 export interface ExchangeSignIn {
@@ -118,11 +118,11 @@ export interface ExchangeSignIn {
 }
 
 /** See Exchange. */
-export function createExchange(signIn: ExchangeSignIn, tokens: TokenIssue): Exchange {
+export function createExchange(signIn: ExchangeSignIn, tokens: TokenIssue): TokenExchange {
   return async (input, signal) => {
     const principal = await signInAt(signIn, input, signal)
-    const narrowing: Narrowing = { ...principal.narrowing, ...sessionRoles(principal) }
-    return { ...(await tokens.issue({ ...principal, narrowing }, input)), principal }
+    const restrictions: TokenRestrictions = { ...principal.restrictions, ...sessionRoles(principal) }
+    return { ...(await tokens.issue({ ...principal, restrictions }, input)), principal }
   }
 }
 
@@ -157,15 +157,15 @@ function notGranted({ reason, what }: { reason: string; what: string }): DomainE
 }
 
 /** What the wishes leave of the bounds. */
-function chooseNarrowing(wishes: TokenWishes, { narrowing }: TokenBounds): Narrowing {
-  const wished = readNarrowing(wishes)
-  const { scopes } = narrowing
+function chooseRestrictions(requested: RequestedToken, { restrictions }: TokenBounds): TokenRestrictions {
+  const wished = readRestrictions(requested)
+  const { scopes } = restrictions
   const isGranted = (scope: Uid): boolean => scopes === undefined || scopes.some((group) => isWithin(scope, group))
   if (wished.scopes?.every(isGranted) === false) throw notGranted({ reason: 'SCOPE_NOT_GRANTED', what: 'group' })
-  return narrowFurther(narrowing, wished)
+  return restrictFurther(restrictions, wished)
 }
 
-function readNarrowing(input: Pick<TokenWishes, 'scopes' | 'cap'>): Pick<Narrowing, 'scopes' | 'capabilities'> {
+function readRestrictions(input: Pick<RequestedToken, 'scopes' | 'cap'>): Pick<TokenRestrictions, 'scopes' | 'capabilities'> {
   const scopes = [...new Set(input.scopes.filter((scope) => scope !== ''))].map((scope) => parseUid(scope, 'scopes'))
   if (!hasRoomFor(scopes)) throw DomainError.invalid('scopes', `must be at most ${maxListedGroups} uids, ${maxListedLength} characters in all`)
   const names = input.cap.filter((name) => name !== '')

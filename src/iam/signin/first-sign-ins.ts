@@ -2,11 +2,11 @@ import type { Store } from '../../store/store.ts'
 import { recordKey } from '../../store/keys.ts'
 import { pagesOf } from '../../store/pages.ts'
 import { firstSignInPrefix, providerOfFirstSignIn } from '../records/people.ts'
-import { trimBatch } from '../../engine/expire/batch.ts'
+import { expireBatch } from '../../engine/expire/batch.ts'
 
 async function forget(store: Store, prefix: string, signal: AbortSignal): Promise<number> {
   let removed = 0
-  for await (const page of pagesOf(store, { prefix, limit: trimBatch }, signal)) {
+  for await (const page of pagesOf(store, { prefix, limit: expireBatch }, signal)) {
     const outcome = await store.transact({ guards: [], writes: page.map(({ key }) => ({ kind: 'delete', key })) }, signal)
     if (outcome.committed) removed += page.length
   }
@@ -17,7 +17,7 @@ async function forget(store: Store, prefix: string, signal: AbortSignal): Promis
  * Forgets who has signed in by providers that are gone: a uid is never used again. Costs two reads for each provider. Returns how many entries. Rejects with StoreError,
  * or the signal's reason.
  */
-export async function trimFirstSignIns(store: Store, signal: AbortSignal): Promise<number> {
+export async function expireFirstSignIns(store: Store, signal: AbortSignal): Promise<number> {
   let removed = 0
   let after: string | undefined
   for (;;) {

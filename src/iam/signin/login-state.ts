@@ -13,7 +13,7 @@ export type LoginEnd =
   | { readonly kind: 'device'; readonly userCode: string }
 
 /** What a person who signs in by a browser wants. */
-export interface LoginWishes {
+export interface RequestedLogin {
   readonly end: LoginEnd
   /** The identity to assume; empty for the person. */
   readonly identity: string
@@ -27,7 +27,7 @@ export interface LoginWishes {
 
 /** A sign-in by a browser that is to begin. */
 export interface ChosenLogin {
-  readonly wishes: LoginWishes
+  readonly requested: RequestedLogin
   readonly provider: Uid
 }
 

@@ -10,7 +10,7 @@ import type { Services } from '../../engine/services.ts'
 export const pendingLoginPrefix = 'x/login/'
 
 /** What a device asks for that has no browser of its own (RFC 8628). */
-export interface DeviceWishes {
+export interface RequestedDeviceLogin {
   readonly clientId: string
   readonly audiences: readonly string[]
   readonly scopes: readonly string[]
@@ -25,7 +25,7 @@ export type DeviceOutcome =
   | { readonly kind: 'done'; readonly identity: Uid; readonly token: string; readonly expiryMs: number; readonly refreshToken: string }
 
 /** A sign-in of a device as it stands. */
-export type DeviceLogin = { readonly wishes: DeviceWishes; readonly outcome: DeviceOutcome | undefined }
+export type DeviceLogin = { readonly requested: RequestedDeviceLogin; readonly outcome: DeviceOutcome | undefined }
 
 /** How long what became of a sign-in in the last moment is kept at least, in milliseconds: tokens wait for a device, and a transaction whose answer was lost is looked for. */
 const takeMs = 60_000
@@ -37,7 +37,7 @@ const userCodeLength = 8
 const maxTries = 5
 
 /** The stored form: JSON, its content sealed under its own key. */
-interface Stored {
+interface StoredLogin {
   readonly expireMs: number
   readonly sealed: string
 }
@@ -48,7 +48,7 @@ function keyed(sort: 'device' | 'user-code' | 'headless', text: string): string 
 
 function written(services: Services, key: string, content: { value: unknown; expireMs: number }): Put {
   const sealed = Buffer.from(services.keyring.seal(Buffer.from(JSON.stringify(content.value)), key)).toString('base64')
-  const stored: Stored = { expireMs: content.expireMs, sealed }
+  const stored: StoredLogin = { expireMs: content.expireMs, sealed }
   return { kind: 'put', key, value: Buffer.from(JSON.stringify(stored)) }
 }
 
@@ -57,23 +57,23 @@ export function pendingLoginEndMs({ value }: Pick<Entry, 'value'>): number {
   return storedIn(value).expireMs
 }
 
-function storedIn(value: Uint8Array): Stored {
-  return JSON.parse(Buffer.from(value).toString('utf8')) as Stored // only `written` writes here
+function storedIn(value: Uint8Array): StoredLogin {
+  return JSON.parse(Buffer.from(value).toString('utf8')) as StoredLogin // only `written` writes here
 }
 
-interface Found<Value> {
+interface FoundLogin<Value> {
   readonly entry: Entry
   readonly value: Value
   readonly expireMs: number
 }
 
 /** In place of what works once, until its time is over: one that is gone would not tell who used it. */
-function used(services: Services, { entry, expireMs }: Found<unknown>): Put {
+function used(services: Services, { entry, expireMs }: FoundLogin<unknown>): Put {
   return written(services, entry.key, { value: null, expireMs: Math.max(expireMs, services.clock.now() + takeMs) })
 }
 
 /** What was written and not used. */
-async function found<Value>(services: Services, key: string, signal: AbortSignal): Promise<Found<Value> | undefined> {
+async function found<Value>(services: Services, key: string, signal: AbortSignal): Promise<FoundLogin<Value> | undefined> {
   const entry = await services.store.get(key, signal)
   if (entry === undefined) return undefined
   const { expireMs, sealed } = storedIn(entry.value)
@@ -130,7 +130,11 @@ export function shownUserCode(code: string): string {
 }
 
 /** Begins the sign-in of a device: the code that it keeps, and the one that it shows. Throws as commitEntries, or the signal's reason. */
-export async function beginDeviceLogin(services: Services, wishes: DeviceWishes, signal: AbortSignal): Promise<{ deviceCode: string; userCode: string }> {
+export async function beginDeviceLogin(
+  services: Services,
+  requested: RequestedDeviceLogin,
+  signal: AbortSignal,
+): Promise<{ deviceCode: string; userCode: string }> {
   const deviceCode = randomHex(services.random, 32)
   const device = keyed('device', deviceCode)
   const expireMs = services.clock.now() + loginLifeMs
@@ -139,7 +143,7 @@ export async function beginDeviceLogin(services: Services, wishes: DeviceWishes,
     const userCode = newUserCode(services)
     const shown = keyed('user-code', userCode)
     const guards = [device, shown].map((key) => ({ kind: 'absent', key }) as const)
-    const login: DeviceLogin = { wishes, outcome: undefined }
+    const login: DeviceLogin = { requested, outcome: undefined }
     const puts = [written(services, device, { value: login, expireMs }), written(services, shown, { value: device, expireMs })] as const
     if (await commitEntries(services, guards, puts)) return { deviceCode, userCode }
   }
@@ -147,10 +151,10 @@ export async function beginDeviceLogin(services: Services, wishes: DeviceWishes,
 }
 
 /** What the device asks for that shows this code; undefined where none does any more. Rejects with StoreError. */
-export async function deviceAsking(services: Services, userCode: string, signal: AbortSignal): Promise<DeviceWishes | undefined> {
+export async function deviceAsking(services: Services, userCode: string, signal: AbortSignal): Promise<RequestedDeviceLogin | undefined> {
   const shown = await found<string>(services, keyed('user-code', userCode), signal)
   const device = shown && (await found<DeviceLogin>(services, shown.value, signal))
-  return device?.value.wishes
+  return device?.value.requested
 }
 
 /** Ends the sign-in of the device that shows this code: it works once. False where it does not any more. Rejects with StoreError; throws as commitEntries. */
@@ -179,7 +183,7 @@ export async function takeDeviceLogin(
   signal: AbortSignal,
 ): Promise<DeviceLogin | undefined> {
   const device = await found<DeviceLogin>(services, keyed('device', of.deviceCode), signal)
-  if (device === undefined || (of.clientId !== undefined && device.value.wishes.clientId !== of.clientId)) return undefined
+  if (device === undefined || (of.clientId !== undefined && device.value.requested.clientId !== of.clientId)) return undefined
   if (device.value.outcome?.kind !== 'done') return device.value
   const { key, revision } = device.entry
   return (await commitEntries(services, [{ kind: 'unchanged', key, revision }], [used(services, device)])) ? device.value : undefined

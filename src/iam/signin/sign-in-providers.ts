@@ -5,7 +5,7 @@ import type { OidcClient } from '../../auth/oidc/oidc-client.ts'
 import type { ProviderFacts } from '../../auth/oidc/trust-domain.ts'
 import { isSuspended } from '../../authz/access.ts'
 import { isUid, rootOf, trustedUid, type Uid } from '../../base/uid.ts'
-import type { Row } from '../../cache/records/cached-record.ts'
+import type { CachedRecord } from '../../cache/records/cached-record.ts'
 import type { Snapshot } from '../../cache/snapshot.ts'
 import { outboxWrite } from '../../engine/outbox.ts'
 import { openSecret } from '../../engine/secrets.ts'
@@ -29,7 +29,7 @@ export async function noteMappedSession(
   if (mapped === undefined) return
   const { provider, roles } = mapped
   const actor = { iss: act.issuer, sub: act.subject, aud: act.audience, ...(act.email === undefined ? {} : { email: act.email }) }
-  const caller = { identity, operator, actor, narrowing: {}, reach: () => ({ operator: false, grants: [] }) }
+  const caller = { identity, operator, actor, restrictions: {}, reach: () => ({ operator: false, grants: [] }) }
   const message = create(MappedSessionSchema, {
     identity,
     identityProvider: provider,
@@ -40,7 +40,7 @@ export async function noteMappedSession(
   await services.store.transact({ guards: [], writes: [write] }, signal)
 }
 
-function providerIn(row: Row): IdentityProvider {
+function providerIn(row: CachedRecord): IdentityProvider {
   // A row of kind IdentityProvider holds an IdentityProvider.
   return row.message as unknown as IdentityProvider
 }
@@ -64,7 +64,7 @@ export function mappedRoles(snapshot: Snapshot, provider: Uid, groups: readonly 
 }
 
 /** The provider's row, where it still has the issuer and the client that a sign-in began with; undefined where it is gone or changed. */
-export function unchangedProvider(snapshot: Snapshot, begun: Pick<ProviderFacts, 'uid' | 'issuer' | 'clientId'>): Row | undefined {
+export function unchangedProvider(snapshot: Snapshot, begun: Pick<ProviderFacts, 'uid' | 'issuer' | 'clientId'>): CachedRecord | undefined {
   const row = snapshot.get('IdentityProvider', begun.uid)
   if (row === undefined) return undefined
   const oidc = oidcOf(providerIn(row))
@@ -73,12 +73,12 @@ export function unchangedProvider(snapshot: Snapshot, begun: Pick<ProviderFacts,
 }
 
 /** The role that the provider in this row gives at the first sign-in by it. */
-export function defaultRoleOf(row: Row): string {
+export function defaultRoleOf(row: CachedRecord): string {
   return providerIn(row).defaultRole
 }
 
 /** The identity providers of the verified organisation of this name, in the order of their uids. */
-export function providersOfOrganization(snapshot: Snapshot, name: string): Row[] {
+export function providersOfOrganization(snapshot: Snapshot, name: string): CachedRecord[] {
   const root = verifiedRoot(snapshot, name)
   return root === undefined ? [] : [...snapshot.table('IdentityProvider').matching('parent', root.uid)]
 }

@@ -9,7 +9,7 @@ const connectMs = 10_000
 const probeMs = 30_000
 
 /** What a request is sent by and with. */
-export interface Route {
+export interface KubeRoute {
   readonly dispatcher: Dispatcher
   readonly headers: Readonly<Record<string, string>>
 }
@@ -24,7 +24,7 @@ const tlsFields = [...identityFields, 'rejectUnauthorized', 'servername'] as con
  * The connections to one API server, and the credential for each request. The library reads files and runs plugins as the configuration says; the pool of connections is
  * kept here, since the library would open one for every request.
  */
-export class Connection {
+export class KubeConnection {
   readonly server: string
   readonly #config: KubeConfig
   #open: { readonly identity: Identity; readonly dispatcher: Dispatcher } | undefined
@@ -35,7 +35,7 @@ export class Connection {
   }
 
   /** How a request is sent now. Rejects where a credential can't be read. */
-  async route(): Promise<Route> {
+  async route(): Promise<KubeRoute> {
     const options: RequestOptions = {}
     await this.#config.applyToHTTPSOptions(options)
     const headers: Record<string, string> = {}

@@ -2,7 +2,7 @@ import type { Readable } from 'node:stream'
 import { request, type Dispatcher } from 'undici'
 import { fractionOf, type Random } from '../../base/runtime.ts'
 import { untilAborted } from '../../base/until-aborted.ts'
-import { Connection, type Route } from './connection.ts'
+import { KubeConnection, type KubeRoute } from './connection.ts'
 import { configOf, type KubeEndpoint } from './kube-endpoint.ts'
 import { answeredError, unansweredError, toldError, type StatusAnswer } from './kube-errors.ts'
 import { TokenBucket, type Rate } from './token-bucket.ts'
@@ -114,7 +114,7 @@ export function createKubeClient(options: KubeClientOptions): KubeClient {
   return new HttpKubeClient(options)
 }
 
-interface Call {
+interface KubeCall {
   readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
   readonly path: string
   readonly query?: Query
@@ -123,13 +123,13 @@ interface Call {
   readonly contentType?: string
 }
 
-interface Patience {
+interface KubeTimeouts {
   readonly headersTimeout: number
   readonly bodyTimeout: number
 }
 
 class HttpKubeClient implements KubeClient {
-  readonly #connection: Connection
+  readonly #connection: KubeConnection
   readonly #bucket: TokenBucket
   readonly #options: KubeClientOptions
   readonly #callMs: number
@@ -138,7 +138,7 @@ class HttpKubeClient implements KubeClient {
 
   constructor(options: KubeClientOptions) {
     this.#options = options
-    this.#connection = new Connection(configOf(options.endpoint))
+    this.#connection = new KubeConnection(configOf(options.endpoint))
     this.#bucket = new TokenBucket(options.rate ?? defaultRate)
     this.#callMs = options.callMs ?? defaultCallMs
     this.#silenceMs = options.silenceMs ?? defaultSilenceMs
@@ -157,7 +157,7 @@ class HttpKubeClient implements KubeClient {
     const { namespace, labelSelector, limit, continueToken } = options
     const path = pathOf(type, { ...(namespace !== undefined && { namespace }) })
     const query = { labelSelector, limit: String(limit), continue: continueToken }
-    const { items, metadata } = await this.#call<ListAnswer>({ method: 'GET', path, query }, signal)
+    const { items, metadata } = await this.#call<ObjectListAnswer>({ method: 'GET', path, query }, signal)
     const next = metadata.continue ?? ''
     return { items: items ?? [], resourceVersion: metadata.resourceVersion, ...(next !== '' && { continueToken: next }) }
   }
@@ -226,7 +226,7 @@ class HttpKubeClient implements KubeClient {
   }
 
   /** A whole call: sends it and reads its answer, which is JSON. */
-  async #call<T>(call: Call, signal: AbortSignal): Promise<T> {
+  async #call<T>(call: KubeCall, signal: AbortSignal): Promise<T> {
     await this.#turn(signal)
     const ended = AbortSignal.any([signal, this.#closing.signal, AbortSignal.timeout(this.#callMs)])
     try {
@@ -244,7 +244,7 @@ class HttpKubeClient implements KubeClient {
     await this.#bucket.take(ended)
   }
 
-  async #route(): Promise<Route> {
+  async #route(): Promise<KubeRoute> {
     try {
       return await this.#connection.route()
     } catch (cause) {
@@ -253,13 +253,17 @@ class HttpKubeClient implements KubeClient {
   }
 
   /** Sends a request; resolves with the body of an answer that tells of success. Rejects with KubeError where it tells of none, or as undici does. */
-  async #open({ method, path, query = {}, body, contentType = 'application/json' }: Call, patience: Patience, signal: AbortSignal): Promise<AnswerBody> {
+  async #open(
+    { method, path, query = {}, body, contentType = 'application/json' }: KubeCall,
+    timeouts: KubeTimeouts,
+    signal: AbortSignal,
+  ): Promise<AnswerBody> {
     const { dispatcher, headers } = await untilAborted(this.#route(), signal)
     const asked = request(`${this.#connection.server}${path}${queryOf(query)}`, {
       method,
       dispatcher,
       signal,
-      ...patience,
+      ...timeouts,
       headers: { accept: 'application/json', 'user-agent': this.#options.userAgent, ...headers, ...(body !== undefined && { 'content-type': contentType }) },
       body: body === undefined ? null : JSON.stringify(body),
     })
@@ -273,7 +277,7 @@ class HttpKubeClient implements KubeClient {
 
 type AnswerBody = Dispatcher.ResponseData['body']
 
-interface ListAnswer {
+interface ObjectListAnswer {
   /** Null where a server has none. */
   readonly items: readonly KubeObject[] | null
   readonly metadata: { readonly resourceVersion: string; readonly continue?: string }

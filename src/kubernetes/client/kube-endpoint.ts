@@ -18,10 +18,10 @@ const user = 'user'
 
 const tokenFileProvider = 'taproot-token-file'
 
-type Authenticator = Parameters<KubeConfig['addAuthenticator']>[0]
+type KubeAuthenticator = Parameters<KubeConfig['addAuthenticator']>[0]
 
 /** Reads the token for every request: the library's own keeps one for a minute, also where it is not accepted any more. */
-function tokenFile(file: string): Authenticator {
+function tokenFile(file: string): KubeAuthenticator {
   return {
     isAuthProvider: (user) => user.authProvider?.name === tokenFileProvider,
     applyAuthentication: async (_, options) => {

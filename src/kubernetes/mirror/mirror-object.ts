@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import { toJson, type JsonObject, type JsonValue } from '@bufbuild/protobuf'
 import { registry } from '../../base/schema/schema.ts'
-import type { Row } from '../../cache/records/cached-record.ts'
+import type { CachedRecord } from '../../cache/records/cached-record.ts'
 import type { ObjectKind } from '../object-kinds.ts'
 import { originLabel, uidAnnotation, type PlatformStatus } from '../platform-object.ts'
 import { messageOf, specFields } from '../reconcile/desired.ts'
@@ -20,7 +20,7 @@ export function mirrorName({ shortName }: Pick<ObjectKind, 'shortName'>, uid: st
 }
 
 /** The object of a record: all that a spec can say of it, references by uid. */
-export function mirrorOf(row: ObjectKind, record: Row): MirrorObject {
+export function mirrorOf(row: ObjectKind, record: CachedRecord): MirrorObject {
   const desc = messageOf(row)
   const { message } = record
   const all = toJson(desc, message, { registry }) as JsonObject
@@ -44,7 +44,7 @@ export function decidedOf(spec: unknown): JsonObject {
 }
 
 /** The status of a mirror: it is what it shows. */
-export function mirrorStatus(record: Row, { generation, before }: { generation: number; before: PlatformStatus | undefined }): PlatformStatus {
+export function mirrorStatus(record: CachedRecord, { generation, before }: { generation: number; before: PlatformStatus | undefined }): PlatformStatus {
   const known = before?.conditions?.find(({ type }) => type === 'Ready')
   // The record's own time: the same on every replica.
   const since = known?.lastTransitionTime ?? `${new Date(record.updateMs).toISOString().slice(0, 19)}Z`

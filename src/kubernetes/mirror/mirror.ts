@@ -27,7 +27,7 @@ function isAsWanted(cached: KubeObject, wanted: MirrorObject): boolean {
 }
 
 /** One object and where it is. */
-interface Place {
+interface ObjectPlace {
   readonly world: World
   readonly kind: RecordKind
   readonly ref: Required<ObjectRef>
@@ -35,7 +35,7 @@ interface Place {
 }
 
 /** Writes the object whole: also what others added to its spec goes. */
-async function write({ world, kind, ref, signal }: Place, wanted: MirrorObject, cached: KubeObject | undefined): Promise<KubeObject> {
+async function write({ world, kind, ref, signal }: ObjectPlace, wanted: MirrorObject, cached: KubeObject | undefined): Promise<KubeObject> {
   const { type } = rowOf(kind)
   const { labels, annotations, spec } = wanted
   if (cached === undefined) return world.api.create(type, { metadata: { ...ref, labels, annotations }, spec }, signal)
@@ -44,11 +44,11 @@ async function write({ world, kind, ref, signal }: Place, wanted: MirrorObject, 
   return world.api.replace(type, { ...cached, metadata: merged, spec }, signal)
 }
 
-async function remove({ world, kind, ref, signal }: Place, cached: KubeObject): Promise<void> {
+async function remove({ world, kind, ref, signal }: ObjectPlace, cached: KubeObject): Promise<void> {
   await world.api.delete(rowOf(kind).type, ref, { uid: cached.metadata.uid }, signal)
 }
 
-async function show(place: Place, uid: string, cached: KubeObject | undefined): Promise<void> {
+async function show(place: ObjectPlace, uid: string, cached: KubeObject | undefined): Promise<void> {
   const { world, kind, ref, signal } = place
   const record = world.services.replica.snapshot.get(kind, uid)
   if (record === undefined) return
@@ -81,7 +81,7 @@ export function createMirror(world: World, onLeft: (left: number) => void): Mirr
     watch: (add) => watchMirror(world, rows, { add, keys }),
     async reconcile(key, signal) {
       const { kind, name } = parseKey(key)
-      const place: Place = { world, kind, ref: { namespace, name }, signal }
+      const place: ObjectPlace = { world, kind, ref: { namespace, name }, signal }
       const cached = world.objects[kind].get(place.ref)
       // Somebody's own object under this name is left alone, and comes first; also one that has a record and the label of a mirror, or is gone and left its record.
       if (cached !== undefined && !isMirror(cached)) return undefined
@@ -95,12 +95,12 @@ export function createMirror(world: World, onLeft: (left: number) => void): Mirr
 }
 
 /** What a watch calls. */
-interface Told {
+interface MirrorLog {
   readonly add: (key: string) => void
   readonly keys: () => Iterable<string>
 }
 
-function watchMirror(world: World, rows: MirroredRows, { add, keys }: Told): () => void {
+function watchMirror(world: World, rows: MirroredRows, { add, keys }: MirrorLog): () => void {
   const { replica } = world.services
   const { namespace } = world.mirror
   const addAll = (): void => {

@@ -1,5 +1,5 @@
 import { isUid, rootOf, rootParent } from '../../base/uid.ts'
-import type { Row } from '../../cache/records/cached-record.ts'
+import type { CachedRecord } from '../../cache/records/cached-record.ts'
 import type { Snapshot } from '../../cache/snapshot.ts'
 import { parseManagedBy } from '../../engine/ownership.ts'
 import { recordKinds, rowOf, type RecordKind } from '../object-kinds.ts'
@@ -17,7 +17,7 @@ function isChosenRoot(snapshot: Snapshot, root: string, chosen: readonly string[
 }
 
 /** True where the record is to be shown: it is in a chosen organisation, and no object of this cluster stands for it. */
-export function isShown(world: World, row: Row): boolean {
+export function isShown(world: World, row: CachedRecord): boolean {
   if (parseManagedBy(row.managedBy)?.clusterId === world.cluster.id) return false
   const { snapshot } = world.services.replica
   return isUid(row.uid) && isChosenRoot(snapshot, rootOf(row.uid), world.mirror.rootGroups)
@@ -57,7 +57,7 @@ export class MirroredRows {
   }
 
   /** Takes a changed record over. Returns the name of its object. */
-  change(kind: RecordKind, old: Row | undefined, row: Row | undefined): string {
+  change(kind: RecordKind, old: CachedRecord | undefined, row: CachedRecord | undefined): string {
     const uid = (row ?? old)?.uid ?? ''
     const name = mirrorName(rowOf(kind), uid)
     if (row !== undefined && this.uidOf(kind, name) === undefined) this.#add(kind, row)
@@ -76,7 +76,7 @@ export class MirroredRows {
   }
 
   /** False where it is to be shown and there is no room. */
-  #add(kind: RecordKind, row: Row): boolean {
+  #add(kind: RecordKind, row: CachedRecord): boolean {
     if (!isShown(this.#world, row)) return true
     if (this.size >= this.#world.mirror.limit) return false
     const names = this.#uids.get(kind) ?? new Map<string, string>()
@@ -87,6 +87,6 @@ export class MirroredRows {
 }
 
 /** True for a record whose change may change which others are shown: an organisation's name. */
-export function decidesOthers(kind: string, row: Row | undefined): boolean {
+export function decidesOthers(kind: string, row: CachedRecord | undefined): boolean {
   return kind === 'Group' && row?.parent === rootParent
 }

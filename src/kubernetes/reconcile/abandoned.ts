@@ -2,7 +2,7 @@ import { DomainError } from '../../base/errors.ts'
 import { randomHex } from '../../base/runtime.ts'
 import { deleteManaged } from '../../catalog/managed-records.ts'
 import { managedByText, parseManagedBy } from '../../engine/ownership.ts'
-import type { Row } from '../../cache/records/cached-record.ts'
+import type { CachedRecord } from '../../cache/records/cached-record.ts'
 import { managedPrefix } from '../../store/keys.ts'
 import { recordKinds, rowOf, type RecordKind, keyText, type ObjectKey } from '../object-kinds.ts'
 import { clusterIdentity, type World } from '../world.ts'
@@ -11,7 +11,7 @@ import { auditRecord } from './audit.ts'
 import { authorityAt } from './authority.ts'
 import { exceedingAt, givenNow } from './excess.ts'
 import { ownedUid } from './references.ts'
-import { verdictOf, verdicts } from './condition-status.ts'
+import { conditionStatusOf, verdicts } from './condition-status.ts'
 
 /**
  * The objects of this cluster that own a record and are not there, as keys of the queue name them: somebody took the finalizer off, or a backup of either side was restored. Such a record
@@ -33,7 +33,7 @@ export function* abandonedOwners(
 }
 
 /** What a binding without an object gives that its namespace may not, as of the caches and the snapshot now. */
-function excessOf(world: World, namespace: string, binding: Row): readonly string[] {
+function excessOf(world: World, namespace: string, binding: CachedRecord): readonly string[] {
   const authority = authorityAt(world, { row: rowOf('RoleBinding'), object: { metadata: { namespace } } }, binding.parent)
   return exceedingAt({ place: binding.parent, authority }, givenNow(world.services.replica.snapshot, binding))
 }
@@ -72,11 +72,11 @@ export async function removeExcess(
   try {
     await deleteManaged(services, caller, { kind, uid })
     auditRecord(world.auditLog, told)
-    return { verdict: verdicts.exceedsGrant(excess), written: true }
+    return { conditionStatus: verdicts.exceedsGrant(excess), written: true }
   } catch (error) {
-    const refused = error instanceof DomainError ? verdictOf(error, true) : undefined
+    const refused = error instanceof DomainError ? conditionStatusOf(error, true) : undefined
     if (!(error instanceof DomainError) || refused === undefined) throw error
     auditRecord(world.auditLog, { ...told, error })
-    return { verdict: refused, written: false }
+    return { conditionStatus: refused, written: false }
   }
 }

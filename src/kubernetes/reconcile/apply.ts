@@ -4,7 +4,7 @@ import { emptySet } from '../../base/capability.ts'
 import { DomainError } from '../../base/errors.ts'
 import { randomHex } from '../../base/runtime.ts'
 import { isUid, type Uid } from '../../base/uid.ts'
-import type { Row } from '../../cache/records/cached-record.ts'
+import type { CachedRecord } from '../../cache/records/cached-record.ts'
 import type { Snapshot } from '../../cache/snapshot.ts'
 import { createManaged, deleteManaged, releaseManaged, updateManaged, type ObjectCaller } from '../../catalog/managed-records.ts'
 import { assertNotSuspended } from '../../engine/authorize.ts'
@@ -16,19 +16,19 @@ import type { ObjectKind, RecordKind } from '../object-kinds.ts'
 import { finalizer, isMirror, uidAnnotation, type PlatformObject } from '../platform-object.ts'
 import { auditRecord } from './audit.ts'
 import { authorityAt } from './authority.ts'
-import { verdictOf, type Verdict, firstOf } from './condition-status.ts'
+import { conditionStatusOf, type ConditionStatus, firstOf } from './condition-status.ts'
 import { extraFields } from './desired.ts'
-import { recordFacts, type Facts, type RecordFacts } from './facts.ts'
-import type { Plan, RecordStep } from './plan.ts'
+import { recordFacts, type ObjectFacts, type RecordFacts } from './facts.ts'
+import type { ObjectPlan, RecordStep } from './plan.ts'
 import { statusOf } from './status.ts'
 import { clusterIdentity, type World } from '../world.ts'
 
-function recordsInTheWay(snapshot: Snapshot, kind: RecordKind, uid: Uid): Iterable<Row> {
+function recordsInTheWay(snapshot: Snapshot, kind: RecordKind, uid: Uid): Iterable<CachedRecord> {
   if (kind === 'Group') return blockersOfGroup(snapshot, uid)
   return kind === 'Role' ? snapshot.table('RoleBinding').matching('role', uid) : []
 }
 
-function textOf({ kind, name, uid, managedBy }: Row): string {
+function textOf({ kind, name, uid, managedBy }: CachedRecord): string {
   const owner = parseManagedBy(managedBy)
   const whose = owner === undefined ? uid : `of the object ${owner.namespace}/${owner.name}`
   return name === '' ? `${kind} ${whose}` : `${kind} "${name}" (${whose})`
@@ -44,7 +44,7 @@ function blockersOf(snapshot: Snapshot, { kind, uid, authority }: { kind: Record
 export interface Application {
   readonly world: World
   readonly row: ObjectKind
-  readonly facts: Facts
+  readonly facts: ObjectFacts
   /** True for an object that is not there any more (`Vanished`). */
   readonly isGone: boolean
   /** Whether this controller leads now: no other one writes. */
@@ -54,7 +54,7 @@ export interface Application {
 
 /** What became of it: undefined where the object is gone. */
 export interface Applied {
-  readonly verdict: Verdict | undefined
+  readonly conditionStatus: ConditionStatus | undefined
   /** True where the record was written. */
   readonly written: boolean
 }
@@ -64,7 +64,7 @@ interface StepOutcome {
   readonly record: RecordFacts | undefined
   readonly written: boolean
   /** Why it was refused. */
-  readonly refused?: Verdict
+  readonly refused?: ConditionStatus
 }
 
 /** Throws where another controller may lead by now: this process may have been suspended since it began. */
@@ -135,9 +135,9 @@ async function takeStep(application: Application, step: RecordStep): Promise<Ste
 }
 
 /** True where the object's status says so already. */
-function isKnown({ object }: Facts, verdict: Verdict | undefined): boolean {
+function isKnown({ object }: ObjectFacts, conditionStatus: ConditionStatus | undefined): boolean {
   const known = object.status?.conditions?.find(({ type }) => type === 'Ready')
-  return verdict !== undefined && known?.reason === verdict.reason && verdict.message.startsWith(known.message)
+  return conditionStatus !== undefined && known?.reason === conditionStatus.reason && conditionStatus.message.startsWith(known.message)
 }
 
 async function tryStep(application: Application, step: RecordStep): Promise<StepOutcome> {
@@ -151,7 +151,7 @@ async function tryStep(application: Application, step: RecordStep): Promise<Step
     const inTheWay = step.do === 'delete' && error instanceof DomainError && error.code === 9
     const { snapshot } = world.services.replica
     const blockers = inTheWay ? blockersOf(snapshot, { kind: row.record, uid: step.uid, authority: facts.authority }) : ''
-    const refused = error instanceof DomainError ? verdictOf(error, step.do === 'delete', blockers) : undefined
+    const refused = error instanceof DomainError ? conditionStatusOf(error, step.do === 'delete', blockers) : undefined
     // Told once, and not each time that it is tried again.
     if (error instanceof DomainError && !isKnown(facts, refused)) auditRecord(world.auditLog, { ...told, uid: facts.own?.uid, error })
     if (refused === undefined) throw error
@@ -202,7 +202,7 @@ async function putFinalizer({ world, row, signal }: Application, object: KubeObj
  * Puts the finalizer on where it is wanted, and makes sure that the object is at the API server as it was read where that matters, or still gone: a patch that changes nothing tells.
  * Undefined where it is not so; rejects with KubeError where it has changed, or another has its name.
  */
-async function hold(application: Application, { finalizer: wanted, record }: Plan): Promise<KubeObject | undefined> {
+async function hold(application: Application, { finalizer: wanted, record }: ObjectPlan): Promise<KubeObject | undefined> {
   const { isGone, facts } = application
   const { object } = facts
   // Another of its name has its record, and rejects this.
@@ -216,7 +216,7 @@ async function hold(application: Application, { finalizer: wanted, record }: Pla
 async function carry(
   application: Application,
   object: KubeObject,
-  { plan, record }: { plan: Plan; record: RecordFacts | undefined },
+  { plan, record }: { plan: ObjectPlan; record: RecordFacts | undefined },
 ): Promise<KubeObject | undefined> {
   const carried = object.metadata.annotations?.[uidAnnotation]
   const wanted = plan.carries === 'forget' ? undefined : plan.carries === 'record' ? (record?.uid ?? carried) : carried
@@ -238,13 +238,17 @@ function extraFieldsOf({ world, row, facts: { desired } }: Application, record: 
   return found === undefined || 'invalid' in desired ? undefined : extraFields(row, { record: found.message, desired })
 }
 
-async function report(application: Application, object: KubeObject, source: { verdict: Verdict; outcome: StepOutcome; forgets: boolean }): Promise<void> {
+async function report(
+  application: Application,
+  object: KubeObject,
+  source: { conditionStatus: ConditionStatus; outcome: StepOutcome; forgets: boolean },
+): Promise<void> {
   const { world, row, facts, signal } = application
-  const { outcome, verdict, forgets } = source
+  const { outcome, conditionStatus, forgets } = source
   // As it was read: of the object's own fields only its metadata has been changed since.
   const before = { ...facts.object, metadata: object.metadata } as PlatformObject
   const status = statusOf(before, {
-    verdict,
+    conditionStatus,
     record: outcome.record,
     references: facts.references,
     written: outcome.written,
@@ -261,11 +265,11 @@ async function report(application: Application, object: KubeObject, source: { ve
     if (!(error instanceof KubeError && error.fault === 'not_found')) throw error
     return
   }
-  announce(application, verdict)
+  announce(application, conditionStatus)
 }
 
 /** Tells in an Event what is new about the object. */
-function announce({ world, row, facts }: Application, { ready, reason, message }: Verdict): void {
+function announce({ world, row, facts }: Application, { ready, reason, message }: ConditionStatus): void {
   const known = facts.object.status?.conditions?.find(({ type }) => type === 'Ready')
   if (known?.status === ready && known.reason === reason) return
   const { metadata } = facts.object
@@ -276,22 +280,22 @@ function announce({ world, row, facts }: Application, { ready, reason, message }
  * Does what was planned, each step only where it is not done already, so that it may be broken off anywhere and done again. Rejects with KubeError, or StoreError or DomainError where the
  * store gave no answer or a race was lost: then it is to be done again, from new facts.
  */
-export async function applyPlan(application: Application, plan: Plan): Promise<Applied> {
+export async function applyPlan(application: Application, plan: ObjectPlan): Promise<Applied> {
   // Where the store does not answer nothing is begun at the API server either.
   if (plan.record.do !== 'nothing') application.world.services.replica.assertLive()
   const kept = await hold(application, plan)
   // What is to be forgotten is forgotten first: broken off in between, the object would carry the uid of a record that is gone.
   const held = kept !== undefined && plan.carries === 'forget' ? await carry(application, kept, { plan, record: undefined }) : kept
-  if (held === undefined) return { verdict: undefined, written: false }
+  if (held === undefined) return { conditionStatus: undefined, written: false }
   const outcome = await tryStep(application, plan.record)
   const { written } = outcome
-  if (plan.verdict === undefined && outcome.refused === undefined) {
+  if (plan.conditionStatus === undefined && outcome.refused === undefined) {
     await letGo(application, held)
-    return { verdict: undefined, written }
+    return { conditionStatus: undefined, written }
   }
   const object = outcome.refused === undefined ? await carry(application, held, { plan, record: outcome.record }) : held
-  const verdict = outcome.refused ?? plan.verdict
-  if (object === undefined || verdict === undefined) return { verdict: undefined, written }
-  await report(application, object, { verdict, outcome, forgets: plan.carries === 'forget' && outcome.refused === undefined })
-  return { verdict, written }
+  const conditionStatus = outcome.refused ?? plan.conditionStatus
+  if (object === undefined || conditionStatus === undefined) return { conditionStatus: undefined, written }
+  await report(application, object, { conditionStatus, outcome, forgets: plan.carries === 'forget' && outcome.refused === undefined })
+  return { conditionStatus, written }
 }

@@ -13,7 +13,7 @@ function claimOf(row: ObjectKind, { spec, metadata }: PlatformObject): string | 
 }
 
 /** The objects of each kind by what they claim, as the caches have them: whoever could be another's rival is found without a look at all. */
-export class Claims {
+export class ObjectClaims {
   readonly #claimants = new Map<string, Map<string, PlatformObject>>()
 
   constructor(objects: Readonly<Record<RecordKind, Informer>>) {

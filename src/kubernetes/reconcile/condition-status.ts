@@ -5,7 +5,7 @@ import type { RecordFacts, ResolvedReferences } from './facts.ts'
 import type { ConditionType } from '../platform-object.ts'
 
 /** What an object's status says. */
-export interface Verdict {
+export interface ConditionStatus {
   readonly ready: 'True' | 'False'
   readonly reason: string
   readonly message: string
@@ -16,11 +16,11 @@ export interface Verdict {
   readonly also: readonly Exclude<ConditionType, 'Ready' | 'Synced'>[]
 }
 
-function stalled(reason: string, message: string, ...also: Verdict['also']): Verdict {
+function stalled(reason: string, message: string, ...also: ConditionStatus['also']): ConditionStatus {
   return { ready: 'False', reason, message, also: ['Stalled', ...also] }
 }
 
-function waiting(reason: string, message: string): Verdict {
+function waiting(reason: string, message: string): ConditionStatus {
   return { ready: 'False', reason, message, also: ['Reconciling'] }
 }
 
@@ -53,15 +53,15 @@ export const verdicts = {
     stalled('ExternalLost', `the record ${uid} is gone, deleted by somebody else; to have it made anew remove the annotation taproot.dev/uid`),
   ownedByAnother: ({ uid, managedBy }: RecordFacts) =>
     stalled('InConflict', `the record ${uid} belongs to another Kubernetes object: ${managedBy}`, 'InConflict'),
-  olderFirst: (rival: string) => stalled('InConflict', `an older object asks for the same record: ${rival}`, 'InConflict'),
+  olderFirst: (conflictingObject: string) => stalled('InConflict', `an older object asks for the same record: ${conflictingObject}`, 'InConflict'),
   takenOver: ({ uid }: RecordFacts) => stalled('InConflict', `the record ${uid} was taken over through the API; ${howToClaim}: ByUid`, 'InConflict'),
   adoptionRefused: ({ uid }: RecordFacts) => stalled('InConflict', `the record ${uid} belongs to the API; ${howToClaim}: ByUid`, 'InConflict'),
   nameTaken: ({ uid }: RecordFacts) =>
     stalled('InConflict', `the record ${uid} has this name already and belongs to the API; ${howToClaim}: ByName`, 'InConflict'),
-} as const satisfies Record<string, Verdict | ((what: never) => Verdict)>
+} as const satisfies Record<string, ConditionStatus | ((what: never) => ConditionStatus)>
 
 /** What a refused step means, by the error's code and reason; undefined where it is to be tried again without a word: a lost race, or a store that does not answer. */
-export function verdictOf(error: DomainError, isDeletion: boolean, blockers = ''): Verdict | undefined {
+export function conditionStatusOf(error: DomainError, isDeletion: boolean, blockers = ''): ConditionStatus | undefined {
   // Objects have JSON names.
   const message = `${codeNames[error.code]}: ${withFieldNames(error, jsonPath).message}${blockers === '' ? '' : `: ${blockers}`}`
   if (error.reason === 'NOT_OWNED') return stalled('InConflict', message, 'InConflict')

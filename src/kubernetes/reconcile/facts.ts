@@ -1,6 +1,6 @@
 import type { Uid } from '../../base/uid.ts'
 import type { Authority } from '../grants.ts'
-import type { Row } from '../../cache/records/cached-record.ts'
+import type { CachedRecord } from '../../cache/records/cached-record.ts'
 import type { PlatformObject } from '../platform-object.ts'
 import type { Desired } from './desired.ts'
 
@@ -19,19 +19,19 @@ export interface RecordFacts {
 }
 
 /** The facts of a record that is there. */
-export function recordFacts(row: Row): RecordFacts {
+export function recordFacts(row: CachedRecord): RecordFacts {
   // Rows are kept under uids, and their parents are uids or the root.
   return { uid: row.uid, parent: row.parent, managedBy: row.managedBy, etag: row.etag }
 }
 
 /** What becomes of an object's surroundings: looked up at the API server itself, only for objects that are being deleted. */
-export interface Surroundings {
+export interface DeletionContext {
   readonly namespaceGoes: boolean
   readonly crdGoes: boolean
 }
 
 /** All that decides what is to be done for one object, as of one moment. */
-export interface Facts {
+export interface ObjectFacts {
   readonly object: PlatformObject
   readonly managedBy: string
   /** The record that names this object as its owner. */
@@ -45,10 +45,10 @@ export interface Facts {
   /** Capabilities that a binding gives as its record is, and the namespace may not. */
   readonly exceedingNow: readonly string[]
   /** The record that holds what must be unique (name, or identity and role) at that place. */
-  readonly namesake: RecordFacts | undefined
+  readonly existingByName: RecordFacts | undefined
   /** Another object that asks for the same record, which is not there yet, and was there earlier: `<namespace>/<name>`. */
-  readonly rival: string | undefined
+  readonly conflictingObject: string | undefined
   readonly desired: Desired | { readonly invalid: string }
   /** Undefined where the object is not being deleted. */
-  readonly surroundings: Surroundings | undefined
+  readonly surroundings: DeletionContext | undefined
 }

@@ -2,7 +2,7 @@ import { isMessage } from '@bufbuild/protobuf'
 import { emptySet, fromEnumNumbers, type CapabilitySet } from '../../base/capability.ts'
 import { DomainError } from '../../base/errors.ts'
 import { isUid, trustedUid, type Uid } from '../../base/uid.ts'
-import type { Row } from '../../cache/records/cached-record.ts'
+import type { CachedRecord } from '../../cache/records/cached-record.ts'
 import type { Snapshot } from '../../cache/snapshot.ts'
 import { managedByText } from '../../engine/ownership.ts'
 import { RoleSchema } from '../../gen/taproot/iam/v2/roles_pb.ts'
@@ -13,7 +13,7 @@ import { uidAnnotation, type PlatformObject, isMirror } from '../platform-object
 import { authorityAt } from './authority.ts'
 import { desiredOf, type Desired } from './desired.ts'
 import { exceedingAt, givenBy, givenNow } from './excess.ts'
-import { recordFacts, type Facts, type RecordFacts, type ResolvedReferences, type Surroundings } from './facts.ts'
+import { recordFacts, type ObjectFacts, type RecordFacts, type ResolvedReferences, type DeletionContext } from './facts.ts'
 import { ownedUid, resolveReferences } from './references.ts'
 import type { World } from '../world.ts'
 
@@ -30,7 +30,11 @@ function isRefused({ metadata, status }: PlatformObject): boolean {
 }
 
 /** The older object that asks for the same record as `object`, as `<namespace>/<name>`: it goes first. It is asked only before a record is made. */
-function olderRival(world: World, { row, object }: { row: ObjectKind; object: PlatformObject }, references: ResolvedReferences): string | undefined {
+function olderConflictingObject(
+  world: World,
+  { row, object }: { row: ObjectKind; object: PlatformObject },
+  references: ResolvedReferences,
+): string | undefined {
   if (!references.found) return undefined
   const { snapshot } = world.services.replica
   for (const other of world.claims.like(row, object)) {
@@ -45,12 +49,12 @@ function olderRival(world: World, { row, object }: { row: ObjectKind; object: Pl
 }
 
 /** One object, and the kind that it is of. */
-interface Source {
+interface GatherSource {
   readonly row: ObjectKind
   readonly object: PlatformObject
 }
 
-function desiredFor(world: World, { row, object }: Source, references: ResolvedReferences): Facts['desired'] {
+function desiredFor(world: World, { row, object }: GatherSource, references: ResolvedReferences): ObjectFacts['desired'] {
   const held = references.found ? { identity_uid: references.identity, role_uid: references.role } : {}
   const set = Object.fromEntries(Object.entries(held).filter((pair): pair is [string, Uid] => pair[1] !== undefined))
   try {
@@ -63,12 +67,12 @@ function desiredFor(world: World, { row, object }: Source, references: ResolvedR
 
 /** Where a binding's role is looked for: with what the namespace may reach there, and what the object's record has already. */
 interface RoleSight {
-  readonly authority: Facts['authority']
-  readonly own: Row | undefined
+  readonly authority: ObjectFacts['authority']
+  readonly own: CachedRecord | undefined
 }
 
 /** The role that a binding would give; none where that can't be bound there, or is out of the grants' reach, of which nothing is told. */
-function roleOf(snapshot: Snapshot, references: ResolvedReferences, { authority, own }: RoleSight): Row | undefined {
+function roleOf(snapshot: Snapshot, references: ResolvedReferences, { authority, own }: RoleSight): CachedRecord | undefined {
   if (!references.found || references.role === undefined) return undefined
   const { role, parent } = references
   const isHeld = own?.kind === 'RoleBinding' && snapshot.table('RoleBinding').valueOf(own, 'role') === role
@@ -76,24 +80,28 @@ function roleOf(snapshot: Snapshot, references: ResolvedReferences, { authority,
 }
 
 /** What the record would let somebody do. */
-function conferredBy({ row }: Source, role: Row | undefined, desired: Facts['desired']): CapabilitySet {
+function grantedBy({ row }: GatherSource, role: CachedRecord | undefined, desired: ObjectFacts['desired']): CapabilitySet {
   if (row.record === 'RoleBinding') return givenBy(role)
   if ('invalid' in desired || !isMessage(desired.record, RoleSchema)) return emptySet
   return fromEnumNumbers(desired.record.capabilities)
 }
 
 /** What the object wants, but for a binding of a role that can't be bound there. */
-function wantedOf(world: World, source: Source, { references, role }: { references: ResolvedReferences; role: Row | undefined }): Facts['desired'] {
+function wantedOf(
+  world: World,
+  source: GatherSource,
+  { references, role }: { references: ResolvedReferences; role: CachedRecord | undefined },
+): ObjectFacts['desired'] {
   if (source.row.record === 'RoleBinding' && references.found && role === undefined) return { invalid: DomainError.invalid('role_uid', noSuchRole).message }
   return desiredFor(world, source, references)
 }
 
 /** The record that stands where the object's would: of the same name, or for a binding of the same identity and role. */
-function namesakeOf(
+function existingByNameOf(
   snapshot: Snapshot,
   row: ObjectKind,
   { parent, desired, references }: { parent: string; desired: Desired; references: ResolvedReferences },
-): Row | undefined {
+): CachedRecord | undefined {
   const table = snapshot.table(row.record)
   if (references.found && references.identity !== undefined)
     return [...table.matching('identity', references.identity, trustedUid(parent))].find(
@@ -108,7 +116,7 @@ function namesakeOf(
 }
 
 /** Whether what the object is in goes too, as the API server says now: never from a cache, since records are deleted by it. */
-async function surroundingsOf(world: World, row: ObjectKind, { object, signal }: { object: PlatformObject; signal: AbortSignal }): Promise<Surroundings> {
+async function surroundingsOf(world: World, row: ObjectKind, { object, signal }: { object: PlatformObject; signal: AbortSignal }): Promise<DeletionContext> {
   const crdName = `${row.type.plural}.${row.type.group}`
   const [namespace, crd] = await Promise.all([
     world.api.get(objectTypes.namespace, { name: object.metadata.namespace }, signal),
@@ -119,7 +127,7 @@ async function surroundingsOf(world: World, row: ObjectKind, { object, signal }:
 }
 
 /** The record that the object's annotation names, where it lies in `place`: what lies elsewhere is none of its business. */
-function carriedBy(snapshot: Snapshot, { row, object }: Source, place: string): Facts['carried'] {
+function carriedBy(snapshot: Snapshot, { row, object }: GatherSource, place: string): ObjectFacts['carried'] {
   const uid = object.metadata.annotations?.[uidAnnotation]
   if (uid === undefined) return undefined
   const found = isUid(uid) ? snapshot.get(row.record, uid) : undefined
@@ -129,24 +137,24 @@ function carriedBy(snapshot: Snapshot, { row, object }: Source, place: string): 
 /** The record that the object would have to share its name with, or could take over. */
 function takenBy(
   snapshot: Snapshot,
-  { row, object }: Source,
-  at: { parent: string; desired: Facts['desired']; references: ResolvedReferences },
+  { row, object }: GatherSource,
+  at: { parent: string; desired: ObjectFacts['desired']; references: ResolvedReferences },
 ): RecordFacts | undefined {
   if ('invalid' in at.desired) return undefined
   // Identities may have the same name: only who asks for it means another one.
   if (row.record === 'Identity' && object.spec.adoptionPolicy !== 'ByName') return undefined
-  const found = namesakeOf(snapshot, row, { ...at, desired: at.desired })
+  const found = existingByNameOf(snapshot, row, { ...at, desired: at.desired })
   return found === undefined ? undefined : recordFacts(found)
 }
 
 /** Where the object's record is, or is to be. */
-function placeOf({ object }: Source, own: Row | undefined, references: ResolvedReferences): string {
+function placeOf({ object }: GatherSource, own: CachedRecord | undefined, references: ResolvedReferences): string {
   if (object.metadata.deletionTimestamp !== undefined) return own?.parent ?? '/'
   return references.found ? references.parent : '/'
 }
 
 /** Collects all that decides about one object: from caches and the snapshot, of which both sides tell every change. Rejects with KubeError, or StoreError where an object is being deleted and the store does not answer. */
-export async function gather(world: World, source: Source, signal: AbortSignal): Promise<Facts> {
+export async function gather(world: World, source: GatherSource, signal: AbortSignal): Promise<ObjectFacts> {
   const { row, object } = source
   const { namespace, name, deletionTimestamp } = object.metadata
   const managedBy = managedByText({ clusterId: world.cluster.id, namespace, name })
@@ -164,8 +172,8 @@ export async function gather(world: World, source: Source, signal: AbortSignal):
   const desired = wantedOf(world, source, { references, role })
   const carried = carriedBy(snapshot, source, place)
   const isFree = own === undefined && authority.granted
-  const namesake = isFree ? takenBy(snapshot, source, { parent: place, desired, references }) : undefined
-  const isFirst = isFree && !('invalid' in desired) && namesake === undefined && carried === undefined
+  const existingByName = isFree ? takenBy(snapshot, source, { parent: place, desired, references }) : undefined
+  const isFirst = isFree && !('invalid' in desired) && existingByName === undefined && carried === undefined
   return {
     object,
     managedBy,
@@ -173,10 +181,10 @@ export async function gather(world: World, source: Source, signal: AbortSignal):
     carried,
     references: assertThere(snapshot, { references, object, authority }),
     authority,
-    exceeding: exceedingAt(within, conferredBy(source, role, desired)),
+    exceeding: exceedingAt(within, grantedBy(source, role, desired)),
     exceedingNow: own === undefined || row.record !== 'RoleBinding' ? [] : exceedingAt(within, givenNow(snapshot, own)),
-    namesake,
-    rival: isFirst ? olderRival(world, source, references) : undefined,
+    existingByName,
+    conflictingObject: isFirst ? olderConflictingObject(world, source, references) : undefined,
     desired,
     surroundings,
   }
@@ -185,7 +193,7 @@ export async function gather(world: World, source: Source, signal: AbortSignal):
 /** References as they are, or the group that is named by its uid and is not there. Whether it is there is not told to who may not use it. */
 function assertThere(
   snapshot: Snapshot,
-  { references, object, authority }: { references: ResolvedReferences; object: PlatformObject; authority: Facts['authority'] },
+  { references, object, authority }: { references: ResolvedReferences; object: PlatformObject; authority: ObjectFacts['authority'] },
 ): ResolvedReferences {
   if (!authority.granted || !references.found || references.parent === '/' || snapshot.get('Group', references.parent) !== undefined) return references
   return { found: false, field: 'parentRef', meant: `the record ${object.spec.parentRef?.uid ?? references.parent}` }

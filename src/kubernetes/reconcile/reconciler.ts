@@ -1,5 +1,5 @@
 import { isUid, parentOf, trustedUid } from '../../base/uid.ts'
-import type { Row } from '../../cache/records/cached-record.ts'
+import type { CachedRecord } from '../../cache/records/cached-record.ts'
 import { makesOwner, ownerBindings } from '../../engine/grant-rules.ts'
 import { parseManagedBy } from '../../engine/ownership.ts'
 import type { KubeObject } from '../kube-api.ts'
@@ -7,8 +7,8 @@ import { keyOfObject, keyText, parseKey, type ObjectKey, recordKinds, rowOf, typ
 import { asPlatformObject, finalizer, isMirror, type GrantSpec, type PlatformObject } from '../platform-object.ts'
 import { abandonedOwners, removeExcess } from './abandoned.ts'
 import { applyPlan, type Applied } from './apply.ts'
-import type { Verdict } from './condition-status.ts'
-import type { Facts } from './facts.ts'
+import type { ConditionStatus } from './condition-status.ts'
+import type { ObjectFacts } from './facts.ts'
 import { gather } from './gather.ts'
 import { isSpecChange } from './grants-by-namespace.ts'
 import { planObject } from './plan.ts'
@@ -17,7 +17,7 @@ import type { WorkResult } from '../runtime/work-queue.ts'
 import type { World } from '../world.ts'
 
 /** Which objects wait for a record of somebody else's to go, or to be given up: it is where theirs would be. */
-class Obstacles {
+class DeletionBlockers {
   readonly #uidOf = new Map<string, string>()
   readonly #keysOf = new Map<string, Set<string>>()
 
@@ -48,7 +48,7 @@ class Obstacles {
 }
 
 /** Which objects wait for, or follow, another one or a record: their specs name it. Kept in step with the caches by `change`. */
-class Dependents {
+class DependentObjects {
   readonly #byTarget = new Map<string, Set<string>>()
 
   /** The object of `kind` was, and is now. */
@@ -114,20 +114,20 @@ export interface Reconciler {
 }
 
 /** True for an object that nothing follows from. One that has a record is looked at whatever it shows: a label lets nothing out of its grants. One that is going and holds our finalizer is let go. */
-function saysNothing({ services, cluster }: World, key: ObjectKey, object: KubeObject): boolean {
+function isIgnorable({ services, cluster }: World, key: ObjectKey, object: KubeObject): boolean {
   if (!isMirror(object)) return false
   const { deletionTimestamp, finalizers } = object.metadata
   const isHeld = deletionTimestamp !== undefined && finalizers?.includes(finalizer) === true
   return !isHeld && !ownsRecord(services.replica.snapshot, cluster, key)
 }
 
-function isInConflict(verdict: Verdict | undefined): boolean {
-  return verdict?.also.includes('InConflict') === true
+function isInConflict(conditionStatus: ConditionStatus | undefined): boolean {
+  return conditionStatus?.also.includes('InConflict') === true
 }
 
 /** Builds the reconciler of a world whose caches are synced. `leads` is asked right before each record is written. */
 export function createReconciler(world: World, observer: ReconcileObserver, leads: () => boolean): Reconciler {
-  const links = { dependents: new Dependents(), obstacles: new Obstacles() }
+  const links = { dependents: new DependentObjects(), obstacles: new DeletionBlockers() }
   function* keys(): Generator<string> {
     for (const kind of recordKinds) for (const object of world.objects[kind].list()) yield keyOfObject(kind, object)
     yield* abandonedOwners(world, { kinds: ['RoleBinding'] })
@@ -150,20 +150,20 @@ export function createReconciler(world: World, observer: ReconcileObserver, lead
         if (removed !== undefined) observer.reconciled(kind, removed)
         return undefined
       }
-      if (saysNothing(world, parsed, cached)) return undefined
+      if (isIgnorable(world, parsed, cached)) return undefined
       const row = rowOf(kind)
       const isGone = vanished !== undefined
       const facts = await gather(world, { row, object: asPlatformObject(cached) }, signal)
       const plan = planObject(facts)
-      const obstacle = isInConflict(plan.verdict) ? obstacleOf(facts) : undefined
+      const obstacle = isInConflict(plan.conditionStatus) ? obstacleOf(facts) : undefined
       // Before anything is waited for: what clears the way meanwhile is told.
       links.obstacles.set(key, obstacle)
       const applied = await applyPlan({ world, row, facts, isGone, leads, signal }, plan)
       observer.reconciled(kind, applied)
-      const { verdict } = applied
-      if (isGone && verdict === undefined) world.vanished.forget(key, vanished)
-      const isBlind = isInConflict(verdict) && obstacle === undefined
-      return isBlind || verdict?.also.includes('Reconciling') === true ? { againAfterMs } : undefined
+      const { conditionStatus } = applied
+      if (isGone && conditionStatus === undefined) world.vanished.forget(key, vanished)
+      const isBlind = isInConflict(conditionStatus) && obstacle === undefined
+      return isBlind || conditionStatus?.also.includes('Reconciling') === true ? { againAfterMs } : undefined
     },
   }
 }
@@ -184,14 +184,14 @@ function tellAbandoned(world: World, observer: ReconcileObserver): void {
 }
 
 /** The record that an object in conflict is in conflict with. */
-function obstacleOf({ own, carried, namesake }: Facts): string | undefined {
-  return own === undefined ? (carried?.record ?? namesake)?.uid : undefined
+function obstacleOf({ own, carried, existingByName }: ObjectFacts): string | undefined {
+  return own === undefined ? (carried?.record ?? existingByName)?.uid : undefined
 }
 
 /** Whom an event means something to beside the object or record that it is of. */
 interface Links {
-  readonly dependents: Dependents
-  readonly obstacles: Obstacles
+  readonly dependents: DependentObjects
+  readonly obstacles: DeletionBlockers
 }
 
 /** What a watch calls. */
@@ -237,18 +237,18 @@ function addNamespace(world: World, { add }: Told, namespace: KubeObject | undef
 }
 
 /** A record as it was and as it is: one of them may be missing. */
-interface RecordChange {
+interface RowChange {
   readonly record: RecordKind
   readonly uid: string
-  readonly old: Row | undefined
-  readonly row: Row | undefined
+  readonly old: CachedRecord | undefined
+  readonly row: CachedRecord | undefined
 }
 
 /** Tells the objects that a changed record means something to. */
 function addTouched(
   world: World,
   { add, keys, ...links }: Links & Told,
-  { kind, old, row }: { kind: string; old: Row | undefined; row: Row | undefined },
+  { kind, old, row }: { kind: string; old: CachedRecord | undefined; row: CachedRecord | undefined },
 ): void {
   const record = recordKinds.find((other) => other === kind)
   const uid = (row ?? old)?.uid
@@ -258,7 +258,7 @@ function addTouched(
 }
 
 /** Its owner, before and now; who names either, where that is another record now, or a role that gives something else, or has a binding of it; whose way it is in; the other owners of an organisation that it makes somebody an owner of; the owner of what it lay in. */
-function* touchedBy(world: World, { dependents, obstacles }: Links, { record, uid, old, row }: RecordChange): Generator<string> {
+function* touchedBy(world: World, { dependents, obstacles }: Links, { record, uid, old, row }: RowChange): Generator<string> {
   const owners = [old, row].flatMap((was) => ownerOf(world, record, was) ?? [])
   for (const owner of owners) {
     yield keyText(owner)
@@ -283,7 +283,7 @@ function* ownersOfBindings(world: World, role: string): Generator<string> {
 }
 
 /** The objects of this cluster that own a binding of another owner of the organisation: the last one had to stay (`LAST_OWNER`). */
-function* otherOwners(world: World, binding: Row): Generator<string> {
+function* otherOwners(world: World, binding: CachedRecord): Generator<string> {
   const { snapshot } = world.services.replica
   const { parent } = binding
   if (!isUid(parent) || !makesOwner(parent, snapshot.table('RoleBinding').valueOf(binding, 'role') ?? '')) return
@@ -294,7 +294,7 @@ function* otherOwners(world: World, binding: Row): Generator<string> {
 }
 
 /** The object of this cluster that owns the record. */
-function ownerOf(world: World, kind: RecordKind, row: Row | undefined): ObjectKey | undefined {
+function ownerOf(world: World, kind: RecordKind, row: CachedRecord | undefined): ObjectKey | undefined {
   const owner = row === undefined ? undefined : parseManagedBy(row.managedBy)
   return owner?.clusterId === world.cluster.id ? { kind, namespace: owner.namespace, name: owner.name } : undefined
 }

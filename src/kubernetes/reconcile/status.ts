@@ -1,10 +1,10 @@
 import type { Condition, ConditionType, PlatformObject, PlatformStatus } from '../platform-object.ts'
 import type { RecordFacts, ResolvedReferences } from './facts.ts'
-import type { Verdict } from './condition-status.ts'
+import type { ConditionStatus } from './condition-status.ts'
 
 /** What a status is made of. Times are wall time in milliseconds. */
 export interface StatusSource {
-  readonly verdict: Verdict
+  readonly conditionStatus: ConditionStatus
   /** The object's record as it is now. */
   readonly record: RecordFacts | undefined
   readonly references: ResolvedReferences
@@ -22,8 +22,8 @@ function rfc3339(ms: number): string {
   return `${new Date(ms).toISOString().slice(0, 19)}Z`
 }
 
-function conditionsOf(object: PlatformObject, { verdict, nowMs }: StatusSource): Condition[] {
-  const { ready, reason, message, also } = verdict
+function conditionsOf(object: PlatformObject, { conditionStatus, nowMs }: StatusSource): Condition[] {
+  const { ready, reason, message, also } = conditionStatus
   const wanted: [ConditionType, Condition['status']][] = [['Ready', ready], ['Synced', ready], ...also.map((type): [ConditionType, 'True'] => [type, 'True'])]
   return wanted.map(([type, status]) => {
     const known = object.status?.conditions?.find((condition) => condition.type === type)

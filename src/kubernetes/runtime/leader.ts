@@ -16,7 +16,7 @@ const retryMs = 500
 const lookEveryMs = 500
 
 /** What one has who leads. */
-export interface Leadership {
+export interface LeaseLeadership {
   /** Aborts when the leadership is lost or given up: 3 s before another one can have it. */
   readonly signal: AbortSignal
   /**
@@ -49,7 +49,7 @@ export interface LeaderOptions {
  * `work` has ended, so that the next leader, which then follows at once, never works beside it. Where `work` ends or rejects by itself the Lease is given back and
  * campaigned for again. Resolves when `signal` has aborted, work has ended and the Lease is given back (or that was tried). Never rejects.
  */
-export async function lead(options: LeaderOptions, work: (leadership: Leadership) => Promise<void>, signal: AbortSignal): Promise<void> {
+export async function lead(options: LeaderOptions, work: (leadership: LeaseLeadership) => Promise<void>, signal: AbortSignal): Promise<void> {
   const timers = options.timers ?? systemTimers
   const lock = new LeaseLock({ ...options, timers })
   while (!signal.aborted) {
@@ -87,7 +87,7 @@ async function campaign(lock: LeaseLock, { timers, log, random }: Election, sign
  * One leadership: held (renewed every few seconds) -> lost, when it could not be renewed in time or another has the Lease; or -> given up, when the process stops or the
  * work has ended: then it is still renewed until the work has ended, and given back.
  */
-class Term implements Leadership {
+class Term implements LeaseLeadership {
   readonly #options: Election
   readonly #lock: LeaseLock
   readonly #over = new AbortController()
@@ -112,7 +112,7 @@ class Term implements Leadership {
   }
 
   /** Resolves when the work has ended and the Lease is given back or lost. */
-  async serve(work: (leadership: Leadership) => Promise<void>, signal: AbortSignal): Promise<void> {
+  async serve(work: (leadership: LeaseLeadership) => Promise<void>, signal: AbortSignal): Promise<void> {
     const { log } = this.#options
     const giveUp = (): void => this.#over.abort(signal.reason)
     if (signal.aborted) giveUp()
@@ -130,7 +130,7 @@ class Term implements Leadership {
       await renewing
       this.#stopExpiry()
     }
-    if (!this.#lost && this.#options.timers.now() < this.#heldUntil) await this.#giveBack()
+    if (!this.#lost && this.#options.timers.now() < this.#heldUntil) await this.#release()
   }
 
   /** The time counts from before the renewal was asked for, so that it ends here before it ends for others. */
@@ -168,7 +168,7 @@ class Term implements Leadership {
     }
   }
 
-  async #giveBack(): Promise<void> {
+  async #release(): Promise<void> {
     const { timers, log } = this.#options
     try {
       await within(timers, { ms: attemptMs }, (signal) => this.#lock.release(signal))

@@ -26,7 +26,7 @@ interface LeaseSpec {
 }
 
 /** The Lease as it was last seen, and since when it has been so by this process's own time: what the holder's clock says decides nothing. */
-interface Seen {
+interface SeenLease {
   readonly lease: KubeObject
   readonly spec: LeaseSpec
   readonly since: number
@@ -35,7 +35,7 @@ interface Seen {
 /** A Lease that one process at most holds. Every write says on which version it builds: of two that write on the same one wins. */
 export class LeaseLock {
   readonly #options: LeaseLockOptions
-  #seen: Seen | undefined
+  #seen: SeenLease | undefined
 
   constructor(options: LeaseLockOptions) {
     this.#options = options

@@ -8,15 +8,15 @@ import { backoffMs, type Backoff } from './backoff.ts'
 import { systemTimers, type Timers } from './timers.ts'
 
 /** A key that waited. */
-interface Waiting {
+interface WaitingKey {
   readonly key: string
   /** When it was put in. */
   readonly since: number
 }
 
 /** A line of keys per group. The groups take turns; within a line the first that came goes first. Each step costs the same, however long the lines are. */
-class FairLines {
-  readonly #lines = new Map<string, Line<Waiting>>()
+class FairQueue {
+  readonly #lines = new Map<string, Line<WaitingKey>>()
   /** The groups that have a line, the next one first. */
   readonly #turns = new Line<string>()
   readonly #keys = new Set<string>()
@@ -44,7 +44,7 @@ class FairLines {
   }
 
   /** Takes out the key whose turn it is. */
-  take(): Waiting | undefined {
+  take(): WaitingKey | undefined {
     const group = this.#turns.take()
     const line = group === undefined ? undefined : this.#lines.get(group)
     const next = line?.take()
@@ -153,7 +153,7 @@ export function createWorkQueue(options: WorkQueueOptions): WorkQueue {
 class FairWorkQueue implements WorkQueue {
   readonly #options: WorkQueueOptions
   readonly #timers: Timers
-  readonly #lines = new FairLines()
+  readonly #lines = new FairQueue()
   readonly #underWork = new Map<string, { again: boolean; readonly done: Promise<void> }>()
   readonly #later = new Map<string, { readonly dueAt: number; readonly stop: () => void }>()
   readonly #failures = new Map<string, number>()

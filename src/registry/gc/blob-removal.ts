@@ -7,7 +7,7 @@ import { manifestPrefix } from '../records/manifest-keys.ts'
 import { notFound } from '../../engine/errors.ts'
 import type { Services } from '../../engine/services.ts'
 import { entriesOf } from '../../store/pages.ts'
-import { MarkLost, underMark, type Mark } from './mark.ts'
+import { MarkLost, underMark, type HeldMark } from './mark.ts'
 import { needsBlob } from './needed.ts'
 
 /** How often a removal begins again because content of the repo was being removed. */
@@ -45,7 +45,7 @@ export async function removeBlob(services: Services, name: BlobName, signal: Abo
   throw new DomainError(14, 'unused content of the repo is being removed; try again', { details: { retryAfterMs: 1_000 } })
 }
 
-async function decide(services: Services, name: BlobName, mark: Mark): Promise<string | undefined> {
+async function decide(services: Services, name: BlobName, mark: HeldMark): Promise<string | undefined> {
   const signal = AbortSignal.timeout(workMs)
   const needing = await needingManifest(services, name, signal)
   if (needing === undefined) await forgetBlob(services, { ...name, standing: mark }, signal)

@@ -34,7 +34,7 @@ export interface CollectOptions {
 }
 
 /** How long a collection that ends waits for its resignation, in milliseconds. */
-const resignPatienceMs = 500
+const resignTimeoutMs = 500
 
 /** True for the embedded upstream, which leaves more to us than a registry does. */
 export function isEmbedded(upstream: Upstream): upstream is DiskUpstream {
@@ -78,7 +78,7 @@ export class Collector {
       return await work(AbortSignal.any([signal, leadership.lost]))
     } finally {
       // A store that is gone lets go when the lease runs out: nobody waits for that.
-      await Promise.race([leadership.resign(), delay(resignPatienceMs, undefined, { ref: false })])
+      await Promise.race([leadership.resign(), delay(resignTimeoutMs, undefined, { ref: false })])
     }
   }
 

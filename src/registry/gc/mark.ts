@@ -4,7 +4,7 @@ import type { Services } from '../../engine/services.ts'
 import type { Guard, Revision } from '../../store/store.ts'
 
 /** A mark that stands, as its holder sees it. */
-export interface Mark {
+export interface HeldMark {
   /** That it still stands. */
   readonly guard: Guard & { readonly kind: 'unchanged' }
   /** Throws MarkLost where it does not stand any more, or has stood for so long that others may take it for left behind. */
@@ -26,7 +26,7 @@ const resetTimeoutMs = 5_000
  */
 export async function underMark(
   { services, repo }: { services: Services; repo: Uid },
-  work: (mark: Mark) => Promise<void>,
+  work: (mark: HeldMark) => Promise<void>,
   signal: AbortSignal,
 ): Promise<void> {
   const { store, clock } = services

@@ -4,7 +4,7 @@ import { randomHex } from '../../base/runtime.ts'
 import type { Uid } from '../../base/uid.ts'
 import { BlobRecordSchema, ManifestRecordSchema } from '../../gen/taproot/store/v1/registry_pb.ts'
 import { blobKey } from '../records/blobs.ts'
-import { discardNote, discardPrefix, type ContentSort } from '../records/pending-deletes.ts'
+import { pendingDeleteNote, pendingDeletePrefix, type ContentSort } from '../records/pending-deletes.ts'
 import { manifestKey, referrerKeyPrefix } from '../records/manifest-keys.ts'
 import { storedChange, type StoredBytes } from '../../engine/quota/content.ts'
 import { contentLimit, manifestsLimit } from '../../engine/quota/limits.ts'
@@ -14,7 +14,7 @@ import { entriesOf } from '../../store/pages.ts'
 import type { Entry, Guard, Revision, Write } from '../../store/store.ts'
 import { UpstreamError, type Upstream } from '../upstream/upstream.ts'
 import { DigestNumbers } from './digest-numbers.ts'
-import { underMark, type Mark } from './mark.ts'
+import { underMark, type HeldMark } from './mark.ts'
 import { firstToGo, garbageOf, type Garbage } from './needed.ts'
 import { readContent, readNamed, readTagged, upstreamDigests, type HeldContent } from './repo-content.ts'
 
@@ -107,7 +107,7 @@ export class RepoCollection {
   async #isClean(content: HeldContent, tagged: ReadonlySet<number>, signal: AbortSignal): Promise<boolean> {
     const { manifests, blobs } = garbageOf({ ...content, named: tagged }, Infinity)
     if (manifests.length + blobs.length > 0) return false
-    return !(await this.#hasAny(unneededPrefix, signal)) && !(await this.#hasAny(discardPrefix, signal))
+    return !(await this.#hasAny(unneededPrefix, signal)) && !(await this.#hasAny(pendingDeletePrefix, signal))
   }
 
   async #hasAny(prefix: string, signal: AbortSignal): Promise<boolean> {
@@ -205,7 +205,7 @@ export class RepoCollection {
   }
 
   /** Removes records, with a note of their bytes each; false where somebody has come to count on one of them, and then none goes. */
-  async #forget(found: { content: HeldContent; garbage: Garbage; mark: Mark }, signal: AbortSignal): Promise<boolean> {
+  async #forget(found: { content: HeldContent; garbage: Garbage; mark: HeldMark }, signal: AbortSignal): Promise<boolean> {
     const { content, garbage, mark } = found
     const repo = this.#repo
     const guards: Guard[] = [mark.guard]
@@ -248,7 +248,7 @@ export class RepoCollection {
   /** Notes of bytes, up to as many as go under one mark, except those whose key is among `refusals`. */
   async #toDiscard(refusals: ReadonlyMap<string, unknown>, signal: AbortSignal): Promise<Entry[]> {
     const found: Entry[] = []
-    for await (const entry of entriesOf(this.#services.store, { prefix: `${discardPrefix}${this.#repo}/` }, signal)) {
+    for await (const entry of entriesOf(this.#services.store, { prefix: `${pendingDeletePrefix}${this.#repo}/` }, signal)) {
       if (!refusals.has(entry.key)) found.push(entry)
       if (found.length === 2 * maxAtOnce) break
     }
@@ -259,9 +259,9 @@ export class RepoCollection {
    * Removes the bytes that notes tell of, except those that are held, be it under another digest. While the mark stands nobody records new ones. Where the upstream
    * answers that it will not, nothing is on its way there: that is added to `refusals`, the note stays, and the others go on.
    */
-  async #discard(mark: Mark, refusals: Map<string, UpstreamError>, signal: AbortSignal): Promise<void> {
+  async #discard(mark: HeldMark, refusals: Map<string, UpstreamError>, signal: AbortSignal): Promise<void> {
     const { store } = this.#services
-    const prefix = `${discardPrefix}${this.#repo}/`
+    const prefix = `${pendingDeletePrefix}${this.#repo}/`
     const entries = await this.#toDiscard(refusals, signal)
     if (entries.length === 0) return
     const content = await this.#content(signal)
@@ -352,12 +352,12 @@ function goneManifest(repo: Uid, digest: string, { value }: Entry): Gone {
   // Where it has to come back, it is not counted. Tags point to the SHA-256 alone.
   const bare = create(ManifestRecordSchema, { ...manifest, countedSize: 0n, countedRecord: 0n })
   const mayComeBack = manifest.deleteTimeMs === 0n && upstreamDigest === digest
-  const note = discardNote(repo, 'manifest', { digest: upstreamDigest, record: mayComeBack ? toBinary(ManifestRecordSchema, bare) : new Uint8Array() })
+  const note = pendingDeleteNote(repo, 'manifest', { digest: upstreamDigest, record: mayComeBack ? toBinary(ManifestRecordSchema, bare) : new Uint8Array() })
   const referrer: Write[] = manifest.subject === '' ? [] : [{ kind: 'delete', key: `${referrerKeyPrefix(repo, manifest.subject)}${digest}` }]
   return { writes: [note, ...referrer], counted: { [contentLimit]: Number(manifest.countedSize), [manifestsLimit]: Number(manifest.countedRecord) } }
 }
 
 function goneBlob(repo: Uid, digest: string, { value }: Entry): Gone {
   const { counted, size, upstreamDigest } = fromBinary(BlobRecordSchema, value)
-  return { writes: [discardNote(repo, 'blob', { digest: upstreamDigest || digest })], counted: counted ? { [contentLimit]: Number(size) } : {} }
+  return { writes: [pendingDeleteNote(repo, 'blob', { digest: upstreamDigest || digest })], counted: counted ? { [contentLimit]: Number(size) } : {} }
 }

@@ -6,7 +6,7 @@ import { entriesOf, pagesOf } from '../../store/pages.ts'
 import type { Entry, Store } from '../../store/store.ts'
 import { oneByOne } from '../../engine/one-by-one.ts'
 import { historyHeadPrefix, historyKeysAt, historyKeysOf, historyPrefix, historyTimeMs } from './tag-history.ts'
-import { trimBatch } from '../../engine/expire/batch.ts'
+import { expireBatch } from '../../engine/expire/batch.ts'
 
 /**
  * How long moves of each tag are kept after the tag has moved on, and how many moves; all where absent. What a tag points to now is always kept, and what it pointed to
@@ -42,7 +42,7 @@ async function trimTag(store: Store, tag: Tag & Limits, signal: AbortSignal): Pr
   const isTooMany = (entry: Entry): boolean => Number(fromBinary(HistoryRecordSchema, entry.value).sequence) <= tag.sequence - maxMoves
   let removed = 0
   let last: Entry | undefined
-  for await (const page of pagesOf(store, { prefix: `${historyPrefix}${tag.head.key.slice(historyHeadPrefix.length)}/`, limit: trimBatch }, signal)) {
+  for await (const page of pagesOf(store, { prefix: `${historyPrefix}${tag.head.key.slice(historyHeadPrefix.length)}/`, limit: expireBatch }, signal)) {
     const gone: Entry[] = []
     for (const entry of page) {
       if (last !== undefined) {
@@ -74,7 +74,7 @@ async function trimEnd(store: Store, tag: Tag & Limits, signal: AbortSignal): Pr
 }
 
 /** Removes moves of tags that are too old or too many, oldest first. Returns how many. Rejects with StoreError, or the signal's reason. */
-export async function trimTagHistory(store: Store, retention: HistoryRetention & { nowMs: number }, signal: AbortSignal): Promise<number> {
+export async function expireTagHistory(store: Store, retention: HistoryRetention & { nowMs: number }, signal: AbortSignal): Promise<number> {
   const { maxAgeMs, maxMoves, nowMs } = retention
   if (maxAgeMs === undefined && maxMoves === undefined) return 0
   const limits: Limits = { beforeMs: maxAgeMs === undefined ? -Infinity : nowMs - maxAgeMs, maxMoves: maxMoves ?? Infinity }

@@ -1,7 +1,7 @@
 import type { Services } from '../../engine/services.ts'
 import type { Gate } from '../gate.ts'
 import { readHistory } from './tag-history.ts'
-import type { Exchange } from '../oci/exchange.ts'
+import type { RegistryExchange } from '../oci/exchange.ts'
 import type { HistoryRoute } from '../oci/oci-handler.ts'
 import { RegistryError } from '../registry-error.ts'
 
@@ -108,7 +108,7 @@ export interface HistoryRouteOptions {
 }
 
 /** The window that a request asks for, in milliseconds. */
-interface Window {
+interface HistoryWindow {
   readonly startMs?: number
   readonly endMs?: number
 }
@@ -132,7 +132,7 @@ export function createHistoryRoute({ services, gate }: HistoryRouteOptions): His
   }
 }
 
-function windowOf(query: URLSearchParams): Window {
+function windowOf(query: URLSearchParams): HistoryWindow {
   const start = boundOf(query, 'start')
   const end = boundOf(query, 'end')
   if (start !== undefined && end !== undefined && end <= start) throw badTime('end', 'must be after start')
@@ -157,7 +157,7 @@ function badTime(name: string, description: string): RegistryError {
 }
 
 /** The same request from `startMs` on; a path, since the host may have several names. */
-function nextPage(exchange: Exchange, startMs: number): string {
+function nextPage(exchange: RegistryExchange, startMs: number): string {
   const end = exchange.query.get('end')
   const query = new URLSearchParams({ start: new Date(startMs).toISOString(), ...(end === null || end === '' ? {} : { end }) })
   return `${exchange.path}?${query.toString()}`

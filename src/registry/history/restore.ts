@@ -16,7 +16,7 @@ import { ManifestRecordSchema } from '../../gen/taproot/store/v1/registry_pb.ts'
 import type { Resource } from '../../cache/records/cached-record.ts'
 import type { Guard, Write } from '../../store/store.ts'
 import { ChangeSet } from '../../engine/change-set.ts'
-import { commitPrepared, type Plan } from '../../engine/commit.ts'
+import { commitPrepared, type MutationPlan } from '../../engine/commit.ts'
 import { notFound } from '../../engine/errors.ts'
 import { openPage, pageLimit, recordAnswer } from '../../engine/read.ts'
 import { callerOf, type Handler, type Services } from '../../engine/services.ts'
@@ -115,7 +115,7 @@ export const restoreTag: Handler = async (services, context, message) => {
       const facts = await readMoveFacts(services, { ...tag, digest }, signal)
       return { digest, revival, facts: revival === undefined ? facts : { ...facts, manifest: 'unchecked' as const } }
     },
-    plan: (planning, { digest, revival, facts }): Plan<Resource> => {
+    plan: (planning, { digest, revival, facts }): MutationPlan<Resource> => {
       assertEtag(tagNamed(planning.snapshot, tag.repo, name), context.ifMatch)
       const changes = new ChangeSet()
       changes.add(revival)

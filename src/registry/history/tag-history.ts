@@ -53,7 +53,7 @@ export interface Move {
 }
 
 /** The newest record of a tag's history, with the entry that guards it. */
-export interface Head {
+export interface TagHead {
   readonly entry: Entry | undefined
   readonly head: HistoryHead | undefined
 }
@@ -78,7 +78,7 @@ export function historyKeysOf({ key, value }: Entry): string[] {
 }
 
 /** Reads the newest record of a tag's history. */
-export async function readHead(store: Store, tag: TagName, signal: AbortSignal): Promise<Head> {
+export async function readHead(store: Store, tag: TagName, signal: AbortSignal): Promise<TagHead> {
   const entry = await store.get(historyHeadKey(tag), signal)
   return { entry, head: entry === undefined ? undefined : fromBinary(HistoryHeadSchema, entry.value) }
 }
@@ -87,7 +87,7 @@ export async function readHead(store: Store, tag: TagName, signal: AbortSignal):
  * Adds one record to a tag's history: in the tag's own transaction, guarded so that no other comes in between. Its time is after `notBeforeMs` and after that of
  * the record before. Returns it.
  */
-export function appendHistory(changes: ChangeSet, tag: TagName, move: { digest: Digest | ''; nowMs: number; notBeforeMs: number; after: Head }): number {
+export function appendHistory(changes: ChangeSet, tag: TagName, move: { digest: Digest | ''; nowMs: number; notBeforeMs: number; after: TagHead }): number {
   const { entry, head } = move.after
   const timeMs = Math.max(move.nowMs, move.notBeforeMs, Number(head?.lastTimeMs ?? -1n) + 1)
   const sequence = (head?.sequence ?? 0n) + 1n

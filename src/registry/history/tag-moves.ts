@@ -4,11 +4,11 @@ import type { Digest } from '../../base/digest.ts'
 import type { MethodEvent } from '../../base/schema/method.ts'
 import type { Uid } from '../../base/uid.ts'
 import { DeleteTagRequestSchema, TagSchema, type CreateTagRequest, type DeleteTagRequest, type Tag } from '../../gen/taproot/registry/v2/tags_pb.ts'
-import type { Resource, Row } from '../../cache/records/cached-record.ts'
+import type { Resource, CachedRecord } from '../../cache/records/cached-record.ts'
 import { recordKey } from '../../store/keys.ts'
 import type { Entry } from '../../store/store.ts'
 import { ChangeSet, newEtag } from '../../engine/change-set.ts'
-import { commitPrepared, type Plan } from '../../engine/commit.ts'
+import { commitPrepared, type MutationPlan } from '../../engine/commit.ts'
 import { alreadyExists, notFound } from '../../engine/errors.ts'
 import { onceByKey } from '../../engine/idempotency.ts'
 import type { Planning } from '../../engine/kind.ts'
@@ -19,7 +19,7 @@ import { assertValid } from '../../engine/validate.ts'
 import { assertEtag, emit, existingRow, planChild, rememberKey } from '../../engine/write.ts'
 import { manifestIn, manifestKey } from '../records/manifest-keys.ts'
 import { touchOf } from '../records/manifest-touch.ts'
-import { appendHistory, readHead, type Head, type TagName } from './tag-history.ts'
+import { appendHistory, readHead, type TagHead, type TagName } from './tag-history.ts'
 import { tagKind, tagNamed, tagOf, type TagRecord } from '../records/tags.ts'
 
 /** What a tag is to be. What is left out stays as it is. */
@@ -33,7 +33,7 @@ export interface TagState {
 
 /** The keys that a move of a tag looks at. */
 export interface MoveFacts {
-  readonly head: Head
+  readonly head: TagHead
   /** The manifest's entry; `unchecked` where nobody keeps manifests. */
   readonly manifest: Entry | undefined | 'unchecked'
 }
@@ -124,7 +124,7 @@ function point({ nowMs }: Planning, changes: ChangeSet, move: TagName & { state:
 }
 
 /** Plans a tag's removal: its history keeps that it went. */
-export function planRemoval(planning: Planning, changes: ChangeSet, { row, head }: { row: Row; head: Head }): void {
+export function planRemoval(planning: Planning, changes: ChangeSet, { row, head }: { row: CachedRecord; head: TagHead }): void {
   changes.remove(tagKind, row)
   appendHistory(changes, { repo: row.parent, name: row.name }, { digest: '', nowMs: planning.nowMs, notBeforeMs: row.updateMs + 1, after: head })
 }
@@ -140,7 +140,7 @@ export const createTag: Handler = async (services, context, message) => {
   const outcome = await onceByKey(services, { context, message, parent }, (memory) =>
     commitPrepared(services, context, {
       prepare: (signal) => readMoveFacts(services, { ...where, digest: state.digest }, signal),
-      plan: (planning, facts): Plan<Resource> => {
+      plan: (planning, facts): MutationPlan<Resource> => {
         const row = tagNamed(planning.snapshot, parent, name)
         if (context.ifNoneMatch === '*' && row !== undefined) throw alreadyExists('Tag', `name "${name}" is taken`)
         assertEtag(row, context.ifMatch)
@@ -176,7 +176,7 @@ export const deleteTag: Handler = async (services, context, message) => {
 
 /** What a removal of one tag needs: how it is found, and what else its transaction writes. */
 interface TagRemoval {
-  find(planning: Pick<Planning, 'snapshot'>): Row
+  find(planning: Pick<Planning, 'snapshot'>): CachedRecord
   emit(planning: Planning, changes: ChangeSet): void
   readonly ifMatch?: Context['ifMatch']
 }
@@ -188,7 +188,7 @@ async function removeRow(services: Services, context: MutationContext, removal: 
       const { parent: repo, name } = removal.find(snapshot())
       return readHead(services.store, { repo, name }, signal)
     },
-    plan: (planning, head): Plan<undefined> => {
+    plan: (planning, head): MutationPlan<undefined> => {
       const row = removal.find(planning)
       assertEtag(row, removal.ifMatch)
       const changes = new ChangeSet()
@@ -213,7 +213,7 @@ export function emitTagDeleted(planning: Planning, changes: ChangeSet, { uid, ho
 
 /** Removes a tag by its name, for the registry host of this name. Throws code 5 where there is none. */
 export function removeTag(services: Services, context: MutationContext, tag: { repo: Uid; name: string; host: string }): Promise<void> {
-  const find = ({ snapshot }: Pick<Planning, 'snapshot'>): Row => {
+  const find = ({ snapshot }: Pick<Planning, 'snapshot'>): CachedRecord => {
     const row = tagNamed(snapshot, tag.repo, tag.name)
     if (row === undefined) throw notFound('Tag', `${tag.repo}:${tag.name}`)
     return row
@@ -226,14 +226,14 @@ const maxTagsAtOnce = 16
 
 /** A tag that goes, with the head of its history. */
 export interface TagToRemove {
-  readonly row: Row
-  readonly head: Head
+  readonly row: CachedRecord
+  readonly head: TagHead
 }
 
 /** Reads what the removal of tags looks at: of all of them, or of as many as go at once. */
 export async function readTags(
   services: Services,
-  { repo, rows: all }: { repo: Uid; rows: readonly Row[] },
+  { repo, rows: all }: { repo: Uid; rows: readonly CachedRecord[] },
   signal: AbortSignal,
 ): Promise<readonly TagToRemove[]> {
   const rows = all.slice(0, maxTagsAtOnce)

@@ -1,12 +1,12 @@
-import { decide, visibilityOf, type Reach } from '../../authz/effective-permissions.ts'
+import { decide, visibilityOf, type EffectivePermissions } from '../../authz/effective-permissions.ts'
 import { isSuspended } from '../../authz/access.ts'
 import type { CapabilitySet } from '../../base/capability.ts'
 import { isUid } from '../../base/uid.ts'
 import { listRows, type ListSource } from '../../cache/lists/list.ts'
 import { sortKeyOf, uidOrder } from '../../cache/lists/order.ts'
-import type { Row } from '../../cache/records/cached-record.ts'
+import type { CachedRecord } from '../../cache/records/cached-record.ts'
 import type { Services } from '../../engine/services.ts'
-import type { Exchange } from './exchange.ts'
+import type { RegistryExchange } from './exchange.ts'
 import type { OciHost } from './oci-host.ts'
 import { nextLink, parsePageLimit } from './list-routes.ts'
 import { findRepository, pathOf } from '../records/repo-paths.ts'
@@ -15,7 +15,7 @@ import { pullCapabilities } from '../tokens/rights.ts'
 
 /** What a page of a catalogue is. */
 interface CatalogPage {
-  readonly reach: Reach
+  readonly reach: EffectivePermissions
   /** Held at every repo that is listed. */
   readonly needed: CapabilitySet
   /** Only repos after this uid. */
@@ -26,7 +26,10 @@ interface CatalogPage {
 const anywhere = { descendantsOf: '', childrenOf: '', ancestorsOf: '', inRoot: false, ids: [] }
 
 /** Repos where the caller holds the capabilities, in uid order; none of a suspended organisation, but for operators. `next` is what the next page begins after; a page that has one may be shorter than `n`. */
-async function pullableRepos({ replica }: Services, { reach, needed, after, n }: CatalogPage): Promise<{ rows: readonly Row[]; next: string | undefined }> {
+async function pullableRepos(
+  { replica }: Services,
+  { reach, needed, after, n }: CatalogPage,
+): Promise<{ rows: readonly CachedRecord[]; next: string | undefined }> {
   const place = after === undefined ? undefined : sortKeyOf(uidOrder, [after])
   const current = (): ListSource => ({
     snapshot: replica.snapshot,
@@ -44,7 +47,7 @@ async function pullableRepos({ replica }: Services, { reach, needed, after, n }:
   const found = await listRows(current, ({ rows }) => rows)
   const { snapshot } = replica
   const page = found.slice(0, n)
-  const isOpen = ({ uid }: Row): boolean => decide(reach, uid, needed).kind === 'allowed' && (reach.operator || !isSuspended(snapshot, uid))
+  const isOpen = ({ uid }: CachedRecord): boolean => decide(reach, uid, needed).kind === 'allowed' && (reach.operator || !isSuspended(snapshot, uid))
   return { rows: page.filter(isOpen), next: found.length > n ? page.at(-1)?.uid : undefined }
 }
 
@@ -52,7 +55,7 @@ async function pullableRepos({ replica }: Services, { reach, needed, after, n }:
  * GET of `_catalog`: the repositories that the caller may pull by role bindings, by path, a page at a time. The order is stable and is not that of the names. `last` is a
  * repository that is there; a `Link` goes on by uid, so that it works also where the last repository was deleted.
  */
-export async function listCatalog(host: OciHost, exchange: Exchange): Promise<void> {
+export async function listCatalog(host: OciHost, exchange: RegistryExchange): Promise<void> {
   if (!host.catalog)
     throw new RegistryError('UNSUPPORTED', 'repositories are listed by the platform API: here registry.catalog is off', { headers: { Allow: '' } })
   const caller = await host.gate.catalog(exchange)
@@ -68,7 +71,7 @@ export async function listCatalog(host: OciHost, exchange: Exchange): Promise<vo
 }
 
 /** The uid that the page begins after. */
-function placeAfter({ services }: OciHost, { query }: Exchange): string | undefined {
+function placeAfter({ services }: OciHost, { query }: RegistryExchange): string | undefined {
   const after = query.get('after')
   if (after !== null) {
     if (isUid(after)) return after

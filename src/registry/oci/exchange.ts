@@ -11,7 +11,7 @@ export type HeaderLines = readonly (string | number)[]
 const requestIdPattern = /^[A-Za-z0-9._:/=+-]{1,128}$/
 
 /** What an exchange is made with. */
-export interface ExchangeOptions {
+export interface RegistryExchangeOptions {
   /** For requests that bring no id. */
   readonly newRequestId: () => string
   /** How long the client may take nothing of the answer, in milliseconds; 60,000 where absent. */
@@ -21,7 +21,7 @@ export interface ExchangeOptions {
 }
 
 /** One request and its answer. */
-export class Exchange implements Presented {
+export class RegistryExchange implements Presented {
   readonly request: IncomingMessage
   readonly response: ServerResponse
   readonly requestId: string
@@ -35,7 +35,7 @@ export class Exchange implements Presented {
   readonly #idleMs: number | undefined
 
   /** The client's `X-Request-Id` counts where it is 1 to 128 characters of [A-Za-z0-9._:/=+-]. */
-  constructor(request: IncomingMessage, response: ServerResponse, { newRequestId, idleMs, clientAddress }: ExchangeOptions) {
+  constructor(request: IncomingMessage, response: ServerResponse, { newRequestId, idleMs, clientAddress }: RegistryExchangeOptions) {
     this.request = request
     this.response = response
     const given = request.headers['x-request-id']

@@ -1,7 +1,7 @@
 import { isDigest } from '../../base/digest.ts'
 import type { Uid } from '../../base/uid.ts'
 import type { ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
-import type { Exchange, HeaderLines } from './exchange.ts'
+import type { RegistryExchange, HeaderLines } from './exchange.ts'
 import { annotationsOf, indexMediaType } from './manifests/manifest-parser.ts'
 import { enterRepo, type OciHost } from './oci-host.ts'
 import { isTagName, type OciPath } from './oci-path.ts'
@@ -30,13 +30,13 @@ export function nextLink(path: string, parameters: Readonly<Record<string, strin
 type TagsPath = Extract<OciPath, { kind: 'tags' }>
 type ReferrersPath = Extract<OciPath, { kind: 'referrers' }>
 
-function sendJson(exchange: Exchange, answer: { body: unknown; mediaType: string; headers: HeaderLines }): void {
+function sendJson(exchange: RegistryExchange, answer: { body: unknown; mediaType: string; headers: HeaderLines }): void {
   const text = `${JSON.stringify(answer.body)}\n`
   exchange.send(200, ['Content-Type', answer.mediaType, 'Content-Length', Buffer.byteLength(text), ...answer.headers], text)
 }
 
 /** GET of the tags, a page at a time. */
-export async function listTags(host: OciHost, exchange: Exchange, path: TagsPath): Promise<void> {
+export async function listTags(host: OciHost, exchange: RegistryExchange, path: TagsPath): Promise<void> {
   const { repository } = path
   const { repo } = await enterRepo(host, exchange, { repository, action: 'pull' })
   const n = parsePageLimit(exchange.query)
@@ -63,7 +63,7 @@ interface ReferrersPage {
  * GET of the manifests that refer to a digest, as an index. An unknown digest has none, and so has an unknown repository: a 404 would say that there is no such API
  * (OCI distribution specification, "Listing Referrers").
  */
-export async function listReferrers(host: OciHost, exchange: Exchange, path: ReferrersPath): Promise<void> {
+export async function listReferrers(host: OciHost, exchange: RegistryExchange, path: ReferrersPath): Promise<void> {
   const { repository, digest } = path
   const repo = await repoIfThere(host, exchange, repository)
   const { query } = exchange
@@ -81,7 +81,7 @@ export async function listReferrers(host: OciHost, exchange: Exchange, path: Ref
 const emptyPage: ReferrersPage = { manifests: [], next: undefined }
 
 /** The repo; undefined where there is none and the caller may know that. */
-async function repoIfThere(host: OciHost, exchange: Exchange, repository: string): Promise<Uid | undefined> {
+async function repoIfThere(host: OciHost, exchange: RegistryExchange, repository: string): Promise<Uid | undefined> {
   try {
     return (await enterRepo(host, exchange, { repository, action: 'pull' })).repo
   } catch (error) {

@@ -4,7 +4,7 @@ import { RegistryError, type RegistryErrorCode } from '../registry-error.ts'
 import { UpstreamError, type UpstreamErrorKind } from '../upstream/upstream.ts'
 
 /** How an error is answered: its message is the error's own unless there is one here. */
-interface Row {
+interface OciErrorRow {
   readonly code: RegistryErrorCode
   readonly status?: number
   readonly message?: string
@@ -21,9 +21,9 @@ const ofUpstream = {
   upload_unknown: { code: 'BLOB_UPLOAD_UNKNOWN', message: 'there is no such upload' },
   range_invalid: { code: 'BLOB_UPLOAD_INVALID', status: 416, message: 'the chunk does not begin where the upload ends' },
   refused: { code: 'UNKNOWN', message: 'what keeps the contents refuses this' },
-} as const satisfies Record<UpstreamErrorKind, Row>
+} as const satisfies Record<UpstreamErrorKind, OciErrorRow>
 
-const unknown: Row = { code: 'UNKNOWN', message: fixedSentence }
+const unknown: OciErrorRow = { code: 'UNKNOWN', message: fixedSentence }
 
 const ofDomain = {
   1: { code: 'UNKNOWN', message: 'the request was cancelled' },
@@ -43,10 +43,10 @@ const ofDomain = {
   14: { code: 'UNAVAILABLE', retryAfterSeconds: 1 },
   15: unknown,
   16: { code: 'UNAUTHORIZED' },
-} as const satisfies Record<Code, Row>
+} as const satisfies Record<Code, OciErrorRow>
 
 /** Reasons that say more than their code. */
-const ofReason: Readonly<Record<string, Row>> = {
+const ofReason: Readonly<Record<string, OciErrorRow>> = {
   MANIFEST_BLOB_UNKNOWN: { code: 'MANIFEST_BLOB_UNKNOWN' },
   NAME_INVALID: { code: 'NAME_INVALID' },
   // Waiting does not help: clients must not send it again, as they do a 429.
@@ -54,7 +54,7 @@ const ofReason: Readonly<Record<string, Row>> = {
   STORE_FULL: { code: 'UNAVAILABLE', status: 503 },
 }
 
-function made(row: Row, error: Error, more: { retryAfterMs?: number | undefined; detail?: unknown } = {}): RegistryError {
+function made(row: OciErrorRow, error: Error, more: { retryAfterMs?: number | undefined; detail?: unknown } = {}): RegistryError {
   const seconds = more.retryAfterMs === undefined ? row.retryAfterSeconds : Math.max(1, Math.ceil(more.retryAfterMs / 1000))
   return new RegistryError(row.code, row.message ?? error.message, {
     ...(row.status === undefined ? {} : { status: row.status }),

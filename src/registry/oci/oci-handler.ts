@@ -7,8 +7,8 @@ import { RegistryError } from '../registry-error.ts'
 import { BlobCache } from './blobs/blob-cache.ts'
 import { deleteBlob, getBlob, readBlob } from './blobs/blob-routes.ts'
 import { listCatalog } from './catalog-route.ts'
-import { Exchange } from './exchange.ts'
-import { defaultIdleMs, linger } from './blobs/idle-limit.ts'
+import { RegistryExchange } from './exchange.ts'
+import { defaultIdleMs, beginDrain } from './blobs/idle-limit.ts'
 import { listReferrers, listTags } from './list-routes.ts'
 import { ManifestCache } from './manifests/manifest-cache.ts'
 import { deleteManifest, getManifest, putManifest } from './manifests/manifest-routes.ts'
@@ -19,7 +19,7 @@ import { readBody } from './blobs/request-body.ts'
 import { appendUpload, cancelUpload, finishUpload, startUpload, uploadStatus } from './blobs/upload-routes.ts'
 
 /** Answers `GET /v2/<repository>/_service/history/<tag>` (docs/spec/registry.md#history-endpoint); what it throws is answered like every error. */
-export type HistoryRoute = (exchange: Exchange, path: { readonly repository: string; readonly tag: string }) => Promise<void>
+export type HistoryRoute = (exchange: RegistryExchange, path: { readonly repository: string; readonly tag: string }) => Promise<void>
 
 /** Told of every answer: kind of path (`none` where there is no such), method, status, seconds. */
 export type Observe = (route: OciPathKind | 'none', method: string, answer: { readonly status: number; readonly seconds: number }) => void
@@ -40,11 +40,13 @@ export interface OciHandlerOptions extends Omit<OciHost, 'cache' | 'blobs' | 'id
   readonly clientAddress?: ClientAddress
 }
 
-type Verb = 'GET' | 'PUT' | 'POST' | 'PATCH' | 'DELETE'
+type RegistryVerb = 'GET' | 'PUT' | 'POST' | 'PATCH' | 'DELETE'
 
 /** How the paths of one kind are answered, by method. HEAD is a GET whose body is not sent. */
 type Routes = {
-  readonly [Kind in OciPathKind]: Partial<Record<Verb, (host: OciHost, exchange: Exchange, path: Extract<OciPath, { kind: Kind }>) => Promise<void>>>
+  readonly [Kind in OciPathKind]: Partial<
+    Record<RegistryVerb, (host: OciHost, exchange: RegistryExchange, path: Extract<OciPath, { kind: Kind }>) => Promise<void>>
+  >
 }
 
 function routesOf(history: HistoryRoute): Routes {
@@ -61,7 +63,7 @@ function routesOf(history: HistoryRoute): Routes {
   }
 }
 
-async function answerBase(host: OciHost, exchange: Exchange): Promise<void> {
+async function answerBase(host: OciHost, exchange: RegistryExchange): Promise<void> {
   await host.gate.signedIn(exchange)
   exchange.send(200, ['Content-Type', 'application/json', 'Content-Length', 2], '{}')
 }
@@ -88,7 +90,7 @@ export function createOciHandler(options: OciHandlerOptions): (request: Incoming
   const routes = routesOf(options.history)
   return (request, response) => {
     const startedMs = performance.now()
-    const exchange = new Exchange(request, response, { newRequestId, idleMs: host.idleMs, clientAddress: options.clientAddress })
+    const exchange = new RegistryExchange(request, response, { newRequestId, idleMs: host.idleMs, clientAddress: options.clientAddress })
     answer(host, routes, exchange)
       .then((route) => observe?.(route, request.method ?? '', { status: response.statusCode, seconds: (performance.now() - startedMs) / 1000 }))
       .catch((error: unknown) => {
@@ -100,7 +102,7 @@ export function createOciHandler(options: OciHandlerOptions): (request: Incoming
 }
 
 /** Resolves with the kind of path, once it is answered. */
-async function answer(host: OciHost, routes: Routes, exchange: Exchange): Promise<OciPathKind | 'none'> {
+async function answer(host: OciHost, routes: Routes, exchange: RegistryExchange): Promise<OciPathKind | 'none'> {
   let kind: OciPathKind | 'none' = 'none'
   try {
     const path = parseOciPath(exchange.path)
@@ -111,16 +113,16 @@ async function answer(host: OciHost, routes: Routes, exchange: Exchange): Promis
   } catch (error) {
     answerError(host, exchange, error)
   }
-  linger(exchange.request)
+  beginDrain(exchange.request)
   return kind
 }
 
 /** The most that a body of a request which takes none may have, in bytes. */
 const maxUnwantedBytes = 64 * 1024
 
-type AnyRoute = (host: OciHost, exchange: Exchange, path: OciPath) => Promise<void>
+type AnyRoute = (host: OciHost, exchange: RegistryExchange, path: OciPath) => Promise<void>
 
-function routeOf(routes: Routes, exchange: Exchange, path: OciPath): AnyRoute {
+function routeOf(routes: Routes, exchange: RegistryExchange, path: OciPath): AnyRoute {
   const row = routes[path.kind] as Partial<Record<string, AnyRoute>> // a cast: a row takes paths of its own kind, which this one is
   const method = exchange.request.method === 'HEAD' ? 'GET' : (exchange.request.method ?? '')
   const route = Object.hasOwn(row, method) ? row[method] : undefined
@@ -134,7 +136,7 @@ function isCausedBy(error: unknown, reason: unknown): boolean {
   return error === reason || (error instanceof Error && error.cause !== undefined && isCausedBy(error.cause, reason))
 }
 
-function answerError(host: OciHost, exchange: Exchange, error: unknown): void {
+function answerError(host: OciHost, exchange: RegistryExchange, error: unknown): void {
   const { response, requestId } = exchange
   const isGone = exchange.signal.aborted && (isCausedBy(error, exchange.signal.reason) || (error instanceof DomainError && error.code === 1))
   const answered = toRegistryError(error)

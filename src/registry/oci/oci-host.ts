@@ -4,11 +4,11 @@ import type { Keyring } from '../../auth/keys/sealing.ts'
 import { createRepoByPush } from '../records/repo-by-push.ts'
 import type { Traffic } from '../records/traffic.ts'
 import { apiOwnership, type MutationContext, type Services } from '../../engine/services.ts'
-import type { Entry, Gate, RegistryAction } from '../gate.ts'
+import type { AdmittedRequest, Gate, RegistryAction } from '../gate.ts'
 import { RegistryError } from '../registry-error.ts'
 import type { Upstream } from '../upstream/upstream.ts'
 import type { BlobCache } from './blobs/blob-cache.ts'
-import type { Exchange } from './exchange.ts'
+import type { RegistryExchange } from './exchange.ts'
 import type { ManifestCache } from './manifests/manifest-cache.ts'
 import type { Pull } from './pull-events.ts'
 
@@ -38,19 +38,19 @@ export interface OciHost {
 
 /** An entry whose repo is there. */
 export interface RepoEntry {
-  readonly entry: Entry
+  readonly entry: AdmittedRequest
   readonly repo: Uid
 }
 
 /** Lets the caller in to a repo that is there. Throws what the gate throws. */
-export async function enterRepo(host: OciHost, exchange: Exchange, request: { repository: string; action: RegistryAction }): Promise<RepoEntry> {
+export async function enterRepo(host: OciHost, exchange: RegistryExchange, request: { repository: string; action: RegistryAction }): Promise<RepoEntry> {
   const entry = await host.gate.enter(exchange, { repository: request.repository, actions: [request.action] })
   if (entry.target.kind === 'absent') throw new RegistryError('NAME_UNKNOWN', 'there is no such repository')
   return { entry, repo: entry.target.uid }
 }
 
 /** What a mutation needs of an entry: the rights are looked at again with every attempt. */
-export function mutationOf(entry: Entry, exchange: Exchange, action: RegistryAction): MutationContext {
+export function mutationOf(entry: AdmittedRequest, exchange: RegistryExchange, action: RegistryAction): MutationContext {
   if (entry.caller === undefined) throw new RegistryError('DENIED', 'nobody signed in')
   return {
     caller: entry.caller,
@@ -66,14 +66,14 @@ export function mutationOf(entry: Entry, exchange: Exchange, action: RegistryAct
 /** Lets the caller in to push, to a repo that may still have to be made: that only `create` does. */
 export async function enterToPush(
   host: OciHost,
-  exchange: Exchange,
+  exchange: RegistryExchange,
   { repository, mountFrom }: { repository: string; mountFrom?: string | undefined },
-): Promise<Entry> {
+): Promise<AdmittedRequest> {
   return host.gate.enter(exchange, { repository, actions: ['push'], mountFrom })
 }
 
 /** The repo of an entry to push; a first push makes it. Throws what the gate throws, or DomainError. */
-export async function repoOfPush(host: OciHost, exchange: Exchange, entry: Entry): Promise<RepoEntry> {
+export async function repoOfPush(host: OciHost, exchange: RegistryExchange, entry: AdmittedRequest): Promise<RepoEntry> {
   const { target, repository } = entry
   if (target.kind === 'repo') return { entry, repo: target.uid }
   await createRepoByPush(host.services, mutationOf(entry, exchange, 'push'), { ...target, path: repository, host: host.registryHost })
@@ -82,7 +82,7 @@ export async function repoOfPush(host: OciHost, exchange: Exchange, entry: Entry
 }
 
 /** What an event tells of the request itself. */
-export function trafficOf(host: OciHost, exchange: Exchange): Traffic {
+export function trafficOf(host: OciHost, exchange: RegistryExchange): Traffic {
   return {
     host: host.registryHost,
     remoteAddress: exchange.remoteAddress,
@@ -94,6 +94,6 @@ export function trafficOf(host: OciHost, exchange: Exchange): Traffic {
 const maxUserAgentLength = 512
 
 /** What a client says that it is, as far as events tell it. */
-export function userAgentOf(exchange: Exchange): string {
+export function userAgentOf(exchange: RegistryExchange): string {
   return exchange.header('user-agent')?.slice(0, maxUserAgentLength) ?? ''
 }

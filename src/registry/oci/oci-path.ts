@@ -3,14 +3,14 @@ import { isRepositoryName } from '../records/repo-paths.ts'
 import { RegistryError } from '../registry-error.ts'
 
 /** What a manifest is asked for by. `malformed` can be neither: nothing is stored under it. */
-export type Reference =
+export type ManifestReference =
   { readonly kind: 'tag'; readonly tag: string } | { readonly kind: 'digest'; readonly digest: Digest } | { readonly kind: 'malformed'; readonly text: string }
 
 /** A path below `/v2/`: everything that is answered at all. */
 export type OciPath =
   | { readonly kind: 'base' }
   | { readonly kind: 'catalog' }
-  | { readonly kind: 'manifest'; readonly repository: string; readonly reference: Reference }
+  | { readonly kind: 'manifest'; readonly repository: string; readonly reference: ManifestReference }
   | { readonly kind: 'blob'; readonly repository: string; readonly digest: Digest }
   | { readonly kind: 'uploads'; readonly repository: string }
   | { readonly kind: 'upload'; readonly repository: string; readonly id: string }
@@ -52,7 +52,7 @@ function digestIn(text: string): Digest {
   throw new RegistryError('DIGEST_INVALID', 'the digest must be sha256: and 64, or sha512: and 128 lowercase hex digits')
 }
 
-function referenceIn(text: string): Reference {
+function referenceIn(text: string): ManifestReference {
   if (text.includes(':')) return { kind: 'digest', digest: digestIn(text) }
   return isTagName(text) ? { kind: 'tag', tag: text } : { kind: 'malformed', text }
 }

@@ -40,7 +40,7 @@ interface Loss {
 /** How many go into one transaction. */
 const batchSize = 100
 /** How long one flush may take, in milliseconds: what is not written by then is lost. */
-const flushPatienceMs = 10_000
+const flushTimeoutMs = 10_000
 
 /**
  * Events of pulls: kept in memory for a moment and written in batches, so that a pull waits for nobody. There may be too many of them, and what was not
@@ -84,7 +84,7 @@ export class PullEvents {
   async #write(): Promise<void> {
     const pulls = this.#waiting
     this.#waiting = []
-    const signal = AbortSignal.timeout(flushPatienceMs)
+    const signal = AbortSignal.timeout(flushTimeoutMs)
     const losses: Loss[] = []
     for (let at = 0; at < pulls.length; at += batchSize) losses.push(...(await this.#writeBatch(pulls.slice(at, at + batchSize), signal)))
     const lost = losses.reduce((sum, { count }) => sum + count, 0)

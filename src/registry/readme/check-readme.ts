@@ -17,12 +17,12 @@ export interface ReadmeToCheck {
   readonly tenants: readonly string[]
 }
 
-interface Waiting extends ReadmeToCheck {
+interface WaitingReadme extends ReadmeToCheck {
   readonly signal: AbortSignal
   readonly done: PromiseWithResolvers<string | undefined>
 }
 
-interface Usage {
+interface TenantUse {
   readonly ms: number
   readonly atMs: number
 }
@@ -33,8 +33,8 @@ interface Usage {
  */
 class ReadmeTurns {
   readonly #thread = new ReadmeThread(maxCpuMs)
-  readonly #used = new Map<string, Usage>()
-  #waiting: Waiting[] = []
+  readonly #used = new Map<string, TenantUse>()
+  #waiting: WaitingReadme[] = []
   #running = false
 
   check(readme: ReadmeToCheck, signal: AbortSignal): Promise<string | undefined> {
@@ -47,7 +47,7 @@ class ReadmeTurns {
         details: { retryAfterMs },
       })
     }
-    const waiting: Waiting = { ...readme, signal, done: Promise.withResolvers() }
+    const waiting: WaitingReadme = { ...readme, signal, done: Promise.withResolvers() }
     this.#waiting.push(waiting)
     if (!this.#running) void this.#run()
     return untilAborted(waiting.done.promise, signal)
@@ -68,7 +68,7 @@ class ReadmeTurns {
     this.#running = false
   }
 
-  #take(): Waiting | undefined {
+  #take(): WaitingReadme | undefined {
     for (const tenant of this.#used.keys()) if (this.#usedBy(tenant) < 1) this.#used.delete(tenant)
     const waiting = this.#waiting.filter(({ signal }) => !signal.aborted)
     const costs = waiting.map(({ tenants }) => Math.max(...tenants.map((tenant) => this.#usedBy(tenant))))

@@ -3,11 +3,11 @@ import { DomainError } from '../../base/errors.ts'
 import { applyMask, maskAllowsEtag } from '../../base/schema/field-mask.ts'
 import { rootOf } from '../../base/uid.ts'
 import { RepoReadmeSchema, type Repo, type RepoReadme, type UpdateRepoReadmeRequest } from '../../gen/taproot/registry/v2/repos_pb.ts'
-import type { Resource, Row } from '../../cache/records/cached-record.ts'
+import type { Resource, CachedRecord } from '../../cache/records/cached-record.ts'
 import { recordKey } from '../../store/keys.ts'
 import type { Revision } from '../../store/store.ts'
 import { ChangeSet, newEtag } from '../../engine/change-set.ts'
-import { commitPrepared, type Plan } from '../../engine/commit.ts'
+import { commitPrepared, type MutationPlan } from '../../engine/commit.ts'
 import { fromStore, notFound } from '../../engine/errors.ts'
 import type { Planning } from '../../engine/kind.ts'
 import { envelopeBytes, envelopeOf, readEnvelope, stamped, type EnvelopeFacts } from '../../engine/record-codec.ts'
@@ -29,21 +29,21 @@ export function readmeKey(repo: string): string {
 }
 
 /** The row of the repo that a readme belongs to, or code 5. */
-function repoRow(services: Services, uid: string): Row {
+function repoRow(services: Services, uid: string): CachedRecord {
   const row = services.replica.snapshot.get('Repo', uid)
   if (row === undefined) throw notFound('RepoReadme', uid)
   return row
 }
 
 /** A readme as the store has it now; without a revision where nobody has written it. */
-interface Stored {
+interface StoredReadme {
   readonly record: ReadmeRecord
   readonly facts: EnvelopeFacts
   readonly revision: Revision | undefined
 }
 
 /** Reads the readme that `repo` shows: for a synced one that of its source. */
-async function readReadme(services: Services, row: Row, signal: AbortSignal): Promise<Stored> {
+async function readReadme(services: Services, row: CachedRecord, signal: AbortSignal): Promise<StoredReadme> {
   // A row of kind Repo holds a Repo.
   const origin = originOf(recordsOf(services), row.message as unknown as Repo)
   let entry
@@ -74,13 +74,13 @@ export const getRepoReadme: Handler = async (services, context, message) => {
   return answerOf((await readReadme(services, row, context.signal)).record)
 }
 
-function isSynced(row: Row): boolean {
+function isSynced(row: CachedRecord): boolean {
   // A row of kind Repo holds a Repo.
   return (row.message as unknown as Repo).syncConfig !== undefined
 }
 
 /** The readme as the request wants it. Throws code 10, 3, 8. */
-async function wanted(context: Context, request: UpdateRepoReadmeRequest, at: { row: Row; stored: Stored }): Promise<ReadmeRecord> {
+async function wanted(context: Context, request: UpdateRepoReadmeRequest, at: { row: CachedRecord; stored: StoredReadme }): Promise<ReadmeRecord> {
   const { record: current } = at.stored
   const { updateMask: mask } = request
   const patch = (request.repoReadme ?? create(RepoReadmeSchema)) as ReadmeRecord // see readReadme
@@ -97,14 +97,14 @@ async function wanted(context: Context, request: UpdateRepoReadmeRequest, at: { 
 }
 
 /** A readme to be written in place of what was read. */
-interface Change {
+interface ReadmeChange {
   /** The repo, as it was when the readme was read: where that changes, all is read anew. */
-  readonly seen: Row
-  readonly stored: Stored
+  readonly seen: CachedRecord
+  readonly stored: StoredReadme
   readonly next: ReadmeRecord
 }
 
-function planReadme(planning: Planning, context: Context, { seen, stored, next }: Change): Plan<ReadmeRecord> {
+function planReadme(planning: Planning, context: Context, { seen, stored, next }: ReadmeChange): MutationPlan<ReadmeRecord> {
   const { services, nowMs } = planning
   const changes = new ChangeSet()
   changes.guard({ kind: 'unchanged', key: recordKey('Repo', seen.uid), revision: seen.revision })
@@ -122,7 +122,7 @@ function planReadme(planning: Planning, context: Context, { seen, stored, next }
 /** UpdateRepoReadme: changes what the mask names, checks the whole result, in one transaction with the event (docs/spec/registry.md#readmes). */
 export const updateRepoReadme: Handler = async (services, context, message) => {
   const request = message as UpdateRepoReadmeRequest // the method's own
-  const prepare = async (signal: AbortSignal): Promise<Change> => {
+  const prepare = async (signal: AbortSignal): Promise<ReadmeChange> => {
     const seen = repoRow(services, request.repoReadme?.uid ?? '')
     const stored = await readReadme(services, seen, signal)
     return { seen, stored, next: await wanted(context, request, { row: seen, stored }) }

@@ -10,7 +10,7 @@ import { storedChange, storedRoom } from '../../engine/quota/content.ts'
 import { contentLimit } from '../../engine/quota/limits.ts'
 import type { Services } from '../../engine/services.ts'
 import { guardEpoch, type Epoch } from './content-epoch.ts'
-import { discardNote } from './pending-deletes.ts'
+import { pendingDeleteNote } from './pending-deletes.ts'
 
 /** All blobs of all repos. */
 export const blobPrefix = 'x/blob/'
@@ -98,7 +98,7 @@ export async function touchBlob(services: Services, { repo, digest }: BlobName, 
 }
 
 /** What must stand while a blob is forgotten. */
-export interface Standing {
+export interface ForgetCondition {
   readonly guard: Guard
   /** Throws where it does not stand any more. */
   assertStanding(signal: AbortSignal): Promise<void>
@@ -109,7 +109,7 @@ export interface Standing {
  */
 export async function forgetBlob(
   services: Services,
-  { repo, digest, standing }: BlobName & { readonly standing?: Standing },
+  { repo, digest, standing }: BlobName & { readonly standing?: ForgetCondition },
   signal: AbortSignal,
 ): Promise<BlobRecord> {
   const key = blobKey(repo, digest)
@@ -120,7 +120,7 @@ export async function forgetBlob(
     const counted = record.counted ? Number(record.size) : 0
     const counting = await storedChange(services, { repo, bytes: { [contentLimit]: -counted } }, signal)
     const guards: Guard[] = [{ kind: 'unchanged', key, revision: entry.revision }, ...counting.guards, ...(standing === undefined ? [] : [standing.guard])]
-    const writes: Write[] = [{ kind: 'delete', key }, discardNote(repo, 'blob', { digest: record.upstreamDigest }), ...counting.writes]
+    const writes: Write[] = [{ kind: 'delete', key }, pendingDeleteNote(repo, 'blob', { digest: record.upstreamDigest }), ...counting.writes]
     const { committed } = await services.store.transact({ guards, writes }, signal)
     if (committed) return { done: record }
     // Touched, or forgotten by another request, in between.

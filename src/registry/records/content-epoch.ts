@@ -17,7 +17,7 @@ const collecting = 'collecting '
 /** So old a mark was left behind, in milliseconds: whatever its holder sent to the upstream is done or refused by then. */
 const staleMs = 60_000
 /** How long somebody who puts bytes waits for a removal to end, in milliseconds. */
-const patienceMs = 10_000
+const timeoutMs = 10_000
 const pollMs = 50
 
 /** What a mark says while bytes are being removed. */
@@ -49,7 +49,7 @@ async function withoutStale(services: Services, entry: Entry, signal: AbortSigna
  * takes too long.
  */
 export async function contentEpoch(services: Services, repo: Uid, signal: AbortSignal): Promise<Epoch> {
-  const deadline = performance.now() + patienceMs
+  const deadline = performance.now() + timeoutMs
   for (;;) {
     const entry = await services.store.get(collectKey(repo), signal)
     if (entry === undefined) return { revision: undefined }

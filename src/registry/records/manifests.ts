@@ -8,7 +8,7 @@ import type { Snapshot } from '../../cache/snapshot.ts'
 import { manifestsKey, recordKey } from '../../store/keys.ts'
 import type { Entry, Write } from '../../store/store.ts'
 import { ChangeSet } from '../../engine/change-set.ts'
-import { commitPrepared, type Plan } from '../../engine/commit.ts'
+import { commitPrepared, type MutationPlan } from '../../engine/commit.ts'
 import { notFound } from '../../engine/errors.ts'
 import type { Extra, Planning } from '../../engine/kind.ts'
 import type { MutationContext, Services } from '../../engine/services.ts'
@@ -18,7 +18,7 @@ import { blobKey } from './blobs.ts'
 import { heldAmong } from './held-among.ts'
 import { manifestIn, manifestKey, referrerKeyPrefix, type ManifestName } from './manifest-keys.ts'
 import { guardEpoch, type Epoch } from './content-epoch.ts'
-import { readHead, type Head } from '../history/tag-history.ts'
+import { readHead, type TagHead } from '../history/tag-history.ts'
 import { emitTagDeleted, planMove, planRemoval, readTags } from '../history/tag-moves.ts'
 import { tagsAt } from './tags.ts'
 import { writeTraffic, type Traffic } from './traffic.ts'
@@ -131,7 +131,7 @@ export async function putManifest(services: Services, context: MutationContext, 
       if (missing.length > 0) throw missingError(missing)
       return { heads, epoch, found: await recordsOf(services, put, signal) }
     },
-    plan: (planning, { heads, epoch, found }): Plan<undefined> => {
+    plan: (planning, { heads, epoch, found }): MutationPlan<undefined> => {
       const row = planning.snapshot.get('Repo', repo)
       if (row === undefined) throw notFound('Repo', repo)
       const changes = new ChangeSet()
@@ -166,7 +166,7 @@ function planRecords({ nowMs }: Planning, changes: ChangeSet, { put, found }: { 
 }
 
 /** Plans a tag to point to what is put; returns what its event says. */
-function planTag(planning: Planning, changes: ChangeSet, { put, name, head }: { put: ManifestPut; name: string; head: Head }): Traffic {
+function planTag(planning: Planning, changes: ChangeSet, { put, name, head }: { put: ManifestPut; name: string; head: TagHead }): Traffic {
   const { repo, digest: pushed, record, traffic } = put
   const digest = record.upstreamDigest as Digest // a cast: the record holds nothing else
   const state = { digest, pushedDigest: pushed === digest ? ('' as const) : pushed }
@@ -190,7 +190,7 @@ export async function removeManifest(services: Services, context: MutationContex
         if (entry !== undefined) upstreamDigest = fromBinary(ManifestRecordSchema, entry.value).upstreamDigest as Digest // a cast: the record holds nothing else
         return { entry, tagged: await readTags(services, { repo, rows: tagsAt(services.replica.snapshot, repo, { digest, upstreamDigest }) }, signal) }
       },
-      plan: (planning, { entry, tagged }): Plan<undefined> => {
+      plan: (planning, { entry, tagged }): MutationPlan<undefined> => {
         const changes = new ChangeSet()
         const isHere = entry !== undefined && manifestIn(entry) !== undefined
         if (isFirst && !isHere && tagged.length === 0) throw notFound('Manifest', `${repo}@${digest}`)

@@ -1,7 +1,7 @@
 import { clone, create } from '@bufbuild/protobuf'
 import { timestampMs } from '@bufbuild/protobuf/wkt'
 import { BindingSight } from '../../authz/access.ts'
-import { decide, type Reach } from '../../authz/effective-permissions.ts'
+import { decide, type EffectivePermissions } from '../../authz/effective-permissions.ts'
 import { setOf } from '../../base/capability.ts'
 import { errorText } from '../../base/error-text.ts'
 import { hashQuery } from '../../base/page-token.ts'
@@ -19,13 +19,13 @@ import {
 } from '../../gen/taproot/registry/v2/repos_pb.ts'
 import type { ListQuery, ListResult } from '../../cache/lists/list.ts'
 import { parseOrder } from '../../cache/lists/order.ts'
-import type { Resource, Row } from '../../cache/records/cached-record.ts'
+import type { Resource, CachedRecord } from '../../cache/records/cached-record.ts'
 import { Slices } from '../../cache/slices.ts'
 import type { Snapshot } from '../../cache/snapshot.ts'
 import { ChangeSet, newEtag } from '../../engine/change-set.ts'
-import { commit, type Plan } from '../../engine/commit.ts'
+import { commit, type MutationPlan } from '../../engine/commit.ts'
 import { notFound } from '../../engine/errors.ts'
-import type { Facts, Planning } from '../../engine/kind.ts'
+import type { RenderFacts, Planning } from '../../engine/kind.ts'
 import { oneByOne } from '../../engine/one-by-one.ts'
 import { continuationOf, listShown, nextToken, pageLimit } from '../../engine/read.ts'
 import { apiOwnership, callerOf, innerContext, type Caller, type Context, type Handler, type HandlerAnswer, type Services } from '../../engine/services.ts'
@@ -45,7 +45,7 @@ function mirrorSchema(): ResourceRow {
 
 const schema = mirrorSchema()
 
-function repoOf(row: Row): Repo {
+function repoOf(row: CachedRecord): Repo {
   // A row of kind Repo holds a Repo.
   return row.message as unknown as Repo
 }
@@ -56,7 +56,7 @@ const listsIdentities = setOf(['identity.list'])
 class IdentitySight {
   readonly #snapshot: Snapshot
   readonly #caller: Caller
-  readonly #reach: Reach
+  readonly #reach: EffectivePermissions
   readonly #bindings: BindingSight
   /** A page mostly repeats a few identities, and each may have many bindings. */
   readonly #known = new Map<string, boolean>()
@@ -87,7 +87,7 @@ class IdentitySight {
   }
 }
 
-function mirrorOf(facts: Facts, row: Row, { parent, sight }: { parent: Uid; sight: IdentitySight }): Mirror {
+function mirrorOf(facts: RenderFacts, row: CachedRecord, { parent, sight }: { parent: Uid; sight: IdentitySight }): Mirror {
   const { syncConfig: sync } = repoOf(row)
   const organization = rootOf(row.uid)
   const identity = sync?.identityUid ?? ''
@@ -143,7 +143,7 @@ export const listMirrors: Handler = async (services, context, message) => {
 }
 
 /** Takes the sync out of the repo in `row`, also where a Kubernetes object owns the record, with the event that the repo was changed. */
-function planEnd(planning: Planning, context: Context, row: Row): Plan<true> {
+function planEnd(planning: Planning, context: Context, row: CachedRecord): MutationPlan<true> {
   const record = clone(RepoSchema, repoOf(row))
   delete record.syncConfig
   const changes = new ChangeSet()
@@ -176,7 +176,7 @@ function ownContext(services: Services, signal: AbortSignal): Context {
       identity: trustedUid(''),
       operator: true,
       actor: { iss: services.settings.ownIssuer },
-      narrowing: {},
+      restrictions: {},
       reach: () => ({ operator: true, grants: [] }),
     },
     requestId: 'expired-syncs',
@@ -187,7 +187,7 @@ function ownContext(services: Services, signal: AbortSignal): Context {
   })
 }
 
-function isExpired(row: Row, nowMs: number): boolean {
+function isExpired(row: CachedRecord, nowMs: number): boolean {
   const end = repoOf(row).syncConfig?.expirationTime
   return end !== undefined && nowMs >= timestampMs(end)
 }
@@ -201,11 +201,11 @@ export async function endExpiredSyncs(services: Services, signal: AbortSignal): 
   const context = ownContext(services, signal)
   const slices = new Slices()
   let ended = 0
-  const end = async ({ uid }: Row): Promise<void> => {
+  const end = async ({ uid }: CachedRecord): Promise<void> => {
     if (slices.isOver) await slices.pause()
     const row = replica.snapshot.get(repoKind.index.kind, uid)
     if (row === undefined || !isExpired(row, clock.now())) return
-    const isEnded = await commit(services, context, (planning): Plan<boolean> => {
+    const isEnded = await commit(services, context, (planning): MutationPlan<boolean> => {
       const current = planning.snapshot.get(repoKind.index.kind, uid)
       if (current === undefined || !isExpired(current, planning.nowMs)) return { changes: new ChangeSet(), result: false }
       return planEnd(planning, context, current)

@@ -4,7 +4,7 @@ import type { Write } from '../../store/store.ts'
 import type { Services } from '../../engine/services.ts'
 
 /** Bytes that are to be removed from the upstream: their record went in the transaction that wrote the note. */
-export const discardPrefix = 'x/discard/'
+export const pendingDeletePrefix = 'x/discard/'
 
 const noteTimeoutMs = 5_000
 
@@ -12,8 +12,8 @@ const noteTimeoutMs = 5_000
 export type ContentSort = 'manifest' | 'blob'
 
 /** The note of a repo's bytes. `digest` is the one under which the upstream has them; `record` is what was recorded of them, where that may have to come back. */
-export function discardNote(repo: string, sort: ContentSort, bytes: { digest: string; record?: Uint8Array }): Write {
-  return { kind: 'put', key: `${discardPrefix}${repo}/${sort}/${bytes.digest}`, value: bytes.record ?? new Uint8Array() }
+export function pendingDeleteNote(repo: string, sort: ContentSort, bytes: { digest: string; record?: Uint8Array }): Write {
+  return { kind: 'put', key: `${pendingDeletePrefix}${repo}/${sort}/${bytes.digest}`, value: bytes.record ?? new Uint8Array() }
 }
 
 /**
@@ -21,7 +21,7 @@ export function discardNote(repo: string, sort: ContentSort, bytes: { digest: st
  * where that fails.
  */
 export async function discardUnrecorded(services: Services, { repo, sort, digest }: { repo: Uid; sort: ContentSort; digest: string }): Promise<void> {
-  const note = discardNote(repo, sort, { digest })
+  const note = pendingDeleteNote(repo, sort, { digest })
   try {
     // A note that is there may have a record.
     await services.store.transact({ guards: [{ kind: 'absent', key: note.key }], writes: [note] }, AbortSignal.timeout(noteTimeoutMs))

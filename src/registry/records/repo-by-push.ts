@@ -6,7 +6,7 @@ import { GroupSchema } from '../../gen/taproot/iam/v2/groups_pb.ts'
 import { RepoSchema } from '../../gen/taproot/registry/v2/repos_pb.ts'
 import type { Resource } from '../../cache/records/cached-record.ts'
 import { ChangeSet } from '../../engine/change-set.ts'
-import { commit, type Plan } from '../../engine/commit.ts'
+import { commit, type MutationPlan } from '../../engine/commit.ts'
 import { groupKind } from '../../iam/index.ts'
 import type { AnyKind } from '../../engine/kind.ts'
 import { outboxWrite } from '../../engine/outbox.ts'
@@ -22,7 +22,7 @@ const made = {
   repo: { kind: repoKind, desc: RepoSchema, event: { type: 'platform.registry.repo.created.v1', group: 'parent', internal: false } },
 } as const satisfies Record<string, { kind: AnyKind; desc: DescMessage; event: MethodEvent }>
 
-interface Place {
+interface PushTarget {
   readonly parent: Uid
   readonly name: string
   /** The registry host's name: the source of the event. */
@@ -32,13 +32,13 @@ interface Place {
 }
 
 /** Says which part of the path can not be made: the client named the whole of it. */
-function unmakeable(error: DomainError, { sort, name, path }: Place & { sort: keyof typeof made }): DomainError {
+function unmakeable(error: DomainError, { sort, name, path }: PushTarget & { sort: keyof typeof made }): DomainError {
   const why = error.details.badRequest?.map(({ field, description }) => `${field} ${description}`).join(', ') ?? error.message
   return new DomainError(3, `the ${sort} "${name}" of ${path} can not be made: ${why}`, { reason: 'NAME_INVALID', details: error.details, cause: error })
 }
 
 /** Makes what is not there, or finds what another push has just made. Throws code 3 NAME_INVALID where its name won't do, code 5 where its parent is gone. */
-async function makeByPush(services: Services, context: MutationContext, place: Place & { sort: keyof typeof made }): Promise<Uid> {
+async function makeByPush(services: Services, context: MutationContext, place: PushTarget & { sort: keyof typeof made }): Promise<Uid> {
   const { parent, name, host, sort } = place
   const { kind, desc, event } = made[sort]
   const there = (): Uid | undefined => services.replica.snapshot.table(kind.index.kind).child(parent, name)?.uid
@@ -46,7 +46,7 @@ async function makeByPush(services: Services, context: MutationContext, place: P
   const draft = create(desc as DescMessage, { name }) as unknown as Resource
   try {
     assertValid(desc, draft)
-    return await commit(services, context, (planning): Plan<Uid> => {
+    return await commit(services, context, (planning): MutationPlan<Uid> => {
       const changes = new ChangeSet()
       const record = planCreate(kind, planning, { changes, parent, draft })
       const uid = record.uid as Uid
@@ -72,7 +72,7 @@ async function makeByPush(services: Services, context: MutationContext, place: P
  * Makes the repo that a first push needs, and the groups on its path that are not there, each in a transaction of its own. Never a root group. Throws code 3
  * NAME_INVALID where a name won't do, code 5 where the group is gone.
  */
-export async function createRepoByPush(services: Services, context: MutationContext, repo: Place & { groups: readonly string[] }): Promise<Uid> {
+export async function createRepoByPush(services: Services, context: MutationContext, repo: PushTarget & { groups: readonly string[] }): Promise<Uid> {
   const { groups, name, host, path } = repo
   let { parent } = repo
   for (const group of groups) parent = await makeByPush(services, context, { parent, name: group, host, path, sort: 'group' })

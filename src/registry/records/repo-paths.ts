@@ -1,5 +1,5 @@
 import { isUid, lineage, rootParent, type Uid } from '../../base/uid.ts'
-import type { Row } from '../../cache/records/cached-record.ts'
+import type { CachedRecord } from '../../cache/records/cached-record.ts'
 import type { Snapshot } from '../../cache/snapshot.ts'
 
 /** The repo that a path names, or the place where one of that name may be made. */
@@ -19,13 +19,13 @@ export function isRepositoryName(path: string): boolean {
 }
 
 /** A root group by its uid or its name (docs/spec/registry.md#repo-paths). The uid wins: else a tenant could take another's paths by calling a group like that uid. */
-function organisation(snapshot: Snapshot, segment: string): Row | undefined {
+function organisation(snapshot: Snapshot, segment: string): CachedRecord | undefined {
   const identified = isUid(segment) ? snapshot.get('Group', segment) : undefined
   return identified ?? snapshot.table('Group').child(rootParent, segment)
 }
 
 /** The groups that a path leads through, as far as they are there. */
-function groupsOn(snapshot: Snapshot, names: readonly string[]): Row[] {
+function groupsOn(snapshot: Snapshot, names: readonly string[]): CachedRecord[] {
   const [first = '', ...rest] = names
   const root = organisation(snapshot, first)
   if (root === undefined) return []

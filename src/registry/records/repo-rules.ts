@@ -3,7 +3,7 @@ import { DomainError } from '../../base/errors.ts'
 import { lineage, rootParent, rootOf, type Uid } from '../../base/uid.ts'
 import type { Resource } from '../../cache/records/cached-record.ts'
 import type { Snapshot } from '../../cache/snapshot.ts'
-import type { Draft, Planning } from '../../engine/kind.ts'
+import type { MutationDraft, Planning } from '../../engine/kind.ts'
 import type { Repo } from '../../gen/taproot/registry/v2/repos_pb.ts'
 
 /** Whether anybody may pull from the repo: it is one of the public organisation, which `publicOrganization` names. */
@@ -20,7 +20,7 @@ export type RepoRecord = Repo & Resource
 const maxRepositoryLength = 255
 
 /** Throws code 3 where the new uid or the path is longer than a registry takes. */
-export function assertReachable(planning: Planning, draft: Draft<RepoRecord>): void {
+export function assertReachable(planning: Planning, draft: MutationDraft<RepoRecord>): void {
   const { services, snapshot } = planning
   const prefix = services.settings.registry?.upstreamPrefixLength ?? 0
   if (prefix + draft.uid.length > maxRepositoryLength) throw DomainError.invalid('parent', 'is too deep in the tree for a repo')

@@ -1,5 +1,5 @@
 import { RepoSchema } from '../../gen/taproot/registry/v2/repos_pb.ts'
-import type { KindIndex, Row } from '../../cache/records/cached-record.ts'
+import type { KindIndex, CachedRecord } from '../../cache/records/cached-record.ts'
 import { sweepKey } from '../../store/keys.ts'
 import { defineKind, type Extra, type Planning } from '../../engine/kind.ts'
 import { assertOverlay } from './overlay-rules.ts'
@@ -25,7 +25,7 @@ export function removedRepoKey(repo: string): string {
 }
 
 /** The tags are swept behind the mark, the readme goes at once, the bytes later; history is kept (docs/spec/conventions.md#deletion-order). */
-function removal(planning: Planning, row: Row): Extra {
+function removal(planning: Planning, row: CachedRecord): Extra {
   return {
     writes: [
       { kind: 'put', key: sweepKey(row.uid), value: Buffer.from(index.kind) },

@@ -4,33 +4,33 @@ import { isSuspended } from '../../authz/access.ts'
 import { containsAll, setOf } from '../../base/capability.ts'
 import { isUid, rootOf, trustedUid, type Uid } from '../../base/uid.ts'
 import type { SyncConfig } from '../../gen/taproot/registry/v2/repos_pb.ts'
-import type { Facts, Planning } from '../../engine/kind.ts'
+import type { RenderFacts, Planning } from '../../engine/kind.ts'
 import { isPublicRepo } from './repo-rules.ts'
 
 /** What it takes at a repo to show it elsewhere: the right to pull from it. */
 const neededAtSource = setOf(['repo.list', 'manifest.list', 'repo.blobs.get'])
 
-function isPublic({ snapshot, settings }: Facts, repo: Uid): boolean {
+function isPublic({ snapshot, settings }: RenderFacts, repo: Uid): boolean {
   return isPublicRepo(snapshot, settings.registry?.publicOrganization, repo)
 }
 
 /** Whether an identity may pull from a repo now, by its own role bindings: roles of a session do not count. Cost: that of the depth of the repo. */
-function holdsPull({ snapshot, grants, settings }: Facts, identity: Uid, repo: Uid): boolean {
+function holdsPull({ snapshot, grants, settings }: RenderFacts, identity: Uid, repo: Uid): boolean {
   if (settings.operators.has(identity)) return true
   if (isSuspended(snapshot, repo) || snapshot.get('Identity', identity) === undefined) return false
-  const reach = grants.reachOf({ identity, operator: false, narrowing: {} })
+  const reach = grants.reachOf({ identity, operator: false, restrictions: {} })
   return containsAll(capabilitiesAt(reach, repo), neededAtSource)
 }
 
 /** Whether the right under which a sync was set up holds now. A Kubernetes object has no rights of its own beyond its organisation. */
-function hasRight(facts: Facts, { mirror, identity, source }: { mirror: Uid; identity: string; source: Uid }): boolean {
+function hasRight(facts: RenderFacts, { mirror, identity, source }: { mirror: Uid; identity: string; source: Uid }): boolean {
   if (isPublic(facts, source)) return true
   if (identity === '') return rootOf(source) === rootOf(mirror) && !isSuspended(facts.snapshot, source)
   return holdsPull(facts, trustedUid(identity), source)
 }
 
 /** Whether the repo `mirror` shows the source of its sync now: the sync has not expired, and the identity that set it up may pull from the source. */
-export function isInForce(facts: Facts, mirror: Uid, { source, identityUid, expirationTime }: SyncConfig): boolean {
+export function isInForce(facts: RenderFacts, mirror: Uid, { source, identityUid, expirationTime }: SyncConfig): boolean {
   if (!isUid(source) || (expirationTime !== undefined && facts.nowMs >= timestampMs(expirationTime))) return false
   return hasRight(facts, { mirror, identity: identityUid, source })
 }
@@ -41,7 +41,7 @@ export function identityOfSync({ ownership, caller }: Planning): string {
 }
 
 /** Whether the caller may set up a sync of `mirror` with `source`: their token lets them pull there, and so does what counts for the sync later. */
-export function maySync(planning: Planning, facts: Facts, { mirror, source }: { mirror: Uid; source: Uid }): boolean {
+export function maySync(planning: Planning, facts: RenderFacts, { mirror, source }: { mirror: Uid; source: Uid }): boolean {
   const { reach, snapshot } = planning
   const isOpen = reach.operator || !isSuspended(snapshot, source)
   const mayPull = isPublic(facts, source) || (isOpen && decide(reach, source, neededAtSource).kind === 'allowed')

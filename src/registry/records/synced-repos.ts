@@ -4,9 +4,9 @@ import { DomainError, type FieldViolation } from '../../base/errors.ts'
 import { isNamed } from '../../base/schema/field-mask.ts'
 import { isUid, trustedUid, type Uid } from '../../base/uid.ts'
 import { RepoSchema, type Repo, type SyncConfig } from '../../gen/taproot/registry/v2/repos_pb.ts'
-import type { Row } from '../../cache/records/cached-record.ts'
+import type { CachedRecord } from '../../cache/records/cached-record.ts'
 import type { Snapshot } from '../../cache/snapshot.ts'
-import type { Draft, Planning, Records } from '../../engine/kind.ts'
+import type { MutationDraft, Planning, Records } from '../../engine/kind.ts'
 import type { RegistrySettings } from '../../engine/services.ts'
 import { factsOf, recordsOf } from '../../engine/shown.ts'
 import { findRepository } from './repo-paths.ts'
@@ -59,10 +59,10 @@ export function originOf(records: Records, repo: Repo): Repo | undefined {
 }
 
 /** The identities under whose rights `row` and the mirrors that it leads to show their sources: originOf asks what they may. */
-export function mirroringIdentities(snapshot: Snapshot, row: Row): Uid[] {
+export function mirroringIdentities(snapshot: Snapshot, row: CachedRecord): Uid[] {
   const repos = snapshot.table('Repo')
   const identities: Uid[] = []
-  let at: Row | undefined = row
+  let at: CachedRecord | undefined = row
   for (let hops = 0; at !== undefined && hops < maxHops; hops++) {
     const source = repos.valueOf(at, sourceFilter)
     if (source === undefined) break
@@ -85,7 +85,7 @@ function isSame(one: unknown, other: unknown): boolean {
 }
 
 /** A synced repo has no values of its own in what it inherits. One that sends back what it was shown, or had before, changes nothing. */
-function settleInherited({ services }: Planning, { uid, record }: Draft<RepoRecord>, current: Repo | undefined): void {
+function settleInherited({ services }: Planning, { uid, record }: MutationDraft<RepoRecord>, current: Repo | undefined): void {
   const empty = inheritedOf(create(RepoSchema))
   const given = inheritedOf(record)
   const origin = originOf(recordsOf(services), { ...record, uid })
@@ -123,7 +123,7 @@ function resolveSource(planning: Planning, mirror: Uid, text: string): Repo {
 }
 
 /** True where the request says what the source is, even if it is the same as before. */
-function namesSource({ paths }: Draft<RepoRecord>): boolean {
+function namesSource({ paths }: MutationDraft<RepoRecord>): boolean {
   return paths === undefined || paths.includes('*') || isNamed(paths, 'sync_config') || isNamed(paths, 'sync_config.source')
 }
 
@@ -134,7 +134,7 @@ function isDue(planning: Planning, mirror: Uid, sync: SyncConfig): boolean {
 }
 
 /** Whether this write sets the sync up: with another source, or again with the same one where that is due and the caller may. */
-function isSetUp(planning: Planning, draft: Draft<RepoRecord>, { sync, before }: { sync: SyncConfig; before: SyncConfig | undefined }): boolean {
+function isSetUp(planning: Planning, draft: MutationDraft<RepoRecord>, { sync, before }: { sync: SyncConfig; before: SyncConfig | undefined }): boolean {
   if (sync.source !== before?.source) return true
   if (!namesSource(draft) || !isDue(planning, draft.uid, before)) return false
   return maySync(planning, factsOf(planning.services), { mirror: draft.uid, source: trustedUid(sync.source) })
@@ -153,7 +153,7 @@ function settleServerOwned(planning: Planning, sync: SyncConfig, kept: SyncConfi
  * Checks and completes where a repo is copied from. A write that does not set the sync up leaves it as it is, also where its source, or the right to that, is gone. Throws
  * code 3 on `sync_config.source` and on fields that are inherited.
  */
-export function settleSync(planning: Planning, draft: Draft<RepoRecord>, current: Repo | undefined): void {
+export function settleSync(planning: Planning, draft: MutationDraft<RepoRecord>, current: Repo | undefined): void {
   const { record, uid } = draft
   const { syncConfig: sync } = record
   if (sync === undefined) return

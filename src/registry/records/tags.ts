@@ -2,7 +2,7 @@ import type { Digest } from '../../base/digest.ts'
 import { millisecondUpTo } from '../../base/whole-milliseconds.ts'
 import { TagSchema, type ListTagsRequest, type Tag } from '../../gen/taproot/registry/v2/tags_pb.ts'
 import type { Order } from '../../cache/lists/order.ts'
-import type { KindIndex, Resource, Row } from '../../cache/records/cached-record.ts'
+import type { KindIndex, Resource, CachedRecord } from '../../cache/records/cached-record.ts'
 import type { Snapshot } from '../../cache/snapshot.ts'
 import { defineKind } from '../../engine/kind.ts'
 
@@ -60,23 +60,23 @@ export const tagKind = defineKind<TagRecord>({
 })
 
 /** The message of a row of kind Tag. */
-export function tagOf(row: Row): TagRecord {
+export function tagOf(row: CachedRecord): TagRecord {
   return row.message as TagRecord
 }
 
 /** The tag of this name in the repo. */
-export function tagNamed(snapshot: Snapshot, repo: string, name: string): Row | undefined {
+export function tagNamed(snapshot: Snapshot, repo: string, name: string): CachedRecord | undefined {
   return snapshot.table('Tag').child(repo, name)
 }
 
 /** The digest by which the registry host answers a tag: the one that its manifest was pushed by. */
-export function answeredDigest(row: Row): Digest {
+export function answeredDigest(row: CachedRecord): Digest {
   // A cast: digests are checked before they are written.
   return (row.pushedDigest || tagOf(row).digest) as Digest
 }
 
 /** The tags of the repo that point to the manifest under the digest. `upstreamDigest` is the SHA-256 of its bytes: tags that it was pushed with by another digest have that one. */
-export function tagsAt(snapshot: Snapshot, repo: string, { digest, upstreamDigest }: { digest: Digest; upstreamDigest: Digest }): Row[] {
+export function tagsAt(snapshot: Snapshot, repo: string, { digest, upstreamDigest }: { digest: Digest; upstreamDigest: Digest }): CachedRecord[] {
   const pointing = [...snapshot.table('Tag').matching('digest', upstreamDigest)].filter((row) => row.parent === repo)
   return digest === upstreamDigest ? pointing : pointing.filter((row) => row.pushedDigest === digest)
 }

@@ -10,7 +10,7 @@ import type { GrantBearer } from './registry-minter.ts'
 import type { RegistryTokens } from './registry-tokens.ts'
 
 /** What the registry host's doors are made of. */
-export interface RegistryDoorOptions {
+export interface RegistryAuthenticatorOptions {
   readonly services: Services
   /** For access tokens and external ones that are meant for the registry host. It reads identities from the snapshot as it is: the barrier comes before. */
   readonly authenticator: Authenticator
@@ -23,23 +23,23 @@ export interface RegistryDoorOptions {
 }
 
 /** A credential that was verified, as far as it goes without the records. */
-export type Credential =
+export type VerifiedCredential =
   { readonly kind: 'none' } | { readonly kind: 'platform'; readonly token: Authenticated } | { readonly kind: 'registry'; readonly claims: RegistryClaims }
 
 /** Verifies what comes with a request. When it resolves the snapshot holds what was acknowledged before the request came: one shared question to the store, nothing more. */
-export interface RegistryDoor {
+export interface RegistryAuthenticator {
   /** Access tokens and external tokens: what the token endpoint takes. The request counts as a read. Throws DomainError. */
-  platformCredential(input: Presented): Promise<Exclude<Credential, { kind: 'registry' }>>
+  platformCredential(input: Presented): Promise<Exclude<VerifiedCredential, { kind: 'registry' }>>
   /** Those and registry tokens. Throws DomainError. */
-  credential(input: Presented, sort: RequestSort): Promise<Credential>
+  credential(input: Presented, sort: RequestSort): Promise<VerifiedCredential>
   /** Counts a request without a credential that needs one. Throws DomainError code 8. */
   refused(input: Presented): void
   /** Who that is as of the current snapshot; undefined for nobody. Throws code 16 where the identity is gone. */
-  callerOf(credential: Credential): Caller | undefined
+  callerOf(credential: VerifiedCredential): Caller | undefined
 }
 
-/** See RegistryDoor. */
-export function createRegistryDoor(options: RegistryDoorOptions): RegistryDoor {
+/** See RegistryAuthenticator. */
+export function createRegistryAuthenticator(options: RegistryAuthenticatorOptions): RegistryAuthenticator {
   const { services, authenticator, tokens, operators, reads } = options
   const counts = createCounts(options.limits)
 
@@ -49,12 +49,12 @@ export function createRegistryDoor(options: RegistryDoorOptions): RegistryDoor {
   }
 
   /** `barrier`, and what the bearer may do as of then: of one with very many role bindings that takes several turns. */
-  async function upToDate({ identityUid, narrowing }: Pick<Authenticated, 'identityUid' | 'narrowing'>): Promise<void> {
+  async function upToDate({ identityUid, restrictions }: Pick<Authenticated, 'identityUid' | 'restrictions'>): Promise<void> {
     await barrier()
-    await services.grants.prepare(identityUid, narrowing)
+    await services.grants.prepare(identityUid, restrictions)
   }
 
-  async function platform(input: Presented, sort: RequestSort): Promise<Exclude<Credential, { kind: 'registry' }>> {
+  async function platform(input: Presented, sort: RequestSort): Promise<Exclude<VerifiedCredential, { kind: 'registry' }>> {
     if (isEmpty(input.authorization)) {
       if (sort === 'read') await counts.turn(input)
       await barrier()
@@ -64,7 +64,7 @@ export function createRegistryDoor(options: RegistryDoorOptions): RegistryDoor {
     await barrier()
     const token = remembered ?? (await authenticator.authenticate(input, input.signal))
     await counts.ofPrincipal(input, token.identityUid, sort)
-    await services.grants.prepare(token.identityUid, token.narrowing)
+    await services.grants.prepare(token.identityUid, token.restrictions)
     return { kind: 'platform', token }
   }
 
@@ -99,10 +99,10 @@ export function createRegistryDoor(options: RegistryDoorOptions): RegistryDoor {
 }
 
 /** What a registry token says of its bearer: what a platform credential said. */
-export function bearerOf(services: Services, { identityUid, act, narrowing }: Authenticated): GrantBearer {
+export function bearerOf(services: Services, { identityUid, act, restrictions }: Authenticated): GrantBearer {
   // This replica's clock may be behind the one that made the identity.
   const notBeforeMs = services.replica.snapshot.get('Identity', identityUid)?.createMs ?? 0
-  return { identityUid, act, narrowing, notBeforeMs }
+  return { identityUid, act, restrictions, notBeforeMs }
 }
 
 /** Runs `work`; what it throws is said in the words of what the client typed. */

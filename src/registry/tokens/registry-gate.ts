@@ -5,11 +5,11 @@ import { isWithin, type Uid } from '../../base/uid.ts'
 import type { Log } from '../../base/log.ts'
 import { findRepository, isRepositoryName, nearestGroup, type RepoTarget } from '../records/repo-paths.ts'
 import type { Caller, Services } from '../../engine/services.ts'
-import type { Entry, Gate, Presented, RegistryAction } from '../gate.ts'
+import type { AdmittedRequest, Gate, Presented, RegistryAction } from '../gate.ts'
 import { RegistryError } from '../registry-error.ts'
 import type { Challenger, ChallengeScope } from './challenge.ts'
 import { auditDenial } from './denial.ts'
-import type { Credential, RegistryDoor } from './registry-authenticator.ts'
+import type { VerifiedCredential, RegistryAuthenticator } from './registry-authenticator.ts'
 import type { TokenAccess } from './registry-claims.ts'
 import { holds, isPublic, placeOf } from './rights.ts'
 import { assertInOrganization, catalogScope, type RepositoryScope } from './scope.ts'
@@ -17,7 +17,7 @@ import { assertInOrganization, catalogScope, type RepositoryScope } from './scop
 /** What the gate is made of. */
 export interface RegistryGateOptions {
   readonly services: Services
-  readonly door: RegistryDoor
+  readonly endpoint: RegistryAuthenticator
   readonly challenger: Challenger
   /** Name of the root group whose repos anyone may pull. */
   readonly publicOrganization: string | undefined
@@ -25,18 +25,18 @@ export interface RegistryGateOptions {
 }
 
 /** A request under decision: who asks, with what, for what. */
-interface Asked {
+interface RequestedAccess {
   readonly path: string
   readonly actions: readonly RegistryAction[]
   /** What a challenge names. */
   readonly scopes: readonly RepositoryScope[]
-  readonly credential: Credential
+  readonly credential: VerifiedCredential
   readonly caller: Caller | undefined
 }
 
 /** See Gate. Of a token only the signature is remembered: identity, path and bindings are looked at in the snapshot at each use. */
 export function createRegistryGate(options: RegistryGateOptions): Gate {
-  const { door, challenger } = options
+  const { endpoint, challenger } = options
   return {
     async enter(presented, { repository: path, actions, mountFrom }) {
       if (!isRepositoryName(path)) throw new RegistryError('NAME_INVALID', 'the repository name must be lowercase components, separated by slashes')
@@ -44,8 +44,8 @@ export function createRegistryGate(options: RegistryGateOptions): Gate {
       const scopes = scopesOf({ path, actions }, mountFrom)
       let caller: Caller | undefined
       try {
-        const credential = await door.credential(presented, actions.every((action) => action === 'pull') ? 'read' : 'write')
-        caller = door.callerOf(credential)
+        const credential = await endpoint.credential(presented, actions.every((action) => action === 'pull') ? 'read' : 'write')
+        caller = endpoint.callerOf(credential)
         return decide(options, { path, actions, scopes, credential, caller })
       } catch (error) {
         throw refuse(options, presented, { error, caller, scopes })
@@ -53,9 +53,9 @@ export function createRegistryGate(options: RegistryGateOptions): Gate {
     },
     async signedIn(presented) {
       try {
-        const credential = await door.credential(presented, 'read')
+        const credential = await endpoint.credential(presented, 'read')
         if (credential.kind === 'none') throw challenger.unauthorized('sign in first')
-        door.callerOf(credential)
+        endpoint.callerOf(credential)
       } catch (error) {
         throw refuse(options, presented, { error, caller: undefined, scopes: [] })
       }
@@ -63,8 +63,8 @@ export function createRegistryGate(options: RegistryGateOptions): Gate {
     async catalog(presented) {
       const scopes = [catalogScope] as const
       try {
-        const credential = await door.credential(presented, 'read')
-        const caller = door.callerOf(credential)
+        const credential = await endpoint.credential(presented, 'read')
+        const caller = endpoint.callerOf(credential)
         if (caller === undefined) throw challenger.unauthorized('sign in first', scopes)
         if (credential.kind === 'registry' && !credential.claims.catalog) throw challenger.unauthorized('the token lists nothing', scopes, 'insufficient_scope')
         return caller
@@ -100,7 +100,7 @@ function refuse(
 }
 
 /** All of it as of one snapshot. Throws RegistryError. */
-function decide(options: RegistryGateOptions, asked: Asked): Entry {
+function decide(options: RegistryGateOptions, asked: RequestedAccess): AdmittedRequest {
   const { path, actions, credential, caller } = asked
   const access = credential.kind === 'registry' ? credential.claims.access.get(path) : undefined
   if (credential.kind === 'registry' && access === undefined)
@@ -150,13 +150,13 @@ function hasReach(caller: Caller, uid: Uid): boolean {
 }
 
 /** Nothing is at the path: said to those who have reach where it leads, and to nobody else, to whom it looks like another's. */
-function unknown({ services, challenger }: RegistryGateOptions, { path, scopes, caller }: Asked): RegistryError {
+function unknown({ services, challenger }: RegistryGateOptions, { path, scopes, caller }: RequestedAccess): RegistryError {
   if (caller === undefined) return challenger.unauthorized('sign in first', scopes)
   const nearest = nearestGroup(services.replica.snapshot, path)
   return nearest !== undefined && hasReach(caller, nearest) ? new RegistryError('NAME_UNKNOWN', 'there is no such repository') : denied('permission denied')
 }
 
-function refused({ services, challenger }: RegistryGateOptions, { scopes, caller }: Asked, target: RepoTarget): RegistryError {
+function refused({ services, challenger }: RegistryGateOptions, { scopes, caller }: RequestedAccess, target: RepoTarget): RegistryError {
   if (caller === undefined) return challenger.unauthorized('sign in first', scopes)
   const place = placeOf(target)
   return denied(isSuspended(services.replica.snapshot, place) && hasReach(caller, place) ? 'the organisation is suspended' : 'permission denied')
@@ -166,7 +166,7 @@ function denied(message: string): RegistryError {
   return new RegistryError('DENIED', message)
 }
 
-function pullable(options: RegistryGateOptions, { credential, caller }: Asked, path: string): ReturnType<Entry['pullable']> {
+function pullable(options: RegistryGateOptions, { credential, caller }: RequestedAccess, path: string): ReturnType<AdmittedRequest['pullable']> {
   const target = findRepository(options.services.replica.snapshot, path)
   if (target?.kind !== 'repo' || !isAllowed(options, caller, { target, action: 'pull' })) return undefined
   if (credential.kind !== 'registry') return target.uid

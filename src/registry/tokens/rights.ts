@@ -1,4 +1,4 @@
-import { decide, type Reach } from '../../authz/effective-permissions.ts'
+import { decide, type EffectivePermissions } from '../../authz/effective-permissions.ts'
 import { isSuspended } from '../../authz/access.ts'
 import { setOf, union, type CapabilitySet } from '../../base/capability.ts'
 import type { Uid } from '../../base/uid.ts'
@@ -28,7 +28,7 @@ export function placeOf(target: RepoTarget): Uid {
 }
 
 /** Whether bindings let a caller of this reach do it: at a target that is absent `push` makes the repo, and the groups on its path. */
-export function holds(snapshot: Snapshot, reach: Reach, { target, action }: { target: RepoTarget; action: RegistryAction }): boolean {
+export function holds(snapshot: Snapshot, reach: EffectivePermissions, { target, action }: { target: RepoTarget; action: RegistryAction }): boolean {
   const place = placeOf(target)
   return decide(reach, place, neededFor(target, action)).kind === 'allowed' && (reach.operator || !isSuspended(snapshot, place))
 }

@@ -7,16 +7,16 @@ import { maxOpenRequestBytes } from '../../base/schema/method.ts'
 import type { Caller, Services } from '../../engine/services.ts'
 import { noteSignIn } from '../../iam/index.ts'
 import type { Presented } from '../gate.ts'
-import { linger } from '../oci/blobs/idle-limit.ts'
+import { beginDrain } from '../oci/blobs/idle-limit.ts'
 import { readBody } from '../oci/blobs/request-body.ts'
-import { Exchange } from '../oci/exchange.ts'
+import { RegistryExchange } from '../oci/exchange.ts'
 import { errorBody, isFault } from '../oci/oci-errors.ts'
 import { requestTarget } from '../oci/request-target.ts'
 import { findRepository } from '../records/repo-paths.ts'
 import { RegistryError } from '../registry-error.ts'
 import type { Challenger } from './challenge.ts'
 import { auditDenial } from './denial.ts'
-import { bearerOf, type RegistryDoor } from './registry-authenticator.ts'
+import { bearerOf, type RegistryAuthenticator } from './registry-authenticator.ts'
 import type { TokenAccess } from './registry-claims.ts'
 import { registryTokenSeconds, type MintedToken } from './registry-minter.ts'
 import type { RegistryTokens } from './registry-tokens.ts'
@@ -66,7 +66,7 @@ function badForm(message: string): RegistryError {
 /** What the token endpoint is made of. */
 export interface TokenEndpointOptions {
   readonly services: Services
-  readonly door: RegistryDoor
+  readonly endpoint: RegistryAuthenticator
   readonly tokens: RegistryTokens
   readonly challenger: Challenger
   readonly publicOrganization: string | undefined
@@ -91,7 +91,7 @@ export function createTokenEndpoint(options: TokenEndpointOptions): (request: In
   const noting: Noting = { ...options, note: createNotes(options) }
   const bodyOf = createBodies()
   return async (request, response) => {
-    const exchange = new Exchange(request, response, options)
+    const exchange = new RegistryExchange(request, response, options)
     let asked: TokenRequest | undefined
     try {
       asked = await read(request)
@@ -106,19 +106,19 @@ export function createTokenEndpoint(options: TokenEndpointOptions): (request: In
       const body = errorBody(error)
       const lines = ['Content-Length', Buffer.byteLength(body), ...headers, ...Object.entries(error.headers).flat()]
       if (!response.headersSent) exchange.send(error.status, lines, body)
-      linger(request)
+      beginDrain(request)
     }
   }
 }
 
-async function answer(options: Noting, exchange: Exchange, asked: TokenRequest): Promise<MintedToken> {
-  const { door, tokens, services } = options
+async function answer(options: Noting, exchange: RegistryExchange, asked: TokenRequest): Promise<MintedToken> {
+  const { endpoint, tokens, services } = options
   const { repositories, catalog, asked: isScoped } = parseScopes(asked.scopes)
-  const credential = await door.platformCredential(new Asking(exchange, asked))
-  const caller = door.callerOf(credential)
+  const credential = await endpoint.platformCredential(new Asking(exchange, asked))
+  const caller = endpoint.callerOf(credential)
   const access = repositories.flatMap((scope) => grant(options, caller, scope))
   if (credential.kind === 'none' && (!isScoped || access.length === 0 || access.length < repositories.length)) {
-    door.refused(exchange)
+    endpoint.refused(exchange)
     throw options.challenger.unauthorized('sign in first', repositories.slice(0, 1))
   }
   if (caller !== undefined) options.note(caller)
@@ -144,9 +144,9 @@ function createBodies(): (minted: MintedToken) => string {
 /** Who asks: a form has its credential in itself. */
 class Asking implements Presented {
   readonly authorization: string | undefined
-  readonly #exchange: Exchange
+  readonly #exchange: RegistryExchange
 
-  constructor(exchange: Exchange, { authorization }: TokenRequest) {
+  constructor(exchange: RegistryExchange, { authorization }: TokenRequest) {
     this.#exchange = exchange
     this.authorization = authorization
   }

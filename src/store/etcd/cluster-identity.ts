@@ -2,13 +2,13 @@ import { StoreError } from '../store.ts'
 import type { ResponseHeader } from './etcd-messages.ts'
 
 /** What had been seen of the cluster when a call began. */
-export interface Seen {
+export interface SeenCluster {
   readonly revision: number
   readonly term: number
 }
 
 /** The newest commit on the watched prefixes as of some revision: where it is, and what it alone wrote there. Revision 0 where there was none. */
-export interface Head {
+export interface ClusterHead {
   readonly revision: number
   readonly mark: string
 }
@@ -23,12 +23,12 @@ const maxPositions = 32
  */
 export class ClusterIdentity {
   #clusterId: string | undefined
-  #seen: Seen = { revision: 0, term: 0 }
+  #seen: SeenCluster = { revision: 0, term: 0 }
   #epoch = 0
   #replaced = new AbortController()
-  #head: Head = { revision: 0, mark: '' }
+  #head: ClusterHead = { revision: 0, mark: '' }
   /** The head as of revisions from which a watch may start. */
-  readonly #positions = new Map<number, Head>()
+  readonly #positions = new Map<number, ClusterHead>()
 
   /** Counts replacements. */
   get epoch(): number {
@@ -36,7 +36,7 @@ export class ClusterIdentity {
   }
 
   /** What has been seen so far, for `observe`. */
-  get seen(): Seen {
+  get seen(): SeenCluster {
     return this.#seen
   }
 
@@ -46,7 +46,7 @@ export class ClusterIdentity {
   }
 
   /** Takes note of an answer. `before` is what had been seen when its call began; undefined where the answer isn't linearizable. */
-  observe(header: ResponseHeader, before: Seen | undefined): void {
+  observe(header: ResponseHeader, before: SeenCluster | undefined): void {
     const revision = Number(header.revision)
     const term = Number(header.raft_term)
     const other = this.#clusterId !== undefined && this.#clusterId !== header.cluster_id
@@ -60,39 +60,39 @@ export class ClusterIdentity {
   }
 
   /** The newest head that was seen, for `assertHead`. */
-  get head(): Head {
+  get head(): ClusterHead {
     return this.#head
   }
 
   /** A watch has shown this head. */
-  showHead(head: Head): void {
+  showHead(head: ClusterHead): void {
     if (head.revision > this.#head.revision) this.#head = head
   }
 
   /** Throws StoreError `replaced` where a linearizable answer has an older head than `before`, which had been seen when its call began, or another one there. */
-  assertHead(head: Head, before: Head): void {
+  assertHead(head: ClusterHead, before: ClusterHead): void {
     if (head.revision > before.revision || (head.revision === before.revision && head.mark === before.mark)) return
     throw this.#replace('the etcd cluster has another history', this.#seen)
   }
 
   /** Remembers the head as of a revision from which a watch may start. */
-  notePosition(revision: number, head: Head): void {
+  notePosition(revision: number, head: ClusterHead): void {
     this.#positions.set(revision, head)
     const [oldest] = this.#positions.keys()
     if (this.#positions.size > maxPositions && oldest !== undefined) this.#positions.delete(oldest)
   }
 
   /** The head as of `revision`, if that is remembered. */
-  position(revision: number): Head | undefined {
+  position(revision: number): ClusterHead | undefined {
     return this.#positions.get(revision)
   }
 
   /** Throws StoreError `replaced` where the head as of a revision is not the one that it was. */
-  assertPosition(head: Head, known: Head): void {
+  assertPosition(head: ClusterHead, known: ClusterHead): void {
     if (head.revision !== known.revision || head.mark !== known.mark) throw this.#replace('the etcd cluster has another history', this.#seen)
   }
 
-  #replace(message: string, seen: Seen): StoreError {
+  #replace(message: string, seen: SeenCluster): StoreError {
     const error = new StoreError('replaced', message)
     this.#seen = seen
     this.#head = { revision: 0, mark: '' }

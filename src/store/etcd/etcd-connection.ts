@@ -31,7 +31,7 @@ export interface CallOptions {
 const defaultRequestTimeoutMs = 5000
 
 /** How long a call waits for a connection where every member has just refused one. */
-const reconnectPatienceMs = 1000
+const reconnectTimeoutMs = 1000
 
 /** Statuses that come with a bad token; the call did not run. The second is also "revision of auth store is old". */
 const tokenStatuses = new Set<number | undefined>([status.UNAUTHENTICATED, status.INVALID_ARGUMENT])
@@ -137,7 +137,7 @@ export class EtcdConnection {
 
   async #isConnected(endpoint: EtcdEndpoint, { deadline, signal, last }: { deadline: number; signal: AbortSignal; last: boolean }): Promise<boolean> {
     if (endpoint.isConnected()) return true
-    const waited = endpoint.connected(last ? Math.min(deadline, performance.now() + reconnectPatienceMs) : deadline, last)
+    const waited = endpoint.connected(last ? Math.min(deadline, performance.now() + reconnectTimeoutMs) : deadline, last)
     return untilAborted(untilAborted(waited, signal), this.#closing.signal)
   }
 

@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto'
 import { CompareResult, CompareTarget, type IEvent } from 'etcd3'
 import { prefixEnd, watchedPrefixes } from '../keys.ts'
-import type { Head } from './cluster-identity.ts'
-import type { Compare, KeyValue, Operation, RangeRequest, TransactionRequest } from './etcd-messages.ts'
+import type { ClusterHead } from './cluster-identity.ts'
+import type { EtcdCompare, KeyValue, Operation, EtcdRangeRequest, TransactionRequest } from './etcd-messages.ts'
 import { storeRevision, type Change, type Entry, type Guard, type RangeQuery, type Transaction, type Write } from '../store.ts'
 
 /**
@@ -34,7 +34,7 @@ export class EtcdEncoding {
     return Buffer.from(this.#prefix + name)
   }
 
-  range({ prefix, after = '', before, limit, revision = storeRevision(0) }: RangeQuery): RangeRequest {
+  range({ prefix, after = '', before, limit, revision = storeRevision(0) }: RangeQuery): EtcdRangeRequest {
     const within = this.#within(prefix)
     const key = after < prefix || after < firstName ? within.key : this.key(`${after}\0`)
     const end = before === undefined ? undefined : this.key(before)
@@ -61,12 +61,12 @@ export class EtcdEncoding {
   }
 
   /** The head that a read of its key found; none where `kv` is undefined. */
-  headOf(kv: KeyValue | undefined): Head {
+  headOf(kv: KeyValue | undefined): ClusterHead {
     return kv === undefined ? { revision: 0, mark: '' } : { revision: Number(kv.mod_revision), mark: kv.value.toString('latin1') }
   }
 
   /** The head that these events of a watch ended with; undefined where they leave it as it was. */
-  headIn(events: readonly IEvent[]): Head | undefined {
+  headIn(events: readonly IEvent[]): ClusterHead | undefined {
     const event = events.findLast(({ kv }) => this.#name(kv.key) === headName)
     return event === undefined ? undefined : this.headOf(event.kv)
   }
@@ -87,7 +87,7 @@ export class EtcdEncoding {
     return { key: this.key(prefix === '' ? firstName : prefix), range_end: endOf(prefixEnd(this.#prefix + prefix)) }
   }
 
-  #compare(guard: Guard): Compare {
+  #compare(guard: Guard): EtcdCompare {
     if (guard.kind === 'empty') return { ...this.#within(guard.prefix), target: CompareTarget.Create, result: CompareResult.Equal, create_revision: 0 }
     if (guard.kind === 'quiet')
       return { ...this.#within(guard.prefix), target: CompareTarget.Mod, result: CompareResult.Less, mod_revision: guard.revision + 1 }

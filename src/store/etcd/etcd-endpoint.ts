@@ -21,7 +21,7 @@ import {
   decodeTransaction,
   encodeRange,
   encodeTransaction,
-  type RangeRequest,
+  type EtcdRangeRequest,
   type RangeResponse,
   type TransactionRequest,
   type TransactionResponse,
@@ -71,7 +71,7 @@ class TlsCredentials extends ChannelCredentials {
 
 /** The unary calls that the adapter makes, with their messages. */
 export interface UnaryCalls {
-  range: { request: RangeRequest; response: RangeResponse }
+  range: { request: EtcdRangeRequest; response: RangeResponse }
   txn: { request: TransactionRequest; response: TransactionResponse }
   leaseGrant: { request: ILeaseGrantRequest; response: ILeaseGrantResponse }
   leaseRevoke: { request: ILeaseRevokeRequest; response: ILeaseRevokeResponse }
@@ -90,7 +90,7 @@ const serviceOf = { range: 'KV', txn: 'KV', leaseGrant: 'Lease', leaseRevoke: 'L
 const reconnectEveryMs = 100
 
 /** How long a channel may take to connect, in milliseconds: gRPC has no limit of its own, and the system sends lost packets again for minutes. */
-const connectPatienceMs = 3_000
+const connectTimeoutMs = 3_000
 
 const channelOptions = {
   // A new channel would share what an old one can't get connected.
@@ -156,7 +156,7 @@ export class EtcdEndpoint {
   readonly #session: UnarySession
   #stubs: Stubs
   /** Runs while the channel is awaited. */
-  #patience: NodeJS.Timeout | undefined
+  #timeouts: NodeJS.Timeout | undefined
 
   /** `tls` is asked for at each connection. */
   constructor(endpoint: string, tls: (() => EtcdTls) | undefined) {
@@ -192,7 +192,7 @@ export class EtcdEndpoint {
         continue
       }
       if (state === connectivityState.SHUTDOWN) return false
-      this.#patience ??= setTimeout(() => this.#replaceUnconnected(), connectPatienceMs).unref()
+      this.#timeouts ??= setTimeout(() => this.#replaceUnconnected(), connectTimeoutMs).unref()
       if (state === connectivityState.TRANSIENT_FAILURE && !patient) return false
       const changed = await new Promise<boolean>((resolve) => {
         channel.watchConnectivityState(state, dateOf(deadline), (error) => resolve(error === undefined))
@@ -203,7 +203,7 @@ export class EtcdEndpoint {
 
   /** Puts another channel in the place of one that is still not connected. Calls that wait for the old one fail. */
   #replaceUnconnected(): void {
-    this.#patience = undefined
+    this.#timeouts = undefined
     const old = this.#stubs
     if (old.channel.getConnectivityState(false) === connectivityState.READY) return
     this.#stubs = this.#makeStubs()
@@ -236,7 +236,7 @@ export class EtcdEndpoint {
   }
 
   close(): void {
-    clearTimeout(this.#patience)
+    clearTimeout(this.#timeouts)
     this.#session.close()
     this.#stubs.close()
   }

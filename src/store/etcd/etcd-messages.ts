@@ -11,18 +11,18 @@ const compareResults: Readonly<Record<string, number>> = { Equal: 0, Greater: 1,
 const compareTargets: Readonly<Record<string, number>> = { Version: 0, Create: 1, Mod: 2, Value: 3, Lease: 4 }
 
 /** What the adapter says in a range. */
-export type RangeRequest = Pick<IRangeRequest, 'key' | 'range_end' | 'limit' | 'revision' | 'keys_only'>
+export type EtcdRangeRequest = Pick<IRangeRequest, 'key' | 'range_end' | 'limit' | 'revision' | 'keys_only'>
 /** What it says in a comparison. */
-export type Compare = Pick<ICompare, 'key' | 'result' | 'target' | 'create_revision' | 'mod_revision'> & { readonly range_end?: Buffer }
+export type EtcdCompare = Pick<ICompare, 'key' | 'result' | 'target' | 'create_revision' | 'mod_revision'> & { readonly range_end?: Buffer }
 /** What it does in a transaction. */
 export interface Operation {
-  readonly request_range?: RangeRequest
+  readonly request_range?: EtcdRangeRequest
   readonly request_put?: { readonly key: Buffer; readonly value: Buffer; readonly lease?: string }
   readonly request_delete_range?: { readonly key: Buffer }
 }
 /** A transaction of the adapter. */
 export interface TransactionRequest {
-  readonly compare?: readonly Compare[]
+  readonly compare?: readonly EtcdCompare[]
   readonly success?: readonly Operation[]
   /** What runs instead where a comparison fails. */
   readonly failure?: readonly Operation[]
@@ -61,7 +61,7 @@ function writeNested(writer: BinaryWriter, field: number, write: (writer: Binary
   writer.join()
 }
 
-function writeRange(writer: BinaryWriter, { key, range_end, limit, revision, keys_only }: RangeRequest): void {
+function writeRange(writer: BinaryWriter, { key, range_end, limit, revision, keys_only }: EtcdRangeRequest): void {
   writeBytes(writer, 1, key)
   writeBytes(writer, 2, range_end)
   writeInt64(writer, 3, limit)
@@ -75,7 +75,7 @@ function numberOf(table: Readonly<Record<string, number>>, value: string | numbe
   return number
 }
 
-function writeCompare(writer: BinaryWriter, compare: Compare): void {
+function writeCompare(writer: BinaryWriter, compare: EtcdCompare): void {
   const result = numberOf(compareResults, compare.result)
   const target = numberOf(compareTargets, compare.target)
   if (result !== 0) writer.tag(1, WireType.Varint).int32(result)
@@ -102,7 +102,7 @@ function writeOperation(writer: BinaryWriter, { request_range, request_put, requ
 }
 
 /** A RangeRequest's bytes. */
-export function encodeRange(request: RangeRequest): Uint8Array {
+export function encodeRange(request: EtcdRangeRequest): Uint8Array {
   const writer = new BinaryWriter()
   writeRange(writer, request)
   return writer.finish()

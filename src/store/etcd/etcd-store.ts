@@ -17,7 +17,7 @@ import {
   type Transaction,
 } from '../store.ts'
 import { checkRange, checkTransaction } from '../transaction-limits.ts'
-import type { Head } from './cluster-identity.ts'
+import type { ClusterHead } from './cluster-identity.ts'
 import { EtcdConnection, type EtcdConnectionOptions } from './etcd-connection.ts'
 import { campaign } from './etcd-election.ts'
 import { EtcdEncoding } from './etcd-encoding.ts'
@@ -33,7 +33,7 @@ export interface EtcdStoreOptions extends EtcdConnectionOptions {
 }
 
 /** How long closing waits for etcd to end this process's leases. */
-const resignPatienceMs = 1_000
+const resignTimeoutMs = 1_000
 
 /** Unwatched, so that candidates come and go unseen. */
 const electionPrefix = 'x/elect/'
@@ -148,7 +148,7 @@ class EtcdStore implements Store {
   async *watch(prefixes: readonly string[], after: Revision, signal: AbortSignal): AsyncGenerator<ChangeBatch, never> {
     const name = prefixes.join(' ')
     const { identity } = this.#connection
-    let at = { revision: after as number, head: undefined as Head | undefined, epoch: identity.epoch }
+    let at = { revision: after as number, head: undefined as ClusterHead | undefined, epoch: identity.epoch }
     try {
       at.head = await this.#headAt(after, signal)
       if (this.#connection.identity.epoch !== (this.#epochs.get(name) ?? 0)) throw new StoreError('replaced', 'the etcd cluster was replaced')
@@ -183,7 +183,7 @@ class EtcdStore implements Store {
   async close(): Promise<void> {
     // So that others need not wait for the leases to run out; an etcd that does not answer must not keep the process.
     const resigned = Promise.all([...this.#leaderships].map((leadership) => leadership.resign()))
-    await Promise.race([resigned, delay(resignPatienceMs, undefined, { ref: false })])
+    await Promise.race([resigned, delay(resignTimeoutMs, undefined, { ref: false })])
     this.#connection.close()
   }
 
@@ -210,7 +210,7 @@ class EtcdStore implements Store {
   }
 
   /** The head as of `revision` where it is known; it must still be the one that it was. */
-  async #headAt(revision: Revision, signal: AbortSignal): Promise<Head | undefined> {
+  async #headAt(revision: Revision, signal: AbortSignal): Promise<ClusterHead | undefined> {
     const { identity } = this.#connection
     const known = identity.position(revision)
     if (known === undefined) {

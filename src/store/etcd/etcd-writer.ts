@@ -6,7 +6,7 @@ import { StoreError } from '../store.ts'
 import type { EtcdConnection } from './etcd-connection.ts'
 import type { EtcdEncoding } from './etcd-encoding.ts'
 import { Lease } from './etcd-lease.ts'
-import type { Compare, Operation, TransactionResponse } from './etcd-messages.ts'
+import type { EtcdCompare, Operation, TransactionResponse } from './etcd-messages.ts'
 
 /** Sorts before the keys of the port and the head key, so that no range and no watch shows it. */
 const writerPrefix = '!fence/'
@@ -148,7 +148,7 @@ export class WriterKey {
 }
 
 /** The comparison with the writer, and the read that tells why a transaction failed. */
-export function comparing({ key, revision }: Writer): { compare: Compare[]; failure: Operation[] } {
+export function comparing({ key, revision }: Writer): { compare: EtcdCompare[]; failure: Operation[] } {
   return {
     compare: [{ key, target: CompareTarget.Mod, result: CompareResult.Equal, mod_revision: revision }],
     failure: [{ request_range: { key, keys_only: true } }],

@@ -11,7 +11,7 @@ export interface Sending {
 }
 
 /** One caller's transaction until its outcome is known. */
-interface Member {
+interface PendingTransaction {
   readonly transaction: Transaction
   /** Whose line it waits in. */
   readonly root: string
@@ -47,7 +47,7 @@ export class GroupCommit {
   async commit(transaction: Transaction, signal: AbortSignal): Promise<Committed | Conflict> {
     signal.throwIfAborted()
     const { promise, resolve, reject } = Promise.withResolvers<Committed | Conflict>()
-    const member: Member = { transaction, root: rootOfTransaction(transaction), signal, resolve, reject, run: undefined }
+    const member: PendingTransaction = { transaction, root: rootOfTransaction(transaction), signal, resolve, reject, run: undefined }
     const leave = (): void => {
       if (member.run === undefined) {
         this.#waiting.remove(member)
@@ -106,7 +106,7 @@ export class GroupCommit {
   }
 
   /** Never rejects: what goes wrong is told to the members. */
-  async #run(members: readonly Member[], group: Group): Promise<void> {
+  async #run(members: readonly PendingTransaction[], group: Group): Promise<void> {
     const [only, ...others] = members
     try {
       if (only === undefined) return
@@ -128,7 +128,7 @@ export class GroupCommit {
     }
   }
 
-  async #alone({ transaction, signal, resolve, reject }: Member): Promise<void> {
+  async #alone({ transaction, signal, resolve, reject }: PendingTransaction): Promise<void> {
     try {
       signal.throwIfAborted()
       resolve(await this.#sending.send(transaction, signal))
@@ -141,34 +141,34 @@ export class GroupCommit {
 /** Those who wait, in one line for each root that their transactions write to. What belongs to no root shares a line. */
 class Lines {
   /** In the order of their turns; none is empty. */
-  readonly #lines = new Map<string, Set<Member>>()
+  readonly #lines = new Map<string, Set<PendingTransaction>>()
 
   get isEmpty(): boolean {
     return this.#lines.size === 0
   }
 
-  add(member: Member): void {
+  add(member: PendingTransaction): void {
     const line = this.#lines.get(member.root)
     if (line === undefined) this.#lines.set(member.root, new Set([member]))
     else line.add(member)
   }
 
-  remove(member: Member): void {
+  remove(member: PendingTransaction): void {
     const line = this.#lines.get(member.root)
     line?.delete(member)
     if (line?.size === 0) this.#lines.delete(member.root)
   }
 
-  takeAll(): Member[] {
+  takeAll(): PendingTransaction[] {
     const all = [...this.#lines.values()].flatMap((line) => [...line])
     this.#lines.clear()
     return all
   }
 
   /** Takes those that `fits` returns true for, one of each line in turn. A line whose first member was taken has its next turn after all others. */
-  take(fits: (member: Member) => boolean): Member[] {
+  take(fits: (member: PendingTransaction) => boolean): PendingTransaction[] {
     const lines = this.#firstLines()
-    const taken = new Set<Member>()
+    const taken = new Set<PendingTransaction>()
     let turns = lines.map((line) => line.values())
     for (let looks = 0; turns.length > 0 && looks < maxLookedAt;) {
       const round = turns.slice(0, maxLookedAt - looks)
@@ -191,8 +191,8 @@ class Lines {
   }
 
   /** As many as are looked at for one group. */
-  #firstLines(): Set<Member>[] {
-    const lines: Set<Member>[] = []
+  #firstLines(): Set<PendingTransaction>[] {
+    const lines: Set<PendingTransaction>[] = []
     for (const line of this.#lines.values()) {
       if (lines.length === maxLookedAt) break
       lines.push(line)

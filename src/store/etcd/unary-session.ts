@@ -38,7 +38,7 @@ export interface UnaryOptions {
 const windowBytes = 8 * 1024 * 1024
 const frameHeaderBytes = 5
 /** How long a connection may take until the other side has spoken, in milliseconds. */
-const connectPatienceMs = 3_000
+const connectTimeoutMs = 3_000
 
 /** The message with gRPC's frame round it. */
 function framed(message: Uint8Array): Buffer {
@@ -102,9 +102,9 @@ export class UnarySession {
   async connected(deadline: number): Promise<boolean> {
     if (this.isConnected) return true
     const { outcome } = (this.#connecting ??= this.#connect())
-    const patience = AbortSignal.timeout(Math.max(0, Math.ceil(deadline - performance.now())))
-    return untilAborted(outcome, patience).catch((error: unknown) => {
-      if (patience.aborted) return false
+    const timeouts = AbortSignal.timeout(Math.max(0, Math.ceil(deadline - performance.now())))
+    return untilAborted(outcome, timeouts).catch((error: unknown) => {
+      if (timeouts.aborted) return false
       throw error
     })
   }
@@ -190,15 +190,15 @@ export class UnarySession {
     })
     // The first word of an HTTP/2 server: what is between us and etcd may take connections for a member that is gone.
     session.once('remoteSettings', () => {
-      clearTimeout(patience)
+      clearTimeout(timeouts)
       this.#session = session
       if (isMine()) this.#connecting = undefined
       resolve(true)
     })
     // What is between us and etcd may lose what is sent, or take a connection and never say a word.
-    const patience = setTimeout(end, connectPatienceMs)
+    const timeouts = setTimeout(end, connectTimeoutMs)
     const ended = (): void => {
-      clearTimeout(patience)
+      clearTimeout(timeouts)
       if (this.#session === session) this.#session = undefined
       if (isMine()) this.#connecting = undefined
       resolve(false)

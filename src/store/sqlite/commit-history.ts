@@ -1,7 +1,7 @@
 import { storeRevision, type Entry, type Revision } from '../store.ts'
 
 /** One key's change in a commit, with what it replaced. */
-export interface Step {
+export interface HistoryStep {
   readonly key: string
   readonly before: Entry | undefined
   readonly after: Entry | undefined
@@ -10,7 +10,7 @@ export interface Step {
 /** A commit that changed something. */
 export interface Commit {
   readonly revision: Revision
-  readonly steps: readonly Step[]
+  readonly steps: readonly HistoryStep[]
 }
 
 /** What a step costs in memory besides its key and values, roughly. */

@@ -5,19 +5,19 @@ import { untilAborted } from '../../base/until-aborted.ts'
 const resigned = 'resigned'
 
 /** One name's candidates: the first leads, the others wait in order. */
-interface Candidate {
+interface ElectionCandidate {
   readonly won: PromiseWithResolvers<void>
   readonly lost: AbortController
 }
 
 /** Elections among the callers of one process, which is all there is on a store that one process has to itself. */
 export class LocalElections {
-  readonly #queues = new Map<string, Candidate[]>()
+  readonly #queues = new Map<string, ElectionCandidate[]>()
 
   /** Waits its turn; rejects with the signal's reason once that aborts, or with `closed`. */
   async elect(name: string, signal: AbortSignal): Promise<Leadership> {
     signal.throwIfAborted()
-    const candidate: Candidate = { won: Promise.withResolvers(), lost: new AbortController() }
+    const candidate: ElectionCandidate = { won: Promise.withResolvers(), lost: new AbortController() }
     const queue = this.#queues.get(name) ?? []
     this.#queues.set(name, queue)
     queue.push(candidate)
@@ -46,7 +46,7 @@ export class LocalElections {
     this.#queues.clear()
   }
 
-  #leave(name: string, candidate: Candidate): void {
+  #leave(name: string, candidate: ElectionCandidate): void {
     const queue = this.#queues.get(name)
     const at = queue?.indexOf(candidate) ?? -1
     if (queue === undefined || at < 0) return

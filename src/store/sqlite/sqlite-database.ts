@@ -14,7 +14,7 @@ import {
   type Transaction,
   type Write,
 } from '../store.ts'
-import type { Commit, Step } from './commit-history.ts'
+import type { Commit, HistoryStep } from './commit-history.ts'
 import { sqliteOpenError } from './sqlite-errors.ts'
 
 /** `PRAGMA application_id` of our files ('TAPR'), and the version of the schema below. */
@@ -146,7 +146,7 @@ export class SqliteDatabase {
   }
 
   /** Deleting what is not there changes nothing: no step. */
-  #write(write: Write, revision: Revision): Step[] {
+  #write(write: Write, revision: Revision): HistoryStep[] {
     const { key } = write
     const before = this.get(key)
     if (write.kind === 'delete') {

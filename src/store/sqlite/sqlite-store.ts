@@ -45,7 +45,7 @@ const defaultHistoryBytes = 32 * 1024 * 1024
 const maxBatchCommits = 1000
 
 /** A transaction on its way to the next group commit. */
-interface Waiting {
+interface WaitingTransaction {
   readonly transaction: Transaction
   readonly signal: AbortSignal
   readonly done: PromiseWithResolvers<Committed | Conflict>
@@ -68,7 +68,7 @@ class SqliteStore implements Store {
   #history: CommitHistory
   #elections = new LocalElections()
   #reopening: NodeJS.Timeout | undefined
-  #queue: Waiting[] = []
+  #queue: WaitingTransaction[] = []
   #changed = Promise.withResolvers<void>()
   #ended: StoreError | undefined
 
@@ -97,7 +97,7 @@ class SqliteStore implements Store {
   async transact(transaction: Transaction, signal: AbortSignal): Promise<Committed | Conflict> {
     this.#assertUsable(signal)
     checkTransaction(transaction)
-    const waiting: Waiting = { transaction, signal, done: Promise.withResolvers() }
+    const waiting: WaitingTransaction = { transaction, signal, done: Promise.withResolvers() }
     if (this.#queue.push(waiting) === 1) setImmediate(() => this.#commitQueue())
     return untilAborted(waiting.done.promise, signal)
   }
@@ -187,7 +187,7 @@ class SqliteStore implements Store {
     if (this.#ended === undefined && group.length > 0) this.#commitGroup(group)
   }
 
-  #commitGroup(group: readonly Waiting[]): void {
+  #commitGroup(group: readonly WaitingTransaction[]): void {
     try {
       const { outcomes, commits } = this.#database.commit(group.map((waiting) => waiting.transaction))
       for (const commit of commits) this.#history.add(commit)
@@ -199,7 +199,7 @@ class SqliteStore implements Store {
   }
 
   /** One transaction that has no room, or meets a damaged page, must not fail the others of its group. */
-  #commitFailed(group: readonly Waiting[], error: unknown): void {
+  #commitFailed(group: readonly WaitingTransaction[], error: unknown): void {
     const refused = error instanceof StoreError && (error.kind === 'exhausted' || error.kind === 'damaged')
     if (refused && group.length > 1) {
       for (const waiting of group) {

@@ -11,7 +11,7 @@ import { addReflection } from './reflection.ts'
 import { unaryCalls } from './unary-calls.ts'
 import type { Http2Requests } from '../http/http2-requests.ts'
 import type { CallMetrics } from '../metrics.ts'
-import type { Door } from '../one-port.ts'
+import type { PortListener } from '../one-port.ts'
 
 /** Serves grpc.health.v1 on `server` for the empty name and each service; NOT_SERVING until `setReady(true)`. */
 function createHealth(
@@ -50,7 +50,7 @@ export interface GrpcApiOptions {
 }
 
 /** The gRPC side: a door for HTTP/2 connections. */
-export interface GrpcApi extends Door {
+export interface GrpcApi extends PortListener {
   /** What grpc.health.v1 answers for the whole server and for every service; NOT_SERVING until first set. */
   setReady(ready: boolean): void
   /** Ends every call and connection at once. */
@@ -112,7 +112,7 @@ export function createGrpcApi(options: GrpcApiOptions): GrpcApi {
       injector.injectConnection(socket)
     },
     // Clients are told to go away, which they do after their calls, and connect anew.
-    linger: () => injector.drain(backstopMs),
+    beginDrain: () => injector.drain(backstopMs),
     drain: () => injector.drain(backstopMs),
     setReady: (ready) => health.setReady(ready),
     stop: () => server.forceShutdown(),
@@ -120,7 +120,7 @@ export function createGrpcApi(options: GrpcApiOptions): GrpcApi {
 }
 
 /** A handler of the library. */
-interface Handler {
+interface GrpcHandler {
   readonly path: string
   readonly type: 'unary'
   readonly func: () => void
@@ -145,7 +145,7 @@ interface OtherStreams {
 const bytes = (message: Buffer): Buffer => message
 
 /** Never called: the interceptor answers. */
-function handlerOf(path: string): Handler {
+function handlerOf(path: string): GrpcHandler {
   return { path, type: 'unary', func: () => undefined, serialize: bytes, deserialize: bytes }
 }
 

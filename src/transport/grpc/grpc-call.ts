@@ -6,7 +6,7 @@ import type { ClientAddress } from '../../base/client-address.ts'
 import { DomainError } from '../../base/errors.ts'
 import type { MethodRow } from '../../base/schema/method.ts'
 import { parseCallHeaders, type CallHeaders } from '../call-headers.ts'
-import type { Call, Decoded } from '../call.ts'
+import type { Call, DecodedCall } from '../call.ts'
 
 /** Shorter messages can't hold more values than the bounds allow. */
 const minBytes = 2 * requestBounds.maxValues
@@ -134,7 +134,7 @@ export class GrpcCall implements Call {
     })
   }
 
-  async decode(arrived?: () => void): Promise<Decoded> {
+  async decode(arrived?: () => void): Promise<DecodedCall> {
     if (!booleanTexts.has(this.#validateOnlyText)) throw DomainError.invalid('validate_only', 'must be true or false')
     const bytes = await this.#arrived()
     arrived?.()

@@ -7,7 +7,7 @@ import { dropBody } from './unreadable-request.ts'
 import { isJsonObject } from './json-shape.ts'
 
 /** How long a body that is dropped may take, in milliseconds: longer than the server lets a whole request take. */
-const skipPatienceMs = 120_000
+const skipTimeoutMs = 120_000
 
 type BodyReader = ReturnType<typeof koaBody>
 
@@ -68,7 +68,7 @@ function parsed(text: string): JsonValue {
 
 /** Drops a body that the method does not take; the same size limit as for JSON. A request that breaks off before its end has no effect. */
 export async function skipBody({ req }: ParameterizedContext, maxBytes: number): Promise<void> {
-  const outcome = await dropBody(req, { maxBytes, patienceMs: skipPatienceMs })
+  const outcome = await dropBody(req, { maxBytes, timeoutMs: skipTimeoutMs })
   if (outcome === 'tooLarge') throw tooLarge(maxBytes)
   if (outcome === 'cutOff') throw new DomainError(1, 'the client went away')
 }

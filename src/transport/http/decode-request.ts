@@ -4,7 +4,7 @@ import { isFieldError, protoSnakeCase } from '@bufbuild/protobuf/reflect'
 import { FieldMaskSchema } from '@bufbuild/protobuf/wkt'
 import { DomainError, maxViolations } from '../../base/errors.ts'
 import type { FieldViolation } from '../../base/errors.ts'
-import type { Decoded } from '../call.ts'
+import type { DecodedCall } from '../call.ts'
 import { fieldOfKey, isJsonObject, shapeJson } from './json-shape.ts'
 import type { Shaped } from './json-shape.ts'
 import { readQuery } from './query.ts'
@@ -31,12 +31,12 @@ const neverMasked: ReadonlySet<string> = new Set(['uid', 'etag'])
  * Makes the request message of an HTTP request: query, then body, then path variables, later ones winning. Throws code 3 with every
  * fault listed. `present` is set for a PATCH whose query has no mask.
  */
-export function decodeRequest(parts: RequestParts): Decoded {
+export function decodeRequest(parts: RequestParts): DecodedCall {
   return byVariables(parts) ?? byJson(parts)
 }
 
 /** The message of a request that says all in its path, as most reads do; undefined for any other. */
-function byVariables(parts: RequestParts): Decoded | undefined {
+function byVariables(parts: RequestParts): DecodedCall | undefined {
   if (parts.body !== undefined || parts.query.size > 0) return undefined
   const message = create(parts.input)
   for (const { path, value } of parts.variables) {
@@ -49,7 +49,7 @@ function byVariables(parts: RequestParts): Decoded | undefined {
   return { message }
 }
 
-function byJson(parts: RequestParts): Decoded {
+function byJson(parts: RequestParts): DecodedCall {
   const maskPaths = readMask(parts.query)
   const derivesMask = parts.verb === 'PATCH' && maskPaths === undefined
   const query = readQuery(parts.input, parts.query, parts)

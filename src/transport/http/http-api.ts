@@ -16,12 +16,12 @@ import { headerText, jsonType, send, type HttpAnswer, type HttpContext, type Htt
 import { maxHeaders } from './http-listener.ts'
 import { methodRoutes, type MethodRouteOptions } from './method-routes.ts'
 import type { ErrorForm, RawRoute, RawRequest } from './raw-route.ts'
-import { createRouteIndex, type RouteIndex, type Route, type RouteMatch } from './route-index.ts'
+import { createRouteIndex, type RouteIndex, type HttpRoute, type RouteMatch } from './route-index.ts'
 import { decodeSegment } from './template.ts'
 import { lacksOneHost } from './unreadable-request.ts'
 
 /** Serves raw routes beside the methods. */
-function rawRoutes(routes: readonly RawRoute[]): Route<HttpContext>[] {
+function rawRoutes(routes: readonly RawRoute[]): HttpRoute<HttpContext>[] {
   return routes.map((route) => ({
     verb: route.method,
     template: route.path,

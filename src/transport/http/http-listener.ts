@@ -6,10 +6,10 @@ import { DomainError } from '../../base/errors.ts'
 import { createUnreadableAnswer, type UnreadableAnswer, type UnreadableKind } from './unreadable-request.ts'
 import { platformDomain } from '../errors-details.ts'
 import { httpError } from '../errors-http.ts'
-import type { Door } from '../one-port.ts'
+import type { PortListener } from '../one-port.ts'
 
 /** Limits of the HTTP/1.1 side. */
-export interface HttpDoorOptions {
+export interface HttpListenerOptions {
   /** How long the request line and headers may take, milliseconds; 15,000 where absent. */
   readonly headersTimeoutMs?: number
   /** How long a whole request may take to arrive, milliseconds; 60,000 where absent. */
@@ -25,7 +25,7 @@ const maxHeaderBytes = 32 * 1024
 export const maxHeaders = 100
 
 /** An HTTP/1.1 server without a port of its own: `listener` answers what arrives on the connections it is given. */
-export function createHttpDoor(listener: RequestListener, options: HttpDoorOptions = {}): Door & { stop(): void } {
+export function createHttpListener(listener: RequestListener, options: HttpListenerOptions = {}): PortListener & { stop(): void } {
   const server = createServer({
     maxHeaderSize: maxHeaderBytes,
     headersTimeout: options.headersTimeoutMs ?? 15_000,
@@ -44,14 +44,14 @@ export function createHttpDoor(listener: RequestListener, options: HttpDoorOptio
   server.emit('listening')
   // By connection and not one set of all responses: a set that changes with every request keeps requests from dying young, which doubles what one costs.
   const latest = new Map<Socket, ServerResponse | undefined>()
-  let lingering = false
-  const linger = (): void => {
-    lingering = true
+  let draining = false
+  const beginDrain = (): void => {
+    draining = true
     for (const response of latest.values()) if (response?.headersSent === false) response.shouldKeepAlive = false
   }
   server.on('request', (request, response) => {
     latest.set(request.socket, response)
-    if (lingering) response.shouldKeepAlive = false
+    if (draining) response.shouldKeepAlive = false
     listener(request, response)
   })
   // An expectation that nobody knows may be ignored (RFC 9110, 10.1.1); node's own answer would say nothing.
@@ -62,9 +62,9 @@ export function createHttpDoor(listener: RequestListener, options: HttpDoorOptio
       socket.once('close', () => latest.delete(socket))
       server.emit('connection', socket)
     },
-    linger,
+    beginDrain,
     drain() {
-      linger()
+      beginDrain()
       server.closeIdleConnections()
     },
     stop: () => stop(server),

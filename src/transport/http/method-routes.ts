@@ -1,11 +1,11 @@
 import type { DescMessage } from '@bufbuild/protobuf'
 import type { HttpBinding, MethodRow } from '../../base/schema/method.ts'
 import type { CallHeaders } from '../call-headers.ts'
-import { callName, type Answer, type Call, type Decoded, type Dispatch } from '../call.ts'
+import { callName, type Answer, type Call, type DecodedCall, type Dispatch } from '../call.ts'
 import { isForm, parseJsonBody, readForm, readJsonText, skipBody } from './body.ts'
 import { decodeRequest, readValidateOnly } from './decode-request.ts'
 import { headerText, jsonType, send, type HttpAnswer, type HttpContext } from './http-context.ts'
-import type { Route, RouteMatch } from './route-index.ts'
+import type { HttpRoute, RouteMatch } from './route-index.ts'
 import { decodeSegment } from './template.ts'
 import type { JsonEncoders, JsonEncoder } from '../json-encode.ts'
 import type { CallMetrics } from '../metrics.ts'
@@ -52,7 +52,7 @@ export interface BoundMethod {
 }
 
 /** The routes of API methods: a request becomes a `Call`, what the dispatch answers becomes the response. */
-export function methodRoutes(bound: readonly BoundMethod[], options: MethodRouteOptions): Route<HttpContext>[] {
+export function methodRoutes(bound: readonly BoundMethod[], options: MethodRouteOptions): HttpRoute<HttpContext>[] {
   return bound.map((method) => {
     const name = callName(method.row)
     const encode = method.row.output.typeName === 'google.protobuf.Empty' ? undefined : createAnswerJson(method.row.output, options.encoders)
@@ -108,7 +108,7 @@ class HttpCall implements Call {
     this.#matched.context.state.call.throwIfEnded()
   }
 
-  decode(arrived?: () => void): Promise<Decoded> {
+  decode(arrived?: () => void): Promise<DecodedCall> {
     return decode(this.#bound, { ...this.#matched, query: this.#query }, arrived)
   }
 }
@@ -117,7 +117,7 @@ async function decode(
   { row, binding }: BoundMethod,
   { context, match, query }: Matched & { readonly query: URLSearchParams },
   arrived?: () => void,
-): Promise<Decoded> {
+): Promise<DecodedCall> {
   const hasBody = binding.body !== ''
   const { maxRequestBytes } = row
   const form = hasBody ? undefined : await readQueryForm(context, maxRequestBytes)

@@ -2,7 +2,7 @@ import { compileTemplate } from './template.ts'
 import type { Template } from './template.ts'
 
 /** One route: a verb and a path template with what serves it. */
-export interface Route<Context> {
+export interface HttpRoute<Context> {
   readonly verb: string
   readonly template: string
   handle(context: Context, match: RouteMatch): Promise<void>
@@ -17,13 +17,13 @@ export interface RouteMatch {
 /** Finds routes; its cost does not grow with their number. */
 export interface RouteIndex<Context> {
   /** The route that a verb and a raw path lead to; HEAD leads where GET does. */
-  find(verb: string, path: string): { readonly route: Route<Context>; readonly match: RouteMatch } | undefined
+  find(verb: string, path: string): { readonly route: HttpRoute<Context>; readonly match: RouteMatch } | undefined
   /** The verbs that are served on a path, HEAD included where GET is; empty for an unknown path. */
   verbsOf(path: string): string[]
 }
 
-interface Compiled<Context> {
-  readonly route: Route<Context>
+interface CompiledRoute<Context> {
+  readonly route: HttpRoute<Context>
   readonly template: Template
 }
 
@@ -35,14 +35,14 @@ const keyLength = 3
  * variable, then the greedy one. A `{x=**}` at the end also matches nothing for POST, and for other verbs where no route has the bare path as its
  * literal path (docs/spec/conventions.md#paths).
  */
-export function createRouteIndex<Context>(routes: readonly Route<Context>[]): RouteIndex<Context> {
+export function createRouteIndex<Context>(routes: readonly HttpRoute<Context>[]): RouteIndex<Context> {
   const literal = new Set(routes.map((route) => route.template))
   const compiled = routes.map((route) => ({ route, template: compileTemplate(route.template, matchesNothing(route, literal)) }))
   const groups = Map.groupBy(
     compiled.toSorted((a, b) => order(a.template, b.template)),
     ({ template }) => template.prefix.slice(0, keyLength).map(keySegment).join('/'),
   )
-  function* matching(path: string): Generator<Compiled<Context>> {
+  function* matching(path: string): Generator<CompiledRoute<Context>> {
     for (const key of keysOf(path)) for (const candidate of groups.get(key) ?? []) if (candidate.template.regexp.test(path)) yield candidate
   }
   return {

@@ -21,7 +21,7 @@ const statusLines = {
 const kinds: Readonly<Record<string, UnreadableKind>> = { HPE_HEADER_OVERFLOW: 'tooLarge', ERR_HTTP_REQUEST_TIMEOUT: 'late' }
 
 /** A connection, with the answer that node has under way on it. */
-type Connection = Duplex & { readonly _httpMessage?: (ServerResponse & { readonly req: IncomingMessage }) | null }
+type RequestConnection = Duplex & { readonly _httpMessage?: (ServerResponse & { readonly req: IncomingMessage }) | null }
 
 /**
  * A listener for `clientError` of node:http: answers under a request id of ours and closes the connection. A request before it that has arrived in full is
@@ -31,7 +31,7 @@ export function createUnreadableAnswer(
   describe: (kind: UnreadableKind) => UnreadableAnswer,
 ): (error: Error & { readonly code?: string }, socket: Duplex) => void {
   const waiting = new WeakSet<Duplex>()
-  const answer = (kind: UnreadableKind, socket: Connection): void => {
+  const answer = (kind: UnreadableKind, socket: RequestConnection): void => {
     const earlier = socket._httpMessage
     if (socket.destroyed || !socket.writable) return void socket.destroy()
     if (earlier?.req.complete === true) return void earlier.once('finish', () => answer(kind, socket))
@@ -57,12 +57,12 @@ export function createUnreadableAnswer(
 }
 
 /** How long a client may go on sending behind a request that can't be read, in milliseconds: cut off at once it might not get to read its answer. */
-const lingerMs = 2_000
+const drainMs = 2_000
 
 /** Ends a connection on which all is said once the client has ended it too; what comes until then is dropped by node's parser, which has failed. */
 function leave(socket: Duplex): void {
   if (socket.readableEnded || socket.destroyed) return void socket.destroy()
-  const timer = setTimeout(() => socket.destroy(), lingerMs)
+  const timer = setTimeout(() => socket.destroy(), drainMs)
   socket.once('end', () => socket.destroy())
   socket.once('close', () => clearTimeout(timer))
 }
@@ -81,11 +81,11 @@ function hasBody({ headers }: IncomingMessage): boolean {
 
 /**
  * Waits for the end of a body that nobody asked for and drops it: until then the request may turn out to be unreadable, and nothing must have been done by it.
- * `tooLarge` as soon as there is more than `maxBytes`, `cutOff` where the client went away, its bytes are no body or have not come within `patienceMs`.
+ * `tooLarge` as soon as there is more than `maxBytes`, `cutOff` where the client went away, its bytes are no body or have not come within `timeoutMs`.
  */
 export async function dropBody(
   request: IncomingMessage,
-  limits: { readonly maxBytes: number; readonly patienceMs: number },
+  limits: { readonly maxBytes: number; readonly timeoutMs: number },
 ): Promise<'dropped' | 'tooLarge' | 'cutOff'> {
   if (!hasBody(request) || request.readableEnded) return 'dropped'
   const { promise, resolve } = Promise.withResolvers<'dropped' | 'tooLarge' | 'cutOff'>()
@@ -97,7 +97,7 @@ export async function dropBody(
   request.once('end', () => resolve('dropped'))
   request.once('close', () => resolve('cutOff'))
   request.once('error', () => resolve('cutOff'))
-  const timer = setTimeout(() => resolve('cutOff'), limits.patienceMs)
+  const timer = setTimeout(() => resolve('cutOff'), limits.timeoutMs)
   try {
     return await promise
   } finally {

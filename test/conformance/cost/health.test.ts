@@ -5,7 +5,7 @@ import { gzipSync } from 'node:zlib'
 import type { JsonObject } from '@bufbuild/protobuf'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { startTarget, type Target } from '../fuzz/target.ts'
-import { restDoor, type Door, type Reply } from '../../support/api-clients.ts'
+import { restClient, type ApiClient, type Reply } from '../../support/api-clients.ts'
 import { freshName, ok } from '../../support/test-server.ts'
 import { etcdSettings, shareEtcd } from '../../support/parts/etcd.ts'
 import { startTcpProxy } from '../../support/parts/tcp-proxy.ts'
@@ -25,7 +25,7 @@ const timeout = 120_000
 /** What an attack has to go by. */
 interface Ground {
   readonly target: Target
-  readonly api: Door
+  readonly api: ApiClient
   /** A root group of its own, and an operator's token. */
   readonly group: string
   readonly token: string
@@ -195,10 +195,10 @@ async function expectHealthy(target: Target, work: () => Promise<unknown>): Prom
 describe('/healthz is answered within 200 ms', () => {
   let target: Target
   let operator: string
-  let api: Door
+  let api: ApiClient
   beforeAll(async () => {
     target = await startTarget('sqlite')
-    api = restDoor(`http://127.0.0.1:${target.ports.api}`)
+    api = restClient(`http://127.0.0.1:${target.ports.api}`)
     operator = (await target.corpus()).tokens[0] ?? ''
   }, timeout)
   afterAll(async () => {
@@ -221,10 +221,10 @@ describe('/healthz is answered within 200 ms', () => {
     onTestFinished(() => link.close())
     const cutOff = await startTarget('sqlite', etcdSettings({ endpoints: [`http://127.0.0.1:${link.port}`], prefix: etcd.prefix }))
     onTestFinished(() => cutOff.stop())
-    const door = restDoor(`http://127.0.0.1:${cutOff.ports.api}`)
-    onTestFinished(() => door.close())
+    const apiClient = restClient(`http://127.0.0.1:${cutOff.ports.api}`)
+    onTestFinished(() => apiClient.close())
     const { tokens } = await cutOff.corpus()
-    const ask = (): Promise<number> => codeOf(door.call('ListGroups', {}, { token: tokens[0] }))
+    const ask = (): Promise<number> => codeOf(apiClient.call('ListGroups', {}, { token: tokens[0] }))
     expect(await ask()).toBe(0)
     await expectHealthy(cutOff, async () => {
       link.stall()
@@ -238,9 +238,9 @@ describe('/healthz is answered within 200 ms', () => {
 test('a server that is held for longer is noticed', { timeout }, async () => {
   const held = await startTarget('sqlite', {}, 'IdentitiesService/LookupIdentity')
   onTestFinished(() => held.stop())
-  const door = restDoor(`http://127.0.0.1:${held.ports.api}`)
-  onTestFinished(() => door.close())
+  const apiClient = restClient(`http://127.0.0.1:${held.ports.api}`)
+  onTestFinished(() => apiClient.close())
   const { tokens } = await held.corpus()
   const request = { issuer: 'https://issuer.example', subject: 'x'.repeat(1500) }
-  await expect(expectHealthy(held, () => door.call('LookupIdentity', request, { token: tokens[0] }))).rejects.toThrow('to be less than')
+  await expect(expectHealthy(held, () => apiClient.call('LookupIdentity', request, { token: tokens[0] }))).rejects.toThrow('to be less than')
 })

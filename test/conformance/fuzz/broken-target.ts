@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import { createServer as createHttp2Server, type Http2Server, type ServerHttp2Stream } from 'node:http2'
 import { DomainError } from '../../../src/base/errors.ts'
-import { createOnePort, type Door } from '../../../src/transport/one-port.ts'
+import { createOnePort, type PortListener } from '../../../src/transport/one-port.ts'
 import { grpcError } from '../../../src/transport/grpc/grpc-status.ts'
 import { httpError } from '../../../src/transport/errors-http.ts'
 import { createUnreadableAnswer, dropBody, type UnreadableAnswer } from '../../../src/transport/http/unreadable-request.ts'
@@ -99,7 +99,7 @@ function createHttp(choose: (requestId: string) => boolean, sabotage: Sabotage):
   const server = createServer({ requireHostHeader: false, maxHeaderSize: 32 * 1024 }, (request, response) => {
     const id = String(request.headers['x-request-id'] ?? 'none')
     const exchange = { request, response, requestId: /^[\w-]{1,128}$/.test(id) ? id : 'none' }
-    void dropBody(request, { maxBytes: Infinity, patienceMs: 60_000 }).then(() => {
+    void dropBody(request, { maxBytes: Infinity, timeoutMs: 60_000 }).then(() => {
       if (choose(id) && sabotage.http !== undefined) sabotage.http(exchange)
       else answerHttp(exchange)
     })
@@ -132,12 +132,12 @@ export async function startBrokenTarget(sabotage: Sabotage): Promise<Target> {
   }
   /** The requests that were chosen since this was asked last. */
   const since = (what: keyof typeof taken): readonly string[] => chosen.slice(taken[what], (taken[what] = chosen.length))
-  const doorOf = (server: Server | Http2Server): Door => ({
+  const apiClientOf = (server: Server | Http2Server): PortListener => ({
     accept: (socket) => void server.emit('connection', socket),
-    linger: () => undefined,
+    beginDrain: () => undefined,
     drain: () => undefined,
   })
-  const port = createOnePort({ http: doorOf(createHttp(choose, sabotage)), grpc: doorOf(createGrpc(choose, sabotage)) })
+  const port = createOnePort({ http: apiClientOf(createHttp(choose, sabotage)), grpc: apiClientOf(createGrpc(choose, sabotage)) })
   const { port: number } = await port.listen('127.0.0.1', 0)
   return {
     ports: { api: number, ops: number, registry: number },

@@ -69,8 +69,8 @@ async function newDevice({ server }: World, outcome?: DeviceOutcome): Promise<{ 
   const { baseUrl } = server.config
   const { services } = server.running.engine
   const signal = AbortSignal.timeout(10_000)
-  const wishes = { clientId: baseUrl, audiences: [baseUrl], scopes: [], refresh: true, remoteAddress: '127.0.0.1' }
-  const device = await beginDeviceLogin(services, wishes, signal)
+  const requested = { clientId: baseUrl, audiences: [baseUrl], scopes: [], refresh: true, remoteAddress: '127.0.0.1' }
+  const device = await beginDeviceLogin(services, requested, signal)
   if (outcome !== undefined) await endDeviceLogin(services, { userCode: device.userCode, outcome }, signal)
   return device
 }

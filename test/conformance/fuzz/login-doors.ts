@@ -6,7 +6,7 @@ import { escaped } from './rest-request.ts'
 
 type Make = (login: LoginCorpus, random: Random, corpus: Corpus) => OtherParts
 
-function door(route: string, forms: OtherRequest['forms'], make: Make): OtherRequest {
+function apiClient(route: string, forms: OtherRequest['forms'], make: Make): OtherRequest {
   const [verb = ''] = route.split(' ')
   return { name: route, route, port: 'api', verb, forms, make: (corpus, random) => make(corpus.login, random, corpus) }
 }
@@ -32,12 +32,12 @@ function endOf(login: LoginCorpus, random: Random): Field[] {
 }
 
 function document(route: string): OtherRequest {
-  return door(route, ['status'], () => ({ path: route.replace('GET ', '') }))
+  return apiClient(route, ['status'], () => ({ path: route.replace('GET ', '') }))
 }
 
 /** Sign-ins by browsers and of devices, and what is published about tokens. */
-export const loginDoors: readonly OtherRequest[] = [
-  door('GET /oauth', page, (login, random, { uids }) => ({
+export const loginEndpoints: readonly OtherRequest[] = [
+  apiClient('GET /oauth', page, (login, random, { uids }) => ({
     path: '/oauth',
     query: [
       ['idp_id', login.provider],
@@ -46,42 +46,42 @@ export const loginDoors: readonly OtherRequest[] = [
       ...(random.chance(0.2) ? maybe(random, ['identity', random.pick(uids)], ['invite', 'A'.repeat(40)], ['skip_registration', '1']) : []),
     ],
   })),
-  door('POST /oauth/confirm', page, ({ confirmations }, random) => {
+  apiClient('POST /oauth/confirm', page, ({ confirmations }, random) => {
     const { fields, cookie } = random.pick(confirmations)
     return { path: '/oauth/confirm', form: [...fields, ['answer', random.pick(['yes', 'no'])]], headers: [['Cookie', cookie]] }
   }),
   {
-    ...door('GET /oauth/callback/{provider=**}', page, ({ callbacks, provider }, random, { uids }) => {
+    ...apiClient('GET /oauth/callback/{provider=**}', page, ({ callbacks, provider }, random, { uids }) => {
       const { fields, cookie } = random.pick(callbacks)
       const path = `/oauth/callback/${escaped(random.chance(0.9) ? provider : random.pick(uids))}`
       return { path, query: [...fields], headers: [['Cookie', cookie]] }
     }),
     mutating: true,
   },
-  door('GET /orgcheck', ['status'], () => ({ path: '/orgcheck', query: [['name', 'example.com']] })),
-  door('POST /oauth/device_authorization', ['oauth'], ({ baseUrl, group }, random) => ({
+  apiClient('GET /orgcheck', ['status'], () => ({ path: '/orgcheck', query: [['name', 'example.com']] })),
+  apiClient('POST /oauth/device_authorization', ['oauth'], ({ baseUrl, group }, random) => ({
     path: '/oauth/device_authorization',
     form: [['client_id', baseUrl], ...maybe(random, ['scope', `openid offline_access ${group}`])],
   })),
   {
-    ...door('POST /oauth/token', ['oauth'], ({ baseUrl, deviceCodes }, random) => ({
+    ...apiClient('POST /oauth/token', ['oauth'], ({ baseUrl, deviceCodes }, random) => ({
       path: '/oauth/token',
       form: [['grant_type', deviceGrant], ...picked('device_code', deviceCodes, random), ['client_id', baseUrl]],
     })),
     name: 'POST /oauth/token for a device',
   },
   {
-    ...door('POST /oauth/token', ['oauth'], ({ baseUrl, group, refreshTokens }, random) => ({
+    ...apiClient('POST /oauth/token', ['oauth'], ({ baseUrl, group, refreshTokens }, random) => ({
       path: '/oauth/token',
       form: [['grant_type', 'refresh_token'], ...picked('refresh_token', refreshTokens, random), ...maybe(random, ['client_id', baseUrl], ['scope', group])],
     })),
     name: 'POST /oauth/token for a refresh token',
   },
-  door('POST /oauth/revoke', ['oauth'], ({ refreshTokens }, random, { tokens }) => ({
+  apiClient('POST /oauth/revoke', ['oauth'], ({ refreshTokens }, random, { tokens }) => ({
     path: '/oauth/revoke',
     form: [...picked('token', [...refreshTokens, ...tokens], random), ...maybe(random, ['token_type_hint', random.pick(['refresh_token', 'access_token'])])],
   })),
-  door('GET /oauth/device', page, ({ userCodes }, random) => ({ path: '/oauth/device', query: picked('user_code', userCodes, random) })),
+  apiClient('GET /oauth/device', page, ({ userCodes }, random) => ({ path: '/oauth/device', query: picked('user_code', userCodes, random) })),
   document('GET /.well-known/openid-configuration'),
   document('GET /.well-known/jwks.json'),
   document('GET /dev/issuer/.well-known/openid-configuration'),

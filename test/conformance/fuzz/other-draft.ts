@@ -1,14 +1,14 @@
 import type { HttpDraft } from './http-draft.ts'
-import { loginDoors } from './login-doors.ts'
+import { loginEndpoints } from './login-doors.ts'
 import type { OtherParts, OtherRequest } from './other-request.ts'
 import { partMutations } from './part-mutations.ts'
 import type { Corpus, Field } from './protocol.ts'
 import type { Random } from './random.ts'
-import { registryDoors } from './registry-doors.ts'
-import { scimDoors } from './scim-requests.ts'
+import { registryEndpoints } from './registry-doors.ts'
+import { scimRequests } from './scim-requests.ts'
 
 /** Everything that is asked for beside the methods of the schema. */
-export const otherRequests: readonly OtherRequest[] = [...registryDoors, ...loginDoors, ...scimDoors]
+export const otherRequests: readonly OtherRequest[] = [...registryEndpoints, ...loginEndpoints, ...scimRequests]
 
 /** How often something is done to the parts, and something more. */
 const chances = { first: 0.5, more: 0.3 } as const

@@ -73,7 +73,7 @@ const paths = ['/', '/favicon.ico', '/openapi.json', '/docs', '/.git/config', '/
 const opsPaths = ['/metrics', '/healthz', '/readyz', '/', '/__proto__', '/metrics/', '/../metrics', '/constructor'] as const
 
 /** The registry host with its token endpoint, what is not there, the ops port. */
-export const registryDoors: readonly OtherRequest[] = [
+export const registryEndpoints: readonly OtherRequest[] = [
   {
     ...host('GET', () => '/token', {
       query: (corpus, random) => [

@@ -16,8 +16,8 @@ export class Tally {
   #answers = new Map<string, number>()
   #mutations = new Map<string, number>()
 
-  add(door: string, status: string, mutations: readonly string[]): void {
-    const key = `${door} ${status}`
+  add(apiClient: string, status: string, mutations: readonly string[]): void {
+    const key = `${apiClient} ${status}`
     this.#answers.set(key, (this.#answers.get(key) ?? 0) + 1)
     for (const mutation of mutations) this.#mutations.set(mutation, (this.#mutations.get(mutation) ?? 0) + 1)
   }
@@ -28,9 +28,9 @@ export class Tally {
   }
 
   /** How many answers there were of a door, by status. */
-  of(door: string): Readonly<Record<string, number>> {
-    const mine = [...this.#answers].filter(([key]) => key.startsWith(`${door} `))
-    return Object.fromEntries(mine.map(([key, count]) => [key.slice(door.length + 1), count]))
+  of(apiClient: string): Readonly<Record<string, number>> {
+    const mine = [...this.#answers].filter(([key]) => key.startsWith(`${apiClient} `))
+    return Object.fromEntries(mine.map(([key, count]) => [key.slice(apiClient.length + 1), count]))
   }
 
   /** How often a mutation was made. */

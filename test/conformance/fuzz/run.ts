@@ -45,7 +45,7 @@ const lanes = 8
 /** A world is made anew after so many batches: what was deleted is there again. */
 const batchesPerWorld = 10
 /** So many requests later a request whose end nobody heard has ended. */
-const patience = 30
+const timeouts = 30
 /** Memory is looked at so often in a run, the first time after a quarter of it. */
 const memoryLooks = 6
 /**
@@ -161,7 +161,7 @@ export class Run {
     const changes = await this.#target.changes(fate === 'accepted')
     const unmeant = changes.filter((change) => !meantChanges.some(({ matches }) => matches(made, change)))
     if (fate !== 'refused' || unmeant.length === 0) return
-    if (this.#sinceUnknown <= patience && !(await this.#changesAgain(made))) return
+    if (this.#sinceUnknown <= timeouts && !(await this.#changesAgain(made))) return
     this.#breach({ kind: 'state', text: `refused, and changed ${shownChanges(unmeant)}` }, made)
   }
 
@@ -179,7 +179,7 @@ export class Run {
       const again = await this.#target.changes(true)
       if (again.length > 0) return this.#breach({ kind: 'state', text: `it reads, and changed ${shownChanges(again)}` }, each)
     }
-    if (this.#sinceUnknown < made.length * 2 + patience) return
+    if (this.#sinceUnknown < made.length * 2 + timeouts) return
     const numbers = made.map(({ number }) => number)
     this.#breach({ kind: 'state', text: `one of the requests ${numbers.join(', ')} changed ${shownChanges(changes)}` }, undefined)
   }

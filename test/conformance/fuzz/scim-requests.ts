@@ -85,7 +85,7 @@ function partsOf(endpoint: string, corpus: Corpus, random: Random): OtherParts {
 }
 
 /** Every endpoint of a provider's SCIM server, with every verb. */
-export const scimDoors: readonly OtherRequest[] = Object.entries(scimEndpoints).flatMap(([path, byVerb]) =>
+export const scimRequests: readonly OtherRequest[] = Object.entries(scimEndpoints).flatMap(([path, byVerb]) =>
   Object.keys(byVerb).map((verb): OtherRequest => {
     const endpoint = `${verb} ${path}`
     const make = (corpus: Corpus, random: Random): OtherParts => partsOf(endpoint, corpus, random)

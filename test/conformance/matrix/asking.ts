@@ -1,6 +1,6 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { randomBytes } from 'node:crypto'
-import type { Door, Options, Reply } from '../../support/api-clients.ts'
+import type { ApiClient, Options, Reply } from '../../support/api-clients.ts'
 
 /** A digest that nothing has. */
 export function noDigest(): string {
@@ -36,9 +36,9 @@ export function answerAbout(reply: Reply, uid: string): string {
 }
 
 /** Calls under one request id, so that it is no difference either. */
-export function ask(door: Door, call: { name: string; request: JsonObject; token: string | undefined; options?: Options }): Promise<Reply> {
+export function ask(apiClient: ApiClient, call: { name: string; request: JsonObject; token: string | undefined; options?: Options }): Promise<Reply> {
   const { name, request, token, options = {} } = call
-  return door.call(name, request, { ...options, requestId: 'matrix', ...(token === undefined ? {} : { token }) })
+  return apiClient.call(name, request, { ...options, requestId: 'matrix', ...(token === undefined ? {} : { token }) })
 }
 
 /** Does `work` for each item, so many at a time. */

@@ -55,7 +55,7 @@ export function closedSuite(get: () => Stage): void {
     )
     expect(refusals.map(({ code }) => code)).toEqual([7, 7, 7, 7])
     expect(new Set(refusals.map(({ message }) => message)).size).toBe(1)
-    if (stage.door.name === 'grpc') return
+    if (stage.apiClient.name === 'grpc') return
     for (const [user, password] of [
       [org.owner, weak.token],
       [org.owner, external],

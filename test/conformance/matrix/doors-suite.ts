@@ -4,7 +4,7 @@ import { freshName, makeMember, roleUid } from '../../support/test-server.ts'
 import { basic, bearer, RegistryWorld, type Tenant } from '../../registry/tokens/registry-world.ts'
 import { askScim, makeDirectory } from '../../iam/scim/directory.ts'
 import { missingBeside } from '../walk/world.ts'
-import type { Somebody, Stage } from './stage.ts'
+import type { TestPerson, Stage } from './stage.ts'
 
 /** Everything secret that somebody can hold, each made for one door. */
 interface Credentials {
@@ -71,7 +71,7 @@ interface Held {
   readonly credentials: Credentials
   readonly tenant: Tenant
   readonly world: RegistryWorld
-  readonly somebody: Somebody
+  readonly somebody: TestPerson
   /** The address of a SCIM server that is on. */
   readonly scimEndpoint: string
 }
@@ -128,7 +128,7 @@ async function shown(stage: Stage, { world, tenant, scimEndpoint }: Held, creden
 }
 
 /** Credentials at doors that they are not for. */
-export function doorsSuite(get: () => Stage): void {
+export function apiClientsSuite(get: () => Stage): void {
   test('by a credential at a door that it is not for', async () => {
     const stage = get()
     const held = await makeCredentials(stage)
@@ -151,14 +151,14 @@ export function doorsSuite(get: () => Stage): void {
       expect((await stage.call('Register', { code: credential }, await stage.external(held.somebody))).code, name).toBe(5)
     }
     await stage.ok('ListGroups', { ...list, pageToken }, token)
-    const ownDoors: readonly string[] = ['an access token for the registry host', 'an ID token for the platform']
+    const ownEndpoints: readonly string[] = ['an access token for the registry host', 'an ID token for the platform']
     for (const [name, credential] of Object.entries({ ...others, pageToken, invite })) {
       // As nobody in particular an access token for the host counts; as an identity none does whose claim match it does not meet.
       const [nobody, asIdentity] = await Promise.all([
         held.world.requestToken([], basic('_token', credential)),
         held.world.requestToken([], basic(owner, credential)),
       ])
-      if (!ownDoors.includes(name)) expect([401, 403], name).toContain(nobody.status)
+      if (!ownEndpoints.includes(name)) expect([401, 403], name).toContain(nobody.status)
       expect([401, 403], name).toContain(asIdentity.status)
     }
   })

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe } from 'vitest'
 import { startTestServer, type TestServer } from '../../support/test-server.ts'
 import { startOidcProvider, type OidcProvider } from '../../iam/signin/issuers.ts'
 import { closedSuite } from './closed-suite.ts'
-import { doorsSuite } from './doors-suite.ts'
+import { apiClientsSuite } from './doors-suite.ts'
 import { grantsSuite } from './grants-suite.ts'
 import { sessionsSuite } from './sessions-suite.ts'
 import { Stage } from './stage.ts'
@@ -26,7 +26,7 @@ describe('nobody gets more than they were given', () => {
     }
     grantsSuite(get)
     sessionsSuite(get)
-    doorsSuite(get)
+    apiClientsSuite(get)
     closedSuite(get)
   })
 })

@@ -62,7 +62,7 @@ export function exceptionsSuite(ground: Ground): void {
     const world = ground.world()
     const uid = about(world)
     await forEach(callerRows, async ([name, caller]) => {
-      const call = (one: string) => ask(ground.door(), { name: method, request: request(one), token: world.tokens[name], options: { validateOnly: true } })
+      const call = (one: string) => ask(ground.apiClient(), { name: method, request: request(one), token: world.tokens[name], options: { validateOnly: true } })
       const reply = await call(uid)
       expect({ name, code: reply.code, message: reply.message }).toMatchObject({ name, code: caller.anonymous === true ? 16 : code(caller) })
       if (reply.code !== 5) return

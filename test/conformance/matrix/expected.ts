@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import type { CallerRow, Place, RealPlace, Standing } from './callers.ts'
 import type { ScopedRow } from './methods.ts'
-import { conferredCapability } from './world.ts'
+import { grantedCapability } from './world.ts'
 
 /** What each built-in role has, as the contract has it: read from the table itself, not through the program. */
 const rolesTable: ReadonlyMap<string, ReadonlySet<string>> = (() => {
@@ -39,5 +39,5 @@ export function expectedCode({ needs, confers, operators }: Pick<ScopedRow, 'nee
   if (place === 'missing in own') return 5
   if (confers === undefined) return 0
   const root: RealPlace = there === 'other' ? 'other' : 'ancestor'
-  return may(caller, confers === 'at the root' ? root : there, [conferredCapability]) ? 0 : 7
+  return may(caller, confers === 'at the root' ? root : there, [grantedCapability]) ? 0 : 7
 }

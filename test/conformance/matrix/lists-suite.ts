@@ -82,7 +82,7 @@ export function filterFields(): string[] {
 /** Every list, for everybody, with every filter that names a record. */
 export function listsSuite(ground: Ground): void {
   const page = (method: string, name: CallerName, request: JsonObject): Promise<Reply> =>
-    ask(ground.door(), { name: method, request: { pageSize: 200, ...request }, token: ground.world().tokens[name] })
+    ask(ground.apiClient(), { name: method, request: { pageSize: 200, ...request }, token: ground.world().tokens[name] })
 
   test.each(Object.entries(listMethods))('%s: who sees what', async (method, row) => {
     const world = ground.world()

@@ -38,7 +38,7 @@ describeOnStores('who may do what where', (store) => {
     const sampled = (share: number) => (cell: string) => createHash('sha256').update(cell).digest().readUInt32BE() % share === 0
     // The store has no part in it: on etcd a tenth of the cells shows that it is answered the same. Nor has the transport: of gRPC a fifth does.
     const [everyCell, filters] = store === 'etcd' ? [10, 10] : transport === 'rest' ? [1, 1] : [runsAll ? 1 : 5, 5]
-    const ground = { world: get, door: () => get().server[transport], tried: sampled(everyCell) }
+    const ground = { world: get, apiClient: () => get().server[transport], tried: sampled(everyCell) }
     placesSuite(ground)
     listsSuite({ ...ground, tried: sampled(filters) })
     signedInSuite(ground)

@@ -1,5 +1,5 @@
 import type { JsonObject } from '@bufbuild/protobuf'
-import { conferredRole, type Things } from './world.ts'
+import { grantedRole, type Things } from './world.ts'
 import { walkTerms } from '../walk/world.ts'
 
 /** A method that decides by capabilities at a place which the request names (docs/spec/conventions.md#method-scopes). */
@@ -10,7 +10,7 @@ export interface ScopedRow {
   readonly about: keyof Things
   /** A request about `uid`, which the method serves where it may; `things` are those beside it. */
   readonly request: (uid: string, things: Things) => JsonObject
-  /** Where the caller must hold what the request confers (`conferredRole`), where it confers something (docs/spec/iam.md#no-escalation). */
+  /** Where the caller must hold what the request confers (`grantedRole`), where it confers something (docs/spec/iam.md#no-escalation). */
   readonly confers?: 'there' | 'at the root'
   /** Whoever else has what it needs is refused. */
   readonly operators?: true
@@ -44,7 +44,7 @@ function ofOperators(what: ScopedRow): ScopedRow {
 const claimMatch = { issuer: 'https://issuer.example', subject: 'somebody' }
 const oidc = { issuer: 'https://login.idp.example', clientId: 'platform', clientSecret: 'a secret' }
 const account = { amazon: { account: '123456789012' } }
-const binding = (things: Things): JsonObject => ({ identityUid: things.identity, roleUid: conferredRole })
+const binding = (things: Things): JsonObject => ({ identityUid: things.identity, roleUid: grantedRole })
 /** A binding that is not there yet. */
 const person = 'd'.repeat(40)
 const scim = (identityProviderUid: string): JsonObject => ({ identityProviderUid })
@@ -73,17 +73,17 @@ export const scopedMethods: Readonly<Record<string, ScopedRow>> = {
 
   'RoleBindingsService/GetRoleBinding': row('role_bindings.list', 'binding'),
   'RoleBindingsService/CreateRoleBinding': conferring(
-    row('role_bindings.create', 'place', below('roleBinding', { identityUid: person, roleUid: conferredRole })),
+    row('role_bindings.create', 'place', below('roleBinding', { identityUid: person, roleUid: grantedRole })),
   ),
   'RoleBindingsService/BatchCreateRoleBindings': conferring(
-    row('role_bindings.create', 'place', (parent) => ({ parent, requests: [{ roleBinding: { identityUid: person, roleUid: conferredRole } }] })),
+    row('role_bindings.create', 'place', (parent) => ({ parent, requests: [{ roleBinding: { identityUid: person, roleUid: grantedRole } }] })),
   ),
   'RoleBindingsService/UpdateRoleBinding': conferring(row('role_bindings.update', 'binding', (uid, things) => ({ roleBinding: { uid, ...binding(things) } }))),
   'RoleBindingsService/DeleteRoleBinding': row('role_bindings.delete', 'binding'),
 
   'IdentityProvidersService/GetIdentityProvider': row('identity_providers.list', 'provider'),
   'IdentityProvidersService/CreateIdentityProvider': conferring(
-    row('identity_providers.create role_bindings.create', 'place', below('identityProvider', { name: 'made', defaultRole: conferredRole, oidc })),
+    row('identity_providers.create role_bindings.create', 'place', below('identityProvider', { name: 'made', defaultRole: grantedRole, oidc })),
   ),
   'IdentityProvidersService/UpdateIdentityProvider': row('identity_providers.update role_bindings.create', 'provider', changed('identityProvider')),
   'IdentityProvidersService/DeleteIdentityProvider': row('identity_providers.delete', 'provider'),
@@ -103,7 +103,7 @@ export const scopedMethods: Readonly<Record<string, ScopedRow>> = {
   'ExternalGroupRoleMappingsService/CreateExternalGroupRoleMapping': conferring(
     row('identity_providers.create role_bindings.create', 'provider', (parent, { place }) => ({
       parent,
-      externalGroupRoleMapping: { externalGroupId: 'made', roleUid: conferredRole, scope: place.slice(0, 40) },
+      externalGroupRoleMapping: { externalGroupId: 'made', roleUid: grantedRole, scope: place.slice(0, 40) },
     })),
     'at the root',
   ),
@@ -115,7 +115,7 @@ export const scopedMethods: Readonly<Record<string, ScopedRow>> = {
 
   'GroupInvitesService/GetGroupInvite': row('group_invites.list', 'invite'),
   'GroupInvitesService/CreateGroupInvite': conferring(
-    row('group_invites.create role_bindings.create', 'place', below('groupInvite', { roleUid: conferredRole, ttl: '3600s' })),
+    row('group_invites.create role_bindings.create', 'place', below('groupInvite', { roleUid: grantedRole, ttl: '3600s' })),
   ),
   'GroupInvitesService/DeleteGroupInvite': row('group_invites.delete', 'invite'),
 

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import type { Door, Reply } from '../../support/api-clients.ts'
+import type { ApiClient, Reply } from '../../support/api-clients.ts'
 import { answerAbout, ask, forEach, missingIn, nowhere } from './asking.ts'
 import { callerRows, places, type CallerName, type CallerRow, type Place } from './callers.ts'
 import { expectedCode } from './expected.ts'
@@ -9,7 +9,7 @@ import type { MatrixWorld, Things } from './world.ts'
 /** What a suite of the matrix runs in. */
 export interface Ground {
   readonly world: () => MatrixWorld
-  readonly door: () => Door
+  readonly apiClient: () => ApiClient
   /** True for the cells that are tried: all, but where that would take too long. */
   readonly tried: (cell: string) => boolean
 }
@@ -58,7 +58,7 @@ class Tried {
   #ask(name: CallerName, uid: string, things: Things): Promise<Reply> {
     const call = { name: this.#method, request: this.#row.request(uid, things), token: this.#ground.world().tokens[name] }
     // A dry run makes every check, and leaves the world as it is.
-    return ask(this.#ground.door(), { ...call, options: { validateOnly: true } })
+    return ask(this.#ground.apiClient(), { ...call, options: { validateOnly: true } })
   }
 
   #note(key: string, answer: string): void {

@@ -54,7 +54,7 @@ export function referencesSuite(ground: Ground): void {
     await forEach(Object.entries(callers) as [keyof typeof callers, CallerName][], async ([column, caller]) => {
       const replies = await Promise.all(
         values.map((value) =>
-          ask(ground.door(), {
+          ask(ground.apiClient(), {
             name: row.method,
             request: row.request(value, world.things.own),
             token: world.tokens[caller],

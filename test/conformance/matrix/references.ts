@@ -1,7 +1,7 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { freshName } from '../../support/test-server.ts'
 import { missingIn, noDigest, nowhere } from './asking.ts'
-import { conferredRole, type Things } from './world.ts'
+import { grantedRole, type Things } from './world.ts'
 
 /** The codes for a reference to something in each place: own, ancestor, sibling, other, missing in own, missing anywhere. */
 type Codes = readonly [own: number, ancestor: number, sibling: number, other: number, missingInOwn: number, missing: number]
@@ -55,7 +55,7 @@ export const references: readonly ReferenceRow[] = [
   {
     field: 'iam.v2.RoleBinding.identity_uid',
     method: 'RoleBindingsService/CreateRoleBinding',
-    request: (identityUid, own) => ({ parent: own.group, roleBinding: { identityUid, roleUid: conferredRole } }),
+    request: (identityUid, own) => ({ parent: own.group, roleBinding: { identityUid, roleUid: grantedRole } }),
     ...member,
   },
   {
@@ -67,14 +67,14 @@ export const references: readonly ReferenceRow[] = [
   {
     field: 'iam.v2.RoleBinding.identity_uid',
     method: 'RoleBindingsService/BatchCreateRoleBindings',
-    request: (identityUid, own) => ({ parent: own.group, requests: [{ roleBinding: { identityUid, roleUid: conferredRole } }] }),
+    request: (identityUid, own) => ({ parent: own.group, requests: [{ roleBinding: { identityUid, roleUid: grantedRole } }] }),
     ...member,
   },
   {
     field: 'iam.v2.RoleBinding.identity_uid',
     method: 'RoleBindingsService/CreateRoleBinding',
     names: 'person',
-    request: (identityUid, own) => ({ parent: own.group, roleBinding: { identityUid, roleUid: conferredRole } }),
+    request: (identityUid, own) => ({ parent: own.group, roleBinding: { identityUid, roleUid: grantedRole } }),
     root: [0, 0, 0, 0, 0, 0],
     subgroup: [0, 0, 0, 0, 0, 0],
     because: 'docs/spec/iam.md#role-bindings: a person may be bound before they are registered, so nobody is refused for being missing',
@@ -107,7 +107,7 @@ export const references: readonly ReferenceRow[] = [
     field: 'iam.v2.CreateRoleBindingRequest.parent',
     method: 'RoleBindingsService/BatchCreateRoleBindings',
     names: 'place',
-    request: (parent, own) => ({ parent: own.place, requests: [{ parent, roleBinding: { identityUid: somebody, roleUid: conferredRole } }] }),
+    request: (parent, own) => ({ parent: own.place, requests: [{ parent, roleBinding: { identityUid: somebody, roleUid: grantedRole } }] }),
     root: [0, 3, 3, 3, 3, 3],
     subgroup: [0, 3, 3, 3, 3, 3],
     because: 'docs/spec/iam.md#role-binding-batches: the item’s parent is that of the batch',
@@ -146,7 +146,7 @@ export const references: readonly ReferenceRow[] = [
     field: 'iam.v2.ExternalGroupRoleMapping.scope',
     method: 'ExternalGroupRoleMappingsService/CreateExternalGroupRoleMapping',
     names: 'place',
-    request: (scope, own) => ({ parent: own.provider, externalGroupRoleMapping: { externalGroupId: freshName('group'), roleUid: conferredRole, scope } }),
+    request: (scope, own) => ({ parent: own.provider, externalGroupRoleMapping: { externalGroupId: freshName('group'), roleUid: grantedRole, scope } }),
     root: [3, 0, 3, 3, 3, 3],
     // That there is a root is in every uid; that the caller lacks something there is code 7.
     subgroup: [3, 7, 3, 3, 3, 3],

@@ -5,7 +5,7 @@ import { trustedUid } from '../../../src/base/uid.ts'
 import { freshName, makeMember, makePerson, roleUid, type Organisation } from '../../support/test-server.ts'
 import { makeRole, missingBeside } from '../walk/world.ts'
 import { nowhere } from './asking.ts'
-import type { Somebody, Stage } from './stage.ts'
+import type { TestPerson, Stage } from './stage.ts'
 
 const ttl = '3600s'
 
@@ -15,7 +15,7 @@ async function exchanged(stage: Stage, token: string, request: JsonObject = {}):
 }
 
 /** Somebody who was bound before they came, and registered. */
-async function registered(stage: Stage, org: Organisation, role = 'viewer'): Promise<Somebody> {
+async function registered(stage: Stage, org: Organisation, role = 'viewer'): Promise<TestPerson> {
   const somebody = stage.somebody()
   await stage.bind(org, somebody.uid, role)
   await stage.ok('Register', {}, await stage.external(somebody))

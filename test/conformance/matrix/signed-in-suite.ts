@@ -24,7 +24,7 @@ export function signedInFields(): string[] {
 /** Methods that ask for no capability, for everybody, about something in every place. */
 export function signedInSuite(ground: Ground): void {
   const call = (name: string, caller: CallerName, request: JsonObject): Promise<Reply> =>
-    ask(ground.door(), { name, request, token: ground.world().tokens[caller] })
+    ask(ground.apiClient(), { name, request, token: ground.world().tokens[caller] })
 
   /** What is answered about each place, and about nothing. */
   async function answersOf(name: string, caller: CallerName, row: PlainRow): Promise<{ codes: number[]; texts: Set<string> }> {

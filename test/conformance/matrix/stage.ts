@@ -1,16 +1,16 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { expect } from 'vitest'
 import { personUid } from '../../../src/auth/oidc/issuer-name.ts'
-import type { Narrowing } from '../../../src/auth/tokens/token-restrictions.ts'
+import type { TokenRestrictions } from '../../../src/auth/tokens/token-restrictions.ts'
 import { trustedUid } from '../../../src/base/uid.ts'
 import { issueRefreshToken } from '../../../src/iam/signin/refresh-tokens.ts'
-import type { Door, Options, Reply } from '../../support/api-clients.ts'
+import type { ApiClient, Options, Reply } from '../../support/api-clients.ts'
 import { freshName, makeMember, makeOrganisation, ok, roleUid, type Organisation, type TestServer } from '../../support/test-server.ts'
 import { signWith, type OidcProvider } from '../../iam/signin/issuers.ts'
 import { makeRole } from '../walk/world.ts'
 
 /** Somebody with an account at the issuer. */
-export interface Somebody {
+export interface TestPerson {
   readonly subject: string
   /** As whom they are known here. */
   readonly uid: string
@@ -19,18 +19,18 @@ export interface Somebody {
 /** What the attempts of one transport are made with: one server, and an organisation anew for each of them. */
 export class Stage {
   readonly server: TestServer
-  readonly door: Door
+  readonly apiClient: ApiClient
   /** An issuer that the server's configuration names. */
   readonly issuer: OidcProvider
 
   constructor({ server, issuer }: Pick<Stage, 'server' | 'issuer'>, transport: 'rest' | 'grpc') {
     this.server = server
     this.issuer = issuer
-    this.door = server[transport]
+    this.apiClient = server[transport]
   }
 
   call(rpc: string, request: JsonObject, token: string, options: Options = {}): Promise<Reply> {
-    return this.door.call(rpc, request, { ...options, token })
+    return this.apiClient.call(rpc, request, { ...options, token })
   }
 
   async ok(rpc: string, request: JsonObject, token: string): Promise<JsonObject> {
@@ -66,13 +66,13 @@ export class Stage {
     return this.uid('CreateRoleBinding', { parent: at, roleBinding: { identityUid, roleUid: roleUid(role) } }, token)
   }
 
-  somebody(): Somebody {
+  somebody(): TestPerson {
     const subject = freshName('somebody')
     return { subject, uid: personUid(this.issuer.issuer, subject) }
   }
 
   /** A token of the issuer, for the platform or a client. */
-  external({ subject }: Somebody, audience = this.server.config.baseUrl, claims: JsonObject = {}): Promise<string> {
+  external({ subject }: TestPerson, audience = this.server.config.baseUrl, claims: JsonObject = {}): Promise<string> {
     return signWith(this.issuer.key(), this.issuer.claims({ sub: subject, aud: audience, ...claims }))
   }
 
@@ -87,10 +87,10 @@ export class Stage {
   }
 
   /** A refresh token of a registered person, as a browser login gives it. */
-  async refreshToken({ subject, uid }: Somebody, narrowing: Narrowing = {}): Promise<string> {
+  async refreshToken({ subject, uid }: TestPerson, restrictions: TokenRestrictions = {}): Promise<string> {
     const { services } = this.server.running.engine
     const act = { issuer: this.issuer.issuer, subject, audience: this.server.config.baseUrl }
-    const claims = { act, narrowing, issuedAtMs: services.clock.now() }
+    const claims = { act, restrictions, issuedAtMs: services.clock.now() }
     const grant = { person: trustedUid(uid), claims, provider: undefined, externalId: '', audiences: [act.audience] }
     return (await issueRefreshToken(services, grant, AbortSignal.timeout(10_000))).text
   }

@@ -6,7 +6,7 @@ import { RegistryWorld } from '../../registry/tokens/registry-world.ts'
 import { askScim, makeDirectory, type Directory } from '../../iam/scim/directory.ts'
 import { ask, missingIn } from './asking.ts'
 import { round, telling } from './telling-time.ts'
-import { conferredRole, makeMatrixWorld, startMatrixServer, type MatrixWorld, type Things } from './world.ts'
+import { grantedRole, makeMatrixWorld, startMatrixServer, type MatrixWorld, type Things } from './world.ts'
 
 let server: TestServer
 let world: MatrixWorld
@@ -46,7 +46,7 @@ const asIdentity: Timed['call'] = (identity) => ask(server.rest, { name: 'Exchan
 
 const bindingOf = (own: Things, change: JsonObject): JsonObject => ({
   parent: own.group,
-  roleBinding: { identityUid: own.identity, roleUid: conferredRole, ...change },
+  roleBinding: { identityUid: own.identity, roleUid: grantedRole, ...change },
 })
 
 /** Foreign against missing: a row for each way by which a request comes to a record. */

@@ -1,7 +1,7 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { personUid } from '../../../src/auth/oidc/issuer-name.ts'
 import { setOf } from '../../../src/base/capability.ts'
-import type { Narrowing } from '../../../src/auth/tokens/token-restrictions.ts'
+import type { TokenRestrictions } from '../../../src/auth/tokens/token-restrictions.ts'
 import { trustedUid } from '../../../src/base/uid.ts'
 import { freshName, makeMember, makePerson, ok, roleUid, startTestServer, type TestServer } from '../../support/test-server.ts'
 import { OciClient } from '../../registry/oci/oci-client.ts'
@@ -48,8 +48,8 @@ export interface MatrixWorld {
 }
 
 /** What a method is asked to confer, where it is asked to: every caller who may call such a method holds it. */
-export const conferredRole = roleUid('libraries.python.pull')
-export const conferredCapability = 'libraries.python.list'
+export const grantedRole = roleUid('libraries.python.pull')
+export const grantedCapability = 'libraries.python.list'
 
 const oidc = { issuer: 'https://login.idp.example', clientId: 'platform', clientSecret: 'a secret' }
 const claimMatch = { issuer: 'https://issuer.example', subject: 'somebody' }
@@ -81,7 +81,7 @@ async function makeImage(server: TestServer, place: string, owner: string): Prom
   const mirror = await uidOf(server, 'CreateRepo', { parent: place, repo: { name: freshName('mirror'), syncConfig: { source: repo } } })
   const { host, port } = server.config.registry
   const act = { issuer: 'https://issuer.example', subject: 'matrix', audience: host }
-  const { token } = await server.running.signIn.tokens.mint({ identityUid: trustedUid(owner), audiences: [host], act, narrowing: {} })
+  const { token } = await server.running.signIn.tokens.mint({ identityUid: trustedUid(owner), audiences: [host], act, restrictions: {} })
   const client = new OciClient(port, token)
   const names = await pathOf(server, place)
   const { digest } = await client.pushImage(`${names}/${name}`, 'latest')
@@ -104,9 +104,9 @@ async function makeProviders(
   place: string,
 ): Promise<Pick<Things, 'provider' | 'mappedProvider' | 'mapping' | 'scimProvider' | 'scimEtag'>> {
   const one = (): Promise<string> =>
-    uidOf(server, 'CreateIdentityProvider', { parent: place, identityProvider: { name: freshName('idp'), defaultRole: conferredRole, oidc } })
+    uidOf(server, 'CreateIdentityProvider', { parent: place, identityProvider: { name: freshName('idp'), defaultRole: grantedRole, oidc } })
   const [provider, mappedProvider, scimProvider] = [await one(), await one(), await one()]
-  const externalGroupRoleMapping = { externalGroupId: freshName('group'), roleUid: conferredRole, scope: place.slice(0, 40) }
+  const externalGroupRoleMapping = { externalGroupId: freshName('group'), roleUid: grantedRole, scope: place.slice(0, 40) }
   const mapping = await uidOf(server, 'CreateExternalGroupRoleMapping', { parent: mappedProvider, externalGroupRoleMapping })
   const { etag } = await made(server, 'GenerateScimToken', { identityProviderUid: scimProvider })
   return { provider, mappedProvider, mapping, scimProvider, scimEtag: String(etag) }
@@ -117,11 +117,11 @@ async function makeThings(server: TestServer, place: string, owner: string): Pro
   const group = await makeGroup(server, place)
   const identity = await uidOf(server, 'CreateIdentity', { parent: place, identity: { name: 'thing', claimMatch } })
   const { uid: person } = await makePerson(server, { issuer: trustedIssuer, subject: freshName('person') })
-  await made(server, 'CreateRoleBinding', { parent: place, roleBinding: { identityUid: person, roleUid: conferredRole } })
+  await made(server, 'CreateRoleBinding', { parent: place, roleBinding: { identityUid: person, roleUid: grantedRole } })
   const role = await uidOf(server, 'CreateRole', { parent: place, role: { name: freshName('role'), capabilities: ['CAP_IAM_GROUPS_LIST'] } })
-  const roleBinding = { identityUid: identity, roleUid: conferredRole }
+  const roleBinding = { identityUid: identity, roleUid: grantedRole }
   const binding = await uidOf(server, 'CreateRoleBinding', { parent: place, roleBinding })
-  const invite = await uidOf(server, 'CreateGroupInvite', { parent: place, groupInvite: { roleUid: conferredRole, ttl: '3600s' } })
+  const invite = await uidOf(server, 'CreateGroupInvite', { parent: place, groupInvite: { roleUid: grantedRole, ttl: '3600s' } })
   const accountAssociation = { name: 'accounts', amazon: { account: '123456789012' } }
   const association = await uidOf(server, 'CreateAccountAssociation', { parent: place, accountAssociation })
   await made(server, 'AcceptTerms', { group: place, documentIds: [walkTerms[0].id] })
@@ -180,14 +180,14 @@ async function operatorByProvider(server: TestServer, group: string): Promise<st
   await makePerson(server, operator)
   const act = { ...operator, audience: config.baseUrl }
   const identityUid = personUid(operator.issuer, operator.subject)
-  return (await running.signIn.tokens.mint({ identityUid, audiences: [config.baseUrl], act, narrowing: { knownIn: [trustedUid(group)] } })).token
+  return (await running.signIn.tokens.mint({ identityUid, audiences: [config.baseUrl], act, restrictions: { knownIn: [trustedUid(group)] } })).token
 }
 
 async function tokensOf(server: TestServer, groups: Groups, owners: { mine: Member; theirs: Member }): Promise<MatrixWorld['tokens']> {
   const { own, ancestor, other } = groups
   const { mine, theirs } = owners
   const member = async (role: string, bindAt: string): Promise<string> => (await makeMember(server, ancestor, { role, bindAt })).token
-  const cut = (narrowing: Narrowing): Promise<string> => server.tokenFor(mine.uid, narrowing)
+  const cut = (restrictions: TokenRestrictions): Promise<string> => server.tokenFor(mine.uid, restrictions)
   const bare = await makeMember(server, ancestor)
   const everywhere = await ownerOfAll(server, [ancestor, other])
   return {

@@ -46,8 +46,8 @@ type Reply = { readonly code: number; readonly body: JsonObject }
 
 /** Calls over either transport, as chance has it, with a token that is valid at that time. */
 async function call({ server, provider, owner }: Real, rpc: string, request: JsonObject, viaGrpc: boolean): Promise<Reply> {
-  const door = viaGrpc ? server.grpc : server.rest
-  return await door.call(
+  const apiClient = viaGrpc ? server.grpc : server.rest
+  return await apiClient.call(
     rpc,
     { ...(rpc.startsWith('Get') ? { uid: provider } : { identityProviderUid: provider }), ...request },
     { token: await server.tokenFor(owner) },
@@ -93,11 +93,11 @@ async function expectSame(model: Model, real: Real, viaGrpc: boolean): Promise<v
     ...(timeOf(newest?.endMs) === undefined ? {} : { tokenExpireTime: timeOf(newest?.endMs) }),
     ...(overlapping === undefined ? {} : { previousTokenExpireTime: timeOf(Math.min(overlapping.diesMs, overlapping.endMs)) }),
   })
-  await expectDoor(model, real, state)
+  await expectClient(model, real, state)
 }
 
 /** The SCIM server takes the tokens that the model says, while SCIM is on, and nothing else. */
-async function expectDoor({ tokens, enabled, revoked }: Model, real: Real, state: string): Promise<void> {
+async function expectClient({ tokens, enabled, revoked }: Model, real: Real, state: string): Promise<void> {
   const nowMs = real.clock.now()
   const newest = tokens.at(-1)?.token ?? ''
   const wrong = ['', 'cgscim_', `cgscim_${'0'.repeat(64)}`, `${newest}0`, newest.slice(0, -1), newest.toUpperCase(), newest.replace('cgscim_', '')]

@@ -3,7 +3,7 @@ import { builtInRoles } from '../../../src/base/roles.ts'
 import { trustedUid } from '../../../src/base/uid.ts'
 import type { RoleBinding } from '../../../src/gen/taproot/iam/v2/role_bindings_pb.ts'
 import { rowOfBytes } from '../../../src/cache/records/row-maker.ts'
-import type { Row } from '../../../src/cache/records/cached-record.ts'
+import type { CachedRecord } from '../../../src/cache/records/cached-record.ts'
 import { parseRecordKey, sweepPrefix } from '../../../src/store/keys.ts'
 import type { Entry, Store } from '../../../src/store/store.ts'
 import { indexOf } from '../../cache/rows.ts'
@@ -16,7 +16,7 @@ export async function entriesOf(store: Store, prefix: string): Promise<Entry[]> 
 }
 
 /** The stored records, decoded. */
-export async function storedRows(store: Store): Promise<Row[]> {
+export async function storedRows(store: Store): Promise<CachedRecord[]> {
   return (await entriesOf(store, 'r/')).map((entry) => {
     const { kind, uid } = parseRecordKey(entry.key)
     return rowOfBytes(indexOf(kind), { uid: trustedUid(uid), bytes: entry.value, revision: entry.revision })
@@ -28,7 +28,7 @@ export async function sweepsDone(store: Store): Promise<void> {
   await until(async () => (await store.range({ prefix: sweepPrefix, limit: 1 }, soon())).entries.length === 0)
 }
 
-function bindingOf(row: Row): RoleBinding {
+function bindingOf(row: CachedRecord): RoleBinding {
   // Asked only of rows of kind RoleBinding.
   return row.message as unknown as RoleBinding
 }
@@ -36,7 +36,7 @@ function bindingOf(row: Row): RoleBinding {
 const ownerUid = builtInRoles.find((role) => role.name === 'owner')?.uid ?? ''
 
 /** The owners of a root group in the store: bindings whose identity is there (or is a person). */
-export function ownersOf(rows: readonly Row[], root: string): Row[] {
+export function ownersOf(rows: readonly CachedRecord[], root: string): CachedRecord[] {
   const identities = new Set(rows.filter((row) => row.kind === 'Identity').map((row) => row.uid as string))
   return rows.filter((row) => {
     if (row.kind !== 'RoleBinding' || row.parent !== root || bindingOf(row).roleUid !== ownerUid) return false

@@ -6,8 +6,8 @@ import { trustedUid } from '../../../src/base/uid.ts'
 import { ChangeSet } from '../../../src/engine/change-set.ts'
 import { kinds } from '../../../src/catalog/kinds.ts'
 import { StoreSweeper } from '../../../src/engine/sweeper.ts'
-import { Replica } from '../../../src/cache/record-cache.ts'
-import type { Resource, Row } from '../../../src/cache/records/cached-record.ts'
+import { RecordCache } from '../../../src/cache/record-cache.ts'
+import type { Resource, CachedRecord } from '../../../src/cache/records/cached-record.ts'
 import { sweepKey } from '../../../src/store/keys.ts'
 import { createSqliteStore } from '../../../src/store/sqlite/sqlite-store.ts'
 import { StoreError, type Store, type Transaction } from '../../../src/store/store.ts'
@@ -47,10 +47,10 @@ describe('sweeping', () => {
   const role = newUid(pick, group)
   let directory: string
   let store: Store
-  let replica: Replica
+  let replica: RecordCache
 
   /** Stores a record with all its keys. */
-  async function create(plain: Plain): Promise<Row> {
+  async function create(plain: Plain): Promise<CachedRecord> {
     const changes = new ChangeSet()
     const kind = kinds.get(plain.kind)
     if (kind === undefined) throw new Error(plain.kind)
@@ -89,7 +89,7 @@ describe('sweeping', () => {
   beforeEach(async () => {
     directory = await mkdtemp(join(tmpdir(), 'taproot-sweep-'))
     store = createSqliteStore({ path: join(directory, 'store.db'), log: silentLog })
-    replica = new Replica({ store, kinds: [...kinds.values()].map((kind) => kind.index), builtIns: [], log: silentLog })
+    replica = new RecordCache({ store, kinds: [...kinds.values()].map((kind) => kind.index), builtIns: [], log: silentLog })
     await replica.start(soon())
     await create(plain('Group', group))
     await commit(store, put(`i/owners/${group}`))

@@ -112,7 +112,7 @@ specSuiteEverywhere('errors', (spec) => {
   test('no token or an unreadable one is code 16, one for another audience code 7', async () => {
     const { group, owner } = await makeOrganisation(spec.server)
     const act = { issuer: 'https://issuer.example', subject: 's', audience: 'registry.example' }
-    const grant = { identityUid: trustedUid(owner), audiences: ['registry.example'], act, narrowing: {} }
+    const grant = { identityUid: trustedUid(owner), audiences: ['registry.example'], act, restrictions: {} }
     const { token: foreign } = await spec.server.running.signIn.tokens.mint(grant)
     for (const token of [undefined, 'x', 'a.b.c', foreign.slice(0, -6)]) expectFailure(await spec.call('GetGroup', { uid: group }, { token }), { code: 16 })
     expectFailure(await spec.call('GetGroup', { uid: group }, { token: foreign }), { code: 7 })

@@ -198,7 +198,7 @@ specSuite(
       const { uid } = await makeMember(spec.server, group)
       const audience = spec.server.config.baseUrl
       const act = { issuer: mailIssuer, subject: 'person', audience, email }
-      return (await spec.server.running.signIn.tokens.mint({ identityUid: trustedUid(uid), audiences: [audience], act, narrowing: {} })).token
+      return (await spec.server.running.signIn.tokens.mint({ identityUid: trustedUid(uid), audiences: [audience], act, restrictions: {} })).token
     }
     const verifiedRoot = async (): Promise<{ group: string; domain: string }> => {
       const domain = `${freshName('acme')}.example`

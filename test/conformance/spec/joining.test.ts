@@ -122,8 +122,8 @@ specSuite('joining an organisation', (spec) => {
     await bind(org, person.uid, { at: team })
     const token = await tokenOf(person)
     for (const uid of [other.group, sibling, `${team}/${'0'.repeat(16)}`, 'nothing', person.uid]) expectFailure(await join(uid, token), { code: 5 })
-    for (const narrowing of [{ capabilities: setOf(['groups.list']) }, { scopes: [trustedUid(team)] }])
-      expectFailure(await join(team, await spec.server.tokenFor(person.uid, narrowing)), { code: 7 })
+    for (const restrictions of [{ capabilities: setOf(['groups.list']) }, { scopes: [trustedUid(team)] }])
+      expectFailure(await join(team, await spec.server.tokenFor(person.uid, restrictions)), { code: 7 })
     // The provider of another organisation does not speak for the person here.
     expectFailure(await join(team, await spec.server.tokenFor(person.uid, { knownIn: [trustedUid(other.group)] })), { code: 5 })
     await suspend(spec.server, org.group)

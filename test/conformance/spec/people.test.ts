@@ -3,7 +3,7 @@ import { decodeJwt } from 'jose'
 import { expect, test } from 'vitest'
 import { personUid } from '../../../src/auth/oidc/issuer-name.ts'
 import type { Actor } from '../../../src/auth/tokens/principal.ts'
-import type { Narrowing } from '../../../src/auth/tokens/token-restrictions.ts'
+import type { TokenRestrictions } from '../../../src/auth/tokens/token-restrictions.ts'
 import { encodeCapabilities, setOf } from '../../../src/base/capability.ts'
 import { trustedUid } from '../../../src/base/uid.ts'
 import { issueRefreshToken, refreshPrefix } from '../../../src/iam/signin/refresh-tokens.ts'
@@ -16,7 +16,7 @@ import { expectFailure, itemsOf, specSuite, uidOf, type Spec } from './spec-suit
 const signal = (): AbortSignal => AbortSignal.timeout(10_000)
 
 /** Somebody with an account at the development issuer. */
-class Somebody {
+class TestPerson {
   readonly #spec: Spec
   readonly subject = freshName('somebody')
 
@@ -58,7 +58,7 @@ specSuite(
   (spec) => {
     // docs/spec/identities.md#registration
     test('somebody who is not registered is told to register; nobody expects them: code 7 NOT_INVITED, and nothing is stored', async () => {
-      const somebody = new Somebody(spec)
+      const somebody = new TestPerson(spec)
       expectFailure(await spec.call('Exchange', {}, { token: await somebody.token() }), { code: 7 })
       expectFailure(await somebody.register(), { code: 7, reason: 'NOT_INVITED' })
       expect(spec.server.running.engine.replica.snapshot.get('Identity', somebody.uid)).toBeUndefined()
@@ -67,7 +67,7 @@ specSuite(
     // docs/spec/identities.md#registration
     test('whom somebody bound a role before registers, and has it at once', async () => {
       const org = await makeOrganisation(spec.server)
-      const somebody = new Somebody(spec)
+      const somebody = new TestPerson(spec)
       await somebody.bind(org)
       const answer = await somebody.register({}, { email: 'Some.Body@example.org', email_verified: true, name: 'Some Body' })
       expect(answer.body).toEqual({ identity: somebody.uid, group: '' })
@@ -86,7 +86,7 @@ specSuite(
     // docs/spec/tokens.md#who-am-i
     test('the token of a person says how their issuer describes them, and so does Validate', async () => {
       const org = await makeOrganisation(spec.server)
-      const somebody = new Somebody(spec)
+      const somebody = new TestPerson(spec)
       const claims = { name: 'Some Body', picture: 'https://pictures.example/some', given_name: 'Some', email: 'some@example.org', email_verified: true }
       await somebody.bind(org)
       expect((await somebody.register({}, claims)).code).toBe(0)
@@ -101,7 +101,7 @@ specSuite(
     // docs/spec/identities.md#records-of-people
     test('an e-mail that the issuer did not verify is kept as such', async () => {
       const org = await makeOrganisation(spec.server)
-      const somebody = new Somebody(spec)
+      const somebody = new TestPerson(spec)
       await somebody.bind(org)
       expect((await somebody.register({}, { email: 'some@example.org' })).code).toBe(0)
       const read = await spec.ok('GetIdentity', { uid: somebody.uid }, { token: await spec.server.operatorToken() })
@@ -112,7 +112,7 @@ specSuite(
     // docs/spec/identities.md#registration
     test('a uid that is not the one of the token is refused; a dry run registers nobody', async () => {
       const org = await makeOrganisation(spec.server)
-      const [somebody, another] = [new Somebody(spec), new Somebody(spec)]
+      const [somebody, another] = [new TestPerson(spec), new TestPerson(spec)]
       await somebody.bind(org)
       expectFailure(await somebody.register({ identityId: another.uid }), { code: 3, fields: ['identity_id'] })
       expect((await spec.call('Register', { identityId: somebody.uid }, { token: await somebody.token(), validateOnly: true })).code).toBe(0)
@@ -132,7 +132,7 @@ specSuite(
     // docs/spec/identities.md#registration
     test('a person deletes their own identity: bindings and tokens are gone, and the uid is theirs again', async () => {
       const org = await makeOrganisation(spec.server)
-      const somebody = new Somebody(spec)
+      const somebody = new TestPerson(spec)
       const token = await somebody.signedIn(org)
       expectFailure(await spec.call('Auth/Delete', { id: org.owner }, { token }), { code: 5 })
       expectFailure(await spec.call('Auth/Delete', { id: org.owner }, { token: org.token }), { code: 5 })
@@ -148,7 +148,7 @@ specSuite(
     // docs/spec/iam.md#last-owner
     test('a person who is the only owner of one of several organisations can not go', async () => {
       const [first, second] = [await makeOrganisation(spec.server), await makeOrganisation(spec.server)]
-      const somebody = new Somebody(spec)
+      const somebody = new TestPerson(spec)
       const token = await somebody.signedIn(first, 'owner')
       await somebody.bind(second, 'owner')
       const held = { uidp: { childrenOf: second.group }, identity: second.owner }
@@ -161,7 +161,7 @@ specSuite(
     // docs/spec/tokens.md#narrowing
     test('a token that was narrowed does not delete its person', async () => {
       const org = await makeOrganisation(spec.server)
-      const somebody = new Somebody(spec)
+      const somebody = new TestPerson(spec)
       await somebody.signedIn(org)
       const narrowed = await spec.ok('Exchange', { cap: ['groups.list'] }, { token: await somebody.token() })
       expectFailure(await spec.call('Auth/Delete', { id: somebody.uid }, { token: String(narrowed['token']) }), { code: 7 })
@@ -174,12 +174,12 @@ specSuite(
 async function refreshToken(
   spec: Spec,
   person: string,
-  of: { narrowing?: Narrowing; audiences?: readonly string[]; act?: Partial<Actor> } = {},
+  of: { restrictions?: TokenRestrictions; audiences?: readonly string[]; act?: Partial<Actor> } = {},
 ): Promise<string> {
   const { services } = spec.server.running.engine
-  const { narrowing = {}, audiences = [spec.server.config.baseUrl] } = of
+  const { restrictions = {}, audiences = [spec.server.config.baseUrl] } = of
   const act = { issuer: spec.server.devIssuer.issuer, subject: 'somebody', audience: spec.server.config.baseUrl, ...of.act }
-  const claims = { act, narrowing, issuedAtMs: services.clock.now() }
+  const claims = { act, restrictions, issuedAtMs: services.clock.now() }
   return (await issueRefreshToken(services, { person: trustedUid(person), claims, provider: undefined, externalId: '', audiences }, signal())).text
 }
 
@@ -201,7 +201,7 @@ specSuite(
   (spec) => {
     const start = async (of: Parameters<typeof refreshToken>[2] = {}): Promise<{ org: Organisation; person: string; token: string }> => {
       const org = await makeOrganisation(spec.server)
-      const somebody = new Somebody(spec)
+      const somebody = new TestPerson(spec)
       await somebody.signedIn(org)
       return { org, person: somebody.uid, token: await refreshToken(spec, somebody.uid, of) }
     }
@@ -272,7 +272,7 @@ specSuite(
 
     // docs/spec/tokens.md#refresh-bounds
     test('what is asked for narrows the access token further, and never widens it', async () => {
-      const { org, token } = await start({ narrowing: { capabilities: setOf(['groups.list', 'repo.list']) } })
+      const { org, token } = await start({ restrictions: { capabilities: setOf(['groups.list', 'repo.list']) } })
       const { access, refresh } = await refreshed(spec, token, { cap: ['repo.list', 'roles.list'] })
       expectFailure(await spec.call('GetGroup', { uid: org.group }, { token: access }), { code: 7 })
       expect(decodeJwt(access)['cpn']).toBe(encodeCapabilities(setOf(['repo.list'])))
@@ -307,7 +307,7 @@ specSuite(
 
       const { org } = first
       const team = uidOf(await spec.ok('CreateGroup', { parent: org.group, group: { name: 'team' } }, { token: org.token }))
-      const cut = await refreshToken(spec, first.person, { narrowing: { scopes: [trustedUid(team)] } })
+      const cut = await refreshToken(spec, first.person, { restrictions: { scopes: [trustedUid(team)] } })
       for (const scopes of [[org.group], [team, org.group], [second.org.group]])
         expectFailure(await spec.call('ExchangeRefreshToken', { scopes }, { token: cut }), { code: 7, reason: 'SCOPE_NOT_GRANTED' })
       expect(decodeJwt((await refreshed(spec, cut, { scopes: [team] })).access)['scp']).toEqual([team])
@@ -333,7 +333,7 @@ specSuite(
     // docs/spec/tokens.md#refresh-tokens
     test('with the person all their refresh tokens go, also for who registers again', async () => {
       const org = await makeOrganisation(spec.server)
-      const somebody = new Somebody(spec)
+      const somebody = new TestPerson(spec)
       const access = await somebody.signedIn(org)
       const token = await refreshToken(spec, somebody.uid)
       expect((await spec.call('Auth/Delete', { id: somebody.uid }, { token: access })).code).toBe(0)

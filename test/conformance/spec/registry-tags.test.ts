@@ -25,7 +25,7 @@ specSuite('tags', (spec) => {
     const repo = uidOf(await spec.ok('CreateRepo', { parent: organisation.group, repo: { name: 'nginx' } }, { token: organisation.token }))
     const { host, port } = spec.server.config.registry
     const act = { issuer: 'https://issuer.example', subject: 'test', audience: host }
-    const source = { identityUid: trustedUid(organisation.owner), audiences: [host], act, narrowing: {} }
+    const source = { identityUid: trustedUid(organisation.owner), audiences: [host], act, restrictions: {} }
     const client = new OciClient(port, (await spec.server.running.signIn.tokens.mint(source)).token)
     const path = `${name}/nginx`
     const image = async (): Promise<string> => {

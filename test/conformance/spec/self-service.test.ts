@@ -61,8 +61,8 @@ specSuite(
     test('a token that was narrowed makes none either', async () => {
       const { uid, token } = await person()
       const group = uidOf(await spec.ok('CreateGroup', { group: { name: freshName('root') } }, { token }))
-      for (const narrowing of [{ scopes: [trustedUid(group)] }, { capabilities: setOf(['groups.list']) }]) {
-        const narrowed = await spec.server.tokenFor(uid, narrowing)
+      for (const restrictions of [{ scopes: [trustedUid(group)] }, { capabilities: setOf(['groups.list']) }]) {
+        const narrowed = await spec.server.tokenFor(uid, restrictions)
         expectFailure(await spec.call('CreateGroup', { group: { name: freshName('root') } }, { token: narrowed }), { code: 7 })
       }
     })

@@ -1,6 +1,6 @@
 import type { JsonObject, JsonValue } from '@bufbuild/protobuf'
 import { afterAll, beforeAll, describe, expect } from 'vitest'
-import type { Door, Options, Reply } from '../../support/api-clients.ts'
+import type { ApiClient, Options, Reply } from '../../support/api-clients.ts'
 import { schemaName } from '../../support/field-names.ts'
 import { ok, startTestServer, type TestServer } from '../../support/test-server.ts'
 import { keepChosen, namesAdded } from '../../support/tier.ts'
@@ -13,7 +13,7 @@ export interface Spec {
   readonly transport: 'rest' | 'grpc'
   readonly clock: TestClock
   readonly server: TestServer
-  readonly door: Door
+  readonly apiClient: ApiClient
   /** Registers tests that exist over this transport alone. */
   only(transport: Spec['transport'], register: () => void): void
   /** Calls over the transport under test. */
@@ -65,7 +65,7 @@ export function specSuite(
         get server() {
           return server()
         },
-        get door() {
+        get apiClient() {
           return server()[transport]
         },
         only(wanted, register) {

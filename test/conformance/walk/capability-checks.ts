@@ -1,11 +1,11 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { expect } from 'vitest'
 import { setOf } from '../../../src/base/capability.ts'
-import type { Door, Options, Reply } from '../../support/api-clients.ts'
+import type { ApiClient, Options, Reply } from '../../support/api-clients.ts'
 import { freshName, makeMember, ok } from '../../support/test-server.ts'
 import type { Walked } from './cases.ts'
 import { movedTo, placeIn, pluralOf, type Access, type ListCase, type ExternalCase } from './method-case.ts'
-import { auditLines, confinedToken, missingBeside, narrowedToken, storeRevision, swept, tokenWith, type World } from './world.ts'
+import { auditLines, confinedToken, missingBeside, restrictedToken, storeRevision, swept, tokenWith, type World } from './world.ts'
 
 /** What every method is asked, whoever may call it. */
 export const aspects = ['allowed', 'denied', 'no token', 'other tenant'] as const
@@ -14,7 +14,7 @@ type Aspect = (typeof aspects)[number]
 /** One method over one transport. */
 export interface Subject extends Walked {
   readonly world: World
-  readonly door: Door
+  readonly apiClient: ApiClient
 }
 
 /** Asserts; a sentence about a method. */
@@ -34,7 +34,7 @@ function needs({ method, row }: Subject): string[] {
 const uidText: unknown = expect.stringMatching(/^[0-9a-f]{40}/)
 
 /** One audit line for each mutation and each denial, none for other reads; it says who, what and on what. */
-function expectAudited({ world, door, method, access }: Subject, reply: Reply, requestId: string): void {
+function expectAudited({ world, apiClient, method, access }: Subject, reply: Reply, requestId: string): void {
   const lines = auditLines(world.server, requestId).map(({ fields }) => fields)
   const isDenial = reply.code === 7 || reply.code === 16
   if (!isDenial && !(method.mutation && reply.code === 0)) {
@@ -44,7 +44,7 @@ function expectAudited({ world, door, method, access }: Subject, reply: Reply, r
   const line = {
     outcome: isDenial ? 'denied' : 'done',
     method: `${method.service}/${method.rpc}`,
-    transport: door.name === 'rest' ? 'http' : 'grpc',
+    transport: apiClient.name === 'rest' ? 'http' : 'grpc',
     // Before a token was verified nobody knows who calls.
     ...(access === 'external' || reply.code === 16 ? {} : { identity: uidText }),
     ...(isDenial ? { code: reply.code } : { subject: uidText }),
@@ -54,10 +54,10 @@ function expectAudited({ world, door, method, access }: Subject, reply: Reply, r
 
 /** Makes the call and asserts what was logged of it: never the token. */
 async function call(subject: Subject, request: JsonObject, options: Options = {}): Promise<Reply> {
-  const { world, door, name } = subject
+  const { world, apiClient, name } = subject
   const requestId = freshName('walk')
   world.server.logs.length = 0
-  const reply = await door.call(name, request, { ...options, requestId })
+  const reply = await apiClient.call(name, request, { ...options, requestId })
   expectAudited(subject, reply, requestId)
   const { token = '' } = options
   if (token.length > 20) expect(JSON.stringify(world.server.logs)).not.toContain(token.slice(-20))
@@ -168,13 +168,13 @@ const scoped = {
   },
   async 'a token narrowed to another capability'(subject) {
     const { world, row, method } = subject
-    const token = await narrowedToken(world, { capabilities: setOf([useless]) })
+    const token = await restrictedToken(world, { capabilities: setOf([useless]) })
     const request = await row.request(world)
     expectDenied(subject, request, { reply: await refused(subject, request, { token }), missing: method.capabilities })
   },
   async 'a token narrowed to a subgroup'(subject) {
     const { world, row } = subject
-    await expectHidden(subject, await row.request(world), await narrowedToken(world, { scopes: [world.subgroup] }))
+    await expectHidden(subject, await row.request(world), await restrictedToken(world, { scopes: [world.subgroup] }))
   },
   async 'a dry run'(subject) {
     const { world, row, method } = subject
@@ -189,7 +189,7 @@ const scoped = {
   },
   async 'a token narrowed to what is needed'(subject) {
     const { world, row } = subject
-    const token = await narrowedToken(world, { capabilities: setOf(needs(subject)), scopes: [world.group] })
+    const token = await restrictedToken(world, { capabilities: setOf(needs(subject)), scopes: [world.group] })
     ok(await call(subject, await row.request(world), { token }))
   },
 } satisfies Record<Aspect, Check> & Record<string, Check>
@@ -262,23 +262,23 @@ const list = {
   },
   'no token': noToken,
   async 'other tenant'(subject) {
-    const { world, row, door } = subject
+    const { world, row, apiClient } = subject
     await expectNothing(subject, world.other.token)
     // A filter outside of reach is answered like one on nothing.
     const found = await call(subject, await row.request(world), { token: world.other.token })
     const absent = await call(subject, { uidp: { descendantsOf: missingBeside(world.group) } }, { token: world.other.token })
-    expect(found.body, door.name).toEqual(absent.body)
+    expect(found.body, apiClient.name).toEqual(absent.body)
   },
   async 'an identity of a subgroup'(subject) {
     await fill(subject)
     await expectSubgroupOnly(subject, await confinedToken(subject.world))
   },
   async 'a token narrowed to another capability'(subject) {
-    await expectNothing(subject, await narrowedToken(subject.world, { capabilities: setOf([useless]) }))
+    await expectNothing(subject, await restrictedToken(subject.world, { capabilities: setOf([useless]) }))
   },
   async 'a token narrowed to a subgroup'(subject) {
     await fill(subject)
-    await expectSubgroupOnly(subject, await narrowedToken(subject.world, { scopes: [subject.world.subgroup] }))
+    await expectSubgroupOnly(subject, await restrictedToken(subject.world, { scopes: [subject.world.subgroup] }))
   },
 } satisfies Record<Aspect, Check> & Record<string, Check>
 

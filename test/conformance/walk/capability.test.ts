@@ -27,6 +27,6 @@ describe.each(['rest', 'grpc'] as const)('who may call, over %s', (transport) =>
   afterAll(() => server.stop())
 
   describe.each(walk)('$name:', (walked) => {
-    test.each(checksOver(transport, walked))('%s', (_, check) => check({ ...walked, world, door: server[transport] }))
+    test.each(checksOver(transport, walked))('%s', (_, check) => check({ ...walked, world, apiClient: server[transport] }))
   })
 })

@@ -105,7 +105,7 @@ async function refreshToken(world: World): Promise<string> {
   const { services } = world.server.running.engine
   const { baseUrl } = world.server.config
   const act = { issuer: world.server.devIssuer.issuer, subject: people.get(world) ?? '', audience: baseUrl }
-  const claims = { act, narrowing: {}, issuedAtMs: services.clock.now() }
+  const claims = { act, restrictions: {}, issuedAtMs: services.clock.now() }
   const grant = { person: trustedUid(personOf(world)), claims, provider: undefined, externalId: '', audiences: [baseUrl] }
   return (await issueRefreshToken(services, grant, AbortSignal.timeout(10_000))).text
 }
@@ -132,7 +132,7 @@ const badRefresh: readonly BadInput[] = badExchange.filter(
 )
 
 /** Ping, the token exchanges, registering and leaving, and who-am-I. */
-export const doorCases: Readonly<Record<string, MethodCase>> = {
+export const apiClientCases: Readonly<Record<string, MethodCase>> = {
   'Auth/Register': {
     request: async (world) => {
       await expectedPerson(world)

@@ -24,7 +24,7 @@ async function pushed(world: World, options: { parent?: string; tag?: string; ti
   const { host, port } = server.config.registry
   const identityUid = trustedUid(parent.startsWith(other.group) ? other.owner : owner)
   const act = { issuer: 'https://issuer.example', subject: 'walk', audience: host }
-  const { token } = await server.running.signIn.tokens.mint({ identityUid, audiences: [host], act, narrowing: {} })
+  const { token } = await server.running.signIn.tokens.mint({ identityUid, audiences: [host], act, restrictions: {} })
   const client = new OciClient(port, token)
   const path = parent.includes('/') ? `${parent.slice(0, 40)}/team/${name}` : `${parent}/${name}`
   const digests: string[] = []

@@ -1,6 +1,6 @@
 import { accessCases } from './cases-access.ts'
 import { accountAssociationCases } from './cases-account-associations.ts'
-import { doorCases } from './cases-doors.ts'
+import { apiClientCases } from './cases-doors.ts'
 import { groupInviteCases } from './cases-group-invites.ts'
 import { groupCases } from './cases-groups.ts'
 import { identityProviderCases } from './cases-identity-providers.ts'
@@ -16,7 +16,7 @@ import type { MethodRow } from '../../../src/base/schema/method.ts'
 
 /** The walk: one row for every method that has a handler, by `<service>/<rpc>`. A method with a handler and without a row fails coverage.test.ts. */
 export const cases: Readonly<Record<string, MethodCase>> = {
-  ...doorCases,
+  ...apiClientCases,
   ...accessCases,
   ...groupCases,
   ...identityCases,

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { createDoors, type DoorOptions } from '../../../src/iam/signin/web/endpoints.ts'
+import { createEndpoints, type EndpointOptions } from '../../../src/iam/signin/web/endpoints.ts'
 import type { MethodRow } from '../../../src/base/schema/method.ts'
 import { isServedDomain, methods } from '../../../src/base/schema/schema.ts'
 import { methodName } from '../../../src/base/schema/method.ts'
@@ -14,10 +14,10 @@ import { caseName } from './method-case.ts'
 import { routedRequest } from './routed-request.ts'
 
 /** Doors are closures over their options: only their names are looked at here. */
-const doorNames = new Set(createDoors({} as DoorOptions).keys())
+const apiClientNames = new Set(createEndpoints({} as EndpointOptions).keys())
 
 function isHandled(method: MethodRow): boolean {
-  return handlers.has(method) || doorNames.has(methodName(method))
+  return handlers.has(method) || apiClientNames.has(methodName(method))
 }
 
 /** Packages of the schema of which this server serves every method. */

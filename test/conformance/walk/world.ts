@@ -82,8 +82,8 @@ export async function tokenWith(world: World, capabilities: readonly string[]): 
 }
 
 /** A token of the organisation's owner, cut to these capabilities or these groups. */
-export function narrowedToken(world: World, narrowing: { capabilities?: CapabilitySet; scopes?: readonly string[] }): Promise<string> {
-  const { capabilities, scopes } = narrowing
+export function restrictedToken(world: World, restrictions: { capabilities?: CapabilitySet; scopes?: readonly string[] }): Promise<string> {
+  const { capabilities, scopes } = restrictions
   return world.server.tokenFor(world.owner, {
     ...(capabilities === undefined ? {} : { capabilities }),
     ...(scopes === undefined ? {} : { scopes: scopes.map(trustedUid) }),
@@ -110,7 +110,7 @@ export async function personToken({ server }: World, email: string): Promise<str
   await plant(server, identityKind, { uid, record: create(IdentitySchema, { name: subject }) })
   const { baseUrl } = server.config
   const act = { issuer: trustedIssuer, subject, audience: baseUrl, email }
-  return (await server.running.signIn.tokens.mint({ identityUid: uid, audiences: [baseUrl], act, narrowing: {} })).token
+  return (await server.running.signIn.tokens.mint({ identityUid: uid, audiences: [baseUrl], act, restrictions: {} })).token
 }
 
 /** A token of an identity of the subgroup, which owns it and, by a binding that no method would make, the root group too (docs/spec/iam.md#reach). */

@@ -145,8 +145,8 @@ describeWithCluster('a release in a cluster', () => {
       )
       expect(await ask(user.request(`/iam/v2/groups/${lost}`))).toMatchObject({ status: 404 })
       const page = await readFile(join(root, 'docs', 'recovery.md'), 'utf8')
-      const [, anew = ''] = /```sh\n(kubectl get platform -A[^`]+)```/.exec(page) ?? []
-      expect(await shell(cluster, anew)).toMatch(/platformgroup\S* annotated/)
+      const [, refilled = ''] = /```sh\n(kubectl get platform -A[^`]+)```/.exec(page) ?? []
+      expect(await shell(cluster, refilled)).toMatch(/platformgroup\S* annotated/)
       await user.allReady()
       expect(await user.uidOf('platformgroup/late')).not.toBe(lost)
       expect(await user.record(ask(user.request(`/iam/v2/groups/${web}`)))).toMatchObject({ uid: web, description: 'Later' })

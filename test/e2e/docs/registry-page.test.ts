@@ -35,7 +35,7 @@ async function organisationNamed(server: TestServer, name?: string): Promise<{ g
   const { group, owner } = await makeOrganisation(server, name)
   const { host } = server.config.registry
   const act = { issuer: 'https://issuer.example', subject: 'test', audience: host }
-  const { token } = await server.running.signIn.tokens.mint({ identityUid: trustedUid(owner), audiences: [host], act, narrowing: {} })
+  const { token } = await server.running.signIn.tokens.mint({ identityUid: trustedUid(owner), audiences: [host], act, restrictions: {} })
   return { group, token }
 }
 

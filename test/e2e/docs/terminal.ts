@@ -88,9 +88,9 @@ function git(folder: string, ...args: string[]): string {
   return stdout
 }
 
-/** Resolves once `check` holds; throws with `describe()` after `patienceMs`. */
-async function until(check: () => boolean | Promise<boolean>, describe: () => string, patienceMs = 60_000): Promise<void> {
-  const deadline = performance.now() + patienceMs
+/** Resolves once `check` holds; throws with `describe()` after `timeoutMs`. */
+async function until(check: () => boolean | Promise<boolean>, describe: () => string, timeoutMs = 60_000): Promise<void> {
+  const deadline = performance.now() + timeoutMs
   while (!(await check())) {
     if (performance.now() > deadline) throw new Error(describe())
     await delay(25)

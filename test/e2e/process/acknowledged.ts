@@ -1,6 +1,6 @@
 import { randomInt } from 'node:crypto'
 import type { JsonObject } from '@bufbuild/protobuf'
-import type { Door, Options, Reply } from '../../support/api-clients.ts'
+import type { ApiClient, Options, Reply } from '../../support/api-clients.ts'
 import { freshName, ok, roleUid } from '../../support/test-server.ts'
 
 /** What is known of one resource: two fields that every write sets together, so that half a write would show. */
@@ -26,7 +26,7 @@ export interface Entry {
 
 /** Where a writer writes. */
 export interface WriterTarget {
-  readonly door: Door
+  readonly apiClient: ApiClient
   readonly token: string
   /** The group under which everything is made. */
   readonly group: string
@@ -93,32 +93,32 @@ export class Writer {
     return true
   }
 
-  async #send({ door, token, group }: WriterTarget, entry: Entry, next: State): Promise<Reply | undefined> {
+  async #send({ apiClient, token, group }: WriterTarget, entry: Entry, next: State): Promise<Reply | undefined> {
     const { kind, uid } = entry
     const resource = kind === 'Group' ? 'group' : 'identity'
     if (uid === undefined) {
       const claimMatch = { issuer: 'https://issuer.example', subject: 'nobody' }
       const fields = kind === 'Group' ? { ...next } : { ...next, claimMatch }
       const options = { token, idempotencyKey: entry.pending?.key ?? '' }
-      const made = await answerOf(door.call(`Create${kind}`, { parent: group, [resource]: fields }, options))
+      const made = await answerOf(apiClient.call(`Create${kind}`, { parent: group, [resource]: fields }, options))
       if (made === undefined || kind === 'Group') return made
       const roleBinding = { identityUid: String(ok(made)['uid']), roleUid: roleUid('viewer') }
       // The identity is acknowledged, whatever becomes of its binding.
       entry.uid = roleBinding.identityUid
       entry.acknowledged = next
       entry.pending = undefined
-      const binding = await answerOf(door.call('CreateRoleBinding', { parent: group, roleBinding }, { token }))
+      const binding = await answerOf(apiClient.call('CreateRoleBinding', { parent: group, roleBinding }, { token }))
       if (binding === undefined) return undefined
       ok(binding)
       entry.bound = true
       return made
     }
-    if (next === undefined) return await answerOf(door.call(`Delete${kind}`, { uid }, { token }))
-    return await answerOf(door.call(`Update${kind}`, { [resource]: { uid, ...next } }, { token }))
+    if (next === undefined) return await answerOf(apiClient.call(`Delete${kind}`, { uid }, { token }))
+    return await answerOf(apiClient.call(`Update${kind}`, { [resource]: { uid, ...next } }, { token }))
   }
 
   async #checkOne(target: WriterTarget, entry: Entry): Promise<string | undefined> {
-    const { door, token } = target
+    const { apiClient, token } = target
     const before = entry.pending
     entry.pending = undefined
     if (entry.uid === undefined) {
@@ -133,7 +133,7 @@ export class Writer {
       entry.acknowledged = state
       return undefined
     }
-    const reply = await door.call(`Get${entry.kind}`, { uid: entry.uid }, { token })
+    const reply = await apiClient.call(`Get${entry.kind}`, { uid: entry.uid }, { token })
     const found: State = reply.code === 5 ? undefined : { name: String(ok(reply)['name']), description: String(ok(reply)['description']) }
     const allowed = [entry.acknowledged, ...(before === undefined ? [] : [before.state])]
     const wanted = JSON.stringify(allowed.map((state) => state ?? null))
@@ -166,12 +166,12 @@ const lists = {
 } as const
 
 /** Everything of a kind below a group, by reading all pages. */
-async function listAll({ door, token, group }: WriterTarget, kind: keyof typeof lists): Promise<JsonObject[]> {
+async function listAll({ apiClient, token, group }: WriterTarget, kind: keyof typeof lists): Promise<JsonObject[]> {
   const { rpc, member } = lists[kind]
   const all: JsonObject[] = []
   const options: Options = { token }
   for (let pageToken = ''; ;) {
-    const body = ok(await door.call(rpc, { uidp: { descendantsOf: group }, pageSize: 200, ...(pageToken === '' ? {} : { pageToken }) }, options))
+    const body = ok(await apiClient.call(rpc, { uidp: { descendantsOf: group }, pageSize: 200, ...(pageToken === '' ? {} : { pageToken }) }, options))
     all.push(...((body[member] as JsonObject[] | undefined) ?? []))
     pageToken = String(body['nextPageToken'] ?? '')
     if (pageToken === '') return all

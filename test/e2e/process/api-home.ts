@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { restDoor, type Door } from '../../support/api-clients.ts'
+import { restClient, type ApiClient } from '../../support/api-clients.ts'
 import { etcdSettings, type EtcdSpace } from '../../support/parts/etcd.ts'
 import { freePorts } from '../../support/parts/free-port.ts'
 import { freshDirectory, isReady, startProcess, type TaprootProcess } from './taproot-process.ts'
@@ -12,7 +12,7 @@ export interface ApiHome {
   readonly env: Readonly<Record<string, string>>
   readonly apiPort: number
   readonly opsPort: number
-  readonly rest: Door
+  readonly rest: ApiClient
 }
 
 /** What the processes of one installation share. */
@@ -44,7 +44,7 @@ export async function makeApiHomes(count: number, { etcd, env = {} }: Installati
       TAPROOT_RATE_LIMIT_ENABLED: 'false',
       ...env,
     }
-    return { cwd, env: settings, apiPort, opsPort, rest: restDoor(`http://127.0.0.1:${apiPort}`) }
+    return { cwd, env: settings, apiPort, opsPort, rest: restClient(`http://127.0.0.1:${apiPort}`) }
   })
   return { homes, baseUrl }
 }

@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { expect, onTestFinished, test } from 'vitest'
 import { tokenWithClaims } from '../../auth/unsigned-token.ts'
-import { grpcDoor } from '../../support/api-clients.ts'
+import { grpcClient } from '../../support/api-clients.ts'
 import { mountSecret } from '../../support/parts/mounted-secret.ts'
 import { shareEtcd, startEtcd, type EtcdSpace } from '../../support/parts/etcd.ts'
 import { makeApiHomes, startApi, type ApiHome } from './api-home.ts'
@@ -61,7 +61,7 @@ test('taproot api that is to drain serves on, not ready any more, and gives conn
     await once(response, 'end')
     return response
   }
-  const grpc = grpcDoor(`127.0.0.1:${home.apiPort}`)
+  const grpc = grpcClient(`127.0.0.1:${home.apiPort}`)
   expect((await ask()).headers.connection).toBe('keep-alive')
   expect((await grpc.call('PingService/Ping', {})).code).toBe(0)
   const ending = api.end('SIGTERM')

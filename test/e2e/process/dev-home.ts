@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { restDoor, type Door } from '../../support/api-clients.ts'
+import { restClient, type ApiClient } from '../../support/api-clients.ts'
 import { freePorts } from '../../support/parts/free-port.ts'
 import { freshDirectory, startProcess, type TaprootProcess } from './taproot-process.ts'
 
@@ -10,14 +10,14 @@ export interface DevHome {
   readonly env: Record<string, string>
   readonly apiPort: number
   readonly opsPort: number
-  readonly rest: Door
+  readonly rest: ApiClient
 }
 
 /** A fresh home; `env` goes over its settings. */
 export async function makeDevHome(env: Readonly<Record<string, string>> = {}): Promise<DevHome> {
   const [apiPort = 0, opsPort = 0, registryPort = 0] = await freePorts(3)
   const ports = { TAPROOT_API_PORT: String(apiPort), TAPROOT_OPS_PORT: String(opsPort), TAPROOT_REGISTRY_PORT: String(registryPort) }
-  return { cwd: await freshDirectory(), env: { ...ports, ...env }, apiPort, opsPort, rest: restDoor(`http://127.0.0.1:${apiPort}`) }
+  return { cwd: await freshDirectory(), env: { ...ports, ...env }, apiPort, opsPort, rest: restClient(`http://127.0.0.1:${apiPort}`) }
 }
 
 /** `taproot dev`, with everything printed that it prints at its start. */

@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process'
 import type { JsonObject } from '@bufbuild/protobuf'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { isServedDomain, methods } from '../../../src/base/schema/schema.ts'
-import { grpcDoor, type Door } from '../../support/api-clients.ts'
+import { grpcClient, type ApiClient } from '../../support/api-clients.ts'
 import { freshName, makeOrganisation, ok, startTestServer, type Organisation, type TestServer } from '../../support/test-server.ts'
 import { describeWithPart } from '../../support/parts/require-part.ts'
 
@@ -119,9 +119,9 @@ describeWithPart('grpcurl', 'grpcurl with reflection', (program) => {
 })
 
 describe.each(aliasPackages)('a client that calls %s', (name) => {
-  let alias: Door
+  let alias: ApiClient
   beforeAll(() => {
-    alias = grpcDoor(address, (method) => method.service.replace('taproot.iam.v2', name))
+    alias = grpcClient(address, (method) => method.service.replace('taproot.iam.v2', name))
   })
   afterAll(() => alias.close())
 

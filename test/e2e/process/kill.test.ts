@@ -34,7 +34,7 @@ function totalOf(writers: readonly Writer[]): number {
 async function demoOf(home: DevHome): Promise<WriterTarget & { owner: string }> {
   const token = await readToken(home)
   const owner = decodeJwt(token).sub ?? ''
-  return { door: home.rest, token, owner, group: owner.split('/')[0] ?? '' }
+  return { apiClient: home.rest, token, owner, group: owner.split('/')[0] ?? '' }
 }
 
 test(
@@ -68,9 +68,9 @@ test('taproot dev: killed at any moment of its first start, it starts', { timeou
     await killWhileStarting(home)
     await killWhileStarting(home)
     const running = await startDev(home)
-    const { door, token } = await demoOf(home)
-    expect(ok(await door.call('ListGroups', {}, { token }))).toMatchObject({ groups: [{ name: 'demo' }], totalCount: '1' })
-    expect(ok(await door.call('ListIdentities', {}, { token }))).toMatchObject({ totalCount: '1' })
+    const { apiClient, token } = await demoOf(home)
+    expect(ok(await apiClient.call('ListGroups', {}, { token }))).toMatchObject({ groups: [{ name: 'demo' }], totalCount: '1' })
+    expect(ok(await apiClient.call('ListIdentities', {}, { token }))).toMatchObject({ totalCount: '1' })
     await running.end('SIGKILL')
   }
 })
@@ -114,7 +114,7 @@ test(
     const sides = [first, second].map((home, index) => ({
       home,
       index,
-      target: { door: home.rest, token, group },
+      target: { apiClient: home.rest, token, group },
       writers: Array.from({ length: writersPerProcess }, () => new Writer()),
     }))
     const all = sides.flatMap(({ writers }) => writers)

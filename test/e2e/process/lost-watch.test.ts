@@ -72,9 +72,9 @@ async function expectLost({ server, group }: Scene, withinMs: number): Promise<v
   await until(async () => !(await isReady(server)), withinMs)
   expect(await readiness(server)).toEqual({ status: 503, text: 'not ready: snapshot\n' })
   const token = await server.operatorToken()
-  for (const door of [server.rest, server.grpc]) {
+  for (const apiClient of [server.rest, server.grpc]) {
     const startedAt = performance.now()
-    for (const read of [await door.call('GetGroup', { uid: group }, { token }), await door.call('ListGroups', {}, { token })]) {
+    for (const read of [await apiClient.call('GetGroup', { uid: group }, { token }), await apiClient.call('ListGroups', {}, { token })]) {
       expect(read).toMatchObject({ code: 14, details: { ErrorInfo: { reason: 'UNAVAILABLE' }, RetryInfo: {} } })
     }
     // Refused, not waited for.

@@ -79,17 +79,23 @@ describeWithPart('etcd', 'an etcd whose quota is used up', () => {
     await until(async () => (await metricOf(server, 'taproot_leader')) === 1)
     await fillWithOldEvents(server, clock.now())
 
-    for (const door of [server.rest, server.grpc]) {
+    for (const apiClient of [server.rest, server.grpc]) {
       const writes = [
-        await door.call('CreateGroup', { parent: group, group: { name: 'more' } }, { token, idempotencyKey: `key-${door.name}` }),
-        await door.call('UpdateGroup', { group: { uid: child, description: 'changed' } }, { token }),
-        await door.call('DeleteGroup', { uid: child }, { token }),
-        await door.call('CreateIdentity', { parent: group, identity: { name: 'n', claimMatch: { issuer: 'https://i.example', subject: 's' } } }, { token }),
+        await apiClient.call('CreateGroup', { parent: group, group: { name: 'more' } }, { token, idempotencyKey: `key-${apiClient.name}` }),
+        await apiClient.call('UpdateGroup', { group: { uid: child, description: 'changed' } }, { token }),
+        await apiClient.call('DeleteGroup', { uid: child }, { token }),
+        await apiClient.call(
+          'CreateIdentity',
+          { parent: group, identity: { name: 'n', claimMatch: { issuer: 'https://i.example', subject: 's' } } },
+          { token },
+        ),
       ]
       for (const write of writes) expect(write).toMatchObject(full)
-      expect(ok(await door.call('ListGroups', { uidp: { descendantsOf: group } }, { token }))).toMatchObject({ totalCount: '1', groups: [{ uid: child }] })
-      expect(ok(await door.call('GetGroup', { uid: child }, { token }))).toMatchObject({ uid: child, description: '' })
-      expect(ok(await door.call('UpdateGroup', { group: { uid: child, description: 'changed' } }, { token, validateOnly: true }))).toMatchObject({ uid: child })
+      expect(ok(await apiClient.call('ListGroups', { uidp: { descendantsOf: group } }, { token }))).toMatchObject({ totalCount: '1', groups: [{ uid: child }] })
+      expect(ok(await apiClient.call('GetGroup', { uid: child }, { token }))).toMatchObject({ uid: child, description: '' })
+      expect(ok(await apiClient.call('UpdateGroup', { group: { uid: child, description: 'changed' } }, { token, validateOnly: true }))).toMatchObject({
+        uid: child,
+      })
     }
     const refused = await server.rest.call('DeleteGroup', { uid: child }, { token })
     expect([refused.httpStatus, Number(refused.header('retry-after'))]).toEqual([429, 30])

@@ -1,5 +1,5 @@
 import type { JsonObject } from '@bufbuild/protobuf'
-import { restDoor, type Reply } from '../../support/api-clients.ts'
+import { restClient, type Reply } from '../../support/api-clients.ts'
 import type { ApiProcess } from './api-process.ts'
 
 /** How long an answer is waited for, in milliseconds. */
@@ -16,7 +16,7 @@ export interface ApiCall {
 export async function replyOf(api: ApiProcess, { rpc, request, token }: ApiCall): Promise<Reply | undefined> {
   const { promise, resolve } = Promise.withResolvers<undefined>()
   const timer = setTimeout(() => resolve(undefined), answerMs)
-  const answer = restDoor(api.url)
+  const answer = restClient(api.url)
     .call(rpc, request, { token })
     .catch(() => undefined)
   try {

@@ -63,8 +63,8 @@ export class EtcdCluster {
       }),
     )
     const initialCluster = nodes.map((node) => `${node.name}=http://127.0.0.1:${node.ports.advertisedPort}`).join(',')
-    const patience = isPatient ? ['--heartbeat-interval', '1000', '--election-timeout', '10000'] : []
-    const flags = [...memberFlags, ...patience, ...(quotaBytes === undefined ? [] : ['--quota-backend-bytes', String(quotaBytes)])]
+    const timeouts = isPatient ? ['--heartbeat-interval', '1000', '--election-timeout', '10000'] : []
+    const flags = [...memberFlags, ...timeouts, ...(quotaBytes === undefined ? [] : ['--quota-backend-bytes', String(quotaBytes)])]
     const members = nodes.map((node) => new Member({ ...node, program, directory, initialCluster, flags }))
     const cluster = new EtcdCluster({ members, directory, names })
     try {

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { JsonObject } from '@bufbuild/protobuf'
-import { grpcDoor, restDoor, type Door, type Options, type Reply } from '../../support/api-clients.ts'
+import { grpcClient, restClient, type ApiClient, type Options, type Reply } from '../../support/api-clients.ts'
 import type { SeededRandom } from '../schedules/random.ts'
 
 /**
@@ -30,27 +30,27 @@ const grpcUnsent = /^No connection established|^Name resolution failed/
 
 /** Calls every replica over REST and gRPC. */
 export class ApiCalls {
-  readonly doors: readonly Door[]
+  readonly apiClients: readonly ApiClient[]
   readonly #options: ApiCallsOptions
   #token: { readonly text: Promise<string>; readonly takenAt: number } | undefined
 
   constructor(options: ApiCallsOptions) {
     this.#options = options
-    this.doors = options.endpoints.flatMap((endpoint) => [restDoor(endpoint), grpcDoor(new URL(endpoint).host)])
+    this.apiClients = options.endpoints.flatMap((endpoint) => [restClient(endpoint), grpcClient(new URL(endpoint).host)])
   }
 
   /** Calls one of the doors, chosen at random. Rejects where the answer is none that an API gives. */
   callAny(random: SeededRandom, call: ApiCall): Promise<CallResult> {
-    return this.callAt(random.pick(this.doors), call)
+    return this.callAt(random.pick(this.apiClients), call)
   }
 
-  async callAt(door: Door, { rpc, request, options }: ApiCall): Promise<CallResult> {
+  async callAt(apiClient: ApiClient, { rpc, request, options }: ApiCall): Promise<CallResult> {
     const token = await this.#currentToken()
     if (token === undefined) return { kind: 'unsent' }
     const timer = new AbortController()
     const late = delay(this.#options.timeoutMs, undefined, { signal: timer.signal })
     try {
-      const answered = door.call(rpc, request, { ...options, token })
+      const answered = apiClient.call(rpc, request, { ...options, token })
       const reply = await Promise.race([answered, late])
       if (reply === undefined) {
         // Whatever it still says, nobody listens.
@@ -67,7 +67,7 @@ export class ApiCalls {
   }
 
   close(): void {
-    for (const door of this.doors) door.close()
+    for (const apiClient of this.apiClients) apiClient.close()
   }
 
   #resultOf(reply: Reply): CallResult {

@@ -19,7 +19,7 @@ export interface Failure {
 }
 
 /** What the checker says of a history. */
-export interface Verdict {
+export interface ConditionStatus {
   /** True where every part was checked and none failed. */
   readonly ok: boolean
   /** Operations that were checked. */
@@ -33,17 +33,17 @@ export interface Verdict {
 /** How a history is checked. */
 export interface CheckOptions {
   /** How long one part may take, in seconds; 20 by default. */
-  readonly patienceSeconds?: number
+  readonly timeoutSeconds?: number
 }
 
 /**
  * Runs the history checker (tools/parts/history-checker). Rejects with its complaint where it can't be built, is given what is no history, or does not run
  * to its end.
  */
-export async function checkHistory(history: { readonly operations: readonly Operation[] }, options: CheckOptions = {}): Promise<Verdict> {
+export async function checkHistory(history: { readonly operations: readonly Operation[] }, options: CheckOptions = {}): Promise<ConditionStatus> {
   const part = ensurePart('history-checker')
   if (!('path' in part)) throw new Error(part.reason)
-  const checker = spawn(part.path, [`-patience=${Math.ceil((options.patienceSeconds ?? 20) * 1e9)}ns`], { stdio: ['pipe', 'pipe', 'pipe'] })
+  const checker = spawn(part.path, [`-patience=${Math.ceil((options.timeoutSeconds ?? 20) * 1e9)}ns`], { stdio: ['pipe', 'pipe', 'pipe'] })
   const exited = once(checker, 'close')
   let output = ''
   let complaint = ''
@@ -58,5 +58,5 @@ export async function checkHistory(history: { readonly operations: readonly Oper
   await exited
   if (checker.exitCode !== 0 || output === '') throw new Error(`the history checker failed: ${complaint.trim()}`)
   // The program prints a verdict and nothing else.
-  return JSON.parse(output) as Verdict
+  return JSON.parse(output) as ConditionStatus
 }

@@ -30,7 +30,7 @@ export interface AuditOptions {
 }
 
 /** How long sweeps may take to end, in milliseconds. */
-const sweepPatienceMs = 30_000
+const sweepTimeoutMs = 30_000
 const sweepPollMs = 100
 /** The client of the last reads, which is none of the workload's. */
 const auditor = 1_000_000
@@ -60,9 +60,9 @@ export async function finalAudit({ store, history, isTrimmed = false }: AuditOpt
 
 /** Waits until no mark is left, or patience is; then what is left is a fault. */
 async function sweepsEnded(store: Store): Promise<void> {
-  const deadline = performance.now() + sweepPatienceMs
+  const deadline = performance.now() + sweepTimeoutMs
   while (performance.now() < deadline) {
-    const { entries } = await store.range({ prefix: sweepPrefix, limit: 1 }, AbortSignal.timeout(sweepPatienceMs))
+    const { entries } = await store.range({ prefix: sweepPrefix, limit: 1 }, AbortSignal.timeout(sweepTimeoutMs))
     if (entries.length === 0) return
     await delay(sweepPollMs)
   }

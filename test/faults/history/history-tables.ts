@@ -18,9 +18,9 @@ export function testHistories({ valid, broken }: { valid: ValidHistories; broken
 
   for (const [title, [partition, operations]] of Object.entries(broken)) {
     test(`refuses: ${title}`, async () => {
-      const verdict = await checkHistory({ operations })
-      expect(verdict.ok).toBe(false)
-      expect(verdict.failures.map((failure) => failure.partition)).toContain(partition)
+      const conditionStatus = await checkHistory({ operations })
+      expect(conditionStatus.ok).toBe(false)
+      expect(conditionStatus.failures.map((failure) => failure.partition)).toContain(partition)
     })
   }
 }

@@ -5,7 +5,7 @@ import { startTestServer, type TestServer } from '../../support/test-server.ts'
 import { describeOnStores, describeWithPart } from '../../support/parts/require-part.ts'
 import { until } from '../cluster/until.ts'
 import { seededRandom } from '../schedules/random.ts'
-import { checkHistory, type Verdict } from './check-history.ts'
+import { checkHistory, type ConditionStatus } from './check-history.ts'
 import { finalAudit } from './final-audit.ts'
 import { History } from './history.ts'
 import { startViewProxy, type Answer, type View } from './view-proxy.ts'
@@ -23,7 +23,7 @@ interface Run {
   readonly history: History
   readonly summary: WorkloadSummary
   readonly faults: readonly string[]
-  readonly verdict: Verdict
+  readonly conditionStatus: ConditionStatus
 }
 
 /** Runs a workload through `url` until it did so many operations; settles and audits it where `isHonest`. */
@@ -44,7 +44,7 @@ async function run(of: {
   const summary = await workload.stop()
   if (isHonest) await workload.settle()
   const faults = isHonest ? (await finalAudit({ store: server.running.engine.store, history })).faults : []
-  return { history, summary, faults, verdict: await checkHistory(history) }
+  return { history, summary, faults, conditionStatus: await checkHistory(history) }
 }
 
 const allWell = { ok: true, failures: [], unknown: [] }
@@ -52,9 +52,9 @@ const allWell = { ok: true, failures: [], unknown: [] }
 describeOnStores('a workload on a healthy server', (store) => {
   describeWithPart('history-checker', 'and the checker', () => {
     test('is explained, and the store is sound', { timeout: 2 * runMs }, async () => {
-      const { summary, faults, verdict, history } = await run({ ...(await startServer(store)), operations: 500, isHonest: true })
+      const { summary, faults, conditionStatus, history } = await run({ ...(await startServer(store)), operations: 500, isHonest: true })
       expect(faults).toEqual([])
-      expect(verdict).toMatchObject({ ...allWell, checked: history.operations.length })
+      expect(conditionStatus).toMatchObject({ ...allWell, checked: history.operations.length })
       expect(summary.outcomes.unknown).toBe(0)
       // The clients do get in each other's way.
       for (const outcome of ['ok', 'absent', 'stale', 'taken'] as const) expect(summary.outcomes[outcome], outcome).toBeGreaterThan(0)
@@ -84,9 +84,9 @@ describeOnStores('a workload on a healthy server', (store) => {
         }
       }
       // What is settled goes through the same proxy.
-      const { summary, faults, verdict } = await run({ server, url: proxy.url, operations: 400, isHonest: true, repeatsCreations, meanwhile })
+      const { summary, faults, conditionStatus } = await run({ server, url: proxy.url, operations: 400, isHonest: true, repeatsCreations, meanwhile })
       expect(faults).toEqual([])
-      expect(verdict).toMatchObject(allWell)
+      expect(conditionStatus).toMatchObject(allWell)
       expect(summary.outcomes.unknown).toBeGreaterThan(0)
     })
   })
@@ -193,10 +193,10 @@ describeWithPart('history-checker', 'a server that does wrong is found out', () 
     test(`one that ${what}`, { timeout: 2 * runMs }, async () => {
       const proxy = await startViewProxy(`http://127.0.0.1:${server.config.api.port}`, view())
       onTestFinished(() => proxy.close())
-      const verdicts: Verdict[] = []
+      const verdicts: ConditionStatus[] = []
       while (verdicts.length < maxTimes && !verdicts.some(({ failures }) => failures.length > 0)) {
-        const { verdict } = await run({ server, url: proxy.url, operations: operationsAtATime, seed: verdicts.length, isHonest: false })
-        verdicts.push(verdict)
+        const { conditionStatus } = await run({ server, url: proxy.url, operations: operationsAtATime, seed: verdicts.length, isHonest: false })
+        verdicts.push(conditionStatus)
       }
       expect(verdicts.at(-1)).toMatchObject({ ok: false, unknown: [] })
     })

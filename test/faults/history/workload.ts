@@ -64,7 +64,7 @@ const chiefs = 3
 /** The longest pause after something that came to nothing, in milliseconds. */
 const pauseMs = 150
 /** How long settling may take to get one answer, in milliseconds. */
-const settlePatienceMs = 30_000
+const settleTimeoutMs = 30_000
 /** How many of the records that are gone from a place are looked for once more. */
 const goneSampled = 20
 
@@ -130,12 +130,12 @@ class RunningWorkload implements Workload {
 
   /** Lists everything of a place and reads its records, through every door; what was given up, through one. */
   async #reread(world: SharedWorld, place: Place): Promise<void> {
-    const { doors } = this.#calls
+    const { apiClients } = this.#calls
     const closedAt = world.closed.indexOf(place)
-    const through = closedAt < 0 ? doors : doors.filter((_, index) => index === closedAt % doors.length)
+    const through = closedAt < 0 ? apiClients : apiClients.filter((_, index) => index === closedAt % apiClients.length)
     const known = closedAt < 0 ? [...place.all(), ...place.gone().slice(-goneSampled)] : [...place.all().slice(-goneSampled)]
-    for (const [index, door] of through.entries()) {
-      const recorded = this.#recordedCalls(this.#options.clients, (call) => this.#calls.callAt(door, call))
+    for (const [index, apiClient] of through.entries()) {
+      const recorded = this.#recordedCalls(this.#options.clients, (call) => this.#calls.callAt(apiClient, call))
       for (const kind of place === world.root ? (['Group', 'Identity', 'RoleBinding'] as const) : kinds) {
         const query = queryOf(place, { below: place !== world.root && index % 2 === 1 })
         await insist(async () => (await recorded.list({ kind, parent: place.uid, query, isForeign: isForeignTo(world, place) })) !== undefined)
@@ -273,7 +273,7 @@ class RunningWorkload implements Workload {
 
 /** Tries until it succeeds; throws where it never does. */
 async function insist(attempt: () => Promise<boolean>): Promise<void> {
-  const deadline = performance.now() + settlePatienceMs
+  const deadline = performance.now() + settleTimeoutMs
   while (!(await attempt())) {
     if (performance.now() > deadline) throw new Error('no answer although everything should be well')
     await delay(100)

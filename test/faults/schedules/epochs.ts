@@ -93,10 +93,10 @@ export class Epochs {
       for (const fault of faults) this.#options.violation(`audit: ${fault}`)
     })
     await this.#attempt('checker', async () => {
-      const verdict = await checkHistory(history)
-      this.checked += verdict.checked
-      for (const { partition, info } of verdict.failures) this.#options.violation(`history: ${partition}: ${info}`)
-      for (const partition of verdict.unknown) this.#options.violation(`history: ${partition}: could not be decided in time`)
+      const conditionStatus = await checkHistory(history)
+      this.checked += conditionStatus.checked
+      for (const { partition, info } of conditionStatus.failures) this.#options.violation(`history: ${partition}: ${info}`)
+      for (const partition of conditionStatus.unknown) this.#options.violation(`history: ${partition}: could not be decided in time`)
     })
   }
 

@@ -6,7 +6,7 @@ import { until } from '../cluster/until.ts'
 import type { ActionContext } from './action.ts'
 
 /** How long an effect that must come may take, on a busy machine. */
-const patienceMs = 30_000
+const timeoutMs = 30_000
 
 /**
  * With a store that has no room left every process soon answers writes with code 8, and goes on answering reads. Throws where that does not come. `fill` takes
@@ -23,8 +23,8 @@ export async function expectNoRoom(context: ActionContext, fill?: () => Promise<
       await fill?.()
       return (await codeOf(api, 'CreateGroup', { group: group() })) === 8
     }
-    await until(refuses, { withinMs: patienceMs, what: `${api.name} refuses writes for want of room`, signal })
+    await until(refuses, { withinMs: timeoutMs, what: `${api.name} refuses writes for want of room`, signal })
     const reads = async (): Promise<boolean> => (await codeOf(api, 'ListGroups', { pageSize: 1 })) === 0
-    await until(reads, { withinMs: patienceMs, what: `${api.name} answers reads though there is no room`, signal })
+    await until(reads, { withinMs: timeoutMs, what: `${api.name} answers reads though there is no room`, signal })
   }
 }

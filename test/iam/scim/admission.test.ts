@@ -150,7 +150,7 @@ specSuite(
       const refreshOf = async (directory: Directory, subject: string): Promise<string> => {
         const person = trustedUid((await makePerson(spec.server, { issuer: minting.issuer, subject })).uid)
         const act = { issuer: minting.issuer, subject, audience: 'taproot' }
-        const claims = { act, narrowing: {}, issuedAtMs: services.clock.now() }
+        const claims = { act, restrictions: {}, issuedAtMs: services.clock.now() }
         const grant = { person, claims, provider: trustedUid(directory.provider), externalId: '', audiences: [spec.server.config.baseUrl] }
         return (await issueRefreshToken(services, grant, AbortSignal.timeout(5_000))).text
       }

@@ -166,11 +166,11 @@ describe('audiences', () => {
     await bind(identity, organisation.group, 'viewer')
     const registry = server.config.registry.host
     const [forRegistry, forBoth] = [await exchange(identity, { aud: [registry] }), await exchange(identity, { aud: [registry, baseUrl] })]
-    for (const door of [server.rest, server.grpc]) {
-      const refused = await door.call('GetGroup', { uid: organisation.group }, { token: forRegistry })
+    for (const apiClient of [server.rest, server.grpc]) {
+      const refused = await apiClient.call('GetGroup', { uid: organisation.group }, { token: forRegistry })
       expect(refused).toMatchObject({ code: 7, details: { ErrorInfo: { reason: 'PERMISSION_DENIED' } } })
-      if (door.name === 'rest') expect(refused.httpStatus).toBe(403)
-      ok(await door.call('GetGroup', { uid: organisation.group }, { token: forBoth }))
+      if (apiClient.name === 'rest') expect(refused.httpStatus).toBe(403)
+      ok(await apiClient.call('GetGroup', { uid: organisation.group }, { token: forBoth }))
     }
   })
 
@@ -188,10 +188,10 @@ describe('narrowing', () => {
     const [inside, outside] = [await makeGroup(organisation.group), await makeGroup(organisation.group)]
     const below = await makeGroup(inside)
     const token = await exchange(identity, { scopes: [inside] })
-    for (const door of [server.rest, server.grpc]) {
-      for (const uid of [inside, below]) ok(await door.call('GetGroup', { uid }, { token }))
-      for (const uid of [outside, organisation.group]) expect((await door.call('GetGroup', { uid }, { token })).code).toBe(5)
-      const { groups, totalCount } = ok(await door.call('ListGroups', {}, { token })) as { groups: JsonObject[]; totalCount: string }
+    for (const apiClient of [server.rest, server.grpc]) {
+      for (const uid of [inside, below]) ok(await apiClient.call('GetGroup', { uid }, { token }))
+      for (const uid of [outside, organisation.group]) expect((await apiClient.call('GetGroup', { uid }, { token })).code).toBe(5)
+      const { groups, totalCount } = ok(await apiClient.call('ListGroups', {}, { token })) as { groups: JsonObject[]; totalCount: string }
       expect([groups.map(({ uid }) => uid).toSorted(), totalCount]).toEqual([[inside, below].toSorted(), '2'])
     }
     expect(Object.keys(capOf(token))).toEqual([inside])
@@ -215,10 +215,10 @@ describe('narrowing', () => {
     await bind(identity, organisation.group, 'viewer')
     const token = await exchange(identity, { cap: ['groups.list', 'groups.delete'] })
     expect(capOf(token)).toEqual({ [organisation.group]: ['groups.list'] })
-    for (const door of [server.rest, server.grpc]) {
-      ok(await door.call('GetGroup', { uid: organisation.group }, { token }))
-      expect((await door.call('GetIdentity', { uid: identity }, { token })).code).toBe(7)
-      expect((await door.call('DeleteGroup', { uid: organisation.group }, { token })).code).toBe(7)
+    for (const apiClient of [server.rest, server.grpc]) {
+      ok(await apiClient.call('GetGroup', { uid: organisation.group }, { token }))
+      expect((await apiClient.call('GetIdentity', { uid: identity }, { token })).code).toBe(7)
+      expect((await apiClient.call('DeleteGroup', { uid: organisation.group }, { token })).code).toBe(7)
     }
     const who = ok(await server.rest.call('Auth/Validate', {}, { token })) as { capabilities: JsonObject[] }
     expect(who.capabilities).toMatchObject([{ group: { id: organisation.group }, role: { name: 'viewer' }, capabilities: ['groups.list'] }])
@@ -254,8 +254,8 @@ describe('narrowing', () => {
     ['a scope that is no uid', { scopes: ['demo'] }, 'scopes'],
   ])('%s is code 3, and nothing is issued', async (_, request, field) => {
     const identity = await makeIdentity()
-    for (const door of [server.rest, server.grpc]) {
-      const reply = await door.call('SecurityTokenService/Exchange', { identity, ...request }, { token: await external() })
+    for (const apiClient of [server.rest, server.grpc]) {
+      const reply = await apiClient.call('SecurityTokenService/Exchange', { identity, ...request }, { token: await external() })
       expect(reply.code).toBe(3)
       expect((reply.details['BadRequest']?.['fieldViolations'] as JsonObject[])[0]?.['field']).toMatch(new RegExp(`^${field}`))
     }

@@ -47,11 +47,11 @@ describe.each(['rest', 'grpc'] as const)('an access token over %s', (transport) 
     const { uid, token } = await makeMember(server, organisation.group, { role: 'viewer' })
     ok(await read(token))
     ok(await server[transport].call('DeleteIdentity', { uid }, { token: await server.operatorToken() }))
-    for (const door of [server.rest, server.grpc]) {
+    for (const apiClient of [server.rest, server.grpc]) {
       for (const rpc of ['ListGroups', 'Auth/Validate']) {
-        const refused = await door.call(rpc, {}, { token })
+        const refused = await apiClient.call(rpc, {}, { token })
         expect(refused).toMatchObject({ code: 16, details: { ErrorInfo: { reason: 'UNAUTHENTICATED' } } })
-        if (door.name === 'rest') expect(refused.httpStatus).toBe(401)
+        if (apiClient.name === 'rest') expect(refused.httpStatus).toBe(401)
       }
     }
   })

@@ -188,12 +188,12 @@ specSuite(
     test.each<[string, Readonly<Record<string, string>>]>([
       ['audience', { audience: 'https://elsewhere.example' }],
       ['scope', { scope: 'openid' }],
-    ])('who wishes for a value of %s that can not be had is told so before they sign in, and keeps their invite', async (field, wish) => {
+    ])('who wishes for a value of %s that can not be had is told so before they sign in, and keeps their invite', async (field, requestedValue) => {
       const org = await withProvider()
       const groupInvite = { roleUid: roleUid('editor'), ttl: '60s', singleUse: true }
       const invite = String((await spec.ok('CreateGroupInvite', { parent: org.group, groupInvite }, { token: org.token }))['code'])
       const name = freshName('person')
-      const refused = await login(spec, name, { idp_id: org.provider, invite, ...wish })
+      const refused = await login(spec, name, { idp_id: org.provider, invite, ...requestedValue })
       expect([answerOf(refused, 'status_code'), answerOf(refused, 'error')]).toEqual(['400', expect.stringMatching(`^Invalid argument: ${field}: `)])
       expect(spec.server.running.engine.replica.snapshot.get('Identity', personUid(plain.issuer, name))).toBeUndefined()
       expect(answerOf(await login(spec, name, { idp_id: org.provider, invite }), 'error')).toBe('')

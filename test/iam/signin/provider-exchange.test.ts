@@ -205,9 +205,9 @@ specSuite(
       const { provider } = await withProvider()
       const name = freshName('person')
       const token = await minted(name)
-      const wishes: Readonly<Record<string, string>> = { aud: 'https://elsewhere.example', scopes: 'openid', cap: 'nothing.known' }
-      for (const [field, wish] of Object.entries(wishes)) {
-        const request: JsonObject = { identityProvider: provider, [field]: [wish] }
+      const requested: Readonly<Record<string, string>> = { aud: 'https://elsewhere.example', scopes: 'openid', cap: 'nothing.known' }
+      for (const [field, requestedValue] of Object.entries(requested)) {
+        const request: JsonObject = { identityProvider: provider, [field]: [requestedValue] }
         expectFailure(await spec.call('Exchange', request, { token }), { code: 3, fields: [field] })
       }
       expect(await recordsOf(personUid(minting.issuer, name))).toEqual([])
@@ -258,11 +258,11 @@ specSuite(
       const verified = (email: string) => ({ email, email_verified: true })
       // For the platform itself, which an issuer is believed of; for the client of a provider none is.
       const known = async (more: Readonly<Record<string, unknown>>): Promise<unknown> => exchanged(await minted(name, { aud: baseUrl, ...more }), {})
-      const vouched = async (more: Readonly<Record<string, unknown>>): Promise<unknown> => exchanged(await minted(name, more), { identityProvider: provider })
+      const trusted = async (more: Readonly<Record<string, unknown>>): Promise<unknown> => exchanged(await minted(name, more), { identityProvider: provider })
 
-      await vouched(verified('first@person.example'))
+      await trusted(verified('first@person.example'))
       expect(await addresses()).toEqual(['', 'first@person.example'])
-      await vouched(verified('second@person.example'))
+      await trusted(verified('second@person.example'))
       expect(await addresses()).toEqual(['', 'second@person.example'])
       const before = await read()
       await known(verified('second@person.example'))
@@ -275,8 +275,8 @@ specSuite(
       expect(await addresses()).toEqual(['third@person.example', ''])
       const settled = await read()
       // A tenant's provider takes nothing back, and a token that says nothing changes nothing.
-      await vouched(verified('mallory@person.example'))
-      await vouched({ email: 'mallory@person.example' })
+      await trusted(verified('mallory@person.example'))
+      await trusted({ email: 'mallory@person.example' })
       await known({})
       await known(verified('third@person.example'))
       expect(await read()).toEqual(settled)

@@ -51,7 +51,7 @@ async function startClientWorld(over: 'folder' | 'distribution'): Promise<Client
   const server = await startTestServer({ env: registry === undefined ? {} : { TAPROOT_REGISTRY_UPSTREAM_URL: registry.url } })
   const made = await makeOrganisation(server)
   const act = { issuer: 'https://issuer.test', subject: 'test', audience: server.config.registry.host }
-  const mint = { identityUid: trustedUid(made.owner), audiences: [server.config.registry.host], act, narrowing: {} }
+  const mint = { identityUid: trustedUid(made.owner), audiences: [server.config.registry.host], act, restrictions: {} }
   const { token } = await server.running.signIn.tokens.mint(mint)
   const home = await mkdtemp(join(tmpdir(), 'taproot-client-'))
   return {

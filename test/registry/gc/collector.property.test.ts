@@ -12,7 +12,7 @@ import { heldBlob } from '../../../src/registry/records/blobs.ts'
 import { heldManifest } from '../../../src/registry/records/manifests.ts'
 import { historyPrefix } from '../../../src/registry/history/tag-history.ts'
 import { tagNamed, tagOf } from '../../../src/registry/records/tags.ts'
-import { trimTagHistory } from '../../../src/registry/history/expire-history.ts'
+import { expireTagHistory } from '../../../src/registry/history/expire-history.ts'
 import type { Services } from '../../../src/engine/services.ts'
 import type { JsonObject } from '@bufbuild/protobuf'
 import type { Reply } from '../../support/api-clients.ts'
@@ -149,7 +149,7 @@ class Repo {
     else if (next.kind === 'untag') await this.#untag(next.tag)
     else if (next.kind === 'remove' && item !== undefined) await this.#remove(item.manifest.digest)
     else if (next.kind === 'upload') await this.#goOn(next.step)
-    else await trimTagHistory(this.#host.services.store, { maxAgeMs: graceMs, nowMs: this.#host.clock.now() }, soon())
+    else await expireTagHistory(this.#host.services.store, { maxAgeMs: graceMs, nowMs: this.#host.clock.now() }, soon())
   }
 
   #item(at: number): Item {

@@ -159,10 +159,10 @@ describe.each([
     })
     // So short a time takes uploads as well, and what came just when it was removed: both are begun anew, as the client is told.
     const isToBegin = name === 'disk' ? /404 .*BLOB_UPLOAD_UNKNOWN|503 .*begin the upload anew/ : /503 .*begin the upload anew/
-    let begunAnew = 0
+    let begunAgain = 0
     const brought = (bytes: Buffer): Promise<Digest> =>
       host.client.putBlob(repository, bytes).catch((error: unknown) => {
-        if (!isToBegin.test(String(error)) || ++begunAnew > 100) throw error
+        if (!isToBegin.test(String(error)) || ++begunAgain > 100) throw error
         return brought(bytes)
       })
     // The first push makes the repo.
@@ -222,7 +222,7 @@ describe.each([
       identityUid: trustedUid(host.owner),
       operator: false,
       act: { issuer: 'https://issuer.test', subject: 'owner', audience: 'test' },
-      narrowing: {},
+      restrictions: {},
       issuedAtMs: host.clock.now() + 60_000,
     })
     const context = { caller, signal: soon(), validateOnly: false, ownership: apiOwnership, authorize: () => undefined }

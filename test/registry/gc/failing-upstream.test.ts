@@ -3,7 +3,7 @@ import { digestOf, type Digest } from '../../../src/base/digest.ts'
 import type { Uid } from '../../../src/base/uid.ts'
 import { UpstreamError, type Upstream, type UpstreamErrorKind } from '../../../src/registry/upstream/upstream.ts'
 import { collectKey } from '../../../src/registry/records/content-epoch.ts'
-import { discardPrefix } from '../../../src/registry/records/pending-deletes.ts'
+import { pendingDeletePrefix } from '../../../src/registry/records/pending-deletes.ts'
 import { removedRepoPrefix } from '../../../src/registry/records/repos.ts'
 import { ok } from '../../support/test-server.ts'
 import { imageType, manifestOf } from '../oci/oci-client.ts'
@@ -56,7 +56,7 @@ describe('garbage collection over an upstream that fails', () => {
     expect(await host.collect()).toMatchObject({ refused: 0, left: 0 })
     for (const { repo, blobs } of repos) {
       expect(await isThere(repo, blobs[0]!)).toBe(false)
-      expect(await host.keysBelow(discardPrefix, repo)).toEqual([])
+      expect(await host.keysBelow(pendingDeletePrefix, repo)).toEqual([])
     }
   })
 
@@ -109,7 +109,7 @@ describe('garbage collection over an upstream that fails', () => {
     expect(await host.collect()).toMatchObject({ refused: 0, left: 0 })
     expect(await host.upstream.hasManifest(repo, image.digest, soon())).toBe(true)
     expect((await host.client.send('GET', `/v2/${repository}/manifests/latest`)).status).toBe(200)
-    expect(await host.keysBelow(discardPrefix, repo)).toEqual([])
+    expect(await host.keysBelow(pendingDeletePrefix, repo)).toEqual([])
   })
 
   test('of a deleted repo the upstream is asked again until it removes the last of it', async () => {
@@ -124,6 +124,6 @@ describe('garbage collection over an upstream that fails', () => {
     host.intercepts.clear()
     expect(await host.collect()).toMatchObject({ refused: 0 })
     expect(await host.upstream.hasManifest(repo, image.digest, soon())).toBe(false)
-    for (const prefix of [removedRepoPrefix, discardPrefix, collectKey('')]) expect(await host.keysBelow(prefix, repo)).toEqual([])
+    for (const prefix of [removedRepoPrefix, pendingDeletePrefix, collectKey('')]) expect(await host.keysBelow(prefix, repo)).toEqual([])
   })
 })

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { digestOf } from '../../../src/base/digest.ts'
-import { discardPrefix } from '../../../src/registry/records/pending-deletes.ts'
+import { pendingDeletePrefix } from '../../../src/registry/records/pending-deletes.ts'
 import { ok } from '../../support/test-server.ts'
 import { imageType, manifestOf, type TestManifest } from '../oci/oci-client.ts'
 import { describeOnUpstreams } from '../oci/oci-upstreams.ts'
@@ -43,7 +43,7 @@ describeOnUpstreams('manifests that are put and not recorded', (upstream) => {
     expect(await host.upstream.hasManifest(repo, image.digest, soon())).toBe(true)
     await host.collect()
     expect(await host.upstream.hasManifest(repo, image.digest, soon())).toBe(false)
-    expect(await host.keysBelow(discardPrefix, repo)).toEqual([])
+    expect(await host.keysBelow(pendingDeletePrefix, repo)).toEqual([])
     await host.client.putBlob(repository, config)
     expect((await host.client.putManifest(repository, 'latest', image)).status).toBe(201)
     await host.collect()
@@ -61,7 +61,7 @@ describeOnUpstreams('manifests that are put and not recorded', (upstream) => {
     const repo = host.repoOf(repository)
     expect(await host.upstream.hasManifest(repo, image.digest, soon())).toBe(true)
     expect((await host.client.send('GET', `/v2/${repository}/manifests/other`)).status).toBe(200)
-    expect(await host.keysBelow(discardPrefix, repo)).toEqual([])
+    expect(await host.keysBelow(pendingDeletePrefix, repo)).toEqual([])
   })
 
   test('one whose repo was deleted meanwhile goes with what the repo held', async () => {
@@ -72,6 +72,6 @@ describeOnUpstreams('manifests that are put and not recorded', (upstream) => {
     host.clock.advance(2 * graceMs)
     await host.collect()
     expect(await host.upstream.hasManifest(repo, image.digest, soon())).toBe(false)
-    expect(await host.keysBelow(discardPrefix, repo)).toEqual([])
+    expect(await host.keysBelow(pendingDeletePrefix, repo)).toEqual([])
   })
 })

@@ -5,7 +5,7 @@ import { expect, test } from 'vitest'
 import { systemClock } from '../../../src/server/runtime.ts'
 import { digestOf, type Digest } from '../../../src/base/digest.ts'
 import type { Uid } from '../../../src/base/uid.ts'
-import { BlobCache, type BlobName, type LentBlob } from '../../../src/registry/oci/blobs/blob-cache.ts'
+import { BlobCache, type SizedBlob, type AcquiredBlob } from '../../../src/registry/oci/blobs/blob-cache.ts'
 import type { BlobStream } from '../../../src/registry/upstream/upstream.ts'
 
 const never = new AbortController().signal
@@ -18,7 +18,7 @@ function contentOf(number: number, size: number): Buffer {
 }
 
 interface Known {
-  readonly name: BlobName
+  readonly name: SizedBlob
   readonly content: Buffer
 }
 
@@ -38,7 +38,7 @@ class Scene {
   reading: Promise<unknown> = Promise.resolve()
 
   constructor(maxBytes: number) {
-    const read = async ({ digest, size }: BlobName): Promise<BlobStream> => {
+    const read = async ({ digest, size }: SizedBlob): Promise<BlobStream> => {
       const body = new PassThrough()
       this.bodies.push({ digest, body })
       await this.reading
@@ -48,7 +48,7 @@ class Scene {
   }
 
   /** Asks twice; what the second gets. */
-  bring({ name }: Known): LentBlob {
+  bring({ name }: Known): AcquiredBlob {
     this.cache.lend(name)
     const lent = this.cache.lend(name)
     if (lent === undefined) throw new Error('there is no room')
@@ -67,7 +67,7 @@ class Scene {
   }
 }
 
-async function readAll({ blob }: LentBlob, size: number): Promise<Buffer> {
+async function readAll({ blob }: AcquiredBlob, size: number): Promise<Buffer> {
   const pieces: Uint8Array[] = []
   for (let at = 0; at < size; at += pieces.at(-1)?.length ?? 0) pieces.push(await blob.bytes(at, size, never))
   return Buffer.concat(pieces)
@@ -136,7 +136,7 @@ test('what is being read does not give way at once, and counts until it is given
   const scene = new Scene(1000)
   const [one, two, three] = [1, 2, 3].map((number) => known(number, 450)) as [Known, Known, Known]
   for (const each of [one, one, two, two]) await scene.ask(each)
-  const held = [one, two].map(({ name }) => scene.cache.lend(name)) as [LentBlob, LentBlob]
+  const held = [one, two].map(({ name }) => scene.cache.lend(name)) as [AcquiredBlob, AcquiredBlob]
   expect(await scene.ask(three)).toBe('streamed')
   expect(held.map((each) => each.isRecalled())).toEqual([false, false])
   expect(await scene.ask(three)).toBe('streamed')
@@ -190,7 +190,7 @@ test('parts neither bring a blob nor count as asks for it; one of what is there 
 test('who asks while it comes gets what is there, then the rest', async () => {
   const scene = new Scene(1000)
   const one = known(1, 400)
-  const lent = [scene.bring(one), scene.cache.lend(one.name)] as [LentBlob, LentBlob]
+  const lent = [scene.bring(one), scene.cache.lend(one.name)] as [AcquiredBlob, AcquiredBlob]
   const reading = lent.map((each) => readAll(each, 400))
   await expect.poll(() => scene.bodies.length).toBe(1)
   scene.bodies[0]?.body.write(one.content.subarray(0, 150))
@@ -230,7 +230,7 @@ const breaks: Readonly<Record<string, { spoil: (body: PassThrough, content: Buff
 test.each(Object.entries(breaks))('one that %s fails for all who read it before the last byte, and is not kept', async (_, { spoil, says, leaves }) => {
   const scene = new Scene(1000)
   const one = known(1, 400)
-  const lent = [scene.bring(one), scene.cache.lend(one.name)] as [LentBlob, LentBlob]
+  const lent = [scene.bring(one), scene.cache.lend(one.name)] as [AcquiredBlob, AcquiredBlob]
   const reading = Promise.allSettled(lent.map((each) => readAll(each, 400)))
   await expect.poll(() => scene.bodies.length).toBe(1)
   spoil(scene.bodies[0]!.body, one.content)
@@ -305,11 +305,11 @@ test('where the system has no memory for it, it is passed on, and nothing else g
 /** Readers of many blobs, whose upstream does what it is told to. */
 class Crowd {
   readonly #bodies = new Map<Digest, PassThrough[]>()
-  readonly #reading: { readonly lent: LentBlob; readonly known: Known; readonly read: Promise<Buffer | 'broken'> }[] = []
+  readonly #reading: { readonly lent: AcquiredBlob; readonly known: Known; readonly read: Promise<Buffer | 'broken'> }[] = []
   readonly cache: BlobCache
 
   constructor(maxBytes: number) {
-    const read = ({ digest, size }: BlobName) => {
+    const read = ({ digest, size }: SizedBlob) => {
       const body = new PassThrough()
       this.#bodies.set(digest, [...(this.#bodies.get(digest) ?? []), body])
       return Promise.resolve({ size, body })

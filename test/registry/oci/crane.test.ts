@@ -53,7 +53,7 @@ function craneOver(startUpstream: () => Promise<DistributionRegistry | undefined
 
   async function registryToken(): Promise<string> {
     const act = { issuer: 'https://issuer.test', subject: 'test', audience: server.config.registry.host }
-    const mint = { identityUid: trustedUid(organisation.owner), audiences: [server.config.registry.host], act, narrowing: {} }
+    const mint = { identityUid: trustedUid(organisation.owner), audiences: [server.config.registry.host], act, restrictions: {} }
     return (await server.running.signIn.tokens.mint(mint)).token
   }
 

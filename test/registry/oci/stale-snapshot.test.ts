@@ -7,7 +7,7 @@ import { putManifest } from '../../../src/registry/records/manifests.ts'
 import { findRepository } from '../../../src/registry/records/repo-paths.ts'
 import { readHistory } from '../../../src/registry/history/tag-history.ts'
 import { tagNamed, tagOf } from '../../../src/registry/records/tags.ts'
-import type { Row } from '../../../src/cache/records/cached-record.ts'
+import type { CachedRecord } from '../../../src/cache/records/cached-record.ts'
 import { startDiskUpstream, startTestHost } from './test-host.ts'
 
 /** The object with one of its properties as it is given here. */
@@ -22,7 +22,7 @@ function withProperty<T extends object>(target: T, name: keyof T, value: unknown
 }
 
 /** The services of a replica that has not heard that a tag went, until it asks the store how far it is. */
-function notHavingHeard(services: Services, gone: Row): Services {
+function notHavingHeard(services: Services, gone: CachedRecord): Services {
   const { replica } = services
   let isStale = true
   const table = (kind: string): unknown => {
@@ -54,7 +54,7 @@ test('a push that finds its tag as it is to be, while another replica deletes bo
       identityUid: trustedUid(host.owner),
       operator: false,
       act: { issuer: 'https://issuer.test', subject: 'owner', audience: 'test' },
-      narrowing: {},
+      restrictions: {},
       issuedAtMs: services.clock.now() + 60_000,
     })
     const context = { caller, signal, validateOnly: false, ownership: apiOwnership, authorize: () => undefined }

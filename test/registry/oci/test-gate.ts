@@ -12,7 +12,7 @@ export function createTestGate(services: Services): Gate {
     const uid = /^Bearer ([0-9a-f/]+)$/.exec(authorization ?? '')?.[1]
     if (uid === undefined) throw new RegistryError('UNAUTHORIZED', 'sign in first')
     const act = { issuer: 'https://issuer.test', subject: uid, audience: 'test' }
-    return callerOfToken(services, { identityUid: trustedUid(uid), operator: false, act, narrowing: {}, issuedAtMs: clock.now() + 60_000 })
+    return callerOfToken(services, { identityUid: trustedUid(uid), operator: false, act, restrictions: {}, issuedAtMs: clock.now() + 60_000 })
   }
   return {
     async enter({ authorization, signal }, { repository, actions }) {

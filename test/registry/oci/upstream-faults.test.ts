@@ -22,7 +22,7 @@ describeWithPart('registry', 'an upstream that goes away and comes back', () => 
     host = await startTestHost({
       upstream: async () => {
         registry = await startRegistry()
-        const upstream = createHttpUpstream({ url: registry.url, clock: systemClock, patience: { headersMs: 2_000 } })
+        const upstream = createHttpUpstream({ url: registry.url, clock: systemClock, timeouts: { headersMs: 2_000 } })
         const stop = async (): Promise<void> => {
           await upstream.close()
           await registry.stop()

@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { request as httpRequest, type IncomingMessage } from 'node:http'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { FairTurns } from '../../../src/transport/fair-turns.ts'
+import { FairScheduler } from '../../../src/transport/fair-turns.ts'
 import { startTestServer } from '../../support/test-server.ts'
 import { TestClock } from '../../conformance/spec/test-clock.ts'
 import { RegistryWorld, type Asked, type Tenant } from '../tokens/registry-world.ts'
@@ -85,13 +85,13 @@ describe('a server with limits of reads', () => {
 
 describe('turns', () => {
   test('let a request begin at once where there is room', () => {
-    const turns = new FairTurns(2)
+    const turns = new FairScheduler(2)
     expect([turns.take('a'), turns.take('a')]).toEqual([undefined, undefined])
     expect(turns.take('b')).toBeInstanceOf(Promise)
   })
 
   test('let the next request of a key begin after one of each other key, however many those have', async () => {
-    const turns = new FairTurns(1)
+    const turns = new FairScheduler(1)
     const begun: string[] = []
     const take = async (key: string): Promise<void> => {
       await turns.take(key)

@@ -17,7 +17,7 @@ async function parts() {
   const [store, clock] = [await freshStore(), testClock()]
   const keyring = await createKeyring({ store, keyEncryptionKey: Buffer.alloc(32, 7), random }, signal)
   const keys = await createRegistryKeys({ store, keyring, clock, random }, signal)
-  const grant: TokenGrant & { bearer: object } = { bearer: { identityUid, act, narrowing: {}, notBeforeMs: clock.now() - 5_000 }, access }
+  const grant: TokenGrant & { bearer: object } = { bearer: { identityUid, act, restrictions: {}, notBeforeMs: clock.now() - 5_000 }, access }
   return { clock, keys, grant, mint: createRegistryMinter({ issuer: 'https://taproot.example', service: 'registry.example', keys, clock, random }) }
 }
 
@@ -113,10 +113,10 @@ test('two grants that differ in one thing have two tokens; two that differ in no
   const words = fc.record(said, { noNullPrototype: true })
   type Said = typeof words extends fc.Arbitrary<infer T> ? T : never
   const grantOf = ({ isSignedIn, isGranted, path, actions, place, identityUid: uid, notBeforeMs, issuer, subject, audience, ...more }: Said): TokenGrant => {
-    const { email, profile, ...narrowing } = more
+    const { email, profile, ...restrictions } = more
     const actor = { issuer, subject, audience, ...present({ email, profile }) }
     return {
-      bearer: isSignedIn ? { identityUid: uid, act: actor, narrowing: present(narrowing), notBeforeMs } : undefined,
+      bearer: isSignedIn ? { identityUid: uid, act: actor, restrictions: present(restrictions), notBeforeMs } : undefined,
       access: isGranted ? [{ path, actions, place }] : [],
     }
   }

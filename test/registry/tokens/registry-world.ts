@@ -1,4 +1,4 @@
-import type { Narrowing } from '../../../src/auth/tokens/token-restrictions.ts'
+import type { TokenRestrictions } from '../../../src/auth/tokens/token-restrictions.ts'
 import { request as httpRequest, type IncomingHttpHeaders } from 'node:http'
 import { text } from 'node:stream/consumers'
 import { create } from '@bufbuild/protobuf'
@@ -55,7 +55,7 @@ export interface Claims {
 
 /** How an access token differs from the usual. */
 interface AccessOptions {
-  readonly narrowing?: Narrowing
+  readonly restrictions?: TokenRestrictions
   readonly audiences?: readonly string[]
   readonly actor?: { readonly issuer: string; readonly subject: string }
 }
@@ -141,9 +141,9 @@ export class RegistryWorld {
 
   /** An access token of an identity for the registry host. */
   async accessToken(identity: string, options: AccessOptions = {}): Promise<string> {
-    const { narrowing = {}, audiences = [this.host], actor = { issuer: 'https://issuer.example', subject: 'test' } } = options
+    const { restrictions = {}, audiences = [this.host], actor = { issuer: 'https://issuer.example', subject: 'test' } } = options
     const act = { ...actor, audience: audiences[0] ?? '' }
-    const { token } = await this.server.running.signIn.tokens.mint({ identityUid: trustedUid(identity), audiences, act, narrowing })
+    const { token } = await this.server.running.signIn.tokens.mint({ identityUid: trustedUid(identity), audiences, act, restrictions })
     return token
   }
 

@@ -108,11 +108,11 @@ registrySuite('rights at the registry host', (suite) => {
     test('what the exchange narrowed stays narrow', async () => {
       const second = await suite.world.repo(suite.mine.group, freshName('scoped'))
       const capabilities = setOf(['repo.list', 'manifest.list', 'repo.blobs.get'])
-      const pullOnly = bearer(await suite.world.accessToken(suite.mine.owner, { narrowing: { capabilities } }))
+      const pullOnly = bearer(await suite.world.accessToken(suite.mine.owner, { restrictions: { capabilities } }))
       const token = await suite.world.tokenFor(`repository:${suite.mine.path}:pull,push,delete`, pullOnly)
       expect(accessOf(token)).toMatchObject([{ actions: ['pull'] }])
       expect(await suite.world.list(suite.mine.path, bearer(token))).toMatchObject({ status: 200 })
-      const elsewhere = bearer(await suite.world.accessToken(suite.mine.owner, { narrowing: { scopes: [trustedUid(second)] } }))
+      const elsewhere = bearer(await suite.world.accessToken(suite.mine.owner, { restrictions: { scopes: [trustedUid(second)] } }))
       expect(accessOf(await suite.world.tokenFor(pull(suite.mine.path), elsewhere))).toEqual([])
       expect(await suite.world.list(suite.mine.path, elsewhere)).toMatchObject({ status: 403 })
     })

@@ -179,7 +179,8 @@ registrySuite('registry tokens', (suite) => {
 
     test('a registry token is nothing at the API, at the exchange and at /token', async () => {
       const token = await suite.world.tokenFor(pull(suite.mine.path), suite.mine.authorization)
-      for (const door of [suite.world.server.rest, suite.world.server.grpc]) expect(await door.call('ListGroups', {}, { token })).toMatchObject({ code: 16 })
+      for (const apiClient of [suite.world.server.rest, suite.world.server.grpc])
+        expect(await apiClient.call('ListGroups', {}, { token })).toMatchObject({ code: 16 })
       const exchange = await fetch(`http://127.0.0.1:${suite.world.server.config.api.port}/sts/exchange?aud=${suite.world.host}`, {
         headers: { authorization: bearer(token) },
       })

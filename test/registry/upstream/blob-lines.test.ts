@@ -95,14 +95,14 @@ describe('blobs in the clear', () => {
     ['has bytes too many', (socket) => socket.write(Buffer.concat([plain(bytes), Buffer.from('x')]))],
     ['stands still', (socket) => socket.write(plain(bytes).subarray(0, -1))],
   ])('one that %s breaks, and the next one comes', async ([, answer]) => {
-    const patience = { headersMs: 500, finishMs: 500, stallMs: 500 }
-    const { upstream } = await scripted((socket, index) => (index === 0 ? answer(socket) : socket.write(plain(bytes))), { patience })
+    const timeouts = { headersMs: 500, finishMs: 500, stallMs: 500 }
+    const { upstream } = await scripted((socket, index) => (index === 0 ? answer(socket) : socket.write(plain(bytes))), { timeouts })
     expect(await failureOf(read(upstream))).toBe('unavailable')
     expect((await read(upstream))?.equals(bytes)).toBe(true)
   })
 
   test('a registry that does not answer is told of in time', async () => {
-    const { upstream } = await scripted(() => undefined, { patience: { headersMs: 200, finishMs: 200, stallMs: 200 } })
+    const { upstream } = await scripted(() => undefined, { timeouts: { headersMs: 200, finishMs: 200, stallMs: 200 } })
     expect(await failureOf(read(upstream))).toBe('unavailable')
   })
 

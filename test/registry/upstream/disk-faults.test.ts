@@ -9,7 +9,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { expect, onTestFinished, test } from 'vitest'
 import { algorithmOf, digestOf, hexOf, type Digest } from '../../../src/base/digest.ts'
 import { trustedUid } from '../../../src/base/uid.ts'
-import { createDiskUpstream, type DiskUpstream, type Stored } from '../../../src/registry/upstream/disk/disk-upstream.ts'
+import { createDiskUpstream, type DiskUpstream, type StoredContent } from '../../../src/registry/upstream/disk/disk-upstream.ts'
 import { UpstreamError } from '../../../src/registry/upstream/upstream.ts'
 import { smallFileSystem } from '../../support/parts/small-file-system.ts'
 import { blobBytes, bodyOf, drain, failureOf, freshBytes, freshRepo, manifestOf, never, putBlob } from './content.ts'
@@ -229,7 +229,7 @@ test('what is stored is told: manifests and blobs of every repo, also of one ins
   await utimes(file, 1, 1)
   await upstream.mountBlob(inner, { digest: blob, from: repo }, never)
   await upstream.startUpload(repo, never)
-  const found: Stored[] = []
+  const found: StoredContent[] = []
   for await (const each of upstream.stored()) found.push(each)
   const expected = [
     { repo, kind: 'blob', digest: blob },

@@ -189,7 +189,7 @@ describeWithPart('registry', 'a distribution registry', () => {
 
   test('a registry that stands still: each call fails in time, and all goes on with it', async () => {
     const registry = await running()
-    const upstream = connected(registry.url, { patience: quick })
+    const upstream = connected(registry.url, { timeouts: quick })
     const repo = freshRepo()
     const digest = await putBlob(upstream, repo, freshBytes(10))
     const { state } = await upstream.startUpload(repo, never)
@@ -222,7 +222,7 @@ describeWithPart('registry', 'a distribution registry', () => {
     // How long a registry takes over a whole blob is not what is limited here.
     const digest = await putBlob(connected(registry.url), repo, bytes)
     const read = async (url: string): Promise<Readable> => {
-      const upstream = connected(url, { patience: quick })
+      const upstream = connected(url, { timeouts: quick })
       for (let asked = 0; asked < before; asked++) await upstream.ready(never)
       return (await upstream.readBlob(repo, { digest }, never))!.body
     }

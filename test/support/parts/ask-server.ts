@@ -2,11 +2,11 @@ import { once } from 'node:events'
 import { request } from 'node:http'
 import { request as requestTls } from 'node:https'
 
-const patienceMs = 2000
+const timeoutMs = 2000
 
 /** What a server of the test answers to a GET; undefined where nothing answers yet. Certificates are not checked: it may just be making its own. */
 export async function askServer(url: string, headers: Readonly<Record<string, string>> = {}): Promise<{ status: number; body: string } | undefined> {
-  const options = { headers, timeout: patienceMs }
+  const options = { headers, timeout: timeoutMs }
   const sent = url.startsWith('https:') ? requestTls(url, { ...options, rejectUnauthorized: false }) : request(url, options)
   sent.on('timeout', () => sent.destroy())
   sent.end()

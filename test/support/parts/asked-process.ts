@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { inspect } from 'node:util'
 
 const keptOutputCharacters = 20_000
-const stopPatienceMs = 20_000
+const stopTimeoutMs = 20_000
 
 /** A question to the process; every process knows `stop`. */
 interface Asked {
@@ -99,7 +99,7 @@ export class AskedProcess<Question extends Asked, Started> {
     if (!this.running) return
     const exited = once(this.#child, 'exit')
     this.#child.send({ id: 0, question: { ask: 'stop' } })
-    const timer = setTimeout(() => this.#child.kill('SIGKILL'), stopPatienceMs)
+    const timer = setTimeout(() => this.#child.kill('SIGKILL'), stopTimeoutMs)
     await exited
     clearTimeout(timer)
   }

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { requirePart } from './require-part.ts'
 
-const patienceMs = 60_000
+const timeoutMs = 60_000
 
 /** How crane is run. */
 export interface CraneOptions {
@@ -35,7 +35,7 @@ export async function crane(args: readonly string[], options: CraneOptions = {})
     const child = spawn(program, args, {
       env,
       stdio: 'pipe',
-      timeout: patienceMs,
+      timeout: timeoutMs,
       killSignal: 'SIGKILL',
       ...(options.cwd !== undefined && { cwd: options.cwd }),
     })

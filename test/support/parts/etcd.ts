@@ -11,7 +11,7 @@ import { pauseProcess } from './pause-process.ts'
 import { requirePart } from './require-part.ts'
 import { onWorkerEnd } from './worker-end.ts'
 
-const startPatienceMs = 30_000
+const startTimeoutMs = 30_000
 
 /** One running member. */
 export interface EtcdMember {
@@ -171,7 +171,7 @@ async function changeMembers(
   change: { method: 'add' | 'remove'; body: Readonly<Record<string, unknown>> },
   done: (members: readonly Listed[]) => boolean,
 ): Promise<void> {
-  const deadline = performance.now() + 2 * startPatienceMs
+  const deadline = performance.now() + 2 * startTimeoutMs
   for (;;) {
     const failure = await helper.call(`cluster/member/${change.method}`, change.body, 5_000).catch((error: unknown) => error)
     const { members } = (await helper.call('cluster/member/list', { linearizable: false })) as unknown as { members: readonly Listed[] } // a cast of etcd's answer
@@ -211,7 +211,7 @@ class MemberProcess implements EtcdMember {
   }
 
   async healthy(): Promise<void> {
-    const deadline = performance.now() + startPatienceMs
+    const deadline = performance.now() + startTimeoutMs
     while (!(await this.#isHealthy())) {
       if (this.#process === undefined || this.#process.exitCode !== null || performance.now() > deadline)
         throw new Error(`etcd did not start:\n${this.#output}`)
@@ -250,7 +250,7 @@ class MemberProcess implements EtcdMember {
     await this.healthy()
   }
 
-  async call(method: string, body: Readonly<Record<string, unknown>> = {}, timeoutMs = startPatienceMs): Promise<Readonly<Record<string, unknown>>> {
+  async call(method: string, body: Readonly<Record<string, unknown>> = {}, timeoutMs = startTimeoutMs): Promise<Readonly<Record<string, unknown>>> {
     const response = await fetch(`${this.endpoint}/v3/${method}`, { method: 'POST', body: JSON.stringify(body), signal: AbortSignal.timeout(timeoutMs) })
     const text = await response.text()
     if (!response.ok) throw new Error(`etcd answered ${response.status} to ${method}: ${text}`)

@@ -14,7 +14,7 @@ export interface KubeClientOptions {
   /** Beside the environment of this process. */
   readonly env?: Readonly<Record<string, string>>
   /** 5 minutes by default; then it is killed. */
-  readonly patienceMs?: number
+  readonly timeoutMs?: number
 }
 
 /** What it said; `code` is undefined where it did not end in time and was killed. */
@@ -40,7 +40,7 @@ export async function runKubeClient(name: 'kubectl' | 'helm', args: readonly str
     const child = spawn(program, args, {
       env: { ...process.env, ...own, ...options.env },
       stdio: 'pipe',
-      timeout: options.patienceMs ?? 300_000,
+      timeout: options.timeoutMs ?? 300_000,
       killSignal: 'SIGKILL',
       ...(options.cwd !== undefined && { cwd: options.cwd }),
     })

@@ -4,7 +4,7 @@ import { kill, platform } from 'node:process'
 import { setTimeout as delay } from 'node:timers/promises'
 import { promisify } from 'node:util'
 
-const patienceMs = 10_000
+const timeoutMs = 10_000
 
 /**
  * Pauses a process, and resolves when each of its threads stands still: `kill` alone returns before that, and on a busy machine some go on for as long as
@@ -13,7 +13,7 @@ const patienceMs = 10_000
 export async function pauseProcess(pid: number | undefined): Promise<void> {
   if (pid === undefined) throw new Error('there is no process to pause')
   kill(pid, 'SIGSTOP')
-  const deadline = performance.now() + patienceMs
+  const deadline = performance.now() + timeoutMs
   while (!(await threadStates(pid)).every((state) => state.toUpperCase() === 'T')) {
     if (performance.now() > deadline) throw new Error(`process ${pid} goes on although it was paused`)
     await delay(2)

@@ -10,7 +10,7 @@ import { freePorts } from './free-port.ts'
 import { pauseProcess } from './pause-process.ts'
 import { requirePart } from './require-part.ts'
 
-const startPatienceMs = 30_000
+const startTimeoutMs = 30_000
 
 /** The one account of a registry with `auth: 'basic'`. */
 export const registryAccount = { username: 'upstream', password: 'upstream-password' } as const
@@ -123,7 +123,7 @@ class RegistryProcess implements DistributionRegistry {
     const killChild = (): void => void child.kill('SIGKILL')
     process.once('exit', killChild)
     child.once('exit', () => process.off('exit', killChild))
-    const deadline = performance.now() + startPatienceMs
+    const deadline = performance.now() + startTimeoutMs
     while (!(await answers(this.url))) {
       if (child.exitCode !== null || performance.now() > deadline) throw new Error(`the registry did not start:\n${this.#output}`)
       await delay(30)

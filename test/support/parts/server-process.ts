@@ -16,7 +16,7 @@ export interface ServerOptions {
   /** True once it serves; asked again and again. */
   readonly isReady: () => Promise<boolean>
   /** 60 s by default. */
-  readonly patienceMs?: number
+  readonly timeoutMs?: number
 }
 
 /** A real server in a process of its own: stopped -> `start` -> running -> `kill` -> stopped, and again. It does not outlive the process of the test. */
@@ -45,9 +45,9 @@ export class ServerProcess {
 
   /** Starts it; resolves when it is ready. Throws with its output, the process gone, where it ends before that or takes too long. */
   async start(): Promise<void> {
-    const { name, patienceMs = 60_000, isReady } = this.#options
+    const { name, timeoutMs = 60_000, isReady } = this.#options
     this.#spawn()
-    const deadline = performance.now() + patienceMs
+    const deadline = performance.now() + timeoutMs
     while (!(await isReady())) {
       if (this.running && performance.now() < deadline) {
         await delay(pollMs)

@@ -4,12 +4,12 @@ import { fromBinary } from '@bufbuild/protobuf'
 import type { Message } from '@bufbuild/protobuf'
 import { Registry } from 'prom-client'
 import { defaultNamespaces } from '../../../src/transport/aliases.ts'
-import type { Call, Decoded, Dispatch } from '../../../src/transport/call.ts'
+import type { Call, DecodedCall, Dispatch } from '../../../src/transport/call.ts'
 import { createGrpcApi } from '../../../src/transport/grpc/grpc-api.ts'
 import type { GrpcLimits } from '../../../src/transport/grpc/grpc-api.ts'
 import { createHttpApi } from '../../../src/transport/http/http-api.ts'
 import { createHttp2Requests } from '../../../src/transport/http/http2-requests.ts'
-import { createHttpDoor, type HttpDoorOptions } from '../../../src/transport/http/http-listener.ts'
+import { createHttpListener, type HttpListenerOptions } from '../../../src/transport/http/http-listener.ts'
 import type { RawRoute } from '../../../src/transport/http/raw-route.ts'
 import { createJsonEncoders } from '../../../src/transport/json-encode.ts'
 import { createCallMetrics } from '../../../src/transport/metrics.ts'
@@ -23,7 +23,7 @@ import type { Status } from '../../../src/gen/google/rpc/status_pb.ts'
 /** A call that reached the dispatch, and what it decoded to. */
 export interface Seen {
   readonly call: Call
-  readonly decoded: Decoded
+  readonly decoded: DecodedCall
 }
 
 /** What a unary call ended with. */
@@ -53,7 +53,7 @@ export interface Served {
 export interface ServeOptions extends Pick<OnePortOptions, 'sniffTimeoutMs' | 'tls' | 'maxConnections' | 'admit'> {
   readonly routes?: readonly RawRoute[]
   readonly limits?: Partial<GrpcLimits>
-  readonly door?: HttpDoorOptions
+  readonly apiClient?: HttpListenerOptions
 }
 
 /** Serves the whole method table on a free port; `answer` is what every method answers, after the request was decoded. */
@@ -78,10 +78,10 @@ export async function serve(answer: (seen: Seen) => ReturnType<Dispatch> | Messa
     metrics: createCallMetrics(registry),
   }
   const rest = createHttpApi({ ...shared, encoders: createJsonEncoders(), preview: true, routes: options.routes ?? [] })
-  const http = createHttpDoor(rest, options.door)
-  const otherRequests = createHttp2Requests(rest, options.door)
+  const http = createHttpListener(rest, options.apiClient)
+  const otherRequests = createHttp2Requests(rest, options.apiClient)
   const grpc = createGrpcApi({ ...shared, fileDescriptors, namespaces: defaultNamespaces, limits: options.limits ?? {}, otherRequests })
-  const { routes: _, limits: _limits, door: _door, ...portOptions } = options
+  const { routes: _, limits: _limits, apiClient: _endpoint, ...portOptions } = options
   const onePort = createOnePort({ ...portOptions, http, grpc })
   const { port } = await onePort.listen('127.0.0.1', 0)
   const client = new Client(`127.0.0.1:${port}`, credentials.createInsecure())

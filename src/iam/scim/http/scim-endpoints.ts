@@ -147,10 +147,10 @@ function unsupported(detail: string): ScimEndpoint {
 
 const me = unsupported('a SCIM token stands for a directory and for no user')
 
-type Verb = RawRoute['method']
+type ScimVerb = RawRoute['method']
 
 /** What is served, by path and verb; `*` is any one segment. */
-export const scimEndpoints: Readonly<Record<string, Readonly<Partial<Record<Verb, ScimEndpoint>>>>> = {
+export const scimEndpoints: Readonly<Record<string, Readonly<Partial<Record<ScimVerb, ScimEndpoint>>>>> = {
   ServiceProviderConfig: { GET: config },
   ResourceTypes: { GET: documents(resourceTypes) },
   'ResourceTypes/*': { GET: oneDocument(resourceTypes) },
@@ -165,7 +165,7 @@ export const scimEndpoints: Readonly<Record<string, Readonly<Partial<Record<Verb
 }
 
 /** The endpoint of this path. Throws code 5 for an unknown path, code 12 with HTTP 405, and the verbs that are served, for another verb. */
-export function endpointOf(segments: readonly string[], verb: Verb): ScimEndpoint {
+export function endpointOf(segments: readonly string[], verb: ScimVerb): ScimEndpoint {
   const [first = '', second] = segments
   const exact = segments.join('/')
   const path = Object.hasOwn(scimEndpoints, exact) ? exact : segments.length === 2 && second !== '' ? `${first}/*` : exact

@@ -1,5 +1,5 @@
 import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
-import type { Reach } from '../../../authz/effective-permissions.ts'
+import type { EffectivePermissions } from '../../../authz/effective-permissions.ts'
 import { DomainError } from '../../../base/errors.ts'
 import { isUid, trustedUid, type Uid } from '../../../base/uid.ts'
 import { ScimStateSchema } from '../../../gen/taproot/store/v1/scim_pb.ts'
@@ -16,7 +16,7 @@ export interface ScimSession extends ScimWriting {
 }
 
 /** A directory has no rights at all: it says who its people are. */
-const reach: Reach = { operator: false, grants: [] }
+const reach: EffectivePermissions = { operator: false, grants: [] }
 /** Whose token no one has. */
 const nobody = trustedUid('0'.repeat(40))
 /** Read anew where a provider has no credentials: as much work as where it has. */
@@ -50,7 +50,7 @@ export async function openSession(services: Services, asked: { provider: string;
   authorize()
   const { ownIssuer } = services.settings
   const context: MutationContext = {
-    caller: { identity: provider, operator: false, actor: { iss: ownIssuer, sub: `scim:${provider}` }, narrowing: {}, reach: () => reach },
+    caller: { identity: provider, operator: false, actor: { iss: ownIssuer, sub: `scim:${provider}` }, restrictions: {}, reach: () => reach },
     signal,
     validateOnly: false,
     authorize,

@@ -6,7 +6,7 @@ import { TokenError } from '../../../auth/tokens/token-error.ts'
 import { DomainError, type Code } from '../../../base/errors.ts'
 import { isUid } from '../../../base/uid.ts'
 import { fromStore } from '../../../engine/errors.ts'
-import { beginDeviceLogin, shownUserCode, takeDeviceLogin, userCodeOf, type DeviceWishes } from '../pending-logins.ts'
+import { beginDeviceLogin, shownUserCode, takeDeviceLogin, userCodeOf, type RequestedDeviceLogin } from '../pending-logins.ts'
 import { revokeRefreshToken } from '../refresh-tokens.ts'
 import { auditRequest } from '../../../transport/audit.ts'
 import { platformDomain, toDomainError } from '../../../transport/errors-details.ts'
@@ -77,9 +77,9 @@ function errorAnswer({ services }: LoginOptions, request: RawRequest, thrown: un
 
 /** What of the forms is read; each at most once. */
 const fields = ['client_id', 'scope', 'grant_type', 'device_code', 'refresh_token', 'token'] as const
-type Form = Readonly<Partial<Record<(typeof fields)[number], string>>>
+type DeviceForm = Readonly<Partial<Record<(typeof fields)[number], string>>>
 
-async function formOf(request: RawRequest): Promise<Form> {
+async function formOf(request: RawRequest): Promise<DeviceForm> {
   const type = (request.header('content-type') ?? '').split(';')[0]?.trim().toLowerCase()
   if (type !== 'application/x-www-form-urlencoded') throw DomainError.invalid('body', 'the content type must be application/x-www-form-urlencoded')
   const form = new URLSearchParams(await request.text())
@@ -100,7 +100,7 @@ function groupsIn(scope: string): string[] {
 }
 
 /** What the device wants: its client id is the audience of the token. */
-function wishesIn(options: LoginOptions, { client_id: clientId, scope = '' }: Form, remoteAddress: string): DeviceWishes {
+function requestedIn(options: LoginOptions, { client_id: clientId, scope = '' }: DeviceForm, remoteAddress: string): RequestedDeviceLogin {
   if (clientId === undefined) throw DomainError.invalid('client_id', 'is required: the audience of the token, such as the URL of this platform')
   const scopes = groupsIn(scope)
   assertIssued(options, { aud: [clientId], scopes, cap: [] }, 'client_id')
@@ -108,16 +108,16 @@ function wishesIn(options: LoginOptions, { client_id: clientId, scope = '' }: Fo
 }
 
 /** Answers of the addresses that OAuth clients ask. */
-type Step = (options: LoginOptions, request: RawRequest) => Promise<RawAnswer>
+type DeviceEndpoint = (options: LoginOptions, request: RawRequest) => Promise<RawAnswer>
 
 /** POST /oauth/device_authorization: a device asks to be signed in (RFC 8628 3.1). */
-function authorization({ services: { clock } }: LoginOptions): Step {
+function authorization({ services: { clock } }: LoginOptions): DeviceEndpoint {
   const limits = { address: new RateLimiter(beginLimits.address, clock), all: new RateLimiter(beginLimits.all, clock) }
   return async (options, request) => {
-    const wishes = wishesIn(options, await formOf(request), request.remoteAddress)
+    const requested = requestedIn(options, await formOf(request), request.remoteAddress)
     limits.address.take(addressKey(request.remoteAddress))
     limits.all.take('')
-    const { deviceCode, userCode } = await beginDeviceLogin(options.services, wishes, request.signal)
+    const { deviceCode, userCode } = await beginDeviceLogin(options.services, requested, request.signal)
     const shown = shownUserCode(userCode)
     const uri = loginUrl(options.baseUrl, pagePath)
     return json(200, {
@@ -157,10 +157,10 @@ function createPace({ services: { clock } }: LoginOptions): (deviceCode: string)
   }
 }
 
-type Grant = (options: LoginOptions, request: RawRequest, form: Form) => Promise<RawAnswer>
+type DeviceGrant = (options: LoginOptions, request: RawRequest, form: DeviceForm) => Promise<RawAnswer>
 
 /** The device asks whether it is signed in (RFC 8628 3.4). */
-function deviceGrantOf(options: LoginOptions): Grant {
+function deviceGrantOf(options: LoginOptions): DeviceGrant {
   const pace = createPace(options)
   return async ({ services, auditLog }, request, { device_code: deviceCode = '', client_id: clientId }) => {
     if (!/^[0-9a-f]{64}$/.test(deviceCode)) throw DomainError.invalid('device_code', 'is none that was given out')
@@ -178,17 +178,17 @@ function deviceGrantOf(options: LoginOptions): Grant {
 }
 
 /** A refresh token is used up for an access token and its successor (RFC 6749 6). */
-const refreshGrant: Grant = async (options, request, { refresh_token: text = '', client_id: clientId, scope = '' }) => {
-  const wishes = { aud: clientId === undefined ? [] : [clientId], scopes: groupsIn(scope), cap: [] }
-  assertIssued(options, wishes, 'client_id')
-  const { person, access, next } = await refreshed(options, { text, wishes }, request.signal)
+const refreshGrant: DeviceGrant = async (options, request, { refresh_token: text = '', client_id: clientId, scope = '' }) => {
+  const requested = { aud: clientId === undefined ? [] : [clientId], scopes: groupsIn(scope), cap: [] }
+  assertIssued(options, requested, 'client_id')
+  const { person, access, next } = await refreshed(options, { text, requested }, request.signal)
   auditRequest(options, request, { method: 'login/refresh-token', outcome: 'done', identity: person })
   return tokenAnswer(options, { ...access, refreshToken: next.text })
 }
 
 /** POST /oauth/token: the two grants of who signed in on another device. */
-function token(options: LoginOptions): Step {
-  const grants = new Map<string, Grant>([
+function token(options: LoginOptions): DeviceEndpoint {
+  const grants = new Map<string, DeviceGrant>([
     [deviceGrant, deviceGrantOf(options)],
     ['refresh_token', refreshGrant],
   ])
@@ -211,7 +211,7 @@ async function ofToken<T>(work: () => Promise<T> | T): Promise<T | undefined> {
 }
 
 /** POST /oauth/revoke: a client signs out (RFC 7009 2). Having the token is enough, and one that is none, or none any more, is no error. */
-const revocation: Step = async (options, request) => {
+const revocation: DeviceEndpoint = async (options, request) => {
   const { services } = options
   const { token: text } = await formOf(request)
   if (text === undefined) throw DomainError.invalid('token', 'is required')
@@ -234,7 +234,7 @@ function page({ baseUrl }: LoginOptions, request: RawRequest): RawAnswer {
 
 /** Sign-in of devices without a browser (RFC 8628), and how it ends (RFC 7009). */
 export function deviceRoutes(options: LoginOptions): RawRoute[] {
-  const post = (path: string, step: Step): RawRoute => ({
+  const post = (path: string, step: DeviceEndpoint): RawRoute => ({
     method: 'POST',
     path,
     async handler(request) {

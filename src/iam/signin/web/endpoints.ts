@@ -1,6 +1,6 @@
 import { create } from '@bufbuild/protobuf'
 import { timestampFromMs } from '@bufbuild/protobuf/wkt'
-import type { Exchange, ExchangeInput } from '../exchange.ts'
+import type { TokenExchange, ExchangeInput } from '../exchange.ts'
 import type { Profile } from '../../../auth/tokens/principal.ts'
 import type { Uid } from '../../../base/uid.ts'
 import { WhoAmI_ProfileSchema, WhoAmISchema, type WhoAmI_Profile } from '../../../gen/taproot/auth/v1/auth_pb.ts'
@@ -8,18 +8,18 @@ import { RawTokenSchema, type ExchangeRequest } from '../../../gen/taproot/oidc/
 import { callerOfToken } from '../../../engine/services.ts'
 import type { Call } from '../../../transport/call.ts'
 import { HeldAnswers, heldField } from './held-answers.ts'
-import { headlessSessionDoor, noteExchanged, refreshDoor, registerByToken, registerDoor, type PeopleDoorOptions } from './people-endpoints.ts'
-import type { DoorHandler } from '../../../transport/pipeline.ts'
+import { headlessSessionEndpoint, noteExchanged, refreshEndpoint, registerByToken, registerEndpoint, type PeopleEndpointOptions } from './people-endpoints.ts'
+import type { EndpointHandler } from '../../../transport/pipeline.ts'
 
 /** What the doors are made of. */
-export interface DoorOptions extends PeopleDoorOptions {
-  readonly exchange: Exchange
+export interface EndpointOptions extends PeopleEndpointOptions {
+  readonly exchange: TokenExchange
   /** `iss` and default audience of our tokens. */
   readonly ownIssuer: string
 }
 
 /** Token exchange: a token that an identity's claim match accepts, for an access token of ours (docs/spec/tokens.md#token-exchange). A dry run gives none, and tells of nobody. */
-function exchangeDoor(options: DoorOptions): DoorHandler {
+function exchangeEndpoint(options: EndpointOptions): EndpointHandler {
   const { services, exchange, tokenIssue, admit } = options
   return async (call, message) => {
     const request = message as ExchangeRequest
@@ -59,7 +59,7 @@ function profileOf({ name = '', picture = '', given_name: givenName = '', family
 }
 
 /** Who the caller is. */
-function whoAmIDoor(options: DoorOptions): DoorHandler {
+function whoAmIEndpoint(options: EndpointOptions): EndpointHandler {
   // It follows the replica from the first call on.
   let answers: HeldAnswers | undefined
   return async (call, _message, session) => {
@@ -86,12 +86,12 @@ function whoAmIDoor(options: DoorOptions): DoorHandler {
 }
 
 /** The methods that work on tokens rather than on records. */
-export function createDoors(options: DoorOptions): ReadonlyMap<string, DoorHandler> {
+export function createEndpoints(options: EndpointOptions): ReadonlyMap<string, EndpointHandler> {
   return new Map([
-    ['taproot.oidc.v1.SecurityTokenService/Exchange', exchangeDoor(options)],
-    ['taproot.oidc.v1.SecurityTokenService/ExchangeRefreshToken', refreshDoor(options)],
-    ['taproot.auth.v1.Auth/Validate', whoAmIDoor(options)],
-    ['taproot.auth.v1.Auth/Register', registerDoor(options)],
-    ['taproot.auth.v1.Auth/GetHeadlessSession', headlessSessionDoor(options)],
+    ['taproot.oidc.v1.SecurityTokenService/Exchange', exchangeEndpoint(options)],
+    ['taproot.oidc.v1.SecurityTokenService/ExchangeRefreshToken', refreshEndpoint(options)],
+    ['taproot.auth.v1.Auth/Validate', whoAmIEndpoint(options)],
+    ['taproot.auth.v1.Auth/Register', registerEndpoint(options)],
+    ['taproot.auth.v1.Auth/GetHeadlessSession', headlessSessionEndpoint(options)],
   ])
 }

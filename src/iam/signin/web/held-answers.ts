@@ -1,7 +1,7 @@
 import { create, toBinary } from '@bufbuild/protobuf'
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire'
 import { roleCapabilities } from '../../../authz/grants-index.ts'
-import { capabilitiesAt, type Reach } from '../../../authz/effective-permissions.ts'
+import { capabilitiesAt, type EffectivePermissions } from '../../../authz/effective-permissions.ts'
 import { equals, intersect, isEmpty, namesOf, type CapabilitySet } from '../../../base/capability.ts'
 import type { SessionRole } from '../../../auth/tokens/token-restrictions.ts'
 import { RecentMap } from '../../../base/recent-map.ts'
@@ -13,7 +13,7 @@ import type { Role } from '../../../gen/taproot/iam/v2/roles_pb.ts'
 import { groupKind } from '../../records/groups.ts'
 import { shownOf } from '../../../engine/shown.ts'
 import type { Caller, Services } from '../../../engine/services.ts'
-import type { Row } from '../../../cache/records/cached-record.ts'
+import type { CachedRecord } from '../../../cache/records/cached-record.ts'
 import { Slices, Turns } from '../../../cache/slices.ts'
 import type { Snapshot } from '../../../cache/snapshot.ts'
 import type { Call } from '../../../transport/call.ts'
@@ -33,27 +33,27 @@ const encodeHeld = createJsonEncoders()(WhoAmI_HeldSchema)
 /** The field that holds the items. */
 export const heldField = WhoAmISchema.field.capabilities
 
-type Form = Call['transport']
+type AnswerForm = Call['transport']
 
 /** How one item is written into an answer of each transport; those of an answer are joined, the first of a JSON answer without its comma. */
 const writers = {
   http: (held) => Buffer.from(`,${encodeHeld(held)}`),
   grpc: (held) => new BinaryWriter().tag(heldField.number, WireType.LengthDelimited).bytes(toBinary(WhoAmI_HeldSchema, held)).finish(),
-} satisfies Record<Form, (held: WhoAmI_Held) => Uint8Array>
+} satisfies Record<AnswerForm, (held: WhoAmI_Held) => Uint8Array>
 
 /** What one item is made of. */
-interface Source {
-  readonly role: Row
-  readonly group: Row
+interface BindingSource {
+  readonly role: CachedRecord
+  readonly group: CachedRecord
   /** What a group shows depends on its root. */
-  readonly root: Row | undefined
+  readonly root: CachedRecord | undefined
   readonly held: CapabilitySet
 }
 
 /** Gives a caller something: a binding, or a role of the session. */
-type Holding = Row | SessionRole
+type Holding = CachedRecord | SessionRole
 
-interface Item extends Source {
+interface Item extends BindingSource {
   readonly holding: Holding
   readonly bytes: Uint8Array
 }
@@ -66,9 +66,9 @@ class HeldAnswer {
   pieces: readonly Uint8Array[] = []
   isCurrent = true
 
-  constructor({ identity, narrowing }: Caller) {
+  constructor({ identity, restrictions }: Caller) {
     this.identity = identity
-    for (const { role } of narrowing.roles ?? []) this.roles.add(role)
+    for (const { role } of restrictions.roles ?? []) this.roles.add(role)
   }
 
   get weight(): number {
@@ -76,7 +76,7 @@ class HeldAnswer {
   }
 }
 
-function isBinding(holding: Holding): holding is Row {
+function isBinding(holding: Holding): holding is CachedRecord {
   return 'parent' in holding
 }
 
@@ -86,14 +86,14 @@ function placeOf(snapshot: Snapshot, holding: Holding): { readonly group: string
 }
 
 /** The bindings of the caller, and after them those roles of the session that none of them gives. */
-function holdingsOf(snapshot: Snapshot, { identity, narrowing }: Caller, bindings: Iterable<Row>): Holding[] {
+function holdingsOf(snapshot: Snapshot, { identity, restrictions }: Caller, bindings: Iterable<CachedRecord>): Holding[] {
   const table = snapshot.table('RoleBinding')
   const isBound = ({ group, role }: SessionRole): boolean =>
     [...table.matching('identity', identity, group)].some((row) => row.parent === group && table.valueOf(row, 'role') === role)
-  return [...bindings, ...(narrowing.roles ?? []).filter((held) => !isBound(held))]
+  return [...bindings, ...(restrictions.roles ?? []).filter((held) => !isBound(held))]
 }
 
-function sourceOf(snapshot: Snapshot, reach: Reach, holding: Holding): Source | undefined {
+function sourceOf(snapshot: Snapshot, reach: EffectivePermissions, holding: Holding): BindingSource | undefined {
   const place = placeOf(snapshot, holding)
   const role = snapshot.get('Role', place.role)
   const group = snapshot.get('Group', place.group)
@@ -102,7 +102,7 @@ function sourceOf(snapshot: Snapshot, reach: Reach, holding: Holding): Source | 
   return isEmpty(held) ? undefined : { role, group, root: snapshot.get('Group', rootOf(group.uid)), held }
 }
 
-function heldOf(services: Services, { group, role, held }: Source): WhoAmI_Held {
+function heldOf(services: Services, { group, role, held }: BindingSource): WhoAmI_Held {
   // The rows of a kind hold that kind's messages.
   const { uid: groupId, $typeName: _, ...shown } = shownOf(groupKind, services, group).message as unknown as Group
   const { uid: roleId, name, description } = role.message as unknown as Role
@@ -113,7 +113,7 @@ function heldOf(services: Services, { group, role, held }: Source): WhoAmI_Held 
   })
 }
 
-function isSame(one: Source, other: Source): boolean {
+function isSame(one: BindingSource, other: BindingSource): boolean {
   return one.role === other.role && one.group === other.group && one.root === other.root && equals(one.held, other.held)
 }
 
@@ -145,7 +145,7 @@ export class HeldAnswers {
    * The items of the caller's answer as of one commit that is not older than the call, in uid order of the bindings, then those of the session; the bytes of many, as
    * the transport joins them.
    */
-  async of(form: Form, caller: Caller): Promise<{ readonly items: WhoAmI_Held[] } | { readonly joined: readonly Uint8Array[] }> {
+  async of(form: AnswerForm, caller: Caller): Promise<{ readonly items: WhoAmI_Held[] } | { readonly joined: readonly Uint8Array[] }> {
     const { snapshot } = this.#services.replica
     const bindings = snapshot.table('RoleBinding').matching('identity', caller.identity)
     if (bindings.size <= answeredAtOnce) {
@@ -155,7 +155,7 @@ export class HeldAnswers {
         .filter((source) => source !== undefined)
       return { items: sources.map((source) => heldOf(this.#services, source)) }
     }
-    const key = JSON.stringify([form, caller.identity, caller.operator, caller.narrowing])
+    const key = JSON.stringify([form, caller.identity, caller.operator, caller.restrictions])
     const known = this.#remembered.get(key)
     if (known?.isCurrent === true) return { joined: known.pieces }
     let making = this.#beingMade.get(key)
@@ -171,7 +171,7 @@ export class HeldAnswers {
   }
 
   /** Begins again as long as something that it was made of changes: what did not is taken from the pass before, so that each is shorter. */
-  async #make(key: string, form: Form, caller: Caller): Promise<readonly Uint8Array[]> {
+  async #make(key: string, form: AnswerForm, caller: Caller): Promise<readonly Uint8Array[]> {
     const slices = new Slices(this.#turns)
     let made = new Map<Holding, Item>()
     for (let pass = 1; ; pass++) {
@@ -211,7 +211,11 @@ export class HeldAnswers {
     }
   }
 
-  #itemOf(answer: HeldAnswer, holding: Holding, { reach, form, before }: { reach: Reach; form: Form; before: Item | undefined }): Item | undefined {
+  #itemOf(
+    answer: HeldAnswer,
+    holding: Holding,
+    { reach, form, before }: { reach: EffectivePermissions; form: AnswerForm; before: Item | undefined },
+  ): Item | undefined {
     const { snapshot } = this.#services.replica
     const { group, role } = placeOf(snapshot, holding)
     answer.roles.add(role)
@@ -222,11 +226,11 @@ export class HeldAnswers {
     return before !== undefined && isSame(before, source) ? before : { ...source, holding, bytes: writers[form](heldOf(this.#services, source)) }
   }
 
-  #identityOf(binding: Row): string {
+  #identityOf(binding: CachedRecord): string {
     return this.#services.replica.snapshot.table('RoleBinding').valueOf(binding, 'identity') ?? ''
   }
 
-  #changed(kind: string, old: Row | undefined, row: Row | undefined): void {
+  #changed(kind: string, old: CachedRecord | undefined, row: CachedRecord | undefined): void {
     if (this.#watched.size === 0) return
     const uid = (row ?? old)?.uid ?? ''
     if (kind === 'Role') this.#end(({ roles }) => roles.has(uid))
@@ -252,7 +256,7 @@ export class HeldAnswers {
 }
 
 /** Without what stands before the first item. */
-function joined(form: Form, pieces: readonly Uint8Array[]): readonly Uint8Array[] {
+function joined(form: AnswerForm, pieces: readonly Uint8Array[]): readonly Uint8Array[] {
   const [first = Buffer.alloc(0), ...others] = pieces.filter((piece) => piece.length > 0)
   return form === 'http' ? [first.subarray(1), ...others] : [first, ...others]
 }

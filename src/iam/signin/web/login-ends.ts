@@ -6,7 +6,7 @@ import type { Log } from '../../../base/log.ts'
 import type { Uid } from '../../../base/uid.ts'
 import { fromStore } from '../../../engine/errors.ts'
 import type { Services } from '../../../engine/services.ts'
-import type { Exchange, TokenIssue, TokenWishes } from '../exchange.ts'
+import type { TokenExchange, TokenIssue, RequestedToken } from '../exchange.ts'
 import type { LoginEnd } from '../login-state.ts'
 import { loginPage } from './login-page.ts'
 import { toDomainError } from '../../../transport/errors-details.ts'
@@ -17,7 +17,7 @@ import type { RawAnswer, RawRequest } from '../../../transport/http/raw-route.ts
 export interface LoginOptions {
   readonly services: Services
   readonly signIn: ExternalSignIn
-  readonly exchange: Exchange
+  readonly exchange: TokenExchange
   readonly tokenIssue: TokenIssue
   readonly oidc: OidcLogin
   readonly auditLog: Log
@@ -30,9 +30,9 @@ export interface LoginOptions {
 }
 
 /** Throws what the wishes break, in the words of who asks: `audienceField` is what they call the audience. */
-export function assertIssued({ tokenIssue }: Pick<LoginOptions, 'tokenIssue'>, wishes: TokenWishes, audienceField: 'audience' | 'client_id'): void {
+export function assertIssued({ tokenIssue }: Pick<LoginOptions, 'tokenIssue'>, requested: RequestedToken, audienceField: 'audience' | 'client_id'): void {
   try {
-    tokenIssue.check(wishes)
+    tokenIssue.check(requested)
   } catch (error) {
     const fault = error instanceof DomainError ? error.details.badRequest?.[0] : undefined
     if (fault === undefined) throw error

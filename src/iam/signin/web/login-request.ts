@@ -1,5 +1,5 @@
 import { isHeadlessCode } from '../headless-session.ts'
-import type { LoginEnd, LoginWishes } from '../login-state.ts'
+import type { LoginEnd, RequestedLogin } from '../login-state.ts'
 import { DomainError } from '../../../base/errors.ts'
 import type { Random } from '../../../base/runtime.ts'
 import { isUid, type Uid } from '../../../base/uid.ts'
@@ -8,7 +8,7 @@ import { userCodeOf } from '../pending-logins.ts'
 /** What `GET /oauth` asks for (docs/spec/tokens.md#browser-sign-in). */
 export interface LoginRequest {
   /** Its end is checked. */
-  readonly wishes: LoginWishes
+  readonly requested: RequestedLogin
   /** Uid of an identity provider, or the name of a verified organisation that has one. */
   readonly provider: { readonly uid: Uid } | { readonly organization: string }
   /** Throws code 3 where the rest of the request can't be met: that is told to who asked. */
@@ -86,7 +86,7 @@ export function loginRequest(query: URLSearchParams, options: LoginEndOptions): 
   if (end instanceof DomainError) return end
   const named = query.get('idp_id') ?? ''
   return {
-    wishes: {
+    requested: {
       end,
       identity: query.get('identity') ?? '',
       audiences: listOf(query, 'audience'),

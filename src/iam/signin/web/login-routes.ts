@@ -1,7 +1,7 @@
 import type { Exchanged } from '../exchange.ts'
 import { decodeToken } from '../../../auth/tokens/decoded-token.ts'
 import { encryptForHeadless } from '../headless-session.ts'
-import { openLogin, type ChosenLogin, type LoginEnd, type LoginWishes, type PendingLogin } from '../login-state.ts'
+import { openLogin, type ChosenLogin, type LoginEnd, type RequestedLogin, type PendingLogin } from '../login-state.ts'
 import type { OidcClient } from '../../../auth/oidc/oidc-client.ts'
 import { auditedCaller } from '../../../base/audit-line.ts'
 import { DomainError } from '../../../base/errors.ts'
@@ -9,7 +9,7 @@ import { parentOf, type Uid } from '../../../base/uid.ts'
 import type { Group } from '../../../gen/taproot/iam/v2/groups_pb.ts'
 import { fromStore } from '../../../engine/errors.ts'
 import { oidcClientOf, providersOfOrganization, unchangedProvider } from '../sign-in-providers.ts'
-import { deviceAsking, endDeviceLogin, leaveHeadlessSession, shownUserCode, type DeviceWishes } from '../pending-logins.ts'
+import { deviceAsking, endDeviceLogin, leaveHeadlessSession, shownUserCode, type RequestedDeviceLogin } from '../pending-logins.ts'
 import { issueRefreshToken } from '../refresh-tokens.ts'
 import { externalIdOf } from '../../scim/scim-admission.ts'
 import type { Services } from '../../../engine/services.ts'
@@ -38,20 +38,20 @@ async function chosenProvider({ services }: LoginOptions, { provider }: LoginReq
 }
 
 /** Sends the browser to the identity provider. */
-async function toProvider(options: LoginOptions, { wishes, provider }: ChosenLogin, signal: AbortSignal): Promise<RawAnswer> {
+async function toProvider(options: LoginOptions, { requested, provider }: ChosenLogin, signal: AbortSignal): Promise<RawAnswer> {
   const { services, oidc, baseUrl } = options
   const client = oidcClientOf(services, provider)
   if (client === undefined) throw noProvider()
   const checks = oidc.newChecks(client)
   const { issuer, clientId } = client
-  const { sealed: state, cookie } = bindLogin(services, baseUrl, { step: 'provider', pending: { wishes, provider, issuer, clientId, checks } })
+  const { sealed: state, cookie } = bindLogin(services, baseUrl, { step: 'provider', pending: { requested, provider, issuer, clientId, checks } })
   const url = await oidc.authorizationUrl(client, { state, redirectUri: callbackUrl(baseUrl, provider), checks }, signal)
   // 303: from a form, too, the browser goes on by GET.
   return { status: 303, headers: { Location: url.href, 'Set-Cookie': cookie, 'Referrer-Policy': 'no-referrer' }, body: '' }
 }
 
 /** What a device waits for that shows this code. Throws code 5 where none does. */
-async function deviceOf({ services }: LoginOptions, userCode: string, signal: AbortSignal): Promise<DeviceWishes> {
+async function deviceOf({ services }: LoginOptions, userCode: string, signal: AbortSignal): Promise<RequestedDeviceLogin> {
   const asked = await deviceAsking(services, userCode, signal)
   if (asked === undefined) throw new DomainError(5, 'no device waits with this code: it was used, or has run out')
   return asked
@@ -60,31 +60,31 @@ async function deviceOf({ services }: LoginOptions, userCode: string, signal: Ab
 const lifetimes = { once: 'for an hour at most', lasting: 'again and again, by a refresh token' } as const
 
 /** What a person has to know of what they are asked to allow. */
-function factsOf({ services }: LoginOptions, { wishes, provider }: ChosenLogin, device?: DeviceWishes): Confirmation['facts'] {
+function factsOf({ services }: LoginOptions, { requested, provider }: ChosenLogin, device?: RequestedDeviceLogin): Confirmation['facts'] {
   const { snapshot } = services.replica
   // A row of kind Group holds a Group.
   const group = snapshot.get('Group', parentOf(provider))?.message as unknown as Group | undefined
   const facts: (readonly [string, string])[] = [
     ['People of', group?.name ?? parentOf(provider)],
-    ['Signed in', wishes.refresh ? lifetimes.lasting : lifetimes.once],
-    ['For', wishes.audiences.join(', ')],
-    ['Only in the groups', wishes.scopes.join(', ')],
-    ['As the identity', wishes.identity],
-    ['With an invite', wishes.invite],
+    ['Signed in', requested.refresh ? lifetimes.lasting : lifetimes.once],
+    ['For', requested.audiences.join(', ')],
+    ['Only in the groups', requested.scopes.join(', ')],
+    ['As the identity', requested.identity],
+    ['With an invite', requested.invite],
     ['Asked from the address', device?.remoteAddress ?? ''],
   ]
   return facts.filter(([, value]) => value !== '')
 }
 
 /** The page on which a person says that another device's sign-in is theirs. What a device gets is what the device asked for, and nothing of the link. */
-async function toConfirm(options: LoginOptions, { wishes: linked, provider }: ChosenLogin, signal: AbortSignal): Promise<RawAnswer> {
+async function toConfirm(options: LoginOptions, { requested: linked, provider }: ChosenLogin, signal: AbortSignal): Promise<RawAnswer> {
   const { services, baseUrl } = options
   const { end } = linked
   const device = end.kind === 'device' ? await deviceOf(options, end.userCode, signal) : undefined
-  const wishes: LoginWishes = device === undefined ? { ...linked, refresh: false } : { ...device, end, identity: '', invite: '', register: true }
-  const { sealed: request, cookie } = bindLogin(services, baseUrl, { step: 'confirm', pending: { wishes, provider } })
+  const requested: RequestedLogin = device === undefined ? { ...linked, refresh: false } : { ...device, end, identity: '', invite: '', register: true }
+  const { sealed: request, cookie } = bindLogin(services, baseUrl, { step: 'confirm', pending: { requested, provider } })
   const code = end.kind === 'device' ? shownUserCode(end.userCode) : end.kind === 'headless' ? end.code : ''
-  return confirmPage({ code, facts: factsOf(options, { wishes, provider }, device), action: loginUrl(baseUrl, confirmPath), request, cookie })
+  return confirmPage({ code, facts: factsOf(options, { requested, provider }, device), action: loginUrl(baseUrl, confirmPath), request, cookie })
 }
 
 /** GET /oauth: sends the browser to the identity provider, or asks first where the tokens go to another device. */
@@ -92,13 +92,13 @@ async function begin(options: LoginOptions, request: RawRequest): Promise<RawAns
   const { services } = options
   const asked = loginRequest(request.query, { redirects: options.redirects, random: services.random })
   if (asked instanceof DomainError) return loginPage(400, asked.message)
-  const { wishes } = asked
-  return toldTo(services, { end: wishes.end, request }, async () => {
+  const { requested } = asked
+  return toldTo(services, { end: requested.end, request }, async () => {
     asked.assertValid()
     // Before somebody is registered for a token that they can't have. What a device wishes for was looked at when it asked.
-    if (wishes.end.kind !== 'device') assertIssued(options, { aud: wishes.audiences, scopes: wishes.scopes, cap: [] }, 'audience')
-    const chosen = { wishes, provider: await chosenProvider(options, asked, request.signal) }
-    return wishes.end.kind === 'redirect' ? toProvider(options, chosen, request.signal) : toConfirm(options, chosen, request.signal)
+    if (requested.end.kind !== 'device') assertIssued(options, { aud: requested.audiences, scopes: requested.scopes, cap: [] }, 'audience')
+    const chosen = { requested, provider: await chosenProvider(options, asked, request.signal) }
+    return requested.end.kind === 'redirect' ? toProvider(options, chosen, request.signal) : toConfirm(options, chosen, request.signal)
   })
 }
 
@@ -108,7 +108,7 @@ const lost = 'This sign-in was not begun in this browser, or more than ten minut
 const auditNames = { redirect: 'login/browser', headless: 'login/headless', device: 'login/device' } as const satisfies Record<LoginEnd['kind'], string>
 
 /** A person says that a sign-in is not theirs. */
-async function refuse(options: LoginOptions, request: RawRequest, { wishes: { end }, provider }: ChosenLogin): Promise<RawAnswer> {
+async function refuse(options: LoginOptions, request: RawRequest, { requested: { end }, provider }: ChosenLogin): Promise<RawAnswer> {
   const isInTime = end.kind !== 'device' || (await endDeviceLogin(options.services, { userCode: end.userCode, outcome: { kind: 'refused' } }, request.signal))
   auditRequest(options, request, { method: auditNames[end.kind], outcome: 'denied', subject: provider, reason: 'LOGIN_REFUSED' })
   return loginPage(200, isInTime ? 'Nobody was signed in. You can close this page.' : 'This code was used before, or has run out. You can close this page.')
@@ -121,7 +121,7 @@ async function confirm(options: LoginOptions, request: RawRequest): Promise<RawA
   const sealed = form.get('request') ?? ''
   const chosen = openLogin(services.keyring, services.clock, { step: 'confirm', sealed, browser: browserOf(request, baseUrl, sealed) })
   if (chosen === undefined) return loginPage(400, lost)
-  return toldTo(services, { end: chosen.wishes.end, request }, () =>
+  return toldTo(services, { end: chosen.requested.end, request }, () =>
     form.get('answer') === 'yes' ? toProvider(options, chosen, request.signal) : refuse(options, request, chosen),
   )
 }
@@ -134,7 +134,7 @@ interface Returning {
 
 /** A sign-in is audited once it is over, also where it came to nothing. */
 async function audited(options: LoginOptions, { request, login }: Returning, work: () => Promise<{ made: Exchanged; answer: RawAnswer }>): Promise<RawAnswer> {
-  const of = { method: auditNames[login.wishes.end.kind], subject: login.provider }
+  const of = { method: auditNames[login.requested.end.kind], subject: login.provider }
   try {
     const { made, answer } = await work()
     const { identityUid: identity, operator, act } = made.principal
@@ -154,10 +154,10 @@ async function refreshTokenFor(
   { login, made, idToken }: { login: PendingLogin; made: Exchanged; idToken: string },
   signal: AbortSignal,
 ): Promise<string> {
-  const { principal, narrowing, audiences } = made
-  if (!login.wishes.refresh || login.wishes.identity !== '' || narrowing.roles !== undefined) return ''
+  const { principal, restrictions, audiences } = made
+  if (!login.requested.refresh || login.requested.identity !== '' || restrictions.roles !== undefined) return ''
   const issuedAtMs = Math.max(services.clock.now(), principal.createTimeMs ?? 0)
-  const claims = { act: principal.act, narrowing, issuedAtMs }
+  const claims = { act: principal.act, restrictions, issuedAtMs }
   const { provider } = login
   const externalId = externalIdOf(services.replica.snapshot, provider, decodeToken(idToken))
   return (await issueRefreshToken(services, { person: principal.identityUid, claims, provider, externalId, audiences }, signal)).text
@@ -168,7 +168,7 @@ async function tokenFor(options: LoginOptions, { login, request }: Returning, id
   const { requestId, signal } = request
   const authorization = `Bearer ${idToken}`
   const as = { identityProvider: login.provider }
-  const { audiences: aud, scopes, identity: assumed, invite, register } = login.wishes
+  const { audiences: aud, scopes, identity: assumed, invite, register } = login.requested
   if (register && assumed === '') {
     await registerByToken(options, { authorization, as, code: invite, requestId, validateOnly: false, signal })
   }
@@ -183,7 +183,7 @@ const done = 'You are signed in on the other device. You can close this page.'
 
 /** Brings the tokens where they belong. Throws code 9 where nobody waits for them any more. */
 async function handOver({ services }: LoginOptions, { login, request }: Returning, signedIn: { made: Exchanged; idToken: string }): Promise<RawAnswer> {
-  const { end } = login.wishes
+  const { end } = login.requested
   const { made } = signedIn
   const refreshToken = await refreshTokenFor(services, { login, ...signedIn }, request.signal)
   const { token, expiryMs } = made
@@ -222,7 +222,7 @@ async function comeBack(options: LoginOptions, request: RawRequest): Promise<Raw
   const isAtHome = login?.provider === request.params['provider']
   if (login === undefined || !isAtHome) return loginPage(400, lost)
   const returning = { request, login }
-  const { end } = login.wishes
+  const { end } = login.requested
   const finish = async (): Promise<{ made: Exchanged; answer: RawAnswer }> => {
     const client = await sameClient(options, login, request.signal)
     // Before a token is made that nobody would get.

@@ -2,7 +2,7 @@ import { create } from '@bufbuild/protobuf'
 import { timestampFromMs } from '@bufbuild/protobuf/wkt'
 import { parseAuthorization } from '../../../auth/tokens/authorization-header.ts'
 import { decodeToken, type DecodedToken } from '../../../auth/tokens/decoded-token.ts'
-import type { Exchanged, TokenHolder, TokenIssue, TokenWishes } from '../exchange.ts'
+import type { Exchanged, TokenHolder, TokenIssue, RequestedToken } from '../exchange.ts'
 import type { ExternalSignIn, PersonToken, SignInAs } from '../../../auth/oidc/external-sign-in.ts'
 import { tokenFailure } from '../../../auth/tokens/token-error.ts'
 import { DomainError } from '../../../base/errors.ts'
@@ -18,10 +18,10 @@ import { useRefreshToken, type IssuedRefreshToken, type RefreshGrant } from '../
 import { noteSignIn } from '../last-seen.ts'
 import type { Services } from '../../../engine/services.ts'
 import type { Call } from '../../../transport/call.ts'
-import type { DoorHandler } from '../../../transport/pipeline.ts'
+import type { EndpointHandler } from '../../../transport/pipeline.ts'
 
 /** What the doors for people are made of. */
-export interface PeopleDoorOptions {
+export interface PeopleEndpointOptions {
   readonly services: Services
   readonly signIn: ExternalSignIn
   readonly tokenIssue: TokenIssue
@@ -52,8 +52,8 @@ export function personOfToken(token: DecodedToken, { uid, act, knownIn }: Person
 /** Notes what a sign-in came to: the event of roles of mapped groups, when the identity was last seen, and a person's address. Rejects with StoreError where the event is lost. */
 export async function noteExchanged(services: Services, principal: Exchanged['principal'], signal: AbortSignal): Promise<void> {
   await noteMappedSession(services, principal, signal)
-  const { identityUid: uid, act, narrowing, token } = principal
-  const person = token === undefined || uid.includes('/') ? undefined : personOfToken(token, { uid, act, via: [], ...narrowing })
+  const { identityUid: uid, act, restrictions, token } = principal
+  const person = token === undefined || uid.includes('/') ? undefined : personOfToken(token, { uid, act, via: [], ...restrictions })
   await noteSignIn(services, uid, person)
 }
 
@@ -70,7 +70,7 @@ interface Arrival extends Omit<Registration, 'person' | 'via'> {
  * and code 7 `NOT_INVITED`.
  */
 export async function registerByToken(
-  { services, signIn }: Pick<PeopleDoorOptions, 'services' | 'signIn'>,
+  { services, signIn }: Pick<PeopleEndpointOptions, 'services' | 'signIn'>,
   { authorization, as, before, ...rest }: Arrival,
 ): Promise<Registered> {
   const { token, person } = await verifiedPerson(signIn, authorization, { as, signal: rest.signal })
@@ -94,7 +94,7 @@ export async function verifiedPerson(
 }
 
 /** Auth.Register: the person of the bearer becomes known (docs/spec/identities.md#registration). */
-export function registerDoor(options: PeopleDoorOptions): DoorHandler {
+export function registerEndpoint(options: PeopleEndpointOptions): EndpointHandler {
   return async (call, message) => {
     const { identityId, code } = message as RegisterRequest
     const { requestId, authorization } = call.headers
@@ -105,7 +105,7 @@ export function registerDoor(options: PeopleDoorOptions): DoorHandler {
 }
 
 /** Auth.GetHeadlessSession: what a browser left for the holder of the key (docs/spec/tokens.md#device-sign-in). Throws code 5 where nothing was left, or not lately. */
-export function headlessSessionDoor({ services }: Pick<PeopleDoorOptions, 'services'>): DoorHandler {
+export function headlessSessionEndpoint({ services }: Pick<PeopleEndpointOptions, 'services'>): EndpointHandler {
   return async (call, message) => {
     const { code } = message as GetHeadlessSessionRequest
     const session = await headlessSession(services, code, call.signal)
@@ -131,31 +131,31 @@ interface Refreshed {
 
 /** Uses a refresh token up for an access token and a successor (docs/spec/tokens.md#refresh-tokens). Throws code 16; code 8 and as TokenIssue before the token is used. */
 export async function refreshed(
-  { services, tokenIssue, admit }: Pick<PeopleDoorOptions, 'services' | 'tokenIssue' | 'admit'>,
-  { text, wishes }: { text: string; wishes: TokenWishes },
+  { services, tokenIssue, admit }: Pick<PeopleEndpointOptions, 'services' | 'tokenIssue' | 'admit'>,
+  { text, requested }: { text: string; requested: RequestedToken },
   signal: AbortSignal,
 ): Promise<Refreshed> {
   const holderOf = ({ person, claims, audiences }: RefreshGrant): TokenHolder => {
     const createTimeMs = services.replica.snapshot.get('Identity', person)?.createMs
-    return { identityUid: person, act: claims.act, narrowing: claims.narrowing, audiences, ...(createTimeMs === undefined ? {} : { createTimeMs }) }
+    return { identityUid: person, act: claims.act, restrictions: claims.restrictions, audiences, ...(createTimeMs === undefined ? {} : { createTimeMs }) }
   }
   const before = (grant: RefreshGrant): void => {
     admit?.(grant.person)
-    tokenIssue.check(wishes, holderOf(grant))
+    tokenIssue.check(requested, holderOf(grant))
   }
   const { next, ...grant } = await useRefreshToken(services, { text, before }, signal).catch((error: unknown) => {
     throw tokenFailure(error, 'exchange')
   })
-  return { person: grant.person, access: await tokenIssue.issue(holderOf(grant), wishes), next }
+  return { person: grant.person, access: await tokenIssue.issue(holderOf(grant), requested), next }
 }
 
 /** ExchangeRefreshToken: the bearer is used up, the answer carries an access token and its successor (docs/spec/tokens.md#refresh-tokens). */
-export function refreshDoor(options: PeopleDoorOptions): DoorHandler {
+export function refreshEndpoint(options: PeopleEndpointOptions): EndpointHandler {
   return async (call, message) => {
     const request = message as ExchangeRefreshTokenRequest
     if (call.validateOnly) throw DomainError.invalid('validate_only', 'a refresh token can not be tried without being used')
-    const wishes = { aud: request.aud, scopes: [...request.scopes, request.scope], cap: request.cap }
-    const { person, access, next } = await refreshed(options, { text: refreshTokenOf(call), wishes }, call.signal)
+    const requested = { aud: request.aud, scopes: [...request.scopes, request.scope], cap: request.cap }
+    const { person, access, next } = await refreshed(options, { text: refreshTokenOf(call), requested }, call.signal)
     const answer = create(TokenPairSchema, {
       token: create(RawTokenSchema, { token: access.token, expiry: timestampFromMs(access.expiryMs) }),
       refreshToken: create(RawTokenSchema, { token: next.text, expiry: timestampFromMs(next.expireMs) }),

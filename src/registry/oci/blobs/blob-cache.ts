@@ -3,10 +3,10 @@ import { RecentMap } from '../../../base/recent-map.ts'
 import type { Clock } from '../../../base/runtime.ts'
 import type { Uid } from '../../../base/uid.ts'
 import type { BlobStream, ByteRange } from '../../upstream/upstream.ts'
-import { HotBlob } from './cached-blob.ts'
+import { CachedBlob } from './cached-blob.ts'
 
 /** A blob as the upstream knows it. */
-export interface BlobName {
+export interface SizedBlob {
   readonly repo: Uid
   readonly digest: Digest
   readonly size: number
@@ -18,23 +18,23 @@ export interface BlobCacheOptions {
   readonly maxBytes: number
   readonly clock: Clock
   /** Begins to read a whole blob. */
-  readonly read: (name: BlobName, signal: AbortSignal) => Promise<BlobStream>
+  readonly read: (name: SizedBlob, signal: AbortSignal) => Promise<BlobStream>
   /** Told where a blob that somebody waits for could not be read. */
-  readonly failed: (name: BlobName, error: unknown) => void
+  readonly failed: (name: SizedBlob, error: unknown) => void
 }
 
 /** A blob that somebody reads: it stays in memory until it is given back. */
-export interface LentBlob {
-  readonly blob: HotBlob
+export interface AcquiredBlob {
+  readonly blob: CachedBlob
   /** True where the memory is wanted for another blob: the reader is to give it back, and reads the rest from the upstream. */
   isRecalled(): boolean
   /** Gives it back; what comes after the first time does nothing. */
   giveBack(): void
 }
 
-interface Entry {
+interface BlobCacheEntry {
   readonly key: string
-  readonly blob: HotBlob
+  readonly blob: CachedBlob
   /** Which ask was the last one for it. */
   askedAt: number
   readers: number
@@ -58,7 +58,7 @@ const remembered = { blobs: 10_000, ms: 10 * 60_000 }
 export class BlobCache {
   readonly #options: BlobCacheOptions
   /** In the order of their last asks. */
-  readonly #entries = new Map<string, Entry>()
+  readonly #entries = new Map<string, BlobCacheEntry>()
   /** What was asked for lately, and when. */
   readonly #asked: RecentMap<string, number>
   #asks = 0
@@ -78,7 +78,7 @@ export class BlobCache {
   }
 
   /** The blob, for who reads all of it, or a part; undefined where that is to be read from the upstream. Only who reads all of it brings it into memory. */
-  lend(name: BlobName, { first, last }: ByteRange = { first: 0, last: name.size - 1 }): LentBlob | undefined {
+  lend(name: SizedBlob, { first, last }: ByteRange = { first: 0, last: name.size - 1 }): AcquiredBlob | undefined {
     if (name.size === 0 || name.size > this.#options.maxBytes / share) return undefined
     const key = `${name.repo} ${name.digest}`
     const entry = this.#entries.get(key)
@@ -94,12 +94,12 @@ export class BlobCache {
     return this.#lent(entry)
   }
 
-  #bring(key: string, name: BlobName, askedBefore: number): LentBlob | undefined {
+  #bring(key: string, name: SizedBlob, askedBefore: number): AcquiredBlob | undefined {
     const victims = this.#victims(name.size, askedBefore)
     const memory = victims && memoryOf(name.size)
     if (memory === undefined) return undefined
     for (const victim of victims ?? []) this.#drop(victim)
-    const blob = new HotBlob({
+    const blob = new CachedBlob({
       digest: name.digest,
       memory,
       read: (signal) => this.#options.read(name, signal),
@@ -108,13 +108,13 @@ export class BlobCache {
         this.#drop(entry)
       },
     })
-    const entry: Entry = { key, blob, askedAt: this.#asks, readers: 0, isDropped: false }
+    const entry: BlobCacheEntry = { key, blob, askedAt: this.#asks, readers: 0, isDropped: false }
     this.#entries.set(key, entry)
     this.#bytes += blob.size
     return this.#lent(entry)
   }
 
-  #lent(entry: Entry): LentBlob {
+  #lent(entry: BlobCacheEntry): AcquiredBlob {
     entry.readers++
     let isBack = false
     return {
@@ -127,7 +127,7 @@ export class BlobCache {
     }
   }
 
-  #takeBack(entry: Entry): void {
+  #takeBack(entry: BlobCacheEntry): void {
     entry.readers--
     if (entry.readers > 0) return
     if (entry.isDropped) {
@@ -143,9 +143,9 @@ export class BlobCache {
    * What has to go for so many bytes: what nobody has asked for since `before`, oldest first. Undefined where that is not enough yet; what is still read of it is recalled
    * then, for those who ask later.
    */
-  #victims(size: number, before: number): readonly Entry[] | undefined {
+  #victims(size: number, before: number): readonly BlobCacheEntry[] | undefined {
     let room = this.#options.maxBytes - this.#bytes
-    const [idle, read]: [Entry[], Entry[]] = [[], []]
+    const [idle, read]: [BlobCacheEntry[], BlobCacheEntry[]] = [[], []]
     for (const entry of this.#entries.values()) {
       if (room >= size || entry.askedAt >= before) break
       if (entry.readers > 0) {
@@ -165,7 +165,7 @@ export class BlobCache {
     return undefined
   }
 
-  #drop(entry: Entry): void {
+  #drop(entry: BlobCacheEntry): void {
     if (entry.isDropped) return
     entry.isDropped = true
     this.#entries.delete(entry.key)

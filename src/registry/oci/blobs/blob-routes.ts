@@ -5,9 +5,9 @@ import { errorText } from '../../../base/error-text.ts'
 import { DomainError } from '../../../base/errors.ts'
 import { untilAborted } from '../../../base/until-aborted.ts'
 import { removeBlob } from '../../gc/blob-removal.ts'
-import type { BlobName, LentBlob } from './blob-cache.ts'
+import type { SizedBlob, AcquiredBlob } from './blob-cache.ts'
 import { parseRange, type RangeRequest } from './byte-range.ts'
-import { contentHeaders, type Exchange, type HeaderLines } from '../exchange.ts'
+import { contentHeaders, type RegistryExchange, type HeaderLines } from '../exchange.ts'
 import { isUnchanged, whoPulls } from '../manifests/manifest-routes.ts'
 import { enterRepo, type BlobSource, type OciHost } from '../oci-host.ts'
 import type { OciPath } from '../oci-path.ts'
@@ -49,21 +49,21 @@ export async function sendBody(response: ServerResponse, body: Readable): Promis
 }
 
 /** Bytes of a blob in memory that are sent at a time. */
-const hotPieceBytes = 1024 * 1024
+const cachedPieceBytes = 1024 * 1024
 
 /**
  * Sends these bytes of a blob in memory as fast as the client takes them and they come. Resolves once what it sent has left the memory: with the first byte that it
  * did not send, since the memory is wanted for something else; or with undefined, the response ended, where it sent all. Rejects with what broke the blob, or with the
  * reason of the signal, which says that the client went away.
  */
-async function sendHotBlob(
+async function sendCachedBlob(
   response: ServerResponse,
-  { blob, isRecalled }: LentBlob,
+  { blob, isRecalled }: AcquiredBlob,
   { first, last, signal }: ByteRange & { readonly signal: AbortSignal },
 ): Promise<number | undefined> {
   for (let at = first; at <= last;) {
     if (isRecalled()) return at
-    const piece = await blob.bytes(at, Math.min(at + hotPieceBytes, last + 1), signal)
+    const piece = await blob.bytes(at, Math.min(at + cachedPieceBytes, last + 1), signal)
     at += piece.length
     if (!response.write(piece)) await untilAborted(new Promise<void>((resolve) => void response.once('drain', resolve)), signal)
   }
@@ -85,7 +85,7 @@ function neededBlob(digest: string): RegistryError {
 }
 
 /** GET and HEAD of a blob, whole or one range of it. */
-export async function getBlob(host: OciHost, exchange: Exchange, path: BlobPath): Promise<void> {
+export async function getBlob(host: OciHost, exchange: RegistryExchange, path: BlobPath): Promise<void> {
   const { repository, digest } = path
   const { entry, repo } = await enterRepo(host, exchange, { repository, action: 'pull' })
   const held = await heldBlob(host.services, { repo, digest }, exchange.signal)
@@ -135,17 +135,17 @@ export async function getBlob(host: OciHost, exchange: Exchange, path: BlobPath)
 
 /** What is sent of a blob in memory. */
 interface Lent {
-  readonly name: BlobName
-  readonly lent: LentBlob
+  readonly name: SizedBlob
+  readonly lent: AcquiredBlob
   readonly range: ByteRange
   /** Sends what stands before the bytes. */
   readonly begin: (source: BlobSource) => void
 }
 
-async function sendLent(host: OciHost, exchange: Exchange, { name, lent, range, begin }: Lent): Promise<void> {
+async function sendLent(host: OciHost, exchange: RegistryExchange, { name, lent, range, begin }: Lent): Promise<void> {
   const { response, signal } = exchange
   const send = async (): Promise<void> => {
-    const next = await sendHotBlob(response, lent, { ...range, signal })
+    const next = await sendCachedBlob(response, lent, { ...range, signal })
     if (next === undefined) return
     lent.giveBack()
     const { body } = await readBlob(host, { ...name, range: { first: next, last: range.last } }, signal)
@@ -164,7 +164,7 @@ async function sendLent(host: OciHost, exchange: Exchange, { name, lent, range, 
 const whole: RangeRequest = { kind: 'whole' }
 
 /** A range counts only for the very blob that the client has a part of (RFC 9110, 13.1.5). */
-function rangeOf(exchange: Exchange, size: number, etag: string): RangeRequest {
+function rangeOf(exchange: RegistryExchange, size: number, etag: string): RangeRequest {
   const condition = exchange.header('if-range')
   return condition === undefined || condition === etag ? parseRange(exchange.header('range'), size) : whole
 }
@@ -182,7 +182,7 @@ function unsatisfiable(size: number): RegistryError {
 /** Begins to read a blob that a repo holds, or a part of it. Rejects with RegistryError where the upstream lacks it, with UpstreamError, or with the signal's reason. */
 export async function readBlob(
   { upstream, services }: Pick<OciHost, 'upstream' | 'services'>,
-  { repo, digest, size, range }: BlobName & { readonly range?: ByteRange | undefined },
+  { repo, digest, size, range }: SizedBlob & { readonly range?: ByteRange | undefined },
   signal: AbortSignal,
 ): Promise<BlobStream> {
   const stream = await upstream.readBlob(repo, { digest, ...(range && { range }) }, signal)
@@ -195,7 +195,7 @@ export async function readBlob(
 }
 
 /** Resolves when all is sent, or the client is gone. */
-async function sendBlob(host: OciHost, { response, signal, requestId }: Exchange, sending: Promise<void>): Promise<void> {
+async function sendBlob(host: OciHost, { response, signal, requestId }: RegistryExchange, sending: Promise<void>): Promise<void> {
   try {
     await sending
   } catch (error) {
@@ -206,7 +206,7 @@ async function sendBlob(host: OciHost, { response, signal, requestId }: Exchange
 }
 
 /** DELETE of a blob: the repo does not hold it any more. One that a manifest needs is refused: its pulls would fail. */
-export async function deleteBlob(host: OciHost, exchange: Exchange, path: BlobPath): Promise<void> {
+export async function deleteBlob(host: OciHost, exchange: RegistryExchange, path: BlobPath): Promise<void> {
   const { repository, digest } = path
   const { repo } = await enterRepo(host, exchange, { repository, action: 'delete' })
   try {

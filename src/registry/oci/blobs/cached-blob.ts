@@ -5,7 +5,7 @@ import { release } from '../../release.ts'
 import { UpstreamError, type BlobStream } from '../../upstream/upstream.ts'
 
 /** What a blob in memory is made of. */
-export interface HotBlobOptions {
+export interface CachedBlobOptions {
   readonly digest: Digest
   /** As large as the blob. Nothing of it is given to anybody before it is written. */
   readonly memory: Buffer
@@ -16,7 +16,7 @@ export interface HotBlobOptions {
 }
 
 /** A blob in memory, or on its way there. The bytes are those of the digest, or reading them fails before the last of them. */
-export class HotBlob {
+export class CachedBlob {
   readonly #memory: Buffer
   readonly #stop = new AbortController()
   #available = 0
@@ -24,7 +24,7 @@ export class HotBlob {
   #progress = Promise.withResolvers<void>()
 
   /** Begins to fill the memory. */
-  constructor(options: HotBlobOptions) {
+  constructor(options: CachedBlobOptions) {
     this.#memory = options.memory
     this.#fill(options).catch((error: unknown) => {
       this.#failure = { error }
@@ -61,7 +61,7 @@ export class HotBlob {
     this.#stop.abort(new UpstreamError('unavailable', 'nobody waits for the blob any more'))
   }
 
-  async #fill({ digest, read }: HotBlobOptions): Promise<void> {
+  async #fill({ digest, read }: CachedBlobOptions): Promise<void> {
     const { signal } = this.#stop
     const { body } = await read(signal)
     const { promise, resolve, reject } = Promise.withResolvers<void>()

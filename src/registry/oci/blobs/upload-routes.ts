@@ -6,10 +6,10 @@ import type { Random } from '../../../base/runtime.ts'
 import type { Uid } from '../../../base/uid.ts'
 import { countUpload, storedRoom, uncountUpload } from '../../../engine/quota/content.ts'
 import { contentLimit } from '../../../engine/quota/limits.ts'
-import type { Entry } from '../../gate.ts'
+import type { AdmittedRequest } from '../../gate.ts'
 import { parseContentRange, uploadRange } from './byte-range.ts'
 import { hasBody, lengthOf, RequestBody } from './request-body.ts'
-import type { Exchange, HeaderLines } from '../exchange.ts'
+import type { RegistryExchange, HeaderLines } from '../exchange.ts'
 import { whileUncollected } from '../manifests/uncollected.ts'
 import { enterRepo, enterToPush, repoOfPush, type OciHost, type RepoEntry } from '../oci-host.ts'
 import type { OciPath } from '../oci-path.ts'
@@ -63,7 +63,7 @@ type UploadsPath = Extract<OciPath, { kind: 'uploads' }>
 type UploadPath = Extract<OciPath, { kind: 'upload' }>
 
 /** How long an upload that nobody can go on with may take to be dropped, in milliseconds. */
-const cancelPatienceMs = 10_000
+const cancelTimeoutMs = 10_000
 
 /** An upload that a request names: its place, and what the upstream needs to go on with it. */
 interface OpenUpload {
@@ -72,7 +72,7 @@ interface OpenUpload {
   readonly upload: Upload
 }
 
-function digestParameter(exchange: Exchange, parameter: string): Digest {
+function digestParameter(exchange: RegistryExchange, parameter: string): Digest {
   const digest = parseDigest(exchange.query.get(parameter) ?? '')
   if (digest !== undefined) return digest
   throw new RegistryError('DIGEST_INVALID', `the parameter ${parameter} must be a sha256 or sha512 digest`)
@@ -90,12 +90,12 @@ function placeOf(host: OciHost, open: OpenUpload): HeaderLines {
   return ['Location', location, 'Range', uploadRange(upload.offset), 'Docker-Upload-UUID', name.id]
 }
 
-function answerBlob(exchange: Exchange, repository: string, digest: Digest): void {
+function answerBlob(exchange: RegistryExchange, repository: string, digest: Digest): void {
   exchange.send(201, ['Location', `/v2/${repository}/blobs/${digest}`, 'Docker-Content-Digest', digest, 'Content-Length', 0])
 }
 
 /** POST: a mount, a whole blob in one request, or the beginning of an upload. A first push makes the repo. */
-export async function startUpload(host: OciHost, exchange: Exchange, { repository }: UploadsPath): Promise<void> {
+export async function startUpload(host: OciHost, exchange: RegistryExchange, { repository }: UploadsPath): Promise<void> {
   const { query } = exchange
   const mount = parseDigest(query.get('mount') ?? '')
   const digest = query.has('digest') && !query.has('mount') ? digestParameter(exchange, 'digest') : undefined
@@ -121,18 +121,18 @@ export async function startUpload(host: OciHost, exchange: Exchange, { repositor
     await finish(host, exchange, { name, repository, upload, digest })
   } catch (error) {
     // Nobody was told where it could go on.
-    await host.upstream.cancelUpload(repo, upload.state, AbortSignal.timeout(cancelPatienceMs)).catch((cause: unknown) => {
+    await host.upstream.cancelUpload(repo, upload.state, AbortSignal.timeout(cancelTimeoutMs)).catch((cause: unknown) => {
       host.services.log.warn('an upload was left behind', { repo, error: errorText(cause) })
     })
     throw error
   } finally {
-    await uncountUpload(host.services, name, AbortSignal.timeout(cancelPatienceMs))
+    await uncountUpload(host.services, name, AbortSignal.timeout(cancelTimeoutMs))
   }
   answerBlob(exchange, repository, digest)
 }
 
 /** Whether the blob is in the repo now, by way of one that the caller may pull from. False says the same of missing and of foreign. */
-async function mounted(host: OciHost, exchange: Exchange, target: { entry: Entry; repo: Uid; digest: Digest }): Promise<boolean> {
+async function mounted(host: OciHost, exchange: RegistryExchange, target: { entry: AdmittedRequest; repo: Uid; digest: Digest }): Promise<boolean> {
   const { entry, repo, digest } = target
   const { signal, query } = exchange
   const path = query.get('from')
@@ -151,14 +151,18 @@ async function mounted(host: OciHost, exchange: Exchange, target: { entry: Entry
 }
 
 /** The upload that path and state name. Throws BLOB_UPLOAD_UNKNOWN where it is another repo's or another caller's. */
-async function enterUpload(host: OciHost, exchange: Exchange, path: UploadPath): Promise<OpenUpload> {
+async function enterUpload(host: OciHost, exchange: RegistryExchange, path: UploadPath): Promise<OpenUpload> {
   const { repository } = path
   const name = nameOf(await enterRepo(host, exchange, { repository, action: 'push' }), path.id)
   return { name, repository, upload: openUpload(host.sealer, name, exchange.query.get('_state') ?? '') }
 }
 
 /** The bytes of a request as a chunk. Throws where what it says of itself makes no sense. */
-async function chunkOf(host: OciHost, exchange: Exchange, { repo, upload }: { repo: Uid; upload: Upload }): Promise<{ chunk: Chunk; body: RequestBody }> {
+async function chunkOf(
+  host: OciHost,
+  exchange: RegistryExchange,
+  { repo, upload }: { repo: Uid; upload: Upload },
+): Promise<{ chunk: Chunk; body: RequestBody }> {
   const { request, signal } = exchange
   const header = exchange.header('content-range')
   const range = header === undefined ? undefined : parseContentRange(header)
@@ -183,7 +187,7 @@ async function chunkOf(host: OciHost, exchange: Exchange, { repo, upload }: { re
 }
 
 /** Hands the request's bytes on. Where that fails because of the client, that is what is told. */
-async function withChunk<T>(host: OciHost, exchange: Exchange, use: { repo: Uid; upload: Upload; take: (chunk: Chunk) => Promise<T> }): Promise<T> {
+async function withChunk<T>(host: OciHost, exchange: RegistryExchange, use: { repo: Uid; upload: Upload; take: (chunk: Chunk) => Promise<T> }): Promise<T> {
   const { chunk, body } = await chunkOf(host, exchange, use)
   try {
     return await use.take(chunk)
@@ -195,7 +199,7 @@ async function withChunk<T>(host: OciHost, exchange: Exchange, use: { repo: Uid;
 }
 
 /** PATCH: one more chunk, or a stream of any length. */
-export async function appendUpload(host: OciHost, exchange: Exchange, path: UploadPath): Promise<void> {
+export async function appendUpload(host: OciHost, exchange: RegistryExchange, path: UploadPath): Promise<void> {
   const open = await enterUpload(host, exchange, path)
   const { name, upload } = open
   const take = (chunk: Chunk): Promise<Upload> => host.upstream.appendUpload(name.repo, { state: upload.state, chunk }, exchange.signal)
@@ -204,7 +208,7 @@ export async function appendUpload(host: OciHost, exchange: Exchange, path: Uplo
 }
 
 /** PUT: the last chunk, if any, and the digest of the whole. */
-export async function finishUpload(host: OciHost, exchange: Exchange, path: UploadPath): Promise<void> {
+export async function finishUpload(host: OciHost, exchange: RegistryExchange, path: UploadPath): Promise<void> {
   const open = await enterUpload(host, exchange, path)
   const digest = digestParameter(exchange, 'digest')
   try {
@@ -227,7 +231,7 @@ function isQuota(error: unknown): boolean {
 }
 
 /** Makes the whole visible upstream, then says that the repo holds it. */
-async function finish(host: OciHost, exchange: Exchange, open: OpenUpload & { digest: Digest }): Promise<void> {
+async function finish(host: OciHost, exchange: RegistryExchange, open: OpenUpload & { digest: Digest }): Promise<void> {
   const { name, upload, digest } = open
   const { repo } = name
   const { signal } = exchange
@@ -255,7 +259,7 @@ async function finish(host: OciHost, exchange: Exchange, open: OpenUpload & { di
 }
 
 /** A chunk that does not fit is answered with where the upload is: the client goes on from there. */
-async function goOn<T>(host: OciHost, exchange: Exchange, step: { open: OpenUpload; work: Promise<T> }): Promise<T> {
+async function goOn<T>(host: OciHost, exchange: RegistryExchange, step: { open: OpenUpload; work: Promise<T> }): Promise<T> {
   const { open, work } = step
   try {
     return await work
@@ -269,14 +273,14 @@ async function goOn<T>(host: OciHost, exchange: Exchange, step: { open: OpenUplo
 }
 
 /** GET: how far it has come. */
-export async function uploadStatus(host: OciHost, exchange: Exchange, path: UploadPath): Promise<void> {
+export async function uploadStatus(host: OciHost, exchange: RegistryExchange, path: UploadPath): Promise<void> {
   const open = await enterUpload(host, exchange, path)
   const upload = await host.upstream.uploadStatus(open.name.repo, open.upload.state, exchange.signal)
   exchange.send(204, placeOf(host, { ...open, upload }))
 }
 
 /** DELETE: what arrived is dropped. */
-export async function cancelUpload(host: OciHost, exchange: Exchange, path: UploadPath): Promise<void> {
+export async function cancelUpload(host: OciHost, exchange: RegistryExchange, path: UploadPath): Promise<void> {
   const { name, upload } = await enterUpload(host, exchange, path)
   await host.upstream.cancelUpload(name.repo, upload.state, exchange.signal)
   await uncountUpload(host.services, name, exchange.signal)

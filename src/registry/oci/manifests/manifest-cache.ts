@@ -29,7 +29,7 @@ export interface ManifestCacheOptions {
 }
 
 /** How long what was asked for may take to come, in milliseconds. */
-const patienceMs = 30_000
+const timeoutMs = 30_000
 /** What an entry costs beside its bytes. */
 const overheadBytes = 1024
 
@@ -72,7 +72,7 @@ export class ManifestCache {
 
   async #fill(held: ManifestName, generation: number): Promise<CachedManifest | undefined> {
     // Several clients may wait for it: none of them ends it.
-    const signal = AbortSignal.timeout(patienceMs)
+    const signal = AbortSignal.timeout(timeoutMs)
     try {
       return await this.#read(held, { generation, signal })
     } catch (error) {

@@ -38,9 +38,9 @@ const manifestBounds: JsonBounds = { maxDepth: 64, maxValues: 262_144, maxKeys: 
 export const indexMediaType = 'application/vnd.oci.image.index.v1+json'
 
 /** How a manifest of a media type that is understood is read. */
-type Form = 'image' | 'index'
+type ManifestForm = 'image' | 'index'
 
-const forms: Readonly<Record<string, Form>> = {
+const forms: Readonly<Record<string, ManifestForm>> = {
   'application/vnd.oci.image.manifest.v1+json': 'image',
   [indexMediaType]: 'index',
   'application/vnd.docker.distribution.manifest.v2+json': 'image',
@@ -172,7 +172,7 @@ function readOther(body: JsonRecord, record: ManifestRecord): void {
 }
 
 /** What the record of a form holds beyond what all have. `record` is filled. */
-function readReferences(form: Form, body: JsonRecord, record: ManifestRecord): Pick<ParsedManifest, 'imageConfig' | 'foreignLayers'> {
+function readReferences(form: ManifestForm, body: JsonRecord, record: ManifestRecord): Pick<ParsedManifest, 'imageConfig' | 'foreignLayers'> {
   const foreignLayers = new Set<string>()
   if (body['schemaVersion'] !== 2) throw invalidManifest('schemaVersion must be 2')
   // A document that can be read in two ways means different things to different clients.

@@ -4,15 +4,15 @@ import { DomainError } from '../../../base/errors.ts'
 import type { Uid } from '../../../base/uid.ts'
 import type { Services } from '../../../engine/services.ts'
 import type { BlobRecord, BlobReference, ManifestRecord } from '../../../gen/taproot/store/v1/registry_pb.ts'
-import type { Entry } from '../../gate.ts'
+import type { AdmittedRequest } from '../../gate.ts'
 import { removeTag } from '../../history/tag-moves.ts'
 import { readBody } from '../blobs/request-body.ts'
-import type { Exchange } from '../exchange.ts'
+import type { RegistryExchange } from '../exchange.ts'
 import type { CachedManifest } from './manifest-cache.ts'
 import { architectureIn, maxManifestBytes, parseManifest, referencesOf, type ParsedManifest } from './manifest-parser.ts'
 import { whileUncollected } from './uncollected.ts'
 import { enterRepo, enterToPush, mutationOf, repoOfPush, trafficOf, userAgentOf, type OciHost } from '../oci-host.ts'
-import { isTagName, type OciPath, type Reference } from '../oci-path.ts'
+import { isTagName, type OciPath, type ManifestReference } from '../oci-path.ts'
 import { forgetBlob, heldBlob, type BlobName } from '../../records/blobs.ts'
 import { contentEpoch } from '../../records/content-epoch.ts'
 import type { ManifestName } from '../../records/manifest-keys.ts'
@@ -42,7 +42,7 @@ function unknownManifest(): RegistryError {
 }
 
 /** What a reference leads to now, by the snapshot. `answered` is the digest that the answer names: for a tag the one that its manifest was pushed by. */
-function resolve(host: OciHost, repo: Uid, reference: Reference): { digest: Digest; answered: Digest; tag: string | undefined; deprecated: boolean } {
+function resolve(host: OciHost, repo: Uid, reference: ManifestReference): { digest: Digest; answered: Digest; tag: string | undefined; deprecated: boolean } {
   if (reference.kind === 'digest') return { digest: reference.digest, answered: reference.digest, tag: undefined, deprecated: false }
   const row = reference.kind === 'tag' ? tagNamed(host.services.replica.snapshot, repo, reference.tag) : undefined
   if (row === undefined) throw unknownManifest()
@@ -57,7 +57,7 @@ export function isUnchanged(ifNoneMatch: string | undefined, etag: string): bool
 }
 
 /** GET and HEAD of a manifest by tag or digest: what is stored, whatever the client accepts. */
-export async function getManifest(host: OciHost, exchange: Exchange, path: ManifestPath): Promise<void> {
+export async function getManifest(host: OciHost, exchange: RegistryExchange, path: ManifestPath): Promise<void> {
   const { entry, repo } = await enterRepo(host, exchange, { repository: path.repository, action: 'pull' })
   const { digest, answered, tag, deprecated } = resolve(host, repo, path.reference)
   const manifest = (await held(host, { repo, digest: answered }, exchange)) ?? (answered === digest ? undefined : await held(host, { repo, digest }, exchange))
@@ -71,15 +71,15 @@ export async function getManifest(host: OciHost, exchange: Exchange, path: Manif
 }
 
 /** The manifest from memory, or from the upstream. */
-async function held({ cache }: OciHost, name: ManifestName, { signal }: Exchange): Promise<CachedManifest | undefined> {
+async function held({ cache }: OciHost, name: ManifestName, { signal }: RegistryExchange): Promise<CachedManifest | undefined> {
   return cache.at(name) ?? cache.get(name, signal)
 }
 
 /** Of a pull: who, when, from where. */
 export function whoPulls(
   host: OciHost,
-  exchange: Exchange,
-  entry: Entry,
+  exchange: RegistryExchange,
+  entry: AdmittedRequest,
 ): Pick<Parameters<OciHost['pulled']>[0], 'caller' | 'timeMs' | 'remoteAddress' | 'userAgent'> {
   return {
     caller: entry.caller,
@@ -89,7 +89,7 @@ export function whoPulls(
   }
 }
 
-function answerManifest(exchange: Exchange, manifest: CachedManifest, warning: string | undefined): void {
+function answerManifest(exchange: RegistryExchange, manifest: CachedManifest, warning: string | undefined): void {
   const headers = warning === undefined ? manifest.headers : [...manifest.headers, 'Warning', warning]
   if (isUnchanged(exchange.header('if-none-match'), manifest.etag)) {
     exchange.send(304, warning === undefined ? ['ETag', manifest.etag] : ['ETag', manifest.etag, 'Warning', warning])
@@ -102,7 +102,7 @@ function answerManifest(exchange: Exchange, manifest: CachedManifest, warning: s
 const maxTagsAtOnce = 10
 
 /** The tags that a push sets: the one in the path, or those of the parameters `tag` of a push by digest (OCI distribution specification, "Pushing Manifests"). */
-function tagsOf(exchange: Exchange, reference: Reference): string[] {
+function tagsOf(exchange: RegistryExchange, reference: ManifestReference): string[] {
   const tags = reference.kind === 'tag' ? [reference.tag] : [...new Set(exchange.query.getAll('tag'))]
   if (reference.kind === 'malformed' || !tags.every(isTagName))
     throw new RegistryError('MANIFEST_INVALID', 'a tag is 1 to 128 letters, digits, `_`, `.` and `-`, and begins with none of the latter two')
@@ -111,7 +111,7 @@ function tagsOf(exchange: Exchange, reference: Reference): string[] {
 }
 
 /** PUT of a manifest by tag or digest: the bytes go upstream first, then one transaction makes it, and the tag, visible. */
-export async function putManifest(host: OciHost, exchange: Exchange, path: ManifestPath): Promise<void> {
+export async function putManifest(host: OciHost, exchange: RegistryExchange, path: ManifestPath): Promise<void> {
   const entry = await enterToPush(host, exchange, path)
   const { reference } = path
   const tags = tagsOf(exchange, reference)
@@ -128,7 +128,7 @@ export async function putManifest(host: OciHost, exchange: Exchange, path: Manif
 }
 
 /** A repo that is still to be made holds nothing that a manifest could refer to: it is not made for one that will be refused. */
-function assertMayBeNew(entry: Entry, { record, foreignLayers }: ParsedManifest): void {
+function assertMayBeNew(entry: AdmittedRequest, { record, foreignLayers }: ParsedManifest): void {
   if (entry.target.kind !== 'absent') return
   const missing = referencesOf(record).find((digest) => !foreignLayers.has(digest))
   if (missing !== undefined) throw unknownBlob(missing)
@@ -140,8 +140,8 @@ function unknownBlob(digest: string): RegistryError {
 
 async function keepManifest(
   host: OciHost,
-  exchange: Exchange,
-  pushed: { entry: Entry; repo: Uid; parsed: ParsedManifest; bytes: Uint8Array; tags: readonly string[] },
+  exchange: RegistryExchange,
+  pushed: { entry: AdmittedRequest; repo: Uid; parsed: ParsedManifest; bytes: Uint8Array; tags: readonly string[] },
 ): Promise<void> {
   const { entry, repo, parsed, bytes, tags } = pushed
   const { digest, record } = parsed
@@ -237,7 +237,7 @@ async function architectureOf(host: OciHost, repo: Uid, source: { config: BlobRe
 }
 
 /** DELETE by tag takes the tag alone, by digest the manifest and all its tags. */
-export async function deleteManifest(host: OciHost, exchange: Exchange, path: ManifestPath): Promise<void> {
+export async function deleteManifest(host: OciHost, exchange: RegistryExchange, path: ManifestPath): Promise<void> {
   const { entry, repo } = await enterRepo(host, exchange, { repository: path.repository, action: 'delete' })
   const { reference } = path
   if (reference.kind === 'malformed') throw unknownManifest()

@@ -53,7 +53,7 @@ interface RunningHash {
 }
 
 /** A file that grows until it gets its name. `state` is `<id>.<offset>`: one that is not the newest is told from it by its offset. */
-interface Place {
+interface UploadFile {
   readonly id: string
   readonly file: string
   readonly offset: number
@@ -153,7 +153,7 @@ export class DiskUploads {
     await handle.utimes(now, now).catch(() => undefined)
   }
 
-  #place(repo: Uid, state: string): Place {
+  #place(repo: Uid, state: string): UploadFile {
     const [id = '', offset = ''] = state.split('.')
     const file = this.#layout.upload(repo, id)
     if (file === undefined || !/^\d{1,15}$/.test(offset)) throw unknownUpload()
@@ -161,7 +161,7 @@ export class DiskUploads {
   }
 
   /** The upload's file, where it ends at the offset that the state and the chunk say. */
-  async #open(place: Place, chunk: Chunk | undefined): Promise<FileHandle> {
+  async #open(place: UploadFile, chunk: Chunk | undefined): Promise<FileHandle> {
     const handle = await ifThere(open(place.file, 'r+'))
     if (handle === undefined) throw unknownUpload()
     try {
@@ -175,7 +175,7 @@ export class DiskUploads {
   }
 
   /** Appends a body and resolves with the size it makes. Each piece is hashed while those before it are written. */
-  async #write(handle: FileHandle, place: Place, source: { chunk: Chunk; signal: AbortSignal; algorithm: DigestAlgorithm }): Promise<number> {
+  async #write(handle: FileHandle, place: UploadFile, source: { chunk: Chunk; signal: AbortSignal; algorithm: DigestAlgorithm }): Promise<number> {
     const { chunk, signal } = source
     const running = this.#running(place, source.algorithm)
     let size = place.offset
@@ -195,14 +195,14 @@ export class DiskUploads {
   }
 
   /** The hash so far, taken out: it comes back only with all of the bytes. */
-  #running(place: Place, algorithm: DigestAlgorithm): RunningHash | undefined {
+  #running(place: UploadFile, algorithm: DigestAlgorithm): RunningHash | undefined {
     const kept = this.#hashes.get(place.id)
     this.#hashes.delete(place.id)
     if (place.offset === 0) return { hash: createHash(algorithm), algorithm, bytes: 0 }
     return kept?.bytes === place.offset && kept.algorithm === algorithm ? kept : undefined
   }
 
-  async #digest(place: Place, whole: { algorithm: DigestAlgorithm; size: number; signal: AbortSignal }): Promise<Digest> {
+  async #digest(place: UploadFile, whole: { algorithm: DigestAlgorithm; size: number; signal: AbortSignal }): Promise<Digest> {
     const kept = this.#hashes.get(place.id)
     if (kept?.bytes === whole.size && kept.algorithm === whole.algorithm) return digestOfHex(kept.algorithm, kept.hash.copy().digest('hex'))
     const hash = createHash(whole.algorithm)
@@ -210,7 +210,7 @@ export class DiskUploads {
     return digestOfHex(whole.algorithm, hash.digest('hex'))
   }
 
-  async #remove(place: Place): Promise<void> {
+  async #remove(place: UploadFile): Promise<void> {
     this.#hashes.delete(place.id)
     await rm(place.file, { force: true })
   }
@@ -225,7 +225,7 @@ function unknownUpload(): UpstreamError {
 }
 
 /** Runs work on an upload's file. Where there is no room for its bytes, those before them are all that stay: on a full disk a part that nobody asks for again would keep others out. */
-async function roomBack<T>(handle: FileHandle, { offset }: Place, work: () => Promise<T>): Promise<T> {
+async function roomBack<T>(handle: FileHandle, { offset }: UploadFile, work: () => Promise<T>): Promise<T> {
   try {
     return await work()
   } catch (error) {

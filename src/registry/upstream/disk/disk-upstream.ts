@@ -16,7 +16,7 @@ const readSize = 256 * 1024
 const newline = 0x0a
 
 /** Something that a repository of the embedded upstream holds. */
-export interface Stored {
+export interface StoredContent {
   readonly repo: Uid
   readonly kind: StoredKind
   readonly digest: Digest
@@ -27,7 +27,7 @@ export interface Stored {
 /** The embedded upstream, with what a garbage collector needs beside the port. */
 export interface DiskUpstream extends Upstream {
   /** Everything that is stored, in no order. What comes or goes meanwhile may be in it or not. */
-  stored(): AsyncIterable<Stored>
+  stored(): AsyncIterable<StoredContent>
   /** Removes uploads to which nothing was added for so long, and what processes that were killed left behind. Resolves with how many uploads there were. */
   collectUploads(olderThanMs: number, signal: AbortSignal): Promise<number>
 }
@@ -180,7 +180,7 @@ class FileUpstream implements DiskUpstream {
     }
   }
 
-  async *stored(): AsyncGenerator<Stored> {
+  async *stored(): AsyncGenerator<StoredContent> {
     for await (const root of entriesOf(this.#layout.repos)) yield* storedBelow(join(this.#layout.repos, root), root)
   }
 
@@ -210,7 +210,7 @@ async function sizeOrClosed(handle: FileHandle): Promise<number> {
 }
 
 /** What the folder of `uid` holds, and those of the uids below it. */
-async function* storedBelow(directory: string, uid: string): AsyncGenerator<Stored> {
+async function* storedBelow(directory: string, uid: string): AsyncGenerator<StoredContent> {
   if (!isUid(uid)) return
   for await (const name of entriesOf(directory)) {
     const kind = (Object.keys(foldersOf) as StoredKind[]).find((each) => foldersOf[each] === name) // a cast: keys of that table
@@ -219,7 +219,7 @@ async function* storedBelow(directory: string, uid: string): AsyncGenerator<Stor
   }
 }
 
-async function* storedOfKind(directory: string, repo: Uid, kind: StoredKind): AsyncGenerator<Stored> {
+async function* storedOfKind(directory: string, repo: Uid, kind: StoredKind): AsyncGenerator<StoredContent> {
   for (const algorithm of ['sha256', 'sha512'] as const) {
     for await (const hex of entriesOf(join(directory, algorithm))) {
       const digest = digestOfHex(algorithm, hex)

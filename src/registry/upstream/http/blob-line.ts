@@ -1,6 +1,6 @@
 import { connect, type Socket } from 'node:net'
 import { Readable } from 'node:stream'
-import type { Patience } from './registry-answers.ts'
+import type { UpstreamTimeouts } from './registry-answers.ts'
 import { ReadPieces } from './read-pieces.ts'
 import { UpstreamError } from '../upstream.ts'
 
@@ -68,7 +68,7 @@ type State =
 export interface BlobLineOptions {
   readonly host: string
   readonly port: number
-  readonly patience: Patience
+  readonly timeouts: UpstreamTimeouts
   /** Told whenever it waits for a request, or is closed. */
   readonly changed: (line: BlobLine, state: 'idle' | 'closed') => void
 }
@@ -106,7 +106,7 @@ export class BlobLine {
     const onAbort = (): void => this.close(signal.reason as Error) // a cast: it is passed on as it is
     signal.addEventListener('abort', onAbort, { once: true })
     this.#forgetSignal = () => signal.removeEventListener('abort', onAbort)
-    this.#socket.setTimeout(this.#options.patience.headersMs)
+    this.#socket.setTimeout(this.#options.timeouts.headersMs)
     this.#socket.write(text, 'latin1')
     if (signal.aborted) onAbort()
     return promise
@@ -148,7 +148,7 @@ export class BlobLine {
     const body = this.#createBody()
     const next = { kind: 'body', left: head.length, isPaused: false, keeps: head.keepsConnection, body } as const
     this.#state = next
-    this.#socket.setTimeout(this.#options.patience.stallMs)
+    this.#socket.setTimeout(this.#options.timeouts.stallMs)
     state.settle({ ...head, body })
     return this.#pass(next, rest)
   }
@@ -192,7 +192,7 @@ export class BlobLine {
     if (this.#state.kind !== 'body' || !this.#state.isPaused) return
     this.#state.isPaused = false
     // From now on it is the upstream that is waited for.
-    this.#socket.setTimeout(this.#options.patience.stallMs)
+    this.#socket.setTimeout(this.#options.timeouts.stallMs)
     this.#socket.resume()
   }
 

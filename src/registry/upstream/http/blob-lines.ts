@@ -1,18 +1,18 @@
 import { BlobLine, type BlobAnswer } from './blob-line.ts'
-import type { Patience } from './registry-answers.ts'
+import type { UpstreamTimeouts } from './registry-answers.ts'
 
 /** Connections in the clear to one registry, for GETs of blobs: as many as there are blobs on their way, each used again. */
 export class BlobLines {
   readonly #url: URL
-  readonly #patience: Patience
+  readonly #timeouts: UpstreamTimeouts
   readonly #lines = new Set<BlobLine>()
   readonly #idle: BlobLine[] = []
   /** What a registry keeps elsewhere is not to be had here. */
   #redirects = false
 
-  constructor(origin: string, patience: Patience) {
+  constructor(origin: string, timeouts: UpstreamTimeouts) {
     this.#url = new URL(origin)
-    this.#patience = patience
+    this.#timeouts = timeouts
   }
 
   /**
@@ -39,7 +39,7 @@ export class BlobLines {
     const line = new BlobLine({
       host: hostname.replace(/^\[(.*)\]$/, '$1'),
       port: port === '' ? 80 : Number(port),
-      patience: this.#patience,
+      timeouts: this.#timeouts,
       changed: (changed, state) => this.#changed(changed, state),
     })
     this.#lines.add(line)

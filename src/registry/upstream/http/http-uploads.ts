@@ -7,7 +7,7 @@ import { dump, headerOf, type RegistryClient, type UpstreamAnswer, type Upstream
 const maxStateLength = 2048
 
 /** Where an upload goes on, as the upstream said: path and query. */
-interface Place {
+interface UploadLocation {
   readonly location: string
   readonly offset: number
 }
@@ -79,7 +79,7 @@ export class HttpUploads {
   }
 
   async cancel(repo: Uid, state: string, signal: AbortSignal): Promise<void> {
-    let place: Place
+    let place: UploadLocation
     try {
       place = this.#open(repo, (await this.status(repo, state, signal)).state)
     } catch (error) {
@@ -94,14 +94,14 @@ export class HttpUploads {
     await this.#delete(repo, this.#open(repo, this.#upload(repo, answer, 0).state), signal)
   }
 
-  async #delete(repo: Uid, place: Place, signal: AbortSignal): Promise<void> {
+  async #delete(repo: Uid, place: UploadLocation, signal: AbortSignal): Promise<void> {
     const answer = await this.#client.send({ method: 'DELETE', path: place.location, scopes: this.#scopes(repo, 'delete') }, signal)
     if (answer.statusCode >= 300 && answer.statusCode !== 404) throw uploadError(await failureOf(answer, signal), 'the cancelling of an upload')
     await dump(answer)
   }
 
   /** The answer to the end of an upload, a 201 without its body. What has another digest is dropped. */
-  async #ended(repo: Uid, end: { place: Place; digest: Digest; chunk: Chunk | undefined }, signal: AbortSignal): Promise<UpstreamAnswer> {
+  async #ended(repo: Uid, end: { place: UploadLocation; digest: Digest; chunk: Chunk | undefined }, signal: AbortSignal): Promise<UpstreamAnswer> {
     try {
       const answer = await this.#put(repo, end, signal)
       if (answer.statusCode !== 201) throw uploadError(await failureOf(answer, signal), 'the end of an upload')
@@ -118,8 +118,12 @@ export class HttpUploads {
    * Ends an upload. A registry that has another secret than when it made the state (distribution makes one at each start, unless told) does not know the state
    * any more, but still the upload: without a chunk the newest state is tried.
    */
-  async #put(repo: Uid, { place, digest, chunk }: { place: Place; digest: Digest; chunk: Chunk | undefined }, signal: AbortSignal): Promise<UpstreamAnswer> {
-    const ending = (at: Place): Promise<UpstreamAnswer> =>
+  async #put(
+    repo: Uid,
+    { place, digest, chunk }: { place: UploadLocation; digest: Digest; chunk: Chunk | undefined },
+    signal: AbortSignal,
+  ): Promise<UpstreamAnswer> {
+    const ending = (at: UploadLocation): Promise<UpstreamAnswer> =>
       this.#client.send(
         {
           method: 'PUT',
@@ -155,7 +159,7 @@ export class HttpUploads {
     return { state, offset }
   }
 
-  #open(repo: Uid, state: string): Place {
+  #open(repo: Uid, state: string): UploadLocation {
     const space = state.indexOf(' ')
     const [offset, location] = [Number(state.slice(0, space)), state.slice(space + 1)]
     if (!Number.isSafeInteger(offset) || space < 1 || !this.#isOf(repo, location)) throw new UpstreamError('upload_unknown', 'there is no such upload')
@@ -168,17 +172,17 @@ export class HttpUploads {
   }
 }
 
-function pack({ location, offset }: Place): string {
+function pack({ location, offset }: UploadLocation): string {
   return `${offset} ${location}`
 }
 
 /** A chunk that begins elsewhere is not sent. */
-function checkOffset(place: Place, chunk: Chunk): void {
+function checkOffset(place: UploadLocation, chunk: Chunk): void {
   if (chunk.offset !== undefined && chunk.offset !== place.offset) throw new UpstreamError('range_invalid', `the upload ends at ${place.offset}`)
 }
 
 /** Headers and body of a request with a chunk. */
-function contentOf(place: Place, { body, length }: Chunk): Pick<UpstreamRequest, 'headers' | 'stream'> {
+function contentOf(place: UploadLocation, { body, length }: Chunk): Pick<UpstreamRequest, 'headers' | 'stream'> {
   const range = length === undefined ? {} : { 'content-range': `${place.offset}-${place.offset + length - 1}` }
   return { headers: { 'content-type': 'application/octet-stream', ...range }, stream: { body, length } }
 }

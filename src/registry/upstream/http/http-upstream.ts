@@ -6,12 +6,12 @@ import { readBounded, consuming } from '../chunk-body.ts'
 import { PassedBody } from '../passed-body.ts'
 import { UpstreamError, type BlobStream, type ByteRange, type ManifestBytes, type Upstream } from '../upstream.ts'
 import { HttpUploads } from './http-uploads.ts'
-import { type Patience, failureOf, upstreamError } from './registry-answers.ts'
+import { type UpstreamTimeouts, failureOf, upstreamError } from './registry-answers.ts'
 import { connectionError, dump, headerOf, RegistryClient, type UpstreamAnswer } from './registry-client.ts'
 
 /** Registries take up to 4 MiB. */
 const maxManifestBytes = 32 * 1024 * 1024
-const defaultPatience: Patience = { headersMs: 30_000, finishMs: 10 * 60_000, stallMs: 60_000 }
+const defaultTimeouts: UpstreamTimeouts = { headersMs: 30_000, finishMs: 10 * 60_000, stallMs: 60_000 }
 const accept = [
   'application/vnd.oci.image.manifest.v1+json',
   'application/vnd.oci.image.index.v1+json',
@@ -37,7 +37,7 @@ export interface HttpUpstreamOptions {
   readonly passRedirects?: 'https' | 'any'
   readonly clock: Clock
   /** How long it may take; 30 s to begin an answer, 10 minutes to end an upload, 60 s between two pieces of a body. */
-  readonly patience?: Partial<Patience>
+  readonly timeouts?: Partial<UpstreamTimeouts>
 }
 
 /**
@@ -54,16 +54,16 @@ class RegistryUpstream implements Upstream {
   readonly #prefix: string
   readonly #passRedirects: HttpUpstreamOptions['passRedirects']
 
-  constructor({ url, prefix = '', username, password, ca, passRedirects, clock, patience }: HttpUpstreamOptions) {
+  constructor({ url, prefix = '', username, password, ca, passRedirects, clock, timeouts }: HttpUpstreamOptions) {
     const { origin, pathname, protocol } = new URL(url)
     if (pathname !== '/' || !/^https?:$/.test(protocol)) throw new TypeError('the URL of an upstream is http or https, without a path')
     const first = prefix.replace(/\/$/, '')
     if (first !== '' && !nameComponents.test(first)) throw new TypeError('the prefix of an upstream is the first part of the name of a repository')
     const account = username === undefined || password === undefined ? undefined : () => ({ username, password: password() })
-    const all = { ...defaultPatience, ...patience }
+    const all = { ...defaultTimeouts, ...timeouts }
     this.#passRedirects = passRedirects
     this.#prefix = first === '' ? '' : `${first}/`
-    this.#client = new RegistryClient({ origin, account, ca, clock, patience: all })
+    this.#client = new RegistryClient({ origin, account, ca, clock, timeouts: all })
     this.#uploads = new HttpUploads(this.#client, { nameOf: (repo) => this.#nameOf(repo), finishMs: all.finishMs })
   }
 

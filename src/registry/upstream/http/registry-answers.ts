@@ -3,7 +3,7 @@ import { readBounded } from '../chunk-body.ts'
 import { UpstreamError, type UpstreamErrorKind } from '../upstream.ts'
 
 /** How long the upstream may take. None of them limits a body that flows. */
-export interface Patience {
+export interface UpstreamTimeouts {
   /** To begin its answer, and to take the next bytes of ours. */
   readonly headersMs: number
   /** To begin its answer where it has to go over a whole blob first. */

@@ -8,8 +8,8 @@ import { PassedBody } from '../passed-body.ts'
 import { UpstreamError } from '../upstream.ts'
 import type { BlobAnswer } from './blob-line.ts'
 import { BlobLines } from './blob-lines.ts'
-import { type Patience, failureOf, upstreamError } from './registry-answers.ts'
-import { RegistryCredentials, type Account } from './registry-credentials.ts'
+import { type UpstreamTimeouts, failureOf, upstreamError } from './registry-answers.ts'
+import { RegistryCredentials, type RegistryAccount } from './registry-credentials.ts'
 import { createWideConnector } from './wide-connector.ts'
 
 const connectTimeoutMs = 10_000
@@ -21,11 +21,11 @@ const redirects = new Set([301, 302, 303, 307, 308])
 export interface RegistryClientOptions {
   /** `https://host[:port]` */
   readonly origin: string
-  readonly account: (() => Account) | undefined
+  readonly account: (() => RegistryAccount) | undefined
   /** PEM: the authority of its certificate, in place of the system's; asked for at each connection. */
   readonly ca: (() => string) | undefined
   readonly clock: Clock
-  readonly patience: Patience
+  readonly timeouts: UpstreamTimeouts
 }
 
 /** One request to the upstream. */
@@ -64,7 +64,7 @@ export class RegistryClient {
       new Agent({ connect: createWideConnector({ timeout: connectTimeoutMs }, ca && (() => authorities(ca()))) })
     this.#agent = connecting((pem) => [pem])
     this.#storageAgent = connecting((pem) => [...rootCertificates, pem])
-    this.#blobLines = options.origin.startsWith('http:') ? new BlobLines(options.origin, options.patience) : undefined
+    this.#blobLines = options.origin.startsWith('http:') ? new BlobLines(options.origin, options.timeouts) : undefined
     this.#credentials = new RegistryCredentials(account, { clock, fetchToken: (url, authorization) => this.#fetchToken(url, authorization) })
   }
 
@@ -138,7 +138,7 @@ export class RegistryClient {
   }
 
   /** A request, tried twice where the first try met no answer and nothing speaks against it. */
-  async #exchange(asked: Exchange, signal: AbortSignal): Promise<UpstreamAnswer> {
+  async #exchange(asked: UpstreamExchange, signal: AbortSignal): Promise<UpstreamAnswer> {
     try {
       return await this.#once(asked, signal)
     } catch (error) {
@@ -154,12 +154,12 @@ export class RegistryClient {
     }
   }
 
-  async #once({ url, method, headers, bytes, stream, dispatcher, headersMs }: Exchange, signal: AbortSignal): Promise<UpstreamAnswer> {
+  async #once({ url, method, headers, bytes, stream, dispatcher, headersMs }: UpstreamExchange, signal: AbortSignal): Promise<UpstreamAnswer> {
     let broken: BodyError | undefined
     const translate = (error: unknown): BodyError => (broken = new BodyError(error))
     const body = stream && new PassedBody(stream.body, { translate, signal })
     const length = stream?.length === undefined ? {} : { 'content-length': String(stream.length) }
-    const { patience } = this.#options
+    const { timeouts } = this.#options
     try {
       const answer = await request(url, {
         method,
@@ -167,8 +167,8 @@ export class RegistryClient {
         signal,
         headers: { 'accept-encoding': 'identity', ...headers, ...length },
         body: body ?? bytes ?? null,
-        headersTimeout: headersMs ?? patience.headersMs,
-        bodyTimeout: patience.stallMs,
+        headersTimeout: headersMs ?? timeouts.headersMs,
+        bodyTimeout: timeouts.stallMs,
       })
       return { ...answer, sent: body?.passed ?? 0 }
     } catch (error) {
@@ -179,7 +179,7 @@ export class RegistryClient {
   async #fetchToken(url: string, authorization: string | undefined): Promise<unknown> {
     if (!isAsSafe(new URL(url), this.#options.origin)) throw new UpstreamError('refused', "the upstream's issuer of tokens is where nothing is encrypted")
     // Whoever waits for it may leave: others may wait for the same token.
-    const signal = AbortSignal.any([this.#closing.signal, AbortSignal.timeout(this.#options.patience.headersMs)])
+    const signal = AbortSignal.any([this.#closing.signal, AbortSignal.timeout(this.#options.timeouts.headersMs)])
     const headers = authorization === undefined ? {} : { authorization }
     const asked = { method: 'GET', path: '', scopes: [], headers, url: new URL(url), dispatcher: this.#agent } as const
     try {
@@ -201,7 +201,7 @@ interface Tried {
   readonly answer: UpstreamAnswer
 }
 
-type Exchange = UpstreamRequest & { readonly url: URL; readonly dispatcher: Dispatcher }
+type UpstreamExchange = UpstreamRequest & { readonly url: URL; readonly dispatcher: Dispatcher }
 
 /** Where a redirect leads. */
 async function targetOf(answer: UpstreamAnswer, { from, hop }: { from: string; hop: number }): Promise<URL> {

@@ -14,12 +14,12 @@ export type Challenge =
   { readonly scheme: 'none' } | { readonly scheme: 'basic' } | { readonly scheme: 'bearer'; readonly realm: string; readonly service?: string }
 
 /** An account of the registry. */
-export interface Account {
+export interface RegistryAccount {
   readonly username: string
   readonly password: string
 }
 
-interface Token {
+interface RegistryToken {
   readonly value: string
   readonly goodUntil: number
 }
@@ -32,14 +32,14 @@ export type FetchToken = (url: string, authorization: string | undefined) => Pro
  * for is learned from its first 401.
  */
 export class RegistryCredentials {
-  readonly #account: (() => Account) | undefined
+  readonly #account: (() => RegistryAccount) | undefined
   readonly #fetchToken: FetchToken
   readonly #clock: Clock
-  readonly #tokens = new RecentMap<string, { readonly token: Promise<Token> }>(maxTokens)
+  readonly #tokens = new RecentMap<string, { readonly token: Promise<RegistryToken> }>(maxTokens)
   #challenge: Challenge | undefined
 
   /** `account` is asked for at each use. */
-  constructor(account: (() => Account) | undefined, { fetchToken, clock }: { fetchToken: FetchToken; clock: Clock }) {
+  constructor(account: (() => RegistryAccount) | undefined, { fetchToken, clock }: { fetchToken: FetchToken; clock: Clock }) {
     this.#account = account
     this.#fetchToken = fetchToken
     this.#clock = clock
@@ -87,7 +87,7 @@ export class RegistryCredentials {
     return account && `Basic ${Buffer.from(`${account.username}:${account.password}`).toString('base64')}`
   }
 
-  async #fetch(challenge: Challenge & { scheme: 'bearer' }, scopes: readonly string[]): Promise<Token> {
+  async #fetch(challenge: Challenge & { scheme: 'bearer' }, scopes: readonly string[]): Promise<RegistryToken> {
     const url = new URL(challenge.realm)
     if (challenge.service !== undefined) url.searchParams.set('service', challenge.service)
     for (const scope of scopes) url.searchParams.append('scope', scope)

@@ -1,7 +1,7 @@
 import { Agent, request } from 'node:http'
 import { setTimeout as delay } from 'node:timers/promises'
 
-const patienceMs = 30_000
+const timeoutMs = 30_000
 const pauseMs = 50
 
 /** A request over HTTP/1.1. */
@@ -24,7 +24,7 @@ export interface Answer {
 /** Sends it once and reads the whole answer; throws where there is none within 30 seconds. */
 export function ask({ url, agent, body, ...options }: Ask): Promise<Answer> {
   return new Promise((resolve, reject) => {
-    const sent = request(url, { ...options, agent: agent ?? false, signal: AbortSignal.timeout(patienceMs) }, (response) => {
+    const sent = request(url, { ...options, agent: agent ?? false, signal: AbortSignal.timeout(timeoutMs) }, (response) => {
       let text = ''
       response.setEncoding('utf8')
       response.on('data', (chunk: string) => (text += chunk))

@@ -6,7 +6,7 @@ import { processesOfCgroups, removeCgroups } from './cgroups.ts'
 import { run } from './command.ts'
 import { namespaceFile, type Place } from './place.ts'
 
-const patienceMs = 30_000
+const timeoutMs = 30_000
 /** Where kubelet links to the logs of containers. */
 const logLinks = '/var/log/containers'
 
@@ -84,7 +84,7 @@ async function removeLogLinks(directory: string): Promise<void> {
 }
 
 async function until(condition: () => Promise<boolean>): Promise<void> {
-  const deadline = performance.now() + patienceMs
+  const deadline = performance.now() + timeoutMs
   while (!(await condition())) {
     if (performance.now() > deadline) throw new Error('remains of a cluster could not be removed')
     await delay(50)

@@ -33,7 +33,7 @@ interface Server {
 
 function serverIn(place: Place, { name, flags, ...rest }: Server): ServerProcess {
   const args = Object.entries(flags).map(([flag, value]) => `--${flag}=${value}`)
-  return new ServerProcess({ name, command: [...enterNetwork(place), requirePart(name), ...args], patienceMs: 180_000, ...rest })
+  return new ServerProcess({ name, command: [...enterNetwork(place), requirePart(name), ...args], timeoutMs: 180_000, ...rest })
 }
 
 /** The store of the API server; its data need not outlive the machine. */
