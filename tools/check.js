@@ -14,6 +14,7 @@ const steps = [
   { name: 'generated files', command: [process.execPath, 'tools/generate.js', '--check'] },
   { name: 'unused code', command: bin('knip', '--no-progress') },
   { name: 'prose', command: [process.execPath, 'tools/prose.js'] },
+  { name: 'layout', command: [process.execPath, 'tools/layout.js'] },
   { name: 'citations and links', command: [process.execPath, 'tools/rule-book.js'] },
   { name: 'format', command: bin('prettier', '--check', '--log-level=warn', '.') },
   {
