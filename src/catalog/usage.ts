@@ -7,8 +7,8 @@ import { historyPrefix } from '../registry/index.ts'
 import { idempotencyKey } from '../engine/idempotency.ts'
 import { entriesOf } from '../store/pages.ts'
 import type { Entry, Store, Write } from '../store/store.ts'
-import { expireBatch } from '../engine/expire/batch.ts'
-import { bytesOf, rootOfEvent } from '../engine/expire/outbox.ts'
+import { expireBatch } from '../engine/jobs/batch.ts'
+import { bytesOf, rootOfEvent } from '../engine/jobs/outbox.ts'
 
 /** What is counted: where it lies, whose an entry is, and what it adds. */
 const sources: readonly { readonly prefix: string; readonly rootOf: (entry: Entry) => string; readonly add: (use: CountedUse, entry: Entry) => CountedUse }[] =

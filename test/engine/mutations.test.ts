@@ -1,7 +1,7 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { capabilities, setOf } from '../../src/base/capability.ts'
-import { expireIdempotencyKeys } from '../../src/engine/expire/idempotency.ts'
+import { expireIdempotencyKeys } from '../../src/engine/jobs/idempotency.ts'
 import { idempotencyHourPrefix } from '../../src/engine/idempotency.ts'
 import { StoreError, type Store } from '../../src/store/store.ts'
 import {

@@ -2,7 +2,7 @@ import type { Store } from '../../store/store.ts'
 import { recordKey } from '../../store/keys.ts'
 import { pagesOf } from '../../store/pages.ts'
 import { firstSignInPrefix, providerOfFirstSignIn } from '../records/people.ts'
-import { expireBatch } from '../../engine/expire/batch.ts'
+import { expireBatch } from '../../engine/jobs/batch.ts'
 
 async function forget(store: Store, prefix: string, signal: AbortSignal): Promise<number> {
   let removed = 0

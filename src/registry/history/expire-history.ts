@@ -4,9 +4,9 @@ import { trustedUid } from '../../base/uid.ts'
 import { recordKey } from '../../store/keys.ts'
 import { entriesOf, pagesOf } from '../../store/pages.ts'
 import type { Entry, Store } from '../../store/store.ts'
-import { oneByOne } from '../../engine/one-by-one.ts'
+import { oneByOne } from '../../engine/jobs/one-by-one.ts'
 import { historyHeadPrefix, historyKeysAt, historyKeysOf, historyPrefix, historyTimeMs } from './tag-history.ts'
-import { expireBatch } from '../../engine/expire/batch.ts'
+import { expireBatch } from '../../engine/jobs/batch.ts'
 
 /**
  * How long moves of each tag are kept after the tag has moved on, and how many moves; all where absent. What a tag points to now is always kept, and what it pointed to

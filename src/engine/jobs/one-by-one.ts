@@ -1,5 +1,5 @@
-import { DomainError } from '../base/errors.ts'
-import { StoreError, type StoreErrorKind } from '../store/store.ts'
+import { DomainError } from '../../base/errors.ts'
+import { StoreError, type StoreErrorKind } from '../../store/store.ts'
 
 /** What fails one record, and says nothing of the others. */
 const kindsOfOne: ReadonlySet<StoreErrorKind> = new Set(['damaged', 'too_large'])
