@@ -43,7 +43,8 @@ function spotsOf(desc: DescMessage, above: Spot = []): readonly Spot[] {
 /** What is worked on comes more often. */
 function weighted(spot: Spot): readonly Spot[] {
   const last = spot.at(-1)
-  return last !== undefined && isWorkedOn(last) ? [spot, spot, spot, spot] : [spot]
+  if (last === undefined || !isWorkedOn(last)) return [spot]
+  return Array.from({ length: last.fieldKind === 'list' || last.fieldKind === 'map' ? 12 : 4 }, () => spot)
 }
 
 const spots = new Map<MethodRow, readonly Spot[]>()

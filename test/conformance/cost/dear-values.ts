@@ -39,6 +39,8 @@ const words = [filled('a'), filled('a-'), filled('\u{1f600}'), filled('"\\'), fi
 
 const patterns = [
   filled('\\pL'),
+  filled('\\pL\\pL'),
+  filled('\\pL+'),
   filled('\\PL\\pN'),
   filled('[\\pL\\pN]'),
   filled('(?i)\\pL'),
@@ -135,7 +137,7 @@ export function dearText(field: DescField, bytes: number, dear: Dear): string {
   const limit = rules === undefined ? Infinity : longest(rules)
   const length = Math.min(bytes, random.chance(0.1) ? bytes : random.chance(0.1) ? limit + 1 : limit)
   const fitting = byName.find(([name]) => name.test(field.name))?.[1] ?? words
-  const text = random.pick(random.chance(0.8) ? fitting : anyText)(Math.max(8, length), dear)
+  const text = random.pick(random.chance(isWorkedOn(field) ? 0.95 : 0.8) ? fitting : anyText)(Math.max(8, length), dear)
   return limit === Infinity || random.chance(0.1) ? text.slice(0, bytes) : text.slice(0, limit)
 }
 
