@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Puts a snapshot in place of what the bundled etcd of a release holds; what it held stays beside it, under data-before-<time>. Needs kubectl and jq.
+# Replaces the data of a release's bundled etcd by a snapshot. The old data stays under data-before-<time>. Needs kubectl and jq.
 # Usage: restore-etcd.sh <namespace> <release> <snapshot>
 set -euo pipefail
 [ $# -eq 3 ] || { sed -n '3s/^# //p' "$0" >&2; exit 2; }

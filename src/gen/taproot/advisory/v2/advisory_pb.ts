@@ -864,7 +864,7 @@ export const Detection_DetectionTypeScanV1Schema: GenMessage<Detection_Detection
   messageDesc(file_taproot_advisory_v2_advisory, 18, 2);
 
 /**
- * Nobody will look into it.
+ * It will not be analyzed.
  *
  * @generated from message taproot.advisory.v2.AnalysisNotPlanned
  */
@@ -883,7 +883,7 @@ export const AnalysisNotPlannedSchema: GenMessage<AnalysisNotPlanned> = /*@__PUR
   messageDesc(file_taproot_advisory_v2_advisory, 19);
 
 /**
- * Nobody will fix it.
+ * It will not be fixed.
  *
  * @generated from message taproot.advisory.v2.FixNotPlanned
  */

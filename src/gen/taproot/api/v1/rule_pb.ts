@@ -136,7 +136,7 @@ export const Scope = {
   UNSCOPED: 3,
 
   /**
-   * The bearer is not an access token of ours; the handler verifies it.
+   * The bearer is not an access token of this server. The handler verifies it.
    *
    * @generated from enum value: SCOPE_EXTERNAL = 4;
    */

@@ -362,7 +362,7 @@ export const Auth: GenService<{
     output: typeof SessionSchema;
   },
   /**
-   * Fetches the encrypted token that a browser left for a headless client. Whoever asks can read it only with the key whose public half the code is.
+   * Fetches the encrypted token that a browser left for a headless client. The caller can read it only with the private key of the code.
    *
    * @generated from rpc taproot.auth.v1.Auth.GetHeadlessSession
    */

@@ -246,7 +246,7 @@ export type Access = Message<"taproot.iam.v2.Access"> & {
   createTime?: Timestamp | undefined;
 
   /**
-   * False where nobody has registered under the identity's uid yet.
+   * False if no person has registered with the identity's uid.
    *
    * @generated from field: bool registered = 6;
    */
@@ -342,7 +342,7 @@ export const Obstacle = {
   ORGANIZATION_SUSPENDED: 3,
 
   /**
-   * Nobody has registered under this uid yet: code 16. The role bindings count from the moment that somebody has.
+   * No person has registered with this uid: code 16. The role bindings count once a person has.
    *
    * @generated from enum value: OBSTACLE_NOT_REGISTERED = 4;
    */

@@ -185,7 +185,7 @@ export const SecurityTokenService: GenService<{
     output: typeof RawTokenSchema;
   },
   /**
-   * Exchanges a refresh token of ours; it dies on use and the answer carries its successor.
+   * Exchanges a refresh token of this server. It ends on use, and the answer has its successor.
    *
    * @generated from rpc taproot.oidc.v1.SecurityTokenService.ExchangeRefreshToken
    */

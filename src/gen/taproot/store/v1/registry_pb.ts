@@ -85,7 +85,7 @@ export type ManifestRecord = Message<"taproot.store.v1.ManifestRecord"> & {
   architecture: string;
 
   /**
-   * When it was put, or when somebody last came to count on it.
+   * When it was put, or when a client last relied on it.
    *
    * @generated from field: int64 create_time_ms = 11;
    */
@@ -212,7 +212,7 @@ export type BlobRecord = Message<"taproot.store.v1.BlobRecord"> & {
   upstreamDigest: string;
 
   /**
-   * When it was uploaded, or last asked for by somebody who may need it for a manifest.
+   * When it was uploaded, or last requested by a client that may need it for a manifest.
    *
    * @generated from field: int64 touch_time_ms = 3;
    */
