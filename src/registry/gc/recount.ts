@@ -3,10 +3,11 @@ import { isUid, rootOf, trustedUid, type Uid } from '../../base/uid.ts'
 import { BlobRecordSchema, ManifestRecordSchema } from '../../gen/taproot/store/v1/registry_pb.ts'
 import { entriesOf, pagesOf } from '../../store/pages.ts'
 import type { Revision } from '../../store/store.ts'
-import { blobPrefix, manifestPrefix } from '../../registry/index.ts'
-import type { Services } from '../services.ts'
-import { addedTo, counterPrefixes, readCounters, type StoredLimit } from './content.ts'
-import { contentLimit, manifestsLimit } from './limits.ts'
+import { blobPrefix } from '../records/blobs.ts'
+import { manifestPrefix } from '../records/manifest-keys.ts'
+import type { Services } from '../../engine/services.ts'
+import { addedTo, counterPrefixes, readCounters, type StoredLimit } from '../../engine/quota/content.ts'
+import { contentLimit, manifestsLimit } from '../../engine/quota/limits.ts'
 
 /** Bytes by limit. */
 type Sums = Record<StoredLimit, number>
