@@ -186,7 +186,7 @@ export function grantsSuite(get: () => Stage): void {
     await stage.refused(7, ['CreateGroup', { parent: '/', group: { name: freshName('root') } }, org.token])
     await stage.refused(7, ['UpdateGroup', { group: { uid: org.group, verified: true, kind: 'ORG_KIND_CUSTOMER' } }, org.token])
     await stage.refused(7, ['UpdateGroup', { group: { uid: org.group, kind: 'ORG_KIND_DEV' } }, org.token])
-    await stage.refused(3, ['UpdateGroup', { group: { uid: team, verified: true } }, org.token])
+    await stage.refused(7, ['UpdateGroup', { group: { uid: team, verified: true } }, org.token])
     await stage.refused(9, ['DeleteIdentity', { uid: org.owner }, org.token])
     const left = await stage.ok(
       'UpdateGroup',

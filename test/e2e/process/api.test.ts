@@ -154,6 +154,6 @@ test('taproot api stops in order when its token names another issuer, so that it
   const { code, stdout, stderr } = await api.ending()
   expect(code).toBe(0)
   const [line = ''] = `${stdout}${stderr}`.split('\n').filter((one) => one.includes('another issuer of service account tokens'))
-  expect(JSON.parse(line)).toMatchObject({ level: 'warn', issuer: first, next })
+  expect(JSON.parse(line)).toMatchObject({ level: 40, issuer: first, next })
   await startApi(home)
 })
