@@ -10,26 +10,26 @@ import type { Snapshot } from '../cache/snapshot.ts'
 import { denied, notFound } from './errors.ts'
 import { isBuiltInRole } from './grant-rules.ts'
 
-/** What a request is about, as its scope field names it. */
+/** The record that a request acts on, as its scope field names it. */
 interface Target {
-  /** The kind that must be there: that of the method, for a create its parent's, or any. */
+  /** The kind that the record must have: the method's own, the parent's for a create, or any. */
   readonly kind: string
   readonly uid: string
   /** The scope field, for errors. */
   readonly field: string
 }
 
-/** Stands for every kind: the target of a method whose scope field is called `resource`. */
+/** Matches every kind: the target of a method whose scope field is called `resource`. */
 const anyKind = 'Resource'
 
-/** How a method's target is found: what is the same for all its requests. */
+/** How to find a method's target: the part that all its requests share. */
 interface TargetPlan extends Pick<Target, 'kind' | 'field'> {
   readonly needed: CapabilitySet
-  /** The names of the request's members that lead to the uid. */
+  /** The member names in the request that lead to the uid. */
   readonly members: readonly string[]
 }
 
-/** The names under which messages of `desc` hold what a path of the schema names. Throws TypeError where there is no such field. */
+/** Returns the member names for a schema path in messages of `desc`. Throws TypeError if a field does not exist. */
 function membersOf(desc: DescMessage, [name, ...rest]: readonly string[]): string[] {
   const field = desc.fields.find((candidate) => candidate.name === name)
   if (field === undefined) throw new TypeError(`${desc.typeName} has no field ${name}`)
@@ -57,40 +57,40 @@ function planOf(method: MethodRow): TargetPlan | undefined {
   return plan.target
 }
 
-/** The text that the members lead to; empty where it is not set. */
+/** Returns the text at the end of the member path; empty if not set. */
 function textAt(message: Message, members: readonly string[]): string {
   let value: unknown = message
   for (const member of members) value = (value as Readonly<Record<string, unknown>> | undefined)?.[member]
   return typeof value === 'string' ? value : ''
 }
 
-/** Throws code 7 where the organisation is suspended: it is closed to its members (docs/spec/iam.md#suspended-organisations). */
+/** Throws code 7 if the organisation is suspended: it is closed to its members (docs/spec/iam.md#suspended-organisations). */
 export function assertNotSuspended(snapshot: Snapshot, reach: EffectivePermissions, uid: Uid): void {
   if (reach.operator || !isSuspended(snapshot, uid)) return
   throw new DomainError(7, 'the organisation is suspended', { reason: 'ORGANIZATION_SUSPENDED', details: { metadata: { scope: rootOf(uid) } } })
 }
 
-/** Built-in roles are read by whoever may list roles anywhere, and changed by nobody (docs/spec/iam.md#built-in-roles). */
+/** Checks access to a built-in role. Callers who may list roles in any group can read it; no caller can change it (docs/spec/iam.md#built-in-roles). */
 function assertBuiltInRole(method: MethodRow, reach: EffectivePermissions, uid: string): void {
   if (!holdsAnywhere(reach, setOf(['roles.list']))) throw notFound('Role', uid, { concealed: true })
   if (method.mutation) throw denied(method.capabilities, uid)
 }
 
-/** Code 5 for a target, the same whether it is missing, malformed or out of reach. */
+/** Returns code 5 for a target. The error is the same for a missing, malformed or unreachable target. */
 function noTarget({ kind, uid }: Target, options: { readonly concealed?: boolean } = {}): DomainError {
   return notFound(kind, uid, { ...options, ...(kind === anyKind ? { resourceType: `iam.${errorDomainSuffix}/${anyKind}` } : {}) })
 }
 
-/** True where a record of the target's kind has its uid. Records that are never shown by their uid count for none. */
+/** True if a record of the target's kind has this uid. Records that are never shown by their uid do not count. */
 function isThere(snapshot: Snapshot, { kind, uid }: Target): boolean {
   if (kind !== anyKind) return !snapshot.hasKind(kind) || snapshot.get(kind, uid) !== undefined
-  // Built-in roles lie nowhere: nothing can be bound at them or above.
+  // Built-in roles lie in no group: no role can be bound at them or above them.
   return !isBuiltInRole(uid) && [...resources].some(([one, { embedded }]) => !embedded && snapshot.get(one, uid) !== undefined)
 }
 
 /**
- * Decides whether the caller may make this call at all, as of `snapshot`: no reach at the target is code 5, reach without the capability code 7, then a
- * target that is not there code 5 (docs/spec/conventions.md#order-of-checks).
+ * Checks whether the caller may make this call as of `snapshot`. Throws code 5 without reach at the target, then code 7 without the capability, then code 5 if
+ * the target does not exist (docs/spec/conventions.md#order-of-checks).
  */
 export function authorizeCall(snapshot: Snapshot, reach: EffectivePermissions, call: { method: MethodRow; message: Message }): void {
   const { method, message } = call

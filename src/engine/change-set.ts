@@ -11,7 +11,7 @@ import type { Growth } from './quota/limits.ts'
 import { sealedSecrets } from './secrets.ts'
 import { envelopeBytes, envelopeOf, stamped, type EnvelopeFacts } from './record-codec.ts'
 
-/** The unique keys that a record holds: its name among its siblings, its owner's, and what its kind adds. */
+/** Returns the unique keys that a record holds: its name among its siblings, its owner's key, and the keys that its kind adds. */
 function claimsOf(kind: AnyKind, { uid, record, managedBy }: { uid: Uid; record: Resource; managedBy: string }): Claim[] {
   const parent = uid.includes('/') ? uid.slice(0, uid.lastIndexOf('/')) : '/'
   const name = nameOf(kind.index, record)
@@ -24,12 +24,12 @@ function usedKey(kind: AnyKind, reference: Reference, by: Uid): string {
   return usedByKey(relationOf(kind, reference.relation), reference.uid, by)
 }
 
-/** The name under which the reverse keys of one relation of a kind are kept. */
+/** Returns the name under which the store keeps the reverse keys of one relation of a kind. */
 export function relationOf(kind: AnyKind, relation: string): string {
   return `${kind.index.kind}.${relation}`
 }
 
-/** All keys that stand for a record beside its own: unique keys and reverse keys. */
+/** Returns all index keys of a record, without its own key: unique keys and reverse keys. */
 export function indexKeysOf(kind: AnyKind, uid: Uid, record: Resource): string[] {
   return [
     ...claimsOf(kind, { uid, record, managedBy: record.managedBy }).map((claim) => claim.key),
@@ -37,7 +37,7 @@ export function indexKeysOf(kind: AnyKind, uid: Uid, record: Resource): string[]
   ]
 }
 
-/** The records that take this one along when they are removed: once one of them is marked, this one counts as absent and is not to be changed. */
+/** Returns the records whose removal also removes this one. Once one of them has a deletion mark, this record counts as absent and must not change. */
 export function ownersOf(kind: AnyKind, row: CachedRecord): { kind: string; uid: Uid }[] {
   const filters = Object.keys(kind.index.filters)
   return kind.index.removedWith.flatMap((rule) => {
@@ -49,19 +49,19 @@ export function ownersOf(kind: AnyKind, row: CachedRecord): { kind: string; uid:
 /** The largest record that is stored, in bytes (docs/spec/storage.md#record-size). */
 const maxRecordBytes = 600 * 1024
 
-/** One transaction in the making: records with their unique and reverse keys, and whatever else belongs to the same mutation. */
+/** One transaction under construction: records with their unique and reverse keys, and all other entries of the same mutation. */
 export class ChangeSet {
   readonly #guards = new Map<string, Guard>()
   readonly #writes = new Map<string, Write>()
-  /** The unique keys that are to be taken, and by whom. */
+  /** The unique keys to take, and the record that takes each. */
   readonly claims: (Claim & { readonly uid: Uid })[] = []
-  /** False where the limits of organisations do not count: for what operators set. */
+  /** False if the organisation's limits do not apply, as for records that operators set. */
   isMetered = true
-  /** What it adds to organisations. */
+  /** The usage that this transaction adds to organisations. */
   readonly growth: Growth[] = []
-  /** True where a unique key that somebody else has just taken means to plan again, and not that the caller is refused. */
+  /** True if a conflict on a unique key means planning again instead of refusing the call. */
   isUpsert = false
-  /** A key that this change set alone writes: whether it is there tells afterwards whether this very change set committed. */
+  /** A key that only this change set writes. Its presence afterwards proves that this change set committed. */
   proofKey: string | undefined
 
   get guards(): Guard[] {
@@ -76,7 +76,7 @@ export class ChangeSet {
     this.#guards.set(`${guard.kind}:${'prefix' in guard ? guard.prefix : guard.key}`, guard)
   }
 
-  /** Takes the guard back that `key` is absent: another one holds as much. */
+  /** Removes the guard that `key` is absent: another guard already covers it. */
   unguard(key: string): void {
     this.#guards.delete(`absent:${key}`)
   }
@@ -90,7 +90,7 @@ export class ChangeSet {
     for (const write of extra?.writes ?? []) this.write(write)
   }
 
-  /** A new record under `uid`. Returns it as it will be read. */
+  /** Adds a new record under `uid`. Returns the record as readers will see it. */
   create<R extends Resource>(kind: AnyKind, source: { uid: Uid; record: R; facts: EnvelopeFacts }): R {
     const { uid, record, facts } = source
     const key = recordKey(kind.index.kind, uid)
@@ -102,7 +102,7 @@ export class ChangeSet {
     return stamped(kind.desc, record, facts)
   }
 
-  /** A changed record in place of `row`. Returns it as it will be read. */
+  /** Replaces the record of `row`. Returns the record as readers will see it. */
   update<R extends Resource>(kind: AnyKind, source: { row: CachedRecord; record: R; facts: EnvelopeFacts }): R {
     const { row, record, facts } = source
     const key = recordKey(kind.index.kind, row.uid)
@@ -136,7 +136,7 @@ export class ChangeSet {
     if (root !== undefined) this.growth.push({ root, kind: kind.index.kind, ...by })
   }
 
-  /** Returns the size of what is stored, in bytes. */
+  /** Returns the stored size in bytes. */
   #put(kind: AnyKind, source: { uid: Uid; record: Resource; facts: EnvelopeFacts }): number {
     const value = envelopeBytes(envelopeOf(kind.desc, source.record, source.facts))
     if (value.length > maxRecordBytes) throw DomainError.invalid('body', `the resource is larger than ${maxRecordBytes} bytes`)

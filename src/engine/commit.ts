@@ -9,31 +9,31 @@ import type { Planning } from './kind.ts'
 import type { Admission } from './quota/quotas.ts'
 import { callerOf, type MutationContext, type Services } from './services.ts'
 
-/** What a plan came to: the transaction, and what is answered once it committed. */
+/** The result of a plan: the transaction, and the answer to return once it commits. */
 export interface MutationPlan<T> {
   readonly changes: ChangeSet
   readonly result: T
 }
 
-/** How long an unanswered transaction is repeated before its outcome counts as unknown, in milliseconds. */
+/** How long to repeat an unanswered transaction before its outcome counts as unknown, in milliseconds. */
 const outcomeTimeoutMs = 10_000
 
-/** What rules may look at, as of now. */
+/** Returns what rules may read while planning, as of now. */
 export function planningOf(services: Services, context: MutationContext): Planning {
   const caller = callerOf(context)
   return { services, snapshot: services.replica.snapshot, caller, reach: caller.reach(), ownership: context.ownership, nowMs: services.clock.now() }
 }
 
-/** A transaction, and what tells afterwards whether it committed. */
+/** A transaction with a proof key, which shows afterwards whether the transaction committed. */
 interface Provable extends Transaction {
-  /** A key that it alone writes, or to which it alone gives `proofValue`. Undefined where nothing tells. */
+  /** A key that only this transaction writes, or to which only it gives `proofValue`. Undefined if there is no proof. */
   readonly proofKey: string | undefined
   readonly proofValue?: Uint8Array
 }
 
 /**
- * The revision at which the transaction committed, or undefined where it did not and never will. `unanswered` is true where an attempt had no answer: it is
- * fenced off first, else it could still commit after the read. Throws code 2 where there is no proof, and StoreError where the store does not answer.
+ * Returns the revision at which the transaction committed, or undefined if it did not and never will. `unanswered` is true if an attempt got no answer. Such an
+ * attempt is fenced off first, or it could still commit after the read. Throws code 2 without a proof, and StoreError if the store does not answer.
  */
 async function provenRevision(services: Services, { proofKey, proofValue }: Provable, { unanswered, signal }: Attempts): Promise<Revision | undefined> {
   if (proofKey === undefined) throw outcomeUnknown()
@@ -42,16 +42,16 @@ async function provenRevision(services: Services, { proofKey, proofValue }: Prov
   return entry === undefined || (proofValue !== undefined && !Buffer.from(proofValue).equals(entry.value)) ? undefined : entry.revision
 }
 
-/** What is known of the attempts to commit one transaction. */
+/** The known state of the attempts to commit one transaction. */
 interface Attempts {
   readonly unanswered: boolean
-  /** Aborts when the outcome counts as unknown. */
+  /** Aborts once the outcome counts as unknown. */
   readonly signal: AbortSignal
 }
 
 /**
- * Commits, or finds out that a guard failed (undefined). A transaction without an answer is sent again as it is: its guards let it commit once at most, and
- * its proof tells whether the first one did. So the answer is never UNAVAILABLE for a committed write, nor a refusal of one that commits later.
+ * Commits. Returns undefined if a guard failed. An unanswered transaction is sent again unchanged: its guards let it commit at most once. Its proof shows
+ * whether the first attempt committed. So a committed write never gets UNAVAILABLE, and a refused write never commits later.
  */
 async function transact(services: Services, changes: Provable): Promise<Revision | undefined> {
   const timeout = new AbortController()
@@ -70,7 +70,8 @@ async function transactUntil(services: Services, changes: Provable, signal: Abor
     try {
       const outcome = await services.store.transact(transaction, signal)
       if (outcome.committed) return outcome.revision
-      // Also where all was answered: a transaction that fills the store is written, refused, and sent again where it was one of a group.
+      // Check the proof even if every attempt was answered. A transaction that fills the store is written but refused, and sent again if it was part of a
+      // group.
       return unanswered || changes.proofKey !== undefined ? await settledRevision(services, changes, { unanswered, signal }) : undefined
     } catch (error) {
       if (error instanceof DomainError) throw error
@@ -83,7 +84,7 @@ async function transactUntil(services: Services, changes: Provable, signal: Abor
   }
 }
 
-/** As `provenRevision`, again and again while the store does not answer. Throws code 2 where it does not answer in time. */
+/** Calls `provenRevision` until the store answers. Throws code 2 if the store does not answer in time. */
 async function settledRevision(services: Services, changes: Provable, attempts: Attempts): Promise<Revision | undefined> {
   for (let attempt = 1; ; attempt++) {
     try {
@@ -97,8 +98,8 @@ async function settledRevision(services: Services, changes: Provable, attempts: 
 }
 
 /**
- * The revision at which an attempt committed though the last one was refused; throws the refusal where none did, code 2 where nothing tells. A refusal for want of
- * room says nothing of its own attempt: etcd writes the transaction that fills it.
+ * Returns the revision at which an attempt committed although the last one was refused. Throws the refusal if none committed, and code 2 without a proof. A
+ * refusal for lack of space does not mean that this attempt failed: etcd writes the transaction that fills it.
  */
 async function provenOr(services: Services, changes: Provable, { attempts, refusal }: { attempts: Attempts; refusal: unknown }): Promise<Revision> {
   const mayBeWritten = refusal instanceof StoreError && refusal.kind === 'exhausted' && changes.proofKey !== undefined
@@ -108,42 +109,42 @@ async function provenOr(services: Services, changes: Provable, { attempts, refus
 }
 
 /**
- * Commits entries that are no records, the first with a value that nobody else gives it (a secret, or something sealed): so it is known whether they were written though the
- * store's answer was lost. False where a guard failed. Throws code 2 `OUTCOME_UNKNOWN` where the store does not answer in time; code 8 and 14 where nothing was written.
+ * Commits entries that are not records. The first value must be unique to this call (a secret, or sealed data): it proves the write if the store's answer is
+ * lost. Returns false if a guard failed. Throws code 2 `OUTCOME_UNKNOWN` if the store does not answer in time, and codes 8 and 14 if nothing was written.
  */
 export async function commitEntries(services: Services, guards: readonly Guard[], puts: readonly [Put, ...Put[]]): Promise<boolean> {
   const [{ key, value }] = puts
   return (await transact(services, { guards, writes: puts, proofKey: key, proofValue: value })) !== undefined
 }
 
-/** Throws what a taken unique key means; returns where none of them is taken. */
+/** Throws the conflict error of the first unique key that is taken. Returns if none is. */
 async function assertUnclaimed(services: Services, changes: ChangeSet, signal: AbortSignal): Promise<void> {
   if (changes.isUpsert) return
   const entries = await Promise.all(changes.claims.map(({ key }) => services.store.get(key, signal)))
   for (const [at, { taken, uid }] of changes.claims.entries()) {
     const entry = entries[at]
-    // Somebody else may have given this very record the same name meanwhile.
+    // Another call may have given this same record the same name in the meantime.
     if (entry !== undefined && Buffer.from(entry.value).toString() !== uid) throw taken()
   }
 }
 
 /**
- * Plans and commits a mutation. The plan is made of one commit's state and guarded against every later one; where a guard fails, the sweeps that
- * it waits for are finished, the caller's rights are looked at again and all is planned anew. Resolves when this replica's snapshot holds the commit. With `validateOnly`
- * everything but the commit happens.
+ * Plans and commits a mutation. The plan uses the state of one commit and has guards against all later ones. If a guard fails, it finishes the cascades that
+ * the guard waits for, checks the caller's rights again, and plans again. Resolves once this replica's snapshot holds the commit. With `validateOnly`, does
+ * everything but commit.
  */
 export async function commit<T>(services: Services, context: MutationContext, plan: (planning: Planning) => MutationPlan<T>): Promise<T> {
   return commitPrepared(services, context, { prepare: () => undefined, plan })
 }
 
-/** A mutation that looks at keys which are not in memory. */
+/** A mutation that depends on keys which are not in memory. */
 export interface PreparedMutation<P, T> {
-  /** Reads them, before each planning. What it read is to be guarded by the plan. */
+  /** Reads these keys before each planning. The plan must guard what was read. */
   readonly prepare: (signal: AbortSignal) => Promise<P> | P
   readonly plan: (planning: Planning, prepared: P) => MutationPlan<T>
 }
 
-/** As `commit`, with something to read before each planning. */
+/** Like `commit`, with a read before each planning. */
 export async function commitPrepared<P, T>(services: Services, context: MutationContext, mutation: PreparedMutation<P, T>): Promise<T> {
   const admission = services.quotas.begin(context.signal)
   try {
@@ -174,7 +175,7 @@ async function commitAdmitted<P, T>(services: Services, context: MutationContext
   })
 }
 
-/** A plan that the limits of its organisations let through now. Throws code 8 QUOTA_EXCEEDED. */
+/** Returns a plan that fits within its organisation's limits now. Throws code 8 QUOTA_EXCEEDED. */
 async function admittedPlan<P, T>(
   services: Services,
   context: MutationContext,
@@ -193,7 +194,7 @@ async function admittedPlan<P, T>(
   }
 }
 
-/** As `transact`; the limits are told what became of it. */
+/** Like `transact`, and reports the outcome to the limits. */
 async function transactAdmitted(services: Services, changes: ChangeSet, admission: Admission): Promise<Revision | undefined> {
   try {
     const revision = await transact(services, changes)
@@ -206,8 +207,8 @@ async function transactAdmitted(services: Services, changes: ChangeSet, admissio
 }
 
 /**
- * Waits until the snapshot holds the commit; a watch that breaks after the commit must not turn a success into an error. What the snapshot holds nothing of it is not
- * told of either.
+ * Waits until the snapshot holds the commit. A watch that breaks after the commit must not turn a success into an error. Does not wait for a commit without
+ * watched keys: the watch never reports it.
  */
 async function settled(services: Services, changes: ChangeSet, revision: Revision): Promise<void> {
   if (!changes.writes.some(({ key }) => watchedPrefixes.some((prefix) => key.startsWith(prefix)))) return

@@ -22,18 +22,18 @@ export const ownerRoleUid = builtInUid('owner')
 
 const builtInUids: ReadonlySet<string> = new Set(builtInRoles.map((role) => role.uid))
 
-/** True for a role that nobody can change. */
+/** True for a built-in role, which no caller can change. */
 export function isBuiltInRole(uid: string): boolean {
   return builtInUids.has(uid)
 }
 
-/** Nobody grants what they do not hold at that place: throws code 7 (docs/spec/iam.md#no-escalation). */
+/** Throws code 7 if the caller does not hold all these capabilities at the group (docs/spec/iam.md#no-escalation). */
 export function assertCanGrant(planning: Planning, group: string, capabilities: CapabilitySet): void {
   const held = capabilitiesAt(planning.reach, group)
   if (!containsAll(held, capabilities)) throw denied(missing(held, capabilities), group)
 }
 
-/** The binding in a row of kind RoleBinding. */
+/** Returns the binding in a row of kind RoleBinding. */
 export function bindingOf(row: CachedRecord): RoleBinding {
   // The table of a kind holds that kind's messages.
   return row.message as unknown as RoleBinding
@@ -45,17 +45,17 @@ export function ownerBindings(snapshot: Snapshot, root: Uid): CachedRecord[] {
   return [...bindings.matching('parent', root)].filter((row) => bindings.valueOf(row, 'role') === ownerRoleUid)
 }
 
-/** True where the binding (of `role`, on `group`) makes someone an owner of an organisation. */
+/** True if a binding of `role` on `group` makes its identity an owner of an organisation. */
 export function makesOwner(group: string, role: string): boolean {
   return role === ownerRoleUid && !group.includes('/') && group !== rootParent
 }
 
-/** The write that marks a change of a root group's owners. */
+/** Returns the write that marks a change of a root group's owners. */
 export function ownersChanged(planning: Planning, root: Uid): Extra {
   return { writes: [{ kind: 'put', key: ownersKey(root), value: Buffer.from(randomHex(planning.services.random, 8)) }] }
 }
 
-/** The guard that nobody else changes the owners of `root` meanwhile. */
+/** Returns the guard that no other transaction changes the owners of `root` in the meantime. */
 export function ownersUnchanged(planning: Planning, root: Uid): Extra {
   const key = ownersKey(root)
   const entry = planning.snapshot.entry(key)
@@ -63,10 +63,11 @@ export function ownersUnchanged(planning: Planning, root: Uid): Extra {
 }
 
 /**
- * What it takes that owner bindings of `root` go: another must stay (code 9 `LAST_OWNER`; operators are exempt), and the set must not change meanwhile.
+ * Returns the guards and writes for removing owner bindings of `root`. Another owner must remain (code 9 `LAST_OWNER`; operators are exempt), and the set of
+ * owners must not change in the meantime.
  */
 export function ownersLeave(planning: Planning, root: Uid, leaving: (row: CachedRecord) => boolean): Extra {
-  // A binding to somebody who never signed in owns nothing yet.
+  // A binding to a person who never signed in does not count as an owner.
   const stay = ownerBindings(planning.snapshot, root).filter(
     (row) => !leaving(row) && planning.snapshot.get('Identity', bindingOf(row).identityUid) !== undefined,
   )
@@ -77,7 +78,7 @@ export function ownersLeave(planning: Planning, root: Uid, leaving: (row: Cached
   return mergeExtras(ownersUnchanged(planning, root), ownersChanged(planning, root))
 }
 
-/** Several additions to one transaction as one. */
+/** Merges several additions to one transaction. */
 export function mergeExtras(...extras: readonly (Extra | undefined)[]): Extra {
   return { guards: extras.flatMap((extra) => extra?.guards ?? []), writes: extras.flatMap((extra) => extra?.writes ?? []) }
 }

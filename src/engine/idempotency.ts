@@ -7,29 +7,29 @@ import type { Entry, Guard, Write } from '../store/store.ts'
 import { secretFields } from './secret-fields.ts'
 import { callerOf, type Context, type Services } from './services.ts'
 
-/** How long a key is remembered, in milliseconds (docs/spec/conventions.md#idempotency-keys). */
+/** How long to remember a key, in milliseconds (docs/spec/conventions.md#idempotency-keys). */
 export const idempotencyLifeMs = 24 * 3600 * 1000
 
-/** Entries by the hour they were made in, so that old ones are found and trimmed. */
+/** Prefix of entries by the hour of their creation, used to find and expire old ones. */
 export const idempotencyHourPrefix = 'x/idem/t/'
 
-/** The hour that `timeMs` lies in, as it stands in keys. */
+/** Returns the hour of `timeMs` as written in keys. */
 export function idempotencyHour(timeMs: number): string {
   return Math.floor(timeMs / 3_600_000)
     .toString(16)
     .padStart(8, '0')
 }
 
-/** The key under which the entry with this hash lies. */
+/** Returns the key of the entry with this hash. */
 export function idempotencyKey(hash: string): string {
   return `x/idem/k/${hash}`
 }
 
 /** A create that carries an Idempotency-Key. */
 export interface Idempotent {
-  /** The uids that an earlier call with the same key and body made; undefined where there was none. */
+  /** The uids that an earlier call with the same key and body made; undefined if there was no such call. */
   readonly earlier: readonly string[] | undefined
-  /** What remembers this call, for its own transaction. */
+  /** Returns the guards and writes that remember this call, for its own transaction. */
   remember(uids: readonly string[], nowMs: number): { guards: Guard[]; writes: Write[] }
 }
 
@@ -39,7 +39,7 @@ function digest(...parts: readonly (string | Uint8Array)[]): Buffer {
   return hash.digest()
 }
 
-/** The same text for equal values: a map has no order, and clients write theirs in any. */
+/** Returns the same text for equal values: map entries have no order, and clients send them in any order. */
 function canonical(value: JsonValue): string {
   if (Array.isArray(value)) return `[${value.map(canonical).join(',')}]`
   if (value === null || typeof value !== 'object') return JSON.stringify(value)
@@ -47,14 +47,14 @@ function canonical(value: JsonValue): string {
   return `{${members.map(([key, inner]) => `${JSON.stringify(key)}:${canonical(inner)}`).join(',')}}`
 }
 
-/** Of a request that may carry a secret nobody who reads the store learns enough to try guesses. */
+/** Hashes a request body. A body that may carry a secret gets a keyed hash, so that readers of the store cannot test guesses. */
 function bodyHash({ keyring }: Services, context: Context, message: Message): Buffer {
   const { input } = context.method
   const hash = digest(canonical(toJson(input, message, { registry })))
   return secretFields(input).length === 0 ? hash : Buffer.from(keyring.fingerprint(hash))
 }
 
-/** What was stored under the key, unless it is too old to count. */
+/** Returns the record stored under the key, unless it has expired. */
 function readRecord(services: Services, entry: Entry | undefined): IdempotencyRecord | undefined {
   if (entry === undefined) return undefined
   const record = fromBinary(IdempotencyRecordSchema, entry.value)
@@ -62,8 +62,8 @@ function readRecord(services: Services, entry: Entry | undefined): IdempotencyRe
 }
 
 /**
- * Looks up the call's Idempotency-Key; undefined where it carries none. Keys are scoped to caller, method and parent. Throws code 3 where the key was used
- * with another body.
+ * Looks up the call's Idempotency-Key; undefined if the call has none. Keys are scoped to caller, method and parent. Throws code 3 if the key was used with
+ * another body.
  */
 async function idempotent(services: Services, context: Context, request: { message: Message; parent: string }): Promise<Idempotent | undefined> {
   const key = context.idempotencyKey
@@ -91,12 +91,12 @@ async function idempotent(services: Services, context: Context, request: { messa
   }
 }
 
-/** What a create with an Idempotency-Key came to: made now, or made by an earlier call with the same key and body. */
+/** The result of a create with an Idempotency-Key: made now, or made by an earlier call with the same key and body. */
 export type Once<T> = { readonly kind: 'made'; readonly made: T } | { readonly kind: 'earlier'; readonly uids: readonly string[] }
 
 /**
- * Runs `make` at most once per Idempotency-Key; `make` puts what `memory` remembers into its own transaction. Where two calls with one key race, the loser is
- * answered like a later one. Throws what `make` throws, and code 3 for a key that was used with another body.
+ * Runs `make` at most once per Idempotency-Key; `make` puts the writes of `memory` into its own transaction. If two calls with one key race, the loser gets the
+ * answer of a later call. Throws the errors of `make`, and code 3 for a key that was used with another body.
  */
 export async function onceByKey<T>(
   services: Services,
@@ -104,7 +104,7 @@ export async function onceByKey<T>(
   make: (memory: Idempotent | undefined) => Promise<T>,
 ): Promise<Once<T>> {
   const { context } = request
-  // The store may remember more than the snapshot holds yet.
+  // The store may remember calls that the snapshot does not hold yet.
   const earlier = async (uids: readonly string[]): Promise<Once<T>> => {
     await services.replica.barrier(context.signal)
     return { kind: 'earlier', uids }
@@ -121,7 +121,7 @@ export async function onceByKey<T>(
   }
 }
 
-/** The hour that the entry in these bytes was made in: it is trimmed with that hour and with no other. */
+/** Returns the hour in which this entry was created. Only that hour's expiry removes the entry. */
 export function idempotencyHourOf(value: Uint8Array): string {
   return idempotencyHour(Number(fromBinary(IdempotencyRecordSchema, value).timeMs))
 }

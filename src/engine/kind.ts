@@ -10,31 +10,31 @@ import type { Guard, Write } from '../store/store.ts'
 import type { Secrets } from './secrets.ts'
 import type { Caller, Ownership, ResourceSettings, Services } from './services.ts'
 
-/** A key that at most one record may hold; `taken` is what a second one is told. */
+/** A key that at most one record may hold; `taken` returns the error for a second one. */
 export interface Claim {
   readonly key: string
   taken(): DomainError
 }
 
 /**
- * A record that this one points to. While this one is written it must be there (`required`), is always there (`built_in`), or may come to be there later under
- * the very same uid (`derived`: a person who has yet to register).
+ * A record that this one refers to. `required`: it must exist while this record is written. `built_in`: it always exists. `derived`: it may be created later
+ * under the same uid (a person who has yet to register).
  */
 export interface Reference {
-  /** Reverse keys of one relation start alike: `role`, `identity`. */
+  /** The prefix that the reverse keys of one relation share: `role`, `identity`. */
   readonly relation: string
   readonly kind: string
   readonly uid: string
   readonly presence: 'required' | 'built_in' | 'derived'
 }
 
-/** What a rule adds to the transaction of a mutation. */
+/** The guards and writes that a rule adds to a mutation's transaction. */
 export interface Extra {
   readonly guards?: readonly Guard[]
   readonly writes?: readonly Write[]
 }
 
-/** What rules may look at and use while they plan a mutation. Planning is synchronous: all of it sees one commit's state. */
+/** What rules may read and use while they plan a mutation. Planning is synchronous: all of it uses the state of one commit. */
 export interface Planning {
   readonly services: Services
   readonly snapshot: Snapshot
@@ -44,7 +44,7 @@ export interface Planning {
   readonly nowMs: number
 }
 
-/** What showing a record may depend on besides single records, as of now. */
+/** Facts beyond single records on which a rendered record may depend, as of now. */
 export interface RenderFacts {
   readonly snapshot: Snapshot
   readonly grants: GrantsIndex
@@ -52,26 +52,26 @@ export interface RenderFacts {
   readonly nowMs: number
 }
 
-/** Where rendering finds what it joins in. What it looks at is noted: a rendered record is shown again while all of that is as it was. */
+/** Source of the records that rendering joins. It notes each access: a rendered record is reused until one of them changes. */
 export interface Records extends Pick<Snapshot, 'get' | 'entry'> {
-  /** Answers a question about more than one record. Readers ask it again each time, so it must be cheap. */
+  /** Answers a question about several records. Readers repeat it each time, so it must be cheap. */
   ask(question: (facts: RenderFacts) => boolean): boolean
 }
 
-/** A mutation under planning. `record` may be changed by the rules: what they leave in it is stored. */
+/** A mutation while it is planned. Rules may change `record`; the store keeps the result. */
 export interface MutationDraft<R extends Resource> {
   readonly uid: Uid
   readonly parent: Uid | '/'
   readonly record: R
-  /** What becomes of its secrets, which are not in `record`. */
+  /** What happens to the record's secrets, which are not in `record`. */
   readonly secrets: Secrets
   /** The mask paths of an update, in either spelling; absent for a create. */
   readonly paths?: readonly string[]
 }
 
 /**
- * One kind: what it is found by, what it needs, how it is created, changed and deleted beyond what holds for all kinds. Rules throw DomainError. Adding a
- * kind is one such object and one row in kinds.ts.
+ * The definition of one kind: its indexes, its references, and its own rules for create, update and delete. Rules throw DomainError. To add a kind, write one
+ * such object and one row in kinds.ts.
  */
 export interface Kind<R extends Resource = Resource> {
   readonly index: KindIndex
@@ -85,34 +85,35 @@ export interface Kind<R extends Resource = Resource> {
   create?(planning: Planning, draft: MutationDraft<R>): Extra | undefined
   /** Checks and completes a changed record. */
   update?(planning: Planning, draft: MutationDraft<R>, current: R): Extra | undefined
-  /** Checks whether the record may go, and what goes with it. */
+  /** Checks whether the record may be removed, and returns what is removed with it. */
   remove?(planning: Planning, row: CachedRecord): Extra | undefined
-  /** What a list request asks for beyond exact filters: the fields (proto names) that mean it, and what they mean. */
+  /** The parts of a list request beyond exact filters: the fields (proto names), and a function that reads them. */
   readonly listFilters?: { readonly fields: ReadonlySet<string>; read(request: Message): ListMeaning }
-  /** What is shown for a stored record, where that is more than the record: joins, secrets left out. Returns a new message. */
+  /** Returns a new message for readers if it differs from the stored record: joins added, secrets left out. */
   render?(records: Records, record: R): R
   /**
-   * The identities whose grants showing a record (where `render` is there) and changing it ask about. They are found out before, in slices where their bindings are many.
+   * Returns the identities whose grants decide how the record is rendered (if `render` exists) and whether it may change. These grants are computed beforehand,
+   * in time slices if there are many bindings.
    */
   asksAbout?(snapshot: Snapshot, row: CachedRecord): readonly Uid[]
-  /** What events of creations and changes carry of a record that is shown so, where that is less. Returns a new message. */
+  /** Returns a new message for create and update events, if these carry less than the rendered record. */
   told?(shown: R): R
-  /** What is shown of a record by itself, in answers of Get and of writes, where that is more than in lists and depends on the time. Returns a new message. */
+  /** Returns a new message for answers of Get and of writes, if it differs from the one in lists and depends on the time. */
   renderAlone?(records: Records, shown: R, facts: RenderFacts): R
-  /** True where the event of a deletion carries nothing (docs/spec/events.md#event-bodies). */
+  /** True if the event of a deletion has no payload (docs/spec/events.md#event-bodies). */
   readonly omitDeletePayload?: true
 }
 
 /**
- * What a list request means. `visibility` stands in place of the caller's reach: only for a method that is authorized at the place which it names, and whose
- * meaning never goes beyond what may be seen from there.
+ * The meaning of a list request. `visibility` replaces the caller's reach. Only a method that is authorized at the place it names may set it, and it must never
+ * exceed what is visible from there.
  */
 export type ListMeaning = Pick<ListQuery, 'anyOf' | 'changedAfterMs'> & Partial<Pick<ListQuery, 'visibility'>>
 
-/** The kind with its own record type forgotten, for tables of kinds. */
+/** A kind without its own record type, for tables of kinds. */
 export type AnyKind = Kind
 
-/** A kind's record type is that of its descriptor; the table of kinds needs to forget it. */
+/** Returns the kind without its record type, for the table of kinds. */
 export function defineKind<R extends Resource>(kind: Kind<R>): AnyKind {
   // Every row and draft handed to a kind is decoded with its own descriptor.
   return kind

@@ -6,8 +6,9 @@ import type { Extra, Planning } from './kind.ts'
 import type { Caller, Services } from './services.ts'
 
 /*
- * Whether a person belongs to an organisation in which roles are bound to them. Others may bind a role to any person, so that alone does not count: the key
- * `pendingKey(person, root)` is there from their first binding until the person joins. Its absence means joined, so everybody who was bound before the key existed is.
+ * Membership of persons in organisations. Others may bind a role to any person, so a binding alone is not membership. The key `pendingKey(person, root)` exists
+ * from the person's first binding until the person joins. Its absence means joined, so every person who was bound before the key was introduced counts as
+ * joined.
  */
 
 /** True for a person: an identity that lies in no group. */
@@ -15,7 +16,7 @@ export function isPerson(identity: string): boolean {
   return !identity.includes('/')
 }
 
-/** True where others bound a role to the person in the organisation `root`, and the person has not joined it. */
+/** True if others bound a role to the person in the organisation `root`, and the person has not joined it. */
 export function isPending(snapshot: Pick<Snapshot, 'entry'>, person: string, root: Uid): boolean {
   return snapshot.entry(pendingKey(trustedUid(person), root)) !== undefined
 }
@@ -24,24 +25,27 @@ function isBound(snapshot: Snapshot, person: string, root: Uid): boolean {
   return snapshot.table('RoleBinding').matching('identity', person, root).size > 0
 }
 
-/** True where the organisation `root` may see who the person is: a role is bound to them there, and they joined. Cost: O(log n). */
+/** True if the organisation `root` may see the person's details: the person has a binding there and joined. Cost: O(log n). */
 export function isMember(snapshot: Snapshot, person: string, root: Uid): boolean {
   return !isPending(snapshot, person, root) && isBound(snapshot, person, root)
 }
 
-/** The organisations that the caller has reach in, and unscoped lists leave out. Roles of a session come by the organisation's own provider. */
+/**
+ * Returns a predicate for the groups that unscoped lists omit: those of organisations where the caller has reach but has not joined. An organisation for which
+ * the session carries roles is not omitted: its own provider gave them.
+ */
 export function leavesOut(snapshot: Snapshot, { identity, restrictions, reach }: Caller): (group: Uid) => boolean {
   if (!isPerson(identity) || reach().operator) return () => false
   const session = new Set(restrictions.roles?.map(({ group }) => rootOf(group)))
   return (group) => isPending(snapshot, identity, rootOf(group)) && !session.has(rootOf(group))
 }
 
-/** The prefix of the reverse keys of all bindings of a person in one organisation. */
+/** Returns the prefix of the reverse keys of all bindings of a person in one organisation. */
 function bindingsPrefix(person: Uid, root: Uid): string {
   return `${usedByPrefix('RoleBinding.identity', person)}${root}/`
 }
 
-/** The write that makes a person pending, where they have no binding in the organisation; it fails where they get one meanwhile. */
+/** Returns the write that makes a person pending if they have no binding in the organisation. Its guard fails if they get one in the meantime. */
 function firstBinding(person: Uid, root: Uid): Required<Extra> {
   return {
     guards: [{ kind: 'empty', prefix: bindingsPrefix(person, root) }],
@@ -49,7 +53,7 @@ function firstBinding(person: Uid, root: Uid): Required<Extra> {
   }
 }
 
-/** What goes with a binding that others make: where it is the person's first one in the organisation, they have yet to join. */
+/** Returns the additions for a binding that others make. If it is the person's first one in the organisation, the person becomes pending. */
 export function planBound({ snapshot }: Planning, { identity, group }: { identity: string; group: Uid }): Extra {
   if (!isPerson(identity)) return {}
   const [person, root] = [trustedUid(identity), rootOf(group)]
@@ -59,7 +63,7 @@ export function planBound({ snapshot }: Planning, { identity, group }: { identit
   return isBound(snapshot, person, root) ? {} : firstBinding(person, root)
 }
 
-/** What goes with a binding of a person that goes: with the last one in the organisation, that they had yet to join. */
+/** Returns the additions for removing a person's binding. With the last one in the organisation, the pending key is removed too. */
 export function planUnbound({ snapshot, services }: Planning, { identity, uid }: { identity: string; uid: Uid }): Extra {
   if (!isPerson(identity)) return {}
   const [person, root] = [trustedUid(identity), rootOf(uid)]
@@ -71,7 +75,7 @@ export function planUnbound({ snapshot, services }: Planning, { identity, uid }:
   return { guards: [{ kind: 'unchanged', key, revision: entry.revision }, quiet], writes: [{ kind: 'delete', key }] }
 }
 
-/** What it takes that the person joined the organisation, whether they were pending or not. */
+/** Returns the additions that make the person a member of the organisation, whether or not they were pending. */
 export function planJoined({ snapshot }: Pick<Planning, 'snapshot'>, person: Uid, root: Uid): Extra {
   const key = pendingKey(person, root)
   const entry = snapshot.entry(key)
@@ -79,20 +83,20 @@ export function planJoined({ snapshot }: Pick<Planning, 'snapshot'>, person: Uid
   return { guards: [{ kind: 'unchanged', key, revision: entry.revision }], writes: [{ kind: 'delete', key }] }
 }
 
-/** The groups of bindings of `identity` that make `uid` a group of theirs: at it, above it or below it. */
+/** Returns the groups of the identity's bindings that are at `uid`, above it or below it. */
 export function boundAround(snapshot: Snapshot, identity: Uid, uid: Uid): Uid[] {
   const rows = [...snapshot.table('RoleBinding').matching('identity', identity, rootOf(uid))]
   return rows.map((row) => trustedUid(row.parent)).filter((group) => isWithin(group, uid) || isWithin(uid, group))
 }
 
-/** Those of the persons whose first binding in the organisation is yet to come, each once. */
+/** Returns the persons who have no binding in the organisation yet, each once. */
 export function notYetBound(snapshot: Snapshot, persons: readonly Uid[], root: Uid): Uid[] {
   return [...new Set(persons)].filter((person) => snapshot.entry(pendingKey(person, root)) === undefined && !isBound(snapshot, person, root))
 }
 
 /**
- * Makes persons pending in an organisation ahead of a batch of bindings, which has no room for these writes. Call it with `notYetBound`, after a dry run of the batch: a
- * key that no binding follows has no effect, but it stays until `forgetPending`. Rejects with StoreError.
+ * Makes persons pending in an organisation before a batch of bindings, which has no room for these writes. Call it with `notYetBound` after a dry run of the
+ * batch. A key without a binding has no effect, but it stays until `forgetPending`. Rejects with StoreError.
  */
 export async function invite({ store, replica }: Services, { persons, root }: { persons: readonly Uid[]; root: Uid }, signal: AbortSignal): Promise<void> {
   const parts = persons.map((person) => firstBinding(person, root))
@@ -101,11 +105,12 @@ export async function invite({ store, replica }: Services, { persons, root }: { 
   if (outcome.committed) await replica.reached(outcome.revision, signal)
 }
 
-/** So many keys are read, and removed in one transaction. */
+/** Number of keys to read and to remove in one transaction. */
 const forgottenAtOnce = 100
 
 /**
- * Removes the keys of persons who have no binding in the organisation any more, a page at a time. Returns how many. Rejects with StoreError, or the signal's reason.
+ * Removes the keys of persons who no longer have a binding in the organisation, a page at a time. Returns how many. Rejects with StoreError or the signal's
+ * reason.
  */
 export async function forgetPending({ store, replica }: Services, signal: AbortSignal): Promise<number> {
   let removed = 0
@@ -128,7 +133,7 @@ function memberOf(key: string): Membership {
   return { person: trustedUid(person), root: trustedUid(root) }
 }
 
-/** Removes the keys of these who still have no binding: all at once, or one by one where a binding of one is in the way. */
+/** Removes the keys of these persons if they still have no binding. Removes all at once, or one by one if a binding prevents that. Returns how many. */
 async function forget(store: Services['store'], members: readonly Membership[], signal: AbortSignal): Promise<number> {
   if (members.length === 0) return 0
   const guards = members.map(({ person, root }): Guard => ({ kind: 'empty', prefix: bindingsPrefix(person, root) }))

@@ -6,42 +6,42 @@ import { OutboxEventSchema } from '../gen/taproot/store/v1/envelope_pb.ts'
 import type { Write } from '../store/store.ts'
 import type { Caller } from './services.ts'
 
-/** Event types of API methods start so. */
+/** Prefix of the event types of API methods. */
 const typePrefix = 'dev.taproot.api.'
-/** Event types of the registry host start so. */
+/** Prefix of the event types of the registry host. */
 const trafficTypePrefix = 'dev.taproot.registry.'
 
-/** The uid that an event belongs to, per the schema's annotation (docs/spec/events.md#event-group). */
+/** Returns the uid of the group that an event belongs to, per the schema's annotation (docs/spec/events.md#event-group). */
 function groupOf(event: MethodEvent, subject: string): string {
   const uid = trustedUid(subject)
   const of = { self: () => subject, parent: () => parentOf(uid), root: () => rootOf(uid), none: () => '' } satisfies Record<MethodEvent['group'], () => string>
   return of[event.group]()
 }
 
-/** Keys of outbox entries sort by time; readers order by commit revision, and trimming goes by key (docs/spec/events.md#outbox). */
+/** Prefix of outbox keys, which sort by time. Readers order by commit revision; expiry goes by key (docs/spec/events.md#outbox). */
 export const outboxPrefix = 'x/outbox/'
 
-/** An outbox key that is greater than all made before `timeMs`. */
+/** Returns an outbox key that is greater than all keys made before `timeMs`. */
 export function outboxKey(timeMs: number, id: string): string {
   return `${outboxPrefix}${timeMs.toString(16).padStart(12, '0')}-${id}`
 }
 
-/** The time of an outbox key, in milliseconds since 1970. */
+/** Returns the time of an outbox key, in milliseconds since 1970. */
 export function outboxTimeMs(key: string): number {
   return Number.parseInt(key.slice(outboxPrefix.length, outboxPrefix.length + 12), 16)
 }
 
-/** What an event carries. */
+/** The payload of an event. */
 export interface EventBody {
   readonly desc: DescMessage
   readonly message: Message
 }
 
-/** What every event tells. */
+/** The fields that all events share. */
 interface Happened {
   readonly source: string
   readonly subject: string
-  /** Undefined where there is nothing to carry: the event's body is null then. */
+  /** Undefined for an event without payload; its body is null then. */
   readonly body: EventBody | undefined
   readonly nowMs: number
 }
@@ -58,7 +58,7 @@ export interface TrafficHappening extends Omit<Happened, 'source'> {
   /** The registry host's name. */
   readonly host: string
   readonly group: string
-  /** Undefined where nobody signed in. */
+  /** Undefined if the caller is anonymous. */
   readonly caller: Caller | undefined
 }
 

@@ -24,7 +24,7 @@ const maxPageSize = 200
 /** Fields of a list request that are not exact filters. */
 const pagingFields: ReadonlySet<string> = new Set(['uidp', 'page_size', 'page_token', 'order_by', 'skip'])
 
-/** Answers Get: the record under the request's uid, or code 5. */
+/** Answers Get: returns the record under the request's uid, or code 5. */
 export function getHandler(kind: AnyKind): Handler {
   return async (services, context, message) => {
     // Every Get request of the schema has a uid.
@@ -38,7 +38,7 @@ export function getHandler(kind: AnyKind): Handler {
     const ready = whenShowable(kind, services, [row])
     if (ready !== undefined) {
       await ready
-      // Time may have passed: so may the right to see it.
+      // Time may have passed, and the right to see the record with it.
       context.authorize()
       row = found()
     }
@@ -48,7 +48,7 @@ export function getHandler(kind: AnyKind): Handler {
   }
 }
 
-/** What every list request has (test/base/schema.test.ts walks them). */
+/** The fields that every list request has (test/base/schema.test.ts walks them). */
 interface ListRequest extends Message {
   uidp?: UIDPFilter
   pageSize: number
@@ -67,13 +67,13 @@ function uidFilterOf(uidp: UIDPFilter | undefined): UidFilter {
   }
 }
 
-/** The exact filters that are set in a request: its scalar fields that are no paging fields. */
+/** Returns the exact filters set in a request: its scalar fields that are not paging fields. */
 function filtersOf(kind: AnyKind, context: Context, request: ListRequest): [string, string][] {
   const reflected = reflect(context.method.input, request)
   const found: [string, string][] = []
   for (const field of context.method.input.fields) {
     if (pagingFields.has(field.name) || kind.listFilters?.fields.has(field.name) === true || !reflected.isSet(field)) continue
-    // Exact filters are texts or enums; their text form is what the kind's index holds.
+    // Exact filters are texts or enums; the kind's index holds their text form.
     if (field.fieldKind === 'scalar' || field.fieldKind === 'enum') {
       const value = String(reflected.get(field))
       if (value !== '') found.push([field.name, value])
@@ -82,13 +82,13 @@ function filtersOf(kind: AnyKind, context: Context, request: ListRequest): [stri
   return found
 }
 
-/** A page token's place, where it is one of ours for this very query. */
+/** The position in a page token, if the token was issued for this query. */
 interface Continuation {
   readonly after: SortKey | undefined
   readonly restarted: boolean
 }
 
-/** Where a list in some order goes on. Throws code 3 for a page token of another list. */
+/** Returns where a list in some order continues. Throws code 3 for a page token of another list. */
 export async function continuationOf(services: Services, context: Context, token: { text: string; queryHash: string; order: Order }): Promise<Continuation> {
   const { key, restarted } = await openPage(services, context, token)
   if (key === undefined) return { after: undefined, restarted }
@@ -101,7 +101,7 @@ function invalidPageToken(): DomainError {
   return DomainError.invalid('page_token', 'is not a token of this list: same filters, order and caller are needed')
 }
 
-/** Where a page token's text says that the list goes on: at its beginning where there is none, or an expired one. Throws code 3 for one of another list. */
+/** Decodes the position in a page token. Returns the start of the list for an empty or expired token. Throws code 3 for a token of another list. */
 export async function openPage(
   services: Services,
   context: Context,
@@ -120,12 +120,15 @@ export async function openPage(
   return { key: cursor.key, restarted: false }
 }
 
-/** The number of results on a page, as a list request asks for it (docs/spec/conventions.md#page-size). */
+/** Returns the page size for a list request (docs/spec/conventions.md#page-size). */
 export function pageLimit(pageSize: number): number {
   return Math.min(pageSize === 0 ? defaultPageSize : pageSize, maxPageSize)
 }
 
-/** Where the caller may see records of the kind: not in a suspended organisation, and without `uidp` in none that they did not join. Built-in roles are visible to callers who may list roles in any group. */
+/**
+ * Returns where the caller may see records of the kind. Omits suspended organisations and, without `uidp`, those that the caller did not join. Callers who may
+ * list roles in any group see the built-in roles.
+ */
 function visibility(kind: AnyKind, { snapshot, context, uidp }: { snapshot: Snapshot; context: Context; uidp: UidFilter }, needed: CapabilitySet): Visibility {
   const caller = callerOf(context)
   const open = without(visibilityOf(caller.reach(), needed), (group) => isSuspended(snapshot, group))
@@ -133,12 +136,12 @@ function visibility(kind: AnyKind, { snapshot, context, uidp }: { snapshot: Snap
   return kind.index.kind === 'Role' && open.groups.length > 0 ? { ...seen, roots: true } : seen
 }
 
-/** True where a list names a place, or records: then it shows what is there also in an organisation that the caller did not join. */
+/** True if a list names a place or records. Such a list also shows records in organisations that the caller did not join. */
 function isScoped({ descendantsOf, childrenOf, ancestorsOf, ids }: UidFilter): boolean {
   return [descendantsOf, childrenOf, ancestorsOf].some((uid) => uid !== '' && uid !== rootParent) || ids.length > 0
 }
 
-/** More grants than these are indexed in a turn before the list's: what is made of them is kept until they change. */
+/** Above this number of grants, they are indexed in a turn before the list's. The results stay until the grants change. */
 const manyGrants = 1_000
 
 async function prepared(context: Context, needed: CapabilitySet): Promise<void> {
@@ -151,8 +154,8 @@ async function prepared(context: Context, needed: CapabilitySet): Promise<void> 
 }
 
 /**
- * Without the organisations for whose groups `isOut` holds. The same object where there are none: what was made of the groups of a caller who sees many is kept
- * by it.
+ * Removes the organisations for whose groups `isOut` holds. Returns the same object if there are none: it is the key of cached results for callers who see many
+ * groups.
  */
 function without(visibility: Visibility, isOut: (group: Uid) => boolean): Visibility {
   const out = new Set<string>()
@@ -172,7 +175,7 @@ function resourceRow(kind: AnyKind): ResourceRow {
   return row
 }
 
-/** Answers List: one page of what the caller may see (docs/spec/conventions.md#lists). */
+/** Answers List: one page of the records that the caller may see (docs/spec/conventions.md#lists). */
 export function listHandler(kind: AnyKind): Handler {
   const resource = resourceRow(kind)
   let needed: CapabilitySet | undefined
@@ -187,7 +190,7 @@ export function listHandler(kind: AnyKind): Handler {
     const { after, restarted } = await continuationOf(services, context, { text: request.pageToken, queryHash, order })
     const limit = pageLimit(request.pageSize)
     const query = (): ListQuery => {
-      // What is seen from the place that the method is authorized at: as of now, too.
+      // Visibility from the place where the method is authorized, as of now.
       if (more.visibility !== undefined) context.authorize()
       return {
         kind: kind.index.kind,
@@ -198,7 +201,7 @@ export function listHandler(kind: AnyKind): Handler {
         order,
         ...(after === undefined ? {} : { after }),
         skip: request.skip,
-        // One more than the page tells whether another follows.
+        // One extra row shows whether another page follows.
         limit: limit + 1,
       }
     }
@@ -214,16 +217,16 @@ export function listHandler(kind: AnyKind): Handler {
   }
 }
 
-/** A list's query as of now, and what is made of its page. */
+/** A list's query as of now, and the function that builds the answer from its page. */
 interface Listing<T> {
   readonly query: () => ListQuery
   readonly answer: (result: ListResult) => T
 }
 
-/** So often the page is asked for again because what its records ask about was to be found out. */
+/** Maximum number of page reads while the grants that its records depend on are computed. */
 const maxPasses = 3
 
-/** Answers a list with all that is asked about its records at hand. */
+/** Answers a list once all grants that its records depend on are available. */
 export async function listShown<T>(kind: AnyKind, services: Services, { query, answer }: Listing<T>): Promise<T> {
   for (let pass = 1; ; pass++) {
     const found = await listRows(
@@ -238,7 +241,7 @@ export async function listShown<T>(kind: AnyKind, services: Services, { query, a
   }
 }
 
-/** Resolves when the grants are at hand that showing the rows asks about; undefined where there is nothing to wait for. */
+/** Resolves when the grants for showing the rows are available; undefined if there is nothing to wait for. */
 function whenShowable(kind: AnyKind, services: Services, rows: readonly CachedRecord[]): Promise<void> | undefined {
   const { asksAbout, render } = kind
   if (asksAbout === undefined || render === undefined) return undefined
@@ -246,7 +249,7 @@ function whenShowable(kind: AnyKind, services: Services, rows: readonly CachedRe
   return services.grants.prepareAmong(rows.flatMap((row) => asksAbout(snapshot, row)))
 }
 
-/** The token of the page after `row`. */
+/** Returns the token of the page after `row`. */
 export function nextToken(services: Services, place: { order: Order; row: CachedRecord; queryHash: string }): string {
   const cursor = { key: cursorKeyOf(place.order, place.row), queryHash: place.queryHash, issuedMs: services.clock.now() }
   return sealCursor(cursor, services.pageKeys.current(), services.random)
@@ -272,7 +275,7 @@ function envelope(
   return { message, page: { field: plural, items } }
 }
 
-/** The answer for a record by itself. */
+/** Returns the answer for a single record. */
 export function recordAnswer(kind: AnyKind, services: Services, record: Resource): HandlerAnswer {
   const message = renderedAlone(kind, services, record)
   return { message, etag: record.etag, subject: record.uid }

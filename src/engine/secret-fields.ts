@@ -4,7 +4,7 @@ import { fieldAccess } from '../base/schema/field-behavior.ts'
 import { secret } from '../gen/taproot/api/v1/annotations_pb.ts'
 import type { Resource } from '../cache/records/cached-record.ts'
 
-/** A text that clients write and nobody reads: marked `secret` in the schema, and not output-only. */
+/** A text field that clients write and the API never returns: marked `secret` in the schema, and not output-only. */
 export interface SecretField {
   /** Proto names: `oidc.client_secret`. */
   readonly path: string
@@ -14,7 +14,7 @@ export interface SecretField {
 
 const known = new WeakMap<DescMessage, readonly SecretField[]>()
 
-/** The secrets that messages of `desc` may carry, also in messages inside them. */
+/** Returns the secrets that messages of `desc` may carry, including nested messages. */
 export function secretFields(desc: DescMessage): readonly SecretField[] {
   let found = known.get(desc)
   if (found === undefined) {
@@ -35,7 +35,7 @@ function* find(desc: DescMessage, above: readonly DescField[]): Generator<Secret
   }
 }
 
-/** The message that has the last of `fields`; undefined where a message on the way is not set. */
+/** Returns the message that holds the last of `fields`; undefined if a message on the way is not set. */
 function holderOf(message: ReflectMessage, fields: readonly DescField[]): ReflectMessage | undefined {
   let at = message
   for (const field of fields.slice(0, -1)) {
@@ -45,7 +45,7 @@ function holderOf(message: ReflectMessage, fields: readonly DescField[]): Reflec
   return at
 }
 
-/** Takes the secrets out of `record`. Returns those that there was room for: empty where the field was not set. */
+/** Removes the secrets from `record`. Returns those whose message is set, by path; the text is empty if the field was not set. */
 export function takeSecrets(desc: DescMessage, record: Resource): ReadonlyMap<string, string> {
   const taken = new Map<string, string>()
   for (const { path, fields } of secretFields(desc)) {

@@ -7,34 +7,34 @@ import { recordKey } from '../store/keys.ts'
 import { secretFields, takeSecrets } from './secret-fields.ts'
 
 /**
- * What a write does with a secret that its record may have:
- * - `new`: it becomes this text
- * - `kept`: it stays what is stored
- * - `cleared`: what is stored goes
+ * The effect of a write on a secret that its record may have:
+ * - `new`: the secret becomes this text
+ * - `kept`: the stored secret stays
+ * - `cleared`: the stored secret is removed
  */
 export type SecretFate = { readonly kind: 'new'; readonly text: string } | { readonly kind: 'kept'; readonly sealed: Uint8Array } | { readonly kind: 'cleared' }
 
-/** By the path of the field. A path that is not there is a secret that is not there, before or after. */
+/** Secrets by field path. A missing path means that there is no secret, before or after the write. */
 export type Secrets = ReadonlyMap<string, SecretFate>
 
-/** Secrets as an envelope keeps them, by path. */
+/** Secrets as stored in an envelope, by path. */
 export type SealedSecrets = Readonly<Record<string, Uint8Array>>
 
-/** True where the record has the secret once it is written. */
+/** True if the record has the secret after the write. */
 export function isSecretSet(secrets: Secrets, path: string): boolean {
   const fate = secrets.get(path)
   return fate !== undefined && fate.kind !== 'cleared'
 }
 
-/** Takes the secrets out of a new record. */
+/** Removes the secrets from a new record and returns them. */
 export function newSecrets(kind: { readonly desc: DescMessage }, record: Resource): Secrets {
   const given = [...takeSecrets(kind.desc, record)].filter(([, text]) => text !== '')
   return new Map(given.map(([path, text]) => [path, { kind: 'new', text }]))
 }
 
 /**
- * Takes the secrets out of the record that is to replace `row`. Nobody can send back what nobody reads: an empty one keeps what is stored, unless a path of the mask
- * names it (docs/spec/identities.md#client-secrets). A wildcard names none.
+ * Removes the secrets from the record that will replace `row`. Clients cannot send back a secret that they cannot read. So an empty secret keeps the stored
+ * one, unless a mask path names it (docs/spec/identities.md#client-secrets). A wildcard does not name it.
  */
 export function changedSecrets(kind: { readonly desc: DescMessage }, change: { row: CachedRecord; record: Resource; paths: readonly string[] }): Secrets {
   const stored = sealedSecrets(kind, change.row)
@@ -49,7 +49,7 @@ export function changedSecrets(kind: { readonly desc: DescMessage }, change: { r
   return fates
 }
 
-/** The secrets of a row, still sealed. */
+/** Returns the sealed secrets of a row. */
 export function sealedSecrets(kind: { readonly desc: DescMessage }, row: Pick<CachedRecord, 'envelope'>): SealedSecrets {
   return secretFields(kind.desc).length === 0 ? {} : row.envelope.sealed
 }
@@ -58,7 +58,7 @@ function contextOf(kind: string, uid: Uid, path: string): string {
   return `${recordKey(kind, uid)}#${path}`
 }
 
-/** What the envelope of the record keeps once `secrets` have come to pass. */
+/** Returns the secrets for the envelope of the record after this write: kept ones as stored, new ones sealed. */
 export function sealSecrets(keyring: Keyring, place: { readonly kind: string; readonly uid: Uid }, secrets: Secrets): SealedSecrets {
   const sealed: Record<string, Uint8Array> = {}
   for (const [path, fate] of secrets) {
@@ -68,7 +68,7 @@ export function sealSecrets(keyring: Keyring, place: { readonly kind: string; re
   return sealed
 }
 
-/** The secret of a row, as it was written; undefined where it has none. Throws SealingError. Never to be logged, stored or answered. */
+/** Returns the secret of a row in plain text; undefined if it has none. Throws SealingError. Never log, store or return it to a client. */
 export function openSecret(keyring: Keyring, row: Pick<CachedRecord, 'kind' | 'uid' | 'envelope'>, path: string): string | undefined {
   const sealed = row.envelope.sealed[path]
   return sealed === undefined ? undefined : Buffer.from(keyring.open(sealed, contextOf(row.kind, row.uid, path))).toString()

@@ -18,39 +18,39 @@ import type { Resource } from '../cache/records/cached-record.ts'
 import type { Quotas } from './quota/quotas.ts'
 import type { Guard, Store } from '../store/store.ts'
 
-/** What is shown of one record: its message and, once a transport made them, its JSON text and its protobuf bytes. Kept while the row stays decoded. */
+/** A rendered record: its message and, once a transport made them, its JSON text and protobuf bytes. Kept while the row stays decoded. */
 export interface Shown {
   readonly message: Resource
   json?: string
   binary?: Uint8Array
 }
 
-/** What a list's answer holds in one of its fields: so what was made of the items before is joined and not made again. */
+/** The rendered items of a list's answer. Encodings of items made earlier are joined instead of made again. */
 export interface ShownPage {
   readonly field: DescField
   readonly items: readonly Shown[]
-  /** In place of the items: what the call's transport makes of them, joined, in pieces. */
+  /** Replaces the items: their encodings by the call's transport, joined, in pieces. */
   readonly joined?: readonly Uint8Array[]
 }
 
-/** Page-token keys: the one to seal with, and those that still open. */
+/** Page-token keys: the one to seal with, and those that still open tokens. */
 export interface PageKeys {
   current(): PageKey
-  /** Looks in the store for a key that is not known yet; undefined where it is retired or was never one of ours. */
+  /** Reads an unknown key from the store; undefined if it is retired or was never issued by Taproot. */
   find(id: string, signal: AbortSignal): Promise<PageKey | undefined>
 }
 
-/** Frees the keys of what depended on removed records. */
+/** Frees the keys of records that depended on removed ones. */
 export interface Sweeper {
-  /** Sweeps everything that is marked now. Returns whether there was anything. */
+  /** Removes the dependents of all records marked now. Returns whether there were any marks. */
   finish(signal: AbortSignal): Promise<boolean>
-  /** Sweeps what makes these guards of a refused transaction fail, and nothing else. Returns whether there was anything. */
+  /** Removes only the dependents that make these guards of a refused transaction fail. Returns whether there were any. */
   finishBlocking(guards: readonly Guard[], signal: AbortSignal): Promise<boolean>
 }
 
-/** What keeps the bytes of repos, as far as records need it. Rejects with DomainError code 14 where it does not answer. */
+/** The storage of repo content, as far as records need it. Rejects with DomainError code 14 if it does not answer. */
 export interface ContentSource {
-  /** True where the manifest's bytes are there. `digest` is the one under which the upstream has it. */
+  /** True if the manifest's bytes exist. `digest` is the digest in the upstream. */
   holdsManifest(repo: Uid, digest: Digest, signal: AbortSignal): Promise<boolean>
 }
 
@@ -58,23 +58,23 @@ export interface ContentSource {
 export interface ResourceSettings {
   /** Any signed-in person may create a root group and becomes its owner. */
   readonly selfServiceRootGroups: boolean
-  /** How many root groups one person may have made for themselves. */
+  /** Maximum number of root groups that one person may create for themselves. */
   readonly organizationsPerPerson: number
-  /** The limits that new root groups get: those that operators make, and those that others make for themselves. */
+  /** The limits of new root groups: those that operators create, and those that other callers create for themselves. */
   readonly limits: { readonly operators: Readonly<Record<string, number>>; readonly selfService: Readonly<Record<string, number>> }
   /** How long the name of a renamed or deleted root group is reserved for its former owners, in milliseconds. */
   readonly nameHoldMs: number
-  /** Our own token issuer, which no identity may name. */
+  /** Taproot's own token issuer, which no identity may name. */
   readonly ownIssuer: string
-  /** Issuers whose e-mail claims are believed, for group look-up by domain. */
+  /** Issuers whose e-mail claims are trusted for group look-up by domain. */
   readonly trustedIssuers: ReadonlySet<string>
   /** The persons who are operators by configuration. */
   readonly operators: ReadonlySet<Uid>
-  /** How long refresh tokens live, in milliseconds: unused, and with all that follow. */
+  /** Lifetime of refresh tokens in milliseconds: while unused, and in total including their successors. */
   readonly refresh: { readonly idleMs: number; readonly maxMs: number }
-  /** Role `dev`: issuers that identities name may be http. */
+  /** True in the role `dev`: issuers of identities may use http. */
   readonly development: boolean
-  /** Issuers that may have private addresses, and http. */
+  /** Issuers that may have private addresses and use http. */
   readonly privateIssuers: ReadonlySet<string>
   /** The ids of the documents that groups may accept. */
   readonly terms: ReadonlySet<string>
@@ -82,17 +82,17 @@ export interface ResourceSettings {
   readonly registry?: RegistrySettings
 }
 
-/** What of the registry's configuration the records depend on. */
+/** The part of the registry's configuration on which records depend. */
 export interface RegistrySettings {
   /** The registry host as image references name it, e.g. `registry.example:5000`. */
   readonly host: string
   /** The name of the root group whose repos are public. */
   readonly publicOrganization: string | undefined
-  /** Characters that stand before a repo's uid in the name of its repository upstream. */
+  /** Number of characters before a repo's uid in the name of its upstream repository. */
   readonly upstreamPrefixLength: number
 }
 
-/** What handlers work with. */
+/** The dependencies of handlers. */
 export interface Services {
   readonly store: Store
   readonly replica: RecordCache
@@ -105,42 +105,42 @@ export interface Services {
   readonly pageKeys: PageKeys
   /** Seals the secrets of records. */
   readonly keyring: Keyring
-  /** Looks at an issuer's discovery document. */
+  /** Checks an issuer's discovery document for PKCE support. */
   readonly deniesPkce: DeniesPkce
   readonly settings: ResourceSettings
   readonly accountChecks: AccountChecks
-  /** Undefined where no upstream registry is configured: tags then name digests that nobody checks. */
+  /** Undefined without an upstream registry: the digests of tags are then not verified. */
   readonly content: ContentSource | undefined
 }
 
-/** Who calls, as their token says. */
+/** The caller as named by the token. */
 export interface Caller {
   readonly identity: Uid
   readonly operator: boolean
-  /** The upstream token's claims that were verified: issuer, subject, audience, e-mail. */
+  /** The verified claims of the upstream token: issuer, subject, audience, e-mail. */
   readonly actor: Readonly<Record<string, string>>
-  /** What the token was narrowed to; `reach` is cut by it already. */
+  /** The token's restrictions; `reach` already applies them. */
   readonly restrictions: TokenRestrictions
-  /** Rights as of the current snapshot: ask again after every await. */
+  /** Returns the permissions as of the current snapshot. Call it again after every await. */
   reach(): EffectivePermissions
 }
 
 /**
- * On whose behalf a call writes (ADR 0016):
- * - `api`: a caller's own. A record that an object owns is refused, unless the caller forces it, which takes the record from the object.
- * - `object`: a Kubernetes object's. Only its own records; of the records that nobody owns, one that it `adopts`. `fields` (proto names) are those that it sets.
+ * The party that a call writes for (ADR 0016):
+ * - `api`: the caller. A record owned by an object is refused, unless the caller forces the write. A forced write takes the record from the object.
+ * - `object`: a Kubernetes object. It may write only its own records, and an unowned record if it `adopts` it. `fields` (proto names) are those that it sets.
  */
 export type Ownership =
   | { readonly kind: 'api'; readonly force: boolean }
   | { readonly kind: 'object'; readonly managedBy: string; readonly adopts: boolean; readonly fields: readonly string[] }
 
-/** A call of the API that forces nothing. */
+/** An API call that forces nothing. */
 export const apiOwnership: Ownership = { kind: 'api', force: false }
 
-/** A call of the API that takes records from the Kubernetes objects that own them. */
+/** An API call that takes records from the Kubernetes objects that own them. */
 export const forcedOwnership: Ownership = { kind: 'api', force: true }
 
-/** One call, as a handler sees it. */
+/** One call from a handler's point of view. */
 export interface Context {
   readonly method: MethodRow
   /** Undefined for public methods. */
@@ -154,13 +154,13 @@ export interface Context {
   readonly ownership: Ownership
   /** See Decoded.present. */
   readonly present: readonly string[] | undefined
-  /** Decides anew, as of the current snapshot, whether the caller may make this call; throws code 5 or 7 where not. */
+  /** Checks again, as of the current snapshot, whether the caller may make this call. Throws code 5 or 7 if not. */
   authorize(): void
-  /** The same call, authorized in another way. */
+  /** Returns the same call with another authorization check. */
   authorizedBy(authorize: () => void): Context
 }
 
-/** The context of a call that comes by no transport: nothing of what only headers say. */
+/** Returns the context of a call without a transport. All values that only headers carry are undefined. */
 export function innerContext(
   call: Pick<Context, 'method' | 'requestId' | 'signal' | 'validateOnly' | 'ownership' | 'authorize'> & { readonly caller: Caller },
 ): Context {
@@ -175,12 +175,12 @@ export function innerContext(
   return context
 }
 
-/** What a handler answers. */
+/** A handler's answer. */
 export interface HandlerAnswer {
   readonly message: Message
-  /** Where the message is what is shown of one record. */
+  /** Set if the message is one rendered record. */
   readonly shown?: Shown
-  /** Where the message is a list's: what it holds. */
+  /** Set if the message is a list: its rendered items. */
   readonly page?: ShownPage
   readonly etag?: string
   readonly pageTokenRestarted?: boolean
@@ -191,22 +191,22 @@ export interface HandlerAnswer {
 /** Answers one method. The message is a decoded request that passed the schema's constraints. */
 export type Handler = (services: Services, context: Context, message: Message) => Promise<HandlerAnswer>
 
-/** What a mutation needs to know of its call. */
+/** The parts of a call's context that a mutation needs. */
 export type MutationContext = Pick<Context, 'caller' | 'signal' | 'validateOnly' | 'authorize' | 'ownership'>
 
-/** The caller of a call that is not public. */
+/** Returns the caller of a call that is not public. */
 export function callerOf({ caller }: Pick<Context, 'caller'>): Caller {
   if (caller === undefined) throw new TypeError('this call needs a caller')
   return caller
 }
 
 /**
- * The caller that a verified token names, as of the current snapshot. Throws code 16 where the identity is not there, or is not the one that the token was issued to
+ * Returns the caller that a verified token names, as of the current snapshot. Throws code 16 if the identity does not exist or is newer than the token
  * (docs/spec/storage.md#deletion-marks: tokens issued before it are 401).
  */
 export function callerOfToken(services: Services, facts: Omit<Authenticated, 'expiresAtMs'>): Caller {
   const { identityUid: identity, restrictions } = facts
-  // Whom only an organisation's provider vouches for is nobody outside it.
+  // A person known only through an organisation's own provider has no operator rights outside it.
   const operator = facts.operator && restrictions.knownIn === undefined
   const row = services.replica.snapshot.get('Identity', identity)
   const isOlder = row !== undefined && facts.issuedAtMs < row.createMs

@@ -8,19 +8,19 @@ import { lengthViolation } from '../base/schema/list-limit.ts'
 
 const validator = createValidator()
 
-/** Patterns of names, in words. */
+/** Descriptions of name patterns. */
 const patternWords: Readonly<Record<string, string>> = {
   '^[a-z0-9 ._-]{1,63}$': 'must have 1 to 63 characters: a-z, 0-9, space, ".", "_" and "-"',
   '^[a-z0-9 ._-]{1,}$': 'must have no characters but a-z, 0-9, space, ".", "_" and "-"',
 }
 
-/** What a violation says. Patterns of names are told in words. */
+/** Returns the text of a violation. Name patterns are described in words. */
 function descriptionOf({ ruleId, message }: Violation): string {
   const [, pattern = ''] = ruleId === 'string.pattern' ? (/`(.*)`/.exec(message) ?? []) : []
   return patternWords[pattern] ?? message
 }
 
-/** A violation in schema names, list and map steps in brackets. A oneof has no name that can be written: its members stand for it. */
+/** Converts a violation to schema names, with list and map steps in brackets. A oneof has no name that clients can write, so its members are named instead. */
 function fieldViolation(violation: Violation): FieldViolation {
   let text = ''
   let description = descriptionOf(violation)
@@ -33,22 +33,22 @@ function fieldViolation(violation: Violation): FieldViolation {
     } else if (step.kind === 'list_sub') text += `[${step.index}]`
     else text += `[${JSON.stringify(String(step.key))}]`
   }
-  // The id of a rule of the whole message ends with the field that it stands under.
+  // The id of a rule of the whole message ends with the field to report.
   return { field: text === '' ? violation.ruleId.slice(violation.ruleId.lastIndexOf('.') + 1) : text, description }
 }
 
-/** The members of a oneof that can have a value: an enum without members has none. */
+/** Returns the members of a oneof that can have a value: an enum without members has none. */
 function writable({ fields }: DescOneof): DescField[] {
   return fields.filter((field) => field.enum === undefined || field.enum.values.length > 1)
 }
 
-/** What is said where none of a oneof's members is given. */
+/** Returns the message for a oneof without any member set. */
 export function oneIsRequired(oneof: DescOneof): string {
   const names = writable(oneof).map(({ name }) => `\`${name}\``)
   return names.length === 1 ? 'is required' : `one of ${names.join(', ')} is required`
 }
 
-/** The message fields of a set message that are themselves messages, with their paths and the field's name. */
+/** Yields the nested messages of a set message, each with its path and its field's name. */
 function* nested(message: ReflectMessage, path: string): Generator<[ReflectMessage, string, string]> {
   for (const field of message.desc.fields) {
     if (!message.isSet(field) || fieldAccess(field).outputOnly) continue
@@ -65,7 +65,7 @@ function* nested(message: ReflectMessage, path: string): Generator<[ReflectMessa
   }
 }
 
-/** Every list and map that is too long, at any depth above them: what is in one of those is not looked at. */
+/** Yields every list and map that is too long, at any depth. Does not look inside those. */
 function* lengthViolations(message: ReflectMessage, path = ''): Generator<FieldViolation> {
   const long = new Set<string>()
   for (const field of message.desc.fields) {
@@ -78,11 +78,11 @@ function* lengthViolations(message: ReflectMessage, path = ''): Generator<FieldV
   for (const [inner, at, field] of nested(message, path)) if (!long.has(field)) yield* lengthViolations(inner, `${at}.`)
 }
 
-/** Every required field that is empty, at any depth. */
+/** Yields every required field that is empty, at any depth. */
 function* missingFields(message: ReflectMessage, path = ''): Generator<FieldViolation> {
   for (const field of message.desc.fields) {
     if (!fieldAccess(field).required || message.isSet(field)) continue
-    // A flag has no empty value; the scope of a request inside another one may be left to the outer one.
+    // A flag has no empty value. A request inside another one may leave its scope to the outer one.
     const mayBeUnset = (field.fieldKind === 'scalar' && field.scalar === ScalarType.BOOL) || (path !== '' && getOption(field, iam_scope))
     if (!mayBeUnset) yield { field: `${path}${field.name}`, description: 'is required' }
   }
@@ -91,14 +91,14 @@ function* missingFields(message: ReflectMessage, path = ''): Generator<FieldViol
   }
 }
 
-/** The number of all options of buf.validate. */
+/** The extension number of all options of buf.validate. */
 const rulesOption = 1159
 
 function hasRules(desc: DescField | DescMessage | DescOneof): boolean {
   return desc.proto.options?.$unknown?.some(({ no }) => no === rulesOption) ?? false
 }
 
-/** True where messages of `desc` and all below them are free of rules and, below the top, of required fields: then all that can be wrong is a missing field. */
+/** True if messages of `desc` have no rules at any depth and no required fields below the top. The only possible violation is then a missing field. */
 function isFree(desc: DescMessage, seen = new Set<DescMessage>()): boolean {
   if (seen.has(desc)) return true
   seen.add(desc)
@@ -111,7 +111,7 @@ function isFree(desc: DescMessage, seen = new Set<DescMessage>()): boolean {
 
 const freeMessages = new WeakMap<DescMessage, boolean>()
 
-/** True where `message` breaks nothing, as far as a quick look tells: most reads have nothing but a required uid. */
+/** True if a quick check finds `message` valid: most reads only have a required uid. */
 function isPlainlyValid(desc: DescMessage, message: Message): boolean {
   let free = freeMessages.get(desc)
   if (free === undefined) {
@@ -121,7 +121,7 @@ function isPlainlyValid(desc: DescMessage, message: Message): boolean {
   return free && desc.fields.every((field) => !fieldAccess(field).required || isFieldSet(message, field))
 }
 
-/** Where the schema puts the field that a violation names: violations are listed in that order, those of the whole message last. */
+/** Returns the position in the schema of the field that a violation names. Violations are listed in that order, those of the whole message last. */
 function positionOf(desc: DescMessage, path: string): number {
   const head = path.split(/[.[]/, 1)[0] ?? ''
   const field = desc.fields.find((candidate) => candidate.name === head)
@@ -129,9 +129,8 @@ function positionOf(desc: DescMessage, path: string): number {
 }
 
 /**
- * What of the schema's constraints `message` breaks, in the schema's order, one violation per field, 20 at most; empty where nothing. Where lists are too long only that
- * is said, and their items are not looked at. Fields are named relative to
- * `message` in schema spelling, e.g. `claim_match.issuer` (docs/spec/errors.md#field-violations).
+ * Returns the violations of the schema's constraints in schema order, one per field and at most 20; empty if `message` is valid. If lists are too long, reports
+ * only that and skips their items. Field names are relative to `message` in schema spelling, e.g. `claim_match.issuer` (docs/spec/errors.md#field-violations).
  */
 export function violationsOf(desc: DescMessage, message: Message): FieldViolation[] {
   if (isPlainlyValid(desc, message)) return []
@@ -151,15 +150,15 @@ export function violationsOf(desc: DescMessage, message: Message): FieldViolatio
   return [...byField.values()].sort((a, b) => positionOf(desc, a.field) - positionOf(desc, b.field)).slice(0, maxViolations)
 }
 
-/** Throws code 3 with every violation listed. */
+/** Throws code 3 with all violations. */
 export function assertValid(desc: DescMessage, message: Message): void {
   const violations = violationsOf(desc, message)
   if (violations.length > 0) throw DomainError.invalidFields(violations)
 }
 
 /**
- * Throws code 3 where the request itself breaks the schema's constraints. A resource in it is left to its kind: whole on create, after the mask on update. So is
- * an absent parent, which is the root.
+ * Throws code 3 if the request itself breaks the schema's constraints. Its kind checks a resource in it: whole on create, after the mask on update. The kind
+ * also checks an absent parent, which is the root.
  */
 export function assertValidRequest(desc: DescMessage, message: Message, resourceField: DescField | undefined): void {
   const bare = resourceField === undefined ? message : { ...message, [resourceField.localName]: undefined }

@@ -22,12 +22,12 @@ import { rendered } from './shown.ts'
 import type { Context, Handler, HandlerAnswer, Services } from './services.ts'
 import { assertValid } from './validate.ts'
 
-/** The request field that holds the resource: the one of the kind's own message type. */
+/** Returns the request field that holds the resource: the field of the kind's own message type. */
 export function resourceFieldOf(input: DescMessage, kind: { readonly desc: DescMessage }): DescField | undefined {
   return input.fields.find((field) => field.fieldKind === 'message' && field.message.typeName === kind.desc.typeName)
 }
 
-/** The resource in a create or update request; an empty one where the request has none. */
+/** Returns the resource in a create or update request; an empty one if the request has none. */
 export function resourceIn(kind: AnyKind, context: Context, message: Message): Resource {
   const field = resourceFieldOf(context.method.input, kind)
   if (field === undefined) throw new TypeError(`${context.method.rpc} carries no ${kind.index.kind}`)
@@ -35,7 +35,7 @@ export function resourceIn(kind: AnyKind, context: Context, message: Message): R
   return ((message as unknown as Record<string, unknown>)[field.localName] as Resource | undefined) ?? (create(kind.desc) as Resource)
 }
 
-/** A copy with what only the server writes cleared: clients may send it, it does not count (docs/spec/resources.md#output-only-fields). */
+/** Returns a copy without output-only fields. Clients may send them; the server ignores them (docs/spec/resources.md#output-only-fields). */
 export function writableCopy(desc: DescMessage, record: Resource): Resource {
   const copy = clone(desc, record) as Resource
   const fields = copy as unknown as Record<string, unknown>
@@ -46,7 +46,7 @@ export function writableCopy(desc: DescMessage, record: Resource): Resource {
   return copy
 }
 
-/** The uid of a new child; a root's is 20 random bytes, a child's segment 8. Throws code 3 where the tree would get too deep. */
+/** Returns the uid of a new child. A root's uid is 20 random bytes, a child's segment 8. Throws code 3 if the tree would get too deep. */
 export function newUid(services: Services, parent: string): Uid {
   if (parent === rootParent) return trustedUid(randomHex(services.random, 20))
   const uid = `${parent}/${randomHex(services.random, 8)}`
@@ -54,7 +54,7 @@ export function newUid(services: Services, parent: string): Uid {
   return trustedUid(uid)
 }
 
-/** What an event carries of a record that was made or changed. */
+/** Returns the event payload of a created or changed record. */
 export function bodyOf(kind: AnyKind, planning: Planning, record: Resource): EventBody {
   const shown = rendered(kind, planning.services, record)
   return { desc: kind.desc, message: kind.told?.(shown) ?? shown }
@@ -75,12 +75,12 @@ export function emit(planning: Planning, context: Context, what: { changes: Chan
     nowMs: planning.nowMs,
   })
   what.changes.write(write)
-  // The entry's key is new with every plan. Its absence lets this change set commit once at most, however often it is sent, whatever others do in between.
+  // Each plan uses a new entry key. Its absence lets this change set commit at most once, however often it is sent, and whatever other writers do in between.
   what.changes.guard({ kind: 'absent', key: write.key })
   what.changes.proofKey = write.key
 }
 
-/** Puts a new record of `kind` below `parent` into the change set, unchecked. Returns it as it will be read. */
+/** Adds a new record of `kind` below `parent` to the change set, unchecked. Returns the record as readers will see it. */
 export function planChild(
   kind: AnyKind,
   planning: Planning,
@@ -102,13 +102,13 @@ export function planChild(
   return source.changes.create(kind, { uid, record: source.record, facts })
 }
 
-/** The uid of a group's one record of a kind: the group's own. Throws code 6 where it is there. */
+/** Returns the uid of a group's only record of a kind: the group's own. Throws code 6 if the record exists. */
 function theOneOf(kind: AnyKind, { snapshot }: Planning, parent: string): Uid {
   if (snapshot.get(kind.index.kind, parent) !== undefined) throw alreadyExists(kind.index.kind, 'the group has one')
   return trustedUid(parent)
 }
 
-/** Plans one new record of `kind` below `parent`: rules, keys, guards on the parent. Returns the record as it will be read. */
+/** Plans one new record of `kind` below `parent`: rules, keys, guards on the parent. Returns the record as readers will see it. */
 export function planCreate(kind: AnyKind, planning: Planning, source: { changes: ChangeSet; parent: string; draft: Resource }): Resource {
   const { changes, parent } = source
   if (parent !== rootParent) {
@@ -124,7 +124,7 @@ export function planCreate(kind: AnyKind, planning: Planning, source: { changes:
   return planChild(kind, planning, { changes, parent, record, secrets, uid })
 }
 
-/** Answers a create that was made before with the same key: the resource as it is now. */
+/** Answers a create that an earlier call made with the same key: returns the resource as it is now. */
 function earlierAnswer(kind: AnyKind, services: Services, earlier: readonly string[]): HandlerAnswer {
   const uid = earlier[0] ?? ''
   const row = services.replica.snapshot.get(kind.index.kind, uid)
@@ -132,11 +132,12 @@ function earlierAnswer(kind: AnyKind, services: Services, earlier: readonly stri
   return recordAnswer(kind, services, row.message)
 }
 
-/** Remembers the key in the transaction that it belongs to. */
+/** Remembers the Idempotency-Key in the transaction of its call. */
 export function rememberKey(memory: Idempotent | undefined, changes: ChangeSet, made: { uids: readonly string[]; nowMs: number }): void {
   if (memory === undefined) return
   changes.add(memory.remember(made.uids, made.nowMs))
-  // That key lets the change set commit once at most, as the event's does: the largest batch of role bindings has no room for both guards.
+  // The idempotency key already lets the change set commit at most once, as the event's key does. The largest batch of role bindings has no room for both
+  // guards.
   if (changes.proofKey !== undefined) changes.unguard(changes.proofKey)
 }
 
@@ -146,9 +147,9 @@ export interface CreateCall {
   readonly message: Message
   /** A uid, or `/` for a root. */
   readonly parent: string
-  /** What else belongs to the same transaction. */
+  /** Adds other writes to the same transaction. */
   readonly also?: (planning: Planning, changes: ChangeSet, record: Resource) => void
-  /** Adds to what is answered what only the maker is ever shown; not called for a dry run, nor where the record was made by an earlier call. */
+  /** Adds values to the answer that only the creator sees, once. Not called for a dry run or for a record that an earlier call created. */
   readonly showOnce?: (shown: Resource) => void
 }
 
@@ -178,32 +179,35 @@ export function createHandler(kind: AnyKind): Handler {
   return (services, context, message) => createRecord(kind, services, { context, message, parent: (message as Message & { parent: string }).parent })
 }
 
-/** Throws code 10 where a precondition on the etag does not hold, also where there is no row. `expected` is one etag, several with commas between them, or `*` for any. */
+/** Throws code 10 if a precondition on the etag fails or there is no row. `expected` is one etag, several separated by commas, or `*` for any. */
 export function assertEtag(row: Pick<CachedRecord, 'etag'> | undefined, expected: string | undefined): void {
   if (expected === undefined || expected === '') return
   if (row === undefined || (expected !== '*' && !expected.split(',').includes(row.etag))) throw staleEtag()
 }
 
-/** The paths that an update changes (docs/spec/conventions.md#update-masks): the mask; else the keys of a REST body; else what a gRPC message has set. */
+/**
+ * Returns the paths that an update changes: the mask, else the keys of a REST body, else the set fields of a gRPC message
+ * (docs/spec/conventions.md#update-masks).
+ */
 export function pathsOf(kind: Pick<AnyKind, 'desc'>, context: Context, request: { patch: Resource; mask: FieldMask | undefined }): readonly string[] {
   if (request.mask !== undefined && request.mask.paths.length > 0) return request.mask.paths
   return context.present ?? populatedPaths(kind.desc, request.patch)
 }
 
-/** The row under `uid`, or code 5. */
+/** Returns the row under `uid`, or throws code 5. */
 export function existingRow(kind: AnyKind, planning: Pick<Planning, 'snapshot'>, uid: string): CachedRecord {
   const row = isUid(uid) ? planning.snapshot.get(kind.index.kind, uid) : undefined
   if (row === undefined) throw notFound(kind.index.kind, uid)
   return row
 }
 
-/** Resolves when the grants are at hand that a change of the record asks about; undefined where there is nothing to wait for. */
+/** Resolves when the grants for changing the record are available; undefined if there is nothing to wait for. */
 function whenChangeable(kind: AnyKind, { replica, grants }: Services, uid: string): Promise<void> | undefined {
   const row = kind.asksAbout === undefined ? undefined : replica.snapshot.get(kind.index.kind, uid)
   return row === undefined ? undefined : grants.prepareAmong(kind.asksAbout?.(replica.snapshot, row) ?? [])
 }
 
-/** Answers Update: changes what the mask names, checks the whole result (docs/spec/conventions.md#update). */
+/** Answers Update: changes the fields in the mask, then checks the whole result (docs/spec/conventions.md#update). */
 export function updateHandler(kind: AnyKind): Handler {
   return async (services, context, message) => {
     const { updateMask: mask } = message as Message & { updateMask?: FieldMask }
@@ -214,7 +218,7 @@ export function updateHandler(kind: AnyKind): Handler {
       assertEtag(row, context.ifMatch)
       if (maskAllowsEtag(mask === undefined || mask.paths.length === 0 ? undefined : mask.paths)) assertEtag(row, patch.etag)
       const managedBy = nextOwner(planning, kind.index.kind, row)
-      // Resets come first: one member of a oneof may take the place of another.
+      // Resets come first: one member of a oneof may replace another.
       const paths = [...resetFields(planning, kind.desc, row), ...pathsOf(kind, context, { patch, mask })]
       const next = applyMask(kind.desc, { current: row.message, patch }, paths)
       assertValid(kind.desc, writableCopy(kind.desc, next))
@@ -222,7 +226,7 @@ export function updateHandler(kind: AnyKind): Handler {
       const changes = new ChangeSet()
       const extra = kind.update?.(planning, { uid: row.uid, parent: row.parent, record: next, secrets, paths }, row.message)
       const sealed = sealSecrets(services.keyring, row, secrets)
-      // Time moves forward with every write, also where the clock does not (docs/spec/resources.md#times).
+      // The update time increases with every write, even if the clock does not (docs/spec/resources.md#times).
       const updateMs = Math.max(planning.nowMs, row.updateMs + 1)
       const facts = { etag: newEtag(services.random), createMs: row.createMs, updateMs, managedBy, ownedFields: ownedFields(planning), sealed }
       const record = changes.update(kind, { row, record: next, facts })
@@ -234,7 +238,7 @@ export function updateHandler(kind: AnyKind): Handler {
   }
 }
 
-/** Answers Delete: an empty message, or code 5 where there is nothing to delete. */
+/** Answers Delete: returns an empty message, or code 5 if the record does not exist. */
 export function deleteHandler(kind: AnyKind): Handler {
   return async (services, context, message) => {
     const { uid } = message as Message & { uid: string }

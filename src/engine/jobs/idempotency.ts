@@ -3,20 +3,20 @@ import type { Entry, Store, Transaction, Write } from '../../store/store.ts'
 import { idempotencyHour, idempotencyHourOf, idempotencyHourPrefix, idempotencyKey, idempotencyLifeMs } from '../idempotency.ts'
 import { expireBatch } from './batch.ts'
 
-/** Two keys go with each entry, and a transaction has at most 127 writes. */
+/** Each entry has two keys, and a transaction has at most 127 writes. */
 const batchEntries = 50
 
 function recordKeyOf(hourEntry: Entry): string {
   return idempotencyKey(hourEntry.key.slice(hourEntry.key.lastIndexOf('/') + 1))
 }
 
-/** The entries of a batch that can go together, and those whose key another one of them names too: it was used again, more than a day later. */
+/** Splits a batch into entries with distinct keys and repeats. A repeat has the same key as another entry: the key was used again more than a day later. */
 function withoutRepeats(batch: readonly Entry[]): { together: Entry[]; repeats: Entry[] } {
   const last = new Map(batch.map((entry) => [recordKeyOf(entry), entry]))
   return { together: [...last.values()], repeats: batch.filter((entry) => last.get(recordKeyOf(entry)) !== entry) }
 }
 
-/** An hour's entry is written together with its record, so that they have one revision until the key is used again. */
+/** Removes entries with their records. Both are written together, so they have one revision until the key is used again. */
 function removal(hourEntries: readonly Entry[]): Transaction {
   return {
     guards: hourEntries.map((entry) => ({ kind: 'unchanged', key: recordKeyOf(entry), revision: entry.revision })),
@@ -27,7 +27,7 @@ function removal(hourEntries: readonly Entry[]): Transaction {
   }
 }
 
-/** Forgets one hour's entry; a key that was used again later is that later hour's to forget. */
+/** Removes one hour's entry. If the key was used again later, the later hour's expiry removes the record. */
 async function forgetOne(store: Store, entry: Entry, signal: AbortSignal): Promise<void> {
   const [hour = ''] = entry.key.slice(idempotencyHourPrefix.length).split('/')
   const held = await store.get(recordKeyOf(entry), signal)
@@ -36,7 +36,7 @@ async function forgetOne(store: Store, entry: Entry, signal: AbortSignal): Promi
   await store.transact(removed, signal)
 }
 
-/** Forgets idempotency keys whose hour is over. Returns how many. Rejects with StoreError, or the signal's reason. */
+/** Removes idempotency keys whose hour is over. Returns how many. Rejects with StoreError or the signal's reason. */
 export async function expireIdempotencyKeys(store: Store, nowMs: number, signal: AbortSignal): Promise<number> {
   const before = `${idempotencyHourPrefix}${idempotencyHour(nowMs - idempotencyLifeMs - 3_600_000)}`
   let removed = 0

@@ -6,39 +6,39 @@ import type { Entry, Store, Transaction } from '../../store/store.ts'
 import { outboxKey, outboxPrefix, outboxTimeMs } from '../outbox.ts'
 import { expireBatch } from './batch.ts'
 
-/** How long and how many events are kept (docs/spec/events.md#retention). */
+/** Retention limits of events: age and size (docs/spec/events.md#retention). */
 export interface OutboxRetention {
   readonly lifeMs: number
-  /** Of keys and values, for each root group. */
+  /** Size of keys and values for each root group. */
   readonly bytesPerRoot: number
 }
 
-/** What is counted comes so long after its time at least: processes' clocks differ, and what appears behind the count is never counted. */
+/** Minimum age of an event before it is counted. Process clocks differ, and an event that appears behind the count is never counted. */
 const settledMs = 60_000
 const hourMs = 3_600_000
 
-/** What removes these entries. What a subscription was still to get becomes a dead letter here, in the same transaction, once there are subscriptions. */
+/** Returns the transaction that removes these entries. Once subscriptions exist, undelivered events become dead letters here, in the same transaction. */
 function removal(entries: readonly Entry[]): Transaction {
   return { guards: [], writes: entries.map(({ key }) => ({ kind: 'delete', key })) }
 }
 
-/** The root group that an event belongs to; empty where it belongs to none. */
+/** Returns the root group of an event; empty if it has none. */
 export function rootOfEvent({ value }: Entry): string {
   const { group } = fromBinary(OutboxEventSchema, value)
   return group === '' ? '' : rootOf(trustedUid(group))
 }
 
-/** What an event takes, in bytes. */
+/** Returns the size of an event in bytes. */
 export function bytesOf({ key, value }: Entry): number {
   return key.length + value.length
 }
 
-/** Bytes of events by root group and hour, as far as they were counted. */
+/** Bytes of counted events by root group and hour. */
 class EventBytes {
   readonly #hours = new Map<number, Map<string, number>>()
   readonly #totals = new Map<string, number>()
 
-  /** Adds an entry's bytes, or takes them away. */
+  /** Adds or subtracts an entry's bytes. */
   count(entry: Entry, sign: 1 | -1): void {
     const hour = Math.floor(outboxTimeMs(entry.key) / hourMs)
     const root = rootOfEvent(entry)
@@ -49,7 +49,7 @@ class EventBytes {
     this.#setTotal(root, this.totalOf(root) + bytes)
   }
 
-  /** Forgets the hours that ended before `timeMs`, whoever removed their entries. */
+  /** Forgets the hours that ended before `timeMs`, even if other code removed their entries. */
   forgetBefore(timeMs: number): void {
     for (const [hour, roots] of this.#hours) {
       if ((hour + 1) * hourMs > timeMs) continue
@@ -58,7 +58,7 @@ class EventBytes {
     }
   }
 
-  /** What a root group has. */
+  /** Returns the bytes of a root group. */
   totalOf(root: string): number {
     return this.#totals.get(root) ?? 0
   }
@@ -68,7 +68,7 @@ class EventBytes {
     return new Set([...this.#totals].filter(([, bytes]) => bytes > limit).map(([root]) => root))
   }
 
-  /** The beginning of the first hour in which one of `roots` has anything. */
+  /** Returns the start of the first hour in which one of `roots` has events. */
   firstMs(roots: ReadonlySet<string>): number {
     const hours = [...this.#hours].filter(([, bytes]) => [...roots].some((root) => (bytes.get(root) ?? 0) > 0)).map(([hour]) => hour)
     return Math.min(...hours) * hourMs
@@ -81,8 +81,8 @@ class EventBytes {
 }
 
 /**
- * Removes events that are too old, and a root group's oldest where it has too many. The account of bytes is approximate, in memory, and lasts for one
- * leadership: every event is read once by the leader, then only new ones are. Resumable: may be ended at any moment.
+ * Removes events that are too old, and the oldest events of root groups that have too many. The byte count is approximate, in memory, and lasts for one
+ * leadership. The leader reads every event once, and then only new ones. Resumable: may be stopped at any moment.
  */
 export class OutboxExpirer {
   readonly #store: Store
@@ -96,7 +96,7 @@ export class OutboxExpirer {
     this.#retention = retention
   }
 
-  /** Removes what is too old; returns how many. Rejects with StoreError, or the signal's reason. */
+  /** Removes events that are too old; returns how many. Rejects with StoreError or the signal's reason. */
   async expireOld(nowMs: number, signal: AbortSignal): Promise<number> {
     const endMs = nowMs - this.#retention.lifeMs
     let removed = 0
@@ -117,7 +117,7 @@ export class OutboxExpirer {
     }
   }
 
-  /** Removes the oldest of root groups that have too many; returns how many. Rejects with StoreError, or the signal's reason. */
+  /** Removes the oldest events of root groups that have too many; returns how many. Rejects with StoreError or the signal's reason. */
   async expireOverSize(nowMs: number, signal: AbortSignal): Promise<number> {
     await this.#countNew(nowMs, signal)
     const over = this.#account.over(this.#retention.bytesPerRoot)
@@ -138,7 +138,7 @@ export class OutboxExpirer {
     return removed
   }
 
-  /** The entries that have to go, taken off the account; root groups that have few enough then are taken out of `over`. */
+  /** Returns the entries to remove and subtracts them from the count. Removes from `over` the root groups that are within the limit then. */
   #takeExcess(entries: readonly Entry[], over: Set<string>): Entry[] {
     return entries.filter((entry) => {
       const root = rootOfEvent(entry)

@@ -10,13 +10,13 @@ import type { AnyKind } from '../kind.ts'
 import { oneByOne } from './one-by-one.ts'
 import type { Sweeper } from '../services.ts'
 
-/** How many keys one sweep transaction deletes at most: etcd takes 128 operations. */
+/** Maximum number of keys that one transaction deletes: etcd takes 128 operations. */
 const maxDeletes = 100
 const pageEntries = 100
 
 /**
- * Removes what depended on removed records: they count as absent from the moment the mark is there, this frees their keys. Resumable and idempotent, so any
- * replica may sweep at any time; the leader does it as soon as a mark appears (docs/spec/storage.md#deletion-marks).
+ * Removes the dependents of removed records. They count as absent as soon as the mark exists; this frees their keys. Resumable and idempotent, so any replica
+ * may run it at any time. The leader runs it as soon as a mark appears (docs/spec/storage.md#deletion-marks).
  */
 export class StoreSweeper implements Sweeper {
   readonly #store: Store
@@ -41,7 +41,7 @@ export class StoreSweeper implements Sweeper {
   }
 
   async finishBlocking(guards: readonly Guard[], signal: AbortSignal): Promise<boolean> {
-    // Without marks, which is nearly always, nothing is read; else all guards are looked at together.
+    // Without marks, the usual case, nothing is read. Otherwise all guards are checked together.
     if (this.#replica.snapshot.sweeps().length === 0) return false
     const behind = await Promise.all(guards.map((guard) => this.#marksBehind(guard, signal)))
     const marks = new Map(behind.flat().map((mark) => [mark.uid, mark]))
@@ -49,7 +49,7 @@ export class StoreSweeper implements Sweeper {
     return marks.size > 0
   }
 
-  /** The marks that hide what makes `guard` fail: its own key is one, or the first record that stands there depends on a marked one. */
+  /** Returns the deletion marks that make `guard` fail. Either the guard's own key is a mark, or the first record at it depends on a marked one. */
   async #marksBehind(guard: Guard, signal: AbortSignal): Promise<readonly SweepMark[]> {
     const { snapshot } = this.#replica
     if (guard.kind === 'absent' && guard.key.startsWith(sweepPrefix)) return snapshot.sweeps().filter(({ uid }) => sweepKey(uid) === guard.key)
@@ -57,7 +57,7 @@ export class StoreSweeper implements Sweeper {
     const holder = entry === undefined ? undefined : holderOf(entry)
     const kind = this.#kinds.get(holder?.kind ?? '')
     if (holder === undefined || kind === undefined || kind.index.removedWith.length === 0) return []
-    // What readers see is not hidden.
+    // A record that readers see is not hidden by a mark.
     if (snapshot.get(holder.kind, holder.uid) !== undefined) return []
     const record = await this.#store.get(recordKey(holder.kind, holder.uid), signal)
     if (record === undefined) return []
@@ -65,7 +65,7 @@ export class StoreSweeper implements Sweeper {
     return snapshot.sweeps().filter((mark) => ownersOf(kind, row).some((owner) => owner.uid === mark.uid && owner.kind === mark.kind))
   }
 
-  /** What is in the way of a guard that wants nothing to be there. */
+  /** Returns the entry that breaks a guard which requires absence. */
   async #standsAt(guard: Guard, signal: AbortSignal): Promise<Entry | undefined> {
     if (guard.kind === 'absent') return this.#store.get(guard.key, signal)
     if (guard.kind !== 'empty') return undefined
@@ -76,7 +76,7 @@ export class StoreSweeper implements Sweeper {
     const key = sweepKey(mark.uid)
     const entry = this.#replica.snapshot.entry(key)
     if (entry === undefined) return
-    // Another replica may have ended this sweep already, and the uid of a person may be in use again: nothing is touched without this very mark.
+    // Require this exact mark for every change. Another replica may have finished this cascade already, and a person's uid may be in use again.
     const marked = { kind: 'unchanged', key, revision: entry.revision } as const
     let removed = 0
     for (const kind of this.#kinds.values()) {
@@ -90,7 +90,7 @@ export class StoreSweeper implements Sweeper {
     if (removed > 0) this.#log.info('swept', { kind: mark.kind, uid: mark.uid, removed })
   }
 
-  /** Removes the keys of the organisations in which a person who is gone was pending. */
+  /** Removes the pending keys of a removed person in all organisations. */
   async #forgetPending(person: Uid, mark: Guard, signal: AbortSignal): Promise<void> {
     for (;;) {
       const { entries } = await this.#store.range({ prefix: `${pendingPrefix}${person}/`, limit: maxDeletes }, signal)
@@ -110,7 +110,7 @@ export class StoreSweeper implements Sweeper {
     for (let after: string | undefined; ;) {
       const { records, last } =
         owner.filter === 'parent' ? await this.#children(kind, { ...owner, after }, signal) : await this.#users(kind, { ...owner, after }, signal)
-      // Deleted keys cost etcd time until it compacts: each page begins after the last, and only at the end it looks once more from the start.
+      // Deleted keys cost etcd time until it compacts. So each page starts after the last one, and a final pass starts from the beginning again.
       if (last === undefined && after === undefined) return removed
       after = last
       const held = await this.#store.get(owner.mark.key, signal)
@@ -125,7 +125,7 @@ export class StoreSweeper implements Sweeper {
           changes = new ChangeSet()
           count = 0
         }
-        // Guarded by the record's revision: where another sweep came first, the next round looks anew.
+        // Guarded by the record's revision: if another cascade removed it first, the next round reads it again.
         changes.remove(kind, row)
         count += 1
       }
@@ -138,7 +138,7 @@ export class StoreSweeper implements Sweeper {
     return { records: entries, last: entries.at(-1)?.key }
   }
 
-  /** The records that name `owner.uid` in the relation `owner.filter`, by their reverse keys. */
+  /** Returns the records that name `owner.uid` in the relation `owner.filter`, found by their reverse keys. */
   async #users(kind: AnyKind, owner: DependentsCursor, signal: AbortSignal): Promise<DependentsPage> {
     const prefix = usedByPrefix(relationOf(kind, owner.filter), owner.uid)
     const { entries } = await this.#store.range({ ...pageAfter(owner), prefix }, signal)
@@ -154,10 +154,10 @@ export class StoreSweeper implements Sweeper {
   }
 }
 
-/** A removed record whose dependents are still to be swept. */
+/** A removed record whose dependents are not all removed yet. */
 type SweepMark = ReturnType<RecordCache['snapshot']['sweeps']>[number]
 
-/** The record that a key is there for. */
+/** Returns the record to which a key belongs. */
 function holderOf({ key, value }: Entry): { kind: string; uid: Uid } | undefined {
   const [space, first = '', second = ''] = key.split('/', 3)
   if (space === 'r') return { kind: first, uid: trustedUid(parseRecordKey(key).uid) }
@@ -165,14 +165,14 @@ function holderOf({ key, value }: Entry): { kind: string; uid: Uid } | undefined
   return first === 'name' || first === 'managed' ? { kind: second, uid: trustedUid(Buffer.from(value).toString()) } : undefined
 }
 
-/** Whose dependents are looked for, by which relation, and after which key. */
+/** The owner whose dependents are searched, the relation, and the key to continue after. */
 interface DependentsCursor {
   readonly filter: string
   readonly uid: Uid
   readonly after: string | undefined
 }
 
-/** Some dependents' records; `last` is the key to go on after, undefined at the end. */
+/** A page of dependent records; `last` is the key to continue after, undefined at the end. */
 interface DependentsPage {
   readonly records: readonly Entry[]
   readonly last: string | undefined

@@ -7,22 +7,25 @@ import { quotaExceeded } from './quotas.ts'
 
 const contentPrefix = 'x/content/'
 
-/** Uploads by organisation: `x/upload/<root>/<id>`, with the time of their beginning in milliseconds since 1970 as text. Only where a limit is set. */
+/**
+ * Prefix of open uploads by organisation: `x/upload/<root>/<id>`. The value is the start time in milliseconds since 1970 as text. Written only if a limit is
+ * set.
+ */
 export const uploadPrefix = 'x/upload/'
 
-/** An upload that was begun so long ago, in milliseconds, counts no more. */
+/** Age at which an upload stops counting as open, in milliseconds. */
 export const uploadLifeMs = 24 * 3_600_000
 
-/** Blobs and manifests that an organisation can record at once without a conflict between them. */
+/** Number of blobs and manifests that an organisation can record at once without a conflict between them. */
 const shards = 16
 
-/** What is counted in the store and not in memory: by its limit, where the counters of an organisation lie. */
+/** Limits that the store counts, not memory, with the prefix of an organisation's counters. */
 export const counterPrefixes = { [contentLimit]: contentPrefix, [manifestsLimit]: 'x/manifests/' } as const
 
-/** The limits of what is counted so. */
+/** A limit that the store counts. */
 export type StoredLimit = keyof typeof counterPrefixes
 
-/** What the limit's counters of the organisation say: `sum` of all, and the first of them, by which a recount corrects them. As of `revision`, or as of now. */
+/** Reads an organisation's counters of a limit: their `sum`, and the first counter, through which a recount corrects them. As of `revision`, or as of now. */
 export async function readCounters(
   store: Store,
   { limit, root, revision }: { limit: StoredLimit; root: Uid; revision?: Revision },
@@ -34,20 +37,23 @@ export async function readCounters(
   return { sum: entries.reduce((sum, { value }) => sum + countIn(value), 0), first: { key, entry: entries.find((entry) => entry.key === key) } }
 }
 
-/** The number that a counter has. */
+/** Returns the number in a counter. */
 export function countIn(value: Uint8Array): number {
   return Number(Buffer.from(value).toString())
 }
 
-/** What the organisation uses of the limit, in bytes; a blob that two repos hold counts twice. Rejects with StoreError. */
+/** Returns the organisation's use of the limit in bytes. A blob in two repos counts twice. Rejects with StoreError. */
 export async function storedUse(store: Store, { limit, root }: { limit: StoredLimit; root: Uid }, signal: AbortSignal): Promise<number> {
   return (await readCounters(store, { limit, root }, signal)).sum
 }
 
-/** What a transaction adds to an organisation, in bytes by limit; less than 0 where it removes something. */
+/** The bytes that a transaction adds to an organisation, by limit; negative if it removes content. */
 export type StoredBytes = Readonly<Partial<Record<StoredLimit, number>>>
 
-/** What adds `bytes` to what the organisation of `repo` holds: for the transaction that records or removes them. It may conflict with another. */
+/**
+ * Returns the additions that count `bytes` for the organisation of `repo`, for the transaction that records or removes them. They may conflict with another
+ * transaction.
+ */
 export async function storedChange(
   services: Services,
   { repo, bytes }: { repo: Uid; bytes: StoredBytes },
@@ -65,7 +71,7 @@ export async function storedChange(
   return { guards: parts.map(({ guard }) => guard), writes: parts.map(({ write }) => write) }
 }
 
-/** What adds `bytes` to a counter that nobody else changes meanwhile. */
+/** Returns the guard and the write that add `bytes` to a counter. The guard fails if another transaction changes the counter in the meantime. */
 export function addedTo({ key, entry }: { key: string; entry: Entry | undefined }, bytes: number): { guard: Guard; write: Write } {
   const sum = (entry === undefined ? 0 : countIn(entry.value)) + bytes
   return {
@@ -74,7 +80,10 @@ export function addedTo({ key, entry }: { key: string; entry: Entry | undefined 
   }
 }
 
-/** The bytes that the organisation of `repo` may still add to a limit; undefined where it has no such limit. Throws code 8 QUOTA_EXCEEDED where `bytes` more are too many. */
+/**
+ * Returns the bytes that the organisation of `repo` may still add to a limit; undefined without such a limit. Throws code 8 QUOTA_EXCEEDED if `bytes` exceeds
+ * it.
+ */
 export async function storedRoom(
   { store, replica }: Services,
   { repo, limit, bytes }: { repo: Uid; limit: StoredLimit; bytes: number },
@@ -92,7 +101,7 @@ export async function storedRoom(
   return room
 }
 
-/** How many uploads of the organisation are open: of those that began while there was a limit. */
+/** Returns how many uploads of the organisation are open. Only uploads that began under a limit count. */
 export async function openUploads({ store, clock }: Services, root: Uid, signal: AbortSignal): Promise<number> {
   const youngAfterMs = clock.now() - uploadLifeMs
   let open = 0
@@ -104,7 +113,7 @@ export async function openUploads({ store, clock }: Services, root: Uid, signal:
   }
 }
 
-/** Counts an upload as open. Throws code 8 QUOTA_EXCEEDED where there are too many; those that begin at the same moment may go over. */
+/** Counts an upload as open. Throws code 8 QUOTA_EXCEEDED if there are too many. Uploads that begin at the same moment may exceed the limit. */
 export async function countUpload(services: Services, { repo, id }: { repo: Uid; id: string }, signal: AbortSignal): Promise<void> {
   const root = rootOf(repo)
   const limit = limitsOf(services.replica.snapshot, root)?.[uploadsLimit]
@@ -115,7 +124,7 @@ export async function countUpload(services: Services, { repo, id }: { repo: Uid;
   await services.store.transact({ guards: [], writes: [{ kind: 'put', key: `${uploadPrefix}${root}/${id}`, value }] }, signal)
 }
 
-/** Counts an upload as open no more. Does nothing where it was not counted, or the store does not answer: it ends by itself. */
+/** Stops counting an upload as open. Does nothing if it was not counted or the store does not answer: the entry expires by itself. */
 export async function uncountUpload({ store, replica, log }: Services, { repo, id }: { repo: Uid; id: string }, signal: AbortSignal): Promise<void> {
   const root = rootOf(repo)
   if (limitsOf(replica.snapshot, root)?.[uploadsLimit] === undefined) return

@@ -2,41 +2,41 @@ import { untilAborted } from '../../base/until-aborted.ts'
 import type { Revision } from '../../store/store.ts'
 
 /**
- * What became of a transaction:
+ * The outcome of a transaction:
  * - `refused`: it did not commit and never will
- * - `unknown`: it may have committed, or may do so later
+ * - `unknown`: it may have committed, or may commit later
  * - a revision: it committed there
  */
 export type LaneOutcome = 'refused' | 'unknown' | Revision
 
-/** This process's transactions that count towards one limit of one organisation, until its snapshot holds them, and whose turn it is. */
+/** This process's transactions that count towards one limit of one organisation, until its snapshot holds them. Also gives callers their turn. */
 export class Lane {
-  /** The amounts of all that may not be in the snapshot. */
+  /** The sum of all amounts that the snapshot may not hold yet. */
   #sum = 0
-  /** What committed where the snapshot had not come to. */
+  /** Commits that the snapshot did not hold when they were reported. */
   #landed: { readonly amount: number; readonly revision: Revision }[] = []
-  /** The amounts of what may still commit, and nothing more will be heard of it. */
+  /** The amounts of transactions that may still commit and will report no further outcome. */
   readonly #unknown: number[] = []
   #last: Promise<void> = Promise.resolve()
   #turns = 0
   #change = Promise.withResolvers<void>()
 
-  /** True where a caller has the turn, or waits for it. */
+  /** True if a caller has the turn or waits for it. */
   get isTaken(): boolean {
     return this.#turns > 0
   }
 
-  /** True where nothing would be lost with this object. */
+  /** True if this object holds no state worth keeping. */
   get isIdle(): boolean {
     return this.#turns === 0 && this.#sum === 0
   }
 
-  /** True where a transaction committed that the snapshot has not shown yet. */
+  /** True if a transaction committed that the snapshot does not show yet. */
   get hasLanded(): boolean {
     return this.#landed.length > 0
   }
 
-  /** Resolves, in the order of the calls, when no other caller has the turn. Call what it returns, once, to end the turn. */
+  /** Resolves, in call order, when no other caller has the turn. Call the returned function once to end the turn. */
   async turn(signal: AbortSignal): Promise<() => void> {
     const before = this.#last
     const { promise, resolve } = Promise.withResolvers<void>()
@@ -55,7 +55,7 @@ export class Lane {
     }
   }
 
-  /** What is under way, and not in a snapshot of `revision`. */
+  /** Returns the sum that is under way and not in a snapshot of `revision`. */
   flying(revision: Revision): number {
     if (this.#landed.length > 0) {
       for (const landed of this.#landed) if (landed.revision <= revision) this.#sum -= landed.amount
@@ -64,7 +64,9 @@ export class Lane {
     return this.#sum
   }
 
-  /** Counts a transaction as under way; `amount` is greater than 0. Call what it returns, once, with what became of it; `revision` is the snapshot's then. */
+  /**
+   * Counts a transaction as under way; `amount` is greater than 0. Call the returned function once with the outcome and the snapshot's revision at that time.
+   */
   start(amount: number): (outcome: LaneOutcome, revision: Revision) => void {
     this.#sum += amount
     return (outcome, revision) => {
@@ -76,7 +78,9 @@ export class Lane {
     }
   }
 
-  /** What forgets the transactions that have an unknown outcome now. Call it once a snapshot holds those of them that committed. Undefined where there are none. */
+  /**
+   * Returns a function that forgets the transactions with an unknown outcome. Call it once a snapshot holds those that committed. Undefined if there are none.
+   */
   settleUnknown(): (() => void) | undefined {
     const { length } = this.#unknown
     if (length === 0) return undefined
@@ -91,29 +95,31 @@ export class Lane {
   }
 }
 
-/** The lanes of a process by the key of their limit. Whatever their number, each call costs the same. */
+/** The lanes of a process by the key of their limit. The cost of a call does not depend on their number. */
 export class Lanes {
   readonly #lanes = new Map<string, Lane>()
-  /** Goes round all of them. */
+  /** Iterates over all lanes in turn. */
   #round = this.#lanes.keys()
 
   get size(): number {
     return this.#lanes.size
   }
 
-  /** The lane, if there is one. */
+  /** Returns the lane if it exists. */
   find(key: string): Lane | undefined {
     return this.#lanes.get(key)
   }
 
-  /** The lane; a new one where there is none. */
+  /** Returns the lane; creates it if it does not exist. */
   of(key: string): Lane {
     let lane = this.#lanes.get(key)
     if (lane === undefined) this.#lanes.set(key, (lane = new Lane()))
     return lane
   }
 
-  /** Removes those of the lanes that are idle with a snapshot of `revision`. It also looks at one other, each time at the next, so none stays for ever. */
+  /**
+   * Removes those of the lanes that are idle with a snapshot of `revision`. Each call also checks one other lane in rotation, so no idle lane stays for ever.
+   */
   tidy(keys: Iterable<string>, revision: Revision): void {
     let next = this.#round.next()
     if (next.done === true) {
