@@ -5,31 +5,31 @@ import { StoreError, type RangeQuery, type RangeResult, type Revision, type Stor
 import { Slices } from './slices.ts'
 import { keptPrefixes, type Snapshot } from './snapshot.ts'
 
-/** What a snapshot is loaded from. */
+/** The source of a snapshot. */
 export interface LoadOptions {
   readonly store: Store
-  /** In this order: what names another record comes after it. */
+  /** The kinds in loading order: records come before those that name them. */
   readonly kinds: readonly string[]
   readonly log: Log
   readonly signal: AbortSignal
-  /** Told how many entries were read. */
+  /** Receives the number of entries read. */
   readonly progress: (records: number) => void
 }
 
-/** How many ranges are read at a time: the store works while this process does. */
+/** Number of ranges to read at a time, so that the store and this process work in parallel. */
 const readers = 3
-/** About how much a page of a range has. */
+/** Approximate size of a page in bytes. */
 const pageBytes = 512 * 1024
 const firstPageEntries = 500
 const maxPageEntries = 4_000
-/** Uids start with any of these. */
+/** The first characters of uids. */
 const digits = [...'0123456789abcdef']
 const progressMs = 2_000
-/** So often a page is asked for, with pauses that grow by this many milliseconds, before the load as a whole is begun anew. */
+/** Maximum number of attempts per page before the whole load starts again. The pauses between them grow by `retryMs` milliseconds. */
 const pageAttempts = 5
 const retryMs = 200
 
-/** How many entries make a page: by the size of those read so far. */
+/** Computes the number of entries per page from the size of those read so far. */
 class PageSize {
   #entries = 0
   #bytes = 0
@@ -44,8 +44,8 @@ class PageSize {
 }
 
 /**
- * Reads into an empty snapshot what it keeps, all as of one commit, several ranges at a time; other work runs in between. The log tells how it goes. Rejects
- * with the store's error, or the signal's reason; the snapshot is of no use then.
+ * Loads the kept keys and records as of one commit into an empty snapshot, several ranges at a time. Other work runs in between. Logs its progress. Rejects
+ * with the store's error or the signal's reason; discard the snapshot then.
  */
 export async function loadSnapshot(snapshot: Snapshot, options: LoadOptions): Promise<{ revision: Revision; records: number }> {
   const loading = new Loading(snapshot, options)
@@ -86,7 +86,7 @@ class Loading {
     return { revision, records: this.#records }
   }
 
-  /** One page tells whether it pays to share out the rest. */
+  /** Reads one page first, which shows whether splitting the rest pays off. */
   async #readKind(prefix: string): Promise<void> {
     const page = await this.#page({ prefix })
     await this.#take(page)
@@ -99,20 +99,20 @@ class Loading {
     const parts = left.filter((part) => 'after' in part || part.prefix > last).values()
     await Promise.all(
       Array.from({ length: readers }, async () => {
-        // The readers share one iterator: each takes the next part that is left.
+        // The readers share one iterator: each takes the next remaining part.
         for (const part of parts) await this.#read(part)
       }),
     )
   }
 
-  /** All of a range, page by page; the next one is on its way while one is taken in. */
+  /** Reads a whole range page by page; fetches the next page while it loads the current one. */
   async #read(part: Pick<RangeQuery, 'prefix' | 'after' | 'before'>): Promise<void> {
     let coming: Promise<RangeResult> | undefined = this.#page(part)
     while (coming !== undefined) {
       const page: RangeResult = await coming
       const after = page.entries.at(-1)?.key
       coming = page.more && after !== undefined ? this.#page({ ...part, after }) : undefined
-      // It is awaited in the next round; where this one fails nobody does.
+      // The next round awaits this page. If this round fails, its rejection must not stay unhandled.
       coming?.catch(() => undefined)
       await this.#take(page)
     }
@@ -128,7 +128,7 @@ class Loading {
     return page
   }
 
-  /** A store that does not answer for a while must not cost what was read so far. */
+  /** Repeats a read: a short outage of the store must not cost what was read so far. */
   async #patiently<T>(read: () => Promise<T>): Promise<T> {
     for (let attempt = 1; ; attempt++) {
       try {

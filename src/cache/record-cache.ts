@@ -9,11 +9,11 @@ import { SharedQuestion } from './shared-question.ts'
 import { Waiters } from './waiters.ts'
 
 /**
- * How the replica stands to its store.
+ * The replica's connection to its store.
  * - `loading`: the first range is being read; nothing can be answered. -> `live`
  * - `live`: the watch runs. -> `broken` when it ends
- * - `broken`: the watch ended; linearizable and bounded reads fail with UNAVAILABLE. -> `live` once a new watch (or a whole reload) has caught up
- *   with a revision asked for after the break
+ * - `broken`: the watch ended; linearizable and bounded reads fail with UNAVAILABLE. -> `live` once a new watch (or a whole reload) has caught up with a
+ *   revision that was read after the break
  * - `closed`: close() was called. Final.
  */
 export type ReplicaState =
@@ -22,13 +22,13 @@ export type ReplicaState =
   | { readonly kind: 'broken'; readonly cause: unknown }
   | { readonly kind: 'closed' }
 
-/** What a replica is made of. */
+/** The parts of a replica. */
 export interface ReplicaOptions {
   readonly store: Store
   readonly kinds: readonly KindIndex[]
   readonly builtIns: readonly CachedRecord[]
   readonly log: Log
-  /** How long a read waits for the watch to catch up, in milliseconds. */
+  /** Time that a read waits for the watch to catch up, in milliseconds. */
   readonly barrierTimeoutMs?: number
 }
 
@@ -48,8 +48,8 @@ async function pause(ms: number, signal: AbortSignal): Promise<void> {
 }
 
 /**
- * Feeds a Snapshot from the store: one range at start, one watch after it, a reload where the watch can't be resumed. `barrier` makes reads
- * linearizable: it resolves once the snapshot holds every commit that was acknowledged before the call (docs/spec/storage.md#consistent-reads).
+ * Feeds a Snapshot from the store: one range at the start, then one watch, and a reload if the watch cannot resume. `barrier` makes reads linearizable: it
+ * resolves once the snapshot holds every commit acknowledged before the call (docs/spec/storage.md#consistent-reads).
  */
 export class RecordCache {
   readonly #options: Required<ReplicaOptions>
@@ -78,7 +78,7 @@ export class RecordCache {
     return this.#state
   }
 
-  /** The current snapshot. Take it anew after every await: a reload puts another one in its place. */
+  /** The current snapshot. Get it again after every await: a reload replaces it. */
   get snapshot(): Snapshot {
     return this.#snapshot
   }
@@ -94,19 +94,19 @@ export class RecordCache {
     return () => this.#rowListeners.delete(listener)
   }
 
-  /** Calls `listener` for rows that are hidden together, until the returned function is called. */
+  /** Calls `listener` for rows hidden together, until the returned function is called. */
   onHide(listener: HideListener): () => void {
     this.#hideListeners.add(listener)
     return () => this.#hideListeners.delete(listener)
   }
 
-  /** Calls `listener` when a reload replaced the whole snapshot, until the returned function is called. */
+  /** Calls `listener` after a reload replaced the whole snapshot, until the returned function is called. */
   onReset(listener: () => void): () => void {
     this.#resetListeners.add(listener)
     return () => this.#resetListeners.delete(listener)
   }
 
-  /** Calls `listener` when the view is live again after the store did not answer, until the returned function is called. */
+  /** Calls `listener` when the replica is live again after the store did not answer, until the returned function is called. */
   onReturn(listener: () => void): () => void {
     this.#returnListeners.add(listener)
     return () => this.#returnListeners.delete(listener)
@@ -118,7 +118,7 @@ export class RecordCache {
     return () => this.#keyListeners.delete(listener)
   }
 
-  /** Loads and starts to follow; resolves once live. Rejects where the first load fails for good: the store is damaged, or `signal` aborts. */
+  /** Loads and starts to follow; resolves once live. Rejects if the first load fails permanently: the store is damaged, or `signal` aborts. */
   async start(signal: AbortSignal): Promise<void> {
     let backoff = firstBackoffMs
     for (;;) {
@@ -145,8 +145,8 @@ export class RecordCache {
   }
 
   /**
-   * Resolves once the snapshot holds every commit acknowledged before this call. Calls that come while a question to the store is under way share the
-   * next one. Rejects with StoreError `unavailable` where the store can't be asked or the watch is broken or late.
+   * Resolves once the snapshot holds every commit acknowledged before this call. Calls made while a query to the store is under way share the next query.
+   * Rejects with StoreError `unavailable` if the store cannot be queried, or the watch is broken or late.
    */
   async barrier(signal?: AbortSignal): Promise<void> {
     this.#assertLive()
@@ -161,7 +161,7 @@ export class RecordCache {
     await this.#waiters.wait(revision, this.#options.barrierTimeoutMs, signal)
   }
 
-  /** Rejects unless the watch runs: what bounded reads check. */
+  /** Throws unless the watch runs: the check for bounded reads. */
   assertLive(): void {
     this.#assertLive()
   }
@@ -176,7 +176,7 @@ export class RecordCache {
       kinds,
       builtIns,
       listener: (kind, old, row) => {
-        // One that a reload replaced goes on to drop what it has hidden.
+        // A snapshot that a reload replaced still removes its hidden rows.
         if (snapshot === this.#snapshot) for (const listener of this.#rowListeners) listener(kind, old, row)
       },
       onHide: (kind, rows) => {
@@ -187,7 +187,7 @@ export class RecordCache {
     return snapshot
   }
 
-  /** Reads everything as of one commit into a new snapshot and puts it in place. */
+  /** Reads everything as of one commit into a new snapshot and makes it current. */
   async #load(signal: AbortSignal): Promise<void> {
     const { store, kinds, log } = this.#options
     const snapshot = this.#emptySnapshot()
@@ -215,7 +215,7 @@ export class RecordCache {
     while (!signal.aborted) {
       const startedAt = this.#revision
       try {
-        // Not before the reload: the revision of another history says nothing about this one.
+        // Not before the reload: a revision of another history has no meaning for this one.
         if (stale) await this.#load(signal)
         stale = false
         await this.#watch(signal)
@@ -232,7 +232,7 @@ export class RecordCache {
     }
   }
 
-  /** One watch, from its start to its end; throws what ended it. */
+  /** Runs one watch from start to end; throws the error that ended it. */
   async #watch(signal: AbortSignal): Promise<void> {
     const ended = new AbortController()
     const either = AbortSignal.any([signal, ended.signal])
@@ -245,7 +245,7 @@ export class RecordCache {
     }
   }
 
-  /** Turns `broken` into `live` once the new watch has caught up with what the store holds now. */
+  /** Changes `broken` to `live` once the new watch has caught up with the store's current revision. */
   async #goLive(signal: AbortSignal): Promise<void> {
     const { store, log } = this.#options
     while (!signal.aborted && this.#state.kind === 'broken') {

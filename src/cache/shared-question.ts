@@ -1,14 +1,14 @@
-/** Where so many share a question the process is busy: then a question more costs others more time than a short wait does. */
+/** Number of callers per question that marks the process as busy. Then another question costs others more time than a short wait. */
 const crowd = 12
-/** How long a crowd is waited for, in milliseconds. */
+/** Maximum wait for more callers, in milliseconds. */
 const crowdPauseMs = 1
-/** How much of the largest number of callers is still expected after one question more. */
+/** Factor by which the expected number of callers decreases with each question. */
 const memory = 0.9
 
 /**
- * Asks one question for all who want an answer from after their own call. Those who call in one turn of the event loop share a question, and so do those who call
- * while another is under way: their question is sent when that one is answered (the read index of Raft, docs/spec/storage.md#consistent-reads). Under load a question costs as much as some
- * ten requests: it waits until as many have come as lately shared one, for a millisecond at most.
+ * Asks one question for several callers; each needs an answer from after its own call. Calls in one turn of the event loop share a question. So do calls while
+ * another question is under way: theirs is sent when that one is answered (the read index of Raft, docs/spec/storage.md#consistent-reads). Under load a
+ * question costs as much as about ten requests. It then waits, for at most a millisecond, until as many callers arrived as recently shared one.
  */
 export class SharedQuestion<Answer, Result> {
   readonly #ask: () => Promise<Answer>
@@ -16,17 +16,17 @@ export class SharedQuestion<Answer, Result> {
   #running: Promise<Answer> | undefined
   #next: Promise<Result> | undefined
   #callers = 0
-  /** As many as lately shared a question. */
+  /** The number of callers that recently shared a question. */
   #expected = 0
   #endWait: (() => void) | undefined
 
-  /** `finish` makes the result of an answer; the next question does not wait for it. */
+  /** `finish` converts an answer to the result; the next question does not wait for it. */
   constructor(ask: () => Promise<Answer>, finish: (answer: Answer) => Promise<Result>) {
     this.#ask = ask
     this.#finish = finish
   }
 
-  /** The result of a question that is sent after this call; rejects as the question does. */
+  /** Returns the result of a question that is sent after this call; rejects if the question does. */
   result(): Promise<Result> {
     this.#callers += 1
     if (this.#callers >= this.#expected) this.#endWait?.()
@@ -49,7 +49,7 @@ export class SharedQuestion<Answer, Result> {
     return this.#finish(await asked)
   }
 
-  /** Lets the rest of what has arrived in this turn of the event loop be read first; in a crowd also what comes within a moment. */
+  /** Waits until the event loop has read the other requests of this turn. Under load, also waits a moment for more. */
   async #gathering(): Promise<void> {
     if (this.#expected >= crowd && this.#callers < this.#expected) await this.#crowded()
     const { promise, resolve } = Promise.withResolvers<void>()

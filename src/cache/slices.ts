@@ -1,9 +1,9 @@
 import type { Compare } from './lists/order-tree.ts'
 
-/** How long work may hold the event loop at a time, in milliseconds. */
+/** Maximum time for which work may block the event loop, in milliseconds. */
 const sliceMs = 4
 
-/** Turns of the event loop, of which long pieces of work that go on at the same time get one each: together they hold it no longer than one. */
+/** Gives concurrent long tasks one turn of the event loop each. Together they block it no longer than one task. */
 export class Turns {
   readonly #waiting: (() => void)[] = []
   readonly #give = (): void => {
@@ -11,7 +11,7 @@ export class Turns {
     if (this.#waiting.length > 0) setImmediate(this.#give)
   }
 
-  /** Resolves when it is the caller's turn; those who asked before come first. */
+  /** Resolves on the caller's turn; earlier callers come first. */
   next(): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<void>()
     this.#waiting.push(resolve)
@@ -20,33 +20,33 @@ export class Turns {
   }
 }
 
-/** Long work cut into slices, between which other work runs. */
+/** Cuts long work into slices, between which other work runs. */
 export class Slices {
   readonly #turns: Turns
   #started = performance.now()
 
-  /** `turns` are those that it shares with other work; its own where absent. */
+  /** `turns` are shared with other work; a new object by default. */
   constructor(turns = new Turns()) {
     this.#turns = turns
   }
 
-  /** True where it is time to let others run: `await slices.pause()`. Costs little, but is best asked once for many small steps. */
+  /** True when other work should run: call `await slices.pause()`. Cheap, but check it once for many small steps. */
   get isOver(): boolean {
     return performance.now() - this.#started > sliceMs
   }
 
-  /** Resolves after others ran. */
+  /** Resolves after other work ran. */
   async pause(): Promise<void> {
     await this.#turns.next()
     this.#started = performance.now()
   }
 }
 
-/** Sorted at once: a few milliseconds' worth. */
+/** Number of items to sort at once, which takes a few milliseconds. */
 const chunkItems = 4096
 const itemsPerLook = 256
 
-/** Where a run stands: its next item, and the run's number, which decides between equal items. */
+/** A run's next item, and the run's number, which orders equal items. */
 interface RunHead<T> {
   item: T
   next: number
@@ -55,8 +55,8 @@ interface RunHead<T> {
 }
 
 /**
- * The items in order, in slices; equal ones keep theirs. Sorts chunks and then merges all of them at once, so that each item is fetched from memory twice
- * only; chunks that are in order already are joined without a merge.
+ * Sorts the items in slices; the sort is stable. Sorts chunks and then merges all at once, so that each item is fetched from memory only twice. Chunks that are
+ * already in order are joined without a merge.
  */
 export async function sortInSlices<T>(items: readonly T[], compare: Compare<T>, slices: Slices): Promise<T[]> {
   const sorted: T[] = []
@@ -93,7 +93,7 @@ async function mergeRuns<T>(items: readonly T[], heads: RunHead<T>[], by: { befo
   return merged
 }
 
-/** Puts an entry where it belongs in a heap whose top place is free. */
+/** Puts an entry in its place in a heap whose top is free. */
 export function sink<E>(heap: E[], entry: E, compare: Compare<E>): void {
   let place = 0
   for (;;) {

@@ -19,10 +19,10 @@ import { Slices, Turns } from './slices.ts'
 import { KindTable } from './table.ts'
 import { UsageIndex, type Usage } from './usage.ts'
 
-/** Told of every row that came, changed or went; `kind` is the row's. Of rows that are hidden it is told a little later, one by one. */
+/** Receives every row that was added, changed or removed; `kind` is the row's kind. Receives hidden rows a little later, one by one. */
 export type RowListener = (kind: string, old: CachedRecord | undefined, row: CachedRecord | undefined) => void
 
-/** Index keys that readers need besides the records; the others only ever guard transactions. */
+/** Prefixes of index keys that readers need in addition to records; other index keys only guard transactions. */
 export const keptPrefixes = [
   'i/manifests/',
   'i/owners/',
@@ -37,21 +37,21 @@ export const keptPrefixes = [
   'meta/',
 ] as const
 
-/** Told of rows of one kind, in uid order, in the moment in which readers no longer find them. */
+/** Receives rows of one kind, in uid order, at the moment when readers no longer find them. */
 export type HideListener = (kind: string, rows: readonly CachedRecord[]) => void
 
 const entriesPerLook = 64
-/** Up to so many rows that go with a removed record leave at once; more are hidden first. */
+/** Maximum number of dependent rows that are removed at once with a record; more are hidden first. */
 const removedAtOnce = 50
 const rowsPerLook = 16
 
-/** Told when something that could not be read was left out. */
+/** Receives each key that was skipped because its value could not be read. */
 export type FaultListener = (fault: { key: string; cause: unknown }) => void
 
 /**
- * The replica's view of the watched keys as of one commit. Changes are applied whole commits at a time and synchronously, so whoever reads
- * without awaiting sees one commit's state. What depends on a removed record is absent from the moment its sweep mark is there (docs/spec/storage.md#deletion-marks). Where
- * that is much, its rows are hidden in that moment, and leave the tables in slices between which other work runs (ADR 0005).
+ * The replica's view of the watched keys as of one commit. Changes are applied synchronously, in whole commits. So a reader that does not await sees the state
+ * of one commit. Dependents of a removed record are absent as soon as its deletion mark exists (docs/spec/storage.md#deletion-marks). If there are many, their
+ * rows are hidden at once and leave the tables in slices, between which other work runs (ADR 0005).
  */
 export class Snapshot {
   readonly #tables: ReadonlyMap<string, KindTable>
@@ -76,44 +76,44 @@ export class Snapshot {
     for (const row of options.builtIns) this.table(row.kind).put(row)
   }
 
-  /** The records of one kind. Throws TypeError for a kind that is not registered. */
+  /** Returns the records of one kind. Throws TypeError for a kind that is not registered. */
   table(kind: string): KindTable {
     const table = this.#tables.get(kind)
     if (table === undefined) throw new TypeError(`no kind ${kind}`)
     return table
   }
 
-  /** True where records of this kind are kept. */
+  /** True if the snapshot keeps records of this kind. */
   hasKind(kind: string): boolean {
     return this.#tables.has(kind)
   }
 
-  /** The kinds that are kept, in the order of their registration. */
+  /** Returns the tables of all kinds, in the order of their registration. */
   kinds(): Iterable<KindTable> {
     return this.#tables.values()
   }
 
-  /** The record of `kind` under `uid`, if there is one that is not about to be swept. */
+  /** Returns the record of `kind` under `uid`, unless a removed record takes it along. */
   get(kind: string, uid: string): CachedRecord | undefined {
     return this.#tables.get(kind)?.get(uid)
   }
 
-  /** What the records of an organisation take as of this commit; undefined where it has none. */
+  /** Returns the usage of an organisation's records as of this commit; undefined if it has no records. */
   usageOf(root: Uid): Usage | undefined {
     return this.#usage.of(root)
   }
 
-  /** The kept keys that start with `prefix`, in no order. Costs what all kept keys do. */
+  /** Yields the kept keys that start with `prefix`, in no order. The cost grows with the number of all kept keys. */
   *keysUnder(prefix: string): Generator<string, void> {
     for (const key of this.#kept.keys()) if (key.startsWith(prefix)) yield key
   }
 
-  /** A kept key's entry. */
+  /** Returns a kept key's entry. */
   entry(key: string): Entry | undefined {
     return this.#kept.get(key)
   }
 
-  /** The removed records whose dependents are still to be swept: uid and kind. */
+  /** Returns the removed records whose dependents are not all removed yet: uid and kind. */
   sweeps(): { uid: Uid; kind: string }[] {
     return [...this.#marks].map(([uid, kind]) => ({ uid: trustedUid(uid), kind }))
   }
@@ -127,8 +127,8 @@ export class Snapshot {
   }
 
   /**
-   * Takes a part of what a snapshot is loaded from: all of it as of one commit, kept keys before records, and no key twice. Until `settle` the rows are
-   * found by uid only; listeners are not told.
+   * Adds a part of the data to load: all as of one commit, kept keys before records, and no key twice. Until `settle`, rows are found by uid only, and
+   * listeners receive no rows.
    */
   async stage(entries: readonly Entry[], slices: Slices): Promise<void> {
     for (const [at, entry] of entries.entries()) {
@@ -144,7 +144,7 @@ export class Snapshot {
     }
   }
 
-  /** Ends the loading: brings all that was staged in order. */
+  /** Ends the loading: sorts all staged rows. */
   async settle(slices: Slices): Promise<void> {
     for (const table of this.#tables.values()) await table.settle(slices)
   }
@@ -160,7 +160,7 @@ export class Snapshot {
     }
   }
 
-  /** The table that the change is in, and the row that comes there; no row where the record goes, can't be read, or goes with one that was removed. */
+  /** Returns the table of a change and its new row. There is no row if the record is removed, unreadable, or depends on a removed record. */
   #read({ key, value, revision }: Change): { table: KindTable | undefined; uid: string; row: CachedRecord | undefined } {
     const { kind, uid } = parseRecordKey(key)
     const table = this.#tables.get(kind)
@@ -175,7 +175,7 @@ export class Snapshot {
     try {
       return this.#makers.get(kind)?.make(source)
     } catch (cause) {
-      // One unreadable record must not take the replica down; it is absent, and the log says so.
+      // One unreadable record must not stop the replica. It is absent, and the log reports it.
       this.#fault({ key: source.key, cause })
       return undefined
     }
@@ -202,7 +202,7 @@ export class Snapshot {
     this.#usage.changed(old?.isHidden === true ? undefined : old, row)
   }
 
-  /** True where a record that `row` goes with was removed. */
+  /** True if a record that `row` depends on was removed. */
   #isOrphan(table: KindTable, row: CachedRecord): boolean {
     if (this.#marks.size === 0) return false
     return table.index.removedWith.some(({ kind, filter }) => {

@@ -9,15 +9,15 @@ import { UidMap } from './uid-map.ts'
 import { Matches, ValueIndex } from './lists/value-index.ts'
 import { Views } from './lists/views.ts'
 
-/** The filter that every kind has: the uid one level up, `/` for roots. */
+/** The parent filter, which every kind has: the uid one level up, `/` for roots. */
 export const parentFilter = 'parent'
-/** The filter that every kind has: the record's name. */
+/** The name filter, which every kind has: the record's name. */
 export const nameFilter = 'name'
 
 const parentOf: FilterReader = (row) => row.parent
 const nameOf: FilterReader = (row) => row.name
 
-/** The number of a hex digit. */
+/** Returns the value of a hex digit. */
 function digitOf(code: number): number {
   return code > 57 ? code - 87 : code - 48
 }
@@ -28,31 +28,31 @@ function emptyStages(): CachedRecord[][] {
 
 const noRows = new OrderTree<CachedRecord>(uidOrder.compare)
 
-/** To insert a row among the hidden ones costs about as much as to go over this many of them. */
+/** Inserting a row among the hidden ones costs about as much as iterating over this many of them. */
 const rowsPerInsert = 16
 
 function isHidden(row: CachedRecord): boolean {
   return row.isHidden
 }
 
-/** All records of one kind: by uid, in uid order with counts, by each exact filter, and in the views that lists asked for. */
+/** All records of one kind: by uid, in uid order with counts, by each exact filter, and in the views that lists need. */
 export class KindTable {
   readonly index: KindIndex
   readonly views: Views
   readonly #rows = new UidMap()
   readonly #valueOf: ReadonlyMap<string, FilterReader>
   readonly #byValue: ReadonlyMap<string, ValueIndex>
-  /** Those of #byValue, each once, and #children. */
+  /** The indexes of #byValue, each once, and #children. */
   readonly #indexes: readonly (ValueIndex | ChildIndex)[]
   readonly #children: ChildIndex | undefined
-  /** By the first digit of the uid: what comes in the order of one digit's uids needs no sorting. */
+  /** Staged rows by the first digit of the uid: rows that arrive in the order of one digit's uids need no sorting. */
   #staged = emptyStages()
   #byUid = new OrderTree<CachedRecord>(uidOrder.compare)
-  /** The hidden rows of #byUid, and what is left without them. */
+  /** The hidden rows of #byUid, and the rows that remain visible. */
   #hidden = noRows
   #visible = new Difference(this.#byUid, noRows, isHidden)
 
-  /** `turns` are those in which views are filled; the table's own where absent. */
+  /** `turns` are for filling views; a new object by default. */
   constructor(index: KindIndex, turns = new Turns()) {
     this.index = index
     const readers = filterReaders(index)
@@ -89,17 +89,17 @@ export class KindTable {
     for (const row of this.#rows.values()) if (!row.isHidden) yield row
   }
 
-  /** The records whose `filter` has exactly this value; where `below` is given those strictly below it. */
+  /** Returns the records whose `filter` has exactly this value; if `below` is given, only those strictly below it. */
   matching(filter: string, value: string, below?: Uid): Matches {
     return this.#byValue.get(filter)?.matching(value, { hidden: this.#hidden, below }) ?? new Matches(noRows, { from: 0, to: 0 })
   }
 
-  /** The records that have a value for `filter`, ordered by value and uid. */
+  /** Returns the records that have a value for `filter`, ordered by value and uid. */
   having(filter: string): Matches {
     return this.#byValue.get(filter)?.all(this.#hidden) ?? new Matches(noRows, { from: 0, to: 0 })
   }
 
-  /** The record of this name right below `parent` (`/` for roots). Throws TypeError for a kind that is not found by path. */
+  /** Returns the record of this name directly below `parent` (`/` for roots). Throws TypeError for a kind without `foundByPath`. */
   child(parent: string, name: string): CachedRecord | undefined {
     if (this.#children === undefined) throw new TypeError(`${this.index.kind} is not found by path`)
     return this.#children.find(parent, name)
@@ -110,7 +110,7 @@ export class KindTable {
     return this.#valueOf.get(filter)?.(row)
   }
 
-  /** The ranks in uid order of `uid` (where `inclusive`) and everything below it. */
+  /** Returns the ranks in uid order of `uid` (if `inclusive`) and everything below it. */
   rangeWithin(uid: Uid, inclusive: boolean): { from: number; to: number } {
     const from = this.byUid.rankBy(inclusive ? (row) => row.uid < uid : (row) => row.uid <= uid)
     // '0' follows '/' in ASCII, so `uid0` is the first text after everything that starts with `uid/`.
@@ -120,13 +120,13 @@ export class KindTable {
     return { from, to }
   }
 
-  /** Adds a row of a table that is being loaded: until `settle` it is found by uid only. No other row has its uid. */
+  /** Adds a row while the table loads: until `settle` it is found by uid only. Its uid must be new. */
   stage(row: CachedRecord): void {
     this.#rows.set(row)
     this.#staged[digitOf(row.uid.charCodeAt(0)) & 15]?.push(row)
   }
 
-  /** Ends the loading: brings what was there and what was staged in order, in slices. */
+  /** Ends the loading: sorts the existing and the staged rows, in slices. */
   async settle(slices: Slices): Promise<void> {
     const rows = [...this.#byUid.items(0, this.#byUid.size)].concat(...this.#staged)
     this.#staged = emptyStages()
@@ -137,7 +137,7 @@ export class KindTable {
   }
 
   /**
-   * Hides rows of the table that are not hidden yet, in uid order: from now on no reader finds them, and each is to be removed. Cost: far less than to remove them.
+   * Hides visible rows of the table, given in uid order. From now on readers do not find them; each must be removed later. Costs far less than removing them.
    */
   hide(rows: readonly CachedRecord[]): void {
     for (const row of rows) row.isHidden = true
@@ -151,10 +151,10 @@ export class KindTable {
     this.views.hidden(rows)
   }
 
-  /** Puts a row in place of the one with its uid, whether that is hidden or not. */
+  /** Adds a row, or replaces the row with its uid, even a hidden one. */
   put(row: CachedRecord): CachedRecord | undefined {
     const old = this.#rows.get(row.uid)
-    // The map's key is the uid of the row that it came with, and lives as long as that.
+    // The map's key is the uid string of the row that added it, and keeps that row's string alive.
     if (old !== undefined) this.#rows.delete(row.uid)
     this.#rows.set(row)
     this.#byUid.insert(row)
@@ -164,7 +164,7 @@ export class KindTable {
     return old
   }
 
-  /** Removes the row under `uid`, whether it is hidden or not; where `only` is given, nothing but that very row. */
+  /** Removes the row under `uid`, even a hidden one. If `only` is given, removes only that very row. */
   remove(uid: string, only?: CachedRecord): CachedRecord | undefined {
     const old = this.#rows.get(uid)
     if (old === undefined || (only !== undefined && old !== only)) return undefined
@@ -176,7 +176,7 @@ export class KindTable {
     return old
   }
 
-  /** Views were told of a hidden row already. */
+  /** Reports a change to the views. They removed a hidden row earlier. */
   #changed(old: CachedRecord | undefined, row: CachedRecord | undefined): void {
     if (old?.isHidden !== true) this.views.changed(old, row)
     else {

@@ -4,8 +4,8 @@ const shardCount = 64
 const firstSlots = 8
 
 /**
- * Rows by uid: hash tables of row references and of their hashes, which are cut out of the uid's last digits, since those are random. It takes a third of the
- * memory of a Map, growing reads no row, and many small tables in place of a large one leave none that takes long to grow.
+ * Rows by uid: hash tables of row references and hashes. The hashes come from the uid's last digits, which are random. It takes a third of a Map's memory, and
+ * growing reads no row. Many small tables replace a large one, so that none takes long to grow.
  */
 export class UidMap {
   readonly #shards = Array.from({ length: shardCount }, () => new Shard())
@@ -20,7 +20,7 @@ export class UidMap {
     return this.#shards[hash & (shardCount - 1)]?.get(uid, hash)
   }
 
-  /** Puts the row in place of the one with its uid. */
+  /** Adds the row, or replaces the row with its uid. */
   set(row: CachedRecord): void {
     const hash = hashOf(row.uid)
     if (this.#shards[hash & (shardCount - 1)]?.set(row, hash) === true) this.#size += 1
@@ -37,7 +37,7 @@ export class UidMap {
   }
 }
 
-/** Open addressing with linear probing, at most three quarters full. */
+/** A hash table with open addressing and linear probing, at most three quarters full. */
 class Shard {
   #rows: (CachedRecord | undefined)[] = emptySlots(firstSlots)
   #hashes = new Int32Array(firstSlots)
@@ -47,7 +47,7 @@ class Shard {
     return this.#rows[this.#find(uid, hash)]
   }
 
-  /** True where no row had the uid. */
+  /** Returns true if no row had the uid. */
   set(row: CachedRecord, hash: number): boolean {
     const at = this.#find(row.uid, hash)
     const isNew = this.#rows[at] === undefined
@@ -59,7 +59,7 @@ class Shard {
     return true
   }
 
-  /** Closes the gap, so that no marks of deleted rows are needed. */
+  /** Removes a row and closes the gap, so that no tombstones are needed. */
   delete(uid: string, hash: number): boolean {
     const rows = this.#rows
     const mask = rows.length - 1
@@ -67,7 +67,7 @@ class Shard {
     if (rows[gap] === undefined) return false
     for (let at = (gap + 1) & mask; rows[at] !== undefined; at = (at + 1) & mask) {
       const home = homeOf(this.#hashes[at] ?? 0) & mask
-      // What may not lie before its home stays.
+      // A row must not move before its home slot.
       if (((at - home) & mask) < ((at - gap) & mask)) continue
       rows[gap] = rows[at]
       this.#hashes[gap] = this.#hashes[at] ?? 0
@@ -83,7 +83,7 @@ class Shard {
     for (const row of this.#rows) if (row !== undefined) yield row
   }
 
-  /** The slot of the row with this uid, or the free one where it would be. */
+  /** Returns the slot of the row with this uid, or the free slot for it. */
   #find(uid: string, hash: number): number {
     const rows = this.#rows
     const mask = rows.length - 1
@@ -113,12 +113,12 @@ function emptySlots(count: number): (CachedRecord | undefined)[] {
   return new Array<CachedRecord | undefined>(count).fill(undefined)
 }
 
-/** The part of a hash that did not choose the shard. */
+/** Returns the part of a hash that did not choose the shard. */
 function homeOf(hash: number): number {
   return hash >>> 6
 }
 
-/** 32 bits made of the last 16 characters; any text has one. The multiplication spreads what each of them has over all bits. */
+/** Returns 32 bits from the last 16 characters of any text. The multiplication spreads each character over all bits. */
 export function hashOf(uid: string): number {
   let hash = uid.length
   for (let at = Math.max(0, uid.length - 16); at < uid.length; at++) hash = Math.imul(hash ^ uid.charCodeAt(at), 0x01000193)

@@ -6,11 +6,11 @@ interface Waiter {
   readonly reject: (error: unknown) => void
 }
 
-/** Those who wait for the snapshot to hold a commit. */
+/** Callers that wait for the snapshot to hold a commit. */
 export class Waiters {
   readonly #waiting = new Set<Waiter>()
 
-  /** Resolves once `reached` is told of `revision` or a later one; rejects with StoreError `unavailable` after `timeoutMs`, or the signal's reason. */
+  /** Resolves once `reached` is called with `revision` or a later one. Rejects with StoreError `unavailable` after `timeoutMs`, or with the signal's reason. */
   async wait(revision: Revision, timeoutMs: number, signal?: AbortSignal): Promise<void> {
     signal?.throwIfAborted()
     const { promise, resolve, reject } = Promise.withResolvers<void>()
@@ -28,12 +28,12 @@ export class Waiters {
     }
   }
 
-  /** Lets go all who wait for `revision` or an earlier one. */
+  /** Resolves all calls that wait for `revision` or an earlier one. */
   reached(revision: Revision): void {
     for (const waiter of this.#waiting) if (waiter.revision <= revision) waiter.resolve()
   }
 
-  /** Rejects all who wait. */
+  /** Rejects all waiting calls. */
   fail(error: unknown): void {
     for (const waiter of this.#waiting) waiter.reject(error)
   }

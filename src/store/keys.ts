@@ -1,8 +1,8 @@
 import type { Uid } from '../base/uid.ts'
 
 /**
- * The first key, in byte order, after all keys that start with `prefix`; undefined where there is none (the empty prefix). Keys are
- * ASCII, so that the order of UTF-16 units is the order of bytes.
+ * Returns the first key, in byte order, after all keys that start with `prefix`; undefined for the empty prefix. Keys are ASCII, so the order of UTF-16 units
+ * is the order of bytes.
  */
 export function prefixEnd(prefix: string): string | undefined {
   if (prefix === '') return undefined
@@ -85,7 +85,7 @@ export function manifestsKey(repo: Uid): string {
   return `i/manifests/${repo}`
 }
 
-/** The SCIM credentials of an identity provider: ScimState bytes. There is none before the first token. */
+/** The SCIM credentials of an identity provider: ScimState bytes. Absent before the first token. */
 export function scimKey(provider: Uid): string {
   return `${scimPrefix}${provider}`
 }
@@ -129,9 +129,10 @@ export const releasedNamesPrefix = 'i/released/'
 const spacesOfUids: ReadonlySet<string> = new Set(['sweep', 'owners', 'manifests', 'released', 'scim', 'quota'])
 
 /**
- * The root uid (organisation, person or built-in role) whose data a watched key is part of; undefined for keys of the whole platform: names of root records, which
- * record a Kubernetes object owns, and `meta/`. All watched keys that one transaction reads or writes have one root, or none, but for the sweep marks of
- * persons and built-in roles, which bindings of other roots look at; what it writes below `x/` belongs where it goes. So the key space can be divided by root (docs/scaling.md).
+ * Returns the root uid (organisation, person or built-in role) to whose data a watched key belongs. Undefined for keys of the whole platform: names of root
+ * records, the records that Kubernetes objects own, and `meta/`. All watched keys of one transaction have one root, or none. The only exceptions are the
+ * deletion marks of persons and built-in roles, which bindings of other roots read. Keys below `x/` belong to the root of their transaction. So the key space
+ * can be divided by root (docs/scaling.md).
  */
 export function rootOfKey(key: string): string | undefined {
   const [space, first = '', second = '', third = ''] = key.split('/')

@@ -129,15 +129,14 @@ export interface Store {
   /** Linearizable (or as of `revision`) read of a range of keys in byte order. */
   range(query: RangeQuery, signal: AbortSignal): Promise<RangeResult>
   /**
-   * Commits all writes if every guard holds. Durable when it resolves. Rejects with `indeterminate` where the transaction may have reached the store, also where the
-   * signal aborts then; with the signal's reason only where it will never be sent.
+   * Commits all writes if every guard holds. Durable when it resolves. Rejects with `indeterminate` if the transaction may have reached the store, even if the
+   * signal aborts then. Rejects with the signal's reason only if the transaction will never be sent.
    */
   transact(transaction: Transaction, signal: AbortSignal): Promise<Committed | Conflict>
   /**
-   * Makes the outcome final of every transaction of this process that rejected with `indeterminate` before: when this resolves, none of them can commit any
-   * more, and a read shows which did. Before it is sent, each later transaction does the same for those that the store did not answer. Transactions
-   * that only delete are exempt while the store is full.
-   * Rejects with StoreError, or the signal's reason, where that is not certain yet: call again.
+   * Settles every transaction of this process that rejected with `indeterminate` before. Once this resolves, none of them can commit any more, and a read shows
+   * which did. Each later transaction does the same first for those that the store did not answer. Transactions that only delete are exempt while the store is
+   * full. Rejects with StoreError, or the signal's reason, if that is not certain yet: call again.
    */
   fence(signal: AbortSignal): Promise<void>
   /**
@@ -147,8 +146,8 @@ export interface Store {
    */
   watch(prefixes: readonly string[], after: Revision, signal: AbortSignal): AsyncIterable<ChangeBatch>
   /**
-   * A revision R, linearizable: every transaction on the watched prefixes that was acknowledged before this call began has revision <= R, and a watch
-   * of those prefixes will deliver a batch whose revision is >= R (unless R is not newer than the watch's start).
+   * Returns a linearizable revision R. Every transaction on the watched prefixes acknowledged before this call has a revision <= R. A watch of those prefixes
+   * will deliver a batch whose revision is >= R (unless R is not newer than the watch's start).
    */
   revision(signal: AbortSignal): Promise<Revision>
   /**

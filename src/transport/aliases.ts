@@ -1,14 +1,14 @@
 import type { HttpBinding, MethodRow } from '../base/schema/method.ts'
 
-/** The namespaces of public clients of this API family that are served beside ours unless `compat.namespaces` says otherwise. */
+/** The namespaces of public clients of this API family, served in addition to Taproot's own. `compat.namespaces` overrides them. */
 export const defaultNamespaces = ['chainguard.platform'] as const
 
 /** v1 packages whose name keeps the version; all others drop it (docs/spec/conventions.md#versions). */
 const versionedV1Domains: ReadonlySet<string> = new Set(['vulnerabilities'])
 
 /**
- * The other full names of a service of ours under `namespaces`, e.g. `taproot.iam.v2.GroupsService` ->
- * `<ns>.iam.v2.GroupsService` and `<ns>.iam.v2beta1.GroupsService`, `taproot.auth.v1.Auth` -> `<ns>.auth.Auth`. Empty for foreign services.
+ * Returns the other full names of a Taproot service under `namespaces`, e.g. `taproot.iam.v2.GroupsService` -> `<ns>.iam.v2.GroupsService` and
+ * `<ns>.iam.v2beta1.GroupsService`, `taproot.auth.v1.Auth` -> `<ns>.auth.Auth`. Empty for foreign services.
  */
 export function serviceAliases(service: string, namespaces: readonly string[]): string[] {
   const match = /^taproot\.([a-z_]+)\.(v1|v2)\.([A-Za-z0-9_]+)$/.exec(service)

@@ -5,7 +5,7 @@ import type { Caller } from '../engine/services.ts'
 import type { Call } from './call.ts'
 import type { RawRequest } from './http/raw-route.ts'
 
-/** What became of a call that the audit log tells of. */
+/** The outcome of a call for the audit log. */
 export interface AuditEntry {
   readonly call: Call
   readonly caller: Caller | undefined
@@ -36,7 +36,7 @@ export function audit(log: Log, entry: AuditEntry): void {
   })
 }
 
-/** The same of a request that is no call: what one of the doors of signing in, or of a directory, came to. */
+/** Writes the audit line of a request that is not an API call: a request to a sign-in or directory endpoint. */
 export function auditRequest({ auditLog }: { readonly auditLog: Log }, request: RawRequest, line: Omit<AuditLine, 'transport'>): void {
   const { requestId, remoteAddress } = request
   writeAuditLine(auditLog, { transport: 'http', requestId, remoteAddress, userAgent: request.header('user-agent'), ...line })

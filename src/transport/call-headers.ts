@@ -1,6 +1,6 @@
-/** What a call carries beside its message, under the same names in HTTP headers and gRPC metadata. */
+/** The metadata of a call, under the same names in HTTP headers and gRPC metadata. */
 export interface CallHeaders {
-  /** The client's `x-request-id` where it is 1 to 128 characters of [A-Za-z0-9._:/=+-], else one of ours (a uuid). */
+  /** The client's `x-request-id` if it is 1 to 128 characters of [A-Za-z0-9._:/=+-], otherwise a new uuid. */
   readonly requestId: string
   /** W3C trace context, where the client sent a valid one. */
   readonly traceparent?: string
@@ -39,8 +39,8 @@ const readers = [
 ] as const satisfies readonly (readonly [keyof CallHeaders, string, HeaderReader])[]
 
 /**
- * Reads a call's headers through `get` (lower-case names). Entity tags lose their quotes and weakness mark, `*` and commas between them stay; a malformed
- * `traceparent` and a request id of other than 1 to 128 characters of [A-Za-z0-9._:/=+-] are dropped, the latter for `newRequestId()`.
+ * Reads a call's headers through `get` (lower-case names). Entity tags lose their quotes and weakness mark; `*` and commas between them stay. A malformed
+ * `traceparent` is dropped. A request id of other than 1 to 128 characters of [A-Za-z0-9._:/=+-] is replaced by `newRequestId()`.
  */
 export function parseCallHeaders(get: (name: string) => string | undefined, newRequestId: () => string): CallHeaders {
   const given = get('x-request-id')

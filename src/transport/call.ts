@@ -49,5 +49,5 @@ export interface Answer {
   readonly pageTokenRestarted?: boolean
 }
 
-/** Takes a call through all named steps. Throws DomainError, or anything else for a fault of ours. */
+/** Takes a call through all named steps. Throws DomainError, or any other error for a server fault. */
 export type Dispatch = (call: Call) => Promise<Answer>

@@ -58,8 +58,8 @@ export interface ThrownContext {
 }
 
 /**
- * What the caller may learn of a thrown value: a DomainError as it is; what was thrown because the call was aborted as the reason of
- * the abort; anything else as code 13 with a fixed sentence, the cause going to the log.
+ * Returns the error that the caller may see for a thrown value. A DomainError stays as it is. An error caused by an abort becomes the reason of the abort. Any
+ * other value becomes code 13 with a fixed sentence; its cause goes to the log.
  */
 export function toDomainError(thrown: unknown, context: ThrownContext): DomainError {
   const reason: unknown = context.signal?.aborted === true ? context.signal.reason : undefined

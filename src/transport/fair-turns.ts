@@ -2,8 +2,8 @@
 const startsPerTurn = 64
 
 /**
- * Shares the event loop among keys without a refusal. While there is room, a request begins at once. Otherwise it waits, and each turn of the loop begins one request
- * of each waiting key after the other: however many requests one key has, the next request of another key waits for one round at most.
+ * Shares the event loop among keys without refusing requests. A request starts at once while there is capacity. Otherwise it waits, and each turn of the loop
+ * starts one request per waiting key, in rotation. However many requests one key has, the next request of another key waits for at most one round.
  */
 export class FairScheduler {
   readonly #startsPerTurn: number

@@ -24,9 +24,12 @@ function omitEmpty(field: DescField): boolean {
 }
 
 /**
- * Compiles encoders to proto3 JSON with the spec's exceptions (docs/spec/resources.md#json-form): scalars, enums, lists and maps are always
- * there; unset messages, unset oneof members and unset `optional` fields are left out; timestamps have exactly three fraction digits
- * and Z. An encoder is made once per message type and kept.
+ * Compiles encoders to proto3 JSON with the spec's exceptions (docs/spec/resources.md#json-form):
+ * - Scalars, enums, lists and maps are always present.
+ * - Unset messages, unset oneof members and unset `optional` fields are omitted.
+ * - Timestamps have exactly three fraction digits and Z.
+ *
+ * Each message type has one encoder, made once.
  */
 export function createJsonEncoders(): JsonEncoders {
   const encoders = new Map<DescMessage, Value>()

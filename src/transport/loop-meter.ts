@@ -1,9 +1,9 @@
-/** Told for how long the loop was held, in milliseconds. */
+/** Receives the time for which the loop was busy, in milliseconds. */
 type Charge = (ms: number) => void
 
 /**
- * Measures for whom the event loop works. From `enter` on time counts for the one who entered, until another enters or the loop is free again: all that runs without a
- * wait in between, promises that are settled already included.
+ * Measures for which caller the event loop works. From `enter` on, time counts for the caller that entered, until another enters or the loop is free again.
+ * That includes all code that runs without a wait, such as callbacks of settled promises.
  */
 export class LoopMeter {
   readonly #now: () => number

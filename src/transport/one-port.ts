@@ -7,7 +7,10 @@ import type { TlsOptions } from 'node:tls'
 export interface PortListener {
   /** Takes a connection over; bytes already read were put back. */
   accept(socket: Socket): void
-  /** Calls are still taken, but connections are given up after a call, so that clients connect anew: elsewhere, where they are led elsewhere. Returns at once. */
+  /**
+   * Starts to drain: still accepts calls, but closes each connection after a call. So clients reconnect, to another instance if they are routed there. Returns
+   * at once.
+   */
   beginDrain(): void
   /** No new calls: idle connections are closed, busy ones after their call. Returns at once. */
   drain(): void
@@ -51,7 +54,7 @@ export function createOnePort(options: OnePortOptions): OnePort {
   const track = (socket: Socket): void => {
     sockets.add(socket)
     socket.once('close', () => sockets.delete(socket))
-    // A reset by the peer is no fault of ours; 'close' follows.
+    // A reset by the peer is not a server fault; 'close' follows.
     socket.on('error', () => socket.destroy())
   }
   const server = createListener(options, track)

@@ -33,8 +33,8 @@ async function passes(check: ReadyCheck, signal: AbortSignal): Promise<boolean> 
 }
 
 /**
- * The ops port's request handler: `/healthz` (200 while the process runs), `/readyz` (200, or 503 with the names of what is not ready)
- * and `/metrics` (Prometheus text). GET and HEAD only; it never throws.
+ * Creates the ops port's request handler. It serves `/healthz` (200 while the process runs), `/readyz` (200, or 503 with the names of failing checks) and
+ * `/metrics` (Prometheus text). GET and HEAD only; it never throws.
  */
 export function createOpsHandler(options: OpsOptions): (request: IncomingMessage, response: ServerResponse) => void {
   const pages: Readonly<Record<string, (response: ServerResponse) => Promise<void>>> = {

@@ -26,7 +26,7 @@ import { audit } from './audit.ts'
 import type { Answer, Call, DecodedCall, Dispatch } from './call.ts'
 import { addressKey, type RateLimiter } from './rate-limit.ts'
 
-/** Answers a method for which the bearer is not an access token of ours, or that needs more than the records. */
+/** Answers a method whose bearer is not a Taproot access token, or which needs more than the records. */
 export type EndpointHandler = (call: Call, message: Message, session: Session | undefined) => Promise<HandlerAnswer>
 
 /** A caller together with what their token says. */
@@ -47,7 +47,7 @@ export interface PipelineOptions {
   readonly reads: 'linearizable' | 'bounded'
   /** Undefined where requests are not limited. */
   readonly rateLimiter: RateLimiter | undefined
-  /** For requests that nobody is known for, by address; likewise. */
+  /** Limits requests without a known caller, by address; likewise. */
   readonly addressLimiter: RateLimiter | undefined
   /** Where audit lines go. */
   readonly auditLog: Log
@@ -85,7 +85,7 @@ async function upToDate(options: PipelineOptions, call: Call, token: Authenticat
   if (preparing !== undefined) await preparing
 }
 
-/** What a handler sees of a call. A class for the sake of its getter: the signal is not made where nobody looks at it. */
+/** A handler's view of a call. A class because of its getter: the signal is not created unless it is read. */
 class CallContext implements Context {
   readonly method: MethodRow
   readonly caller: Caller | undefined
@@ -147,7 +147,7 @@ class CallContext implements Context {
   }
 }
 
-/** Throws code 3 where the header that forces ownership says neither yes nor no: what was meant to be forced must not be tried unforced, nor the other way round. */
+/** Throws code 3 if the header that forces ownership is neither true nor false. Neither a forced nor an unforced write must happen by mistake. */
 function assertForce({ headers: { forceOwnership } }: Call): void {
   if (forceOwnership !== undefined && forceOwnership !== 'true' && forceOwnership !== 'false')
     throw DomainError.invalid('force-ownership', 'must be true or false')
@@ -243,7 +243,7 @@ function isDenial(error: DomainError): boolean {
   return error.code === 7 || error.code === 16 || error.concealed
 }
 
-/** Every failed mutation and every denial is in the audit log, faults of ours included. */
+/** Writes every failed mutation and every denial to the audit log, including server faults. */
 function auditFailure(log: Log, failure: { call: Call; progress: Progress; error: unknown }): void {
   const { call, progress } = failure
   const error = failure.error instanceof DomainError ? failure.error : new DomainError(13, '')

@@ -68,8 +68,9 @@ export class TokenBuckets {
 }
 
 /**
- * Limits the requests of each key, and the time for which they hold the event loop. Both methods throw code 8 `RATE_LIMITED` with RetryInfo (docs/spec/limits.md#rate-limits).
- * From `take`, or `resume`, until the next wait the loop's time counts as the key's; what is done in one go may overdraw the bucket, and then the next request waits.
+ * Limits the requests of each key, and the time for which they keep the event loop busy. Both methods throw code 8 `RATE_LIMITED` with RetryInfo
+ * (docs/spec/limits.md#rate-limits). From `take` or `resume` until the next wait, the loop's time counts as the key's. Work without a wait may overdraw the
+ * bucket; the next request then waits.
  */
 export class RateLimiter {
   readonly #requests: TokenBuckets
@@ -98,7 +99,7 @@ export class RateLimiter {
   }
 }
 
-/** The key of a network address: of an IPv6 address its /64, since whoever has one has all of it. */
+/** Returns the key of a network address. For an IPv6 address it is the /64: its holder has all of it. */
 export function addressKey(address: string): string {
   const text = address.replace(/^::ffff:(?=\d+\.)/, '')
   if (!text.includes(':')) return `address ${text}`

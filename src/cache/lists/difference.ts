@@ -1,6 +1,6 @@
 import type { OrderTree, Side } from './order-tree.ts'
 
-/** A sorted set with ranks, to be read. A reader that holds ranks looks at `version` to see that they still hold. */
+/** A sorted set with ranks, for reading. A reader that holds ranks checks `version` to see whether they are still valid. */
 export interface Ranked<T> {
   readonly size: number
   readonly version: number
@@ -10,19 +10,19 @@ export interface Ranked<T> {
   items(from: number, to: number): T[]
 }
 
-/** Items that are read at least, where some of them may be left out. */
+/** Minimum number of items to read if some of them may be left out. */
 const leastRead = 128
 
 /**
- * The items of one tree that are not in another, which holds some of its items under the same order. Both may change meanwhile. A rank costs O(log n), an item
- * O(log² n), a range one item and all items of the tree between its ends.
+ * The items of one tree that are not in another tree, which holds some of them in the same order. Both may change. A rank costs O(log n), an item O(log² n). A
+ * range costs one item plus all items of the tree between its ends.
  */
 export class Difference<T> implements Ranked<T> {
   readonly #whole: OrderTree<T>
   readonly #left: OrderTree<T>
   readonly #isLeftOut: (item: T) => boolean
 
-  /** `isLeftOut` holds for the items of `left`, and for no other item of `whole`. */
+  /** `isLeftOut` is true for the items of `left`, and for no other item of `whole`. */
   constructor(whole: OrderTree<T>, left: OrderTree<T>, isLeftOut: (item: T) => boolean) {
     this.#whole = whole
     this.#left = left
@@ -68,7 +68,7 @@ export class Difference<T> implements Ranked<T> {
     let high = rank + this.#left.size
     while (low < high) {
       const middle = (low + high) >>> 1
-      // In range: there are more than `rank` items beside those left out.
+      // In range: more than `rank` items are not left out.
       const item = this.#whole.at(middle) as T
       if (middle + 1 - this.#left.rank(item, 'right') > rank) high = middle
       else low = middle + 1

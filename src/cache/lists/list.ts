@@ -9,14 +9,14 @@ import { parentFilter, type KindTable } from '../table.ts'
 import type { ViewScope } from './view.ts'
 import { inScope } from './views.ts'
 
-/** Where a caller may see records: in these groups and below (none inside another), and root-level records where `roots`. */
+/** The places where a caller may see records: these groups and below (none inside another), and root-level records if `roots`. */
 export interface Visibility {
   readonly everywhere: boolean
   readonly groups: readonly Uid[]
   readonly roots: boolean
 }
 
-/** The `uidp` filter of a list; what is set is ANDed (docs/spec/conventions.md#list-filters). An empty text is not set. */
+/** The `uidp` filter of a list; set fields are ANDed (docs/spec/conventions.md#list-filters). An empty text is not set. */
 export interface UidFilter {
   readonly descendantsOf: string
   readonly childrenOf: string
@@ -25,7 +25,7 @@ export interface UidFilter {
   readonly ids: readonly string[]
 }
 
-/** What a list asks for. */
+/** The query of a list. */
 export interface ListQuery {
   readonly kind: string
   readonly uidp: UidFilter
@@ -43,7 +43,7 @@ export interface ListQuery {
   readonly limit: number
 }
 
-/** A page and the number of records on all pages together. */
+/** A page, and the number of records on all pages. */
 export interface ListResult {
   readonly rows: readonly CachedRecord[]
   readonly total: number
@@ -54,19 +54,22 @@ type ListPart = Pick<ViewScope, 'place' | 'uid' | 'uids'>
 
 const changeOrder = orderOf([{ field: 'updateMs', descending: false }])
 
-/** Up to this many groups are looked at one by one. */
+/** Up to this number of groups, each is read by itself. */
 const fewGroups = 16
-/** Up to this many candidates are sorted on the spot; beyond, a view is made and kept. */
+/** Up to this number of candidates, a list sorts them itself. Above it, a view is made and kept. */
 const adHocRows = 64
-/** A list of more places than this is read from views that hold several of them: to look at them one by one takes long. */
+/** Above this number of places, a list reads views that hold several of them: reading each place takes too long. */
 const maxPlaces = 256
-/** A list that needs more views than this waits for one of all its groups, or sorts where it can't be one: it would evict the views of all others, and then its own. */
+/**
+ * Above this number of missing views, a list waits for one view of all its groups, or sorts if there can be none. Separate views would evict all others, then
+ * their own.
+ */
 const maxViewsPerList = 128
-/** A view of all groups of a caller, where they are few enough for views of their own, repeats at most this many rows of those that have one, which callers of any reach share. */
+/** Maximum number of rows that a view of all groups of a caller repeats from groups with views of their own. Callers of any reach share the latter. */
 const maxRepeatedRows = 10_000
-/** So often a list waits for views, of one order and another, or anew because some were evicted or the snapshot replaced meanwhile; then it sorts. */
+/** Maximum attempts to answer from views before sorting. More than one is needed for another order, and after an eviction or a replaced snapshot. */
 const maxAttempts = 4
-/** Of rows that come in any order so many more than are wanted are collected before they are sorted. */
+/** Number of extra unordered rows to collect before sorting and keeping only the wanted ones. */
 const sortedAtOnce = 500
 
 /** True where the visibility covers the record `uid`. */
@@ -79,7 +82,7 @@ export function isVisible(visibility: Visibility, { seenAtUid }: Pick<KindIndex,
   return lineage(trustedUid(uid)).some((place) => (seenAtUid === true || place !== uid) && hasGroup(groups, place))
 }
 
-/** True where `uid` is among the groups, which are in uid order. */
+/** True if `uid` is among the groups, which are in uid order. */
 function hasGroup(groups: readonly string[], uid: string): boolean {
   let low = 0
   let high = groups.length
@@ -91,7 +94,7 @@ function hasGroup(groups: readonly string[], uid: string): boolean {
   return groups[low] === uid
 }
 
-/** The place that the uidp filter alone names; undefined where nothing can match. */
+/** Returns the place that the uidp filter alone names; undefined if nothing can match. */
 function basePlace(uidp: UidFilter): ListPart | undefined {
   const { descendantsOf, inRoot } = uidp
   const child = inRoot ? rootParent : uidp.childrenOf
@@ -101,7 +104,7 @@ function basePlace(uidp: UidFilter): ListPart | undefined {
   return { place: 'child', uid: child }
 }
 
-/** The part of `base` that lies in one visible group; undefined where none does. */
+/** Returns the part of `base` in one visible group; undefined if no part lies in it. */
 function placeInGroup(base: ListPart, { seenAtUid }: KindIndex, group: Uid): ListPart | undefined {
   const whole: ListPart = { place: seenAtUid === true ? 'within' : 'below', uid: group }
   if (base.place === 'all') return whole
@@ -111,12 +114,12 @@ function placeInGroup(base: ListPart, { seenAtUid }: KindIndex, group: Uid): Lis
   return seenAtUid === true && parentOf(group) === base.uid ? { place: 'self', uid: group } : undefined
 }
 
-/** The places of lists by callers who see many groups: the same for as long as they see the same. */
+/** Cached places of lists for callers who see many groups, valid while their visibility stays the same. */
 const placesOfMany = new WeakMap<readonly Uid[], Map<string, readonly ListPart[]>>()
-/** So many lists of one caller are remembered. */
+/** Maximum number of cached lists per caller. */
 const maxRemembered = 32
 
-/** Disjoint places that together hold what the filter and the visibility leave. */
+/** Returns disjoint places that together hold the rows allowed by the filter and the visibility. */
 function partsOf(index: KindIndex, query: ListQuery): readonly ListPart[] {
   const base = basePlace(query.uidp)
   if (base === undefined) return []
@@ -135,7 +138,7 @@ function partsOf(index: KindIndex, query: ListQuery): readonly ListPart[] {
   return places
 }
 
-/** The same places, where they are many as few that are several. */
+/** Merges many places into a few places with several uids each. */
 function withSeveral(places: readonly ListPart[]): readonly ListPart[] {
   if (places.length <= maxPlaces) return places
   return [...Map.groupBy(places, ({ place }) => place).values()].flatMap((alike): readonly ListPart[] => {
@@ -155,7 +158,7 @@ function placesIn(base: ListPart, index: KindIndex, visibility: Visibility): Lis
   return places
 }
 
-/** The uids that `ids` and `ancestors_of` name, where they are set. */
+/** Returns the rows that `ids` and `ancestors_of` name, if these are set. */
 function namedRows(table: KindTable, uidp: UidFilter): CachedRecord[] | undefined {
   if (uidp.ids.length > 0) return [...new Set(uidp.ids)].map((uid) => table.get(uid)).filter((row) => row !== undefined)
   if (uidp.ancestorsOf === '') return undefined
@@ -188,7 +191,7 @@ function isSubtree(scope: ListPart): boolean {
   return scope.place === 'within' || scope.place === 'below'
 }
 
-/** The smallest set at hand that holds all of `scope`, where it is small. */
+/** Returns the smallest available set that holds all of `scope`, if it is small. */
 function fewCandidates(table: KindTable, scope: ViewScope): Iterable<CachedRecord> | undefined {
   if (scope.uids !== undefined) return undefined
   if (scope.place === 'self') return [table.get(scope.uid)].filter((row) => row !== undefined)
@@ -206,20 +209,20 @@ function sortedSequence(table: KindTable, rows: Iterable<CachedRecord>, by: { sc
   return wholeOf(OrderTree.fromSorted(held, by.order.compare))
 }
 
-/** The part's range of the order by uid, where that is the order: nothing to sort, and no view needed. */
+/** Returns the part's range if the order is by uid: it needs no sorting and no view. */
 function rangeOf(table: KindTable, scope: ViewScope, order: Order): Sequence<CachedRecord> | undefined {
   if (order !== uidOrder || scope.filters.length > 0 || scope.uids !== undefined || scope.place === 'child' || scope.place === 'self') return undefined
   if (scope.place === 'all') return wholeOf(table.byUid)
   return { tree: table.byUid, ...table.rangeWithin(trustedUid(scope.uid), scope.place === 'within') }
 }
 
-/** The part's rows sorted here, where they are a handful. */
+/** Sorts the part's rows if there are only a few. */
 function sortedIfFew(table: KindTable, scope: ViewScope, order: Order): Sequence<CachedRecord> | undefined {
   const few = fewCandidates(table, scope)
   return few === undefined ? undefined : sortedSequence(table, few, { scope, order })
 }
 
-/** The place's rows sorted here, however many they are. */
+/** Sorts the place's rows, whatever their number. */
 function sortedNow(table: KindTable, scope: ViewScope, order: Order): Sequence<CachedRecord> {
   if (scope.place === 'child') return sortedSequence(table, table.matching(parentFilter, scope.uid), { scope, order })
   if (scope.uids !== undefined) {
@@ -234,13 +237,13 @@ function sortedNow(table: KindTable, scope: ViewScope, order: Order): Sequence<C
   return sortedSequence(table, table.byUid.items(from, to), { scope, order })
 }
 
-/** The exact filters of a list, once for each value that one of them may have. */
+/** Returns the exact filters of a list, once for each value that `anyOf` allows. */
 function alternatives({ filters, anyOf }: ListQuery): ViewScope['filters'][] {
   const all = anyOf === undefined ? [filters] : anyOf.values.map((value) => [...filters, [anyOf.filter, value] as const])
   return all.map((one) => [...one].sort(([a], [b]) => (a < b ? -1 : 1)))
 }
 
-/** All parts of a list as one scope, where they are several subtrees under the same filters. */
+/** Returns all parts of a list as one scope, if they are several subtrees with the same filters. */
 function togetherOf(parts: readonly ListPart[], query: ListQuery): ViewScope | undefined {
   const [filters, ...others] = alternatives(query)
   const [first] = parts
@@ -250,13 +253,13 @@ function togetherOf(parts: readonly ListPart[], query: ListQuery): ViewScope | u
   return { place: first.place, uid: uids[0] ?? first.uid, uids, filters }
 }
 
-/** A part's rows in order, and what they were had from: the table's own order, a view that callers of any reach share, or sorting them for this list. */
+/** A part's rows in order. They come from the table's own order, a view that callers of any reach share, or a sort for this list. */
 interface FoundPart {
   readonly from: 'table' | 'view' | 'sorting'
   readonly sequence: Sequence<CachedRecord>
 }
 
-/** A part that is there or quickly made; undefined where a view is wanted first. */
+/** Returns a part that exists or is quick to make; undefined if a view is needed first. */
 function partAtHand(table: KindTable, scope: ViewScope, order: Order): FoundPart | undefined {
   const range = rangeOf(table, scope, order)
   if (range !== undefined) return { from: 'table', sequence: range }
@@ -266,12 +269,12 @@ function partAtHand(table: KindTable, scope: ViewScope, order: Order): FoundPart
   return few === undefined ? undefined : { from: 'sorting', sequence: few }
 }
 
-/** What a list asks for in one order: its rows, or the views that it needs first. */
+/** The rows of a list in one order, or the views that it needs first. */
 type FoundSequences = { readonly sequences: readonly Sequence<CachedRecord>[] } | { readonly missing: readonly ViewScope[] }
 
 /**
- * A list's rows in an order, from what there is now. Without `mayWait` nothing is missing: what has no view is sorted. Where it sorts some group's rows, all groups' are
- * offered as one view, unless that repeats too much of what other callers share.
+ * Finds a list's rows in an order from current data. Without `mayWait`, rows without a view are sorted, so nothing is missing. If it sorts a group's rows, it
+ * offers all groups as one view, unless that view repeats too much of what other callers share.
  */
 function find(table: KindTable, query: ListQuery, { order, mayWait }: { order: Order; mayWait: boolean }): FoundSequences {
   const parts = partsOf(table.index, query)
@@ -296,7 +299,7 @@ function find(table: KindTable, query: ListQuery, { order, mayWait }: { order: O
   return { sequences: [...sequencesFrom('table'), ...shared, ...sorted, ...many] }
 }
 
-/** The last of rows in the order of changes: those that changed later than `changedAfterMs`. */
+/** Returns the end of the rows in the order of changes: those that changed later than `changedAfterMs`. */
 function changedOf(sequences: readonly Sequence<CachedRecord>[], changedAfterMs: number): Sequence<CachedRecord>[] {
   return sequences.map(({ tree, from, to }) => {
     const first = tree.rankBy((row) => row.updateMs <= changedAfterMs)
@@ -304,7 +307,7 @@ function changedOf(sequences: readonly Sequence<CachedRecord>[], changedAfterMs:
   })
 }
 
-/** The page of rows that come in any order: the first `skip + limit` of those after `after` are kept in order, and no others, however many come. */
+/** Returns the page of unordered rows. Keeps only the first `skip + limit` rows after `after`, whatever the number of rows. */
 function pageOfMany(rows: Iterable<CachedRecord>, { order, skip, limit, after }: ListQuery): CachedRecord[] {
   const wanted = skip + limit
   let kept: CachedRecord[] = []
@@ -333,14 +336,14 @@ function pageOf(sequences: readonly Sequence<CachedRecord>[], query: ListQuery):
 /** A page, or the views that it needs first. */
 type Looked = ListResult | { readonly missing: readonly ViewScope[]; readonly order: Order }
 
-/** The page of a list that all its rows are on, whenever they changed. */
+/** Returns the page of a list without a `changedAfterMs` limit. */
 function lookInOrder(table: KindTable, query: ListQuery, mayWait: boolean): Looked {
   const { order } = query
   const found = find(table, query, { order, mayWait })
   return 'missing' in found ? { ...found, order } : pageOf(found.sequences, query)
 }
 
-/** The page from what there is now, or what it needs first. */
+/** Returns the page from current data, or the views that it needs first. */
 function look(table: KindTable, query: ListQuery, mayWait: boolean): Looked {
   const { order, changedAfterMs } = query
   const named = namedRows(table, query.uidp)
@@ -349,7 +352,7 @@ function look(table: KindTable, query: ListQuery, mayWait: boolean): Looked {
     return pageOf([wholeOf(OrderTree.fromSorted(rows, order.compare))], query)
   }
   if (changedAfterMs === undefined) return lookInOrder(table, query, mayWait)
-  // What changed lately is the end of the order of changes.
+  // The latest changes are the end of the order of changes.
   const found = find(table, query, { order: changeOrder, mayWait })
   if ('missing' in found) return { ...found, order: changeOrder }
   const changed = changedOf(found.sequences, changedAfterMs)
@@ -360,20 +363,20 @@ function look(table: KindTable, query: ListQuery, mayWait: boolean): Looked {
   return { rows: pageOfMany(rows, query), total }
 }
 
-/** What a list is read from and what it asks for, both as of now. */
+/** A list's snapshot and query, both as of now. */
 export interface ListSource {
   readonly snapshot: Snapshot
   readonly query: ListQuery
 }
 
 /**
- * One page of a list: records, count and rights of one commit that is not older than the call. `read` turns it into an answer in that same commit's state, so
- * what it joins to the rows is of that commit too. Cost: O(k log n + page) for k visible groups, once the views it needs are there; where they are too many for
- * one of all to be made, or are evicted as fast as they are made, it sorts what is visible.
+ * Returns one page of a list: records, count and rights of one commit that is not older than the call. `read` builds the answer in that commit's state, so
+ * joined data is of the same commit. Cost: O(k log n + page) for k visible groups once the views exist. Sorts the visible rows if they are too many for one
+ * view, or if views are evicted as fast as they are made.
  */
 export async function listRows<T>(current: () => ListSource, read: (result: ListResult) => T): Promise<T> {
   for (let attempt = 1; ; attempt++) {
-    // A look is of one turn, and so of one commit.
+    // Each attempt takes one turn, so it reads one commit.
     const { snapshot, query } = current()
     const table = snapshot.table(query.kind)
     const result = look(table, query, attempt <= maxAttempts)

@@ -1,7 +1,7 @@
-/** A total order: negative, zero or positive as `a` comes before, equals or comes after `b`; always the same for the same two. */
+/** A total order: negative, zero or positive if `a` comes before, equals or comes after `b`; always the same for the same pair. */
 export type Compare<T> = (a: T, b: T) => number
 
-/** Which side of an equal item a rank is taken on: `left` counts what is before the probe, `right` also what equals it. */
+/** The side of an equal item for a rank: `left` counts the items before the probe, `right` also an equal one. */
 export type Side = 'left' | 'right'
 
 interface OrderLeaf<T> {
@@ -14,7 +14,7 @@ interface OrderBranch<T> {
   readonly children: OrderNode<T>[]
   /** Items below each child. */
   readonly counts: number[]
-  /** The least item below each child: always one that is in the tree, so that a removed item is not kept alive. */
+  /** The least item below each child. It is always in the tree, so that the node keeps no removed item alive. */
   readonly firsts: T[]
 }
 
@@ -24,11 +24,11 @@ const leafWidth = 128
 const branchWidth = 64
 
 /**
- * A sorted set with ranks: a B+ tree with subtree counts over a total order. No two items compare equal. An item is kept as a
- * reference in an array of its leaf, without an object of its own; it must not change its place in the order while it is in the tree.
+ * A sorted set with ranks: a B+ tree with subtree counts over a total order. No two items compare equal. A leaf's array holds references to the items, without
+ * an object for each. An item must not change its place in the order while it is in the tree.
  *
- * `insert`, `delete`, `rank`, `rankBy` and `at` cost O(log n), a range O(log n) and its items. Every node but the root is
- * at least an eighth full, so that memory is O(n) also after deletes; runs of ascending or descending inserts leave nodes 7/8 full.
+ * `insert`, `delete`, `rank`, `rankBy` and `at` cost O(log n), a range O(log n) and its items. Every node but the root is at least an eighth full, so memory
+ * stays O(n) after deletes. Runs of ascending or descending inserts leave nodes 7/8 full.
  */
 export class OrderTree<T> {
   readonly #compare: Compare<T>
@@ -40,7 +40,7 @@ export class OrderTree<T> {
     this.#compare = compare
   }
 
-  /** The tree of `items` in O(n). Throws a RangeError where they are not strictly ascending under `compare`. */
+  /** Builds the tree of `items` in O(n). Throws RangeError if they are not strictly ascending under `compare`. */
   static fromSorted<T>(items: readonly T[], compare: Compare<T>): OrderTree<T> {
     for (let index = 1; index < items.length; index++) {
       if (!(compare(entry(items, index - 1), entry(items, index)) < 0)) throw new RangeError(`items are not strictly ascending at ${index}`)
@@ -48,7 +48,7 @@ export class OrderTree<T> {
     return OrderTree.ofAscending(items, compare)
   }
 
-  /** The same without a look at the order: only for items that are known to be strictly ascending under `compare`. */
+  /** Builds the tree without checking the order: only for items known to be strictly ascending under `compare`. */
   static ofAscending<T>(items: readonly T[], compare: Compare<T>): OrderTree<T> {
     const tree = new OrderTree(compare)
     tree.#root = rootOver(portions(items, leafWidth).map(leafOf))
@@ -56,17 +56,17 @@ export class OrderTree<T> {
     return tree
   }
 
-  /** How many items there are. */
+  /** Returns the number of items. */
   get size(): number {
     return this.#size
   }
 
-  /** Changes with every insert or delete that may have changed ranks; replacing an item doesn't. What was computed from ranks is void then. */
+  /** Changes with every insert or delete that may change ranks, which invalidates results computed from ranks. Replacing an item does not change it. */
   get version(): number {
     return this.#version
   }
 
-  /** Adds an item and returns true; where an equal one is there it takes its place and returns false. */
+  /** Adds an item and returns true. Replaces an equal item and returns false. */
   insert(item: T): boolean {
     const added = this.#insertBelow(this.#root, item)
     if (!added) return false
@@ -80,7 +80,7 @@ export class OrderTree<T> {
     return true
   }
 
-  /** Removes the item that compares equal to the probe; false where there is none. */
+  /** Removes the item that compares equal to the probe; returns false if no item does. */
   delete(probe: T): boolean {
     if (!this.#deleteBelow(this.#root, probe)) return false
     this.#size -= 1
@@ -89,13 +89,13 @@ export class OrderTree<T> {
     return true
   }
 
-  /** How many items are before the probe (`left`), or before or equal to it (`right`). The probe need not be in the tree. */
+  /** Returns the number of items before the probe (`left`), or before or equal to it (`right`). The probe need not be in the tree. */
   rank(probe: T, side: Side): number {
     const compare = this.#compare
     return side === 'left' ? this.rankBy((item) => compare(item, probe) < 0) : this.rankBy((item) => compare(item, probe) <= 0)
   }
 
-  /** How many items the predicate holds for, given that in the tree's order it holds for a first part and for nothing after. */
+  /** Returns the number of items for which the predicate holds. In the tree's order it must hold for a first part and for nothing after. */
   rankBy(holds: (item: T) => boolean): number {
     let node = this.#root
     let rank = 0
@@ -108,7 +108,7 @@ export class OrderTree<T> {
     return rank + lead(node.items, holds)
   }
 
-  /** The item that `rank` others are before; undefined where there is none. */
+  /** Returns the item at `rank`, counted from 0; undefined if out of range. */
   at(rank: number): T | undefined {
     if (!(rank >= 0 && rank < this.#size)) return undefined
     let node = this.#root
@@ -124,7 +124,7 @@ export class OrderTree<T> {
     return node.items[index]
   }
 
-  /** The items of ranks `from` (included) to `to` (excluded), in order; ranks outside of the tree are passed over. */
+  /** Returns the items of ranks `from` (included) to `to` (excluded), in order; ignores ranks outside the tree. */
   items(from: number, to: number): T[] {
     const found: T[] = []
     collect(this.#root, { from: Math.max(from, 0), to: Math.min(to, this.#size) }, found)
@@ -132,8 +132,8 @@ export class OrderTree<T> {
   }
 
   /**
-   * The same as `items`, a leaf's worth at a time: for ranges too long for an array. Throws where the tree's version changes before the
-   * walk has ended: it would miss or repeat items.
+   * Yields the same items as `items`, a leaf at a time: for ranges too long for an array. Throws if the tree's version changes during the walk, which would
+   * miss or repeat items.
    */
   slice(from = 0, to = this.#size): Generator<T, void, undefined> {
     return this.#walk(Math.max(from, 0), Math.min(to, this.#size), this.#version)
@@ -153,7 +153,7 @@ export class OrderTree<T> {
     if (version !== this.#version) throw new Error('the tree changed while it was walked')
   }
 
-  /** All comparisons come before the first change, so that a comparator that throws leaves the tree as it was. */
+  /** Makes all comparisons before the first change, so that a comparator that throws leaves the tree unchanged. */
   #insertBelow(node: OrderNode<T>, item: T): boolean {
     if (node.leaf) {
       const index = this.#lowerBound(node.items, item)
@@ -189,7 +189,7 @@ export class OrderTree<T> {
     return true
   }
 
-  /** The only child that may hold an item equal to the probe; -1 where the probe is before all. */
+  /** Returns the only child that may hold an item equal to the probe; -1 if the probe is before all items. */
   #childFor(branch: OrderBranch<T>, probe: T): number {
     return lead(branch.firsts, (first) => this.#compare(first, probe) <= 0) - 1
   }
@@ -199,12 +199,12 @@ export class OrderTree<T> {
   }
 }
 
-/** An element at an index that is in bounds; the tree's invariants say so, which the type can't. */
+/** Returns an element at an index that is in bounds by the tree's invariants, which the type cannot express. */
 function entry<E>(list: readonly E[], index: number): E {
   return list[index] as E
 }
 
-/** How many elements at the start of the list the (monotone) predicate holds for. */
+/** Returns the number of elements at the start of the list for which the (monotone) predicate holds. */
 function lead<T>(list: readonly T[], holds: (item: T) => boolean): number {
   let low = 0
   let high = list.length
@@ -216,7 +216,7 @@ function lead<T>(list: readonly T[], holds: (item: T) => boolean): number {
   return low
 }
 
-/** In place and without garbage; for lists as short as a node's it is faster than `splice`. */
+/** Inserts in place without garbage. Faster than `splice` for lists as short as a node's. */
 function putAt<E>(list: E[], index: number, element: E): void {
   list.push(element)
   for (let to = list.length - 1; to > index; to--) list[to] = entry(list, to - 1)
@@ -228,7 +228,7 @@ function dropAt<E>(list: E[], index: number): void {
   list.pop()
 }
 
-/** Appends the items of some ranks below a node; these must be in it. */
+/** Appends the items of a range of ranks below a node, which must be in the node. */
 function collect<T>(node: OrderNode<T>, { from, to }: { from: number; to: number }, into: T[]): void {
   if (node.leaf) {
     for (let index = from; index < to; index++) into.push(entry(node.items, index))
@@ -266,7 +266,7 @@ function countBelow<T>(node: OrderNode<T>): number {
   return node.leaf ? node.items.length : node.counts.reduce((sum, count) => sum + count, 0)
 }
 
-/** The least item; undefined only in the empty tree's one leaf, which is in no branch. */
+/** Returns the least item; undefined only in the empty tree's one leaf, which is in no branch. */
 function firstOf<T>(node: OrderNode<T>): T {
   return entry(node.leaf ? node.items : node.firsts, 0)
 }
@@ -277,14 +277,14 @@ function lastOf<T>(node: OrderNode<T>): T {
   return entry(last.items, last.items.length - 1)
 }
 
-/** Where to cut a node that an insert made too wide: in the middle, but after or before most of it where items come in order. */
+/** Returns where to cut a node that an insert made too wide: in the middle, or near an end for ordered inserts. */
 function cutFor<T>(node: OrderNode<T>, inserted: T): number {
   if (lastOf(node) === inserted) return width(node) - leastWidth(node)
   if (firstOf(node) === inserted) return leastWidth(node)
   return width(node) >>> 1
 }
 
-/** Leaves what the child has after its first `keep` entries to a new right neighbour. */
+/** Moves the entries of a child after its first `keep` to a new right neighbour. */
 function split<T>(parent: OrderBranch<T>, index: number, keep: number): void {
   const child = entry(parent.children, index)
   const right = cut(child, keep)
@@ -301,8 +301,8 @@ function cut<T>(node: OrderNode<T>, keep: number): OrderNode<T> {
 }
 
 /**
- * Joins a child that became too narrow with a neighbour, and shares out evenly what would be nearly full, so that the next inserts
- * don't split it again. There is a neighbour: a branch has two children at least.
+ * Joins a child that became too narrow with a neighbour. Splits the result evenly if it is nearly full, so that the next inserts do not split it again. A
+ * neighbour always exists: a branch has at least two children.
  */
 function mend<T>(parent: OrderBranch<T>, index: number): void {
   const at = Math.max(index - 1, 0)
@@ -315,7 +315,7 @@ function mend<T>(parent: OrderBranch<T>, index: number): void {
   if (width(left) > (capacity(left) * 3) / 4) split(parent, at, width(left) >>> 1)
 }
 
-/** Appends all that the right neighbour, a node of the same height, has. */
+/** Appends all entries of the right neighbour, a node of the same height. */
 function absorb<T>(left: OrderNode<T>, right: OrderNode<T>): void {
   if (left.leaf && right.leaf) {
     left.items.push(...right.items)
@@ -332,7 +332,7 @@ function rootOver<T>(nodes: readonly OrderNode<T>[]): OrderNode<T> {
   return level[0] ?? leafOf([])
 }
 
-/** Cuts a list evenly into parts that are 7/8 of the width at most: full enough, with room for inserts. */
+/** Cuts a list evenly into parts of at most 7/8 of the width: full enough, with room for inserts. */
 function portions<E>(list: readonly E[], fullWidth: number): E[][] {
   const parts = Math.ceil(list.length / ((fullWidth * 7) / 8))
   return Array.from({ length: parts }, (_, part) => list.slice(Math.floor((part * list.length) / parts), Math.floor(((part + 1) * list.length) / parts)))

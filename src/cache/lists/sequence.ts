@@ -2,43 +2,43 @@ import type { Ranked } from './difference.ts'
 import type { Compare, Side } from './order-tree.ts'
 import { sink } from '../slices.ts'
 
-/** The items of ranks `from` (included) to `to` (excluded) of a tree: `to - from` of them. Void as soon as the tree's version changes. */
+/** The items of ranks `from` (included) to `to` (excluded) of a tree: `to - from` of them. Invalid as soon as the tree's version changes. */
 export interface Sequence<T> {
   readonly tree: Ranked<T>
   readonly from: number
   readonly to: number
 }
 
-/** Which part of a sorted list is wanted; `skip` and `limit` are whole numbers from 0 on. */
+/** The wanted part of a sorted list; `skip` and `limit` are whole numbers from 0. */
 export interface PageRequest<T> {
-  /** Only items after this one in the order, which need not be in the list. */
+  /** Only items after this one in the order. It need not be in the list. */
   readonly after?: T | undefined
   readonly skip: number
   readonly limit: number
 }
 
-/** Up to this many items per run are stepped over one by one: below that, walking is cheaper than searching. */
+/** Maximum number of items per run to skip one by one: below it, walking is cheaper than searching. */
 const walkableSkip = 16
 
 /**
- * Disjoint sequences under one order, seen as one sorted list. It holds ranks, so it lives within one turn of the event loop: `page`
- * throws where a tree's version has changed since. Slices of the same tree count as one run; with k runs (trees) of up to n items a page
- * costs O(k log n + limit log k), and a skip O(k (log n + log k)) for each of O(log (k n)) rounds: never O(skip).
+ * Disjoint sequences in one order, merged into one sorted list. It holds ranks, so it is valid within one turn of the event loop: `page` throws if a tree's
+ * version has changed since. Slices of the same tree count as one run. With k runs (trees) of up to n items, a page costs O(k log n + limit log k). A skip
+ * costs O(k (log n + log k)) for each of O(log (k n)) rounds: never O(skip).
  */
 export class MergedSequence<T> {
-  /** How many items there are. */
+  /** The number of items. */
   readonly count: number
   readonly #compare: Compare<T>
   readonly #runs: readonly Run<T>[]
 
-  /** Every tree must be sorted by `compare`. Throws a RangeError where a sequence is not within its tree or two of one tree overlap. */
+  /** Every tree must be sorted by `compare`. Throws RangeError if a sequence is not within its tree or two sequences of one tree overlap. */
   constructor(sequences: readonly Sequence<T>[], compare: Compare<T>) {
     this.#compare = compare
     this.#runs = [...Map.groupBy(sequences, (sequence) => sequence.tree)].map(([tree, slices]) => new Run(tree, slices))
     this.count = this.#runs.reduce((sum, run) => sum + run.count, 0)
   }
 
-  /** The items after `after`, without the first `skip` of these, `limit` at most, in order. */
+  /** Returns at most `limit` items after `after` in order, without the first `skip` of these. */
   page({ after, skip, limit }: PageRequest<T>): T[] {
     for (const run of this.#runs) run.assertCurrent()
     const windows = this.#runs
@@ -53,12 +53,12 @@ export class MergedSequence<T> {
   }
 }
 
-/** All slices of one tree, which is one sorted list again: positions in it are mapped to ranks in the tree. */
+/** All slices of one tree as one sorted list. Maps positions in it to ranks in the tree. */
 class Run<T> {
   readonly count: number
   readonly #tree: Ranked<T>
   readonly #version: number
-  /** By slice, ascending: the rank it starts at, and how many items the slices before it have. The latter has the count at its end. */
+  /** By slice, ascending: the first rank of each, and the number of items in the slices before it. The latter ends with the total count. */
   readonly #starts: number[] = []
   readonly #offsets: number[] = [0]
 
@@ -80,19 +80,19 @@ class Run<T> {
     this.#version = tree.version
   }
 
-  /** Throws where the tree's ranks may have changed since this run was made. */
+  /** Throws if the tree's ranks may have changed since this run was made. */
   assertCurrent(): void {
     if (this.#tree.version !== this.#version) throw new Error('the tree changed since the sequence was made')
   }
 
-  /** The item at a position that is within the count. */
+  /** Returns the item at a position that is within the count. */
   at(position: number): T {
     const slice = lastAtMost(this.#offsets, position)
     // In range: the constructor checked the slices and assertCurrent() that the tree is still the same.
     return this.#tree.at(entry(this.#starts, slice) + position - entry(this.#offsets, slice)) as T
   }
 
-  /** How many items of the run are before the probe (`left`), or before or equal to it (`right`). */
+  /** Returns the number of items of the run before the probe (`left`), or before or equal to it (`right`). */
   position(probe: T, side: Side): number {
     const rank = this.#tree.rank(probe, side)
     const slice = lastAtMost(this.#starts, rank)
@@ -117,7 +117,7 @@ class Run<T> {
   }
 }
 
-/** Where a run stands: `low` is its next item; the items that a search still looks at end before `high`. */
+/** The search window of a run: `low` is its next item; the items still under search end before `high`. */
 interface SequenceWindow<T> {
   readonly run: Run<T>
   low: number
@@ -125,9 +125,9 @@ interface SequenceWindow<T> {
 }
 
 /**
- * Moves the windows' `low` over the first items of all, so that few are left to skip, and returns how many; they must have more than
- * `skip` items. Each round narrows all windows around one item. Every second one aims a little before the target, which is enough where
- * the runs are alike; the others take the middle, so that nearly a quarter of the items goes whatever the runs are like.
+ * Moves the windows' `low` over the first items of all, so that few remain to skip. Returns how many; there must be more than `skip` items. Each round narrows
+ * all windows around one item. Every second round aims slightly before the target, which suffices if the runs are alike. The other rounds take the middle, so
+ * that nearly a quarter of the items goes in any case.
  */
 function leap<T>(windows: readonly SequenceWindow<T>[], skip: number, compare: Compare<T>): number {
   const walkable = walkableSkip * windows.length
@@ -148,7 +148,7 @@ function leap<T>(windows: readonly SequenceWindow<T>[], skip: number, compare: C
   return rest
 }
 
-/** Of the items that a share (0 to 1, excluded) of their own window comes before: the median, each weighing as much as its window has items. */
+/** Returns the weighted median of one item per window: the item at `share` (0 to 1, excluded) of the window. Its weight is the window's size. */
 function medianAt<T>(windows: readonly SequenceWindow<T>[], share: number, compare: Compare<T>): T {
   const probes = windows.map(({ run, low, high }) => ({ item: run.at(low + Math.floor((high - low) * share)), weight: high - low }))
   probes.sort((a, b) => compare(a.item, b.item))
@@ -163,7 +163,7 @@ function sizeOf<T>(windows: readonly SequenceWindow<T>[]): number {
   return windows.reduce((sum, window) => sum + window.high - window.low, 0)
 }
 
-/** A run's next item, with those already read that come after it, from `index` on. */
+/** A run's next item, with the items read after it, from `index` on. */
 interface SequenceHead<T> {
   item: T
   batch: T[]
@@ -171,9 +171,9 @@ interface SequenceHead<T> {
   readonly window: SequenceWindow<T>
 }
 
-/** What comes from the windows' `low` on, to the end of their runs, in order: `limit` items, which there must be, after the first `skip`. */
+/** Merges the runs from the windows' `low` on. Returns `limit` items, which must exist, after the first `skip`. */
 function merge<T>(windows: readonly SequenceWindow<T>[], compare: Compare<T>, { skip, limit }: { skip: number; limit: number }): T[] {
-  // Twice the fair share: so there are at most half as many further reads as runs, and at most twice as many items read as needed.
+  // Twice the fair share bounds the further reads to half the number of runs. It also bounds the items read to twice the items needed.
   const batchSize = Math.ceil((2 * (skip + limit)) / windows.length)
   const byItem = (a: SequenceHead<T>, b: SequenceHead<T>): number => compare(a.item, b.item)
   const heap: SequenceHead<T>[] = []
@@ -183,7 +183,7 @@ function merge<T>(windows: readonly SequenceWindow<T>[], compare: Compare<T>, { 
     const item = batch[0]
     if (item !== undefined) heap.push({ item, batch, index: 1, window })
   }
-  // Sorted, it is a heap.
+  // A sorted list is a heap.
   heap.sort(byItem)
   const found: T[] = []
   for (let step = 0; step < skip + limit; step++) {
@@ -195,7 +195,7 @@ function merge<T>(windows: readonly SequenceWindow<T>[], compare: Compare<T>, { 
   return found
 }
 
-/** Goes on to the run's next item; false where it has no more. */
+/** Moves on to the run's next item; returns false at its end. */
 function advance<T>(head: SequenceHead<T>, batchSize: number): boolean {
   if (head.index === head.batch.length) {
     head.batch = head.window.run.items(head.window.low, batchSize)
@@ -207,7 +207,7 @@ function advance<T>(head: SequenceHead<T>, batchSize: number): boolean {
   return true
 }
 
-/** The index of the last number of an ascending list that is `limit` at most; -1 where there is none. */
+/** Returns the index of the last number of an ascending list that is at most `limit`; -1 if all are greater. */
 function lastAtMost(list: readonly number[], limit: number): number {
   let low = 0
   let high = list.length
@@ -223,7 +223,7 @@ function clamp(value: number, least: number, most: number): number {
   return Math.min(Math.max(value, least), most)
 }
 
-/** An element at an index that is known to be in bounds. */
+/** Returns an element at an index known to be in bounds. */
 function entry<E>(list: readonly E[], index: number): E {
   return list[index] as E
 }

@@ -4,7 +4,7 @@ import type { FilterReader, CachedRecord } from '../records/cached-record.ts'
 import { sortInSlices, type Slices } from '../slices.ts'
 import { hashOf } from '../uid-map.ts'
 
-/** The rows that an exact filter matched when it was asked, in uid order; it may be walked until the table changes. */
+/** The rows that an exact filter matched at the time of the query, in uid order. Valid until the table changes. */
 export class Matches implements Iterable<CachedRecord> {
   readonly #tree: OrderTree<CachedRecord>
   readonly #from: number
@@ -12,7 +12,7 @@ export class Matches implements Iterable<CachedRecord> {
   readonly #version: number
   readonly size: number
 
-  /** Of the rows of ranks `from` to `to`, so many are hidden. */
+  /** `hidden` is the number of hidden rows among ranks `from` to `to`. */
   constructor(tree: OrderTree<CachedRecord>, { from, to, hidden = 0 }: { from: number; to: number; hidden?: number }) {
     this.#tree = tree
     this.#from = from
@@ -21,7 +21,7 @@ export class Matches implements Iterable<CachedRecord> {
     this.size = to - from - hidden
   }
 
-  /** Walks the rows as of now: what is changed during the walk does not show. */
+  /** Walks the rows as of now: changes during the walk do not show. */
   [Symbol.iterator](): Iterator<CachedRecord> {
     if (this.#tree.version !== this.#version) throw new Error('the table changed since it was asked')
     const rows = this.#tree.items(this.#from, this.#to)
@@ -29,15 +29,15 @@ export class Matches implements Iterable<CachedRecord> {
   }
 }
 
-/** How many rows are looked at one by one for the end of a value's rows, before it is searched for. */
+/** Number of rows to step over to find the end of a value's rows before searching for it. */
 const stepRows = 8
 const rowsPerLook = 256
 /** A power of two. */
 const shardCount = 64
 
 /**
- * The rows of a table by one exact filter: one tree ordered by value and uid, a few bytes per row also where each value has one row only. To find a value's
- * rows and their number costs O(log n).
+ * The rows of a table by one exact filter: one tree ordered by value and uid. It takes a few bytes per row, even if each value has only one row. Finding a
+ * value's rows and their number costs O(log n).
  */
 export class ValueIndex {
   readonly #valueOf: FilterReader
@@ -48,7 +48,7 @@ export class ValueIndex {
     this.#tree = new OrderTree<CachedRecord>((a, b) => this.#compare(a, b))
   }
 
-  /** Takes the rows of a whole table, which come in uid order. */
+  /** Loads the rows of a whole table, which are in uid order. */
   async load(rows: readonly CachedRecord[], slices: Slices): Promise<void> {
     const byValue = await groupInSlices(rows, this.#valueOf, slices)
     const values: string[] = []
@@ -66,7 +66,7 @@ export class ValueIndex {
     this.#tree = OrderTree.ofAscending(sorted, (a, b) => this.#compare(a, b))
   }
 
-  /** Puts `row` in the place of `old`, where there is one. */
+  /** Adds `row`, in place of `old` if given. */
   put(old: CachedRecord | undefined, row: CachedRecord): void {
     const value = this.#valueOf(row)
     if (old !== undefined && this.#valueOf(old) !== value) this.remove(old)
@@ -78,8 +78,8 @@ export class ValueIndex {
   }
 
   /**
-   * The rows with exactly this value (and strictly below a uid), but those of `hidden`, where that has all that are hidden. Cost: O(log n), and the fewer of the hidden
-   * and the value's rows.
+   * Returns the rows with exactly this value (and strictly below a uid), without those of `hidden`, which must hold all hidden rows. Cost: O(log n) plus the
+   * smaller of the hidden rows and the value's rows.
    */
   matching(value: string, { hidden, below }: { hidden: OrderTree<CachedRecord>; below?: string | undefined }): Matches {
     const tree = this.#tree
@@ -91,7 +91,7 @@ export class ValueIndex {
     return new Matches(tree, { from, to, hidden: count })
   }
 
-  /** The rows that have a value, but those of `hidden`. */
+  /** Returns the rows that have a value, without those of `hidden`. */
   all(hidden: OrderTree<CachedRecord>): Matches {
     const count = countWhere(hidden.items(0, hidden.size), (row) => this.#valueOf(row) !== undefined)
     return new Matches(this.#tree, { from: 0, to: this.#tree.size, hidden: count })
@@ -129,7 +129,7 @@ function countWhere(rows: Iterable<CachedRecord>, holds: (row: CachedRecord) => 
   return count
 }
 
-/** The rows by value, in the order that they came in; a value that only one row has, without a list. Many small maps: none takes long to grow. */
+/** Groups rows by value in their original order; the value of a single row has no list. Uses many small maps: none takes long to grow. */
 async function groupInSlices(rows: readonly CachedRecord[], valueOf: FilterReader, slices: Slices): Promise<Map<string, CachedRecord | CachedRecord[]>[]> {
   const shards = Array.from({ length: shardCount }, () => new Map<string, CachedRecord | CachedRecord[]>())
   for (const [at, row] of rows.entries()) {

@@ -8,7 +8,7 @@ import { Slices, sortInSlices, type Turns } from '../slices.ts'
 import type { Matches } from './value-index.ts'
 import { isUnderWay, nextToGo, type Hidden, type ReadyView, type RowChange, type View, type ViewScope } from './view.ts'
 
-/** What views are filled from: the table that they belong to. */
+/** The source of the views: the table that they belong to. */
 export interface ViewSource {
   readonly byUid: Ranked<CachedRecord>
   get(uid: string): CachedRecord | undefined
@@ -17,31 +17,31 @@ export interface ViewSource {
   rangeWithin(uid: CachedRecord['uid'], inclusive: boolean): { readonly from: number; readonly to: number }
 }
 
-/** How many entries the views of one kind may hold together. Beyond it, the organisation with the most drops the one that was unused for longest. */
+/** Maximum number of entries in all views of one kind. Beyond it, the organisation with the most entries drops its least recently used view. */
 const maxEntries = 6_000_000
-/** How many views one kind may have: each costs every write a test. */
+/** Maximum number of views of one kind: every write checks each of them. */
 const maxViews = 512
-/** A source of up to this many rows is sorted at once; a larger one in slices between which other work runs. */
+/** Maximum number of rows to sort at once. A larger source is sorted in slices, between which other work runs. */
 const sliceRows = 2_000
 const missedPerLook = 32
 const rowsPerLook = 256
-/** How many views of several places one kind may have: they are of use to callers of the same reach only. */
+/** Maximum number of views of several places per kind: they only serve callers of the same reach. */
 const maxTogether = 64
-/** So many scopes that lists sorted by themselves are remembered, to see which come again. */
+/** Maximum number of remembered scopes that lists sorted themselves, to detect repetitions. */
 const maxOffered = 512
-/** Scopes of more places than this are looked through place by place, in slices. */
+/** Above this number of places, a scope is read place by place, in slices. */
 const manyPlaces = 512
 const placesPerLook = 32
 
-/** Rows among which all of a scope are. */
+/** Rows that include all of a scope. */
 interface RowSequenceSource {
-  /** Infinity where it takes long to count. */
+  /** Infinity if counting takes long. */
   readonly size: number
-  /** In parts, each as of when it is read. */
+  /** The rows in parts, each as of the time it is read. */
   parts(): Iterable<Iterable<CachedRecord>>
 }
 
-/** The last of the scope's uids that is not after `uid`: the only one that it can be within. */
+/** Returns the last of the scope's uids that is not after `uid`: the only one that can contain it. */
 function nearestUid({ uid: first, uids = [first] }: ViewScope, uid: string): string {
   let low = 0
   let high = uids.length
@@ -73,13 +73,13 @@ export function inScope(table: ViewSource, scope: ViewScope, row: CachedRecord):
   return scope.filters.every(([filter, value]) => table.valueOf(row, filter) === value)
 }
 
-/** Those of rows in uid order that may lie in the scope's place: all from its first uid to what is below its last. */
+/** Returns the given rows, in uid order, that may lie in the scope's place: from its first uid to the end of its last subtree. */
 function near(rows: readonly CachedRecord[], { place, uid, uids = [uid] }: ViewScope): Hidden {
   if (place === 'all' || uid === rootParent) return { rows, from: 0, to: rows.length }
   return { rows, from: firstFrom(rows, uid), to: firstFrom(rows, `${uids.at(-1) ?? uid}0`) }
 }
 
-/** Where the rows in uid order begin whose uids are not before `uid`. */
+/** Returns the index of the first row, in uid order, whose uid is not before `uid`. */
 function firstFrom(rows: readonly CachedRecord[], uid: string): number {
   let low = 0
   let high = rows.length
@@ -93,7 +93,7 @@ function firstFrom(rows: readonly CachedRecord[], uid: string): number {
 
 const hashes = new WeakMap<readonly string[], string>()
 
-/** Made once for a list of uids, which never changes. */
+/** Returns the hash of a list of uids, computed once: the list never changes. */
 function hashOf(uids: readonly string[]): string {
   let known = hashes.get(uids)
   if (known === undefined) {
@@ -112,10 +112,10 @@ export class Views {
   readonly #table: ViewSource
   readonly #turns: Turns
   readonly #views = new Map<string, View>()
-  /** Ids of scopes that were offered once. */
+  /** Ids of scopes offered once. */
   readonly #offered = new Set<string>()
 
-  /** Views that are filled at the same time, those of other tables too, share `turns`. */
+  /** All views that are filled at the same time, also of other tables, share `turns`. */
   constructor(table: ViewSource, turns: Turns) {
     this.#table = table
     this.#turns = turns
@@ -129,7 +129,7 @@ export class Views {
     }
   }
 
-  /** Lets rows, in uid order, out of every view. The views that may hold some of them are not ready until that is done. */
+  /** Removes hidden rows, in uid order, from every view. Views that may hold some of them are not ready until then. */
   hidden(rows: readonly CachedRecord[]): void {
     for (const view of this.#views.values()) {
       if (view.state !== 'filling' && view.state !== 'ready') continue
@@ -150,14 +150,14 @@ export class Views {
   #apply({ scope, order, tree }: View, { old, row }: RowChange): void {
     const was = old !== undefined && inScope(this.#table, scope, old)
     const is = row !== undefined && inScope(this.#table, scope, row)
-    // In the same place the new row takes the old one's.
+    // If the place stays the same, the new row replaces the old one.
     if (was && !(is && order.compare(old, row) === 0)) tree.delete(old)
     if (is) tree.insert(row)
   }
 
   /**
-   * The records of `scope` in `order`. Resolves when the view is complete. Its tree is exact while `state` is `ready`; a caller that waited for
-   * something else meanwhile looks again.
+   * Returns the view of `scope` in `order`. Resolves when it is complete. Its tree is exact while `state` is `ready`: check the state again after any other
+   * await.
    */
   async view(scope: ViewScope, order: Order): Promise<ReadyView> {
     const id = idOf(scope, order)
@@ -166,16 +166,16 @@ export class Views {
     return view
   }
 
-  /** The view of `scope` where there is one that is complete. */
+  /** Returns the view of `scope` if it exists and is complete. */
   kept(scope: ViewScope, order: Order): ReadyView | undefined {
     const view = this.#use(idOf(scope, order))
     return view?.state === 'ready' ? view : undefined
   }
 
-  /** Takes a scope of several places of which a list has sorted some by itself: where it comes again, a view is made. */
+  /** Registers a scope of several places that a list sorted in part itself. The second time, a view is made. */
   offer(scope: ViewScope, order: Order): void {
     const id = idOf(scope, order)
-    // It is being filled.
+    // The view is being filled.
     if (this.#views.has(id)) return
     if (!this.#offered.delete(id)) {
       this.#offered.add(id)
@@ -186,7 +186,7 @@ export class Views {
     if (this.takes(scope, order)) this.#add(id, scope, order)
   }
 
-  /** Last used comes last: the map's order is the order of eviction. */
+  /** Moves the view to the end of the map: the map's order is the order of eviction. */
   #use(id: string): View | undefined {
     const view = this.#views.get(id)
     if (view === undefined) return undefined
@@ -212,7 +212,7 @@ export class Views {
     }
   }
 
-  /** Whether a view of several places is there, or would be made: not while as many as there may be are being filled. */
+  /** True if a view of several places exists or would be made. False while the maximum number of views is being filled. */
   takes(scope: ViewScope, order: Order): boolean {
     if (this.#views.has(idOf(scope, order))) return true
     let underWay = 0
@@ -238,7 +238,7 @@ export class Views {
     return { scope, order, tree: OrderTree.ofAscending(rows, order.compare), state: 'ready', missed: [], ready: Promise.resolve() }
   }
 
-  /** What is in the table when its turn comes first, and then what changed since. */
+  /** Fills the view from the table when its turn comes, then applies the changes since. */
   async #fillInSlices(viewOf: () => View): Promise<void> {
     const slices = new Slices(this.#turns)
     await slices.pause()
@@ -247,7 +247,7 @@ export class Views {
     const { scope, order } = view
     const held: CachedRecord[] = []
     let [looked, places] = [0, 0]
-    // What is read later is newer, and what was missed until then is applied to it in vain.
+    // Rows read later are newer; applying missed changes to them has no effect.
     for (const part of this.#source(scope).parts()) {
       for (const row of part) {
         if (inScope(this.#table, scope, row)) held.push(row)
@@ -262,7 +262,7 @@ export class Views {
     this.#evict(view)
   }
 
-  /** Applies what the view missed, in slices. Faster than the table changes; the last of it and the new state are of one turn. */
+  /** Applies the missed changes in slices, faster than the table changes. The last changes and the new state come in one turn. */
   async #catchUp(view: View, slices: Slices): Promise<void> {
     let done = 0
     for (const missed of view.missed) {
@@ -278,7 +278,7 @@ export class Views {
     view.state = 'ready'
   }
 
-  /** The smallest range at hand that holds all of `scope`. */
+  /** Returns the smallest available range that holds all of `scope`. */
   #source(scope: ViewScope): RowSequenceSource {
     const table = this.#table
     const filters = scope.place === 'child' ? [['parent', scope.uid] as const, ...scope.filters] : scope.filters
@@ -290,7 +290,7 @@ export class Views {
       parts: () => this.#placesOf(scope, uids),
     }
     const isFewest = fewest !== undefined && (hasMany ? fewest.size <= uids.length : fewest.size <= ofPlaces.size)
-    // An array: the table may change before it is at its end.
+    // Copy: the table may change before the iteration ends.
     return isFewest ? { size: fewest.size, parts: () => [[...fewest]] } : ofPlaces
   }
 
@@ -312,12 +312,12 @@ export class Views {
   }
 
   #rangeOf({ place }: ViewScope, uid: string): { from: number; to: number } {
-    // A view's uids are some that the schema's shape was checked for.
+    // The uids of a view have passed the schema's format check.
     if (place === 'within' || place === 'below') return this.#table.rangeWithin(uid as CachedRecord['uid'], place === 'within')
     return { from: 0, to: this.#table.byUid.size }
   }
 
-  /** Drops views until few enough are left, but never `kept`. */
+  /** Drops views until few enough remain, but never `kept`. */
   #evict(kept: View): void {
     let entries = 0
     for (const view of this.#views.values()) entries += view.tree.size

@@ -9,7 +9,7 @@ import { scanEnvelope, type EnvelopeParts } from './envelope-scan.ts'
 import type { ScanTarget } from './record-scan.ts'
 import { Slab, type RecordBufferPool, type SlabItem } from './record-buffer-pool.ts'
 
-/** What every resource message has (docs/spec/resources.md#common-fields). */
+/** The fields that every resource message has (docs/spec/resources.md#common-fields). */
 export interface ResourceFields {
   uid: string
   etag: string
@@ -22,8 +22,11 @@ export interface ResourceFields {
 export type Resource = Message & ResourceFields
 
 /**
- * Where an exact filter's value comes from: a field of the record by its proto name (`of`: it is the uid of a record of that kind; `as`: what the filter makes
- * of the field's text), the texts of several fields, the member of a oneof that is set, the record's uid, or its parent's uid.
+ * The source of an exact filter's value:
+ * - A field of the record by its proto name. With `of`, it is the uid of a record of that kind. `as` converts the field's text.
+ * - The texts of several fields.
+ * - The set member of a oneof.
+ * - The record's uid, or its parent's uid.
  */
 export type FilterSource =
   | (ScanTarget & { readonly of?: string; readonly as?: (text: string) => string })
@@ -31,57 +34,60 @@ export type FilterSource =
   | { readonly uid: (uid: Uid) => string }
   | { readonly parent: true }
 
-/** What a kind tells the snapshot about its records. */
+/** A kind's description of its records for the snapshot. */
 export interface KindIndex {
   readonly kind: string
   readonly desc: DescMessage
   /** The text field (proto name) that `order_by=name` sorts by and the `name` filter compares; absent where the kind has no names. */
   readonly name?: string
-  /** A record's uid is that of the group which it is seen in: groups, and records of which a group has one. All others lie below the group that they are seen in. */
+  /**
+   * True if a record's uid is that of the group that shows it: groups, and kinds with one record per group. All other records lie below the group that shows
+   * them.
+   */
   readonly seenAtUid?: true
-  /** Records are found by parent and name too (KindTable.child), which takes a few bytes of memory for each. */
+  /** True if records are also found by parent and name (KindTable.child), which takes a few bytes of memory for each. */
   readonly foundByPath?: true
   /** Exact filters beyond `name` and the parent. */
   readonly filters: Readonly<Record<string, FilterSource>>
-  /** Records of these kinds take this one along when they are removed: this record's `filter` value is then the removed uid. */
+  /** Kinds whose removal also removes this record: its `filter` value is the removed uid. */
   readonly removedWith: readonly { readonly kind: string; readonly filter: string }[]
 }
 
-/** The name of a decoded record, as its kind's index has it. */
+/** Returns the name of a decoded record, from the name field of its kind's index. */
 export function nameOf(index: KindIndex, record: Resource): string {
   const field = index.desc.fields.find(({ name }) => name === index.name)
   // The field is a text: compileScan checked it.
   return field === undefined ? '' : ((record as unknown as Record<string, string>)[field.localName] ?? '')
 }
 
-/** What the rows of one kind have in common. */
+/** What the rows of one kind share. */
 export interface RowHome {
   readonly index: KindIndex
-  /** Which rows stay decoded; undefined where all do. */
+  /** Selects the rows that stay decoded; undefined if all do. */
   readonly decoded: DecodedRows | undefined
-  /** Where the rows' bytes are kept; undefined where each keeps what it was made of. */
+  /** The buffers that hold the rows' bytes; undefined if each row keeps its own source bytes. */
   readonly slabs: RecordBufferPool | undefined
-  /** How each exact filter's value is read from a row, in the order of the kind's filters. */
+  /** Readers of the exact filters' values, in the order of the kind's filters. */
   readonly filters: readonly FilterReader[]
 }
 
 /** Reads an exact filter's value from a row. */
 export type FilterReader = (row: CachedRecord) => string | undefined
 
-/** How the values of a kind's exact filters are read from its rows. */
+/** Returns readers for the values of a kind's exact filters. */
 export function filterReaders(index: KindIndex): FilterReader[] {
   let slot = 0
   return Object.values(index.filters).map((source) => ('parent' in source ? (row) => row.parent : readerOfSlot(slot++)))
 }
 
-/** Most kinds have two filter values at most: these lie in the row itself, which is one step less for each comparison. */
+/** Most kinds have at most two filter values. These lie in the row itself, which saves a step in each comparison. */
 function readerOfSlot(slot: number): FilterReader {
   if (slot === 0) return (row) => row.value0
   if (slot === 1) return (row) => row.value1
   return (row) => row.values[slot]
 }
 
-/** What a row is made of. */
+/** The fields of a new row. */
 export interface RowFields {
   readonly uid: Uid
   readonly parent: Uid | typeof rootParent
@@ -89,11 +95,11 @@ export interface RowFields {
   readonly createMs: number
   readonly updateMs: number
   readonly revision: Revision
-  /** The values of exact filters but those that are the parent. */
+  /** The values of exact filters, without those that are the parent. */
   readonly values: readonly (string | undefined)[]
 }
 
-/** A decoded record and what readers made of it. */
+/** A decoded record and the values that readers derived from it. */
 interface DecodedRecord extends DecodedEntry {
   readonly message: Resource
   derived?: object | undefined
@@ -101,12 +107,12 @@ interface DecodedRecord extends DecodedEntry {
 
 const noValues: readonly undefined[] = []
 const nowhere = new Slab(Buffer.alloc(0))
-/** In place of a row's index in its slab, once it is in no table. */
+/** Replaces a row's index in its slab once no table holds the row. */
 const released = -2
 
 /**
- * One record as of one commit: immutable; a later commit brings another row. What lists sort and filter by is at hand; the rest is read from the stored
- * bytes when it is asked for.
+ * One record as of one commit. Immutable; a later commit creates another row. Sort and filter values are in memory; other values are read from the stored bytes
+ * on demand.
  */
 export class CachedRecord implements SlabItem, DecodedHolder {
   readonly uid: Uid
@@ -122,7 +128,7 @@ export class CachedRecord implements SlabItem, DecodedHolder {
   readonly values: readonly (string | undefined)[]
   /** The size of the stored envelope. */
   readonly length: number
-  /** True once a record that it goes with was removed: readers pass it over until its table has let it out of all orders. Set by the table. */
+  /** True once a record that this one depends on was removed. Readers skip the row until its table has removed it from all orders. Set by the table. */
   isHidden = false
   readonly #home: RowHome
   #slab = nowhere
@@ -130,7 +136,7 @@ export class CachedRecord implements SlabItem, DecodedHolder {
   #index = -1
   #decoded: DecodedRecord | undefined
 
-  /** A row whose stored envelope is `bytes`. */
+  /** Creates a row whose stored envelope is `bytes`. */
   constructor(home: RowHome, fields: RowFields, bytes: Uint8Array) {
     this.uid = fields.uid
     this.parent = fields.parent
@@ -164,31 +170,31 @@ export class CachedRecord implements SlabItem, DecodedHolder {
     return this.#parts().managedBy
   }
 
-  /** Of a tag: the digest that its manifest was pushed by, where it is not that of the record; empty elsewhere. */
+  /** For a tag: the digest under which its manifest was pushed, if it differs from the record's; empty otherwise. */
   get pushedDigest(): string {
     return this.#parts().pushedDigest
   }
 
-  /** The fields (proto names) that the object which owns the record sets; none where that is not known. Decodes the envelope of an owned record. */
+  /** The fields (proto names) that the object which owns the record sets; empty if unknown. Decodes the envelope of an owned record. */
   get ownedFields(): readonly string[] {
     return this.managedBy === '' ? [] : this.envelope.ownedFields
   }
 
   /**
-   * The resource's own message as it is stored: without uid, etag, managed_by and times. No copy: never write to it. It stays as it is for as long as
-   * somebody holds it.
+   * The stored bytes of the resource's own message, without uid, etag, managed_by and times. Not a copy: never write to it. It does not change while a
+   * reference to it exists.
    */
   get bytes(): Uint8Array {
     const { recordStart, recordEnd } = this.#parts()
     return this.#slab.buffer.subarray(recordStart, recordEnd)
   }
 
-  /** All that is stored, decoded anew. */
+  /** The stored envelope, decoded on each access. */
   get envelope(): Envelope {
     return fromBinary(EnvelopeSchema, this.#slab.buffer.subarray(this.#offset, this.#offset + this.length))
   }
 
-  /** The whole resource, decoded when it was not read for a while. Shared by all readers: never change it. */
+  /** The whole resource, decoded unless it was read recently. Shared by all readers: never change it. */
   get message(): Resource {
     const decoded = this.#decoded
     if (decoded === undefined) return this.#decode()
@@ -196,7 +202,7 @@ export class CachedRecord implements SlabItem, DecodedHolder {
     return decoded.message
   }
 
-  /** What a reader made of the message and left here; kept for as long as the message stays decoded. */
+  /** The value that a reader derived from the message and stored here. Kept while the message stays decoded. */
   get derived(): object | undefined {
     const decoded = this.#decoded
     if (decoded === undefined) return undefined
@@ -208,7 +214,7 @@ export class CachedRecord implements SlabItem, DecodedHolder {
     if (this.#decoded !== undefined) this.#decoded.derived = derived
   }
 
-  /** Where the stored envelope lies in its slab. */
+  /** The offset of the stored envelope in its slab. */
   get offset(): number {
     return this.#offset
   }
@@ -227,7 +233,7 @@ export class CachedRecord implements SlabItem, DecodedHolder {
     this.#decoded = undefined
   }
 
-  /** Tells, once, that the row is in no table any more: it may be read, but its bytes no longer count as in use, and it does not stay decoded. */
+  /** Marks the row as in no table; call it once. The row stays readable, but its bytes no longer count as in use, and it does not stay decoded. */
   release(): void {
     const { decoded, slabs } = this.#home
     slabs?.release(this.#slab, this)

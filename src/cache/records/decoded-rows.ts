@@ -1,21 +1,21 @@
-/** What a decoded record says of itself; `used` says that it was read since it was looked at last. */
+/** The cache entry of a decoded record; `used` is true if it was read since the last check. */
 export interface DecodedEntry {
   readonly holder: DecodedHolder
-  /** Encoded size. */
+  /** Encoded size in bytes. */
   readonly bytes: number
   used: boolean
-  /** Where it is among those that are kept; -1 before that and after. For the use of DecodedRows. */
+  /** Index among the kept entries; -1 before and after. Only for DecodedRows. */
   at: number
 }
 
-/** Who forgets its decoded record when it is told to. */
+/** The holder of a decoded record, which drops it when `forget` is called. */
 export interface DecodedHolder {
   forget(): void
 }
 
 /**
- * Says which records stay decoded: the latest up to a number and a size, those that were read again in between first (the clock algorithm). The holders have
- * the decoded records themselves, so that a hit costs no search.
+ * Decides which records stay decoded: the latest ones up to a number and a size, preferring those that were read again (the clock algorithm). The holders keep
+ * the decoded records, so a hit needs no search.
  */
 export class DecodedRows {
   readonly #maxRecords: number
@@ -24,20 +24,20 @@ export class DecodedRows {
   #hand = 0
   #bytes = 0
 
-  /** `maxBytes` counts encoded bytes; decoded ones take several times as much. */
+  /** `maxBytes` counts encoded bytes; decoded records take several times as much. */
   constructor(maxRecords = 16_384, maxBytes = 4 * 1024 * 1024) {
     this.#maxRecords = maxRecords
     this.#maxBytes = maxBytes
   }
 
-  /** Keeps one more, and makes others go where there are too many. */
+  /** Keeps one more entry and evicts others if there are too many. */
   keep(decoded: DecodedEntry): void {
     while (this.#ring.length > 0 && (this.#ring.length >= this.#maxRecords || this.#bytes + decoded.bytes > this.#maxBytes)) this.#dropOne()
     decoded.at = this.#ring.push(decoded) - 1
     this.#bytes += decoded.bytes
   }
 
-  /** Takes one out that nobody asks for any more, so that no other goes for it. One that is not kept is passed over. */
+  /** Removes an entry that is no longer needed, so that it causes no eviction. Ignores an entry that is not kept. */
   drop(decoded: DecodedEntry): void {
     const { at } = decoded
     if (this.#ring[at] !== decoded) return

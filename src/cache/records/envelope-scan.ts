@@ -1,21 +1,21 @@
 import { crc32 } from 'node:zlib'
 import { WireError, WireReader, wireType } from './wire-reader.ts'
 
-/** Where the parts of a stored envelope lie in a buffer, and its times in milliseconds since 1970. */
+/** The positions of a stored envelope's parts in a buffer, and its times in milliseconds since 1970. */
 export interface EnvelopeParts {
   recordStart: number
   recordEnd: number
   etag: string
   managedBy: string
-  /** Of a tag: the digest that its manifest was pushed by, where it is not that of the record; empty elsewhere. */
+  /** For a tag: the digest under which its manifest was pushed, if it differs from the record's; empty otherwise. */
   pushedDigest: string
   createMs: number
   updateMs: number
-  /** Where the checksum begins, with its tag; -1 where there is none. */
+  /** The start of the checksum, including its tag; -1 without a checksum. */
   checksumAt: number
 }
 
-/** The layout of envelopes that this program knows. */
+/** The envelope format that this version supports. */
 const knownFormat = 1
 
 /** Field numbers of taproot.store.v1.Envelope; test/cache/envelope-scan.test.ts compares them with the schema. */
@@ -48,10 +48,10 @@ const typeOf: readonly (number | undefined)[] = [
   wireType.delimited,
 ]
 
-/** The bytes that a checksum takes: its tag and four more. */
+/** The size of a checksum in bytes: its tag and four more. */
 const checksumBytes = 5
 
-/** Reads the envelope that lies in `buffer` from `start` to `end`. Throws WireError where it is none, or one of a format that is not known. */
+/** Reads the envelope in `buffer` from `start` to `end`. Throws WireError if the bytes are not an envelope or have an unknown format. */
 export function scanEnvelope(buffer: Buffer, start: number, end: number): EnvelopeParts {
   const parts: EnvelopeParts = { recordStart: start, recordEnd: start, etag: '', managedBy: '', pushedDigest: '', createMs: 0, updateMs: 0, checksumAt: -1 }
   let format = 0
@@ -95,7 +95,9 @@ export function scanEnvelope(buffer: Buffer, start: number, end: number): Envelo
   return parts
 }
 
-/** Throws WireError where the bytes between `start` and `end`, which `parts` is of, have a checksum of other bytes. Costs a look at every byte: for what was just read. */
+/**
+ * Throws WireError if the checksum in `parts` does not match the bytes between `start` and `end`. Reads every byte: use it only for bytes that were just read.
+ */
 export function assertChecksum(buffer: Buffer, parts: EnvelopeParts, { start, end }: { readonly start: number; readonly end: number }): void {
   const { checksumAt } = parts
   if (checksumAt < 0) return
@@ -103,7 +105,7 @@ export function assertChecksum(buffer: Buffer, parts: EnvelopeParts, { start, en
   if (!isLast || buffer.readUInt32LE(checksumAt + 1) !== crc32(buffer.subarray(start, checksumAt))) throw new WireError('the checksum does not match')
 }
 
-/** The envelope's bytes with their checksum. `bytes` have none. */
+/** Returns the envelope's bytes with their checksum. `bytes` must have no checksum. */
 export function withChecksum(bytes: Uint8Array): Uint8Array {
   const whole = Buffer.allocUnsafeSlow(bytes.length + checksumBytes)
   whole.set(bytes)

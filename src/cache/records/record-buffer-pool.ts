@@ -1,16 +1,16 @@
-/** What keeps its bytes in a slab. */
+/** An item that keeps its bytes in a slab. */
 export interface SlabItem {
-  /** Called with the place of the item's bytes, when they are put there and again when they are moved; `index` is for the slab's own use. */
+  /** Receives the position of the item's bytes when they are stored, and again when they move. `index` is for the slab's own use. */
   place(slab: Slab, offset: number, index: number): void
   readonly offset: number
   readonly length: number
   readonly index: number
 }
 
-/** A piece of memory that holds the bytes of many records. What was written once stays as it is: whoever still holds it may read it. */
+/** A buffer that holds the bytes of many records. Written bytes never change: a reader that still references them may read them. */
 export class Slab {
   readonly buffer: Buffer
-  /** What lies in it and is still in use. */
+  /** The items in the slab that are still in use. */
   readonly items: SlabItem[] = []
   used = 0
   live = 0
@@ -21,17 +21,17 @@ export class Slab {
 }
 
 const slabBytes = 256 * 1024
-/** What is larger gets a slab of its own. */
+/** Size above which an item gets a slab of its own, in bytes. */
 const largeBytes = slabBytes / 8
 
 /**
- * Keeps many small byte arrays in few large pieces of memory outside of the JavaScript heap. A slab of which less than half is in use is emptied: what
- * lives in it moves, and the slab goes once nobody holds it any more. So the memory is at most about twice what is in use.
+ * Keeps many small byte arrays in a few large buffers outside the JavaScript heap. A slab with less than half in use is emptied: its items move to another
+ * slab. Its memory is freed once nothing references it. So the memory is at most about twice the bytes in use.
  */
 export class RecordBufferPool {
   #open = new Slab(Buffer.alloc(0))
 
-  /** Copies the bytes and gives the item its place. */
+  /** Copies the bytes and places the item. */
   put(item: SlabItem, bytes: Uint8Array): void {
     const slab = this.#slabFor(bytes.length)
     const offset = slab.used
@@ -41,7 +41,7 @@ export class RecordBufferPool {
     item.place(slab, offset, slab.items.push(item) - 1)
   }
 
-  /** Tells that an item of `slab` is no longer in use. Its bytes can still be read. */
+  /** Marks an item of `slab` as no longer in use. Its bytes can still be read. */
   release(slab: Slab, item: SlabItem): void {
     const last = slab.items.pop()
     if (last !== undefined && last !== item) {
@@ -57,7 +57,7 @@ export class RecordBufferPool {
     if (this.#open.used + bytes > this.#open.buffer.length) {
       const full = this.#open
       this.#open = new Slab(Buffer.allocUnsafeSlow(slabBytes))
-      // What died in it while it was open was not looked at. Half a slab at most moves: there is room left.
+      // Items released while the slab was open were not checked. At most half a slab moves, so there is room.
       if (full.live < full.used / 2) this.#empty(full)
     }
     return this.#open

@@ -3,39 +3,39 @@ import { FeatureSet_FieldPresence } from '@bufbuild/protobuf/wkt'
 import { WireError, WireReader, wireType } from './wire-reader.ts'
 
 /**
- * What to read from a record: a text, enum, bool or 32-bit number field by its path of proto names (`claim_match.issuer`), as text; or which member of a
- * oneof is set, as `values` say by the members' proto names.
+ * A value to read from a record. Either the text of a text, enum, bool or 32-bit number field, by its path of proto names (`claim_match.issuer`). Or the set
+ * member of a oneof: `values` maps the members' proto names to texts.
  */
 export type ScanTarget = { readonly field: string } | { readonly oneof: string; readonly values: Readonly<Record<string, string>> }
 
 /**
- * Reads the targets' values, in their order, from the record that lies in `buffer` from `start` to `end`. A field that is not set has its zero value's text;
- * undefined where it has presence or lies in a message. Throws WireError for whatever a full decode would refuse, and for a known field of another wire type.
+ * Reads the targets' values, in their order, from the record in `buffer` from `start` to `end`. An unset field yields its zero value's text; undefined if it
+ * has presence or lies in a message. Throws WireError if a full decode would fail, and for a known field with another wire type.
  */
 export type Scan = (buffer: Buffer, start: number, end: number) => (string | undefined)[]
 
 type ScanLeaf = 'string' | 'enum' | 'bool' | 'int'
 
-/** What to do with one field of a message. */
+/** The instructions for one field of a message. */
 interface FieldPlan {
   readonly type: number
-  /** A repeated number field may also come packed. */
+  /** True for a repeated number field, which may be packed. */
   readonly packable: boolean
   readonly isText: boolean
   readonly message: MessagePlan | undefined
-  /** Where the field's value goes, and how it is read. */
+  /** The slot for the field's value, and how to read it. */
   slot: number
   leaf: ScanLeaf | undefined
-  /** Where the text goes that says which member of the oneof this is. */
+  /** The slot for the text that names this member of the oneof. */
   memberSlot: number
   memberText: string | undefined
-  /** What other members of its oneof had set. */
+  /** The slots that other members of its oneof set. */
   clears: number[]
 }
 
 type MessagePlan = Map<number, FieldPlan>
 
-/** Deeper messages are refused, as by a full decode. */
+/** Maximum nesting depth. A full decode refuses deeper messages too. */
 const maxDepth = 100
 
 const typesOfScalars: Readonly<Partial<Record<ScalarType, number>>> = {
@@ -76,7 +76,7 @@ function planOf(field: DescField, planned: Map<DescMessage, MessagePlan>): Field
   return scalarPlan(field.scalar, field.fieldKind === 'list')
 }
 
-/** The plan of a message from which nothing is read; the same one wherever it occurs, so that types may contain themselves. */
+/** Returns the plan of a message from which nothing is read. Each type has one such plan, so types may contain themselves. */
 function sharedPlan(desc: DescMessage, planned: Map<DescMessage, MessagePlan>): MessagePlan {
   const known = planned.get(desc)
   if (known !== undefined) return known
@@ -104,7 +104,7 @@ class Compiler {
   readonly root: MessagePlan
   readonly zeros: (string | undefined)[] = []
   readonly #planned = new Map<DescMessage, MessagePlan>()
-  /** Plans of their own, for messages in which a target lies. */
+  /** Separate plans for messages that contain a target. */
   readonly #own = new Map<string, MessagePlan>()
   readonly #desc: DescMessage
 
@@ -162,7 +162,7 @@ class Compiler {
     }
   }
 
-  /** Of a oneof the last member on the wire counts. */
+  /** The last member of a oneof on the wire wins. */
   #clearedByOthers(plan: MessagePlan, field: DescField, slot: number): void {
     for (const other of field.oneof?.fields ?? []) if (other !== field) plan.get(other.number)?.clears.push(slot)
   }
@@ -173,7 +173,7 @@ function readLeaf(reader: WireReader, leaf: ScanLeaf): string {
   return leaf === 'bool' ? String(reader.int64() !== 0) : String(reader.int32())
 }
 
-/** Goes over one record. */
+/** Scans one record. */
 class Scanner {
   readonly #reader = new WireReader()
   #values: (string | undefined)[] = []
@@ -186,7 +186,7 @@ class Scanner {
     this.#message(plan)
   }
 
-  /** One message, to the reader's end. */
+  /** Scans one message to the reader's end. */
   #message(plan: MessagePlan): void {
     const reader = this.#reader
     if (++this.#depth > maxDepth) throw new WireError('nested too deep')
@@ -223,7 +223,7 @@ class Scanner {
   }
 }
 
-/** A scan of records of type `desc`. Throws TypeError for targets that the type has not. */
+/** Compiles a scan of records of type `desc`. Throws TypeError for targets that the type does not have. */
 export function compileScan(desc: DescMessage, targets: readonly ScanTarget[]): Scan {
   const compiler = new Compiler(desc)
   targets.forEach((target, slot) => compiler.add(target, slot))

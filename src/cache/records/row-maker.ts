@@ -15,12 +15,12 @@ export interface RowSource {
 }
 
 /**
- * Returns the text object that others use already for the same uid, so that a uid that many rows name is kept once. `kind` is set where only a record of that
- * kind can have it. Undefined where nobody has it.
+ * Returns the string object that other rows already use for the same uid, so that a uid is stored once. `kind` is set if only records of that kind can have it.
+ * Undefined if no row has it.
  */
 export type FindUid = (uid: string, kind: string | undefined) => string | undefined
 
-/** Where a target's value will be among those that are scanned; a field is scanned once, whoever asks for it. */
+/** Returns the index of a target's value among the scanned values. Each field is scanned once, however many targets need it. */
 function slotOf(targets: ScanTarget[], target: ScanTarget): number {
   const known = targets.findIndex((other) => 'field' in other && 'field' in target && other.field === target.field)
   return known < 0 ? targets.push(target) - 1 : known
@@ -28,7 +28,7 @@ function slotOf(targets: ScanTarget[], target: ScanTarget): number {
 
 type FilterValue = (uid: Uid, scanned: readonly (string | undefined)[]) => string | undefined
 
-/** How many short values of the filters that are no uids are kept once. */
+/** Maximum number of short filter values, other than uids, that are stored once. */
 const maxInterned = 1_000
 
 /** Makes the rows of one kind from stored bytes. */
@@ -36,13 +36,13 @@ export class RowMaker {
   readonly #home: RowHome
   readonly #findUid: FindUid
   readonly #scan: Scan
-  /** Where the name is among the scanned values; -1 for none. */
+  /** The index of the name among the scanned values; -1 without a name. */
   readonly #nameAt: number
   readonly #filters: readonly FilterValue[]
   readonly #interned = new Map<string, string>()
   #lastParent: string = rootParent
 
-  /** Throws TypeError where the kind's index names fields that its records have not. */
+  /** Throws TypeError if the kind's index names fields that its records do not have. */
   constructor(home: RowHome, findUid: FindUid = () => undefined) {
     this.#home = home
     this.#findUid = findUid
@@ -53,7 +53,7 @@ export class RowMaker {
     this.#scan = compileScan(index.desc, targets)
   }
 
-  /** The record's row. Throws WireError where the bytes are no envelope of this kind, or their checksum does not match. */
+  /** Returns the record's row. Throws WireError if the bytes are not an envelope of this kind, or their checksum does not match. */
   make(source: RowSource): CachedRecord {
     const { bytes, revision } = source
     const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
@@ -83,7 +83,7 @@ export class RowMaker {
     }
   }
 
-  /** Kinds, families and the like: few values for many rows. */
+  /** Stores values such as kinds and families once: they have few values for many rows. */
   #intern(value: string): string {
     const known = this.#interned.get(value)
     if (known !== undefined) return known
@@ -91,12 +91,12 @@ export class RowMaker {
     return value
   }
 
-  /** The parent's uid, as the parent's own row has it where there is one. */
+  /** Returns the parent's uid, as the same string object as the parent's own row if there is one. */
   #parentOf(uid: string): Uid | typeof rootParent {
     const slash = uid.lastIndexOf('/')
     if (slash < 0) return rootParent
     const last = this.#lastParent
-    // Siblings come one after another.
+    // Siblings arrive in sequence.
     if (slash === last.length && uid.startsWith(last)) return trustedUid(last)
     const text = uid.slice(0, slash)
     this.#lastParent = this.#findUid(text, undefined) ?? flat(text)
@@ -106,7 +106,7 @@ export class RowMaker {
 
 const scratch = Buffer.alloc(1024)
 
-/** The same text, of its own: part of another text would keep the whole of it. Uids and their parts are ASCII. */
+/** Returns a copy of the text: a substring would keep the whole original in memory. Uids and their parts are ASCII. */
 function flat(text: string): string {
   const length = scratch.write(text, 'latin1')
   return length < text.length ? text : scratch.toString('latin1', 0, length)
@@ -114,7 +114,7 @@ function flat(text: string): string {
 
 const makers = new WeakMap<KindIndex, RowMaker>()
 
-/** A row by itself, in no table: it keeps the bytes that it is made of. Throws WireError where they are no envelope of this kind. */
+/** Creates a row outside any table; it keeps its source bytes. Throws WireError if they are not an envelope of this kind. */
 export function rowOfBytes(index: KindIndex, source: RowSource): CachedRecord {
   let maker = makers.get(index)
   if (maker === undefined) {
@@ -124,7 +124,7 @@ export function rowOfBytes(index: KindIndex, source: RowSource): CachedRecord {
   return maker.make(source)
 }
 
-/** The same from an envelope. */
+/** Creates the same kind of row from an envelope. */
 export function rowOfEnvelope(index: KindIndex, source: { uid: Uid; envelope: Envelope; revision: Revision }): CachedRecord {
   return rowOfBytes(index, { uid: source.uid, bytes: toBinary(EnvelopeSchema, source.envelope), revision: source.revision })
 }

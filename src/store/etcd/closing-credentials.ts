@@ -3,7 +3,7 @@ import type { Socket } from 'node:net'
 
 type Connector = ReturnType<ChannelCredentials['_createSecureConnector']>
 
-/** Credentials whose connections end with their channel, also those that are still being made: gRPC would keep these for as long as the other side does. */
+/** Credentials whose connections end with their channel, even those still being made. gRPC would keep the latter for as long as the other side does. */
 export class ClosingCredentials extends ChannelCredentials {
   readonly #inner: ChannelCredentials
 

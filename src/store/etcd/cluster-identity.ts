@@ -17,9 +17,9 @@ export interface ClusterHead {
 const maxPositions = 32
 
 /**
- * Tells whether the cluster is still the one that it was. Another cluster id, or a linearizable answer with a revision or raft term below
- * what had been seen before the call began, means that it was replaced or restored; so does, where a backup has overtaken what had been seen, another head
- * at a revision than there was. Each replacement starts an epoch.
+ * Detects whether the cluster was replaced or restored. One sign is another cluster id. Another is a linearizable answer with a lower revision or raft term
+ * than seen before the call began. After a backup has overtaken the seen revision, the sign is another head at an earlier revision. Each replacement starts an
+ * epoch.
  */
 export class ClusterIdentity {
   #clusterId: string | undefined

@@ -37,9 +37,9 @@ const reconnectTimeoutMs = 1000
 const tokenStatuses = new Set<number | undefined>([status.UNAUTHENTICATED, status.INVALID_ARGUMENT])
 
 /**
- * Calls to the members of one cluster: one member at a time, the next one when it fails. Every call ends by its signal, by `close` (StoreError
- * `closed`) or by the request timeout. Rejects with StoreError, or the signal's reason. A call that may have reached a member is sent again only if `repeatable`; else it
- * rejects with `indeterminate`, also when its signal aborts or the connection is closed meanwhile.
+ * Calls to the members of one cluster: one member at a time, the next one when it fails. Every call ends by its signal, by `close` (StoreError `closed`) or by
+ * the request timeout. Rejects with StoreError, or the signal's reason. A call that may have reached a member is sent again only if `repeatable`. Otherwise it
+ * rejects with `indeterminate`, even if its signal aborts or the connection is closed in the meantime.
  */
 export class EtcdConnection {
   readonly identity = new ClusterIdentity()
@@ -84,7 +84,7 @@ export class EtcdConnection {
     return response
   }
 
-  /** Opens a stream on a member that is connected. It is cancelled by whoever opened it. */
+  /** Opens a stream on a connected member. The caller must cancel it. */
   async open<M extends keyof StreamCalls>(method: M, signal: AbortSignal): Promise<ClientDuplexStream<StreamCalls[M]['request'], StreamCalls[M]['response']>> {
     return this.#attempts({ signal, repeatable: true }, async (endpoint, deadline) =>
       endpoint.open(method, callMetadata(await this.#authenticate(endpoint, deadline))),
@@ -164,7 +164,7 @@ export class EtcdConnection {
     }
   }
 
-  /** Where a token may have run out the call is sent once more with a new one: etcd refuses such calls before they run. */
+  /** Sends a call. If its token may have expired, sends it again with a new one: etcd refuses such calls before they run. */
   async #authorized<T>(endpoint: EtcdEndpoint, deadline: number, send: (token: string | undefined) => Promise<T>): Promise<T> {
     const token = await this.#authenticate(endpoint, deadline)
     try {

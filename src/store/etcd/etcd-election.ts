@@ -14,7 +14,7 @@ const lookEveryMs = 1000
 /** What an election needs. */
 export interface ElectionOptions {
   readonly connection: EtcdConnection
-  /** Held, by its lease, by whoever leads. */
+  /** The key that the leader holds through its lease. */
   readonly key: Buffer
   readonly log: Log
 }
@@ -35,7 +35,7 @@ export async function campaign(options: ElectionOptions, signal: AbortSignal): P
       if (won) return new EtcdLeadership(lease)
     } catch (error) {
       signal.throwIfAborted()
-      // Nobody can take the key with a revoked lease, so an attempt that may still be under way comes to nothing.
+      // A revoked lease cannot take the key, so an attempt that may still be under way has no effect.
       throw error instanceof StoreError && error.kind === 'indeterminate' ? new StoreError('unavailable', 'the election was not answered', error) : error
     } finally {
       if (!won) void lease.revoke()

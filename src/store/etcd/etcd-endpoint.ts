@@ -89,7 +89,7 @@ const serviceOf = { range: 'KV', txn: 'KV', leaseGrant: 'Lease', leaseRevoke: 'L
 /** How long a patient caller waits from one failed connection of its own to the next; the channel has a pace of its own. */
 const reconnectEveryMs = 100
 
-/** How long a channel may take to connect, in milliseconds: gRPC has no limit of its own, and the system sends lost packets again for minutes. */
+/** Maximum time for a channel to connect, in milliseconds. gRPC has no limit of its own, and the system resends lost packets for minutes. */
 const connectTimeoutMs = 3_000
 
 const channelOptions = {

@@ -2,8 +2,8 @@ import { BinaryReader, BinaryWriter, WireType } from '@bufbuild/protobuf/wire'
 import type { ICompare, IKeyValue, IRangeRequest, IResponseHeader } from 'etcd3'
 
 /**
- * The messages of etcd's KV service that every request of ours waits for, to bytes and back (etcd's rpc.proto and kv.proto): the driver's reflective codec
- * costs several times what the call itself does. Only fields that the adapter uses are written and read.
+ * Encoding and decoding of the etcd KV messages for which every Taproot request waits (etcd's rpc.proto and kv.proto). The driver's reflective codec costs
+ * several times the call itself. Only fields that the adapter uses are written and read.
  */
 
 /** etcd numbers its results and targets so (rpc.proto, Compare). */

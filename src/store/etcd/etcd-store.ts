@@ -62,7 +62,7 @@ class EtcdStore implements Store {
   readonly #writer: WriterKey
   readonly #commits: GroupCommit
   readonly #leaderships = new Set<Leadership>()
-  /** Which epoch of the cluster the watchers of these prefixes know of: one that began while none ran is told to the next one, once. */
+  /** The cluster epoch that the watchers of each prefix know. An epoch that began while no watcher ran is reported to the next one, once. */
   readonly #epochs = new Map<string, number>()
 
   constructor(options: EtcdStoreOptions) {

@@ -32,9 +32,14 @@ const quietMs = 3000
 const dueMs = 4000
 
 /**
- * One etcd watch stream. States: creating -> following -> ended, each wait bounded. It ends by throwing: the signal's reason; `closed`;
- * `replaced` (another cluster id, here or in any other call); `compacted`; `unavailable` on everything else, also when the connection goes
- * silent (keepalive), what is due does not come, or nobody can tell whether something is due. `after` must come from this cluster.
+ * One etcd watch stream. States: creating -> following -> ended, each wait bounded. Ends by throwing:
+ * - the signal's reason
+ * - `closed`
+ * - `replaced`: another cluster id, here or in any other call
+ * - `compacted`
+ * - `unavailable` in all other cases. These include a silent connection (keepalive), a missing due message, and not knowing whether a message is due.
+ *
+ * `after` must come from this cluster.
  */
 export async function* watchEvents(connection: EtcdConnection, query: EtcdWatchQuery, callerSignal: AbortSignal): AsyncGenerator<EtcdEvents, never> {
   const signal = AbortSignal.any([callerSignal, connection.closing, connection.identity.replaced])
@@ -96,7 +101,7 @@ class StreamReader {
   #pending: Promise<IteratorResult<IWatchResponse>> | undefined
 
   constructor(stream: ClientDuplexStream<IWatchRequest, IWatchResponse>, signal: AbortSignal) {
-    // Cancelling makes an error event that nobody waits for any more.
+    // Cancelling emits an error event that no code handles any more.
     stream.on('error', () => {})
     this.#messages = stream[Symbol.asyncIterator]() as AsyncIterator<IWatchResponse>
     this.#signal = signal

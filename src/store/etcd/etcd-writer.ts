@@ -58,8 +58,8 @@ export class WriterKey {
   }
 
   /**
-   * What a transaction compares now. First fences off what is in doubt, and makes a key where there is none. Rejects with StoreError: then nothing was sent for
-   * the transaction.
+   * Returns the writer key that a transaction must compare now. First fences off doubtful transactions, and creates a missing key. Rejects with StoreError:
+   * then nothing was sent for the transaction.
    */
   async current(): Promise<Writer> {
     if (this.#inDoubt) await this.fence()
@@ -67,8 +67,8 @@ export class WriterKey {
   }
 
   /**
-   * A transaction that compared `writer` had no answer: it may commit at any time until `fence` resolves. The key is deleted in the background, again and again
-   * until etcd acknowledges it: the outcome of a transaction whose caller does nothing more gets settled too.
+   * Reports that a transaction which compared `writer` got no answer: it may commit at any time until `fence` resolves. Deletes the key in the background,
+   * repeatedly until etcd acknowledges it. So the outcome is settled even if the transaction's caller does nothing more.
    */
   doubt(writer: Writer): void {
     // A key that was replaced has fenced it off already.

@@ -28,9 +28,9 @@ const maxRunning = 2
 const maxLookedAt = 256
 
 /**
- * Commits transactions of concurrent callers together, as one of etcd's: one consensus round and one flush to disk for all of them. Only such as do not touch each
- * other share a group, so that in whatever order they were run one by one, the outcome would be the same. Where a guard of a group does not hold, its members
- * are committed one by one. A caller without company waits for nobody (docs/adr/0011). Each organisation has a line of its own, and the lines take turns.
+ * Commits transactions of concurrent callers together as one etcd transaction: one consensus round and one disk flush for all. Only transactions that do not
+ * touch each other share a group, so their order does not affect the outcome. If a guard of a group fails, its members are committed one by one. A single
+ * caller does not wait (docs/adr/0011). Each organisation has its own queue, and the queues take turns.
  */
 export class GroupCommit {
   readonly #sending: Sending
@@ -105,7 +105,7 @@ export class GroupCommit {
     this.#running -= 1
   }
 
-  /** Never rejects: what goes wrong is told to the members. */
+  /** Runs a group. Never rejects: errors go to the members. */
   async #run(members: readonly PendingTransaction[], group: Group): Promise<void> {
     const [only, ...others] = members
     try {

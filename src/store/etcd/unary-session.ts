@@ -78,8 +78,8 @@ function unescaped(text: string): string {
 }
 
 /**
- * Unary gRPC calls to one etcd member over one HTTP/2 connection, bytes in and bytes out: a third of what a general client takes, and every read waits for one of
- * them. Connects when it is asked to, and anew after the connection broke; nothing is repeated.
+ * Unary gRPC calls to one etcd member over one HTTP/2 connection, bytes in and bytes out. It takes a third of the time of a general client, and every read
+ * waits for such a call. Connects on demand, and again after the connection broke; repeats no call.
  */
 export class UnarySession {
   readonly #address: string
@@ -203,7 +203,7 @@ export class UnarySession {
       if (isMine()) this.#connecting = undefined
       resolve(false)
     }
-    // What broke it is told to the calls; here it only matters that it is gone.
+    // The calls receive the error; here it only matters that the connection is gone.
     session.on('error', ended)
     session.on('goaway', ended)
     session.on('close', ended)

@@ -17,8 +17,8 @@ export interface Commit {
 const stepOverheadBytes = 200
 
 /**
- * The newest commits, in memory, up to a number of bytes (the newest one is always kept): what watches read from, and what
- * turns the present back into a recent past.
+ * The newest commits, in memory, up to a number of bytes (the newest one is always kept). Watches read from it, and reads of a recent revision use it to undo
+ * later commits.
  */
 export class CommitHistory {
   readonly #commits = new Map<Revision, Commit>()

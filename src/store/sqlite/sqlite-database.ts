@@ -39,8 +39,8 @@ export interface GroupOutcome {
 }
 
 /**
- * The file: the newest version of every key, and the revision of the last commit. It holds the file's lock from open to close (the
- * system lets go of it when the process dies). Synchronous; throws the driver's errors.
+ * The database file: the newest version of every key, and the revision of the last commit. It holds the file's lock from open to close (the system releases it
+ * when the process dies). Synchronous; throws the driver's errors.
  */
 export class SqliteDatabase {
   readonly #database: DatabaseSync
@@ -68,8 +68,8 @@ export class SqliteDatabase {
   }
 
   /**
-   * Moves all that the log holds into the main file and flushes both, so that nothing depends on what an earlier flush of the log may have lost. Throws where
-   * the disk fails or has no room.
+   * Moves the whole log into the main file and flushes both. Afterwards nothing depends on data that an earlier flush of the log may have lost. Throws if the
+   * disk fails or is full.
    */
   emptyLog(): void {
     this.#database.exec('PRAGMA wal_checkpoint(TRUNCATE)')
@@ -188,7 +188,7 @@ function createPrivateFile(path: string): void {
   }
 }
 
-/** An existing file of ours may have come with another mode, and SQLite gives its log the same. */
+/** Sets the file mode. An existing database may have another mode, and SQLite gives its log the same one. */
 function makePrivate(path: string): void {
   for (const file of [path, `${path}-wal`]) if (existsSync(file)) chmodSync(file, 0o600)
 }
@@ -197,7 +197,7 @@ function pragma(database: DatabaseSync, name: 'application_id' | 'user_version' 
   return Number(database.prepare(`PRAGMA ${name}`).get()?.[name])
 }
 
-/** True for a file without anything in it, false for one of ours. Throws for any other; nothing is written. */
+/** Returns true for an empty file, false for one that Taproot wrote. Throws for any other file; writes nothing. */
 function isEmpty(database: DatabaseSync, path: string): boolean {
   const [application, version] = [pragma(database, 'application_id'), pragma(database, 'user_version')]
   const tables = Number(database.prepare('SELECT count(*) AS count FROM sqlite_schema').get()?.['count'])
@@ -207,7 +207,10 @@ function isEmpty(database: DatabaseSync, path: string): boolean {
   return false
 }
 
-/** Takes the lock for good (exclusive before the first access, so that no shared memory file is needed), then checks the file or makes the schema. */
+/**
+ * Takes the lock until close, then checks the file or creates the schema. The lock is exclusive before the first access, so that no shared memory file is
+ * needed.
+ */
 function prepareFile(database: DatabaseSync, path: string, maxBytes: number | undefined): void {
   database.exec('PRAGMA locking_mode = EXCLUSIVE; BEGIN IMMEDIATE')
   const fresh = isEmpty(database, path)

@@ -31,9 +31,9 @@ export interface SqliteStoreOptions {
 }
 
 /**
- * The embedded store: one file, one process. Commits are durable (WAL, synchronous=FULL) and those that wait in one turn of the event
- * loop share one disk flush. Throws StoreError `unavailable` where another process has the file or it can't be used. The past is
- * as long as `historyBytes` and starts anew with each open.
+ * Creates the embedded store: one file, one process. Commits are durable (WAL, synchronous=FULL). Commits that wait in one turn of the event loop share one
+ * disk flush. Throws StoreError `unavailable` if another process has the file or it cannot be used. The history holds `historyBytes` and starts empty with each
+ * open.
  */
 export function createSqliteStore(options: SqliteStoreOptions): Store {
   return new SqliteStore(options)
@@ -56,9 +56,9 @@ const maxReopenMs = 5_000
 
 /**
  * States:
- * - usable (`#ended` undefined). -> broken where the disk fails a commit; a full disk or a damaged page is no failure, that commit alone is refused
- * - broken (`unavailable`): a flush failed, so that nobody knows what the disk holds, and a second flush would not tell. Nothing is answered, watches and
- *   leaderships have ended. -> usable once the file was closed, opened anew and all of it flushed again, which is tried again and again
+ * - usable (`#ended` undefined). -> broken if the disk fails a commit. A full disk or a damaged page only refuses that commit
+ * - broken (`unavailable`): a flush failed, so the disk's content is unknown, and a second flush would not reveal it. Calls fail, watches and leaderships have
+ *   ended. -> usable once the file was closed, reopened and fully flushed again, which is retried until it succeeds
  * - closed. Final.
  */
 class SqliteStore implements Store {
@@ -80,7 +80,7 @@ class SqliteStore implements Store {
     try {
       this.#database.emptyLog()
     } catch (error) {
-      // A full disk keeps nobody from reading.
+      // A full disk does not prevent reads.
       this.#log.warn('the log of the embedded store can not be emptied yet', { error })
     }
   }

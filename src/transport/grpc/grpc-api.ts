@@ -49,7 +49,7 @@ export interface GrpcApiOptions {
   readonly otherRequests?: Http2Requests
 }
 
-/** The gRPC side: a door for HTTP/2 connections. */
+/** The gRPC side: a listener for HTTP/2 connections. */
 export interface GrpcApi extends PortListener {
   /** What grpc.health.v1 answers for the whole server and for every service; NOT_SERVING until first set. */
   setReady(ready: boolean): void
@@ -84,7 +84,7 @@ export function createGrpcApi(options: GrpcApiOptions): GrpcApi {
     'grpc.max_concurrent_streams': 100,
     'grpc.max_connection_idle_ms': limits.idleMs,
     'grpc.keepalive_time_ms': limits.pingMs,
-    // Nobody can ask for what it would count.
+    // Disabled: no client can read its counters.
     'grpc.enable_channelz': 0,
     interceptors: [unaryCalls(rows, { ...options, messageTimeoutMs: limits.messageTimeoutMs, hasHandler: (path) => handling.handlers.has(path) })],
   })
@@ -111,7 +111,7 @@ export function createGrpcApi(options: GrpcApiOptions): GrpcApi {
       socket.setMaxListeners(0)
       injector.injectConnection(socket)
     },
-    // Clients are told to go away, which they do after their calls, and connect anew.
+    // Clients receive a GOAWAY: they finish their calls and reconnect.
     beginDrain: () => injector.drain(backstopMs),
     drain: () => injector.drain(backstopMs),
     setReady: (ready) => health.setReady(ready),
@@ -150,9 +150,9 @@ function handlerOf(path: string): GrpcHandler {
 }
 
 /**
- * Keeps a stream that was reset as it came from the library: that answers calls of other content types without a look at whether there still is a stream, and
- * what it throws then would end the process. Hands calls of unknown methods to the interceptor, too: the library answers them without details. Must come before
- * connections do.
+ * Ignores streams that were reset before the library handles them. The library answers calls of other content types without checking the stream, and its error
+ * would end the process. Also passes calls of unknown methods to the interceptor, because the library answers them without details. Call it before the first
+ * connection.
  */
 function guardStreams(handling: StreamHandling, { log, takeOther }: OtherStreams): void {
   const handle = handling._streamHandler.bind(handling)

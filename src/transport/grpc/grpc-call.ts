@@ -172,7 +172,7 @@ export class GrpcCall implements Call {
   }
 }
 
-/** The first text of that name; undefined where there is none. */
+/** Returns the first text of that name; undefined if not set. */
 export function metadataText(metadata: Metadata, name: string): string | undefined {
   const value = metadata.get(name)[0]
   return typeof value === 'string' ? value : undefined

@@ -12,7 +12,7 @@ import { GrpcCall, metadataText } from './grpc-call.ts'
 import { grpcStatus } from './grpc-status.ts'
 import type { CallMetrics } from '../metrics.ts'
 
-/** A call that is answered where it arrives. The library's handler is told nothing of it: what that would send is dropped. */
+/** A call answered before the library's handler, which does not see it. Anything the handler would send is dropped. */
 abstract class AnsweredCall implements ServerInterceptingCallInterface {
   protected readonly base: ServerInterceptingCallInterface
 
@@ -121,9 +121,8 @@ export interface UnaryCallOptions {
 }
 
 /**
- * Serves the methods of `rows` (by path), without the library's handlers: those read the whole message before anybody has looked at the token, and keep streams
- * that a unary call has no use for. Calls of other paths go on to their handlers, and are answered with code 12 where there is none. Must be the first
- * interceptor of the server.
+ * Serves the methods of `rows` (by path) without the library's handlers. Those read the whole message before the token is checked, and keep streams that a
+ * unary call does not need. Calls of other paths go to their handlers, or get code 12 without a handler. Must be the first interceptor of the server.
  */
 export function unaryCalls(rows: ReadonlyMap<string, MethodRow>, options: UnaryCallOptions): ServerInterceptor {
   return (method, call) => {
@@ -160,7 +159,7 @@ function withReadable<Call extends ServerInterceptingCallInterface>(call: Call, 
   return call
 }
 
-/** One call of a method of ours. */
+/** One call of a Taproot method. */
 class UnaryCall extends AnsweredCall {
   readonly #row: MethodRow
   readonly #options: UnaryCallOptions

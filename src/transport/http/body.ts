@@ -35,8 +35,8 @@ export function isForm(context: ParameterizedContext): boolean {
 const mediaType = /^[^\s/;,]+\/[^\s/;,]+/
 
 /**
- * Reads the text of a JSON body, which is empty where there is none. A body whose content type names no type is taken for JSON, and so is an object under the type of a
- * form: curl sends that unless told otherwise. Throws as `readText`, and HTTP 415 for another content type.
+ * Reads the text of a JSON body; empty without a body. A body without a content type counts as JSON. So does an object with a form's content type, which curl
+ * sends by default. Throws as `readText`, and HTTP 415 for another content type.
  */
 export async function readJsonText(context: ParameterizedContext, maxBytes: number): Promise<string> {
   const { headers } = context.req

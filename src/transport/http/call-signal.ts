@@ -6,8 +6,8 @@ import { untilAborted } from '../../base/until-aborted.ts'
 const maxTimeoutSeconds = 3600
 
 /**
- * How a call may end before its answer: its signal aborts with code 1 where the client goes away, and with code 4 after `Request-Timeout` (a header of
- * ours: seconds, decimals allowed, e.g. `2.5`; anything else is ignored). The signal is made when it is first asked for: most calls are answered before.
+ * The ways in which a call may end before its answer. The signal aborts with code 1 if the client disconnects, and with code 4 after `Request-Timeout`. This
+ * Taproot header holds seconds, decimals allowed, e.g. `2.5`; other values are ignored. The signal is created on first use: most calls are answered before.
  */
 export class CallSignal {
   readonly #request: IncomingMessage
@@ -32,7 +32,7 @@ export class CallSignal {
     if (this.#signal !== undefined || this.#response.closed) this.signal.throwIfAborted()
   }
 
-  /** Settles as `work` does, or with code 4 at the deadline. Where there is none nobody waits for an answer that comes too late. */
+  /** Settles as `work` does, or with code 4 at the deadline. Without a deadline there is no need to stop waiting. */
   async bound<T>(work: Promise<T>): Promise<T> {
     return this.#timeoutSeconds === undefined ? work : untilAborted(work, this.signal)
   }

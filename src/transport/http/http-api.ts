@@ -20,7 +20,7 @@ import { createRouteIndex, type RouteIndex, type HttpRoute, type RouteMatch } fr
 import { decodeSegment } from './template.ts'
 import { lacksOneHost } from './unreadable-request.ts'
 
-/** Serves raw routes beside the methods. */
+/** Serves raw routes in addition to the methods. */
 function rawRoutes(routes: readonly RawRoute[]): HttpRoute<HttpContext>[] {
   return routes.map((route) => ({
     verb: route.method,
@@ -53,7 +53,7 @@ export interface HttpApiOptions extends MethodRouteOptions {
   readonly log: Log
   /** A fresh request id for calls that bring none. */
   readonly newRequestId: () => string
-  /** Routes beside the methods. */
+  /** Routes in addition to the methods. */
   readonly routes?: readonly RawRoute[]
   readonly errorForms?: readonly ErrorForm[]
   /** Serve the earlier `/<domain>/v2beta1/` paths too. */

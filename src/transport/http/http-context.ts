@@ -24,7 +24,7 @@ export type HttpContext = ParameterizedContext<HttpState>
 /** What is sent for one request. */
 export interface HttpAnswer {
   readonly status: number
-  /** Beside those that every answer has. They win over the latter. */
+  /** Headers in addition to the common ones, which they override. */
   readonly headers: Readonly<Record<string, string>>
   readonly body: string | Uint8Array | readonly Uint8Array[]
 }
@@ -35,7 +35,7 @@ export const jsonType = { 'Content-Type': 'application/json; charset=utf-8' }
 /** Headers of every answer unless it sets them itself. */
 const commonHeaders: Readonly<Record<string, string>> = { 'Cache-Control': 'no-store', 'X-Content-Type-Options': 'nosniff' }
 
-/** Sends the whole answer at once, under the request's id. Not through Koa's body: that sets each header anew, one by one. */
+/** Sends the whole answer at once, with the request's id. Bypasses Koa's body, which sets each header separately. */
 export function send(context: HttpContext, { status, headers, body }: HttpAnswer): void {
   const { res, state } = context
   context.respond = false

@@ -42,7 +42,7 @@ export function createHttpListener(listener: RequestListener, options: HttpListe
   server.on('clientError', createUnreadableAnswer(describe))
   // Node starts to watch its timeouts when a server listens; this one never does.
   server.emit('listening')
-  // By connection and not one set of all responses: a set that changes with every request keeps requests from dying young, which doubles what one costs.
+  // Kept per connection, not as one set of all responses. A set that changes with every request keeps requests in memory longer, which doubles their cost.
   const latest = new Map<Socket, ServerResponse | undefined>()
   let draining = false
   const beginDrain = (): void => {
@@ -54,7 +54,7 @@ export function createHttpListener(listener: RequestListener, options: HttpListe
     if (draining) response.shouldKeepAlive = false
     listener(request, response)
   })
-  // An expectation that nobody knows may be ignored (RFC 9110, 10.1.1); node's own answer would say nothing.
+  // An unknown expectation may be ignored (RFC 9110, 10.1.1); node's own answer would have no body.
   server.on('checkExpectation', (request, response) => server.emit('request', request, response))
   return {
     accept(socket) {

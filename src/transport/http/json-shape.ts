@@ -42,8 +42,8 @@ export function fieldOfKey(desc: DescMessage, key: string): DescField | undefine
 const fieldsByKey = new WeakMap<DescMessage, Map<string, DescField>>()
 
 /**
- * Checks a JSON object against a message type and brings its keys into one spelling. The first 20 faults are listed with their paths in proto
- * names, and nothing is read beyond; nulls are dropped (null is "not set"), so is what has a fault.
+ * Checks a JSON object against a message type and normalises the spelling of its keys. Lists the first 20 faults with their paths in proto names, and reads no
+ * further. Drops nulls (null is "not set") and values with a fault.
  */
 export function shapeJson(desc: DescMessage, value: JsonObject, options: ShapeOptions): Shaped {
   const shaping = new Shaping(options)

@@ -78,7 +78,9 @@ interface Matched {
 
 const noQuery = new URLSearchParams()
 
-/** A class, not a literal: a getter in a literal gives each object a shape of its own, which lives until the next full collection with all it refers to. */
+/**
+ * A class, not a literal: a getter in a literal gives each object its own shape. That shape, with all that it references, lives until the next full collection.
+ */
 class HttpCall implements Call {
   readonly method: MethodRow
   readonly headers: CallHeaders

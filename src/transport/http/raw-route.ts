@@ -23,14 +23,17 @@ export interface RawAnswer {
   readonly body: string | Uint8Array
 }
 
-/** A route beside the API methods; `path` is a template as in `google.api.http`. A thrown DomainError is answered as for a method, or in the ErrorForm of its path. */
+/**
+ * A route in addition to the API methods; `path` is a template as in `google.api.http`. A thrown DomainError is answered as for a method, or in the ErrorForm
+ * of its path.
+ */
 export interface RawRoute {
   readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
   readonly path: string
   handler(request: RawRequest): Promise<RawAnswer>
 }
 
-/** The form of errors at the path `below` and below it, where a protocol has one of its own: also of refusals before a route is found. */
+/** The error format at the path `below` and below it, for a protocol with its own format. Also applies to refusals before a route is found. */
 export interface ErrorForm {
   readonly below: string
   answer(error: DomainError): RawAnswer

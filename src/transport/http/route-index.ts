@@ -31,8 +31,8 @@ interface CompiledRoute<Context> {
 const keyLength = 3
 
 /**
- * Groups routes by their literal prefix. Within a group more specific templates win: a literal path, then the one with most literal text behind its
- * variable, then the greedy one. A `{x=**}` at the end also matches nothing for POST, and for other verbs where no route has the bare path as its
+ * Groups routes by their literal prefix. Within a group more specific templates win: a literal path, then the template with most literal text behind its
+ * variable, then the greedy one. A `{x=**}` at the end also matches nothing for POST. For other verbs it does so only if no route has the bare path as its
  * literal path (docs/spec/conventions.md#paths).
  */
 export function createRouteIndex<Context>(routes: readonly HttpRoute<Context>[]): RouteIndex<Context> {

@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Duplex } from 'node:stream'
 
-/** What is wrong with a request before there is one: its bytes are no HTTP/1.1, its headers are too large, or it did not arrive in time. */
+/** The reason why a request cannot be read: its bytes are not HTTP/1.1, its headers are too large, or it did not arrive in time. */
 export type UnreadableKind = 'malformed' | 'tooLarge' | 'late'
 
 /** What is said of it, in the form that errors have at this port. */
@@ -24,8 +24,8 @@ const kinds: Readonly<Record<string, UnreadableKind>> = { HPE_HEADER_OVERFLOW: '
 type RequestConnection = Duplex & { readonly _httpMessage?: (ServerResponse & { readonly req: IncomingMessage }) | null }
 
 /**
- * A listener for `clientError` of node:http: answers under a request id of ours and closes the connection. A request before it that has arrived in full is
- * answered first. Where an answer to the unreadable one is on its way the client gets no second one.
+ * Creates a listener for `clientError` of node:http. It answers under a new request id and closes the connection. An earlier request that has arrived in full
+ * is answered first. If an answer to the unreadable request is already being sent, the client gets no second one.
  */
 export function createUnreadableAnswer(
   describe: (kind: UnreadableKind) => UnreadableAnswer,
@@ -56,10 +56,10 @@ export function createUnreadableAnswer(
   }
 }
 
-/** How long a client may go on sending behind a request that can't be read, in milliseconds: cut off at once it might not get to read its answer. */
+/** Time for which a client may go on sending after an unreadable request, in milliseconds. If cut off at once, it might not read its answer. */
 const drainMs = 2_000
 
-/** Ends a connection on which all is said once the client has ended it too; what comes until then is dropped by node's parser, which has failed. */
+/** Ends an answered connection once the client has ended it too. Node's parser, which has failed, drops all data until then. */
 function leave(socket: Duplex): void {
   if (socket.readableEnded || socket.destroyed) return void socket.destroy()
   const timer = setTimeout(() => socket.destroy(), drainMs)
@@ -67,7 +67,7 @@ function leave(socket: Duplex): void {
   socket.once('close', () => clearTimeout(timer))
 }
 
-/** True for a request that does not say to which host it goes, in HTTP/1.1, or says it twice: it must be refused (RFC 9112, 3.2). */
+/** True for a request that names two hosts, or none in HTTP/1.1: it must be refused (RFC 9112, 3.2). */
 export function lacksOneHost({ httpVersion, rawHeaders }: IncomingMessage): boolean {
   let hosts = 0
   for (let at = 0; at < rawHeaders.length; at += 2) if (rawHeaders[at]?.length === 4 && rawHeaders[at]?.toLowerCase() === 'host') hosts += 1
@@ -80,8 +80,8 @@ function hasBody({ headers }: IncomingMessage): boolean {
 }
 
 /**
- * Waits for the end of a body that nobody asked for and drops it: until then the request may turn out to be unreadable, and nothing must have been done by it.
- * `tooLarge` as soon as there is more than `maxBytes`, `cutOff` where the client went away, its bytes are no body or have not come within `timeoutMs`.
+ * Waits for the end of an unwanted body and drops it. Until then the request may turn out to be unreadable, and must have no effect. Returns `tooLarge` as soon
+ * as there is more than `maxBytes`. Returns `cutOff` if the client disconnected, its bytes are not a body, or they did not arrive within `timeoutMs`.
  */
 export async function dropBody(
   request: IncomingMessage,
