@@ -93,7 +93,7 @@ export class Snapshot {
     return this.#tables.values()
   }
 
-  /** Returns the record of `kind` under `uid`, unless a removed record takes it along. */
+  /** Returns the visible record of `kind` under `uid`, if any: dependents of removed records are hidden. */
   get(kind: string, uid: string): CachedRecord | undefined {
     return this.#tables.get(kind)?.get(uid)
   }

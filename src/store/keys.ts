@@ -10,8 +10,8 @@ export function prefixEnd(prefix: string): string | undefined {
 }
 
 /**
- * The key space (docs/spec/storage.md#keys). Everything starts with the configured prefix, by default `/taproot`, which the adapters add; here keys
- * start below it. `r/`, `i/` and `meta/` are watched and mirrored in memory; `x/` never is.
+ * The key space (docs/spec/storage.md#keys). The adapters add the configured prefix, by default `/taproot`; keys here start below it. `r/`, `i/` and `meta/`
+ * are watched and mirrored in memory; `x/` never is.
  */
 export const watchedPrefixes = ['i/', 'meta/', 'r/'] as const
 
@@ -25,7 +25,7 @@ export function belowPrefix(kind: string, uid: Uid): string {
   return `r/${kind}/${uid}/`
 }
 
-/** Kind and uid of a record key. */
+/** Returns the kind and uid of a record key. */
 export function parseRecordKey(key: string): { kind: string; uid: string } {
   const slash = key.indexOf('/', 2)
   return { kind: key.slice(2, slash), uid: key.slice(slash + 1) }
@@ -36,7 +36,7 @@ export function nameKey(kind: string, parent: string, name: string): string {
   return `i/name/${kind}/${parent === '/' ? '' : parent}:${encodeURIComponent(name)}`
 }
 
-/** A reverse key: `from` (of one kind) is used by `by`. `empty` guards on its prefix keep what is in use. */
+/** A reverse key: `by` uses `from`, a record of one kind. `empty` guards on its prefix prevent the removal of a record in use. */
 export function usedByKey(relation: string, from: string, by: string): string {
   return `i/used/${relation}/${from}:${by}`
 }
@@ -46,20 +46,20 @@ export function usedByPrefix(relation: string, from: string): string {
   return `i/used/${relation}/${from}:`
 }
 
-/** The record of `kind` that the Kubernetes object `managedBy` owns: one at most. Its value is the record's uid. */
+/** The record of `kind` that the Kubernetes object `managedBy` owns: at most one. Its value is the record's uid. */
 export function managedKey(kind: string, managedBy: string): string {
   return `${managedPrefix}${kind}/${managedBy}`
 }
 
-/** The prefix of all keys that say which record an object owns. */
+/** The prefix of all `managedKey` keys. */
 export const managedPrefix = 'i/managed/'
 
-/** Mark: what depends on this removed record is absent and still has to be swept. */
+/** A deletion mark: dependents of this removed record count as absent and must still be removed. */
 export function sweepKey(uid: Uid): string {
   return `i/sweep/${uid}`
 }
 
-/** The prefix of all sweep marks. */
+/** The prefix of all deletion marks. */
 export const sweepPrefix = 'i/sweep/'
 
 /** Rewritten whenever the set of owners of a root group changes; guards the last owner. */
@@ -67,12 +67,12 @@ export function ownersKey(root: Uid): string {
   return `i/owners/${root}`
 }
 
-/** Rewritten whenever the limits or the status of an organisation are set: creates guard it (docs/adr/0024). Never deleted while the organisation is there. */
+/** Rewritten whenever the limits or the status of an organisation are set: creates guard it (docs/adr/0024). Never deleted while the organisation exists. */
 export function quotaKey(root: Uid): string {
   return `${quotaPrefix}${root}`
 }
 
-/** How far away one limit of an organisation is: `near` or `far`. As `quotaKey`, for this limit alone. */
+/** The state of one limit of an organisation: `near` or `far`. Like `quotaKey`, for this limit alone. */
 export function limitKey(root: Uid, limit: string): string {
   return `${quotaKey(root)}/${limit}`
 }
@@ -80,7 +80,7 @@ export function limitKey(root: Uid, limit: string): string {
 /** The prefix of the states of limits. */
 export const quotaPrefix = 'i/quota/'
 
-/** Rewritten whenever a manifest of the repo is deleted: what was remembered of its manifests before counts no more. */
+/** Rewritten whenever a manifest of the repo is deleted. This invalidates everything remembered about its manifests. */
 export function manifestsKey(repo: Uid): string {
   return `i/manifests/${repo}`
 }
@@ -93,23 +93,23 @@ export function scimKey(provider: Uid): string {
 /** The prefix of all SCIM credentials. */
 export const scimPrefix = 'i/scim/'
 
-/** Others bound a role to the person in the organisation `root`, which the person has not joined. */
+/** Set if others bound a role to the person in the organisation `root`, and the person has not joined it. */
 export function pendingKey(person: Uid, root: Uid): string {
   return `${pendingPrefix}${person}/${root}`
 }
 
-/** The prefix of all keys that say so. */
+/** The prefix of all `pendingKey` keys. */
 export const pendingPrefix = 'i/pending/'
 
-/** The root groups that the person made for themselves, those that are gone perhaps too: JSON. */
+/** The root groups that the person created for themselves, possibly including deleted ones: JSON. */
 export function founderKey(person: Uid): string {
   return `${founderPrefix}${person}`
 }
 
-/** The prefix of all keys that say so. */
+/** The prefix of all `founderKey` keys. */
 export const founderPrefix = 'i/founder/'
 
-/** A root group gave up this name, which is reserved for its former owners: HeldName bytes. */
+/** A name that a root group gave up, reserved for its former owners: HeldName bytes. */
 export function heldNameKey(name: string): string {
   return `${heldNamePrefix}${encodeURIComponent(name)}`
 }
@@ -117,15 +117,15 @@ export function heldNameKey(name: string): string {
 /** The prefix of all reserved names. */
 export const heldNamePrefix = 'i/held/'
 
-/** The names that the root group has reserved by renames, oldest first: JSON. */
+/** The names that the root group reserved by renames, oldest first: JSON. */
 export function releasedNamesKey(root: Uid): string {
   return `${releasedNamesPrefix}${root}`
 }
 
-/** The prefix of all keys that say so. */
+/** The prefix of all `releasedNamesKey` keys. */
 export const releasedNamesPrefix = 'i/released/'
 
-/** What a watched key is about where the rest of it is a uid: the whole key belongs to that uid's root. */
+/** Key spaces below `i/` in which the rest of a key is a uid. The whole key belongs to that uid's root. */
 const spacesOfUids: ReadonlySet<string> = new Set(['sweep', 'owners', 'manifests', 'released', 'scim', 'quota'])
 
 /**
@@ -139,11 +139,11 @@ export function rootOfKey(key: string): string | undefined {
   if (space === 'r') return second
   if (space !== 'i') return undefined
   if (spacesOfUids.has(first)) return second
-  // A person may be bound in every organisation.
+  // A person may have bindings in every organisation.
   if (first === 'pending') return third
-  // The holder's parent is before the colon: nothing where the holder is a root.
+  // The holder's parent is before the colon: empty if the holder is a root.
   if (first === 'name') return third.split(':', 1)[0] || undefined
-  // The user is behind the colon: what is used may be a person, who is used everywhere.
+  // The user is after the colon: the used record may be a person, whom every organisation may use.
   if (first === 'used') return key.slice(key.lastIndexOf(':') + 1).split('/', 1)[0]
   return undefined
 }

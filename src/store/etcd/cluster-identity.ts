@@ -1,24 +1,24 @@
 import { StoreError } from '../store.ts'
 import type { ResponseHeader } from './etcd-messages.ts'
 
-/** What had been seen of the cluster when a call began. */
+/** The cluster state seen before a call began. */
 export interface SeenCluster {
   readonly revision: number
   readonly term: number
 }
 
-/** The newest commit on the watched prefixes as of some revision: where it is, and what it alone wrote there. Revision 0 where there was none. */
+/** The newest commit on the watched prefixes as of some revision: its revision, and a mark that only it wrote. Revision 0 if there was none. */
 export interface ClusterHead {
   readonly revision: number
   readonly mark: string
 }
 
-/** So many positions are remembered at most. */
+/** Maximum number of remembered positions. */
 const maxPositions = 32
 
 /**
  * Detects whether the cluster was replaced or restored. One sign is another cluster id. Another is a linearizable answer with a lower revision or raft term
- * than seen before the call began. After a backup has overtaken the seen revision, the sign is another head at an earlier revision. Each replacement starts an
+ * than seen before the call began. After a backup has overtaken the seen revision, the sign is a different head at a known revision. Each replacement starts an
  * epoch.
  */
 export class ClusterIdentity {
@@ -27,25 +27,25 @@ export class ClusterIdentity {
   #epoch = 0
   #replaced = new AbortController()
   #head: ClusterHead = { revision: 0, mark: '' }
-  /** The head as of revisions from which a watch may start. */
+  /** The head at each revision from which a watch may start. */
   readonly #positions = new Map<number, ClusterHead>()
 
-  /** Counts replacements. */
+  /** The number of replacements. */
   get epoch(): number {
     return this.#epoch
   }
 
-  /** What has been seen so far, for `observe`. */
+  /** The state seen so far, for `observe`. */
   get seen(): SeenCluster {
     return this.#seen
   }
 
-  /** Aborts, with StoreError `replaced` as the reason, when the present epoch ends. */
+  /** Aborts when the current epoch ends, with StoreError `replaced` as the reason. */
   get replaced(): AbortSignal {
     return this.#replaced.signal
   }
 
-  /** Takes note of an answer. `before` is what had been seen when its call began; undefined where the answer isn't linearizable. */
+  /** Records an answer. `before` is the state seen before its call began; undefined if the answer is not linearizable. */
   observe(header: ResponseHeader, before: SeenCluster | undefined): void {
     const revision = Number(header.revision)
     const term = Number(header.raft_term)
@@ -59,35 +59,35 @@ export class ClusterIdentity {
     }
   }
 
-  /** The newest head that was seen, for `assertHead`. */
+  /** The newest head seen, for `assertHead`. */
   get head(): ClusterHead {
     return this.#head
   }
 
-  /** A watch has shown this head. */
+  /** Records a head that a watch has shown. */
   showHead(head: ClusterHead): void {
     if (head.revision > this.#head.revision) this.#head = head
   }
 
-  /** Throws StoreError `replaced` where a linearizable answer has an older head than `before`, which had been seen when its call began, or another one there. */
+  /** Throws StoreError `replaced` if a linearizable answer has an older head than `before`, seen before its call began, or a different one at that revision. */
   assertHead(head: ClusterHead, before: ClusterHead): void {
     if (head.revision > before.revision || (head.revision === before.revision && head.mark === before.mark)) return
     throw this.#replace('the etcd cluster has another history', this.#seen)
   }
 
-  /** Remembers the head as of a revision from which a watch may start. */
+  /** Remembers the head at a revision from which a watch may start. */
   notePosition(revision: number, head: ClusterHead): void {
     this.#positions.set(revision, head)
     const [oldest] = this.#positions.keys()
     if (this.#positions.size > maxPositions && oldest !== undefined) this.#positions.delete(oldest)
   }
 
-  /** The head as of `revision`, if that is remembered. */
+  /** Returns the head at `revision` if it is remembered. */
   position(revision: number): ClusterHead | undefined {
     return this.#positions.get(revision)
   }
 
-  /** Throws StoreError `replaced` where the head as of a revision is not the one that it was. */
+  /** Throws StoreError `replaced` if the head at a revision differs from the known one. */
   assertPosition(head: ClusterHead, known: ClusterHead): void {
     if (head.revision !== known.revision || head.mark !== known.mark) throw this.#replace('the etcd cluster has another history', this.#seen)
   }

@@ -7,33 +7,33 @@ import { callMetadata, EtcdEndpoint, type StreamCalls, type UnaryCalls } from '.
 import { etcdError, statusOf } from './etcd-errors.ts'
 import type { EtcdTls } from './unary-session.ts'
 
-/** How the cluster is reached. */
+/** The address and credentials of the cluster. */
 export interface EtcdConnectionOptions {
   /** `http://host:port` or `https://host:port` of the members; the first is used while it answers. */
   readonly endpoints: readonly string[]
-  /** Asked for at each new connection. */
+  /** Called for each new connection. */
   readonly tls?: () => EtcdTls
   readonly username?: string
-  /** Asked for at each new token. */
+  /** Called for each new token. */
   readonly password?: () => string
-  /** How long a call may take in all; 5000 by default. */
+  /** Maximum duration of a call in milliseconds; 5000 by default. */
   readonly requestTimeoutMs?: number
   readonly log: Log
 }
 
-/** How one call is made. */
+/** The options of one call. */
 export interface CallOptions {
   readonly signal: AbortSignal
-  /** May be sent again to another member where it is not known whether it ran. */
+  /** True if the call may be sent to another member although it may have run. */
   readonly repeatable: boolean
 }
 
 const defaultRequestTimeoutMs = 5000
 
-/** How long a call waits for a connection where every member has just refused one. */
+/** Time to wait for a connection after every member refused one. */
 const reconnectTimeoutMs = 1000
 
-/** Statuses that come with a bad token; the call did not run. The second is also "revision of auth store is old". */
+/** Statuses of a bad token; the call did not run. The second also means "revision of auth store is old". */
 const tokenStatuses = new Set<number | undefined>([status.UNAUTHENTICATED, status.INVALID_ARGUMENT])
 
 /**
@@ -47,7 +47,7 @@ export class EtcdConnection {
   readonly #endpoints: readonly EtcdEndpoint[]
   readonly #requestTimeoutMs: number
   readonly #closing = new AbortController()
-  /** What cancels each running call. */
+  /** The functions that cancel the running calls. */
   readonly #running = new Set<() => void>()
   #current = 0
   #token: Promise<string> | undefined
@@ -64,12 +64,12 @@ export class EtcdConnection {
     return this.#closing.signal
   }
 
-  /** True where a call would be sent at once. */
+  /** True if a call would be sent at once. */
   get isConnected(): boolean {
     return this.#endpoints[this.#current % this.#endpoints.length]?.isConnected() === true
   }
 
-  /** Resolves once a member is connected. Rejects as a read does. */
+  /** Resolves once a member is connected. Rejects like a read. */
   async connected(signal: AbortSignal): Promise<void> {
     await this.#attempts({ signal, repeatable: true }, () => Promise.resolve())
   }
@@ -91,7 +91,7 @@ export class EtcdConnection {
     )
   }
 
-  /** A stream broke: the next call goes to the next member, with a new token. */
+  /** Reports a broken stream: the next call goes to the next member, with a new token. */
   streamFailed(): void {
     this.#token = undefined
     this.#current++
@@ -103,7 +103,7 @@ export class EtcdConnection {
     for (const endpoint of this.#endpoints) endpoint.close()
   }
 
-  /** One attempt per member, each with its share of the time that is left. */
+  /** Makes one attempt per member, each with its share of the remaining time. */
   async #attempts<T>({ signal, repeatable }: CallOptions, attempt: (endpoint: EtcdEndpoint, deadline: number) => Promise<T>): Promise<T> {
     const end = performance.now() + this.#requestTimeoutMs
     let failure: unknown
@@ -117,21 +117,21 @@ export class EtcdConnection {
         try {
           return await attempt(endpoint, deadline)
         } catch (error) {
-          // A write that was under way when its caller went away, or the store was closed, may commit all the same.
+          // A write under way may still commit after its caller aborts or the store is closed.
           if (repeatable) this.#throwIfEnded(signal)
           failure = etcdError(error, !repeatable)
           if (signal.aborted || !isUnanswered(failure)) throw failure
-          // Calls that fail together say so once.
+          // Calls that fail together log this once.
           if (this.#current === at)
             this.#options.log.warn('an etcd member failed a call', { endpoint: this.#options.endpoints[at % this.#endpoints.length], error })
           if (!repeatable) left = 0
         }
       }
-      // Others may have moved on already.
+      // Other calls may have moved to the next member already.
       if (this.#current === at) this.#current++
     }
     if (failure === undefined || repeatable) this.#throwIfEnded(signal)
-    // What is thrown here came out of etcdError().
+    // The failure came from etcdError().
     throw failure === undefined ? new StoreError('unavailable', 'no etcd member can be reached') : (failure as Error)
   }
 
@@ -187,9 +187,9 @@ export class EtcdConnection {
       return await token
     } catch (error) {
       if (this.#token === token) this.#token = undefined
-      // Wrong credentials are INVALID_ARGUMENT, which would read as a request that is too large.
+      // Wrong credentials give INVALID_ARGUMENT, which otherwise means a request that is too large.
       if (statusOf(error) === status.INVALID_ARGUMENT) throw new StoreError('unavailable', 'etcd refused the user name or password', error)
-      // Also for a write: nothing was sent of that.
+      // Also for a write: it was not sent yet.
       throw etcdError(error)
     }
   }

@@ -6,12 +6,12 @@ import type { EtcdConnection } from './etcd-connection.ts'
 import { Lease } from './etcd-lease.ts'
 import type { TransactionRequest } from './etcd-messages.ts'
 
-/** How long a leader that vanished keeps the others waiting. */
+/** Maximum wait for a new leader after the old one vanished. */
 const ttlSeconds = 10
-/** How often those who wait look whether the key is free. */
+/** Interval at which candidates check whether the key is free. */
 const lookEveryMs = 1000
 
-/** What an election needs. */
+/** The dependencies of an election. */
 export interface ElectionOptions {
   readonly connection: EtcdConnection
   /** The key that the leader holds through its lease. */
@@ -19,10 +19,7 @@ export interface ElectionOptions {
   readonly log: Log
 }
 
-/**
- * Waits until `key` is free and takes it under a lease. Rejects with the signal's reason, `closed`, or `unavailable` where the wait broke
- * (call again).
- */
+/** Waits until `key` is free and takes it under a lease. Rejects with the signal's reason, `closed`, or `unavailable` if the wait broke (call again). */
 export async function campaign(options: ElectionOptions, signal: AbortSignal): Promise<Leadership> {
   const { connection, key, log } = options
   for (;;) {
@@ -50,13 +47,13 @@ function takeKey(key: Buffer, lease: string): TransactionRequest {
   }
 }
 
-/** Looks rather than watches: candidates are few, and a look can't go silent. */
+/** Polls instead of watching: candidates are few, and a poll cannot go silent. */
 async function untilFree({ connection, key }: ElectionOptions, signal: AbortSignal): Promise<void> {
   const ended = AbortSignal.any([signal, connection.closing])
   for (;;) {
     const { kvs } = await connection.call('range', { key, keys_only: true }, { signal, repeatable: true })
     if (kvs.length === 0) return
-    // The wait would reject with an error of its own.
+    // The delay would reject with its own error.
     await delay(lookEveryMs, undefined, { signal: ended }).catch(() => ended.throwIfAborted())
   }
 }

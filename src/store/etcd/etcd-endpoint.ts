@@ -30,12 +30,12 @@ import { UnarySession, type EtcdTls, type RunningCall, type UnaryOptions } from 
 
 type CreateConnector = ChannelCredentials['_createSecureConnector']
 
-/** TLS to one address with the certificates of the moment: gRPC's own are those of when the channel was made, also where it connects again. */
+/** TLS to one address with the current certificates. gRPC's own credentials keep those from when the channel was made, even when it reconnects. */
 class TlsCredentials extends ChannelCredentials {
   readonly #address: string
   readonly #tls: (() => EtcdTls) | undefined
 
-  /** `tls` is asked for at each connection. */
+  /** `tls` is called for each connection. */
   constructor(address: string, tls: (() => EtcdTls) | undefined) {
     super()
     this.#address = address
@@ -62,7 +62,7 @@ class TlsCredentials extends ChannelCredentials {
   }
 
   #ofNow(): ChannelCredentials {
-    // Against the address itself, whatever name was sent.
+    // Check against the address itself, whatever name was sent.
     const checkServerIdentity = (_name: string, certificate: PeerCertificate): Error | undefined => verifyIdentity(this.#address, certificate)
     const { ca = null, key = null, cert = null } = this.#tls?.() ?? {}
     return ChannelCredentials.createSsl(ca, key, cert, { checkServerIdentity })
@@ -86,26 +86,26 @@ export interface StreamCalls {
 
 const serviceOf = { range: 'KV', txn: 'KV', leaseGrant: 'Lease', leaseRevoke: 'Lease', authenticate: 'Auth', watch: 'Watch', leaseKeepAlive: 'Lease' } as const
 
-/** How long a patient caller waits from one failed connection of its own to the next; the channel has a pace of its own. */
+/** Pause of a `patient` caller between its own failed connections; the channel has its own pace. */
 const reconnectEveryMs = 100
 
 /** Maximum time for a channel to connect, in milliseconds. gRPC has no limit of its own, and the system resends lost packets for minutes. */
 const connectTimeoutMs = 3_000
 
 const channelOptions = {
-  // A new channel would share what an old one can't get connected.
+  // A new channel would share the subchannel that an old one cannot connect.
   'grpc.use_local_subchannel_pool': 1,
   // A range of large records is larger than gRPC's default of 4 MiB.
   'grpc.max_receive_message_length': -1,
   'grpc.max_send_message_length': -1,
-  // A connection that went silent is noticed within 9 s. etcd drops clients that ping more often than every 5 s.
+  // Detects a silent connection within 9 s. etcd drops clients that ping more often than every 5 s.
   'grpc.keepalive_time_ms': 6000,
   'grpc.keepalive_timeout_ms': 3000,
   'grpc.initial_reconnect_backoff_ms': 100,
   'grpc.max_reconnect_backoff_ms': 1000,
 }
 
-/** A deadline as `performance.now()` tells it, for a library that wants a date. */
+/** Converts a deadline in `performance.now()` time to a date. */
 function dateOf(deadline: number): Date {
   return new Date(Date.now() + deadline - performance.now())
 }
@@ -114,7 +114,7 @@ type UnaryCallback = (error: ServiceError | null, response: unknown) => void
 type UnaryStub = (...call: [request: unknown, metadata: Metadata, options: { deadline: Date }, callback: UnaryCallback]) => { cancel(): void }
 type StreamStub = (metadata: Metadata) => unknown
 
-/** The calls that all reads and writes wait for: sent over a connection of their own, with a codec of their own. */
+/** The calls for which all reads and writes wait: sent over a separate connection, with a separate codec. */
 const direct = {
   range: { path: '/etcdserverpb.KV/Range', encode: encodeRange, decode: decodeRange },
   txn: { path: '/etcdserverpb.KV/Txn', encode: encodeTransaction, decode: decodeTransaction },
@@ -127,11 +127,11 @@ interface DirectCall<M extends keyof UnaryCalls> {
 }
 
 function directCall<M extends keyof UnaryCalls>(method: M): DirectCall<M> | undefined {
-  // `direct` has the row of the very method.
+  // `direct` maps each method to its own call.
   return method in direct ? (direct[method as keyof typeof direct] as unknown as DirectCall<M>) : undefined
 }
 
-/** One channel, and the stubs that use it. */
+/** One channel and its stubs. */
 class Stubs {
   readonly channel: Channel
   readonly #host: Host
@@ -150,20 +150,20 @@ class Stubs {
   }
 }
 
-/** One etcd member: a channel for streams and leases, and a lean connection for reads and transactions; both made on first use. Nothing is repeated here. */
+/** One etcd member: a channel for streams and leases, and a lean connection for reads and transactions. Both are made on first use. Repeats no call. */
 export class EtcdEndpoint {
   readonly #makeStubs: () => Stubs
   readonly #session: UnarySession
   #stubs: Stubs
-  /** Runs while the channel is awaited. */
+  /** The timer while the channel connects. */
   #timeouts: NodeJS.Timeout | undefined
 
-  /** `tls` is asked for at each connection. */
+  /** `tls` is called for each connection. */
   constructor(endpoint: string, tls: (() => EtcdTls) | undefined) {
     const { hostname, protocol } = new URL(endpoint)
     const address = hostname.replace(/^\[|\]$/g, '')
     const secure = protocol === 'https:'
-    // grpc-js would send an address as the server's name, which TLS forbids and Node refuses. etcd takes no notice of the name.
+    // grpc-js would send an address as the server's name, which TLS forbids and Node refuses. etcd ignores the name.
     const nameOption = secure && isIP(address) !== 0 ? { 'grpc.ssl_target_name_override': 'etcd' } : {}
     this.#session = new UnarySession(endpoint, secure ? tls : undefined)
     const channelCredentials = new ClosingCredentials(secure ? new TlsCredentials(address, tls) : credentials.createInsecure())
@@ -171,18 +171,18 @@ export class EtcdEndpoint {
     this.#stubs = this.#makeStubs()
   }
 
-  /** True where a call would be sent at once. */
+  /** True if a call would be sent at once. */
   isConnected(): boolean {
     return this.#session.isConnected && this.#stubs.channel.getConnectivityState(true) === connectivityState.READY
   }
 
   /**
-   * Resolves true once the channel is connected, false when connecting failed or took until `deadline` (as `performance.now()` tells it). With
-   * `patient` a failed attempt is followed by others until the deadline. While this is false nothing has been sent.
+   * Resolves true once the channel is connected, false if connecting failed or took until `deadline` (in `performance.now()` time). With `patient`, repeats
+   * failed attempts until the deadline. Nothing has been sent while this is false.
    */
   async connected(deadline: number, patient: boolean): Promise<boolean> {
     for (;;) {
-      // Another one may be in its place after each wait.
+      // Each wait may replace the channel.
       const { channel } = this.#stubs
       const state = channel.getConnectivityState(true)
       if (state === connectivityState.READY) {
@@ -201,7 +201,7 @@ export class EtcdEndpoint {
     }
   }
 
-  /** Puts another channel in the place of one that is still not connected. Calls that wait for the old one fail. */
+  /** Replaces a channel that is still not connected. Calls that wait for the old one fail. */
   #replaceUnconnected(): void {
     this.#timeouts = undefined
     const old = this.#stubs
@@ -210,7 +210,7 @@ export class EtcdEndpoint {
     old.close()
   }
 
-  /** Sends one request. `deadline` is as `performance.now()` tells it: steps of the clock neither end nor lengthen a range or a transaction. */
+  /** Sends one request. `deadline` is in `performance.now()` time: clock changes neither end nor extend a range or a transaction. */
   call<M extends keyof UnaryCalls>(method: M, request: UnaryCalls[M]['request'], options: UnaryOptions): RunningCall<UnaryCalls[M]['response']> {
     const lean = directCall(method)
     if (lean !== undefined) {
@@ -219,7 +219,7 @@ export class EtcdEndpoint {
     }
     const client = this.#stubs.client(serviceOf[method])
     const { promise, resolve, reject } = Promise.withResolvers<UnaryCalls[M]['response']>()
-    // The stub's methods come from the .proto file at run time; UnaryCalls has their types.
+    // The stub's methods come from the .proto file at run time; UnaryCalls declares their types.
     const stub = (client as Client & Record<M, UnaryStub>)[method].bind(client)
     const call = stub(request, callMetadata(options.token), { deadline: dateOf(options.deadline) }, (error, response) => {
       if (error === null) resolve(response as UnaryCalls[M]['response'])
@@ -228,10 +228,10 @@ export class EtcdEndpoint {
     return { response: promise, cancel: () => call.cancel() }
   }
 
-  /** Opens a stream; errors come as its `error` events. */
+  /** Opens a stream; errors arrive as its `error` events. */
   open<M extends keyof StreamCalls>(method: M, metadata: Metadata): ClientDuplexStream<StreamCalls[M]['request'], StreamCalls[M]['response']> {
     const client = this.#stubs.client(serviceOf[method])
-    // As above: StreamCalls has the types.
+    // As above: StreamCalls declares the types.
     return (client as Client & Record<M, StreamStub>)[method](metadata) as ClientDuplexStream<StreamCalls[M]['request'], StreamCalls[M]['response']>
   }
 
@@ -242,7 +242,7 @@ export class EtcdEndpoint {
   }
 }
 
-/** What goes with every call: etcd then refuses at once where its member has lost the leader, and ends streams that lose it. */
+/** Returns the metadata of every call. With it, a member without a leader refuses calls at once and ends its streams. */
 export function callMetadata(token: string | undefined): Metadata {
   const metadata = new Metadata()
   metadata.set('hasleader', 'true')

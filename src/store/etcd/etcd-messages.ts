@@ -6,15 +6,15 @@ import type { ICompare, IKeyValue, IRangeRequest, IResponseHeader } from 'etcd3'
  * several times the call itself. Only fields that the adapter uses are written and read.
  */
 
-/** etcd numbers its results and targets so (rpc.proto, Compare). */
+/** etcd's numbers of results and targets (rpc.proto, Compare). */
 const compareResults: Readonly<Record<string, number>> = { Equal: 0, Greater: 1, Less: 2, NotEqual: 3 }
 const compareTargets: Readonly<Record<string, number>> = { Version: 0, Create: 1, Mod: 2, Value: 3, Lease: 4 }
 
-/** What the adapter says in a range. */
+/** The fields of a range request that the adapter uses. */
 export type EtcdRangeRequest = Pick<IRangeRequest, 'key' | 'range_end' | 'limit' | 'revision' | 'keys_only'>
-/** What it says in a comparison. */
+/** The fields of a comparison that the adapter uses. */
 export type EtcdCompare = Pick<ICompare, 'key' | 'result' | 'target' | 'create_revision' | 'mod_revision'> & { readonly range_end?: Buffer }
-/** What it does in a transaction. */
+/** An operation of a transaction. */
 export interface Operation {
   readonly request_range?: EtcdRangeRequest
   readonly request_put?: { readonly key: Buffer; readonly value: Buffer; readonly lease?: string }
@@ -24,21 +24,21 @@ export interface Operation {
 export interface TransactionRequest {
   readonly compare?: readonly EtcdCompare[]
   readonly success?: readonly Operation[]
-  /** What runs instead where a comparison fails. */
+  /** The operations to run instead if a comparison fails. */
   readonly failure?: readonly Operation[]
 }
 
-/** What it reads of any answer's header. */
+/** The fields that the adapter reads of a response header. */
 export type ResponseHeader = Pick<IResponseHeader, 'cluster_id' | 'revision' | 'raft_term'>
-/** What it reads of a key. */
+/** The fields that the adapter reads of a key. */
 export type KeyValue = Pick<IKeyValue, 'key' | 'value' | 'mod_revision'>
-/** What it reads of a range's answer. */
+/** The fields that the adapter reads of a range response. */
 export interface RangeResponse {
   readonly header: ResponseHeader
   readonly kvs: readonly KeyValue[]
   readonly more: boolean
 }
-/** What it reads of a transaction's answer; of its operations the ranges alone. */
+/** The fields that the adapter reads of a transaction response; of its operations only the ranges. */
 export interface TransactionResponse {
   readonly header: ResponseHeader
   readonly succeeded: boolean
@@ -81,7 +81,7 @@ function writeCompare(writer: BinaryWriter, compare: EtcdCompare): void {
   if (result !== 0) writer.tag(1, WireType.Varint).int32(result)
   if (target !== 0) writer.tag(2, WireType.Varint).int32(target)
   writeBytes(writer, 3, compare.key)
-  // Members of a oneof are written also where they are 0.
+  // Members of a oneof are written even if they are 0.
   if (compare.create_revision !== undefined) writer.tag(5, WireType.Varint).int64(compare.create_revision)
   if (compare.mod_revision !== undefined) writer.tag(6, WireType.Varint).int64(compare.mod_revision)
   writeBytes(writer, 64, compare.range_end)
@@ -101,14 +101,14 @@ function writeOperation(writer: BinaryWriter, { request_range, request_put, requ
   }
 }
 
-/** A RangeRequest's bytes. */
+/** Returns the bytes of a RangeRequest. */
 export function encodeRange(request: EtcdRangeRequest): Uint8Array {
   const writer = new BinaryWriter()
   writeRange(writer, request)
   return writer.finish()
 }
 
-/** A TxnRequest's bytes. */
+/** Returns the bytes of a TxnRequest. */
 export function encodeTransaction({ compare = [], success = [], failure = [] }: TransactionRequest): Uint8Array {
   const writer = new BinaryWriter()
   for (const one of compare) writeNested(writer, 1, (inner) => writeCompare(inner, one))
@@ -117,7 +117,7 @@ export function encodeTransaction({ compare = [], success = [], failure = [] }: 
   return writer.finish()
 }
 
-/** Calls `read` for each field of the message that ends at `end`; it returns false for fields that are to be passed over. */
+/** Calls `read` for each field of the message that ends at `end`; it returns false for fields to skip. */
 function eachField(reader: BinaryReader, end: number, read: (field: number) => boolean): void {
   while (reader.pos < end) {
     const [field, type] = reader.tag()
@@ -125,7 +125,7 @@ function eachField(reader: BinaryReader, end: number, read: (field: number) => b
   }
 }
 
-/** Reads a message that comes with its length. */
+/** Reads a length-prefixed message. */
 function nested<T>(reader: BinaryReader, read: (reader: BinaryReader, end: number) => T): T {
   const length = reader.uint32()
   return read(reader, reader.pos + length)
@@ -186,12 +186,12 @@ function readOperation(reader: BinaryReader, end: number): { response_range?: Ra
   return response
 }
 
-/** The RangeResponse in these bytes. Keys and values lie in them: no copies. */
+/** Decodes a RangeResponse. Its keys and values refer to `bytes`: no copies. */
 export function decodeRange(bytes: Uint8Array): RangeResponse {
   return readRange(new BinaryReader(bytes), bytes.length)
 }
 
-/** The TxnResponse in these bytes. */
+/** Decodes a TxnResponse. */
 export function decodeTransaction(bytes: Uint8Array): TransactionResponse {
   const reader = new BinaryReader(bytes)
   const responses: { response_range?: RangeResponse }[] = []

@@ -26,33 +26,33 @@ import { comparing, WriterKey, type Writer } from './etcd-writer.ts'
 import { watchEvents, type WatchTarget } from './etcd-watch.ts'
 import { GroupCommit } from './group-commit.ts'
 
-/** Which cluster and where in it. */
+/** The cluster, and the key prefix in it. */
 export interface EtcdStoreOptions extends EtcdConnectionOptions {
-  /** Starts every key; `/taproot/` by default. */
+  /** Prefix of every key; `/taproot/` by default. */
   readonly prefix?: string
 }
 
-/** How long closing waits for etcd to end this process's leases. */
+/** Time for which closing waits until etcd ends this process's leases. */
 const resignTimeoutMs = 1_000
 
-/** Unwatched, so that candidates come and go unseen. */
+/** Prefix of election keys. It is not watched, so candidates cause no watch events. */
 const electionPrefix = 'x/elect/'
 
 /**
- * The store on an etcd cluster. It connects on the first call and never gives up: calls fail with `unavailable` while no member with a leader answers. Every call takes at most
- * `requestTimeoutMs`; a transaction up to three times that where earlier ones had no answer.
+ * Creates the store on an etcd cluster. It connects on the first call and never gives up: calls fail with `unavailable` while no member with a leader answers.
+ * Every call takes at most `requestTimeoutMs`; a transaction up to three times that if earlier ones got no answer.
  */
 export function createEtcdStore(options: EtcdStoreOptions): Store {
   return new EtcdStore(options)
 }
 
-/** Failures after which a transaction can not commit later. */
+/** Failures after which a transaction cannot commit later. */
 const settledKinds: ReadonlySet<StoreErrorKind> = new Set(['unavailable', 'exhausted', 'too_large'])
 
-/** So often a transaction is sent that fails only because the writer key is gone. Each fence of this process and each lease that ends deletes one. */
+/** Maximum number of sends of a transaction that fails only because the writer key is gone. Each fence of this process and each ended lease deletes one. */
 const maxSends = 8
 
-/** What several callers wait for must not end with one of them. */
+/** For work that several callers share: it must not end with one of them. */
 const never = new AbortController().signal
 
 class EtcdStore implements Store {
@@ -85,7 +85,7 @@ class EtcdStore implements Store {
       const entries = kvs.map((kv) => this.#encoding.entry(kv))
       return { entries, more, revision: query.revision ?? storeRevision(Number(header.revision)) }
     } catch (error) {
-      // etcd's code for "compacted" is also that for "not reached yet".
+      // etcd uses the same code for "compacted" and "not reached yet".
       if (query.revision !== undefined && error instanceof StoreError && error.kind === 'compacted') await this.#assertReached(query.revision, signal)
       throw error
     }
@@ -93,12 +93,12 @@ class EtcdStore implements Store {
 
   async transact(transaction: Transaction, signal: AbortSignal): Promise<Committed | Conflict> {
     checkTransaction(transaction)
-    // Only a look, which may be taken twice.
+    // A transaction without writes may safely be read twice.
     return transaction.writes.length === 0 ? this.#look(transaction, signal) : this.#commits.commit(transaction, signal)
   }
 
   async fence(signal: AbortSignal): Promise<void> {
-    // One that is still under way would be sent again after the writer key was deleted.
+    // A transaction still under way would be sent again after the writer key was deleted.
     await untilAborted(
       this.#commits.abandoned().then(() => this.#writer.fence()),
       signal,
@@ -109,7 +109,7 @@ class EtcdStore implements Store {
     return outcomeOf(await this.#connection.call('txn', this.#encoding.transaction(transaction), { signal, repeatable: true }))
   }
 
-  /** Undefined where a transaction would be sent at once. */
+  /** Undefined if a transaction would be sent at once. */
   #ready(): Promise<unknown> | undefined {
     if (this.#connection.isConnected && this.#writer.isReady) return undefined
     return this.#connection.connected(never).then(() => this.#writerFor({ guards: [], writes: [] }))
@@ -120,13 +120,13 @@ class EtcdStore implements Store {
       const writer = await untilAborted(this.#writerFor(transaction), signal)
       const fence = writer === undefined ? {} : comparing(writer)
       const answer = await this.#sendOnce(this.#encoding.transaction(transaction, fence), writer, signal)
-      // Else it failed only because the writer key was deleted.
+      // Otherwise it failed only because the writer key was deleted.
       if (answer.succeeded || writer === undefined || this.#writer.confirms(writer, answer)) return outcomeOf(answer)
     }
     throw new StoreError('unavailable', 'the writer key was deleted each time that the transaction was sent')
   }
 
-  /** A full etcd refuses a new writer key but takes deletions, which make room: they go without one. */
+  /** A full etcd refuses a new writer key but accepts deletions, which free space. So deletions need no writer key. */
   async #writerFor({ writes }: Transaction): Promise<Writer | undefined> {
     try {
       return await this.#writer.current()
@@ -181,13 +181,13 @@ class EtcdStore implements Store {
   }
 
   async close(): Promise<void> {
-    // So that others need not wait for the leases to run out; an etcd that does not answer must not keep the process.
+    // Resign, so that others need not wait for the leases to expire. An etcd that does not answer must not block the exit of the process.
     const resigned = Promise.all([...this.#leaderships].map((leadership) => leadership.resign()))
     await Promise.race([resigned, delay(resignTimeoutMs, undefined, { ref: false })])
     this.#connection.close()
   }
 
-  /** A range of the present on the watched prefixes is what a watch starts from: its head is remembered. */
+  /** Remembers the head of a current range on the watched prefixes: a watch starts from it. */
   async #readRange(query: RangeQuery, signal: AbortSignal): Promise<RangeResponse> {
     const request = this.#encoding.range(query)
     if (query.revision !== undefined || !isWatched(query.prefix)) return await this.#connection.call('range', request, { signal, repeatable: true })
@@ -199,7 +199,7 @@ class EtcdStore implements Store {
     return { ...range, header }
   }
 
-  /** The last commit on the watched prefixes, and the cluster's revision. */
+  /** Reads the last commit on the watched prefixes, and the cluster's revision. */
   async #readHead(signal: AbortSignal): Promise<WatchTarget> {
     const { identity } = this.#connection
     const before = identity.head
@@ -209,7 +209,7 @@ class EtcdStore implements Store {
     return { due: head.revision, revision: Number(header.revision) }
   }
 
-  /** The head as of `revision` where it is known; it must still be the one that it was. */
+  /** Returns the head at `revision` if it is known; it must be unchanged. */
   async #headAt(revision: Revision, signal: AbortSignal): Promise<ClusterHead | undefined> {
     const { identity } = this.#connection
     const known = identity.position(revision)
@@ -227,7 +227,7 @@ class EtcdStore implements Store {
     }
   }
 
-  /** The head key tells nothing about commits outside the watched prefixes. */
+  /** The head key does not cover commits outside the watched prefixes. */
   async #watchTarget(prefixes: readonly string[], signal: AbortSignal): Promise<WatchTarget | undefined> {
     const head = await this.#readHead(signal)
     return prefixes.every(isWatched) ? head : undefined

@@ -5,30 +5,30 @@ import { untilAborted } from '../../base/until-aborted.ts'
 import type { EtcdConnection } from './etcd-connection.ts'
 import { etcdError } from './etcd-errors.ts'
 
-/** How far a watch must be: it must have shown `due`, and nothing else that it watches was committed up to `revision`. */
+/** The progress that a watch must have made: it has shown `due`, and no other watched commit exists up to `revision`. */
 export interface WatchTarget {
   readonly due: number
   readonly revision: number
 }
 
-/** What is watched: the keys from `key` up to `rangeEnd`, after revision `after`. */
+/** The watched keys: from `key` up to `rangeEnd`, after revision `after`. */
 export interface EtcdWatchQuery {
   readonly key: Buffer
   readonly rangeEnd: Buffer
   readonly after: number
-  /** Asks the cluster, linearizable; undefined where nothing tells. Called when the watch has been quiet for a while. */
+  /** Reads the target from the cluster, linearizable; undefined if it is unknown. Called when the watch has been quiet for a while. */
   readonly target: () => Promise<WatchTarget | undefined>
 }
 
-/** Whole commits up to `revision`; no events where only time has passed. */
+/** Whole commits up to `revision`; no events if only the revision advanced. */
 export interface EtcdEvents {
   readonly revision: number
   readonly events: readonly IEvent[]
 }
 
-/** After so long without a message the cluster is asked how far the watch should be. */
+/** Time without a message after which the watch reads its target from the cluster. */
 const quietMs = 3000
-/** How long an event that is due (or the creation of the watch) may take. */
+/** Maximum wait for a due event (or for the creation of the watch). */
 const dueMs = 4000
 
 /**
@@ -76,7 +76,7 @@ async function dueMessage(reader: StreamReader): Promise<IWatchResponse> {
   return response
 }
 
-/** Returns the response of a watch that goes on, from a cluster that is still the same; throws otherwise. */
+/** Returns the response if the watch continues and the cluster is still the same; throws otherwise. */
 function accept(connection: EtcdConnection, response: IWatchResponse, signal: AbortSignal): IWatchResponse {
   connection.identity.observe(response.header, undefined)
   signal.throwIfAborted()
@@ -86,15 +86,15 @@ function accept(connection: EtcdConnection, response: IWatchResponse, signal: Ab
 }
 
 /**
- * Without what a member repeats that lagged behind the watch's start (etcd issue 20221). The header may be ahead of the events, so that only
- * these tell how far the watch is.
+ * Removes events repeated by a member that lagged behind the watch's start (etcd issue 20221). The header may be ahead of the events, so only the events show
+ * the progress.
  */
 function eventsAfter(at: number, { events: all }: IWatchResponse): EtcdEvents {
   const events = all.filter((event) => Number(event.kv.mod_revision) > at)
   return { revision: Number(events.at(-1)?.kv.mod_revision ?? at), events }
 }
 
-/** A stream's messages one by one, each with a bound. */
+/** Reads a stream's messages one by one, each with a time limit. */
 class StreamReader {
   readonly #messages: AsyncIterator<IWatchResponse>
   readonly #signal: AbortSignal
@@ -107,7 +107,7 @@ class StreamReader {
     this.#signal = signal
   }
 
-  /** The next message, or undefined where none came within `boundMs`; the wait can then go on. Throws when the stream ends or the signal aborts. */
+  /** Returns the next message, or undefined if none arrived within `boundMs`; the wait can then continue. Throws when the stream ends or the signal aborts. */
   async next(boundMs: number): Promise<IWatchResponse | undefined> {
     this.#pending ??= this.#messages.next()
     const { promise: timeout, resolve } = Promise.withResolvers<undefined>()

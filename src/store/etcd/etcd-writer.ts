@@ -8,41 +8,41 @@ import type { EtcdEncoding } from './etcd-encoding.ts'
 import { Lease } from './etcd-lease.ts'
 import type { EtcdCompare, Operation, TransactionResponse } from './etcd-messages.ts'
 
-/** Sorts before the keys of the port and the head key, so that no range and no watch shows it. */
+/** Sorts before the keys of the port and the head key, so no range and no watch includes it. */
 const writerPrefix = '!fence/'
-/** How long the deletion of a key waits after etcd did not acknowledge it: at first, and at most, in milliseconds. */
+/** Pauses between deletions of a key that etcd did not acknowledge: first and longest, in milliseconds. */
 const firstPauseMs = 100
 const maxPauseMs = 5_000
-/** How long the key of a process that vanished stays in etcd. */
+/** Time for which the key of a vanished process stays in etcd. */
 const ttlSeconds = 60
 
-/** A writer key at the one revision that it ever has. A transaction that compares it can commit only while the key is there. */
+/** A writer key with its only revision. A transaction that compares it can commit only while the key exists. */
 export interface Writer {
   readonly key: Buffer
   readonly revision: number
 }
 
-/** What a writer key needs. */
+/** The dependencies of a writer key. */
 export interface WriterKeyOptions {
   readonly connection: EtcdConnection
   readonly encoding: EtcdEncoding
   readonly log: Log
 }
 
-/** A key that several callers wait for must not end with one of them. */
+/** For a key that several callers wait for: it must not end with one of them. */
 const never = new AbortController().signal
 
 /**
- * One key of this process at a time, which each of its transactions compares. Deleting the key fences off every transaction that was sent before: one that etcd
- * still holds then fails its comparison, whenever it arrives (docs/adr/0023-writer-key.md). The next transaction makes a key with another name. The key has a
+ * The one current key of this process, which each of its transactions compares. Deleting the key fences off every transaction sent before. One that etcd still
+ * holds then fails its comparison, whenever it arrives (docs/adr/0023-writer-key.md). The next transaction creates a key with another name. The key has a
  * lease, so etcd deletes it when the process is gone.
  */
 export class WriterKey {
   readonly #options: WriterKeyOptions
   #lease: Lease | undefined
-  /** Undefined while there is no key: before the first transaction, and after a fence. */
+  /** Undefined while no key exists: before the first transaction, and after a fence. */
   #writer: Writer | undefined
-  /** A transaction that compared `#writer` had no answer. */
+  /** True if a transaction that compared `#writer` got no answer. */
   #inDoubt = false
   #isSettling = false
   #making: Promise<Writer> | undefined
@@ -52,7 +52,7 @@ export class WriterKey {
     this.#options = options
   }
 
-  /** True where `current` has no call to make. */
+  /** True if `current` needs no call to etcd. */
   get isReady(): boolean {
     return this.#writer !== undefined && !this.#inDoubt
   }
@@ -71,13 +71,13 @@ export class WriterKey {
    * repeatedly until etcd acknowledges it. So the outcome is settled even if the transaction's caller does nothing more.
    */
   doubt(writer: Writer): void {
-    // A key that was replaced has fenced it off already.
+    // Its replacement has fenced off the transaction already.
     if (writer !== this.#writer) return
     this.#inDoubt = true
     if (!this.#isSettling) void this.#settle()
   }
 
-  /** Never rejects. Ends when nothing is in doubt any more, or the connection is closed: then the lease ends the key. */
+  /** Never rejects. Ends when no transaction is in doubt, or the connection is closed: then the lease removes the key. */
   async #settle(): Promise<void> {
     this.#isSettling = true
     const { closing } = this.#options.connection
@@ -92,8 +92,8 @@ export class WriterKey {
   }
 
   /**
-   * Learns from the answer to a transaction that failed. True where the writer's key was there, so another comparison failed. False where it was not: the
-   * transaction has to be sent again with the current writer.
+   * Checks the answer to a failed transaction. Returns true if the writer's key existed, so another comparison failed. If false, send the transaction again
+   * with the current writer.
    */
   confirms(writer: Writer, { responses }: TransactionResponse): boolean {
     const revision = Number(responses[0]?.response_range?.kvs[0]?.mod_revision ?? 0)
@@ -103,8 +103,8 @@ export class WriterKey {
   }
 
   /**
-   * Resolves when no transaction that is in doubt can commit any more: from then on a read shows whether it did. All who wait share one deletion. Rejects with
-   * StoreError where etcd did not acknowledge it.
+   * Resolves when no doubtful transaction can commit any more: from then on a read shows whether it did. Concurrent calls share one deletion. Rejects with
+   * StoreError if etcd did not acknowledge it.
    */
   async fence(): Promise<void> {
     while (this.#inDoubt && this.#writer !== undefined) {
@@ -112,7 +112,7 @@ export class WriterKey {
     }
   }
 
-  /** Each attempt has a name of its own: an unanswered one leaves a key that nothing compares and its lease removes. */
+  /** Each attempt uses a new name: an unanswered one leaves a key that no transaction compares and that its lease removes. */
   async #make(): Promise<Writer> {
     const { connection, encoding } = this.#options
     const lease = await this.#heldLease()
@@ -122,7 +122,7 @@ export class WriterKey {
       const { header } = await connection.call('txn', { success: [{ request_put: put }] }, { signal: never, repeatable: true })
       return (this.#writer = { key, revision: Number(header.revision) })
     } catch (error) {
-      // A lease that etcd does not know would fail all later attempts, too.
+      // A lease that etcd does not know would make all later attempts fail too.
       if (!(error instanceof StoreError && error.kind === 'exhausted')) void lease.revoke()
       throw error
     }
@@ -134,7 +134,7 @@ export class WriterKey {
     return this.#lease
   }
 
-  /** No other key ever has this name, so the deletion may be sent several times. */
+  /** Deletes the key. No other key ever has this name, so the deletion may be sent several times. */
   async #delete(writer: Writer): Promise<void> {
     await this.#options.connection.call('txn', { success: [{ request_delete_range: { key: writer.key } }] }, { signal: never, repeatable: true })
     this.#forget(writer)
@@ -147,7 +147,7 @@ export class WriterKey {
   }
 }
 
-/** The comparison with the writer, and the read that tells why a transaction failed. */
+/** Returns the comparison with the writer, and the read that shows why a transaction failed. */
 export function comparing({ key, revision }: Writer): { compare: EtcdCompare[]; failure: Operation[] } {
   return {
     compare: [{ key, target: CompareTarget.Mod, result: CompareResult.Equal, mod_revision: revision }],

@@ -2,29 +2,29 @@ import { rootOfKey } from '../keys.ts'
 import { StoreError, type Committed, type Conflict, type Guard, type Transaction } from '../store.ts'
 import { maxTransactionBytes, maxTransactionOperations } from '../transaction-limits.ts'
 
-/** How transactions get to etcd. */
+/** Sends transactions to etcd. */
 export interface Sending {
   /** Sends one transaction. `signal` ends the wait for its outcome, not the transaction. Rejects when the store is closed. */
   readonly send: (transaction: Transaction, signal: AbortSignal) => Promise<Committed | Conflict>
-  /** Resolves once a transaction would be sent at once; undefined where that is so now. Rejects where etcd can't be reached. */
+  /** Resolves once a transaction would be sent at once; undefined if it would be now. Rejects if etcd cannot be reached. */
   readonly ready: () => Promise<unknown> | undefined
 }
 
 /** One caller's transaction until its outcome is known. */
 interface PendingTransaction {
   readonly transaction: Transaction
-  /** Whose line it waits in. */
+  /** The root whose queue it waits in. */
   readonly root: string
   readonly signal: AbortSignal
   readonly resolve: (outcome: Committed | Conflict) => void
   readonly reject: (error: unknown) => void
-  /** Ends when the group that it is in has an outcome. Undefined while it waits for its turn. */
+  /** Resolves when the transaction's group has an outcome. Undefined while it waits for its turn. */
   run: Promise<void> | undefined
 }
 
-/** So many groups are under way at once: while one is being made durable the next is on its way. */
+/** Maximum number of groups under way: while one becomes durable, the next is sent. */
 const maxRunning = 2
-/** So many members are looked at for one group: those that do not fit stay, and are first in the next one. */
+/** Maximum number of members considered for one group. Those that do not fit stay, and are first in the next one. */
 const maxLookedAt = 256
 
 /**
@@ -35,7 +35,7 @@ const maxLookedAt = 256
 export class GroupCommit {
   readonly #sending: Sending
   readonly #waiting = new Lines()
-  /** The groups under way that a caller did not wait for. */
+  /** Groups under way with a member whose caller stopped waiting. */
   readonly #abandoned = new Set<Promise<void>>()
   #running = 0
 
@@ -43,7 +43,7 @@ export class GroupCommit {
     this.#sending = sending
   }
 
-  /** As Store.transact: rejects with the signal's reason where the transaction still waits for its turn, else with `indeterminate`. */
+  /** Like Store.transact. Rejects with the signal's reason while the transaction waits for its turn, otherwise with `indeterminate`. */
   async commit(transaction: Transaction, signal: AbortSignal): Promise<Committed | Conflict> {
     signal.throwIfAborted()
     const { promise, resolve, reject } = Promise.withResolvers<Committed | Conflict>()
@@ -67,7 +67,7 @@ export class GroupCommit {
     }
   }
 
-  /** Resolves when each transaction whose caller went away before this call has an outcome. */
+  /** Resolves when each transaction whose caller stopped waiting before this call has an outcome. */
   async abandoned(): Promise<void> {
     await Promise.all(this.#abandoned)
   }
@@ -91,7 +91,7 @@ export class GroupCommit {
     }
   }
 
-  /** Takes a group only now: a caller that goes away while etcd can't be reached knows that nothing was sent. */
+  /** Forms the group as late as possible: a caller that aborts while etcd is unreachable then knows that nothing was sent. */
   #runNext(): void {
     const group = new Group()
     const taken = this.#waiting.take((member) => group.take(member.transaction))
@@ -99,7 +99,7 @@ export class GroupCommit {
     for (const member of taken) member.run = run
   }
 
-  /** Etcd can't be reached: that is so for all who wait. */
+  /** Rejects all waiting transactions: etcd is unreachable for all of them. */
   #refuseAll(error: unknown): void {
     for (const member of this.#waiting.takeAll()) member.reject(error)
     this.#running -= 1
@@ -118,7 +118,7 @@ export class GroupCommit {
       if (outcome.committed) for (const member of members) member.resolve(outcome)
       else await Promise.all(members.map((member) => this.#alone(member)))
     } catch (error) {
-      // A refusal for sure may be for one member alone: a full etcd still deletes, and may be set to take less than a group.
+      // A definite refusal may concern one member only. A full etcd still deletes, and its limit may be smaller than a group.
       if (members.length > 1 && error instanceof StoreError && (error.kind === 'exhausted' || error.kind === 'too_large')) {
         await Promise.all(members.map((member) => this.#alone(member)))
       } else for (const member of members) member.reject(error)
@@ -138,7 +138,7 @@ export class GroupCommit {
   }
 }
 
-/** Those who wait, in one line for each root that their transactions write to. What belongs to no root shares a line. */
+/** Waiting transactions, with one queue for each root that they write to. Transactions without a root share a queue. */
 class Lines {
   /** In the order of their turns; none is empty. */
   readonly #lines = new Map<string, Set<PendingTransaction>>()
@@ -165,7 +165,7 @@ class Lines {
     return all
   }
 
-  /** Takes those that `fits` returns true for, one of each line in turn. A line whose first member was taken has its next turn after all others. */
+  /** Takes the members for which `fits` returns true, one of each queue in turn. A queue whose first member was taken has its next turn after all others. */
   take(fits: (member: PendingTransaction) => boolean): PendingTransaction[] {
     const lines = this.#firstLines()
     const taken = new Set<PendingTransaction>()
@@ -190,7 +190,7 @@ class Lines {
     return [...taken]
   }
 
-  /** As many as are looked at for one group. */
+  /** Returns the queues considered for one group. */
   #firstLines(): Set<PendingTransaction>[] {
     const lines: Set<PendingTransaction>[] = []
     for (const line of this.#lines.values()) {
@@ -204,7 +204,7 @@ class Lines {
 /** A uid's first segment as a whole part of a key. */
 const rootInKey = /\/([0-9a-f]{40})(?:[/:]|$)/
 
-/** The root whose data the transaction writes; empty where it writes nothing of a root. */
+/** Returns the root whose data the transaction writes; empty if it writes no data of a root. */
 function rootOfTransaction({ writes }: Transaction): string {
   for (const { key } of writes) {
     const root = rootOfKey(key) ?? rootInKey.exec(key)?.[1]
@@ -213,7 +213,7 @@ function rootOfTransaction({ writes }: Transaction): string {
   return ''
 }
 
-/** No member may end what the others wait for. */
+/** For work that several members share: it must not end with one of them. */
 const never = new AbortController().signal
 
 /** Transactions that can be committed as one. */
@@ -228,7 +228,7 @@ class Group {
     return { guards: [...this.#guards.values()], writes: [...this.#writes.values()] }
   }
 
-  /** Adds a transaction, or returns false where it touches another's keys or is too much for one of etcd's. */
+  /** Adds a transaction. Returns false if it touches another's keys or exceeds the limits of one etcd transaction. */
   take(transaction: Transaction): boolean {
     if (this.#writes.size > 0 && !this.#fits(transaction)) return false
     for (const guard of transaction.guards) {
@@ -248,7 +248,7 @@ class Group {
     return !guards.some((guard) => this.#isWritten(guard)) && !writes.some(({ key }) => this.#isTouched(key))
   }
 
-  /** What one member looks at no other may change. */
+  /** A key that one member reads must not be changed by another. */
   #isWritten(guard: Guard): boolean {
     if (!('prefix' in guard)) return this.#writes.has(guard.key)
     for (const key of this.#writes.keys()) if (key.startsWith(guard.prefix)) return true
@@ -262,7 +262,7 @@ class Group {
   }
 }
 
-/** Equal for guards that say the same: members often have some in common. */
+/** Returns the same name for equal guards: members often share some. */
 function nameOf(guard: Guard): string {
   const name = 'prefix' in guard ? guard.prefix : guard.key
   return 'revision' in guard ? `${guard.kind} ${guard.revision} ${name}` : `${guard.kind} ${name}`

@@ -21,26 +21,26 @@ export interface EtcdTls {
   readonly cert?: Buffer
 }
 
-/** One running unary call: `response` rejects with the driver's error; `cancel` makes it do so. */
+/** A running unary call: `response` rejects with the driver's error; `cancel` makes it reject. */
 export interface RunningCall<T> {
   readonly response: Promise<T>
   cancel(): void
 }
 
-/** What goes with one call. */
+/** The options of one call. */
 export interface UnaryOptions {
   readonly token: string | undefined
-  /** As `performance.now()` tells the time. */
+  /** In `performance.now()` time. */
   readonly deadline: number
 }
 
-/** Bytes that may come before they are acknowledged: a page of records at once. */
+/** Number of bytes accepted before acknowledgement: enough for a page of records. */
 const windowBytes = 8 * 1024 * 1024
 const frameHeaderBytes = 5
-/** How long a connection may take until the other side has spoken, in milliseconds. */
+/** Maximum time until the server's first HTTP/2 frame on a new connection, in milliseconds. */
 const connectTimeoutMs = 3_000
 
-/** The message with gRPC's frame round it. */
+/** Returns the message in a gRPC frame. */
 function framed(message: Uint8Array): Buffer {
   const frame = Buffer.allocUnsafe(frameHeaderBytes + message.length)
   frame[0] = 0
@@ -49,7 +49,7 @@ function framed(message: Uint8Array): Buffer {
   return frame
 }
 
-/** The one message in the frames of an answer. */
+/** Returns the only message in an answer's frames. */
 function unframed(chunks: readonly Buffer[]): Buffer {
   const [only] = chunks
   const bytes = chunks.length === 1 && only !== undefined ? only : Buffer.concat(chunks)
@@ -59,7 +59,7 @@ function unframed(chunks: readonly Buffer[]): Buffer {
   return bytes.subarray(frameHeaderBytes)
 }
 
-/** The status of an answer that failed; undefined where it says that it did not. */
+/** Returns the error of a failed answer; undefined if it succeeded. */
 function failureOf(headers: IncomingHttpHeaders): UnaryError | undefined {
   const code = headers['grpc-status']
   if (code === '0') return undefined
@@ -68,7 +68,7 @@ function failureOf(headers: IncomingHttpHeaders): UnaryError | undefined {
   return new UnaryError(Number(code), typeof message === 'string' ? unescaped(message) : '')
 }
 
-/** Percent-encoded text, as it is where it is not well-formed. */
+/** Decodes percent-encoded text; returns malformed text unchanged. */
 function unescaped(text: string): string {
   try {
     return decodeURIComponent(text)
@@ -78,8 +78,8 @@ function unescaped(text: string): string {
 }
 
 /**
- * Unary gRPC calls to one etcd member over one HTTP/2 connection, bytes in and bytes out. It takes a third of the time of a general client, and every read
- * waits for such a call. Connects on demand, and again after the connection broke; repeats no call.
+ * Unary gRPC calls to one etcd member over one HTTP/2 connection, bytes in and bytes out. They cost a third of a general client's calls, and every read waits
+ * for one. Connects on demand, and again after the connection broke; repeats no call.
  */
 export class UnarySession {
   readonly #address: string
@@ -87,18 +87,18 @@ export class UnarySession {
   #session: ClientHttp2Session | undefined
   #connecting: { readonly outcome: Promise<boolean>; end(): void } | undefined
 
-  /** `tls` is asked for at each connection. */
+  /** `tls` is called for each connection. */
   constructor(address: string, tls: (() => EtcdTls) | undefined) {
     this.#address = address
     this.#tls = tls
   }
 
-  /** True where a call would be sent at once. */
+  /** True if a call would be sent at once. */
   get isConnected(): boolean {
     return this.#usable() !== undefined
   }
 
-  /** Resolves true once it is connected, false where connecting failed or took until `deadline` (as `performance.now()` tells it). */
+  /** Resolves true once connected, false if connecting failed or took until `deadline` (in `performance.now()` time). */
   async connected(deadline: number): Promise<boolean> {
     if (this.isConnected) return true
     const { outcome } = (this.#connecting ??= this.#connect())
@@ -109,7 +109,7 @@ export class UnarySession {
     })
   }
 
-  /** Sends one request on the connection that there is. `response` rejects with an error whose `code` is a gRPC status. */
+  /** Sends one request on the current connection. `response` rejects with an error whose `code` is a gRPC status. */
   call(path: string, message: Uint8Array, { token, deadline }: UnaryOptions): RunningCall<Buffer> {
     const { promise, resolve, reject } = Promise.withResolvers<Buffer>()
     const session = this.#usable()
@@ -123,7 +123,7 @@ export class UnarySession {
       ':path': path,
       'content-type': 'application/grpc',
       te: 'trailers',
-      // etcd then refuses at once where its member has lost the leader.
+      // With this header, a member without a leader refuses the call at once.
       hasleader: 'true',
       'grpc-timeout': `${leftMs}m`,
       ...(token === undefined ? {} : { token }),
@@ -134,7 +134,7 @@ export class UnarySession {
     }
     const timer = setTimeout(() => {
       end(new UnaryError(status.DEADLINE_EXCEEDED, 'there was no answer in time'))
-      // The connection may have gone silent: the next call makes another one.
+      // The connection may be silent: the next call makes another one.
       this.#drop(session)
     }, leftMs)
     const settle = (outcome: Buffer | UnaryError): void => {
@@ -153,7 +153,7 @@ export class UnarySession {
     }
   }
 
-  /** Ends the connection, also one that is still being made: then `connected` resolves false. */
+  /** Ends the connection, even while it is being made: then `connected` resolves false. */
   close(): void {
     this.#connecting?.end()
     const session = this.#session
@@ -163,13 +163,13 @@ export class UnarySession {
     }
   }
 
-  /** The connection, where calls can be sent on it: one that broke may not have said so yet. */
+  /** Returns the connection if it can take calls: a broken one may not have reported it yet. */
   #usable(): ClientHttp2Session | undefined {
     const session = this.#session
     return session === undefined || session.closed || session.destroyed ? undefined : session
   }
 
-  /** Calls that are under way go on; new ones need another connection. */
+  /** Running calls continue; new ones need another connection. */
   #drop(session: ClientHttp2Session): void {
     if (this.#session === session) this.#session = undefined
     session.close()
@@ -180,7 +180,7 @@ export class UnarySession {
     const isMine = (): boolean => this.#connecting?.outcome === promise
     const socket = openSocket(this.#address, this.#tls?.())
     const session = connect(this.#address, { createConnection: () => socket, settings: { enablePush: false, initialWindowSize: windowBytes } })
-    // A session that is destroyed alone waits until its socket has connected, and emits `connect` then.
+    // Also destroy the socket: a destroyed session waits until its socket has connected, and then emits `connect`.
     const end = (): void => {
       session.destroy()
       socket.destroy()
@@ -188,14 +188,14 @@ export class UnarySession {
     session.once('connect', () => {
       if (!session.destroyed) session.setLocalWindowSize(windowBytes)
     })
-    // The first word of an HTTP/2 server: what is between us and etcd may take connections for a member that is gone.
+    // The first frame of an HTTP/2 server. A proxy before etcd may accept connections for a member that is gone.
     session.once('remoteSettings', () => {
       clearTimeout(timeouts)
       this.#session = session
       if (isMine()) this.#connecting = undefined
       resolve(true)
     })
-    // What is between us and etcd may lose what is sent, or take a connection and never say a word.
+    // The network or a proxy before etcd may lose packets, or accept a connection and never answer.
     const timeouts = setTimeout(end, connectTimeoutMs)
     const ended = (): void => {
       clearTimeout(timeouts)
@@ -211,7 +211,7 @@ export class UnarySession {
   }
 }
 
-/** A socket on its way to the other side, as `http2.connect` would make it. */
+/** Opens a socket as `http2.connect` would. */
 function openSocket(address: string, tls: EtcdTls | undefined): Socket {
   const { protocol, hostname, port } = new URL(address)
   const host = hostname.replace(/^\[|\]$/g, '')
@@ -219,7 +219,7 @@ function openSocket(address: string, tls: EtcdTls | undefined): Socket {
   return connectTls({ host, port: Number(port || 443), ALPNProtocols: ['h2'], ...(isIP(host) === 0 ? { servername: host } : {}), ...tls })
 }
 
-/** Collects the answer on a stream and settles it once: with the message's bytes, or with what went wrong. */
+/** Collects the answer on a stream and settles it once: with the message's bytes, or with the error. */
 function receive(stream: ClientHttp2Stream, settle: (outcome: Buffer | UnaryError) => void): void {
   const chunks: Buffer[] = []
   let failure: UnaryError | undefined
@@ -235,7 +235,7 @@ function receive(stream: ClientHttp2Stream, settle: (outcome: Buffer | UnaryErro
   stream.on('data', (chunk: Buffer) => chunks.push(chunk))
   stream.on('trailers', tell)
   stream.on('error', (error: Error) => settle(new UnaryError(status.UNAVAILABLE, 'the connection to etcd broke', error)))
-  // Comes last, also after an error.
+  // The last event, even after an error.
   stream.on('close', () => {
     if (failure !== undefined) settle(failure)
     else if (!isTold) settle(new UnaryError(status.UNAVAILABLE, 'the answer was cut off'))

@@ -1,6 +1,6 @@
 import { storeRevision, type Entry, type Revision } from '../store.ts'
 
-/** One key's change in a commit, with what it replaced. */
+/** One key's change in a commit, with its value before. */
 export interface HistoryStep {
   readonly key: string
   readonly before: Entry | undefined
@@ -13,7 +13,7 @@ export interface Commit {
   readonly steps: readonly HistoryStep[]
 }
 
-/** What a step costs in memory besides its key and values, roughly. */
+/** Approximate memory of a step in addition to its key and values. */
 const stepOverheadBytes = 200
 
 /**
@@ -52,7 +52,7 @@ export class CommitHistory {
     }
   }
 
-  /** At most `limit` commits after `after`, oldest first; undefined where some of them are no longer kept. */
+  /** Returns at most `limit` commits after `after`, oldest first; undefined if some of them are no longer kept. */
   since(after: Revision, limit = Infinity): Commit[] | undefined {
     if (after < this.#floor) return undefined
     const commits: Commit[] = []

@@ -17,7 +17,7 @@ import {
 import type { Commit, HistoryStep } from './commit-history.ts'
 import { sqliteOpenError } from './sqlite-errors.ts'
 
-/** `PRAGMA application_id` of our files ('TAPR'), and the version of the schema below. */
+/** `PRAGMA application_id` of Taproot's files ('TAPR'), and the version of the schema below. */
 const applicationId = 0x54415052
 const schemaVersion = 1
 
@@ -29,10 +29,10 @@ const schema = `
   PRAGMA user_version = ${schemaVersion};
 `
 
-/** No key is greater; the end of a range without one. */
+/** Greater than every key; the end of a range without an end. */
 const afterAllKeys = '\u{10ffff}'
 
-/** What came of a group of transactions: each one's outcome, in order, and the commits that changed something. */
+/** The result of a group of transactions: each outcome in order, and the commits that changed something. */
 export interface GroupOutcome {
   readonly outcomes: readonly (Committed | Conflict)[]
   readonly commits: readonly Commit[]
@@ -49,11 +49,14 @@ export class SqliteDatabase {
   private constructor(database: DatabaseSync) {
     this.#database = database
     const prepared = Object.entries(statementTexts).map(([name, text]) => [name, database.prepare(text)])
-    // fromEntries forgets the names; they are those of statementTexts.
+    // fromEntries loses the names; they are those of statementTexts.
     this.#statements = Object.fromEntries(prepared) as Record<keyof typeof statementTexts, StatementSync>
   }
 
-  /** Opens or creates the file (mode 0600). Throws StoreError `unavailable` where another process holds it or it is not ours; a file of others stays as it is. */
+  /**
+   * Opens or creates the file (mode 0600). Throws StoreError `unavailable` if another process holds it or Taproot did not write it; such a file is left
+   * unchanged.
+   */
   static open(path: string, maxBytes: number | undefined): SqliteDatabase {
     let database: DatabaseSync | undefined
     try {
@@ -84,7 +87,7 @@ export class SqliteDatabase {
     return row === undefined ? undefined : entryOf(row)
   }
 
-  /** At most `limit` entries that start with `prefix`, come after `after` and before `before`, in byte order. */
+  /** Returns at most `limit` entries that start with `prefix`, after `after` and before `before`, in byte order. */
   range({ prefix, after = '', before = afterAllKeys, limit }: RangeQuery): Entry[] {
     const prefixed = prefixEnd(prefix) ?? afterAllKeys
     const end = before < prefixed ? before : prefixed
@@ -92,7 +95,7 @@ export class SqliteDatabase {
     return rows.map(entryOf)
   }
 
-  /** Runs the transactions one after the other and makes them durable together; where it throws none of them happened, unless the disk failed. */
+  /** Runs the transactions in sequence and makes them durable together. If it throws, none of them happened, unless the disk failed. */
   commit(transactions: readonly Transaction[]): GroupOutcome {
     this.#database.exec('BEGIN IMMEDIATE')
     try {
@@ -100,13 +103,13 @@ export class SqliteDatabase {
       this.#database.exec('COMMIT')
       return group
     } catch (error) {
-      // SQLite has rolled back by itself after some errors.
+      // SQLite rolls back by itself after some errors.
       if (this.#database.isTransaction) this.#database.exec('ROLLBACK')
       throw error
     }
   }
 
-  /** Closing twice is closing once. */
+  /** Closes the file. Idempotent. */
   close(): void {
     if (this.#database.isOpen) this.#database.close()
   }
@@ -145,7 +148,7 @@ export class SqliteDatabase {
     return this.#statements.any.get(guard.prefix, end) === undefined
   }
 
-  /** Deleting what is not there changes nothing: no step. */
+  /** Returns the steps of a write. Deleting an absent key changes nothing and has no step. */
   #write(write: Write, revision: Revision): HistoryStep[] {
     const { key } = write
     const before = this.get(key)
@@ -155,7 +158,7 @@ export class SqliteDatabase {
       return [{ key, before, after: undefined }]
     }
     this.#statements.put.run(key, write.value, revision)
-    // A copy: the caller may use its buffer again.
+    // A copy: the caller may reuse its buffer.
     return [{ key, before, after: { key, value: Uint8Array.from(write.value), revision } }]
   }
 }
@@ -178,7 +181,7 @@ function entryOf(row: Record<string, unknown>): Entry {
   return { key: row['key'] as string, value: row['value'] as Uint8Array, revision: storeRevision(row['revision'] as number) }
 }
 
-/** SQLite would create the file by the umask. An existing file is never opened here: closing it would drop this process's locks on it. */
+/** Creates the file with mode 0600; SQLite would use the umask. Never opens an existing file: closing it would drop this process's locks on it. */
 function createPrivateFile(path: string): void {
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
   try {

@@ -19,14 +19,14 @@ import { LocalElections } from './local-election.ts'
 import { SqliteDatabase } from './sqlite-database.ts'
 import { sqliteError } from './sqlite-errors.ts'
 
-/** Where the embedded store lives and how much it may take. */
+/** Path and size limits of the embedded store. */
 export interface SqliteStoreOptions {
-  /** The file; missing directories are made. */
+  /** The file; missing directories are created. */
   readonly path: string
   readonly log: Log
-  /** Memory for recent commits, which watches resume from and old revisions are read from; 32 MiB by default. */
+  /** Memory for recent commits, used to resume watches and to read old revisions; 32 MiB by default. */
   readonly historyBytes?: number
-  /** The file's largest size; over it transactions fail with `exhausted`. No limit by default. */
+  /** The maximum file size; above it transactions fail with `exhausted`. No limit by default. */
   readonly maxBytes?: number
 }
 
@@ -41,10 +41,10 @@ export function createSqliteStore(options: SqliteStoreOptions): Store {
 
 const defaultHistoryBytes = 32 * 1024 * 1024
 
-/** The most commits in one batch of a watch. */
+/** Maximum number of commits in one batch of a watch. */
 const maxBatchCommits = 1000
 
-/** A transaction on its way to the next group commit. */
+/** A transaction that waits for the next group commit. */
 interface WaitingTransaction {
   readonly transaction: Transaction
   readonly signal: AbortSignal
@@ -102,7 +102,7 @@ class SqliteStore implements Store {
     return untilAborted(waiting.done.promise, signal)
   }
 
-  /** After a failed commit the file is opened again before anything else is done: then it shows what the commit came to. */
+  /** After a failed commit, first opens the file again: then it shows whether the commit happened. */
   async fence(signal: AbortSignal): Promise<void> {
     this.#assertUsable(signal)
   }
@@ -162,7 +162,7 @@ class SqliteStore implements Store {
     }
   }
 
-  /** The present with every later change taken back; the present alone where no past is asked for. */
+  /** Returns the range at a past revision: the present with all later changes undone. Without a revision, returns the present. */
   #rangeAt(query: RangeQuery): RangeResult {
     const { prefix, after = '', before, limit, revision = this.#history.last } = query
     if (revision > this.#history.last) throw new StoreError('replaced', 'the store is older than the revision asked for')
@@ -198,12 +198,12 @@ class SqliteStore implements Store {
     }
   }
 
-  /** One transaction that has no room, or meets a damaged page, must not fail the others of its group. */
+  /** Commits the members one by one. A transaction without space, or with a damaged page, must not make the others of its group fail. */
   #commitFailed(group: readonly WaitingTransaction[], error: unknown): void {
     const refused = error instanceof StoreError && (error.kind === 'exhausted' || error.kind === 'damaged')
     if (refused && group.length > 1) {
       for (const waiting of group) {
-        // One of them may have met a disk that can't be trusted.
+        // An earlier member may have ended the store because of a disk failure.
         if (this.#ended === undefined) this.#commitGroup([waiting])
         else waiting.done.reject(this.#ended)
       }
@@ -228,7 +228,7 @@ class SqliteStore implements Store {
     }, delayMs)
   }
 
-  /** Watches go on where nothing came of the failed commit, and reload where it turned out to be there. */
+  /** Opens the file again. Watches continue if the failed commit did not happen, and reload if it did. */
   #reopen(): void {
     const acknowledged = this.#history.last
     this.#database.close()
