@@ -223,7 +223,7 @@ interface Listing<T> {
   readonly answer: (result: ListResult) => T
 }
 
-/** Maximum number of page reads while the grants that its records depend on are computed. */
+/** Maximum number of times that a page is read again after waiting for grants on which its records depend. */
 const maxPasses = 3
 
 /** Answers a list once all grants that its records depend on are available. */

@@ -18,12 +18,12 @@ export function serviceAliases(service: string, namespaces: readonly string[]): 
   return namespaces.flatMap((namespace) => packages.map((suffix) => `${namespace}.${suffix}.${name}`))
 }
 
-/** Every full method path of a row, ours first: `/taproot.iam.v2.GroupsService/GetGroup`. */
+/** Returns every full method path of a row, Taproot's own first: `/taproot.iam.v2.GroupsService/GetGroup`. */
 export function grpcPaths(row: MethodRow, namespaces: readonly string[]): string[] {
   return [row.service, ...serviceAliases(row.service, namespaces)].map((service) => `/${service}/${row.rpc}`)
 }
 
-/** The row's REST bindings; with `preview` also those under the earlier segment `/v2beta1/` (docs/spec/conventions.md#versions). */
+/** Returns the row's REST bindings; with `preview` also those under the earlier segment `/v2beta1/` (docs/spec/conventions.md#versions). */
 export function httpBindings(row: MethodRow, preview: boolean): HttpBinding[] {
   if (!preview) return [...row.http]
   return row.http.flatMap((binding) => {

@@ -9,7 +9,7 @@ import type { RawRequest } from './http/raw-route.ts'
 export interface AuditEntry {
   readonly call: Call
   readonly caller: Caller | undefined
-  /** The uid that was changed, or that access was denied to. */
+  /** The uid that was changed, or to which access was denied. */
   readonly subject: string | undefined
   readonly outcome: 'done' | 'denied' | 'failed'
   /** The gRPC code and reason of a failure. */
@@ -17,7 +17,7 @@ export interface AuditEntry {
   readonly reason?: string | undefined
 }
 
-/** Writes one line per mutation and per denial: who, what, on what, from where, with what result. Never a secret. */
+/** Writes one line per mutation and per denial: caller, method, subject, address and result. Never a secret. */
 export function audit(log: Log, entry: AuditEntry): void {
   const { call, caller, outcome, subject, code, reason } = entry
   writeAuditLine(log, {

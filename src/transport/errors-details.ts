@@ -3,17 +3,17 @@ import type { FieldViolation, PreconditionViolation, ResourceInfo } from '../bas
 import type { Log } from '../base/log.ts'
 import { errorDomainSuffix } from '../base/schema/schema.ts'
 
-/** The error domain of what belongs to no method, such as an unknown path. */
+/** The error domain of errors without a method, such as an unknown path. */
 export const platformDomain = 'platform'
 
-/** Which call an error answers. */
+/** The call that an error answers. */
 export interface ErrorContext {
   readonly requestId: string
   /** The method's domain, `iam`. */
   readonly domain: string
 }
 
-/** One typed detail, under the short name of its google.rpc message; the same list is sent by both transports (docs/spec/errors.md#error-shape). */
+/** One typed detail, under the short name of its google.rpc message. Both transports send the same list (docs/spec/errors.md#error-shape). */
 export type ErrorDetail =
   | { readonly type: 'ErrorInfo'; readonly reason: string; readonly domain: string; readonly metadata: Readonly<Record<string, string>> }
   | { readonly type: 'BadRequest'; readonly fieldViolations: readonly FieldViolation[] }
@@ -21,16 +21,16 @@ export type ErrorDetail =
   | ({ readonly type: 'ResourceInfo' } & ResourceInfo)
   | { readonly type: 'RetryInfo'; readonly retryAfterMs: number }
 
-/** Every text in `value` as well-formed Unicode: a text that was cut may end in half a character, which neither protobuf nor HTTP/2 can carry. */
+/** Returns `value` with all its texts as well-formed Unicode. A truncated text may end in half a character, which neither protobuf nor HTTP/2 can carry. */
 function wellFormed<T>(value: T): T {
-  // Details hold texts, numbers, lists and plain objects; each keeps its shape.
+  // Details contain texts, numbers, lists and plain objects; each keeps its shape.
   if (typeof value === 'string') return value.toWellFormed() as T
   if (Array.isArray(value)) return value.map(wellFormed) as T
   if (value === null || typeof value !== 'object') return value
   return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key.toWellFormed(), wellFormed(inner)])) as T
 }
 
-/** The details of an error, ErrorInfo first. */
+/** Returns the details of an error, ErrorInfo first. */
 export function errorDetails(error: DomainError, context: ErrorContext): ErrorDetail[] {
   const { badRequest, precondition, resource, retryAfterMs, metadata } = wellFormed(error.details)
   const list: ErrorDetail[] = [
@@ -48,10 +48,10 @@ export function errorDetails(error: DomainError, context: ErrorContext): ErrorDe
   return list
 }
 
-/** Where a thrown value came from. */
+/** The source of a thrown value. */
 export interface ThrownContext {
   readonly requestId: string
-  /** `GroupsService.GetGroup`, or `unknown` where no method was found. */
+  /** `GroupsService.GetGroup`, or `unknown` if no method was found. */
   readonly method: string
   readonly signal?: AbortSignal
   readonly log: Log

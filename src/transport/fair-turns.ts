@@ -1,4 +1,4 @@
-/** Requests that begin in one turn of the event loop at most. */
+/** Maximum number of requests that start in one turn of the event loop. */
 const startsPerTurn = 64
 
 /**
@@ -7,7 +7,7 @@ const startsPerTurn = 64
  */
 export class FairScheduler {
   readonly #startsPerTurn: number
-  /** Requests that wait, in order, by key. The key that is first in the map is the next one. */
+  /** Waiting requests in order, by key. The first key in the map is the next one. */
   readonly #waiting = new Map<string, (() => void)[]>()
   #started = 0
   #willTurn = false
@@ -16,7 +16,7 @@ export class FairScheduler {
     this.#startsPerTurn = starts
   }
 
-  /** Resolves when a request of `key` may begin; undefined where that is now. */
+  /** Resolves when a request of `key` may start; undefined if it may start now. */
   take(key: string): Promise<void> | undefined {
     this.#turnLater()
     if (this.#started < this.#startsPerTurn && this.#waiting.size === 0) {

@@ -6,17 +6,17 @@ import type { Duration, FieldMask, Timestamp } from '@bufbuild/protobuf/wkt'
 import { fieldAccess } from '../base/schema/field-behavior.ts'
 import { secret } from '../gen/taproot/api/v1/annotations_pb.ts'
 
-/** Turns a message of one type into JSON text. */
+/** Encodes a message of one type as JSON text. */
 export type JsonEncoder = (message: Message) => string
 
-/** The encoder of a message type. */
+/** Returns the encoder of a message type. */
 export type JsonEncoders = (desc: DescMessage) => JsonEncoder
 
 type Value = (value: unknown) => string
-/** `"key":value`, or '' where the field is left out. */
+/** Returns `"key":value`, or '' if the field is omitted. */
 type MemberEncoder = (message: Readonly<Record<string, unknown>>) => string
 
-/** Left out while empty, besides secret and input-only fields: there is nothing to say then. */
+/** Fields omitted while empty, in addition to secret and input-only fields. */
 const omittedEmpty: ReadonlySet<string> = new Set(['next_page_token', 'managed_by'])
 
 function omitEmpty(field: DescField): boolean {
@@ -68,7 +68,7 @@ function compileMessage(desc: DescMessage, encoderOf: EncoderOf): Value {
 function oneofMember(localName: string, fields: readonly DescField[], encoderOf: EncoderOf): MemberEncoder {
   const cases = new Map(fields.map((field) => [field.localName, { key: `${JSON.stringify(field.jsonName)}:`, encode: compileSingular(field, encoderOf) }]))
   return (message) => {
-    // protobuf-es keeps a oneof as {case, value}, case undefined while unset.
+    // protobuf-es stores a oneof as {case, value}; case is undefined while unset.
     const chosen = message[localName] as { readonly case?: string; readonly value?: unknown }
     const member = chosen.case === undefined ? undefined : cases.get(chosen.case)
     return member === undefined ? '' : member.key + member.encode(chosen.value)
@@ -117,7 +117,7 @@ function mapOf(encode: Value): Value {
   }
 }
 
-/** The encoder of a field's value, of a list's item or of a map's value. */
+/** Compiles the encoder of a field's value, of a list's item or of a map's value. */
 function compileSingular(field: DescField, encoderOf: EncoderOf): Value {
   if (field.message !== undefined) return compileMessageValue(field.message, encoderOf)
   if (field.enum !== undefined) return enumValue(field.enum)
@@ -125,7 +125,7 @@ function compileSingular(field: DescField, encoderOf: EncoderOf): Value {
 }
 
 function compileMessageValue(desc: DescMessage, encoderOf: EncoderOf): Value {
-  // protobuf-es keeps a Struct field as a plain JSON object and a wrapper field as its bare value.
+  // protobuf-es stores a Struct field as a plain JSON object and a wrapper field as its bare value.
   if (desc.typeName === 'google.protobuf.Struct') return (value) => JSON.stringify(value)
   const wrapped = isWrapperDesc(desc) ? desc.fields[0] : undefined
   if (wrapped !== undefined) {
@@ -165,7 +165,7 @@ function scalarValue(scalar: ScalarType | undefined): Value {
   }
 }
 
-/** The types that protobuf's JSON mapping spells in a way of their own; undefined for all others. */
+/** Compiles the encoder of a type with its own form in protobuf's JSON mapping; undefined for all others. */
 function compileWellKnown(desc: DescMessage): Value | undefined {
   switch (desc.typeName) {
     case 'google.protobuf.Timestamp':

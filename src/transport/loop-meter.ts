@@ -11,19 +11,19 @@ export class LoopMeter {
   #sinceMs = 0
   #willLeave = false
 
-  /** `now` gives milliseconds, with fractions, from any origin. */
+  /** `now` returns milliseconds, with fractions, from any origin. */
   constructor(now: () => number = () => performance.now()) {
     this.#now = now
   }
 
-  /** What runs from now on is for another. */
+  /** Counts the time from now on for `charge`. */
   enter(charge: Charge): void {
     this.#leave()
     this.#charge = charge
     this.#sinceMs = this.#now()
     if (this.#willLeave) return
     this.#willLeave = true
-    // Ticks come before promises where both wait, so: a promise behind those that wait, and a tick behind that.
+    // Pending ticks run before pending promises. So queue a promise behind the waiting ones, and a tick behind that.
     process.nextTick(() => queueMicrotask(() => process.nextTick(this.#atEnd)))
   }
 

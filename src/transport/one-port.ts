@@ -3,52 +3,52 @@ import type { AddressInfo, Server, Socket } from 'node:net'
 import { createServer as createTlsServer, Server as TlsServer } from 'node:tls'
 import type { TlsOptions } from 'node:tls'
 
-/** Serves connections that someone else accepted. */
+/** Serves connections that other code accepted. */
 export interface PortListener {
-  /** Takes a connection over; bytes already read were put back. */
+  /** Takes over a connection; bytes already read were put back. */
   accept(socket: Socket): void
   /**
    * Starts to drain: still accepts calls, but closes each connection after a call. So clients reconnect, to another instance if they are routed there. Returns
    * at once.
    */
   beginDrain(): void
-  /** No new calls: idle connections are closed, busy ones after their call. Returns at once. */
+  /** Refuses new calls: closes idle connections at once, busy ones after their call. Returns at once. */
   drain(): void
 }
 
-/** What one port is made of. */
+/** The parts and options of one port. */
 export interface OnePortOptions {
-  /** Gets every connection that does not open with the HTTP/2 preface. */
+  /** Receives every connection that does not open with the HTTP/2 preface. */
   readonly http: PortListener
-  /** Gets every connection that opens with the HTTP/2 preface. */
+  /** Receives every connection that opens with the HTTP/2 preface. */
   readonly grpc: PortListener
-  /** Certificate and key (and what else node:tls takes); cleartext where absent. */
+  /** Certificate, key and other options of node:tls; cleartext if absent. */
   readonly tls?: TlsOptions
-  /** How long a client may take to show which protocol it speaks, milliseconds; 10,000 where absent. */
+  /** Maximum time until a client shows its protocol, in milliseconds; 10,000 by default. */
   readonly sniffTimeoutMs?: number
-  /** How many connections may be open at once; more are closed as they come. 10,000 where absent. */
+  /** Maximum number of open connections; further ones are closed at once. 10,000 by default. */
   readonly maxConnections?: number
-  /** Whether a connection may stay; closes it where not. All may where absent. */
+  /** Returns whether a connection may stay; must close it if not. By default all may stay. */
   readonly admit?: (socket: Socket) => boolean
 }
 
 /** A listening port that serves HTTP/1.1 and HTTP/2 (docs/spec/conventions.md#transports). */
 export interface OnePort {
-  /** Resolves once listening; rejects with the system's error (EADDRINUSE, EACCES) where it can't. Port 0 takes a free one. */
+  /** Resolves once listening; rejects with the system's error (EADDRINUSE, EACCES). Port 0 selects a free port. */
   listen(host: string, port: number): Promise<AddressInfo>
-  /** New connections get this certificate. Throws where it can't be used, or where the port speaks no TLS. */
+  /** Sets the certificate of new connections. Throws if it is unusable, or if the port has no TLS. */
   setTls(tls: TlsOptions): void
-  /** Goes on serving, but gives connections up after a call. Returns at once. */
+  /** Continues to serve, but closes each connection after a call. Returns at once. */
   beginDrain(): void
-  /** Stops accepting, lets running calls end, destroys what is left after `graceMs`; resolves by then at the latest. Never rejects. */
+  /** Stops accepting, lets running calls end, and destroys remaining connections after `graceMs`. Resolves by then at the latest. Never rejects. */
   close(graceMs: number): Promise<void>
 }
 
-/** TLS before 1.2 is not spoken. */
+/** TLS before 1.2 is refused. */
 const protocols = { minVersion: 'TLSv1.2' } as const satisfies TlsOptions
 const preface = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n')
 
-/** Builds the port; nothing is opened before `listen`. */
+/** Builds the port; opens nothing before `listen`. */
 export function createOnePort(options: OnePortOptions): OnePort {
   const sockets = new Set<Socket>()
   const track = (socket: Socket): void => {
@@ -106,12 +106,12 @@ function createListener(options: OnePortOptions, track: (socket: Socket) => void
   return server
 }
 
-/** HTTP/2 only for clients that speak nothing else: HTTP/2 here is gRPC, and browsers offer both. */
+/** Chooses HTTP/2 only for clients that offer nothing else: HTTP/2 here is gRPC, and browsers offer both. */
 function chooseProtocol({ protocols }: { readonly protocols: readonly string[] }): string | undefined {
   return ['http/1.1', 'h2'].find((protocol) => protocols.includes(protocol))
 }
 
-/** Reads until the bytes are the HTTP/2 preface or can't be any more, puts them back and decides. Silent clients are cut off. */
+/** Reads until the bytes are the HTTP/2 preface or cannot become it, puts them back and decides. Silent clients are disconnected. */
 function sniff(socket: Socket, timeoutMs: number, decide: (isHttp2: boolean) => void): void {
   let seen: Buffer = Buffer.alloc(0)
   const stop = (): void => {

@@ -1,21 +1,21 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Registry } from 'prom-client'
 
-/** One thing that must work before the process takes requests; resolves false or rejects where it does not. */
+/** A readiness condition of the process; resolves false or rejects if it does not hold. */
 export interface ReadyCheck {
   readonly name: string
   check(signal: AbortSignal): Promise<boolean>
 }
 
-/** What the ops port serves. */
+/** The content of the ops port. */
 export interface OpsOptions {
   readonly checks: readonly ReadyCheck[]
   readonly registry: Registry
-  /** How long one check may take; it counts as failed after that. Milliseconds, 2000 where absent. */
+  /** Time after which a check counts as failed, in milliseconds; 2000 by default. */
   readonly checkTimeoutMs?: number
 }
 
-/** Runs all checks at once and returns the names of those that failed, in their order; never rejects. */
+/** Runs all checks at once and returns the names of the failed ones, in their order; never rejects. */
 export async function failingChecks(checks: readonly ReadyCheck[], timeoutMs: number): Promise<string[]> {
   const signal = AbortSignal.timeout(timeoutMs)
   const results = await Promise.all(checks.map((check) => passes(check, signal)))

@@ -29,31 +29,31 @@ import { addressKey, type RateLimiter } from './rate-limit.ts'
 /** Answers a method whose bearer is not a Taproot access token, or which needs more than the records. */
 export type EndpointHandler = (call: Call, message: Message, session: Session | undefined) => Promise<HandlerAnswer>
 
-/** A caller together with what their token says. */
+/** A caller and the verified content of their token. */
 export interface Session {
   readonly caller: Caller
   readonly token: Authenticated
 }
 
-/** What the pipeline is made of. */
+/** The dependencies and options of the pipeline. */
 export interface PipelineOptions {
   readonly services: Services
   readonly authenticator: Authenticator
-  /** How each method is answered. A method in neither table answers code 12. */
+  /** The handler of each method. A method in neither table answers code 12. */
   readonly handlers: ReadonlyMap<MethodRow, Handler>
   /** Token exchange and who-am-I, by `<service>/<rpc>`. */
   readonly endpoints: ReadonlyMap<string, EndpointHandler>
-  /** `bounded` leaves out the question to the store before each read (docs/spec/storage.md#consistent-reads). */
+  /** `bounded` skips the query to the store before each read (docs/spec/storage.md#consistent-reads). */
   readonly reads: 'linearizable' | 'bounded'
-  /** Undefined where requests are not limited. */
+  /** Undefined if requests are not limited. */
   readonly rateLimiter: RateLimiter | undefined
-  /** Limits requests without a known caller, by address; likewise. */
+  /** Limits requests without a known caller by address; undefined if they are not limited. */
   readonly addressLimiter: RateLimiter | undefined
-  /** Where audit lines go. */
+  /** Receives the audit lines. */
   readonly auditLog: Log
 }
 
-/** What the steps have found out so far. */
+/** The results of the steps so far. */
 interface Progress {
   caller: Caller | undefined
   subject: string | undefined
@@ -61,7 +61,7 @@ interface Progress {
 
 const tracer = trace.getTracer('taproot')
 
-/** True where a tracing SDK was loaded: without one spans go nowhere and are not made. */
+/** True if a tracing SDK is loaded. Without one, spans are not created: they would be dropped. */
 function isTraced(): boolean {
   const provider = trace.getTracerProvider()
   return !(provider instanceof ProxyTracerProvider) || provider.getDelegate() !== new ProxyTracerProvider().getDelegate()
@@ -71,14 +71,14 @@ function unimplemented(method: MethodRow): DomainError {
   return new DomainError(12, `${methodName(method)} is not implemented`)
 }
 
-/** Step "barrier": the snapshot holds what was acknowledged before now. A mutation always asks; a bounded read only needs a running watch. */
+/** Step "barrier": waits until the snapshot holds all commits acknowledged before now. A mutation always waits; a bounded read only needs a running watch. */
 async function barrier(options: PipelineOptions, call: Call): Promise<void> {
   const { replica } = options.services
   if (options.reads === 'bounded' && !call.method.mutation) replica.assertLive()
   else await replica.barrier()
 }
 
-/** Step "barrier", and what the caller may do as of then: of one with very many role bindings that takes several turns. */
+/** Step "barrier", and computing the caller's permissions as of then. For a caller with very many role bindings that takes several turns. */
 async function upToDate(options: PipelineOptions, call: Call, token: Authenticated): Promise<void> {
   await barrier(options, call)
   const preparing = options.services.grants.prepare(token.identityUid, token.restrictions)
@@ -153,14 +153,14 @@ function assertForce({ headers: { forceOwnership } }: Call): void {
     throw DomainError.invalid('force-ownership', 'must be true or false')
 }
 
-/** What a method is answered with: looked up once. */
+/** The plan of a method, computed once. */
 interface MethodPlan {
   readonly name: string
   readonly endpoint: EndpointHandler | undefined
   readonly handler: Handler | undefined
-  /** The field that holds the resource of a create or update: its kind checks it, the whole of it. */
+  /** The field with the resource of a create or update: its kind checks the whole resource. */
   readonly held: DescField | undefined
-  /** False for methods that do not look at a token, or verify it themselves. */
+  /** False for methods that ignore the token or verify it themselves. */
   readonly takesToken: boolean
 }
 
@@ -178,17 +178,17 @@ function planOf(options: PipelineOptions, method: MethodRow): MethodPlan {
 }
 
 /**
- * Step "rate limit", where a credential is refused: it is counted by address. A valid one is never refused for what others at its address did: behind a proxy that
- * `trustedProxies` does not name all callers share one.
+ * Step "rate limit" for a refused credential: counts it by address. Other requests from an address never affect a valid credential. Behind a proxy that
+ * `trustedProxies` does not name, all callers share one address.
  */
 function countRefusal({ addressLimiter }: PipelineOptions, call: Call, error: unknown): void {
   if (error instanceof DomainError && (error.code === 16 || error.code === 7)) addressLimiter?.take(addressKey(call.remoteAddress))
 }
 
-/** Step "verify": the token's signature, audience and times. */
+/** Step "verify": checks the token's signature, audience and times. */
 async function verify(options: PipelineOptions, call: Call): Promise<Authenticated> {
   try {
-    // Hardly ever is there anything to wait for.
+    // Usually needs no wait.
     return options.authenticator.authenticateRemembered(call.headers) ?? (await options.authenticator.authenticate(call.headers, call.signal))
   } catch (error) {
     countRefusal(options, call, error)
@@ -196,7 +196,7 @@ async function verify(options: PipelineOptions, call: Call): Promise<Authenticat
   }
 }
 
-/** Step "verify", where the handler verifies the credential: nothing of the request is read unless there is one. Throws code 16. */
+/** Step "verify" if the handler verifies the credential: reads nothing of a request without one. Throws code 16. */
 function assertPresented({ method, headers }: Call): void {
   if (method.scope !== 'external') return
   try {
@@ -206,14 +206,14 @@ function assertPresented({ method, headers }: Call): void {
   }
 }
 
-/** All steps in their order (docs/spec/conventions.md#order-of-checks): verify, rate limit, decode, barrier, identity, authorize, validate, handler. */
+/** Runs all steps in order (docs/spec/conventions.md#order-of-checks): verify, rate limit, decode, barrier, identity, authorize, validate, handler. */
 async function run(options: PipelineOptions, plan: MethodPlan, { call, progress }: { call: Call; progress: Progress }): Promise<Answer> {
   const { services } = options
   const { method } = call
   const { endpoint, handler } = plan
   if (endpoint === undefined && handler === undefined) throw unimplemented(method)
   const token = plan.takesToken ? await verify(options, call) : undefined
-  // Who is known is counted as such; who is not by address, before any work is done for them.
+  // Rate-limit by identity if authenticated, otherwise by client address, before any other work.
   const limiter = token === undefined ? options.addressLimiter : options.rateLimiter
   const key = token?.identityUid ?? addressKey(call.remoteAddress)
   limiter?.take(key)
@@ -238,7 +238,7 @@ async function run(options: PipelineOptions, plan: MethodPlan, { call, progress 
   return answer
 }
 
-/** Also what the caller has no reach to, which is answered like a missing resource. */
+/** True for a denial. Includes resources outside the caller's reach, which are answered like missing ones. */
 function isDenial(error: DomainError): boolean {
   return error.code === 7 || error.code === 16 || error.concealed
 }
@@ -254,7 +254,7 @@ function auditFailure(log: Log, failure: { call: Call; progress: Progress; error
   audit(log, { call, caller: progress.caller, subject, outcome: denied ? 'denied' : 'failed', code: error.code, reason: error.reason })
 }
 
-/** The pipeline that both transports hand their calls to. */
+/** Creates the pipeline to which both transports pass their calls. */
 export function createPipeline(options: PipelineOptions): Dispatch {
   const { auditLog } = options
   const plans = new Map<MethodRow, MethodPlan>()

@@ -2,13 +2,13 @@ import { DomainError } from '../base/errors.ts'
 import type { Clock } from '../base/runtime.ts'
 import type { LoopMeter } from './loop-meter.ts'
 
-/** How much a principal may ask. */
+/** The limits of one principal's requests. */
 export interface RateLimit {
   readonly requestsPerSecond: number
   readonly burst: number
-  /** For how long its requests may hold the event loop, milliseconds in a second in the long run. Unlimited where absent. */
+  /** Long-term limit of the time for which its requests keep the event loop busy, in milliseconds per second. Unlimited by default. */
   readonly workMillisecondsPerSecond?: number
-  /** The same, milliseconds at once. */
+  /** Burst limit of that time, in milliseconds. */
   readonly workBurstMilliseconds?: number
 }
 
@@ -17,7 +17,7 @@ interface Bucket {
   filledAtMs: number
 }
 
-/** Keys remembered at most: the one seen longest ago is forgotten first. */
+/** Maximum number of remembered keys: the least recently used one is forgotten first. */
 const maxBuckets = 100_000
 
 /** A token bucket per key. */
@@ -34,7 +34,7 @@ export class TokenBuckets {
     this.#clock = clock
   }
 
-  /** Throws code 8 with RetryInfo where the key's bucket has fewer tokens. */
+  /** Throws code 8 with RetryInfo if the key's bucket has fewer tokens. */
   assertHas(key: string, tokens: number, message: string): void {
     const lacking = tokens - this.#used(key).tokens
     if (lacking <= 0) return
@@ -42,12 +42,12 @@ export class TokenBuckets {
     throw new DomainError(8, message, { reason: 'RATE_LIMITED', details: { retryAfterMs } })
   }
 
-  /** Takes tokens, also those that are not there yet. */
+  /** Takes tokens, even more than the bucket has. */
   spend(key: string, tokens: number): void {
     this.#used(key).tokens -= tokens
   }
 
-  /** The key's bucket with what has come in since it was looked at last. */
+  /** Returns the key's bucket, refilled since its last use. */
   #used(key: string): Bucket {
     const now = this.#clock.now()
     const bucket = this.#buckets.get(key) ?? { tokens: this.#burst, filledAtMs: now }
@@ -83,7 +83,7 @@ export class RateLimiter {
     if (meter !== undefined && perSecond !== undefined && burst !== undefined) this.#work = { buckets: new TokenBuckets({ perSecond, burst }, clock), meter }
   }
 
-  /** Counts a request of `key`, whose work begins. */
+  /** Counts a request of `key` and starts to measure its work. */
   take(key: string): void {
     this.#requests.assertHas(key, 1, 'too many requests')
     this.#work?.buckets.assertHas(key, 1, 'too much processing time; wait for Retry-After')
@@ -91,7 +91,7 @@ export class RateLimiter {
     this.resume(key)
   }
 
-  /** A request of `key` goes on after something was waited for. */
+  /** Measures the work of `key` again after a wait. */
   resume(key: string): void {
     if (this.#work === undefined) return
     const { buckets, meter } = this.#work

@@ -248,7 +248,7 @@ class Group {
     return !guards.some((guard) => this.#isWritten(guard)) && !writes.some(({ key }) => this.#isTouched(key))
   }
 
-  /** A key that one member reads must not be changed by another. */
+  /** True if a member writes a key that the guard reads. */
   #isWritten(guard: Guard): boolean {
     if (!('prefix' in guard)) return this.#writes.has(guard.key)
     for (const key of this.#writes.keys()) if (key.startsWith(guard.prefix)) return true

@@ -29,29 +29,29 @@ function createHealth(
   }
 }
 
-/** What the gRPC side is made of. */
+/** The dependencies and options of the gRPC side. */
 export interface GrpcApiOptions {
   readonly methods: readonly MethodRow[]
   readonly dispatch: Dispatch
   readonly log: Log
-  /** A fresh request id for calls that bring none. */
+  /** Creates a request id for calls without one. */
   readonly newRequestId: () => string
-  /** Foreign namespaces that the services are served under too. */
+  /** Foreign namespaces under which the services are also served. */
   readonly namespaces?: readonly string[]
-  /** What reflection serves, imports included. */
+  /** The descriptors that reflection serves, including imports. */
   readonly fileDescriptors: readonly FileDescriptorProto[]
   readonly metrics?: CallMetrics
-  /** 5 minutes without calls, a ping every minute and a minute for a message where absent. */
+  /** Defaults: 5 minutes without calls, a ping every minute, and a minute for a message. */
   readonly limits?: Partial<GrpcLimits>
-  /** Whose call it is; the connection's other end where absent. */
+  /** Returns the client's address; by default the peer address of the connection. */
   readonly clientAddress?: ClientAddress
-  /** Serves what is no gRPC: REST over HTTP/2. Answered with HTTP status 415 where absent. */
+  /** Serves requests other than gRPC: REST over HTTP/2. Without it they get HTTP status 415. */
   readonly otherRequests?: Http2Requests
 }
 
 /** The gRPC side: a listener for HTTP/2 connections. */
 export interface GrpcApi extends PortListener {
-  /** What grpc.health.v1 answers for the whole server and for every service; NOT_SERVING until first set. */
+  /** Sets the answer of grpc.health.v1 for the whole server and for every service; NOT_SERVING until first set. */
   setReady(ready: boolean): void
   /** Ends every call and connection at once. */
   stop(): void
@@ -59,15 +59,15 @@ export interface GrpcApi extends PortListener {
 
 /** Limits of connections and messages. */
 export interface GrpcLimits {
-  /** How long a connection may be without calls, milliseconds. */
+  /** Maximum time for which a connection may have no calls, in milliseconds. */
   readonly idleMs: number
-  /** How often the peer is asked whether it is still there, milliseconds. */
+  /** Interval of keepalive pings, in milliseconds. */
   readonly pingMs: number
-  /** How long a message may take to arrive once it is wanted, milliseconds. */
+  /** Maximum time for a message to arrive once it is requested, in milliseconds. */
   readonly messageTimeoutMs: number
 }
 
-/** The port destroys what is left after its grace; the injector's own timer is only a backstop. */
+/** The port destroys remaining connections after its grace period; the injector's own timer is only a backstop. */
 const backstopMs = 2 * 3_600_000
 const defaultLimits: GrpcLimits = { idleMs: 300_000, pingMs: 60_000, messageTimeoutMs: 60_000 }
 
@@ -75,10 +75,10 @@ const defaultLimits: GrpcLimits = { idleMs: 300_000, pingMs: 60_000, messageTime
 export function createGrpcApi(options: GrpcApiOptions): GrpcApi {
   const limits = { ...defaultLimits, ...options.limits }
   const rows = new Map(options.methods.flatMap((row) => grpcPaths(row, options.namespaces ?? []).map((path) => [path, row] as const)))
-  // The library's lines hold what clients sent, tokens too.
+  // The library's log lines contain what clients sent, including tokens.
   setLogVerbosity(logVerbosity.NONE)
   const server = new Server({
-    // Of health and reflection; the methods have their own.
+    // For health and reflection; the methods have their own limits.
     'grpc.max_receive_message_length': maxOpenRequestBytes,
     'grpc.max_send_message_length': 100 * 1024 * 1024,
     'grpc.max_concurrent_streams': 100,
@@ -91,7 +91,7 @@ export function createGrpcApi(options: GrpcApiOptions): GrpcApi {
   const handling = server as unknown as StreamHandling // see StreamHandling
   const { otherRequests } = options
   const isGrpc = (headers: IncomingHttpHeaders): boolean => {
-    const path = headers[':path'] as string // Node sends streams of requests only, which have one.
+    const path = headers[':path'] as string // Node only emits request streams, which have a path.
     return (headers['content-type'] ?? '').startsWith('application/grpc') || rows.has(path) || handling.handlers.has(path)
   }
   guardStreams(handling, {
@@ -107,7 +107,7 @@ export function createGrpcApi(options: GrpcApiOptions): GrpcApi {
   const injector = server.createConnectionInjector(ServerCredentials.createInsecure())
   return {
     accept(socket) {
-      // Each request that is under way listens to its connection.
+      // Each request under way adds a listener to its connection.
       socket.setMaxListeners(0)
       injector.injectConnection(socket)
     },
@@ -128,23 +128,23 @@ interface GrpcHandler {
   readonly deserialize: (bytes: Buffer) => Buffer
 }
 
-/** What the library does with each stream; private to it. */
+/** The library's private function for each stream. */
 interface StreamHandling {
   readonly handlers: ReadonlyMap<string, unknown>
   _retrieveHandler(path: string): unknown
   _streamHandler(interceptors: unknown, stream: ServerHttp2Stream, headers: IncomingHttpHeaders, flags: number, rawHeaders: string[]): void
 }
 
-/** What is done with streams besides gRPC. */
+/** Options for streams other than gRPC. */
 interface OtherStreams {
   readonly log: Log
-  /** Serves a stream that is no gRPC call; false where it is one. */
+  /** Serves a stream that is not a gRPC call; returns false if it is one. */
   takeOther(stream: ServerHttp2Stream, headers: IncomingHttpHeaders, rawHeaders: string[]): boolean
 }
 
 const bytes = (message: Buffer): Buffer => message
 
-/** Never called: the interceptor answers. */
+/** Returns a handler that is never called: the interceptor answers. */
 function handlerOf(path: string): GrpcHandler {
   return { path, type: 'unary', func: () => undefined, serialize: bytes, deserialize: bytes }
 }

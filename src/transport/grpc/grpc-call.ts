@@ -8,7 +8,7 @@ import type { MethodRow } from '../../base/schema/method.ts'
 import { parseCallHeaders, type CallHeaders } from '../call-headers.ts'
 import type { Call, DecodedCall } from '../call.ts'
 
-/** Shorter messages can't hold more values than the bounds allow. */
+/** Shorter messages cannot hold more values than the bounds allow. */
 const minBytes = 2 * requestBounds.maxValues
 
 const fieldsByNumber = new WeakMap<DescMessage, ReadonlyMap<number, DescField>>()
@@ -22,12 +22,12 @@ function fieldNumbered(desc: DescMessage, number: number): DescField | undefined
   return fields.get(number)
 }
 
-/** True for a list of numbers: they may be packed into one field, a byte each. */
+/** True for a list of numbers: one field may pack them, with one byte each. */
 function isPackable(field: DescField): boolean {
   return field.fieldKind === 'list' && field.listKind !== 'message' && field.scalar !== ScalarType.STRING && field.scalar !== ScalarType.BYTES
 }
 
-/** How many values the bytes hold, at most; stops to count beyond the bound. Throws where the bytes are no message. */
+/** Returns the maximum number of values in the bytes; stops counting beyond the bound. Throws if the bytes are not a message. */
 function countValues(desc: DescMessage, bytes: Uint8Array, depth: number): number {
   if (depth > requestBounds.maxDepth) return Infinity
   const reader = new BinaryReader(bytes)
@@ -47,7 +47,7 @@ function countValues(desc: DescMessage, bytes: Uint8Array, depth: number): numbe
   return values
 }
 
-/** Decodes a message whose bounds, those of JSON, are checked before. Throws code 3 on `body`. */
+/** Decodes a message after checking the same bounds as for JSON. Throws code 3 on `body`. */
 function decodeBounded(desc: DescMessage, bytes: Uint8Array): Message {
   try {
     if (bytes.length <= minBytes || countValues(desc, bytes, 0) <= requestBounds.maxValues) return fromBinary(desc, bytes)
@@ -57,20 +57,20 @@ function decodeBounded(desc: DescMessage, bytes: Uint8Array): Message {
   throw DomainError.invalid('body', `must not hold more than ${requestBounds.maxValues} values, nor nest deeper than ${requestBounds.maxDepth} levels`)
 }
 
-/** What a call is made with. */
+/** The dependencies of a call. */
 export interface GrpcCallOptions {
   readonly metadata: Metadata
-  /** A fresh request id for calls that bring none. */
+  /** Creates a request id for calls without one. */
   readonly newRequestId: () => string
-  /** How long the message may take to arrive once it is wanted, milliseconds. */
+  /** Maximum time for the message to arrive once it is requested, in milliseconds. */
   readonly messageTimeoutMs: number
-  /** Whose call it is; the connection's other end where absent. */
+  /** Returns the client's address; by default the peer address of the connection. */
   readonly clientAddress?: ClientAddress
 }
 
 /**
- * A gRPC call as the pipeline takes it.
- * States: running -> `aborted` (by the client, its deadline, or the library; the signal, made when it is first asked for, aborts) or `finished`. Both final.
+ * A gRPC call as the pipeline takes it. States: running -> `aborted` (by the client, its deadline, or the library; the signal aborts) or `finished`. Both are
+ * final. The signal is created on first use.
  */
 export class GrpcCall implements Call {
   readonly method: MethodRow
@@ -91,7 +91,7 @@ export class GrpcCall implements Call {
     this.method = row
     this.headers = parseCallHeaders(get, options.newRequestId)
     this.#validateOnlyText = get('validate-only') ?? 'false'
-    // What is no truth value is refused when the message is read.
+    // A value that is not a boolean is refused when the message is read.
     this.validateOnly = !falseTexts.has(this.#validateOnlyText)
     const peer = addressOf(base.getPeer())
     this.remoteAddress = options.clientAddress?.(peer, forwardedFor(options.metadata)) ?? peer
@@ -120,12 +120,12 @@ export class GrpcCall implements Call {
     this.#rejectAnswer?.(reason)
   }
 
-  /** The client went away, or its deadline passed. The library says so of calls that were answered too. */
+  /** Reports that the client disconnected or its deadline passed. The library also reports this for answered calls. */
   cancelled(): void {
     if (this.#ended === undefined) this.abort(abortReason(this.#base))
   }
 
-  /** Settles as `work` does, or rejects with the reason for which the call was aborted, whichever comes first; the call has ended then. */
+  /** Settles as `work` does, or rejects with the reason of the abort, whichever comes first. The call has ended then. */
   answered<T>(work: Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
       if (this.#ended instanceof DomainError) reject(this.#ended)
@@ -141,7 +141,7 @@ export class GrpcCall implements Call {
     return { message: decodeBounded(this.method.input, bytes) }
   }
 
-  /** A message has arrived: the one that was asked for, or one too many. */
+  /** Takes a message that arrived: the requested one, or one too many. */
   receive(bytes: Buffer): void {
     const message = this.#message
     if (message === undefined) return
@@ -150,14 +150,14 @@ export class GrpcCall implements Call {
     this.#base.startRead()
   }
 
-  /** The client sends no more. */
+  /** Reports that the client sends no more. */
   receiveEnd(): void {
     const message = this.#message
     if (message?.bytes === undefined) message?.arrived.reject(new DomainError(12, 'the method takes a message'))
     else message.arrived.resolve(message.bytes)
   }
 
-  /** The message, which is read and held in memory from here on only; or the reason why the call ended before it was whole. */
+  /** Returns the message. It is read and held in memory only from here on. Rejects with the reason why the call ended before it was complete. */
   async #arrived(): Promise<Buffer> {
     this.throwIfEnded()
     const arrived = Promise.withResolvers<Buffer>()
@@ -178,10 +178,10 @@ export function metadataText(metadata: Metadata, name: string): string | undefin
   return typeof value === 'string' ? value : undefined
 }
 
-/** How much earlier than ours a client's own deadline may fire, in milliseconds: ours started when the call arrived. */
+/** Maximum time, in milliseconds, by which a client's own deadline may fire earlier. The server's timer starts when the call arrives. */
 const deadlineSlackMs = 50
 
-/** A client whose own timer was first cancels the call. */
+/** Returns the reason of a cancelled call: a client whose own timer fires first cancels the call. */
 function abortReason(base: ServerInterceptingCallInterface): DomainError {
   const isLate = Date.now() + deadlineSlackMs >= Number(base.getDeadline())
   return isLate ? new DomainError(4, 'the deadline passed before the request was done') : new DomainError(1, 'the client cancelled the call')
@@ -192,7 +192,7 @@ function forwardedFor(metadata: Metadata): string | undefined {
   return values.length === 0 ? undefined : values.join(',')
 }
 
-/** `127.0.0.1:4711` or `[::1]:4711` without the port. */
+/** Returns `127.0.0.1:4711` or `[::1]:4711` without the port. */
 function addressOf(peer: string): string {
   return peer.replace(/:\d+$/, '').replace(/^\[|\]$/g, '')
 }

@@ -24,7 +24,7 @@ abstract class AnsweredCall implements ServerInterceptingCallInterface {
   abstract start(): void
 
   sendMetadata(): void {
-    // The handler that would is never called; so below.
+    // Does nothing: the library's handler is never called. The same applies below.
   }
 
   sendMessage(): void {}
@@ -58,10 +58,10 @@ abstract class AnsweredCall implements ServerInterceptingCallInterface {
   }
 }
 
-/** More of a path is not said back. */
+/** Maximum length of a path in an error message. */
 const shownPathLength = 300
 
-/** A call of a path that nothing is served at: code 12, in the form of every error, before its message is read. */
+/** A call of an unknown path: code 12, in the common error format, before its message is read. */
 class UnknownCall extends AnsweredCall {
   readonly #path: string
   readonly #newRequestId: () => string
@@ -87,7 +87,7 @@ class UnknownCall extends AnsweredCall {
   }
 }
 
-/** The protobuf bytes of an answer of type `desc`. What was encoded of a record before is taken as it is; a page is a join of such bytes. */
+/** Returns the protobuf bytes of an answer of type `desc`. Reuses the bytes of records encoded before; a page joins them. */
 export function answerBinary(desc: DescMessage, answer: Answer): Buffer {
   const { message, shown, page } = answer
   if (shown !== undefined) return bufferOf((shown.binary ??= toBinary(desc, shown.message)))
@@ -105,18 +105,18 @@ function bufferOf(bytes: Uint8Array): Buffer {
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
 }
 
-/** What unary calls are served with. */
+/** The dependencies of unary calls. */
 export interface UnaryCallOptions {
   readonly dispatch: Dispatch
   readonly log: Log
-  /** A fresh request id for calls that bring none. */
+  /** Creates a request id for calls without one. */
   readonly newRequestId: () => string
   readonly metrics?: CallMetrics
-  /** How long a message may take to arrive once it is wanted, milliseconds. */
+  /** Maximum time for a message to arrive once it is requested, in milliseconds. */
   readonly messageTimeoutMs: number
-  /** Whose call it is; the connection's other end where absent. */
+  /** Returns the client's address; by default the peer address of the connection. */
   readonly clientAddress?: ClientAddress
-  /** True of the paths that the library has a handler for. */
+  /** True for paths with a handler in the library. */
   readonly hasHandler: (path: string) => boolean
 }
 
@@ -131,14 +131,14 @@ export function unaryCalls(rows: ReadonlyMap<string, MethodRow>, options: UnaryC
     const others = (): ServerInterceptingCallInterface =>
       options.hasHandler(path) ? withReadable(call, options) : new UnknownCall(path, call, options.newRequestId)
     const answered = row === undefined ? others() : new UnaryCall(row, call, options)
-    // The library calls nothing but what the interface has.
+    // The library only calls members of the interface.
     return answered as ServerInterceptingCall
   }
 }
 
 const ignore = (): void => undefined
 
-/** A call of the library's own handlers, health and reflection. A message that they can't read is the client's fault: code 3 in place of the library's 13. */
+/** Wraps a call of the library's own handlers, health and reflection. An unreadable message is the client's fault: code 3 instead of the library's 13. */
 function withReadable<Call extends ServerInterceptingCallInterface>(call: Call, { newRequestId }: UnaryCallOptions): Call {
   const start = call.start.bind(call)
   const sendStatus = call.sendStatus.bind(call)
@@ -175,7 +175,7 @@ class UnaryCall extends AnsweredCall {
     const sendStatus = base.sendStatus.bind(base)
     limitMessage(base, this.#row.maxRequestBytes)
     let call: GrpcCall | undefined
-    // The library ends some calls by itself (message too large, bad timeout, deadline), with codes of its own and without details.
+    // The library ends some calls itself (message too large, bad timeout, deadline), with its own codes and without details.
     base.sendStatus = (status) => {
       const error = libraryError(this.#row, Number(status.code), status.details ?? '')
       call?.abort(error)
@@ -202,7 +202,7 @@ class UnaryCall extends AnsweredCall {
       const result = await call.answered(dispatch(call))
       const bytes = answerBinary(row.output, result)
       this.base.sendMetadata(answerMetadata(requestId, result))
-      // Not only once the message is on its way, so that both leave together.
+      // Do not wait until the message is sent, so that both leave together.
       this.base.sendMessage(bytes, ignore)
       sendStatus({ code: 0, details: 'OK', metadata: null })
       done?.(0)
@@ -216,7 +216,7 @@ class UnaryCall extends AnsweredCall {
       log.error('error could not be sent', { requestId, method, error: failure })
       sendStatus({ code: 13, details: 'internal error', metadata: null })
     }
-    // A rejection that nothing handles would end the process.
+    // An unhandled rejection would end the process.
     answer().catch(refuse).catch(refuseWithout).catch(ignore)
   }
 }
@@ -229,13 +229,13 @@ function answerMetadata(requestId: string, answer: Answer): Metadata {
   return metadata
 }
 
-/** Where the library keeps the limit of a call's message; private to it. */
+/** The library's private limit for a call's message. */
 interface MessageLimits {
   maxReceiveMessageSize: number
   readonly decoder: { maxReadMessageLength: number }
 }
 
-/** Bounds what is read of one call, also once decompressed: the library has one limit for all methods. */
+/** Limits the message size of one call, also after decompression: the library has one limit for all methods. */
 function limitMessage(base: ServerInterceptingCallInterface, maxBytes: number): void {
   const limits = base as unknown as MessageLimits // see MessageLimits
   limits.maxReceiveMessageSize = maxBytes
@@ -246,6 +246,6 @@ function libraryError({ maxRequestBytes }: MethodRow, code: number, details: str
   if (/^Received message (?:larger|that decompresses)/.test(details)) return DomainError.invalid('body', `must not be larger than ${maxRequestBytes} bytes`)
   if (details.startsWith('Failed to decompress')) return DomainError.invalid('body', 'can not be decompressed')
   if (details.startsWith('Invalid grpc-timeout')) return DomainError.invalid('grpc-timeout', 'is not a timeout')
-  // The library's codes are gRPC's; 0 never comes here.
+  // The library's codes are gRPC's; 0 never occurs here.
   return new DomainError(code as Code, details)
 }

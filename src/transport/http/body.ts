@@ -6,15 +6,17 @@ import { DomainError } from '../../base/errors.ts'
 import { dropBody } from './unreadable-request.ts'
 import { isJsonObject } from './json-shape.ts'
 
-/** How long a body that is dropped may take, in milliseconds: longer than the server lets a whole request take. */
+/** Maximum time to read a dropped body, in milliseconds: longer than the server allows for a whole request. */
 const skipTimeoutMs = 120_000
 
 type BodyReader = ReturnType<typeof koaBody>
 
-/** One reader for each limit: to make one costs more than to read most bodies. */
+/** One reader per limit: creating one costs more than reading most bodies. */
 const readers = new Map<number, BodyReader>()
 
-/** Bodies are read as text: parsing comes after the bounds were checked. A form may have become a GET (docs/spec/conventions.md#request-bodies). */
+/**
+ * Returns a reader that reads bodies as text: parsing follows the check of the bounds. A form may have become a GET (docs/spec/conventions.md#request-bodies).
+ */
 function readerFor(maxBytes: number): BodyReader {
   let reader = readers.get(maxBytes)
   if (reader === undefined) {
@@ -26,12 +28,12 @@ function readerFor(maxBytes: number): BodyReader {
   return reader
 }
 
-/** True where the request says that its body is a form. */
+/** True if the request declares its body as a form. */
 export function isForm(context: ParameterizedContext): boolean {
   return Boolean(context.is('application/x-www-form-urlencoded'))
 }
 
-/** A content type that names a type at all. */
+/** Matches a content type that names a type. */
 const mediaType = /^[^\s/;,]+\/[^\s/;,]+/
 
 /**
@@ -50,7 +52,10 @@ export async function readJsonText(context: ParameterizedContext, maxBytes: numb
   return text
 }
 
-/** Parses a JSON body; an empty one is the empty object. Code 3 with HTTP 400 on malformed JSON, on anything but an object, and beyond the bounds of requests. */
+/**
+ * Parses a JSON body; an empty body is the empty object. Throws code 3 with HTTP 400 for malformed JSON, for values other than an object, and beyond the bounds
+ * of requests.
+ */
 export function parseJsonBody(text: string): JsonObject {
   const value = text === '' ? {} : parsed(text)
   if (!isJsonObject(value)) throw DomainError.invalid('body', 'must be a JSON object')
@@ -59,32 +64,32 @@ export function parseJsonBody(text: string): JsonObject {
 
 function parsed(text: string): JsonValue {
   try {
-    // What was parsed is JSON.
+    // Parsed text is JSON.
     return parseBoundedJson(text) as JsonValue
   } catch (error) {
     throw DomainError.invalid('body', error instanceof JsonBoundsError ? error.message : 'is not valid JSON')
   }
 }
 
-/** Drops a body that the method does not take; the same size limit as for JSON. A request that breaks off before its end has no effect. */
+/** Drops a body that the method does not take; the size limit is the same as for JSON. A request that breaks off before its end has no effect. */
 export async function skipBody({ req }: ParameterizedContext, maxBytes: number): Promise<void> {
   const outcome = await dropBody(req, { maxBytes, timeoutMs: skipTimeoutMs })
   if (outcome === 'tooLarge') throw tooLarge(maxBytes)
   if (outcome === 'cutOff') throw new DomainError(1, 'the client went away')
 }
 
-/** Reads a form; the same size limit as for JSON. */
+/** Reads a form; the size limit is the same as for JSON. */
 export async function readForm(context: ParameterizedContext, maxBytes: number): Promise<URLSearchParams> {
   return new URLSearchParams(await readText(context, maxBytes))
 }
 
-/** Reads a body of any type as text. Code 3 with HTTP 413 above `maxBytes`, also once decompressed, 415 on an unknown encoding. */
+/** Reads a body of any type as text. Throws code 3 with HTTP 413 above `maxBytes`, also after decompression, and HTTP 415 for an unknown encoding. */
 export async function readText(context: ParameterizedContext, maxBytes: number): Promise<string> {
   const { req } = context
   req.headers['content-type'] ??= 'application/octet-stream'
   const excess = Promise.withResolvers<never>()
   let length = 0
-  // The reader counts what it decompressed: that may be nothing, however much arrives.
+  // The reader only counts decompressed bytes, which may be none however many bytes arrive.
   const count = (chunk: Buffer): void => {
     length += chunk.length
     if (length > maxBytes) excess.reject(tooLarge(maxBytes))
@@ -103,10 +108,10 @@ export async function readText(context: ParameterizedContext, maxBytes: number):
   return typeof body === 'string' ? body : ''
 }
 
-/** Body reader errors carry an HTTP status (raw-body, inflation) or none (zlib). */
+/** Translates body reader errors, which carry an HTTP status (raw-body, inflation) or none (zlib). */
 function translate(error: unknown, context: ParameterizedContext, maxBytes: number): DomainError {
   const status = (error as { readonly status?: unknown }).status
-  // Lets the client finish sending, so that it reads the answer instead of a reset, and the connection goes on.
+  // Lets the client finish sending, so that it reads the answer instead of a reset and the connection stays open.
   context.req.unpipe()
   context.req.resume()
   if (error instanceof DomainError) return error

@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { DomainError } from '../../base/errors.ts'
 import { untilAborted } from '../../base/until-aborted.ts'
 
-/** The longest deadline that a client may set, in seconds; longer ones count as this. */
+/** The longest deadline that a client may set, in seconds; longer ones are reduced to it. */
 const maxTimeoutSeconds = 3600
 
 /**
@@ -19,7 +19,7 @@ export class CallSignal {
     this.#request = request
     this.#response = response
     this.#timeoutSeconds = timeoutSeconds(request.headers['request-timeout'])
-    // A deadline counts from now on.
+    // A deadline starts now.
     if (this.#timeoutSeconds !== undefined) this.#signal = this.#create()
   }
 
@@ -27,12 +27,12 @@ export class CallSignal {
     return (this.#signal ??= this.#create())
   }
 
-  /** Throws the signal's reason where it has aborted, or would have. */
+  /** Throws the signal's reason if it has aborted, or would have. */
   throwIfEnded(): void {
     if (this.#signal !== undefined || this.#response.closed) this.signal.throwIfAborted()
   }
 
-  /** Settles as `work` does, or with code 4 at the deadline. Without a deadline there is no need to stop waiting. */
+  /** Settles as `work` does, or with code 4 at the deadline. Without a deadline, returns `work`: a late answer does no harm. */
   async bound<T>(work: Promise<T>): Promise<T> {
     return this.#timeoutSeconds === undefined ? work : untilAborted(work, this.signal)
   }

@@ -47,24 +47,25 @@ function createRawRequest(context: HttpContext, match: RouteMatch): RawRequest {
   }
 }
 
-/** What the REST side is made of. */
+/** The dependencies and options of the REST side. */
 export interface HttpApiOptions extends MethodRouteOptions {
   readonly methods: readonly MethodRow[]
   readonly log: Log
-  /** A fresh request id for calls that bring none. */
+  /** Creates a request id for calls without one. */
   readonly newRequestId: () => string
   /** Routes in addition to the methods. */
   readonly routes?: readonly RawRoute[]
   readonly errorForms?: readonly ErrorForm[]
-  /** Serve the earlier `/<domain>/v2beta1/` paths too. */
+  /** True to serve the earlier `/<domain>/v2beta1/` paths too. */
   readonly preview?: boolean
-  /** Whose request it is; the connection's other end where absent. */
+  /** Returns the client's address; by default the peer address of the connection. */
   readonly clientAddress?: ClientAddress
 }
 
 /**
- * Builds the REST side as a node:http request listener: every binding of the method table, then the extra routes. Every answer carries
- * `X-Request-Id`; every error is `{code, message, details}` (docs/spec/errors.md#error-shape), but for what has a form of its own. `Request-Timeout: <seconds>` sets a deadline.
+ * Builds the REST side as a node:http request listener: every binding of the method table, then the extra routes. Every answer carries `X-Request-Id`. Every
+ * error is `{code, message, details}` (docs/spec/errors.md#error-shape), except on paths with their own error format. `Request-Timeout: <seconds>` sets a
+ * deadline.
  */
 export function createHttpApi(options: HttpApiOptions): RequestListener {
   const bindings = options.methods.flatMap((row) => httpBindings(row, options.preview ?? false).map((binding) => ({ row, binding })))
@@ -77,7 +78,7 @@ export function createHttpApi(options: HttpApiOptions): RequestListener {
   return (request, response) => void answer(request, response)
 }
 
-/** The one step: request id, signal, route, and the one place where errors become answers. Its cost does not grow with the routes. */
+/** The only middleware: request id, signal, route, and the conversion of errors to answers. Its cost does not grow with the number of routes. */
 function frame(options: HttpApiOptions, index: RouteIndex<HttpContext>): Middleware<HttpState> {
   return async (context) => {
     const { req, res } = context
@@ -109,7 +110,7 @@ function frame(options: HttpApiOptions, index: RouteIndex<HttpContext>): Middlew
   }
 }
 
-/** The error in the form that it has at the request's path. */
+/** Returns the error in the format of the request's path. */
 function errorAnswer(context: HttpContext, error: DomainError, { errorForms = [] }: HttpApiOptions): HttpAnswer {
   const { req, state } = context
   const path = isPath(req.url) ? context.path : ''
@@ -119,7 +120,9 @@ function errorAnswer(context: HttpContext, error: DomainError, { errorForms = []
   return { status, headers: { ...headers, ...jsonType }, body: JSON.stringify(body) }
 }
 
-/** Fields of a method are named as its caller writes them: in JSON names, query parameters in their own spelling. Those of other routes have names of their own. */
+/**
+ * Returns the naming of a method's fields as its caller writes them: JSON names, and query parameters in their own spelling. Other routes have their own names.
+ */
 function fieldNaming(context: HttpContext): FieldNaming | undefined {
   if (context.state.method === 'unknown') return undefined
   const query = new URLSearchParams(context.querystring)
@@ -130,22 +133,24 @@ function addressOf({ socket, headers }: IncomingMessage, clientAddress: ClientAd
   return clientAddress?.(socket.remoteAddress, headerText(headers['x-forwarded-for'])) ?? socket.remoteAddress ?? ''
 }
 
-/** Those beyond what the server keeps would be missing without a word. */
+/** Throws if there are too many headers: the server would silently drop those above its limit. */
 function assertFewHeaders({ rawHeaders }: IncomingMessage): void {
   if (rawHeaders.length > 2 * maxHeaders) throw DomainError.invalid('headers', `must not be more than ${maxHeaders}`, { httpStatus: 431 })
 }
 
-/** Koa's address parser throws on some targets that node:http lets through; a proxy's absolute form must be a valid address. */
+/**
+ * True for a target that Koa can parse. Koa's address parser throws on some targets that node:http accepts; a proxy's absolute form must be a valid address.
+ */
 function isPath(target: string | undefined): boolean {
   return target !== undefined && (target.startsWith('/') || URL.canParse(target))
 }
 
-/** A path that no route took: a form on a GET path, another verb of a known path (405), or nothing at all (404). */
+/** Answers a path without a route: a form on a GET path, another verb of a known path (405), or an unknown path (404). */
 async function unrouted(context: HttpContext, index: RouteIndex<HttpContext>): Promise<void> {
   const { path } = context
   const get = index.find('GET', path)
   if (context.method === 'POST' && get !== undefined && isForm(context)) {
-    // docs/spec/conventions.md#request-bodies: a form posted to a path that only has GET is that GET, the form being its query.
+    // docs/spec/conventions.md#request-bodies: a form posted to a path that only has GET counts as that GET, with the form as its query.
     context.method = 'GET'
     await get.route.handle(context, get.match)
     return

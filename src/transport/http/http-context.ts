@@ -4,24 +4,24 @@ import type { Code } from '../../base/errors.ts'
 import type { CallHeaders } from '../call-headers.ts'
 import type { CallSignal } from './call-signal.ts'
 
-/** What every middleware knows of a request. */
+/** The request state that every middleware shares. */
 export interface HttpState {
   headers: CallHeaders
   call: CallSignal
-  /** The client's, see ClientAddress. */
+  /** The client's address, see ClientAddress. */
   remoteAddress: string
   /** The method's domain, for ErrorInfo; `platform` until a route is found. */
   domain: string
   /** `GroupsService.GetGroup`, or `unknown` until a route is found. */
   method: string
-  /** Tells the metrics how the call ended. */
+  /** Reports the outcome of the call to the metrics. */
   done: ((code: Code | 0) => void) | undefined
 }
 
 /** A Koa context of this API. */
 export type HttpContext = ParameterizedContext<HttpState>
 
-/** What is sent for one request. */
+/** The answer to one request. */
 export interface HttpAnswer {
   readonly status: number
   /** Headers in addition to the common ones, which they override. */
@@ -46,10 +46,10 @@ export function send(context: HttpContext, { status, headers, body }: HttpAnswer
   const length = lengthOf(body)
   if (status !== 204) all.push('Content-Length', length)
   res.writeHead(status, all)
-  // As many bytes as characters: plain ASCII, which is copied and not encoded.
+  // As many bytes as characters: plain ASCII, which is copied instead of encoded.
   if (typeof body === 'string') res.end(body, length === body.length ? 'latin1' : 'utf8')
   else if (body instanceof Uint8Array) res.end(body)
-  // Together pieces may be large: each is written when the one before is on its way. The response ends with an error where its connection does.
+  // The pieces may be large in total: each is written once the one before is sent. The response fails if its connection does.
   else pipeline(Readable.from(body), res, ignore)
 }
 
@@ -60,7 +60,7 @@ function lengthOf(body: HttpAnswer['body']): number {
   return body instanceof Uint8Array ? body.byteLength : body.reduce((sum, piece) => sum + piece.byteLength, 0)
 }
 
-/** A header's text; of a repeated one the first. */
+/** Returns a header's text; the first one if repeated. */
 export function headerText(value: string | string[] | undefined): string | undefined {
   return Array.isArray(value) ? value[0] : value
 }

@@ -10,21 +10,21 @@ import type { PortListener } from '../one-port.ts'
 
 /** Limits of the HTTP/1.1 side. */
 export interface HttpListenerOptions {
-  /** How long the request line and headers may take, milliseconds; 15,000 where absent. */
+  /** Maximum time for the request line and headers, in milliseconds; 15,000 by default. */
   readonly headersTimeoutMs?: number
-  /** How long a whole request may take to arrive, milliseconds; 60,000 where absent. */
+  /** Maximum time for a whole request to arrive, in milliseconds; 60,000 by default. */
   readonly requestTimeoutMs?: number
-  /** How long a client may send nothing, or take nothing of an answer, milliseconds; 120,000 where absent. */
+  /** Maximum time for which a client may send nothing, or read nothing of an answer, in milliseconds; 120,000 by default. */
   readonly idleTimeoutMs?: number
 }
 
-/** The most that a request's headers take together, in bytes. */
+/** Maximum total size of a request's headers, in bytes. */
 const maxHeaderBytes = 32 * 1024
 
-/** The most headers of a request. */
+/** Maximum number of headers of a request. */
 export const maxHeaders = 100
 
-/** An HTTP/1.1 server without a port of its own: `listener` answers what arrives on the connections it is given. */
+/** Creates an HTTP/1.1 server without its own port: `listener` answers requests on the connections passed to it. */
 export function createHttpListener(listener: RequestListener, options: HttpListenerOptions = {}): PortListener & { stop(): void } {
   const server = createServer({
     maxHeaderSize: maxHeaderBytes,
@@ -32,15 +32,15 @@ export function createHttpListener(listener: RequestListener, options: HttpListe
     requestTimeout: options.requestTimeoutMs ?? 60_000,
     keepAliveTimeout: 75_000,
     connectionsCheckingInterval: 1000,
-    // Refused with an answer that node's own would not have.
+    // The API refuses such requests itself, with an answer that node would not give.
     requireHostHeader: false,
   })
-  // One more is enough to know that there are too many.
+  // One extra header is enough to detect too many.
   server.maxHeadersCount = maxHeaders + 1
-  // Also ends who takes nothing of an answer: the two timeouts above are about the request.
+  // Also ends clients that read nothing of an answer: the two timeouts above only concern the request.
   server.timeout = options.idleTimeoutMs ?? 120_000
   server.on('clientError', createUnreadableAnswer(describe))
-  // Node starts to watch its timeouts when a server listens; this one never does.
+  // Node starts to check its timeouts when a server listens; this one never does.
   server.emit('listening')
   // Kept per connection, not as one set of all responses. A set that changes with every request keeps requests in memory longer, which doubles their cost.
   const latest = new Map<Socket, ServerResponse | undefined>()
@@ -77,7 +77,7 @@ const unreadable = {
   late: new DomainError(4, 'the request did not arrive in time'),
 } as const satisfies Record<UnreadableKind, DomainError>
 
-/** The form of every error. */
+/** Returns the answer in the common error format. */
 function describe(kind: UnreadableKind): UnreadableAnswer {
   const requestId = randomUUID()
   return { requestId, body: JSON.stringify(httpError(unreadable[kind], { requestId, domain: platformDomain }).body) }
@@ -85,6 +85,6 @@ function describe(kind: UnreadableKind): UnreadableAnswer {
 
 function stop(server: Server): void {
   server.closeAllConnections()
-  // Only ends the timeout watch: the server never listened.
+  // Only stops the timeout checks: the server never listened.
   server.close()
 }

@@ -8,28 +8,28 @@ import { knownInstead, nearestName } from '../../base/nearest-name.ts'
 import { lengthViolation } from '../../base/schema/list-limit.ts'
 import { CapabilitySchema } from '../../gen/taproot/common/v2/capability_pb.ts'
 
-/** How a body is read. */
+/** Options for reading a body. */
 export interface ShapeOptions {
-  /** True where every key must be known. Else unknown keys are dropped. */
+  /** True if every key must be known. Otherwise unknown keys are dropped. */
   readonly strict: boolean
-  /** JSON names that can be given in place of the body, in the path or the query: an unknown key may mean one of them. */
+  /** JSON names that the path or the query may carry instead of the body. An unknown key may mean one of them. */
   readonly elsewhere?: readonly string[]
 }
 
-/** A JSON object in the spelling that protobuf-es reads, and what was wrong with the one given. */
+/** A JSON object in the spelling that protobuf-es reads, and the faults of the original. */
 export interface Shaped {
   readonly json: JsonObject
   readonly violations: readonly FieldViolation[]
-  /** Leaf paths of the keys that were there (proto names); maps, lists and well-known types count as wholes. */
+  /** Leaf paths of the keys that were present (proto names); maps, lists and well-known types count as a whole. */
   readonly present: readonly string[]
 }
 
-/** Types whose JSON form is not an object of their fields. */
+/** True for types whose JSON form is not an object of their fields. */
 export function isLeafMessage(desc: DescMessage): boolean {
   return desc.file.proto.package === 'google.protobuf'
 }
 
-/** The field that a key names in either spelling: `page_size` or `pageSize`. */
+/** Returns the field that a key names in either spelling: `page_size` or `pageSize`. */
 export function fieldOfKey(desc: DescMessage, key: string): DescField | undefined {
   let fields = fieldsByKey.get(desc)
   if (fields === undefined) {
@@ -51,7 +51,7 @@ export function shapeJson(desc: DescMessage, value: JsonObject, options: ShapeOp
   return { json, violations: shaping.violations, present: shaping.present }
 }
 
-/** The JSON of one field's value checked alone, as a query parameter has it; a fault is returned as a sentence. */
+/** Checks the JSON of a single field's value, as in a query parameter. Returns a fault as a sentence. */
 export function shapeValue(field: DescField, value: JsonValue): { readonly json: JsonValue } | { readonly fault: string } {
   const shaping = new Shaping({ strict: false })
   const json = shaping.singular(field, value, field.name)
@@ -123,7 +123,7 @@ class Shaping {
     return this.singular(field, value, path)
   }
 
-  /** What a client sends for an output-only field does not count, so nothing about it is a fault (docs/spec/resources.md#output-only-fields). */
+  /** Ignores a client's value of an output-only field, so nothing about it is a fault (docs/spec/resources.md#output-only-fields). */
   #ignorable(field: DescField, value: JsonValue, path: string): JsonValue | undefined {
     const faults = this.violations.length
     const shaped = this.#field(field, value, path)
@@ -174,7 +174,7 @@ class Shaping {
       fromJson(desc, value)
       return value
     } catch {
-      // protobuf-es says what is wrong in its own terms; the sentence below says what is right.
+      // protobuf-es describes the fault in its own terms; the sentence below describes the valid form.
       return this.#fault(path, leafSentences[desc.typeName] ?? 'has the wrong form')
     }
   }
@@ -183,7 +183,7 @@ class Shaping {
     if (typeof value === 'number' && Number.isInteger(value) && Math.abs(value) < 2 ** 31) return value
     if (typeof value === 'string') {
       if (desc.values.some(({ name }) => name === value)) return value
-      // Capabilities go by their dotted names too (docs/spec/resources.md#json-form).
+      // Capabilities also have dotted names (docs/spec/resources.md#json-form).
       const alias = desc.typeName === CapabilitySchema.typeName ? capabilityByName(value) : undefined
       if (alias !== undefined) return alias.number
     }
@@ -196,7 +196,7 @@ class Shaping {
   }
 }
 
-/** What is said of a key that names no field. */
+/** Returns the message for a key that names no field. */
 function unknownKey(desc: DescMessage, key: string, elsewhere: readonly string[] = []): string {
   const writable = desc.fields.filter((field) => !fieldAccess(field).outputOnly).map(({ jsonName }) => jsonName)
   const nearest = nearestName(key.slice(0, 100), [...writable, ...elsewhere])
@@ -204,7 +204,7 @@ function unknownKey(desc: DescMessage, key: string, elsewhere: readonly string[]
   return `is not a field of ${desc.name}${knownInstead(key.slice(0, 100), writable)}`
 }
 
-/** A oneof takes one member; `taken` remembers which. */
+/** Returns the message for a second member of a oneof; `taken` remembers the first. */
 function oneofClash(field: DescField, taken: Map<string, string>): string | undefined {
   if (field.oneof === undefined) return undefined
   const other = taken.get(field.oneof.name)
@@ -257,7 +257,7 @@ function scalarFault(scalar: ScalarType, value: JsonValue): string | undefined {
   }
 }
 
-/** Base64 in either alphabet, padded or not, that protobuf-es can read afterwards. */
+/** True for base64 in either alphabet, with or without padding, that protobuf-es can read afterwards. */
 function isBase64(text: string): boolean {
   if (!/^[A-Za-z0-9+/_-]*={0,2}$/.test(text)) return false
   try {

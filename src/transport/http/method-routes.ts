@@ -13,7 +13,7 @@ import type { CallMetrics } from '../metrics.ts'
 /** The JSON text of an answer, or its bytes in pieces. */
 type AnswerJson = (answer: Answer) => string | readonly Uint8Array[]
 
-/** Encodes answers of one message type. What was encoded of a record before is taken as it is; a page is a join of such texts. */
+/** Encodes answers of one message type. Reuses the text of records encoded before; a page joins such texts. */
 function createAnswerJson(desc: DescMessage, encoders: JsonEncoders): AnswerJson {
   const encode = encoders(desc)
   return (answer) => {
@@ -26,7 +26,7 @@ function createAnswerJson(desc: DescMessage, encoders: JsonEncoders): AnswerJson
 
 function pageText({ field, items, joined }: NonNullable<Answer['page']>, frame: string, encodeItem: JsonEncoder): string | readonly Uint8Array[] {
   const opening = `${JSON.stringify(field.jsonName)}:[`
-  // Nothing else looks like the field's key: within texts, quotes are escaped.
+  // No other text looks like the field's key: quotes within texts are escaped.
   const start = frame.indexOf(`${opening}]`) + opening.length
   if (joined !== undefined) return [Buffer.from(frame.slice(0, start)), ...joined, Buffer.from(frame.slice(start))]
   let text = frame.slice(0, start)
@@ -38,7 +38,7 @@ function pageText({ field, items, joined }: NonNullable<Answer['page']>, frame: 
   return text + frame.slice(start)
 }
 
-/** What method routes need. */
+/** The dependencies of method routes. */
 export interface MethodRouteOptions {
   readonly dispatch: Dispatch
   readonly encoders: JsonEncoders
@@ -51,7 +51,7 @@ export interface BoundMethod {
   readonly binding: HttpBinding
 }
 
-/** The routes of API methods: a request becomes a `Call`, what the dispatch answers becomes the response. */
+/** Returns the routes of API methods: a request becomes a `Call`, and the dispatch's answer becomes the response. */
 export function methodRoutes(bound: readonly BoundMethod[], options: MethodRouteOptions): HttpRoute<HttpContext>[] {
   return bound.map((method) => {
     const name = callName(method.row)
@@ -137,14 +137,14 @@ async function decode(
   })
 }
 
-/** True for `Prefer: handling=lenient` (RFC 7240), among other preferences or alone. */
+/** True for `Prefer: handling=lenient` (RFC 7240), alone or among other preferences. */
 function prefersLenient(header: string | undefined): boolean {
   return header !== undefined && /(?:^|,)\s*handling\s*=\s*"?lenient"?\s*(?:[,;]|$)/i.test(header)
 }
 
-/** A form on a binding without body is part of the query (docs/spec/conventions.md#request-bodies). */
+/** Reads a form on a binding without body as part of the query (docs/spec/conventions.md#request-bodies). */
 async function readQueryForm(context: HttpContext, maxBytes: number): Promise<URLSearchParams | undefined> {
-  // Without a body there is nothing to look at; most calls have none.
+  // Most calls have no body, and then no form.
   const { headers } = context.req
   if (headers['content-type'] === undefined) return undefined
   return isForm(context) ? readForm(context, maxBytes) : undefined

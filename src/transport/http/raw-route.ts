@@ -1,6 +1,6 @@
 import type { DomainError } from '../../base/errors.ts'
 
-/** A request of a route that is no API method: discovery, keys, pages. */
+/** A request to a route that is not an API method: discovery, keys, pages. */
 export interface RawRequest {
   readonly method: string
   readonly path: string
@@ -10,13 +10,13 @@ export interface RawRequest {
   readonly requestId: string
   readonly remoteAddress: string
   readonly signal: AbortSignal
-  /** A header by its lower-case name. */
+  /** Returns a header by its lower-case name. */
   header(name: string): string | undefined
-  /** The body's text, at most `maxBytes`, 8 KiB where that is not said (else code 3, HTTP 413). */
+  /** Reads the body as text, at most `maxBytes`, by default 8 KiB. Throws code 3, HTTP 413, if it is larger. */
   text(maxBytes?: number): Promise<string>
 }
 
-/** What a raw route answers. `Cache-Control: no-store` and `X-Content-Type-Options: nosniff` are sent unless it sets them. */
+/** The answer of a raw route. `Cache-Control: no-store` and `X-Content-Type-Options: nosniff` are sent unless it sets them. */
 export interface RawAnswer {
   readonly status: number
   readonly headers: Readonly<Record<string, string>>

@@ -1,14 +1,14 @@
 import { compileTemplate } from './template.ts'
 import type { Template } from './template.ts'
 
-/** One route: a verb and a path template with what serves it. */
+/** One route: a verb, a path template and their handler. */
 export interface HttpRoute<Context> {
   readonly verb: string
   readonly template: string
   handle(context: Context, match: RouteMatch): Promise<void>
 }
 
-/** How a path matched: its template, and the raw text of each variable in order. */
+/** The match of a path: its template, and the raw text of each variable in order. */
 export interface RouteMatch {
   readonly template: Template
   readonly captures: readonly string[]
@@ -16,9 +16,9 @@ export interface RouteMatch {
 
 /** Finds routes; its cost does not grow with their number. */
 export interface RouteIndex<Context> {
-  /** The route that a verb and a raw path lead to; HEAD leads where GET does. */
+  /** Returns the route for a verb and a raw path; HEAD finds the route of GET. */
   find(verb: string, path: string): { readonly route: HttpRoute<Context>; readonly match: RouteMatch } | undefined
-  /** The verbs that are served on a path, HEAD included where GET is; empty for an unknown path. */
+  /** Returns the verbs served on a path, with HEAD if there is GET; empty for an unknown path. */
   verbsOf(path: string): string[]
 }
 
@@ -69,7 +69,7 @@ function order(a: Template, b: Template): number {
   return a.tailLength === b.tailLength ? 0 : b.tailLength - a.tailLength
 }
 
-/** The keys under which a path's routes may be, most specific first. A `:verb` belongs to its segment's group. */
+/** Returns the keys under which a path's routes may be, most specific first. A `:verb` belongs to its segment's group. */
 function keysOf(path: string): string[] {
   const keys: string[] = []
   let key = ''

@@ -4,7 +4,7 @@ import type { Duplex } from 'node:stream'
 /** The reason why a request cannot be read: its bytes are not HTTP/1.1, its headers are too large, or it did not arrive in time. */
 export type UnreadableKind = 'malformed' | 'tooLarge' | 'late'
 
-/** What is said of it, in the form that errors have at this port. */
+/** The answer to an unreadable request, in the error format of this port. */
 export interface UnreadableAnswer {
   readonly requestId: string
   /** JSON. */
@@ -17,10 +17,10 @@ const statusLines = {
   late: '408 Request Timeout',
 } as const satisfies Record<UnreadableKind, string>
 
-/** By what node calls them; all others are malformed. */
+/** Kinds by node's error codes; all other errors are malformed requests. */
 const kinds: Readonly<Record<string, UnreadableKind>> = { HPE_HEADER_OVERFLOW: 'tooLarge', ERR_HTTP_REQUEST_TIMEOUT: 'late' }
 
-/** A connection, with the answer that node has under way on it. */
+/** A connection, with node's current answer on it. */
 type RequestConnection = Duplex & { readonly _httpMessage?: (ServerResponse & { readonly req: IncomingMessage }) | null }
 
 /**
@@ -49,7 +49,7 @@ export function createUnreadableAnswer(
   }
   return (error, socket) => {
     if (error.code === 'ECONNRESET') return void socket.destroy()
-    // Node says so again for all that comes behind.
+    // Node reports the error again for all data that follows.
     if (waiting.has(socket)) return
     waiting.add(socket)
     answer(kinds[error.code ?? ''] ?? 'malformed', socket)
@@ -74,7 +74,7 @@ export function lacksOneHost({ httpVersion, rawHeaders }: IncomingMessage): bool
   return hosts > 1 || (hosts === 0 && httpVersion === '1.1')
 }
 
-/** True where a request says that it has a body. */
+/** True if a request declares a body. */
 function hasBody({ headers }: IncomingMessage): boolean {
   return headers['transfer-encoding'] !== undefined || !['0', undefined].includes(headers['content-length'])
 }
