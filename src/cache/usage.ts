@@ -1,11 +1,11 @@
 import { trustedUid, type Uid } from '../base/uid.ts'
 import type { CachedRecord } from './records/cached-record.ts'
 
-/** What the records of one root take. */
+/** The usage of one root's records. */
 export interface Usage {
   /** Records by kind; a kind without records may be absent. */
   readonly records: ReadonlyMap<string, number>
-  /** The sizes of their stored envelopes together, in bytes. */
+  /** The total size of their stored envelopes, in bytes. */
   readonly bytes: number
 }
 
@@ -17,24 +17,24 @@ interface Counters extends Usage {
 
 const rootLength = 40
 
-/** The organisation that a record counts for; undefined for a person. */
+/** Returns the organisation to which a record counts; undefined for a person. */
 export function countedFor(kind: string, uid: string): Uid | undefined {
   if (uid.length > rootLength) return trustedUid(uid.slice(0, rootLength))
   return kind === 'Identity' ? undefined : trustedUid(uid)
 }
 
-/** Counts and sizes of the records of each organisation, kept with every change. Persons have none: a root identity is not counted. */
+/** Counts and sizes of the records of each organisation, updated with every change. Persons have no usage: a root identity is not counted. */
 export class UsageIndex {
   readonly #roots = new Map<string, Counters>()
-  /** Siblings come one after another. */
+  /** Cached because siblings arrive in sequence. */
   #last: { readonly root: string; readonly counters: Counters } | undefined
 
-  /** What the organisation's records take; undefined where it has none. Never change it; it changes with the next commit. */
+  /** Returns the usage of the organisation's records; undefined if it has none. Read-only; it changes with the next commit. */
   of(root: string): Usage | undefined {
     return this.#roots.get(root)
   }
 
-  /** Counts a record in place of another one with its uid; one of the two may be absent, or both. */
+  /** Replaces a record in the count with another one of the same uid; either or both may be absent. */
   changed(old: CachedRecord | undefined, row: CachedRecord | undefined): void {
     const either = row ?? old
     if (either === undefined) return
@@ -45,13 +45,13 @@ export class UsageIndex {
     this.#add({ root, kind, records, bytes: (row?.length ?? 0) - (old?.length ?? 0) })
   }
 
-  /** Subtracts rows of one kind in uid order. Cost: a fraction of that of one call for each. */
+  /** Subtracts rows of one kind in uid order. Costs a fraction of one call for each. */
   removed(rows: readonly CachedRecord[]): void {
     for (let at = 0; at < rows.length;) {
       const { uid = '', kind = '' } = rows[at] ?? {}
       const root = countedFor(kind, uid)
       const run = { from: at, bytes: 0 }
-      // Rows of one organisation come one after another.
+      // Rows of one organisation are adjacent.
       do run.bytes += rows[at++]?.length ?? 0
       while (root !== undefined && rows[at]?.uid.startsWith(root) === true)
       if (root !== undefined) this.#add({ root, kind, records: run.from - at, bytes: -run.bytes })

@@ -1,12 +1,12 @@
 import { DomainError } from '../base/errors.ts'
 import { fractionOf, type Random } from '../base/runtime.ts'
 
-/** A change that others come before is made again this often. */
+/** Maximum number of attempts of a change that conflicts with others. */
 const maxAttempts = 12
 /** The longest wait between two attempts, in milliseconds. */
 const maxWaitMs = 100
 
-/** Waits a jittered moment that grows with the attempt. */
+/** Waits a jittered time that grows with the attempt. */
 export async function backOff({ random }: { readonly random: Random }, attempt: number): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>()
   setTimeout(resolve, Math.min(2 ** attempt, maxWaitMs) * fractionOf(random))
@@ -14,8 +14,8 @@ export async function backOff({ random }: { readonly random: Random }, attempt: 
 }
 
 /**
- * Makes attempts, numbered from 1 on, until one is done: an attempt reads, plans and commits, and answers undefined where another change came before. Waits between two of
- * them. Rejects with the signal's reason, as the attempt does, and with code 10 where others come before too often.
+ * Repeats attempts, numbered from 1, until one succeeds. An attempt reads, plans and commits; it returns undefined if another change came first. Waits between
+ * attempts. Rejects with the signal's reason, with an attempt's error, and with code 10 after too many conflicts.
  */
 export async function inAttempts<T>(
   { random, signal }: { readonly random: Random; readonly signal: AbortSignal },

@@ -8,7 +8,10 @@ export function resourceTypeOf(kind: string): string {
   return resources.get(kind)?.resourceType ?? kind
 }
 
-/** Code 5 with ResourceInfo: the same whether `name` is missing, malformed or out of the caller's reach. An empty `name` is of what was not asked for by one: its kind stands for it. `resourceType` is of what the schema has no kind for. */
+/**
+ * Returns code 5 with ResourceInfo: the same whether `name` is missing, malformed or out of the caller's reach. An empty `name` means that the request named
+ * none: the kind replaces it. `resourceType` is for types without a kind in the schema.
+ */
 export function notFound(kind: string, name: string, options: { readonly concealed?: boolean; readonly resourceType?: string } = {}): DomainError {
   const { resourceType = resourceTypeOf(kind), ...rest } = options
   const slash = name.lastIndexOf('/')
@@ -25,7 +28,7 @@ export function notFound(kind: string, name: string, options: { readonly conceal
   })
 }
 
-/** Code 7; the metadata names what is missing and where. */
+/** Returns code 7; the metadata names the missing capabilities and the scope. */
 export function denied(missing: readonly string[], scope: string): DomainError {
   const metadata = missing.length === 0 ? { scope } : { missingCapabilities: missing.join(','), scope }
   return new DomainError(7, missing.length === 0 ? 'permission denied' : `permission denied: needs ${missing.join(', ')}`, { details: { metadata } })
@@ -36,7 +39,7 @@ export function alreadyExists(kind: string, what: string): DomainError {
   return new DomainError(6, `${kind} already exists: ${what}`)
 }
 
-/** Code 6 where a Kubernetes object owns a record already: another reconciler was first. */
+/** Returns code 6 if a Kubernetes object already owns a record: another reconciler was first. */
 export function ownedAlready(kind: string, managedBy: string): DomainError {
   return new DomainError(6, `${kind} already exists: ${managedBy} owns one`, { reason: 'OWNED_ALREADY' })
 }
@@ -46,10 +49,10 @@ export function staleEtag(): DomainError {
   return new DomainError(10, 'the etag does not match: the resource changed since it was read', { reason: 'ETAG_MISMATCH' })
 }
 
-/** When a caller may try again after the store was full, in milliseconds. */
+/** Time after which a caller may retry when the store is full, in milliseconds. */
 const storeFullRetryMs = 30_000
 
-/** Code 2 for a change that was sent and not answered. Clients do not repeat it by themselves, as they do with code 14. */
+/** Returns code 2 for a change that was sent but not answered. Unlike code 14, clients do not retry it automatically. */
 export function outcomeUnknown(cause?: unknown): DomainError {
   return new DomainError(2, 'The store did not answer, and the change may still happen. Read the resource before you repeat it', {
     reason: 'OUTCOME_UNKNOWN',
@@ -57,12 +60,12 @@ export function outcomeUnknown(cause?: unknown): DomainError {
   })
 }
 
-/** What a store failure means to a caller; anything else is returned as it is. */
+/** Translates a store failure for a caller; returns any other error unchanged. */
 export function fromStore(error: unknown): unknown {
   if (!(error instanceof StoreError)) return error
   switch (error.kind) {
     case 'exhausted':
-      // Not 14, which clients repeat at once (docs/spec/errors.md#retries): room comes when an operator, or trimming, has made some.
+      // Not 14, which clients retry at once (docs/spec/errors.md#retries): an operator or expiry must free space first.
       return new DomainError(8, 'the store has no room for writes', { reason: 'STORE_FULL', cause: error, details: { retryAfterMs: storeFullRetryMs } })
     case 'too_large':
       return new DomainError(3, 'Invalid argument: body: the resource is too large to be stored', {

@@ -14,12 +14,12 @@ export interface ObjectOwner {
   readonly name: string
 }
 
-/** The text that a record keeps of its owner: none of the parts holds a slash. */
+/** Returns the text that identifies the owner in a record: none of the parts contains a slash. */
 export function managedByText({ clusterId, namespace, name }: ObjectOwner): string {
   return `${clusterId}/${namespace}/${name}`
 }
 
-/** The owner that a record names, or undefined where the API owns it. */
+/** Returns the owner that a record names; undefined if the API owns it. */
 export function parseManagedBy(managedBy: string): ObjectOwner | undefined {
   const [clusterId, namespace, name] = managedBy.split('/')
   return clusterId === undefined || namespace === undefined || name === undefined ? undefined : { clusterId, namespace, name }
@@ -44,25 +44,28 @@ function notOwned(kind: string, row: CachedRecord): DomainError {
   return DomainError.precondition([{ type: 'NOT_OWNED', subject: row.uid, description }], { reason: 'NOT_OWNED' })
 }
 
-/** The owner of a record that is made on behalf of `ownership`. */
+/** Returns the owner of a new record written under `ownership`. */
 export function firstOwner({ ownership }: Pick<Planning, 'ownership'>): string {
   return ownership.kind === 'object' ? ownership.managedBy : ''
 }
 
-/** The fields that the owner of a record sets, after a write on behalf of `ownership`. */
+/** Returns the fields that the owner of a record sets, after a write under `ownership`. */
 export function ownedFields({ ownership }: Pick<Planning, 'ownership'>): readonly string[] {
   return ownership.kind === 'object' ? ownership.fields : []
 }
 
-/** The fields of the object's own record that the object set once and sets no more: the write resets them. None in a record that it adopts. Fields of later versions are left as they are. */
+/**
+ * Returns the fields that the object set earlier in its own record but no longer sets: the write resets them. Empty for a record that it adopts. Ignores fields
+ * of later versions.
+ */
 export function resetFields({ ownership }: Pick<Planning, 'ownership'>, desc: DescMessage, row: CachedRecord): readonly string[] {
   if (ownership.kind !== 'object' || row.managedBy !== ownership.managedBy) return []
   return row.ownedFields.filter((field) => !ownership.fields.includes(field) && desc.fields.some(({ name }) => name === field))
 }
 
 /**
- * The owner of `row` after a write. Throws code 9 `MANAGED_BY_KUBERNETES` or `NOT_OWNED` where the record is not the caller's to write, code 7 where it may not
- * force it.
+ * Returns the owner of `row` after a write. Throws code 9 `MANAGED_BY_KUBERNETES` or `NOT_OWNED` if the caller must not write the record, and code 7 if it may
+ * not force it.
  */
 export function nextOwner(planning: Planning, kind: string, row: CachedRecord): string {
   const { ownership } = planning

@@ -6,7 +6,7 @@ import type { Resource } from '../cache/records/cached-record.ts'
 import { takeSecrets } from './secret-fields.ts'
 import type { SealedSecrets } from './secrets.ts'
 
-/** Grows when the form of stored records changes; docs/adr says how older ones are read. */
+/** Increases when the format of stored records changes; docs/adr describes how to read older ones. */
 const envelopeFormat = 1
 
 /** The facts about a record that its envelope keeps. */
@@ -15,15 +15,15 @@ export interface EnvelopeFacts {
   readonly createMs: number
   readonly updateMs: number
   readonly managedBy: string
-  /** The fields (proto names) that the object in `managedBy` sets. In place of a record with the same owner those that are stored, where absent. */
+  /** The fields (proto names) that the object in `managedBy` sets. By default those stored for the replaced record with the same owner. */
   readonly ownedFields?: readonly string[]
-  /** Of a tag: the digest that its manifest was pushed by, where it is not that of the record. In place of a record the stored one, where absent. */
+  /** For a tag: the digest under which its manifest was pushed, if it differs from the record's. By default that of the replaced record. */
   readonly pushedDigest?: string
-  /** Its secrets. In place of a record those that are stored, where absent. */
+  /** The record's secrets. By default those of the replaced record. */
   readonly sealed?: SealedSecrets
 }
 
-/** `record` with its envelope fields as `facts` say, without secrets: what is answered after a write. */
+/** Returns `record` with the envelope fields in `facts`, without secrets: the answer to a write. */
 export function stamped<R extends Resource>(desc: DescMessage, record: R, facts: EnvelopeFacts): R {
   const message = clone(desc, record) as R
   message.etag = facts.etag
@@ -34,7 +34,7 @@ export function stamped<R extends Resource>(desc: DescMessage, record: R, facts:
   return message
 }
 
-/** A copy of `record` without its uid, its secrets and what its envelope keeps. */
+/** Returns a copy of `record` without its uid, its secrets and the fields in its envelope. */
 export function bareOf(desc: DescMessage, record: Resource): Resource {
   const bare = clone(desc, record) as Resource
   bare.uid = ''
@@ -45,7 +45,7 @@ export function bareOf(desc: DescMessage, record: Resource): Resource {
   return bare
 }
 
-/** The envelope that stores `record`: what it keeps itself is left out of the record's bytes. */
+/** Returns the envelope that stores `record`. The record's bytes omit the fields in the envelope. */
 export function envelopeOf(desc: DescMessage, record: Resource, facts: EnvelopeFacts): Envelope {
   return create(EnvelopeSchema, {
     format: envelopeFormat,
@@ -60,13 +60,13 @@ export function envelopeOf(desc: DescMessage, record: Resource, facts: EnvelopeF
   })
 }
 
-/** The bytes of an envelope, with a checksum of their own. */
+/** Returns the bytes of an envelope, with their checksum. */
 export function envelopeBytes(envelope: Envelope): Uint8Array {
   const { checksum: _checksum, ...bare } = envelope
   return withChecksum(toBinary(EnvelopeSchema, bare))
 }
 
-/** The envelope in these bytes. Throws WireError where their checksum does not match. */
+/** Decodes an envelope. Throws WireError if the checksum does not match. */
 export function readEnvelope(bytes: Uint8Array): Envelope {
   const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   assertChecksum(buffer, scanEnvelope(buffer, 0, buffer.length), { start: 0, end: buffer.length })

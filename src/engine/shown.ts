@@ -2,10 +2,10 @@ import type { Resource, CachedRecord } from '../cache/records/cached-record.ts'
 import type { Shown, Services } from './services.ts'
 import type { AnyKind, RenderFacts, Records } from './kind.ts'
 
-/** What records are shown as of. */
+/** The services that rendering reads. */
 export type Viewing = Pick<Services, 'replica' | 'grants' | 'settings' | 'clock'>
 
-/** Something that was looked at while a record was rendered: true while it is as it was then. */
+/** An input of a rendered record: returns true while it is unchanged. */
 type Joined = (facts: RenderFacts) => boolean
 
 class ShownRow implements Shown {
@@ -19,36 +19,36 @@ class ShownRow implements Shown {
     this.#joined = joined
   }
 
-  /** True while all that was joined in is as it was. */
+  /** True while all inputs are unchanged. */
   isCurrent(facts: RenderFacts): boolean {
     return this.#joined.every((isSame) => isSame(facts))
   }
 }
 
-/** What showing a record may depend on, as of now. */
+/** Returns the facts on which rendering may depend, as of now. */
 export function factsOf({ replica, grants, settings, clock }: Viewing): RenderFacts {
   return { snapshot: replica.snapshot, grants, settings, nowMs: clock.now() }
 }
 
-/** What rendering looks at, as of now. */
+/** Returns the records that rendering reads, as of now. */
 export function recordsOf(services: Viewing): Records {
   const facts = factsOf(services)
   const { snapshot } = facts
   return { get: (kind, uid) => snapshot.get(kind, uid), entry: (key) => snapshot.entry(key), ask: (question) => question(facts) }
 }
 
-/** What is shown for a record as of now. */
+/** Renders a record as of now. */
 export function rendered(kind: AnyKind, services: Viewing, record: Resource): Resource {
   return kind.render === undefined ? record : kind.render(recordsOf(services), record)
 }
 
-/** What is shown for a record by itself. */
+/** Renders a record for an answer of its own. */
 export function renderedAlone(kind: AnyKind, services: Viewing, record: Resource): Resource {
   const shown = rendered(kind, services, record)
   return kind.renderAlone === undefined ? shown : kind.renderAlone(recordsOf(services), shown, factsOf(services))
 }
 
-/** What is shown for a row as of now: what was made before, while neither the record nor anything that is joined in has changed. */
+/** Returns a rendered row as of now. Reuses an earlier result while neither the record nor its inputs changed. */
 export function shownOf(kind: AnyKind, services: Viewing, row: CachedRecord): Shown {
   const facts = factsOf(services)
   const { derived } = row

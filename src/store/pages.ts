@@ -1,6 +1,9 @@
 import type { Entry, RangeQuery, Store } from './store.ts'
 
-/** The entries of a range, `limit` at a time. Each page begins after the last: deleted keys cost etcd time until it compacts, so no page looks at them again. */
+/**
+ * Yields the entries of a range, `limit` at a time. Each page starts after the last one. Deleted keys cost etcd time until it compacts, so no page reads them
+ * again.
+ */
 export async function* pagesOf(store: Store, range: RangeQuery, signal: AbortSignal): AsyncGenerator<readonly Entry[], void> {
   let { after } = range
   for (;;) {
@@ -12,10 +15,10 @@ export async function* pagesOf(store: Store, range: RangeQuery, signal: AbortSig
   }
 }
 
-/** How many entries are read at a time where all are wanted. */
+/** Number of entries to read at a time if all are needed. */
 const pageEntries = 1_000
 
-/** All entries of a range, one after another. */
+/** Yields all entries of a range, one by one. */
 export async function* entriesOf(store: Store, range: Omit<RangeQuery, 'limit'>, signal: AbortSignal): AsyncGenerator<Entry, void> {
   for await (const entries of pagesOf(store, { ...range, limit: pageEntries }, signal)) yield* entries
 }

@@ -2,20 +2,20 @@ import type { Socket } from 'node:net'
 import type { Networks } from '../base/client-address.ts'
 import { addressKey } from './rate-limit.ts'
 
-/** How many connections a port takes. */
+/** Limits of a port's connections. */
 export interface ConnectionLimits {
-  /** At once; more are closed as they come. */
+  /** Maximum at once; further ones are closed at once. */
   readonly max: number
-  /** Of one address (IPv6: of one /64), where it is no trusted proxy's. */
+  /** Maximum for one address (IPv6: one /64) that is not a trusted proxy. */
   readonly perAddress: number
 }
 
-/** Counts the connections of each address. False where the connection is one too many: then it has been closed. */
+/** Counts the connections of each address. The returned function closes an excess connection and returns false. */
 export function createConnectionLimit({ perAddress }: ConnectionLimits, trustedProxies: Networks): (socket: Socket) => boolean {
   const open = new Map<string, number>()
   return (socket) => {
     const { remoteAddress } = socket
-    // One that is gone already has none.
+    // A connection that is already gone has no address.
     if (remoteAddress === undefined || trustedProxies.has(remoteAddress)) return true
     const key = addressKey(remoteAddress)
     const count = open.get(key) ?? 0

@@ -28,11 +28,14 @@ export const httpStatusOfCode = {
 export interface HttpError {
   readonly status: number
   readonly headers: Readonly<Record<string, string>>
-  /** `{code, message, details}` (docs/spec/errors.md#error-shape), to be sent as JSON. */
+  /** `{code, message, details}` (docs/spec/errors.md#error-shape), for a JSON body. */
   readonly body: { readonly code: Code; readonly message: string; readonly details: readonly Readonly<Record<string, unknown>>[] }
 }
 
-/** The HTTP answer of an error; 401 carries a Bearer challenge, RetryInfo also goes out as `Retry-After` in whole seconds. Without `naming` fields keep their names. */
+/**
+ * Returns the HTTP answer of an error. 401 carries a Bearer challenge; RetryInfo is also sent as `Retry-After` in whole seconds. Without `naming` fields keep
+ * their names.
+ */
 export function httpError(error: DomainError, context: ErrorContext, naming?: FieldNaming): HttpError {
   const status = error.httpStatus ?? httpStatusOfCode[error.code]
   const headers: Record<string, string> = {}

@@ -4,7 +4,7 @@ import { codeNames } from '../base/errors.ts'
 import type { Code } from '../base/errors.ts'
 import type { Call } from './call.ts'
 
-/** Counts calls. `start` is called once per call; what it returns is called once with the call's status code, 0 for OK. */
+/** Counts calls. Call `start` once per call, and its result once with the call's status code, 0 for OK. */
 export interface CallMetrics {
   start(method: string, transport: Call['transport']): (code: Code | 0) => void
 }
@@ -26,7 +26,7 @@ export function createCallMetrics(registry: Registry): CallMetrics {
     registers: [registry],
   })
   const inFlight = new Gauge({ name: 'taproot_requests_in_flight', help: 'API calls being answered', labelNames: ['transport'], registers: [registry] })
-  // The children of one method, transport and code are looked up by their labels once: that costs more than counting.
+  // Caches the children by method, transport and code: looking them up by label costs more than counting.
   const children = new Map<string, (seconds: number) => void>()
   const childOf = (method: string, transport: Call['transport'], code: Code | 0): ((seconds: number) => void) => {
     const id = `${transport} ${code} ${method}`

@@ -2,20 +2,20 @@ import { DomainError } from '../base/errors.ts'
 import type { Clock } from '../base/runtime.ts'
 import { TokenBuckets } from './rate-limit.ts'
 
-/** What the reads of one key may take together. */
+/** The limits of one key's reads together. */
 export interface ReadLimit {
-  /** Reads under way at once. */
+  /** Maximum number of reads under way. */
   readonly concurrent: number
-  /** Bytes of answers in the long run. */
+  /** Long-term limit of answer bytes per second. */
   readonly bytesPerSecond: number
-  /** Bytes of answers at once. */
+  /** Burst limit of answer bytes. */
   readonly burstBytes: number
 }
 
-/** Says that a read is over, with the bytes that were sent for it. */
+/** Ends a read, with the number of bytes sent for it. */
 export type EndRead = (sentBytes: number) => void
 
-/** Limits the reads of each key by how many are under way and by their bytes. A read is charged when it ends: it may overdraw the bytes, and then the next one waits. */
+/** Limits the reads of each key by their number and their bytes. A read is charged when it ends: it may overdraw the bytes, and the next one then waits. */
 export class ReadLimiter {
   readonly #concurrent: number
   readonly #bytes: TokenBuckets
@@ -26,7 +26,7 @@ export class ReadLimiter {
     this.#bytes = new TokenBuckets({ perSecond: bytesPerSecond, burst: burstBytes }, clock)
   }
 
-  /** Begins a read of `key`; the result must be called once. Throws code 8 `RATE_LIMITED` with RetryInfo. */
+  /** Starts a read of `key`; call the result once. Throws code 8 `RATE_LIMITED` with RetryInfo. */
   begin(key: string): EndRead {
     const count = this.#underWay.get(key) ?? 0
     if (count >= this.#concurrent) throw new DomainError(8, 'too many requests at once', { reason: 'RATE_LIMITED', details: { retryAfterMs: 1000 } })

@@ -2,16 +2,16 @@ import { OrderTree } from './order-tree.ts'
 import type { CachedRecord } from '../records/cached-record.ts'
 import { sortInSlices, type Slices } from '../slices.ts'
 
-/** The rows of a table by parent and name: a few bytes per row. To find one costs O(log n). */
+/** The rows of a table by parent and name: a few bytes per row. A look-up costs O(log n). */
 export class ChildIndex {
   #tree = new OrderTree<CachedRecord>(compare)
 
-  /** Takes the rows of a whole table. */
+  /** Loads the rows of a whole table. */
   async load(rows: readonly CachedRecord[], slices: Slices): Promise<void> {
     this.#tree = OrderTree.ofAscending(await sortInSlices(rows, compare, slices), compare)
   }
 
-  /** Puts `row` in the place of `old`, where there is one. */
+  /** Adds `row`, in place of `old` if given. */
   put(old: CachedRecord | undefined, row: CachedRecord): void {
     if (old !== undefined && old.name !== row.name) this.#tree.delete(old)
     this.#tree.insert(row)
@@ -21,7 +21,7 @@ export class ChildIndex {
     this.#tree.delete(row)
   }
 
-  /** The row of this name among the children of `parent` (`/` for roots); the first in uid order where there are several. Hidden ones are passed over. */
+  /** Returns the row of this name among the children of `parent` (`/` for roots); the first in uid order if there are several. Ignores hidden rows. */
   find(parent: string, name: string): CachedRecord | undefined {
     const rank = this.#tree.rankBy((row) => row.parent < parent || (row.parent === parent && row.name < name))
     for (let at = rank; ; at++) {

@@ -11,7 +11,7 @@ export interface OrderTerm {
   readonly descending: boolean
 }
 
-/** A total order of rows: its terms, with `uid asc` as the last word (docs/spec/conventions.md#ordering). */
+/** A total order of rows: its terms, then `uid asc` (docs/spec/conventions.md#ordering). */
 export interface Order {
   readonly terms: readonly OrderTerm[]
   /** Canonical text, equal for equal orders. */
@@ -19,17 +19,17 @@ export interface Order {
   compare(a: SortKey, b: SortKey): number
 }
 
-/** What a comparator looks at; a cursor is one, and so is every row. */
+/** The fields that a comparator reads; cursors and rows have them. */
 export type SortKey = Pick<CachedRecord, SortField>
 
 /** The row fields that hold the schema's sort fields. */
 const rowFields: Readonly<Record<string, SortField>> = { uid: 'uid', name: 'name', create_time: 'createMs', update_time: 'updateMs' }
 
-/** What a kind can be sorted by, as the schema says. */
+/** The sort fields of a kind, from the schema. */
 export interface Sortable {
   /** The canonical spellings. */
   readonly sortable: readonly string[]
-  /** Every accepted spelling -> the field (proto name). Letter case does not count. */
+  /** Every accepted spelling -> the field (proto name). Case-insensitive. */
   readonly sortFields: ReadonlyMap<string, string>
 }
 
@@ -55,7 +55,7 @@ function chain(comparators: readonly ((a: SortKey, b: SortKey) => number)[]): (a
 
 const orders = new Map<string, Order>()
 
-/** The order of these terms; the same object for the same terms. */
+/** Returns the order of these terms; the same object for the same terms. */
 export function orderOf(terms: readonly OrderTerm[]): Order {
   const end = terms.findIndex((term) => term.field === 'uid')
   const kept = end < 0 ? [...terms, { field: 'uid', descending: false } as const] : terms.slice(0, end + 1)
@@ -71,7 +71,7 @@ export function orderOf(terms: readonly OrderTerm[]): Order {
 /** Ascending by uid: the order that every table keeps. */
 export const uidOrder = orderOf([{ field: 'uid', descending: false }])
 
-/** Parses `order_by`: `field [asc|desc]`, comma separated. Throws code 3 on `order_by` for what is not sortable. */
+/** Parses `order_by`: `field [asc|desc]`, comma separated. Throws code 3 on `order_by` for fields that are not sortable. */
 export function parseOrder(text: string, sortable: Sortable): Order {
   const terms: OrderTerm[] = []
   for (const part of text.split(',')) {
@@ -86,12 +86,12 @@ export function parseOrder(text: string, sortable: Sortable): Order {
   return orderOf(terms)
 }
 
-/** The part of a row that a page token carries. */
+/** Returns the part of a row that a page token carries. */
 export function cursorKeyOf(order: Order, row: SortKey): CursorKey {
   return order.terms.map((term) => row[term.field])
 }
 
-/** The place that a page token's key stands for, or undefined where it does not fit the order. */
+/** Returns the position in a page token's key; undefined if it does not fit the order. */
 export function sortKeyOf(order: Order, key: CursorKey): SortKey | undefined {
   if (key.length !== order.terms.length) return undefined
   const found: Record<SortField, string | number> = { uid: '', name: '', createMs: 0, updateMs: 0 }

@@ -1,6 +1,6 @@
 import { isUtf8 } from 'node:buffer'
 
-/** Bytes that are no well-formed protobuf of the message that they should be. */
+/** The error for bytes that are not a well-formed protobuf of the expected message. */
 export class WireError extends Error {
   override readonly name = 'WireError'
 }
@@ -8,16 +8,16 @@ export class WireError extends Error {
 /** The wire types of protobuf that proto3 uses. */
 export const wireType = { varint: 0, fixed64: 1, delimited: 2, fixed32: 5 } as const
 
-/** Reads protobuf's wire format in place, without a copy or an object per field. Throws WireError where the bytes are not well formed. */
+/** Reads protobuf's wire format in place, without a copy or an object per field. Throws WireError if the bytes are malformed. */
 export class WireReader {
   buffer: Buffer = Buffer.alloc(0)
   position = 0
   end = 0
-  /** Number and wire type of the field whose tag was read last. */
+  /** Number and wire type of the last field tag read. */
   field = 0
   type = 0
 
-  /** Goes to the start of a message that lies in `buffer` from `start` to `end`. */
+  /** Moves to the start of a message in `buffer` from `start` to `end`. */
   open(buffer: Buffer, start: number, end: number): this {
     this.buffer = buffer
     this.position = start
@@ -25,7 +25,7 @@ export class WireReader {
     return this
   }
 
-  /** Reads the next field's tag; false at the end of the message. */
+  /** Reads the next field's tag; returns false at the end of the message. */
   tag(): boolean {
     if (this.position >= this.end) return false
     const tag = this.varint()
@@ -75,14 +75,14 @@ export class WireReader {
     throw new WireError('invalid varint')
   }
 
-  /** Reads a length and returns where what has it ends; that is within the message. */
+  /** Reads a length and returns the end of its content, which is within the message. */
   delimitedEnd(): number {
     const length = this.varint()
     if (length > this.end - this.position) throw new WireError('truncated')
     return this.position + length
   }
 
-  /** Passes over the value of the field whose tag was read. */
+  /** Skips the value of the field whose tag was read. */
   skip(type: number): void {
     switch (type) {
       case wireType.varint:
@@ -110,12 +110,12 @@ export class WireReader {
     return this.buffer.toString(isAscii ? 'latin1' : 'utf8', start, end)
   }
 
-  /** Passes over a text, which must be UTF-8. */
+  /** Skips a text, which must be UTF-8. */
   skipText(): void {
     this.#checkText(this.delimitedEnd())
   }
 
-  /** Goes to `end`; true where the bytes on the way are ASCII. Throws where they are no UTF-8. */
+  /** Moves to `end`; returns true if the skipped bytes are ASCII. Throws if they are not UTF-8. */
   #checkText(end: number): boolean {
     const { buffer } = this
     const start = this.position

@@ -1,2 +1,2 @@
-/** How many entries are read, and removed in one transaction, at a time. */
+/** Number of entries to read, and to remove in one transaction. */
 export const expireBatch = 100

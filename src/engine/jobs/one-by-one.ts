@@ -1,18 +1,18 @@
 import { DomainError } from '../../base/errors.ts'
 import { StoreError, type StoreErrorKind } from '../../store/store.ts'
 
-/** What fails one record, and says nothing of the others. */
+/** Failures of one record that do not affect others. */
 const kindsOfOne: ReadonlySet<StoreErrorKind> = new Set(['damaged', 'too_large'])
 
-/** True where the store fails, so that what comes next would fail as well. */
+/** True if the store itself fails, so that later items would fail as well. */
 function isOfStore(error: unknown): boolean {
   if (error instanceof DomainError && error.cause !== undefined) return isOfStore(error.cause)
   return error instanceof StoreError && !kindsOfOne.has(error.kind)
 }
 
 /**
- * Does `work` with each item in turn. One that fails holds up no other: `failed` is called for each failure, and the first failure is thrown after the last item.
- * Rejects at once where the store fails, or with the signal's reason.
+ * Calls `work` for each item in turn. A failed item does not stop the others: `failed` is called for each failure, and the first failure is thrown after the
+ * last item. Rejects at once if the store fails, or with the signal's reason.
  */
 export async function oneByOne<T>(
   items: Iterable<T> | AsyncIterable<T>,

@@ -1,7 +1,7 @@
 import type { Uid } from '../../base/uid.ts'
 import type { Store } from '../../store/store.ts'
 
-/** What an organisation had of what the leader counts, when it last did: entries, and bytes of events. */
+/** An organisation's usage as of the leader's last count: entries, and bytes of events. */
 export interface CountedUse {
   readonly events: number
   readonly eventBytes: number
@@ -9,13 +9,13 @@ export interface CountedUse {
   readonly idempotencyKeys: number
 }
 
-/** Nothing of all that. */
+/** No usage. */
 export const noUse: CountedUse = { events: 0, eventBytes: 0, tagMoves: 0, idempotencyKeys: 0 }
 
-/** Where the counts of each organisation lie. */
+/** Prefix of the counts of each organisation. */
 export const usagePrefix = 'x/usage/'
 
-/** What the leader counted last; nothing where it has not yet. Rejects with StoreError. */
+/** Returns the leader's last count; `noUse` before the first one. Rejects with StoreError. */
 export async function countedUse(store: Store, root: Uid, signal: AbortSignal): Promise<CountedUse> {
   const entry = await store.get(`${usagePrefix}${root}`, signal)
   // Only countUse writes these.

@@ -2,12 +2,12 @@ import type { Uid } from '../../base/uid.ts'
 import type { Group } from '../../gen/taproot/iam/v2/groups_pb.ts'
 import type { Snapshot } from '../../cache/snapshot.ts'
 
-/** What changes of one record add to what an organisation has; less than nothing where it gets smaller. */
+/** The usage that changes of one record add to an organisation; negative if it decreases. */
 export interface Growth {
   readonly root: Uid
   readonly kind: string
   readonly records: number
-  /** Of stored envelopes. */
+  /** Bytes of stored envelopes. */
   readonly bytes: number
 }
 
@@ -30,33 +30,33 @@ export const recordLimits: Readonly<Record<string, string>> = {
 /** The limit of the bytes of all records, in MiB. */
 export const recordBytesLimit = 'record_mib'
 
-/** Names that are kept for what is not served yet: they can be set, nothing counts towards them, and no answer names them unasked. */
+/** Reserved names of future limits: clients can set them, no usage counts towards them, and answers omit them unless requested. */
 const reservedLimits = ['clusters', 'subscriptions']
 
-/** The limits whose use the snapshot knows. */
+/** The limits whose usage the snapshot counts. */
 export const countedLimits: readonly string[] = [...Object.values(recordLimits), recordBytesLimit]
 
 /** The limit of the bytes of blobs, in MiB. */
 export const contentLimit = 'content_mib'
 
-/** The limit of the bytes that the store keeps of manifests, in MiB: of their records, not of the manifests themselves, which `content_mib` counts. */
+/** The limit of the bytes of stored manifest records, in MiB. The manifests themselves count towards `content_mib`. */
 export const manifestsLimit = 'manifest_mib'
 
-/** The limit of uploads that were begun and not ended. */
+/** The limit of open uploads. */
 export const uploadsLimit = 'uploads'
 
-/** Every name that `resourceLimits` takes. */
+/** Every name that `resourceLimits` accepts. */
 export const limitNames: readonly string[] = [...countedLimits, contentLimit, manifestsLimit, uploadsLimit, ...reservedLimits].sort()
 
-/** Bytes in a MiB: what one unit of a limit in MiB stands for. */
+/** Bytes in a MiB, the unit of limits in MiB. */
 export const mebibyte = 2 ** 20
 
-/** What one unit of the limit stands for: a record, or a MiB in bytes. */
+/** Returns the unit of the limit: one record, or a MiB in bytes. */
 export function unitOf(limit: string): number {
   return limit.endsWith('_mib') ? mebibyte : 1
 }
 
-/** The limits of an organisation by name, in their units; undefined where there is no such root group. */
+/** Returns the limits of an organisation by name, in their units; undefined if the root group does not exist. */
 export function limitsOf(snapshot: Snapshot, root: Uid): Readonly<Record<string, number>> | undefined {
   // A row of kind Group holds a Group.
   return (snapshot.get('Group', root)?.message as unknown as Group | undefined)?.resourceLimits
@@ -64,7 +64,7 @@ export function limitsOf(snapshot: Snapshot, root: Uid): Readonly<Record<string,
 
 const kindOf: ReadonlyMap<string, string> = new Map(Object.entries(recordLimits).map(([kind, limit]) => [limit, kind]))
 
-/** What the records of an organisation use of a limit as of the snapshot: a number of records, or bytes. */
+/** Returns an organisation's usage of a limit as of the snapshot: a number of records, or bytes. */
 export function recordUse(snapshot: Snapshot, root: Uid, limit: string): number {
   const usage = snapshot.usageOf(root)
   if (usage === undefined) return 0

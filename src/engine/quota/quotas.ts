@@ -7,19 +7,19 @@ import { StoreError, type Entry, type Guard, type Store, type Write } from '../.
 import { Lanes, type Lane, type LaneOutcome } from './lane.ts'
 import { limitsOf, mebibyte, recordBytesLimit, recordLimits, recordUse, unitOf, type Growth } from './limits.ts'
 
-/** What quotas work with. */
+/** The dependencies of quotas. */
 export interface QuotaOptions {
   readonly store: Store
   readonly replica: RecordCache
-  /** At most so many processes write to the store at once; those that died with unanswered transactions count. */
+  /** Maximum number of processes that write to the store at once, including those that died with unanswered transactions. */
   readonly processes?: number
-  /** At most so much of one limit of one organisation does one process have under way at once. */
+  /** Maximum usage of one limit of one organisation that one process has under way at once. */
   readonly share?: { readonly records: number; readonly bytes: number }
 }
 
-/** A transaction in the making that limits look at: a change set. */
+/** A transaction under construction to which limits apply: a change set. */
 export interface Metered {
-  /** False where the limits do not count. */
+  /** False if limits do not apply. */
   readonly isMetered: boolean
   readonly growth: readonly Growth[]
   guard(guard: Guard): void
@@ -31,14 +31,14 @@ interface Need {
   readonly root: Uid
   readonly limit: string
   readonly amount: number
-  /** As the snapshot has it. */
+  /** The usage in the snapshot. */
   readonly use: number
   readonly max: number
   readonly key: string
   readonly state: Entry | undefined
 }
 
-/** How a need can be met now: at once, in parallel with others or alone; or what has to happen first. */
+/** How a need can be met now: at once, in parallel with others or alone; or what must happen first. */
 type Way = 'together' | 'alone' | 'turn' | 'room' | 'narrow'
 
 interface QuotaStep {
@@ -49,7 +49,7 @@ interface QuotaStep {
 const near = 'near'
 const far = 'far'
 
-/** Code 8 for a reached limit; the metadata names it, with what is used of it. No retry helps. */
+/** Returns code 8 for a reached limit; the metadata names the limit and its usage. Retries do not help. */
 export function quotaExceeded(root: Uid, found: { limit: string; max: number; use: number; amount: number }): DomainError {
   const { limit, max, use, amount } = found
   return new DomainError(8, `Limit "${limit}" reached: ${use} of ${max} used, ${amount} requested. Delete records, or ask an operator for more`, {
@@ -59,8 +59,8 @@ export function quotaExceeded(root: Uid, found: { limit: string; max: number; us
 }
 
 /**
- * Keeps the limits of organisations on records, exactly and over all replicas (docs/adr/0024). While a limit is further away than what can be under way, creates
- * only guard its key. Nearer, they write it, so that there is one at a time.
+ * Enforces the record limits of organisations, exactly and across all replicas (docs/adr/0024). While a limit is further away than the possible usage under
+ * way, creates only guard its key. Nearer to the limit they write the key, so that they run one at a time.
  */
 export class Quotas {
   readonly #options: Required<QuotaOptions>
@@ -70,22 +70,22 @@ export class Quotas {
     this.#options = { processes: 32, share: { records: 64, bytes: 2 * mebibyte }, ...options }
   }
 
-  /** What one mutation holds while it is planned and committed. Call `end` whatever comes of it. */
+  /** Starts the admission of one mutation, for its planning and commit. Always call `end` afterwards. */
   begin(signal: AbortSignal): Admission {
     return new Admission(this.#options, this.#lanes, signal)
   }
 }
 
-/** One mutation on its way through the limits. */
+/** The admission of one mutation. */
 export class Admission {
   readonly #options: Required<QuotaOptions>
   readonly #lanes: Lanes
   readonly #signal: AbortSignal
   readonly #turns = new Map<string, () => void>()
   #flights: ReturnType<Lane['start']>[] = []
-  /** The keys of the lanes that it used. */
+  /** The keys of the lanes used so far. */
   readonly #used = new Set<string>()
-  /** True where the snapshot held all that was acknowledged when a limit first seemed to be reached. */
+  /** True if the snapshot held all acknowledged commits when a limit first seemed to be reached. */
   #isCaughtUp = false
 
   constructor(options: Required<QuotaOptions>, lanes: Lanes, signal: AbortSignal) {
@@ -95,8 +95,8 @@ export class Admission {
   }
 
   /**
-   * Adds to `changes`, planned of the current snapshot, what keeps the limits. Undefined where they may be committed then: call `settle` with the outcome. Else
-   * what to wait for before all is planned again. Throws code 8 QUOTA_EXCEEDED. A dry run is only refused.
+   * Adds guards and writes for the limits to `changes`, which were planned with the current snapshot. Returns undefined if they may be committed: then call
+   * `settle` with the outcome. Otherwise returns a wait, after which to plan again. Throws code 8 QUOTA_EXCEEDED. A dry run is only checked.
    */
   admit(changes: Metered, isDryRun: boolean): (() => Promise<void>) | undefined {
     const { snapshot } = this.#options.replica
@@ -121,20 +121,20 @@ export class Admission {
     return undefined
   }
 
-  /** Says what became of what was admitted last. */
+  /** Reports the outcome of the last admitted transaction. */
   settle(outcome: LaneOutcome): void {
     for (const land of this.#flights) land(outcome, this.#options.replica.revision)
     this.#flights = []
   }
 
-  /** Ends all turns. What was admitted and not settled counts as `unknown`. */
+  /** Ends all turns. An admitted transaction without an outcome counts as `unknown`. */
   end(): void {
     this.settle('unknown')
     for (const key of [...this.#turns.keys()]) this.#endTurn(key)
     this.#lanes.tidy(this.#used, this.#options.replica.revision)
   }
 
-  /** The limits that are set and that the changes count towards. Guards for each organisation that its limits stay as they are. */
+  /** Returns the limits that are set and to which the changes count. Adds guards that the limits of each organisation do not change. */
   #needs(snapshot: Snapshot, changes: Metered): Need[] {
     const needs: Need[] = []
     if (!changes.isMetered) return needs
@@ -173,7 +173,7 @@ export class Admission {
     return limit === recordBytesLimit ? bytes : records
   }
 
-  /** True where the limit is further away than `times` what all processes can have under way. */
+  /** True if the limit is further away than `times` the maximum that all processes can have under way. */
   #isFar({ use, amount, max, limit }: Need, times: number): boolean {
     return use + amount <= max - times * this.#options.processes * this.#share(limit)
   }
@@ -192,13 +192,13 @@ export class Admission {
     else await lane.changed(this.#signal)
   }
 
-  /** Takes these turns and no others, always in the same order, so that no two callers wait for each other. */
+  /** Takes exactly these turns, always in the same order, so that no two callers wait for each other. */
   async #takeTurns(keys: readonly string[]): Promise<void> {
     for (const key of [...this.#turns.keys()]) this.#endTurn(key)
     for (const key of [...keys].sort()) this.#turns.set(key, await this.#lane(key).turn(this.#signal))
   }
 
-  /** From the next commit on each create that counts towards the limit writes its key. */
+  /** Marks the limit as near: from the next commit on, each create that counts towards it writes its key. */
   async #narrow({ root, key, state }: Need): Promise<void> {
     const { store, replica } = this.#options
     const guards: Guard[] = [guardOf(key, state), { kind: 'exists', key: recordKey('Group', root) }]
@@ -207,7 +207,7 @@ export class Admission {
       if (outcome.committed) await replica.reached(outcome.revision, this.#signal)
       else await replica.barrier(this.#signal)
     } catch (error) {
-      // It may happen at any time, and does no harm then: the next plan sees how it is.
+      // The write may still commit at any time, which is harmless: the next plan reads the current state.
       if (!(error instanceof StoreError && error.kind === 'indeterminate')) throw error
       await replica.barrier(this.#signal)
     }
@@ -237,7 +237,7 @@ function guardOf(key: string, entry: Entry | undefined): Guard {
   return entry === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: entry.revision }
 }
 
-/** What changes add to each limit of each organisation, where that is more than nothing. */
+/** Returns the positive amounts that changes add to each limit of each organisation. */
 function amountsOf(growth: readonly Growth[]): Map<Uid, Map<string, number>> {
   const sums = new Map<Uid, Map<string, number>>()
   for (const { root, kind, records, bytes } of growth) {
@@ -254,7 +254,7 @@ function amountsOf(growth: readonly Growth[]): Map<Uid, Map<string, number>> {
   return sums
 }
 
-/** In the units that limits are set in, rounded up. */
+/** Converts to the units of the limit, rounded up. */
 function inUnits({ limit, max, use, amount }: Need): { limit: string; max: number; use: number; amount: number } {
   const unit = unitOf(limit)
   return { limit, max: max / unit, use: Math.ceil(use / unit), amount: Math.ceil(amount / unit) }

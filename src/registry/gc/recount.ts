@@ -12,7 +12,7 @@ import { contentLimit, manifestsLimit } from '../../engine/quota/limits.ts'
 /** Bytes by limit. */
 type Sums = Record<StoredLimit, number>
 
-/** Where records that count lie, and what one adds. Records that a version without these limits wrote add nothing. */
+/** The prefixes of counted records, and the usage that each record adds. Records written by a version without these limits add nothing. */
 const sources: readonly { readonly prefix: string; readonly add: (sums: Sums, value: Uint8Array) => void }[] = [
   {
     prefix: blobPrefix,
@@ -31,12 +31,12 @@ const sources: readonly { readonly prefix: string; readonly add: (sums: Sums, va
   },
 ]
 
-/** Records are read so many at a time: one of a manifest may have a megabyte. */
+/** Number of records to read at a time: a manifest's record may have a megabyte. */
 const recordsAtOnce = 50
-/** A count that others change the corrected counter under is made again this often; the next one comes anyway. */
+/** Maximum number of counts if other transactions change the corrected counter; the next recount follows anyway. */
 const maxCounts = 3
 
-/** What the records of the organisation add up to, as of the revision. */
+/** Returns the sums of the organisation's records as of the revision. */
 async function recorded({ store }: Services, { root, revision }: { root: Uid; revision: Revision }, signal: AbortSignal): Promise<Sums> {
   const sums: Sums = { [contentLimit]: 0, [manifestsLimit]: 0 }
   for (const { prefix, add } of sources) {
@@ -47,14 +47,14 @@ async function recorded({ store }: Services, { root, revision }: { root: Uid; re
 }
 
 /**
- * Counts one organisation as of one revision, and adds what its counters lack. A transaction changes records and counters together, so the difference of then is that of
- * now. Two corrections of one difference can't both commit: each is guarded by the first counter, and changes it. Resolves with what was added; undefined where others
- * changed that counter each time.
+ * Counts one organisation as of one revision, and adds the difference to its counters. A transaction changes records and counters together, so the difference
+ * stays valid. Two corrections of one difference cannot both commit: each guards and changes the first counter. Resolves with the added sums; undefined if
+ * other transactions changed that counter each time.
  */
 async function recount(services: Services, root: Uid, signal: AbortSignal): Promise<Sums | undefined> {
   const { store } = services
   for (let count = 1; count <= maxCounts; count++) {
-    // `revision` of the store knows watched keys alone: this is the newest of all.
+    // `revision` of the store only covers watched keys; this is the newest revision of all.
     const { revision } = await store.range({ prefix: counterPrefixes[contentLimit], limit: 1 }, signal)
     const sums = await recorded(services, { root, revision }, signal)
     const limits = Object.keys(counterPrefixes) as StoredLimit[] // a cast: it has no other keys
@@ -71,7 +71,7 @@ async function recount(services: Services, root: Uid, signal: AbortSignal): Prom
   return undefined
 }
 
-/** The organisations that are there, and those that are gone and still counted. */
+/** Returns the existing organisations, and deleted ones that still have counters. */
 async function countedRoots({ store, replica }: Services, signal: AbortSignal): Promise<ReadonlySet<Uid>> {
   const roots = new Set<Uid>()
   for (const row of replica.snapshot.table('Repo').rows()) roots.add(rootOf(row.uid))
@@ -85,8 +85,8 @@ async function countedRoots({ store, replica }: Services, signal: AbortSignal): 
 }
 
 /**
- * Corrects what organisations are counted to hold: a version that knows no such limits changes records without their counters. For the leader, now and then: it reads the
- * records of all blobs and manifests. Resolves with the number of organisations whose counters were wrong. Rejects with StoreError, or the signal's reason.
+ * Corrects the counters of organisations: a version without such limits changes records without their counters. For the leader, at intervals: it reads the
+ * records of all blobs and manifests. Resolves with the number of organisations whose counters were wrong. Rejects with StoreError or the signal's reason.
  */
 export async function recountContent(services: Services, signal: AbortSignal): Promise<number> {
   let corrected = 0

@@ -6,21 +6,21 @@ import type { EtcdCompare, KeyValue, Operation, EtcdRangeRequest, TransactionReq
 import { storeRevision, type Change, type Entry, type Guard, type RangeQuery, type Transaction, type Write } from '../store.ts'
 
 /**
- * Written by every transaction on the watched prefixes, so that its revision is how far a watch has to come (docs/adr/0001). It sorts
- * before the port's keys and is not one of them: `!` starts none.
+ * The head key. Every transaction on the watched prefixes writes it, so its revision shows how far a watch must progress (docs/adr/0001). It sorts before the
+ * port's keys and is not one of them: no port key starts with `!`.
  */
 const headName = '!head'
-/** Where the port's keys start. */
+/** The start of the port's keys. */
 const firstName = '"'
 /** etcd's spelling of "no end" of a range. */
 const noEnd = Buffer.from([0])
 
-/** Turns the port's terms into etcd's messages and back; every key is below `prefix`. */
+/** Converts between the port's terms and etcd's messages; every key is below `prefix`. */
 export class EtcdEncoding {
   readonly #prefix: string
   /** The head key. */
   readonly head: Buffer
-  /** No other process writes the same into the head, and this one only once: so equal heads are one commit's. */
+  /** Makes head values unique: no other process writes the same value, and this one only once. So equal heads are of one commit. */
   readonly #writer = randomUUID()
   #commits = 0
 
@@ -29,7 +29,7 @@ export class EtcdEncoding {
     this.head = this.key(headName)
   }
 
-  /** The key in etcd. */
+  /** Returns the key in etcd. */
   key(name: string): Buffer {
     return Buffer.from(this.#prefix + name)
   }
@@ -42,13 +42,13 @@ export class EtcdEncoding {
     return { key, range_end, limit, revision }
   }
 
-  /** From the head key to where the last of `prefixes` ends. */
+  /** Returns the range from the head key to the end of the last of `prefixes`. */
   watchRange(prefixes: readonly string[]): { key: Buffer; rangeEnd: Buffer } {
     const ends = prefixes.map((prefix) => prefixEnd(this.#prefix + prefix))
     return { key: this.head, rangeEnd: endOf(ends.includes(undefined) ? undefined : ends.toSorted().at(-1)) }
   }
 
-  /** `fence` is what the adapter adds: its comparisons come first. */
+  /** Encodes a transaction. `fence` holds the adapter's additions: its comparisons come first. */
   transaction({ guards, writes }: Transaction, fence: TransactionRequest = {}): TransactionRequest {
     const success = writes.map((write) => this.#operation(write))
     const isWatched = writes.some((write) => watchedPrefixes.some((prefix) => write.key.startsWith(prefix)))
@@ -60,18 +60,18 @@ export class EtcdEncoding {
     return { key: this.#name(key), value, revision: storeRevision(Number(mod_revision)) }
   }
 
-  /** The head that a read of its key found; none where `kv` is undefined. */
+  /** Returns the head found by a read of its key; an empty head if `kv` is undefined. */
   headOf(kv: KeyValue | undefined): ClusterHead {
     return kv === undefined ? { revision: 0, mark: '' } : { revision: Number(kv.mod_revision), mark: kv.value.toString('latin1') }
   }
 
-  /** The head that these events of a watch ended with; undefined where they leave it as it was. */
+  /** Returns the head after these watch events; undefined if they do not change it. */
   headIn(events: readonly IEvent[]): ClusterHead | undefined {
     const event = events.findLast(({ kv }) => this.#name(kv.key) === headName)
     return event === undefined ? undefined : this.headOf(event.kv)
   }
 
-  /** The changes below `prefixes`. */
+  /** Returns the changes below `prefixes`. */
   changes(events: readonly IEvent[], prefixes: readonly string[]): Change[] {
     return events
       .map((event) => ({ ...this.entry(event.kv), event }))

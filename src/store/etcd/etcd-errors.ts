@@ -1,26 +1,23 @@
 import { status } from '@grpc/grpc-js'
 import { StoreError, type StoreErrorKind } from '../store.ts'
 
-/** What a gRPC status means to the port. Every other one is `unavailable`, for a write `indeterminate`. */
+/** The port's error kind for a gRPC status. Every other status is `unavailable`, for a write `indeterminate`. */
 const kindByStatus = new Map<number, StoreErrorKind>([
   [status.OUT_OF_RANGE, 'compacted'],
   [status.RESOURCE_EXHAUSTED, 'exhausted'],
 ])
 
-/**
- * Asks to come again, and has the code of "no space", which does not. etcd gives no other sign than its (constant) text.
- */
+/** The text of a temporary refusal. It has the same code as "no space", which is not temporary; only etcd's (constant) text distinguishes them. */
 const busyText = 'etcdserver: too many requests'
 
-/** The gRPC status of an error of the driver; undefined for any other error. */
+/** Returns the gRPC status of a driver error; undefined for any other error. */
 export function statusOf(error: unknown): number | undefined {
   return error instanceof Error && 'code' in error && typeof error.code === 'number' ? error.code : undefined
 }
 
 /**
- * What a failed call means to the port. StoreErrors, and errors that are not the driver's, are returned as they are. Writes are checked before
- * they are sent, so a write (`isWrite`) that etcd finds invalid exceeds limits that etcd was given below its defaults. A write that failed in any other way may
- * have reached etcd.
+ * Translates a failed call for the port. StoreErrors, and errors that are not the driver's, are returned unchanged. Writes are checked before they are sent. So
+ * a write (`isWrite`) that etcd finds invalid exceeds limits configured below etcd's defaults. A write that failed in any other way may have reached etcd.
  */
 export function etcdError(error: unknown, isWrite = false): unknown {
   const code = statusOf(error)

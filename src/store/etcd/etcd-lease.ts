@@ -9,15 +9,15 @@ import { etcdError } from './etcd-errors.ts'
 const marginMs = 1000
 const revokeTimeoutMs = 3000
 
-/** What a lease needs. */
+/** The dependencies of a lease. */
 export interface LeaseOptions {
   readonly connection: EtcdConnection
   readonly log: Log
-  /** How long the lease outlives a holder that vanished. The holder renews it four times in this span. */
+  /** Time for which the lease outlives a vanished holder. The holder renews it four times in this time. */
   readonly ttlSeconds: number
 }
 
-/** An etcd lease. States: held (renewed all the time) -> ended, by `revoke`, or when it could not be renewed in time; `ended` then aborts. */
+/** An etcd lease. States: held (renewed regularly) -> ended, by `revoke` or because a renewal came too late; `ended` then aborts. */
 export class Lease {
   /** The lease's id in etcd. */
   readonly id: string
@@ -36,7 +36,10 @@ export class Lease {
     void this.#renew()
   }
 
-  /** Asks etcd for a lease. Its time counts from before the request, so it ends here before it ends in etcd. Rejects with StoreError, or the signal's reason. */
+  /**
+   * Requests a lease from etcd. Its time counts from before the request, so it ends here before it ends in etcd. Rejects with StoreError or the signal's
+   * reason.
+   */
   static async grant(options: LeaseOptions, signal: AbortSignal): Promise<Lease> {
     const start = performance.now()
     const { ID, TTL } = await options.connection.call('leaseGrant', { TTL: options.ttlSeconds }, { signal, repeatable: true })
@@ -52,7 +55,7 @@ export class Lease {
     return this.#ended.signal
   }
 
-  /** Ends the lease; resolves when etcd has removed it, at the latest when its time has run out. */
+  /** Ends the lease; resolves when etcd has removed it, at the latest when it expires. */
   revoke(): Promise<void> {
     return (this.#revoked ??= this.#revoke())
   }
@@ -97,7 +100,7 @@ export class Lease {
     }
   }
 
-  /** One stream per renewal, so that each goes to a member that answers. */
+  /** Renews the lease, with one stream per renewal, so that each goes to a member that answers. */
   async #keepAlive(): Promise<ILeaseKeepAliveResponse> {
     const { connection } = this.#options
     const signal = AbortSignal.any([this.#ended.signal, AbortSignal.timeout(this.#renewEveryMs)])
@@ -110,7 +113,7 @@ export class Lease {
           .on('error', reject)
           .once('data', resolve)
           .once('end', () => reject(new StoreError('unavailable', 'etcd ended the stream')))
-        // In here, so that a stream that broke already rejects the same promise.
+        // Inside the promise, so that an already broken stream rejects it.
         stream.write({ ID: this.id })
       })
       return await answer

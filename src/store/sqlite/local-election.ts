@@ -1,7 +1,7 @@
 import type { Leadership, StoreError } from '../store.ts'
 import { untilAborted } from '../../base/until-aborted.ts'
 
-/** The reason of `lost` where the leader itself resigned. */
+/** The reason of `lost` if the leader itself resigned. */
 const resigned = 'resigned'
 
 /** One name's candidates: the first leads, the others wait in order. */
@@ -10,11 +10,11 @@ interface ElectionCandidate {
   readonly lost: AbortController
 }
 
-/** Elections among the callers of one process, which is all there is on a store that one process has to itself. */
+/** Elections among the callers of one process, for a store that only one process uses. */
 export class LocalElections {
   readonly #queues = new Map<string, ElectionCandidate[]>()
 
-  /** Waits its turn; rejects with the signal's reason once that aborts, or with `closed`. */
+  /** Waits for leadership; rejects with the signal's reason once it aborts, or with `closed`. */
   async elect(name: string, signal: AbortSignal): Promise<Leadership> {
     signal.throwIfAborted()
     const candidate: ElectionCandidate = { won: Promise.withResolvers(), lost: new AbortController() }
@@ -37,7 +37,7 @@ export class LocalElections {
     }
   }
 
-  /** Ends every leadership and rejects everyone who waits. */
+  /** Ends every leadership and rejects all waiting calls. */
   close(error: StoreError): void {
     for (const candidate of [...this.#queues.values()].flat()) {
       candidate.won.reject(error)

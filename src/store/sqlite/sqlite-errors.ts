@@ -3,8 +3,8 @@ import { dirname } from 'node:path'
 import { StoreError, type StoreErrorKind } from '../store.ts'
 
 /**
- * SQLite's result codes (sqlite.org/rescode.html) that say something else than `unavailable`, extended or primary. The first two are refused writes, before anything was
- * flushed: SQLite has rolled the transaction back. The second is a quota of the user, a limit on the size of files, or a file system that is read-only.
+ * SQLite's result codes (sqlite.org/rescode.html), extended or primary, that do not mean `unavailable`. The first two are writes refused before a flush: SQLite
+ * has rolled the transaction back. The second is a user quota, a file size limit, or a read-only file system.
  */
 const kindByCode = new Map<number, StoreErrorKind>([
   [13 /* SQLITE_FULL */, 'exhausted'],
@@ -13,7 +13,7 @@ const kindByCode = new Map<number, StoreErrorKind>([
   [26 /* SQLITE_NOTADB */, 'damaged'],
 ])
 
-/** Why the file could not be opened or used, by primary result code. */
+/** The reason why the file could not be opened or used, by primary result code. */
 const reasonByCode = new Map<number, string>([
   [5 /* SQLITE_BUSY */, 'another process has it open'],
   [8 /* SQLITE_READONLY */, 'it is read-only'],
@@ -23,7 +23,7 @@ const reasonByCode = new Map<number, string>([
   [26 /* SQLITE_NOTADB */, 'it is not an SQLite database'],
 ])
 
-/** The extended result code of an error of node:sqlite; undefined for any other error. Its low byte is the primary one. */
+/** Returns the extended result code of a node:sqlite error; undefined for any other error. Its low byte is the primary code. */
 function resultCode(error: unknown): number | undefined {
   return error instanceof Error && 'errcode' in error && typeof error.errcode === 'number' ? error.errcode : undefined
 }
@@ -32,12 +32,12 @@ function kindOf(code: number): StoreErrorKind {
   return kindByCode.get(code) ?? kindByCode.get(code & 0xff) ?? 'unavailable'
 }
 
-/** The code of an error of the system, such as `EROFS`. */
+/** Returns the code of a system error, such as `EROFS`. */
 function systemCode(error: unknown): unknown {
   return error instanceof Error && 'code' in error ? error.code : undefined
 }
 
-/** True where nothing can be written at `path`, because the file system of the nearest folder that exists is mounted read-only. */
+/** True if `path` is not writable because the file system of the nearest existing folder is mounted read-only. */
 function isReadOnly(path: string): boolean {
   const folder = dirname(path)
   try {
@@ -54,14 +54,14 @@ function reasonOf(path: string, error: unknown, otherwise: string): string {
   return reasonByCode.get((resultCode(error) ?? 0) & 0xff) ?? otherwise
 }
 
-/** What a failed statement on the file at `path` means to the port, with the reason in words. Errors that are not SQLite's are returned as they are. */
+/** Translates a failed statement on the file at `path` for the port, with the reason in words. Errors that are not SQLite's are returned unchanged. */
 export function sqliteError(path: string, error: unknown): unknown {
   const code = resultCode(error)
   if (code === undefined) return error
   return new StoreError(kindOf(code), `the embedded store ${path}: ${reasonOf(path, error, 'it failed')}`, error)
 }
 
-/** What a failed open means: `unavailable` or `damaged`, with the reason in words. */
+/** Translates a failed open: `unavailable` or `damaged`, with the reason in words. */
 export function sqliteOpenError(path: string, error: unknown): StoreError {
   if (error instanceof StoreError) return error
   const kind = kindOf(resultCode(error) ?? 0) === 'damaged' ? 'damaged' : 'unavailable'

@@ -6,10 +6,10 @@ import { BadRequestSchema, ErrorInfoSchema, PreconditionFailureSchema, ResourceI
 import { StatusSchema } from '../../gen/google/rpc/status_pb.ts'
 import { type ErrorContext, errorDetails, type ErrorDetail } from '../errors-details.ts'
 
-/** The longest details sent, in bytes before base64: header lists over 8 KiB are refused by common clients. */
+/** Maximum size of the details in bytes before base64: common clients refuse header lists over 8 KiB. */
 const maxDetailsBytes = 4500
 
-/** The longest message sent, in characters; it goes out twice, in `grpc-message` and in the details. */
+/** Maximum length of a message in characters; it is sent twice, in `grpc-message` and in the details. */
 const maxMessageLength = 500
 
 /** A DomainError as the status of a gRPC call. */
@@ -21,8 +21,8 @@ interface GrpcError {
 }
 
 /**
- * The gRPC status of an error, with the same details as over REST (docs/spec/errors.md#error-shape). Details that would make it longer than common clients
- * accept are left out, last ones first; ErrorInfo is always there.
+ * Returns the gRPC status of an error, with the same details as over REST (docs/spec/errors.md#error-shape). Omits details, last ones first, if the status
+ * would be longer than common clients accept; ErrorInfo is always present.
  */
 export function grpcError(error: DomainError, context: ErrorContext): GrpcError {
   const message = error.message.slice(0, maxMessageLength).toWellFormed()
@@ -55,7 +55,7 @@ function duration(ms: number): { seconds: bigint; nanos: number } {
   return { seconds: BigInt(Math.floor(ms / 1000)), nanos: Math.floor(ms % 1000) * 1_000_000 }
 }
 
-/** How a failed call ends. */
+/** The end of a failed call. */
 export interface GrpcStatus {
   readonly code: number
   readonly details: string
@@ -65,7 +65,7 @@ export interface GrpcStatus {
 /** The trailer that carries error details, a google.rpc.Status. */
 export const detailsTrailer = 'grpc-status-details-bin'
 
-/** An error as the end of a call: details and request id go in the trailers. */
+/** Returns the end of a call for an error: the trailers carry details and request id. */
 export function grpcStatus(error: DomainError, context: ErrorContext): GrpcStatus {
   const { code, message, details } = grpcError(error, context)
   const metadata = new Metadata()

@@ -10,7 +10,9 @@ import type { Server } from '@grpc/grpc-js'
 import { ReflectionService } from '@grpc/reflection'
 import { serviceAliases } from '../aliases.ts'
 
-/** `grpc/health/v1/health.proto`, the public health-checking protocol of gRPC, for reflection: the package that serves it brings no descriptor that all clients take. */
+/**
+ * `grpc/health/v1/health.proto`, gRPC's public health-checking protocol, for reflection. The package that serves it has no descriptor that all clients accept.
+ */
 const healthDescriptor: FileDescriptorProto = create(FileDescriptorProtoSchema, {
   name: 'grpc/health/v1/health.proto',
   package: 'grpc.health.v1',
@@ -48,21 +50,21 @@ const healthDescriptor: FileDescriptorProto = create(FileDescriptorProtoSchema, 
   ],
 })
 
-/** What reflection describes. */
+/** The content of reflection. */
 export interface ReflectionOptions {
-  /** All files, imports included. */
+  /** All files, including imports. */
   readonly fileDescriptors: readonly FileDescriptorProto[]
   readonly namespaces?: readonly string[]
 }
 
 /**
- * Serves server reflection v1 and v1alpha. Services are described under their own names and under every alias; an alias's file holds
- * services only and refers to our messages.
+ * Serves server reflection v1 and v1alpha. Describes services under their own names and under every alias. An alias's file only contains services and refers to
+ * Taproot's messages.
  */
 export function addReflection(server: Server, options: ReflectionOptions): void {
   const aliases = options.fileDescriptors.flatMap((file) => aliasFiles(file, options.namespaces ?? []))
   const fileDescriptorProtos = [...options.fileDescriptors, ...aliases, healthDescriptor].map((file) => Buffer.from(toBinary(FileDescriptorProtoSchema, file)))
-  // The package definition of proto-loader; reflection reads nothing of it but the encoded files.
+  // The package definition of proto-loader; reflection only reads its encoded files.
   const definition = { files: { fileDescriptorProtos } } as unknown as ConstructorParameters<typeof ReflectionService>[0]
   new ReflectionService(definition).addToServer(server)
 }

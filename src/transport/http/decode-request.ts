@@ -17,10 +17,10 @@ export interface RequestParts {
   /** '' (none), '*' (the whole request) or the field that the body fills, proto name. */
   readonly bodyField: string
   readonly query: URLSearchParams
-  /** The body's object; undefined where the binding has none. */
+  /** The body's object; undefined if the binding has no body. */
   readonly body: JsonObject | undefined
   readonly variables: readonly (TemplateVariable & { readonly value: string })[]
-  /** True where what is not known is ignored. */
+  /** True to ignore unknown fields. */
   readonly lenient: boolean
 }
 
@@ -28,14 +28,14 @@ export interface RequestParts {
 const neverMasked: ReadonlySet<string> = new Set(['uid', 'etag'])
 
 /**
- * Makes the request message of an HTTP request: query, then body, then path variables, later ones winning. Throws code 3 with every
- * fault listed. `present` is set for a PATCH whose query has no mask.
+ * Builds the request message of an HTTP request: query, then body, then path variables; later ones override earlier ones. Throws code 3 with all faults.
+ * `present` is set for a PATCH whose query has no mask.
  */
 export function decodeRequest(parts: RequestParts): DecodedCall {
   return byVariables(parts) ?? byJson(parts)
 }
 
-/** The message of a request that says all in its path, as most reads do; undefined for any other. */
+/** Returns the message of a request that only has path variables, as most reads do; undefined for any other. */
 function byVariables(parts: RequestParts): DecodedCall | undefined {
   if (parts.body !== undefined || parts.query.size > 0) return undefined
   const message = create(parts.input)
@@ -65,7 +65,7 @@ function byJson(parts: RequestParts): DecodedCall {
   return derivesMask && body !== undefined ? { message, present: body.present.filter((path) => !neverMasked.has(path)) } : { message }
 }
 
-/** `validateOnly=true` or `validate_only=true`; anything but true, false, 1, 0 or nothing is a violation, and taken for true. */
+/** Reads `validateOnly=true` or `validate_only=true`. A value other than true, false, 1, 0 or empty is a violation, and counts as true. */
 export function readValidateOnly(query: URLSearchParams): { readonly value: boolean; readonly violations: readonly FieldViolation[] } {
   const text = query.get('validateOnly') ?? query.get('validate_only') ?? ''
   if (text === '' || text === 'false' || text === '0') return { value: false, violations: [] }
@@ -73,7 +73,7 @@ export function readValidateOnly(query: URLSearchParams): { readonly value: bool
   return { value: true, violations: isTrue ? [] : [{ field: 'validateOnly', description: 'must be true or false' }] }
 }
 
-/** The paths of the query's mask in proto names; undefined where it has none. */
+/** Returns the paths of the query's mask in proto names; undefined without a mask. */
 function readMask(query: URLSearchParams): string[] | undefined {
   const text = [...query.getAll('updateMask'), ...query.getAll('update_mask')].join(',')
   const paths = text.split(',').map((path) => path.trim())
@@ -85,7 +85,7 @@ function snakePath(path: string): string {
   return path.includes('_') ? path : path.split('.').map(protoSnakeCase).join('.')
 }
 
-/** Of a body whose mask names fields the others are ignored, known or not (docs/spec/conventions.md#update-masks). */
+/** Shapes the body. If there is a mask, ignores all fields outside it, known or not (docs/spec/conventions.md#update-masks). */
 function shapeBody(parts: RequestParts, maskPaths: readonly string[] | undefined): Shaped | undefined {
   if (parts.body === undefined) return undefined
   const isMasked = maskPaths !== undefined && !maskPaths.includes('*')
@@ -128,7 +128,7 @@ function toMessage(input: DescMessage, json: JsonObject): Message {
   try {
     return fromJson(input, json)
   } catch (error) {
-    // What json-shape.ts lets through should be readable; the field is named where protobuf-es knows it.
+    // Values that json-shape.ts accepts should be readable; the error names the field if protobuf-es does.
     const cause: unknown = error instanceof Error ? error.cause : undefined
     throw DomainError.invalid(isFieldError(cause) ? cause.field().name : 'body', 'is not valid', { cause: error })
   }

@@ -5,37 +5,37 @@ import { knownInstead } from '../../base/nearest-name.ts'
 import { UIDPFilterSchema } from '../../gen/taproot/common/v2/uidp_filter_pb.ts'
 import { fieldOfKey, isJsonObject, isLeafMessage, shapeValue } from './json-shape.ts'
 
-/** Parameters that clients of other servers send, by message: ignored, they would widen what is answered. */
+/** Parameters that clients of other servers send, by message. Ignoring them would widen the answer. */
 const misnamed: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   // RFC 8693 has `audience`; without `aud` the token would be for the API.
   'taproot.oidc.v1.ExchangeRequest': { audience: 'aud', audiences: 'aud', resource: 'aud' },
 }
 
-/** A violation that names the right parameter, where `key` is a wrong name for it. */
+/** Returns a violation that names the right parameter if `key` is a known wrong name. */
 function misnamedField(desc: DescMessage, key: string): FieldViolation | undefined {
   const names = misnamed[desc.typeName] ?? {}
   const right = Object.hasOwn(names, key) ? names[key] : undefined
   return right === undefined ? undefined : { field: key, description: `is no parameter: use ${right}` }
 }
 
-/** What a query string says of a request. */
+/** The request fields in a query string. */
 export interface QueryFields {
   /** Field values in protobuf's JSON form. */
   readonly json: JsonObject
   readonly violations: readonly FieldViolation[]
 }
 
-/** How a query is read. */
+/** Options for reading a query. */
 export interface QueryOptions {
   /** '' (none), '*' (the whole request) or the field that the body fills, proto name. */
   readonly bodyField: string
-  /** True where unknown parameters, and empty ones of `uidp`, are ignored. Else they are violations: they would widen a list without a word. */
+  /** True to ignore unknown parameters, and empty ones of `uidp`. Otherwise they are violations: they would silently widen a list. */
   readonly lenient: boolean
 }
 
 /**
- * Reads query parameters into fields of a request: names in snake_case or lowerCamel, dotted where nested, repeated keys for lists. Violations have the name that the
- * caller wrote. A field mask is left out. An empty value counts as absent; of a repeated single value the last one counts.
+ * Reads query parameters into fields of a request: names in snake_case or lowerCamel, dotted if nested, repeated keys for lists. Violations use the caller's
+ * spelling. Ignores a field mask. An empty value counts as absent. The last value of a repeated single parameter wins.
  */
 export function readQuery(desc: DescMessage, query: URLSearchParams, { bodyField, lenient }: QueryOptions): QueryFields {
   const json: JsonObject = {}
@@ -76,13 +76,13 @@ function unknownParameter(desc: DescMessage, key: string, bodyField: string): st
   return `is not a query parameter of this method${knownInstead(key.slice(0, 100), [...parameters, 'validateOnly'])}`
 }
 
-/** The names of the parameters that fill a field. */
+/** Returns the names of the parameters that fill a field. */
 function parameterNames(field: DescField): string[] {
   if (field.fieldKind !== 'message' || isLeafMessage(field.message)) return [field.jsonName]
   return field.message.fields.map(({ jsonName }) => `${field.jsonName}.${jsonName}`)
 }
 
-/** Sets a value below nested objects, making those that are missing; a list field collects. */
+/** Sets a value below nested objects and creates missing ones; a list field collects values. */
 function assign(json: JsonObject, path: readonly DescField[], value: JsonValue): void {
   let at = json
   for (const field of path.slice(0, -1)) {
@@ -127,7 +127,7 @@ function parseText(field: DescField, text: string): Parsed {
   return shapeValue(field, text)
 }
 
-/** The one repeated message that a query can carry: `imageRefs=<repo>[:<tag>[,<tag>]]`. */
+/** True for the only repeated message that a query can carry: `imageRefs=<repo>[:<tag>[,<tag>]]`. */
 function isImageRefs(field: DescField): boolean {
   return field.fieldKind === 'list' && field.message?.name === 'ImageRef'
 }

@@ -12,15 +12,15 @@ export interface Template {
   readonly variables: readonly TemplateVariable[]
   /** The literal segments before the first variable. */
   readonly prefix: readonly string[]
-  /** More literal text behind the first variable wins over less. */
+  /** Length of the literal text after the first variable; more wins over less. */
   readonly tailLength: number
 }
 
 const variablePattern = /^\{([a-zA-Z0-9_.]+)(?:=(\*\*|\*))?\}$/
 
 /**
- * Compiles a template of literal segments, `{x}`, `{x=*}`, `{x=**}` and a `:verb` behind the last segment. With `emptyTail` a
- * `{x=**}` at the end also matches nothing, with or without its slash. Throws on any other form.
+ * Compiles a template of literal segments, `{x}`, `{x=*}`, `{x=**}` and a `:verb` after the last segment. With `emptyTail` a `{x=**}` at the end also matches
+ * nothing, with or without its slash. Throws on any other form.
  */
 export function compileTemplate(text: string, emptyTail: boolean): Template {
   const { path, verb } = splitVerb(text)
@@ -57,7 +57,7 @@ export function compileTemplate(text: string, emptyTail: boolean): Template {
   }
 }
 
-/** Literal text as a regular expression; templates come from the schema and from code. */
+/** Escapes literal text for a regular expression; templates come from the schema and from code. */
 function escape(literal: string): string {
   return literal.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')
 }
@@ -67,7 +67,7 @@ function splitVerb(text: string): { readonly path: string; readonly verb: string
   return colon > text.lastIndexOf('/') && colon > text.lastIndexOf('}') ? { path: text.slice(0, colon), verb: text.slice(colon + 1) } : { path: text, verb: '' }
 }
 
-/** Undoes percent-escapes, `%2F` included; text with a malformed escape stays as it is, so that it is a malformed uid later. */
+/** Decodes percent-escapes, including `%2F`. Text with a malformed escape stays unchanged, so that it later counts as a malformed uid. */
 export function decodeSegment(raw: string): string {
   if (!raw.includes('%')) return raw
   try {
