@@ -39,18 +39,21 @@ export interface EntryRequest {
 export interface AdmittedRequest {
   readonly repository: string
   readonly target: RepoTarget
-  /** Undefined where nobody signed in (public repos). */
+  /** Undefined for an anonymous request (public repos). */
   readonly caller: Caller | undefined
   /** Whether the caller may do this to the target, by the rights as they are now and what the token allows. For a target that is absent `push` includes `repo.create`. */
   may(action: RegistryAction): boolean
-  /** As `may` for another repo that a request names (`from` of a mount), by path: its uid where the caller may pull there, else undefined, the same for missing and foreign. */
+  /**
+   * Like `may`, for another repo that a request names by path (`from` of a mount). Returns its uid if the caller may pull there, else undefined, both for
+   * missing and for foreign repos.
+   */
   pullable(repository: string): Uid | undefined
 }
 
 /**
- * Decides who may do what at the registry host. The snapshot it decides by holds everything that was acknowledged before the request came. Throws RegistryError:
- * UNAUTHORIZED (401, with a challenge) without a credential or with one that is not valid, DENIED (403) where it is for another audience or another image or lacks a
- * right, NAME_UNKNOWN (404) where there is no such repository, NAME_INVALID (400) where none can have that name, UNAVAILABLE (503) where the store can't be asked.
+ * Authorizes requests at the registry host. Its snapshot holds everything that was acknowledged before the request arrived. Throws RegistryError. UNAUTHORIZED
+ * (401, with a challenge): the credential is missing or invalid. DENIED (403): the credential is for another audience or image, or lacks a right. NAME_UNKNOWN
+ * (404): there is no such repository. NAME_INVALID (400): no repository can have that name. UNAVAILABLE (503): the store cannot be reached.
  */
 export interface Gate {
   enter(presented: Presented, request: EntryRequest): Promise<AdmittedRequest>

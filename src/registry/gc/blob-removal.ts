@@ -17,9 +17,9 @@ const maxAttempts = 12
 const workMs = 20_000
 
 /**
- * Removes a blob from what the repo holds, unless a held manifest needs it; resolves with the digest of that manifest then. The decision and the removal share one mark
- * of the repo's content epoch: a manifest that is pushed meanwhile is recorded after the removal, and then it lacks the blob. Throws code 5 where the repo does not hold
- * the blob, code 14 where content of the repo is being removed for too long.
+ * Removes a blob from the repo, unless a held manifest needs it. Resolves with the digest of that manifest then. The decision and the removal share one mark of
+ * the repo's content epoch. A manifest that is pushed meanwhile is recorded after the removal, and then lacks the blob. Throws code 5 if the repo does not hold
+ * the blob. Throws code 14 if a removal of the repo's content takes too long.
  */
 export async function removeBlob(services: Services, name: BlobName, signal: AbortSignal): Promise<string | undefined> {
   const { repo, digest } = name

@@ -19,7 +19,7 @@ import { readContent, upstreamDigests } from './repo-content.ts'
 /** What a collection did, or would do: how many of each, and how many bytes of blobs. */
 export interface Collected extends RepoCollected {
   readonly repos: number
-  /** Repos among these that the upstream failed at, or that somebody else was at: the next collection goes on with them. */
+  /** Repos among these that were not finished: the upstream failed, or another process worked on them. The next collection continues with them. */
   readonly left: number
   /** Uploads that were never finished; 0 where that is left to the upstream. */
   readonly uploads: number
@@ -56,16 +56,16 @@ export class Collector {
   }
 
   /**
-   * All repos, and those that were deleted; one that the upstream fails at keeps nobody from the others. Rejects with StoreError, with UpstreamError where the upstream
-   * does not answer at all, or with the signal's reason; what was done until then stays done.
+   * Collects garbage of all repos, including deleted ones. A repo at which the upstream fails does not stop the others. Rejects with StoreError, with
+   * UpstreamError if the upstream does not answer at all, or with the signal's reason. Work done until then is kept.
    */
   async collect(signal: AbortSignal): Promise<Collected> {
     return this.#exclusively(signal, (own) => this.#collect(own))
   }
 
   /**
-   * Removes bytes that no record tells of: put by a process that ended before it recorded them. What is younger than the grace period is left alone. Rejects as
-   * `collect`.
+   * Removes bytes without a record: a process put them and ended before it recorded them. Leaves bytes alone that are younger than the grace period. Rejects
+   * like `collect`.
    */
   async collectOrphans(upstream: Pick<DiskUpstream, 'stored'>, signal: AbortSignal): Promise<Pick<Collected, 'manifests' | 'blobs'>> {
     return this.#exclusively(signal, (own) => this.#collectOrphans(upstream, own))
@@ -77,7 +77,7 @@ export class Collector {
     try {
       return await work(AbortSignal.any([signal, leadership.lost]))
     } finally {
-      // A store that is gone lets go when the lease runs out: nobody waits for that.
+      // A lost store releases the lease when it expires, so this does not wait for it.
       await Promise.race([leadership.resign(), delay(resignTimeoutMs, undefined, { ref: false })])
     }
   }
@@ -112,14 +112,14 @@ export class Collector {
     return { ...sum, uploads }
   }
 
-  /** One repo that is there. Rejects with MarkLost where somebody else removes bytes of it. */
+  /** Collects one existing repo. Rejects with MarkLost if another process removes bytes of it. */
   async collectRepo(repo: Uid, signal: AbortSignal): Promise<RepoCollected> {
     return new RepoCollection(this.#services, this.#upstream, repo).collect({ graceMs: this.#graceMs, dryRun: this.#dryRun }, signal)
   }
 
   /**
-   * Resolves with undefined where the repo is left for the next collection: a mark that an earlier one left stands for a minute, and so does that of a removal whose
-   * outcome nobody knows. Rejects where the upstream does not answer at all: each repo more would only get such a mark.
+   * Resolves with undefined if the repo is left for the next collection. A mark left by an earlier collection stands for a minute, and so does the mark of a
+   * removal with unknown outcome. Rejects if the upstream does not answer at all: every further repo would only get such a mark.
    */
   async #orLeft(repo: Uid, work: () => Promise<RepoCollected>, signal: AbortSignal): Promise<RepoCollected | undefined> {
     try {

@@ -11,7 +11,7 @@ export interface HeldMark {
   assertStanding(signal: AbortSignal): Promise<void>
 }
 
-/** Somebody else removes bytes of the repo, or took this mark for one that was left behind. Nothing more may be removed under it. */
+/** Another process removes bytes of the repo, or took this mark for an abandoned one. Nothing more may be removed under it. */
 export class MarkLost extends Error {
   override readonly name = 'MarkLost'
 }
@@ -21,8 +21,8 @@ const holdMs = 30_000
 const resetTimeoutMs = 5_000
 
 /**
- * Sets the mark of a repo, works, and sets it back. Where the work fails the mark is left: a removal may still be on its way upstream, and those who put bytes wait until
- * it has certainly come. Rejects with MarkLost where another mark stands, and as `work` does.
+ * Sets the mark of a repo, does the work, and resets the mark. If the work fails, the mark is left: a removal may still be on its way upstream. Writers wait
+ * until it has certainly arrived. Rejects with MarkLost if another mark stands, and like `work`.
  */
 export async function underMark(
   { services, repo }: { services: Services; repo: Uid },
@@ -53,6 +53,6 @@ async function setMark({ store, clock }: Services, key: string, signal: AbortSig
     const free: Guard = before === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: before.revision }
     const set = await store.transact({ guards: [free], writes: [{ kind: 'put', key, value: markOf(sinceMs) }] }, signal)
     if (set.committed) return { sinceMs, revision: set.revision }
-    // It is another one's mark now, or somebody who puts bytes took one away that was left behind: then there is none.
+    // The mark now belongs to another process, or a writer removed it as abandoned. Nothing is left to reset.
   }
 }

@@ -4,7 +4,7 @@ import type { ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
 export interface GraphManifest {
   /** The SHA-256, under which the upstream has it: the manifest's own number, unless it was pushed by another digest. */
   readonly upstream: number
-  /** The manifest that it refers to; undefined where there is none. */
+  /** The manifest that it refers to; undefined if it has no subject. */
   readonly subject: number | undefined
   /** Its children, and what it mentions: they may be manifests or blobs. */
   readonly parts: readonly number[]
@@ -49,7 +49,10 @@ export function needsBlob(manifest: ManifestRecord, digest: string): boolean {
   return manifest.deleteTimeMs === 0n && (blobs.includes(digest) || parts.includes(digest))
 }
 
-/** What each manifest keeps beside its parts: what refers to it, and its own bytes under another digest, by which it may have been pushed and tagged. */
+/**
+ * Returns what each manifest keeps in addition to its parts: its referrers, and its own bytes under another digest, by which it may have been pushed and
+ * tagged.
+ */
 function followersOf(manifests: RepoContent['manifests']): ReadonlyMap<number, number[]> {
   const followers = new Map<number, number[]>()
   const add = (leader: number, digest: number): void => {
@@ -85,9 +88,9 @@ function neededOf({ manifests, blobs, named }: RepoContent, youngAfterMs: number
 }
 
 /**
- * What nothing needs (docs/spec/registry.md#garbage-collection). Needed are manifests that a tag or its history names, or that were put after `youngAfterMs`; what these are made of; what
- * refers to any of them, or has the bytes of one under another digest; and blobs that were put, or counted on, after `youngAfterMs`. A deleted manifest is needed by nobody, and goes once it was deleted before
- * that time.
+ * Returns the content that nothing needs (docs/spec/registry.md#garbage-collection). Needed manifests are those that a tag or its history names, or that were
+ * put after `youngAfterMs`. Their parts are needed, and so is what refers to any of them or has the bytes of one under another digest. Blobs are needed if they
+ * were put, or counted on, after `youngAfterMs`. A deleted manifest is not needed, and is removed once it was deleted before that time.
  */
 export function garbageOf(content: RepoContent, youngAfterMs: number): Garbage {
   const needed = neededOf(content, youngAfterMs)
@@ -99,8 +102,8 @@ export function garbageOf(content: RepoContent, youngAfterMs: number): Garbage {
 }
 
 /**
- * Those of the manifests that go first: none of the others makes them needed, as an index its images and an image what refers to it. So nothing goes before what could
- * still come to need it.
+ * Returns the manifests to remove first: no other manifest in `gone` makes them needed. An index makes its images needed, and an image its referrers. So
+ * nothing is removed before content that could still need it.
  */
 export function firstToGo(content: Pick<RepoContent, 'manifests'>, gone: readonly number[]): number[] {
   const left = new Set(gone)

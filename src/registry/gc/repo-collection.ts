@@ -27,14 +27,14 @@ export interface RepoCollected {
   readonly refused: number
 }
 
-/** Up to so many things go under one mark and in one transaction: each is four writes and a guard, and whoever puts bytes waits for the mark. */
+/** Maximum number of objects per mark and transaction. Each takes four writes and a guard, and writers wait for the mark. */
 const maxAtOnce = 24
 /** So many bytes of records go in one transaction at most, but one record always. */
 const maxNoteBytes = 1024 * 1024
-/** So often in a row somebody else may come to need what was to go, before the rest is left for the next time. */
+/** Maximum number of conflicts in a row, where a request comes to need what was to be removed. The rest is left for the next collection. */
 const maxConflicts = 5
 
-/** Since when something is needed by nobody, by what it is. */
+/** Key prefix for the time since when content is not needed, by kind of content. */
 const unneededPrefix = 'x/unneeded/'
 
 interface Due extends Garbage {
@@ -50,9 +50,9 @@ function bytesOf({ blobs }: Pick<HeldContent, 'blobs'>, digests: readonly number
 }
 
 /**
- * The garbage of one repo. What nobody needs is noted, and goes once it was not needed for the whole grace period: first the record, in a transaction that leaves a note
- * of the bytes and fails where somebody has come to count on it, then the bytes, then the note. So it may end anywhere: nobody is told of bytes that are gone, and none
- * are forgotten.
+ * Garbage of one repo. Content without a need is noted, and removed once it was not needed for the whole grace period. First the record is removed, in a
+ * transaction that leaves a note of the bytes. The transaction fails if a request has come to count on the content. Then the bytes are removed, then the note.
+ * So the work may stop at any point: no client hears of removed bytes, and no bytes are forgotten.
  */
 export class RepoCollection {
   readonly #services: Services
@@ -114,7 +114,7 @@ export class RepoCollection {
     return (await this.#services.store.range({ prefix: `${prefix}${this.#repo}/`, limit: 1 }, signal)).entries.length > 0
   }
 
-  /** The garbage that nobody has needed for the whole grace period; what is garbage since now is noted, and what is not any more is forgotten. */
+  /** Returns the garbage that was not needed for the whole grace period. Notes new garbage, and deletes the notes of content that is no longer garbage. */
   async #due(
     found: { content: HeldContent; tagged: ReadonlySet<number>; nowMs: number; youngAfterMs: number; dryRun: boolean },
     signal: AbortSignal,
@@ -133,7 +133,7 @@ export class RepoCollection {
     ]
     if (!dryRun) await this.#writeAll(writes, signal)
     const isDue = (sort: ContentSort, digest: number): boolean => (notes.get(this.#noteKey(sort, digest)) ?? nowMs) <= youngAfterMs
-    // What still has to wait needs what it is made of, for however long that was needed by nobody before it came.
+    // Waiting garbage needs its parts, however long those were unneeded before it became garbage.
     const waiting = garbageOf({ ...content, named }, youngAfterMs).manifests.filter((digest) => !isDue('manifest', digest))
     const garbage = garbageOf({ ...content, named: new Set([...named, ...waiting]) }, youngAfterMs)
     return {
@@ -159,7 +159,7 @@ export class RepoCollection {
     return `${unneededPrefix}${this.#repo}/${sort}/${this.#digests.text(digest)}`
   }
 
-  /** Since when things are needed by nobody, in milliseconds since 1970, by note key. */
+  /** Returns the time since when content is not needed, in milliseconds since 1970, by note key. */
   async #notes(signal: AbortSignal): Promise<Map<string, number>> {
     const notes = new Map<string, number>()
     for await (const { key, value } of entriesOf(this.#services.store, { prefix: `${unneededPrefix}${this.#repo}/` }, signal)) {
@@ -172,7 +172,7 @@ export class RepoCollection {
     for (let at = 0; at < writes.length; at += 100) await this.#services.store.transact({ guards: [], writes: writes.slice(at, at + 100) }, signal)
   }
 
-  /** Removes garbage until there is none, a batch under each mark. */
+  /** Removes all garbage, one batch under each mark. */
   async #removeAll(
     find: () => Promise<{ content: HeldContent; garbage: Garbage }>,
     { isAny }: { isAny: boolean },
@@ -185,7 +185,7 @@ export class RepoCollection {
       await underMark(
         { services: this.#services, repo: this.#repo },
         async (mark) => {
-          // Anew under the mark: what was needed no longer a moment ago may be needed again.
+          // Finds the garbage again under the mark: content that was unneeded a moment ago may be needed again.
           const { content, garbage } = await find()
           const manifests = fitting(content, firstToGo(content, garbage.manifests)).slice(0, maxAtOnce)
           const blobs = garbage.manifests.length > 0 ? [] : garbage.blobs.slice(0, maxAtOnce)
@@ -204,7 +204,7 @@ export class RepoCollection {
     return { ...sum, refused: refusals.size }
   }
 
-  /** Removes records, with a note of their bytes each; false where somebody has come to count on one of them, and then none goes. */
+  /** Removes records and leaves a note of the bytes of each. Returns false, and removes none, if a request has come to count on one of them. */
   async #forget(found: { content: HeldContent; garbage: Garbage; mark: HeldMark }, signal: AbortSignal): Promise<boolean> {
     const { content, garbage, mark } = found
     const repo = this.#repo
@@ -256,8 +256,8 @@ export class RepoCollection {
   }
 
   /**
-   * Removes the bytes that notes tell of, except those that are held, be it under another digest. While the mark stands nobody records new ones. Where the upstream
-   * answers that it will not, nothing is on its way there: that is added to `refusals`, the note stays, and the others go on.
+   * Removes the bytes that have notes, except those still held, even under another digest. No process records new ones while the mark stands. If the upstream
+   * refuses a removal, nothing is on its way there. The refusal is added to `refusals`, the note stays, and the other removals continue.
    */
   async #discard(mark: HeldMark, refusals: Map<string, UpstreamError>, signal: AbortSignal): Promise<void> {
     const { store } = this.#services
@@ -307,7 +307,7 @@ export class RepoCollection {
     }
   }
 
-  /** Removes those of the bytes that no record tells of; counts only, where nothing is to be removed. */
+  /** Removes bytes without a record. Only counts them in a dry run. */
   async removeOrphans(stored: readonly { readonly kind: ContentSort; readonly digest: Digest }[], signal: AbortSignal): Promise<void> {
     for (let at = 0; at < stored.length; at += maxAtOnce) {
       await underMark(

@@ -17,9 +17,10 @@ const dayMs = 86_400_000
 export const perMillisecond = 10n ** 15n
 
 /**
- * The instant of an ISO 8601 text, in 10^-18 s since 1970: calendar, week and ordinal dates, basic and extended form, reduced to the year, month,
- * day, hour or minute, with a decimal fraction of the last part, `Z` or an offset. A date alone is its first moment; without a zone UTC is meant. A space may stand for
- * the `+` of an offset, as it does in a query whose `+` was not encoded, and for the `T`. Undefined for anything else, a day or time that does not exist included.
+ * Parses an ISO 8601 text into an instant, in 10^-18 s since 1970. Accepts calendar, week and ordinal dates in basic and extended form. They may be reduced to
+ * the year, month, day, hour or minute. Accepts a decimal fraction of the last part, and `Z` or an offset. A date alone is its first moment; without a zone UTC
+ * is meant. A space may stand for the `T`, and for the `+` of an offset, as in a query whose `+` was not encoded. Returns undefined for anything else,
+ * including a day or time that does not exist.
  */
 export function parseInstant(given: string): bigint | undefined {
   if (given.length > 64) return undefined

@@ -38,7 +38,7 @@ export const listTagHistory: Handler = async (services, context, message) => {
   const endMs = end === undefined ? undefined : millisecondFrom(end)
   const queryHash = hashQuery([context.method.rpc, repo, name, startMs, endMs ?? null, callerOf(context).identity])
   const { key, restarted } = await openPage(services, context, { text: pageToken, queryHash })
-  // The place in a page token of ours is the time of the last record.
+  // The position in a page token is the time of the last record.
   const fromMs = key === undefined ? startMs : Number(key[0]) + 1
   const window = { repo, name, startMs: fromMs, limit: pageLimit(pageSize), ...(endMs === undefined ? {} : { endMs }) }
   const found = await readHistory(services, window, context.signal)

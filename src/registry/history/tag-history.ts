@@ -31,7 +31,7 @@ export function historyKey(tag: TagName, timeMs: number): string {
   return `${historyPrefixOf(tag)}${Math.max(0, timeMs).toString(16).padStart(12, '0')}`
 }
 
-/** One record in so many has a mark: a store may go over every key of a range to answer for the first of them, so a range ends at a mark. */
+/** Distance of marks, in records. A store may read every key of a range to return the first of them, so a range ends at a mark. */
 const markEvery = 512n
 
 /** A mark is the key of its record below this, and has no value. */
@@ -207,7 +207,8 @@ async function movesIn(store: Store, span: Span, signal: AbortSignal): Promise<M
 }
 
 /**
- * What the tag pointed to at a time: the newest record that is not later; `digest` is empty where it was deleted then, undefined where it was not there yet.
+ * Returns the digest that the tag pointed to at a time, from the newest record that is not later. Returns an empty text if the tag was deleted then, undefined
+ * if it did not exist yet.
  */
 export async function historyAt(store: Store, tag: TagName & { timeMs: number }, signal: AbortSignal): Promise<Digest | '' | undefined> {
   const fromMs = (await partsOf(store, { ...tag, untilMs: tag.timeMs }, signal)).at(-1) ?? 0

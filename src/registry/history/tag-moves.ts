@@ -34,7 +34,7 @@ export interface TagState {
 /** The keys that a move of a tag looks at. */
 export interface MoveFacts {
   readonly head: TagHead
-  /** The manifest's entry; `unchecked` where nobody keeps manifests. */
+  /** The manifest's entry; `unchecked` if manifests are not recorded. */
   readonly manifest: Entry | undefined | 'unchecked'
 }
 
@@ -201,7 +201,7 @@ async function removeRow(services: Services, context: MutationContext, removal: 
 
 const deletedEvent: MethodEvent = { type: 'platform.registry.tag.deleted.v1', group: 'root', internal: false }
 
-/** Adds the event of a tag that somebody deleted at the registry host. */
+/** Adds the event of a tag that was deleted at the registry host. */
 export function emitTagDeleted(planning: Planning, changes: ChangeSet, { uid, host }: { uid: Uid; host: string }): void {
   const { services, caller, nowMs } = planning
   const body = { desc: DeleteTagRequestSchema, message: create(DeleteTagRequestSchema, { uid }) }
@@ -211,7 +211,7 @@ export function emitTagDeleted(planning: Planning, changes: ChangeSet, { uid, ho
   changes.proofKey = write.key
 }
 
-/** Removes a tag by its name, for the registry host of this name. Throws code 5 where there is none. */
+/** Removes a tag by its name, for the registry host of this name. Throws code 5 if the tag does not exist. */
 export function removeTag(services: Services, context: MutationContext, tag: { repo: Uid; name: string; host: string }): Promise<void> {
   const find = ({ snapshot }: Pick<Planning, 'snapshot'>): CachedRecord => {
     const row = tagNamed(snapshot, tag.repo, tag.name)

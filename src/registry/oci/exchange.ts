@@ -88,7 +88,7 @@ export class RegistryExchange implements Presented {
     else this.response.end(body)
   }
 
-  /** Sends status and headers; the body follows. A client that takes nothing for too long is let go. */
+  /** Sends status and headers; the body follows. Disconnects a client that takes nothing for too long. */
   open(status: number, headers: HeaderLines): void {
     // A flat list is what Node sends as it is. It takes numbers, though its types do not say so.
     const lines = [...headers, 'Docker-Distribution-Api-Version', 'registry/2.0', 'X-Request-Id', this.requestId] as string[]
@@ -107,5 +107,5 @@ export class RegistryExchange implements Presented {
   }
 }
 
-/** With every answer that consists of what somebody pushed: a browser takes it for nothing but what its type says, and runs nothing of it. */
+/** Headers of every answer with pushed content. A browser trusts only the declared type, and runs nothing of it. */
 export const contentHeaders: HeaderLines = ['X-Content-Type-Options', 'nosniff', 'Content-Security-Policy', 'sandbox']

@@ -60,8 +60,8 @@ interface ReferrersPage {
 }
 
 /**
- * GET of the manifests that refer to a digest, as an index. An unknown digest has none, and so has an unknown repository: a 404 would say that there is no such API
- * (OCI distribution specification, "Listing Referrers").
+ * Handles GET of the manifests that refer to a digest, as an index. The index is empty for an unknown digest or repository. A 404 would say that the API does
+ * not exist (OCI distribution specification, "Listing Referrers").
  */
 export async function listReferrers(host: OciHost, exchange: RegistryExchange, path: ReferrersPath): Promise<void> {
   const { repository, digest } = path
@@ -80,7 +80,7 @@ export async function listReferrers(host: OciHost, exchange: RegistryExchange, p
 
 const emptyPage: ReferrersPage = { manifests: [], next: undefined }
 
-/** The repo; undefined where there is none and the caller may know that. */
+/** Returns the repo, or undefined if it does not exist and the caller may know that. */
 async function repoIfThere(host: OciHost, exchange: RegistryExchange, repository: string): Promise<Uid | undefined> {
   try {
     return (await enterRepo(host, exchange, { repository, action: 'pull' })).repo

@@ -19,11 +19,11 @@ export interface BlobCacheOptions {
   readonly clock: Clock
   /** Begins to read a whole blob. */
   readonly read: (name: SizedBlob, signal: AbortSignal) => Promise<BlobStream>
-  /** Told where a blob that somebody waits for could not be read. */
+  /** Called if a blob that a reader waits for could not be read. */
   readonly failed: (name: SizedBlob, error: unknown) => void
 }
 
-/** A blob that somebody reads: it stays in memory until it is given back. */
+/** A blob in use by a reader. It stays in memory until it is released. */
 export interface AcquiredBlob {
   readonly blob: CachedBlob
   /** True where the memory is wanted for another blob: the reader is to give it back, and reads the rest from the upstream. */
@@ -38,7 +38,7 @@ interface BlobCacheEntry {
   /** Which ask was the last one for it. */
   askedAt: number
   readers: number
-  /** Nobody gets it any more; its memory counts until nobody reads it. */
+  /** If set, no new reader gets the entry; its memory counts until its last reader releases it. */
   isDropped: boolean
 }
 
@@ -48,12 +48,10 @@ const share = 2
 const remembered = { blobs: 10_000, ms: 10 * 60_000 }
 
 /**
- * Blobs that are asked for again and again, in memory. One comes there with the second ask for the whole of it, where there is room, or where what has to go has not
- * been asked for since the first one: so what many machines pull at once is read once or twice, and what each pulls once takes nothing from it. Whoever asks while it
- * is read gets what has come so far.
- *
- * Bytes never change under a digest, and who may have them is looked at before: an entry is good for as long as it is there. Entries are of one repo, so that nothing
- * that one tenant does is seen by another. Nobody keeps an entry by reading it slowly: it is recalled.
+ * Cache in memory of blobs that are requested repeatedly. The second request for a whole blob caches it if there is room, or if the entries to evict were not
+ * requested since the first. So a blob that many machines pull at once is read once or twice. A blob that each machine pulls once takes no room from it.
+ * Requests during the read get the bytes that have arrived so far. Bytes never change under a digest, and permissions are checked before: an entry never
+ * becomes stale. Entries belong to one repo, so no tenant sees what another does. A slow reader cannot hold an entry: it is recalled.
  */
 export class BlobCache {
   readonly #options: BlobCacheOptions
@@ -62,9 +60,9 @@ export class BlobCache {
   /** What was asked for lately, and when. */
   readonly #asked: RecentMap<string, number>
   #asks = 0
-  /** Of everything that is in memory, also of what was dropped while somebody reads it. */
+  /** Bytes of everything in memory, including dropped entries with readers. */
   #bytes = 0
-  /** Of what was dropped while somebody reads it. */
+  /** Bytes of dropped entries that still have readers. */
   #leaving = 0
 
   constructor(options: BlobCacheOptions) {
@@ -140,8 +138,8 @@ export class BlobCache {
   }
 
   /**
-   * What has to go for so many bytes: what nobody has asked for since `before`, oldest first. Undefined where that is not enough yet; what is still read of it is recalled
-   * then, for those who ask later.
+   * Returns the entries to evict for so many bytes: those not requested since `before`, oldest first. Returns undefined if that is not enough yet. Then entries
+   * with readers are recalled, for later requests.
    */
   #victims(size: number, before: number): readonly BlobCacheEntry[] | undefined {
     let room = this.#options.maxBytes - this.#bytes

@@ -52,9 +52,9 @@ export async function sendBody(response: ServerResponse, body: Readable): Promis
 const cachedPieceBytes = 1024 * 1024
 
 /**
- * Sends these bytes of a blob in memory as fast as the client takes them and they come. Resolves once what it sent has left the memory: with the first byte that it
- * did not send, since the memory is wanted for something else; or with undefined, the response ended, where it sent all. Rejects with what broke the blob, or with the
- * reason of the signal, which says that the client went away.
+ * Sends these bytes of a cached blob as fast as they arrive and the client takes them. Resolves once the sent bytes have left the memory. Resolves with the
+ * first byte that was not sent, if the memory is needed for something else. Resolves with undefined, and ends the response, if all was sent. Rejects with the
+ * error of the blob, or with the signal's reason, which says that the client went away.
  */
 async function sendCachedBlob(
   response: ServerResponse,
@@ -91,7 +91,7 @@ export async function getBlob(host: OciHost, exchange: RegistryExchange, path: B
   const held = await heldBlob(host.services, { repo, digest }, exchange.signal)
   if (held === undefined) throw unknownBlob()
   const isHead = exchange.request.method === 'HEAD'
-  // Whoever may push and is told that the blob is here will not bring it.
+  // A client with push permission does not send a blob that it found here.
   if (isHead && entry.may('push') && !(await touchBlob(host.services, { repo, digest }, exchange.signal))) throw unknownBlob()
   const size = Number(held.size)
   const etag = `"${digest}"`

@@ -24,7 +24,7 @@ export function parseRange(header: string | undefined, size: number): RangeReque
   return { kind: 'part', range: { first, last: to === '' ? size - 1 : Math.min(Number(to), size - 1) } }
 }
 
-/** The range of a chunk: `<first>-<last>`, as the distribution specification spells `Content-Range`; undefined where it is none. */
+/** Parses the range of a chunk: `<first>-<last>`, as the distribution specification spells `Content-Range`. Returns undefined if it is invalid. */
 export function parseContentRange(header: string): ByteRange | undefined {
   const match = /^(?:bytes[ =])?(\d{1,15})-(\d{1,15})(?:\/(?:\d+|\*))?$/.exec(header.trim())
   if (match === null) return undefined

@@ -11,7 +11,7 @@ export interface CachedBlobOptions {
   readonly memory: Buffer
   /** Begins to read the whole blob, which has the size that was said. What it rejects with is what readers of the blob get. */
   readonly read: (signal: AbortSignal) => Promise<BlobStream>
-  /** Told where the blob could not be read. */
+  /** Called if the blob could not be read. */
   readonly failed: (error: unknown) => void
 }
 

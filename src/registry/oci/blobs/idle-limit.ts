@@ -1,9 +1,9 @@
 import type { ServerResponse, IncomingMessage } from 'node:http'
 
-/** How long a client may go on sending what nobody reads, in milliseconds: it should get to read its answer. */
+/** Time during which a client may go on sending unread bytes, in milliseconds. It lets the client read its answer. */
 const drainMs = 5_000
 
-/** For a request that is answered: what of it nobody read is dropped as it comes, for a while; then the connection ends. */
+/** Discards the unread rest of an answered request as it arrives, for a limited time. Then the connection ends. */
 export function beginDrain(request: IncomingMessage): void {
   if (request.complete || request.destroyed) return
   request.resume()

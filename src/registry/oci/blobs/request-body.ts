@@ -9,13 +9,13 @@ export interface BodyOptions {
   readonly idleMs: number
   /** How many bytes there must be, where that is known. */
   readonly length?: number
-  /** How many bytes there may be at most, and what is told of more. */
+  /** Maximum number of bytes, and the error if there are more. */
   readonly most?: { readonly bytes: number; readonly failure: () => RegistryError }
 }
 
 /**
- * The body of a request as a stream of its own: it can be destroyed without destroying the connection, on which the answer still has to go out. Reads from
- * the connection only as fast as it is read itself. `failure` is why it ended early: the client was idle, went away, or sent more or less than it said.
+ * Body of a request as a separate stream. Destroying it does not destroy the connection, which still carries the answer. Reads from the connection only as fast
+ * as it is read itself. `failure` is why it ended early: the client was idle, went away, or sent more or less than it declared.
  */
 export class RequestBody extends Readable {
   readonly #request: IncomingMessage
@@ -77,7 +77,7 @@ export class RequestBody extends Readable {
       this.#wait()
       return
     }
-    // Whoever reads is slow, not the client.
+    // The reader is slow, not the client.
     this.#rest()
     this.#request.pause()
   }
@@ -130,8 +130,8 @@ const shortestMs = 10_000
 const slowestBytesPerSecond = 16 * 1024
 
 /**
- * The whole body. Throws RegistryError: SIZE_INVALID (413) where it has more than `maxBytes`, 408 where it takes longer than `wholeMs` (10 s, and 1 s for each 16 KiB of
- * `maxBytes`), or its `failure`.
+ * Reads the whole body. Throws RegistryError: SIZE_INVALID (413) if it has more than `maxBytes`, 408 if it takes longer than `wholeMs`, or its `failure`.
+ * `wholeMs` is 10 s, and 1 s for each 16 KiB of `maxBytes`, by default.
  */
 export async function readBody(request: IncomingMessage, options: { idleMs: number; maxBytes: number; wholeMs?: number }): Promise<Uint8Array> {
   const { idleMs, maxBytes, wholeMs = shortestMs + (maxBytes / slowestBytesPerSecond) * 1000 } = options

@@ -62,7 +62,7 @@ function openUpload(sealer: Keyring, name: UploadName, sealed: string): Upload {
 type UploadsPath = Extract<OciPath, { kind: 'uploads' }>
 type UploadPath = Extract<OciPath, { kind: 'upload' }>
 
-/** How long an upload that nobody can go on with may take to be dropped, in milliseconds. */
+/** Timeout for cancelling an upload that no client can continue, in milliseconds. */
 const cancelTimeoutMs = 10_000
 
 /** An upload that a request names: its place, and what the upstream needs to go on with it. */
@@ -120,7 +120,7 @@ export async function startUpload(host: OciHost, exchange: RegistryExchange, { r
   try {
     await finish(host, exchange, { name, repository, upload, digest })
   } catch (error) {
-    // Nobody was told where it could go on.
+    // The client never learned where to continue the upload.
     await host.upstream.cancelUpload(repo, upload.state, AbortSignal.timeout(cancelTimeoutMs)).catch((cause: unknown) => {
       host.services.log.warn('an upload was left behind', { repo, error: errorText(cause) })
     })
@@ -186,7 +186,7 @@ async function chunkOf(
   return { chunk: { body, offset: range?.first ?? upload.offset, ...known }, body }
 }
 
-/** Hands the request's bytes on. Where that fails because of the client, that is what is told. */
+/** Passes the request's bytes on. If that fails because of the client, throws the client's error. */
 async function withChunk<T>(host: OciHost, exchange: RegistryExchange, use: { repo: Uid; upload: Upload; take: (chunk: Chunk) => Promise<T> }): Promise<T> {
   const { chunk, body } = await chunkOf(host, exchange, use)
   try {
@@ -221,7 +221,7 @@ export async function finishUpload(host: OciHost, exchange: RegistryExchange, pa
   answerBlob(exchange, open.repository, digest)
 }
 
-/** True where nobody can go on with the upload that failed so. */
+/** Returns true if this error leaves an upload that no client can continue. */
 function endsUpload(error: unknown): boolean {
   return isQuota(error) || (error instanceof UpstreamError && (error.kind === 'digest_mismatch' || error.kind === 'upload_unknown'))
 }
