@@ -83,13 +83,13 @@ export interface RegistryHostOptions {
   /** Where audit lines go. */
   readonly auditLog: Log
   readonly newRequestId: () => string
-  /** Told of every answer below `/v2/`. */
+  /** Called for every answer below `/v2/`. */
   readonly observe?: Observe
-  /** Told where each blob that is pulled comes from. */
+  /** Called with the source of each blob that is pulled. */
   readonly observeBlob?: (source: BlobSource) => void
-  /** Told how many tokens were issued or refused, by status. */
+  /** Called for each token request, with the status: issued or refused. */
   readonly observeToken?: (answer: { readonly status: number; readonly seconds: number }) => void
-  /** Told how many pull events were lost. */
+  /** Called with the number of lost pull events. */
   readonly lostPulls?: (count: number) => void
 }
 

@@ -1,6 +1,6 @@
 /**
- * Bytes that one read from a fast connection takes in at most. Every call to the system has its price: measured here, 64 MiB that are passed on take 49 ms of
- * processor time by reads of 256 KiB, 42 ms by 512 KiB, 37 ms by 1 MiB, and 55 ms by Node's own of 64 KiB.
+ * Maximum number of bytes per read from a fast connection. Each system call has a cost. Passing 64 MiB on takes 49 ms of processor time with reads of 256 KiB,
+ * 42 ms with 512 KiB, and 37 ms with 1 MiB. Node's own reads of 64 KiB take 55 ms.
  */
 const wideBytes = 512 * 1024
 /** Elsewhere: a connection that waits for a slow client holds several pieces. */
@@ -28,19 +28,19 @@ export function filledTo(memory: Buffer, length: number): Buffer {
 }
 
 /**
- * Gives the memory of bytes back at once, where nothing else lies in it, or nothing that comes later. Left to the collector a gigabyte of pieces costs a full
- * collection for every 64 MiB of them: more than half of the time that a blob takes. For whoever owns the bytes alone, and has no use for them any more nor for
- * what came before them: they are gone afterwards.
+ * Frees the memory of these bytes at once, if the buffer holds nothing else, or nothing that comes later. Without this, a gigabyte of pieces costs a full
+ * garbage collection for every 64 MiB: more than half of the time that a blob takes. Call it only as the sole owner of the bytes, without further use for them
+ * or for what came before them. They are gone afterwards.
  */
 export function release({ buffer, byteOffset, byteLength }: Uint8Array): void {
   if (!(buffer instanceof ArrayBuffer) || buffer.detached) return
   if (buffer.byteLength !== byteLength && filled.get(buffer) !== byteOffset + byteLength) return
-  // Moved, not copied: whoever still had the old name for it would find nothing there.
+  // Moved, not copied: a stale reference to it finds nothing there.
   if (buffer.byteLength === wideBytes && free.length < maxFree && filled.has(buffer)) free.push(buffer.transfer())
   else buffer.transfer(0)
 }
 
-/** Says that whoever gets this very piece may release it: nobody else has a use for it. */
+/** Marks that the receiver of this very piece may release it: it has no other user. */
 export function giveAway<T extends Uint8Array>(piece: T): T {
   return Object.assign(piece, { [given]: true })
 }

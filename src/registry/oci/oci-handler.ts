@@ -21,7 +21,7 @@ import { appendUpload, cancelUpload, finishUpload, startUpload, uploadStatus } f
 /** Answers `GET /v2/<repository>/_service/history/<tag>` (docs/spec/registry.md#history-endpoint); what it throws is answered like every error. */
 export type HistoryRoute = (exchange: RegistryExchange, path: { readonly repository: string; readonly tag: string }) => Promise<void>
 
-/** Told of every answer: kind of path (`none` where there is no such), method, status, seconds. */
+/** Called for every answer: kind of path (`none` if unknown), method, status, seconds. */
 export type Observe = (route: OciPathKind | 'none', method: string, answer: { readonly status: number; readonly seconds: number }) => void
 
 /** What the handler is made of. */

@@ -30,7 +30,7 @@ export interface OciHost {
   readonly catalog: boolean
   /** How long a client may send, or take, nothing of a body, in milliseconds. */
   readonly idleMs: number
-  /** Told where each blob that is pulled comes from. */
+  /** Called with the source of each blob that is pulled. */
   readonly observeBlob?: (source: BlobSource) => void
   /** Notes that something was pulled. */
   pulled(pull: Pull): void
@@ -77,11 +77,11 @@ export async function repoOfPush(host: OciHost, exchange: RegistryExchange, entr
   const { target, repository } = entry
   if (target.kind === 'repo') return { entry, repo: target.uid }
   await createRepoByPush(host.services, mutationOf(entry, exchange, 'push'), { ...target, path: repository, host: host.registryHost })
-  // Anew: what the caller may do to the repo is not what they may do to its group.
+  // Enters again: the caller's permissions on the repo differ from those on its group.
   return enterRepo(host, exchange, { repository, action: 'push' })
 }
 
-/** What an event tells of the request itself. */
+/** Returns the data of the request that an event contains. */
 export function trafficOf(host: OciHost, exchange: RegistryExchange): Traffic {
   return {
     host: host.registryHost,

@@ -85,8 +85,8 @@ const routes: Readonly<Record<string, (before: readonly string[], last: string) 
 }
 
 /**
- * What the path (as it stands in the request line, without the query) asks for, where only the colon of a digest may be encoded: an allow-list, so that nothing reaches a store or an upstream but what was
- * parsed. Throws RegistryError: NAME_INVALID or DIGEST_INVALID (400), UNSUPPORTED (404) for anything else.
+ * Parses the path as it stands in the request line, without the query. Only the colon of a digest may be encoded. The paths are an allow-list: stores and
+ * upstreams get only what was parsed. Throws RegistryError: NAME_INVALID or DIGEST_INVALID (400), UNSUPPORTED (404) for anything else.
  */
 export function parseOciPath(sentPath: string): OciPath {
   const path = sentPath.replace(encodedColon, ':')

@@ -23,7 +23,7 @@ export interface PullEventsOptions {
   /** Writes events to the outbox, all or none. Throws StoreError: what is `too_large` is written again by halves. */
   readonly write: (pulls: readonly Pull[], signal: AbortSignal) => Promise<void>
   readonly log: Log
-  /** Told how many were lost. */
+  /** Called with the number of lost events. */
   readonly dropped: (count: number) => void
   /** How many are kept between two flushes; 1,000 where absent. More are lost. */
   readonly capacity?: number
@@ -43,8 +43,8 @@ const batchSize = 100
 const flushTimeoutMs = 10_000
 
 /**
- * Events of pulls: kept in memory for a moment and written in batches, so that a pull waits for nobody. There may be too many of them, and what was not
- * written when the process ends is gone (docs/spec/events.md#registry-traffic): what is lost is counted.
+ * Events of pulls, kept in memory for a moment and written in batches, so that no pull waits. Events are lost if there are too many, or if the process ends
+ * before it wrote them (docs/spec/events.md#registry-traffic). Lost events are counted.
  */
 export class PullEvents {
   readonly #options: Required<PullEventsOptions>
@@ -91,7 +91,10 @@ export class PullEvents {
     if (lost > 0) this.#options.log.warn('pull events were lost', { count: lost, error: String(losses[0]?.error) })
   }
 
-  /** What of a batch was lost: one batch's failure is none of the others', and one event's size none of those beside it. */
+  /**
+   * Writes a batch and returns what was lost of it. A failed batch does not affect other batches. An event that is too large does not affect the rest of its
+   * batch.
+   */
   async #writeBatch(batch: readonly Pull[], signal: AbortSignal): Promise<Loss[]> {
     try {
       await this.#options.write(batch, signal)

@@ -4,7 +4,7 @@ import type { IncomingMessage } from 'node:http'
 export interface RequestTarget {
   /** As it stands there. */
   readonly path: string
-  /** Without the question mark; empty where there is none. */
+  /** The query without the question mark; empty if absent. */
   readonly search: string
 }
 

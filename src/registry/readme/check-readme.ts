@@ -86,8 +86,8 @@ class ReadmeTurns {
 const turns = new ReadmeTurns()
 
 /**
- * What is wrong with a readme, or undefined. Readmes are rendered one after the other in a thread of their own, and one that costs more than 2 s of processor
- * time is refused: a hostile readme delays another tenant's by that much at most. Throws code 8 `TOO_MANY_WAITING`; rejects with the signal's reason.
+ * Returns the fault of a readme, or undefined. Readmes are rendered one after the other in a separate thread. A readme that costs more than 2 s of processor
+ * time is refused, so a hostile one delays another tenant's by that much at most. Throws code 8 `TOO_MANY_WAITING`; rejects with the signal's reason.
  */
 export async function checkReadme(readme: ReadmeToCheck, signal: AbortSignal): Promise<string | undefined> {
   return await turns.check(readme, signal)

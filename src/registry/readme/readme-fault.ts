@@ -22,7 +22,10 @@ const policy: Schema = {
   required: {},
 }
 
-/** Elements of one readme. Text of the largest size makes one of two characters at most; only tags that are never closed, and come again in each paragraph, make more. */
+/**
+ * Maximum number of elements in one readme. Text of the largest size makes at most one per two characters. Only unclosed tags that are repeated in each
+ * paragraph make more.
+ */
 const maxElements = 300_000
 
 /** The HTML makes more elements than a page should have. */

@@ -20,10 +20,10 @@ import { originOf } from '../records/synced-repos.ts'
 
 type ReadmeRecord = RepoReadme & Resource
 
-/** The etag of a readme that nobody has written yet. */
+/** The etag of a readme that was never written. */
 const unwrittenEtag = '0'
 
-/** Where a repo's readme is kept: beside the records, never in memory. */
+/** Returns the key of a repo's readme. Readmes are stored outside the records, and never kept in memory. */
 export function readmeKey(repo: string): string {
   return `x/readme/${repo}`
 }
@@ -35,7 +35,7 @@ function repoRow(services: Services, uid: string): CachedRecord {
   return row
 }
 
-/** A readme as the store has it now; without a revision where nobody has written it. */
+/** A readme as the store has it now; without a revision if it was never written. */
 interface StoredReadme {
   readonly record: ReadmeRecord
   readonly facts: EnvelopeFacts
@@ -67,7 +67,7 @@ function answerOf(record: ReadmeRecord): HandlerAnswer {
   return { message: record, etag: record.etag, subject: record.uid }
 }
 
-/** GetRepoReadme: as the store has it; empty where nobody wrote one (docs/spec/registry.md#readmes). */
+/** Handles GetRepoReadme: returns the stored readme, empty if none was written (docs/spec/registry.md#readmes). */
 export const getRepoReadme: Handler = async (services, context, message) => {
   // The request has a uid.
   const row = repoRow(services, (message as { uid?: string }).uid ?? '')
@@ -98,7 +98,7 @@ async function wanted(context: Context, request: UpdateRepoReadmeRequest, at: { 
 
 /** A readme to be written in place of what was read. */
 interface ReadmeChange {
-  /** The repo, as it was when the readme was read: where that changes, all is read anew. */
+  /** The repo as it was when the readme was read. If it changes, everything is read again. */
   readonly seen: CachedRecord
   readonly stored: StoredReadme
   readonly next: ReadmeRecord

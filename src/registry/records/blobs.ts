@@ -43,8 +43,9 @@ export interface BlobPut extends BlobName {
 }
 
 /**
- * Records that the repo holds the blob, and counts its size for the organisation. Throws code 10 CONTENT_COLLECTED where bytes were removed since `epoch` (put them again),
- * code 5 where the repo is gone, code 8 QUOTA_EXCEEDED where the organisation may hold no more, code 10 where others change the same too often.
+ * Records that the repo holds the blob, and counts its size for the organisation. Throws code 10 CONTENT_COLLECTED if bytes were removed since `epoch` (put
+ * them again). Throws code 5 if the repo is gone. Throws code 8 QUOTA_EXCEEDED if the organisation may hold no more. Throws code 10 if concurrent changes
+ * conflict too often.
  */
 export async function recordBlob(services: Services, put: BlobPut, signal: AbortSignal): Promise<void> {
   const { repo } = put
@@ -81,8 +82,8 @@ async function recording(services: Services, put: BlobPut, signal: AbortSignal):
 export const touchEveryMs = 1_800_000
 
 /**
- * Notes that somebody who may push was told that the blob is here, and will count on it: nothing removes it for as long as it would keep a new one. Does nothing
- * where that was noted lately. Resolves with false where the blob is not there any more.
+ * Notes that a client with push permission learned that the blob is here, and will count on it. The blob then stays for as long as a new one would. Does
+ * nothing if that was noted recently. Resolves with false if the blob no longer exists.
  */
 export async function touchBlob(services: Services, { repo, digest }: BlobName, signal: AbortSignal): Promise<boolean> {
   const key = blobKey(repo, digest)

@@ -3,7 +3,7 @@ import type { Uid } from '../../base/uid.ts'
 import type { Entry, Guard, Revision } from '../../store/store.ts'
 import type { Services } from '../../engine/services.ts'
 
-/** Which removal of a repo's bytes was the last, when somebody looked: undefined where there was none. Whoever puts bytes looks before, and guards it after. */
+/** The last removal of a repo's bytes at the time of reading; undefined if there was none. Writers read it before they put bytes, and guard it afterwards. */
 export interface Epoch {
   readonly revision: Revision | undefined
 }
@@ -16,7 +16,7 @@ export function collectKey(repo: string): string {
 const collecting = 'collecting '
 /** So old a mark was left behind, in milliseconds: whatever its holder sent to the upstream is done or refused by then. */
 const staleMs = 60_000
-/** How long somebody who puts bytes waits for a removal to end, in milliseconds. */
+/** How long a writer waits for a removal to end, in milliseconds. */
 const timeoutMs = 10_000
 const pollMs = 50
 
@@ -45,8 +45,8 @@ async function withoutStale(services: Services, entry: Entry, signal: AbortSigna
 }
 
 /**
- * The epoch of the repo's bytes, once nobody removes any: bytes put after this are recorded only if none were removed in between. Throws code 14 where the removal
- * takes too long.
+ * Returns the epoch of the repo's bytes, once no removal is under way. Bytes put after this are recorded only if none were removed in between. Throws code 14
+ * if the removal takes too long.
  */
 export async function contentEpoch(services: Services, repo: Uid, signal: AbortSignal): Promise<Epoch> {
   const deadline = performance.now() + timeoutMs

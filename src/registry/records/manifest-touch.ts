@@ -7,8 +7,8 @@ import { touchEveryMs } from './blobs.ts'
 import { manifestIn, manifestKey, type ManifestName } from './manifest-keys.ts'
 
 /**
- * Notes in a manifest's record that somebody has come to count on it: nothing removes it for as long as it would keep a new one. Undefined where that was noted within
- * the last `everyMs`: many may count on one manifest at once, and each write makes the others plan anew.
+ * Returns a write that notes that a request counts on a manifest, which then stays for as long as a new one would. Returns undefined if that was noted within
+ * the last `everyMs`. Many requests may count on one manifest at once, and each write makes the others plan again.
  */
 export function touchOf({ key, value }: Entry, { nowMs, everyMs }: { nowMs: number; everyMs: number }): Write | undefined {
   const record = fromBinary(ManifestRecordSchema, value)
@@ -17,8 +17,8 @@ export function touchOf({ key, value }: Entry, { nowMs, everyMs }: { nowMs: numb
 }
 
 /**
- * Notes that somebody who may push was told that the manifest is here, and will not bring it: it stays for as long as a new one would. Does nothing where that was
- * noted lately. Resolves with false where the manifest is not there any more. Throws code 10 where others change it too often.
+ * Notes that a client with push permission learned that the manifest is here, and will not send it. The manifest stays for as long as a new one would. Does
+ * nothing if that was noted recently. Resolves with false if the manifest no longer exists. Throws code 10 if it changes too often.
  */
 export async function touchManifest({ store, clock, random }: Services, { repo, digest }: ManifestName, signal: AbortSignal): Promise<boolean> {
   const key = manifestKey(repo, digest)

@@ -115,9 +115,9 @@ async function recordsOf(services: Services, put: ManifestPut, signal: AbortSign
 }
 
 /**
- * Records a manifest, and moves its tags to it, in one transaction with history and events. A tag points to the SHA-256 of the bytes, and remembers another digest that they
- * were pushed by. Throws code 9 MANIFEST_BLOB_UNKNOWN where the repo lacks what the manifest names, code 10 CONTENT_COLLECTED where bytes were removed since `epoch` (put
- * them again), code 5 where the repo is gone.
+ * Records a manifest, and moves its tags to it, in one transaction with history and events. A tag points to the SHA-256 of the bytes, and remembers another
+ * digest that they were pushed by. Throws code 9 MANIFEST_BLOB_UNKNOWN if the repo lacks what the manifest names. Throws code 10 CONTENT_COLLECTED if bytes
+ * were removed since `epoch` (put them again). Throws code 5 if the repo is gone.
  */
 export async function putManifest(services: Services, context: MutationContext, put: ManifestPut): Promise<void> {
   const { repo, tags } = put
@@ -176,8 +176,8 @@ function planTag(planning: Planning, changes: ChangeSet, { put, name, head }: { 
 }
 
 /**
- * Deletes a manifest by digest, and the tags that point to it: all at once where they are few; else it is gone at once and its tags go in batches behind. Its bytes
- * are removed later, when nothing needs them. Throws code 5 where the repo does not hold it.
+ * Deletes a manifest by digest, and the tags that point to it. Few tags are deleted in the same transaction. Many are deleted afterwards, in batches. Its bytes
+ * are removed later, when nothing needs them. Throws code 5 if the repo does not hold it.
  */
 export async function removeManifest(services: Services, context: MutationContext, name: ManifestName & { host: string }): Promise<void> {
   const { repo, digest, host } = name

@@ -16,7 +16,7 @@ import { assertValid } from '../../engine/validate.ts'
 import { planCreate } from '../../engine/write.ts'
 import { repoKind } from './repos.ts'
 
-/** What a push may make, with the event that tells of it. */
+/** The objects that a push may create, with their events. */
 const made = {
   group: { kind: groupKind, desc: GroupSchema, event: { type: 'iam.group.created.v1', group: 'self', internal: false } },
   repo: { kind: repoKind, desc: RepoSchema, event: { type: 'platform.registry.repo.created.v1', group: 'parent', internal: false } },

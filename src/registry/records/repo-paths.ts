@@ -60,7 +60,7 @@ export function nearestGroup(snapshot: Snapshot, path: string): Uid | undefined 
   return isRepositoryName(path) ? groupsOn(snapshot, path.split('/').slice(0, -1)).at(-1)?.uid : undefined
 }
 
-/** The path of a repo, by names; undefined where the names make no OCI name, so that no path leads to it, and where the repo is gone. */
+/** Returns the path of a repo, by names. Returns undefined if the repo is gone, or if its names make no valid OCI name, so that no path leads to it. */
 export function pathOf(snapshot: Snapshot, repo: Uid): string | undefined {
   const [, ...groups] = lineage(repo)
   const rows = [snapshot.get('Repo', repo), ...groups.map((group) => snapshot.get('Group', group))]

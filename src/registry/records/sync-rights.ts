@@ -29,7 +29,10 @@ function hasRight(facts: RenderFacts, { mirror, identity, source }: { mirror: Ui
   return holdsPull(facts, trustedUid(identity), source)
 }
 
-/** Whether the repo `mirror` shows the source of its sync now: the sync has not expired, and the identity that set it up may pull from the source. */
+/**
+ * Returns whether the repo `mirror` shows the source of its sync now. The sync must not have expired, and the identity that set it up must be allowed to pull
+ * from the source.
+ */
 export function isInForce(facts: RenderFacts, mirror: Uid, { source, identityUid, expirationTime }: SyncConfig): boolean {
   if (!isUid(source) || (expirationTime !== undefined && facts.nowMs >= timestampMs(expirationTime))) return false
   return hasRight(facts, { mirror, identity: identityUid, source })
@@ -40,7 +43,10 @@ export function identityOfSync({ ownership, caller }: Planning): string {
   return ownership.kind === 'object' ? '' : caller.identity
 }
 
-/** Whether the caller may set up a sync of `mirror` with `source`: their token lets them pull there, and so does what counts for the sync later. */
+/**
+ * Returns whether the caller may set up a sync of `mirror` with `source`. Both the caller's token and the permissions that count for the sync later must allow
+ * pulls from the source.
+ */
 export function maySync(planning: Planning, facts: RenderFacts, { mirror, source }: { mirror: Uid; source: Uid }): boolean {
   const { reach, snapshot } = planning
   const isOpen = reach.operator || !isSuspended(snapshot, source)

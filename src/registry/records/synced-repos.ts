@@ -105,7 +105,7 @@ function pathOfReference(text: string, settings: RegistrySettings | undefined): 
   return bare.includes('/') || settings?.publicOrganization === undefined ? bare : `${settings.publicOrganization}/${bare}`
 }
 
-/** The repo that a text means: its uid, its name in the catalogue (a repo of the public organisation), or a reference to an image in it. */
+/** Resolves a text to a repo. The text is a uid, a name in the catalogue (a repo of the public organisation), or a reference to an image in the repo. */
 function namedSource(planning: Planning, text: string): Repo | undefined {
   const { snapshot, services } = planning
   if (isUid(text)) return repoAt(snapshot, text)

@@ -131,7 +131,7 @@ const slowestBytesPerSecond = 16 * 1024
 
 /**
  * Reads the whole body. Throws RegistryError: SIZE_INVALID (413) if it has more than `maxBytes`, 408 if it takes longer than `wholeMs`, or its `failure`.
- * `wholeMs` is 10 s, and 1 s for each 16 KiB of `maxBytes`, by default.
+ * `wholeMs` defaults to 10 s plus 1 s for each 16 KiB of `maxBytes`.
  */
 export async function readBody(request: IncomingMessage, options: { idleMs: number; maxBytes: number; wholeMs?: number }): Promise<Uint8Array> {
   const { idleMs, maxBytes, wholeMs = shortestMs + (maxBytes / slowestBytesPerSecond) * 1000 } = options

@@ -42,7 +42,7 @@ export function assertPlainKeys(fields: JsonRecord, sort: KeyedObject, path = ''
   }
 }
 
-/** The text under `name`; empty where there is none. Throws MANIFEST_INVALID where it is something else; `path` leads to it. */
+/** Returns the text under `name`; empty if absent. Throws MANIFEST_INVALID if it is not a text; `path` leads to it. */
 export function optionalText(fields: JsonRecord, name: string, path: string): string {
   const value = fields[name]
   if (value === undefined || value === null) return ''

@@ -24,18 +24,18 @@ export interface ManifestCacheOptions {
   readonly upstream: Pick<Upstream, 'getManifest'>
   /** How many bytes of manifests are kept for sure; twice as many are never exceeded. */
   readonly maxBytes: number
-  /** Told where the upstream lacks what a repo holds. */
+  /** Called if the upstream lacks a manifest that a repo holds. */
   readonly missing: (held: ManifestName) => void
 }
 
 /** How long what was asked for may take to come, in milliseconds. */
 const timeoutMs = 30_000
-/** What an entry costs beside its bytes. */
+/** Overhead of an entry in addition to its bytes. */
 const overheadBytes = 1024
 
 /**
- * Manifests under repo and digest. Bytes never change under a digest, and a repo's generation changes with every delete: so an entry is good while the
- * generation is the one it was filled under, on every replica, without asking the store.
+ * Cache of manifests by repo and digest. Bytes never change under a digest, and every delete changes a repo's generation. So an entry is valid while the
+ * generation is the one it was filled under. This holds on every replica, without a read of the store.
  */
 export class ManifestCache {
   readonly #options: ManifestCacheOptions
@@ -103,7 +103,10 @@ function toCached({ digest }: ManifestName, source: { bytes: Uint8Array; mediaTy
   return { bytes, etag, headers, generation }
 }
 
-/** The bytes in memory of their own: a piece of a larger block, such as Node's pool or what a socket read, would keep all of it for as long as the cache keeps the piece. */
+/**
+ * Copies the bytes into memory of their own if they are part of a larger block, such as Node's pool or a socket's read. The cache would otherwise keep the
+ * whole block for as long as the part.
+ */
 function ownBytes(bytes: Uint8Array): Uint8Array {
   if (bytes.buffer.byteLength === bytes.byteLength) return bytes
   const own = Buffer.allocUnsafeSlow(bytes.length)

@@ -152,7 +152,7 @@ function keptAnnotations(annotations: Record<string, string>): Record<string, st
   return Buffer.byteLength(JSON.stringify(annotations)) > maxKeptAnnotationBytes ? {} : annotations
 }
 
-/** The annotations of a manifest that is held: those in its record, or in its bytes where the record keeps none of so large a manifest. */
+/** Returns the annotations of a held manifest. They come from its record, or from its bytes if it is too large for its record to keep them. */
 export async function annotationsOf(record: ManifestRecord, read: () => Promise<Uint8Array | undefined>): Promise<Readonly<Record<string, string>>> {
   if (Object.keys(record.annotations).length > 0 || Number(record.size) <= maxKeptAnnotationBytes) return record.annotations
   const bytes = await read()
@@ -160,8 +160,8 @@ export async function annotationsOf(record: ManifestRecord, read: () => Promise<
 }
 
 /**
- * Nobody knows what the fields of another media type mean: what looks like a descriptor is something that the manifest may need, and is kept for as long as it is, but
- * need not be here. `subject`, `artifactType` and `annotations` mean what they do elsewhere, where they have that form. `record` is filled.
+ * Fills `record` from a manifest of another media type. The meaning of its fields is unknown. What looks like a descriptor may be needed by the manifest: it is
+ * kept as long as the manifest, but need not exist. `subject`, `artifactType` and `annotations` have their usual meaning if they have the usual form.
  */
 function readOther(body: JsonRecord, record: ManifestRecord): void {
   const { subject, ...rest } = body
@@ -204,8 +204,9 @@ function assertKeepable(record: ManifestRecord): void {
 }
 
 /**
- * Reads a manifest: an OCI image manifest or index, or one of Docker's second schema; JSON of any other media type (`application/json`, `application/<name>+json`) is
- * taken as it is, and what its descriptors name is kept with it. Throws RegistryError: SIZE_INVALID (413), DIGEST_INVALID where the bytes are not those of the digest, MANIFEST_INVALID with what is wrong.
+ * Parses a manifest: an OCI image manifest or index, or one of Docker's second schema. Accepts JSON of any other media type (`application/json`,
+ * `application/<name>+json`) as it is, and keeps what its descriptors name with it. Throws RegistryError: SIZE_INVALID (413), DIGEST_INVALID if the digest does
+ * not match the bytes, MANIFEST_INVALID with the fault.
  */
 export function parseManifest(sent: SentManifest): ParsedManifest {
   const { bytes } = sent

@@ -63,7 +63,7 @@ export async function getManifest(host: OciHost, exchange: RegistryExchange, pat
   const manifest = (await held(host, { repo, digest: answered }, exchange)) ?? (answered === digest ? undefined : await held(host, { repo, digest }, exchange))
   if (manifest === undefined) throw unknownManifest()
   const method = exchange.request.method === 'HEAD' ? 'HEAD' : 'GET'
-  // Whoever may push and is told that an index's image is here will not bring it. What a tag points to stays anyway.
+  // A client with push permission does not send an index's image that it found here. The target of a tag stays anyway.
   if (method === 'HEAD' && tag === undefined && entry.may('push') && !(await touchManifest(host.services, { repo, digest }, exchange.signal)))
     throw unknownManifest()
   answerManifest(exchange, manifest, deprecated && tag !== undefined ? deprecationWarning(path.repository, tag) : undefined)
@@ -101,7 +101,9 @@ function answerManifest(exchange: RegistryExchange, manifest: CachedManifest, wa
 /** The most tags that one request sets: they move in one transaction. */
 const maxTagsAtOnce = 10
 
-/** The tags that a push sets: the one in the path, or those of the parameters `tag` of a push by digest (OCI distribution specification, "Pushing Manifests"). */
+/**
+ * Returns the tags that a push sets: the tag in the path, or the `tag` parameters of a push by digest. See OCI distribution specification, "Pushing Manifests".
+ */
 function tagsOf(exchange: RegistryExchange, reference: ManifestReference): string[] {
   const tags = reference.kind === 'tag' ? [reference.tag] : [...new Set(exchange.query.getAll('tag'))]
   if (reference.kind === 'malformed' || !tags.every(isTagName))
@@ -127,7 +129,10 @@ export async function putManifest(host: OciHost, exchange: RegistryExchange, pat
   exchange.send(201, [...headers, ...subject, ...accepted])
 }
 
-/** A repo that is still to be made holds nothing that a manifest could refer to: it is not made for one that will be refused. */
+/**
+ * Refuses a manifest with references if the repo does not exist yet. A new repo holds nothing to refer to, so it is not created for a push that will be
+ * refused.
+ */
 function assertMayBeNew(entry: AdmittedRequest, { record, foreignLayers }: ParsedManifest): void {
   if (entry.target.kind !== 'absent') return
   const missing = referencesOf(record).find((digest) => !foreignLayers.has(digest))
@@ -167,7 +172,10 @@ async function keepManifest(
   }
 }
 
-/** What the upstream will not take is the client's fault where the repo lacks what it refers to, or the upstream knows less than we do. */
+/**
+ * Puts the manifest upstream. A refusal is the client's fault if the repo lacks what the manifest refers to, or if the upstream knows less than the records
+ * here.
+ */
 async function putUpstream(host: OciHost, repo: Uid, put: { parsed: ParsedManifest; bytes: Uint8Array; signal: AbortSignal }): Promise<void> {
   const { parsed, bytes, signal } = put
   const { mediaType } = parsed.record
@@ -212,7 +220,7 @@ async function missingReference(host: OciHost, repo: Uid, put: { parsed: ParsedM
   }
 }
 
-/** Foreign layers that the client kept back are none of ours; those that it brought are kept like the others. */
+/** Leaves out foreign layers that the client did not push. Pushed ones are kept like other layers. */
 async function leaveOutForeign(host: OciHost, repo: Uid, source: { parsed: ParsedManifest; signal: AbortSignal }): Promise<void> {
   const { parsed, signal } = source
   const away = new Set<string>()

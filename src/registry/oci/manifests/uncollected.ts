@@ -8,7 +8,7 @@ function isCollected(error: unknown): boolean {
   return error instanceof DomainError && error.reason === 'CONTENT_COLLECTED'
 }
 
-/** Puts bytes and records them, again where bytes of the repo were removed in between. `put` takes the epoch anew each time. */
+/** Puts bytes and records them, again if bytes of the repo were removed in between. `put` reads the epoch again each time. */
 export async function whileUncollected<T>(put: () => Promise<T>): Promise<T> {
   for (let attempt = 1; ; attempt++) {
     try {
