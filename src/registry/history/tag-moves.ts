@@ -34,7 +34,7 @@ export interface TagState {
 /** The keys that a move of a tag looks at. */
 export interface MoveFacts {
   readonly head: TagHead
-  /** The manifest's entry; `unchecked` if manifests are not recorded. */
+  /** The manifest's entry; `unchecked` if `services.content` is absent. */
   readonly manifest: Entry | undefined | 'unchecked'
 }
 

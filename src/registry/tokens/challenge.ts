@@ -5,13 +5,13 @@ import { catalogScope, formatScope, type RepositoryScope } from './scope.ts'
 /** What a challenge names. */
 export type ChallengeScope = RepositoryScope | typeof catalogScope
 
-/** How clients are told where tokens are (distribution token protocol). */
+/** Builds the challenge that shows clients where to get tokens (distribution token protocol). */
 export interface Challenger {
   /** The `WWW-Authenticate` value; `error` as RFC 6750 3.1 names it. */
   header(scopes?: readonly ChallengeScope[], error?: 'invalid_token' | 'insufficient_scope'): string
   /** 401: there is no credential, or one that does not do. */
   unauthorized(message: string, scopes?: readonly ChallengeScope[], error?: 'insufficient_scope'): RegistryError
-  /** What any error is answered as at a door that takes credentials: one that says 401 carries the challenge. */
+  /** Converts any error into the answer of a listener that takes credentials. A 401 carries the challenge. */
   refusal(error: unknown, scopes?: readonly ChallengeScope[]): RegistryError
 }
 

@@ -9,7 +9,7 @@ import type { RegistryClaims } from './registry-claims.ts'
 import type { GrantBearer } from './registry-minter.ts'
 import type { RegistryTokens } from './registry-tokens.ts'
 
-/** What the registry host's doors are made of. */
+/** Dependencies of the authenticator of the registry host. */
 export interface RegistryAuthenticatorOptions {
   readonly services: Services
   /** For access tokens and external ones that are meant for the registry host. It reads identities from the snapshot as it is: the barrier comes before. */
@@ -34,7 +34,7 @@ export interface RegistryAuthenticator {
   credential(input: Presented, sort: RequestSort): Promise<VerifiedCredential>
   /** Counts a request without a credential that needs one. Throws DomainError code 8. */
   refused(input: Presented): void
-  /** Who that is as of the current snapshot; undefined for nobody. Throws code 16 where the identity is gone. */
+  /** Returns the caller as of the current snapshot; undefined for an anonymous credential. Throws code 16 if the identity is gone. */
   callerOf(credential: VerifiedCredential): Caller | undefined
 }
 
@@ -118,7 +118,7 @@ function isBasic(authorization: string | undefined): boolean {
   return /^\s*basic\b/i.test(authorization ?? '')
 }
 
-/** Who typed a user name and a password is told of those: that a password is no JWT says nothing to them. */
+/** Rewords an error for a client that sent a user name and a password. That a password is no JWT means nothing to its user. */
 function aboutPassword(error: unknown): unknown {
   const isUnreadable = error instanceof DomainError && error.cause instanceof TokenError && error.cause.fault === 'unreadable'
   if (!isUnreadable) return error

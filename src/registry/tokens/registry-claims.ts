@@ -20,7 +20,7 @@ export interface TokenBearer extends CallerClaims {
 
 /** What a verified registry token says. */
 export interface RegistryClaims {
-  /** Undefined where nobody signed in. */
+  /** Undefined for an anonymous token. */
   readonly bearer: TokenBearer | undefined
   /** By path. */
   readonly access: ReadonlyMap<string, TokenAccess>
@@ -34,9 +34,9 @@ export interface TokenRights {
   readonly catalog?: boolean
 }
 
-/** `use`: no other door takes such a token. */
+/** The `use` claim: no other listener accepts such a token. */
 export const registryUse: TokenUse = 'registry'
-/** `sub` where nobody signed in: no uid. */
+/** The `sub` claim of an anonymous token; it is not a uid. */
 const anonymous = 'anonymous'
 
 /** The claims that say who may do what. */

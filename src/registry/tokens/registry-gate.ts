@@ -85,7 +85,7 @@ function scopesOf({ path, actions }: RepositoryScope, mountFrom: string | undefi
   ]
 }
 
-/** What a refused request is answered with; the audit log tells of it, unless it came without a credential. */
+/** Returns the error of a refused request, and writes it to the audit log unless the request came without a credential. */
 function refuse(
   { challenger, auditLog }: RegistryGateOptions,
   { authorization, remoteAddress }: Presented,
@@ -137,8 +137,8 @@ function isAllowed(
 }
 
 /**
- * Whether the path still means what it meant when the token was issued: a name that another repo or group has now is none of the token's. What was still to be made may
- * have been made since, in groups that were made with it.
+ * Returns whether the path still means the same as when the token was issued. The token does not cover another repo or group that has the name now. A repo that
+ * did not exist then may have been created since, in groups that were created with it.
  */
 function agrees({ place }: TokenAccess, target: RepoTarget): boolean {
   return 'uid' in place ? target.kind === 'repo' && target.uid === place.uid : isWithin(target.parent, place.parent)
@@ -149,7 +149,10 @@ function hasReach(caller: Caller, uid: Uid): boolean {
   return decideReach(caller.reach(), uid, emptySet).kind !== 'hidden'
 }
 
-/** Nothing is at the path: said to those who have reach where it leads, and to nobody else, to whom it looks like another's. */
+/**
+ * Returns the error for a path without a target. Only callers with permissions on the parent learn that nothing is there. To others the path looks like a
+ * foreign repo.
+ */
 function unknown({ services, challenger }: RegistryGateOptions, { path, scopes, caller }: RequestedAccess): RegistryError {
   if (caller === undefined) return challenger.unauthorized('sign in first', scopes)
   const nearest = nearestGroup(services.replica.snapshot, path)

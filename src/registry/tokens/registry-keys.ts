@@ -38,7 +38,10 @@ const lifeMs = 30 * yearMs
 /** How far clocks may be behind. */
 const backdateMs = 3_600_000
 
-/** Reads the authority, and makes it in a store that has none; of several processes that start at once one wins and the others take its. Throws SealingError or StoreError. */
+/**
+ * Reads the authority, and creates it if the store has none. Of several processes that start at once one wins, and the others use its authority. Throws
+ * SealingError or StoreError.
+ */
 async function openTokenAuthority(options: TokenAuthorityOptions, signal: AbortSignal): Promise<TokenAuthority> {
   const { store } = options
   const existing = await store.get(authorityKey, signal)
@@ -88,7 +91,7 @@ export const registryAlgorithm = 'ES256'
 
 type Jwk = KeySet['keys'][number]
 
-/** A key that signs registry tokens. Outside the JWKS: whoever verifies such a token by itself goes by its certificate. */
+/** A key that signs registry tokens. It is not in the JWKS: external verifiers of such tokens use its certificate. */
 export interface RegistryKey {
   readonly kid: string
   readonly publicJwk: Jwk

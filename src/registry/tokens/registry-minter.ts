@@ -8,7 +8,7 @@ import type { RegistryKey, RegistryKeys } from './registry-keys.ts'
 
 /** What a registry token is to say. */
 export interface TokenGrant extends TokenRights {
-  /** Undefined where nobody signed in. */
+  /** Undefined for an anonymous request. */
   readonly bearer: GrantBearer | undefined
 }
 
@@ -39,8 +39,8 @@ export interface RegistryMinterOptions {
 export const registryTokenSeconds = 600
 
 /**
- * How long who is granted the same gets the same token, in milliseconds: an image that is rolled out is pulled by many machines at once, mostly with one credential, and
- * a signature costs as much as the rest of the answer. What is granted is decided for each of them anew.
+ * Time during which identical grants return the same token, in milliseconds. During a rollout many machines pull an image at once, mostly with one credential.
+ * A signature costs as much as the rest of the answer. The grant is still decided for each request.
  */
 const reuseMs = 1000
 /** Tokens made lately: about so many bytes at least, and twice that at most. */
@@ -64,7 +64,7 @@ export function createRegistryMinter({ issuer, service, keys, clock, random }: R
     const issuedAtMs = Math.max(clock.now(), notBeforeMs)
     const key = keys.current()
     const said = { iss: issuer, aud: service, ...writeClaims(bearer, rights) }
-    // An identity that is made anew gets no token of the one before.
+    // An identity that is created again gets no token of its predecessor.
     const name = `${key.kid} ${notBeforeMs} ${JSON.stringify(said)}`
     const known = lately.get(name)
     if (known !== undefined && known.issuedAtMs <= issuedAtMs && issuedAtMs - known.issuedAtMs < reuseMs) return known

@@ -8,7 +8,10 @@ import { readClaims, registryUse, type RegistryClaims } from './registry-claims.
 import { registryAlgorithm } from './registry-keys.ts'
 import { createRegistryMinter, type MintedToken, type RegistryMinterOptions, type TokenGrant } from './registry-minter.ts'
 
-/** Mints and verifies the tokens of the registry host (`use` is `registry`): no other door takes them, and this verifier takes nothing else (docs/spec/tokens.md#token-uses). */
+/**
+ * Mints and verifies the tokens of the registry host (`use` is `registry`). No other listener accepts them, and this verifier accepts nothing else
+ * (docs/spec/tokens.md#token-uses).
+ */
 export interface RegistryTokens {
   /** A new token, or one of a moment ago that says the same. */
   mint(grant: TokenGrant): MintedToken
@@ -25,7 +28,7 @@ export interface RegistryTokensOptions extends RegistryMinterOptions {
 
 /** Verified tokens are kept for the next request with the same header: about so many bytes at least, and twice that at most. */
 const rememberedBytes = 16 * 1024 * 1024
-/** About what one takes beside its texts. */
+/** Approximate size of a token in addition to its texts. */
 const tokenBytes = 2048
 
 interface KnownToken {

@@ -27,7 +27,7 @@ export function placeOf(target: RepoTarget): Uid {
   return target.kind === 'repo' ? target.uid : target.parent
 }
 
-/** Whether bindings let a caller of this reach do it: at a target that is absent `push` makes the repo, and the groups on its path. */
+/** Returns whether these permissions allow the action. At an absent target `push` creates the repo, and the groups on its path. */
 export function holds(snapshot: Snapshot, reach: EffectivePermissions, { target, action }: { target: RepoTarget; action: RegistryAction }): boolean {
   const place = placeOf(target)
   return decide(reach, place, neededFor(target, action)).kind === 'allowed' && (reach.operator || !isSuspended(snapshot, place))

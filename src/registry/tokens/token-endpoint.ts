@@ -77,7 +77,7 @@ export interface TokenEndpointOptions {
 }
 
 interface Noting extends TokenEndpointOptions {
-  /** Told who signed in. */
+  /** Called with the caller of each sign-in. */
   readonly note: (caller: Caller) => void
 }
 
@@ -187,7 +187,7 @@ function grant({ services, publicOrganization }: TokenEndpointOptions, caller: C
   return [{ path, actions: granted, place: target.kind === 'repo' ? { uid: target.uid } : { parent: target.parent } }]
 }
 
-/** Notes sign-ins, one at a time for each identity. Nobody waits for it. */
+/** Notes sign-ins, one at a time for each identity. No request waits for it. */
 function createNotes({ services, log }: TokenEndpointOptions): (caller: Caller) => void {
   const running = new Set<string>()
   return ({ identity }) => {

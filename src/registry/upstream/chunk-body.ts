@@ -1,7 +1,7 @@
 import type { Readable } from 'node:stream'
 import type { Chunk } from './upstream.ts'
 
-/** Bytes of a body, and why there are no more of them: it ended, it has more than was wanted (and was destroyed), or it broke off. */
+/** Bytes of a body, and why it has no more. It ended, it exceeded the limit (and was destroyed), or it broke off. */
 type BoundedBytes =
   { readonly kind: 'whole' | 'too_large'; readonly bytes: Buffer } | { readonly kind: 'broken'; readonly bytes: Buffer; readonly cause: unknown }
 
@@ -21,7 +21,7 @@ export async function readBounded(body: Readable, maxBytes: number): Promise<Bou
   return { kind: size > maxBytes ? 'too_large' : 'whole', bytes: Buffer.concat(pieces) }
 }
 
-/** An error of a chunk's body, to be told from those of the upstream. */
+/** An error of a chunk's body, as distinct from errors of the upstream. */
 export class BodyError extends Error {
   override readonly name = 'BodyError'
   readonly reason: unknown

@@ -22,7 +22,8 @@ export class PassedBody extends Readable {
 
   constructor(source: Readable, options: PassedBodyOptions) {
     super({ highWaterMark: source.readableHighWaterMark })
-    // It may break before its reader listens, who is told all the same: else an upstream that breaks off would end the process.
+    // The source may break before its reader listens; the reader gets the error all the same. Without this listener, an upstream that breaks off would end the
+    // process.
     this.on('error', () => undefined)
     this.#source = source
     this.#options = options

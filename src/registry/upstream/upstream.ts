@@ -37,7 +37,7 @@ export interface ByteRange {
   readonly last: number
 }
 
-/** A blob on its way. Whoever gets one reads `body` to its end or destroys it. */
+/** A blob in transit. Its receiver reads `body` to its end or destroys it. */
 export interface BlobStream {
   /** Of the whole blob. */
   readonly size: number
@@ -56,8 +56,8 @@ export interface Upload {
 }
 
 /**
- * Bytes for an upload. `body` is read to its end, or destroyed where the call fails; how fast is up to the upstream. An error of `body` is what the call rejects
- * with. Its pieces may share memory and stay as they are, but for those that were given away (`giveAway`): these the upstream may free once they are sent.
+ * Bytes for an upload. `body` is read to its end, or destroyed if the call fails; the upstream sets the pace. The call rejects with an error of `body`. Its
+ * pieces may share memory and stay unchanged, except those that were given away (`giveAway`). The upstream may free these once they are sent.
  */
 export interface Chunk {
   readonly body: Readable
@@ -68,9 +68,9 @@ export interface Chunk {
 }
 
 /**
- * What keeps the bytes (docs/spec/registry.md#content-ownership). A repository of it is a repo's uid, never reused. What a repo holds is not asked here: our own records say that, so
- * an upstream that shares bytes between repositories tells nobody about them. Every method rejects with UpstreamError, with the signal's reason, or with the error of a chunk's body.
- * Two adapters pass one contract suite: test/registry/upstream/contract.ts.
+ * Storage of the bytes (docs/spec/registry.md#content-ownership). The name of a repository is a repo's uid, which is never reused. Our own records state what a
+ * repo holds, not the upstream. So an upstream that shares bytes between repositories reveals none to others. Every method rejects with UpstreamError, with the
+ * signal's reason, or with the error of a chunk's body. Two adapters pass one contract suite: test/registry/upstream/contract.ts.
  */
 export interface Upstream {
   /** Resolves where the upstream answers. */
@@ -89,7 +89,10 @@ export interface Upstream {
   statBlob(repo: Uid, digest: Digest, signal: AbortSignal): Promise<number | undefined>
   /** The bytes, from the whole or `range` of it (within the blob); undefined where it is not there. Aborting ends the stream. */
   readBlob(repo: Uid, source: { digest: Digest; range?: ByteRange }, signal: AbortSignal): Promise<BlobStream | undefined>
-  /** The URL where any client gets the blob by itself for a while, without a credential; undefined where it is to be read here, or is not there. */
+  /**
+   * Returns a URL from which any client gets the blob for a limited time, without a credential. Returns undefined if the blob must be read here, or does not
+   * exist.
+   */
   locateBlob(repo: Uid, digest: Digest, signal: AbortSignal): Promise<string | undefined>
   /** Does nothing where it is not there. */
   deleteBlob(repo: Uid, digest: Digest, signal: AbortSignal): Promise<void>
@@ -108,7 +111,7 @@ export interface Upstream {
    * `range_invalid`, `exhausted`.
    */
   finishUpload(repo: Uid, source: { state: string; digest: Digest; chunk?: Chunk }, signal: AbortSignal): Promise<{ size: number; digest: Digest }>
-  /** Drops an upload with what arrived of it. Does nothing where there is none. */
+  /** Drops an upload with what arrived of it. Does nothing if the upload does not exist. */
   cancelUpload(repo: Uid, state: string, signal: AbortSignal): Promise<void>
 
   /** Releases connections and files. */

@@ -33,7 +33,7 @@ export class DiskLayout {
     return join(this.repos, ...repo.split('/'), foldersOf[kind], algorithmOf(digest), hexOf(digest))
   }
 
-  /** The file of an upload, which belongs to one repo; undefined where the id is none. */
+  /** Returns the file of an upload, which belongs to one repo; undefined if the id is invalid. */
   upload(repo: Uid, id: string): string | undefined {
     if (!isUid(repo)) throw new TypeError('not a uid')
     if (!uploadId.test(id)) return undefined

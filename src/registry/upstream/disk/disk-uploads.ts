@@ -52,7 +52,7 @@ interface RunningHash {
   bytes: number
 }
 
-/** A file that grows until it gets its name. `state` is `<id>.<offset>`: one that is not the newest is told from it by its offset. */
+/** A file that grows until it gets its name. `state` is `<id>.<offset>`: the offset distinguishes an old state from the newest. */
 interface UploadFile {
   readonly id: string
   readonly file: string
@@ -138,7 +138,7 @@ export class DiskUploads {
     for (const name of await readdir(this.#layout.uploads)) {
       const [id = ''] = name.split('.')
       const file = join(this.#layout.uploads, name)
-      // Whoever goes on with it now waits, and then finds it or not: nothing is added to a file that goes away.
+      // A request that continues the upload now waits for the lock, and then finds the file or not. Nothing is added to a file that is being removed.
       const isRemoved = !this.#lock.holds(id) && (await this.#lock.run(id, signal, () => removeOlder(file, this.#clock.now() - olderThanMs)))
       if (!isRemoved) continue
       this.#hashes.delete(id)
@@ -224,7 +224,10 @@ function unknownUpload(): UpstreamError {
   return new UpstreamError('upload_unknown', 'there is no such upload')
 }
 
-/** Runs work on an upload's file. Where there is no room for its bytes, those before them are all that stay: on a full disk a part that nobody asks for again would keep others out. */
+/**
+ * Runs work on an upload's file. If the disk has no room for its bytes, the file is cut back to those before them. On a full disk an abandoned part would block
+ * other uploads.
+ */
 async function roomBack<T>(handle: FileHandle, { offset }: UploadFile, work: () => Promise<T>): Promise<T> {
   try {
     return await work()

@@ -24,7 +24,7 @@ export interface StoredContent {
   readonly modifiedMs: number
 }
 
-/** The embedded upstream, with what a garbage collector needs beside the port. */
+/** The embedded upstream: the port, and what a garbage collector needs in addition. */
 export interface DiskUpstream extends Upstream {
   /** Everything that is stored, in no order. What comes or goes meanwhile may be in it or not. */
   stored(): AsyncIterable<StoredContent>
@@ -41,8 +41,8 @@ export interface DiskUpstreamOptions {
 }
 
 /**
- * An upstream that keeps the bytes in files below a directory, each under its digest: a file is there whole, or not at all, also after kill -9 or loss of power.
- * A mount is a hard link. A manifest's file begins with a line that says its media type.
+ * Creates an upstream that keeps the bytes in files below a directory, each under its digest. A file is there whole or not at all, even after kill -9 or loss
+ * of power. A mount is a hard link. A manifest's file begins with a line that states its media type.
  */
 export async function createDiskUpstream(options: DiskUpstreamOptions): Promise<DiskUpstream> {
   const layout = new DiskLayout(options.directory)
@@ -119,7 +119,7 @@ class FileUpstream implements DiskUpstream {
       if (handle === undefined) return undefined
       const size = await sizeOrClosed(handle)
       const { first, last } = source.range ?? { first: 0, last: size - 1 }
-      // An end before the start is none to a stream of a file.
+      // A file stream does not accept an end before the start.
       const stream = handle.createReadStream({ start: first, end: Math.max(first, last), highWaterMark: readSize })
       return { size, body: new PassedBody(stream, { bytes: last - first + 1, translate: diskError, signal }) }
     })

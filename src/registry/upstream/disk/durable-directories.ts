@@ -3,7 +3,7 @@ import { dirname } from 'node:path'
 import { RecentMap } from '../../../base/recent-map.ts'
 import { syncDirectory } from './disk-files.ts'
 
-/** Directories that are known to be on the disk; others are flushed once more when they are next used. */
+/** Maximum number of directories known to be on the disk; others are flushed again at their next use. */
 const mostKnown = 10_000
 
 /** The directories below `root`, whose names and contents reach the disk before a call that needs them resolves. Calls at one time share their flushes. */

@@ -5,8 +5,8 @@ import { isGivenAway, release } from '../../release.ts'
 const mostGathered = 512 * 1024
 
 /**
- * Writes pieces to the end of a file, in their order. One write is under way at a time; pieces that arrive meanwhile share the next one: a fast client costs few
- * calls, and the piece of a slow one does not wait. The memory of pieces that were given away is released once they are written.
+ * Writes pieces to the end of a file, in order, with one write at a time. Pieces that arrive meanwhile share the next write. So a fast client costs few calls,
+ * and the piece of a slow one does not wait. The memory of pieces that were given away is released once they are written.
  */
 export class PieceWriter {
   readonly #handle: FileHandle

@@ -19,8 +19,8 @@ const statusLine = /^HTTP\/1\.1 (\d{3})(?: [\t\x20-\x7e\x80-\xff]*)?$/
 const headerLine = /^([!#$%&'*+.^_`|~0-9A-Za-z-]+):[\t ]*([\t\x20-\x7e\x80-\xff]*?)[\t ]*$/
 
 /**
- * Reads the head of an answer (RFC 9112), without the empty line at its end; undefined where it is not exactly as the standard has it: whoever understands more
- * may ask again.
+ * Parses the head of an answer (RFC 9112), without the empty line at its end. Returns undefined if it deviates from the standard. A more lenient client may
+ * then repeat the request.
  */
 export function parseAnswerHead(text: string): AnswerHead | undefined {
   const [first = '', ...lines] = text.split('\r\n')
@@ -69,11 +69,11 @@ export interface BlobLineOptions {
   readonly host: string
   readonly port: number
   readonly timeouts: UpstreamTimeouts
-  /** Told whenever it waits for a request, or is closed. */
+  /** Called when the connection becomes idle or closed. */
   readonly changed: (line: BlobLine, state: 'idle' | 'closed') => void
 }
 
-/** One connection in the clear for GETs of blobs, one at a time: once a head is read, the bytes go from the socket to the reader as they are. */
+/** An unencrypted connection for GETs of blobs, one at a time. After the head the bytes go from the socket to the reader unchanged. */
 export class BlobLine {
   readonly #socket: Socket
   readonly #options: BlobLineOptions
@@ -93,8 +93,9 @@ export class BlobLine {
   }
 
   /**
-   * Asks for `path` with these header lines. Resolves with the answer of a blob, or a part of one; with the head alone of any other, undefined where there is
-   * none or it is unusual: the line is closed then. Rejects with UpstreamError where nothing comes for too long, or with the signal's reason.
+   * Requests `path` with these header lines. Resolves with the answer of a blob, or a part of one. Resolves with only the head of any other answer, and with
+   * undefined if there is no answer or an unusual one. In these cases the connection is closed. Rejects with UpstreamError if nothing arrives for too long, or
+   * with the signal's reason.
    */
   get(path: string, headers: Readonly<Record<string, string>>, signal: AbortSignal): Promise<BlobAnswer | AnswerHead | undefined> {
     const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`)
@@ -112,7 +113,7 @@ export class BlobLine {
     return promise
   }
 
-  /** Ends whatever it does: with the error, where somebody waits for an answer or its bytes. */
+  /** Closes the connection in any state. A reader that waits for an answer or its bytes gets the error. */
   close(error?: Error): void {
     const state = this.#state
     if (state.kind === 'closed') return
@@ -157,12 +158,12 @@ export class BlobLine {
     const body: Readable = new Readable({
       read: () => this.#resume(),
       destroy: (error, callback) => {
-        // Bytes that nobody wants would have to be read all the same.
+        // Unwanted bytes would have to be read all the same.
         if (this.#state.kind === 'body' && this.#state.body === body) this.close(error ?? undefined)
         callback(error)
       },
     })
-    // It may break before its reader listens, who is told all the same.
+    // The body may break before its reader listens; the reader gets the error all the same.
     return body.on('error', () => undefined)
   }
 
@@ -203,7 +204,7 @@ export class BlobLine {
 
   #timedOut(): void {
     const state = this.#state
-    // Whoever reads is slow, not the upstream.
+    // The reader is slow, not the upstream.
     if (state.kind === 'body' && state.isPaused) return
     this.close(state.kind === 'idle' ? undefined : new UpstreamError('unavailable', 'the upstream sends nothing any more'))
   }

@@ -16,8 +16,8 @@ export class BlobLines {
   }
 
   /**
-   * The blob at `path`, or the part of it that the headers ask for; undefined where the answer is anything else, or none: whoever knows what to do with such
-   * answers has to ask again. Rejects with UpstreamError where nothing comes for too long, or with the signal's reason.
+   * Reads the blob at `path`, or the part of it that the headers request. Resolves with undefined for any other answer, or without one. The caller then has to
+   * repeat the request with a client that handles such answers. Rejects with UpstreamError if nothing arrives for too long, or with the signal's reason.
    */
   async read(path: string, headers: Readonly<Record<string, string>>, signal: AbortSignal): Promise<BlobAnswer | undefined> {
     if (this.#redirects) return undefined

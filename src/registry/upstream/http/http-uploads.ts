@@ -89,7 +89,7 @@ export class HttpUploads {
     await this.#delete(repo, place, signal)
   }
 
-  /** Cancels an upload that an answer tells of. */
+  /** Cancels the upload that an answer names. */
   async drop(repo: Uid, answer: UpstreamAnswer, signal: AbortSignal): Promise<void> {
     await this.#delete(repo, this.#open(repo, this.#upload(repo, answer, 0).state), signal)
   }
@@ -115,8 +115,8 @@ export class HttpUploads {
   }
 
   /**
-   * Ends an upload. A registry that has another secret than when it made the state (distribution makes one at each start, unless told) does not know the state
-   * any more, but still the upload: without a chunk the newest state is tried.
+   * Completes an upload. A registry with a new secret no longer knows the state, but still knows the upload. Distribution makes a secret at each start unless
+   * one is configured. Without a chunk the newest state is tried.
    */
   async #put(
     repo: Uid,
@@ -147,7 +147,7 @@ export class HttpUploads {
     return [`repository:${this.#nameOf(repo)}:${actions}`]
   }
 
-  /** The upload that an answer tells of. */
+  /** Returns the upload that an answer names. */
   #upload(repo: Uid, answer: UpstreamAnswer, offset: number): Upload {
     const location = headerOf(answer, 'location') ?? ''
     const base = 'http://upstream'

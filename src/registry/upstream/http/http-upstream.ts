@@ -33,7 +33,7 @@ export interface HttpUpstreamOptions {
   readonly password?: () => string
   /** PEM: the authority of its certificate, in place of the system's; asked for at each connection. */
   readonly ca?: () => string
-  /** Whether clients are sent to the storage that the registry redirects blobs to, over TLS or also in the clear; where absent its bytes are read here. */
+  /** Sends clients to the storage that the registry redirects blobs to: only over TLS, or also in the clear. If absent, the bytes are read here. */
   readonly passRedirects?: 'https' | 'any'
   readonly clock: Clock
   /** How long it may take; 30 s to begin an answer, 10 minutes to end an upload, 60 s between two pieces of a body. */

@@ -17,7 +17,7 @@ export class ReadPieces {
     return this.#memory
   }
 
-  /** The bytes that were just read into the memory, which is another one from now on; whoever has them may release them. */
+  /** Returns the bytes that were just read into the memory, and replaces that memory. The receiver may release them. */
   take(length: number): Buffer {
     const nowMs = performance.now()
     this.#reads = nowMs - this.#lastMs < flowingMs ? this.#reads + 1 : 0

@@ -4,7 +4,7 @@ import { UpstreamError, type UpstreamErrorKind } from '../upstream.ts'
 
 /** How long the upstream may take. None of them limits a body that flows. */
 export interface UpstreamTimeouts {
-  /** To begin its answer, and to take the next bytes of ours. */
+  /** Timeout to begin the answer, and to take the next bytes of the request. */
   readonly headersMs: number
   /** To begin its answer where it has to go over a whole blob first. */
   readonly finishMs: number
@@ -38,7 +38,7 @@ const kindsOfStatuses: Readonly<Record<number, UpstreamErrorKind>> = {
 /** An answer that is no success. */
 export interface Failure {
   readonly status: number
-  /** The first code of the OCI error envelope that says something; undefined where there is none. */
+  /** The first meaningful code of the OCI error envelope; undefined without one. */
   readonly code: string | undefined
 }
 

@@ -69,8 +69,8 @@ export class RegistryClient {
   }
 
   /**
-   * Sends a request and resolves with the answer, whatever its status but 401, which is met with credentials. A connection that broke before an answer is tried
-   * once more, but for streams. Rejects with UpstreamError, the error of the stream, or the signal's reason.
+   * Sends a request and resolves with the answer, whatever its status. A 401 is answered with credentials instead. A connection that broke before an answer is
+   * retried once, except for streams. Rejects with UpstreamError, the error of the stream, or the signal's reason.
    */
   async send(asked: UpstreamRequest, signal: AbortSignal): Promise<UpstreamAnswer> {
     signal.throwIfAborted()
@@ -178,7 +178,7 @@ export class RegistryClient {
 
   async #fetchToken(url: string, authorization: string | undefined): Promise<unknown> {
     if (!isAsSafe(new URL(url), this.#options.origin)) throw new UpstreamError('refused', "the upstream's issuer of tokens is where nothing is encrypted")
-    // Whoever waits for it may leave: others may wait for the same token.
+    // A waiting request may be aborted, while others still wait for the same token.
     const signal = AbortSignal.any([this.#closing.signal, AbortSignal.timeout(this.#options.timeouts.headersMs)])
     const headers = authorization === undefined ? {} : { authorization }
     const asked = { method: 'GET', path: '', scopes: [], headers, url: new URL(url), dispatcher: this.#agent } as const

@@ -66,7 +66,7 @@ export class RegistryCredentials {
     const good = kept && (await kept.token.catch(() => undefined))
     if (good !== undefined && good.goodUntil > this.#clock.now()) return `Bearer ${good.value}`
     let next = this.#tokens.get(key)
-    // Whoever comes first fetches it for all.
+    // The first request fetches the token for all.
     if (next === undefined || next === kept) {
       next = { token: this.#fetch(challenge, scopes) }
       this.#tokens.set(key, next)

@@ -45,8 +45,8 @@ function tlsConnector(options: buildConnector.BuildOptions, authorities: (() => 
 }
 
 /**
- * Connects as undici does by itself, and handles the bytes of blobs with less work: in the clear it reads and writes them in large pieces. `authorities` are asked
- * for at each connection; the system's where absent.
+ * Creates a connector that connects like undici's own, with less work for the bytes of blobs. Unencrypted connections read and write them in large pieces.
+ * `authorities` are read at each connection; if absent, the system's are used.
  */
 export function createWideConnector(options: buildConnector.BuildOptions, authorities?: () => string[]): buildConnector.connector {
   const connectTls = tlsConnector(options, authorities)
