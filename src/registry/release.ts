@@ -1,6 +1,6 @@
 /**
- * Maximum number of bytes per read from a fast connection. Each system call has a cost. Measured with 64 MiB that are passed on, in processor time: reads of
- * 256 KiB take 49 ms, 512 KiB 42 ms, 1 MiB 37 ms. Node's own reads of 64 KiB take 55 ms.
+ * Maximum number of bytes per read from a fast connection. Each system call has a cost, measured in processor time for 64 MiB that are passed on. Reads of 256
+ * KiB take 49 ms, 512 KiB 42 ms, 1 MiB 37 ms. Node's own reads of 64 KiB take 55 ms.
  */
 const wideBytes = 512 * 1024
 /** Elsewhere: a connection that waits for a slow client holds several pieces. */

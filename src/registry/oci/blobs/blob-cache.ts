@@ -19,7 +19,7 @@ export interface BlobCacheOptions {
   readonly clock: Clock
   /** Begins to read a whole blob. */
   readonly read: (name: SizedBlob, signal: AbortSignal) => Promise<BlobStream>
-  /** Called if a blob that a reader waits for could not be read. */
+  /** Called if a blob with waiting readers could not be read. */
   readonly failed: (name: SizedBlob, error: unknown) => void
 }
 

@@ -17,7 +17,7 @@ export class ReadPieces {
     return this.#memory
   }
 
-  /** Returns the bytes that were just read into the memory, and replaces that memory. The receiver may release them. */
+  /** Returns the bytes that were just read: a copy of a small read, else the memory itself, which is replaced. The receiver may release them. */
   take(length: number): Buffer {
     const nowMs = performance.now()
     this.#reads = nowMs - this.#lastMs < flowingMs ? this.#reads + 1 : 0
