@@ -13,7 +13,7 @@ const zone = /(?:Z|(?<sign>[+\-\u2212])(?<hours>\d{2})(?::?(?<minutes>\d{2}))?)$
 
 const dayMs = 86_400_000
 
-/** What an instant is counted in: 10^-18 s, so that 18 digits of a second count exactly. */
+/** Unit of an instant: 10^-18 s, so that 18 digits of a second count exactly. */
 export const perMillisecond = 10n ** 15n
 
 /**
@@ -102,7 +102,7 @@ function offsetMs({ sign, hours = '0', minutes = '0' }: Parts): number | undefin
 /** Records that one answer holds at most (docs/spec/registry.md#history-endpoint). */
 export const historyPageSize = 1000
 
-/** What the history route is made of. */
+/** Dependencies of the history route. */
 export interface HistoryRouteOptions {
   readonly services: Services
   readonly gate: Gate

@@ -21,7 +21,7 @@ export function historyHeadKey({ repo, name }: TagName): string {
   return `${historyHeadPrefix}${repo}:${name}`
 }
 
-/** What the keys of a tag's records start with. Neither uids nor tag names have a colon. */
+/** Key prefix of a tag's records. Neither uids nor tag names have a colon. */
 export function historyPrefixOf({ repo, name }: TagName): string {
   return `${historyPrefix}${repo}:${name}/`
 }

@@ -20,7 +20,7 @@ export function manifestKey(repo: string, digest: string): string {
   return `${manifestPrefix}${repo}/${digest}`
 }
 
-/** What the keys of everything that refers to a digest start with. */
+/** Key prefix of everything that refers to a digest. */
 export function referrerKeyPrefix(repo: string, subject: string): string {
   return `${referrerPrefix}${repo}/${subject}/`
 }

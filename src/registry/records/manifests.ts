@@ -29,7 +29,7 @@ export async function heldManifest(services: Services, { repo, digest }: Manifes
   return entry === undefined ? undefined : manifestIn(entry)
 }
 
-/** A number that changes whenever a manifest of the repo is deleted: what was remembered under another one may be gone. */
+/** A number that changes whenever a manifest of the repo is deleted. Content cached under another number may be gone. */
 export function manifestGeneration(snapshot: Snapshot, repo: Uid): number {
   return snapshot.entry(manifestsKey(repo))?.revision ?? 0
 }
@@ -165,7 +165,7 @@ function planRecords({ nowMs }: Planning, changes: ChangeSet, { put, found }: { 
   if (subject !== '') changes.write({ kind: 'put', key: `${referrerKeyPrefix(repo, subject)}${put.digest}`, value: new Uint8Array() })
 }
 
-/** Plans a tag to point to what is put; returns what its event says. */
+/** Plans to point a tag to the manifest of this push; returns the data of its event. */
 function planTag(planning: Planning, changes: ChangeSet, { put, name, head }: { put: ManifestPut; name: string; head: TagHead }): Traffic {
   const { repo, digest: pushed, record, traffic } = put
   const digest = record.upstreamDigest as Digest // a cast: the record holds nothing else

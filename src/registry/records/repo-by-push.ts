@@ -27,7 +27,7 @@ interface PushTarget {
   readonly name: string
   /** The registry host's name: the source of the event. */
   readonly host: string
-  /** What was pushed to, for errors. */
+  /** The target of the push, for errors. */
   readonly path: string
 }
 

@@ -24,7 +24,7 @@ function organisation(snapshot: Snapshot, segment: string): CachedRecord | undef
   return identified ?? snapshot.table('Group').child(rootParent, segment)
 }
 
-/** The groups that a path leads through, as far as they are there. */
+/** Returns the existing groups on a path. */
 function groupsOn(snapshot: Snapshot, names: readonly string[]): CachedRecord[] {
   const [first = '', ...rest] = names
   const root = organisation(snapshot, first)
@@ -55,7 +55,7 @@ export function findRepository(snapshot: Snapshot, path: string): RepoTarget | u
   return repo === undefined ? { kind: 'absent', parent: parent.uid, groups: missing, name } : { kind: 'repo', uid: repo.uid, parent: parent.uid, name }
 }
 
-/** The last group on a path that is there: where it would have to go on. Undefined where not even the organisation is there. */
+/** Returns the last existing group on a path, below which the rest would be created. Undefined if not even the organisation exists. */
 export function nearestGroup(snapshot: Snapshot, path: string): Uid | undefined {
   return isRepositoryName(path) ? groupsOn(snapshot, path.split('/').slice(0, -1)).at(-1)?.uid : undefined
 }

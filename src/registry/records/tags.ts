@@ -51,7 +51,7 @@ export const tagKind = defineKind<TagRecord>({
       const { name, updatedSince, ...included } = request as ListTagsRequest
       const letters = hiddenFamilies.filter(({ include }) => included[include]).map(({ letter }) => letter)
       return {
-        // Who names a tag finds it, hidden or not.
+        // A request that names a tag finds it, hidden or not.
         ...(name !== '' || letters.length === hiddenFamilies.length ? {} : { anyOf: { filter: 'family', values: combinations(letters) } }),
         ...(updatedSince === undefined ? {} : { changedAfterMs: millisecondUpTo(updatedSince) }),
       }

@@ -4,7 +4,7 @@ import type { ChangeSet } from '../../engine/change-set.ts'
 import type { Planning } from '../../engine/kind.ts'
 import { trafficWrite } from '../../engine/outbox.ts'
 
-/** What is known of a request to the registry host. `when` and `repoId` are set where the event is written. */
+/** The known facts of a request to the registry host. `when` and `repoId` are set where the event is written. */
 export type Traffic = Partial<Omit<RegistryTraffic, '$typeName' | '$unknown' | 'when' | 'repoId'>> & {
   /** The name under which clients reach the registry host: the event's source. */
   readonly host: string

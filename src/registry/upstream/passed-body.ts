@@ -3,7 +3,7 @@ import { UpstreamError } from './upstream.ts'
 
 /** How bytes are passed on. */
 export interface PassedBodyOptions {
-  /** What an error of the source means. */
+  /** Translates an error of the source. */
   readonly translate: (error: unknown) => Error
   /** Ends the stream with its reason. */
   readonly signal: AbortSignal

@@ -78,7 +78,7 @@ export interface Upstream {
 
   /** The bytes, checked against the digest (SHA-256); undefined where they are not there. `corrupt`. */
   getManifest(repo: Uid, digest: Digest, signal: AbortSignal): Promise<ManifestBytes | undefined>
-  /** True where the manifest is there. */
+  /** Returns true if the manifest exists. */
   hasManifest(repo: Uid, digest: Digest, signal: AbortSignal): Promise<boolean>
   /** Keeps the bytes under their SHA-256 digest until they are deleted, whatever refers to them. Doing it again is no fault. */
   putManifest(repo: Uid, manifest: ManifestBytes, signal: AbortSignal): Promise<void>

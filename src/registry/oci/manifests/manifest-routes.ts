@@ -173,8 +173,7 @@ async function keepManifest(
 }
 
 /**
- * Puts the manifest upstream. A refusal is the client's fault if the repo lacks what the manifest refers to, or if the upstream knows less than the records
- * here.
+ * Puts the manifest upstream. If the upstream refuses it, throws MANIFEST_BLOB_UNKNOWN if the repo lacks something that it refers to, else MANIFEST_INVALID.
  */
 async function putUpstream(host: OciHost, repo: Uid, put: { parsed: ParsedManifest; bytes: Uint8Array; signal: AbortSignal }): Promise<void> {
   const { parsed, bytes, signal } = put

@@ -26,13 +26,13 @@ export interface StoredContent {
 
 /** The embedded upstream: the port, and what a garbage collector needs in addition. */
 export interface DiskUpstream extends Upstream {
-  /** Everything that is stored, in no order. What comes or goes meanwhile may be in it or not. */
+  /** Lists everything that is stored, in no order. It may include or omit content that is added or removed meanwhile. */
   stored(): AsyncIterable<StoredContent>
   /** Removes uploads to which nothing was added for so long, and what processes that were killed left behind. Resolves with how many uploads there were. */
   collectUploads(olderThanMs: number, signal: AbortSignal): Promise<number>
 }
 
-/** What an embedded upstream needs. */
+/** Options of an embedded upstream. */
 export interface DiskUpstreamOptions {
   /** Made where it is missing. One process at a time uses it. */
   readonly directory: string

@@ -66,7 +66,7 @@ export class PieceWriter {
   }
 }
 
-/** What is left of pieces after so many bytes. */
+/** Returns the rest of the pieces after so many bytes. */
 function after(pieces: readonly Uint8Array[], bytes: number): readonly Uint8Array[] {
   let skipped = 0
   for (const [at, piece] of pieces.entries()) {

@@ -6,7 +6,7 @@ import { dump, headerOf, type RegistryClient, type UpstreamAnswer, type Upstream
 
 const maxStateLength = 2048
 
-/** Where an upload goes on, as the upstream said: path and query. */
+/** Where an upload continues, as stated by the upstream: path and query. */
 interface UploadLocation {
   readonly location: string
   readonly offset: number

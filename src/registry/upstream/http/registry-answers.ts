@@ -14,7 +14,7 @@ export interface UpstreamTimeouts {
 
 const maxErrorBytes = 64 * 1024
 
-/** What a code of the OCI error envelope means, whatever the status. */
+/** The meaning of each code of the OCI error envelope, whatever the status. */
 const kindsOfCodes: Readonly<Record<string, UpstreamErrorKind>> = {
   BLOB_UPLOAD_UNKNOWN: 'upload_unknown',
   RANGE_INVALID: 'range_invalid',
@@ -25,7 +25,7 @@ const kindsOfCodes: Readonly<Record<string, UpstreamErrorKind>> = {
   MANIFEST_INVALID: 'refused',
 }
 
-/** What a status means. */
+/** The meaning of each status. */
 const kindsOfStatuses: Readonly<Record<number, UpstreamErrorKind>> = {
   408: 'unavailable',
   413: 'exhausted',

@@ -17,7 +17,7 @@ const maxRedirects = 3
 /** Codes of redirects that keep the method. */
 const redirects = new Set([301, 302, 303, 307, 308])
 
-/** What a client needs to know. */
+/** Options of the client. */
 export interface RegistryClientOptions {
   /** `https://host[:port]` */
   readonly origin: string
@@ -33,7 +33,7 @@ export interface UpstreamRequest {
   readonly method: 'GET' | 'HEAD' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
   /** Path and query. */
   readonly path: string
-  /** What a token has to allow, as in `repository:a/b:pull`. */
+  /** Scopes that a token must allow, as in `repository:a/b:pull`. */
   readonly scopes: readonly string[]
   readonly headers?: Readonly<Record<string, string>>
   /** Sent again where that is safe. */
@@ -195,7 +195,7 @@ export class RegistryClient {
   }
 }
 
-/** An answer, and what it was asked with. */
+/** An answer and its request. */
 interface Tried {
   readonly authorization: string | undefined
   readonly answer: UpstreamAnswer

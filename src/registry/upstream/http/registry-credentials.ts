@@ -9,7 +9,7 @@ const defaultLifeSeconds = 60
 /** A token is used for this part of its life. */
 const usedPart = 0.8
 
-/** What a registry asks for in `WWW-Authenticate`. */
+/** The challenge of a registry in `WWW-Authenticate`. */
 export type Challenge =
   { readonly scheme: 'none' } | { readonly scheme: 'basic' } | { readonly scheme: 'bearer'; readonly realm: string; readonly service?: string }
 
@@ -45,7 +45,7 @@ export class RegistryCredentials {
     this.#clock = clock
   }
 
-  /** False until the registry has said what it asks for. */
+  /** False until the registry has stated what it requires. */
   get known(): boolean {
     return this.#challenge !== undefined
   }
