@@ -17,8 +17,8 @@ export type AccountCheck =
 /** Tries whether a provider gives a group's account to this installation. */
 export interface AccountChecks {
   /**
-   * Exchanges a token of ours, whose subject is the group's uid, for a credential of the provider, and throws the credential away: whoever owns the account decides by
-   * its trust in that subject. Rejects with nothing but the signal's reason.
+   * Exchanges a platform token, whose subject is the group's uid, for a credential of the provider, and discards the credential.
+   * The account's owner decides by trusting that subject or not. Rejects only with the signal's reason.
    */
   check(group: Uid, account: CloudAccount, signal: AbortSignal): Promise<AccountCheck>
 }
@@ -30,7 +30,7 @@ export interface AccountCheckSettings {
   readonly azure: { readonly client?: string; readonly endpoint: string; readonly scope: string }
 }
 
-/** One exchange: what our token is for, what is sent, and how the credential is told in the answer. */
+/** One exchange: the audience of the platform token, the request to send, and the test for a credential in the answer. */
 interface AwsTokenExchange {
   readonly audience: string
   request(token: string): Pick<FetchRequest, 'url' | 'headers' | 'body'>
@@ -132,7 +132,7 @@ function exchangeFor(settings: AccountCheckSettings, account: CloudAccount, grou
   }
 }
 
-/** No door of ours takes a token of this use (docs/spec/tokens.md#token-uses). */
+/** No platform endpoint accepts a token of this use (docs/spec/tokens.md#token-uses). */
 const use = 'account_check'
 /** How long the token lives, in seconds: for one exchange, by a provider whose clock is not ours. */
 const tokenSeconds = 300

@@ -88,8 +88,8 @@ function comesBefore(one: Link, other: Link): number {
 }
 
 /**
- * Explains what `identity` may do at `resource` as of `snapshot` (docs/spec/iam.md#explain-and-access). About the identity, not a token: one that is narrowed may do less, one of a
- * sign-in that brings roles along more, and who is an operator by configuration everything.
+ * Explains what `identity` may do at `resource` as of `snapshot` (docs/spec/iam.md#explain-and-access). The answer is about the identity, not a token.
+ * A narrowed token may do less. A token from a sign-in that grants roles may do more. An operator by configuration may do everything.
  */
 export function explain(snapshot: Snapshot, question: { identity: Uid; resource: Uid; capability: CapabilitySet }): Explanation {
   const { identity, resource, capability } = question

@@ -190,16 +190,16 @@ function cutTo(grants: readonly Grant[], capabilities: CapabilitySet): readonly 
   })
 }
 
-/** What was granted at the groups or below them: what was granted above is not the groups' to vouch for. */
+/** Returns the grants at the groups or below them. Grants above them are outside the groups' trust. */
 function grantedWithin(grants: readonly Grant[], groups: readonly Uid[]): Grant[] {
   const known = new Set<string>(groups)
   return grants.filter(({ group }) => group !== everywhere && lineage(group).some((place) => known.has(place)))
 }
 
 /**
- * The reach cut to what an exchange asked for: at each requested group what was granted there or above it, and of that only the requested
- * capabilities (docs/spec/tokens.md#narrowing). It can never widen. `session` is what the narrowing's roles grant: not cut to the groups that vouch for the person, since who mapped
- * them held them where they are.
+ * Restricts the permissions to what an exchange requested (docs/spec/tokens.md#narrowing). For each requested group, it keeps grants made there or above it.
+ * Of those grants it keeps only the requested capabilities. The restrictions never widen `reach`. `session` holds the grants of the restrictions' roles.
+ * These are not limited to the groups that trust the person, because the author of the mapping held those roles at their groups.
  */
 export function narrow(reach: EffectivePermissions, restrictions: TokenRestrictions, session: readonly Grant[] = []): EffectivePermissions {
   const { scopes, capabilities, knownIn } = restrictions

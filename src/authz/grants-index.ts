@@ -181,8 +181,8 @@ export class GrantsIndex {
   }
 
   /**
-   * Resolves when what the identity is granted is at hand, also as a token is narrowed, so that to ask for it takes no long turn: found out in slices where its bindings
-   * are many. Undefined where there is nothing to wait for. To call it is never needed.
+   * Resolves when the identity's grants are cached, including their narrowed form, so that reading them does not block the event loop.
+   * Computes them in slices if the identity has many bindings. Returns undefined if there is nothing to wait for. Calling it is optional.
    */
   prepare(identity: Uid, restrictions: TokenRestrictions): Promise<void> | undefined {
     const known = this.#known.get(identity)

@@ -51,7 +51,7 @@ function fromXml(text: string): Map<string, string> | undefined {
   return values
 }
 
-/** Undefined where there is an `&` that is none of the five entities. */
+/** Decodes the five XML entities. Returns undefined if the text has any other `&`. */
 function unescaped(value: string): string | undefined {
   if (/&(?!(?:amp|lt|gt|quot|apos);)/.test(value)) return undefined
   return value.replace(/&(\w+);/g, (_, name: string) => entities[name] ?? '')

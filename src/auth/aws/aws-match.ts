@@ -1,7 +1,7 @@
 import type { AwsCaller } from './aws-caller.ts'
 import { matchesPattern } from '../oidc/claim-match.ts'
 
-/** What an AWS identity asks of a caller (docs/spec/identities.md#aws-identities): the account, and each of ARN and user id as it is or as a pattern that it matches in full. */
+/** Requirements of an AWS identity on a caller (docs/spec/identities.md#aws-identities). ARN and user id are each exact values or patterns that must match in full. */
 export interface AwsMatch {
   readonly account: string
   readonly arn?: string
@@ -10,7 +10,7 @@ export interface AwsMatch {
   readonly userIdPattern?: string
 }
 
-/** True where all three of account, ARN and user id are what the identity asks for; what it does not name matches nothing. */
+/** Returns true if account, ARN and user id all meet the requirements. An ARN or user id without a requirement never matches. */
 export function matchesAws(match: AwsMatch, caller: AwsCaller): boolean {
   return (
     match.account === caller.account &&

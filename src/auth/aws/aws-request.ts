@@ -48,14 +48,17 @@ export function awsRefusal(sentence: string): DomainError {
   return new DomainError(7, `verifying token: ${sentence}`)
 }
 
-/** The text of an HTTP request out of a bearer in either base64 alphabet (docs/spec/identities.md#aws-identities), with or without padding; undefined where it is none: a JWT, for one. */
+/**
+ * Decodes an HTTP request from a bearer in either base64 alphabet, with or without padding (docs/spec/identities.md#aws-identities).
+ * Returns undefined if the bearer is not a request, for example a JWT.
+ */
 export function awsRequestText(bearer: string): string | undefined {
   if (!/^[A-Za-z0-9+/_-]+={0,2}$/.test(bearer)) return undefined
   const text = Buffer.from(bearer, 'base64').toString('latin1')
   return /^[A-Za-z]{1,16} [^\r\n]*HTTP\/\d/.test(text) ? text : undefined
 }
 
-/** Reads the request and makes every check that AWS is not needed for, in the order of their rules (docs/spec/identities.md#aws-request-checks). Throws code 7, naming the rule. */
+/** Parses the request and runs all checks that do not need AWS, in rule order (docs/spec/identities.md#aws-request-checks). Throws code 7, naming the rule. */
 export function parseAwsRequest(text: string, expected: AwsExpectation): AwsRequest {
   const { method, target, headers } = parseHttp(text)
   if (method !== 'POST') throw awsRefusal('the method of the AWS request must be POST')

@@ -23,14 +23,14 @@ export interface AwsSignInOptions {
 }
 
 /**
- * Signs in with the text of a signed AWS request (see awsRequestText) as `identity`. AWS is asked before the identity is looked at, so that neither the answer nor its time
- * tells whether the identity is there. The request may be used again while AWS takes it, 15 minutes: the signature binds it to one identity of one platform, so that who holds it
- * gains nothing by that which an OIDC token would not give. Throws DomainError: 3 without an identity; 7 `verifying token: ...` for the request itself; 7 in one form for all that
- * lies with the identity; 14 where AWS can't be asked now.
+ * Signs in as `identity` with the text of a signed AWS request (see awsRequestText). It asks AWS before it reads the identity, so that neither answer nor timing
+ * reveals whether the identity exists. The request can be reused while AWS accepts it, for 15 minutes. Its signature binds it to one identity of one platform.
+ * A replay therefore gains no more than an OIDC token would. Throws DomainError 3 without an identity. Throws 7 `verifying token: ...` for a bad request.
+ * Throws 7 with one fixed message for every fault of the identity. Throws 14 if AWS cannot be asked now.
  */
 export type AwsSignIn = (text: string, identity: string | undefined, signal: AbortSignal) => Promise<Omit<SignedIn, 'token'>>
 
-/** Requests that AWS is asked about at once; more are code 14. */
+/** Maximum number of concurrent requests to AWS. Further requests fail with code 14. */
 const maxPending = 100
 
 /** See AwsSignIn. */
@@ -62,7 +62,7 @@ async function ask({ endpoint, fetch }: AwsSignInOptions, { host, headers }: Aws
   }
 }
 
-/** Only what may pass by itself is code 14: clients come again for that. */
+/** Maps a fetch error: code 14 only for transient faults, because clients retry those. */
 function unanswered(error: FetchError): DomainError {
   if (error.transient) return new DomainError(14, "verifying token: AWS can't be asked at the moment", { cause: error })
   const refused = error.fault === 'status'

@@ -68,12 +68,12 @@ export function uselessness(key: JWK): string | undefined {
   return key.kty === 'RSA' && bits < leastRsaBits ? `an RSA key of less than ${String(leastRsaBits)} bits` : undefined
 }
 
-/** The length of an RSA key, 0 for other kinds; undefined where the key is none. */
+/** Returns the length of an RSA key in bits, 0 for other kinds, or undefined if the key is invalid. */
 function rsaBits(key: JWK): number | undefined {
   try {
     return createPublicKey({ key: publicPart(key), format: 'jwk' }).asymmetricKeyDetails?.modulusLength ?? 0
   } catch {
-    // What the library says may repeat the key.
+    // The library's message may contain the key.
     return undefined
   }
 }

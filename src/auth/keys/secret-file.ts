@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { link, open, readFile, rm } from 'node:fs/promises'
 import { dirname } from 'node:path'
 
-/** The file's content; undefined where there is none. Rejects with the file system's other errors. */
+/** Reads the file's content. Returns undefined if the file does not exist. Rejects with the file system's other errors. */
 export async function readSecretFile(path: string): Promise<Buffer | undefined> {
   try {
     return await readFile(path)
@@ -13,8 +13,8 @@ export async function readSecretFile(path: string): Promise<Buffer | undefined> 
 }
 
 /**
- * Makes a file that only its owner reads, whole or not at all, and durable: it is on disk before anything is made with what it holds. Of several that make it at once
- * one wins. Returns the content of the one that won. The folder must exist.
+ * Creates a file, atomically and durably, that only its owner can read. The file is on disk before the caller can use its content.
+ * If several callers create it at once, one wins. Returns the winner's content. The folder must exist.
  */
 export async function makeSecretFile(path: string, content: string): Promise<Buffer> {
   const fresh = `${path}.${randomBytes(6).toString('hex')}`
