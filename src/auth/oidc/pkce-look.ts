@@ -3,8 +3,8 @@ import { readDiscovery, type ConfiguredIssuer } from './issuer-source.ts'
 import type { SafeFetch } from '../safe-fetch.ts'
 
 /**
- * Whether the issuer's discovery document says that it has no PKCE with SHA-256: it lists methods (`code_challenge_methods_supported`, RFC 8414), and that one is not
- * among them. False where it says nothing, be it that there is no list, no usable document, or no answer within the client's time. Throws only the signal's reason.
+ * Returns true if the issuer's discovery document lists PKCE methods (`code_challenge_methods_supported`, RFC 8414) without SHA-256.
+ * Returns false without a list, a usable document or an answer within the client's timeout. Throws only the signal's reason.
  */
 export type DeniesPkce = (issuer: string, signal: AbortSignal) => Promise<boolean>
 
@@ -16,7 +16,7 @@ export function createPkceLook(fetch: SafeFetch, configured: readonly Configured
       const { code_challenge_methods_supported: methods } = await readDiscovery(fetch, rows.get(normalizeIssuer(issuer)) ?? { issuer }, signal)
       return Array.isArray(methods) && !methods.includes('S256')
     } catch {
-      // What the issuer can't be asked it does not deny.
+      // An issuer that cannot be asked does not deny PKCE.
       signal.throwIfAborted()
       return false
     }

@@ -36,11 +36,12 @@ export interface CredentialInput {
 /** Verifies the credential of a request. */
 export interface Authenticator {
   /**
-   * Accepts an access token of ours, or an external one (the exchange, done inside). Throws DomainError: 16 without a valid token; 7 where it is valid but for another
-   * audience or does not match its identity; 3 where two identities are named; 14 where the issuer's keys can't be had now.
+   * Accepts a platform access token, or an external token, which it exchanges internally. Throws DomainError 16 without a valid token.
+   * Throws 7 if a valid token is for another audience or does not match its identity. Throws 3 if two identities are named.
+   * Throws 14 if the issuer's keys are unavailable now.
    */
   authenticate(input: CredentialInput, signal: AbortSignal): Promise<Authenticated>
-  /** The same without waiting, where the credential is a token of ours whose signature was checked lately; else undefined. Throws like `authenticate`. */
+  /** Authenticates synchronously a platform token whose signature was checked recently. Otherwise returns undefined. Throws like `authenticate`. */
   authenticateRemembered(input: CredentialInput): Authenticated | undefined
 }
 
@@ -48,20 +49,20 @@ export interface Authenticator {
 export interface AuthenticatorOptions {
   readonly tokens: PlatformTokens
   readonly signIn: ExternalSignIn
-  /** `iss` of our own tokens. */
+  /** `iss` of platform tokens. */
   readonly ownIssuer: string
-  /** Audiences of our own tokens that this door accepts. */
+  /** Audiences of platform tokens that this endpoint accepts. */
   readonly audiences: readonly string[]
   readonly operators: readonly Operator[]
   readonly clock: Clock
 }
 
-/** Verified credentials are kept for the next call with the same header: about so many bytes at least, and twice that at most. */
+/** Approximate cache size, in bytes, for verified credentials, keyed by header. The cache may grow to twice this size. */
 const rememberedBytes = 16 * 1024 * 1024
-/** About what one takes beside its texts. */
+/** Approximate overhead of one cached credential, in bytes, in addition to its texts. */
 const credentialBytes = 1024
 
-/** A header whose token was verified once. All but its reading is verified anew each time. */
+/** A header whose token was verified once. Only the parsing is reused: each request verifies everything else again. */
 interface KnownCredential {
   readonly token: DecodedToken
   readonly bytes: number

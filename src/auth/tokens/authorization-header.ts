@@ -8,12 +8,12 @@ export interface Credential {
   readonly identity?: string
 }
 
-/** The Basic user name that goes with an access token of ours (docs/spec/tokens.md#credentials). */
+/** The Basic user name that goes with a platform access token (docs/spec/tokens.md#credentials). */
 export const tokenUserName = '_token'
 
 /**
  * Reads `Bearer <token>`, a bare token (some clients send a file's content as it is), `Basic base64(<identity uid>:<token>)` and `Basic base64(_token:<token>)`.
- * Throws TokenError `missing` where there is none, `unreadable` for anything else.
+ * Throws TokenError `missing` without a credential and `unreadable` for anything else.
  */
 export function parseAuthorization(header: string | undefined): Credential {
   const text = header?.trim() ?? ''

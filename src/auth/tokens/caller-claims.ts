@@ -5,33 +5,33 @@ import type { Claims } from './decoded-token.ts'
 import { profileIn, type Actor } from './principal.ts'
 import { TokenError } from './token-error.ts'
 
-/** The most groups that one claim of a token names, and the characters of all of them together: a token has to fit into a header. */
+/** Maximum number of groups in one claim of a token, and maximum characters of all together. A token must fit into a header. */
 export const maxListedGroups = 50
 export const maxListedLength = 4096
 
-/** Whether one claim of a token has room for these groups. */
+/** Returns true if one claim of a token has room for these groups. */
 export function hasRoomFor(groups: readonly Uid[]): boolean {
   return groups.length <= maxListedGroups && groups.join().length <= maxListedLength
 }
 
-/** What every token of ours says of its bearer, beside what it is for. */
+/** Claims about the bearer that every platform token carries, in addition to its purpose. */
 export interface CallerClaims {
   readonly act: Actor
   readonly restrictions: TokenRestrictions
   readonly issuedAtMs: number
 }
 
-/** The claims that say it. */
+/** Returns the token claims for a caller. */
 export function writeCallerClaims({ issuedAtMs, ...facts }: CallerClaims): Record<string, unknown> {
   return { ...writeIssueTime(issuedAtMs), ...writeCallerFacts(facts) }
 }
 
-/** The claims that say when a token of ours was issued. */
+/** Returns the claims for a platform token's issue time. */
 export function writeIssueTime(issuedAtMs: number): { readonly iat: number; readonly iat_ms: number } {
   return { iat: Math.floor(issuedAtMs / 1000), iat_ms: issuedAtMs }
 }
 
-/** The claims that say who its bearer is, and how far it goes. */
+/** Returns the claims for the bearer and the token's restrictions. */
 export function writeCallerFacts({ act, restrictions }: Omit<CallerClaims, 'issuedAtMs'>): Record<string, unknown> {
   const upstream = { ...(act.email === undefined ? {} : { email: act.email }), ...act.profile }
   return {
@@ -46,12 +46,12 @@ export function writeCallerFacts({ act, restrictions }: Omit<CallerClaims, 'issu
   }
 }
 
-/** What the claims of a token of ours say. Throws TokenError `unreadable`: what can't be read must not widen. */
+/** Reads the claims of a platform token. Throws TokenError `unreadable`, because an unreadable restriction must not widen the token. */
 export function readCallerClaims(claims: Claims): CallerClaims {
   return { act: actorOf(claims), restrictions: restrictionsOf(claims), issuedAtMs: issueTimeOf(claims) }
 }
 
-/** The identity that a token of ours is for. Throws TokenError `unreadable`. */
+/** Returns the identity of a platform token's subject. Throws TokenError `unreadable`. */
 export function readIdentity(subject: string): Uid {
   if (!isUid(subject)) throw new TokenError('unreadable')
   return subject

@@ -40,8 +40,8 @@ export interface Operator {
 }
 
 /**
- * True where the caller is an operator by configuration. Any tenant may make an identity that claims an operator's issuer and subject (with keys of its own), so
- * it counts only for the person: the identity whose uid is derived from that pair.
+ * Returns true if the caller is an operator by configuration. Any tenant can create an identity with an operator's issuer and subject, and its own keys.
+ * Therefore only the person counts: the identity whose uid is derived from that pair.
  */
 export function isOperator(operators: readonly Operator[], identityUid: Uid, actor: Pick<Actor, 'issuer' | 'subject'>): boolean {
   const issuer = normalizeIssuer(actor.issuer)

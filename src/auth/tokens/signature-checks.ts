@@ -8,8 +8,8 @@ import type { KeySet } from '../keys/key-set.ts'
 import { TokenError } from './token-error.ts'
 
 /**
- * Checks signatures and remembers the good ones, under the token's hash AND the set of keys that it was checked with, for five minutes at most.
- * Nothing but the signature is remembered: times, issuer, audience and rights are looked at anew each time (docs/spec/tokens.md#issuer-keys).
+ * Checks signatures and caches the valid ones for five minutes at most. The cache key is the token's hash AND the key set of the check.
+ * Only the signature result is cached. Times, issuer, audience and rights are checked every time (docs/spec/tokens.md#issuer-keys).
  */
 export interface SignatureChecks {
   /** Resolves where one of `keys` signed the token. Throws TokenError `unknown_key` or `signature`. Concurrent checks of one token share one. */
@@ -23,7 +23,7 @@ export interface SignatureCheckOptions {
   readonly clock: Clock
   /** Remembered at least, and twice that at most; 10,000 by default. */
   readonly limit?: number
-  /** Told of each signature that is really checked (metrics, tests). */
+  /** Called for each signature check that the cache does not answer (metrics, tests). */
   readonly onCheck?: () => void
 }
 

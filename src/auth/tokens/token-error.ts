@@ -54,7 +54,7 @@ export class TokenError extends Error {
 /** How much of an issuer's name a message repeats. */
 const shownIssuerLength = 200
 
-/** The error of a token whose issuer nobody here names: says which issuer that is, and where it is added. */
+/** Returns the error for a token from an unknown issuer. The message names the issuer and where to add it. */
 export function unknownIssuer(issuer: string): TokenError {
   const shown = JSON.stringify(issuer.slice(0, shownIssuerLength))
   const where =
@@ -63,8 +63,8 @@ export function unknownIssuer(issuer: string): TokenError {
 }
 
 /**
- * Translates a TokenError for the door it was met at; anything else is returned as it is. Bad and expired tokens say `verifying token: ...` (docs/spec/tokens.md#exchange-errors);
- * only a fault that may pass by itself is code 14, since clients repeat that one.
+ * Translates a TokenError for the endpoint where it occurred. Returns any other error unchanged. Messages for bad and expired tokens start with
+ * `verifying token: ...` (docs/spec/tokens.md#exchange-errors). Only transient faults get code 14, because clients retry it.
  */
 export function tokenFailure(error: unknown, endpoint: 'exchange' | 'direct'): unknown {
   if (!(error instanceof TokenError)) return error
@@ -72,7 +72,7 @@ export function tokenFailure(error: unknown, endpoint: 'exchange' | 'direct'): u
   return new DomainError(faults[error.fault][endpoint], message, { cause: error })
 }
 
-/** Code 9 `TOKEN_TOO_LARGE` for what an access token has no room for, told in a sentence without its end. */
+/** Returns code 9 `TOKEN_TOO_LARGE` for content that does not fit into an access token. `description` is a sentence without its end. */
 export function tokenTooLarge(description: string): DomainError {
   return DomainError.precondition([{ type: 'TOKEN_TOO_LARGE', subject: '', description }], { reason: 'TOKEN_TOO_LARGE' })
 }

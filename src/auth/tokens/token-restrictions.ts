@@ -11,7 +11,10 @@ export interface SessionRole {
 export interface TokenRestrictions {
   readonly scopes?: readonly Uid[]
   readonly capabilities?: CapabilitySet
-  /** The groups whose identity providers vouch for the person: only what was granted there or below counts, and nobody is an operator (docs/spec/identities.md#trust-domain). */
+  /**
+   * The groups whose identity providers authenticate the person (docs/spec/identities.md#trust-domain).
+   * Only grants there or below count, and the caller is never an operator.
+   */
   readonly knownIn?: readonly Uid[]
   /** The only member that adds: what it adds is cut by `scopes` and `capabilities`. */
   readonly roles?: readonly SessionRole[]
