@@ -63,8 +63,8 @@ export interface FetchResponse {
 }
 
 /**
- * The client for every URL that a tenant names (docs/spec/tokens.md#tenant-urls): https, public addresses only (checked when connecting, so that a name can't change
- * in between), no redirects, bounded size and time.
+ * The client for every URL that a tenant names (docs/spec/tokens.md#tenant-urls). It allows https only, no redirects, and bounded size and time.
+ * It allows public addresses only, and checks them when connecting, so that a name cannot change in between.
  */
 export interface SafeFetch {
   /** Throws FetchError, or the signal's reason. */
@@ -179,7 +179,7 @@ function translate(error: unknown, timedOut: boolean): FetchError {
   return new FetchError(faultOf(code), { cause: error })
 }
 
-/** What node calls the outcomes of checking a certificate (X509_V_ERR_* without the prefix), and a handshake that can't succeed as the two sides are set up. */
+/** Node's error codes for failed certificate checks (X509_V_ERR_* without the prefix) and for handshakes that the two sides' settings rule out. */
 const untrustedCodes =
   /^(?:.*CERT(?:_|$)|UNABLE_TO_|HOSTNAME_MISMATCH$|INVALID_(?:CA|PURPOSE)$|PATH_LENGTH_EXCEEDED$|ERR_TLS_(?!HANDSHAKE_TIMEOUT)|ERR_OSSL_|ERR_SSL_(?:WRONG_VERSION_NUMBER|UNSUPPORTED_PROTOCOL|TLSV1_ALERT_PROTOCOL_VERSION|SSL\/TLS_ALERT_HANDSHAKE_FAILURE))/
 

@@ -23,8 +23,8 @@ export interface ScheduledKey {
 type KeyAction = { readonly kind: 'create'; readonly usedFromMs: number } | { readonly kind: 'delete'; readonly id: string }
 
 /**
- * What to do now. Guarantees, if it is applied at least every `publishAheadMs`: there is always a key in use; a key is used only after it was published for
- * `publishAheadMs` (the very first excepted); what a key made is checkable for `retainMs` after the key was last used.
+ * Returns the actions due now. The guarantees below hold if they are applied at least every `publishAheadMs`. There is always a key in use.
+ * A key other than the first is used only after it was published for `publishAheadMs`. Its signatures can be checked for `retainMs` after its last use.
  */
 export function planKeys(nowMs: number, keys: readonly ScheduledKey[], schedule: KeySchedule): readonly KeyAction[] {
   const ordered = inOrder(keys)
@@ -143,7 +143,7 @@ export async function createRotatingKeys<Key>(kind: KeyKind<Key>, options: Rotat
   try {
     await maintain(signal)
   } catch (error) {
-    // A full store keeps nobody from reading: the keys that are there will do until there is room for the next one.
+    // A full store can still be read. The existing keys suffice until there is room for the next one.
     if (!(error instanceof StoreError && error.kind === 'exhausted' && held.length > 0)) throw error
   }
   return {

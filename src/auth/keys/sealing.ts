@@ -10,7 +10,7 @@ export interface Keyring {
   seal(plaintext: Uint8Array, context: string): Uint8Array
   /** Throws SealingError `unreadable` or `unknown_key`. */
   open(sealed: Uint8Array, context: string): Uint8Array
-  /** 32 bytes that are the same for the same input as long as the data key is, and tell nothing of it to who does not have that key. */
+  /** Returns 32 bytes, equal for equal input while the data key is the same. They reveal nothing of the input without that key. */
   fingerprint(input: Uint8Array): Uint8Array
 }
 
@@ -68,7 +68,7 @@ export interface KeyringOptions {
 }
 
 /**
- * Opens the store's data keys, and makes the first one in a fresh store; of several processes that start at once one wins and the others take its key.
+ * Opens the store's data keys, and creates the first one in a fresh store. If several processes start at once, one wins and the others use its key.
  * Throws SealingError `wrong_key`, or StoreError.
  */
 export async function createKeyring(options: KeyringOptions, signal: AbortSignal): Promise<Keyring> {
@@ -87,9 +87,9 @@ export async function createKeyring(options: KeyringOptions, signal: AbortSignal
 }
 
 /**
- * Lets another key encryption key than the configured one open the store too (`add`), or no more (`retire`). The data keys stay what they are, so processes that run notice nothing. Does nothing
- * where it is so already. Resolves to how many keys open the store then. Throws SealingError `wrong_key`, also where the retired key is the configured one or would take a data key with it,
- * StoreError, or Error where the store is fresh.
+ * Adds (`add`) or removes (`retire`) another key encryption key that opens the store. The data keys do not change, so running processes are unaffected.
+ * Does nothing if the change is already made. Resolves to the number of keys that open the store afterwards. Throws SealingError `wrong_key`.
+ * It also throws `wrong_key` if the retired key is the configured one or its removal would lose a data key. Throws StoreError, or Error if the store is fresh.
  */
 export async function changeKeyEncryption(
   options: KeyringOptions,
@@ -184,7 +184,7 @@ function parseStored(stored: Uint8Array): StoredKeyring {
     const parsed = JSON.parse(Buffer.from(stored).toString('utf8')) as StoredKeyring // a cast of our own record: `version` is checked below
     if (parsed.version === 1) return parsed
   } catch {
-    // Told below, without the record's text.
+    // Reported below, without the record's text.
   }
   throw new SealingError('unreadable', `the store's ${dataKeyKey} is of an unknown form`)
 }

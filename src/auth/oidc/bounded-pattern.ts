@@ -22,10 +22,10 @@ export const maxPatternsWeight = 8192
 
 /** Compiled patterns that were used lately: at least so many bytes of them, and twice that at most. */
 const cachedBytes = 8 * 1024 * 1024
-/** About what an instruction takes, a range, and a pattern beside those. */
+/** Approximate bytes of an instruction, of a range, and of the rest of a pattern. */
 const [instructionBytes, rangeBytes, patternBytes] = [100, 16, 1024]
 
-/** What a pattern may keep of the states that it was in, and what it may use while it is tried, as the library counts bytes. */
+/** Limits on the states that a pattern keeps, and on those it uses during a match, in bytes as the library counts them. */
 const keptStateBytes = 16 * 1024
 const maxStateBytes = 512 * 1024
 
@@ -61,7 +61,7 @@ export function boundedPattern(pattern: string): BoundedPattern | undefined {
   return { size: expression.programSize(), matches: (text) => tried(expression, text) }
 }
 
-/** The library keeps the states of a pattern for the next text, up to 8 MiB of them: more than a few are not worth their memory. */
+/** Matches the text. The library keeps up to 8 MiB of a pattern's states for the next text. More than a few are not worth their memory. */
 function tried(expression: RE2JS, text: string): boolean {
   const re2 = expression.re2Input
   if (re2.lazyDFA === null && re2.onepass === null) Object.assign(re2.dfa, { stateBudget: maxStateBytes, memBudget: maxStateBytes })

@@ -32,8 +32,8 @@ interface Effort {
 }
 
 /**
- * Throws code 3 on the field of the first pattern that is no RE2 expression, is beyond a limit of one pattern, or brings the patterns beyond what they may weigh
- * together; for use when an identity is written. By field, the patterns of one identity.
+ * Checks the patterns of one identity, by field, when the identity is written. Throws code 3 on the field of the first bad pattern.
+ * A pattern is bad if it is not an RE2 expression, exceeds a limit, or brings the total weight above its limit.
  */
 export function checkPatterns(patterns: readonly (readonly [field: string, pattern: string])[]): void {
   let weight = 0

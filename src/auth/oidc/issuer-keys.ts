@@ -19,8 +19,9 @@ export interface IssuerScope {
 /** The keys of external issuers, by discovery. Only issuers that configuration or `scope.named` names are ever contacted. */
 export interface IssuerKeys {
   /**
-   * The issuer's keys, an hour old at most, or a day where it does not answer. Throws TokenError `unknown_issuer` (not allowed), `issuer_keys` (its documents are not
-   * usable) or `issuer_unavailable`, the latter two at once for 30 s after a failed try; or the signal's reason.
+   * Returns the issuer's keys, at most an hour old, or a day if the issuer does not answer. Throws the signal's reason or a TokenError.
+   * The errors are `unknown_issuer` (not allowed), `issuer_keys` (unusable documents) and `issuer_unavailable`.
+   * After a failed try, the latter two are thrown at once for 30 s.
    */
   keysFor(issuer: string, scope: IssuerScope, signal: AbortSignal): Promise<KeySet>
   /** For a token whose key `seen` lacks: fetches again, at most every 30 s per issuer, and returns what is newest. Throws as `keysFor`, but for a failed fetch. */
@@ -57,7 +58,7 @@ const retryMs = 30_000
 
 /**
  * One issuer. `keys` is absent until the first fetch succeeded; `failure` is set while the last fetch failed; `flight` while one runs.
- * At most one flight per issuer; after any flight the next one starts 30 s later at the earliest, unless the keys ran out of their hour.
+ * Each issuer has at most one flight. The next one starts at least 30 s later, unless the keys' hour has expired.
  */
 interface IssuerState {
   keys: KeySet | undefined
@@ -75,8 +76,8 @@ function emptyState(): IssuerState {
 const maxNoted = 100
 
 /**
- * The issuers that tenants name, each held for the organisations that use it. One that several organisations hold stays until the last of them has forgotten it:
- * no organisation makes another one forget what it uses, as long as it holds more than the other.
+ * The issuers that tenants name, each held for the organisations that use it. A shared issuer stays until the last organisation has released it.
+ * An organisation cannot evict another's issuers while it holds more issuers than the other.
  */
 class NamedIssuers {
   readonly #limit: number
@@ -142,7 +143,7 @@ class FetchedIssuerKeys implements IssuerKeys {
   readonly #configured: ReadonlyMap<string, ConfiguredIssuer>
   readonly #local: ReadonlyMap<string, () => KeySet>
   readonly #fetchKeys: ReturnType<typeof createIssuerSource>
-  /** Nobody but configuration adds to these, so they are neither forgotten nor counted. */
+  /** Only configuration adds to these, so they are neither evicted nor counted. */
   readonly #configuredStates: ReadonlyMap<string, IssuerState>
   /** Issuers that tenants name. */
   readonly #named: NamedIssuers

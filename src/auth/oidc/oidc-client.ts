@@ -30,7 +30,7 @@ function tooMany(): DomainError {
   return new DomainError(14, 'too many sign-ins wait for their identity provider; try again')
 }
 
-/** A client of ours at an OpenID provider. */
+/** A client of the platform at an OpenID provider. */
 export interface OidcClient {
   /** The organisation that the provider belongs to. */
   readonly tenant: string
@@ -70,7 +70,7 @@ export function createOidcLogin(fetch: SafeFetch, configured: readonly Configure
 
   async function ask({ issuer, clientId }: OidcClient): Promise<ServerMetadata> {
     const policy = policyAt(issuer)
-    // Nobody who waits for it ends it: a request has its own time.
+    // Waiting callers cannot abort it. Each request has its own timeout.
     const options = { [customFetch]: fetchWith(fetch, policy, new AbortController().signal), execute: executeOf(policy) }
     const server = (await discovery(new URL(issuer), clientId, {}, None(), options)).serverMetadata()
     // The library takes the document's word for URLs of some forms.
@@ -169,7 +169,7 @@ const unreachable = 'the host of its issuer does not exist, or is not at a publi
 /** Why a provider can't be used whose configuration is wrong, as its owner has to hear it. */
 const reasons: Readonly<Partial<Record<FetchFault, string>>> = {
   refused_url: 'its issuer leads to a URL that is not https',
-  // One sentence for both: which names there are where we are is nobody's business.
+  // One sentence for both, so that it does not reveal which names exist in the platform's network.
   refused_address: unreachable,
   unresolved: unreachable,
   untrusted: 'the certificate of its issuer is not trusted',

@@ -15,10 +15,10 @@ import { signingAlgorithm } from '../keys/signing-keys.ts'
 import type { SigningKeys } from '../keys/signing-keys.ts'
 import { TokenError, tokenTooLarge } from './token-error.ts'
 
-/** What a token of ours is for. Every verifier accepts exactly one use (docs/spec/tokens.md#token-uses). */
+/** Purpose of a platform token. Every verifier accepts exactly one use (docs/spec/tokens.md#token-uses). */
 export type TokenUse = 'access' | 'registry'
 
-/** What an access token is to say. */
+/** Content of an access token to mint. */
 export interface AccessGrant {
   readonly identityUid: Uid
   /** The token is not issued before this: keeps it valid where this replica's clock is behind the one that made the identity. */
@@ -26,11 +26,11 @@ export interface AccessGrant {
   readonly audiences: readonly string[]
   readonly act: Actor
   readonly restrictions: TokenRestrictions
-  /** What the identity holds now, by group uid; for the reader's information, left out where it is long or the token has no room for it. */
+  /** Capabilities that the identity holds now, by group uid, for information only. Omitted if they are long or do not fit into the token. */
   readonly held?: ReadonlyMap<Uid, CapabilitySet>
 }
 
-/** What a verified token of ours says. */
+/** Content of a verified platform token. */
 export interface PlatformClaims {
   readonly identityUid: Uid
   readonly audiences: readonly string[]
@@ -40,9 +40,9 @@ export interface PlatformClaims {
   readonly expiresAtMs: number
 }
 
-/** Mints and verifies our own tokens. */
+/** Mints and verifies platform tokens. */
 export interface PlatformTokens {
-  /** A token that every door takes. Throws code 9 `TOKEN_TOO_LARGE` where it would be longer than that. */
+  /** Mints a token that is short enough for every endpoint. Throws code 9 `TOKEN_TOO_LARGE` if it would be too long. */
   mint(grant: AccessGrant): Promise<{ readonly token: string; readonly expiresAtMs: number }>
   /** Throws as `mint` would. */
   check(grant: AccessGrant): void
@@ -78,7 +78,7 @@ export const accessTokenSeconds = 3600
 export const maxHeldGroups = 50
 /** Characters of `cap` as JSON: the token has to fit into a header. */
 const maxHeldLength = 4096
-/** Bytes of the payload as JSON: with the header and the signature of a key of ours, which take less than 1024 characters, the token is one that doors take. */
+/** Maximum size of the payload as JSON, in bytes. The header and signature take less than 1024 characters, so endpoints accept the token's length. */
 const maxPayloadBytes = ((maxTokenLength - 1024) * 3) / 4
 
 /** See PlatformTokens. */
@@ -141,7 +141,7 @@ function readClaims(token: DecodedToken): PlatformClaims {
   }
 }
 
-/** The payload with what is held, where there is room for it. Throws code 9 where there is none for the rest. */
+/** Returns the payload, with the held capabilities if they fit. Throws code 9 if the rest does not fit. */
 function fitting<P extends JWTPayload>(payload: P, held: AccessGrant['held']): P {
   const cap = held === undefined ? undefined : heldClaim(held)
   const whole = cap === undefined ? payload : { ...payload, cap }
