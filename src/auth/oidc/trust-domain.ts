@@ -40,10 +40,11 @@ export interface Trust {
 }
 
 /**
- * Where a verified token of a person counts. Everywhere only where the configuration names its issuer and it is meant for the platform. Else an identity provider
- * stands for it, and it counts in that provider's group alone: its issuer may be the group's own, and a token for the group's client may have been obtained by
- * whoever runs that client (docs/spec/identities.md#trust-domain). A token for the platform was made for no client: it tells who somebody is, and not that they belong anywhere. Throws
- * code 3 on `identity_provider`; code 7 where no one stands for it, `NOT_PROVISIONED` where directories say no.
+ * Returns where a person's verified token counts (docs/spec/identities.md#trust-domain). It counts everywhere only if configuration names its issuer
+ * and the token is for the platform. Otherwise it needs a matching identity provider and counts in that provider's group alone.
+ * The issuer may be the group's own, and the operator of the group's client may have obtained the token.
+ * A token for the platform was issued for no client. It proves who the person is, but not that they belong to a group.
+ * Throws code 3 on `identity_provider`. Throws code 7 if no provider matches, with `NOT_PROVISIONED` if directories reject the person.
  */
 export function trustOf(token: DecodedToken, { platform, isKnownIssuer, providers, provider = '', admits }: TrustInput): Trust {
   const named = provider === '' ? undefined : parseUid(provider, 'identity_provider')
@@ -61,7 +62,7 @@ export function trustOf(token: DecodedToken, { platform, isKnownIssuer, provider
   return { audience, knownIn: [...new Set(standing.map(({ group }) => group))], via }
 }
 
-/** Code 7 in one form, whether the named provider is missing or is another's: nobody learns which there are. */
+/** Returns the same code 7 for a missing provider and for another's provider, so that the answer does not reveal which exist. */
 function noneStands(named: Uid | undefined): DomainError {
   const message = named === undefined ? 'the token is for another audience' : 'no identity provider of this uid has the issuer and the client of the token'
   return new DomainError(7, message)
@@ -73,8 +74,8 @@ function notProvisioned(): DomainError {
 }
 
 /**
- * As few groups as an access token has room for: where more vouch for a person, or their uids are long, those that the person is bound in, or below. So no number of
- * tenants that name an issuer keeps its people out, nor how deep they do it. Throws code 9 `TOKEN_TOO_LARGE` where those are too many, too.
+ * Returns the trusted groups that fit into an access token. If all do not fit, it keeps those with a binding of the person in or below them.
+ * Tenants that name an issuer therefore cannot keep its people out, by number or depth. Throws code 9 `TOKEN_TOO_LARGE` if these groups do not fit either.
  */
 export function countingIn(knownIn: readonly Uid[], isBoundWithin: (group: Uid) => boolean): readonly Uid[] {
   if (hasRoomFor(knownIn)) return knownIn
