@@ -24,7 +24,7 @@ type KeyAction = { readonly kind: 'create'; readonly usedFromMs: number } | { re
 
 /**
  * Returns the actions due now. The guarantees below hold if they are applied at least every `publishAheadMs`. There is always a key in use.
- * A key other than the first is used only after it was published for `publishAheadMs`. Its signatures can be checked for `retainMs` after its last use.
+ * A key other than the first is used only after it was published for `publishAheadMs`. What a key signed or sealed can be checked for `retainMs` after its last use.
  */
 export function planKeys(nowMs: number, keys: readonly ScheduledKey[], schedule: KeySchedule): readonly KeyAction[] {
   const ordered = inOrder(keys)

@@ -49,7 +49,7 @@ export function needsBlob(manifest: ManifestRecord, digest: string): boolean {
   return manifest.deleteTimeMs === 0n && (blobs.includes(digest) || parts.includes(digest))
 }
 
-/** Returns what each manifest keeps in addition to its parts: its referrers, and its own bytes under another digest. It may have been pushed by that. */
+/** Returns what each manifest keeps in addition to its parts: its referrers, and its own bytes under another digest. It may have been pushed or tagged by that digest. */
 function followersOf(manifests: RepoContent['manifests']): ReadonlyMap<number, number[]> {
   const followers = new Map<number, number[]>()
   const add = (leader: number, digest: number): void => {
