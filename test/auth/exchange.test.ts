@@ -146,7 +146,7 @@ describe('an exchange that names an identity', () => {
     expect(await failure(ask(await token(), { identity: uid }))).toMatch(/^14: verifying token: /)
   })
 
-  test('never takes a token of ours as a source', async () => {
+  test("never takes Taproot's own token as a source", async () => {
     const { token, ask, identities, key, claims } = await ground()
     const ours = (await ask(await token(), { identity: uid })).token
     identities.set(uid, { kind: 'claimMatch', match: { issuer: baseUrl, subject: uid } })
@@ -202,7 +202,7 @@ describe('an identity with static keys', () => {
     expect(await failure(ask(await sign(mine, claims({ iss: issuer, aud: 'mine' })), { identity: uid }))).toBe('no failure')
   })
 
-  test("gives nobody an operator's power by claiming the operator's issuer and subject", async () => {
+  test("gives no operator rights for claiming the operator's issuer and subject", async () => {
     const { mine, claims, ask, identities, relationship, local, authenticator } = await withKeys()
     identities.set(uid, relationship(mine, { issuer: local.issuer, subject: 'root-operator' }))
     const forged = await sign(mine, claims({ sub: 'root-operator' }))

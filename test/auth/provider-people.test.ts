@@ -28,7 +28,7 @@ describe('a person whom an identity provider brings', () => {
     return { ...parts, mine, theirs }
   }
 
-  test('by a token for a client of an organisation is known in that organisation alone, whoever obtained the token', async () => {
+  test('by a token for a client of an organisation is known in that organisation alone, whichever client obtained the token', async () => {
     const { token, ask, authenticator } = await withProviders()
     const { principal, token: access } = await ask(await token({ aud: 'theirs' }))
     expect(principal.restrictions).toEqual({ knownIn: [otherRoot] })
@@ -135,7 +135,7 @@ describe('a person whom an identity provider brings', () => {
       return { ...parts, alice, mint }
     }
 
-    test('is known in those that they have something in, or below: nobody keeps them out by making more', async () => {
+    test('is known in those that they have something in, or below: others cannot keep them out by creating more', async () => {
       const { alice, ask, authenticator, bound, mint } = await withMany(51)
       bound.set(alice, [groupAt(7), trustedUid(`${groupAt(9)}/${'f'.repeat(16)}`), otherRoot])
       expect((await ask(await mint())).restrictions).toEqual({ knownIn: [groupAt(7), groupAt(9)] })

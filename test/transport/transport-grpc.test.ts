@@ -168,7 +168,7 @@ describe('errors', () => {
     }
   })
 
-  test('a fault of ours says nothing but the request id', async () => {
+  test('an internal error shows only the request id', async () => {
     const own = await serve(async () => {
       throw new Error('secret inside')
     })

@@ -110,7 +110,7 @@ describe('answers', () => {
     }
   })
 
-  test('a fault of ours says nothing but the request id, and is logged', async () => {
+  test('an internal error shows only the request id, and is logged', async () => {
     const own = await serve(async () => {
       throw new Error('secret inside')
     })

@@ -1,10 +1,10 @@
 import type { HttpDraft } from './http-draft.ts'
-import { loginEndpoints } from './login-doors.ts'
+import { loginEndpoints } from './login-requests.ts'
 import type { OtherParts, OtherRequest } from './other-request.ts'
 import { partMutations } from './part-mutations.ts'
 import type { Corpus, Field } from './protocol.ts'
 import type { Random } from './random.ts'
-import { registryEndpoints } from './registry-doors.ts'
+import { registryEndpoints } from './registry-requests.ts'
 import { scimRequests } from './scim-requests.ts'
 
 /** Everything that is asked for beside the methods of the schema. */

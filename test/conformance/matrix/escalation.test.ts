@@ -2,12 +2,12 @@ import { afterAll, beforeAll, describe } from 'vitest'
 import { startTestServer, type TestServer } from '../../support/test-server.ts'
 import { startOidcProvider, type OidcProvider } from '../../iam/signin/issuers.ts'
 import { closedSuite } from './closed-suite.ts'
-import { apiClientsSuite } from './doors-suite.ts'
+import { apiClientsSuite } from './endpoints-suite.ts'
 import { grantsSuite } from './grants-suite.ts'
 import { sessionsSuite } from './sessions-suite.ts'
 import { Stage } from './stage.ts'
 
-describe('nobody gets more than they were given', () => {
+describe('no caller gets more than they were given', () => {
   let running: { server: TestServer; issuer: OidcProvider } | undefined
   beforeAll(async () => {
     const issuer = await startOidcProvider(['client'])

@@ -91,7 +91,7 @@ export function grantsSuite(get: () => Stage): void {
     }
   })
 
-  test('by binding above, beside or elsewhere', async () => {
+  test('by binding above, in a sibling group or elsewhere', async () => {
     const stage = get()
     const [org, other] = [await stage.organisation(), await stage.organisation()]
     const [team, beside] = [await stage.group(org), await stage.group(org)]

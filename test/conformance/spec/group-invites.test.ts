@@ -96,7 +96,7 @@ specSuite('group invites', (spec) => {
   })
 
   // docs/spec/iam.md#no-escalation
-  test('nobody promises what they do not hold there', async () => {
+  test('a caller cannot promise what they do not hold there', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const child = await subgroup(spec, group, token)
     const own = ['CAP_IAM_GROUP_INVITES_CREATE', 'CAP_IAM_ROLE_BINDINGS_CREATE', 'CAP_IAM_GROUPS_LIST']

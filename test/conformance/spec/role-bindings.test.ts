@@ -166,7 +166,7 @@ specSuite('role bindings', (spec) => {
   })
 
   // docs/spec/iam.md#no-escalation
-  test('nobody grants what they do not hold there, by create, batch or update', async () => {
+  test('a caller cannot grant what they do not hold there, by create, batch or update', async () => {
     const { group, token: ownerToken } = await makeOrganisation(spec.server)
     const capabilities = ['CAP_IAM_ROLE_BINDINGS_CREATE', 'CAP_IAM_ROLE_BINDINGS_UPDATE', 'CAP_IAM_ROLE_BINDINGS_LIST']
     const role = uidOf(await spec.ok('CreateRole', { parent: group, role: { name: 'binder', capabilities } }, { token: ownerToken }))

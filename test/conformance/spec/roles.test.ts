@@ -157,7 +157,7 @@ specSuite('roles', (spec) => {
   })
 
   // docs/spec/iam.md#no-escalation
-  test('nobody makes or widens a role beyond what they hold', async () => {
+  test('a caller cannot create or widen a role beyond what they hold', async () => {
     const { group, token: ownerToken } = await makeOrganisation(spec.server)
     const maker = await custom(group, ownerToken, { capabilities: ['CAP_IAM_ROLES_CREATE', 'CAP_IAM_ROLES_UPDATE', 'CAP_IAM_ROLES_LIST'] })
     const { token } = await makeMember(spec.server, group, { role: uidOf(maker) })

@@ -1,6 +1,6 @@
 import { accessCases } from './cases-access.ts'
 import { accountAssociationCases } from './cases-account-associations.ts'
-import { apiClientCases } from './cases-doors.ts'
+import { apiClientCases } from './cases-endpoints.ts'
 import { groupInviteCases } from './cases-group-invites.ts'
 import { groupCases } from './cases-groups.ts'
 import { identityProviderCases } from './cases-identity-providers.ts'

@@ -41,7 +41,7 @@ describeOnStores('SCIM users under races', (store) => {
   }
 
   // docs/spec/scim.md#scim-users
-  test.each(['userName', 'externalId'])('of creates of one %s at once one wins, and the others are told so', async (attribute) => {
+  test.each(['userName', 'externalId'])('of creates of one %s at once one wins, and the others get a conflict', async (attribute) => {
     for (let round = 0; round < 5; round++) {
       const value = freshName('raced')
       const replies = await atOnce(8, (endpoint, at) => {

@@ -113,7 +113,7 @@ specSuite(
     })
 
     // docs/spec/tokens.md#token-exchange
-    test('an exchange that is only tried changes nothing, tells of nobody, and gives no token', async () => {
+    test('an exchange that is only tried changes nothing, names no person, and gives no token', async () => {
       const { provider } = await withProvider()
       const name = freshName('person')
       const uid = personUid(minting.issuer, name)

@@ -129,7 +129,7 @@ async function shown(stage: Stage, { world, tenant, scimEndpoint }: Held, creden
 
 /** Credentials at doors that they are not for. */
 export function apiClientsSuite(get: () => Stage): void {
-  test('by a credential at a door that it is not for', async () => {
+  test('by a credential at an endpoint that it is not for', async () => {
     const stage = get()
     const held = await makeCredentials(stage)
     const found: Record<string, Row> = {}
@@ -200,7 +200,7 @@ export function apiClientsSuite(get: () => Stage): void {
     }
   })
 
-  test('by a page token or an idempotency key of somebody else', async () => {
+  test('by a page token or an idempotency key of another caller', async () => {
     const stage = get()
     const [org, other] = [await stage.organisation(), await stage.organisation()]
     const second = await makeMember(stage.server, org.group, { role: 'owner' })
