@@ -30,6 +30,16 @@ export class BindingSight {
     return isVisible(this.#visibility, {}, binding.uid)
   }
 
+  /** True if the asker may list one of the identity's bindings in the organisation `root`. Cost: proportional to its bindings there, or to the groups in which the asker may list bindings, whichever are fewer. */
+  showsOneOf(snapshot: Snapshot, identity: string, root: Uid): boolean {
+    const { everywhere, groups } = this.#visibility
+    const table = snapshot.table('RoleBinding')
+    const bindings = table.matching('identity', identity, root)
+    if (everywhere) return bindings.size > 0
+    if (bindings.size > groups.length) return groups.some((group) => isWithin(group, root) && table.matching('identity', identity, group).size > 0)
+    return [...bindings].some((binding) => this.shows(binding))
+  }
+
   /** The groups at and above `resource`, nearest first: those in which the asker may list bindings, and the others. Says nothing about what bindings there are. */
   split(resource: Uid): { readonly open: readonly Uid[]; readonly withheld: readonly Uid[] } {
     const { everywhere, groups } = this.#visibility

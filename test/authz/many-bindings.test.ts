@@ -148,6 +148,13 @@ describe('a caller with 10,000 bindings', () => {
         token: await accessFor(server.config.registry.host),
       }),
     ],
+    [
+      'asks who it is, in a session with 50 roles at its organisation',
+      async () => {
+        const roles = groups.slice(0, 50).map((role) => ({ group: trustedUid(org.group), role: trustedUid(role) }))
+        return { path: '/auth/v1/ok', token: await server.tokenFor(wide.uid, { roles }) }
+      },
+    ],
     ['is asked about by others that see a repo which it mirrored', () => Promise.resolve({ path: `/registry/v2/repos/${mirror}`, token: org.token })],
     ['is asked about by others that list repos which it mirrored', () => Promise.resolve({ path: '/registry/v2/repos?pageSize=200', token: org.token })],
     [

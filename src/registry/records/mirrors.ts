@@ -77,13 +77,9 @@ class IdentitySight {
     const isShown =
       identity === this.#caller.identity ||
       decide(this.#reach, identity, listsIdentities).kind === 'allowed' ||
-      roots.some((root) => this.#seesBinding(identity, root))
+      roots.some((root) => this.#bindings.showsOneOf(this.#snapshot, identity, root))
     this.#known.set(key, isShown)
     return isShown
-  }
-
-  #seesBinding(identity: string, root: Uid): boolean {
-    return [...this.#snapshot.table('RoleBinding').matching('identity', identity, root)].some((binding) => this.#bindings.shows(binding))
   }
 }
 

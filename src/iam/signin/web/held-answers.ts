@@ -85,12 +85,15 @@ function placeOf(snapshot: Snapshot, holding: Holding): { readonly group: string
   return isBinding(holding) ? { group: holding.parent, role: snapshot.table(holding.kind).valueOf(holding, 'role') ?? '' } : holding
 }
 
-/** The bindings of the caller, and after them those roles of the session that none of them gives. */
-function holdingsOf(snapshot: Snapshot, { identity, restrictions }: Caller, bindings: Iterable<CachedRecord>): Holding[] {
+/** Returns the bindings of the caller, then the roles of the session that no binding gives. Reads more than the group of a binding only if the session has a role there. */
+function holdingsOf(snapshot: Snapshot, { restrictions: { roles = [] } }: Caller, bindings: Iterable<CachedRecord>): Holding[] {
+  const held = [...bindings]
+  if (roles.length === 0) return held
   const table = snapshot.table('RoleBinding')
-  const isBound = ({ group, role }: SessionRole): boolean =>
-    [...table.matching('identity', identity, group)].some((row) => row.parent === group && table.valueOf(row, 'role') === role)
-  return [...bindings, ...(restrictions.roles ?? []).filter((held) => !isBound(held))]
+  const groups = new Set<string>(roles.map(({ group }) => group))
+  const left = new Map(roles.map((one) => [`${one.group} ${one.role}`, one]))
+  for (const row of held) if (groups.has(row.parent)) left.delete(`${row.parent} ${table.valueOf(row, 'role') ?? ''}`)
+  return [...held, ...left.values()]
 }
 
 function sourceOf(snapshot: Snapshot, reach: EffectivePermissions, holding: Holding): BindingSource | undefined {
