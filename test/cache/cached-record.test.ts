@@ -15,7 +15,7 @@ import { storeRevision } from '../../src/store/store.ts'
 import { randomMessage } from '../transport/harness/random-message.ts'
 import { changeOf, emptySnapshot, newUid, one, picker, removalOf, type Plain } from './rows.ts'
 
-const timeouts = { timeout: 20_000, interval: 50 }
+const polling = { timeout: 20_000, interval: 50 }
 
 setFlagsFromString('--expose-gc')
 const collect = runInNewContext('gc') as () => void
@@ -115,7 +115,7 @@ describe('rows of a snapshot', () => {
     await vi.waitFor(() => {
       collect()
       expect(gone.filter((each) => each.deref() !== undefined)).toEqual([])
-    }, timeouts)
+    }, polling)
   })
 
   test('memory does not grow while records and what they name come and go', { timeout: 60_000 }, () => {

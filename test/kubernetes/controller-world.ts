@@ -107,7 +107,7 @@ function watchfulObserver(): { observer: ControllerObserver; isSettled: () => bo
 }
 
 /** How long what a test waits for may take. */
-export const timeouts = { timeout: 20_000, interval: 50 }
+export const polling = { timeout: 20_000, interval: 50 }
 
 function writing(api: KubeClient, wrote: (call: string) => Promise<void> | undefined): KubeClient {
   const counted = new Set(['create', 'replace', 'apply', 'patch', 'delete'])
@@ -210,8 +210,8 @@ export async function startControllerWorld(options: WorldOptions = {}): Promise<
     )
     const started = {
       controller,
-      attempted: () => vi.waitFor(() => expect(hasStarted()).toBe(true), timeouts),
-      settled: () => vi.waitFor(() => expect(isSettled()).toBe(true), timeouts),
+      attempted: () => vi.waitFor(() => expect(hasStarted()).toBe(true), polling),
+      settled: () => vi.waitFor(() => expect(isSettled()).toBe(true), polling),
       async stop() {
         stopping.abort(new Error('stopped'))
         await controller.ended
@@ -253,8 +253,8 @@ export async function startControllerWorld(options: WorldOptions = {}): Promise<
           generation: found.metadata.generation,
         })
         return found
-      }, timeouts),
-    gone: (type, namespace, name) => vi.waitFor(async () => expect(await api.get(objectTypes[type], { namespace, name }, signal)).toBeUndefined(), timeouts),
+      }, polling),
+    gone: (type, namespace, name) => vi.waitFor(async () => expect(await api.get(objectTypes[type], { namespace, name }, signal)).toBeUndefined(), polling),
     record: (kind, uid) => services.replica.snapshot.get(kind, uid ?? ''),
     organisation: () => makeOrganisation(server),
     startController: begin,

@@ -3,7 +3,7 @@ import type { GrantStatus } from '../../src/kubernetes/platform-object.ts'
 import { objectTypes } from '../../src/kubernetes/object-types.ts'
 import { freshName, ok, type Organisation } from '../support/test-server.ts'
 import { describeWithPart } from '../support/parts/require-part.ts'
-import { grantOf, timeouts, startControllerWorld, type ControllerWorld } from './controller-world.ts'
+import { grantOf, polling, startControllerWorld, type ControllerWorld } from './controller-world.ts'
 
 const signal = AbortSignal.timeout(600_000)
 
@@ -25,7 +25,7 @@ describeWithPart('kube-apiserver', 'the status of a grant', () => {
     vi.waitFor(async () => {
       const found = await world.api.get(objectTypes.grant, { name }, signal)
       expect(found?.status).toMatchObject({ observedGeneration: found?.metadata.generation, ...status })
-    }, timeouts)
+    }, polling)
   const ready = (reason: string): object => ({ conditions: [{ type: 'Ready', status: 'True', reason }] })
   const stalled = (reason: string): object => ({
     conditions: [

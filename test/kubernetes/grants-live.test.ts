@@ -18,7 +18,7 @@ import { populate, type Population } from './population.ts'
 import { recordKinds, rowOf } from '../../src/kubernetes/object-kinds.ts'
 
 const signal = AbortSignal.timeout(3_600_000)
-const timeouts = { timeout: 30_000, interval: 100 }
+const polling = { timeout: 30_000, interval: 100 }
 const runs = campaignLength({ short: 2, full: 5 })
 const capabilities = ['CAP_IAM_GROUPS_LIST', 'CAP_IAM_GROUPS_DELETE', 'CAP_IAM_ROLES_LIST']
 
@@ -257,17 +257,17 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
             for (const step of all) await takeIfPossible(step)
           }
           await doAll(steps)
-          await vi.waitFor(async () => expect([...(await excess()), ...(await unseen(spaces))]).toEqual([]), timeouts)
+          await vi.waitFor(async () => expect([...(await excess()), ...(await unseen(spaces))]).toEqual([]), polling)
           // Every binding that there is falls silent; what its grants take away then goes all the same.
           await doAll(spaces.map((_, space) => ({ do: 'grant', space, spec: wide() })))
-          await vi.waitFor(async () => expect(await unseen(spaces)).toEqual([]), timeouts)
+          await vi.waitFor(async () => expect(await unseen(spaces)).toEqual([]), polling)
           for (const name of ['red', 'green', 'blue'])
             await doAll([
               { do: 'strip', type: 'roleBinding', space: 0, name },
               { do: 'label', type: 'roleBinding', space: 1, name },
             ])
           await doAll(spaces.map((_, space) => ({ do: 'grant', space, spec: { ...wide(), maxRole: { builtIn: 'registry.pull' } } })))
-          await vi.waitFor(async () => expect(await excess()).toEqual([]), timeouts)
+          await vi.waitFor(async () => expect(await excess()).toEqual([]), polling)
           owned += rows().filter(({ row }) => spaces.some((space) => row.managedBy.includes(`/${space}/`))).length
           expect(foreign()).toEqual(before)
         }),

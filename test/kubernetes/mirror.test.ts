@@ -14,7 +14,7 @@ import { managedByText } from '../../src/engine/ownership.ts'
 import type { Resource } from '../../src/cache/records/cached-record.ts'
 import { freshName, makeMember, ok, roleUid, type Organisation } from '../support/test-server.ts'
 import { describeOnStoresWithParts, describeWithPart } from '../support/parts/require-part.ts'
-import { clusterId, timeouts, startControllerWorld, uidOf, type ControllerWorld } from './controller-world.ts'
+import { clusterId, polling, startControllerWorld, uidOf, type ControllerWorld } from './controller-world.ts'
 
 const signal = AbortSignal.timeout(900_000)
 const place = 'default'
@@ -39,8 +39,8 @@ function mirrorsOf(world: ControllerWorld): {
         expect(found).toMatchObject({ spec, status: { uid, observedGeneration: found?.metadata.generation } })
         if (found === undefined) throw new Error('no mirror')
         return found
-      }, timeouts),
-    absent: (type, uid) => vi.waitFor(async () => expect(await find(type, uid)).toBeUndefined(), timeouts),
+      }, polling),
+    absent: (type, uid) => vi.waitFor(async () => expect(await find(type, uid)).toBeUndefined(), polling),
     async count() {
       const lists = await Promise.all(
         [objectTypes.group, objectTypes.roleBinding].map((type) => world.api.list(type, { namespace: place, limit: 5_000 }, signal)),
@@ -124,7 +124,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'mirrors', (store) => {
       expect(repaired).toMatchObject({ spec, metadata: { labels: { [originLabel]: 'api' }, annotations: { [uidAnnotation]: uid } } })
       expect(repaired?.spec).toEqual(spec)
       expect(repaired?.metadata.generation).toBe(repaired?.status?.observedGeneration)
-    }, timeouts)
+    }, polling)
     expect(world.record('Group', uid)?.message).toMatchObject({ name: 'drifts' })
   })
 
@@ -140,7 +140,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'mirrors', (store) => {
     const uid = await group('deleted')
     const { metadata } = await mirrors.shown('group', uid, {})
     await world.api.delete(objectTypes.group, { namespace: place, name: metadata.name }, {}, signal)
-    await vi.waitFor(async () => expect((await mirrors.find('group', uid))?.metadata.uid).not.toBe(metadata.uid), timeouts)
+    await vi.waitFor(async () => expect((await mirrors.find('group', uid))?.metadata.uid).not.toBe(metadata.uid), polling)
     await mirrors.shown('group', uid, { name: 'deleted' })
     expect(world.record('Group', uid)).toBeDefined()
   })
@@ -157,7 +157,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'mirrors', (store) => {
     await world.api.create(objectTypes.group, stray, signal)
     world.startController()
     await mirrors.shown('group', deleted, {})
-    await vi.waitFor(async () => expect((await mirrors.find('group', changed))?.spec['description'] ?? '').toBe(''), timeouts)
+    await vi.waitFor(async () => expect((await mirrors.find('group', changed))?.spec['description'] ?? '').toBe(''), polling)
     await world.gone('group', place, 'pg-stray')
   })
 
@@ -246,7 +246,7 @@ describeWithPart('kube-apiserver', 'which records are mirrored', () => {
       ok(await server.rest.call('UpdateGroup', { group: { uid: other, name: chosen } }, { token }))
       await mirrors.shown('group', outside, {})
       for (let n = 0; n < 8; n++) await create(`many-${n}`, other)
-      await vi.waitFor(async () => expect(await mirrors.count()).toBe(5), timeouts)
+      await vi.waitFor(async () => expect(await mirrors.count()).toBe(5), polling)
       await world.stopControllers()
       await world.startController().settled()
       expect(await mirrors.count()).toBe(5)

@@ -6,7 +6,7 @@ import type { KubeObject } from '../../src/kubernetes/kube-api.ts'
 import { objectTypes } from '../../src/kubernetes/object-types.ts'
 import { freshName, ok, roleUid } from '../support/test-server.ts'
 import { describeWithPart } from '../support/parts/require-part.ts'
-import { timeouts, startControllerWorld, uidOf, type ControllerWorld } from './controller-world.ts'
+import { polling, startControllerWorld, uidOf, type ControllerWorld } from './controller-world.ts'
 import { LongTimers } from './long-timers.ts'
 
 const signal = AbortSignal.timeout(600_000)
@@ -36,7 +36,7 @@ describeWithPart('kube-apiserver', 'pull secrets', () => {
       const found = await world.api.get(objectTypes.secret, { namespace, name: 'pull' }, signal)
       if (found === undefined) throw new Error('no Secret yet')
       return found
-    }, timeouts)
+    }, polling)
 
   test('a service account that asks has a Secret whose token the registry host takes, and that goes with it', async () => {
     const organisation = await world.organisation()
@@ -91,7 +91,7 @@ describeWithPart('kube-apiserver', 'pull secrets', () => {
     await vi.waitFor(async () => {
       timers.ring(isRenewal)
       expect(expiryOf(await secret(namespace))).toBeGreaterThanOrEqual(expiryOf(first) + 1_790_000)
-    }, timeouts)
+    }, polling)
     const { host } = world.server.config.registry
     const next = await secret(namespace)
     expect(passwordOf(next, host)?.password).not.toBe(passwordOf(first, host)?.password)
@@ -142,7 +142,7 @@ describeWithPart('kube-apiserver', 'pull secrets', () => {
       const told = items.filter(({ regarding }) => (regarding as { kind: string }).kind === 'ServiceAccount')
       const reasons = told.map(({ regarding, type, reason }) => `${String(type)} ${(regarding as { name: string }).name} ${String(reason)}`)
       expect(new Set(reasons)).toEqual(new Set(['Warning deployer SecretInUse', 'Warning stranger NoIdentity', 'Warning odd InvalidSecretName']))
-    }, timeouts)
+    }, polling)
   })
 
   test('a Secret of somebody else is left alone', async () => {
@@ -155,7 +155,7 @@ describeWithPart('kube-apiserver', 'pull secrets', () => {
     await world.until('identity', namespace, 'deployer', 'InSync')
     await vi.waitFor(
       () => expect(world.server.logs.some(({ message, fields }) => message.includes('not one of ours') && fields['namespace'] === namespace)).toBe(true),
-      timeouts,
+      polling,
     )
     const found = await secret(namespace)
     expect(found.metadata.resourceVersion).toBe(metadata.resourceVersion)

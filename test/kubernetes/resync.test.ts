@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { objectTypes } from '../../src/kubernetes/object-types.ts'
 import { describeWithPart } from '../support/parts/require-part.ts'
-import { timeouts, startControllerWorld, type ControllerWorld } from './controller-world.ts'
+import { polling, startControllerWorld, type ControllerWorld } from './controller-world.ts'
 import { LongTimers } from './long-timers.ts'
 
 const signal = AbortSignal.timeout(600_000)
@@ -29,7 +29,7 @@ describeWithPart('kube-apiserver', 'what no event tells of', () => {
     await world.api.delete(objectTypes.group, { namespace, name: 'left' }, {}, signal)
     world.startController()
     for (const round of [1, 2, 3]) {
-      await vi.waitFor(() => expect({ looks: looks().length, tolds: tolds() }).toEqual({ looks: 4, tolds: round }), timeouts)
+      await vi.waitFor(() => expect({ looks: looks().length, tolds: tolds() }).toEqual({ looks: 4, tolds: round }), polling)
       expect(new Set(looks()).size).toBe(4)
       timers.ring(() => true)
     }

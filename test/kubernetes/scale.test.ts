@@ -18,7 +18,7 @@ const half = Math.floor(total / 2)
 const samples = Math.min(200, Math.max(20, Math.floor(total / 20)))
 const timeout = 60_000 + 600 * total
 // Each look reads all of them.
-const timeouts = { timeout, interval: Math.max(250, total) }
+const polling = { timeout, interval: Math.max(250, total) }
 
 setFlagsFromString('--expose-gc')
 // A context that is made after the flag was set has it.
@@ -77,8 +77,8 @@ describeWithPart('kube-apiserver', `${total} objects`, () => {
       const before = heap()
       await each(half, (index) => world.put('group', namespace, `object-${index}`, { parentRef: { uid: organisation.group } }))
       await each(half, async (index) => mirrored.push(await byApi(`record-${index}`)))
-      await vi.waitFor(() => readyIn(namespace, half), timeouts)
-      await vi.waitFor(() => readyIn('default', half), timeouts)
+      await vi.waitFor(() => readyIn(namespace, half), polling)
+      await vi.waitFor(() => readyIn('default', half), polling)
       const perObject = Math.round((heap() - before) / (2 * half))
       process.stdout.write(
         `${2 * half} objects ready after ${Math.round(performance.now() - startedAt)} ms; heap of the whole process: ${perObject} bytes per object\n`,

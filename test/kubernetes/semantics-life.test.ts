@@ -6,7 +6,7 @@ import type { Group } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
 import { reinstate, suspend } from '../support/suspend.ts'
 import { ok, type Organisation } from '../support/test-server.ts'
 import { describeOnStoresWithParts } from '../support/parts/require-part.ts'
-import { timeouts, startControllerWorld, uidOf, type ControllerWorld } from './controller-world.ts'
+import { polling, startControllerWorld, uidOf, type ControllerWorld } from './controller-world.ts'
 
 const signal = AbortSignal.timeout(900_000)
 
@@ -106,7 +106,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'the life of an object', (store) =
     const uid = uidOf(await group('held-twice'))
     await world.api.patch(objectTypes.group, { namespace, name: 'held-twice' }, { metadata: { finalizers: ['example.com/mine', finalizer] } }, signal)
     await remove('held-twice')
-    await vi.waitFor(async () => expect((await world.object('group', namespace, 'held-twice')).metadata.finalizers).toEqual(['example.com/mine']), timeouts)
+    await vi.waitFor(async () => expect((await world.object('group', namespace, 'held-twice')).metadata.finalizers).toEqual(['example.com/mine']), polling)
     expect(world.record('Group', uid)).toBeUndefined()
     await world.api.patch(objectTypes.group, { namespace, name: 'held-twice' }, { metadata: { finalizers: [] } }, signal)
     await world.gone('group', namespace, 'held-twice')
@@ -160,7 +160,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'the life of an object', (store) =
     expect(early?.status?.uid).toBe(uid)
     expect(late?.status?.uid).toBeUndefined()
     await world.api.delete(objectTypes.group, { namespace: theirs, name: 'early' }, {}, signal)
-    await vi.waitFor(async () => expect((await world.object('group', theirs, 'early')).status?.observedGeneration).toBe(3), timeouts)
+    await vi.waitFor(async () => expect((await world.object('group', theirs, 'early')).status?.observedGeneration).toBe(3), polling)
     expect(world.record('Group', uid)).toMatchObject({ message: { description: '' } })
     expect(world.server.running.engine.replica.snapshot.table('Group').child(closed.group, 'late')).toBeUndefined()
     await reinstate(world.server, closed.group)
@@ -235,7 +235,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'the life of an object', (store) =
     await vi.waitFor(async () => {
       const grant = await world.api.get(objectTypes.grant, { name: namespace }, signal)
       expect(grant?.status).toMatchObject({ objectCount })
-    }, timeouts)
+    }, polling)
   }
 
   test('steady state: a controller that starts over writes nothing', async () => {

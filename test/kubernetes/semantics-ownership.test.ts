@@ -3,7 +3,7 @@ import { uidAnnotation, type PlatformObject } from '../../src/kubernetes/platfor
 import { objectTypes } from '../../src/kubernetes/object-types.ts'
 import { freshName, makeMember, ok, roleUid, type Organisation } from '../support/test-server.ts'
 import { describeOnStoresWithParts } from '../support/parts/require-part.ts'
-import { clusterId, timeouts, startControllerWorld, uidOf, type ControllerWorld, type TestType } from './controller-world.ts'
+import { clusterId, polling, startControllerWorld, uidOf, type ControllerWorld, type TestType } from './controller-world.ts'
 
 const signal = AbortSignal.timeout(900_000)
 
@@ -251,7 +251,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'whose a record is', (store) => {
       await world.put('group', namespace, 'z-older', { ...parentRef(), name: 'one' })
       const created = Date.parse((await world.object('group', namespace, 'z-older')).metadata.creationTimestamp ?? '')
       // Kubernetes tells times in whole seconds.
-      await vi.waitFor(() => expect(Date.now()).toBeGreaterThan(created + 1_100), timeouts)
+      await vi.waitFor(() => expect(Date.now()).toBeGreaterThan(created + 1_100), polling)
       for (const name of ['a-younger', 'b-younger', 'c-younger']) await world.put('group', namespace, name, { ...parentRef(), name: 'one' })
       world.startController()
       await world.until('group', namespace, 'z-older', 'InSync')

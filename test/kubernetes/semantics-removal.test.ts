@@ -7,7 +7,7 @@ import { uidAnnotation } from '../../src/kubernetes/platform-object.ts'
 import { objectTypes } from '../../src/kubernetes/object-types.ts'
 import { ok, type Organisation } from '../support/test-server.ts'
 import { describeWithPart, requirePart } from '../support/parts/require-part.ts'
-import { timeouts, startControllerWorld, uidOf, type ControllerWorld } from './controller-world.ts'
+import { polling, startControllerWorld, uidOf, type ControllerWorld } from './controller-world.ts'
 import { definitions } from './definitions.ts'
 
 const signal = AbortSignal.timeout(900_000)
@@ -70,7 +70,7 @@ describeWithPart('kube-controller-manager', 'what goes with a namespace, a grant
     const records = await family(namespace, namespace)
     await world.stopControllers()
     await world.api.delete(objectTypes.namespace, { name: namespace }, {}, signal)
-    await vi.waitFor(async () => expect((await world.object('group', namespace, `${namespace}-outer`)).metadata.deletionTimestamp).toBeDefined(), timeouts)
+    await vi.waitFor(async () => expect((await world.object('group', namespace, `${namespace}-outer`)).metadata.deletionTimestamp).toBeDefined(), polling)
     world.startController()
     await gone(namespace)
     expect(owners(records)).toEqual(records.map(() => undefined))
@@ -92,7 +92,7 @@ describeWithPart('kube-controller-manager', 'what goes with a namespace, a grant
     await kubectl(['wait', '--for=condition=Established', '--timeout=60s', `crd/${name}`])
     await vi.waitFor(
       () => world.put('group', namespace, 'kept', { parentRef: { uid: organisation.group } }, { annotations: { [uidAnnotation]: uid } }),
-      timeouts,
+      polling,
     )
     expect(uidOf(await world.until('group', namespace, 'kept', 'InSync'))).toBe(uid)
   }, 240_000)
@@ -109,7 +109,7 @@ describeWithPart('kube-controller-manager', 'what goes with a namespace, a grant
     const records = await family(namespace, namespace)
     await world.stopControllers()
     await world.api.delete(objectTypes.namespace, { name: namespace }, {}, signal)
-    await vi.waitFor(async () => expect((await world.object('group', namespace, `${namespace}-outer`)).metadata.deletionTimestamp).toBeDefined(), timeouts)
+    await vi.waitFor(async () => expect((await world.object('group', namespace, `${namespace}-outer`)).metadata.deletionTimestamp).toBeDefined(), polling)
     await sh(takeFinalizersOff)
     await gone(namespace)
     expect(owners(records)).toEqual(['outer', 'inner', 'someone', 'binding'].map((name) => `cluster-1/${namespace}/${namespace}-${name}`))

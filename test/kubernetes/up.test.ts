@@ -6,7 +6,7 @@ import { objectTypes } from '../../src/kubernetes/object-types.ts'
 import type { Group } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
 import { ok } from '../support/test-server.ts'
 import { describeWithPart } from '../support/parts/require-part.ts'
-import { clusterId, timeouts, startControllerWorld, uidOf, type ControllerWorld } from './controller-world.ts'
+import { clusterId, polling, startControllerWorld, uidOf, type ControllerWorld } from './controller-world.ts'
 
 let world: ControllerWorld
 const signal = AbortSignal.timeout(600_000)
@@ -43,7 +43,7 @@ describeWithPart('kube-apiserver', 'objects that people apply', () => {
     await world.put('group', namespace, 'team-a', { description: 'second', name: 'team-renamed' })
     await vi.waitFor(
       () => expect(world.record('Group', uid)?.message as unknown as Group).toMatchObject({ name: 'team-renamed', description: 'second' }),
-      timeouts,
+      polling,
     )
     await world.api.delete(objectTypes.group, { namespace, name: 'team-a' }, {}, signal)
     await world.gone('group', namespace, 'team-a')
@@ -77,7 +77,7 @@ describeWithPart('kube-apiserver', 'objects that people apply', () => {
     await world.until('roleBinding', namespace, 'b', 'RefNotFound')
     expect(world.record('RoleBinding', uid)).toBeDefined()
     await world.api.patch(objectTypes.grant, { name: namespace }, { spec: { maxRole: { builtIn: 'viewer' } } }, signal)
-    await vi.waitFor(() => expect(world.record('RoleBinding', uid)).toBeUndefined(), timeouts)
+    await vi.waitFor(() => expect(world.record('RoleBinding', uid)).toBeUndefined(), polling)
   })
 
   test('what a role of another tenant may do is not told', async () => {
@@ -116,7 +116,7 @@ describeWithPart('kube-apiserver', 'objects that people apply', () => {
     await world.put('group', first, 'older', spec, { labels: { [originLabel]: 'api' } })
     // Times of creation are whole seconds.
     const { creationTimestamp = '' } = (await world.object('group', first, 'older')).metadata
-    await vi.waitFor(() => expect(Date.now()).toBeGreaterThan(Date.parse(creationTimestamp) + 1_000), timeouts)
+    await vi.waitFor(() => expect(Date.now()).toBeGreaterThan(Date.parse(creationTimestamp) + 1_000), polling)
     await world.put('group', second, 'younger', spec)
     await world.until('group', second, 'younger', 'InSync')
     expect((await world.object('group', first, 'older')).status).toEqual(unobservedStatus)
@@ -133,7 +133,7 @@ describeWithPart('kube-apiserver', 'objects that people apply', () => {
     const before = world.server.logs.length
     world.startController()
     const told = { message: 'records whose Kubernetes object is not there', fields: { count: 1, objects: [`Group/${namespace}/g`] } }
-    await vi.waitFor(() => expect(world.server.logs.slice(before)).toContainEqual(expect.objectContaining(told)), timeouts)
+    await vi.waitFor(() => expect(world.server.logs.slice(before)).toContainEqual(expect.objectContaining(told)), polling)
     await world.put('group', namespace, 'other', { parentRef: { uid: organisation.group } })
     await world.until('group', namespace, 'other', 'InSync')
     expect(world.record('Group', uid)?.managedBy).toBe(`${clusterId}/${namespace}/g`)
@@ -183,7 +183,7 @@ describeWithPart('kube-apiserver', 'objects that people apply', () => {
   }
 
   describe.each(silenced)('a binding whose object %s', (_, silence) => {
-    const removed = (uid: string): Promise<void> => vi.waitFor(() => expect(world.record('RoleBinding', uid)).toBeUndefined(), timeouts)
+    const removed = (uid: string): Promise<void> => vi.waitFor(() => expect(world.record('RoleBinding', uid)).toBeUndefined(), polling)
 
     test('goes when its role comes to give more than the grant', async () => {
       const { uid, role, namespace, token } = await silencedBinding(silence)
@@ -192,7 +192,7 @@ describeWithPart('kube-apiserver', 'objects that people apply', () => {
       const audited = { method: 'kubernetes/deleteRoleBinding', subject: uid, outcome: 'done', actorSubject: `${clusterId}/${namespace}/b` }
       await vi.waitFor(
         () => expect(world.server.logs).toContainEqual(expect.objectContaining({ message: 'audit', fields: expect.objectContaining(audited) })),
-        timeouts,
+        polling,
       )
     })
 

@@ -7,7 +7,7 @@ import { reinstate, suspend } from '../support/suspend.ts'
 import type { Organisation } from '../support/test-server.ts'
 import { startDeletionWebhook, type DeletionWebhook } from '../support/parts/deletion-webhook.ts'
 import { describeOnStoresWithParts } from '../support/parts/require-part.ts'
-import { timeouts, startControllerWorld, type ControllerWorld } from './controller-world.ts'
+import { polling, startControllerWorld, type ControllerWorld } from './controller-world.ts'
 
 const signal = AbortSignal.timeout(900_000)
 const longTimeouts = { timeout: 60_000, interval: 50 }
@@ -75,7 +75,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'an object that the API server rem
       await world.put('group', namespace, 'probe', { parentRef: { name: 'nowhere' } })
       await world.api.delete(objectTypes.group, { namespace, name: 'probe' }, {}, signal)
       expect(isAsked).toBe(true)
-    }, timeouts)
+    }, polling)
   }
 
   const recordOf = (name: string): CachedRecord | undefined => {
@@ -92,7 +92,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'an object that the API server rem
       const record = recordOf(name)
       expect(record).toBeDefined()
       return record?.uid ?? ''
-    }, timeouts)
+    }, polling)
     await meanwhile()
     mayEnd.resolve()
     await deleted
@@ -102,12 +102,12 @@ describeOnStoresWithParts(['kube-apiserver'], 'an object that the API server rem
 
   test('its record is deleted all the same', async () => {
     const uid = await race('raced')
-    await vi.waitFor(() => expect(world.record('Group', uid)).toBeUndefined(), timeouts)
+    await vi.waitFor(() => expect(world.record('Group', uid)).toBeUndefined(), polling)
   })
 
   test('its record is released where its deletion policy is Orphan', async () => {
     const uid = await race('raced-orphan', { deletionPolicy: 'Orphan' })
-    await vi.waitFor(() => expect(world.record('Group', uid)?.managedBy).toBe(''), timeouts)
+    await vi.waitFor(() => expect(world.record('Group', uid)?.managedBy).toBe(''), polling)
   })
 
   test('another object of its name has the record', async () => {

@@ -156,7 +156,7 @@ export class EtcdEndpoint {
   readonly #session: UnarySession
   #stubs: Stubs
   /** The timer while the channel connects. */
-  #timeouts: NodeJS.Timeout | undefined
+  #connectTimer: NodeJS.Timeout | undefined
 
   /** `tls` is called for each connection. */
   constructor(endpoint: string, tls: (() => EtcdTls) | undefined) {
@@ -192,7 +192,7 @@ export class EtcdEndpoint {
         continue
       }
       if (state === connectivityState.SHUTDOWN) return false
-      this.#timeouts ??= setTimeout(() => this.#replaceUnconnected(), connectTimeoutMs).unref()
+      this.#connectTimer ??= setTimeout(() => this.#replaceUnconnected(), connectTimeoutMs).unref()
       if (state === connectivityState.TRANSIENT_FAILURE && !patient) return false
       const changed = await new Promise<boolean>((resolve) => {
         channel.watchConnectivityState(state, dateOf(deadline), (error) => resolve(error === undefined))
@@ -203,7 +203,7 @@ export class EtcdEndpoint {
 
   /** Replaces a channel that is still not connected. Calls that wait for the old one fail. */
   #replaceUnconnected(): void {
-    this.#timeouts = undefined
+    this.#connectTimer = undefined
     const old = this.#stubs
     if (old.channel.getConnectivityState(false) === connectivityState.READY) return
     this.#stubs = this.#makeStubs()
@@ -236,7 +236,7 @@ export class EtcdEndpoint {
   }
 
   close(): void {
-    clearTimeout(this.#timeouts)
+    clearTimeout(this.#connectTimer)
     this.#session.close()
     this.#stubs.close()
   }

@@ -102,9 +102,9 @@ export class UnarySession {
   async connected(deadline: number): Promise<boolean> {
     if (this.isConnected) return true
     const { outcome } = (this.#connecting ??= this.#connect())
-    const timeouts = AbortSignal.timeout(Math.max(0, Math.ceil(deadline - performance.now())))
-    return untilAborted(outcome, timeouts).catch((error: unknown) => {
-      if (timeouts.aborted) return false
+    const timeout = AbortSignal.timeout(Math.max(0, Math.ceil(deadline - performance.now())))
+    return untilAborted(outcome, timeout).catch((error: unknown) => {
+      if (timeout.aborted) return false
       throw error
     })
   }
@@ -190,15 +190,15 @@ export class UnarySession {
     })
     // The first frame of an HTTP/2 server. A proxy before etcd may accept connections for a member that is gone.
     session.once('remoteSettings', () => {
-      clearTimeout(timeouts)
+      clearTimeout(connectTimer)
       this.#session = session
       if (isMine()) this.#connecting = undefined
       resolve(true)
     })
     // The network or a proxy before etcd may lose packets, or accept a connection and never answer.
-    const timeouts = setTimeout(end, connectTimeoutMs)
+    const connectTimer = setTimeout(end, connectTimeoutMs)
     const ended = (): void => {
-      clearTimeout(timeouts)
+      clearTimeout(connectTimer)
       if (this.#session === session) this.#session = undefined
       if (isMine()) this.#connecting = undefined
       resolve(false)

@@ -6,7 +6,7 @@ import { foreignDefinitions } from './foreign-definitions.ts'
 import { objectsOf, release, renderText, type Rendered } from './helm.ts'
 import { valueSets } from './value-sets.ts'
 
-const timeouts = 180_000
+const testTimeoutMs = 180_000
 
 describeWithPart('kube-apiserver', 'a real API server', () => {
   let kube: Kube
@@ -18,7 +18,7 @@ describeWithPart('kube-apiserver', 'a real API server', () => {
     await kube.kubectl(['label', 'namespace', release.namespace, 'pod-security.kubernetes.io/warn=restricted', 'pod-security.kubernetes.io/enforce=restricted'])
     await kube.kubectl(['apply', '-f', '-'], foreignDefinitions())
     await kube.kubectl(['wait', '--for=condition=Established', 'crd', '--all', '--timeout=60s'])
-  }, timeouts)
+  }, testTimeoutMs)
   afterAll(async () => kube?.stop())
 
   /** A bare pod is refused where its service account is not there: a dry run makes none. */
@@ -27,7 +27,7 @@ describeWithPart('kube-apiserver', 'a real API server', () => {
     await kube.kubectl(['apply', '--server-side', '-f', '-'], JSON.stringify({ apiVersion: 'v1', kind: 'List', items }))
   }
 
-  test.for(Object.entries(valueSets))('accepts every object: %s', { timeout: timeouts }, async ([, values]) => {
+  test.for(Object.entries(valueSets))('accepts every object: %s', { timeout: testTimeoutMs }, async ([, values]) => {
     const text = await renderText(values)
     await makeAccounts(text)
     const accepted = await kube.kubectl(['apply', '--server-side', '--dry-run=server', '--validate=strict', '--warnings-as-errors', '-f', '-'], text)
@@ -40,7 +40,7 @@ describeWithPart('kube-apiserver', 'a real API server', () => {
     ['a field that a monitor has not', 'watched by Prometheus', /interval: 15s/, 'every: 15s', '.spec.endpoints[0].every: field not declared in schema'],
     ['a rule without an expression', 'watched by Prometheus', /^ +expr:.*$/m, '', 'spec.groups[0].rules[0].expr: Required value'],
     ['a time that is none', 'watched by Prometheus', /for: 1m/, 'for: soon', 'spec.groups[0].rules[0].for'],
-  ])('would refuse %s', { timeout: timeouts }, async (_, set, right, wrong, complaint) => {
+  ])('would refuse %s', { timeout: testTimeoutMs }, async (_, set, right, wrong, complaint) => {
     const text = await renderText(valueSets[set])
     await makeAccounts(text)
     const broken = text.replace(right, wrong)
@@ -48,13 +48,13 @@ describeWithPart('kube-apiserver', 'a real API server', () => {
     await expect(kube.kubectl(['apply', '--server-side', '--dry-run=server', '--validate=strict', '-f', '-'], broken)).rejects.toThrow(complaint)
   })
 
-  test('accepts the base for kustomize', { timeout: timeouts }, async () => {
+  test('accepts the base for kustomize', { timeout: testTimeoutMs }, async () => {
     await kube.kubectl(['create', 'namespace', 'taproot'])
     const base = resolve(import.meta.dirname, '../../../deploy/kustomize/base')
     await kube.kubectl(['apply', '--server-side', '--dry-run=server', '--validate=strict', '--warnings-as-errors', '-k', base])
   })
 
-  test('keeps what was rendered: nothing is defaulted to something else', { timeout: timeouts }, async () => {
+  test('keeps what was rendered: nothing is defaulted to something else', { timeout: testTimeoutMs }, async () => {
     const text = await renderText({})
     await makeAccounts(text)
     const answer = await kube.kubectl(['apply', '--server-side', '--dry-run=server', '-o', 'json', '-f', '-'], text)

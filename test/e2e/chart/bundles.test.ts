@@ -13,7 +13,7 @@ import { describeWithPart, requirePart } from '../../support/parts/require-part.
 import { chartDirectory, one, render } from './helm.ts'
 import { makeSecretFiles, wantedOf } from './made-secrets.ts'
 
-const timeouts = 120_000
+const testTimeoutMs = 120_000
 
 interface Answer {
   readonly status: number
@@ -56,7 +56,7 @@ function clientOptions(data: SecretData | undefined, withCertificate = true): Re
 }
 
 describeWithPart('etcd', 'the bundled etcd', () => {
-  test('three members find each other by the certificates that are made, and serve nobody without one', { timeout: timeouts }, async () => {
+  test('three members find each other by the certificates that are made, and serve nobody without one', { timeout: testTimeoutMs }, async () => {
     const objects = await render({ etcd: { replicas: 3 } })
     const { args } = one(objects, 'StatefulSet', 'taproot-etcd').spec.template.spec.containers[0]
     const { directory, secrets } = await makeSecretFiles(wantedOf(objects))
@@ -94,7 +94,7 @@ describeWithPart('etcd', 'the bundled etcd', () => {
 })
 
 describeWithPart('registry', 'the bundled registry', () => {
-  test('takes the password that is made, over the certificate that is made, and nothing else', { timeout: timeouts }, async () => {
+  test('takes the password that is made, over the certificate that is made, and nothing else', { timeout: testTimeoutMs }, async () => {
     const { directory, secrets } = await makeSecretFiles(wantedOf(await render()))
     const { 'ca.crt': ca } = secrets['taproot-upstream-tls'] ?? {}
     const { password, htpasswd } = secrets['taproot-upstream'] ?? {}

@@ -3,7 +3,7 @@ import { describeWithPart } from '../../support/parts/require-part.ts'
 import { names, one, podSpecs, render, type Rendered, type Values } from './helm.ts'
 import { valueSets } from './value-sets.ts'
 
-const timeouts = 120_000
+const testTimeoutMs = 120_000
 const values = valueSets['what teams set every day']
 const workloads = ['api', 'registry', 'controller', 'etcd', 'upstream'] as const
 const kindOf = (name: string): string => (name === 'etcd' || name === 'upstream' ? 'StatefulSet' : 'Deployment')
@@ -12,7 +12,7 @@ describeWithPart('helm', 'values that teams set every day', () => {
   let objects: readonly Rendered[] = []
   beforeAll(async () => {
     objects = await render(values)
-  }, timeouts)
+  }, testTimeoutMs)
 
   const workload = (name: string): Rendered => one(objects, kindOf(name), `taproot-${name}`)
 
@@ -42,7 +42,7 @@ describeWithPart('helm', 'values that teams set every day', () => {
     expect(own.volumeMounts).toContainEqual(given.extraVolumeMounts[0])
   })
 
-  test('what is on by default can be switched off for one workload', { timeout: timeouts }, async () => {
+  test('what is on by default can be switched off for one workload', { timeout: testTimeoutMs }, async () => {
     const found = await render({
       api: { containerSecurityContext: { readOnlyRootFilesystem: false } },
       pods: { containerSecurityContext: { privileged: false } },
@@ -129,12 +129,12 @@ describeWithPart('helm', 'values that teams set every day', () => {
       'one.example/mirror/platform/taproot:1',
       'all.example/etcd-development/etcd:v3.6.8',
     ],
-  ])('images come from the registry that is named: %s', { timeout: timeouts }, async (_, given, image, etcd) => {
+  ])('images come from the registry that is named: %s', { timeout: testTimeoutMs }, async (_, given, image, etcd) => {
     const found = podSpecs(await render(given)).map(({ name, spec }) => [name, spec.containers[0].image])
     expect(Object.fromEntries(found)).toMatchObject({ 'taproot-api': image, 'taproot-test-api': image, 'taproot-etcd': etcd })
   })
 
-  test("settings of the controller start no other role's pods again", { timeout: timeouts }, async () => {
+  test("settings of the controller start no other role's pods again", { timeout: testTimeoutMs }, async () => {
     const [before, after] = await Promise.all([{}, { kubernetes: { pullSecrets: { enabled: true }, mirror: { limit: 5 } } }].map(render))
     const digestOf = (found: readonly Rendered[] | undefined, role: string): unknown => one(found ?? [], 'Deployment', `taproot-${role}`)['spec'].template
     for (const role of ['api', 'registry']) expect(digestOf(after, role)).toEqual(digestOf(before, role))

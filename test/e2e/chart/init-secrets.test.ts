@@ -13,7 +13,7 @@ import { freshDirectory, runProcess } from '../process/taproot-process.ts'
 import { one, render, type Rendered } from './helm.ts'
 import { wantedOf } from './made-secrets.ts'
 
-const timeouts = 180_000
+const testTimeoutMs = 180_000
 const yearMs = 365 * 24 * 3_600_000
 const certificates = ['taproot-etcd-client', 'taproot-etcd-server', 'taproot-upstream-tls']
 const all = ['taproot-authority', 'taproot-encryption', ...certificates, 'taproot-upstream'].toSorted()
@@ -43,7 +43,7 @@ describeWithPart('kube-apiserver', 'taproot init-secrets', () => {
     kube = await startKube()
     client = clientOf(kube.access.token)
     objects = await render()
-  }, timeouts)
+  }, testTimeoutMs)
   afterAll(async () => {
     await client?.close()
     await kube?.stop()
@@ -80,14 +80,14 @@ describeWithPart('kube-apiserver', 'taproot init-secrets', () => {
 
   const every = (action: string, of: readonly string[] = all) => Object.fromEntries(of.map((name) => [name, action]))
 
-  test('makes all that the chart needs; a second time it changes nothing', { timeout: timeouts }, async () => {
+  test('makes all that the chart needs; a second time it changes nothing', { timeout: testTimeoutMs }, async () => {
     expect(await make()).toEqual(every('make'))
     const before = await Promise.all(all.map(secret))
     expect(await make()).toEqual(every('keep'))
     expect(await Promise.all(all.map(secret))).toEqual(before)
   })
 
-  test('what it makes is what it is for', { timeout: timeouts }, async () => {
+  test('what it makes is what it is for', { timeout: testTimeoutMs }, async () => {
     await make()
     expect(parseKeyEncryptionKey((await secret('taproot-encryption')).data['key'] ?? Buffer.alloc(0))).toHaveLength(32)
     const authority = await certificate('taproot-authority')
@@ -106,7 +106,7 @@ describeWithPart('kube-apiserver', 'taproot init-secrets', () => {
     expect((await certificate('taproot-etcd-client')).keyUsage).toEqual(['1.3.6.1.5.5.7.3.2'])
   })
 
-  test('makes only what is absent, and never touches what is your own', { timeout: timeouts }, async () => {
+  test('makes only what is absent, and never touches what is your own', { timeout: testTimeoutMs }, async () => {
     await kube.kubectl(['-n', wanted.namespace, 'create', 'secret', 'generic', 'taproot-encryption', '--from-literal=key=mine'])
     await kube.kubectl(['-n', wanted.namespace, 'create', 'secret', 'generic', 'taproot-etcd-server', '--from-literal=tls.crt=mine'])
     const report = await make(wanted, { afterMs: 20 * yearMs })
@@ -114,7 +114,7 @@ describeWithPart('kube-apiserver', 'taproot init-secrets', () => {
     expect((await secret('taproot-encryption')).data).toEqual({ key: Buffer.from('mine') })
   })
 
-  test('renews certificates that near their end, under the same authority, and nothing else', { timeout: timeouts }, async () => {
+  test('renews certificates that near their end, under the same authority, and nothing else', { timeout: testTimeoutMs }, async () => {
     await make()
     const authority = await certificate('taproot-authority')
     expect(await make(wanted, { afterMs: 0.9 * yearMs })).toEqual(every('keep'))
@@ -124,7 +124,7 @@ describeWithPart('kube-apiserver', 'taproot init-secrets', () => {
     expect(renewed.verify(authority.publicKey)).toBe(true)
   })
 
-  test('renews a certificate that lacks a name or a use, or whose authority is gone', { timeout: timeouts }, async () => {
+  test('renews a certificate that lacks a name or a use, or whose authority is gone', { timeout: testTimeoutMs }, async () => {
     await make()
     const renamed = wanted.secrets.map((one) =>
       one.kind === 'certificate' && one.name === 'taproot-upstream-tls' ? { ...one, dnsNames: ['upstream.example.com'] } : one,
@@ -135,14 +135,14 @@ describeWithPart('kube-apiserver', 'taproot init-secrets', () => {
     expect(await make({ ...wanted, secrets: renamed })).toEqual({ ...every('keep'), 'taproot-authority': 'make', ...every('renew', certificates) })
   })
 
-  test('several at once end with one authority and certificates under it', { timeout: timeouts }, async () => {
+  test('several at once end with one authority and certificates under it', { timeout: testTimeoutMs }, async () => {
     await Promise.all(Array.from({ length: 5 }, () => make()))
     const authority = await certificate('taproot-authority')
     for (const name of certificates) expect((await certificate(name)).verify(authority.publicKey), name).toBe(true)
     expect(await make()).toEqual(every('keep'))
   })
 
-  test('has the rights that the chart gives it, and needs each of them', { timeout: timeouts }, async () => {
+  test('has the rights that the chart gives it, and needs each of them', { timeout: testTimeoutMs }, async () => {
     const role = one(objects, 'Role', 'taproot-init-secrets')
     const install = async (rules: readonly unknown[]): Promise<void> => {
       const inNamespace = ['ServiceAccount', 'RoleBinding'].map((kind) => one(objects, kind, 'taproot-init-secrets'))
@@ -172,7 +172,7 @@ describeWithPart('kube-apiserver', 'taproot init-secrets', () => {
     }
   })
 
-  test('is a command that says what it did', { timeout: timeouts }, async () => {
+  test('is a command that says what it did', { timeout: testTimeoutMs }, async () => {
     const args = ['init-secrets', '--kubeconfig', kube.kubeconfigFile, '--wanted', JSON.stringify(wanted)]
     const first = await runProcess({ args, cwd: await freshDirectory() })
     expect(first).toMatchObject({ code: 0, stderr: '' })

@@ -7,7 +7,7 @@ import { startKube, type Kube } from '../../support/parts/kube.ts'
 import { describeWithPart } from '../../support/parts/require-part.ts'
 import { chartDirectory, type Values } from './helm.ts'
 
-const timeouts = 300_000
+const testTimeoutMs = 300_000
 
 describeWithPart('kube-apiserver', 'a release', () => {
   let kube: Kube
@@ -16,7 +16,7 @@ describeWithPart('kube-apiserver', 'a release', () => {
   beforeAll(async () => {
     directory = await mkdtemp(join(tmpdir(), 'taproot-release-'))
     kube = await startKube()
-  }, timeouts)
+  }, testTimeoutMs)
   afterAll(async () => {
     await kube?.stop()
     await rm(directory, { recursive: true, force: true })
@@ -37,7 +37,7 @@ describeWithPart('kube-apiserver', 'a release', () => {
     await helm(command, name, chartDirectory, '--namespace', namespace, '--values', file, ...make)
   }
 
-  test('is installed, upgraded, removed without its definitions and secrets, and installed again over them', { timeout: timeouts }, async () => {
+  test('is installed, upgraded, removed without its definitions and secrets, and installed again over them', { timeout: testTimeoutMs }, async () => {
     await put('install', 'taproot')
     const [job, ...more] = await list('jobs')
     expect([job, more]).toEqual([expect.stringMatching(/^job\.batch\/taproot-init-secrets-[0-9a-f]{8}$/), []])

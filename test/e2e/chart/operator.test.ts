@@ -10,7 +10,7 @@ import { makeApiHomes, startApi, type ApiHome } from '../process/api-home.ts'
 import { freshDirectory, isReady, startProcess } from '../process/taproot-process.ts'
 import { chartDirectory } from './helm.ts'
 
-const timeouts = 180_000
+const testTimeoutMs = 180_000
 /** As a cloud provider signs: not kubeadm's, and at a place that is not the API server. */
 const issuer = 'https://oidc.cloud.example/id/4711/'
 const subject = 'system:serviceaccount:platform:taproot-admin'
@@ -34,7 +34,7 @@ describeWithPart('kube-apiserver', 'the service account of the release is an ope
     kube = await startKube({ serviceAccountIssuer: issuer })
     await kube.kubectl(['create', 'namespace', 'platform'])
     for (const account of ['taproot-admin', 'taproot-api', 'other']) await kube.kubectl(['-n', 'platform', 'create', 'serviceaccount', account])
-  }, timeouts)
+  }, testTimeoutMs)
   afterAll(async () => kube?.stop())
 
   const tokenOf = async (account: string, audience: string): Promise<string> =>
@@ -65,7 +65,7 @@ describeWithPart('kube-apiserver', 'the service account of the release is an ope
       `kubernetes.issuer is https://kubernetes.default.svc.cluster.local: set it to ${issuer}, or leave it empty`,
     ],
     ['', 'restart the pods of the release'],
-  ] as const)('helm test names the issuer that is not known, and what to do (kubernetes.issuer: "%s")', { timeout: timeouts }, async ([known, advice]) => {
+  ] as const)('helm test names the issuer that is not known, and what to do (kubernetes.issuer: "%s")', { timeout: testTimeoutMs }, async ([known, advice]) => {
     const env = { ...(await settings()), TAPROOT_KUBERNETES_ISSUER: 'https://kubernetes.default.svc.cluster.local' }
     const etcd = { endpoints: kube.etcd.endpoints, prefix: `/advice-${known.length}` }
     const { homes, baseUrl } = await makeApiHomes(1, { etcd, env })
@@ -81,7 +81,7 @@ describeWithPart('kube-apiserver', 'the service account of the release is an ope
     expect(output).toContain(`the issuer is not known here: \\"${issuer}\\"`)
   })
 
-  test('it makes the first root group as NOTES say; others may not; helm test passes', { timeout: timeouts }, async () => {
+  test('it makes the first root group as NOTES say; others may not; helm test passes', { timeout: testTimeoutMs }, async () => {
     const upstream = await startRegistry()
     try {
       const env = { ...(await settings()), TAPROOT_REGISTRY_UPSTREAM_URL: upstream.url }

@@ -13,7 +13,7 @@ import type { Rendered } from './helm.ts'
 
 const account = 'system:serviceaccount:default:taproot-controller'
 const signal = AbortSignal.timeout(600_000)
-const timeouts = { timeout: 60_000, interval: 50 }
+const polling = { timeout: 60_000, interval: 50 }
 
 /** A rule of a role. */
 interface Rule {
@@ -66,7 +66,7 @@ describeWithParts(['kube-apiserver', 'helm'], "the controller's roles", () => {
       ...(subresource === undefined ? [] : [`--subresource=${subresource}`]),
     ]
     // It ends with 1 where the answer is no.
-    await vi.waitFor(async () => expect((await kubectl(question).catch(() => 'no')).trim()).toBe(is), timeouts)
+    await vi.waitFor(async () => expect((await kubectl(question).catch(() => 'no')).trim()).toBe(is), polling)
   }
 
   /** True where a call that the rule is for was refused, of those after the first `from`. */
@@ -92,9 +92,9 @@ describeWithParts(['kube-apiserver', 'helm'], "the controller's roles", () => {
     await vi.waitFor(async () => {
       const { status } = await world.object('group', namespace, name)
       expect((await refused()) || status?.conditions?.[0]?.reason === 'InSync').toBe(true)
-    }, timeouts)
+    }, polling)
     await world.api.delete(objectTypes.group, { namespace, name }, {}, signal)
-    await vi.waitFor(async () => expect(await refused()).toBe(true), timeouts)
+    await vi.waitFor(async () => expect(await refused()).toBe(true), polling)
   }
 
   test('have no rule without which everything goes on: with each rule removed in turn something is refused', { timeout: 300_000 }, async () => {

@@ -3,7 +3,7 @@ import { describeWithPart } from '../../support/parts/require-part.ts'
 import { controllerRights, type ControllerRight } from './controller-rights.ts'
 import { one, render, type Rendered, type Values } from './helm.ts'
 
-const timeouts = 60_000
+const testTimeoutMs = 60_000
 
 /** What a rule of a Role gives, one line for each verb of each resource (of each name). */
 function linesOf(where: string, rules: Rendered['rules']): string[] {
@@ -34,21 +34,21 @@ async function rightsIn(values: Values, mirrors = true): Promise<string[]> {
 const expected = (row: (right: ControllerRight) => boolean): string[] => controllerRights.filter(row).flatMap(linesOfRight).toSorted()
 
 describeWithPart('helm', 'rights', () => {
-  test('the controller has those of the table, and no others', { timeout: timeouts }, async () => {
+  test('the controller has those of the table, and no others', { timeout: testTimeoutMs }, async () => {
     expect(await rightsIn({})).toEqual(expected(({ pullSecrets }) => pullSecrets !== true))
   })
 
-  test('it writes Secrets only where it is to keep pull secrets', { timeout: timeouts }, async () => {
+  test('it writes Secrets only where it is to keep pull secrets', { timeout: testTimeoutMs }, async () => {
     expect(await rightsIn({ kubernetes: { pullSecrets: { enabled: true } } })).toEqual(expected(() => true))
   })
 
-  test('without mirrors it neither makes nor deletes objects', { timeout: timeouts }, async () => {
+  test('without mirrors it neither makes nor deletes objects', { timeout: testTimeoutMs }, async () => {
     expect(await rightsIn({ kubernetes: { mirror: { enabled: false } } }, false)).toEqual(
       expected(({ where, pullSecrets }) => where !== 'mirrors' && pullSecrets !== true),
     )
   })
 
-  test('people get rights only where the roles of the cluster are to give them', { timeout: timeouts }, async () => {
+  test('people get rights only where the roles of the cluster are to give them', { timeout: testTimeoutMs }, async () => {
     const people = (objects: readonly Rendered[]): readonly Rendered[] =>
       objects.filter(({ kind, metadata }) => kind === 'ClusterRole' && metadata.name !== 'platform-taproot-controller')
     expect(people(await render())).toEqual([])
@@ -62,7 +62,7 @@ describeWithPart('helm', 'rights', () => {
     for (const { rules } of [edit, view].filter((role) => role !== undefined)) expect(JSON.stringify(rules)).not.toContain('grants')
   })
 
-  test('nobody else has any, but the Job, which sees only Secrets that it makes', { timeout: timeouts }, async () => {
+  test('nobody else has any, but the Job, which sees only Secrets that it makes', { timeout: testTimeoutMs }, async () => {
     const objects = await render()
     const bindings = objects.filter(({ kind }) => kind === 'RoleBinding' || kind === 'ClusterRoleBinding')
     const subjects = bindings.flatMap(({ subjects: all }) => all.map(({ name }: { name: string }) => name))

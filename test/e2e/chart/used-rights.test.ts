@@ -12,7 +12,7 @@ import { controllerRights, type ControllerRight } from './controller-rights.ts'
 import { render } from './helm.ts'
 import { recordKinds } from '../../../src/kubernetes/object-kinds.ts'
 
-const timeouts = 300_000
+const testTimeoutMs = 300_000
 /** As a cloud provider signs. */
 const issuer = 'https://oidc.cloud.example/id/4711/'
 const samples = resolve(import.meta.dirname, '../../../deploy/samples')
@@ -42,7 +42,7 @@ describeWithPart('kube-apiserver', "the controller's rights", () => {
     const items = (await render()).filter(({ kind }) => kinds.includes(kind))
     await kube.kubectl(['apply', '--server-side', '-f', '-'], JSON.stringify({ apiVersion: 'v1', kind: 'List', items }))
     await kube.kubectl(['wait', '--for=condition=Established', 'crd', '--all', '--timeout=60s'])
-  }, timeouts)
+  }, testTimeoutMs)
   afterAll(async () => {
     await kube?.stop()
     await rm(directory, { recursive: true, force: true })
@@ -133,7 +133,7 @@ describeWithPart('kube-apiserver', "the controller's rights", () => {
     expect((await answer('https://elsewhere.example')).status).toBe(403)
   }
 
-  test('are enough for all that it does, and none is left over', { timeout: timeouts }, async () => {
+  test('are enough for all that it does, and none is left over', { timeout: testTimeoutMs }, async () => {
     await startProcesses()
     // Down: made, mended, removed.
     const { uid } = await call('POST', '/iam/v2/groups', { name: 'shown' })

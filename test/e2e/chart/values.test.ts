@@ -9,7 +9,7 @@ import { describeWithPart } from '../../support/parts/require-part.ts'
 import { chartDirectory, helm, one, render, type Values } from './helm.ts'
 import { valueSets } from './value-sets.ts'
 
-const timeouts = 120_000
+const testTimeoutMs = 120_000
 const gateway = { enabled: true, parentRefs: [{ name: 'public' }] }
 
 /** Values that are refused, and what the complaint names. */
@@ -72,13 +72,13 @@ async function loadRendered(text: string, role: Role): Promise<ReturnType<typeof
 }
 
 describeWithPart('helm', 'values', () => {
-  test.for(refused)('are refused: %s', { timeout: timeouts }, async ([, values, named]) => {
+  test.for(refused)('are refused: %s', { timeout: testTimeoutMs }, async ([, values, named]) => {
     const { code, stderr } = await helm(['template', 'taproot', chartDirectory], values)
     expect(code).not.toBe(0)
     for (const part of named) expect(stderr).toContain(part)
   })
 
-  test.for(Object.entries(valueSets))('%s: make a configuration that Taproot takes', { timeout: timeouts }, async ([, values]) => {
+  test.for(Object.entries(valueSets))('%s: make a configuration that Taproot takes', { timeout: testTimeoutMs }, async ([, values]) => {
     const objects = await render(values)
     const map = objects.find(({ kind, metadata }) => kind === 'ConfigMap' && metadata.name.endsWith('-config'))
     const roles: readonly Role[] = objects.some(({ kind, metadata }) => kind === 'Deployment' && metadata.name.endsWith('-registry'))
@@ -89,7 +89,7 @@ describeWithPart('helm', 'values', () => {
     if (ofController !== undefined) expect((await loadRendered(ofController, 'controller')).config.kubernetes.lease.namespace).toBe('platform')
   })
 
-  test('the operator is the service account of the release, whose tokens the cluster signs', { timeout: timeouts }, async () => {
+  test('the operator is the service account of the release, whose tokens the cluster signs', { timeout: testTimeoutMs }, async () => {
     const jwksUri = 'https://kubernetes.default.svc/openid/v1/jwks'
     const subject = 'system:serviceaccount:platform:taproot-admin'
     const given = 'https://issuer.example'
@@ -103,7 +103,7 @@ describeWithPart('helm', 'values', () => {
     }
   })
 
-  test('the token that names the issuer is mounted in every role', { timeout: timeouts }, async () => {
+  test('the token that names the issuer is mounted in every role', { timeout: testTimeoutMs }, async () => {
     const objects = await render()
     for (const role of ['api', 'registry', 'controller']) {
       const { volumes, containers } = one(objects, 'Deployment', `taproot-${role}`).spec.template.spec
@@ -115,7 +115,7 @@ describeWithPart('helm', 'values', () => {
     }
   })
 
-  test('files that the configuration names are mounted', { timeout: timeouts }, async () => {
+  test('files that the configuration names are mounted', { timeout: testTimeoutMs }, async () => {
     const values = valueSets['production: stores of your own behind an Ingress']
     const objects = await render({ ...values, api: { ...values.api, tls: { existingSecret: 'api-tls' } } })
     const { config } = await loadRendered(one(objects, 'ConfigMap', 'taproot-config')['data']['taproot.yaml'], 'api')

@@ -4,7 +4,7 @@ import { startEtcd } from '../../support/parts/etcd.ts'
 import { describeWithPart } from '../../support/parts/require-part.ts'
 import { sharedKey } from '../../kubernetes/key-file.ts'
 
-const timeouts = { timeout: 15_000, interval: 50 }
+const polling = { timeout: 15_000, interval: 50 }
 const base64 = (text: string): string => Buffer.from(text).toString('base64')
 
 describeWithPart('etcd', 'keys that are removed from the store', () => {
@@ -23,8 +23,8 @@ describeWithPart('etcd', 'keys that are removed from the store', () => {
       const now = kids()
       expect(now).not.toContain(before)
       expect(new Set(now).size).toBe(1)
-    }, timeouts)
-    await vi.waitFor(async () => expect(await server.rest.call('GetGroup', { uid: group }, { token })).toMatchObject({ code: 16 }), timeouts)
+    }, polling)
+    await vi.waitFor(async () => expect(await server.rest.call('GetGroup', { uid: group }, { token })).toMatchObject({ code: 16 }), polling)
     const after = await makeOrganisation(server)
     ok(await server.rest.call('GetGroup', { uid: after.group }, { token: after.token }))
   })

@@ -85,7 +85,7 @@ async function restoreBackup(context: ActionContext, backup: Restoring & { reado
     // Right after it, as clients do that know of nothing.
     await Promise.all(apis.map((api) => api.ready(context.signal)))
     for (const api of apis)
-      await until(async () => (await bodyOf(api, { rpc: 'GetGroup', request: { uid: marker.uid }, token: marker.token })) !== undefined, timeouts(context, api))
+      await until(async () => (await bodyOf(api, { rpc: 'GetGroup', request: { uid: marker.uid }, token: marker.token })) !== undefined, polling(context, api))
   } finally {
     ended = true
     await Promise.all(loops)
@@ -96,7 +96,7 @@ async function revisionOf(etcd: EtcdCluster): Promise<number> {
   return Number((await (await etcd.anyHealthy()).status())?.revision ?? 0)
 }
 
-function timeouts(context: ActionContext, api: ApiProcess): { withinMs: number; what: string; signal: AbortSignal } {
+function polling(context: ActionContext, api: ApiProcess): { withinMs: number; what: string; signal: AbortSignal } {
   return { withinMs: 30_000, what: `${api.name} serves what the backup holds`, signal: context.signal }
 }
 
