@@ -1,8 +1,9 @@
 // Checks the layout of src (docs/contributing/layout.md): sizes of folders, names of types, and the files that docs/contributing/life-of-a-request.md lists.
+// `node tools/layout.js [<root of a repository>]`.
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 
-const root = join(import.meta.dirname, '..')
+const root = process.argv[2] ?? join(import.meta.dirname, '..')
 const generated = 'src/gen'
 const walks = 'docs/contributing/life-of-a-request.md'
 

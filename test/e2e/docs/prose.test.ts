@@ -8,10 +8,10 @@ const root = join(import.meta.dirname, '..', '..', '..')
 const directory = mkdtempSync(join(tmpdir(), 'taproot-prose-'))
 afterAll(() => rmSync(directory, { recursive: true, force: true }))
 
-/** What `tools/prose.js` prints about a page with this text, one line for each fault, without the path. */
-function faultsOf(text: string): string[] {
-  const page = relative(root, join(directory, 'page.md'))
-  writeFileSync(join(directory, 'page.md'), text)
+/** What `tools/prose.js` prints about a file with this text, one line for each fault, without the path. */
+function faultsOf(text: string, name = 'page.md'): string[] {
+  const page = relative(root, join(directory, name))
+  writeFileSync(join(directory, name), text)
   const { status, stderr } = spawnSync(process.execPath, ['tools/prose.js', page], { cwd: root, encoding: 'utf8' })
   expect(status).toBe(stderr === '' ? 0 : 1)
   return stderr
@@ -46,5 +46,16 @@ describe('the prose check', () => {
 
   test('names line and words', () => {
     expect(faultsOf('Fine.\n\nNobody knows.\n')).toEqual(['3: "Nobody": use a plainer word'])
+  })
+
+  test.each([
+    ['a comment before a statement', `// ${sentence(26)}\nexport const one = 1\n`, 1],
+    ['a comment after a statement', `export const one = 1 // ${sentence(26)}\n`, 1],
+    ['a doc comment on several lines', `/**\n * ${sentence(26).replace(' word9 ', '\n * word9 ')}\n */\nexport const one = 1\n`, 1],
+    ['a comment within a function', `export function one(): void {\n  // ${sentence(26)}\n}\n`, 1],
+    ['a text in code', `export const one = '// ${sentence(26)}'\n`, 0],
+    ['a directive', `// eslint-disable-next-line ${sentence(26)}\nexport const one = 1\n`, 0],
+  ])('of code looks at comments alone: %s', (_title, text, count) => {
+    expect(faultsOf(text, 'code.ts')).toHaveLength(count)
   })
 })

@@ -1,0 +1,52 @@
+import { spawnSync } from 'node:child_process'
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { describe, expect, onTestFinished, test } from 'vitest'
+
+const tool = join(import.meta.dirname, '..', '..', '..', 'tools', 'layout.js')
+const walks = 'docs/contributing/life-of-a-request.md'
+
+/** `count` empty files in a folder of src, by path. */
+function files(folder: string, count: number): Record<string, string> {
+  return Object.fromEntries(Array.from({ length: count }, (_, at) => [`src/${folder}/file${at}.ts`, '']))
+}
+
+/** What `tools/layout.js` prints about a repository with these files, line by line. */
+function problemsOf(tree: Readonly<Record<string, string>>): string[] {
+  const root = mkdtempSync(join(tmpdir(), 'taproot-layout-'))
+  onTestFinished(() => rmSync(root, { recursive: true, force: true }))
+  for (const [path, text] of Object.entries({ [walks]: '# Life of a request\n', ...files('base', 3), ...files('store', 3), ...files('cache', 3), ...tree })) {
+    mkdirSync(join(root, dirname(path)), { recursive: true })
+    writeFileSync(join(root, path), text)
+  }
+  const { status, stdout } = spawnSync(process.execPath, [tool, root], { encoding: 'utf8' })
+  const lines = stdout.split('\n').filter((line) => line !== '')
+  expect(status).toBe(lines.length === 0 ? 0 : 1)
+  return lines
+}
+
+const walk = (count: number): string => Array.from({ length: count }, (_, at) => `\`src/walked/file${at}.ts\``).join('\n')
+
+describe('the layout check', () => {
+  test.each<[string, Record<string, string>, RegExp[]]>([
+    ['what keeps the rules', files('engine', 20), []],
+    ['a folder of 21 files', files('engine', 21), [/^src\/engine has 21 files/]],
+    ['a folder of two files', files('engine', 2), [/^src\/engine has 2 entries/]],
+    ['a folder of one file and two folders', { ...files('iam', 1), ...files('iam/records', 3), ...files('iam/scim', 3) }, []],
+    ['generated code', files('gen', 40), []],
+    [
+      'a type that two files export',
+      { 'src/base/one.ts': 'export interface Place {}', 'src/store/two.ts': 'export class Place {}' },
+      [/^type Place is exported by src\/base\/one.ts and src\/store\/two.ts/],
+    ],
+    ['a type that one file exports, and another has for itself', { 'src/base/one.ts': 'export type Place = 1', 'src/store/two.ts': 'type Place = 2' }, []],
+    ['a walk of 18 files', { ...files('walked', 18), [walks]: `# Walks\n## A create\n${walk(18)}\n` }, []],
+    ['a walk of 19 files', { ...files('walked', 19), [walks]: `# Walks\n## A create\n${walk(19)}\n` }, [/"A create" passes 19 files/]],
+    ['a walk past a file that is gone', { [walks]: '# Walks\n## A create\n`src/gone.ts`\n' }, [/src\/gone.ts does not exist/]],
+  ])('%s', (_title, tree, expected) => {
+    const problems = problemsOf(tree)
+    expect(problems).toHaveLength(expected.length)
+    for (const [at, pattern] of expected.entries()) expect(problems[at]).toMatch(pattern)
+  })
+})
