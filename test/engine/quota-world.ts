@@ -1,6 +1,10 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { setImmediate as turn } from 'node:timers/promises'
 import { randomBytes } from 'node:crypto'
 import { create } from '@bufbuild/protobuf'
+import { afterAll, beforeAll } from 'vitest'
 import { trustedUid, type Uid } from '../../src/base/uid.ts'
 import { createReplica } from '../../src/server/engine.ts'
 import { GroupSchema } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
@@ -12,9 +16,12 @@ import { Quotas } from '../../src/engine/quota/quotas.ts'
 import { apiOwnership, innerContext, type Caller, type Context, type Services } from '../../src/engine/services.ts'
 import { StoreSweeper } from '../../src/engine/jobs/sweeper.ts'
 import type { Resource } from '../../src/cache/records/cached-record.ts'
+import { createEtcdStore } from '../../src/store/etcd/etcd-store.ts'
+import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
 import { StoreError, type Store } from '../../src/store/store.ts'
 import { methodOf } from '../support/api-clients.ts'
 import { silentLog } from '../store/store-harness.ts'
+import { startEtcd, type EtcdCluster } from '../support/parts/etcd.ts'
 
 /** The store behind a watch that lags, where the answer to a transaction is lost now and then. */
 export function laggingStore(store: Store, lag: number, pick: (below: number) => number): Store {
@@ -94,4 +101,27 @@ export const facts = { createMs: 1, updateMs: 1, managedBy: '' }
 export function group(changes: ChangeSet, uid: Uid): void {
   const record = create(GroupSchema, { name: uid.slice(-16) }) as unknown as Resource
   changes.create(groupKind, { uid, record, facts: { ...facts, etag: randomBytes(8).toString('hex') } })
+}
+
+/** The stores of two processes, for the tests of one suite: two connections to one etcd. One process has the embedded store, so there two caches of it stand for two processes. */
+export function twoStores(kind: 'sqlite' | 'etcd'): () => readonly [Store, Store] {
+  let etcd: EtcdCluster | undefined
+  let directory: string
+  let stores: readonly [Store, Store]
+  beforeAll(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'taproot-quotas-'))
+    etcd = kind === 'etcd' ? await startEtcd() : undefined
+    const open = (): Store =>
+      etcd === undefined
+        ? createSqliteStore({ path: join(directory, 'store.db'), log: silentLog })
+        : createEtcdStore({ endpoints: etcd.endpoints, log: silentLog })
+    const first = open()
+    stores = [first, etcd === undefined ? first : open()]
+  })
+  afterAll(async () => {
+    for (const store of new Set(stores)) await store.close()
+    await etcd?.stop()
+    await rm(directory, { recursive: true, force: true })
+  })
+  return () => stores
 }

@@ -1,11 +1,8 @@
-import { mkdtemp, rm } from 'node:fs/promises'
 import { setImmediate as turn } from 'node:timers/promises'
 import { randomBytes } from 'node:crypto'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { create } from '@bufbuild/protobuf'
 import fc from 'fast-check'
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
+import { describe, expect, onTestFinished, test } from 'vitest'
 import { DomainError } from '../../src/base/errors.ts'
 import { trustedUid, type Uid } from '../../src/base/uid.ts'
 import { SetGroupLimitsRequestSchema, type Group } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
@@ -16,14 +13,10 @@ import { setGroupLimits } from '../../src/iam/records/organisation-verbs.ts'
 import { Lanes } from '../../src/engine/quota/lane.ts'
 import { rowOfBytes } from '../../src/cache/records/row-maker.ts'
 import { belowPrefix, parseRecordKey, recordKey, watchedPrefixes } from '../../src/store/keys.ts'
-import { createEtcdStore } from '../../src/store/etcd/etcd-store.ts'
-import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
 import { StoreError, storeRevision, type Change, type ChangeBatch, type Store, type Transaction } from '../../src/store/store.ts'
-import { startEtcd, type EtcdCluster } from '../support/parts/etcd.ts'
 import { describeOnStores } from '../support/parts/require-part.ts'
 import { picker } from '../cache/rows.ts'
-import { silentLog } from '../store/store-harness.ts'
-import { group, laggingStore, proven, startProcess, withOwn, type Process } from './quota-world.ts'
+import { group, laggingStore, proven, startProcess, twoStores, withOwn, type Process } from './quota-world.ts'
 
 /** What a world is: the limit, what each process may have under way, how far the watches lag, and what is done. */
 interface Shape {
@@ -189,29 +182,11 @@ async function play(stores: readonly [Store, Store], shape: Shape): Promise<{ ob
 }
 
 describeOnStores('limits over two processes', (kind) => {
-  let etcd: EtcdCluster | undefined
-  let directory: string
-  let stores: readonly [Store, Store]
-  beforeAll(async () => {
-    directory = await mkdtemp(join(tmpdir(), 'taproot-quotas-'))
-    etcd = kind === 'etcd' ? await startEtcd() : undefined
-    const open = (): Store =>
-      etcd === undefined
-        ? createSqliteStore({ path: join(directory, 'store.db'), log: silentLog })
-        : createEtcdStore({ endpoints: etcd.endpoints, log: silentLog })
-    const first = open()
-    // One process has the embedded store: two caches of it stand for two processes.
-    stores = [first, etcd === undefined ? first : open()]
-  })
-  afterAll(async () => {
-    for (const store of new Set(stores)) await store.close()
-    await etcd?.stop()
-    await rm(directory, { recursive: true, force: true })
-  })
+  const stores = twoStores(kind)
 
   test('are never exceeded by a commit, whatever lags, is lost, is deleted or is set meanwhile, and are reached', { timeout: 60_000 }, async () => {
     const property = fc.asyncProperty(shapes, async (shape) => {
-      const { observer, refusals } = await play(stores, shape)
+      const { observer, refusals } = await play(stores(), shape)
       expect(observer.breaches).toEqual([])
       expect(observer.count).toBeGreaterThanOrEqual(observer.limit)
       expect([...refusals].filter((reason) => reason !== undefined && reason !== 'ABORTED')).toEqual(['QUOTA_EXCEEDED'])
@@ -220,7 +195,7 @@ describeOnStores('limits over two processes', (kind) => {
   })
 
   test('a process whose watch stands still commits what it may have under way, and no more', { timeout: 30_000 }, async () => {
-    const [store] = stores
+    const [store] = stores()
     const root = trustedUid(randomBytes(20).toString('hex'))
     const changes = new ChangeSet()
     group(changes, root)
@@ -254,7 +229,7 @@ describeOnStores('limits over two processes', (kind) => {
     { says: 'is fenced off before others take its place', fences: true, expected: 5 },
     { says: 'breaks the limit where the fence does nothing', fences: false, expected: 7 },
   ])('what may still commit when its caller is gone $says', { timeout: 30_000 }, async ({ fences, expected }) => {
-    const [store] = stores
+    const [store] = stores()
     const root = trustedUid(randomBytes(20).toString('hex'))
     const changes = new ChangeSet()
     group(changes, root)
@@ -299,7 +274,7 @@ describeOnStores('limits over two processes', (kind) => {
     { says: 'was set', before: undefined, meanwhile: (process: Process, root: Uid) => setLimit(process, root, 4) },
     { says: 'was lowered', before: 100, meanwhile: (process: Process, root: Uid) => setLimit(process, root, 4) },
   ])('a create that was planned before the limit $says is planned again, and refused', { timeout: 30_000 }, async ({ before, meanwhile }) => {
-    const [store, peer] = stores
+    const [store, peer] = stores()
     const root = trustedUid(randomBytes(20).toString('hex'))
     const changes = new ChangeSet()
     group(changes, root)

@@ -1,11 +1,8 @@
-import { mkdtemp, rm } from 'node:fs/promises'
 import { setImmediate as turn } from 'node:timers/promises'
 import { randomBytes } from 'node:crypto'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { create } from '@bufbuild/protobuf'
 import fc from 'fast-check'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { trustedUid, type Uid } from '../../src/base/uid.ts'
 import { ChangeSet } from '../../src/engine/change-set.ts'
 import { commit } from '../../src/engine/commit.ts'
@@ -16,14 +13,10 @@ import { builtInRoleRows } from '../../src/iam/records/roles.ts'
 import type { Resource } from '../../src/cache/records/cached-record.ts'
 import { recordBytesLimit, recordUse } from '../../src/engine/quota/limits.ts'
 import { recordKey, sweepKey } from '../../src/store/keys.ts'
-import { createEtcdStore } from '../../src/store/etcd/etcd-store.ts'
-import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
 import { StoreError, type Store } from '../../src/store/store.ts'
-import { startEtcd, type EtcdCluster } from '../support/parts/etcd.ts'
 import { describeOnStores } from '../support/parts/require-part.ts'
 import { picker } from '../cache/rows.ts'
-import { silentLog } from '../store/store-harness.ts'
-import { facts, group, laggingStore, proven, startProcess, type Process } from './quota-world.ts'
+import { facts, group, laggingStore, proven, startProcess, twoStores, type Process } from './quota-world.ts'
 
 /** Makes a group with so many role bindings, which go with it when it is removed. */
 async function makeBound(process: Process, root: Uid, bindings: number): Promise<void> {
@@ -100,25 +93,7 @@ async function sweep({ services }: Process, signal: AbortSignal): Promise<boolea
 }
 
 describeOnStores('uses over two processes', (kind) => {
-  let etcd: EtcdCluster | undefined
-  let directory: string
-  let stores: readonly [Store, Store]
-  beforeAll(async () => {
-    directory = await mkdtemp(join(tmpdir(), 'taproot-quotas-'))
-    etcd = kind === 'etcd' ? await startEtcd() : undefined
-    const open = (): Store =>
-      etcd === undefined
-        ? createSqliteStore({ path: join(directory, 'store.db'), log: silentLog })
-        : createEtcdStore({ endpoints: etcd.endpoints, log: silentLog })
-    const first = open()
-    // One process has the embedded store: two caches of it stand for two processes.
-    stores = [first, etcd === undefined ? first : open()]
-  })
-  afterAll(async () => {
-    for (const store of new Set(stores)) await store.close()
-    await etcd?.stop()
-    await rm(directory, { recursive: true, force: true })
-  })
+  const stores = twoStores(kind)
 
   test(
     'counts are what is stored, at each process and after a reload, also where more goes with a record than leaves at once',
@@ -126,7 +101,7 @@ describeOnStores('uses over two processes', (kind) => {
     async () => {
       const property = fc.asyncProperty(fc.integer(), async (seed) => {
         const pick = picker(seed)
-        const [store, other] = stores
+        const [store, other] = stores()
         const root = trustedUid(randomBytes(20).toString('hex'))
         const changes = new ChangeSet()
         group(changes, root)
