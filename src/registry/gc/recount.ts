@@ -1,10 +1,12 @@
 import { fromBinary } from '@bufbuild/protobuf'
+import { errorText } from '../../base/error-text.ts'
 import { isUid, rootOf, trustedUid, type Uid } from '../../base/uid.ts'
 import { BlobRecordSchema, ManifestRecordSchema } from '../../gen/taproot/store/v1/registry_pb.ts'
 import { entriesOf, pagesOf } from '../../store/pages.ts'
 import type { Revision } from '../../store/store.ts'
 import { blobPrefix } from '../records/blobs.ts'
 import { manifestPrefix } from '../records/manifest-keys.ts'
+import { oneByOne } from '../../engine/jobs/one-by-one.ts'
 import type { Services } from '../../engine/services.ts'
 import { addedTo, counterPrefixes, readCounters, type StoredLimit } from '../../engine/quota/content.ts'
 import { contentLimit, manifestsLimit } from '../../engine/quota/limits.ts'
@@ -86,15 +88,21 @@ async function countedRoots({ store, replica }: Services, signal: AbortSignal): 
 
 /**
  * Corrects the counters of organisations: a version without such limits changes records without their counters. For the leader, at intervals: it reads the
- * records of all blobs and manifests. Resolves with the number of organisations whose counters were wrong. Rejects with StoreError or the signal's reason.
+ * records of all blobs and manifests. Resolves with the number of organisations whose counters were wrong. An organisation with an unreadable record keeps its
+ * counters, and its failure is thrown after all others. Rejects with StoreError or the signal's reason.
  */
 export async function recountContent(services: Services, signal: AbortSignal): Promise<number> {
+  const { log } = services
   let corrected = 0
-  for (const root of await countedRoots(services, signal)) {
+  const correct = async (root: Uid): Promise<void> => {
     const added = await recount(services, root, signal)
-    if (added === undefined || Object.values(added).every((bytes) => bytes === 0)) continue
+    if (added === undefined || Object.values(added).every((bytes) => bytes === 0)) return
     corrected += 1
-    services.log.warn('corrected what an organisation is counted to hold', { root, ...added })
+    log.warn('corrected what an organisation is counted to hold', { root, ...added })
   }
+  await oneByOne(await countedRoots(services, signal), correct, {
+    signal,
+    failed: (root, error) => log.warn('the content of an organisation was not recounted', { root, error: errorText(error) }),
+  })
   return corrected
 }

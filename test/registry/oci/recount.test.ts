@@ -89,4 +89,16 @@ describeOnStores('recounts of what organisations hold', (kind) => {
       expect(await storedUse(host.services.store, { limit, root: trustedUid(gone) }, soon())).toBe(0)
     }
   })
+
+  test('a record that can not be read leaves the counters of its organisation alone, and holds up no other one', async () => {
+    const [damaged, gone] = [trustedUid('d'.repeat(40)), trustedUid('e'.repeat(40))]
+    const counter = (root: Uid): Write => ({ kind: 'put', key: `${counterPrefixes[contentLimit]}${root}/3`, value: Buffer.from('500') })
+    const record = `${blobPrefix}${damaged}/0000000000000000/sha256:0`
+    await write(counter(damaged), counter(gone), { kind: 'put', key: record, value: Buffer.from([0xff]) })
+    await expect(recountContent(host.services, soon())).rejects.toThrow()
+    expect(await storedUse(host.services.store, { limit: contentLimit, root: damaged }, soon())).toBe(500)
+    expect(await storedUse(host.services.store, { limit: contentLimit, root: gone }, soon())).toBe(0)
+    await write({ kind: 'delete', key: record })
+    expect(await recountContent(host.services, soon())).toBe(1)
+  })
 })
