@@ -1,7 +1,7 @@
 import { containsAll, emptySet, intersect, isEmpty, missing, union, type CapabilitySet } from '../base/capability.ts'
 import type { TokenRestrictions } from '../auth/tokens/token-restrictions.ts'
 import { isWithin, lineage, trustedUid, type Uid } from '../base/uid.ts'
-import type { Visibility } from '../cache/lists/list.ts'
+import type { Visibility } from '../cache/lists/places.ts'
 
 /** Everywhere: the group of a grant that no group bounds. */
 export const everywhere = ''

@@ -13,7 +13,7 @@ import {
 } from '../../src/authz/effective-permissions.ts'
 import { containsAll, emptySet, namesOf, setOf, union, type CapabilitySet } from '../../src/base/capability.ts'
 import { isWithin, trustedUid, type Uid } from '../../src/base/uid.ts'
-import type { Visibility } from '../../src/cache/lists/list.ts'
+import type { Visibility } from '../../src/cache/lists/places.ts'
 
 const names = ['groups.list', 'repo.list', 'roles.list']
 const sets = fc.subarray(names).map((some) => setOf(some))

@@ -1,29 +1,14 @@
-import { isBelow, isWithin, lineage, parentOf, rootParent, trustedUid, type Uid } from '../../base/uid.ts'
+import { isBelow, lineage, trustedUid } from '../../base/uid.ts'
 import { orderOf, uidOrder, type Order, type SortKey } from './order.ts'
 import type { Ranked } from './difference.ts'
 import { OrderTree } from './order-tree.ts'
-import type { KindIndex, CachedRecord } from '../records/cached-record.ts'
+import type { CachedRecord } from '../records/cached-record.ts'
 import { MergedSequence, type Sequence } from './sequence.ts'
 import type { Snapshot } from '../snapshot.ts'
 import { parentFilter, type KindTable } from '../table.ts'
 import type { ViewScope } from './view.ts'
+import { basePlace, isVisible, partsOf, type ListPart, type UidFilter, type Visibility } from './places.ts'
 import { inScope } from './views.ts'
-
-/** The places where a caller may see records: these groups and below (none inside another), and root-level records if `roots`. */
-export interface Visibility {
-  readonly everywhere: boolean
-  readonly groups: readonly Uid[]
-  readonly roots: boolean
-}
-
-/** The `uidp` filter of a list; set fields are ANDed (docs/spec/conventions.md#list-filters). An empty text is not set. */
-export interface UidFilter {
-  readonly descendantsOf: string
-  readonly childrenOf: string
-  readonly ancestorsOf: string
-  readonly inRoot: boolean
-  readonly ids: readonly string[]
-}
 
 /** The query of a list. */
 export interface ListQuery {
@@ -49,17 +34,10 @@ export interface ListResult {
   readonly total: number
 }
 
-/** A part of a list: a place that a view can hold. */
-type ListPart = Pick<ViewScope, 'place' | 'uid' | 'uids'>
-
 const changeOrder = orderOf([{ field: 'updateMs', descending: false }])
 
-/** Up to this number of groups, each is read by itself. */
-const fewGroups = 16
 /** Up to this number of candidates, a list sorts them itself. Above it, a view is made and kept. */
 const adHocRows = 64
-/** Above this number of places, a list reads views that hold several of them: reading each place takes too long. */
-const maxPlaces = 256
 /**
  * Above this number of missing views, a list waits for one view of all its groups, or sorts if there can be none. Separate views would evict all others, then
  * their own.
@@ -71,92 +49,6 @@ const maxRepeatedRows = 10_000
 const maxAttempts = 4
 /** Number of extra unordered rows to collect before sorting and keeping only the wanted ones. */
 const sortedAtOnce = 500
-
-/** True where the visibility covers the record `uid`. */
-export function isVisible(visibility: Visibility, { seenAtUid }: Pick<KindIndex, 'seenAtUid'>, uid: string): boolean {
-  if (visibility.everywhere) return true
-  if (visibility.roots && !uid.includes('/')) return true
-  const covers = seenAtUid === true ? isWithin : isBelow
-  const { groups } = visibility
-  if (groups.length <= fewGroups) return groups.some((group) => covers(uid, group))
-  return lineage(trustedUid(uid)).some((place) => (seenAtUid === true || place !== uid) && hasGroup(groups, place))
-}
-
-/** True if `uid` is among the groups, which are in uid order. */
-function hasGroup(groups: readonly string[], uid: string): boolean {
-  let low = 0
-  let high = groups.length
-  while (low < high) {
-    const middle = (low + high) >>> 1
-    if ((groups[middle] ?? '') < uid) low = middle + 1
-    else high = middle
-  }
-  return groups[low] === uid
-}
-
-/** Returns the place that the uidp filter alone names; undefined if nothing can match. */
-function basePlace(uidp: UidFilter): ListPart | undefined {
-  const { descendantsOf, inRoot } = uidp
-  const child = inRoot ? rootParent : uidp.childrenOf
-  if (inRoot && uidp.childrenOf !== '' && uidp.childrenOf !== rootParent) return undefined
-  if (child === '') return descendantsOf === '' ? { place: 'all', uid: '' } : { place: 'below', uid: descendantsOf }
-  if (descendantsOf !== '' && !isWithin(child, descendantsOf)) return undefined
-  return { place: 'child', uid: child }
-}
-
-/** Returns the part of `base` in one visible group; undefined if no part lies in it. */
-function placeInGroup(base: ListPart, { seenAtUid }: KindIndex, group: Uid): ListPart | undefined {
-  const whole: ListPart = { place: seenAtUid === true ? 'within' : 'below', uid: group }
-  if (base.place === 'all') return whole
-  if (isWithin(base.uid, group)) return base
-  if (base.place === 'below') return isBelow(group, base.uid) ? whole : undefined
-  // The children of a place above the group: only the group itself can be one.
-  return seenAtUid === true && parentOf(group) === base.uid ? { place: 'self', uid: group } : undefined
-}
-
-/** Cached places of lists for callers who see many groups, valid while their visibility stays the same. */
-const placesOfMany = new WeakMap<readonly Uid[], Map<string, readonly ListPart[]>>()
-/** Maximum number of cached lists per caller. */
-const maxRemembered = 32
-
-/** Returns disjoint places that together hold the rows allowed by the filter and the visibility. */
-function partsOf(index: KindIndex, query: ListQuery): readonly ListPart[] {
-  const base = basePlace(query.uidp)
-  if (base === undefined) return []
-  const { visibility } = query
-  if (visibility.everywhere) return [base]
-  if (visibility.groups.length <= maxPlaces) return placesIn(base, index, visibility)
-  const known = placesOfMany.get(visibility.groups) ?? new Map<string, readonly ListPart[]>()
-  placesOfMany.set(visibility.groups, known)
-  const key = JSON.stringify([index.seenAtUid, visibility.roots, base.place, base.uid])
-  let places = known.get(key)
-  if (places === undefined) {
-    places = withSeveral(placesIn(base, index, visibility))
-    if (known.size >= maxRemembered) known.clear()
-    known.set(key, places)
-  }
-  return places
-}
-
-/** Merges many places into a few places with several uids each. */
-function withSeveral(places: readonly ListPart[]): readonly ListPart[] {
-  if (places.length <= maxPlaces) return places
-  return [...Map.groupBy(places, ({ place }) => place).values()].flatMap((alike): readonly ListPart[] => {
-    const [first] = alike
-    if (first === undefined || alike.length === 1 || first.place === 'child') return alike
-    // Groups come in uid order.
-    return [{ place: first.place, uid: first.uid, uids: alike.map(({ uid }) => uid) }]
-  })
-}
-
-function placesIn(base: ListPart, index: KindIndex, visibility: Visibility): ListPart[] {
-  const places = visibility.groups.map((group) => placeInGroup(base, index, group)).filter((place) => place !== undefined)
-  if (visibility.roots && (base.place === 'all' || (base.place === 'child' && base.uid === rootParent))) {
-    // A visible root group is reached as a group already.
-    if (index.seenAtUid !== true) places.push({ place: 'child', uid: rootParent })
-  }
-  return places
-}
 
 /** Returns the rows that `ids` and `ancestors_of` name, if these are set. */
 function namedRows(table: KindTable, uidp: UidFilter): CachedRecord[] | undefined {
